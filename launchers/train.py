@@ -1,0 +1,52 @@
+"""Trains one learner, or several seeds of it side by side.
+
+python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
+"""
+
+import shared_flags
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+
+def _define() -> None:
+  shared_flags.define()
+  flags.DEFINE_integer(
+    "num_seeds", 1, "How many seeds, counted on from --seed."
+  )
+  flags.DEFINE_integer(
+    "eval_interval",
+    None,
+    "Environment steps from one evaluation to the next; by default about a "
+    "twentieth of --num_timesteps.",
+  )
+
+
+def main() -> None:
+  """Trains the learner that the flags ask for."""
+  shared_flags.use_all_cores()
+  from qdrl_haiku import training
+
+  env = shared_flags.make_environment()
+  learner = shared_flags.make_learner(env)
+  config = shared_flags.make_training_config(
+    population_size=FLAGS.num_seeds,
+    perturbation_interval=shared_flags.interval("eval_interval", learner),
+  )
+  setup = training.Setup(
+    env=env,
+    eval_env=env,
+    learner=learner,
+    controller=None,
+    config=config,
+  )
+  shared_flags.run_training(
+    setup,
+    shared_flags.learner_name(),
+    range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds),
+  )
+
+
+if __name__ == "__main__":
+  _define()
+  shared_flags.run_main(main)

@@ -1,0 +1,8 @@
+"""Population-based and quality-diversity reinforcement learning in JAX.
+
+A researcher starts a launcher; an engineer composes learners, actors and
+controllers; an author tests one loss. Each package stands alone and says in
+its docstring what it is for.
+"""
+
+__version__ = "0.1.0"

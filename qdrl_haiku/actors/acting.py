@@ -1,0 +1,91 @@
+"""Collecting experience: one agent a step at a time, or a population."""
+
+from typing import Any
+
+import jax
+
+from qdrl_haiku import environments, types
+
+
+def step(
+  env: environments.Environment,
+  learner: Any,
+  state: types.State,
+  hyperparams: types.Hyperparams,
+  env_state: environments.State,
+  key: types.Key,
+  deterministic: bool = False,
+) -> tuple[environments.State, types.Transition]:
+  """One step of E environments for one agent.
+
+  Args:
+    env: the environment; it resets itself where an episode ends.
+    learner: whose `act` or `act_greedy` chooses the actions.
+    state: the agent's state.
+    hyperparams: the agent's hyperparameters, scalars.
+    env_state: the environments' state, leaves [E, ...].
+    key: for exploration; consumed.
+    deterministic: whether to act greedily, without exploring.
+
+  Returns:
+    The environments' next state, and the transitions [E, ...].
+  """
+  if deterministic:
+    action = learner.act_greedy(state, env_state.obs)
+  else:
+    action = learner.act(state, hyperparams, env_state.obs, key)
+  return _step(env, env_state, action)
+
+
+def collect(
+  env: environments.Environment,
+  learner: Any,
+  states: types.State,
+  hyperparams: types.Hyperparams,
+  env_states: environments.State,
+  keys: types.Key,
+  num_steps: int,
+) -> tuple[environments.State, types.Transition]:
+  """Steps of the environments of a whole population, in one flat batch.
+
+  Args:
+    env: the environment; it resets itself where an episode ends.
+    learner: whose `act` chooses the actions.
+    states: the agents' states, leaves [P, ...].
+    hyperparams: the agents' hyperparameters, leaves [P].
+    env_states: the environments' states, leaves [P, E, ...].
+    keys: [P], for exploration, one per agent; consumed.
+    num_steps: T, steps of each environment.
+
+  Returns:
+    The environments' next states, and the transitions [P, T, E, ...].
+  """
+
+  def body(
+    env_states: environments.State, keys: types.Key
+  ) -> tuple[environments.State, types.Transition]:
+    actions = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
+    return _step(env, env_states, actions)
+
+  step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
+  env_states, transitions = jax.lax.scan(body, env_states, step_keys)
+  return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
+
+
+def _step(
+  env: environments.Environment, env_state: environments.State, action: Any
+) -> tuple[environments.State, types.Transition]:
+  """Steps environments with any leading axes, and records what happened."""
+  next_state = env.step(env_state, action)
+  extras = {}
+  if "state_descriptor" in env_state.info:
+    extras["descriptor"] = env_state.info["state_descriptor"]
+    extras["next_descriptor"] = next_state.info["next_state_descriptor"]
+  return next_state, types.Transition(
+    observation=env_state.obs,
+    action=action,
+    reward=next_state.reward,
+    discount=next_state.info["discount"],
+    next_observation=next_state.info["next_observation"],
+    extras=extras,
+  )

@@ -1,0 +1,110 @@
+"""Evaluating agents: whole episodes, greedily, and only the first of each."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import environments, types
+
+DescriptorFn = Callable[[types.Array, types.Array], types.Array]
+"""(descriptors of the states after each step [T, D], mask bool [T] of the
+steps that belong to the episode) -> the episode's descriptor [D]."""
+
+
+class Evaluation(NamedTuple):
+  """What an evaluation of a population found.
+
+  Attributes:
+    returns: [P, N], undiscounted, of each of N episodes.
+    lengths: int32 [P, N], in steps.
+    descriptors: [P, N, D], or None if no descriptor function was given.
+  """
+
+  returns: types.Array
+  lengths: types.Array
+  descriptors: types.Array | None
+
+
+def evaluate(
+  env: environments.Environment,
+  learner: Any,
+  states: types.State,
+  key: types.Key,
+  num_episodes: int,
+  descriptor_fn: DescriptorFn | None = None,
+) -> Evaluation:
+  """Greedy episodes of every agent, all of them in one flat batch.
+
+  Each environment runs one episode, and the whole stops when the last of them
+  has ended. Nothing of the agents changes, running statistics included.
+
+  Args:
+    env: the environment, which may be another than the one of training.
+    learner: whose `act_greedy` chooses the actions.
+    states: the agents' states, leaves [P, ...].
+    key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
+      consumed.
+    num_episodes: N, episodes per agent, >= 1.
+    descriptor_fn: what makes an episode's descriptor of its state
+      descriptors, see `DescriptorFn`; None for no descriptors.
+
+  Returns:
+    Returns, lengths and descriptors per agent and episode.
+
+  Raises:
+    ValueError: if a descriptor is asked for and the environment has none.
+  """
+  if descriptor_fn is not None and env.descriptor is None:
+    raise ValueError(
+      "descriptor_fn needs an environment with state descriptors; this one "
+      "declares none. Give it a Descriptor, or evaluate without descriptor_fn."
+    )
+  population_size = jax.tree.leaves(states)[0].shape[0]
+  if key.ndim == 0:
+    key = jax.vmap(jax.random.fold_in, (None, 0))(
+      key, jnp.arange(population_size)
+    )
+  keys = jax.vmap(jax.random.split, (0, None))(key, num_episodes)
+  env_states = env.reset(keys)
+  shape = (population_size, num_episodes)
+  num_steps = env.episode_steps
+  trace = None
+  if descriptor_fn is not None and env.descriptor is not None:
+    trace = jnp.zeros((num_steps, *shape, env.descriptor.size))
+
+  def unfinished(carry: Any) -> types.Array:
+    t, _, alive, _, _, _ = carry
+    return (t < num_steps) & jnp.any(alive)
+
+  def body(carry: Any) -> Any:
+    t, env_states, alive, returns, lengths, trace = carry
+    actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
+    # Without auto-reset: what comes after an episode's end is not looked at.
+    env_states = env.advance(env_states, actions)
+    returns = returns + jnp.where(alive, env_states.reward, 0.0)
+    lengths = lengths + alive
+    if trace is not None:
+      trace = trace.at[t].set(env_states.info["next_state_descriptor"])
+    alive = alive & ~(env_states.done > 0.5)
+    return t + 1, env_states, alive, returns, lengths, trace
+
+  _, _, _, returns, lengths, trace = jax.lax.while_loop(
+    unfinished,
+    body,
+    (
+      jnp.zeros((), jnp.int32),
+      env_states,
+      jnp.ones(shape, bool),
+      jnp.zeros(shape),
+      jnp.zeros(shape, jnp.int32),
+      trace,
+    ),
+  )
+  descriptors = None
+  if descriptor_fn is not None and trace is not None:
+    mask = jnp.arange(num_steps)[:, None, None] < lengths
+    per_member = jax.vmap(descriptor_fn, in_axes=1)
+    descriptors = jax.vmap(per_member, in_axes=1)(trace, mask)
+  return Evaluation(returns, lengths, descriptors)

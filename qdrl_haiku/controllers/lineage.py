@@ -1,0 +1,189 @@
+"""Who descends from whom: rows for the lineage and the members' records.
+
+Everything here runs on the host. Rows hold plain Python values, and None where
+a number is not finite, so that each is one line of strict JSON.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from qdrl_haiku.controllers.pbt import OPERATORS, Decision
+from qdrl_haiku.types import Array, Hyperparams
+
+Row = dict[str, Any]
+"""One line of a record, by column name."""
+
+
+def named_hyperparams(
+  hyperparams: Hyperparams,
+) -> list[dict[str, float | None]]:
+  """Splits a population's hyperparameters into one dict per member.
+
+  Args:
+    hyperparams: a tree of leaves [P].
+
+  Returns:
+    P dicts from a leaf's name (its path in the tree, joined by "/") to the
+    member's value, None where that is not finite.
+  """
+  flat = jax.tree_util.tree_leaves_with_path(jax.device_get(hyperparams))
+  names = [
+    jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in flat
+  ]
+  columns = [_numbers(leaf) for _, leaf in flat]
+  return [
+    dict(zip(names, values, strict=True))
+    for values in zip(*columns, strict=True)
+  ]
+
+
+def initial_rows(hyperparams: Hyperparams) -> list[Row]:
+  """Makes the lineage rows of generation 0, one per agent.
+
+  Args:
+    hyperparams: a tree of leaves [P], as drawn by `Controller.init`.
+
+  Returns:
+    P rows with the columns of `rows`: parent -1, operator "init", no fitness
+    and no old hyperparameters.
+  """
+  return [
+    {
+      "generation": 0,
+      "step": 0,
+      "child": child,
+      "parent": -1,
+      "child_fitness": None,
+      "parent_fitness": None,
+      "old_hyperparams": None,
+      "new_hyperparams": new,
+      "operator": "init",
+    }
+    for child, new in enumerate(named_hyperparams(hyperparams))
+  ]
+
+
+def rows(
+  generation: int,
+  step: int,
+  decision: Decision,
+  fitness: Array,
+  old_hyperparams: Hyperparams,
+) -> list[Row]:
+  """Makes the lineage rows of one generation, one per replaced agent.
+
+  Args:
+    generation: from 1.
+    step: environment steps per agent so far.
+    decision: what the controller decided.
+    fitness: [P], what it decided on.
+    old_hyperparams: leaves [P], what it decided on.
+
+  Returns:
+    A row per member that did not survive, in order of `child`, with the columns
+    generation, step, child, parent, child_fitness and parent_fitness (before
+    the replacement), old_hyperparams and new_hyperparams (the child's, before
+    and after it, by name) and operator.
+  """
+  decision, fitness, old_hyperparams = jax.device_get(
+    (decision, fitness, old_hyperparams)
+  )
+  fitnesses = _numbers(fitness)
+  old = named_hyperparams(old_hyperparams)
+  new = named_hyperparams(decision.hyperparams)
+  return [
+    {
+      "generation": int(generation),
+      "step": int(step),
+      "child": child,
+      "parent": parent,
+      "child_fitness": fitnesses[child],
+      "parent_fitness": fitnesses[parent],
+      "old_hyperparams": old[child],
+      "new_hyperparams": new[child],
+      "operator": OPERATORS[code],
+    }
+    for child, (parent, code) in enumerate(
+      zip(decision.parents.tolist(), decision.operator.tolist(), strict=True)
+    )
+    if OPERATORS[code] != "survive"
+  ]
+
+
+def member_rows(
+  generation: int, step: int, returns: Array, hyperparams: Hyperparams
+) -> list[Row]:
+  """Makes the members' rows of one generation.
+
+  Args:
+    generation: from 0.
+    step: environment steps per agent so far.
+    returns: [P], each member's episode return.
+    hyperparams: leaves [P], with which these returns came about.
+
+  Returns:
+    P rows with the columns generation, step, member, return and hyperparams.
+  """
+  returns, hyperparams = jax.device_get((returns, hyperparams))
+  return [
+    {
+      "generation": int(generation),
+      "step": int(step),
+      "member": member,
+      "return": value,
+      "hyperparams": named,
+    }
+    for member, (value, named) in enumerate(
+      zip(_numbers(returns), named_hyperparams(hyperparams), strict=True)
+    )
+  ]
+
+
+def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
+  """Follows a member, as it is at the end, back to generation 0.
+
+  This is the winner's hyperparameter schedule: from `row["step"]` on, until the
+  next row of the chain, what became the member was trained with
+  `row["new_hyperparams"]`. A "reinitialise" row leads back to the same place's
+  own past, although nothing but the place was inherited.
+
+  Args:
+    rows: lineage rows of a whole run, in any order, such as the parsed lines of
+      its lineage record.
+    member: the index of the member at the end.
+
+  Returns:
+    The rows of the chain, oldest first.
+
+  Raises:
+    ValueError: if no row is about the member.
+  """
+  by_child: dict[int, list[Row]] = {}
+  for row in sorted(rows, key=lambda row: row["generation"]):
+    by_child.setdefault(row["child"], []).append(row)
+  if member not in by_child:
+    raise ValueError(
+      f"member={member} has no lineage row; use one of {sorted(by_child)}."
+    )
+  chain: list[Row] = []
+  generation = math.inf
+  # The replacements of one generation are simultaneous: a parent is what it was
+  # before that generation's own row about it, hence strictly older rows only.
+  while older := [
+    row for row in by_child.get(member, []) if row["generation"] < generation
+  ]:
+    chain.append(older[-1])
+    generation, member = older[-1]["generation"], older[-1]["parent"]
+  return chain[::-1]
+
+
+def _numbers(values: Any) -> list[float | None]:
+  """Converts an array [P] to floats, None where one is not finite."""
+  return [
+    value if math.isfinite(value) else None
+    for value in np.asarray(values, np.float64).tolist()
+  ]

@@ -1,0 +1,353 @@
+"""Population-based training: who takes over from whom, and how it explores.
+
+Jaderberg et al. (2017), "Population Based Training of Neural Networks",
+arXiv:1711.09846, section 3 and appendix A.
+"""
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import names
+from qdrl_haiku.controllers import exploit
+from qdrl_haiku.controllers import search_space as ranges_lib
+from qdrl_haiku.types import Array, Hyperparams, Key
+
+OPERATORS = (
+  "survive", "init", "perturb", "resample", "mixed", "reinitialise"
+)  # fmt: skip
+"""What happened to a member; `Decision.operator` indexes it."""
+
+_EXPLORE = ("resample", "perturb", "mixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class PBTConfig:
+  """The settings of `pbt`.
+
+  Attributes:
+    exploit: "truncation": the worst take over from draws among the best;
+      "tournament": each member meets another and takes over if that one is
+      fitter; "none": random search. Non-finite members are always replaced.
+    explore: how a child's hyperparameters follow from its parent's: "perturb",
+      "resample", or "mixed", which chooses for each hyperparameter.
+    quantile_fraction: in (0, 0.5], the share of the population behind each
+      count that is None; at least one member where there are two or more.
+    num_parents: how many of the best may be parents (truncation only).
+    num_replaced: how many of the worst are replaced (truncation only).
+    resample_probability: in [0, 1], of each hyperparameter under "mixed".
+    perturbation_factors: (down, up) with 0 < down < 1 < up.
+
+  Raises:
+    ValueError: if a setting is out of its range or would be ignored.
+  """
+
+  exploit: str = "truncation"
+  explore: str = "perturb"
+  quantile_fraction: float = 0.25
+  num_parents: int | None = None
+  num_replaced: int | None = None
+  resample_probability: float = 0.25
+  perturbation_factors: tuple[float, float] = (0.8, 1.25)
+
+  def __post_init__(self) -> None:
+    for name, choices in (("exploit", exploit.RULES), ("explore", _EXPLORE)):
+      if getattr(self, name) not in choices:
+        raise ValueError(
+          f"{name}={getattr(self, name)!r} is unknown;"
+          f" {names.nearest(str(getattr(self, name)), choices)}"
+        )
+    if not 0 < self.quantile_fraction <= 0.5:
+      raise ValueError(
+        f"quantile_fraction={self.quantile_fraction} is not in (0, 0.5]; use a"
+        " share such as 0.25, or num_replaced=0 to replace nobody."
+      )
+    for name in ("num_parents", "num_replaced"):
+      count = getattr(self, name)
+      if count is None:
+        continue
+      if (
+        isinstance(count, bool)
+        or not isinstance(count, numbers.Integral)
+        or count < 0
+      ):
+        raise ValueError(
+          f"{name}={count!r} is not a count; use an integer of at least 0, or"
+          " None to follow quantile_fraction."
+        )
+      if self.exploit != "truncation":
+        raise ValueError(
+          f"{name}={count} would be ignored by exploit={self.exploit!r}; leave"
+          " it out, or use exploit='truncation'."
+        )
+    if self.num_parents == 0 and self.num_replaced != 0:
+      raise ValueError(
+        f"num_parents=0 leaves num_replaced={self.num_replaced} without"
+        " parents; use num_parents=1 or more, or num_replaced=0."
+      )
+    if not 0 <= self.resample_probability <= 1:
+      raise ValueError(
+        f"resample_probability={self.resample_probability} is not in [0, 1];"
+        " use a probability such as 0.25."
+      )
+    factors = self.perturbation_factors
+    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < math.inf:
+      raise ValueError(
+        f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
+        " up; use a pair such as (0.8, 1.25)."
+      )
+
+
+class Decision(NamedTuple):
+  """What a controller decided; `inherit` applies it to the members.
+
+  Attributes:
+    parents: int32 [P], whose place each member takes over; its own index for a
+      survivor, and where no member had a finite fitness.
+    hyperparams: leaves [P], from now on; a survivor's are bit-identical.
+    operator: int32 [P], an index into `OPERATORS`.
+  """
+
+  parents: Array
+  hyperparams: Hyperparams
+  operator: Array
+
+
+class Controller(NamedTuple):
+  """A record of pure functions over fitness and hyperparameters.
+
+  Attributes:
+    init: (key, population_size) -> hyperparameters, leaves float32 [P].
+    update: (key, fitness [P], hyperparameters [P]) -> Decision.
+  """
+
+  init: Callable[[Key, int], Hyperparams]
+  update: Callable[[Key, Array, Hyperparams], Decision]
+
+
+def pbt(config: PBTConfig, search_space: Any) -> Controller:
+  """Makes the controller of population-based training.
+
+  Ranks are by fitness, ties by index; a non-finite fitness ranks last, is
+  always replaced, beyond the usual number if need be, and never a parent.
+  Where no fitness is finite, everyone keeps its place and is resampled, with
+  the operator "reinitialise".
+
+  Children of one parent come in pairs, in order of their index: under
+  "perturb" the second of a pair steps the opposite way from the first in every
+  hyperparameter. Each child alone still steps up or down with equal chance,
+  but two children explore both directions and can't coincide. A child that
+  would equal its parent or an earlier sibling all the same (reflection at a
+  bound, more siblings than directions) is resampled.
+
+  Draws depend on the key, the member's index and the hyperparameter's place in
+  the tree, so a member's initial hyperparameters do not depend on P.
+
+  Args:
+    config: the settings.
+    search_space: a tree shaped as the hyperparameters, its leaves ranges.
+
+  Returns:
+    The controller; both functions can be jitted (with a static
+    `population_size`) and raise ValueError for a population too small for the
+    configured counts.
+
+  Raises:
+    ValueError: if a leaf of the search space is not a range.
+  """
+  for path, leaf in jax.tree_util.tree_leaves_with_path(search_space):
+    if not isinstance(leaf, ranges_lib.Range):
+      raise ValueError(
+        f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
+        f" use Uniform, LogUniform, OneMinusLogUniform or Fixed({leaf!r})."
+      )
+  ranges, treedef = jax.tree.flatten(search_space)
+
+  def counts(population_size: int) -> tuple[int, int]:
+    return exploit.counts(
+      population_size,
+      quantile_fraction=config.quantile_fraction,
+      num_parents=config.num_parents,
+      num_replaced=config.num_replaced,
+    )
+
+  def init(key: Key, population_size: int) -> Hyperparams:
+    if population_size < 1:
+      raise ValueError(
+        f"population_size={population_size} has no members; use at least 1."
+      )
+    counts(population_size)
+    keys = _member_keys(key, population_size)
+    leaves = [
+      jax.vmap(range_.sample)(_fold_in(keys, i))
+      for i, range_ in enumerate(ranges)
+    ]
+    return jax.tree.unflatten(treedef, leaves)
+
+  def update(key: Key, fitness: Array, hyperparams: Hyperparams) -> Decision:
+    fitness = jnp.asarray(fitness, float)
+    _check_shapes(fitness, hyperparams, treedef)
+    keys = _member_keys(key, fitness.shape[0])
+    num_parents, num_replaced = counts(fitness.shape[0])
+    parents, replaced = exploit.choose_parents(
+      _fold_in(keys, 0),
+      fitness,
+      rule=config.exploit,
+      num_parents=num_parents,
+      num_replaced=num_replaced,
+    )
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+    children, fresh, is_copy = _explore(
+      config, ranges, _fold_in(keys, 1), parents, replaced, leaves
+    )
+    lost = ~jnp.any(jnp.isfinite(fitness))
+    children = [
+      jnp.where(replaced, jnp.where(lost | is_copy, again, child), leaf)
+      for leaf, child, again in zip(leaves, children, fresh, strict=True)
+    ]
+    operator = jnp.where(
+      is_copy,
+      OPERATORS.index("resample"),
+      OPERATORS.index(config.explore),
+    )
+    operator = jnp.where(lost, OPERATORS.index("reinitialise"), operator)
+    operator = jnp.where(replaced, operator, OPERATORS.index("survive"))
+    return Decision(
+      parents,
+      jax.tree.unflatten(treedef, children),
+      operator.astype(jnp.int32),
+    )
+
+  return Controller(init, update)
+
+
+def inherit(members: Any, parents: Array) -> Any:
+  """Puts a copy of its parent in each member's place.
+
+  Args:
+    members: a tree of arrays [P, ...], typed keys included.
+    parents: int32 [P], each in [0, P), such as `Decision.parents`.
+
+  Returns:
+    The same tree: leaf[parents], bit-identical where parents[i] is i.
+
+  Raises:
+    ValueError: if a leaf has another leading axis than P.
+  """
+  population_size = parents.shape[0]
+
+  def take(path: Any, leaf: Array) -> Array:
+    if leaf.ndim == 0 or leaf.shape[0] != population_size:
+      raise ValueError(
+        f"members{jax.tree_util.keystr(path)} has shape {leaf.shape}, but there"
+        f" are {population_size} parents; give every leaf the leading axis P."
+      )
+    return leaf.at[parents].get(mode="promise_in_bounds")
+
+  return jax.tree_util.tree_map_with_path(take, members)
+
+
+def _check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:
+  """Refuses hyperparameters that do not fit the search space or fitness."""
+  if fitness.ndim != 1 or not fitness.shape[0]:
+    raise ValueError(
+      f"fitness has shape {fitness.shape}; give one number per member, [P]."
+    )
+  if jax.tree.structure(hyperparams) != treedef:
+    raise ValueError(
+      f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
+      f" search space {treedef}; give both the same names (Fixed where a"
+      " hyperparameter is not searched)."
+    )
+  for path, leaf in jax.tree_util.tree_leaves_with_path(hyperparams):
+    if jnp.shape(leaf) != fitness.shape:
+      raise ValueError(
+        f"hyperparameters{jax.tree_util.keystr(path)} has shape"
+        f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every leaf"
+        " one value per member, [P]."
+      )
+
+
+def _member_keys(key: Key, population_size: int) -> Key:
+  indices = jnp.arange(population_size)
+  return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
+
+
+def _fold_in(keys: Key, data: int | Array) -> Key:
+  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)
+
+
+def _explore(
+  config: PBTConfig,
+  ranges: list[ranges_lib.Range],
+  keys: Key,
+  parents: Array,
+  replaced: Array,
+  leaves: list[Array],
+) -> tuple[list[Array], list[Array], Array]:
+  """Draws what the children of the chosen parents would use.
+
+  Args:
+    config: the settings.
+    ranges: the range of each leaf.
+    keys: [P], one per member.
+    parents: int32 [P].
+    replaced: bool [P].
+    leaves: the hyperparameters [P] of each leaf.
+
+  Returns:
+    For each leaf the children's hyperparameters [P]; for each leaf a fresh draw
+    [P]; and bool [P], who would equal its parent or an earlier sibling.
+  """
+  indices = jnp.arange(parents.shape[0])
+  earlier_sibling = (
+    (replaced[:, None] & replaced[None, :])
+    & (parents[:, None] == parents[None, :])
+    & (indices[None, :] < indices[:, None])
+  )
+  second_of_pair = jnp.sum(earlier_sibling, axis=1) % 2 == 1
+  elder = jnp.max(jnp.where(earlier_sibling, indices[None, :], 0), axis=1)
+
+  # A key per leaf: with one for all, every leaf would step the same way.
+  leaf_keys = jax.vmap(_fold_in, (None, 0), out_axes=1)(
+    keys, jnp.arange(len(ranges))
+  )
+  split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))
+  coin_keys, sample_keys = jnp.split(split_keys(leaf_keys), 2, axis=-1)
+
+  def toss(keys: Key, probability: float) -> Array:
+    uniform = jax.vmap(jax.vmap(jax.random.uniform))(keys)
+    return uniform < probability
+
+  ups = toss(coin_keys[..., 0], 0.5)
+  ups = jnp.where(second_of_pair[:, None], ~ups[elder], ups)
+  resamples = toss(coin_keys[..., 1], config.resample_probability)
+
+  children, fresh = [], []
+  like_parent = jnp.ones(parents.shape, bool)
+  like_sibling = earlier_sibling
+  for i, (range_, leaf) in enumerate(zip(ranges, leaves, strict=True)):
+    parent = leaf[parents]
+    perturbed = range_.perturb(parent, ups[:, i], config.perturbation_factors)
+    resampled, again = jnp.unstack(
+      jax.vmap(jax.vmap(range_.sample))(sample_keys[:, i]), axis=1
+    )
+    child = {
+      "perturb": perturbed,
+      "resample": resampled,
+      "mixed": jnp.where(resamples[:, i], resampled, perturbed),
+    }[config.explore]
+    like_parent &= range_.same(child, parent)
+    like_sibling &= range_.same(child[:, None], child[None, :])
+    children.append(child)
+    fresh.append(again)
+  is_copy = like_parent | jnp.any(like_sibling, axis=1)
+  if all(isinstance(range_, ranges_lib.Fixed) for range_ in ranges):
+    # Nothing tells members apart, and no fresh draw would.
+    is_copy = jnp.zeros_like(is_copy)
+  return children, fresh, is_copy

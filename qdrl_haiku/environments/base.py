@@ -1,0 +1,288 @@
+"""Batches of environments, their episodes, and their resets.
+
+`Environment` turns an object that simulates ONE instance (brax's interface:
+`reset`, `step`, `observation_size`, `action_size`) into any number of them. It
+differs from brax's own wrappers in four ways: physics always sees one flat
+batch, whatever the leading axes; the true successor observation survives an
+automatic reset; each episode starts from a fresh draw of the initial state;
+and the state that `reset` returns has exactly the type of those that `step`
+returns, so that nothing is compiled twice.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+from qdrl_haiku.environments import checks
+from qdrl_haiku.environments.interface import (
+  Descriptor,
+  SingleEnvironment,
+  State,
+)
+
+
+class Environment:
+  """Any number of instances of one environment, with episodes and resets.
+
+  Attributes:
+    unwrapped: the environment that simulates one instance.
+    observation_size: O.
+    action_size: A.
+    episode_length: steps of `unwrapped` after which an episode is truncated.
+    action_repeat: steps of `unwrapped` per step of this one.
+    episode_steps: steps of this one in a full episode, that is
+      `episode_length / action_repeat` rounded up.
+    descriptor: names and bounds of the state descriptor, or None.
+  """
+
+  def __init__(
+    self,
+    env: SingleEnvironment,
+    *,
+    episode_length: int,
+    action_repeat: int = 1,
+    descriptor: Descriptor | None = None,
+  ) -> None:
+    """Wraps an environment, after tracing it once to check what it returns.
+
+    Args:
+      env: simulates one instance. brax's `inverted_pendulum` reports a
+        `time_out`, but it equals its termination, so it isn't read.
+      episode_length: truncates episodes, in steps of `env`, at least 1.
+      action_repeat: how often each action is applied, at least 1.
+      descriptor: of `info["state_descriptor"]`; `env.descriptor` by default.
+
+    Raises:
+      ValueError: if a number is out of range, or if what `env` returns does
+        not fit what it declares or changes between reset and step.
+    """
+    if isinstance(env, Environment):
+      raise ValueError(
+        f"env={type(env.unwrapped).__name__} is wrapped already; give the "
+        "environment of one instance, its `unwrapped`."
+      )
+    checks.check_interface(env)
+    for name, value in (
+      ("episode_length", episode_length), ("action_repeat", action_repeat)
+    ):
+      if value < 1:
+        raise ValueError(f"{name}={value} must be at least 1; give 1 or more.")
+    self.unwrapped: SingleEnvironment = env
+    self.episode_length = episode_length
+    self.action_repeat = action_repeat
+    self.episode_steps = math.ceil(episode_length / action_repeat)
+    self.descriptor: Descriptor | None = (
+      getattr(env, "descriptor", None) if descriptor is None else descriptor
+    )
+    # Jitted so that the check below and all later uses share one trace.
+    self._env_reset = jax.jit(env.reset)
+    self._env_step = jax.jit(env.step)
+    self.observation_size: int = checks.read_size(env, "observation_size")
+    self.action_size: int = checks.read_size(env, "action_size")
+    self._spec = checks.state_spec(
+      self._env_reset, self._env_step, self.action_size
+    )
+    checks.check_spec(
+      self._spec,
+      self.observation_size,
+      None if self.descriptor is None else self.descriptor.size,
+    )
+    # Jitted also because eager code would return one buffer under two names
+    # (brax's metrics are all one zero), and such a state cannot be donated.
+    self._reset = jax.jit(self._reset_batch)
+    self._advance = jax.jit(self._advance_batch)
+    self._step = jax.jit(self._step_batch)
+
+  def reset(self, key: types.Key) -> State:
+    """Starts one episode per key.
+
+    Args:
+      key: [...], consumed; legacy uint32 keys [..., 2] are taken as well.
+
+    Returns:
+      A state with the leading axes of `key`, of the same type as the states of
+      `step`: `next_observation` is the observation itself, `discount` is 1.
+    """
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+      key = jax.random.wrap_key_data(key)
+    return _batched(self._reset, key.shape, key)
+
+  def step(self, state: State, action: types.Array) -> State:
+    """Steps every instance, and resets those whose episode ended.
+
+    An episode ends by termination (`done` of the environment) or by truncation
+    (at `episode_length`, or where the environment itself reports
+    `info["truncation"]`); a termination at the last step is a termination.
+
+    Args:
+      state: with leading axes [...], from `reset`, `step` or `advance`.
+      action: [..., A], in [-1, 1].
+
+    Returns:
+      The state in which to act next. `reward`, `done` and `metrics` are those
+      of this step (metrics of its last repetition), `info` holds
+        next_observation: [..., O], the successor before any reset,
+        discount: [...], 0 where the episode terminated, else 1,
+        truncation: [...], 1 where it ended without terminating, else 0,
+        steps: int32[...], steps since the reset, after `action_repeat`,
+        key: [...], from which the instance draws its later resets,
+      and, if the environment has one,
+        state_descriptor: [..., D], of `obs`,
+        next_state_descriptor: [..., D], of `next_observation`.
+
+    Raises:
+      ValueError: if the action has another shape.
+    """
+    self._check_action(state, action)
+    return _batched(self._step, state.done.shape, state, action)
+
+  def advance(self, state: State, action: types.Array) -> State:
+    """Steps every instance without resets, as evaluation does.
+
+    Args:
+      state: with leading axes [...]. One whose episode has ended just goes on:
+        what follows the first `done` is for the caller to mask.
+      action: [..., A], in [-1, 1].
+
+    Returns:
+      As `step`, with `obs` the successor observation at episode ends as well.
+
+    Raises:
+      ValueError: if the action has another shape.
+    """
+    self._check_action(state, action)
+    return _batched(self._advance, state.done.shape, state, action)
+
+  def _check_action(self, state: State, action: types.Array) -> None:
+    expected = (*state.done.shape, self.action_size)
+    if action.shape != expected:
+      raise ValueError(
+        f"action has shape {action.shape}, but {expected} fits the state; give "
+        "one action [A] per instance."
+      )
+
+  def _reset_batch(self, key: types.Key) -> State:
+    """Resets B instances: one key each, [B]."""
+    key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
+    env_state = jax.vmap(lambda k: self._cast(self._env_reset(k)))(reset_key)
+    zero = jnp.zeros(key.shape, jnp.float32)
+    state = self._observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
+    info = state.info | {"discount": zero + 1, "truncation": zero}
+    return state.replace(reward=zero, done=zero, info=info)
+
+  def _advance_batch(self, state: State, action: types.Array) -> State:
+    """Steps B instances."""
+    action = action.astype(jnp.float32)
+    env_state, reward = self._repeat(state.pipeline_state, action)
+    done, truncated = _ends(env_state)
+    terminated = done & ~truncated
+    steps = state.info["steps"] + 1
+    ended = done | truncated | (steps * self.action_repeat >=
+                                self.episode_length)
+    next_state = self._observe(env_state, state.info["key"], steps)
+    info = next_state.info | {
+      "discount": 1 - terminated.astype(jnp.float32),
+      "truncation": (ended & ~terminated).astype(jnp.float32),
+    }
+    done = ended.astype(jnp.float32)
+    return next_state.replace(reward=reward, done=done, info=info)
+
+  def _step_batch(self, state: State, action: types.Array) -> State:
+    """Steps B instances and resets those that ended."""
+    state = self._advance_batch(state, action)
+    # Most steps end no episode, and then a reset should cost nothing.
+    return jax.lax.cond(
+      jnp.any(state.done > 0), self._reset_ended, lambda state: state, state
+    )
+
+  def _reset_ended(self, state: State) -> State:
+    fresh = self._reset_batch(state.info["key"])
+    # What describes the step just taken stays; what the next one starts from
+    # is taken from the fresh state.
+    starts = {"key", "steps", "state_descriptor"} & fresh.info.keys()
+    fresh = state.replace(
+      pipeline_state=fresh.pipeline_state,
+      obs=fresh.obs,
+      info=state.info | {name: fresh.info[name] for name in starts},
+    )
+    return _select(state.done > 0, fresh, state)
+
+  def _repeat(self, env_state: Any, action: types.Array) -> Any:
+    """Returns the environments' states and the summed rewards [B]."""
+    env_step = jax.vmap(lambda s, a: self._cast(self._env_step(s, a)))
+    if self.action_repeat == 1:
+      env_state = env_step(env_state, action)
+      return env_state, env_state.reward.astype(jnp.float32)
+
+    def repetition(carry: Any, _: None) -> Any:
+      env_state, reward, ended = carry
+      stepped = env_step(env_state, action)
+      reward += jnp.where(ended, 0, stepped.reward.astype(jnp.float32))
+      env_state = _select(ended, env_state, stepped)
+      done, truncated = _ends(env_state)
+      # A state that is acted on after its end (`advance`) goes on, so only an
+      # end within this step counts.
+      return (env_state, reward, ended | done | truncated), None
+
+    zero = jnp.zeros(action.shape[:1], jnp.float32)
+    carry = (env_state, zero, zero > 0)
+    carry, _ = jax.lax.scan(repetition, carry, length=self.action_repeat)
+    return carry[:2]
+
+  def _observe(
+    self, env_state: Any, key: types.Key, steps: types.Array
+  ) -> State:
+    """Returns a state to which only the outcome of the step is missing."""
+    obs = env_state.obs.astype(jnp.float32)
+    info = {"next_observation": obs, "steps": steps, "key": key}
+    if "state_descriptor" in env_state.info:
+      descriptor = env_state.info["state_descriptor"]
+      info["state_descriptor"] = descriptor
+      info["next_state_descriptor"] = descriptor
+    return State(
+      pipeline_state=env_state,
+      obs=obs,
+      reward=env_state.reward,
+      done=env_state.done,
+      metrics=dict(env_state.metrics),
+      info=info,
+    )
+
+  def _cast(self, env_state: Any) -> Any:
+    """Gives a state of the environment the dtypes of `_spec`, none weak."""
+    return jax.tree.map(
+      lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
+      env_state, self._spec,
+    )
+
+
+def _ends(env_state: Any) -> tuple[types.Array, types.Array]:
+  """Returns whether the environment is done and whether it truncated, [B]."""
+  done = env_state.done != 0
+  truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
+  return done, truncated
+
+
+def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:
+  """Chooses between two trees with leaves [B, ...] by mask [B]."""
+  def choose(x: types.Array, y: types.Array) -> types.Array:
+    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), x, y)
+
+  return jax.tree.map(choose, on_true, on_false)
+
+
+def _batched(
+  function: Callable[..., State], shape: tuple[int, ...], *args: Any
+) -> State:
+  """Calls a function of one flat batch on trees with leading axes `shape`."""
+  size = math.prod(shape)
+  args = jax.tree.map(
+    lambda x: jnp.reshape(x, (size, *x.shape[len(shape):])), args
+  )
+  return jax.tree.map(
+    lambda x: jnp.reshape(x, (*shape, *x.shape[1:])), function(*args)
+  )

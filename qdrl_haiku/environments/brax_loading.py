@@ -1,0 +1,56 @@
+"""How brax is imported and kept quiet."""
+
+import contextlib
+import io
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.numpy as jnp
+
+# What brax 0.14 says whenever it is used; none of it concerns our users.
+_BRAX_LINES = ("Failed to import warp", "Failed to import mujoco_warp")
+_BRAX_WARNINGS = (
+  "JAXopt is no longer maintained",
+  "Brax System, piplines and environments are not actively",
+  "Accessing `.*` directly from `Data` is deprecated",
+)
+
+
+def brax_class(name: str) -> Callable[..., Any]:
+  """Returns the class of one of brax's environments.
+
+  Args:
+    name: as in brax's registry.
+
+  Returns:
+    The class, to be used inside of `quiet_brax`.
+  """
+  # Imported late: brax takes seconds, which other environments don't need.
+  printed = io.StringIO()
+  try:
+    with contextlib.redirect_stdout(printed):
+      import brax.envs
+      import brax.fluid
+  finally:
+    for line in printed.getvalue().splitlines():
+      if not line.startswith(_BRAX_LINES):
+        print(line)
+  # brax 0.14 calls `clip(a_min=)`, which jax 0.10 has renamed; without this
+  # its swimmer, alone in a fluid, can't be stepped.
+  brax.fluid.jp = types.SimpleNamespace(**(vars(jnp) | {"clip": _clip}))
+  return brax.envs._envs[name]
+
+
+@contextlib.contextmanager
+def quiet_brax() -> Iterator[None]:
+  """Hides the warnings that brax gives whenever it is used."""
+  with warnings.catch_warnings():
+    for message in _BRAX_WARNINGS:
+      warnings.filterwarnings("ignore", message=message)
+    yield
+
+
+def _clip(x: Any, **limits: Any) -> Any:
+  return jnp.clip(x, **{k.removeprefix("a_"): v for k, v in limits.items()})

@@ -1,0 +1,91 @@
+"""What an environment is: its state, its methods, its descriptor."""
+
+import dataclasses
+from typing import Any, Protocol, Self
+
+import jax
+
+from qdrl_haiku import types
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+  """The state of an environment, with the fields that brax's states have.
+
+  Attributes:
+    pipeline_state: whatever the environment needs to go on. In the states of
+      `Environment`: the whole state of the environment that it wraps.
+    obs: [..., O], what to act on next.
+    reward: [...], of the step that led here; 0 after a reset.
+    done: [...], 1 where that step ended an episode, else 0.
+    metrics: arrays by name, from the environment.
+    info: arrays by name; `Environment.step` lists those that it returns.
+  """
+
+  pipeline_state: Any
+  obs: types.Array
+  reward: types.Array
+  done: types.Array
+  metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+  info: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+  def replace(self, **changes: Any) -> Self:
+    """Returns a copy with some fields changed, as brax's states do."""
+    return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Descriptor:
+  """What an environment reports in `info["state_descriptor"]` [D].
+
+  Attributes:
+    names: of the D axes, such as `("x", "y")`.
+    lower: D lower bounds; values outside belong to the border cells.
+    upper: D upper bounds.
+  """
+
+  names: tuple[str, ...]
+  lower: tuple[float, ...]
+  upper: tuple[float, ...]
+
+  def __post_init__(self) -> None:
+    if not len(self.names) == len(self.lower) == len(self.upper):
+      raise ValueError(
+        f"names={self.names}, lower={self.lower}, upper={self.upper} differ in "
+        "length; give one of each per axis."
+      )
+    if not all(map(lambda low, high: low < high, self.lower, self.upper)):
+      raise ValueError(
+        f"lower={self.lower} must be below upper={self.upper} on every axis; "
+        "swap or widen the bounds."
+      )
+
+  @property
+  def size(self) -> int:
+    """D, the number of axes."""
+    return len(self.names)
+
+
+class SingleEnvironment(Protocol):
+  """One instance of an environment: brax's `Env`, or a user's own.
+
+  The state may be of any type with the fields and the `replace` of `State`. An
+  environment that also returns `info["truncation"]` (1 where it ended without
+  terminating) or `info["state_descriptor"]` [D] is understood; the bounds of
+  the latter may stand in an attribute `descriptor`.
+  """
+
+  @property
+  def observation_size(self) -> Any:
+    """O."""
+
+  @property
+  def action_size(self) -> int:
+    """A; actions are in [-1, 1]."""
+
+  def reset(self, rng: types.Key, /) -> Any:
+    """Draws an initial state."""
+
+  def step(self, state: Any, action: types.Array, /) -> Any:
+    """Advances by one step with action [A]."""

@@ -1,0 +1,157 @@
+"""Environments by name, and their defaults."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from qdrl_haiku import names as names_lib
+from qdrl_haiku.environments import base, brax_loading, point_maze
+
+BACKENDS = ("generalized", "spring", "positional", "mjx")
+
+
+class Defaults(NamedTuple):
+  """What `create` takes for an environment where nothing else is said.
+
+  Attributes:
+    episode_length: in steps of the environment itself.
+    backend: of brax's physics, or None where there is none.
+    backends: those that the environment can do.
+  """
+
+  episode_length: int
+  backend: str | None = None
+  backends: tuple[str, ...] = BACKENDS
+
+
+# brax measures all of its environments over 1,000 steps. The spring backend is
+# the fastest on legged robots; small mechanisms are as fast in generalized
+# coordinates, and more exact.
+DEFAULTS: dict[str, Defaults] = {
+  "ant": Defaults(1000, "spring"),
+  "fast": Defaults(1000),
+  "halfcheetah": Defaults(1000, "spring"),
+  "hopper": Defaults(1000, "spring"),
+  "humanoid": Defaults(1000, "spring"),
+  "humanoidstandup": Defaults(1000, "spring"),
+  "inverted_double_pendulum": Defaults(1000, "generalized"),
+  "inverted_pendulum": Defaults(1000, "generalized"),
+  "point_maze": Defaults(100, backends=()),
+  "pusher": Defaults(1000, "generalized"),
+  "reacher": Defaults(1000, "generalized"),
+  "swimmer": Defaults(1000, "generalized", ("generalized",)),
+  "walker2d": Defaults(1000, "spring"),
+}
+_OURS: dict[str, Callable[..., Any]] = {"point_maze": point_maze.PointMaze}
+
+
+def names() -> tuple[str, ...]:
+  """Returns the names that `create` knows, in alphabetical order."""
+  return tuple(sorted(DEFAULTS))
+
+
+def create(
+  env_name: str,
+  *,
+  backend: str | None = None,
+  episode_length: int | None = None,
+  action_repeat: int = 1,
+  **kwargs: Any,
+) -> base.Environment:
+  """Creates an environment, of which there can be any number of instances.
+
+  Args:
+    env_name: one of `names()`, or "package.module:function", a function that
+      returns one instance; `names_lib.load_function` says where it is found.
+    backend: of brax's physics, one of `BACKENDS`; by default as in `DEFAULTS`.
+      A user's function gets it if it has a parameter of that name.
+    episode_length: truncates episodes, in steps of the environment itself
+      (before `action_repeat`), at least 1. By default as in `DEFAULTS`, and
+      1,000 for a user's own.
+    action_repeat: how often each action is applied, at least 1.
+    **kwargs: for the environment's constructor, or the user's function.
+
+  Returns:
+    The environment.
+
+  Raises:
+    ValueError: if the name, the backend or an argument isn't known, if a
+      number is out of range, or if what the environment returns does not fit
+      what it declares.
+  """
+  is_users = ":" in env_name
+  if not is_users and env_name not in DEFAULTS:
+    fix = names_lib.nearest(env_name, names())
+    raise ValueError(
+      f"env_name={env_name!r} is unknown; {fix} "
+      "Your own is given as 'package.module:function'."
+    )
+  defaults = Defaults(1000) if is_users else DEFAULTS[env_name]
+  if backend is not None and backend not in defaults.backends:
+    fix = names_lib.nearest(backend, defaults.backends)
+    raise ValueError(
+      f"backend={backend!r} is not one of {env_name!r}; "
+      f"{fix if defaults.backends else 'leave it out.'}"
+    )
+  backend = defaults.backend if backend is None else backend
+  if backend is not None:
+    kwargs["backend"] = backend
+  if episode_length is None:
+    episode_length = defaults.episode_length
+
+  def wrap(env: Any) -> base.Environment:
+    return base.Environment(
+      env, episode_length=episode_length, action_repeat=action_repeat
+    )
+
+  if is_users or env_name in _OURS:
+    function = (
+      names_lib.load_function(env_name) if is_users else _OURS[env_name]
+    )
+    _check_arguments(env_name, function, kwargs)
+    return wrap(function(**kwargs))
+  with brax_loading.quiet_brax():
+    env_class = brax_loading.brax_class(env_name)
+    # brax's constructors hand what they don't know to their base class, whose
+    # complaint names neither the environment nor what it takes.
+    _check_arguments(
+      env_name, env_class, kwargs, ("backend", "n_frames", "debug")
+    )
+    return wrap(env_class(**kwargs))
+
+
+def _check_arguments(
+  env_name: str,
+  function: Callable[..., Any],
+  kwargs: dict[str, Any],
+  of_base_class: tuple[str, ...] = (),
+) -> None:
+  """Checks that a function can be called with some keyword arguments.
+
+  Args:
+    env_name: for the message.
+    function: to be called.
+    kwargs: to call it with.
+    of_base_class: all that its `**kwargs` may hold; if empty, anything.
+
+  Raises:
+    ValueError: if an argument isn't known or is missing.
+  """
+  signature = inspect.signature(function)
+  known = [
+    name for name, parameter in signature.parameters.items()
+    if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+  ] + [name for name in of_base_class if name not in signature.parameters]
+  takes_any = len(known) < len(signature.parameters) and not of_base_class
+  for name in kwargs:
+    if name not in known and not takes_any:
+      raise ValueError(
+        f"{name}={kwargs[name]!r} is no argument of {env_name!r}; "
+        f"{names_lib.nearest(name, known)}"
+      )
+  try:
+    signature.bind(**kwargs)
+  except TypeError as error:
+    raise ValueError(
+      f"env_name={env_name!r}: {error}; give it, or a default."
+    ) from error

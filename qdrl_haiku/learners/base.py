@@ -1,0 +1,143 @@
+"""What a learner is: a record of pure functions over one agent.
+
+A learner has no key in its state, no population axis, no buffer and no device.
+A population is `jax.vmap` of these functions, and cloning an agent cannot clone
+its randomness, because keys are arguments.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from qdrl_haiku import types
+
+InitFn = Callable[[types.Key], types.State]
+"""A new agent. Args: the key, consumed. Returns: its state."""
+
+UpdateFn = Callable[
+  [types.State, types.Hyperparams, types.Transition, types.Key],
+  tuple[types.State, types.Metrics],
+]
+"""`batches_per_update` critic steps, and what goes with them.
+
+Args: the state; the hyperparameters, scalars; transitions [N, B, ...], with
+N = batches_per_update also when that is 1; the key, consumed.
+Returns: the new state, and scalar metrics by name.
+"""
+
+ActFn = Callable[
+  [types.State, types.Hyperparams, types.Array, types.Key], types.Array
+]
+"""Actions that explore. Args: the state; the hyperparameters; observations
+[..., O]; the key, consumed. Returns: actions [..., A] in [-1, 1]."""
+
+ActGreedyFn = Callable[[types.State, types.Array], types.Array]
+"""The best actions known. Args: the state; observations [..., O].
+Returns: actions [..., A] in [-1, 1]."""
+
+ObserveFn = Callable[[types.State, types.Array], types.State]
+"""Updates running statistics, once per collected observation.
+
+Args: the state; observations [..., O]. Returns: the new state."""
+
+
+class Learner(NamedTuple):
+  """One algorithm, as pure functions over the state of one agent.
+
+  Attributes:
+    init: makes an agent, see `InitFn`.
+    update: learns from transitions, see `UpdateFn`.
+    act: acts and explores, see `ActFn`.
+    act_greedy: acts without exploring, see `ActGreedyFn`.
+    observe: updates running statistics, see `ObserveFn`; evaluation never
+      calls it.
+    hyperparams: the defaults, a tree of Python floats; `update` and `act` take
+      a tree of the same structure.
+    batches_per_update: N, how many batches one call of `update` takes, each of
+      them one critic step.
+    genotype: State -> what a repertoire stores of an agent: no optimisers, no
+      target networks.
+    from_genotype: genotype -> State, with fresh optimisers and with target
+      networks equal to the online ones.
+  """
+
+  init: InitFn
+  update: UpdateFn
+  act: ActFn
+  act_greedy: ActGreedyFn
+  observe: ObserveFn
+  hyperparams: types.Hyperparams
+  batches_per_update: int
+  genotype: Callable[[types.State], Any]
+  from_genotype: Callable[[Any], types.State]
+
+
+class Optimizer(NamedTuple):
+  """Adam whose learning rate is an argument of every step.
+
+  The learning rate is not part of the optimiser, so that changing it rebuilds
+  and recompiles nothing.
+
+  Attributes:
+    init: parameters -> optimiser state.
+    update: (gradients, optimiser state, parameters, learning rate) ->
+      (parameters, optimiser state).
+  """
+
+  init: Callable[[types.Params], optax.OptState]
+  update: Callable[
+    [types.Params, optax.OptState, types.Params, types.Array],
+    tuple[types.Params, optax.OptState],
+  ]
+
+
+def adam() -> Optimizer:
+  """Adam (Kingma and Ba, arXiv 1412.6980), optax's defaults.
+
+  Returns:
+    The optimiser.
+  """
+  transform = optax.scale_by_adam()
+
+  def update(
+    gradients: types.Params,
+    state: optax.OptState,
+    params: types.Params,
+    learning_rate: types.Array,
+  ) -> tuple[types.Params, optax.OptState]:
+    steps, state = transform.update(gradients, state, params)
+    params = jax.tree.map(lambda p, s: p - learning_rate * s, params, steps)
+    return params, state
+
+  return Optimizer(transform.init, update)
+
+
+def move_targets(
+  targets: types.Params, online: types.Params, tau: types.Array
+) -> types.Params:
+  """Moves target networks towards the online ones.
+
+  Args:
+    targets: the parameters of the target networks.
+    online: the parameters of the online networks.
+    tau: the share of the online ones in the result, in [0, 1].
+
+  Returns:
+    (1 - tau) * targets + tau * online.
+  """
+  return jax.tree.map(lambda t, o: t + tau * (o - t), targets, online)
+
+
+def saturation(action: types.Array) -> types.Array:
+  """The share of action entries at the border, where tanh has no gradient.
+
+  Args:
+    action: [..., A], in [-1, 1].
+
+  Returns:
+    The share with |action| > 0.99, in [0, 1].
+  """
+  return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))

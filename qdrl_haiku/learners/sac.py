@@ -1,0 +1,330 @@
+"""Soft actor-critic (Haarnoja et al., arXiv 1812.05905)."""
+
+import dataclasses
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku.learners import base, statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig:
+  """What shapes SAC's networks or its computation.
+
+  Attributes:
+    policy_hidden_layer_sizes: widths of the policy's hidden layers.
+    critic_hidden_layer_sizes: widths of each critic's hidden layers.
+    activation: name of the hidden layers' activation, see `networks`.
+    layer_norm: whether hidden layers are layer-normalised.
+    normalize_observations: whether the networks see observations normalised
+      by the agent's running statistics.
+    learn_temperature: whether the temperature is learned; if not, it stays at
+      `initial_temperature`, and the hyperparameters have neither
+      `temperature_learning_rate` nor `target_entropy`.
+    initial_temperature: what the temperature begins with, > 0.
+
+  Raises:
+    ValueError: if the initial temperature is not above 0.
+  """
+
+  policy_hidden_layer_sizes: tuple[int, ...] = (256, 256)
+  critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
+  activation: str = "relu"
+  layer_norm: bool = False
+  normalize_observations: bool = False
+  learn_temperature: bool = True
+  initial_temperature: float = 1.0
+
+  def __post_init__(self) -> None:
+    if not 0.0 < self.initial_temperature < float("inf"):
+      raise ValueError(
+        "initial_temperature must be above 0, got "
+        f"{self.initial_temperature}; 1.0 is the usual choice."
+      )
+
+
+class SACState(NamedTuple):
+  """One SAC agent.
+
+  Attributes:
+    policy_params: the policy's parameters.
+    critic_params: the twin critics' parameters, leaves [2, ...].
+    target_critic_params: the target critics' parameters, leaves [2, ...].
+    log_temperature: [].
+    policy_optimizer_state: Adam's moments for the policy.
+    critic_optimizer_state: Adam's moments for the critics.
+    temperature_optimizer_state: Adam's moments for the temperature, or None
+      if it is not learned.
+    observation_statistics: the running statistics, or None.
+  """
+
+  policy_params: types.Params
+  critic_params: types.Params
+  target_critic_params: types.Params
+  log_temperature: types.Array
+  policy_optimizer_state: optax.OptState
+  critic_optimizer_state: optax.OptState
+  temperature_optimizer_state: optax.OptState | None
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class SACGenotype(NamedTuple):
+  """What a repertoire stores of a SAC agent; see `SACState`."""
+
+  policy_params: types.Params
+  critic_params: types.Params
+  log_temperature: types.Array
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+def sac(
+  observation_size: int, action_size: int, config: SACConfig = SACConfig()
+) -> base.Learner:
+  """Soft actor-critic with twin critics and a learned temperature.
+
+  Each update is one step of the critics, then one of the policy against the
+  new critics, one of the temperature, and one move of the target critics. The
+  policy is evaluated twice: on the next observations for the target, and on
+  the observations for policy and temperature together.
+
+  Hyperparameters:
+    discount: in [0, 1), default 0.99.
+    tau: the target critics' rate, in (0, 1], default 0.005.
+    policy_learning_rate, critic_learning_rate, temperature_learning_rate:
+      Adam's, > 0, default 3e-4.
+    target_entropy: nats, default -A.
+    reward_scaling: > 0, default 1.
+
+  Args:
+    observation_size: O.
+    action_size: A.
+    config: what shapes networks and computation.
+
+  Returns:
+    The learner; its state is a `SACState`, its genotype a `SACGenotype`.
+
+  Raises:
+    ValueError: if a size or a setting is out of its range.
+  """
+  policy, critic = networks.make_sac_networks(
+    observation_size,
+    action_size,
+    policy_hidden_layer_sizes=config.policy_hidden_layer_sizes,
+    critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
+    activation=config.activation,
+    layer_norm=config.layer_norm,
+  )
+  optimizer = base.adam()
+  hyperparams = {
+    "discount": 0.99,
+    "tau": 0.005,
+    "policy_learning_rate": 3e-4,
+    "critic_learning_rate": 3e-4,
+    "reward_scaling": 1.0,
+  }
+  if config.learn_temperature:
+    hyperparams["temperature_learning_rate"] = 3e-4
+    hyperparams["target_entropy"] = -float(action_size)
+
+  def init(key: types.Key) -> SACState:
+    policy_key, critic_key = jax.random.split(key)
+    observation_statistics = (
+      statistics.init(observation_size)
+      if config.normalize_observations
+      else None
+    )
+    return from_genotype(
+      SACGenotype(
+        policy_params=policy.init(policy_key),
+        critic_params=critic.init(critic_key),
+        log_temperature=jnp.log(
+          jnp.asarray(config.initial_temperature, jnp.float32)
+        ),
+        observation_statistics=observation_statistics,
+      )
+    )
+
+  def genotype(state: SACState) -> SACGenotype:
+    return SACGenotype(
+      policy_params=state.policy_params,
+      critic_params=state.critic_params,
+      log_temperature=state.log_temperature,
+      observation_statistics=state.observation_statistics,
+    )
+
+  def from_genotype(genotype: SACGenotype) -> SACState:
+    return SACState(
+      policy_params=genotype.policy_params,
+      critic_params=genotype.critic_params,
+      # A copy: a buffer can't be donated twice.
+      target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
+      log_temperature=genotype.log_temperature,
+      policy_optimizer_state=optimizer.init(genotype.policy_params),
+      critic_optimizer_state=optimizer.init(genotype.critic_params),
+      temperature_optimizer_state=optimizer.init(genotype.log_temperature)
+      if config.learn_temperature
+      else None,
+      observation_statistics=genotype.observation_statistics,
+    )
+
+  def policy_at(
+    params: types.Params, observation: types.Array
+  ) -> policies.NormalTanh:
+    return policies.normal_tanh(policy.apply(params, observation))
+
+  def act(
+    state: SACState,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    key: types.Key,
+  ) -> types.Array:
+    del hyperparams  # The policy is its own noise.
+    observation = statistics.normalize(
+      state.observation_statistics, observation
+    )
+    return policy_at(state.policy_params, observation).sample(seed=key)
+
+  def act_greedy(state: SACState, observation: types.Array) -> types.Array:
+    observation = statistics.normalize(
+      state.observation_statistics, observation
+    )
+    return policy_at(state.policy_params, observation).mode()
+
+  def observe(state: SACState, observation: types.Array) -> SACState:
+    if state.observation_statistics is None:
+      return state
+    return state._replace(
+      observation_statistics=statistics.update(
+        state.observation_statistics, observation
+      )
+    )
+
+  def update(
+    state: SACState,
+    hyperparams: types.Hyperparams,
+    transitions: types.Transition,
+    key: types.Key,
+  ) -> tuple[SACState, types.Metrics]:
+    chex.assert_axis_dimension(transitions.observation, 0, 1)
+    batch = jax.tree.map(lambda x: x[0], transitions)
+    observation = statistics.normalize(
+      state.observation_statistics, batch.observation
+    )
+    next_observation = statistics.normalize(
+      state.observation_statistics, batch.next_observation
+    )
+    next_key, policy_key = jax.random.split(key)
+    temperature = jnp.exp(state.log_temperature)
+
+    next_action, next_log_prob = policy_at(
+      state.policy_params, next_observation
+    ).sample_and_log_prob(seed=next_key)
+    next_q = critic.apply(
+      state.target_critic_params, next_observation, next_action
+    )
+    reward = batch.reward * hyperparams["reward_scaling"]
+    discount = batch.discount * hyperparams["discount"]
+
+    def critic_loss_fn(
+      params: types.Params,
+    ) -> tuple[types.Array, types.Array]:
+      q = critic.apply(params, observation, batch.action)
+      loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
+        q, reward, discount, next_q, next_log_prob, temperature
+      )
+      return jnp.mean(loss), jnp.mean(q)
+
+    (critic_loss, q_mean), critic_gradients = jax.value_and_grad(
+      critic_loss_fn, has_aux=True
+    )(state.critic_params)
+    critic_params, critic_optimizer_state = optimizer.update(
+      critic_gradients,
+      state.critic_optimizer_state,
+      state.critic_params,
+      hyperparams["critic_learning_rate"],
+    )
+
+    def policy_loss_fn(
+      params: types.Params,
+    ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
+      action, log_prob = policy_at(params, observation).sample_and_log_prob(
+        seed=policy_key
+      )
+      q = critic.apply(critic_params, observation, action)
+      loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
+        q, log_prob, temperature
+      )
+      return jnp.mean(loss), (action, log_prob)
+
+    (policy_loss, (action, log_prob)), policy_gradients = jax.value_and_grad(
+      policy_loss_fn, has_aux=True
+    )(state.policy_params)
+    policy_params, policy_optimizer_state = optimizer.update(
+      policy_gradients,
+      state.policy_optimizer_state,
+      state.policy_params,
+      hyperparams["policy_learning_rate"],
+    )
+    metrics = {
+      "critic_loss": critic_loss,
+      "policy_loss": policy_loss,
+      "q_mean": q_mean,
+      "policy_entropy": -jnp.mean(log_prob),
+      "temperature": temperature,
+      "action_saturation": base.saturation(action),
+      "gradient_norm/policy": optax.global_norm(policy_gradients),
+      "gradient_norm/critic": optax.global_norm(critic_gradients),
+    }
+
+    log_temperature = state.log_temperature
+    temperature_optimizer_state = state.temperature_optimizer_state
+    if config.learn_temperature:
+
+      def temperature_loss_fn(log_temperature: types.Array) -> types.Array:
+        return jnp.mean(
+          jax.vmap(losses.sac_temperature_loss, in_axes=(None, 0, None))(
+            log_temperature, log_prob, hyperparams["target_entropy"]
+          )
+        )
+
+      temperature_loss, temperature_gradient = jax.value_and_grad(
+        temperature_loss_fn
+      )(log_temperature)
+      log_temperature, temperature_optimizer_state = optimizer.update(
+        temperature_gradient,
+        temperature_optimizer_state,
+        log_temperature,
+        hyperparams["temperature_learning_rate"],
+      )
+      metrics["temperature_loss"] = temperature_loss
+
+    new_state = SACState(
+      policy_params=policy_params,
+      critic_params=critic_params,
+      target_critic_params=base.move_targets(
+        state.target_critic_params, critic_params, hyperparams["tau"]
+      ),
+      log_temperature=log_temperature,
+      policy_optimizer_state=policy_optimizer_state,
+      critic_optimizer_state=critic_optimizer_state,
+      temperature_optimizer_state=temperature_optimizer_state,
+      observation_statistics=state.observation_statistics,
+    )
+    return new_state, metrics
+
+  return base.Learner(
+    init=init,
+    update=update,
+    act=act,
+    act_greedy=act_greedy,
+    observe=observe,
+    hyperparams=hyperparams,
+    batches_per_update=1,
+    genotype=genotype,
+    from_genotype=from_genotype,
+  )

@@ -1,0 +1,99 @@
+"""Running statistics of observations, and what learners do with them."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+
+_MAX_NORMALIZED = 10.0
+_MIN_STD = 1e-4
+
+
+class ObservationStatistics(NamedTuple):
+  """Mean and spread of all observations that an agent has collected.
+
+  Attributes:
+    num_observations: [], how many.
+    mean: [O].
+    summed_variance: [O], sum over observations of (observation - mean)^2.
+  """
+
+  num_observations: types.Array
+  mean: types.Array
+  summed_variance: types.Array
+
+  @property
+  def std(self) -> types.Array:
+    """The standard deviation [O]; 1 until there are two observations."""
+    variance = self.summed_variance / jnp.maximum(self.num_observations, 1.0)
+    std = jnp.maximum(jnp.sqrt(variance), _MIN_STD)
+    return jnp.where(self.num_observations < 2, 1.0, std)
+
+
+def init(observation_size: int) -> ObservationStatistics:
+  """Statistics of no observation: `normalize` then only clips.
+
+  Args:
+    observation_size: O.
+
+  Returns:
+    The statistics.
+  """
+  # Two arrays, not one twice: a buffer can't be donated twice.
+  return ObservationStatistics(
+    num_observations=jnp.zeros(()),
+    mean=jnp.zeros((observation_size,)),
+    summed_variance=jnp.zeros((observation_size,)),
+  )
+
+
+def update(
+  statistics: ObservationStatistics, observation: types.Array
+) -> ObservationStatistics:
+  """Takes in observations; one with any non-finite entry is left out.
+
+  Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
+  formulae and a pairwise algorithm for computing sample variances", 1979).
+
+  Args:
+    statistics: what is known so far.
+    observation: [..., O].
+
+  Returns:
+    The statistics of the observations so far and these together.
+  """
+  batch = observation.reshape(-1, observation.shape[-1])
+  valid = jnp.all(jnp.isfinite(batch), axis=-1, keepdims=True)
+  batch = jnp.where(valid, batch, 0.0)
+  batch_count = jnp.sum(valid.astype(batch.dtype))
+  count = statistics.num_observations + batch_count
+  batch_mean = jnp.sum(batch, axis=0) / jnp.maximum(batch_count, 1.0)
+  deviation = jnp.where(valid, batch - batch_mean, 0.0)
+  delta = jnp.where(batch_count > 0, batch_mean - statistics.mean, 0.0)
+  share = batch_count / jnp.maximum(count, 1.0)
+  return ObservationStatistics(
+    num_observations=count,
+    mean=statistics.mean + delta * share,
+    summed_variance=statistics.summed_variance
+    + jnp.sum(jnp.square(deviation), axis=0)
+    + jnp.square(delta) * statistics.num_observations * share,
+  )
+
+
+def normalize(
+  statistics: ObservationStatistics | None, observation: types.Array
+) -> types.Array:
+  """Observations with mean 0 and standard deviation 1, clipped.
+
+  Args:
+    statistics: of all observations so far, or None to change nothing.
+    observation: [..., O].
+
+  Returns:
+    Observations [..., O], in [-10, 10] if there are statistics.
+  """
+  if statistics is None:
+    return observation
+  normalized = (observation - statistics.mean) / statistics.std
+  return jnp.clip(normalized, -_MAX_NORMALIZED, _MAX_NORMALIZED)

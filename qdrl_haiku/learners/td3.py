@@ -1,0 +1,314 @@
+"""Twin delayed deep deterministic policy gradient, TD3.
+
+Fujimoto, van Hoof and Meger, arXiv 1802.09477.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku.learners import base, statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class TD3Config:
+  """What shapes TD3's networks or its computation.
+
+  Attributes:
+    policy_hidden_layer_sizes: widths of the policy's hidden layers.
+    critic_hidden_layer_sizes: widths of each critic's hidden layers.
+    activation: name of the hidden layers' activation, see `networks`.
+    layer_norm: whether hidden layers are layer-normalised.
+    normalize_observations: whether the networks see observations normalised
+      by the agent's running statistics.
+    policy_delay: critic steps per policy step, >= 1.
+
+  Raises:
+    ValueError: if the delay is below 1.
+  """
+
+  policy_hidden_layer_sizes: tuple[int, ...] = (256, 256)
+  critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
+  activation: str = "relu"
+  layer_norm: bool = False
+  normalize_observations: bool = False
+  policy_delay: int = 2
+
+  def __post_init__(self) -> None:
+    if self.policy_delay < 1:
+      raise ValueError(
+        f"policy_delay must be at least 1, got {self.policy_delay}; 2 is the "
+        "usual choice, 1 updates the policy with every critic step."
+      )
+
+
+class TD3State(NamedTuple):
+  """One TD3 agent.
+
+  Attributes:
+    policy_params: the policy's parameters.
+    critic_params: the twin critics' parameters, leaves [2, ...].
+    target_policy_params: the target policy's parameters.
+    target_critic_params: the target critics' parameters, leaves [2, ...].
+    policy_optimizer_state: Adam's moments for the policy.
+    critic_optimizer_state: Adam's moments for the critics.
+    observation_statistics: the running statistics, or None.
+  """
+
+  policy_params: types.Params
+  critic_params: types.Params
+  target_policy_params: types.Params
+  target_critic_params: types.Params
+  policy_optimizer_state: optax.OptState
+  critic_optimizer_state: optax.OptState
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class TD3Genotype(NamedTuple):
+  """What a repertoire stores of a TD3 agent; see `TD3State`."""
+
+  policy_params: types.Params
+  critic_params: types.Params
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+def td3(
+  observation_size: int, action_size: int, config: TD3Config = TD3Config()
+) -> base.Learner:
+  """TD3: twin critics, smoothed target actions, a delayed policy.
+
+  Each update is `policy_delay` critic steps, a batch each, then one step of
+  the policy on the last batch and one move of the targets. That order is
+  fixed in the program: under `vmap` a conditional policy step would be
+  computed, and thrown away, at each critic step.
+
+  Hyperparameters:
+    discount: in [0, 1), default 0.99.
+    tau: the targets' rate, in (0, 1], default 0.005.
+    policy_learning_rate, critic_learning_rate: Adam's, > 0, default 3e-4.
+    target_noise_scale: standard deviation of the target action's noise, >= 0,
+      in units of the action, default 0.2.
+    target_noise_clip: its bound, >= 0, default 0.5.
+    exploration_noise: standard deviation of the noise of `act`, >= 0,
+      default 0.1.
+    reward_scaling: > 0, default 1.
+
+  Args:
+    observation_size: O.
+    action_size: A.
+    config: what shapes networks and computation.
+
+  Returns:
+    The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
+
+  Raises:
+    ValueError: if a size or a setting is out of its range.
+  """
+  policy, critic = networks.make_td3_networks(
+    observation_size,
+    action_size,
+    policy_hidden_layer_sizes=config.policy_hidden_layer_sizes,
+    critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
+    activation=config.activation,
+    layer_norm=config.layer_norm,
+  )
+  optimizer = base.adam()
+
+  def init(key: types.Key) -> TD3State:
+    policy_key, critic_key = jax.random.split(key)
+    observation_statistics = (
+      statistics.init(observation_size)
+      if config.normalize_observations
+      else None
+    )
+    return from_genotype(
+      TD3Genotype(
+        policy_params=policy.init(policy_key),
+        critic_params=critic.init(critic_key),
+        observation_statistics=observation_statistics,
+      )
+    )
+
+  def genotype(state: TD3State) -> TD3Genotype:
+    return TD3Genotype(
+      policy_params=state.policy_params,
+      critic_params=state.critic_params,
+      observation_statistics=state.observation_statistics,
+    )
+
+  def from_genotype(genotype: TD3Genotype) -> TD3State:
+    return TD3State(
+      policy_params=genotype.policy_params,
+      critic_params=genotype.critic_params,
+      # Copies: a buffer can't be donated twice.
+      target_policy_params=jax.tree.map(jnp.copy, genotype.policy_params),
+      target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
+      policy_optimizer_state=optimizer.init(genotype.policy_params),
+      critic_optimizer_state=optimizer.init(genotype.critic_params),
+      observation_statistics=genotype.observation_statistics,
+    )
+
+  def action_of(params: types.Params, observation: types.Array) -> types.Array:
+    return policies.deterministic_tanh(
+      policy.apply(params, observation)
+    ).mode()
+
+  def act(
+    state: TD3State,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    key: types.Key,
+  ) -> types.Array:
+    action = act_greedy(state, observation)
+    noise = jax.random.normal(key, action.shape, action.dtype)
+    return jnp.clip(
+      action + hyperparams["exploration_noise"] * noise, -1.0, 1.0
+    )
+
+  def act_greedy(state: TD3State, observation: types.Array) -> types.Array:
+    observation = statistics.normalize(
+      state.observation_statistics, observation
+    )
+    return action_of(state.policy_params, observation)
+
+  def observe(state: TD3State, observation: types.Array) -> TD3State:
+    if state.observation_statistics is None:
+      return state
+    return state._replace(
+      observation_statistics=statistics.update(
+        state.observation_statistics, observation
+      )
+    )
+
+  def update(
+    state: TD3State,
+    hyperparams: types.Hyperparams,
+    transitions: types.Transition,
+    key: types.Key,
+  ) -> tuple[TD3State, types.Metrics]:
+    chex.assert_axis_dimension(
+      transitions.observation, 0, config.policy_delay
+    )
+    observations = statistics.normalize(
+      state.observation_statistics, transitions.observation
+    )
+    transitions = transitions._replace(
+      observation=observations,
+      next_observation=statistics.normalize(
+        state.observation_statistics, transitions.next_observation
+      ),
+      reward=transitions.reward * hyperparams["reward_scaling"],
+      discount=transitions.discount * hyperparams["discount"],
+    )
+
+    # The targets stand still during a round, so one pass serves all batches.
+    next_action = losses.td3_target_action(
+      key,
+      action_of(state.target_policy_params, transitions.next_observation),
+      hyperparams["target_noise_scale"],
+      hyperparams["target_noise_clip"],
+    )
+    next_q = critic.apply(
+      state.target_critic_params, transitions.next_observation, next_action
+    )
+
+    def critic_step(
+      carry: tuple[types.Params, optax.OptState],
+      inputs: tuple[types.Transition, types.Array],
+    ) -> tuple[tuple[types.Params, optax.OptState], types.Metrics]:
+      params, optimizer_state = carry
+      batch, next_q = inputs
+
+      def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
+        q = critic.apply(params, batch.observation, batch.action)
+        loss = jax.vmap(losses.td3_critic_loss)(
+          q, batch.reward, batch.discount, next_q
+        )
+        return jnp.mean(loss), jnp.mean(q)
+
+      (loss, q_mean), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
+        params
+      )
+      carry = optimizer.update(
+        gradients,
+        optimizer_state,
+        params,
+        hyperparams["critic_learning_rate"],
+      )
+      return carry, {
+        "critic_loss": loss,
+        "q_mean": q_mean,
+        "gradient_norm/critic": optax.global_norm(gradients),
+      }
+
+    (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(
+      critic_step,
+      (state.critic_params, state.critic_optimizer_state),
+      (transitions, next_q),
+      # A round is short: unrolled, XLA fuses across its steps.
+      unroll=True,
+    )
+
+    def policy_loss_fn(
+      params: types.Params,
+    ) -> tuple[types.Array, types.Array]:
+      action = action_of(params, observations[-1])
+      q = critic.apply(critic_params, observations[-1], action)
+      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), action
+
+    (policy_loss, action), policy_gradients = jax.value_and_grad(
+      policy_loss_fn, has_aux=True
+    )(state.policy_params)
+    policy_params, policy_optimizer_state = optimizer.update(
+      policy_gradients,
+      state.policy_optimizer_state,
+      state.policy_params,
+      hyperparams["policy_learning_rate"],
+    )
+
+    tau = hyperparams["tau"]
+    new_state = TD3State(
+      policy_params=policy_params,
+      critic_params=critic_params,
+      target_policy_params=base.move_targets(
+        state.target_policy_params, policy_params, tau
+      ),
+      target_critic_params=base.move_targets(
+        state.target_critic_params, critic_params, tau
+      ),
+      policy_optimizer_state=policy_optimizer_state,
+      critic_optimizer_state=critic_optimizer_state,
+      observation_statistics=state.observation_statistics,
+    )
+    metrics = jax.tree.map(jnp.mean, critic_metrics) | {
+      "policy_loss": policy_loss,
+      "action_saturation": base.saturation(action),
+      "gradient_norm/policy": optax.global_norm(policy_gradients),
+    }
+    return new_state, metrics
+
+  return base.Learner(
+    init=init,
+    update=update,
+    act=act,
+    act_greedy=act_greedy,
+    observe=observe,
+    hyperparams={
+      "discount": 0.99,
+      "tau": 0.005,
+      "policy_learning_rate": 3e-4,
+      "critic_learning_rate": 3e-4,
+      "target_noise_scale": 0.2,
+      "target_noise_clip": 0.5,
+      "exploration_noise": 0.1,
+      "reward_scaling": 1.0,
+    },
+    batches_per_update=config.policy_delay,
+    genotype=genotype,
+    from_genotype=from_genotype,
+  )

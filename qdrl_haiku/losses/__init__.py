@@ -1,0 +1,25 @@
+"""Losses: arrays in, one number out, for one example; batch with `jax.vmap`.
+
+Names end in _tm1 and _t as in rlax: the reward and the discount of step t
+follow the observation and action of step t - 1.
+"""
+
+from qdrl_haiku.losses.sac import (
+  sac_critic_loss,
+  sac_policy_loss,
+  sac_temperature_loss,
+)
+from qdrl_haiku.losses.td3 import (
+  td3_critic_loss,
+  td3_policy_loss,
+  td3_target_action,
+)
+
+__all__ = [
+  "sac_critic_loss",
+  "sac_policy_loss",
+  "sac_temperature_loss",
+  "td3_critic_loss",
+  "td3_policy_loss",
+  "td3_target_action",
+]

@@ -1,0 +1,94 @@
+"""The losses of TD3, and its smoothed target action, for one example.
+
+Fujimoto et al., "Addressing function approximation error in actor-critic
+methods", 2018, https://arxiv.org/abs/1802.09477. Every number may be traced,
+the scale and the clip of the noise included.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import rlax
+
+from qdrl_haiku import types
+
+
+def td3_critic_loss(
+  q_tm1: jax.Array, r_t: jax.Array, discount_t: jax.Array, q_t: jax.Array
+) -> jax.Array:
+  """Returns the clipped double Q-learning loss, algorithm 1.
+
+  sum_i 0.5 (q_tm1[i] - y)^2,  y = r_t + discount_t min_i q_t[i].
+
+  The gradient goes to `q_tm1` only: y is a constant.
+
+  Args:
+    q_tm1: [2], the critics' values of the action taken.
+    r_t: [], the reward.
+    discount_t: [], in [0, 1]: the discount, 0 after a termination.
+    q_t: [2], the target critics' values of `td3_target_action` at the next
+      observation.
+
+  Returns:
+    [], the loss.
+
+  Raises:
+    AssertionError: if an argument has another rank.
+  """
+  chex.assert_rank([q_tm1, r_t, discount_t, q_t], [1, 0, 0, 1])
+  td_errors = jax.vmap(rlax.td_learning, in_axes=(0, None, None, None))(
+    q_tm1, r_t, discount_t, jnp.min(q_t)
+  )
+  return jnp.sum(rlax.l2_loss(td_errors))
+
+
+def td3_policy_loss(q_t: jax.Array) -> jax.Array:
+  """Returns the deterministic policy gradient's loss, -q_t[0], algorithm 1.
+
+  The gradient goes to the first critic's value, and through it to the action.
+  The caller differentiates by the policy's parameters, and so holds the
+  critics'.
+
+  Args:
+    q_t: [2], the critics' values of the policy's action.
+
+  Returns:
+    [], the loss.
+
+  Raises:
+    AssertionError: if `q_t` has another rank.
+  """
+  chex.assert_rank(q_t, 1)
+  return -q_t[0]
+
+
+def td3_target_action(
+  key: types.Key,
+  action: jax.Array,
+  noise_scale: jax.Array,
+  noise_clip: jax.Array,
+) -> jax.Array:
+  """Returns the smoothed actions that the target critics judge, section 5.3.
+
+  clip(action + clip(N(0, noise_scale^2), -noise_clip, noise_clip), -1, 1).
+
+  They are part of a target, and so constant: no gradient goes anywhere. Unlike
+  the losses it takes a whole batch, whose noise is one draw with one key.
+
+  Args:
+    key: consumed.
+    action: [..., A], in [-1, 1]: the target policy's actions.
+    noise_scale: [], >= 0: the noise's standard deviation, in action units.
+    noise_clip: [], >= 0: the largest noise, in action units.
+
+  Returns:
+    [..., A], in [-1, 1].
+
+  Raises:
+    AssertionError: if the action is a scalar or the noise settings are not.
+  """
+  chex.assert_rank([noise_scale, noise_clip], 0)
+  chex.assert_axis_dimension_gt(action, -1, 0)
+  noise = noise_scale * jax.random.normal(key, action.shape, action.dtype)
+  noise = jnp.clip(noise, -noise_clip, noise_clip)
+  return jax.lax.stop_gradient(jnp.clip(action + noise, -1.0, 1.0))

@@ -1,0 +1,69 @@
+"""Functions of users' own modules by name, and advice on misspelt names."""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def load_function(path: str) -> Callable[..., Any]:
+  """Imports a user's function.
+
+  Args:
+    path: "package.module:function". The module is looked up on `sys.path`, to
+      which the current working directory is appended: last, so that no file
+      there can take the place of an installed package.
+
+  Returns:
+    The function.
+
+  Raises:
+    ValueError: if the path has another form, or names nothing, or nothing that
+      can be called.
+    Exception: whatever the module itself raises when it's imported.
+  """
+  module_name, _, function_name = path.partition(":")
+  if not module_name or not function_name.isidentifier():
+    raise ValueError(
+      f"{path!r} is no function; give it as 'package.module:function'."
+    )
+  directory = os.getcwd()
+  if directory not in sys.path:
+    sys.path.append(directory)
+  try:
+    module = importlib.import_module(module_name)
+  except ModuleNotFoundError as error:
+    # A module that exists but fails to import another is the user's to see.
+    if not f"{module_name}.".startswith(f"{error.name}."):
+      raise
+    raise ValueError(
+      f"{path!r}: there is no module {error.name!r} on sys.path or in "
+      f"{directory}; check the spelling, or set PYTHONPATH."
+    ) from error
+  function = getattr(module, function_name, None)
+  if not callable(function):
+    candidates = [n for n, value in vars(module).items() if callable(value)]
+    raise ValueError(
+      f"{path!r}: {module_name} has no function {function_name!r}; "
+      f"{nearest(function_name, candidates)}"
+    )
+  return function
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+  """Returns advice for an unknown name: what could be meant by it.
+
+  Args:
+    name: what was given.
+    known: what could have been given.
+
+  Returns:
+    The known names that resemble it, or all if none does.
+  """
+  known = list(known)
+  close = difflib.get_close_matches(name, known)
+  if close:
+    return f"did you mean {' or '.join(map(repr, close))}?"
+  return f"give one of {', '.join(known) or '(there is none)'}."

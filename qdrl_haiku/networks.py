@@ -1,0 +1,316 @@
+"""Policy and critic networks as (init, apply) pairs of pure functions.
+
+Hidden layers are affine, then LayerNorm where asked for, then the activation.
+Their weights start from Haiku's truncated normal of standard deviation
+1 / sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998, section 4.6), their
+biases from zero. The last layer of a policy starts from U(-3e-3, 3e-3), so that
+the first actions are near 0 and no tanh starts saturated (Lillicrap et al.,
+"Continuous control with deep reinforcement learning", 2016, section 7).
+"""
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import names, types
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+  "elu": jax.nn.elu,
+  "gelu": jax.nn.gelu,
+  "leaky_relu": jax.nn.leaky_relu,
+  "relu": jax.nn.relu,
+  "swish": jax.nn.swish,
+  "tanh": jnp.tanh,
+}
+_FINAL_POLICY_INIT = hk.initializers.RandomUniform(-3e-3, 3e-3)
+_NUM_CRITICS = 2
+
+
+class Network(NamedTuple):
+  """One network as two pure functions.
+
+  Attributes:
+    init: (key) -> parameters, float32. The key is consumed.
+    apply: (parameters, *inputs) -> outputs, for inputs with any leading axes.
+  """
+
+  init: Callable[[types.Key], types.Params]
+  apply: Callable[..., jax.Array]
+
+
+class SACNetworks(NamedTuple):
+  """The networks of one SAC agent.
+
+  Attributes:
+    policy: apply(parameters, observation [..., O]) -> [..., 2A], what
+      `policies.normal_tanh` takes.
+    critic: apply(parameters, observation [..., O], action [..., A]) ->
+      [..., 2], the values of the twin critics; each leaf of its parameters
+      has a leading axis of size 2, one entry for each critic.
+  """
+
+  policy: Network
+  critic: Network
+
+
+class TD3Networks(NamedTuple):
+  """The networks of one TD3 agent.
+
+  Attributes:
+    policy: apply(parameters, observation [..., O]) -> [..., A], before the
+      tanh: what `policies.deterministic_tanh` takes.
+    critic: as in `SACNetworks`.
+  """
+
+  policy: Network
+  critic: Network
+
+
+class MLP(hk.Module):
+  """A multi-layer perceptron with an affine last layer."""
+
+  def __init__(
+    self,
+    hidden_layer_sizes: Sequence[int],
+    output_size: int,
+    *,
+    activation: Callable[[jax.Array], jax.Array],
+    layer_norm: bool,
+    final_init: hk.initializers.Initializer | None = None,
+    name: str,
+  ) -> None:
+    """Describes the layers; nothing is created before the call.
+
+    Args:
+      hidden_layer_sizes: units of each hidden layer, each >= 1; empty gives
+        an affine map.
+      output_size: units of the last layer, >= 1.
+      activation: elementwise, after each hidden layer.
+      layer_norm: whether LayerNorm, with learned scale and offset, stands
+        between a hidden layer and its activation (Ba et al., "Layer
+        normalization", 2016, eq. 4).
+      final_init: the initialiser of the last layer's weights; None for that
+        of the hidden ones.
+      name: the module's name, the prefix of its parameters' names.
+    """
+    super().__init__(name=name)
+    self._hidden_layer_sizes = tuple(hidden_layer_sizes)
+    self._output_size = output_size
+    self._activation = activation
+    self._layer_norm = layer_norm
+    self._final_init = final_init
+
+  def __call__(self, inputs: jax.Array) -> jax.Array:
+    """Applies the layers.
+
+    Args:
+      inputs: [..., I].
+
+    Returns:
+      [..., output_size].
+    """
+    hidden = inputs
+    for i, size in enumerate(self._hidden_layer_sizes):
+      hidden = hk.Linear(size, name=f"linear_{i}")(hidden)
+      if self._layer_norm:
+        hidden = hk.LayerNorm(
+          axis=-1,
+          create_scale=True,
+          create_offset=True,
+          name=f"layer_norm_{i}",
+        )(hidden)
+      hidden = self._activation(hidden)
+    output = hk.Linear(
+      self._output_size, w_init=self._final_init, name="output"
+    )
+    return output(hidden)
+
+
+def make_sac_networks(
+  observation_size: int,
+  action_size: int,
+  *,
+  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
+  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
+  activation: str = "relu",
+  layer_norm: bool = False,
+) -> SACNetworks:
+  """Returns the policy and the twin critics of SAC.
+
+  The sizes' defaults are those of Haarnoja et al., "Soft actor-critic
+  algorithms and applications", 2018, table 1.
+
+  Args:
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
+    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
+    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
+    activation: of all hidden layers: "elu", "gelu", "leaky_relu", "relu",
+      "swish" or "tanh".
+    layer_norm: whether LayerNorm stands before each activation, in the policy
+      and in the critics.
+
+  Returns:
+    The policy, with 2A outputs (locations, then raw scales), and the critics.
+
+  Raises:
+    ValueError: for a size that is not a positive integer, or an unknown
+      activation.
+  """
+  return SACNetworks(
+    *_policy_and_critics(
+      observation_size,
+      action_size,
+      outputs_per_action=2,
+      policy_hidden_layer_sizes=policy_hidden_layer_sizes,
+      critic_hidden_layer_sizes=critic_hidden_layer_sizes,
+      activation=activation,
+      layer_norm=layer_norm,
+    )
+  )
+
+
+def make_td3_networks(
+  observation_size: int,
+  action_size: int,
+  *,
+  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
+  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
+  activation: str = "relu",
+  layer_norm: bool = False,
+) -> TD3Networks:
+  """Returns the policy and the twin critics of TD3.
+
+  The sizes' defaults are those of the authors' revised code of Fujimoto et
+  al., "Addressing function approximation error in actor-critic methods", 2018.
+
+  Args:
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
+    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
+    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
+    activation: of all hidden layers: "elu", "gelu", "leaky_relu", "relu",
+      "swish" or "tanh".
+    layer_norm: whether LayerNorm stands before each activation, in the policy
+      and in the critics.
+
+  Returns:
+    The policy, with A outputs, and the critics.
+
+  Raises:
+    ValueError: for a size that is not a positive integer, or an unknown
+      activation.
+  """
+  return TD3Networks(
+    *_policy_and_critics(
+      observation_size,
+      action_size,
+      outputs_per_action=1,
+      policy_hidden_layer_sizes=policy_hidden_layer_sizes,
+      critic_hidden_layer_sizes=critic_hidden_layer_sizes,
+      activation=activation,
+      layer_norm=layer_norm,
+    )
+  )
+
+
+def _policy_and_critics(
+  observation_size: int,
+  action_size: int,
+  *,
+  outputs_per_action: int,
+  policy_hidden_layer_sizes: Sequence[int],
+  critic_hidden_layer_sizes: Sequence[int],
+  activation: str,
+  layer_norm: bool,
+) -> tuple[Network, Network]:
+  """Checks the settings and returns the policy and the twin critics."""
+  _check_size("observation_size", observation_size)
+  _check_size("action_size", action_size)
+  _check_sizes("policy_hidden_layer_sizes", policy_hidden_layer_sizes)
+  _check_sizes("critic_hidden_layer_sizes", critic_hidden_layer_sizes)
+  activation_fn = _activation(activation)
+
+  def policy(observation: jax.Array) -> jax.Array:
+    return MLP(
+      policy_hidden_layer_sizes,
+      outputs_per_action * action_size,
+      activation=activation_fn,
+      layer_norm=layer_norm,
+      final_init=_FINAL_POLICY_INIT,
+      name="policy",
+    )(observation)
+
+  def critic(inputs: jax.Array) -> jax.Array:
+    values = MLP(
+      critic_hidden_layer_sizes,
+      1,
+      activation=activation_fn,
+      layer_norm=layer_norm,
+      name="critic",
+    )(inputs)
+    return values[..., 0]
+
+  return (
+    _network(policy, observation_size),
+    _twins(_network(critic, observation_size + action_size)),
+  )
+
+
+def _network(
+  forward: Callable[[jax.Array], jax.Array], input_size: int
+) -> Network:
+  """Returns a Haiku function of one array as a network."""
+  transformed: hk.Transformed = hk.without_apply_rng(hk.transform(forward))
+
+  def init(key: types.Key) -> types.Params:
+    return transformed.init(key, jnp.zeros([input_size], jnp.float32))
+
+  return Network(init=init, apply=transformed.apply)
+
+
+def _twins(critic: Network) -> Network:
+  """Returns two critics as one network with stacked parameters."""
+  # Only the parameters are mapped over, so that both critics' first layers are
+  # one product of the same inputs, and each later layer one batched product.
+  apply_both = jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1)
+
+  def init(key: types.Key) -> types.Params:
+    return jax.vmap(critic.init)(jax.random.split(key, _NUM_CRITICS))
+
+  def apply(
+    params: types.Params, observation: jax.Array, action: jax.Array
+  ) -> jax.Array:
+    return apply_both(params, jnp.concatenate([observation, action], axis=-1))
+
+  return Network(init=init, apply=apply)
+
+
+def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
+  """Returns the activation of that name, or says which names there are."""
+  if name in _ACTIVATIONS:
+    return _ACTIVATIONS[name]
+  raise ValueError(
+    f"activation={name!r} is unknown; {names.nearest(str(name), _ACTIVATIONS)}"
+  )
+
+
+def _check_size(name: str, size: Any) -> None:
+  """Raises ValueError unless `size` is a positive integer."""
+  is_integer = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+  if not is_integer or size < 1:
+    raise ValueError(f"{name} is {size!r}: use an integer of at least 1")
+
+
+def _check_sizes(name: str, sizes: Any) -> None:
+  """Raises ValueError unless `sizes` is a sequence of positive integers."""
+  if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+    raise ValueError(
+      f"{name} is {sizes!r}: use a sequence of integers such as (256, 256)"
+    )
+  for i, size in enumerate(sizes):
+    _check_size(f"{name}[{i}]", size)

@@ -1,0 +1,122 @@
+"""Policies: distributions over actions, made from a network's outputs."""
+
+import distrax
+import jax
+import jax.numpy as jnp
+
+_MIN_SCALE = 1e-3
+
+
+class NormalTanh(distrax.Transformed):
+  """The tanh of a normal variable, independent in each of A dimensions.
+
+  a = tanh(x), x ~ N(loc, scale^2), so that
+  log p(a) = sum_i log N(x_i; loc_i, scale_i^2) - log(1 - a_i^2)
+  (Haarnoja et al., "Soft actor-critic", 2018, appendix C, eq. 21).
+
+  In float32 tanh(x) rounds to exactly 1 or -1 from |x| of about 9 on, so
+  samples lie in [-1, 1], and an action at the border does not tell its x any
+  more. Where the log-probability of a sample is needed, take
+  `sample_and_log_prob`, which knows x.
+  """
+
+  def __init__(self, loc: jax.Array, scale: jax.Array) -> None:
+    """Takes the parameters of the normal variable.
+
+    Args:
+      loc: [..., A], its means.
+      scale: [..., A], its standard deviations, > 0.
+    """
+    super().__init__(
+      distribution=distrax.Independent(
+        distrax.Normal(loc, scale), reinterpreted_batch_ndims=1
+      ),
+      bijector=distrax.Block(distrax.Tanh(), ndims=1),
+    )
+
+  def log_prob(self, value: jax.Array) -> jax.Array:
+    """Returns the log-probability density of an action.
+
+    Args:
+      value: [..., A], in [-1, 1]. What is nearer to the border than the
+        nearest representable number inside, or outside, counts as that number,
+        so that the result is finite.
+
+    Returns:
+      [...], in nats.
+    """
+    dtype = jnp.result_type(value, self.dtype)
+    largest = 1.0 - float(jnp.finfo(dtype).epsneg)
+    action = jnp.clip(jnp.asarray(value, dtype), -largest, largest)
+    # 1 - action is exact where it is small; 1 - action^2 would not be.
+    log_above, log_below = jnp.log1p(action), jnp.log1p(-action)
+    x = 0.5 * (log_above - log_below)
+    log_det = jnp.sum(log_above + log_below, axis=-1)
+    return self.distribution.log_prob(x) - log_det
+
+  def mode(self) -> jax.Array:
+    """Returns the greedy action, [..., A]: the tanh of the normal's mode.
+
+    It is the median of each dimension. The density's own highest point is
+    elsewhere, at the border if scale is large, and not what a policy means.
+    """
+    return self.bijector.forward(self.distribution.mode())
+
+  def _sample_n_and_log_prob(
+    self, key: jax.Array, n: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """See `distrax.Distribution`."""
+    x = self.distribution.sample(seed=key, sample_shape=n)
+    action, log_det = self.bijector.forward_and_log_det(x)
+    # Of the rounded x, not of the noise behind it: where scale is small beside
+    # loc the two differ, and the action was made from this x.
+    return action, self.distribution.log_prob(x) - log_det
+
+
+def normal_tanh(parameters: jax.Array) -> NormalTanh:
+  """Returns the stochastic policy that SAC uses.
+
+  Args:
+    parameters: [..., 2A], any real numbers: the locations, then the raw
+      scales; scale = softplus(raw scale) + 1e-3.
+
+  Returns:
+    A distribution over actions in (-1, 1)^A with batch shape [...] and event
+    shape [A].
+
+  Raises:
+    ValueError: if the last axis of `parameters` is not of even size.
+  """
+  if parameters.ndim < 1 or parameters.shape[-1] % 2:
+    raise ValueError(
+      f"parameters has shape {parameters.shape}: the last axis must hold A"
+      " locations, then A raw scales, 2A in all"
+    )
+  loc, raw_scale = jnp.split(parameters, 2, axis=-1)
+  return NormalTanh(loc, jax.nn.softplus(raw_scale) + _MIN_SCALE)
+
+
+def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
+  """Returns the deterministic policy that TD3 uses.
+
+  It is a distribution too, all of it on one action, so that the greedy action
+  of either policy is `mode()`.
+
+  Args:
+    parameters: [..., A], any real numbers.
+
+  Returns:
+    A distribution with batch shape [...] and event shape [A], whose mode and
+    samples are tanh(parameters), in [-1, 1].
+
+  Raises:
+    ValueError: if `parameters` has no axis.
+  """
+  if parameters.ndim < 1:
+    raise ValueError(
+      f"parameters has shape {parameters.shape}: the last axis must hold A"
+      " values, one for each dimension of the action"
+    )
+  return distrax.Independent(
+    distrax.Deterministic(jnp.tanh(parameters)), reinterpreted_batch_ndims=1
+  )

@@ -1,0 +1,111 @@
+"""A uniform replay buffer for one agent, of any pytree.
+
+The storage is written by index and never moved, so that adding costs what is
+added, whatever the capacity. A population's buffers are `jax.vmap` of one.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+
+
+class ReplayState(NamedTuple):
+  """What a buffer holds.
+
+  Attributes:
+    storage: a tree of the example's structure, leaves [capacity, ...].
+    position: int32 [], where the next transition goes.
+    size: int32 [], how many transitions there are, at most the capacity.
+  """
+
+  storage: Any
+  position: types.Array
+  size: types.Array
+
+
+class ReplayBuffer(NamedTuple):
+  """A replay buffer as pure functions.
+
+  Attributes:
+    init: (example) -> ReplayState; the example is one transition, or its
+      shapes and dtypes, without a batch axis.
+    add: (state, transitions [B, ...]) -> ReplayState; the oldest are
+      overwritten when the buffer is full. B is at most the capacity.
+    sample: (state, key, shape) -> transitions [*shape, ...], drawn uniformly
+      and with replacement in one gather; the key is consumed. The buffer
+      must not be empty.
+    can_sample: (state, n) -> bool [], whether at least n are there.
+  """
+
+  init: Callable[[Any], ReplayState]
+  add: Callable[[ReplayState, Any], ReplayState]
+  sample: Callable[[ReplayState, types.Key, tuple[int, ...]], Any]
+  can_sample: Callable[[ReplayState, int], types.Array]
+
+
+def uniform(capacity: int) -> ReplayBuffer:
+  """A buffer that samples uniformly and forgets the oldest.
+
+  Args:
+    capacity: the most transitions that it holds, >= 1.
+
+  Returns:
+    The buffer.
+
+  Raises:
+    ValueError: if the capacity is below 1; from `add`, if more transitions
+      than the capacity are added at once.
+  """
+  if capacity < 1:
+    raise ValueError(
+      f"capacity must be at least 1, got {capacity}; 100000 is common."
+    )
+
+  def init(example: Any) -> ReplayState:
+    return ReplayState(
+      storage=jax.tree.map(
+        lambda x: jnp.zeros((capacity, *x.shape), x.dtype),
+        jax.eval_shape(lambda x: x, example),
+      ),
+      position=jnp.zeros((), jnp.int32),
+      size=jnp.zeros((), jnp.int32),
+    )
+
+  def add(state: ReplayState, transitions: Any) -> ReplayState:
+    batch_size = jax.tree.leaves(transitions)[0].shape[0]
+    if batch_size > capacity:
+      raise ValueError(
+        f"{batch_size} transitions were added at once to a buffer of capacity "
+        f"{capacity}; raise the capacity or add fewer."
+      )
+    indices = (state.position + jnp.arange(batch_size)) % capacity
+    storage = jax.tree.map(
+      lambda stored, new: stored.at[indices].set(
+        new.astype(stored.dtype),
+        unique_indices=True,
+        mode="promise_in_bounds",
+      ),
+      state.storage,
+      transitions,
+    )
+    return ReplayState(
+      storage=storage,
+      position=(state.position + batch_size) % capacity,
+      size=jnp.minimum(state.size + batch_size, capacity),
+    )
+
+  def sample(state: ReplayState, key: types.Key, shape: tuple[int, ...]) -> Any:
+    indices = jax.random.randint(key, shape, 0, state.size)
+    return jax.tree.map(
+      lambda stored: stored.at[indices].get(mode="promise_in_bounds"),
+      state.storage,
+    )
+
+  def can_sample(state: ReplayState, n: int) -> types.Array:
+    return state.size >= n
+
+  return ReplayBuffer(init, add, sample, can_sample)

@@ -1,0 +1,35 @@
+"""Training: what composes environments, actors, learners and controllers."""
+
+from qdrl_haiku.training.config import TrainingConfig, default_interval
+from qdrl_haiku.training.generation import (
+  GenerationReport,
+  train_generation,
+  train_members,
+)
+from qdrl_haiku.training.population import (
+  Members,
+  Population,
+  Setup,
+  init_members,
+  init_population,
+)
+from qdrl_haiku.training.run import RunConfig, run
+from qdrl_haiku.training.search_spaces import search_space
+from qdrl_haiku.training.sharding import population_mesh
+
+__all__ = [
+  "GenerationReport",
+  "Members",
+  "Population",
+  "RunConfig",
+  "Setup",
+  "TrainingConfig",
+  "default_interval",
+  "init_members",
+  "init_population",
+  "population_mesh",
+  "run",
+  "search_space",
+  "train_generation",
+  "train_members",
+]

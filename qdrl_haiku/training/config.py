@@ -1,0 +1,193 @@
+"""The settings of a population's training, and what follows from them."""
+
+import dataclasses
+import fractions
+import math
+from typing import NamedTuple
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+  """How a population is trained; every number is per agent.
+
+  A step is one transition of one environment.
+
+  Attributes:
+    population_size: P, >= 1.
+    num_envs: E, environments, >= 1.
+    perturbation_interval: steps per generation: what an agent collects between
+      two evaluations, and so between two decisions of the controller.
+    batch_size: B, transitions per critic step, >= 1.
+    grad_updates_per_step: critic steps per step, > 0; may be a fraction.
+    replay_capacity: transitions in the replay buffer.
+    min_replay_size: transitions in the buffer before learning starts.
+    random_warm_up: whether actions are drawn uniformly until learning starts,
+      instead of from the policy.
+    num_eval_episodes: N, episodes per evaluation, >= 1.
+    fitness_window: fitness is the mean return of so many evaluations, >= 1.
+    burn_in_period: steps before the controller's first decision, >= 0.
+    inherit_replay: whether a child takes over its parent's replay buffer;
+      otherwise it goes on with its own.
+    replay_extras: names of the transitions' extras that are stored.
+
+  Raises:
+    ValueError: if a setting is out of its range, or if two don't fit.
+  """
+
+  population_size: int = 1
+  num_envs: int = 8
+  perturbation_interval: int = 1000
+  batch_size: int = 256
+  grad_updates_per_step: float = 1.0
+  replay_capacity: int = 100_000
+  min_replay_size: int = 1000
+  random_warm_up: bool = True
+  num_eval_episodes: int = 8
+  fitness_window: int = 1
+  burn_in_period: int = 0
+  inherit_replay: bool = False
+  replay_extras: tuple[str, ...] = ()
+
+  def __post_init__(self) -> None:
+    for name in (
+      "population_size",
+      "num_envs",
+      "perturbation_interval",
+      "batch_size",
+      "replay_capacity",
+      "min_replay_size",
+      "num_eval_episodes",
+      "fitness_window",
+    ):
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f"{name} must be at least 1, got {getattr(self, name)}."
+        )
+    if self.burn_in_period < 0:
+      raise ValueError(
+        f"burn_in_period must be at least 0, got {self.burn_in_period}; 0 "
+        "lets the controller decide from the first generation on."
+      )
+    if not 0 < self.grad_updates_per_step < float("inf"):
+      raise ValueError(
+        "grad_updates_per_step must be above 0, got "
+        f"{self.grad_updates_per_step}; 1 is one critic step per environment "
+        "step."
+      )
+    if self.min_replay_size > self.replay_capacity:
+      raise ValueError(
+        f"min_replay_size {self.min_replay_size} is more than replay_capacity "
+        f"{self.replay_capacity}, so learning would never start; lower the "
+        "first or raise the second."
+      )
+    if self.batch_size > self.replay_capacity:
+      raise ValueError(
+        f"batch_size {self.batch_size} is more than replay_capacity "
+        f"{self.replay_capacity}; lower the first or raise the second."
+      )
+
+
+class Schedule(NamedTuple):
+  """How a generation is cut into equal iterations of collecting and learning.
+
+  Attributes:
+    num_iterations: per generation.
+    num_env_steps: T, steps of each environment per iteration.
+    num_updates: calls of `learner.update` per iteration; each of them takes
+      `batches_per_update` batches.
+  """
+
+  num_iterations: int
+  num_env_steps: int
+  num_updates: int
+
+
+def schedule(config: TrainingConfig, batches_per_update: int) -> Schedule:
+  """Cuts a generation into the shortest equal iterations that exist.
+
+  An iteration steps each environment as few times as make a whole number of
+  calls of `learner.update`.
+
+  Args:
+    config: the settings.
+    batches_per_update: critic steps in one call of `learner.update`.
+
+  Returns:
+    The schedule.
+
+  Raises:
+    ValueError: if `perturbation_interval` isn't a whole number of iterations,
+      or if the replay buffer can't take what one iteration collects.
+  """
+  num_env_steps, num_updates = _iteration(
+    config.num_envs, config.grad_updates_per_step, batches_per_update
+  )
+  steps = num_env_steps * config.num_envs
+  if config.perturbation_interval % steps:
+    below = config.perturbation_interval // steps * steps
+    nearest = [str(n) for n in (below, below + steps) if n > 0]
+    raise ValueError(
+      f"perturbation_interval {config.perturbation_interval} must be a "
+      f"multiple of {steps}: num_envs={config.num_envs} and "
+      f"grad_updates_per_step={config.grad_updates_per_step} with "
+      f"{batches_per_update} critic steps per update make iterations of "
+      f"{steps} steps. The nearest: {' or '.join(nearest)}."
+    )
+  if steps > config.replay_capacity:
+    raise ValueError(
+      f"replay_capacity {config.replay_capacity} is less than the {steps} "
+      "transitions that one iteration collects; raise it."
+    )
+  return Schedule(
+    num_iterations=config.perturbation_interval // steps,
+    num_env_steps=num_env_steps,
+    num_updates=num_updates,
+  )
+
+
+def default_interval(
+  num_timesteps: int,
+  *,
+  num_envs: int,
+  grad_updates_per_step: float,
+  batches_per_update: int,
+) -> int:
+  """An interval that cuts a run into about twenty equal generations.
+
+  Args:
+    num_timesteps: environment steps per agent in all.
+    num_envs: E.
+    grad_updates_per_step: critic steps per environment step.
+    batches_per_update: critic steps in one call of `learner.update`.
+
+  Returns:
+    Environment steps per agent and generation.
+
+  Raises:
+    ValueError: if no number of generations up to 200 cuts it.
+  """
+  num_env_steps, _ = _iteration(
+    num_envs, grad_updates_per_step, batches_per_update
+  )
+  steps = num_env_steps * num_envs
+  fitting = [
+    n for n in range(1, 201) if num_timesteps % (n * steps) == 0
+  ]
+  if num_timesteps < 1 or not fitting:
+    nearest = max(1, round(num_timesteps / (20 * steps))) * 20 * steps
+    raise ValueError(
+      f"num_timesteps {num_timesteps} can't be cut into equal generations of "
+      f"whole iterations, which have {steps} steps with num_envs={num_envs} "
+      f"and grad_updates_per_step={grad_updates_per_step}; {nearest} can."
+    )
+  generations = min(fitting, key=lambda n: abs(math.log(n / 20)))
+  return num_timesteps // generations
+
+
+def _iteration(
+  num_envs: int, grad_updates_per_step: float, batches_per_update: int
+) -> tuple[int, int]:
+  """Steps of each environment, and calls of update, of one iteration."""
+  rate = fractions.Fraction(grad_updates_per_step).limit_denominator(100_000)
+  calls_per_env_step = rate * num_envs / batches_per_update
+  return calls_per_env_step.denominator, calls_per_env_step.numerator

@@ -1,0 +1,345 @@
+"""One generation of a population: collect and learn, evaluate, decide, inherit.
+
+`train_generation` is one pure function of the population, to be compiled as
+one call with the population donated.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import actors, controllers, types
+from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import sharding
+from qdrl_haiku.training.population import Members, Population, Setup
+
+
+class GenerationReport(NamedTuple):
+  """What happened in a generation; all of it from before the decision.
+
+  Attributes:
+    generation: int32 [], counted from 1.
+    evaluation: returns and lengths [P, N], and descriptors if there are any.
+    fitness: [P], what the controller saw; NaN for a non-finite member.
+    hyperparams: leaves [P], with which the members were trained.
+    metrics: by name, [P], means over the generation's updates; NaN if there
+      was none.
+    num_updates: int32 [P], critic steps of each member.
+    finite: bool [P], whether all of a member was finite.
+    decision: the controller's, or None if there is no controller.
+    best: int32 [], the member with the best mean return of this evaluation.
+    best_state: that member's learner state.
+  """
+
+  generation: types.Array
+  evaluation: actors.Evaluation
+  fitness: types.Array
+  hyperparams: types.Hyperparams
+  metrics: types.Metrics
+  num_updates: types.Array
+  finite: types.Array
+  decision: controllers.Decision | None
+  best: types.Array
+  best_state: types.State
+
+
+def train_generation(
+  setup: Setup, population: Population, run_key: types.Key
+) -> tuple[Population, GenerationReport]:
+  """Trains a population for one generation.
+
+  Args:
+    setup: what the population is composed of.
+    population: as it is.
+    run_key: the run's key, or keys [P], see `population.member_keys`; the
+      same in each generation.
+
+  Returns:
+    The population after the controller's decision, and what happened.
+  """
+  config = setup.config
+  generation = population.generation + 1
+  keys = population_lib.member_keys(
+    run_key, generation, config.population_size
+  )
+  local = sharding.over_members(setup.mesh, _train_and_evaluate, setup)
+  members, evaluation, metrics, num_updates, finite = local(
+    population.members, population.hyperparams, keys
+  )
+  # A few numbers per member, which every device then knows of all of them.
+  returns, hyperparams, finite = sharding.replicate(
+    setup.mesh,
+    (jnp.mean(evaluation.returns, axis=1), population.hyperparams, finite),
+  )
+  finite = finite & _all_finite(hyperparams)
+  returns = jnp.where(finite, returns, jnp.nan)
+  recent_returns = jnp.roll(population.recent_returns, -1, axis=1)
+  recent_returns = recent_returns.at[:, -1].set(returns)
+  fitness = _windowed_mean(recent_returns)
+  best = jnp.argmax(jnp.where(finite, returns, -jnp.inf))
+  best_state = jax.tree.map(lambda x: x[best], members.learner)
+
+  decision = None
+  if setup.controller is not None:
+    decision = setup.controller.update(
+      population_lib.controller_key(run_key, generation), fitness, hyperparams
+    )
+    steps = generation * config.perturbation_interval
+    decision = _unless_burning_in(
+      steps < config.burn_in_period, decision, hyperparams
+    )
+    members = _inherit(setup, members, decision.parents, finite, keys)
+    recent_returns = recent_returns[decision.parents]
+    hyperparams = decision.hyperparams
+  report = GenerationReport(
+    generation=generation,
+    evaluation=evaluation,
+    fitness=fitness,
+    hyperparams=population.hyperparams,
+    metrics=metrics,
+    num_updates=num_updates,
+    finite=finite,
+    decision=decision,
+    best=best,
+    best_state=best_state,
+  )
+  return Population(members, hyperparams, recent_returns, generation), report
+
+
+def _train_and_evaluate(
+  setup: Setup,
+  members: Members,
+  hyperparams: types.Hyperparams,
+  keys: types.Key,
+) -> tuple[Members, actors.Evaluation, types.Metrics, types.Array, types.Array]:
+  """What concerns each member alone; P may be a device's share of them."""
+  train_keys, eval_keys = jnp.unstack(
+    jax.vmap(jax.random.split)(keys), axis=1
+  )
+  members, metrics, num_updates = train_members(
+    setup, members, hyperparams, train_keys
+  )
+  evaluation = actors.evaluate(
+    setup.eval_env,
+    setup.learner,
+    members.learner,
+    eval_keys,
+    setup.config.num_eval_episodes,
+  )
+  return members, evaluation, metrics, num_updates, _all_finite(members)
+
+
+def train_members(
+  setup: Setup,
+  members: Members,
+  hyperparams: types.Hyperparams,
+  keys: types.Key,
+) -> tuple[Members, types.Metrics, types.Array]:
+  """Collects and learns for `perturbation_interval` steps.
+
+  Args:
+    setup: what the population is composed of.
+    members: leaves [P, ...].
+    hyperparams: leaves [P].
+    keys: [P]; consumed.
+
+  Returns:
+    The members; metrics by name, [P], means over the updates; and the number
+    of critic steps of each member, int32 [P].
+  """
+  plan = config_lib.schedule(setup.config, setup.learner.batches_per_update)
+  batches_per_update = setup.learner.batches_per_update
+  batches = (plan.num_updates, batches_per_update, setup.config.batch_size)
+  buffer = setup.buffer
+
+  def learn(
+    states: types.State, buffers: Any, keys: types.Key
+  ) -> tuple[types.State, types.Metrics]:
+    sample_keys, update_keys = _split(keys)
+    transitions = jax.vmap(lambda b, k: buffer.sample(b, k, batches))(
+      buffers, sample_keys
+    )
+    update_keys = jax.vmap(jax.random.split, (0, None), 1)(
+      update_keys, plan.num_updates
+    )
+
+    def update(states: Any, inputs: Any) -> Any:
+      transitions, keys = inputs
+      return jax.vmap(setup.learner.update)(
+        states, hyperparams, transitions, keys
+      )
+
+    states, metrics = jax.lax.scan(
+      update,
+      states,
+      (jax.tree.map(lambda x: x.swapaxes(0, 1), transitions), update_keys),
+    )
+    return states, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
+
+  def iteration(members: Members, t: types.Array) -> Any:
+    collect_keys, learn_keys = _split(
+      jax.vmap(jax.random.fold_in, (0, None))(keys, t)
+    )
+    # Members have collected equally much, so one of them speaks for all.
+    size = jnp.min(members.replay.size)
+    env_states, transitions = actors.collect(
+      setup.env,
+      _warming_up(setup, size),
+      members.learner,
+      hyperparams,
+      members.environment,
+      collect_keys,
+      plan.num_env_steps,
+    )
+    states = jax.vmap(setup.learner.observe)(
+      members.learner, transitions.observation
+    )
+    rows = jax.tree.map(
+      lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
+      population_lib.stored(setup, transitions),
+    )
+    buffers = jax.vmap(buffer.add)(members.replay, rows)
+    can_learn = jnp.all(
+      buffer.can_sample(buffers, setup.config.min_replay_size)
+    )
+    nothing = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype),
+      jax.eval_shape(learn, states, buffers, learn_keys)[1],
+    )
+    states, metrics = jax.lax.cond(
+      can_learn,
+      learn,
+      lambda states, *_: (states, nothing),
+      states,
+      buffers,
+      learn_keys,
+    )
+    observed = {
+      "observation_mean": jnp.mean(transitions.observation, axis=(1, 2, 3)),
+      "observation_square": jnp.mean(
+        jnp.square(transitions.observation), axis=(1, 2, 3)
+      ),
+    }
+    members = Members(states, buffers, env_states)
+    return members, (metrics, observed, can_learn)
+
+  members, (metrics, observed, learned) = jax.lax.scan(
+    iteration, members, jnp.arange(plan.num_iterations)
+  )
+  learned_iterations = jnp.sum(learned)
+  metrics = {
+    name: jnp.sum(x, axis=0) / learned_iterations
+    for name, x in metrics.items()
+  }
+  mean = jnp.mean(observed["observation_mean"], axis=0)
+  square = jnp.mean(observed["observation_square"], axis=0)
+  metrics["observation_mean"] = mean
+  metrics["observation_std"] = jnp.sqrt(
+    jnp.maximum(square - jnp.square(mean), 0.0)
+  )
+  num_updates = jnp.full_like(
+    members.replay.size,
+    learned_iterations * plan.num_updates * batches_per_update,
+  )
+  return members, metrics, num_updates
+
+
+def _warming_up(setup: Setup, size: types.Array) -> Any:
+  """The learner, acting uniformly while the buffer is below its minimum."""
+  if not setup.config.random_warm_up:
+    return setup.learner
+
+  def act(state: Any, hyperparams: Any, observation: Any, key: Any) -> Any:
+    act_key, uniform_key = jax.random.split(key)
+    action = setup.learner.act(state, hyperparams, observation, act_key)
+    uniform = jax.random.uniform(
+      uniform_key, action.shape, action.dtype, -1.0, 1.0
+    )
+    return jnp.where(size < setup.config.min_replay_size, uniform, action)
+
+  return setup.learner._replace(act=act)
+
+
+def _unless_burning_in(
+  burning_in: types.Array,
+  decision: controllers.Decision,
+  hyperparams: types.Hyperparams,
+) -> controllers.Decision:
+  """The decision, or in the burn-in period that everybody survives."""
+  survival = controllers.Decision(
+    parents=jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
+    hyperparams=hyperparams,
+    operator=jnp.zeros_like(decision.operator),
+  )
+  return jax.tree.map(
+    lambda x, y: jnp.where(burning_in, x, y), survival, decision
+  )
+
+
+def _inherit(
+  setup: Setup,
+  members: Members,
+  parents: types.Array,
+  finite: types.Array,
+  keys: types.Key,
+) -> Members:
+  """Gives children what they inherit.
+
+  A non-finite member's buffer may hold what broke it, and its environments
+  are broken too: it takes over its parent's, whatever the settings.
+  """
+  indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
+  broken = ~finite & (parents != indices)
+
+  def take_over(members: Members) -> Members:
+    sources = jnp.where(broken, parents, indices)
+    buffers = members.replay
+    if not setup.config.inherit_replay:
+      buffers = controllers.inherit(buffers, sources)
+    environment = controllers.inherit(members.environment, sources)
+    # Not its parent's resets again.
+    reset_keys = jax.vmap(jax.random.split, (0, None))(
+      keys, setup.config.num_envs
+    )
+    info = environment.info
+    reset_keys = jnp.where(broken[:, None], reset_keys, info["key"])
+    environment = environment.replace(info=info | {"key": reset_keys})
+    return Members(members.learner, buffers, environment)
+
+  members = jax.lax.cond(jnp.any(broken), take_over, lambda x: x, members)
+  buffers = members.replay
+  if setup.config.inherit_replay:
+    buffers = controllers.inherit(buffers, parents)
+  return Members(
+    controllers.inherit(members.learner, parents),
+    buffers,
+    members.environment,
+  )
+
+
+def _split(keys: types.Key) -> tuple[types.Key, types.Key]:
+  """Two keys [P] for each of keys [P]."""
+  first, second = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
+  return first, second
+
+
+def _windowed_mean(recent_returns: types.Array) -> types.Array:
+  """The mean of what the window holds; NaN if the latest return is."""
+  return jnp.where(
+    jnp.isfinite(recent_returns[:, -1]),
+    jnp.nanmean(recent_returns, axis=1),
+    jnp.nan,
+  )
+
+
+def _all_finite(tree: Any) -> types.Array:
+  """Whether all floats of each member are finite: leaves [P, ...] -> [P]."""
+  floats = [
+    x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
+  ]
+  per_leaf = [
+    jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim))) for x in floats
+  ]
+  return jnp.all(jnp.stack(per_leaf), axis=0)

@@ -1,0 +1,246 @@
+"""What a run writes while it trains: settings, rows, curves for TensorBoard."""
+
+import csv
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import platform
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+_LIBRARIES = (
+  "qdrl_haiku",
+  "jax",
+  "jaxlib",
+  "dm-haiku",
+  "optax",
+  "rlax",
+  "distrax",
+  "brax",
+  "orbax-checkpoint",
+  "numpy",
+)
+
+# Settings with which a run may be continued other than it began.
+_MAY_CHANGE = (
+  "checkpoint_interval",
+  "logdir",
+  "max_checkpoints",
+  "num_timesteps",
+  "resume",
+  "use_tensorboard",
+)
+
+
+class RunDirectory:
+  """The directory of one run, and its rows.
+
+  Attributes:
+    path: where it is.
+  """
+
+  def __init__(self, path: str | os.PathLike[str]) -> None:
+    self.path = pathlib.Path(path)
+
+  def begin(self, settings: dict[str, Any]) -> None:
+    """Creates the directory and writes `config.json` and `versions.json`.
+
+    Args:
+      settings: all that the run was started with.
+
+    Raises:
+      ValueError: if the directory holds anything, or can't be written.
+    """
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+      if any(self.path.iterdir()):
+        raise ValueError(
+          f"logdir {self.path} is not empty; choose another, or continue the "
+          "run in it with --resume."
+        )
+      self.write_json("config.json", settings)
+    except OSError as error:
+      raise ValueError(
+        f"logdir {self.path} can't be written ({error.strerror}); choose "
+        "another."
+      ) from error
+    self.write_json("versions.json", versions())
+
+  def go_on(self, settings: dict[str, Any]) -> None:
+    """Checks that a run is continued as it began, and notes what may change.
+
+    Args:
+      settings: all that the run is continued with.
+
+    Raises:
+      ValueError: if there is no run here, or if it had other settings.
+    """
+    before = self.settings()
+    differing = [
+      f"--{name} was {before.get(name)!r} and is {settings.get(name)!r}"
+      for name in sorted(before.keys() | settings.keys())
+      if name not in _MAY_CHANGE and before.get(name) != settings.get(name)
+    ]
+    if differing:
+      raise ValueError(
+        f"the run in {self.path} has other settings: {'; '.join(differing)}. "
+        "Resume it with those it began with."
+      )
+    self.write_json("config.json", settings)
+
+  def settings(self) -> dict[str, Any]:
+    """What the run in the directory was started with.
+
+    Returns:
+      The settings.
+
+    Raises:
+      ValueError: if there is no run here.
+    """
+    try:
+      return json.loads((self.path / "config.json").read_text())
+    except (OSError, json.JSONDecodeError) as error:
+      raise ValueError(
+        f"{self.path} holds no run: its config.json can't be read; name the "
+        "directory of a run."
+      ) from error
+
+  def write_json(self, name: str, value: Any) -> None:
+    """Writes a JSON file whole or not at all.
+
+    Args:
+      name: of the file.
+      value: what to write.
+    """
+    _replace(
+      self.path / name, json.dumps(value, indent=2, sort_keys=True) + "\n"
+    )
+
+  def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Appends rows to a file of JSON lines; NaN becomes null.
+
+    Args:
+      name: of the file.
+      rows: of plain Python values.
+    """
+    lines = [json.dumps(_strict(row), allow_nan=False) for row in rows]
+    with (self.path / name).open("a") as file:
+      file.write("".join(line + "\n" for line in lines))
+
+  def rows(self, name: str) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines, none if there is no such file.
+
+    Args:
+      name: of the file.
+
+    Returns:
+      The rows; one cut short by a kill at the end is left out.
+    """
+    path = self.path / name
+    if not path.exists():
+      return []
+    rows = []
+    for line in path.read_text().splitlines():
+      try:
+        rows.append(json.loads(line))
+      except json.JSONDecodeError:
+        break
+    return rows
+
+  def forget_after(self, name: str, generation: int) -> None:
+    """Drops the rows of generations that a resumed run will do again.
+
+    Args:
+      name: of a file of JSON lines.
+      generation: the last to keep.
+    """
+    kept = [row for row in self.rows(name) if row["generation"] <= generation]
+    _replace(
+      self.path / name, "".join(json.dumps(row) + "\n" for row in kept)
+    )
+
+
+class MetricsWriter:
+  """Writes a row per generation as JSON lines, CSV and TensorBoard events."""
+
+  def __init__(self, directory: RunDirectory, use_tensorboard: bool) -> None:
+    """Goes on after the rows that are there.
+
+    Args:
+      directory: of the run.
+      use_tensorboard: whether to write events too.
+    """
+    self._directory = directory
+    self._csv = directory.path / "metrics.csv"
+    rows = directory.rows("metrics.jsonl")
+    self._csv.unlink(missing_ok=True)
+    for row in rows:
+      self._append_csv(row)
+    self._events = None
+    if use_tensorboard:
+      import tensorboardX  # Here, since importing it takes long.
+
+      self._events = tensorboardX.SummaryWriter(str(directory.path))
+
+  def write(self, row: dict[str, float | int]) -> None:
+    """Writes one row; each row of a run has the same names.
+
+    Args:
+      row: numbers by name, `step` among them.
+    """
+    self._directory.append("metrics.jsonl", [row])
+    self._append_csv(row)
+    if self._events is not None:
+      for name, value in row.items():
+        if math.isfinite(value):
+          self._events.add_scalar(name, value, int(row["step"]))
+      self._events.flush()
+
+  def close(self) -> None:
+    """Closes the files."""
+    if self._events is not None:
+      self._events.close()
+
+  def _append_csv(self, row: dict[str, Any]) -> None:
+    is_new = not self._csv.exists()
+    with self._csv.open("a", newline="") as file:
+      writer = csv.DictWriter(file, list(row), lineterminator="\n")
+      if is_new:
+        writer.writeheader()
+      writer.writerow(_strict(row))
+
+
+def versions() -> dict[str, Any]:
+  """What a run depends on outside its settings.
+
+  Returns:
+    Versions of Python and the libraries, and the devices.
+  """
+  found: dict[str, Any] = {"python": platform.python_version()}
+  for name in _LIBRARIES:
+    try:
+      found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      found[name] = None
+  found["devices"] = [str(device) for device in jax.devices()]
+  return found
+
+
+def _strict(value: Any) -> Any:
+  """The same with None for what strict JSON has no number for."""
+  if isinstance(value, dict):
+    return {name: _strict(x) for name, x in value.items()}
+  if isinstance(value, float) and not math.isfinite(value):
+    return None
+  return value
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+  """Writes a file so that a kill leaves the old one or the new one."""
+  temporary = path.with_name(path.name + ".tmp")
+  temporary.write_text(text)
+  temporary.replace(path)

@@ -1,0 +1,129 @@
+"""Pictures of a run, from the files that it wrote."""
+
+import itertools
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from qdrl_haiku.training.logs import RunDirectory
+
+Row = dict[str, Any]
+
+
+def plot_run(directory: RunDirectory) -> list[pathlib.Path]:
+  """Draws what a run left behind, into `plots/`.
+
+  Args:
+    directory: of the run.
+
+  Returns:
+    The files: `learning_curves.png`, `diagnostics.png`, and, where a
+    controller changed hyperparameters, `hyperparameters.png`.
+  """
+  metrics = directory.rows("metrics.jsonl")
+  members = directory.rows("pbt_members.jsonl")
+  if not metrics:
+    return []
+  folder = directory.path / "plots"
+  folder.mkdir(exist_ok=True)
+  figures = {
+    "learning_curves.png": _learning_curves(metrics, members),
+    "diagnostics.png": _diagnostics(metrics),
+  }
+  if members:
+    figures["hyperparameters.png"] = _hyperparameters(members)
+  for name, figure in figures.items():
+    figure.savefig(folder / name, dpi=120)
+  return [folder / name for name in figures]
+
+
+def _learning_curves(metrics: list[Row], members: list[Row]) -> Figure:
+  figure = Figure(figsize=(8, 5), layout="constrained")
+  axes = figure.subplots()
+  if members:
+    for curve in _by_member(members):
+      axes.plot(
+        *_column(curve, "return"), color="tab:blue", alpha=0.3, linewidth=1
+      )
+    axes.plot(*_column(metrics, "pbt/mean_return"), label="mean")
+    axes.plot(*_column(metrics, "pbt/best_return"), label="best")
+    axes.legend()
+  else:
+    seeds = [
+      name for name in metrics[0] if name.startswith("eval/episode_return/")
+    ]
+    for name in seeds:
+      axes.plot(
+        *_column(metrics, name), linewidth=1, label=name.rsplit("/", 1)[1]
+      )
+    if len(seeds) > 1:
+      axes.plot(
+        *_column(metrics, "eval/episode_return_iqm"),
+        color="black",
+        label="interquartile mean",
+      )
+    axes.legend()
+  axes.set_ylabel("episode return")
+  axes.set_xlabel("environment steps per agent")
+  return figure
+
+
+def _diagnostics(metrics: list[Row]) -> Figure:
+  names = [name for name in metrics[0] if name.startswith("training/")]
+  return _grid(
+    names,
+    lambda axes, name: axes.plot(*_column(metrics, name)),
+    title=lambda name: name.removeprefix("training/"),
+  )
+
+
+def _hyperparameters(members: list[Row]) -> Figure:
+  curves = _by_member(members)
+
+  def draw(axes: Axes, name: str) -> None:
+    values = [row["hyperparams"][name] for row in members]
+    for curve in curves:
+      axes.step(
+        [row["step"] for row in curve],
+        [row["hyperparams"][name] for row in curve],
+        where="pre",
+        linewidth=1,
+      )
+    if min(values) > 0 and max(values) > 5 * min(values):
+      axes.set_yscale("log")
+
+  return _grid(list(members[0]["hyperparams"]), draw, title=str)
+
+
+def _grid(names: Sequence[str], draw: Any, title: Any) -> Figure:
+  """A figure with one small plot per name."""
+  columns = min(3, len(names))
+  rows = -(-len(names) // columns)
+  figure = Figure(figsize=(4 * columns, 2.6 * rows), layout="constrained")
+  grid = np.ravel(figure.subplots(rows, columns, squeeze=False))
+  for axes, name in itertools.zip_longest(grid, names):
+    if name is None:
+      axes.axis("off")
+      continue
+    draw(axes, name)
+    axes.set_title(title(name), fontsize="medium")
+    axes.set_xlabel("environment steps per agent", fontsize="small")
+  return figure
+
+
+def _by_member(rows: list[Row]) -> list[list[Row]]:
+  """The rows of each member, in order."""
+  count = 1 + max(row["member"] for row in rows)
+  return [[row for row in rows if row["member"] == i] for i in range(count)]
+
+
+def _column(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
+  """Steps and values, NaN where there is none."""
+  return (
+    [row["step"] for row in rows],
+    [np.nan if row[name] is None else row[name] for row in rows],
+  )

@@ -1,0 +1,237 @@
+"""A population in training: what it consists of and how it begins."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import (
+  actors,
+  controllers,
+  environments,
+  learners,
+  replay,
+  types,
+)
+from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import sharding
+
+# Which number is folded into a generation's key for its controller; members
+# are numbered from 0, so none of them meets it.
+_CONTROLLER = 2**31 - 1
+# Folded into a member's key where the same generation initialises it again.
+_RESTART = 2**31 - 2
+
+
+class Setup(NamedTuple):
+  """What a population is composed of.
+
+  Attributes:
+    env: the environment in which agents collect.
+    eval_env: the one in which they are evaluated; may be the same.
+    learner: the algorithm of every agent.
+    controller: decides after each generation who takes over from whom; None
+      for agents that have nothing to do with each other.
+    config: the settings.
+    mesh: devices along one axis `population` over which members are spread,
+      or None for no such thing.
+  """
+
+  env: environments.Environment
+  eval_env: environments.Environment
+  learner: learners.Learner
+  controller: controllers.Controller | None
+  config: config_lib.TrainingConfig
+  mesh: jax.sharding.Mesh | None = None
+
+  @property
+  def buffer(self) -> replay.ReplayBuffer:
+    """The replay buffer of one agent."""
+    return replay.uniform(self.config.replay_capacity)
+
+
+class Members(NamedTuple):
+  """The agents and all that belongs to each of them, leaves [P, ...].
+
+  Attributes:
+    learner: the learners' states.
+    replay: the replay buffers.
+    environment: the environments' states, leaves [P, E, ...].
+  """
+
+  learner: types.State
+  replay: replay.ReplayState
+  environment: environments.State
+
+
+class Population(NamedTuple):
+  """Everything that training needs in order to go on.
+
+  Attributes:
+    members: the agents.
+    hyperparams: their hyperparameters, float32 leaves [P].
+    recent_returns: [P, fitness_window], mean returns of the last evaluations,
+      the latest at the end, NaN before the first; a child has its parent's.
+    generation: int32 [], how many generations have been trained.
+  """
+
+  members: Members
+  hyperparams: types.Hyperparams
+  recent_returns: types.Array
+  generation: types.Array
+
+
+def member_keys(
+  run_key: types.Key, generation: types.Array | int, population_size: int
+) -> types.Key:
+  """The keys of the members in one generation.
+
+  Args:
+    run_key: the run's key, or keys [P] for members that are runs of their own:
+      member i then draws what member 0 of a run with its key draws.
+    generation: 0 for initialisation, then from 1.
+    population_size: P.
+
+  Returns:
+    Keys [P]: `fold_in(fold_in(run_key, generation), i)` for member i.
+  """
+  if run_key.ndim:
+    indices = jnp.zeros(population_size, jnp.int32)
+  else:
+    indices = jnp.arange(population_size)
+    run_key = jnp.broadcast_to(run_key, (population_size,))
+  fold_in = jax.vmap(jax.random.fold_in, (0, None))
+  return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
+
+
+def controller_key(
+  run_key: types.Key, generation: types.Array | int
+) -> types.Key:
+  """The key of the controller in one generation.
+
+  Args:
+    run_key: the run's key.
+    generation: 0 for initialisation, then from 1.
+
+  Returns:
+    The key.
+  """
+  return jax.random.fold_in(
+    jax.random.fold_in(run_key, generation), _CONTROLLER
+  )
+
+
+def init_members(setup: Setup, keys: types.Key) -> Members:
+  """New agents with empty replay buffers, in freshly reset environments.
+
+  Args:
+    setup: what the population is composed of.
+    keys: [P]; consumed.
+
+  Returns:
+    The members.
+  """
+  learner_keys, env_keys = jnp.unstack(
+    jax.vmap(jax.random.split)(keys), axis=1
+  )
+  env_states = setup.env.reset(
+    jax.vmap(jax.random.split, (0, None))(env_keys, setup.config.num_envs)
+  )
+  learner_states = jax.vmap(setup.learner.init)(learner_keys)
+  example = _transition_example(setup, learner_states, env_states)
+  buffers = jax.vmap(lambda _: setup.buffer.init(example))(
+    jnp.arange(keys.shape[0])
+  )
+  return Members(learner_states, buffers, env_states)
+
+
+def init_population(setup: Setup, run_key: types.Key) -> Population:
+  """A population before its first generation.
+
+  Args:
+    setup: what it is composed of.
+    run_key: the run's key, or keys [P], see `member_keys`.
+
+  Returns:
+    The population.
+
+  Raises:
+    ValueError: if the settings don't fit each other.
+  """
+  size = setup.config.population_size
+  config_lib.schedule(setup.config, setup.learner.batches_per_update)
+  if setup.controller is None:
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
+    )
+  else:
+    hyperparams = setup.controller.init(controller_key(run_key, 0), size)
+  return Population(
+    members=sharding.over_members(setup.mesh, init_members, setup)(
+      member_keys(run_key, 0, size)
+    ),
+    hyperparams=hyperparams,
+    recent_returns=jnp.full((size, setup.config.fitness_window), jnp.nan),
+    generation=jnp.zeros((), jnp.int32),
+  )
+
+
+def restart_members(
+  setup: Setup, population: Population, run_key: types.Key
+) -> Population:
+  """Replaces all members by new ones, when none is left to inherit from.
+
+  Args:
+    setup: what the population is composed of.
+    population: of non-finite members; its hyperparameters stay.
+    run_key: the run's key, or keys [P], see `member_keys`.
+
+  Returns:
+    The population with new members.
+  """
+  keys = member_keys(
+    run_key, population.generation, setup.config.population_size
+  )
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)
+  return population._replace(
+    members=sharding.over_members(setup.mesh, init_members, setup)(keys)
+  )
+
+
+def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
+  """What of transitions the replay buffer keeps.
+
+  Args:
+    setup: whose configuration names the extras to keep.
+    transitions: with all their extras.
+
+  Returns:
+    The transitions with only those extras.
+  """
+  names = setup.config.replay_extras
+  return transitions._replace(
+    extras={name: transitions.extras[name] for name in names}
+  )
+
+
+def _transition_example(
+  setup: Setup, learner_states: types.State, env_states: Any
+) -> types.Transition:
+  """Shapes and dtypes of one stored transition of one environment."""
+  def one_step(states: Any, env_states: Any) -> types.Transition:
+    keys = jax.random.split(
+      jax.random.key(0), jax.tree.leaves(states)[0].shape[0]
+    )
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(keys.shape, x, jnp.float32),
+      setup.learner.hyperparams,
+    )
+    _, transitions = actors.collect(
+      setup.env, setup.learner, states, hyperparams, env_states, keys, 1
+    )
+    return stored(setup, transitions)
+
+  shapes = jax.eval_shape(one_step, learner_states, env_states)
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), shapes
+  )

@@ -1,0 +1,47 @@
+"""The types that every part of the package shares, and the axis letters.
+
+Axis letters, used in every docstring and comment:
+
+  P population, E environments, T time, B batch, N batches of one update,
+  O observation, A action, K skill, D descriptor, C cells.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+"""A typed key, `jax.random.key(seed)`; a function that takes one consumes it.
+"""
+Params = Any
+"""The parameters of a Haiku network: `{module: {name: array}}`."""
+State = Any
+"""The whole state of one agent: networks, optimisers, statistics; no key."""
+Hyperparams = Any
+"""A tree of float leaves: all that a controller may change in training."""
+Metrics = dict[str, jax.Array]
+"""Scalars by name, for one agent."""
+
+
+class Transition(NamedTuple):
+  """One step of an environment, or any number of them with leading axes.
+
+  Attributes:
+    observation: [..., O], what the agent acted on.
+    action: [..., A], in [-1, 1].
+    reward: [...], summed over repeated actions.
+    discount: [...], 0 where the episode terminated, 1 elsewhere, truncation
+      included: a truncated episode is bootstrapped.
+    next_observation: [..., O], the true successor, also where the environment
+      has reset itself since.
+    extras: arrays by name that came along, such as `descriptor` and
+      `next_descriptor` [..., D], or `skill` [..., K].
+  """
+
+  observation: Array
+  action: Array
+  reward: Array
+  discount: Array
+  next_observation: Array
+  extras: dict[str, Array]

@@ -1,0 +1,46 @@
+"""Installs the package; the launchers stay where they are."""
+
+import pathlib
+import re
+
+import setuptools
+
+_ROOT = pathlib.Path(__file__).parent
+_VERSION = re.search(
+  r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
+).group(1)
+
+setuptools.setup(
+  name="qdrl_haiku",
+  version=_VERSION,
+  description=(
+    "Population-based and quality-diversity reinforcement learning in JAX"
+  ),
+  long_description=(_ROOT / "README.md").read_text(),
+  long_description_content_type="text/markdown",
+  packages=setuptools.find_packages(include=["qdrl_haiku", "qdrl_haiku.*"]),
+  package_data={"qdrl_haiku": ["py.typed"]},
+  python_requires=">=3.11",
+  install_requires=[
+    "absl-py",
+    "brax>=0.14",
+    "chex",
+    "distrax",
+    "dm-haiku",
+    # 0.10.2 computes wrong numbers on CPU: a vmapped matrix-vector product
+    # that is then reduced (jax issue 39103).
+    "jax>=0.10,!=0.10.2",
+    "jaxlib>=0.10,!=0.10.2",
+    "matplotlib",
+    "numpy",
+    "optax",
+    "orbax-checkpoint",
+    "rlax",
+    "scipy",
+    "tensorboardX",
+  ],
+  extras_require={
+    "test": ["hypothesis", "pytest", "pytest-xdist"],
+    "lint": ["mypy", "ruff"],
+  },
+)

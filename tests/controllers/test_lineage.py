@@ -1,0 +1,172 @@
+"""Tests of the lineage and member rows, and of following them back."""
+
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import controllers
+from qdrl_haiku.controllers import lineage
+
+_COLUMNS = {
+  "generation",
+  "step",
+  "child",
+  "parent",
+  "child_fitness",
+  "parent_fitness",
+  "old_hyperparams",
+  "new_hyperparams",
+  "operator",
+}
+
+
+def _row(generation, child, parent):
+  return {"generation": generation, "child": child, "parent": parent}
+
+
+def _decision(parents, operators, **hyperparams):
+  return controllers.Decision(
+    jnp.array(parents, jnp.int32),
+    {name: jnp.array(values) for name, values in hyperparams.items()},
+    jnp.array([controllers.OPERATORS.index(name) for name in operators]),
+  )
+
+
+def test_initial_rows_have_one_per_agent():
+  rows = lineage.initial_rows({"tau": jnp.array([0.25, 0.5])})
+  assert [set(row) for row in rows] == [_COLUMNS, _COLUMNS]
+  assert rows[1] == {
+    "generation": 0,
+    "step": 0,
+    "child": 1,
+    "parent": -1,
+    "child_fitness": None,
+    "parent_fitness": None,
+    "old_hyperparams": None,
+    "new_hyperparams": {"tau": 0.5},
+    "operator": "init",
+  }
+
+
+def test_rows_have_one_per_replaced_agent():
+  decision = _decision(
+    [2, 1, 2, 2],
+    ["perturb", "survive", "survive", "resample"],
+    tau=[0.75, 0.5, 0.25, 0.125],
+  )
+  fitness = jnp.array([1.0, 2.0, 3.0, math.nan])
+  old = {"tau": jnp.array([1.0, 0.5, 0.25, 2.0])}
+  rows = lineage.rows(5, jnp.int32(1000), decision, fitness, old)
+  assert rows == [
+    {
+      "generation": 5,
+      "step": 1000,
+      "child": 0,
+      "parent": 2,
+      "child_fitness": 1.0,
+      "parent_fitness": 3.0,
+      "old_hyperparams": {"tau": 1.0},
+      "new_hyperparams": {"tau": 0.75},
+      "operator": "perturb",
+    },
+    {
+      "generation": 5,
+      "step": 1000,
+      "child": 3,
+      "parent": 2,
+      "child_fitness": None,
+      "parent_fitness": 3.0,
+      "old_hyperparams": {"tau": 2.0},
+      "new_hyperparams": {"tau": 0.125},
+      "operator": "resample",
+    },
+  ]
+
+
+def test_reinitialised_members_have_rows_too():
+  decision = _decision([0, 1], ["reinitialise"] * 2, tau=[0.5, 0.25])
+  nan = jnp.full(2, math.nan)
+  rows = lineage.rows(1, 10, decision, nan, {"tau": jnp.ones(2)})
+  assert [(row["child"], row["parent"]) for row in rows] == [(0, 0), (1, 1)]
+  assert {row["operator"] for row in rows} == {"reinitialise"}
+
+
+def test_member_rows_have_one_per_member():
+  rows = lineage.member_rows(
+    2, 300, np.array([1.5, -math.inf]), {"tau": np.array([0.25, 0.5])}
+  )
+  assert rows == [
+    {
+      "generation": 2,
+      "step": 300,
+      "member": 0,
+      "return": 1.5,
+      "hyperparams": {"tau": 0.25},
+    },
+    {
+      "generation": 2,
+      "step": 300,
+      "member": 1,
+      "return": None,
+      "hyperparams": {"tau": 0.5},
+    },
+  ]
+
+
+def test_rows_are_strict_json_whatever_diverged():
+  decision = _decision([1, 1], ["mixed", "survive"], tau=[math.inf, 0.25])
+  fitness = jnp.array([math.nan, math.inf])
+  old = {"tau": jnp.array([math.nan, 0.25])}
+  rows = lineage.initial_rows(old)
+  rows += lineage.rows(1, 10, decision, fitness, old)
+  rows += lineage.member_rows(1, 10, fitness, old)
+  assert len(rows) == 5
+  assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_names_of_any_tree_are_joined_paths():
+  tree = {"sac": {"tau": jnp.array([0.5, math.nan])}, "x": (jnp.ones(2),)}
+  assert lineage.named_hyperparams(tree) == [
+    {"sac/tau": 0.5, "x/0": 1.0},
+    {"sac/tau": None, "x/0": 1.0},
+  ]
+
+
+def test_ancestry_by_hand():
+  rows = [
+    *(_row(0, i, -1) for i in range(4)),
+    _row(1, 0, 2),
+    # Simultaneous: member 3 takes over from member 0 as generation 1 left it,
+    # not from what generation 2 puts in its place.
+    _row(2, 0, 1),
+    _row(2, 3, 0),
+    _row(4, 2, 3),
+    # After member 2 had taken over from it.
+    _row(5, 3, 1),
+  ]
+  assert lineage.ancestry(rows, 2) == [
+    _row(0, 2, -1),
+    _row(1, 0, 2),
+    _row(2, 3, 0),
+    _row(4, 2, 3),
+  ]
+  assert lineage.ancestry(rows, 0) == [_row(0, 1, -1), _row(2, 0, 1)]
+  assert lineage.ancestry(rows, 1) == [_row(0, 1, -1)]
+
+
+def test_ancestry_does_not_depend_on_the_order_of_rows():
+  rows = [_row(0, 0, -1), _row(0, 1, -1), _row(3, 1, 0), _row(7, 1, 0)]
+  assert lineage.ancestry(reversed(rows), 1) == [_row(0, 0, -1), _row(7, 1, 0)]
+
+
+def test_ancestry_goes_on_through_a_reinitialised_member():
+  rows = [_row(0, 0, -1), _row(1, 0, 0), _row(2, 0, 0)]
+  assert lineage.ancestry(rows, 0) == rows
+
+
+def test_ancestry_refuses_a_member_without_rows():
+  with pytest.raises(ValueError, match=r"member=4 has no .* use one of \[0\]"):
+    lineage.ancestry([_row(0, 0, -1)], 4)

@@ -1,0 +1,487 @@
+"""Tests of the controller as a whole and of its explore step."""
+
+import dataclasses
+import functools
+import math
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+from scipy import stats
+
+from qdrl_haiku import controllers
+
+_NAN, _INF = math.nan, math.inf
+_NUM_KEYS = 2000
+# By Hoeffding, the mean of n independent +-1 exceeds 5 / sqrt(n) with a
+# probability of at most 2 exp(-12.5) = 7e-6.
+_CORRELATION_BOUND = 5 / math.sqrt(_NUM_KEYS)
+_SURVIVE, _PERTURB, _RESAMPLE = (
+  controllers.OPERATORS.index(name)
+  for name in ("survive", "perturb", "resample")
+)
+
+_SPACE = {
+  "discount": controllers.OneMinusLogUniform(0.9, 0.999),
+  "learning_rate": controllers.LogUniform(1e-5, 1e-2),
+  "reward_scaling": controllers.Fixed(2.0),
+  "target_entropy": controllers.Uniform(-4.0, -1.0),
+}
+_SEARCHED = ("discount", "learning_rate", "target_entropy")
+# The last of eight is the parent; its values are far from every bound.
+_PARENT = {
+  "discount": 0.99,
+  "learning_rate": 1e-3,
+  "reward_scaling": 2.0,
+  "target_entropy": -2.5,
+}
+_FITNESS = np.arange(8, dtype=np.float32)
+_FAMILY = {"num_parents": 1, "num_replaced": 7}
+
+
+_RATE = controllers.LogUniform(1e-4, 1.0)
+
+
+def _hyperparams(population_size=8):
+  """Distinct values that no draw can produce, but for the parent's."""
+  return {
+    name: np.append(
+      np.linspace(100.0, 200.0, population_size - 1), value
+    ).astype(np.float32)
+    for name, value in _PARENT.items()
+  }
+
+
+@functools.cache
+def _controller(**settings):
+  return controllers.pbt(controllers.PBTConfig(**settings), _SPACE)
+
+
+@functools.cache
+def _update(explore):
+  return jax.jit(_controller(explore=explore).update)
+
+
+def _update_x(
+  values,
+  range_=_RATE,
+  *,
+  fitness=_FITNESS,
+  seed=0,
+  **settings,
+):
+  """The decision on eight members that have one hyperparameter."""
+  config = controllers.PBTConfig(**settings)
+  update = controllers.pbt(config, {"x": range_}).update
+  x = np.asarray(values, np.float32)
+  return update(jax.random.key(seed), fitness, {"x": x})
+
+
+@functools.cache
+def _family(explore):
+  """Decisions of many keys, all children of member 7."""
+  update = _controller(explore=explore, **_FAMILY).update
+  keys = jax.random.split(jax.random.key(0), _NUM_KEYS)
+  mapped = jax.jit(jax.vmap(update, (0, None, None)))
+  return jax.device_get(mapped(keys, _FITNESS, _hyperparams()))
+
+
+def _steps(decision):
+  """+1 or -1 [n, P, leaf]: which way each child was perturbed."""
+  ups = []
+  for name in _SEARCHED:
+    values = decision.hyperparams[name]
+    sign = -1 if name == "discount" else 1  # Up multiplies 1 - discount.
+    ups.append(sign * np.sign(values - np.float32(_PARENT[name])))
+  return np.stack(ups, axis=-1)
+
+
+def _searched(hyperparams):
+  return np.stack([hyperparams[name] for name in _SEARCHED], axis=-1)
+
+
+def test_init_draws_every_member_and_leaf_afresh_and_inside():
+  drawn = _controller().init(jax.random.key(0), 64)
+  for name in _SEARCHED:
+    values = np.asarray(drawn[name])
+    assert values.shape == (64,) and values.dtype == np.float32
+    assert len(set(values)) == 64
+    assert np.all((_SPACE[name].low <= values) & (values <= _SPACE[name].high))
+  assert np.all(drawn["reward_scaling"] == np.float32(2.0))
+
+
+def test_init_does_not_correlate_leaves():
+  space = {name: controllers.Uniform(-1.0, 1.0) for name in "ab"}
+  init = controllers.pbt(controllers.PBTConfig(), space).init
+  drawn = init(jax.random.key(0), _NUM_KEYS)
+  # Products of independent uniforms on [-1, 1] obey the same bound.
+  assert abs(np.mean(drawn["a"] * drawn["b"])) < _CORRELATION_BOUND
+
+
+def test_init_of_a_member_does_not_depend_on_the_population():
+  small = _controller().init(jax.random.key(3), 3)
+  large = _controller().init(jax.random.key(3), 9)
+  for name in _SPACE:
+    np.testing.assert_array_equal(small[name], large[name][:3])
+
+
+def test_hand_worked_case():
+  x = np.array([0.3, 0.2, 0.1, 0.9, 0.8, 0.7, 0.6, 0.5], np.float32)
+  fitness = np.array([4.0, 1.0, 8.0, 2.0, 3.0, 5.0, 6.0, 7.0])
+  seen = set()
+  for seed in range(8):
+    # An eighth of eight: the worst, member 1, takes over from the best, 2.
+    decision = _update_x(x, fitness=fitness, seed=seed, quantile_fraction=0.125)
+    np.testing.assert_array_equal(decision.parents, [0, 2, 2, 3, 4, 5, 6, 7])
+    np.testing.assert_array_equal(
+      decision.operator, np.where(np.arange(8) == 1, _PERTURB, _SURVIVE)
+    )
+    values = np.asarray(decision.hyperparams["x"])
+    np.testing.assert_array_equal(np.delete(values, 1), np.delete(x, 1))
+    seen.add(round(float(values[1]), 6))
+  assert seen == {0.08, 0.125}
+
+
+@pytest.mark.parametrize("explore", ["perturb", "mixed"])
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(
+  fitness=strategies.lists(
+    strategies.floats(-10, 10) | strategies.sampled_from([_NAN, _INF, -_INF]),
+    min_size=8,
+    max_size=8,
+  ),
+  seed=strategies.integers(0, 2**31 - 1),
+)
+def test_survivors_are_bit_identical_and_siblings_differ(
+  explore, fitness, seed
+):
+  hyperparams = _hyperparams()
+  # Any bits must come through.
+  hyperparams["discount"][0], hyperparams["discount"][1] = _NAN, -0.0
+  decision = jax.device_get(
+    _update(explore)(
+      jax.random.key(seed), np.asarray(fitness, np.float32), hyperparams
+    )
+  )
+  survivors = decision.operator == _SURVIVE
+  indices = np.arange(8)
+  np.testing.assert_array_equal(decision.parents[survivors], indices[survivors])
+  assert np.all(np.isfinite(fitness)[survivors])
+  for name, leaf in decision.hyperparams.items():
+    np.testing.assert_array_equal(
+      leaf[survivors].view(np.int32),
+      hyperparams[name][survivors].view(np.int32),
+    )
+  children = [
+    (parent, *row)
+    for parent, row in zip(
+      decision.parents[~survivors],
+      _searched(decision.hyperparams)[~survivors],
+      strict=True,
+    )
+  ]
+  assert len(set(children)) == len(children)
+
+
+@pytest.mark.parametrize("explore", ["perturb", "resample", "mixed"])
+def test_children_of_one_parent_differ_from_it_and_from_each_other(explore):
+  decision = _family(explore)
+  family = _searched(decision.hyperparams)
+  assert np.all(decision.parents == 7)
+  for one in family[:200]:
+    assert len({tuple(member) for member in one}) == 8
+
+
+def test_second_of_a_pair_steps_the_opposite_way():
+  decision = _family("perturb")
+  steps = _steps(decision)
+  # The first pair can't collide with anyone before it.
+  assert np.all(decision.operator[:, :2] == _PERTURB)
+  np.testing.assert_array_equal(steps[:, 1], -steps[:, 0])
+
+
+def test_perturbation_is_a_fair_coin_and_independent_across_leaves():
+  steps = _steps(_family("perturb"))
+  for child in range(2):
+    each = steps[:, child]
+    assert np.all(np.abs(each) == 1)
+    assert np.all(np.abs(each.mean(axis=0)) < _CORRELATION_BOUND)
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+      product = each[:, first] * each[:, second]
+      assert abs(product.mean()) < _CORRELATION_BOUND
+
+
+def test_perturbation_starts_at_the_parent():
+  children = _family("perturb").hyperparams
+  rate = children["learning_rate"][:, 0]
+  np.testing.assert_allclose(
+    rate, np.where(rate > 1e-3, 1.25e-3, 0.8e-3), rtol=1e-5
+  )
+  entropy = children["target_entropy"][:, 0]
+  np.testing.assert_allclose(
+    entropy, np.where(entropy > -2.5, -1.9, -3.1), rtol=1e-5
+  )
+
+
+def test_siblings_beyond_the_directions_are_resampled():
+  decision = _update_x([9.0] * 7 + [0.01], num_parents=1, num_replaced=4)
+  # One hyperparameter has two directions; the third and fourth find no new one.
+  np.testing.assert_array_equal(
+    decision.operator, [_PERTURB] * 2 + [_RESAMPLE] * 2 + [_SURVIVE] * 4
+  )
+  children = np.asarray(decision.hyperparams["x"])[[0, 1, 2, 3, 7]]
+  assert len(set(children.tolist())) == 5
+
+
+@pytest.mark.parametrize("bound", [1e-4, 1.0])
+def test_pair_that_a_bound_reflects_together_is_told_apart(bound):
+  decision = _update_x([9.0] * 7 + [bound], num_parents=1, num_replaced=2)
+  np.testing.assert_array_equal(
+    decision.operator, [_PERTURB, _RESAMPLE] + [_SURVIVE] * 6
+  )
+  children = np.asarray(decision.hyperparams["x"])[:2]
+  assert abs(np.log(children[0] / children[1])) > 1e-3
+
+
+def test_child_that_a_bound_reflects_onto_its_parent_is_resampled():
+  # A step up from a tenth of the range below the bound leads back to it.
+  range_ = controllers.Uniform(0.0, 10.0)
+  operators = set()
+  for seed in range(8):
+    decision = _update_x(
+      [5.0] * 7 + [9.0], range_, seed=seed, num_parents=1, num_replaced=1
+    )
+    operators.add(int(decision.operator[0]))
+    child = decision.hyperparams["x"][0]
+    if decision.operator[0] == _PERTURB:
+      np.testing.assert_allclose(child, 7.0, rtol=1e-6)
+    else:
+      assert abs(child - 9.0) > 1e-4
+  assert operators == {_PERTURB, _RESAMPLE}
+
+
+def test_resampled_children_are_drawn_from_the_range_and_independent():
+  children = _family("resample").hyperparams
+  positions = np.log(children["learning_rate"].astype(np.float64))
+  uniform = stats.uniform(math.log(1e-5), math.log(1e3))
+  for child in range(2):
+    assert stats.kstest(positions[:, child], uniform.cdf).pvalue > 1e-3
+  centred = 2 * uniform.cdf(positions) - 1
+  assert abs(np.mean(centred[:, 0] * centred[:, 1])) < _CORRELATION_BOUND
+  entropy = (children["target_entropy"] + 2.5) / 1.5
+  assert abs(np.mean(centred[:, 0] * entropy[:, 0])) < _CORRELATION_BOUND
+
+
+def test_mixed_chooses_for_each_hyperparameter_on_its_own():
+  children = _family("mixed").hyperparams
+  rate = children["learning_rate"][:, 0] / 1e-3
+  entropy = children["target_entropy"][:, 0]
+  perturbed = [
+    np.isclose(rate, 0.8, rtol=1e-5) | np.isclose(rate, 1.25, rtol=1e-5),
+    np.isclose(entropy, -1.9, rtol=1e-5) | np.isclose(entropy, -3.1, rtol=1e-5),
+  ]
+  counts = np.bincount(2 * perturbed[0] + perturbed[1], minlength=4)
+  # Both resampled, one of them, none; 0.25 each.
+  expected = np.array([1, 3, 3, 9]) / 16 * _NUM_KEYS
+  assert stats.chisquare(counts, expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+  "fitness", [np.full(8, _NAN), np.array([_NAN, _INF, -_INF, _NAN] * 2)]
+)
+def test_where_none_is_finite_all_are_reinitialised(fitness):
+  decision = _update("perturb")(
+    jax.random.key(0), fitness.astype(np.float32), _hyperparams()
+  )
+  np.testing.assert_array_equal(decision.parents, np.arange(8))
+  reinitialise = controllers.OPERATORS.index("reinitialise")
+  np.testing.assert_array_equal(decision.operator, np.full(8, reinitialise))
+  for name in _SEARCHED:
+    values = np.asarray(decision.hyperparams[name])
+    assert len(set(values)) == 8
+    assert np.all((_SPACE[name].low <= values) & (values <= _SPACE[name].high))
+
+
+def test_fixed_alone_leaves_children_equal_to_their_parent():
+  decision = _update_x(
+    [3.0] * 8, controllers.Fixed(3.0), num_parents=1, num_replaced=2
+  )
+  np.testing.assert_array_equal(
+    decision.operator, [_PERTURB] * 2 + [_SURVIVE] * 6
+  )
+  np.testing.assert_array_equal(decision.hyperparams["x"], [3.0] * 8)
+
+
+@pytest.mark.parametrize(
+  "population_size, parents", [(1, [0]), (2, [1, 1]), (3, [2, 1, 2])]
+)
+def test_defaults_in_the_smallest_populations(population_size, parents):
+  space = {"x": controllers.Fixed(3.0)}
+  update = controllers.pbt(controllers.PBTConfig(), space).update
+  decision = jax.jit(update)(
+    jax.random.key(0),
+    np.arange(population_size, dtype=np.float32),
+    {"x": np.full(population_size, 3.0, np.float32)},
+  )
+  np.testing.assert_array_equal(decision.parents, parents)
+  np.testing.assert_array_equal(
+    decision.operator != _SURVIVE, np.arange(population_size) != parents
+  )
+
+
+def test_update_depends_on_its_arguments_only():
+  def run(seed):
+    decision = _update("perturb")(
+      jax.random.key(seed), _FITNESS, _hyperparams()
+    )
+    return _searched(decision.hyperparams)
+
+  first = run(0)
+  np.testing.assert_array_equal(first, run(0))
+  assert np.any(first != run(1))
+
+
+def test_jit_and_no_jit_agree():
+  args = (jax.random.key(0), _FITNESS, _hyperparams())
+  jitted, plain = _update("perturb")(*args), _controller().update(*args)
+  np.testing.assert_array_equal(jitted.parents, plain.parents)
+  np.testing.assert_array_equal(jitted.operator, plain.operator)
+  assert jitted.parents.dtype == jitted.operator.dtype == jnp.int32
+  np.testing.assert_allclose(
+    _searched(jitted.hyperparams), _searched(plain.hyperparams), rtol=1e-6
+  )
+
+
+_MIXED = {"explore": "mixed"}
+
+
+@pytest.mark.parametrize(
+  "name, value, others",
+  [
+    ("exploit", "tournament", {}),
+    ("exploit", "none", {}),
+    ("explore", "resample", {}),
+    ("explore", "mixed", {}),
+    ("quantile_fraction", 0.5, {}),
+    ("num_parents", 5, {}),
+    ("num_replaced", 5, {}),
+    ("resample_probability", 1.0, _MIXED),
+    ("perturbation_factors", (0.5, 2.0), {}),
+  ],
+)
+def test_every_setting_is_live(name, value, others):
+  def run(**settings):
+    decision = _controller(**settings).update(
+      jax.random.key(1), _FITNESS, _hyperparams()
+    )
+    return _searched(decision.hyperparams)
+
+  assert np.any(run(**others) != run(**others, **{name: value}))
+
+
+def test_every_setting_is_listed_as_live():
+  marks = test_every_setting_is_live.pytestmark
+  tested = {case[0] for mark in marks for case in mark.args[1]}
+  assert tested == {f.name for f in dataclasses.fields(controllers.PBTConfig)}
+
+
+def test_any_tree_can_be_searched():
+  space = ({"a": controllers.Uniform(0.0, 1.0)}, controllers.Fixed(1.0))
+  controller = controllers.pbt(controllers.PBTConfig(), space)
+  drawn = controller.init(jax.random.key(0), 8)
+  decision = controller.update(jax.random.key(1), _FITNESS, drawn)
+  assert jax.tree.structure(decision.hyperparams) == jax.tree.structure(drawn)
+  before, after = drawn[0]["a"], decision.hyperparams[0]["a"]
+  np.testing.assert_array_equal(after[2:], before[2:])
+  assert np.all(after[:2] != before[:2])
+
+
+def test_inherit_copies_parents_and_keeps_dtypes_and_keys():
+  parents = jnp.array([2, 1, 2], jnp.int32)
+  members = {
+    "params": jnp.arange(6.0).reshape(3, 2).at[1, 0].set(_NAN),
+    "count": jnp.arange(3, dtype=jnp.uint8),
+    "done": jnp.array([True, False, False]),
+    "key": jax.random.split(jax.random.key(0), 3),
+  }
+  children = jax.jit(controllers.inherit)(members, parents)
+  for name in ("params", "count", "done"):
+    assert children[name].dtype == members[name].dtype
+    np.testing.assert_array_equal(
+      children[name], np.asarray(members[name])[[2, 1, 2]]
+    )
+  np.testing.assert_array_equal(
+    jax.random.key_data(children["key"]),
+    jax.random.key_data(members["key"])[np.array([2, 1, 2])],
+  )
+
+
+@pytest.mark.parametrize("leaf", [jnp.zeros(2), jnp.zeros(())])
+def test_inherit_refuses_leaves_without_the_population_axis(leaf):
+  with pytest.raises(ValueError, match=r"members\['x'\] has shape"):
+    controllers.inherit({"x": leaf}, jnp.arange(3))
+
+
+@pytest.mark.parametrize(
+  "settings, complaint",
+  [
+    ({"exploit": "truncate"}, "exploit='truncate' .* mean 'truncation'"),
+    ({"explore": "mix"}, "explore='mix' is unknown: did you mean 'mixed'"),
+    ({"quantile_fraction": 0.0}, "quantile_fraction=0.0 is not in"),
+    ({"quantile_fraction": 0.6}, "quantile_fraction=0.6 is not in"),
+    ({"quantile_fraction": _NAN}, "quantile_fraction=nan is not in"),
+    ({"num_parents": -1}, "num_parents=-1 is not a count"),
+    ({"num_replaced": 1.5}, "num_replaced=1.5 is not a count"),
+    ({"num_replaced": True}, "num_replaced=True is not a count"),
+    ({"num_parents": 0}, "num_parents=0 leaves num_replaced=None"),
+    ({"num_parents": 0, "num_replaced": 1}, "num_parents=0 leaves"),
+    ({"exploit": "none", "num_replaced": 1}, "num_replaced=1 would be ignored"),
+    (
+      {"exploit": "tournament", "num_parents": 1},
+      "num_parents=1 would be ignored by exploit='tournament'",
+    ),
+    ({"resample_probability": 1.1}, "resample_probability=1.1 is not in"),
+    ({"perturbation_factors": (1.25, 0.8)}, "perturbation_factors="),
+    ({"perturbation_factors": (0.8, _INF)}, "perturbation_factors="),
+    ({"perturbation_factors": (0.8,)}, "perturbation_factors="),
+  ],
+)
+def test_config_refuses(settings, complaint):
+  with pytest.raises(ValueError, match=complaint):
+    controllers.PBTConfig(**settings)
+
+
+def test_counts_above_the_population_are_refused_at_init_and_update():
+  controller = _controller(num_parents=3, num_replaced=2)
+  complaint = "num_parents=3 and num_replaced=2 .* population_size=4"
+  with pytest.raises(ValueError, match=complaint):
+    controller.init(jax.random.key(0), 4)
+  with pytest.raises(ValueError, match=complaint):
+    controller.update(jax.random.key(0), np.arange(4.0), _hyperparams(4))
+
+
+def test_what_is_not_a_range_is_refused():
+  with pytest.raises(ValueError, match=r"search_space\['tau'\]=0.005 .*Fixed"):
+    controllers.pbt(controllers.PBTConfig(), {"tau": 0.005})
+
+
+@pytest.mark.parametrize(
+  "fitness, hyperparams, complaint",
+  [
+    (np.zeros((2, 2)), _hyperparams(2), r"fitness has shape \(2, 2\)"),
+    (np.zeros(0), _hyperparams(2), r"fitness has shape \(0,\)"),
+    (np.zeros(2), {"tau": np.zeros(2)}, "differ from the search space"),
+    (np.zeros(2), _hyperparams(3), r"\['discount'\] has shape \(3,\)"),
+  ],
+)
+def test_update_refuses_what_does_not_fit(fitness, hyperparams, complaint):
+  with pytest.raises(ValueError, match=complaint):
+    _controller().update(jax.random.key(0), fitness, hyperparams)
+
+
+def test_init_refuses_an_empty_population():
+  with pytest.raises(ValueError, match="population_size=0 has no members"):
+    _controller().init(jax.random.key(0), 0)

@@ -1,0 +1,271 @@
+"""Tests of the ranges, against plain float64 references."""
+
+import functools
+import math
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+from scipy import stats
+
+from qdrl_haiku import controllers
+from qdrl_haiku.controllers import search_space
+
+_RANGES = (
+  controllers.Uniform(-4.0, -1.0),
+  controllers.LogUniform(1e-5, 1e-2),
+  controllers.OneMinusLogUniform(0.9, 0.999),
+)
+_FACTORS = (0.8, 1.25)
+_NUM_DRAWS = 4096
+
+
+@functools.cache
+def _draws(range_):
+  keys = jax.random.split(jax.random.key(0), _NUM_DRAWS)
+  return np.asarray(jax.jit(jax.vmap(range_.sample))(keys), np.float64)
+
+
+def _to_scale(range_, value):
+  if isinstance(range_, controllers.LogUniform):
+    return math.log(value)
+  if isinstance(range_, controllers.OneMinusLogUniform):
+    return math.log(1.0 - value)
+  return value
+
+
+def _reference_perturb(range_, value, factor, up):
+  """Steps, then walks back from each bound in turn until it is inside."""
+  ends = _to_scale(range_, range_.low), _to_scale(range_, range_.high)
+  position = _to_scale(range_, value)
+  if isinstance(range_, controllers.Uniform):
+    position += (1 if up else -1) * (range_.high - range_.low) / 5
+  else:
+    position += math.log(factor)
+  while not min(ends) <= position <= max(ends):
+    if position < min(ends):
+      position = 2 * min(ends) - position
+    else:
+      position = 2 * max(ends) - position
+  if isinstance(range_, controllers.LogUniform):
+    return math.exp(position)
+  if isinstance(range_, controllers.OneMinusLogUniform):
+    return 1.0 - math.exp(position)
+  return position
+
+
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_draws_are_uniform_on_the_scale_of_the_range(range_):
+  positions = [_to_scale(range_, value) for value in _draws(range_)]
+  ends = sorted(_to_scale(range_, v) for v in (range_.low, range_.high))
+  # The key is fixed, so that this p-value is one number: no flakes.
+  test = stats.kstest(positions, stats.uniform(ends[0], ends[1] - ends[0]).cdf)
+  assert test.pvalue > 1e-3
+
+
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_draws_are_float32_scalars_inside_the_bounds(range_):
+  draw = range_.sample(jax.random.key(1))
+  assert draw.dtype == jnp.float32 and draw.shape == ()
+  assert np.all(
+    (range_.low <= _draws(range_)) & (_draws(range_) <= range_.high)
+  )
+
+
+@pytest.mark.parametrize(
+  "range_",
+  [
+    # Few float32 numbers each, so that the draws reach both ends; one rounds
+    # its lower bound outward to nearest, one its upper bound, one both.
+    controllers.Uniform(0.7, 0.7000003),
+    controllers.LogUniform(0.7, 0.70000038),
+    controllers.Uniform(0.0999997, 0.1),
+    controllers.OneMinusLogUniform(0.8999995, 0.90000001),
+  ],
+  ids=str,
+)
+def test_float32_draws_never_leave_float64_bounds(range_):
+  assert np.all(
+    (range_.low <= _draws(range_)) & (_draws(range_) <= range_.high)
+  )
+  assert len(set(_draws(range_))) > 1
+
+
+@pytest.mark.parametrize(
+  "factors",
+  # The last pair steps over the whole range several times.
+  [_FACTORS, (0.5, 1.1), (1e-7, 3e8)],
+  ids=str,
+)
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_perturb_matches_walking_back_from_the_bounds(range_, factors):
+  values = np.concatenate(
+    [_draws(range_)[:200], [range_._bounds()[0], range_._bounds()[1]]]
+  ).astype(np.float32)
+  for up in (False, True):
+    moved = range_.perturb(values, np.full(values.shape, up), factors)
+    expected = [
+      _reference_perturb(range_, float(v), factors[int(up)], up) for v in values
+    ]
+    # float32 resolves 1 - value only to 6e-8, hence the absolute tolerance
+    # there; a step of the ordinary factors is 2e-4 or more.
+    atol = 1e-6 if isinstance(range_, controllers.OneMinusLogUniform) else 0
+    np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=atol)
+
+
+@pytest.mark.parametrize(
+  "range_, value, up, expected",
+  [
+    (controllers.LogUniform(1e-4, 1.0), 0.1, True, 0.125),
+    (controllers.LogUniform(1e-4, 1.0), 0.1, False, 0.08),
+    # 0.9 * 1.25 = 1.125, reflected at 1 in log space.
+    (controllers.LogUniform(1e-4, 1.0), 0.9, True, 1 / 1.125),
+    (controllers.OneMinusLogUniform(0.5, 0.999), 0.9, True, 0.875),
+    (controllers.OneMinusLogUniform(0.5, 0.999), 0.9, False, 0.92),
+    (controllers.Uniform(0.0, 10.0), 5.0, True, 7.0),
+    (controllers.Uniform(0.0, 10.0), 1.0, False, 1.0),
+    (controllers.Fixed(2.0), 2.0, True, 2.0),
+  ],
+  ids=str,
+)
+def test_perturb_by_hand(range_, value, up, expected):
+  moved = range_.perturb(jnp.float32(value), jnp.asarray(up), _FACTORS)
+  assert moved.dtype == jnp.float32
+  np.testing.assert_allclose(moved, expected, rtol=1e-6)
+
+
+_BOUNDS = {
+  controllers.Uniform: strategies.floats(-1e6, 1e6).map(lambda x: round(x, 6)),
+  controllers.LogUniform: strategies.floats(1e-20, 1e20),
+  controllers.OneMinusLogUniform: strategies.integers(0, 99999).map(
+    lambda n: n / 1e5
+  ),
+}
+
+
+@pytest.mark.parametrize("kind", _BOUNDS)
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(data=strategies.data())
+def test_perturb_stays_inside_whatever_the_value(kind, data):
+  low, high = sorted(data.draw(_BOUNDS[kind]) for _ in range(2))
+  hypothesis.assume(high - low > 1e-5 * abs(high) + 1e-20)
+  range_ = kind(low, high)
+  value = data.draw(strategies.floats(width=32, allow_nan=False))
+  factors = (
+    data.draw(strategies.floats(1e-9, 0.999)),
+    data.draw(strategies.floats(1.001, 1e9)),
+  )
+  up = np.array([False, True])
+  moved = range_.perturb(jnp.full(2, value, jnp.float32), up, factors)
+  assert np.all(low <= np.asarray(moved, np.float64))
+  assert np.all(np.asarray(moved, np.float64) <= high)
+
+
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_steps_reflected_onto_each_other_are_the_same(range_):
+  bounds = jnp.stack(range_._bounds())
+  down = range_.perturb(bounds, jnp.zeros(2, bool), _FACTORS)
+  up = range_.perturb(bounds, jnp.ones(2, bool), _FACTORS)
+  assert np.all(range_.same(down, up))
+
+
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_a_small_step_is_not_the_same(range_):
+  values = jnp.asarray(_draws(range_)[:200], jnp.float32)
+  moved = range_.perturb(values, jnp.ones(200, bool), (0.99, 1.01))
+  assert np.mean(range_.same(values, moved)) < 0.02  # Reflections only.
+  assert np.all(range_.same(values, values))
+
+
+def test_fixed_is_always_its_value():
+  fixed = controllers.Fixed(0.3)
+  keys = jax.random.split(jax.random.key(0), 3)
+  np.testing.assert_array_equal(
+    jax.vmap(fixed.sample)(keys), np.full(3, 0.3, np.float32)
+  )
+  moved = fixed.perturb(jnp.arange(3.0), jnp.ones(3, bool), _FACTORS)
+  np.testing.assert_array_equal(moved, np.full(3, 0.3, np.float32))
+
+
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_jit_and_vmap_agree_with_plain_calls(range_):
+  values = jnp.asarray(_draws(range_)[:5], jnp.float32)
+  up = jnp.array([True, False, True, False, True])
+  plain = [
+    range_.perturb(v, u, _FACTORS) for v, u in zip(values, up, strict=True)
+  ]
+  mapped = jax.jit(jax.vmap(lambda v, u: range_.perturb(v, u, _FACTORS)))
+  np.testing.assert_allclose(mapped(values, up), plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  "text, name, range_",
+  [
+    (
+      "policy_learning_rate:log_uniform:1e-5:1e-2",
+      "policy_learning_rate",
+      controllers.LogUniform(1e-5, 1e-2),
+    ),
+    (
+      "discount:one_minus_log_uniform:0.9:0.999",
+      "discount",
+      controllers.OneMinusLogUniform(0.9, 0.999),
+    ),
+    ("reward_scaling:fixed:1.0", "reward_scaling", controllers.Fixed(1.0)),
+    (
+      "target_entropy:uniform:-4:-1",
+      "target_entropy",
+      controllers.Uniform(-4.0, -1.0),
+    ),
+  ],
+)
+def test_parse(text, name, range_):
+  assert search_space.parse(text) == (name, range_)
+
+
+@pytest.mark.parametrize(
+  "text, complaint",
+  [
+    ("tau", "lacks a name or a kind"),
+    (":uniform:0:1", "lacks a name or a kind"),
+    ("tau:loguniform:1e-3:1e-1", "did you mean 'log_uniform'"),
+    ("tau:zzzz:1:2", "unknown: Use one of uniform, log_uniform"),
+    ("tau:uniform:1", "has 1 numbers after 'uniform', not 2"),
+    ("tau:fixed:1:2", "has 2 numbers after 'fixed', not 1"),
+    ("tau:uniform:a:1", "'a:1' where numbers belong"),
+    ("tau:uniform:2:1", "low=2.0 is not below high=1.0"),
+    ("tau:uniform:0:inf", "high=inf is not a number that float32 holds"),
+  ],
+)
+def test_parse_names_the_text_and_the_fault(text, complaint):
+  with pytest.raises(ValueError) as error:
+    search_space.parse(text)
+  message = str(error.value)
+  assert repr(text) in message and complaint in message
+  assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+  "make, complaint",
+  [
+    (lambda: controllers.Uniform(1.0, 1.0), "low=1.0 is not below"),
+    (lambda: controllers.Uniform(float("nan"), 1.0), "low=nan"),
+    (lambda: controllers.Uniform("0", 1.0), "low='0'"),
+    (lambda: controllers.Uniform(-1e31, 1.0), r"low=-1e\+31"),
+    (lambda: controllers.Uniform(1.0, 1.0 + 1e-9), "no two float32"),
+    (lambda: controllers.LogUniform(0.0, 1.0), "low=0.0 has no logarithm"),
+    (lambda: controllers.LogUniform(-1.0, 1.0), "low=-1.0 has no logarithm"),
+    (lambda: controllers.LogUniform(1e-40, 1.0), "low=1e-40"),
+    (lambda: controllers.OneMinusLogUniform(-0.1, 0.9), "low=-0.1"),
+    (lambda: controllers.OneMinusLogUniform(0.9, 1.0), "high=1.0"),
+    (lambda: controllers.OneMinusLogUniform(0.9, 1 - 1e-9), "as float32"),
+    (lambda: controllers.Fixed(float("inf")), "value=inf"),
+    (lambda: controllers.Fixed(True), "value=True"),
+  ],
+)
+def test_construction_refuses(make, complaint):
+  with pytest.raises(ValueError, match=complaint):
+    make()

@@ -1,0 +1,196 @@
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import environments
+from qdrl_haiku.environments import brax_loading, registry
+
+TOY = '''
+from qdrl_haiku import environments
+
+
+class Wide(environments.PointMaze):
+  def __init__(self, layout, backend):
+    super().__init__(layout)
+    self.backend = backend
+
+
+def make(layout="open", backend="none"):
+  return Wide(layout, backend)
+
+
+def needs(layout):
+  return Wide(layout, "none")
+
+
+NUMBER = 3
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+  """A module in a working directory that isn't on the path."""
+  name = f"toy_{tmp_path.name}"
+  (tmp_path / f"{name}.py").write_text(TOY)
+  (tmp_path / f"{name}_broken.py").write_text("import no_such_module_of_ours")
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", list(sys.path))
+  yield name
+  sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def no_brax(monkeypatch):
+  """Makes every import of brax fail."""
+  for name in [n for n in sys.modules if n.split(".")[0] == "brax"]:
+    monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setitem(sys.modules, "brax", None)
+
+
+def test_the_table_has_every_environment_of_brax():
+  brax_loading.brax_class("fast")
+  import brax.envs
+
+  assert set(environments.names()) == {*brax.envs._envs, "point_maze"}
+
+
+def test_the_defaults_are_taken(toy):
+  maze = environments.create("point_maze")
+  assert (maze.episode_length, maze.action_repeat) == (100, 1)
+  pendulum = environments.create("inverted_pendulum")
+  assert pendulum.episode_length == 1000
+  assert pendulum.unwrapped.backend == "generalized"
+  assert environments.create(f"{toy}:make").episode_length == 1000
+
+
+def test_arguments_override_the_defaults():
+  env = environments.create(
+    "inverted_pendulum", backend="spring", episode_length=7, action_repeat=2,
+    n_frames=3,
+  )
+  assert env.unwrapped.backend == "spring"
+  assert (env.episode_length, env.action_repeat) == (7, 2)
+  assert env.unwrapped._n_frames == 3
+
+
+# The swimmer is the one that brax alone can't step under jax 0.10, the ant has
+# the most kinds of leaves.
+@pytest.mark.parametrize("name, sizes", [("swimmer", (8, 2)), ("ant", (27, 8))])
+def test_environments_of_brax_fit_the_interface(name, sizes):
+  env = environments.create(name)
+  assert (env.observation_size, env.action_size) == sizes
+
+
+def test_the_repaired_clip_is_that_of_numpy():
+  brax_loading.brax_class("swimmer")
+  import brax.fluid
+
+  x = jnp.array([-1.0, 0.5, 2.0])
+  np.testing.assert_array_equal(brax.fluid.jp.clip(x, a_min=0), [0, 0.5, 2])
+  np.testing.assert_array_equal(brax.fluid.jp.clip(x, max=1), [-1, 0.5, 1])
+
+
+def test_the_point_maze_needs_no_brax(no_brax):
+  env = environments.create("point_maze", layout="open")
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  assert env.step(state, jnp.ones((2, 2))).obs.shape == (2, 2)
+  assert len(env.unwrapped.walls) == 0
+
+
+@pytest.mark.parametrize("name, advice", [
+  ("half_cheetah", "did you mean 'halfcheetah'"),
+  ("Ant", "did you mean 'ant'"),
+  ("qqq", "give one of ant, fast, "),
+])
+def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
+  with pytest.raises(ValueError, match=advice) as error:
+    environments.create(name)
+  assert "package.module:function" in str(error.value)
+  assert f"env_name={name!r}" in str(error.value)
+
+
+@pytest.mark.parametrize("name, kwargs, message", [
+  ("ant", {"backend": "sprng"}, "backend='sprng' .* did you mean 'spring'"),
+  ("swimmer", {"backend": "mjx"}, "'swimmer'; give one of generalized"),
+  ("point_maze", {"backend": "spring"}, "'point_maze'; leave it out"),
+  ("point_maze", {"layot": "open"}, "layot='open' .* did you mean 'layout'"),
+  ("ant", {"healthy": 1}, "healthy=1 is no argument of 'ant'; did you mean"),
+  ("point_maze", {"episode_length": 0}, "episode_length=0 must be at least 1"),
+])
+def test_nonsense_is_refused_in_one_line(name, kwargs, message):
+  with pytest.raises(ValueError, match=message) as error:
+    environments.create(name, **kwargs)
+  assert "\n" not in str(error.value)
+
+
+def test_a_users_function_is_found_in_the_working_directory(toy):
+  env = environments.create(
+    f"{toy}:make", layout="maze", backend="spring", episode_length=9
+  )
+  assert type(env.unwrapped).__name__ == "Wide"
+  assert len(env.unwrapped.walls) == 2
+  assert env.unwrapped.backend == "spring"
+  assert env.episode_length == 9
+  state = env.reset(jax.random.key(0))
+  assert env.step(state, jnp.ones(2)).obs.shape == (2,)
+
+
+@pytest.mark.parametrize("path, kwargs, message", [
+  ("{}:mak", {}, "has no function 'mak'; did you mean 'make'"),
+  ("{}:NUMBER", {}, "has no function 'NUMBER'"),
+  ("{}x:make", {}, "there is no module 'toy_.*x' on sys.path or in /"),
+  ("{}:", {}, "give it as 'package.module:function'"),
+  ("{}:make", {"layouts": 1}, "layouts=1 is no argument of .* 'layout'"),
+  ("{}:needs", {}, "missing a required argument: 'layout'; give it"),
+  ("{}:needs", {"layout": "open", "backend": "mjx"}, "backend='mjx' is no arg"),
+])
+def test_a_users_mistake_is_named(toy, path, kwargs, message):
+  with pytest.raises(ValueError, match=message):
+    environments.create(path.format(toy), **kwargs)
+
+
+def test_an_error_inside_a_users_module_is_shown_as_it_is(toy):
+  with pytest.raises(ModuleNotFoundError, match="no_such_module_of_ours"):
+    environments.create(f"{toy}_broken:make")
+
+
+def test_brax_is_quiet():
+  code = (
+    "from qdrl_haiku import environments as e;"
+    "import sys; assert 'brax' not in sys.modules;"
+    "e.create('inverted_pendulum')"
+  )
+  result = subprocess.run(
+    [sys.executable, "-W", "always", "-c", code],
+    capture_output=True, text=True, check=True,
+  )
+  said = result.stdout + result.stderr
+  for word in ("warp", "JAXopt", "maintained", "ncon"):
+    assert word not in said
+
+
+def test_what_others_print_while_brax_is_imported_is_shown(
+  monkeypatch, capsys
+):
+  brax_loading.brax_class("fast")
+  real = __import__
+
+  def talking(name, *args, **kwargs):
+    if name == "brax.envs":
+      print("Failed to import warp: no module")
+      print("something else")
+    return real(name, *args, **kwargs)
+
+  monkeypatch.setattr("builtins.__import__", talking)
+  brax_loading.brax_class("fast")
+  assert capsys.readouterr().out == "something else\n"
+
+
+def test_every_default_is_one_that_the_environment_can_do():
+  for name, defaults in registry.DEFAULTS.items():
+    assert defaults.episode_length >= 1, name
+    assert defaults.backend is None or defaults.backend in defaults.backends

@@ -1,0 +1,272 @@
+"""Tests of the policies."""
+
+import distrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from qdrl_haiku import policies
+
+_KEY = jax.random.key(0)
+# Towards the border by halves, down to the last float32 inside; towards 0.
+_INTERIOR = np.concatenate(
+  [
+    1 - 2.0 ** -np.arange(1, 25),
+    2.0 ** -np.arange(1, 40),
+    np.linspace(0, 0.999, 50),
+  ]
+).astype(np.float32)
+_INTERIOR = np.concatenate([_INTERIOR, -_INTERIOR])
+
+
+def _loc_and_scale(parameters):
+  """Returns the float64 location and scale that parameters stand for."""
+  loc, raw_scale = np.split(np.asarray(parameters, np.float64), 2, axis=-1)
+  return loc, np.logaddexp(0.0, raw_scale) + 1e-3
+
+
+def _log_prob_of_action(parameters, action):
+  """The normal's log-density and the change of variables, at an action."""
+  loc, scale = _loc_and_scale(parameters)
+  action = np.asarray(action, np.float64)
+  log_prob = stats.norm.logpdf(np.arctanh(action), loc, scale)
+  return (log_prob - np.log(1 - action**2)).sum(axis=-1)
+
+
+def _log_prob_of_pre_tanh(parameters, x):
+  """The same, at the value before the tanh."""
+  loc, scale = _loc_and_scale(parameters)
+  x = np.asarray(x, np.float64)
+  log_det = 2 * (np.log(2) - x - np.logaddexp(0.0, -2 * x))
+  return (stats.norm.logpdf(x, loc, scale) - log_det).sum(axis=-1)
+
+
+def _parameters(loc, scale):
+  """Returns parameters of that location and, nearly, that scale."""
+  loc, scale = np.broadcast_arrays(loc, scale)
+  raw_scale = np.log(np.expm1(scale - 1e-3))
+  return jnp.asarray(np.concatenate([loc, raw_scale], -1), jnp.float32)
+
+
+def test_location_comes_first_and_scale_is_softplus_plus_minimum():
+  policy = policies.normal_tanh(jnp.array([0.5, -2.0, 0.0, -50.0]))
+  normal = policy.distribution.distribution
+  np.testing.assert_allclose(normal.loc, [0.5, -2.0])
+  np.testing.assert_allclose(normal.scale, [np.log(2) + 1e-3, 1e-3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.7, 2.0])
+@pytest.mark.parametrize("loc", [0.0, -1.5])
+def test_log_prob_matches_scipy_everywhere_inside(loc, scale):
+  action = _INTERIOR[:, None]
+  parameters = _parameters(np.array([loc]), scale)
+  actual = policies.normal_tanh(parameters).log_prob(jnp.asarray(action))
+  expected = _log_prob_of_action(parameters, action)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_log_prob_matches_scipy_at_actions_that_are_likely():
+  rng = np.random.default_rng(0)
+  scale = np.exp(rng.uniform(np.log(0.1), np.log(3), (500, 3)))
+  parameters = _parameters(3 * rng.normal(size=(500, 3)), scale)
+  policy = policies.normal_tanh(parameters)
+  largest = 1 - 2.0**-24
+  action = jnp.clip(policy.sample(seed=_KEY), -largest, largest)
+  np.testing.assert_allclose(
+    jax.jit(lambda p, a: policies.normal_tanh(p).log_prob(a))(
+      parameters, action
+    ),
+    _log_prob_of_action(parameters, action),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("border", [-1.0, 1.0])
+def test_log_prob_at_the_border_is_that_of_the_nearest_number_inside(border):
+  policy = policies.normal_tanh(jnp.array([0.3, -0.2]))
+  log_prob = policy.log_prob(jnp.array([border]))
+  assert np.isfinite(log_prob)
+  inside = np.nextafter(np.float32(border), np.float32(0))
+  assert log_prob == policy.log_prob(jnp.array([inside]))
+
+
+@pytest.mark.parametrize("loc", [-50.0, -8.0, -1.0, 0.0, 1.0, 8.0, 50.0])
+@pytest.mark.parametrize("scale", [1e-2, 0.7])
+def test_sample_and_log_prob_matches_its_own_pre_tanh_value(loc, scale):
+  parameters = _parameters(np.full(2, loc), scale)
+  policy = policies.normal_tanh(parameters)
+  # The same key gives the same x; the next line checks that it is.
+  x = policy.distribution.sample(seed=_KEY, sample_shape=(64,))
+  action, log_prob = policy.sample_and_log_prob(seed=_KEY, sample_shape=(64,))
+  np.testing.assert_array_equal(action, jnp.tanh(x))
+  expected = _log_prob_of_pre_tanh(parameters, x)
+  np.testing.assert_allclose(log_prob, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_density_integrates_to_one():
+  # More points near the border, where the density may be steep.
+  grid = np.linspace(-1, 1, 20001)
+  action = np.sin(np.pi / 2 * np.sin(np.pi / 2 * grid)).astype(np.float32)
+  policy = policies.normal_tanh(jnp.array([0.4, 0.1]))
+  density = np.asarray(policy.prob(jnp.asarray(action)[:, None]), np.float64)
+  np.testing.assert_allclose(np.trapezoid(density, action), 1.0, atol=1e-3)
+
+
+def test_samples_follow_the_tanh_of_the_normal():
+  parameters = _parameters(np.array([0.5, -1.0]), 0.6)
+  samples = policies.normal_tanh(parameters).sample(
+    seed=_KEY, sample_shape=(2000,)
+  )
+  x = np.arctanh(np.asarray(samples, np.float64))
+  for i, loc in enumerate([0.5, -1.0]):
+    assert stats.kstest(x[:, i], "norm", (loc, 0.6)).pvalue > 0.01
+  assert abs(np.corrcoef(x.T)[0, 1]) < 0.1
+
+
+def test_samples_stay_in_the_action_box():
+  parameters = jnp.array([30.0, -30.0, 0.0, 3.0, 3.0, 3.0])
+  samples = policies.normal_tanh(parameters).sample(
+    seed=_KEY, sample_shape=(500,)
+  )
+  assert samples.max() == 1.0
+  assert samples.min() == -1.0
+
+
+def test_mode_is_the_tanh_of_the_location():
+  policy = policies.normal_tanh(jnp.array([[0.5, -2.0, 1.0, -1.0]]))
+  np.testing.assert_allclose(policy.mode(), np.tanh([[0.5, -2.0]]), rtol=1e-6)
+
+
+def test_shapes_with_leading_axes_and_sample_shape():
+  policy = policies.normal_tanh(jnp.zeros([3, 4, 10]))
+  assert policy.event_shape == (5,)
+  assert policy.batch_shape == (3, 4)
+  action, log_prob = policy.sample_and_log_prob(seed=_KEY, sample_shape=(2,))
+  assert action.shape == (2, 3, 4, 5)
+  assert log_prob.shape == (2, 3, 4)
+  assert policy.log_prob(action).shape == (2, 3, 4)
+  assert policy.mode().shape == (3, 4, 5)
+
+
+def test_it_is_a_distrax_distribution_with_the_divergence_of_the_normals():
+  first = policies.normal_tanh(_parameters(np.array([0.0]), 1.0))
+  second = policies.normal_tanh(_parameters(np.array([2.0]), 1.0))
+  assert isinstance(first, distrax.Distribution)
+  # Between normals of scale 1: half the squared distance.
+  np.testing.assert_allclose(first.kl_divergence(second), 2.0, rtol=1e-5)
+
+
+def test_vmap_under_jit_equals_one_at_a_time():
+  parameters = jax.random.normal(_KEY, (3, 4))
+  keys = jax.random.split(_KEY, 3)
+
+  def draw(parameters, key):
+    policy = policies.normal_tanh(parameters)
+    action, log_prob = policy.sample_and_log_prob(seed=key)
+    return action, log_prob, policy.log_prob(action), policy.mode()
+
+  together = jax.jit(jax.vmap(draw))(parameters, keys)
+  for i in range(3):
+    for actual, expected in zip(
+      together, draw(parameters[i], keys[i]), strict=True
+    ):
+      np.testing.assert_allclose(actual[i], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_policy_passes_through_jit_as_an_argument():
+  policy = policies.normal_tanh(jnp.array([0.5, 1.0]))
+  np.testing.assert_array_equal(
+    jax.jit(lambda p: p.mode())(policy), policy.mode()
+  )
+
+
+def test_gradient_of_log_prob_matches_its_closed_form():
+  parameters = _parameters(np.array([0.5]), 0.8)
+  loc, scale = (float(x[0]) for x in _loc_and_scale(parameters))
+  x = 1.25
+  action = jnp.array([np.tanh(x)], jnp.float32)
+  to_parameters, to_action = jax.grad(
+    lambda p, a: policies.normal_tanh(p).log_prob(a), argnums=(0, 1)
+  )(parameters, action)
+  z = (x - loc) / scale
+  # The slope of softplus is the logistic function of the raw scale.
+  to_raw = (z**2 - 1) / scale * special.expit(float(parameters[1]))
+  np.testing.assert_allclose(to_parameters, [z / scale, to_raw], rtol=1e-4)
+  slope = 1 - np.tanh(x) ** 2
+  expected = -z / scale / slope + 2 * np.tanh(x) / slope
+  np.testing.assert_allclose(to_action, [expected], rtol=1e-4)
+
+
+def test_gradient_of_sample_and_log_prob_matches_its_closed_form():
+  def log_prob(loc):
+    parameters = jnp.stack([loc, jnp.float32(-1.0)])
+    return policies.normal_tanh(parameters).sample_and_log_prob(seed=_KEY)[1]
+
+  loc = jnp.float32(0.7)
+  x = policies.normal_tanh(jnp.array([0.7, -1.0])).distribution.sample(
+    seed=_KEY
+  )
+  # The noise does not move with loc, so what is left is -d log_det / dx.
+  expected = 2 * np.tanh(np.float64(x[0]))
+  np.testing.assert_allclose(jax.grad(log_prob)(loc), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("action", [-1.0, 1.0])
+def test_gradient_of_log_prob_is_finite_at_the_border(action):
+  gradients = jax.grad(
+    lambda p, a: policies.normal_tanh(p).log_prob(a), argnums=(0, 1)
+  )(jnp.array([0.5, 0.1]), jnp.array([action]))
+  for gradient in gradients:
+    assert np.all(np.isfinite(gradient))
+  assert np.all(gradients[0] != 0)
+
+
+@pytest.mark.parametrize("loc", [-100.0, -8.0, 8.0, 100.0])
+def test_gradient_of_sample_and_log_prob_is_finite_when_saturated(loc):
+  def total(parameters):
+    policy = policies.normal_tanh(parameters)
+    action, log_prob = policy.sample_and_log_prob(seed=_KEY)
+    return action.sum() + log_prob
+
+  gradient = jax.grad(total)(jnp.array([loc, 0.5]))
+  assert np.all(np.isfinite(gradient))
+  # The action no longer moves; -log_det grows by 2 with each unit of x.
+  np.testing.assert_allclose(gradient[0], 2 * np.sign(loc), rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), ()])
+def test_parameters_of_odd_size_are_refused(shape):
+  with pytest.raises(ValueError, match="parameters has shape .* 2A"):
+    policies.normal_tanh(jnp.zeros(shape))
+
+
+def test_deterministic_mode_and_samples_are_the_tanh():
+  parameters = np.float32([[0.5, -2.0], [0.0, 40.0]])
+  policy = policies.deterministic_tanh(jnp.asarray(parameters))
+  expected = np.tanh(parameters.astype(np.float64))
+  np.testing.assert_allclose(policy.mode(), expected, rtol=1e-6)
+  samples = policy.sample(seed=_KEY, sample_shape=(3,))
+  np.testing.assert_allclose(samples, [expected] * 3, rtol=1e-6)
+
+
+def test_deterministic_shapes():
+  policy = policies.deterministic_tanh(jnp.zeros([3, 4, 2]))
+  assert policy.batch_shape == (3, 4)
+  assert policy.event_shape == (2,)
+
+
+def test_deterministic_gradient_is_the_slope_of_tanh():
+  gradient = jax.grad(lambda x: policies.deterministic_tanh(x).mode().sum())(
+    jnp.array([0.5, 40.0])
+  )
+  np.testing.assert_allclose(
+    gradient, [1 - np.tanh(0.5) ** 2, 0.0], rtol=1e-6, atol=1e-12
+  )
+
+
+def test_deterministic_policy_refuses_a_scalar():
+  with pytest.raises(ValueError, match="parameters has shape"):
+    policies.deterministic_tanh(jnp.zeros([]))
