@@ -13,6 +13,7 @@ from qdrl_haiku import controllers, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.training import metrics
 from qdrl_haiku.training.checkpoints import Checkpoints
+from qdrl_haiku.training.config import schedule
 from qdrl_haiku.training.generation import GenerationReport
 from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
@@ -85,6 +86,8 @@ def run(
   Raises:
     ValueError: if the settings don't fit each other or what is in `logdir`.
   """
+  # Everything is checked before anything is written.
+  schedule(setup.config, setup.learner.batches_per_update)
   interval = setup.config.perturbation_interval
   if config.num_timesteps % interval:
     below = config.num_timesteps // interval * interval

@@ -9,11 +9,11 @@ SearchSpace = dict[str, controllers.Range]
 # What matters most for how fast and how well SAC and TD3 learn; any learner
 # that has a hyperparameter of such a name gets its range.
 _DEFAULTS: SearchSpace = {
-  "discount": controllers.OneMinusLogUniform(0.9, 0.999),
-  "policy_learning_rate": controllers.LogUniform(1e-4, 3e-3),
-  "critic_learning_rate": controllers.LogUniform(1e-4, 3e-3),
-  "temperature_learning_rate": controllers.LogUniform(1e-4, 3e-3),
-  "reward_scaling": controllers.LogUniform(0.1, 10.0),
+  "discount": controllers.OneMinusLogUniform(0.97, 0.999),
+  "policy_learning_rate": controllers.LogUniform(3e-4, 3e-3),
+  "critic_learning_rate": controllers.LogUniform(3e-4, 6e-3),
+  "temperature_learning_rate": controllers.LogUniform(1e-4, 1e-3),
+  "reward_scaling": controllers.LogUniform(0.1, 5.0),
   "target_noise_scale": controllers.Uniform(0.05, 0.4),
   "exploration_noise": controllers.Uniform(0.05, 0.4),
 }

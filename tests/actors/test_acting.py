@@ -1,0 +1,185 @@
+"""Tests of collecting experience."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import actors, environments
+from tests import jaxprs, toy
+
+_LEARNER = toy.linear_learner()
+_P, _T, _E = 3, 6, 4
+# Some episodes terminate, beyond 1.5, and some are truncated, after 4 steps.
+_ENV = environments.Environment(toy.Walk(limit=1.5), episode_length=4)
+_STATES = {
+  "offset": jnp.array([0.1, 0.4, 0.0]),
+  "gain": jnp.array([0.0, 0.3, -0.2]),
+}
+_HYPERPARAMS = {"noise": jnp.array([0.5, 0.1, 0.8])}
+_STEP = jax.jit(lambda *args: actors.step(_ENV, _LEARNER, *args))
+
+
+def _member(tree, i):
+  return jax.tree.map(lambda x: x[i], tree)
+
+
+def _collect(env_states, keys, states=_STATES, hyperparams=_HYPERPARAMS):
+  return actors.collect(
+    _ENV, _LEARNER, states, hyperparams, env_states, keys, _T
+  )
+
+
+_COLLECT = jax.jit(_collect)
+
+
+def _env_states():
+  return _ENV.reset(jax.random.split(jax.random.key(0), (_P, _E)))
+
+
+def _keys():
+  return jax.random.split(jax.random.key(1), _P)
+
+
+@pytest.fixture(scope="module")
+def collected():
+  return _COLLECT(_env_states(), _keys())
+
+
+def _assert_equal(actual, expected):
+  for a, b in zip(
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+  ):
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+      a, b = jax.random.key_data(a), jax.random.key_data(b)
+    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_collect_is_a_loop_of_step_for_each_member(collected):
+  env_states, transitions = collected
+  for i in range(_P):
+    env_state = _member(_env_states(), i)
+    rows = []
+    for key in jax.random.split(_keys()[i], _T):
+      env_state, row = _STEP(
+        _member(_STATES, i), _member(_HYPERPARAMS, i), env_state, key
+      )
+      rows.append(row)
+    _assert_equal(
+      _member(transitions, i), jax.tree.map(lambda *x: jnp.stack(x), *rows)
+    )
+    _assert_equal(_member(env_states, i), env_state)
+
+
+def test_transitions_have_the_axes_p_t_e(collected):
+  transitions = collected[1]
+  assert transitions.reward.shape == (_P, _T, _E)
+  assert transitions.discount.shape == (_P, _T, _E)
+  assert transitions.action.shape == (_P, _T, _E, 1)
+  assert transitions.observation.shape == (_P, _T, _E, 2)
+  assert transitions.next_observation.shape == (_P, _T, _E, 2)
+
+
+def test_all_environments_of_a_population_are_one_flat_batch():
+  sines = jaxprs.named(_collect, "sin", _env_states(), _keys())
+  assert [e.outvars[0].aval.shape for e in sines] == [(_P * _E,)]
+
+
+def test_the_next_observation_is_the_true_one_at_an_episode_end(collected):
+  transitions = collected[1]
+  x, steps = np.moveaxis(np.asarray(transitions.observation), -1, 0)
+  next_x, next_steps = np.moveaxis(
+    np.asarray(transitions.next_observation), -1, 0
+  )
+  pushed = x + np.sin(np.asarray(transitions.action)[..., 0])
+  np.testing.assert_allclose(next_x, pushed, rtol=1e-5, atol=1e-6)
+  np.testing.assert_array_equal(next_steps, steps + 1)
+  assert (next_steps == 4).any()
+  assert (next_x > 1.5).any()
+
+
+def test_the_next_row_starts_where_the_reset_put_it(collected):
+  transitions = collected[1]
+  x, steps = np.moveaxis(np.asarray(transitions.observation)[:, 1:], -1, 0)
+  next_x, next_steps = np.moveaxis(
+    np.asarray(transitions.next_observation)[:, :-1], -1, 0
+  )
+  ended = (next_steps == 4) | (next_x > 1.5)
+  np.testing.assert_array_equal(steps, np.where(ended, 0, next_steps))
+  np.testing.assert_array_equal(x[~ended], next_x[~ended])
+  assert np.all(np.abs(x[ended]) <= 0.5)
+
+
+def test_only_a_termination_has_discount_0(collected):
+  transitions = collected[1]
+  terminated = np.asarray(transitions.next_observation)[..., 0] > 1.5
+  assert terminated.any()
+  np.testing.assert_array_equal(transitions.discount, 1.0 - terminated)
+
+
+def test_extras_carry_the_descriptors_of_both_ends(collected):
+  transitions = collected[1]
+  assert set(transitions.extras) == {"descriptor", "next_descriptor"}
+  np.testing.assert_array_equal(
+    transitions.extras["descriptor"], transitions.observation
+  )
+  np.testing.assert_array_equal(
+    transitions.extras["next_descriptor"], transitions.next_observation
+  )
+
+
+def test_extras_are_empty_without_descriptors():
+  env = environments.Environment(toy.Countdown(3), episode_length=5)
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  _, transition = actors.step(
+    env, _LEARNER, _member(_STATES, 0), _member(_HYPERPARAMS, 0), state,
+    jax.random.key(1),
+  )
+  assert transition.extras == {}
+  np.testing.assert_array_equal(transition.reward, state.obs[:, 0])
+
+
+def test_a_deterministic_step_is_greedy():
+  env_state = _member(_env_states(), 0)
+  state, hyperparams = _member(_STATES, 1), _member(_HYPERPARAMS, 1)
+  args = (_ENV, _LEARNER, state, hyperparams, env_state, jax.random.key(2))
+  greedy = _LEARNER.act_greedy(state, env_state.obs)
+  _, transition = actors.step(*args, deterministic=True)
+  np.testing.assert_array_equal(transition.action, greedy)
+  _, transition = actors.step(*args)
+  assert np.all(transition.action != greedy)
+
+
+def test_a_member_does_not_depend_on_the_others(collected):
+  keep = jnp.array([2, 0])
+  _, transitions = _COLLECT(
+    _member(_env_states(), keep), _keys()[keep], _member(_STATES, keep),
+    _member(_HYPERPARAMS, keep),
+  )
+  _assert_equal(transitions, _member(collected[1], keep))
+
+
+def test_members_with_keys_of_their_own_explore_differently():
+  same = jax.tree.map(lambda x: x[jnp.zeros(_P, int)], (
+    _env_states(), _STATES, _HYPERPARAMS
+  ))
+  _, transitions = _COLLECT(same[0], _keys(), same[1], same[2])
+  actions = np.asarray(transitions.action)
+  assert np.all(actions[0, 0] != actions[1, 0])
+  # Neither does one step repeat the noise of another.
+  noise = actions - np.asarray(transitions.action)[:, :1]
+  assert np.all(noise[:, 1:] != 0)
+
+
+def test_collecting_goes_on_where_it_stopped():
+  env_states, first = _COLLECT(_env_states(), _keys())
+  _, second = _COLLECT(env_states, jax.random.split(jax.random.key(5), _P))
+  np.testing.assert_array_equal(second.observation[:, 0], env_states.obs)
+  assert np.any(first.observation != second.observation)
+
+
+def test_what_collect_returns_can_be_collected_from_without_a_compilation():
+  collect = jax.jit(lambda env_states, keys: _collect(env_states, keys))
+  env_states, _ = collect(_env_states(), _keys())
+  collect(env_states, _keys())
+  assert collect._cache_size() == 1

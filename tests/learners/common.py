@@ -1,0 +1,151 @@
+"""What the tests of all learners share: small learners, and data for them."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import learners, types
+
+OBSERVATION_SIZE, ACTION_SIZE = 3, 2
+BATCH_SIZE, POPULATION_SIZE = 6, 9
+
+_CONFIG = {
+  "policy_hidden_layer_sizes": (4,),
+  "critic_hidden_layer_sizes": (5,),
+  # Smooth, for finite differences.
+  "activation": "tanh",
+}
+
+
+class Case(NamedTuple):
+  """A learner and its compiled functions, shared so as to compile once.
+
+  Attributes:
+    learner: the learner.
+    update: of one agent.
+    update_all: of P agents.
+    act: as the learner's.
+    act_greedy: as the learner's.
+  """
+
+  learner: learners.Learner
+  update: Any
+  update_all: Any
+  act: Any
+  act_greedy: Any
+
+
+@functools.cache
+def case(name, **config):
+  """One learner, "sac" or "td3", normalising unless `config` says otherwise."""
+  factory, config_class = {
+    "sac": (learners.sac, learners.SACConfig),
+    "td3": (learners.td3, learners.TD3Config),
+  }[name]
+  config = _CONFIG | {"normalize_observations": True} | config
+  learner = factory(OBSERVATION_SIZE, ACTION_SIZE, config_class(**config))
+  return Case(
+    learner,
+    jax.jit(learner.update),
+    jax.jit(jax.vmap(learner.update)),
+    jax.jit(learner.act),
+    jax.jit(learner.act_greedy),
+  )
+
+
+def observations(*shape, seed=0):
+  """Observations [*shape, O] that are worth normalising."""
+  rng = np.random.default_rng(seed)
+  noise = rng.normal(size=(*shape, OBSERVATION_SIZE))
+  return jnp.asarray(noise * [1.0, 3.0, 0.2] + [0.5, -4.0, 1.0], jnp.float32)
+
+
+def transitions(*shape, seed=0):
+  """Transitions [*shape], about a third of them terminations."""
+  rng = np.random.default_rng(100 + seed)
+  return types.Transition(
+    observation=observations(*shape, seed=200 + seed),
+    action=jnp.asarray(rng.uniform(-1, 1, (*shape, ACTION_SIZE)), jnp.float32),
+    reward=jnp.asarray(rng.normal(size=shape), jnp.float32),
+    discount=jnp.asarray(rng.uniform(size=shape) > 0.3, jnp.float32),
+    next_observation=observations(*shape, seed=300 + seed),
+    extras={},
+  )
+
+
+def batches(learner, seed=0):
+  """Transitions [N, B] for one update."""
+  return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
+
+
+def agent(learner, seed=0):
+  """An agent with statistics, and networks far from their initial zeros.
+
+  Its target networks differ from its online ones.
+  """
+  state = learner.init(jax.random.key(seed))
+  rng = np.random.default_rng(400 + seed)
+  state = state._replace(**{
+    name: jax.tree.map(
+      lambda x: jnp.asarray(rng.normal(scale=0.6, size=x.shape), x.dtype),
+      getattr(state, name),
+    )
+    for name in state._fields if name.endswith("_params")
+  })
+  return learner.observe(state, observations(50, seed=500 + seed))
+
+
+def hyperparams(learner, **changes):
+  """The learner's defaults with larger rates, so that steps are visible."""
+  rates = {
+    "tau": 0.1, "policy_learning_rate": 0.01, "critic_learning_rate": 0.02,
+    "temperature_learning_rate": 0.03,
+  }
+  kept = {k: v for k, v in rates.items() if k in learner.hyperparams}
+  return learner.hyperparams | kept | changes
+
+
+def stack(trees):
+  """Trees of one structure as one tree, leaves [len(trees), ...]."""
+  return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+def repeat(tree, num):
+  """A tree `num` times, leaves [num, ...]."""
+  return stack([tree] * num)
+
+
+def member(tree, i):
+  """What belongs to member i."""
+  return jax.tree.map(lambda x: x[i], tree)
+
+
+def copy(tree):
+  """The same numbers in other buffers."""
+  return jax.tree.map(jnp.copy, tree)
+
+
+def assert_equal(actual, expected):
+  """Compares two trees bit for bit."""
+  assert jax.tree.structure(actual) == jax.tree.structure(expected)
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def assert_close(actual, expected, rtol=1e-5, atol=0.0):
+  """Compares two trees within tolerances, naming the leaf that differs."""
+  assert jax.tree.structure(actual) == jax.tree.structure(expected)
+  jax.tree_util.tree_map_with_path(
+    lambda path, x, y: np.testing.assert_allclose(
+      x, y, rtol=rtol, atol=atol, err_msg=jax.tree_util.keystr(path)
+    ),
+    actual, expected,
+  )
+
+
+def distance(tree, other):
+  """The largest difference of any two corresponding numbers."""
+  differences = jax.tree.map(lambda x, y: np.max(np.abs(x - y)), tree, other)
+  return max(jax.tree.leaves(differences), default=0.0)

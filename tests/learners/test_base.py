@@ -1,0 +1,422 @@
+"""Tests of what all learners share, and of the parts that they are made of."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from qdrl_haiku.learners import base, statistics
+from tests import jaxprs
+from tests.learners import common, reference
+
+_NAMES = ("sac", "td3")
+_EACH = pytest.mark.parametrize("name", _NAMES)
+
+
+def _update(case, state, seed=0, **changes):
+  """One update on data of its own."""
+  return case.update(
+    state,
+    common.hyperparams(case.learner, **changes),
+    common.batches(case.learner, seed),
+    jax.random.key(seed),
+  )
+
+
+def _online(state):
+  """The networks that are not targets, by name."""
+  return {
+    name: getattr(state, name)
+    for name in ("policy_params", "critic_params")
+  }
+
+
+@_EACH
+def test_an_update_of_a_population_is_that_of_each_member(name):
+  case = common.case(name)
+  states = [common.agent(case.learner, seed=i) for i in range(common.POPULATION_SIZE)]
+  # Not their first update, so that moments and counts matter.
+  states = [_update(case, state, seed=50)[0] for state in states]
+  hyperparams = [
+    common.hyperparams(case.learner) for _ in range(common.POPULATION_SIZE)
+  ]
+  rng = np.random.default_rng(0)
+  hyperparams = [
+    {k: jnp.float32(v * rng.uniform(0.5, 1.0)) for k, v in tree.items()}
+    for tree in hyperparams
+  ]
+  batches = [common.batches(case.learner, seed=i) for i in range(common.POPULATION_SIZE)]
+  keys = jax.random.split(jax.random.key(1), common.POPULATION_SIZE)
+  together = case.update_all(
+    *map(common.stack, (states, hyperparams, batches)), keys
+  )
+  for i in range(common.POPULATION_SIZE):
+    alone = case.update(states[i], hyperparams[i], batches[i], keys[i])
+    common.assert_close(
+      common.member(together, i), alone, rtol=1e-5, atol=1e-6
+    )
+
+
+@_EACH
+def test_an_update_keeps_the_type_of_every_leaf(name):
+  case = common.case(name)
+  state = case.learner.init(jax.random.key(0))
+  before = jax.tree.map(jax.typeof, state)
+  # Python floats as hyperparameters: weak types that must not get in.
+  after = jax.eval_shape(
+    case.learner.update, state, case.learner.hyperparams,
+    common.batches(case.learner), jax.random.key(0),
+  )[0]
+  assert jax.tree.structure(after) == jax.tree.structure(before)
+  for x, y in zip(
+    jax.tree.leaves(before), jax.tree.leaves(after), strict=True
+  ):
+    assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
+    assert not x.weak_type
+
+
+@_EACH
+def test_a_state_holds_no_key(name):
+  state = common.case(name).learner.init(jax.random.key(0))
+  for leaf in jax.tree.leaves(state):
+    assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+@_EACH
+def test_updates_compile_once(name):
+  learner = common.case(name).learner
+  # A function of its own: jit shares the cache of one function.
+  update = jax.jit(lambda *args: learner.update(*args))
+  state = learner.init(jax.random.key(0))
+  for i in range(3):
+    state, _ = update(
+      state, learner.hyperparams | {"discount": 0.9 + 0.01 * i},
+      common.batches(learner, seed=i), jax.random.key(i),
+    )
+  assert update._cache_size() == 1
+
+
+@_EACH
+@pytest.mark.parametrize("origin", ["init", "jitted_init", "genotype"])
+def test_no_two_leaves_of_a_state_share_a_buffer(name, origin):
+  learner = common.case(name).learner
+  state = {
+    "init": learner.init,
+    "jitted_init": jax.jit(learner.init),
+    "genotype": lambda key: learner.from_genotype(
+      learner.genotype(common.agent(learner))
+    ),
+  }[origin](jax.random.key(0))
+  leaves = jax.tree.leaves(state)
+  assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
+
+
+@_EACH
+def test_a_state_can_be_donated(name):
+  case = common.case(name)
+  update = jax.jit(case.learner.update, donate_argnums=0)
+  first = case.learner.init(jax.random.key(0))
+  state = first
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    for i in range(2):
+      state, _ = update(
+        state, case.learner.hyperparams, common.batches(case.learner),
+        jax.random.key(i),
+      )
+  assert all(x.is_deleted() for x in jax.tree.leaves(first))
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+
+
+@_EACH
+def test_an_update_has_no_conditional(name):
+  case = common.case(name)
+  args = (
+    common.agent(case.learner), case.learner.hyperparams,
+    common.batches(case.learner), jax.random.key(0),
+  )
+  primitives = {
+    e.primitive.name for e in jaxprs.equations(case.learner.update, *args)
+  }
+  assert "dot_general" in primitives
+  assert not primitives & {"cond", "while"}
+
+
+@_EACH
+def test_hyperparameters_are_floats(name):
+  hyperparams = common.case(name).learner.hyperparams
+  assert all(type(x) is float for x in hyperparams.values())
+
+
+@_EACH
+def test_metrics_are_finite_scalars(name):
+  case = common.case(name)
+  metrics = _update(case, common.agent(case.learner))[1]
+  assert {
+    "critic_loss", "policy_loss", "q_mean", "action_saturation",
+    "gradient_norm/policy", "gradient_norm/critic",
+  } <= metrics.keys()
+  for value in metrics.values():
+    assert value.shape == ()
+    assert np.isfinite(value)
+
+
+@_EACH
+def test_an_update_with_another_number_of_batches_is_refused(name):
+  case = common.case(name)
+  num = case.learner.batches_per_update + 1
+  with pytest.raises(AssertionError):
+    case.learner.update(
+      common.agent(case.learner), case.learner.hyperparams,
+      common.transitions(num, common.BATCH_SIZE), jax.random.key(0),
+    )
+
+
+@_EACH
+def test_agents_of_different_keys_differ(name):
+  init = common.case(name).learner.init
+  first, second = (init(jax.random.key(i)) for i in range(2))
+  for network in ("policy_params", "critic_params"):
+    assert common.distance(getattr(first, network), getattr(second, network))
+  # The twins differ from each other too.
+  for layer in first.critic_params.values():
+    assert np.any(layer["w"][0] != layer["w"][1])
+
+
+@_EACH
+def test_initial_targets_are_the_online_networks(name):
+  state = common.case(name).learner.init(jax.random.key(0))
+  common.assert_equal(state.target_critic_params, state.critic_params)
+  if name == "td3":
+    common.assert_equal(state.target_policy_params, state.policy_params)
+
+
+@_EACH
+def test_a_genotype_keeps_the_online_networks_bit_for_bit(name):
+  case = common.case(name)
+  before = _update(case, common.agent(case.learner))[0]
+  after = case.learner.from_genotype(case.learner.genotype(before))
+  common.assert_equal(_online(after), _online(before))
+  common.assert_equal(
+    after.observation_statistics, before.observation_statistics
+  )
+  if name == "sac":
+    assert after.log_temperature == before.log_temperature
+
+
+@_EACH
+def test_a_state_from_a_genotype_has_fresh_targets_and_optimizers(name):
+  case = common.case(name)
+  before = _update(case, common.agent(case.learner))[0]
+  assert common.distance(before.target_critic_params, before.critic_params)
+  after = case.learner.from_genotype(case.learner.genotype(before))
+  common.assert_equal(after.target_critic_params, before.critic_params)
+  if name == "td3":
+    assert common.distance(before.target_policy_params, before.policy_params)
+    common.assert_equal(after.target_policy_params, before.policy_params)
+  fresh = case.learner.init(jax.random.key(0))
+  for field in fresh._fields:
+    if field.endswith("optimizer_state"):
+      common.assert_equal(getattr(after, field), getattr(fresh, field))
+      assert getattr(before, field).count > 0
+
+
+@_EACH
+def test_a_genotype_has_neither_targets_nor_moments(name):
+  learner = common.case(name).learner
+  state = learner.init(jax.random.key(0))
+  stored = jax.tree.leaves(learner.genotype(state))
+  kept = [
+    value for field, value in state._asdict().items()
+    if "target" not in field and "optimizer" not in field
+  ]
+  assert len(stored) == len(jax.tree.leaves(kept))
+
+
+@_EACH
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_actions_are_in_the_box_for_any_leading_axes(name, shape):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  # Large outputs, so that the border is reached.
+  state = state._replace(
+    policy_params=jax.tree.map(lambda x: 20 * x, state.policy_params)
+  )
+  hyperparams = common.hyperparams(case.learner)
+  if "exploration_noise" in hyperparams:
+    hyperparams["exploration_noise"] = 3.0
+  observation = common.observations(*shape)
+  actions = case.act(state, hyperparams, observation, jax.random.key(0))
+  greedy = case.act_greedy(state, observation)
+  for action in (actions, greedy):
+    assert action.shape == (*shape, common.ACTION_SIZE)
+    assert np.all(np.abs(action) <= 1)
+  assert np.abs(greedy).max() > 0.9
+
+
+@_EACH
+def test_each_observation_has_an_action_of_its_own(name):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  observation = common.observations(2, 3)
+  greedy = case.act_greedy(state, observation)
+  assert len(np.unique(greedy)) == 12
+  for i in np.ndindex(2, 3):
+    np.testing.assert_allclose(
+      greedy[i], case.act_greedy(state, observation[i]), rtol=1e-5, atol=1e-6
+    )
+
+
+@_EACH
+def test_acting_explores_and_greedy_acting_does_not(name):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  hyperparams = common.hyperparams(case.learner)
+  observation = jnp.tile(common.observations(1), (5, 1))
+  greedy = case.act_greedy(state, observation)
+  common.assert_equal(greedy, case.act_greedy(state, observation))
+  assert len(np.unique(greedy, axis=0)) == 1
+  actions = [
+    case.act(state, hyperparams, observation, jax.random.key(i))
+    for i in (0, 1, 0)
+  ]
+  assert np.all(np.any(actions[0] != actions[1], axis=-1))
+  common.assert_equal(actions[0], actions[2])
+  # Noise differs between environments, and between entries of an action.
+  assert len(np.unique(actions[0], axis=0)) == 5
+  noise = actions[0] - greedy
+  assert not np.allclose(noise[:, 0], noise[:, 1])
+
+
+@_EACH
+def test_only_observe_changes_the_statistics(name):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  updated = _update(case, state)[0]
+  common.assert_equal(
+    updated.observation_statistics, state.observation_statistics
+  )
+  new = common.observations(2, 7, seed=9)
+  observed = case.learner.observe(state, new)
+  common.assert_equal(
+    observed.observation_statistics,
+    statistics.update(state.observation_statistics, new),
+  )
+  assert observed.observation_statistics.num_observations == 50 + 14
+  common.assert_equal(
+    observed._replace(observation_statistics=None),
+    state._replace(observation_statistics=None),
+  )
+
+
+@_EACH
+def test_without_normalisation_observe_changes_nothing(name):
+  learner = common.case(name, normalize_observations=False).learner
+  state = learner.init(jax.random.key(0))
+  assert state.observation_statistics is None
+  common.assert_equal(learner.observe(state, common.observations(5)), state)
+
+
+@_EACH
+def test_networks_see_normalised_observations(name):
+  """As if another learner, without statistics, were given such data."""
+  case = common.case(name)
+  plain = common.case(name, normalize_observations=False)
+  state = common.agent(case.learner)
+  batches = common.batches(case.learner)
+  running = reference.float64(state.observation_statistics)
+
+  def normal(observation):
+    return jnp.asarray(
+      reference.normalize(running, np.asarray(observation, np.float64)),
+      jnp.float32,
+    )
+
+  args = common.hyperparams(case.learner), jax.random.key(3)
+  expected, expected_metrics = plain.update(
+    state._replace(observation_statistics=None), args[0],
+    batches._replace(
+      observation=normal(batches.observation),
+      next_observation=normal(batches.next_observation),
+    ),
+    args[1],
+  )
+  actual, metrics = case.update(state, args[0], batches, args[1])
+  common.assert_close(
+    actual._replace(observation_statistics=None), expected, 1e-4, 1e-5
+  )
+  common.assert_close(metrics, expected_metrics, 1e-4, 1e-5)
+
+  observation = common.observations(4)
+  for act in (
+    lambda c, s, o: c.act_greedy(s, o),
+    lambda c, s, o: c.act(s, args[0], o, args[1]),
+  ):
+    np.testing.assert_allclose(
+      act(case, state, observation),
+      act(plain, state._replace(observation_statistics=None),
+          normal(observation)),
+      rtol=1e-4, atol=1e-5,
+    )
+
+
+@_EACH
+@pytest.mark.parametrize(
+  "change, match",
+  [
+    ({"policy_hidden_layer_sizes": (0,)}, "policy_hidden_layer_sizes"),
+    ({"critic_hidden_layer_sizes": 64}, "critic_hidden_layer_sizes"),
+    ({"activation": "rely"}, "activation"),
+  ],
+)
+def test_a_wrong_setting_is_refused_by_its_name(name, change, match):
+  with pytest.raises(ValueError, match=match):
+    common.case(name, **change)
+
+
+def test_adam_is_the_published_one():
+  optimizer = base.adam()
+  rng = np.random.default_rng(0)
+  params = {"w": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32)}
+  state = optimizer.init(params)
+  expected, moments = reference.float64((params, state))
+  for i in range(20):
+    gradients = {"w": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32)}
+    learning_rate = 0.1 / (1 + i)
+    params, state = optimizer.update(gradients, state, params, learning_rate)
+    expected, moments = reference.adam(
+      reference.float64(gradients), moments, expected, learning_rate
+    )
+  common.assert_close(params, expected, rtol=1e-5, atol=1e-5)
+  assert int(state.count) == 20
+
+
+def test_the_learning_rate_is_no_part_of_the_optimizer():
+  """optax's adam at a constant rate, from a state that never saw the rate."""
+  optimizer, params = base.adam(), jnp.array([1.0, -2.0])
+  theirs = optax.adam(0.05)
+  their_params, their_state = params, theirs.init(params)
+  state = optimizer.init(params)
+  for gradient in ([0.5, 1.0], [-0.2, 3.0]):
+    gradient = jnp.array(gradient)
+    steps, their_state = theirs.update(gradient, their_state)
+    their_params = optax.apply_updates(their_params, steps)
+    params, state = optimizer.update(gradient, state, params, 0.05)
+  np.testing.assert_allclose(params, their_params, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  "tau, expected", [(0.0, [1.0, -2.0]), (0.25, [1.5, -1.5]), (1.0, [3.0, 0.0])]
+)
+def test_targets_move_by_tau(tau, expected):
+  targets, online = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([3.0, 0.0])}
+  moved = base.move_targets(targets, online, tau)
+  np.testing.assert_allclose(moved["w"], expected, rtol=1e-6)
+
+
+def test_saturation_is_the_share_at_the_border():
+  action = jnp.array([[0.995, 0.0], [-1.0, 0.98], [0.5, -0.991], [0.1, 0.2]])
+  assert base.saturation(action) == 3 / 8

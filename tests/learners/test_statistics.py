@@ -1,0 +1,145 @@
+"""Tests of running statistics."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku.learners import statistics
+
+_UPDATE = jax.jit(statistics.update)
+_OFFSETS = np.array([0.0, 30.0, -2.0])
+_SCALES = np.array([1.0, 0.5, 20.0])
+
+
+def _data(num=60, seed=0):
+  rng = np.random.default_rng(seed)
+  return (rng.normal(size=(num, 3)) * _SCALES + _OFFSETS).astype(np.float32)
+
+
+def _run(*batches):
+  state = statistics.init(3)
+  for batch in batches:
+    state = _UPDATE(state, batch)
+  return state
+
+
+def _assert_statistics_of(state, data):
+  data = data.astype(np.float64)
+  assert float(state.num_observations) == len(data)
+  np.testing.assert_allclose(state.mean, data.mean(axis=0), rtol=1e-5,
+                             atol=1e-5)
+  np.testing.assert_allclose(state.std, data.std(axis=0), rtol=1e-5)
+  np.testing.assert_allclose(
+    state.summed_variance, len(data) * data.var(axis=0), rtol=1e-5
+  )
+
+
+@pytest.mark.parametrize(
+  "splits",
+  [(), (30,), (1,), (59,), (10, 20, 30, 40, 50), (2, 57), range(1, 60)],
+  ids=["one", "halves", "first", "last", "tens", "uneven", "singles"],
+)
+def test_any_split_into_batches_gives_the_statistics_of_all_data(splits):
+  data = _data()
+  _assert_statistics_of(_run(*np.split(data, splits)), data)
+
+
+def test_any_leading_axes_count_as_observations():
+  data = _data(24)
+  _assert_statistics_of(_run(data.reshape(2, 3, 4, 3)), data)
+  _assert_statistics_of(_run(data[0], data[1:]), data)
+
+
+def test_a_distant_mean_does_not_cost_the_spread():
+  data = _data() + np.float32(5000.0)
+  state = _run(*np.split(data, 6))
+  # The mean itself is only known to 5e-4 here; the mean of squares less the
+  # squared mean would leave no digit of the spread 0.4.
+  np.testing.assert_allclose(
+    state.std, data.astype(np.float64).std(axis=0), rtol=1e-3
+  )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_observations_with_a_non_finite_entry_are_left_out(value):
+  data = _data()
+  broken = data.copy()
+  rows = [0, 7, 31, 59]
+  broken[rows, [0, 1, 2, 1]] = value
+  kept = np.delete(data, rows, axis=0)
+  _assert_statistics_of(_run(*np.split(broken, 4)), kept)
+
+
+def test_a_batch_without_finite_observations_changes_nothing():
+  before = _run(_data())
+  after = _UPDATE(before, np.full((5, 3), np.nan, np.float32))
+  jax.tree.map(np.testing.assert_array_equal, after, before)
+  first = _run(np.full((5, 3), np.nan, np.float32))
+  jax.tree.map(np.testing.assert_array_equal, first, statistics.init(3))
+
+
+def test_a_population_has_statistics_of_its_own():
+  data = np.stack([_data(seed=i) for i in range(3)])
+  states = jax.vmap(lambda _: statistics.init(3))(jnp.arange(3))
+  states = jax.vmap(statistics.update)(states, data)
+  for i in range(3):
+    _assert_statistics_of(jax.tree.map(lambda x, i=i: x[i], states), data[i])
+
+
+def test_normalized_data_have_mean_0_and_standard_deviation_1():
+  data = _data()
+  normalized = np.asarray(statistics.normalize(_run(data), data), np.float64)
+  np.testing.assert_allclose(normalized.mean(axis=0), 0, atol=1e-4)
+  np.testing.assert_allclose(normalized.std(axis=0), 1, rtol=1e-4)
+
+
+def test_normalize_is_the_formula_for_any_leading_axes():
+  state = _run(_data())
+  reference = _data().astype(np.float64)
+  observation = _data(6, seed=1).reshape(2, 3, 3)
+  np.testing.assert_allclose(
+    statistics.normalize(state, observation),
+    (observation - reference.mean(axis=0)) / reference.std(axis=0),
+    rtol=1e-4, atol=1e-4,
+  )
+
+
+def test_normalized_observations_are_clipped_at_10():
+  state = _run(_data())
+  observation = np.array([1e6, 30.0, -1e6], np.float32)
+  normalized = statistics.normalize(state, observation)
+  np.testing.assert_array_equal(normalized[::2], [10.0, -10.0])
+  assert abs(normalized[1]) < 1
+
+
+def test_without_statistics_nothing_changes():
+  observation = np.array([1e6, 30.0, -1e6], np.float32)
+  assert statistics.normalize(None, observation) is observation
+
+
+@pytest.mark.parametrize("num", [0, 1])
+def test_less_than_two_observations_have_standard_deviation_1(num):
+  state = _run(_data(5)[:num]) if num else statistics.init(3)
+  np.testing.assert_array_equal(state.std, np.ones(3))
+
+
+def test_a_constant_entry_stays_finite():
+  data = _data()
+  data[:, 1] = 4.0
+  normalized = statistics.normalize(_run(data), data)
+  np.testing.assert_array_equal(normalized[:, 1], 0)
+  assert np.isfinite(normalized).all()
+
+
+def test_an_update_keeps_the_type_of_the_state():
+  before = statistics.init(3)
+  after = _UPDATE(before, _data())
+  assert jax.tree.map(jax.typeof, after) == jax.tree.map(jax.typeof, before)
+
+
+def test_initial_statistics_can_be_donated():
+  update = jax.jit(statistics.update, donate_argnums=0)
+  state = statistics.init(3)
+  update(state, _data())
+  assert all(x.is_deleted() for x in state)

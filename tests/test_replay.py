@@ -1,0 +1,245 @@
+"""Tests of the replay buffer."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from qdrl_haiku import replay, types
+from tests import jaxprs
+
+_CAPACITY = 7
+_BUFFER = replay.uniform(_CAPACITY)
+_ADD = jax.jit(_BUFFER.add)
+_SAMPLE = jax.jit(_BUFFER.sample, static_argnums=2)
+
+
+def _numbers(start, num):
+  return jnp.arange(start, start + num, dtype=jnp.int32)
+
+
+def _filled(num, buffer=_BUFFER):
+  """A buffer of one integer per row, that `num` have gone through."""
+  state = buffer.init(jnp.zeros((), jnp.int32))
+  for i in range(num):
+    state = _ADD(state, _numbers(i, 1))
+  return state
+
+
+def _transitions(shape, observation_size=5, action_size=2):
+  return types.Transition(
+    observation=jnp.ones((*shape, observation_size)),
+    action=jnp.ones((*shape, action_size)),
+    reward=jnp.ones(shape),
+    discount=jnp.ones(shape),
+    next_observation=jnp.ones((*shape, observation_size)),
+    extras={},
+  )
+
+
+def test_any_pytree_comes_back_as_it_went_in():
+  example = {
+    "image": np.zeros((2, 3), np.uint8),
+    "nested": (np.zeros((), bool), [np.zeros(4, np.float16)]),
+  }
+  row = {
+    "image": np.arange(6, dtype=np.uint8).reshape(2, 3) + 250,
+    "nested": (np.ones((), bool), [np.full(4, 0.5, np.float16)]),
+  }
+  state = _BUFFER.add(
+    _BUFFER.init(example), jax.tree.map(lambda x: x[None], row)
+  )
+  sample = _BUFFER.sample(state, jax.random.key(0), ())
+  assert jax.tree.structure(sample) == jax.tree.structure(row)
+  for actual, expected in zip(
+    jax.tree.leaves(sample), jax.tree.leaves(row), strict=True
+  ):
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_init_takes_shapes_in_place_of_an_example():
+  state = _BUFFER.init(jax.ShapeDtypeStruct((3,), jnp.int8))
+  assert state.storage.shape == (_CAPACITY, 3)
+  assert state.storage.dtype == jnp.int8
+
+
+def test_a_full_buffer_forgets_the_oldest():
+  state = _BUFFER.init(jnp.zeros((), jnp.int32))
+  expected = collections.deque(maxlen=_CAPACITY)
+  start = 0
+  for num in (3, 3, 3, 7, 1, 5, 1, 6):
+    state = _ADD(state, _numbers(start, num))
+    expected.extend(range(start, start + num))
+    start += num
+    assert int(state.size) == len(expected)
+    # From the oldest on: as a deque has it.
+    first = (int(state.position) - int(state.size)) % _CAPACITY
+    rows = np.roll(np.asarray(state.storage), -first)[: int(state.size)]
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_rows_that_are_not_written_keep_their_place():
+  before = _filled(5)
+  after = _ADD(before, _numbers(100, 4))
+  np.testing.assert_array_equal(after.storage, [102, 103, 2, 3, 4, 100, 101])
+
+
+def test_samples_are_rows_that_are_stored():
+  for num in (1, 4, 10):
+    sample = _SAMPLE(_filled(num), jax.random.key(num), (500,))
+    assert set(np.asarray(sample)) == set(range(max(0, num - _CAPACITY), num))
+
+
+@pytest.mark.parametrize("num", [5, 7, 12])
+def test_samples_are_uniform(num):
+  sample = np.asarray(_SAMPLE(_filled(num), jax.random.key(3), (20_000,)))
+  counts = np.unique(sample, return_counts=True)[1]
+  assert len(counts) == min(num, _CAPACITY)
+  assert stats.chisquare(counts).pvalue > 0.01
+
+
+def test_samples_of_one_key_are_independent_of_each_other():
+  first, second = _SAMPLE(_filled(7), jax.random.key(4), (2, 20_000))
+  table = np.zeros((_CAPACITY, _CAPACITY))
+  np.add.at(table, (np.asarray(first), np.asarray(second)), 1)
+  assert stats.chi2_contingency(table).pvalue > 0.01
+
+
+def test_another_key_draws_another_sample():
+  state = _filled(7)
+  samples = [_SAMPLE(state, jax.random.key(i), (20,)) for i in range(2)]
+  assert np.any(samples[0] != samples[1])
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4)])
+def test_samples_have_the_shape_asked_for(shape):
+  state = _BUFFER.add(_BUFFER.init(_transitions(())), _transitions((3,)))
+  sample = _BUFFER.sample(state, jax.random.key(0), shape)
+  jax.tree.map(
+    np.testing.assert_array_equal, sample, _transitions(shape)
+  )
+
+
+def test_all_fields_of_a_sample_are_of_one_row():
+  state = _BUFFER.init((jnp.zeros(()), jnp.zeros(2)))
+  rows = jnp.arange(6.0)
+  state = _BUFFER.add(state, (rows, jnp.stack([rows + 10, rows + 20], 1)))
+  first, second = _BUFFER.sample(state, jax.random.key(0), (50,))
+  np.testing.assert_array_equal(first + 10, second[:, 0])
+  np.testing.assert_array_equal(first + 20, second[:, 1])
+
+
+def test_all_batches_are_drawn_in_one_gather():
+  state = _filled(7)
+  gathers = jaxprs.named(
+    lambda s, k: _BUFFER.sample(s, k, (4, 2, 8)), "gather", state,
+    jax.random.key(0),
+  )
+  assert [e.outvars[0].aval.shape for e in gathers] == [(4, 2, 8)]
+
+
+def test_can_sample_from_the_number_stored():
+  can_sample = jax.jit(_BUFFER.can_sample)
+  state = _filled(3)
+  assert not can_sample(_filled(0), 1)
+  assert can_sample(state, 3)
+  assert not can_sample(state, 4)
+  # What has been overwritten is not there any more.
+  assert not can_sample(_filled(10), 8)
+
+
+def test_members_of_a_population_have_positions_of_their_own():
+  nums = (2, 6, 9)
+  states = jax.tree.map(lambda *x: jnp.stack(x), *map(_filled, nums))
+  rows = 100 + jnp.arange(9).reshape(3, 3)
+  added = jax.vmap(_BUFFER.add)(states, rows)
+  for i, num in enumerate(nums):
+    alone = _ADD(_filled(num), rows[i])
+    jax.tree.map(
+      lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), added, alone
+    )
+  np.testing.assert_array_equal(
+    jax.vmap(_BUFFER.can_sample, (0, None))(added, 6), [False, True, True]
+  )
+
+
+def test_members_of_a_population_sample_their_own_rows():
+  nums = (2, 6, 9)
+  states = jax.tree.map(lambda *x: jnp.stack(x), *map(_filled, nums))
+  keys = jax.random.split(jax.random.key(0), 3)
+  samples = jax.vmap(_BUFFER.sample, (0, 0, None))(states, keys, (200,))
+  for i, num in enumerate(nums):
+    assert set(np.asarray(samples[i])) == set(range(max(0, num - 7), num))
+
+
+@pytest.mark.parametrize("capacity", [0, -3])
+def test_a_capacity_below_1_is_refused(capacity):
+  with pytest.raises(ValueError, match=f"capacity .* got {capacity}"):
+    replay.uniform(capacity)
+
+
+def test_more_rows_than_the_capacity_are_refused():
+  with pytest.raises(ValueError, match="8 transitions .* capacity 7"):
+    _BUFFER.add(_filled(0), _numbers(0, 8))
+
+
+def test_adding_moves_no_row_that_it_does_not_write():
+  """Only the scatter itself makes an array as large as the storage."""
+  buffer = replay.uniform(1000)
+  state = buffer.init(_transitions(()))
+  large = [
+    e.primitive.name
+    for e in jaxprs.equations(buffer.add, state, _transitions((4,)))
+    if any(v.aval.shape[:1] == (1000,) for v in e.outvars)
+    and e.primitive.name not in ("jit", "pjit")
+  ]
+  assert large == ["scatter"] * 5
+
+
+def test_adding_in_a_scan_works_in_place():
+  """With a donated buffer the program needs memory only for what it adds."""
+  buffer = replay.uniform(10_000)
+  state = buffer.init(_transitions(()))
+  size = sum(x.nbytes for x in jax.tree.leaves(state))
+
+  def fill(state, rows):
+    return jax.lax.scan(lambda s, r: (buffer.add(s, r), None), state, rows)[0]
+
+  compiled = (
+    jax.jit(fill, donate_argnums=0)
+    .lower(state, _transitions((6, 8)))
+    .compile()
+  )
+  memory = compiled.memory_analysis()
+  assert memory.alias_size_in_bytes >= size
+  assert memory.temp_size_in_bytes < size / 20
+  pointers = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(state.storage)]
+  state = compiled(state, _transitions((6, 8)))
+  assert int(state.size) == 48
+  assert pointers == [
+    x.unsafe_buffer_pointer() for x in jax.tree.leaves(state.storage)
+  ]
+
+
+def test_a_population_also_adds_in_place():
+  buffer = replay.uniform(10_000)
+  states = jax.vmap(lambda _: buffer.init(_transitions(())))(jnp.arange(3))
+  size = sum(x.nbytes for x in jax.tree.leaves(states))
+  memory = (
+    jax.jit(jax.vmap(buffer.add), donate_argnums=0)
+    .lower(states, _transitions((3, 8)))
+    .compile()
+    .memory_analysis()
+  )
+  assert memory.alias_size_in_bytes >= size
+  assert memory.temp_size_in_bytes < size / 20
+
+
+def test_a_transition_takes_no_more_memory_than_its_numbers():
+  state = replay.uniform(100).init(_transitions((), 17, 6))
+  size = sum(x.nbytes for x in jax.tree.leaves(state.storage))
+  assert size / 100 <= 4 * (2 * 17 + 6 + 4)
