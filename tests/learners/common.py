@@ -38,15 +38,21 @@ class Case(NamedTuple):
   act_greedy: Any
 
 
-@functools.cache
 def case(name, **config):
   """One learner, "sac" or "td3", normalising unless `config` says otherwise."""
+  defaults = _CONFIG | {"normalize_observations": True}
+  if name == "td3":
+    defaults["policy_delay"] = 2
+  return _case(name, tuple(sorted((defaults | config).items())))
+
+
+@functools.cache
+def _case(name, config):
   factory, config_class = {
     "sac": (learners.sac, learners.SACConfig),
     "td3": (learners.td3, learners.TD3Config),
   }[name]
-  config = _CONFIG | {"normalize_observations": True} | config
-  learner = factory(OBSERVATION_SIZE, ACTION_SIZE, config_class(**config))
+  learner = factory(OBSERVATION_SIZE, ACTION_SIZE, config_class(**dict(config)))
   return Case(
     learner,
     jax.jit(learner.update),
@@ -81,12 +87,17 @@ def batches(learner, seed=0):
   return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
 
 
+def fresh(learner, seed=0):
+  """An agent as `init` makes it, jitted: one by one its operations are slow."""
+  return jax.jit(learner.init)(jax.random.key(seed))
+
+
 def agent(learner, seed=0):
   """An agent with statistics, and networks far from their initial zeros.
 
   Its target networks differ from its online ones.
   """
-  state = learner.init(jax.random.key(seed))
+  state = fresh(learner, seed)
   rng = np.random.default_rng(400 + seed)
   state = state._replace(**{
     name: jax.tree.map(
@@ -99,13 +110,17 @@ def agent(learner, seed=0):
 
 
 def hyperparams(learner, **changes):
-  """The learner's defaults with larger rates, so that steps are visible."""
+  """The learner's defaults with larger rates, so that steps are visible.
+
+  They are float32 numbers, of which each learner compiles its functions once.
+  """
   rates = {
     "tau": 0.1, "policy_learning_rate": 0.01, "critic_learning_rate": 0.02,
     "temperature_learning_rate": 0.03,
   }
   kept = {k: v for k, v in rates.items() if k in learner.hyperparams}
-  return learner.hyperparams | kept | changes
+  values = learner.hyperparams | kept | changes
+  return {name: np.float32(value) for name, value in values.items()}
 
 
 def stack(trees):

@@ -37,23 +37,24 @@ def _online(state):
 @_EACH
 def test_an_update_of_a_population_is_that_of_each_member(name):
   case = common.case(name)
-  states = [common.agent(case.learner, seed=i) for i in range(common.POPULATION_SIZE)]
+  members = range(common.POPULATION_SIZE)
+  states = [common.agent(case.learner, seed=i) for i in members]
   # Not their first update, so that moments and counts matter.
   states = [_update(case, state, seed=50)[0] for state in states]
-  hyperparams = [
-    common.hyperparams(case.learner) for _ in range(common.POPULATION_SIZE)
-  ]
   rng = np.random.default_rng(0)
   hyperparams = [
-    {k: jnp.float32(v * rng.uniform(0.5, 1.0)) for k, v in tree.items()}
-    for tree in hyperparams
+    {
+      name: np.float32(value * rng.uniform(0.5, 1.0))
+      for name, value in common.hyperparams(case.learner).items()
+    }
+    for _ in members
   ]
-  batches = [common.batches(case.learner, seed=i) for i in range(common.POPULATION_SIZE)]
+  batches = [common.batches(case.learner, seed=i) for i in members]
   keys = jax.random.split(jax.random.key(1), common.POPULATION_SIZE)
   together = case.update_all(
     *map(common.stack, (states, hyperparams, batches)), keys
   )
-  for i in range(common.POPULATION_SIZE):
+  for i in members:
     alone = case.update(states[i], hyperparams[i], batches[i], keys[i])
     common.assert_close(
       common.member(together, i), alone, rtol=1e-5, atol=1e-6
@@ -63,7 +64,7 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
 @_EACH
 def test_an_update_keeps_the_type_of_every_leaf(name):
   case = common.case(name)
-  state = case.learner.init(jax.random.key(0))
+  state = common.fresh(case.learner)
   before = jax.tree.map(jax.typeof, state)
   # Python floats as hyperparameters: weak types that must not get in.
   after = jax.eval_shape(
@@ -80,53 +81,38 @@ def test_an_update_keeps_the_type_of_every_leaf(name):
 
 @_EACH
 def test_a_state_holds_no_key(name):
-  state = common.case(name).learner.init(jax.random.key(0))
+  state = common.fresh(common.case(name).learner)
   for leaf in jax.tree.leaves(state):
     assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 @_EACH
-def test_updates_compile_once(name):
+@pytest.mark.parametrize("jitted", [True, False])
+def test_no_two_leaves_of_a_state_share_a_buffer(name, jitted):
+  learner = common.case(name).learner
+  from_genotype = learner.from_genotype
+  if jitted:
+    from_genotype = jax.jit(from_genotype)
+  state = common.fresh(learner)
+  for tree in (state, from_genotype(learner.genotype(state))):
+    leaves = jax.tree.leaves(tree)
+    assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
+
+
+@_EACH
+def test_updates_compile_once_and_take_donated_states(name):
   learner = common.case(name).learner
   # A function of its own: jit shares the cache of one function.
-  update = jax.jit(lambda *args: learner.update(*args))
-  state = learner.init(jax.random.key(0))
-  for i in range(3):
-    state, _ = update(
-      state, learner.hyperparams | {"discount": 0.9 + 0.01 * i},
-      common.batches(learner, seed=i), jax.random.key(i),
-    )
-  assert update._cache_size() == 1
-
-
-@_EACH
-@pytest.mark.parametrize("origin", ["init", "jitted_init", "genotype"])
-def test_no_two_leaves_of_a_state_share_a_buffer(name, origin):
-  learner = common.case(name).learner
-  state = {
-    "init": learner.init,
-    "jitted_init": jax.jit(learner.init),
-    "genotype": lambda key: learner.from_genotype(
-      learner.genotype(common.agent(learner))
-    ),
-  }[origin](jax.random.key(0))
-  leaves = jax.tree.leaves(state)
-  assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
-
-
-@_EACH
-def test_a_state_can_be_donated(name):
-  case = common.case(name)
-  update = jax.jit(case.learner.update, donate_argnums=0)
-  first = case.learner.init(jax.random.key(0))
-  state = first
+  update = jax.jit(lambda *args: learner.update(*args), donate_argnums=0)
+  first = state = common.fresh(learner)
   with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    for i in range(2):
+    warnings.filterwarnings("error", message="Some donated buffers")
+    for i in range(3):
       state, _ = update(
-        state, case.learner.hyperparams, common.batches(case.learner),
-        jax.random.key(i),
+        state, learner.hyperparams | {"discount": 0.9 + 0.01 * i},
+        common.batches(learner, seed=i), jax.random.key(i),
       )
+  assert update._cache_size() == 1
   assert all(x.is_deleted() for x in jax.tree.leaves(first))
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
 
@@ -177,8 +163,8 @@ def test_an_update_with_another_number_of_batches_is_refused(name):
 
 @_EACH
 def test_agents_of_different_keys_differ(name):
-  init = common.case(name).learner.init
-  first, second = (init(jax.random.key(i)) for i in range(2))
+  learner = common.case(name).learner
+  first, second = (common.fresh(learner, seed=i) for i in range(2))
   for network in ("policy_params", "critic_params"):
     assert common.distance(getattr(first, network), getattr(second, network))
   # The twins differ from each other too.
@@ -188,7 +174,7 @@ def test_agents_of_different_keys_differ(name):
 
 @_EACH
 def test_initial_targets_are_the_online_networks(name):
-  state = common.case(name).learner.init(jax.random.key(0))
+  state = common.fresh(common.case(name).learner)
   common.assert_equal(state.target_critic_params, state.critic_params)
   if name == "td3":
     common.assert_equal(state.target_policy_params, state.policy_params)
@@ -217,7 +203,7 @@ def test_a_state_from_a_genotype_has_fresh_targets_and_optimizers(name):
   if name == "td3":
     assert common.distance(before.target_policy_params, before.policy_params)
     common.assert_equal(after.target_policy_params, before.policy_params)
-  fresh = case.learner.init(jax.random.key(0))
+  fresh = common.fresh(case.learner)
   for field in fresh._fields:
     if field.endswith("optimizer_state"):
       common.assert_equal(getattr(after, field), getattr(fresh, field))
@@ -227,7 +213,7 @@ def test_a_state_from_a_genotype_has_fresh_targets_and_optimizers(name):
 @_EACH
 def test_a_genotype_has_neither_targets_nor_moments(name):
   learner = common.case(name).learner
-  state = learner.init(jax.random.key(0))
+  state = common.fresh(learner)
   stored = jax.tree.leaves(learner.genotype(state))
   kept = [
     value for field, value in state._asdict().items()
@@ -247,7 +233,7 @@ def test_actions_are_in_the_box_for_any_leading_axes(name, shape):
   )
   hyperparams = common.hyperparams(case.learner)
   if "exploration_noise" in hyperparams:
-    hyperparams["exploration_noise"] = 3.0
+    hyperparams["exploration_noise"] = np.float32(3.0)
   observation = common.observations(*shape)
   actions = case.act(state, hyperparams, observation, jax.random.key(0))
   greedy = case.act_greedy(state, observation)
@@ -315,7 +301,7 @@ def test_only_observe_changes_the_statistics(name):
 @_EACH
 def test_without_normalisation_observe_changes_nothing(name):
   learner = common.case(name, normalize_observations=False).learner
-  state = learner.init(jax.random.key(0))
+  state = common.fresh(learner)
   assert state.observation_statistics is None
   common.assert_equal(learner.observe(state, common.observations(5)), state)
 

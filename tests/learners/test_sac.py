@@ -32,8 +32,9 @@ def _fixed(**config):
 
 def _noises(key):
   """The noise of the two policy evaluations, at the next observations first."""
+  shape = (common.BATCH_SIZE, common.ACTION_SIZE)
   return [
-    np.asarray(jax.random.normal(k, (common.BATCH_SIZE, common.ACTION_SIZE)), np.float64)
+    np.asarray(jax.random.normal(k, shape), np.float64)
     for k in jax.random.split(key)
   ]
 
@@ -46,10 +47,11 @@ def variants():
   """
   default = common.hyperparams(_LEARNER)
   changed = [
-    default | {name: default[name] * 0.8} for name in _LEARNER.hyperparams
+    default | {name: np.float32(value * 0.8)}
+    for name, value in default.items()
   ]
   rows = changed + [default] * (common.POPULATION_SIZE - len(changed))
-  hyperparams = jax.tree.map(lambda *x: jnp.array(x), *rows)
+  hyperparams = jax.tree.map(lambda *x: jnp.stack(x), *rows)
   states = common.repeat(common.agent(_LEARNER), common.POPULATION_SIZE)
   history = []
   for i in range(3):
@@ -129,7 +131,7 @@ def _constant_critics(state, online, target):
   """Critics that always answer `online` [2], and targets `target` [2]."""
   def constant(params, values):
     params = jax.tree.map(jnp.zeros_like, params)
-    params["critic/output"]["b"] = jnp.asarray(values)[:, None]
+    params["critic/output"]["b"] = jnp.float32(values)[:, None]
     return params
 
   return state._replace(
@@ -147,7 +149,8 @@ def test_a_truncation_is_bootstrapped_and_a_termination_is_not(
   state = state._replace(log_temperature=jnp.float32(-40.0))
   shape = (1, common.BATCH_SIZE)
   batches = common.batches(_LEARNER)._replace(
-    reward=jnp.full(shape, 0.5), discount=jnp.full(shape, discount)
+    reward=jnp.full(shape, 0.5, jnp.float32),
+    discount=jnp.full(shape, discount, jnp.float32),
   )
   _, metrics = _CASE.update(
     state,
@@ -161,15 +164,15 @@ def test_a_truncation_is_bootstrapped_and_a_termination_is_not(
 
 def test_the_policy_is_evaluated_twice():
   """Temperature and policy share an evaluation; the target has the other."""
-  first_layer = [
-    e for e in jaxprs.named(
+  size = common.OBSERVATION_SIZE
+  shapes = [
+    [v.aval.shape for v in e.invars]
+    for e in jaxprs.named(
       _LEARNER.update, "dot_general", common.agent(_LEARNER),
       _LEARNER.hyperparams, common.batches(_LEARNER), jax.random.key(0),
     )
-    if [v.aval.shape for v in e.invars] == [(common.BATCH_SIZE, common.OBSERVATION_SIZE),
-                                            (common.OBSERVATION_SIZE, 4)]
   ]
-  assert len(first_layer) == 2
+  assert shapes.count([(common.BATCH_SIZE, size), (size, 4)]) == 2
 
 
 def test_the_temperature_moves_the_entropy_to_its_target():
@@ -208,7 +211,7 @@ def test_a_fixed_temperature_stays():
 
 def test_the_temperature_begins_with_the_one_given():
   learner = common.case("sac", initial_temperature=0.3).learner
-  state = learner.init(jax.random.key(0))
+  state = common.fresh(learner)
   np.testing.assert_allclose(np.exp(state.log_temperature), 0.3, rtol=1e-6)
 
 
@@ -216,7 +219,7 @@ def test_exploration_is_the_policy_itself():
   state = common.agent(_LEARNER)
   observation = common.observations(1)[0]
   actions = _CASE.act(
-    state, _LEARNER.hyperparams, jnp.tile(observation, (2000, 1)),
+    state, common.hyperparams(_LEARNER), jnp.tile(observation, (2000, 1)),
     jax.random.key(0),
   )
   numbers = reference.float64(state)
@@ -229,7 +232,8 @@ def test_exploration_is_the_policy_itself():
     scale = np.log1p(np.exp(outputs[common.ACTION_SIZE + i])) + 1e-3
     assert stats.kstest((x[:, i] - outputs[i]) / scale, "norm").pvalue > 0.01
   np.testing.assert_allclose(
-    _CASE.act_greedy(state, observation), np.tanh(outputs[: common.ACTION_SIZE]),
+    _CASE.act_greedy(state, observation),
+    np.tanh(outputs[: common.ACTION_SIZE]),
     rtol=1e-5, atol=1e-6,
   )
 

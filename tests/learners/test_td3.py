@@ -36,10 +36,11 @@ def variants():
   """
   default = common.hyperparams(_LEARNER)
   changed = [
-    default | {name: default[name] * 0.8} for name in _LEARNER.hyperparams
+    default | {name: np.float32(value * 0.8)}
+    for name, value in default.items()
   ]
   rows = changed + [default] * (common.POPULATION_SIZE - len(changed))
-  hyperparams = jax.tree.map(lambda *x: jnp.array(x), *rows)
+  hyperparams = jax.tree.map(lambda *x: jnp.stack(x), *rows)
   states = common.repeat(common.agent(_LEARNER), common.POPULATION_SIZE)
   history = []
   for i in range(3):
@@ -197,7 +198,7 @@ def _constant_critics(state, online, target):
   """Critics that always answer `online` [2], and targets `target` [2]."""
   def constant(params, values):
     params = jax.tree.map(jnp.zeros_like, params)
-    params["critic/output"]["b"] = jnp.asarray(values)[:, None]
+    params["critic/output"]["b"] = jnp.float32(values)[:, None]
     return params
 
   return state._replace(
@@ -215,7 +216,8 @@ def test_a_truncation_is_bootstrapped_and_a_termination_is_not(
   state = _constant_critics(common.agent(case.learner), [0.0, 1.0], [2.0, 3.0])
   shape = (1, common.BATCH_SIZE)
   batches = common.batches(case.learner)._replace(
-    reward=jnp.full(shape, 0.5), discount=jnp.full(shape, discount)
+    reward=jnp.full(shape, 0.5, jnp.float32),
+    discount=jnp.full(shape, discount, jnp.float32),
   )
   _, metrics = case.update(
     state,
