@@ -1,10 +1,12 @@
 """The flags that launchers share, and what is made of them."""
 
+import dataclasses
 import datetime
 import inspect
+import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -32,6 +34,12 @@ _HYPERPARAMETERS = {
   "target_noise_scale": "TD3's noise on target actions",
   "target_noise_clip": "bound of TD3's noise on target actions",
   "exploration_noise": "TD3's noise on actions while collecting",
+}
+# The values that make sense, where those aren't all from 0 on.
+_BOUNDS = {
+  "discount": (0.0, 1.0),
+  "tau": (0.0, 1.0),
+  "target_entropy": (-math.inf, math.inf),
 }
 
 
@@ -123,11 +131,15 @@ def _define_learner_flags() -> None:
     )
 
 
-def run_main(main: Callable[[], None]) -> None:
+def run_main(
+  main: Callable[[], None], flag_names: Mapping[str, str] | None = None
+) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.
 
   Args:
     main: of a launcher.
+    flag_names: what the launcher's flags call settings that have another name
+      in the package, for messages.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -142,7 +154,10 @@ def run_main(main: Callable[[], None]) -> None:
     except ValueError as error:
       if FLAGS.debug:
         raise
-      print(f"error: {error}", file=sys.stderr)
+      message = str(error)
+      for name, flag in (flag_names or {}).items():
+        message = message.replace(name, flag)
+      print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 
   flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
@@ -191,6 +206,11 @@ def make_learner(env: Any) -> Any:
   if ":" in FLAGS.learner:
     _refuse_given(_learner_flags(), "the learner is your own")
     learner = names.load_function(FLAGS.learner)(*sizes)
+    if not isinstance(learner, learners.Learner):
+      raise ValueError(
+        f"--learner={FLAGS.learner} returned a {type(learner).__name__}; "
+        "return a qdrl_haiku.learners.Learner."
+      )
   elif FLAGS.learner not in _LEARNERS:
     raise ValueError(
       f"--learner={FLAGS.learner} is unknown; "
@@ -221,6 +241,8 @@ def make_learner(env: Any) -> Any:
     [name for name in given if name not in learner.hyperparams],
     f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
   )
+  for name, value in given.items():
+    _check_hyperparam(name, value, f"--{name}={value}")
   return learner._replace(hyperparams=learner.hyperparams | given)
 
 
@@ -230,31 +252,33 @@ def learner_name() -> str:
 
 
 def interval(flag: str, learner: Any) -> int:
-  """Returns how many environment steps a generation takes.
+  """Decides how many environment steps a generation takes.
 
   Args:
-    flag: the name of the flag that says so, if it was given.
+    flag: the name of the flag that says so; it's set where it wasn't given.
     learner: the learner.
 
   Returns:
-    The flag's value, or what cuts the run into about twenty generations.
+    The flag's value; else that of the run which is resumed; else what cuts
+    the run into about twenty generations.
 
   Raises:
     ValueError: if there is no such number near by.
   """
   from qdrl_haiku import training
+  from qdrl_haiku.training import logs
 
-  if FLAGS[flag].value is not None:
-    return FLAGS[flag].value
-  try:
-    return training.default_interval(
+  if FLAGS[flag].value is None and FLAGS.resume and FLAGS.logdir:
+    # The default depends on --num_timesteps, which may be another now.
+    FLAGS[flag].value = logs.RunDirectory(FLAGS.logdir).settings().get(flag)
+  if FLAGS[flag].value is None:
+    FLAGS[flag].value = training.default_interval(
       FLAGS.num_timesteps,
       num_envs=FLAGS.num_envs,
       grad_updates_per_step=FLAGS.grad_updates_per_step,
       batches_per_update=learner.batches_per_update,
     )
-  except ValueError as error:
-    raise ValueError(f"{error} Or give --{flag}.") from None
+  return FLAGS[flag].value
 
 
 def given_hyperparams() -> dict[str, float]:
@@ -264,6 +288,20 @@ def given_hyperparams() -> dict[str, float]:
     for name in _HYPERPARAMETERS
     if getattr(FLAGS, name) is not None
   }
+
+
+def check_search_space(search_space: Mapping[str, Any]) -> None:
+  """Checks the bounds of ranges.
+
+  Args:
+    search_space: ranges by name.
+
+  Raises:
+    ValueError: if a hyperparameter could get a value that makes no sense.
+  """
+  for name, values in search_space.items():
+    for value in dataclasses.astuple(values):
+      _check_hyperparam(name, value, f"--search_space: {name}={value}")
 
 
 def make_training_config(**settings: Any) -> Any:
@@ -347,12 +385,22 @@ def _layer_sizes(name: str) -> tuple[int, ...]:
   text = getattr(FLAGS, name)
   if text is None:
     name, text = "hidden_layer_sizes", FLAGS.hidden_layer_sizes
-  try:
-    return tuple(int(size) for size in text)
-  except ValueError:
+  if not all(size.isdecimal() and int(size) > 0 for size in text):
     raise ValueError(
       f"--{name}={','.join(text)} is no list of widths; give it like 256,256."
-    ) from None
+    )
+  return tuple(int(size) for size in text)
+
+
+def _check_hyperparam(name: str, value: float, where: str) -> None:
+  """Refuses a value that makes no sense, of a hyperparameter that we know."""
+  if name not in _HYPERPARAMETERS:
+    return
+  low, high = _BOUNDS.get(name, (0.0, math.inf))
+  if not (math.isfinite(value) and low <= value <= high):
+    raise ValueError(
+      f"{where} makes no sense; give a finite number from {low:g} to {high:g}."
+    )
 
 
 def _learner_flags() -> list[str]:

@@ -7,6 +7,11 @@ import shared_flags
 from absl import flags
 
 FLAGS = flags.FLAGS
+# Of the settings that have another name where there is a controller.
+_FLAG_NAMES = {
+  "population_size": "num_seeds",
+  "perturbation_interval": "eval_interval",
+}
 
 
 def _define() -> None:
@@ -49,4 +54,4 @@ def main() -> None:
 
 if __name__ == "__main__":
   _define()
-  shared_flags.run_main(main)
+  shared_flags.run_main(main, _FLAG_NAMES)

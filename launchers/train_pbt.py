@@ -67,6 +67,12 @@ def main() -> None:
       f"--perturbation_factors={','.join(FLAGS.perturbation_factors)} are no "
       "numbers; give them like 0.8,1.25."
     ) from None
+  search_space = training.search_space(
+    learner.hyperparams,
+    FLAGS.search_space,
+    given=shared_flags.given_hyperparams(),
+  )
+  shared_flags.check_search_space(search_space)
   controller = controllers.pbt(
     controllers.PBTConfig(
       exploit=FLAGS.exploit,
@@ -77,11 +83,7 @@ def main() -> None:
       resample_probability=FLAGS.resample_probability,
       perturbation_factors=factors,
     ),
-    training.search_space(
-      learner.hyperparams,
-      FLAGS.search_space,
-      given=shared_flags.given_hyperparams(),
-    ),
+    search_space,
   )
   config = shared_flags.make_training_config(
     population_size=FLAGS.population_size,

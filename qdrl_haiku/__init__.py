@@ -5,4 +5,8 @@ controllers; an author tests one loss. Each package stands alone and says in
 its docstring what it is for.
 """
 
+from qdrl_haiku import compatibility
+
 __version__ = "0.1.0"
+
+compatibility.check()

@@ -277,8 +277,8 @@ def sac(
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
       "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.global_norm(policy_gradients),
-      "gradient_norm/critic": optax.global_norm(critic_gradients),
+      "gradient_norm/policy": optax.tree.norm(policy_gradients),
+      "gradient_norm/critic": optax.tree.norm(critic_gradients),
     }
 
     log_temperature = state.log_temperature

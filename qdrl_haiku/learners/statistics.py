@@ -14,20 +14,20 @@ class ObservationStatistics(NamedTuple):
   """Mean and spread of all observations that an agent has collected.
 
   Attributes:
-    num_observations: [], how many.
+    num_observations: [], how many; float32 stops counting where one more no
+      longer makes a difference, and from then on the statistics forget.
     mean: [O].
-    summed_variance: [O], sum over observations of (observation - mean)^2.
+    variance: [O], the mean of (observation - mean)^2.
   """
 
   num_observations: types.Array
   mean: types.Array
-  summed_variance: types.Array
+  variance: types.Array
 
   @property
   def std(self) -> types.Array:
     """The standard deviation [O]; 1 until there are two observations."""
-    variance = self.summed_variance / jnp.maximum(self.num_observations, 1.0)
-    std = jnp.maximum(jnp.sqrt(variance), _MIN_STD)
+    std = jnp.maximum(jnp.sqrt(self.variance), _MIN_STD)
     return jnp.where(self.num_observations < 2, 1.0, std)
 
 
@@ -44,7 +44,7 @@ def init(observation_size: int) -> ObservationStatistics:
   return ObservationStatistics(
     num_observations=jnp.zeros(()),
     mean=jnp.zeros((observation_size,)),
-    summed_variance=jnp.zeros((observation_size,)),
+    variance=jnp.zeros((observation_size,)),
   )
 
 
@@ -70,14 +70,17 @@ def update(
   count = statistics.num_observations + batch_count
   batch_mean = jnp.sum(batch, axis=0) / jnp.maximum(batch_count, 1.0)
   deviation = jnp.where(valid, batch - batch_mean, 0.0)
+  batch_variance = jnp.sum(jnp.square(deviation), axis=0) / jnp.maximum(
+    batch_count, 1.0
+  )
   delta = jnp.where(batch_count > 0, batch_mean - statistics.mean, 0.0)
   share = batch_count / jnp.maximum(count, 1.0)
   return ObservationStatistics(
     num_observations=count,
     mean=statistics.mean + delta * share,
-    summed_variance=statistics.summed_variance
-    + jnp.sum(jnp.square(deviation), axis=0)
-    + jnp.square(delta) * statistics.num_observations * share,
+    variance=statistics.variance
+    + share * (batch_variance - statistics.variance)
+    + share * (1.0 - share) * jnp.square(delta),
   )
 
 

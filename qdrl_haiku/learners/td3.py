@@ -40,10 +40,11 @@ class TD3Config:
   policy_delay: int = 2
 
   def __post_init__(self) -> None:
-    if self.policy_delay < 1:
+    if self.policy_delay != int(self.policy_delay) or self.policy_delay < 1:
       raise ValueError(
-        f"policy_delay must be at least 1, got {self.policy_delay}; 2 is the "
-        "usual choice, 1 updates the policy with every critic step."
+        "policy_delay must be a whole number of at least 1, got "
+        f"{self.policy_delay}; 2 is the usual choice, 1 updates the policy "
+        "with every critic step."
       )
 
 
@@ -243,7 +244,7 @@ def td3(
       return carry, {
         "critic_loss": loss,
         "q_mean": q_mean,
-        "gradient_norm/critic": optax.global_norm(gradients),
+        "gradient_norm/critic": optax.tree.norm(gradients),
       }
 
     (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(
@@ -288,7 +289,7 @@ def td3(
     metrics = jax.tree.map(jnp.mean, critic_metrics) | {
       "policy_loss": policy_loss,
       "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.global_norm(policy_gradients),
+      "gradient_norm/policy": optax.tree.norm(policy_gradients),
     }
     return new_state, metrics
 

@@ -51,7 +51,6 @@ class TrainingConfig:
   def __post_init__(self) -> None:
     for name in (
       "population_size",
-      "num_envs",
       "perturbation_interval",
       "batch_size",
       "replay_capacity",
@@ -68,12 +67,7 @@ class TrainingConfig:
         f"burn_in_period must be at least 0, got {self.burn_in_period}; 0 "
         "lets the controller decide from the first generation on."
       )
-    if not 0 < self.grad_updates_per_step < float("inf"):
-      raise ValueError(
-        "grad_updates_per_step must be above 0, got "
-        f"{self.grad_updates_per_step}; 1 is one critic step per environment "
-        "step."
-      )
+    _check_rate(self.num_envs, self.grad_updates_per_step)
     if self.min_replay_size > self.replay_capacity:
       raise ValueError(
         f"min_replay_size {self.min_replay_size} is more than replay_capacity "
@@ -164,8 +158,10 @@ def default_interval(
     Environment steps per agent and generation.
 
   Raises:
-    ValueError: if no number of generations up to 200 cuts it.
+    ValueError: if a number is out of its range, or if no number of generations
+      up to 200 cuts the run.
   """
+  _check_rate(num_envs, grad_updates_per_step)
   num_env_steps, _ = _iteration(
     num_envs, grad_updates_per_step, batches_per_update
   )
@@ -178,10 +174,25 @@ def default_interval(
     raise ValueError(
       f"num_timesteps {num_timesteps} can't be cut into equal generations of "
       f"whole iterations, which have {steps} steps with num_envs={num_envs} "
-      f"and grad_updates_per_step={grad_updates_per_step}; {nearest} can."
+      f"and grad_updates_per_step={grad_updates_per_step}; {nearest} can. Or "
+      "give perturbation_interval."
     )
   generations = min(fitting, key=lambda n: abs(math.log(n / 20)))
   return num_timesteps // generations
+
+
+def _check_rate(num_envs: int, grad_updates_per_step: float) -> None:
+  """Refuses what makes no iteration."""
+  if num_envs < 1:
+    raise ValueError(
+      f"num_envs must be at least 1, got {num_envs}; 8 is common."
+    )
+  # Below that, `_iteration` would round it to no critic step at all.
+  if not 1e-5 <= grad_updates_per_step < float("inf"):
+    raise ValueError(
+      f"grad_updates_per_step must be at least 1e-5, got "
+      f"{grad_updates_per_step}; 1 is one critic step per environment step."
+    )
 
 
 def _iteration(

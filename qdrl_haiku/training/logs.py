@@ -32,6 +32,7 @@ _MAY_CHANGE = (
   "max_checkpoints",
   "num_timesteps",
   "resume",
+  "suffix",
   "use_tensorboard",
 )
 
@@ -184,7 +185,11 @@ class MetricsWriter:
     if use_tensorboard:
       import tensorboardX  # Here, since importing it takes long.
 
-      self._events = tensorboardX.SummaryWriter(str(directory.path))
+      # What an interrupted run wrote beyond these rows is written again.
+      self._events = tensorboardX.SummaryWriter(
+        str(directory.path),
+        purge_step=rows[-1]["step"] + 1 if rows else None,
+      )
 
   def write(self, row: dict[str, float | int]) -> None:
     """Writes one row; each row of a run has the same names.

@@ -187,14 +187,15 @@ def restart_members(
     run_key: the run's key, or keys [P], see `member_keys`.
 
   Returns:
-    The population with new members.
+    The population with new members, which have no returns yet.
   """
   keys = member_keys(
     run_key, population.generation, setup.config.population_size
   )
   keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)
   return population._replace(
-    members=sharding.over_members(setup.mesh, init_members, setup)(keys)
+    members=sharding.over_members(setup.mesh, init_members, setup)(keys),
+    recent_returns=jnp.full_like(population.recent_returns, jnp.nan),
   )
 
 

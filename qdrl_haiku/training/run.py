@@ -21,7 +21,7 @@ from qdrl_haiku.training.population import Members, Population, Setup
 from qdrl_haiku.training.programs import compile_programs
 from qdrl_haiku.training.progress import Progress
 from qdrl_haiku.training.sharding import population_mesh
-from qdrl_haiku.training.warm_start import warm_start
+from qdrl_haiku.training.warm_start import read_agents, warm_start
 
 _ROWS = ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl")
 
@@ -38,13 +38,13 @@ class RunConfig:
       makes each member a run of its own.
     resume: whether to go on from the latest checkpoint in `logdir`.
     warm_start: directory of another run whose agents this one begins with, or
-      None.
+      None. It stays the same when the run is resumed, and isn't read then.
     use_tensorboard: whether to write TensorBoard events.
     checkpoint_interval: generations from one checkpoint to the next, >= 1.
     max_checkpoints: how many checkpoints are kept, >= 1.
 
   Raises:
-    ValueError: if a setting is out of its range, or if two don't fit.
+    ValueError: if a setting is out of its range.
   """
 
   logdir: str
@@ -62,11 +62,11 @@ class RunConfig:
         raise ValueError(
           f"{name} must be at least 1, got {getattr(self, name)}."
         )
-    if self.resume and self.warm_start:
-      raise ValueError(
-        f"warm_start {self.warm_start} is for new runs; leave it out when you "
-        "resume one."
-      )
+    for seed in self.seeds:
+      if not 0 <= seed < 2**32:
+        raise ValueError(
+          f"seed must be at least 0 and below 2**32, got {seed}."
+        )
 
 
 def run(
@@ -87,15 +87,8 @@ def run(
     ValueError: if the settings don't fit each other or what is in `logdir`.
   """
   # Everything is checked before anything is written.
-  schedule(setup.config, setup.learner.batches_per_update)
+  _check(setup, config)
   interval = setup.config.perturbation_interval
-  if config.num_timesteps % interval:
-    below = config.num_timesteps // interval * interval
-    nearest = [str(n) for n in (below, below + interval) if n > 0]
-    raise ValueError(
-      f"num_timesteps {config.num_timesteps} must be a multiple of the "
-      f"{interval} steps of a generation; the nearest: {' or '.join(nearest)}."
-    )
   directory = RunDirectory(config.logdir)
   if config.resume:
     directory.go_on(settings)
@@ -118,7 +111,8 @@ def run(
   writer = MetricsWriter(directory, config.use_tensorboard)
   progress = Progress(config.num_timesteps // interval, record["generation"])
 
-  row: dict[str, Any] = {}
+  # That of a run which is at its end already.
+  row: dict[str, Any] = (directory.rows("metrics.jsonl") or [{}])[-1]
   for generation in range(
     record["generation"] + 1, config.num_timesteps // interval + 1
   ):
@@ -153,6 +147,24 @@ def run(
     file.close()
   plot_run(directory)
   return row
+
+
+def _check(setup: Setup, config: RunConfig) -> None:
+  """Refuses what doesn't fit, as `run` documents."""
+  schedule(setup.config, setup.learner.batches_per_update)
+  interval = setup.config.perturbation_interval
+  if config.num_timesteps % interval:
+    below = config.num_timesteps // interval * interval
+    nearest = [str(n) for n in (below, below + interval) if n > 0]
+    raise ValueError(
+      f"num_timesteps {config.num_timesteps} must be a multiple of the "
+      f"{interval} steps of a generation; the nearest: {' or '.join(nearest)}."
+    )
+  if setup.controller is not None:
+    size = setup.config.population_size
+    jax.eval_shape(lambda: setup.controller.init(jax.random.key(0), size))
+  if config.warm_start is not None and not config.resume:
+    read_agents(setup, config.warm_start)
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:

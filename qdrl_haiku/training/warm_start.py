@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku import types
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.population import Population, Setup
@@ -30,11 +31,41 @@ def warm_start(
   Raises:
     ValueError: if there is no such run, or if its agents are of another kind.
   """
+  agents, returns = read_agents(setup, logdir)
+  order = np.argsort([-np.inf if x is None else x for x in returns])[::-1]
+  chosen = jnp.asarray(np.resize(order, setup.config.population_size))
+  agents = jax.tree.map(
+    lambda x, old: jax.device_put(x[chosen], old.sharding),
+    agents,
+    population.members.learner,
+  )
+  members = population.members._replace(learner=agents)
+  return population._replace(members=members)
+
+
+def read_agents(
+  setup: Setup, logdir: str
+) -> tuple[types.State, list[float | None]]:
+  """Reads the agents in another run's latest checkpoint.
+
+  Args:
+    setup: whose learner is to have such agents.
+    logdir: directory of the other run.
+
+  Returns:
+    The learners' states, leaves [P of that run, ...], and the members' last
+    returns, None where a member had diverged.
+
+  Raises:
+    ValueError: if there is no such run, or if its agents are of another kind.
+  """
   directory = RunDirectory(logdir)
   directory.settings()
-  checkpoints = Checkpoints(directory.path / "checkpoints", 1)
-  step = checkpoints.latest()
-  if step is None:
+  path = directory.path / "checkpoints"
+  # A look at another's run must not create the folder.
+  checkpoints = Checkpoints(path, 1) if path.is_dir() else None
+  step = None if checkpoints is None else checkpoints.latest()
+  if checkpoints is None or step is None:
     raise ValueError(
       f"warm_start {logdir} has no checkpoint; name the directory of a run "
       "that finished a generation."
@@ -55,12 +86,4 @@ def warm_start(
     ) from error
   finally:
     checkpoints.close()
-  order = np.argsort([-np.inf if x is None else x for x in returns])[::-1]
-  chosen = jnp.asarray(np.resize(order, setup.config.population_size))
-  agents = jax.tree.map(
-    lambda x, old: jax.device_put(x[chosen], old.sharding),
-    agents,
-    population.members.learner,
-  )
-  members = population.members._replace(learner=agents)
-  return population._replace(members=members)
+  return agents, returns

@@ -51,8 +51,8 @@ def normalize(statistics, observation):
   """Observations as the networks see them."""
   if statistics is None:
     return observation
-  count, mean, summed_variance = statistics
-  std = np.sqrt(summed_variance / count)
+  _, mean, variance = statistics
+  std = np.sqrt(variance)
   return np.clip((observation - mean) / std, -10, 10)
 
 

@@ -41,7 +41,7 @@ def _noises(key):
 
 @pytest.fixture(scope="module")
 def variants():
-  """States after each of three updates, one member per changed leaf.
+  """States after each of ten updates, one member per changed leaf.
 
   The last member has no change.
   """
@@ -54,7 +54,7 @@ def variants():
   hyperparams = jax.tree.map(lambda *x: jnp.stack(x), *rows)
   states = common.repeat(common.agent(_LEARNER), common.POPULATION_SIZE)
   history = []
-  for i in range(3):
+  for i in range(10):
     states, _ = _CASE.update_all(
       states, hyperparams,
       common.repeat(common.batches(_LEARNER, seed=i), common.POPULATION_SIZE),
@@ -89,12 +89,12 @@ def test_every_hyperparameter_is_live(variants, name):
   assert _differs(variants[0], i, _REACHES[name]) > 1e-6
   # Soon enough all networks depend on it.
   for field in _NETWORKS:
-    assert _differs(variants[2], i, field) > 1e-7, field
+    assert _differs(variants[-1], i, field) > 1e-6, field
 
 
 def test_equal_hyperparameters_give_equal_agents(variants):
   for field in _NETWORKS:
-    assert _differs(variants[2], -2, field) == 0
+    assert _differs(variants[-1], -2, field) == 0
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_fixed_temperature_has_no_hyperparameters():
   }
 
 
-def test_a_fixed_temperature_stays():
+def test_a_fixed_temperature_stays_at_the_initial_one():
   case = _fixed(initial_temperature=0.3)
   state = common.agent(case.learner)
   assert state.temperature_optimizer_state is None
@@ -207,12 +207,6 @@ def test_a_fixed_temperature_stays():
   # The networks learn as before.
   for field in _NETWORKS:
     assert common.distance(getattr(after, field), getattr(state, field)) > 1e-4
-
-
-def test_the_temperature_begins_with_the_one_given():
-  learner = common.case("sac", initial_temperature=0.3).learner
-  state = common.fresh(learner)
-  np.testing.assert_allclose(np.exp(state.log_temperature), 0.3, rtol=1e-6)
 
 
 def test_exploration_is_the_policy_itself():

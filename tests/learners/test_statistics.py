@@ -31,7 +31,7 @@ def _assert_statistics_of(state, data):
                              atol=1e-5)
   np.testing.assert_allclose(state.std, data.std(axis=0), rtol=1e-5)
   np.testing.assert_allclose(
-    state.summed_variance, len(data) * data.var(axis=0), rtol=1e-5
+    state.variance, data.var(axis=0), rtol=1e-5
   )
 
 

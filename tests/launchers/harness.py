@@ -1,0 +1,43 @@
+"""Runs launchers inside the process of the tests, as their scripts are."""
+
+import pathlib
+import runpy
+import sys
+from typing import NamedTuple
+
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+
+LAUNCHERS = pathlib.Path(__file__).parents[2] / "launchers"
+
+
+class Outcome(NamedTuple):
+  """What a launcher did: its exit code and what it printed."""
+
+  code: int
+  out: str
+  err: str
+
+
+def run(capsys, name, *arguments):
+  """Runs `python launchers/<name>.py <arguments>`; see `Outcome`.
+
+  absl keeps one set of flags per process, so those of the launcher are removed
+  afterwards. jax has found its devices already, so their number stays.
+  """
+  with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
+    patch.setenv("JAX_NUM_CPU_DEVICES", "1")
+    patch.syspath_prepend(str(LAUNCHERS))
+    patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
+    patch.setattr(app, "run", lambda main: main(flags.FLAGS(sys.argv)))
+    capsys.readouterr()
+    code = 0
+    try:
+      runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as error:
+      code = error.code
+    finally:
+      sys.modules.pop("shared_flags", None)
+      flags.FLAGS.unparse_flags()
+    return Outcome(code, *capsys.readouterr())

@@ -1,0 +1,35 @@
+import importlib.metadata
+import importlib.util
+import types
+
+import pytest
+
+from qdrl_haiku import compatibility
+
+
+def test_what_is_installed_here_is_accepted():
+  compatibility.check()
+
+
+def test_jax_that_computes_wrong_numbers_is_refused(monkeypatch):
+  monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.10.2")
+  with pytest.raises(ImportError, match="pip install 'jax!=0.10.2'"):
+    compatibility.check()
+
+
+@pytest.mark.parametrize(("suffix", "is_refused"), [("dev", False), ("", True)])
+def test_stable_tensorflow_probability_is_refused(
+  monkeypatch, tmp_path, suffix, is_refused
+):
+  (tmp_path / "python").mkdir()
+  (tmp_path / "python" / "version.py").write_text(
+    "# A stable one has `_VERSION_SUFFIX = ''`.\n"
+    f"_VERSION_SUFFIX = '{suffix}'\n"
+  )
+  spec = types.SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+  if is_refused:
+    with pytest.raises(ImportError, match="--no-deps tfp-nightly"):
+      compatibility.check()
+  else:
+    compatibility.check()

@@ -1,0 +1,72 @@
+"""Tests of what is searched by default and as users say it."""
+
+import pytest
+
+from qdrl_haiku import controllers, learners, training
+
+_SAC = learners.sac(2, 2).hyperparams
+_TD3 = learners.td3(2, 2).hyperparams
+
+
+def _searched(space):
+  return {
+    name
+    for name, range_ in space.items()
+    if not isinstance(range_, controllers.Fixed)
+  }
+
+
+@pytest.mark.parametrize("hyperparams", [_SAC, _TD3], ids=["sac", "td3"])
+def test_by_default_learning_rates_discount_and_rewards_are_searched(
+  hyperparams,
+):
+  space = training.search_space(hyperparams, [], {})
+  assert space.keys() == hyperparams.keys()
+  for name, range_ in space.items():
+    if name.endswith("learning_rate"):
+      assert isinstance(range_, controllers.LogUniform)
+      assert range_.high >= 9.99 * range_.low
+  assert isinstance(space["discount"], controllers.OneMinusLogUniform)
+  assert isinstance(space["reward_scaling"], controllers.LogUniform)
+
+
+def test_what_is_not_searched_is_fixed_at_the_learners_value():
+  space = training.search_space(_SAC, [], {})
+  assert space["tau"] == controllers.Fixed(_SAC["tau"])
+  assert space["target_entropy"] == controllers.Fixed(-2.0)
+
+
+def test_a_given_value_is_not_searched_by_default():
+  hyperparams = _SAC | {"discount": 0.9}
+  space = training.search_space(hyperparams, [], {"discount": 0.9})
+  assert space["discount"] == controllers.Fixed(0.9)
+  assert "policy_learning_rate" in _searched(space)
+
+
+def test_specifications_replace_the_defaults_altogether():
+  space = training.search_space(_SAC, ["tau:log_uniform:1e-3:1e-1"], {})
+  assert _searched(space) == {"tau"}
+  assert space["tau"] == controllers.LogUniform(1e-3, 1e-1)
+
+
+def test_of_two_specifications_of_one_name_the_later_counts():
+  space = training.search_space(
+    _SAC, ["tau:uniform:0.1:0.2", "tau:uniform:0.3:0.4"], {}
+  )
+  assert space["tau"] == controllers.Uniform(0.3, 0.4)
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion():
+  with pytest.raises(ValueError, match="'discuont'.*'discount'"):
+    training.search_space(_SAC, ["discuont:uniform:0:0.9"], {})
+
+
+def test_what_is_given_and_searched_is_refused():
+  with pytest.raises(ValueError, match="--tau=0.1 .*search_space"):
+    training.search_space(_SAC, ["tau:uniform:0:1"], {"tau": 0.1})
+
+
+def test_any_learner_has_a_space():
+  space = training.search_space({"speed": 2.0, "discount": 0.9}, [], {})
+  assert space["speed"] == controllers.Fixed(2.0)
+  assert _searched(space) == {"discount"}
