@@ -182,7 +182,7 @@ def make_environment() -> Any:
 
   return environments.create(
     FLAGS.env_name,
-    backend=FLAGS.backend,
+    backend=FLAGS.backend or None,
     episode_length=FLAGS.episode_length,
     action_repeat=FLAGS.action_repeat,
   )

@@ -49,7 +49,8 @@ class Checkpoints:
       record: of plain Python values.
     """
     items = {
-      name: ocp.args.StandardSave(_without_keys(tree))
+      # In a dict, because orbax takes no single array, and a state may be one.
+      name: ocp.args.StandardSave({"tree": _without_keys(tree)})
       for name, tree in trees.items()
     }
     if step in self._manager.all_steps():
@@ -65,20 +66,47 @@ class Checkpoints:
     Args:
       step: of the checkpoint.
       like: which trees, and of what structure, shapes, dtypes and shardings:
-        arrays or `jax.ShapeDtypeStruct`s.
+        arrays, or `jax.ShapeDtypeStruct`s where there is no typed key.
 
     Returns:
       The trees.
+
+    Raises:
+      ValueError: if the checkpoint has trees of other structures or shapes.
     """
+    for name, tree in like.items():
+      self._check_shapes(step, name, _without_keys(tree))
     items = {
-      name: ocp.args.StandardRestore(_without_keys(tree))
+      name: ocp.args.StandardRestore({"tree": _without_keys(tree)})
       for name, tree in like.items()
     }
     restored = self._manager.restore(step, args=ocp.args.Composite(**items))
     return {
-      name: _with_keys(restored[name], like=tree)
+      name: _with_keys(restored[name]["tree"], like=tree)
       for name, tree in like.items()
     }
+
+  def _check_shapes(self, step: int, name: str, tree: Any) -> None:
+    """Refuses a tree of another structure before orbax stumbles over it.
+
+    orbax would leave reads unfinished, and their complaints fill pages.
+    """
+    metadata = ocp.StandardCheckpointHandler().metadata(
+      self._manager.directory / str(step) / name
+    )
+    found = _shapes(getattr(metadata, "tree", metadata))
+    wanted = _shapes({"tree": tree})
+    differing = sorted(
+      path
+      for path in found.keys() | wanted.keys()
+      if found.get(path) != wanted.get(path)
+    )
+    if differing:
+      path = differing[0]
+      raise ValueError(
+        f"{name} of checkpoint {step} has another structure: {path} has shape "
+        f"{found.get(path)} there, and {wanted.get(path)} here."
+      )
 
   def record(self, step: int) -> dict[str, Any]:
     """Reads the JSON record of a checkpoint.
@@ -99,6 +127,14 @@ class Checkpoints:
     self._manager.close()
 
 
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+  """Shapes of leaves, by paths that are the same for tuples and dicts."""
+  return {
+    jax.tree_util.keystr(path, simple=True, separator="."): tuple(x.shape)
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
 def _is_key(x: Any) -> bool:
   return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
@@ -107,12 +143,7 @@ def _without_keys(tree: Any) -> Any:
   """Typed keys become the integers they consist of."""
 
   def convert(x: Any) -> Any:
-    if not _is_key(x):
-      return x
-    if isinstance(x, jax.ShapeDtypeStruct):
-      data = jax.eval_shape(jax.random.key_data, x)
-      return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
-    return jax.random.key_data(x)
+    return jax.random.key_data(x) if _is_key(x) else x
 
   return jax.tree.map(convert, tree)
 

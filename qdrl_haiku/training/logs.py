@@ -159,6 +159,8 @@ class RunDirectory:
       name: of a file of JSON lines.
       generation: the last to keep.
     """
+    if not (self.path / name).exists():
+      return
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
     _replace(
       self.path / name, "".join(json.dumps(row) + "\n" for row in kept)

@@ -85,15 +85,14 @@ def _hyperparameters(members: list[Row]) -> Figure:
   curves = _by_member(members)
 
   def draw(axes: Axes, name: str) -> None:
-    values = [row["hyperparams"][name] for row in members]
     for curve in curves:
-      axes.step(
-        [row["step"] for row in curve],
-        [row["hyperparams"][name] for row in curve],
-        where="pre",
-        linewidth=1,
+      steps, values = _column(
+        [{"step": row["step"], **row["hyperparams"]} for row in curve], name
       )
-    if min(values) > 0 and max(values) > 5 * min(values):
+      axes.step(steps, values, where="pre", linewidth=1)
+    everything = [row["hyperparams"][name] for row in members]
+    numbers = [value for value in everything if value is not None]
+    if numbers and 0 < 5 * min(numbers) < max(numbers):
       axes.set_yscale("log")
 
   return _grid(list(members[0]["hyperparams"]), draw, title=str)

@@ -124,6 +124,10 @@ def controller_key(
 def init_members(setup: Setup, keys: types.Key) -> Members:
   """New agents with empty replay buffers, in freshly reset environments.
 
+  The environments' first episodes are of different ages, as if all had been
+  running for long: otherwise all of an agent's environments, which are
+  truncated at the same age, would see new initial states at the same time only.
+
   Args:
     setup: what the population is composed of.
     keys: [P]; consumed.
@@ -131,12 +135,19 @@ def init_members(setup: Setup, keys: types.Key) -> Members:
   Returns:
     The members.
   """
-  learner_keys, env_keys = jnp.unstack(
-    jax.vmap(jax.random.split)(keys), axis=1
+  learner_keys, env_keys, age_keys = jnp.unstack(
+    jax.vmap(jax.random.split, (0, None))(keys, 3), axis=1
   )
+  num_envs = setup.config.num_envs
   env_states = setup.env.reset(
-    jax.vmap(jax.random.split, (0, None))(env_keys, setup.config.num_envs)
+    jax.vmap(jax.random.split, (0, None))(env_keys, num_envs)
   )
+  ages = jax.vmap(
+    lambda key: jax.random.randint(
+      key, (num_envs,), 0, setup.env.episode_steps
+    )
+  )(age_keys)
+  env_states = env_states.replace(info=env_states.info | {"steps": ages})
   learner_states = jax.vmap(setup.learner.init)(learner_keys)
   example = _transition_example(setup, learner_states, env_states)
   buffers = jax.vmap(lambda _: setup.buffer.init(example))(
@@ -171,7 +182,9 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
       member_keys(run_key, 0, size)
     ),
     hyperparams=hyperparams,
-    recent_returns=jnp.full((size, setup.config.fitness_window), jnp.nan),
+    recent_returns=jnp.full(
+      (size, setup.config.fitness_window), jnp.nan, jnp.float32
+    ),
     generation=jnp.zeros((), jnp.int32),
   )
 

@@ -1,0 +1,240 @@
+"""Tests that nonsense is refused at once, in one line that says what to do."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.launchers import harness
+
+# The launcher and its flags, and what the message must have: the name and the
+# value that are wrong, and what to do instead.
+_CASES = [
+  # What there isn't.
+  ("train_pbt", "--env_name=point_mase", "env_name.*point_mase.*'point_maze'"),
+  ("train", "--env_name=no_module:make", "no_module:make.*no module.*check"),
+  ("train", "--env_name=os:getcwd", "no method 'reset'; give"),
+  ("train_pbt", "--learner=sacc", "--learner=sacc.*did you mean 'sac'"),
+  ("train", "--learner=os:joinn", "os:joinn.*has no function 'joinn'"),
+  ("train", "--learner=os.path:join", "--learner=os.path:join returned a str"),
+  ("train", "--activation=rellu", "activation='rellu'.*'relu'"),
+  ("train", "--backend=spring", "backend='spring'.*leave it out"),
+  (
+    "train",
+    "--env_name=inverted_pendulum --backend=springs",
+    "backend='springs'.*did you mean 'spring'",
+  ),
+  ("train_pbt", "--exploit=truncate", "exploit='truncate'.*'truncation'"),
+  ("train_pbt", "--explore=perturbb", "explore='perturbb'.*'perturb'"),
+  ("train", "extra", "'extra'; flags begin with --"),
+  # Sizes.
+  ("train_pbt", "--population_size=0", "population_size must be .* got 0"),
+  ("train", "--num_seeds=-2", "num_seeds must be .* got -2"),
+  ("train", "--num_envs=0", "num_envs must be .* got 0"),
+  ("train_pbt", "--num_envs=-8", "num_envs must be .* got -8"),
+  ("train", "--num_timesteps=0", "num_timesteps 0 .*; 160 can"),
+  ("train", "--batch_size=0", "batch_size must be .* got 0"),
+  ("train", "--replay_capacity=-1", "replay_capacity must be .* got -1"),
+  ("train", "--min_replay_size=0", "min_replay_size must be .* got 0"),
+  ("train", "--num_eval_episodes=0", "num_eval_episodes must be .* got 0"),
+  ("train", "--episode_length=0", "episode_length=0 must be .*give 1"),
+  ("train", "--action_repeat=-1", "action_repeat=-1 must be .*give 1"),
+  ("train_pbt", "--fitness_window=0", "fitness_window must be .* got 0"),
+  ("train_pbt", "--burn_in_period=-1", "burn_in_period .* got -1"),
+  ("train", "--max_checkpoints=0", "max_checkpoints must be .* got 0"),
+  ("train", "--checkpoint_interval=0", "checkpoint_interval must .* got 0"),
+  ("train", "--hidden_layer_sizes=64,x", "--hidden_layer_sizes=64,x.*256,256"),
+  ("train", "--hidden_layer_sizes=0", "--hidden_layer_sizes=0 .*256,256"),
+  (
+    "train",
+    "--critic_hidden_layer_sizes=-4",
+    "--critic_hidden_layer_sizes=-4 .*256,256",
+  ),
+  ("train", "--seed=-1", "seed must be at least 0.*got -1"),
+  ("train", "--seed=99999999999999999999", "seed must be .*below"),
+  # Rates and intervals.
+  ("train", "--grad_updates_per_step=0", "grad_updates_per_step .* got 0.0;"),
+  ("train", "--grad_updates_per_step=nan", "grad_updates_per_step .* got nan"),
+  ("train", "--grad_updates_per_step=inf", "grad_updates_per_step .* got inf"),
+  (
+    "train_pbt",
+    "--perturbation_interval=801",
+    "perturbation_interval 801 .* 800 or 808",
+  ),
+  ("train", "--eval_interval=801", "eval_interval 801 .* 800 or 808"),
+  ("train", "--num_timesteps=801", "num_timesteps 801.*800 can.*eval_interval"),
+  (
+    "train_pbt",
+    "--num_timesteps=801",
+    "num_timesteps 801.*800 can.*perturbation_interval",
+  ),
+  (
+    "train",
+    "--num_timesteps=900 --eval_interval=800",
+    "num_timesteps 900 .* 800 or 1600",
+  ),
+  (
+    "train",
+    "--learner=td3 --policy_delay=3 --eval_interval=80 --num_timesteps=80",
+    "eval_interval 80 .* 72 or 96",
+  ),
+  ("train", "--learner=td3 --policy_delay=0", "policy_delay must .* got 0"),
+  # Two that don't fit.
+  (
+    "train",
+    "--replay_capacity=200 --min_replay_size=100",
+    "batch_size 256 .*replay_capacity 200; lower",
+  ),
+  (
+    "train",
+    "--replay_capacity=500",
+    "min_replay_size 1000 .*replay_capacity 500.*lower",
+  ),
+  (
+    "train_pbt",
+    "--num_parents=5 --num_replaced=4",
+    "num_parents=5 and num_replaced=4 .*population_size=8.*lower",
+  ),
+  ("train_pbt", "--num_parents=0", "num_parents=0 .*use"),
+  ("train_pbt", "--num_replaced=-1", "num_replaced=-1 .*use"),
+  ("train_pbt", "--quantile_fraction=0.6", "quantile_fraction=0.6.*use"),
+  ("train_pbt", "--resample_probability=2", "resample_probability=2.*use"),
+  (
+    "train_pbt",
+    "--perturbation_factors=1,2",
+    r"perturbation_factors=\(1.0, 2.0\).*use",
+  ),
+  (
+    "train_pbt",
+    "--perturbation_factors=a,b",
+    "--perturbation_factors=a,b.*give them like",
+  ),
+  # Hyperparameters and their ranges.
+  ("train", "--discount=1.5", "--discount=1.5 .*from 0 to 1"),
+  ("train", "--tau=nan", "--tau=nan .*from 0 to 1"),
+  ("train", "--policy_learning_rate=-1", "--policy_learning_rate=-1.0 .*from 0"),
+  ("train_pbt", "--reward_scaling=inf", "--reward_scaling=inf .*finite"),
+  ("train", "--initial_temperature=0", "initial_temperature .* got 0.0"),
+  (
+    "train_pbt",
+    "--search_space=discont:uniform:0:0.9",
+    "search_space .*'discont'.*'discount'",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:unifrm:0:1",
+    "search_space='tau:unifrm:0:1'.*'uniform'",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:uniform:1:0",
+    "search_space='tau:uniform:1:0'.*smaller bound first",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:uniform:1",
+    "search_space='tau:uniform:1'.*tau:uniform:low:high",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:uniform:0:5",
+    "--search_space: tau=5.0 .*from 0 to 1",
+  ),
+  (
+    "train_pbt",
+    "--tau=0.1 --search_space=tau:uniform:0:1",
+    "--tau=0.1.*--search_space.*leave out",
+  ),
+  # What would have no effect.
+  ("train", "--policy_delay=3", "--policy_delay=3 has no effect.*leave it out"),
+  (
+    "train_pbt",
+    "--learner=td3 --learn_temperature=false",
+    "--learn_temperature=False has no effect: td3.*leave it out",
+  ),
+  (
+    "train_pbt",
+    "--learner=td3 --target_entropy=-1",
+    "--target_entropy=-1.0 has no effect.*leave it out",
+  ),
+  (
+    "train",
+    "--learn_temperature=false --target_entropy=-1",
+    "--target_entropy=-1.0 has no effect.*leave it out",
+  ),
+  ("train_pbt", "--exploit=none --num_parents=1", "num_parents=1 .*ignored"),
+  # Where it is written, and what it begins with.
+  ("train", "--resume --logdir=", "--resume needs --logdir"),
+  ("train", "--resume", "holds no run.*name the directory"),
+  ("train", "--warm_start=/no/such/run", "/no/such/run holds no run.*name"),
+]
+
+
+@pytest.fixture
+def refuse(capsys, monkeypatch, tmp_path):
+  """Runs a launcher that must stop before it compiles or writes anything."""
+
+  def compile_programs(*_):
+    raise AssertionError("It wasn't refused.")
+
+  monkeypatch.chdir(tmp_path)
+  import qdrl_haiku.training  # noqa: F401
+
+  monkeypatch.setattr(
+    sys.modules["qdrl_haiku.training.run"], "compile_programs", compile_programs
+  )
+
+  def run(launcher, flags):
+    logdir = [] if "--logdir" in flags else ["--logdir=run"]
+    env_name = [] if "--env_name" in flags else ["--env_name=point_maze"]
+    return harness.run(capsys, launcher, *env_name, *logdir, *flags.split())
+
+  yield run
+  assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+  ("launcher", "flags", "message"),
+  _CASES,
+  ids=[f"{launcher} {flags}" for launcher, flags, _ in _CASES],
+)
+def test_nonsense_is_refused_in_one_line_and_nothing_is_written(
+  refuse, launcher, flags, message
+):
+  outcome = refuse(launcher, flags)
+  assert outcome.code == 2
+  assert outcome.err.count("\n") == 1
+  assert re.search(message, outcome.err), outcome.err
+
+
+def test_a_directory_in_use_is_refused(capsys, tmp_path):
+  (tmp_path / "thesis.tex").write_text("precious")
+  outcome = harness.run(
+    capsys, "train", "--env_name=point_maze", f"--logdir={tmp_path}"
+  )
+  assert outcome.code == 2 and "is not empty" in outcome.err
+  assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_with_debug_the_error_is_shown_where_it_comes_from(refuse):
+  with pytest.raises(ValueError, match="num_envs"):
+    refuse("train", "--num_envs=0 --debug")
+
+
+def test_a_script_refuses_too(tmp_path):
+  done = subprocess.run(
+    [
+      sys.executable, harness.LAUNCHERS / "train_pbt.py",
+      "--env_name=point_maze", "--num_envs=0", "--logdir=run",
+    ],
+    cwd=tmp_path,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )  # fmt: skip
+  assert done.returncode == 2
+  assert done.stderr == "error: num_envs must be at least 1, got 0; 8 is common.\n"
+  assert list(tmp_path.iterdir()) == []

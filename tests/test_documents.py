@@ -1,0 +1,135 @@
+"""Runs every snippet of the documents, on small settings where it can."""
+
+import dataclasses
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from qdrl_haiku import training
+
+_ROOT = pathlib.Path(__file__).parents[1]
+# Physics takes long to compile, and is tested elsewhere.
+_SMALL = [
+  "--env_name=point_maze",
+  "--backend=",
+  "--episode_length=20",
+  "--num_envs=2",
+  "--batch_size=4",
+  "--min_replay_size=4",
+  "--num_eval_episodes=2",
+]
+_SMALL_LEARNER = ["--hidden_layer_sizes=4,4"]
+_USERS_MODULE = '''
+import jax.numpy as jnp
+from qdrl_haiku import environments
+
+class Still:
+  observation_size = 1
+  action_size = 1
+
+  def reset(self, key):
+    zero = jnp.zeros(())
+    return environments.State(zero, jnp.zeros(1), zero, zero)
+
+  def step(self, state, action):
+    return state.replace(reward=-jnp.abs(action[0] - 0.5))
+
+def make_env():
+  return Still()
+'''
+
+
+def _snippets(document: str, language: str) -> list[str]:
+  text = (_ROOT / document).read_text()
+  return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def _commands() -> list[str]:
+  lines = "\n".join(_snippets("README.md", "sh")).splitlines()
+  return [line for line in lines if line.startswith("python launchers/")]
+
+
+def _python(document: str, first_line: str) -> str:
+  (snippet,) = [
+    text for text in _snippets(document, "python") if first_line in text
+  ]
+  return snippet
+
+
+def test_the_documents_have_the_snippets_that_are_run_here():
+  assert len(_commands()) == 8
+  assert len(_snippets("README.md", "python")) == 1
+  assert len(_snippets("BUILD.md", "python")) == 2
+
+
+def test_pipeline_by_hand_has_25_lines_and_learns():
+  snippet = _python("README.md", "actors.collect")
+  assert len([line for line in snippet.splitlines() if line]) <= 25
+  shorter = snippet.replace("1001", "601")
+  assert shorter != snippet
+  names: dict = {}
+  exec(shorter, names)
+  # Standing still is worth 0, and 16 is all there is.
+  assert names["fitness"].max() > 8
+
+
+def test_setup_by_hand_trains_a_population():
+  names: dict = {}
+  exec(_python("BUILD.md", "training.Setup"), names)
+  config = dataclasses.replace(
+    names["setup"].config,
+    num_envs=2,
+    perturbation_interval=40,
+    batch_size=4,
+    min_replay_size=4,
+    num_eval_episodes=1,
+  )
+  setup = names["setup"]._replace(config=config)
+  key = jax.random.key(0)
+  population = jax.jit(lambda: training.init_population(setup, key))()
+  _, report = jax.jit(
+    lambda population: training.train_generation(setup, population, key)
+  )(population)
+  assert report.num_updates.tolist() == [40 - 4 + 2] * 4
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+  """Where a user would be: the launchers, and a module of the user's own."""
+  path = tmp_path_factory.mktemp("user")
+  (path / "launchers").symlink_to(_ROOT / "launchers")
+  (path / "my_package").mkdir()
+  learner = _python("BUILD.md", "def quadratic")
+  (path / "my_package" / "my_module.py").write_text(
+    _USERS_MODULE + learner.replace("quadratic", "make_learner")
+  )
+  return path
+
+
+def test_commands_of_the_readme_run(directory):
+  for command in _commands():
+    words = shlex.split(command)
+    is_users = any("my_package" in word for word in words)
+    small = [*_SMALL, *([] if is_users else _SMALL_LEARNER)]
+    steps = "60" if "--resume" in words else "40"
+    ran = subprocess.run(
+      [
+        sys.executable,
+        *words[1:],
+        *(x for x in small if not (is_users and x.startswith("--env_name"))),
+        f"--num_timesteps={steps}",
+        "--perturbation_interval=20"
+        if "train_pbt" in command
+        else "--eval_interval=20",
+      ],
+      cwd=directory,
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stderr}"

@@ -1,0 +1,383 @@
+"""Tests of one generation: learning, deciding, inheriting, recovering."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from qdrl_haiku import controllers, training
+from qdrl_haiku.training import population as population_lib
+from tests.training import common
+
+_KEY = jax.random.key(0)
+_EVERYONE = (0, 1, 2, 3)
+
+
+def _returns(report):
+  """[P], of what was reported."""
+  return np.asarray(report.evaluation.returns).mean(axis=1)
+
+
+class _Trainer:
+  """Compiled functions of one setup, and its population before training."""
+
+  def __init__(self, setup):
+    self.setup = setup
+    self._train = jax.jit(functools.partial(training.train_generation, setup))
+    self.population = training.init_population(setup, _KEY)
+
+  def train(self, population, parents=_EVERYONE):
+    """One generation, after which member i is a child of parents[i]."""
+    asked = {"parent": jnp.array(parents, jnp.float32)}
+    return self._train(
+      population._replace(hyperparams=population.hyperparams | asked), _KEY
+    )
+
+
+@pytest.fixture(scope="module")
+def trainer():
+  return _Trainer(
+    common.setup(common.scripted(), fitness_window=2, min_replay_size=16)
+  )
+
+
+@pytest.fixture(scope="module")
+def heirs():
+  """A trainer whose children inherit replay buffers."""
+  return _Trainer(
+    common.setup(
+      common.scripted(), inherit_replay=True, random_warm_up=False
+    )
+  )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(trainer):
+  """One generation in which everybody survives."""
+  return trainer.train(trainer.population)
+
+
+@pytest.fixture(scope="module")
+def replaced(trainer):
+  """The same, after which members 1 and 2 are children of member 0."""
+  return trainer.train(trainer.population, (0, 0, 0, 3))
+
+
+def test_survivors_are_bit_identical_to_those_of_an_undisturbed_run(
+  undisturbed, replaced
+):
+  for i in (0, 3):
+    common.assert_bits_equal(
+      common.member(replaced[0].members, i),
+      common.member(undisturbed[0].members, i),
+    )
+
+
+def test_a_child_has_its_parents_learner_bit_for_bit(undisturbed, replaced):
+  parent = common.member(undisturbed[0].members.learner, 0)
+  for child in (1, 2):
+    common.assert_bits_equal(
+      common.member(replaced[0].members.learner, child), parent
+    )
+    assert common.differ(
+      common.member(undisturbed[0].members.learner, child), parent
+    )
+
+
+def test_a_child_keeps_its_replay_and_its_environments(undisturbed, replaced):
+  for child in (1, 2):
+    for part in ("replay", "environment"):
+      before = common.member(getattr(undisturbed[0].members, part), child)
+      after = common.member(getattr(replaced[0].members, part), child)
+      common.assert_bits_equal(after, before)
+
+
+def test_a_child_inherits_the_replay_if_told_to(heirs):
+  before = heirs.train(heirs.population)[0].members
+  after = heirs.train(heirs.population, (0, 0, 0, 3))[0].members
+  parent = common.member(before.replay, 0)
+  common.assert_bits_equal(common.member(after.replay, 1), parent)
+  assert common.differ(common.member(before.replay, 1), parent)
+  common.assert_bits_equal(
+    common.member(after.environment, 1), common.member(before.environment, 1)
+  )
+
+
+def test_a_child_has_the_controllers_hyperparameters(trainer, replaced):
+  before = np.asarray(trainer.population.hyperparams["learning_rate"])
+  after = np.asarray(replaced[0].hyperparams["learning_rate"])
+  np.testing.assert_array_equal(after[[0, 3]], before[[0, 3]])
+  np.testing.assert_array_equal(after[[1, 2]], 2 * before[0])
+  np.testing.assert_array_equal(
+    replaced[1].hyperparams["learning_rate"], before
+  )
+
+
+def test_a_child_has_its_parents_recent_returns(replaced):
+  returns = _returns(replaced[1])
+  recent = np.asarray(replaced[0].recent_returns)
+  assert np.isnan(recent[:, 0]).all()
+  np.testing.assert_array_equal(recent[:, 1], returns[[0, 0, 0, 3]])
+
+
+def test_siblings_go_different_ways(trainer):
+  # Identical in everything but what they draw from now on.
+  population = training.init_population(trainer.setup, _KEY)
+  twins = jnp.zeros(4, jnp.int32)
+  population = population._replace(
+    members=controllers.inherit(population.members, twins),
+    hyperparams=controllers.inherit(population.hyperparams, twins),
+  )
+  members = trainer.train(population)[0].members
+  points = np.asarray(members.learner.point)
+  assert len(np.unique(points, axis=0)) == 4
+  actions = np.asarray(members.replay.storage.action).reshape(4, -1)
+  assert len(np.unique(actions, axis=0)) == 4
+
+
+def test_fitness_is_the_mean_of_the_window(trainer, replaced):
+  returns = [_returns(replaced[1])]
+  np.testing.assert_array_equal(replaced[1].fitness, returns[0])
+  population, second = trainer.train(replaced[0])
+  returns.append(_returns(second))
+  expected = (returns[0][[0, 0, 0, 3]] + returns[1]) / 2
+  np.testing.assert_allclose(second.fitness, expected, rtol=1e-6)
+  _, third = trainer.train(population)
+  returns.append(_returns(third))
+  np.testing.assert_allclose(
+    third.fitness, (returns[1] + returns[2]) / 2, rtol=1e-6
+  )
+
+
+def test_the_best_of_this_evaluation_is_reported(trainer, undisturbed):
+  population, report = undisturbed
+  returns = _returns(report)
+  assert int(report.best) == np.argmax(returns)
+  common.assert_bits_equal(
+    report.best_state,
+    common.member(population.members.learner, int(report.best)),
+  )
+
+
+def test_nothing_is_learned_before_there_is_enough(trainer, undisturbed):
+  # Of 8 iterations with 2 environments, the eighth has the sixteenth step.
+  assert trainer.setup.config.min_replay_size == 16
+  population, report = undisturbed
+  assert np.asarray(report.num_updates).tolist() == [2] * 4
+  steps = population.members.learner.critic_steps
+  assert np.asarray(steps).tolist() == [2] * 4
+  assert np.isfinite(report.metrics["loss"]).all()
+
+
+def _distance_of_actions(members, first, last):
+  """How far actions were from the points that the learners have now."""
+  actions = np.asarray(members.replay.storage.action[:, first:last])
+  points = np.asarray(members.learner.point)
+  return np.abs(actions - points[:, None]).max()
+
+
+def test_agents_act_uniformly_until_there_is_enough(trainer, undisturbed):
+  actions = np.asarray(undisturbed[0].members.replay.storage.action[:, :16])
+  assert stats.kstest(actions.ravel(), stats.uniform(-1, 2).cdf).pvalue > 1e-3
+  members = trainer.train(undisturbed[0])[0].members
+  assert _distance_of_actions(members, 0, 16) > 0.9
+  # Five standard deviations of its noise, and what it learned meanwhile.
+  assert _distance_of_actions(members, 16, 32) < 0.9
+
+
+def test_without_a_random_warm_up_agents_act_from_the_first_step(heirs):
+  members = heirs.train(heirs.population)[0].members
+  assert _distance_of_actions(members, 0, 16) < 0.9
+
+
+def test_each_collected_observation_is_observed_once(undisturbed):
+  # Those of the evaluation are not among them.
+  observations = undisturbed[0].members.learner.observations
+  assert np.asarray(observations).tolist() == [16] * 4
+
+
+def _break(population, part):
+  """Puts NaN into one part of member 2."""
+  members = population.members
+  if part == "learner":
+    learner = members.learner
+    point = learner.point.at[2, 0].set(jnp.nan)
+    members = members._replace(learner=learner._replace(point=point))
+  elif part == "replay":
+    storage = members.replay.storage
+    reward = storage.reward.at[2].set(jnp.nan)
+    storage = storage._replace(reward=reward)
+    members = members._replace(replay=members.replay._replace(storage=storage))
+  else:
+    state = members.environment.pipeline_state
+    state = state.replace(obs=state.obs.at[2, 1].set(jnp.nan))
+    members = members._replace(
+      environment=members.environment.replace(pipeline_state=state)
+    )
+  return population._replace(members=members)
+
+
+@pytest.fixture(scope="module", params=["learner", "replay", "environment"])
+def broken(request, trainer, undisturbed):
+  """Two more generations, with and without NaN in member 2 before the first."""
+  healthy = trainer.train(undisturbed[0])
+  broken = trainer.train(_break(undisturbed[0], request.param))
+  return healthy, broken, trainer.train(broken[0])
+
+
+def test_a_non_finite_member_is_reported(broken):
+  _, (_, report), _ = broken
+  assert np.asarray(report.finite).tolist() == [True, True, False, True]
+  assert np.isnan(np.asarray(report.fitness)).tolist() == [
+    False, False, True, False
+  ]
+  assert int(report.best) != 2
+
+
+def test_a_non_finite_member_gets_a_finite_parent_though_ranks_get_none(broken):
+  (_, healthy), (_, report), _ = broken
+  assert np.all(healthy.decision.operator == common.SURVIVE)
+  parents = np.asarray(report.decision.parents)
+  assert parents[2] != 2
+  np.testing.assert_array_equal(parents[[0, 1, 3]], [0, 1, 3])
+
+
+def test_after_the_replacement_everything_is_finite_and_stays_so(broken):
+  _, (population, _), (later, report) = broken
+  for tree in (population, later):
+    for name, x in common.leaves(tree._replace(recent_returns=())).items():
+      if np.issubdtype(x.dtype, np.floating):
+        assert np.isfinite(x).all(), name
+  assert np.asarray(report.finite).all()
+
+
+def test_the_other_members_are_bit_identical_to_the_faultless_run(broken):
+  (healthy, _), (population, _), (later, _) = broken
+  for i in (0, 1, 3):
+    common.assert_bits_equal(
+      common.member(population.members, i), common.member(healthy.members, i)
+    )
+  del later
+
+
+def test_a_replaced_members_environments_do_not_repeat_its_parents(broken):
+  _, (population, report), (later, _) = broken
+  parent = int(report.decision.parents[2])
+  keys = jax.random.key_data(population.members.environment.info["key"])
+  assert not np.array_equal(keys[2], keys[parent])
+  # Episodes of five steps have begun anew since.
+  obs = np.asarray(later.members.environment.obs)
+  assert not np.array_equal(obs[2], obs[parent])
+
+
+def test_a_non_finite_hyperparameter_makes_its_member_non_finite(
+  trainer, undisturbed
+):
+  hyperparams = undisturbed[0].hyperparams
+  rate = hyperparams["learning_rate"].at[1].set(jnp.nan)
+  population, report = trainer.train(
+    undisturbed[0]._replace(hyperparams=hyperparams | {"learning_rate": rate})
+  )
+  assert np.asarray(report.finite).tolist() == [True, False, True, True]
+  assert np.isfinite(population.hyperparams["learning_rate"]).all()
+  assert np.isfinite(population.members.learner.point).all()
+
+
+def test_when_all_have_diverged_they_can_begin_anew(trainer, undisturbed):
+  members = undisturbed[0].members
+  learner = members.learner
+  learner = learner._replace(point=jnp.full_like(learner.point, jnp.nan))
+  population, report = trainer.train(
+    undisturbed[0]._replace(members=members._replace(learner=learner))
+  )
+  assert not np.asarray(report.finite).any()
+  np.testing.assert_array_equal(report.decision.parents, _EVERYONE)
+  # Other hyperparameters, since nobody is known to do well with the old ones.
+  assert not np.any(
+    np.asarray(population.hyperparams["learning_rate"])
+    == np.asarray(report.hyperparams["learning_rate"])
+  )
+  restarted = population_lib.restart_members(trainer.setup, population, _KEY)
+  assert int(restarted.generation) == 2
+  common.assert_bits_equal(restarted.hyperparams, population.hyperparams)
+  for name, x in common.leaves(restarted.members).items():
+    if np.issubdtype(x.dtype, np.floating):
+      assert np.isfinite(x).all(), name
+  first = trainer.population.members.learner.point
+  assert not np.any(np.asarray(restarted.members.learner.point) == first)
+  # The window must not hold the returns of those who are gone.
+  _, report = trainer.train(restarted)
+  np.testing.assert_array_equal(
+    report.fitness, _returns(report)
+  )
+
+
+@pytest.fixture(scope="module")
+def tuned():
+  """PBT of the quadratic learner over eight generations, burning in for two.
+
+  Returns the reports, and how many programs jit has compiled.
+  """
+  setup = common.setup(
+    controllers.pbt(controllers.PBTConfig(), common.SPACE), burn_in_period=32
+  )
+  train = jax.jit(
+    functools.partial(training.train_generation, setup), donate_argnums=0
+  )
+  population = jax.jit(functools.partial(training.init_population, setup))(_KEY)
+  reports = []
+  for _ in range(8):
+    donated = population
+    population, report = train(population, _KEY)
+    reports.append(jax.device_get(report))
+    assert donated.members.replay.storage.reward.is_deleted()
+  return reports, train._cache_size()
+
+
+def test_a_learner_of_ten_lines_is_tuned_and_improves(tuned):
+  reports, _ = tuned
+  means = [np.mean(report.evaluation.returns) for report in reports]
+  assert np.mean(means[-2:]) > np.mean(means[:2]) + 0.5
+  rates = [np.mean(report.hyperparams["learning_rate"]) for report in reports]
+  assert rates[-1] > 2 * rates[0]
+
+
+def test_a_generation_is_compiled_once(tuned):
+  assert tuned[1] == 1
+
+
+def test_nobody_is_replaced_while_burning_in(tuned):
+  reports, _ = tuned
+  replaced = [np.sum(r.decision.operator != common.SURVIVE) for r in reports]
+  # The second generation ends after 32 steps, with which the period is over.
+  assert replaced[0] == 0 and all(replaced[1:])
+  np.testing.assert_array_equal(reports[0].decision.parents, _EVERYONE)
+  common.assert_bits_equal(
+    reports[0].decision.hyperparams, reports[0].hyperparams
+  )
+
+
+def test_the_generations_are_counted_from_one(tuned):
+  assert [int(r.generation) for r in tuned[0]] == list(range(1, 9))
+
+
+def test_an_update_is_a_critic_step():
+  setup = common.setup(
+    learner=common.quadratic_learner(batches_per_update=3),
+    num_envs=3,
+    perturbation_interval=18,
+    grad_updates_per_step=2.0,
+    min_replay_size=1,
+  )
+
+  @jax.jit
+  def run():
+    population = training.init_population(setup, _KEY)
+    population, report = training.train_generation(setup, population, _KEY)
+    return population.members.learner.critic_steps, report.num_updates
+
+  for counted in run():
+    assert np.asarray(counted).tolist() == [36] * 4

@@ -1,0 +1,386 @@
+"""Tests of whole runs: what they write, and how they go on."""
+
+import json
+import math
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from qdrl_haiku import controllers, training
+from qdrl_haiku.training import checkpoints as checkpoints_lib
+from qdrl_haiku.training import logs
+from qdrl_haiku.training import warm_start as warm_start_lib
+from tests.training import common
+
+_RUN = sys.modules["qdrl_haiku.training.run"]
+_SETUP = common.setup(
+  controllers.pbt(controllers.PBTConfig(), common.SPACE), fitness_window=2
+)
+_INTERVAL = _SETUP.config.perturbation_interval
+_SETTINGS = {"seed": 0, "num_envs": 2}
+# What depends on the clock.
+_TIMES = {
+  "walltime", "training/env_steps_per_second",
+  "training/updates_per_second", "training/compile_seconds",
+}  # fmt: skip
+_FILES = ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl")
+
+
+class _Killed(Exception):
+  """Ends a run where a kill would."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once():
+  """Lets the runs of this module share their programs."""
+  compile_programs, known = _RUN.compile_programs, {}
+
+  def compile_or_know(setup, mesh, run_key):
+    name = (setup.config, id(setup.learner.update), run_key.shape)
+    if name not in known:
+      known[name] = compile_programs(setup, mesh, run_key)
+    return known[name]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(_RUN, "compile_programs", compile_or_know)
+    yield
+
+
+def _run(logdir, generations, setup=_SETUP, settings=_SETTINGS, **config):
+  config = {"use_tensorboard": False} | config
+  return training.run(
+    setup,
+    training.RunConfig(
+      logdir=str(logdir), num_timesteps=generations * _INTERVAL, **config
+    ),
+    settings | {"num_timesteps": generations * _INTERVAL},
+  )
+
+
+def _killed_after(generation, *args, **kwargs):
+  """Runs until a generation is recorded, and checkpointed if it's due."""
+  show = _RUN.Progress.show
+
+  def show_and_die(self, row, returns):
+    show(self, row, returns)
+    if row["generation"] == generation:
+      raise _Killed
+
+  with pytest.MonkeyPatch.context() as patch, pytest.raises(_Killed):
+    patch.setattr(_RUN.Progress, "show", show_and_die)
+    _run(*args, **kwargs)
+
+
+def _rows(logdir, name):
+  """Rows without what depends on the clock."""
+  return [
+    {key: value for key, value in row.items() if key not in _TIMES}
+    for row in logs.RunDirectory(logdir).rows(name)
+  ]
+
+
+def _checkpoint(logdir):
+  """Everything in the latest checkpoint, and its record."""
+  checkpoints = checkpoints_lib.Checkpoints(logdir / "checkpoints", 9)
+  step = checkpoints.latest()
+  like = _RUN._to_trees(
+    training.init_population(_SETUP, jax.random.key(0))
+  )
+  trees = checkpoints.restore(step, like)
+  record = checkpoints.record(step)
+  checkpoints.close()
+  return step, trees, {k: v for k, v in record.items() if k != "walltime"}
+
+
+def _assert_same_run(actual, expected):
+  for name in _FILES:
+    assert _rows(actual, name) == _rows(expected, name), name
+  assert (actual / "metrics.csv").read_text().count("\n") == 1 + len(
+    _rows(actual, "metrics.jsonl")
+  )
+  step, trees, record = _checkpoint(actual)
+  expected_step, expected_trees, expected_record = _checkpoint(expected)
+  assert (step, record) == (expected_step, expected_record)
+  common.assert_bits_equal(trees, expected_trees)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+  """Where four generations were trained at a stretch."""
+  logdir = tmp_path_factory.mktemp("runs") / "straight"
+  _run(logdir, 4)
+  return logdir
+
+
+def test_a_run_in_two_parts_equals_one_at_a_stretch(straight, tmp_path):
+  _run(tmp_path / "parts", 2)
+  _run(tmp_path / "parts", 4, resume=True)
+  _assert_same_run(tmp_path / "parts", straight)
+
+
+def test_what_follows_the_last_checkpoint_is_done_again_not_twice(
+  straight, tmp_path
+):
+  logdir = tmp_path / "killed"
+  _killed_after(3, logdir, 4, checkpoint_interval=2)
+  assert len(_rows(logdir, "metrics.jsonl")) == 3
+  with (logdir / "metrics.jsonl").open("a") as file:
+    file.write('{"generation": 4, "eval')  # Cut short.
+  _run(logdir, 4, checkpoint_interval=2, resume=True)
+  _assert_same_run(logdir, straight)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(
+  straight, tmp_path
+):
+  logdir = tmp_path / "killed"
+  _killed_after(1, logdir, 4, checkpoint_interval=2)
+  _run(logdir, 4, checkpoint_interval=2, resume=True)
+  _assert_same_run(logdir, straight)
+
+
+def test_time_before_an_interruption_counts(tmp_path):
+  _run(tmp_path / "run", 1)
+  directory = logs.RunDirectory(tmp_path / "run")
+  _run(tmp_path / "run", 2, resume=True)
+  first, second = (row["walltime"] for row in directory.rows("metrics.jsonl"))
+  assert second > first > 0
+
+
+def test_resuming_a_finished_run_changes_nothing(straight):
+  before = [(straight / name).read_text() for name in _FILES]
+  last = _run(straight, 4, resume=True)
+  assert [(straight / name).read_text() for name in _FILES] == before
+  assert last["generation"] == 4
+
+
+def test_a_directory_in_use_is_refused_and_left_alone(straight):
+  before = (straight / "config.json").read_text()
+  with pytest.raises(ValueError, match="is not empty"):
+    _run(straight, 5)
+  assert (straight / "config.json").read_text() == before
+
+
+def test_resuming_with_another_setting_is_refused_naming_it(straight):
+  with pytest.raises(ValueError, match="--num_envs was 2 and is 3"):
+    _run(straight, 5, settings=_SETTINGS | {"num_envs": 3}, resume=True)
+  assert len(_rows(straight, "metrics.jsonl")) == 4
+
+
+@pytest.mark.parametrize(
+  ("generations", "config", "message"),
+  [
+    (0, {}, "num_timesteps must be at least 1, got 0"),
+    (0.5, {}, "num_timesteps 8 must be a multiple of the 16.*: 16"),
+    (2.5, {}, "num_timesteps 40 .* 32 or 48"),
+    (1, {"checkpoint_interval": 0}, "checkpoint_interval must be"),
+    (1, {"max_checkpoints": -1}, "max_checkpoints must be .* got -1"),
+    (1, {"seeds": (-1,)}, "seed must be .* got -1"),
+    (1, {"seeds": (2**32,)}, "seed must be .* got 4294967296"),
+    (1, {"warm_start": "/no/such/run"}, "/no/such/run holds no run"),
+  ],
+)
+def test_nonsense_is_refused_before_anything_is_written(
+  generations, config, message, tmp_path
+):
+  with pytest.raises(ValueError, match=message):
+    training.run(
+      _SETUP,
+      training.RunConfig(
+        logdir=str(tmp_path / "run"),
+        num_timesteps=int(generations * _INTERVAL),
+        **config,
+      ),
+      _SETTINGS,
+    )
+  assert not (tmp_path / "run").exists()
+
+
+def test_counts_that_the_population_lacks_are_refused_before_writing(tmp_path):
+  config = controllers.PBTConfig(num_parents=3, num_replaced=2)
+  setup = _SETUP._replace(controller=controllers.pbt(config, common.SPACE))
+  with pytest.raises(ValueError, match="num_parents=3 and num_replaced=2"):
+    _run(tmp_path / "run", 1, setup=setup)
+  assert not (tmp_path / "run").exists()
+
+
+def test_only_so_many_checkpoints_are_kept(tmp_path):
+  _run(tmp_path / "run", 4, max_checkpoints=3)
+  found = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}
+  assert found == {"32", "48", "64"}
+
+
+def test_the_last_generation_has_a_checkpoint_though_it_is_not_due(tmp_path):
+  _run(tmp_path / "run", 3, checkpoint_interval=2)
+  found = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}
+  assert found == {"32", "48"}
+
+
+def test_the_best_agent_ever_is_kept_apart(straight):
+  members = _rows(straight, "pbt_members.jsonl")
+  best = max(members, key=lambda row: row["return"])
+  (folder,) = (straight / "best").iterdir()
+  assert folder.name == str(best["step"])
+  checkpoints = checkpoints_lib.Checkpoints(straight / "best", 1)
+  record = checkpoints.record(best["step"])
+  # With which it could be made again.
+  assert record["member"] == best["member"]
+  assert record["hyperparams"] == best["hyperparams"]
+  assert record["return"] == pytest.approx(best["return"])
+  like = jax.eval_shape(_SETUP.learner.init, jax.random.key(0))
+  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  like = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), like
+  )
+  state = checkpoints.restore(best["step"], {"learner": like})["learner"]
+  checkpoints.close()
+  # The return of five steps: five times the one reward of its greedy action.
+  action = np.clip(np.asarray(state.point), -1, 1)
+  expected = -5 * np.sum(np.square(action - common.TARGET))
+  assert record["return"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_lineage_has_everyone_at_first_and_then_each_child(straight):
+  rows = _rows(straight, "pbt_lineage.jsonl")
+  first = [row for row in rows if row["generation"] == 0]
+  assert [row["child"] for row in first] == [0, 1, 2, 3]
+  assert {row["operator"] for row in first} == {"init"}
+  for row in _rows(straight, "metrics.jsonl"):
+    children = [r for r in rows if r["generation"] == row["generation"]]
+    assert len(children) == row["pbt/num_replaced"]
+    for child in children:
+      assert child["step"] == row["step"]
+      assert child["parent_fitness"] >= child["child_fitness"]
+
+
+def test_hyperparameters_follow_the_lineage(straight):
+  members = _rows(straight, "pbt_members.jsonl")
+  used = {(r["generation"], r["member"]): r["hyperparams"] for r in members}
+  children = {
+    (r["generation"], r["child"]): r["new_hyperparams"]
+    for r in _rows(straight, "pbt_lineage.jsonl")
+  }
+  for generation in range(1, 5):
+    for i in range(4):
+      before = used.get((generation - 1, i))
+      expected = children.get((generation - 1, i), before)
+      assert used[generation, i] == expected
+
+
+def test_steps_count_those_of_evaluation_only_in_the_total(straight):
+  rows = _rows(straight, "metrics.jsonl")
+  assert [row["step"] for row in rows] == [16, 32, 48, 64]
+  # Four agents; per generation 16 steps and 2 episodes of 5.
+  assert [row["total_env_steps"] for row in rows] == [
+    4 * (16 + 10) * g for g in (1, 2, 3, 4)
+  ]
+
+
+def test_all_that_is_written_is_strict_json(straight):
+  def refuse(constant):
+    raise AssertionError(constant)
+
+  for name in _FILES:
+    for line in (straight / name).read_text().splitlines():
+      json.loads(line, parse_constant=refuse)
+
+
+def test_a_population_that_has_diverged_begins_anew(tmp_path, capsys):
+  learner = common.quadratic_learner()
+
+  def update(state, hyperparams, transitions, key):
+    state, metrics = learner.update(state, hyperparams, transitions, key)
+    # All of them diverge in their fifth critic step.
+    broken = state.critic_steps == 5
+    point = jax.numpy.where(broken, math.nan, state.point)
+    return state._replace(point=point), metrics
+
+  setup = _SETUP._replace(learner=learner._replace(update=update))
+  _run(tmp_path / "run", 2, setup=setup)
+  assert "All members have diverged" in capsys.readouterr().out
+  rows = _rows(tmp_path / "run", "metrics.jsonl")
+  assert [row["pbt/num_nonfinite"] for row in rows] == [4, 4]
+  assert rows[0]["pbt/best_return"] is None
+  lineage = _rows(tmp_path / "run", "pbt_lineage.jsonl")
+  assert [row["operator"] for row in lineage[4:8]] == ["reinitialise"] * 4
+  assert not list((tmp_path / "run" / "best").iterdir())
+
+
+def _warm_started(logdir, setup):
+  population = training.init_population(setup, jax.random.key(9))
+  return population, warm_start_lib.warm_start(setup, population, str(logdir))
+
+
+def test_a_warm_start_takes_the_other_runs_agents_best_first(straight):
+  _, trees, record = _checkpoint(straight)
+  order = sorted(range(4), key=lambda i: -record["returns"][i])
+  setup = common.setup(_SETUP.controller, population_size=6)
+  cold, warm = _warm_started(straight, setup)
+  for i, source in enumerate(order + order[:2]):
+    common.assert_bits_equal(
+      common.member(warm.members.learner, i),
+      common.member(trees["learner"], source),
+    )
+  common.assert_bits_equal(warm.members.replay, cold.members.replay)
+  common.assert_bits_equal(warm.members.environment, cold.members.environment)
+  common.assert_bits_equal(warm.hyperparams, cold.hyperparams)
+
+
+@pytest.mark.parametrize(
+  "learner",
+  [common.quadratic_learner(size=3), common.quadratic_learner()],
+  ids=["another size", "another kind"],
+)
+def test_a_warm_start_from_other_agents_is_refused(
+  learner, straight, tmp_path, request
+):
+  if "kind" in request.node.name:
+    learner = learner._replace(init=lambda key: {"point": jax.numpy.ones(2)})
+  setup = _SETUP._replace(learner=learner)
+  with pytest.raises(ValueError, match="agents of another kind") as error:
+    _run(tmp_path / "run", 1, setup=setup, warm_start=str(straight))
+  assert "\n" not in str(error.value)
+  assert not (tmp_path / "run").exists()
+
+
+def test_a_warm_start_from_a_run_without_checkpoint_is_refused(tmp_path):
+  logs.RunDirectory(tmp_path / "new").begin({})
+  before = sorted((tmp_path / "new").iterdir())
+  with pytest.raises(ValueError, match="has no checkpoint"):
+    _run(tmp_path / "run", 1, warm_start=str(tmp_path / "new"))
+  assert sorted((tmp_path / "new").iterdir()) == before
+
+
+def test_a_warm_started_run_can_be_resumed(straight, tmp_path):
+  settings = _SETTINGS | {"warm_start": str(straight)}
+  warm = {"settings": settings, "warm_start": str(straight)}
+  _run(tmp_path / "run", 1, **warm)
+  first = _rows(tmp_path / "run", "metrics.jsonl")
+  last = _rows(straight, "metrics.jsonl")[-1]
+  # It begins where the other one was, or a generation on.
+  assert first[0]["pbt/best_return"] > last["pbt/mean_return"]
+  _run(tmp_path / "run", 2, resume=True, **warm)
+  assert _rows(tmp_path / "run", "metrics.jsonl")[0] == first[0]
+  _run(tmp_path / "whole", 2, **warm)
+  _assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_seeds_are_runs_of_their_own(tmp_path):
+  setup = common.setup(population_size=2, fitness_window=2)
+  _run(tmp_path / "both", 2, setup=setup, seeds=(5, 6))
+  alone = common.setup(population_size=1, fitness_window=2)
+  _run(tmp_path / "six", 2, setup=alone, seeds=(6,))
+  for both, one in zip(
+    _rows(tmp_path / "both", "metrics.jsonl"),
+    _rows(tmp_path / "six", "metrics.jsonl"),
+    strict=True,
+  ):
+    assert both["eval/episode_return/seed_6"] == pytest.approx(
+      one["eval/episode_return/seed_6"], rel=1e-4
+    )
+    assert both["eval/episode_return/seed_5"] != pytest.approx(
+      one["eval/episode_return/seed_6"], rel=1e-2
+    )
+  assert not (tmp_path / "both" / "pbt_lineage.jsonl").exists()

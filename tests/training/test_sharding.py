@@ -1,0 +1,130 @@
+"""Tests of spreading members over devices.
+
+Those that need two devices run in a process of their own, since the number of
+devices can't be changed once jax has looked for them.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+import jax
+import pytest
+
+from qdrl_haiku import training
+
+_ROOT = pathlib.Path(__file__).parents[2]
+# The capacity is a number that no other axis has.
+_PROGRAM = """
+import json
+import jax
+from qdrl_haiku import controllers, training
+from qdrl_haiku.training import programs
+from tests.training import common
+
+key = jax.random.key(0)
+setup = common.setup(
+  controllers.pbt(controllers.PBTConfig(), common.SPACE), replay_capacity=47
+)
+results = []
+for devices in (jax.devices(), jax.devices()[:1]):
+  mesh = training.population_mesh(4, devices)
+  compiled = programs.compile_programs(
+    setup._replace(mesh=mesh),
+    mesh,
+    jax.device_put(key, jax.NamedSharding(mesh, jax.P())),
+  )
+  run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
+  population = compiled.init(run_key)
+  reports = []
+  for _ in range(2):
+    population, report = compiled.train_generation(population, run_key)
+    reports.append(report)
+  leaves = common.leaves((population, reports))
+  results.append({name: x.tobytes().hex() for name, x in leaves.items()})
+  if len(devices) == 2:
+    program = compiled.train_generation.as_text()
+    sharding = str(population.members.replay.storage.reward.sharding)
+print(json.dumps([results, program, sharding]))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_devices():
+  """Results by leaf with two devices and with one, and the program for two."""
+  done = subprocess.run(
+    [sys.executable, "-c", textwrap.dedent(_PROGRAM)],
+    cwd=_ROOT,
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_two_devices_draw_and_decide_what_one_does(two_devices):
+  (two, one), _, _ = two_devices
+  assert two.keys() == one.keys()
+  assert [name for name in two if two[name] != one[name]] == []
+
+
+def test_members_are_spread_over_the_devices(two_devices):
+  assert "'population': 2" in two_devices[2]
+
+
+def _gathers(program):
+  """Shapes that the program gathers, outside of conditional branches."""
+  conditional = set(
+    re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", program)
+  )
+  for branches in re.findall(r"branch_computations=\{([^}]*)\}", program):
+    conditional |= {name.strip(" %") for name in branches.split(",")}
+  shapes, name = [], None
+  for line in program.splitlines():
+    if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line):
+      name = header[1]
+    gather = re.search(r"= (.*) all-gather(?:-start)?\(", line)
+    if gather and name not in conditional:
+      shapes.append(gather[1])
+  return shapes
+
+
+def test_no_replay_buffer_is_gathered_where_none_is_inherited(two_devices):
+  gathered = _gathers(two_devices[1])
+  # The networks are, for any of them may be a parent.
+  assert gathered
+  assert not [shape for shape in gathered if re.search(r"\b47\b", shape)]
+
+
+def _devices(count):
+  """Stand-ins, of which only the number matters."""
+  return list(range(count))
+
+
+@pytest.mark.parametrize(
+  ("population_size", "num_devices", "expected"),
+  [(8, 8, 8), (8, 3, 2), (6, 4, 3), (7, 4, 1), (1, 4, 1), (2, 8, 2)],
+)
+def test_the_mesh_has_the_largest_number_that_shares_evenly(
+  population_size, num_devices, expected, monkeypatch
+):
+  made = []
+  monkeypatch.setattr(
+    jax, "make_mesh", lambda shape, *_, **kwargs: made.append((shape, kwargs))
+  )
+  training.population_mesh(population_size, _devices(num_devices))
+  (shape, kwargs), = made
+  assert shape == (expected,)
+  assert kwargs["devices"] == _devices(expected)
+
+
+def test_the_mesh_has_one_axis_that_vmap_can_use():
+  mesh = training.population_mesh(4, jax.devices()[:1])
+  assert mesh.axis_names == ("population",)
+  assert mesh.axis_types == (jax.sharding.AxisType.Auto,)
