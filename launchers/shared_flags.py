@@ -342,7 +342,7 @@ def run_training(setup: Any, algorithm: str, seeds: Sequence[int]) -> None:
   """
   from qdrl_haiku import training
 
-  if FLAGS.resume and FLAGS.logdir is None:
+  if FLAGS.resume and not FLAGS.logdir:
     raise ValueError("--resume needs --logdir: which run is to go on?")
   logdir = FLAGS.logdir or _default_logdir(algorithm)
   names = [flag.name for flag in _own_flags()]

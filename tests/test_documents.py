@@ -4,18 +4,16 @@ import dataclasses
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 
 import jax
 import pytest
 
 from qdrl_haiku import training
+from tests.launchers import harness
 
 _ROOT = pathlib.Path(__file__).parents[1]
 # Physics takes long to compile, and is tested elsewhere.
 _SMALL = [
-  "--env_name=point_maze",
   "--backend=",
   "--episode_length=20",
   "--num_envs=2",
@@ -23,7 +21,6 @@ _SMALL = [
   "--min_replay_size=4",
   "--num_eval_episodes=2",
 ]
-_SMALL_LEARNER = ["--hidden_layer_sizes=4,4"]
 _USERS_MODULE = '''
 import jax.numpy as jnp
 from qdrl_haiku import environments
@@ -111,25 +108,22 @@ def directory(tmp_path_factory):
   return path
 
 
-def test_commands_of_the_readme_run(directory):
+def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
+  monkeypatch.chdir(directory)
   for command in _commands():
-    words = shlex.split(command)
-    is_users = any("my_package" in word for word in words)
-    small = [*_SMALL, *([] if is_users else _SMALL_LEARNER)]
-    steps = "60" if "--resume" in words else "40"
-    ran = subprocess.run(
-      [
-        sys.executable,
-        *words[1:],
-        *(x for x in small if not (is_users and x.startswith("--env_name"))),
-        f"--num_timesteps={steps}",
-        "--perturbation_interval=20"
-        if "train_pbt" in command
-        else "--eval_interval=20",
-      ],
-      cwd=directory,
-      capture_output=True,
-      text=True,
-      check=False,
+    _, launcher, *arguments = shlex.split(command)
+    small = _SMALL
+    if "my_package" not in command:
+      small = [*small, "--env_name=point_maze", "--hidden_layer_sizes=4,4"]
+    interval = "perturbation" if "train_pbt" in command else "eval"
+    steps = 60 if "--resume" in arguments else 40
+    outcome = harness.run(
+      capsys,
+      pathlib.Path(launcher).stem,
+      *arguments,
+      *small,
+      f"--{interval}_interval=20",
+      f"--num_timesteps={steps}",
     )
-    assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+    assert outcome.code == 0, f"{command}\n{outcome.err}"
+    assert f"step {steps}" in outcome.out

@@ -160,9 +160,9 @@ def _check(setup: Setup, config: RunConfig) -> None:
       f"num_timesteps {config.num_timesteps} must be a multiple of the "
       f"{interval} steps of a generation; the nearest: {' or '.join(nearest)}."
     )
-  if setup.controller is not None:
-    size = setup.config.population_size
-    jax.eval_shape(lambda: setup.controller.init(jax.random.key(0), size))
+  controller, size = setup.controller, setup.config.population_size
+  if controller is not None:
+    jax.eval_shape(lambda: controller.init(jax.random.key(0), size))
   if config.warm_start is not None and not config.resume:
     read_agents(setup, config.warm_start)
 

@@ -20,24 +20,33 @@ class Outcome(NamedTuple):
   err: str
 
 
-def run(capsys, name, *arguments):
-  """Runs `python launchers/<name>.py <arguments>`; see `Outcome`.
+def start(name, *arguments):
+  """Does what `python launchers/<name>.py <arguments>` does.
 
   absl keeps one set of flags per process, so those of the launcher are removed
   afterwards. jax has found its devices already, so their number stays.
+
+  Raises:
+    SystemExit: where the script would exit.
   """
   with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
     patch.setenv("JAX_NUM_CPU_DEVICES", "1")
     patch.syspath_prepend(str(LAUNCHERS))
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
     patch.setattr(app, "run", lambda main: main(flags.FLAGS(sys.argv)))
-    capsys.readouterr()
-    code = 0
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as error:
-      code = error.code
     finally:
       sys.modules.pop("shared_flags", None)
       flags.FLAGS.unparse_flags()
-    return Outcome(code, *capsys.readouterr())
+
+
+def run(capsys, name, *arguments):
+  """Starts a launcher and returns its `Outcome`."""
+  capsys.readouterr()
+  code = 0
+  try:
+    start(name, *arguments)
+  except SystemExit as error:
+    code = error.code
+  return Outcome(code, *capsys.readouterr())

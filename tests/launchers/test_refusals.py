@@ -18,7 +18,7 @@ _CASES = [
   ("train", "--env_name=os:getcwd", "no method 'reset'; give"),
   ("train_pbt", "--learner=sacc", "--learner=sacc.*did you mean 'sac'"),
   ("train", "--learner=os:joinn", "os:joinn.*has no function 'joinn'"),
-  ("train", "--learner=os.path:join", "--learner=os.path:join returned a str"),
+  ("train", "--learner=operator:mul", "--learner=operator:mul returned a int"),
   ("train", "--activation=rellu", "activation='rellu'.*'relu'"),
   ("train", "--backend=spring", "backend='spring'.*leave it out"),
   (
@@ -114,7 +114,7 @@ _CASES = [
   # Hyperparameters and their ranges.
   ("train", "--discount=1.5", "--discount=1.5 .*from 0 to 1"),
   ("train", "--tau=nan", "--tau=nan .*from 0 to 1"),
-  ("train", "--policy_learning_rate=-1", "--policy_learning_rate=-1.0 .*from 0"),
+  ("train", "--policy_learning_rate=-1", "policy_learning_rate=-1.0 .*from 0"),
   ("train_pbt", "--reward_scaling=inf", "--reward_scaling=inf .*finite"),
   ("train", "--initial_temperature=0", "initial_temperature .* got 0.0"),
   (
@@ -236,5 +236,7 @@ def test_a_script_refuses_too(tmp_path):
     timeout=120,
   )  # fmt: skip
   assert done.returncode == 2
-  assert done.stderr == "error: num_envs must be at least 1, got 0; 8 is common.\n"
+  assert done.stderr == (
+    "error: num_envs must be at least 1, got 0; 8 is common.\n"
+  )
   assert list(tmp_path.iterdir()) == []

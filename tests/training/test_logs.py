@@ -29,7 +29,10 @@ def _events(path):
       (length,) = struct.unpack("<Q", data[:8])
       event = event_pb2.Event.FromString(data[12 : 12 + length])
       data = data[16 + length :]
-      found += [(v.tag, event.step, v.simple_value) for v in event.summary.value]
+      found += [
+        (value.tag, event.step, value.simple_value)
+        for value in event.summary.value
+      ]
   return found
 
 

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import controllers, training
+from qdrl_haiku import actors, controllers, training
 from qdrl_haiku.training import checkpoints as checkpoints_lib
+from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import logs
 from qdrl_haiku.training import warm_start as warm_start_lib
 from tests.training import common
@@ -103,6 +104,7 @@ def _assert_same_run(actual, expected):
   step, trees, record = _checkpoint(actual)
   expected_step, expected_trees, expected_record = _checkpoint(expected)
   assert (step, record) == (expected_step, expected_record)
+  assert trees["population"]["recent_returns"].shape == (4, 2)
   common.assert_bits_equal(trees, expected_trees)
 
 
@@ -367,20 +369,47 @@ def test_a_warm_started_run_can_be_resumed(straight, tmp_path):
   _assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_seeds_are_runs_of_their_own(tmp_path):
-  setup = common.setup(population_size=2, fitness_window=2)
-  _run(tmp_path / "both", 2, setup=setup, seeds=(5, 6))
-  alone = common.setup(population_size=1, fitness_window=2)
-  _run(tmp_path / "six", 2, setup=alone, seeds=(6,))
-  for both, one in zip(
-    _rows(tmp_path / "both", "metrics.jsonl"),
-    _rows(tmp_path / "six", "metrics.jsonl"),
-    strict=True,
-  ):
-    assert both["eval/episode_return/seed_6"] == pytest.approx(
-      one["eval/episode_return/seed_6"], rel=1e-4
-    )
-    assert both["eval/episode_return/seed_5"] != pytest.approx(
-      one["eval/episode_return/seed_6"], rel=1e-2
-    )
-  assert not (tmp_path / "both" / "pbt_lineage.jsonl").exists()
+def test_each_seed_has_the_key_that_it_has_alone():
+  mesh = training.population_mesh(1, jax.devices()[:1])
+
+  def key_data(*seeds):
+    config = training.RunConfig("run", num_timesteps=1, seeds=seeds)
+    return np.asarray(jax.random.key_data(_RUN._run_key(config, mesh)))
+
+  expected = np.asarray(jax.random.key_data(jax.random.key(6)))
+  np.testing.assert_array_equal(key_data(6), expected)
+  np.testing.assert_array_equal(key_data(5, 6)[1], expected)
+
+
+def _report(generation, returns, finite=(True, True)):
+  """What concerns the best agent, on the host."""
+  returns = np.array(returns, np.float32)
+  return generation_lib.GenerationReport(
+    generation=generation,
+    evaluation=actors.Evaluation(returns, np.ones((2, 1), np.int32), None),
+    fitness=returns[:, 0],
+    hyperparams={"rate": np.array([0.25, 0.5])},
+    metrics={},
+    num_updates=np.zeros(2, np.int32),
+    finite=np.array(finite),
+    decision=None,
+    best=int(np.argmax(np.where(finite, returns[:, 0], -np.inf))),
+    best_state=None,
+  )
+
+
+def test_the_best_is_the_best_ever_and_never_a_diverged_one():
+  record = {"total_env_steps": 0, "best": None}
+  reports = [
+    _report(1, [[3.0], [9.0]], finite=(True, False)),
+    _report(2, [[2.0], [1.0]]),
+    _report(3, [[3.0], [4.0]]),
+    _report(4, [[99.0], [99.0]], finite=(False, False)),
+  ]
+  found = []
+  for report in reports:
+    record = _RUN._updated(record, report, 10, 0.0)
+    best = record["best"]
+    found.append((best["generation"], best["member"], best["return"]))
+  assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
+  assert record["best"]["hyperparams"] == {"rate": 0.5}
