@@ -1,5 +1,6 @@
 """Training: what composes environments, actors, learners and controllers."""
 
+from qdrl_haiku.training.agents import read_agents, read_best
 from qdrl_haiku.training.config import TrainingConfig, default_interval
 from qdrl_haiku.training.generation import (
   GenerationReport,
@@ -28,6 +29,8 @@ __all__ = [
   "init_members",
   "init_population",
   "population_mesh",
+  "read_agents",
+  "read_best",
   "run",
   "search_space",
   "train_generation",

@@ -301,7 +301,7 @@ def _inherit(
     environment = controllers.inherit(members.environment, sources)
     # Not its parent's resets again.
     reset_keys = jax.vmap(jax.random.split, (0, None))(
-      keys, setup.config.num_envs
+      population_lib.reset_keys(keys), setup.config.num_envs
     )
     info = environment.info
     reset_keys = jnp.where(broken[:, None], reset_keys, info["key"])

@@ -19,8 +19,10 @@ from qdrl_haiku.training import sharding
 # Which number is folded into a generation's key for its controller; members
 # are numbered from 0, so none of them meets it.
 _CONTROLLER = 2**31 - 1
-# Folded into a member's key where the same generation initialises it again.
+# Folded into a member's key where the same generation initialises it again,
+# and where it gets environments whose resets are to be its own.
 _RESTART = 2**31 - 2
+_RESETS = 2**31 - 3
 
 
 class Setup(NamedTuple):
@@ -119,6 +121,18 @@ def controller_key(
   return jax.random.fold_in(
     jax.random.fold_in(run_key, generation), _CONTROLLER
   )
+
+
+def reset_keys(keys: types.Key) -> types.Key:
+  """Keys for the resets of environments that were another member's.
+
+  Args:
+    keys: [P], the members' in this generation; they stay usable.
+
+  Returns:
+    Keys [P].
+  """
+  return jax.vmap(jax.random.fold_in, (0, None))(keys, _RESETS)
 
 
 def init_members(setup: Setup, keys: types.Key) -> Members:

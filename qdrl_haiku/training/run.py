@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from qdrl_haiku import controllers, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.training import metrics
+from qdrl_haiku.training.agents import read_agents, warm_start
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.config import schedule
 from qdrl_haiku.training.generation import GenerationReport
@@ -21,7 +22,6 @@ from qdrl_haiku.training.population import Members, Population, Setup
 from qdrl_haiku.training.programs import compile_programs
 from qdrl_haiku.training.progress import Progress
 from qdrl_haiku.training.sharding import population_mesh
-from qdrl_haiku.training.warm_start import read_agents, warm_start
 
 _ROWS = ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl")
 
@@ -164,7 +164,7 @@ def _check(setup: Setup, config: RunConfig) -> None:
   if controller is not None:
     jax.eval_shape(lambda: controller.init(jax.random.key(0), size))
   if config.warm_start is not None and not config.resume:
-    read_agents(setup, config.warm_start)
+    read_agents(setup.learner, config.warm_start)
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:

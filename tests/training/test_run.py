@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, controllers, training
+from qdrl_haiku.training import agents, logs
 from qdrl_haiku.training import checkpoints as checkpoints_lib
 from qdrl_haiku.training import generation as generation_lib
-from qdrl_haiku.training import logs
-from qdrl_haiku.training import warm_start as warm_start_lib
 from tests.training import common
 
 _RUN = sys.modules["qdrl_haiku.training.run"]
@@ -225,19 +224,11 @@ def test_the_best_agent_ever_is_kept_apart(straight):
   best = max(members, key=lambda row: row["return"])
   (folder,) = (straight / "best").iterdir()
   assert folder.name == str(best["step"])
-  checkpoints = checkpoints_lib.Checkpoints(straight / "best", 1)
-  record = checkpoints.record(best["step"])
+  state, record = training.read_best(_SETUP.learner, str(straight))
   # With which it could be made again.
   assert record["member"] == best["member"]
   assert record["hyperparams"] == best["hyperparams"]
   assert record["return"] == pytest.approx(best["return"])
-  like = jax.eval_shape(_SETUP.learner.init, jax.random.key(0))
-  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), like
-  )
-  state = checkpoints.restore(best["step"], {"learner": like})["learner"]
-  checkpoints.close()
   # The return of five steps: five times the one reward of its greedy action.
   action = np.clip(np.asarray(state.point), -1, 1)
   expected = -5 * np.sum(np.square(action - common.TARGET))
@@ -312,7 +303,7 @@ def test_a_population_that_has_diverged_begins_anew(tmp_path, capsys):
 
 def _warm_started(logdir, setup):
   population = training.init_population(setup, jax.random.key(9))
-  return population, warm_start_lib.warm_start(setup, population, str(logdir))
+  return population, agents.warm_start(setup, population, str(logdir))
 
 
 def test_a_warm_start_takes_the_other_runs_agents_best_first(straight):
@@ -350,7 +341,7 @@ def test_a_warm_start_from_other_agents_is_refused(
 def test_a_warm_start_from_a_run_without_checkpoint_is_refused(tmp_path):
   logs.RunDirectory(tmp_path / "new").begin({})
   before = sorted((tmp_path / "new").iterdir())
-  with pytest.raises(ValueError, match="has no checkpoint"):
+  with pytest.raises(ValueError, match="has nothing in checkpoints/"):
     _run(tmp_path / "run", 1, warm_start=str(tmp_path / "new"))
   assert sorted((tmp_path / "new").iterdir()) == before
 

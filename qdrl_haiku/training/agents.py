@@ -1,0 +1,125 @@
+"""The agents that a run left behind: to look at, or to begin another with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import learners, types
+from qdrl_haiku.training.checkpoints import Checkpoints
+from qdrl_haiku.training.logs import RunDirectory
+from qdrl_haiku.training.population import Population, Setup
+
+
+def read_best(
+  learner: learners.Learner, logdir: str
+) -> tuple[types.State, dict[str, Any]]:
+  """Reads the best agent that a run ever evaluated.
+
+  Args:
+    learner: as the run had it.
+    logdir: directory of the run.
+
+  Returns:
+    The agent's state, for `learner.act_greedy`; and when it was evaluated,
+    with which return and which hyperparameters it had been trained.
+
+  Raises:
+    ValueError: if there is no such run, or if its agents are of another kind.
+  """
+  like = jax.eval_shape(learner.init, jax.random.key(0))
+  return _read(RunDirectory(logdir), "best", lambda _: like)
+
+
+def read_agents(
+  learner: learners.Learner, logdir: str
+) -> tuple[types.State, dict[str, Any]]:
+  """Reads the agents in a run's latest checkpoint.
+
+  Args:
+    learner: as the run had it.
+    logdir: directory of the run.
+
+  Returns:
+    The agents' states, leaves [P, ...]; and the checkpoint's record, in which
+    `returns` are the members' last, None where a member had diverged.
+
+  Raises:
+    ValueError: if there is no such run, or if its agents are of another kind.
+  """
+
+  def like(record: dict[str, Any]) -> types.State:
+    keys = jax.random.split(jax.random.key(0), len(record["returns"]))
+    return jax.eval_shape(jax.vmap(learner.init), keys)
+
+  return _read(RunDirectory(logdir), "checkpoints", like)
+
+
+def warm_start(
+  setup: Setup, population: Population, logdir: str
+) -> Population:
+  """Gives a new population the agents of another run's latest checkpoint.
+
+  Networks, optimisers and statistics are taken over; replay buffers,
+  environments and hyperparameters are the new population's own. Members take
+  the other run's agents in order of their last returns, best first, and again
+  from the best where there are more members than agents.
+
+  Args:
+    setup: what the new population is composed of.
+    population: the new one.
+    logdir: directory of the other run.
+
+  Returns:
+    The new population with those agents.
+
+  Raises:
+    ValueError: if there is no such run, or if its agents are of another kind.
+  """
+  agents, record = read_agents(setup.learner, logdir)
+  returns = [-np.inf if x is None else x for x in record["returns"]]
+  order = np.argsort(returns)[::-1]
+  chosen = jnp.asarray(np.resize(order, setup.config.population_size))
+  agents = jax.tree.map(
+    lambda x, old: jax.device_put(x[chosen], old.sharding),
+    agents,
+    population.members.learner,
+  )
+  members = population.members._replace(learner=agents)
+  return population._replace(members=members)
+
+
+def _read(
+  directory: RunDirectory,
+  folder: str,
+  like: Callable[[dict[str, Any]], types.State],
+) -> tuple[types.State, dict[str, Any]]:
+  """The learners' states and the record of a folder's latest checkpoint."""
+  directory.settings()
+  path = directory.path / folder
+  # A look at a run must not create the folder.
+  checkpoints = Checkpoints(path, 1) if path.is_dir() else None
+  step = None if checkpoints is None else checkpoints.latest()
+  if checkpoints is None or step is None:
+    raise ValueError(
+      f"{directory.path} has nothing in {folder}/; name the directory of a "
+      "run that finished a generation."
+    )
+  record = checkpoints.record(step)
+  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  shapes = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+    like(record),
+  )
+  try:
+    agents = checkpoints.restore(step, {"learner": shapes})["learner"]
+  except (ValueError, KeyError) as error:
+    raise ValueError(
+      f"{directory.path} holds agents of another kind; use the learner, the "
+      "environment and the layer sizes of that run."
+    ) from error
+  finally:
+    checkpoints.close()
+  return agents, record
