@@ -60,7 +60,7 @@ def _python(document: str, first_line: str) -> str:
 
 def test_the_documents_have_the_snippets_that_are_run_here():
   assert len(_commands()) == 8
-  assert len(_snippets("README.md", "python")) == 1
+  assert len(_snippets("README.md", "python")) == 2
   assert len(_snippets("BUILD.md", "python")) == 2
 
 
@@ -127,3 +127,11 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
     )
     assert outcome.code == 0, f"{command}\n{outcome.err}"
     assert f"step {steps}" in outcome.out
+  # logs/pendulum is there now, of a smaller learner in the maze.
+  snippet = _python("README.md", "training.read_best")
+  smaller = snippet.replace('"inverted_pendulum", backend="generalized"',
+                            '"point_maze", episode_length=20')
+  smaller = smaller.replace("(64, 64)", "(4, 4)")
+  names: dict = {}
+  exec(smaller, names)
+  assert names["record"]["step"] in (20, 40, 60)

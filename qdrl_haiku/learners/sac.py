@@ -93,10 +93,10 @@ def sac(
   the observations for policy and temperature together.
 
   Hyperparameters:
-    discount: in [0, 1), default 0.99.
-    tau: the target critics' rate, in (0, 1], default 0.005.
+    discount: in [0, 1), default 0.98.
+    tau: the target critics' rate, in (0, 1], default 0.01.
     policy_learning_rate, critic_learning_rate, temperature_learning_rate:
-      Adam's, > 0, default 3e-4.
+      Adam's, > 0, default 1e-3.
     target_entropy: nats, default -A.
     reward_scaling: > 0, default 1.
 
@@ -121,14 +121,14 @@ def sac(
   )
   optimizer = base.adam()
   hyperparams = {
-    "discount": 0.99,
-    "tau": 0.005,
-    "policy_learning_rate": 3e-4,
-    "critic_learning_rate": 3e-4,
+    "discount": 0.98,
+    "tau": 0.01,
+    "policy_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
     "reward_scaling": 1.0,
   }
   if config.learn_temperature:
-    hyperparams["temperature_learning_rate"] = 3e-4
+    hyperparams["temperature_learning_rate"] = 1e-3
     hyperparams["target_entropy"] = -float(action_size)
 
   def init(key: types.Key) -> SACState:

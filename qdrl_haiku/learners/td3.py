@@ -89,14 +89,14 @@ def td3(
   computed, and thrown away, at each critic step.
 
   Hyperparameters:
-    discount: in [0, 1), default 0.99.
-    tau: the targets' rate, in (0, 1], default 0.005.
-    policy_learning_rate, critic_learning_rate: Adam's, > 0, default 3e-4.
+    discount: in [0, 1), default 0.98.
+    tau: the targets' rate, in (0, 1], default 0.01.
+    policy_learning_rate, critic_learning_rate: Adam's, > 0, default 1e-3.
     target_noise_scale: standard deviation of the target action's noise, >= 0,
       in units of the action, default 0.2.
     target_noise_clip: its bound, >= 0, default 0.5.
     exploration_noise: standard deviation of the noise of `act`, >= 0,
-      default 0.1.
+      default 0.3.
     reward_scaling: > 0, default 1.
 
   Args:
@@ -300,13 +300,13 @@ def td3(
     act_greedy=act_greedy,
     observe=observe,
     hyperparams={
-      "discount": 0.99,
-      "tau": 0.005,
-      "policy_learning_rate": 3e-4,
-      "critic_learning_rate": 3e-4,
+      "discount": 0.98,
+      "tau": 0.01,
+      "policy_learning_rate": 1e-3,
+      "critic_learning_rate": 1e-3,
       "target_noise_scale": 0.2,
       "target_noise_clip": 0.5,
-      "exploration_noise": 0.1,
+      "exploration_noise": 0.3,
       "reward_scaling": 1.0,
     },
     batches_per_update=config.policy_delay,

@@ -1,5 +1,6 @@
 """The compiled programs of a run, each compiled once and for its devices."""
 
+import concurrent.futures
 import functools
 import time
 from typing import Any, NamedTuple
@@ -68,9 +69,15 @@ def compile_programs(
     lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
     *_broadcast(init.eval_shape(run_key), shardings),
   )
+  # The one is compiled while the other is traced and compiled.
+  with concurrent.futures.ThreadPoolExecutor() as executor:
+    init_compiled = executor.submit(init.lower(run_key).compile)
+    train_generation_compiled = train_generation.lower(
+      population, run_key
+    ).compile()
   return Programs(
-    init=init.lower(run_key).compile(),
-    train_generation=train_generation.lower(population, run_key).compile(),
+    init=init_compiled.result(),
+    train_generation=train_generation_compiled,
     restart=restart,
     compile_seconds=time.monotonic() - start,
   )
