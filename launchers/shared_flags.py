@@ -1,56 +1,20 @@
 """The flags that launchers share, and what is made of them."""
 
-import dataclasses
 import datetime
-import inspect
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import learner_flags
 from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
 
-_LEARNERS = ("sac", "td3")
-# Of the learners' configurations: the flags that fill them.
-_LEARNER_SETTINGS = (
-  "activation",
-  "layer_norm",
-  "normalize_observations",
-  "learn_temperature",
-  "initial_temperature",
-  "policy_delay",
-)
-_HYPERPARAMETERS = {
-  "discount": "discount factor per step",
-  "tau": "rate at which target networks follow",
-  "policy_learning_rate": "Adam's learning rate for the policy",
-  "critic_learning_rate": "Adam's learning rate for the critics",
-  "temperature_learning_rate": "Adam's learning rate for SAC's temperature",
-  "target_entropy": "SAC's target entropy, in nats",
-  "reward_scaling": "what rewards are multiplied by",
-  "target_noise_scale": "TD3's noise on target actions",
-  "target_noise_clip": "bound of TD3's noise on target actions",
-  "exploration_noise": "TD3's noise on actions while collecting",
-}
-# The values that make sense, where those aren't all from 0 on.
-_BOUNDS = {
-  "discount": (0.0, 1.0),
-  "tau": (0.0, 1.0),
-  "target_entropy": (-math.inf, math.inf),
-}
 
 
 def define() -> None:
   """Defines the flags that every training launcher has."""
-  flags.DEFINE_string(
-    "learner",
-    "sac",
-    "sac, td3, or package.module:function, called with observation_size and "
-    "action_size and returning a Learner.",
-  )
   flags.DEFINE_string(
     "env_name",
     "inverted_pendulum",
@@ -87,7 +51,7 @@ def define() -> None:
     True,
     "Whether actions are drawn uniformly until learning starts.",
   )
-  _define_learner_flags()
+  learner_flags.define()
   flags.DEFINE_string(
     "logdir",
     None,
@@ -103,32 +67,6 @@ def define() -> None:
     "checkpoint_interval", 1, "Generations from one checkpoint to the next."
   )
   flags.DEFINE_integer("max_checkpoints", 2, "How many checkpoints are kept.")
-
-
-def _define_learner_flags() -> None:
-  flags.DEFINE_list(
-    "hidden_layer_sizes", ["256", "256"], "Widths of the hidden layers."
-  )
-  flags.DEFINE_list(
-    "policy_hidden_layer_sizes", None, "The same for policies alone."
-  )
-  flags.DEFINE_list(
-    "critic_hidden_layer_sizes", None, "The same for critics alone."
-  )
-  flags.DEFINE_string("activation", "relu", "Of the hidden layers.")
-  flags.DEFINE_bool("layer_norm", False, "Normalises the hidden layers.")
-  flags.DEFINE_bool(
-    "normalize_observations", False, "Normalises by running statistics."
-  )
-  flags.DEFINE_bool("learn_temperature", True, "Whether SAC's is learned.")
-  flags.DEFINE_float("initial_temperature", 1.0, "What SAC's begins with.")
-  flags.DEFINE_integer(
-    "policy_delay", 2, "TD3's critic steps per policy step."
-  )
-  for name, description in _HYPERPARAMETERS.items():
-    flags.DEFINE_float(
-      name, None, f"Hyperparameter, the learner's own by default: {description}"
-    )
 
 
 def run_main(
@@ -188,69 +126,6 @@ def make_environment() -> Any:
   )
 
 
-def make_learner(env: Any) -> Any:
-  """Returns the learner that the flags ask for.
-
-  Args:
-    env: the environment, for its sizes.
-
-  Returns:
-    The learner, its hyperparameters as the flags have them.
-
-  Raises:
-    ValueError: if a flag has no meaning for the learner.
-  """
-  from qdrl_haiku import learners, names
-
-  sizes = (env.observation_size, env.action_size)
-  if ":" in FLAGS.learner:
-    _refuse_given(_learner_flags(), "the learner is your own")
-    learner = names.load_function(FLAGS.learner)(*sizes)
-    if not isinstance(learner, learners.Learner):
-      raise ValueError(
-        f"--learner={FLAGS.learner} returned a {type(learner).__name__}; "
-        "return a qdrl_haiku.learners.Learner."
-      )
-  elif FLAGS.learner not in _LEARNERS:
-    raise ValueError(
-      f"--learner={FLAGS.learner} is unknown; "
-      f"{names.nearest(FLAGS.learner, _LEARNERS)} Your own is given as "
-      "'package.module:function'."
-    )
-  else:
-    config_class = {"sac": learners.SACConfig, "td3": learners.TD3Config}[
-      FLAGS.learner
-    ]
-    known = inspect.signature(config_class).parameters
-    _refuse_given(
-      [name for name in _LEARNER_SETTINGS if name not in known],
-      f"{FLAGS.learner} has no such setting",
-    )
-    config = config_class(
-      policy_hidden_layer_sizes=_layer_sizes("policy_hidden_layer_sizes"),
-      critic_hidden_layer_sizes=_layer_sizes("critic_hidden_layer_sizes"),
-      **{
-        name: getattr(FLAGS, name)
-        for name in _LEARNER_SETTINGS
-        if name in known
-      },
-    )
-    learner = getattr(learners, FLAGS.learner)(*sizes, config)
-  given = given_hyperparams()
-  _refuse_given(
-    [name for name in given if name not in learner.hyperparams],
-    f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
-  )
-  for name, value in given.items():
-    _check_hyperparam(name, value, f"--{name}={value}")
-  return learner._replace(hyperparams=learner.hyperparams | given)
-
-
-def learner_name() -> str:
-  """Returns the learner's name, fit for the name of a directory."""
-  return FLAGS.learner.replace(":", "-")
-
-
 def interval(flag: str, learner: Any) -> int:
   """Decides how many environment steps a generation takes.
 
@@ -279,29 +154,6 @@ def interval(flag: str, learner: Any) -> int:
       batches_per_update=learner.batches_per_update,
     )
   return FLAGS[flag].value
-
-
-def given_hyperparams() -> dict[str, float]:
-  """Returns the hyperparameters that were given as flags."""
-  return {
-    name: getattr(FLAGS, name)
-    for name in _HYPERPARAMETERS
-    if getattr(FLAGS, name) is not None
-  }
-
-
-def check_search_space(search_space: Mapping[str, Any]) -> None:
-  """Checks the bounds of ranges.
-
-  Args:
-    search_space: ranges by name.
-
-  Raises:
-    ValueError: if a hyperparameter could get a value that makes no sense.
-  """
-  for name, values in search_space.items():
-    for value in dataclasses.astuple(values):
-      _check_hyperparam(name, value, f"--search_space: {name}={value}")
 
 
 def make_training_config(**settings: Any) -> Any:
@@ -364,7 +216,7 @@ def run_training(setup: Any, algorithm: str, seeds: Sequence[int]) -> None:
 def _own_flags() -> list[Any]:
   """The flags that the launchers define, without absl's own."""
   by_module = FLAGS.flags_by_module_dict()
-  own = [sys.argv[0], __name__, __file__]
+  own = [sys.argv[0], __name__, learner_flags.__name__]
   return [
     flag
     for module, module_flags in by_module.items()
@@ -379,43 +231,3 @@ def _default_logdir(algorithm: str) -> str:
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
   suffix = f"-{FLAGS.suffix}" if FLAGS.suffix else ""
   return os.path.join("logs", f"{env_name}-{algorithm}-{time}{suffix}")
-
-
-def _layer_sizes(name: str) -> tuple[int, ...]:
-  text = getattr(FLAGS, name)
-  if text is None:
-    name, text = "hidden_layer_sizes", FLAGS.hidden_layer_sizes
-  if not all(size.isdecimal() and int(size) > 0 for size in text):
-    raise ValueError(
-      f"--{name}={','.join(text)} is no list of widths; give it like 256,256."
-    )
-  return tuple(int(size) for size in text)
-
-
-def _check_hyperparam(name: str, value: float, where: str) -> None:
-  """Refuses a value that makes no sense, of a hyperparameter that we know."""
-  if name not in _HYPERPARAMETERS:
-    return
-  low, high = _BOUNDS.get(name, (0.0, math.inf))
-  if not (math.isfinite(value) and low <= value <= high):
-    raise ValueError(
-      f"{where} makes no sense; give a finite number from {low:g} to {high:g}."
-    )
-
-
-def _learner_flags() -> list[str]:
-  return [
-    "hidden_layer_sizes",
-    "policy_hidden_layer_sizes",
-    "critic_hidden_layer_sizes",
-    *_LEARNER_SETTINGS,
-  ]
-
-
-def _refuse_given(names: Sequence[str], why: str) -> None:
-  """Refuses flags that were given and would have no effect."""
-  for name in names:
-    if FLAGS[name].present:
-      raise ValueError(
-        f"--{name}={FLAGS[name].value} has no effect: {why}; leave it out."
-      )

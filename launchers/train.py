@@ -3,6 +3,7 @@
 python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
 """
 
+import learner_flags
 import shared_flags
 from absl import flags
 
@@ -33,7 +34,7 @@ def main() -> None:
   from qdrl_haiku import training
 
   env = shared_flags.make_environment()
-  learner = shared_flags.make_learner(env)
+  learner = learner_flags.make_learner(env)
   config = shared_flags.make_training_config(
     population_size=FLAGS.num_seeds,
     perturbation_interval=shared_flags.interval("eval_interval", learner),
@@ -47,7 +48,7 @@ def main() -> None:
   )
   shared_flags.run_training(
     setup,
-    shared_flags.learner_name(),
+    learner_flags.learner_name(),
     range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds),
   )
 

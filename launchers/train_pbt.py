@@ -3,6 +3,7 @@
 python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 """
 
+import learner_flags
 import shared_flags
 from absl import flags
 
@@ -59,7 +60,7 @@ def main() -> None:
   from qdrl_haiku import controllers, training
 
   env = shared_flags.make_environment()
-  learner = shared_flags.make_learner(env)
+  learner = learner_flags.make_learner(env)
   try:
     factors = tuple(float(x) for x in FLAGS.perturbation_factors)
   except ValueError:
@@ -70,9 +71,9 @@ def main() -> None:
   search_space = training.search_space(
     learner.hyperparams,
     FLAGS.search_space,
-    given=shared_flags.given_hyperparams(),
+    given=learner_flags.given_hyperparams(),
   )
-  shared_flags.check_search_space(search_space)
+  learner_flags.check_search_space(search_space)
   controller = controllers.pbt(
     controllers.PBTConfig(
       exploit=FLAGS.exploit,
@@ -102,7 +103,7 @@ def main() -> None:
     config=config,
   )
   shared_flags.run_training(
-    setup, f"pbt_{shared_flags.learner_name()}", [FLAGS.seed]
+    setup, f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]
   )
 
 

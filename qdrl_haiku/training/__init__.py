@@ -2,11 +2,8 @@
 
 from qdrl_haiku.training.agents import read_agents, read_best
 from qdrl_haiku.training.config import TrainingConfig, default_interval
-from qdrl_haiku.training.generation import (
-  GenerationReport,
-  train_generation,
-  train_members,
-)
+from qdrl_haiku.training.generation import GenerationReport, train_generation
+from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import (
   Members,
   Population,

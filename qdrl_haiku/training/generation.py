@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, controllers, types
-from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training import sharding
+from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members, Population, Setup
 
 
@@ -131,137 +131,6 @@ def _train_and_evaluate(
   return members, evaluation, metrics, num_updates, _all_finite(members)
 
 
-def train_members(
-  setup: Setup,
-  members: Members,
-  hyperparams: types.Hyperparams,
-  keys: types.Key,
-) -> tuple[Members, types.Metrics, types.Array]:
-  """Collects and learns for `perturbation_interval` steps.
-
-  Args:
-    setup: what the population is composed of.
-    members: leaves [P, ...].
-    hyperparams: leaves [P].
-    keys: [P]; consumed.
-
-  Returns:
-    The members; metrics by name, [P], means over the updates; and the number
-    of critic steps of each member, int32 [P].
-  """
-  plan = config_lib.schedule(setup.config, setup.learner.batches_per_update)
-  batches_per_update = setup.learner.batches_per_update
-  batches = (plan.num_updates, batches_per_update, setup.config.batch_size)
-  buffer = setup.buffer
-
-  def learn(
-    states: types.State, buffers: Any, keys: types.Key
-  ) -> tuple[types.State, types.Metrics]:
-    sample_keys, update_keys = _split(keys)
-    transitions = jax.vmap(lambda b, k: buffer.sample(b, k, batches))(
-      buffers, sample_keys
-    )
-    update_keys = jax.vmap(jax.random.split, (0, None), 1)(
-      update_keys, plan.num_updates
-    )
-
-    def update(states: Any, inputs: Any) -> Any:
-      transitions, keys = inputs
-      return jax.vmap(setup.learner.update)(
-        states, hyperparams, transitions, keys
-      )
-
-    states, metrics = jax.lax.scan(
-      update,
-      states,
-      (jax.tree.map(lambda x: x.swapaxes(0, 1), transitions), update_keys),
-    )
-    return states, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
-
-  def iteration(members: Members, t: types.Array) -> Any:
-    collect_keys, learn_keys = _split(
-      jax.vmap(jax.random.fold_in, (0, None))(keys, t)
-    )
-    # Members have collected equally much, so one of them speaks for all.
-    size = jnp.min(members.replay.size)
-    env_states, transitions = actors.collect(
-      setup.env,
-      _warming_up(setup, size),
-      members.learner,
-      hyperparams,
-      members.environment,
-      collect_keys,
-      plan.num_env_steps,
-    )
-    states = jax.vmap(setup.learner.observe)(
-      members.learner, transitions.observation
-    )
-    rows = jax.tree.map(
-      lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-      population_lib.stored(setup, transitions),
-    )
-    buffers = jax.vmap(buffer.add)(members.replay, rows)
-    can_learn = jnp.all(
-      buffer.can_sample(buffers, setup.config.min_replay_size)
-    )
-    nothing = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(learn, states, buffers, learn_keys)[1],
-    )
-    states, metrics = jax.lax.cond(
-      can_learn,
-      learn,
-      lambda states, *_: (states, nothing),
-      states,
-      buffers,
-      learn_keys,
-    )
-    observed = {
-      "observation_mean": jnp.mean(transitions.observation, axis=(1, 2, 3)),
-      "observation_square": jnp.mean(
-        jnp.square(transitions.observation), axis=(1, 2, 3)
-      ),
-    }
-    members = Members(states, buffers, env_states)
-    return members, (metrics, observed, can_learn)
-
-  members, (metrics, observed, learned) = jax.lax.scan(
-    iteration, members, jnp.arange(plan.num_iterations)
-  )
-  learned_iterations = jnp.sum(learned)
-  metrics = {
-    name: jnp.sum(x, axis=0) / learned_iterations
-    for name, x in metrics.items()
-  }
-  mean = jnp.mean(observed["observation_mean"], axis=0)
-  square = jnp.mean(observed["observation_square"], axis=0)
-  metrics["observation_mean"] = mean
-  metrics["observation_std"] = jnp.sqrt(
-    jnp.maximum(square - jnp.square(mean), 0.0)
-  )
-  num_updates = jnp.full_like(
-    members.replay.size,
-    learned_iterations * plan.num_updates * batches_per_update,
-  )
-  return members, metrics, num_updates
-
-
-def _warming_up(setup: Setup, size: types.Array) -> Any:
-  """The learner, acting uniformly while the buffer is below its minimum."""
-  if not setup.config.random_warm_up:
-    return setup.learner
-
-  def act(state: Any, hyperparams: Any, observation: Any, key: Any) -> Any:
-    act_key, uniform_key = jax.random.split(key)
-    action = setup.learner.act(state, hyperparams, observation, act_key)
-    uniform = jax.random.uniform(
-      uniform_key, action.shape, action.dtype, -1.0, 1.0
-    )
-    return jnp.where(size < setup.config.min_replay_size, uniform, action)
-
-  return setup.learner._replace(act=act)
-
-
 def _unless_burning_in(
   burning_in: types.Array,
   decision: controllers.Decision,
@@ -317,12 +186,6 @@ def _inherit(
     buffers,
     members.environment,
   )
-
-
-def _split(keys: types.Key) -> tuple[types.Key, types.Key]:
-  """Two keys [P] for each of keys [P]."""
-  first, second = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
-  return first, second
 
 
 def _windowed_mean(recent_returns: types.Array) -> types.Array:

@@ -37,7 +37,8 @@ def start(name, *arguments):
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
-      sys.modules.pop("shared_flags", None)
+      for module in ("shared_flags", "learner_flags"):
+        sys.modules.pop(module, None)
       flags.FLAGS.unparse_flags()
 
 
