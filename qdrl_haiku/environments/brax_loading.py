@@ -45,11 +45,27 @@ def brax_class(name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def quiet_brax() -> Iterator[None]:
-  """Hides the warnings that brax gives whenever it is used."""
-  with warnings.catch_warnings():
-    for message in _BRAX_WARNINGS:
-      warnings.filterwarnings("ignore", message=message)
-    yield
+  """Hides the warnings that brax gives whenever it is used.
+
+  One comes from MuJoCo, about a word in brax's models, and would also be
+  written to a file in the current directory.
+  """
+  import mujoco
+
+  handler = mujoco.get_mju_user_warning()
+  mujoco.set_mju_user_warning(_warn)
+  try:
+    with warnings.catch_warnings():
+      for message in _BRAX_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+      yield
+  finally:
+    mujoco.set_mju_user_warning(handler)
+
+
+def _warn(message: str) -> None:
+  if "settotalmass" not in message:
+    warnings.warn(message, stacklevel=2)
 
 
 def _clip(x: Any, **limits: Any) -> Any:
