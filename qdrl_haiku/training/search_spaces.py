@@ -9,11 +9,11 @@ SearchSpace = dict[str, controllers.Range]
 # What matters most for how fast and how well SAC and TD3 learn; any learner
 # that has a hyperparameter of such a name gets its range.
 _DEFAULTS: SearchSpace = {
-  "discount": controllers.OneMinusLogUniform(0.98, 0.999),
+  "discount": controllers.OneMinusLogUniform(0.96, 0.998),
   "policy_learning_rate": controllers.LogUniform(2e-4, 2e-3),
-  "critic_learning_rate": controllers.LogUniform(1e-3, 1e-2),
-  "temperature_learning_rate": controllers.LogUniform(1e-4, 1e-3),
-  "reward_scaling": controllers.LogUniform(0.1, 3.0),
+  "critic_learning_rate": controllers.LogUniform(5e-4, 5e-3),
+  "temperature_learning_rate": controllers.LogUniform(3e-4, 3e-3),
+  "reward_scaling": controllers.LogUniform(0.3, 5.0),
   "target_noise_scale": controllers.Uniform(0.02, 0.2),
   "exploration_noise": controllers.Uniform(0.1, 0.5),
 }
