@@ -251,13 +251,14 @@ def test_hidden_sizes_that_are_no_sequence_are_refused(sizes):
 @pytest.mark.parametrize("maker", _MAKERS)
 def test_an_unknown_activation_is_refused_with_the_nearest_name(maker):
   with pytest.raises(
-    ValueError, match="activation is 'rleu': did you mean 'relu'"
+    ValueError, match="activation='rleu' is unknown; did you mean 'relu'"
   ):
     _make(maker, activation="rleu")
 
 
 def test_an_activation_like_no_other_is_refused_with_all_names():
-  with pytest.raises(ValueError, match="activation is 'xyz': use one of elu, "):
+  message = "activation='xyz' is unknown; give one of elu, "
+  with pytest.raises(ValueError, match=message):
     _make(activation="xyz")
 
 

@@ -429,7 +429,7 @@ def test_inherit_refuses_leaves_without_the_population_axis(leaf):
   "settings, complaint",
   [
     ({"exploit": "truncate"}, "exploit='truncate' .* mean 'truncation'"),
-    ({"explore": "mix"}, "explore='mix' is unknown: did you mean 'mixed'"),
+    ({"explore": "mix"}, "explore='mix' is unknown; did you mean 'mixed'"),
     ({"quantile_fraction": 0.0}, "quantile_fraction=0.0 is not in"),
     ({"quantile_fraction": 0.6}, "quantile_fraction=0.6 is not in"),
     ({"quantile_fraction": _NAN}, "quantile_fraction=nan is not in"),

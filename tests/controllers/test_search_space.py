@@ -232,7 +232,7 @@ def test_parse(text, name, range_):
     ("tau", "lacks a name or a kind"),
     (":uniform:0:1", "lacks a name or a kind"),
     ("tau:loguniform:1e-3:1e-1", "did you mean 'log_uniform'"),
-    ("tau:zzzz:1:2", "unknown: Use one of uniform, log_uniform"),
+    ("tau:zzzz:1:2", "unknown; give one of uniform, log_uniform"),
     ("tau:uniform:1", "has 1 numbers after 'uniform', not 2"),
     ("tau:fixed:1:2", "has 2 numbers after 'fixed', not 1"),
     ("tau:uniform:a:1", "'a:1' where numbers belong"),

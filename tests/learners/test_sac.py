@@ -72,11 +72,11 @@ def _differs(states, i, field):
 
 def test_the_hyperparameters_are_those_that_are_documented():
   assert _LEARNER.hyperparams == {
-    "discount": 0.99,
-    "tau": 0.005,
-    "policy_learning_rate": 3e-4,
-    "critic_learning_rate": 3e-4,
-    "temperature_learning_rate": 3e-4,
+    "discount": 0.98,
+    "tau": 0.01,
+    "policy_learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
+    "temperature_learning_rate": 1e-3,
     "target_entropy": -2.0,
     "reward_scaling": 1.0,
   }
