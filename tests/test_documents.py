@@ -59,7 +59,7 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 8
+  assert len(_commands()) == 10
   assert len(_snippets("README.md", "python")) == 2
   assert len(_snippets("BUILD.md", "python")) == 2
 
