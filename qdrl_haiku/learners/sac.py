@@ -133,11 +133,6 @@ def sac(
 
   def init(key: types.Key) -> SACState:
     policy_key, critic_key = jax.random.split(key)
-    observation_statistics = (
-      statistics.init(observation_size)
-      if config.normalize_observations
-      else None
-    )
     return from_genotype(
       SACGenotype(
         policy_params=policy.init(policy_key),
@@ -145,7 +140,9 @@ def sac(
         log_temperature=jnp.log(
           jnp.asarray(config.initial_temperature, jnp.float32)
         ),
-        observation_statistics=observation_statistics,
+        observation_statistics=statistics.init(observation_size)
+        if config.normalize_observations
+        else None,
       )
     )
 
@@ -194,15 +191,6 @@ def sac(
       state.observation_statistics, observation
     )
     return policy_at(state.policy_params, observation).mode()
-
-  def observe(state: SACState, observation: types.Array) -> SACState:
-    if state.observation_statistics is None:
-      return state
-    return state._replace(
-      observation_statistics=statistics.update(
-        state.observation_statistics, observation
-      )
-    )
 
   def update(
     state: SACState,
@@ -322,7 +310,7 @@ def sac(
     update=update,
     act=act,
     act_greedy=act_greedy,
-    observe=observe,
+    observe=statistics.observe,
     hyperparams=hyperparams,
     batches_per_update=1,
     genotype=genotype,

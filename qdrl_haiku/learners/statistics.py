@@ -1,6 +1,6 @@
 """Running statistics of observations, and what learners do with them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -81,6 +81,23 @@ def update(
     variance=statistics.variance
     + share * (batch_variance - statistics.variance)
     + share * (1.0 - share) * jnp.square(delta),
+  )
+
+
+def observe(state: Any, observation: types.Array) -> Any:
+  """Takes observations into the statistics of an agent that has some.
+
+  Args:
+    state: a learner's state with a field `observation_statistics`.
+    observation: [..., O].
+
+  Returns:
+    The new state.
+  """
+  if state.observation_statistics is None:
+    return state
+  return state._replace(
+    observation_statistics=update(state.observation_statistics, observation)
   )
 
 

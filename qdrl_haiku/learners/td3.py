@@ -122,16 +122,13 @@ def td3(
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
-    observation_statistics = (
-      statistics.init(observation_size)
-      if config.normalize_observations
-      else None
-    )
     return from_genotype(
       TD3Genotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key),
-        observation_statistics=observation_statistics,
+        observation_statistics=statistics.init(observation_size)
+        if config.normalize_observations
+        else None,
       )
     )
 
@@ -176,15 +173,6 @@ def td3(
       state.observation_statistics, observation
     )
     return action_of(state.policy_params, observation)
-
-  def observe(state: TD3State, observation: types.Array) -> TD3State:
-    if state.observation_statistics is None:
-      return state
-    return state._replace(
-      observation_statistics=statistics.update(
-        state.observation_statistics, observation
-      )
-    )
 
   def update(
     state: TD3State,
@@ -298,7 +286,7 @@ def td3(
     update=update,
     act=act,
     act_greedy=act_greedy,
-    observe=observe,
+    observe=statistics.observe,
     hyperparams={
       "discount": 0.98,
       "tau": 0.01,
