@@ -118,14 +118,13 @@ def schedule(config: TrainingConfig, batches_per_update: int) -> Schedule:
   )
   steps = num_env_steps * config.num_envs
   if config.perturbation_interval % steps:
-    below = config.perturbation_interval // steps * steps
-    nearest = [str(n) for n in (below, below + steps) if n > 0]
     raise ValueError(
       f"perturbation_interval {config.perturbation_interval} must be a "
       f"multiple of {steps}: num_envs={config.num_envs} and "
       f"grad_updates_per_step={config.grad_updates_per_step} with "
       f"{batches_per_update} critic steps per update make iterations of "
-      f"{steps} steps. The nearest: {' or '.join(nearest)}."
+      f"{steps} steps. The nearest: "
+      f"{nearest_multiples(config.perturbation_interval, steps)}."
     )
   if steps > config.replay_capacity:
     raise ValueError(
@@ -137,6 +136,20 @@ def schedule(config: TrainingConfig, batches_per_update: int) -> Schedule:
     num_env_steps=num_env_steps,
     num_updates=num_updates,
   )
+
+
+def nearest_multiples(number: int, unit: int) -> str:
+  """Words which multiples a number lies between, for messages.
+
+  Args:
+    number: no multiple of the unit.
+    unit: >= 1.
+
+  Returns:
+    Such as "16 or 24"; without 0.
+  """
+  below = number // unit * unit
+  return " or ".join(str(n) for n in (below, below + unit) if n > 0)
 
 
 def default_interval(

@@ -14,7 +14,7 @@ from qdrl_haiku.controllers import lineage
 from qdrl_haiku.training import metrics
 from qdrl_haiku.training.agents import read_agents, warm_start
 from qdrl_haiku.training.checkpoints import Checkpoints
-from qdrl_haiku.training.config import schedule
+from qdrl_haiku.training.config import nearest_multiples, schedule
 from qdrl_haiku.training.generation import GenerationReport
 from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
@@ -154,11 +154,10 @@ def _check(setup: Setup, config: RunConfig) -> None:
   schedule(setup.config, setup.learner.batches_per_update)
   interval = setup.config.perturbation_interval
   if config.num_timesteps % interval:
-    below = config.num_timesteps // interval * interval
-    nearest = [str(n) for n in (below, below + interval) if n > 0]
     raise ValueError(
       f"num_timesteps {config.num_timesteps} must be a multiple of the "
-      f"{interval} steps of a generation; the nearest: {' or '.join(nearest)}."
+      f"{interval} steps of a generation; the nearest: "
+      f"{nearest_multiples(config.num_timesteps, interval)}."
     )
   controller, size = setup.controller, setup.config.population_size
   if controller is not None:
