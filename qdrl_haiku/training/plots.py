@@ -110,6 +110,7 @@ def _grid(names: Sequence[str], draw: Any, title: Any) -> Figure:
       continue
     draw(axes, name)
     axes.set_title(title(name), fontsize="medium")
+    axes.locator_params(axis="x", nbins=4)  # More run into each other.
     axes.set_xlabel("environment steps per agent", fontsize="small")
   return figure
 
