@@ -4,6 +4,14 @@ Names end in _tm1 and _t as in rlax: the reward and the discount of step t
 follow the observation and action of step t - 1.
 """
 
+from qdrl_haiku.losses.diayn import (
+  diayn_discriminator_loss,
+  diayn_normal_discriminator_loss,
+  diayn_normal_reward,
+  diayn_reward,
+  diayn_sphere_discriminator_loss,
+  diayn_sphere_reward,
+)
 from qdrl_haiku.losses.sac import (
   sac_critic_loss,
   sac_policy_loss,
@@ -16,6 +24,12 @@ from qdrl_haiku.losses.td3 import (
 )
 
 __all__ = [
+  "diayn_discriminator_loss",
+  "diayn_normal_discriminator_loss",
+  "diayn_normal_reward",
+  "diayn_reward",
+  "diayn_sphere_discriminator_loss",
+  "diayn_sphere_reward",
   "sac_critic_loss",
   "sac_policy_loss",
   "sac_temperature_loss",

@@ -1,0 +1,214 @@
+"""Skills: what one is drawn from, and how a discriminator is scored on it.
+
+A kind of skill is a record of pure functions, the same for every kind, so that
+a learner needs to know neither which kind it has nor how it is drawn:
+
+  categorical  one of K skills, one-hot, all equally likely (Eysenbach et al.,
+               "Diversity is all you need", 2018, section 3.2)
+  sphere       a direction in two or three dimensions, uniform
+  normal       K numbers, independent and standard normal
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import losses, types
+
+
+class SkillPrior(NamedTuple):
+  """The distribution p(z) that skills are drawn from, as pure functions.
+
+  Attributes:
+    size: K, of a skill.
+    num_skills: how many skills there are, None if they are continuous.
+    parameter_size: how many numbers a discriminator puts out for this kind.
+    sample: (key) -> skill [K], float32. The key is consumed.
+    log_prob: (skill [K]) -> log p(z) [], in nats.
+    discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
+    reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
+      no gradient.
+    validate: (what a person wrote) -> skill [K], float32, of this kind; raises
+      a ValueError where it is none. Not for traced values.
+  """
+
+  size: int
+  num_skills: int | None
+  parameter_size: int
+  sample: Callable[[types.Key], types.Array]
+  log_prob: Callable[[types.Array], types.Array]
+  discriminator_loss: Callable[[types.Array, types.Array], types.Array]
+  reward: Callable[[types.Array, types.Array, types.Array], types.Array]
+  validate: Callable[[Any], np.ndarray]
+
+
+def categorical(num_skills: int) -> SkillPrior:
+  """Skills that are one of so many, all equally likely.
+
+  Args:
+    num_skills: K, >= 2.
+
+  Returns:
+    The prior, of one-hot skills.
+
+  Raises:
+    ValueError: if there are fewer than two skills; from `validate`, if the
+      skill is neither an index in 0 .. K - 1 nor a one-hot vector.
+  """
+  if num_skills < 2:
+    raise ValueError(
+      f"num_skills must be at least 2, got {num_skills}: one skill can't be"
+      " told from others; 50 is common."
+    )
+
+  def sample(key: types.Key) -> types.Array:
+    index = jax.random.randint(key, (), 0, num_skills)
+    return jax.nn.one_hot(index, num_skills, dtype=jnp.float32)
+
+  def log_prob(skill: types.Array) -> types.Array:
+    # A discriminator that knows nothing is uniform, so that its reward is 0.
+    return -losses.diayn_discriminator_loss(jnp.zeros(num_skills), skill)
+
+  def validate(skill: Any) -> np.ndarray:
+    one_hots = np.eye(num_skills, dtype=np.float32)
+    array = np.asarray(skill)
+    if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
+      if 0 <= array < num_skills:
+        return one_hots[array]
+    elif array.shape == (num_skills,):
+      for one_hot in one_hots:
+        if np.array_equal(array, one_hot):
+          return one_hot
+    raise ValueError(
+      f"skill is {skill!r}: give an index from 0 to {num_skills - 1}, or a"
+      f" one-hot vector of {num_skills} numbers."
+    )
+
+  return SkillPrior(
+    size=num_skills,
+    num_skills=num_skills,
+    parameter_size=num_skills,
+    sample=sample,
+    log_prob=log_prob,
+    discriminator_loss=losses.diayn_discriminator_loss,
+    reward=losses.diayn_reward,
+    validate=validate,
+  )
+
+
+def sphere(size: int) -> SkillPrior:
+  """Skills that are directions, uniform on the circle or the sphere.
+
+  Args:
+    size: K, 2 for the circle or 3 for the sphere.
+
+  Returns:
+    The prior, of skills of length 1.
+
+  Raises:
+    ValueError: if the size is neither 2 nor 3; from `validate`, if the skill is
+      not K numbers that have a direction. Their length is made 1.
+  """
+  if size not in (2, 3):
+    raise ValueError(
+      f"size must be 2 or 3 on the unit sphere, got {size}; take"
+      " skills.normal for another size."
+    )
+
+  def sample(key: types.Key) -> types.Array:
+    direction = jax.random.normal(key, (size,), jnp.float32)
+    return direction / jnp.linalg.norm(direction)
+
+  def log_prob(skill: types.Array) -> types.Array:
+    # A discriminator that knows nothing is uniform, so that its reward is 0.
+    return -losses.diayn_sphere_discriminator_loss(jnp.zeros(size), skill)
+
+  def validate(skill: Any) -> np.ndarray:
+    vector = _vector(skill, size)
+    length = np.linalg.norm(vector)
+    if length == 0.0:
+      raise ValueError(
+        f"skill is {skill!r}: give {size} numbers that are not all 0; only"
+        " their direction counts."
+      )
+    return (vector / length).astype(np.float32)
+
+  return SkillPrior(
+    size=size,
+    num_skills=None,
+    parameter_size=size,
+    sample=sample,
+    log_prob=log_prob,
+    discriminator_loss=losses.diayn_sphere_discriminator_loss,
+    reward=losses.diayn_sphere_reward,
+    validate=validate,
+  )
+
+
+def normal(size: int) -> SkillPrior:
+  """Skills that are independent standard normal numbers.
+
+  Args:
+    size: K, >= 1.
+
+  Returns:
+    The prior.
+
+  Raises:
+    ValueError: if the size is below 1; from `validate`, if the skill is not K
+      finite numbers.
+  """
+  if size < 1:
+    raise ValueError(f"size must be at least 1, got {size}; 2 is common.")
+
+  def sample(key: types.Key) -> types.Array:
+    return jax.random.normal(key, (size,), jnp.float32)
+
+  def log_prob(skill: types.Array) -> types.Array:
+    chex.assert_shape(skill, (size,))
+    return jnp.sum(jax.scipy.stats.norm.logpdf(skill))
+
+  return SkillPrior(
+    size=size,
+    num_skills=None,
+    parameter_size=2 * size,
+    sample=sample,
+    log_prob=log_prob,
+    discriminator_loss=losses.diayn_normal_discriminator_loss,
+    reward=losses.diayn_normal_reward,
+    validate=lambda skill: _vector(skill, size).astype(np.float32),
+  )
+
+
+def constant(prior: SkillPrior, skill: Any) -> SkillPrior:
+  """The same prior, but one skill is drawn every time.
+
+  With it one skill of a trained agent is looked at. Its density and its scores
+  stay those of the prior that the agent was trained with.
+
+  Args:
+    prior: the prior that the agent was trained with.
+    skill: the skill, K numbers; for categorical skills also its index, from 0.
+      On the sphere only its direction counts.
+
+  Returns:
+    The prior that draws this skill.
+
+  Raises:
+    ValueError: if the prior has no such skill.
+  """
+  value = prior.validate(skill)
+  return prior._replace(sample=lambda key: jnp.asarray(value))
+
+
+def _vector(skill: Any, size: int) -> np.ndarray:
+  """Returns a skill as `size` float64 numbers, or says what is wrong."""
+  vector = np.asarray(skill, np.float64)
+  largest = np.finfo(np.float32).max
+  if vector.shape != (size,) or not np.all(np.abs(vector) <= largest):
+    raise ValueError(f"skill is {skill!r}: give {size} finite numbers.")
+  return vector

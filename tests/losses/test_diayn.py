@@ -1,0 +1,306 @@
+"""Tests of the losses of DIAYN."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl.testing import parameterized
+from scipy import special, stats
+
+from qdrl_haiku import losses
+
+_DISCRETE = (losses.diayn_discriminator_loss, losses.diayn_reward)
+_SPHERE = (losses.diayn_sphere_discriminator_loss, losses.diayn_sphere_reward)
+_NORMAL = (losses.diayn_normal_discriminator_loss, losses.diayn_normal_reward)
+_KINDS = pytest.mark.parametrize(
+  ("kind", "parameter_size", "size"),
+  [
+    (_DISCRETE, 4, 4),
+    (_SPHERE, 2, 2),
+    (_SPHERE, 3, 3),
+    (_NORMAL, 4, 2),
+  ],
+  ids=["discrete", "circle", "sphere", "normal"],
+)
+# A raw scale whose scale, softplus(raw) + 1e-3, is 1.
+_UNIT_RAW_SCALE = 0.53974242
+
+# Kind, parameters, skill, loss.
+_CASES = (
+  # q = (1/4, 3/4): log(4/3).
+  ("discrete", _DISCRETE, [0.0, 1.0986123], [0.0, 1.0], 0.28768207),
+  # log(2 pi I_0(2)), I_0(2) = 2.2795853, and 2 less in the mean direction.
+  ("circle", _SPHERE, [2.0, 0.0], [0.0, 1.0], 2.6618706),
+  ("circle_mean", _SPHERE, [2.0, 0.0], [1.0, 0.0], 0.6618706),
+  # log(4 pi sinh(1)) - 1.
+  ("sphere", _SPHERE, [0.0, 0.0, 1.0], [0.0, 0.0, 1.0], 1.6924637),
+  # Uniform: log(2 pi), log(4 pi).
+  ("circle_uniform", _SPHERE, [0.0, 0.0], [0.6, 0.8], 1.8378771),
+  ("sphere_uniform", _SPHERE, [0.0] * 3, [0.6, 0.0, 0.8], 2.5310242),
+  # Scale 1: 0.5 (2 - 1)^2 + 0.5 log(2 pi), and the second dimension exact.
+  (
+    "normal",
+    _NORMAL,
+    [1.0, -3.0, _UNIT_RAW_SCALE, _UNIT_RAW_SCALE],
+    [2.0, -3.0],
+    0.5 + 1.8378771,
+  ),
+)
+
+
+class HandWorkedTest(chex.TestCase):
+  @chex.variants(
+    with_jit=True, without_jit=True, with_device=True, without_device=True
+  )
+  @parameterized.named_parameters(*_CASES)
+  def test_one_example(self, kind, parameters, skill, expected):
+    loss_fn, reward_fn = kind
+    parameters, skill = jnp.asarray(parameters), jnp.asarray(skill)
+    loss = self.variant(loss_fn)(parameters, skill)
+    assert loss.shape == ()
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    reward = self.variant(reward_fn)(parameters, skill, jnp.asarray(-0.5))
+    assert reward.shape == ()
+    np.testing.assert_allclose(reward, -expected + 0.5, rtol=1e-6)
+
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.named_parameters(
+    *(case for case in _CASES if "_" not in case[0])
+  )
+  def test_batch_by_vmap(self, kind, parameters, skill, expected):
+    parameters = jnp.asarray(parameters)
+    batch = jnp.stack([parameters, parameters + jnp.arange(parameters.size)])
+    skills = jnp.stack([jnp.asarray(skill)] * 2)
+    loss_fn, reward_fn = kind
+    loss = self.variant(jax.vmap(loss_fn))(batch, skills)
+    assert loss.shape == (2,)
+    np.testing.assert_allclose(loss[0], expected, rtol=1e-6)
+    assert abs(loss[1] - expected) > 1e-3
+    log_prior = jnp.array([-1.0, -2.0])
+    reward = self.variant(jax.vmap(reward_fn))(batch, skills, log_prior)
+    np.testing.assert_allclose(reward, -loss - log_prior, rtol=1e-6)
+
+
+def _unit(x):
+  return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def _discrete_reference(logits, skill):
+  shifted = logits - logits.max()
+  softmax = np.exp(shifted) / np.exp(shifted).sum()
+  return -np.log(softmax[np.argmax(skill)])
+
+
+def _sphere_reference(parameters, skill):
+  """The formula in float64, with both exponentials taken out of Z."""
+  c = np.linalg.norm(parameters)
+  if len(skill) == 2:
+    log_normaliser = np.log(2 * np.pi * special.i0e(c)) + c
+  else:
+    scaled_sinh = -np.expm1(-2 * c) / (2 * c) if c else 1.0
+    log_normaliser = np.log(4 * np.pi * scaled_sinh) + c
+  # Rounding to float32 took the skill off the sphere.
+  return log_normaliser - parameters @ _unit(skill)
+
+
+def _normal_reference(parameters, skill):
+  loc, raw_scale = np.split(parameters, 2)
+  scale = np.log1p(np.exp(-abs(raw_scale))) + np.maximum(raw_scale, 0) + 1e-3
+  return -stats.norm.logpdf(skill, loc, scale).sum()
+
+
+# With 0, the places where the way of computing changes, and both far ends.
+_CONCENTRATIONS = np.array(
+  [0.0, 1e-30, 1e-19, 1e-12, 1e-6, 1e-3, 0.1, 0.3, 0.5, 0.8, 0.999, 1.0]
+  + [1.001, 1.5, 2.0, 3.0, 5.0, 7.9, 8.1, 20.0, 88.0, 100.0, 710.0, 1e3]
+  + [3e3, 1e4]
+)
+
+
+def _sphere_examples(size):
+  """Parameters and skills, many of them where the density is large."""
+  rng = np.random.default_rng(size)
+  concentration = np.tile(_CONCENTRATIONS, 20)[:, None]
+  mean = _unit(rng.normal(size=(len(concentration), size)))
+  spread = rng.choice([0.0, 1.0, 100.0], (len(concentration), 1))
+  noise = rng.normal(size=mean.shape) / np.sqrt(1 + concentration)
+  parameters = (concentration * mean).astype(np.float32)
+  return parameters, _unit(mean + spread * noise).astype(np.float32)
+
+
+def _discrete_examples():
+  rng = np.random.default_rng(0)
+  logits = rng.uniform(-20, 20, (64, 5)).astype(np.float32)
+  return logits, np.eye(5, dtype=np.float32)[rng.integers(5, size=64)]
+
+
+def _normal_examples():
+  rng = np.random.default_rng(0)
+  loc, raw_scale, skill = rng.uniform(-3, 6, (3, 64, 3)).astype(np.float32)
+  return np.concatenate([loc, raw_scale], axis=1), skill
+
+
+_REFERENCES = pytest.mark.parametrize(
+  ("loss_fn", "reference", "examples"),
+  [
+    (_DISCRETE[0], _discrete_reference, _discrete_examples()),
+    (_SPHERE[0], _sphere_reference, _sphere_examples(2)),
+    (_SPHERE[0], _sphere_reference, _sphere_examples(3)),
+    (_NORMAL[0], _normal_reference, _normal_examples()),
+  ],
+  ids=["discrete", "circle", "sphere", "normal"],
+)
+
+
+@_REFERENCES
+def test_loss_is_the_formula_in_float64(loss_fn, reference, examples):
+  expected = [reference(p, z) for p, z in zip(*_float64(examples), strict=True)]
+  actual = jax.jit(jax.vmap(loss_fn))(*examples)
+  np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
+
+
+@_REFERENCES
+def test_gradient_is_the_finite_difference_in_float64(
+  loss_fn, reference, examples
+):
+  step = 1e-4
+  expected = [
+    [
+      (reference(p + step * e, z) - reference(p - step * e, z)) / (2 * step)
+      for e in np.eye(len(p))
+    ]
+    for p, z in zip(*_float64(examples), strict=True)
+  ]
+  actual = jax.jit(jax.vmap(jax.grad(loss_fn)))(*examples)
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
+
+
+def _float64(arrays):
+  return tuple(x.astype(np.float64) for x in arrays)
+
+
+def test_circle_loss_is_the_von_mises_density_of_scipy():
+  parameters, skills = _sphere_examples(2)
+  p, z = _float64((parameters, skills))
+  angle = np.arctan2(z[:, 1], z[:, 0]) - np.arctan2(p[:, 1], p[:, 0])
+  expected = -stats.vonmises.logpdf(angle, np.linalg.norm(p, axis=1))
+  actual = jax.jit(jax.vmap(_SPHERE[0]))(parameters, skills)
+  np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
+
+
+def test_sphere_loss_is_the_von_mises_fisher_density_of_scipy():
+  parameters, skills = _sphere_examples(3)
+  # scipy has no concentration of 0.
+  some = np.linalg.norm(parameters, axis=1) >= 1e-3
+  parameters, skills = parameters[some], skills[some]
+  expected = [
+    -stats.vonmises_fisher(_unit(p), np.linalg.norm(p)).logpdf(_unit(z))
+    for p, z in zip(*_float64((parameters, skills)), strict=True)
+  ]
+  actual = jax.jit(jax.vmap(_SPHERE[0]))(parameters, skills)
+  np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_sphere_gradient_at_zero_is_minus_the_skill(size):
+  skill = jnp.asarray(_unit(np.arange(1.0, size + 1)), jnp.float32)
+  gradient = jax.jit(jax.grad(_SPHERE[0]))(jnp.zeros(size), skill)
+  np.testing.assert_array_equal(gradient, -skill)
+
+
+def test_sphere_gradient_to_the_skill_is_minus_the_parameters():
+  parameters = jnp.array([3.0, -1.0])
+  gradient = jax.grad(_SPHERE[0], argnums=1)(parameters, jnp.array([0.6, 0.8]))
+  np.testing.assert_allclose(gradient, -parameters, rtol=1e-6)
+
+
+def _circle_points():
+  angle = np.linspace(0, 2 * np.pi, 2000, endpoint=False)
+  points = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+  return points, np.full(len(points), 2 * np.pi / len(points))
+
+
+def _sphere_points():
+  # The area between two heights on a sphere is theirs on its cylinder.
+  height, weight = np.polynomial.legendre.leggauss(60)
+  angle = np.linspace(0, 2 * np.pi, 120, endpoint=False)
+  height, angle = np.meshgrid(height, angle, indexing="ij")
+  radius = np.sqrt(1 - height**2)
+  points = [radius * np.cos(angle), radius * np.sin(angle), height]
+  weights = np.repeat(weight, 120) * 2 * np.pi / 120
+  return np.stack(points, axis=-1).reshape(-1, 3), weights
+
+
+@pytest.mark.parametrize("concentration", [0.0, 0.4, 3.0, 60.0])
+@pytest.mark.parametrize("points", [_circle_points, _sphere_points])
+def test_sphere_density_integrates_to_one(points, concentration):
+  skills, weights = points()
+  mean = _unit(np.array([1.0, -2.0, 0.5])[: skills.shape[1]])
+  parameters = jnp.asarray(concentration * mean, jnp.float32)
+  loss_fn = jax.jit(jax.vmap(_SPHERE[0], in_axes=(None, 0)))
+  loss = loss_fn(parameters, jnp.asarray(skills, jnp.float32))
+  density = np.exp(-np.asarray(loss, np.float64))
+  np.testing.assert_allclose(density @ weights, 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_another_size_on_the_sphere_is_refused(size):
+  array = jnp.ones(size)
+  with pytest.raises(ValueError, match=f"skill has size {size}.*2 or 3"):
+    losses.diayn_sphere_discriminator_loss(array, array)
+  with pytest.raises(ValueError, match=f"skill has size {size}.*2 or 3"):
+    losses.diayn_sphere_reward(array, array, jnp.zeros(()))
+
+
+def test_scale_of_a_normal_discriminator_has_a_minimum():
+  parameters = jnp.array([0.3, -1e4])
+  loss = losses.diayn_normal_discriminator_loss(parameters, jnp.array([0.301]))
+  expected = -stats.norm.logpdf(1.0) + np.log(1e-3)
+  np.testing.assert_allclose(loss, expected, rtol=1e-4)
+
+
+def _example(parameter_size, size):
+  """Parameters and a skill that suits every kind."""
+  skill = jnp.zeros(size).at[1].set(1.0)
+  return 0.3 * jnp.arange(1.0, parameter_size + 1), skill
+
+
+@_KINDS
+def test_log_prior_of_zero_leaves_the_term_out(kind, parameter_size, size):
+  loss_fn, reward_fn = kind
+  parameters, skill = _example(parameter_size, size)
+  reward = reward_fn(parameters, skill, jnp.zeros(()))
+  assert reward == -loss_fn(parameters, skill)
+
+
+@_KINDS
+def test_reward_carries_no_gradient(kind, parameter_size, size):
+  loss_fn, reward_fn = kind
+  args = (*_example(parameter_size, size), jnp.asarray(-1.0))
+  for gradient in jax.grad(reward_fn, argnums=(0, 1, 2))(*args):
+    np.testing.assert_array_equal(gradient, jnp.zeros_like(gradient))
+  assert np.all(jax.grad(loss_fn)(*args[:2]) != 0.0)
+
+
+@_KINDS
+def test_another_rank_is_refused(kind, parameter_size, size):
+  loss_fn, reward_fn = kind
+  args = (*_example(parameter_size, size), jnp.zeros(()))
+  for i in range(3):
+    others = list(args)
+    others[i] = others[i][None]
+    with pytest.raises(AssertionError, match="rank"):
+      reward_fn(*others)
+    if i < 2:
+      with pytest.raises(AssertionError, match="rank"):
+        loss_fn(*others[:2])
+
+
+@_KINDS
+def test_parameters_of_another_size_are_refused(kind, parameter_size, size):
+  parameters, skill = _example(parameter_size, size)
+  # One number would broadcast.
+  for wrong in (parameters[:1], parameters[:-1]):
+    with pytest.raises(AssertionError, match="shape"):
+      kind[0](wrong, skill)
