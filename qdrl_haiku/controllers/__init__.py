@@ -6,6 +6,7 @@ or environment, holds no state and moves no agent: it returns a decision, which
 """
 
 from qdrl_haiku.controllers import lineage, search_space
+from qdrl_haiku.controllers.explore import explore
 from qdrl_haiku.controllers.pbt import (
   OPERATORS,
   Controller,
@@ -32,6 +33,7 @@ __all__ = [
   "PBTConfig",
   "Range",
   "Uniform",
+  "explore",
   "inherit",
   "lineage",
   "pbt",

@@ -114,6 +114,51 @@ def rows(
   ]
 
 
+def sample_rows(
+  generation: int,
+  step: int,
+  cells: Array,
+  fitness: Array,
+  old_hyperparams: Hyperparams,
+  new_hyperparams: Hyperparams,
+) -> list[Row]:
+  """Makes the rows of the members whose place a repertoire's elite took.
+
+  Args:
+    generation: from 1.
+    step: environment steps per agent so far.
+    cells: int32 [P], the cell that each member's successor comes from, -1 for
+      a member that stayed or was replaced by another member.
+    fitness: [P], the members'.
+    old_hyperparams: leaves [P], the members'.
+    new_hyperparams: leaves [P], their successors'.
+
+  Returns:
+    A row per such member with the columns of `rows`: parent -1, operator
+    "sample", and one more column, cell.
+  """
+  cells, fitness = jax.device_get((cells, fitness))
+  old, new = named_hyperparams(old_hyperparams), named_hyperparams(
+    new_hyperparams
+  )
+  return [
+    {
+      "generation": int(generation),
+      "step": int(step),
+      "child": child,
+      "parent": -1,
+      "child_fitness": _numbers(fitness)[child],
+      "parent_fitness": None,
+      "old_hyperparams": old[child],
+      "new_hyperparams": new[child],
+      "operator": "sample",
+      "cell": cell,
+    }
+    for child, cell in enumerate(cells.tolist())
+    if cell >= 0
+  ]
+
+
 def member_rows(
   generation: int, step: int, returns: Array, hyperparams: Hyperparams
 ) -> list[Row]:

@@ -15,12 +15,18 @@ import jax.numpy as jnp
 
 from qdrl_haiku import names
 from qdrl_haiku.controllers import exploit
-from qdrl_haiku.controllers import search_space as ranges_lib
+from qdrl_haiku.controllers import explore as explore_lib
 from qdrl_haiku.types import Array, Hyperparams, Key
 
 OPERATORS = (
-  "survive", "init", "perturb", "resample", "mixed", "reinitialise"
-)  # fmt: skip
+  "survive",
+  "init",
+  "perturb",
+  "resample",
+  "mixed",
+  "reinitialise",
+  "sample",
+)
 """What happened to a member; `Decision.operator` indexes it."""
 
 _EXPLORE = ("resample", "perturb", "mixed")
@@ -160,13 +166,7 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
-  for path, leaf in jax.tree_util.tree_leaves_with_path(search_space):
-    if not isinstance(leaf, ranges_lib.Range):
-      raise ValueError(
-        f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
-        f" use Uniform, LogUniform, OneMinusLogUniform or Fixed({leaf!r})."
-      )
-  ranges, treedef = jax.tree.flatten(search_space)
+  ranges, treedef = explore_lib.flatten(search_space)
 
   def counts(population_size: int) -> tuple[int, int]:
     return exploit.counts(
@@ -182,9 +182,9 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
         f"population_size={population_size} has no members; use at least 1."
       )
     counts(population_size)
-    keys = _member_keys(key, population_size)
+    keys = explore_lib.member_keys(key, population_size)
     leaves = [
-      jax.vmap(range_.sample)(_fold_in(keys, i))
+      jax.vmap(range_.sample)(explore_lib.fold_in(keys, i))
       for i, range_ in enumerate(ranges)
     ]
     return jax.tree.unflatten(treedef, leaves)
@@ -192,18 +192,18 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
   def update(key: Key, fitness: Array, hyperparams: Hyperparams) -> Decision:
     fitness = jnp.asarray(fitness, float)
     _check_shapes(fitness, hyperparams, treedef)
-    keys = _member_keys(key, fitness.shape[0])
+    keys = explore_lib.member_keys(key, fitness.shape[0])
     num_parents, num_replaced = counts(fitness.shape[0])
     parents, replaced = exploit.choose_parents(
-      _fold_in(keys, 0),
+      explore_lib.fold_in(keys, 0),
       fitness,
       rule=config.exploit,
       num_parents=num_parents,
       num_replaced=num_replaced,
     )
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
-    children, fresh, is_copy = _explore(
-      config, ranges, _fold_in(keys, 1), parents, replaced, leaves
+    children, fresh, is_copy = explore_lib.children(
+      config, ranges, explore_lib.fold_in(keys, 1), parents, replaced, leaves
     )
     lost = ~jnp.any(jnp.isfinite(fitness))
     children = [
@@ -271,83 +271,3 @@ def _check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:
         f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every leaf"
         " one value per member, [P]."
       )
-
-
-def _member_keys(key: Key, population_size: int) -> Key:
-  indices = jnp.arange(population_size)
-  return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
-
-
-def _fold_in(keys: Key, data: int | Array) -> Key:
-  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)
-
-
-def _explore(
-  config: PBTConfig,
-  ranges: list[ranges_lib.Range],
-  keys: Key,
-  parents: Array,
-  replaced: Array,
-  leaves: list[Array],
-) -> tuple[list[Array], list[Array], Array]:
-  """Draws what the children of the chosen parents would use.
-
-  Args:
-    config: the settings.
-    ranges: the range of each leaf.
-    keys: [P], one per member.
-    parents: int32 [P].
-    replaced: bool [P].
-    leaves: the hyperparameters [P] of each leaf.
-
-  Returns:
-    For each leaf the children's hyperparameters [P]; for each leaf a fresh draw
-    [P]; and bool [P], who would equal its parent or an earlier sibling.
-  """
-  indices = jnp.arange(parents.shape[0])
-  earlier_sibling = (
-    (replaced[:, None] & replaced[None, :])
-    & (parents[:, None] == parents[None, :])
-    & (indices[None, :] < indices[:, None])
-  )
-  second_of_pair = jnp.sum(earlier_sibling, axis=1) % 2 == 1
-  elder = jnp.max(jnp.where(earlier_sibling, indices[None, :], 0), axis=1)
-
-  # A key per leaf: with one for all, every leaf would step the same way.
-  leaf_keys = jax.vmap(_fold_in, (None, 0), out_axes=1)(
-    keys, jnp.arange(len(ranges))
-  )
-  split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))
-  coin_keys, sample_keys = jnp.split(split_keys(leaf_keys), 2, axis=-1)
-
-  def toss(keys: Key, probability: float) -> Array:
-    uniform = jax.vmap(jax.vmap(jax.random.uniform))(keys)
-    return uniform < probability
-
-  ups = toss(coin_keys[..., 0], 0.5)
-  ups = jnp.where(second_of_pair[:, None], ~ups[elder], ups)
-  resamples = toss(coin_keys[..., 1], config.resample_probability)
-
-  children, fresh = [], []
-  like_parent = jnp.ones(parents.shape, bool)
-  like_sibling = earlier_sibling
-  for i, (range_, leaf) in enumerate(zip(ranges, leaves, strict=True)):
-    parent = leaf[parents]
-    perturbed = range_.perturb(parent, ups[:, i], config.perturbation_factors)
-    resampled, again = jnp.unstack(
-      jax.vmap(jax.vmap(range_.sample))(sample_keys[:, i]), axis=1
-    )
-    child = {
-      "perturb": perturbed,
-      "resample": resampled,
-      "mixed": jnp.where(resamples[:, i], resampled, perturbed),
-    }[config.explore]
-    like_parent &= range_.same(child, parent)
-    like_sibling &= range_.same(child[:, None], child[None, :])
-    children.append(child)
-    fresh.append(again)
-  is_copy = like_parent | jnp.any(like_sibling, axis=1)
-  if all(isinstance(range_, ranges_lib.Fixed) for range_ in ranges):
-    # Nothing tells members apart, and no fresh draw would.
-    is_copy = jnp.zeros_like(is_copy)
-  return children, fresh, is_copy
