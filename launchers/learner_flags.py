@@ -3,14 +3,14 @@
 import dataclasses
 import inspect
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from absl import flags
 
 FLAGS = flags.FLAGS
 
-_LEARNERS = ("sac", "td3")
+_LEARNERS = ("sac", "td3", "diayn")
 # Of the learners' configurations: the flags that fill them.
 _LEARNER_SETTINGS = (
   "activation",
@@ -31,6 +31,8 @@ _HYPERPARAMETERS = {
   "target_noise_scale": "TD3's noise on target actions",
   "target_noise_clip": "bound of TD3's noise on target actions",
   "exploration_noise": "TD3's noise on actions while collecting",
+  "discriminator_learning_rate": "Adam's learning rate for the discriminator",
+  "task_reward_weight": "how much of the task's reward DIAYN adds to its own",
 }
 # The values that make sense, where those aren't all from 0 on.
 _BOUNDS = {
@@ -40,13 +42,33 @@ _BOUNDS = {
 }
 
 
+class Agent(NamedTuple):
+  """What training needs of the agents that the flags ask for.
+
+  Attributes:
+    env: the environment in which they collect.
+    eval_env: the one in which they are evaluated.
+    learner: the learner, its hyperparameters as the flags have them.
+    evaluate: see `training.Setup`.
+    replay_extras: see `training.TrainingConfig`.
+    fitness: see `training.TrainingConfig`.
+  """
+
+  env: Any
+  eval_env: Any
+  learner: Any
+  evaluate: Any = None
+  replay_extras: tuple[str, ...] = ()
+  fitness: str = "episode_return"
+
+
 def define() -> None:
   """Defines the flags that choose and shape the learner."""
   flags.DEFINE_string(
     "learner",
     "sac",
-    "sac, td3, or package.module:function, called with observation_size and "
-    "action_size and returning a Learner.",
+    "sac, td3, diayn, or package.module:function, called with "
+    "observation_size and action_size and returning a Learner.",
   )
   flags.DEFINE_list(
     "hidden_layer_sizes", ["256", "256"], "Widths of the hidden layers."
@@ -73,62 +95,94 @@ def define() -> None:
     )
 
 
-def make_learner(env: Any) -> Any:
-  """Returns the learner that the flags ask for.
+def make_agent(env: Any) -> Agent:
+  """Returns the agents that the flags ask for.
 
   Args:
-    env: the environment, for its sizes.
+    env: the environment.
 
   Returns:
-    The learner, its hyperparameters as the flags have them.
+    What training needs of them.
 
   Raises:
     ValueError: if a flag has no meaning for the learner.
   """
+  import skill_flags
+
+  if FLAGS.learner == "diayn":
+    _refuse_unknown("SACConfig")
+    agent = skill_flags.make_agent(env)
+  else:
+    refuse_given(skill_flags.names(), f"{FLAGS.learner} has no skills")
+    agent = Agent(env=env, eval_env=env, learner=_make_learner(env))
+  learner = agent.learner
+  given = given_hyperparams()
+  refuse_given(
+    [name for name in given if name not in learner.hyperparams],
+    f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
+  )
+  for name, value in given.items():
+    _check_hyperparam(name, value, f"--{name}={value}")
+  learner = learner._replace(hyperparams=learner.hyperparams | given)
+  return agent._replace(learner=learner)
+
+
+def _make_learner(env: Any) -> Any:
+  """Returns a learner without skills."""
   from qdrl_haiku import learners, names
 
   sizes = (env.observation_size, env.action_size)
   if ":" in FLAGS.learner:
-    _refuse_given(_learner_flags(), "the learner is your own")
+    refuse_given(_learner_flags(), "the learner is your own")
     learner = names.load_function(FLAGS.learner)(*sizes)
     if not isinstance(learner, learners.Learner):
       raise ValueError(
         f"--learner={FLAGS.learner} returned a {type(learner).__name__}; "
         "return a qdrl_haiku.learners.Learner."
       )
-  elif FLAGS.learner not in _LEARNERS:
+    return learner
+  if FLAGS.learner not in _LEARNERS:
     raise ValueError(
       f"--learner={FLAGS.learner} is unknown; "
       f"{names.nearest(FLAGS.learner, _LEARNERS)} Your own is given as "
       "'package.module:function'."
     )
-  else:
-    config_class = {"sac": learners.SACConfig, "td3": learners.TD3Config}[
-      FLAGS.learner
-    ]
-    known = inspect.signature(config_class).parameters
-    _refuse_given(
-      [name for name in _LEARNER_SETTINGS if name not in known],
-      f"{FLAGS.learner} has no such setting",
-    )
-    config = config_class(
-      policy_hidden_layer_sizes=_layer_sizes("policy_hidden_layer_sizes"),
-      critic_hidden_layer_sizes=_layer_sizes("critic_hidden_layer_sizes"),
-      **{
-        name: getattr(FLAGS, name)
-        for name in _LEARNER_SETTINGS
-        if name in known
-      },
-    )
-    learner = getattr(learners, FLAGS.learner)(*sizes, config)
-  given = given_hyperparams()
-  _refuse_given(
-    [name for name in given if name not in learner.hyperparams],
-    f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
+  config_name = {"sac": "SACConfig", "td3": "TD3Config"}[FLAGS.learner]
+  _refuse_unknown(config_name)
+  config = make_config(getattr(learners, config_name))
+  return getattr(learners, FLAGS.learner)(*sizes, config)
+
+
+def make_config(config_class: Any, **settings: Any) -> Any:
+  """Returns a learner's configuration.
+
+  Args:
+    config_class: of the learner.
+    **settings: what isn't the value of the flag of the same name.
+
+  Returns:
+    The configuration.
+  """
+  known = inspect.signature(config_class).parameters
+  values = {
+    name: getattr(FLAGS, name) for name in _LEARNER_SETTINGS if name in known
+  }
+  return config_class(
+    policy_hidden_layer_sizes=layer_sizes("policy_hidden_layer_sizes"),
+    critic_hidden_layer_sizes=layer_sizes("critic_hidden_layer_sizes"),
+    **(values | settings),
   )
-  for name, value in given.items():
-    _check_hyperparam(name, value, f"--{name}={value}")
-  return learner._replace(hyperparams=learner.hyperparams | given)
+
+
+def _refuse_unknown(config_name: str) -> None:
+  """Refuses settings that a learner's configuration does not have."""
+  from qdrl_haiku import learners
+
+  known = inspect.signature(getattr(learners, config_name)).parameters
+  refuse_given(
+    [name for name in _LEARNER_SETTINGS if name not in known],
+    f"{FLAGS.learner} has no such setting",
+  )
 
 
 def learner_name() -> str:
@@ -159,7 +213,37 @@ def check_search_space(search_space: Mapping[str, Any]) -> None:
       _check_hyperparam(name, value, f"--search_space: {name}={value}")
 
 
-def _layer_sizes(name: str) -> tuple[int, ...]:
+def check_choice(flag: str, choices: Iterable[str]) -> None:
+  """Checks that a flag is one of several words.
+
+  Args:
+    flag: its name.
+    choices: the words.
+
+  Raises:
+    ValueError: if it is another word.
+  """
+  from qdrl_haiku import names
+
+  value = getattr(FLAGS, flag)
+  if value not in choices:
+    raise ValueError(
+      f"--{flag}={value} is unknown; {names.nearest(value, choices)}"
+    )
+
+
+def layer_sizes(name: str) -> tuple[int, ...]:
+  """Returns the widths of layers.
+
+  Args:
+    name: of the flag; where it isn't given, `hidden_layer_sizes` counts.
+
+  Returns:
+    The widths.
+
+  Raises:
+    ValueError: if the flag is no list of widths.
+  """
   text = getattr(FLAGS, name)
   if text is None:
     name, text = "hidden_layer_sizes", FLAGS.hidden_layer_sizes
@@ -190,8 +274,16 @@ def _learner_flags() -> list[str]:
   ]
 
 
-def _refuse_given(names: Sequence[str], why: str) -> None:
-  """Refuses flags that were given and would have no effect."""
+def refuse_given(names: Sequence[str], why: str) -> None:
+  """Refuses flags that were given and would have no effect.
+
+  Args:
+    names: of the flags.
+    why: they have no effect.
+
+  Raises:
+    ValueError: if one of them was given.
+  """
   for name in names:
     if FLAGS[name].present:
       raise ValueError(

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import learner_flags
+import skill_flags
 from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
 
+# Flags that mean something else to a launcher that looks at a run.
+_OF_A_LOOK = ("logdir", "num_eval_episodes", "resume", "seed")
 
 
 def define() -> None:
@@ -27,13 +30,20 @@ def define() -> None:
   flags.DEFINE_integer(
     "episode_length", None, "Steps after which an episode is truncated."
   )
+  flags.DEFINE_string(
+    "maze_layout", None, "Of point_maze: maze (the default) or open."
+  )
   flags.DEFINE_integer("action_repeat", 1, "How often an action is applied.")
   flags.DEFINE_integer("seed", 0, "Seed of all random numbers.")
   flags.DEFINE_integer(
     "num_timesteps", 100_000, "Environment steps per agent in all."
   )
   flags.DEFINE_integer("num_envs", 8, "Environments per agent.")
-  flags.DEFINE_integer("num_eval_episodes", 8, "Episodes per evaluation.")
+  flags.DEFINE_integer(
+    "num_eval_episodes",
+    None,
+    "Episodes per evaluation; by default 8, or with skills 2 for each.",
+  )
   flags.DEFINE_integer("batch_size", 256, "Transitions per critic step.")
   flags.DEFINE_float(
     "grad_updates_per_step",
@@ -52,6 +62,7 @@ def define() -> None:
     "Whether actions are drawn uniformly until learning starts.",
   )
   learner_flags.define()
+  skill_flags.define()
   flags.DEFINE_string(
     "logdir",
     None,
@@ -114,15 +125,43 @@ def use_all_cores() -> None:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
 
 
+def use_settings_of(logdir: str) -> None:
+  """Gives the flags the values that a run was started with.
+
+  What is given on the command line stays, and so does what says how to look at
+  the run rather than what it was.
+
+  Args:
+    logdir: directory of the run.
+
+  Raises:
+    ValueError: if there is no run.
+  """
+  from qdrl_haiku.training import logs
+
+  for name, value in logs.RunDirectory(logdir).settings().items():
+    is_known = name in FLAGS and name not in _OF_A_LOOK
+    if is_known and not FLAGS[name].present:
+      FLAGS[name].value = value
+
+
 def make_environment() -> Any:
   """Returns the environment that the flags ask for."""
   from qdrl_haiku import environments
 
+  arguments = {}
+  if FLAGS.env_name == "point_maze":
+    arguments["layout"] = FLAGS.maze_layout or "maze"
+  else:
+    learner_flags.refuse_given(
+      ["maze_layout"], f"--env_name={FLAGS.env_name} has no layout"
+    )
   return environments.create(
     FLAGS.env_name,
     backend=FLAGS.backend or None,
     episode_length=FLAGS.episode_length,
     action_repeat=FLAGS.action_repeat,
+    **arguments,
   )
 
 
@@ -174,20 +213,24 @@ def make_training_config(**settings: Any) -> Any:
     "replay_capacity",
     "min_replay_size",
     "random_warm_up",
-    "num_eval_episodes",
   )
+  if FLAGS.num_eval_episodes is not None:
+    settings["num_eval_episodes"] = FLAGS.num_eval_episodes
   return training.TrainingConfig(
     **{name: getattr(FLAGS, name) for name in shared}, **settings
   )
 
 
-def run_training(setup: Any, algorithm: str, seeds: Sequence[int]) -> None:
+def run_training(
+  setup: Any, algorithm: str, seeds: Sequence[int], **run_settings: Any
+) -> None:
   """Trains, and says where the result is.
 
   Args:
     setup: what the population is composed of.
     algorithm: for the name of the directory.
     seeds: one, or one per member.
+    **run_settings: what else `training.RunConfig` is to hold.
 
   Raises:
     ValueError: if a setting is not valid.
@@ -207,6 +250,7 @@ def run_training(setup: Any, algorithm: str, seeds: Sequence[int]) -> None:
     use_tensorboard=FLAGS.use_tensorboard,
     checkpoint_interval=FLAGS.checkpoint_interval,
     max_checkpoints=FLAGS.max_checkpoints,
+    **run_settings,
   )
   print(f"writing to {logdir}", flush=True)
   training.run(setup, config, {name: getattr(FLAGS, name) for name in names})
@@ -216,7 +260,8 @@ def run_training(setup: Any, algorithm: str, seeds: Sequence[int]) -> None:
 def _own_flags() -> list[Any]:
   """The flags that the launchers define, without absl's own."""
   by_module = FLAGS.flags_by_module_dict()
-  own = [sys.argv[0], __name__, learner_flags.__name__]
+  shared = ("learner_flags", "pbt_flags", "shared_flags", "skill_flags")
+  own = (sys.argv[0], *shared)
   return [
     flag
     for module, module_flags in by_module.items()

@@ -33,18 +33,20 @@ def main() -> None:
   shared_flags.use_all_cores()
   from qdrl_haiku import training
 
-  env = shared_flags.make_environment()
-  learner = learner_flags.make_learner(env)
+  agent = learner_flags.make_agent(shared_flags.make_environment())
   config = shared_flags.make_training_config(
     population_size=FLAGS.num_seeds,
-    perturbation_interval=shared_flags.interval("eval_interval", learner),
+    replay_extras=agent.replay_extras,
+    fitness=agent.fitness,
+    perturbation_interval=shared_flags.interval("eval_interval", agent.learner),
   )
   setup = training.Setup(
-    env=env,
-    eval_env=env,
-    learner=learner,
+    env=agent.env,
+    eval_env=agent.eval_env,
+    learner=agent.learner,
     controller=None,
     config=config,
+    evaluate=agent.evaluate,
   )
   shared_flags.run_training(
     setup,

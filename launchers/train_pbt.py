@@ -4,6 +4,7 @@ python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 """
 
 import learner_flags
+import pbt_flags
 import shared_flags
 from absl import flags
 
@@ -12,39 +13,19 @@ FLAGS = flags.FLAGS
 
 def _define() -> None:
   shared_flags.define()
+  pbt_flags.define()
   flags.DEFINE_integer("population_size", 8, "Agents in the population.")
-  flags.DEFINE_integer(
-    "perturbation_interval",
-    None,
-    "Environment steps per agent from one decision to the next; by default "
-    "about a twentieth of --num_timesteps.",
-  )
   flags.DEFINE_integer(
     "burn_in_period", 0, "Environment steps before the first decision."
   )
   flags.DEFINE_string("exploit", "truncation", "Or tournament, or none.")
-  flags.DEFINE_string("explore", "perturb", "Or resample, or mixed.")
-  flags.DEFINE_integer(
-    "num_parents", None, "How many of the best may be parents."
-  )
   flags.DEFINE_integer(
     "num_replaced", None, "How many of the worst are replaced."
   )
   flags.DEFINE_float(
-    "quantile_fraction", 0.25, "The share that makes the two counts above."
-  )
-  flags.DEFINE_float(
-    "resample_probability", 0.25, "Per hyperparameter, with --explore=mixed."
-  )
-  flags.DEFINE_list(
-    "perturbation_factors", ["0.8", "1.25"], "Down and up, when perturbing."
-  )
-  flags.DEFINE_multi_string(
-    "search_space",
-    [],
-    "name:kind:low:high, kind uniform, log_uniform or one_minus_log_uniform; "
-    "or name:fixed:value. Repeatable; if given at all, the hyperparameters "
-    "that aren't named are fixed.",
+    "quantile_fraction",
+    0.25,
+    "The share that --num_parents and --num_replaced are by default.",
   )
   flags.DEFINE_bool(
     "inherit_replay", False, "Whether a child gets its parent's replay buffer."
@@ -59,48 +40,34 @@ def main() -> None:
   shared_flags.use_all_cores()
   from qdrl_haiku import controllers, training
 
-  env = shared_flags.make_environment()
-  learner = learner_flags.make_learner(env)
-  try:
-    factors = tuple(float(x) for x in FLAGS.perturbation_factors)
-  except ValueError:
-    raise ValueError(
-      f"--perturbation_factors={','.join(FLAGS.perturbation_factors)} are no "
-      "numbers; give them like 0.8,1.25."
-    ) from None
-  search_space = training.search_space(
-    learner.hyperparams,
-    FLAGS.search_space,
-    given=learner_flags.given_hyperparams(),
-  )
-  learner_flags.check_search_space(search_space)
+  agent = learner_flags.make_agent(shared_flags.make_environment())
   controller = controllers.pbt(
-    controllers.PBTConfig(
+    pbt_flags.make_config(
       exploit=FLAGS.exploit,
-      explore=FLAGS.explore,
       quantile_fraction=FLAGS.quantile_fraction,
       num_parents=FLAGS.num_parents,
       num_replaced=FLAGS.num_replaced,
-      resample_probability=FLAGS.resample_probability,
-      perturbation_factors=factors,
     ),
-    search_space,
+    pbt_flags.make_search_space(agent.learner),
   )
   config = shared_flags.make_training_config(
     population_size=FLAGS.population_size,
+    replay_extras=agent.replay_extras,
+    fitness=agent.fitness,
     perturbation_interval=shared_flags.interval(
-      "perturbation_interval", learner
+      "perturbation_interval", agent.learner
     ),
     fitness_window=FLAGS.fitness_window,
     burn_in_period=FLAGS.burn_in_period,
     inherit_replay=FLAGS.inherit_replay,
   )
   setup = training.Setup(
-    env=env,
-    eval_env=env,
-    learner=learner,
+    env=agent.env,
+    eval_env=agent.eval_env,
+    learner=agent.learner,
     controller=controller,
     config=config,
+    evaluate=agent.evaluate,
   )
   shared_flags.run_training(
     setup, f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]

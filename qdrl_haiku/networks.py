@@ -1,4 +1,4 @@
-"""Policy and critic networks as (init, apply) pairs of pure functions.
+"""Policy, critic and discriminator networks as (init, apply) pairs of pure functions.
 
 Hidden layers are affine, then LayerNorm where asked for, then the activation.
 Their weights start from Haiku's truncated normal of standard deviation
@@ -216,6 +216,49 @@ def make_td3_networks(
       layer_norm=layer_norm,
     )
   )
+
+
+def make_discriminator(
+  input_size: int,
+  parameter_size: int,
+  *,
+  hidden_layer_sizes: Sequence[int] = (256, 256),
+  activation: str = "relu",
+  layer_norm: bool = False,
+) -> Network:
+  """Returns the discriminator of DIAYN.
+
+  Eysenbach et al., "Diversity is all you need", 2018, arXiv 1802.06070.
+
+  Args:
+    input_size: I, how many numbers describe a state to it, >= 1.
+    parameter_size: how many parameters the distribution over skills has, >= 1.
+    hidden_layer_sizes: units of the hidden layers, each >= 1.
+    activation: of all hidden layers, see `make_sac_networks`.
+    layer_norm: whether LayerNorm stands before each activation.
+
+  Returns:
+    The network: apply(parameters, input [..., I]) -> [..., parameter_size].
+
+  Raises:
+    ValueError: for a size that is not a positive integer, or an unknown
+      activation.
+  """
+  _check_size("input_size", input_size)
+  _check_size("parameter_size", parameter_size)
+  _check_sizes("hidden_layer_sizes", hidden_layer_sizes)
+  activation_fn = _activation(activation)
+
+  def discriminator(inputs: jax.Array) -> jax.Array:
+    return MLP(
+      hidden_layer_sizes,
+      parameter_size,
+      activation=activation_fn,
+      layer_norm=layer_norm,
+      name="discriminator",
+    )(inputs)
+
+  return _network(discriminator, input_size)
 
 
 def _policy_and_critics(

@@ -16,13 +16,16 @@ _ALLOWED = {
   "networks": set(),
   "policies": set(),
   "losses": set(),
-  "learners": {"networks", "policies", "losses"},
-  "environments": set(),
+  "skills": {"losses"},
+  "learners": {"networks", "policies", "losses", "skills"},
+  "environments": {"skills"},
   "replay": set(),
   "actors": {"environments", "replay"},
   "controllers": set(),
+  "map_elites": set(),
   "training": {
-    "actors", "controllers", "environments", "learners", "replay",
+    "actors", "controllers", "environments", "learners", "map_elites",
+    "replay",
   },
 }  # fmt: skip
 

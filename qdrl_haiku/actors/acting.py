@@ -8,7 +8,7 @@ from qdrl_haiku import environments, types
 
 
 def step(
-  env: environments.Environment,
+  env: environments.BatchedEnvironment,
   learner: Any,
   state: types.State,
   hyperparams: types.Hyperparams,
@@ -38,7 +38,7 @@ def step(
 
 
 def collect(
-  env: environments.Environment,
+  env: environments.BatchedEnvironment,
   learner: Any,
   states: types.State,
   hyperparams: types.Hyperparams,
@@ -73,7 +73,7 @@ def collect(
 
 
 def _step(
-  env: environments.Environment, env_state: environments.State, action: Any
+  env: environments.BatchedEnvironment, env_state: environments.State, action: Any
 ) -> tuple[environments.State, types.Transition]:
   """Steps environments with any leading axes, and records what happened."""
   next_state = env.step(env_state, action)
@@ -81,6 +81,8 @@ def _step(
   if "state_descriptor" in env_state.info:
     extras["descriptor"] = env_state.info["state_descriptor"]
     extras["next_descriptor"] = next_state.info["next_state_descriptor"]
+  if "skill" in env_state.info:
+    extras["skill"] = env_state.info["skill"]
   return next_state, types.Transition(
     observation=env_state.obs,
     action=action,

@@ -12,6 +12,9 @@ DescriptorFn = Callable[[types.Array, types.Array], types.Array]
 """(descriptors of the states after each step [T, D], mask bool [T] of the
 steps that belong to the episode) -> the episode's descriptor [D]."""
 
+RecordFn = Callable[[environments.State], Any]
+"""States [P, N] after a step -> what to keep of them, leaves [P, N, ...]."""
+
 
 class Evaluation(NamedTuple):
   """What an evaluation of a population found.
@@ -20,20 +23,25 @@ class Evaluation(NamedTuple):
     returns: [P, N], undiscounted, of each of N episodes.
     lengths: int32 [P, N], in steps.
     descriptors: [P, N, D], or None if no descriptor function was given.
+    trajectory: leaves [P, N, T, ...], what was recorded of the states after
+      each step, T steps in a full episode; after the episode's length it means
+      nothing. None if nothing was recorded.
   """
 
   returns: types.Array
   lengths: types.Array
   descriptors: types.Array | None
+  trajectory: Any = None
 
 
 def evaluate(
-  env: environments.Environment,
+  env: environments.BatchedEnvironment,
   learner: Any,
   states: types.State,
   key: types.Key,
   num_episodes: int,
   descriptor_fn: DescriptorFn | None = None,
+  record: RecordFn | None = None,
 ) -> Evaluation:
   """Greedy episodes of every agent, all of them in one flat batch.
 
@@ -49,9 +57,11 @@ def evaluate(
     num_episodes: N, episodes per agent, >= 1.
     descriptor_fn: what makes an episode's descriptor of its state
       descriptors, see `DescriptorFn`; None for no descriptors.
+    record: what to keep of each step, see `RecordFn`; None for nothing.
 
   Returns:
-    Returns, lengths and descriptors per agent and episode.
+    Returns, lengths, descriptors and recorded trajectories per agent and
+    episode.
 
   Raises:
     ValueError: if a descriptor is asked for and the environment has none.
@@ -70,27 +80,39 @@ def evaluate(
   env_states = env.reset(keys)
   shape = (population_size, num_episodes)
   num_steps = env.episode_steps
-  trace = None
-  if descriptor_fn is not None and env.descriptor is not None:
-    trace = jnp.zeros((num_steps, *shape, env.descriptor.size))
+
+  def trace_of(env_states: environments.State) -> Any:
+    return (
+      env_states.info["next_state_descriptor"] if descriptor_fn else None,
+      record(env_states) if record else None,
+    )
+
+  def advance(env_states: environments.State) -> environments.State:
+    actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
+    # Without auto-reset: what comes after an episode's end is not looked at.
+    return env.advance(env_states, actions)
+
+  traces = jax.tree.map(
+    lambda x: jnp.zeros((num_steps, *x.shape), x.dtype),
+    jax.eval_shape(lambda x: trace_of(advance(x)), env_states),
+  )
 
   def unfinished(carry: Any) -> types.Array:
-    t, _, alive, _, _, _ = carry
+    t, _, alive, *_ = carry
     return (t < num_steps) & jnp.any(alive)
 
   def body(carry: Any) -> Any:
-    t, env_states, alive, returns, lengths, trace = carry
-    actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
-    # Without auto-reset: what comes after an episode's end is not looked at.
-    env_states = env.advance(env_states, actions)
+    t, env_states, alive, returns, lengths, traces = carry
+    env_states = advance(env_states)
     returns = returns + jnp.where(alive, env_states.reward, 0.0)
     lengths = lengths + alive
-    if trace is not None:
-      trace = trace.at[t].set(env_states.info["next_state_descriptor"])
+    traces = jax.tree.map(
+      lambda trace, x: trace.at[t].set(x), traces, trace_of(env_states)
+    )
     alive = alive & ~(env_states.done > 0.5)
-    return t + 1, env_states, alive, returns, lengths, trace
+    return t + 1, env_states, alive, returns, lengths, traces
 
-  _, _, _, returns, lengths, trace = jax.lax.while_loop(
+  *_, returns, lengths, traces = jax.lax.while_loop(
     unfinished,
     body,
     (
@@ -99,12 +121,14 @@ def evaluate(
       jnp.ones(shape, bool),
       jnp.zeros(shape),
       jnp.zeros(shape, jnp.int32),
-      trace,
+      traces,
     ),
   )
+  descriptor_trace, trajectory = traces
   descriptors = None
-  if descriptor_fn is not None and trace is not None:
+  if descriptor_fn is not None:
     mask = jnp.arange(num_steps)[:, None, None] < lengths
     per_member = jax.vmap(descriptor_fn, in_axes=1)
-    descriptors = jax.vmap(per_member, in_axes=1)(trace, mask)
-  return Evaluation(returns, lengths, descriptors)
+    descriptors = jax.vmap(per_member, in_axes=1)(descriptor_trace, mask)
+  trajectory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), trajectory)
+  return Evaluation(returns, lengths, descriptors, trajectory)

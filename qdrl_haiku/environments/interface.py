@@ -1,11 +1,13 @@
 """What an environment is: its state, its methods, its descriptor."""
 
 import dataclasses
+import math
 from typing import Any, Protocol, Self
 
 import jax
 
 from qdrl_haiku import types
+from qdrl_haiku.environments import descriptors
 
 
 @jax.tree_util.register_dataclass
@@ -43,11 +45,17 @@ class Descriptor:
     names: of the D axes, such as `("x", "y")`.
     lower: D lower bounds; values outside belong to the border cells.
     upper: D upper bounds.
+    function: what makes an episode's descriptor of those of its states; the
+      bounds are for both.
+    reward_offset: what is added to every step's reward so that the QD score,
+      a sum of returns, grows with every cell that is filled; at least 0.
   """
 
   names: tuple[str, ...]
   lower: tuple[float, ...]
   upper: tuple[float, ...]
+  function: descriptors.DescriptorFn = descriptors.final_descriptor
+  reward_offset: float = 0.0
 
   def __post_init__(self) -> None:
     if not len(self.names) == len(self.lower) == len(self.upper):
@@ -59,6 +67,11 @@ class Descriptor:
       raise ValueError(
         f"lower={self.lower} must be below upper={self.upper} on every axis; "
         "swap or widen the bounds."
+      )
+    if not 0 <= self.reward_offset < math.inf:
+      raise ValueError(
+        f"reward_offset={self.reward_offset} must be finite and at least 0; "
+        "give how far rewards fall below 0."
       )
 
   @property
@@ -89,3 +102,26 @@ class SingleEnvironment(Protocol):
 
   def step(self, state: Any, action: types.Array, /) -> Any:
     """Advances by one step with action [A]."""
+
+
+class BatchedEnvironment(Protocol):
+  """Any number of instances: what actors and training use of an environment.
+
+  `Environment` says what the attributes and methods are; `SkillEnvironment` has
+  them too.
+  """
+
+  observation_size: int
+  action_size: int
+  episode_length: int
+  episode_steps: int
+  descriptor: Descriptor | None
+
+  def reset(self, key: types.Key) -> State:
+    """Starts one episode per key [...]."""
+
+  def step(self, state: State, action: types.Array) -> State:
+    """Steps with actions [..., A], and resets what has ended."""
+
+  def advance(self, state: State, action: types.Array) -> State:
+    """Steps with actions [..., A], without resets."""

@@ -1,11 +1,19 @@
 """Environments by name, and their defaults."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from qdrl_haiku import names as names_lib
-from qdrl_haiku.environments import base, brax_loading, point_maze
+from qdrl_haiku.environments import (
+  ant_trap,
+  base,
+  brax_loading,
+  feet_contact,
+  omnidirectional,
+  point_maze,
+)
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
 
@@ -43,6 +51,23 @@ DEFAULTS: dict[str, Defaults] = {
   "walker2d": Defaults(1000, "spring"),
 }
 _OURS: dict[str, Callable[..., Any]] = {"point_maze": point_maze.PointMaze}
+# Which of brax's environments is wrapped, and how.
+_ON_BRAX: dict[str, tuple[str, Callable[[Any], Any]]] = {
+  "ant_trap": ("ant", ant_trap.with_trap),
+  **{
+    f"{robot}_uni": (
+      robot, functools.partial(feet_contact.with_feet_contact, robot=robot)
+    )
+    for robot in feet_contact.ROBOTS
+  },
+  **{
+    f"{robot}_omni": (
+      robot, functools.partial(omnidirectional.with_any_direction, robot=robot)
+    )
+    for robot in omnidirectional.REWARD_OFFSETS
+  },
+}
+DEFAULTS |= {name: DEFAULTS[robot] for name, (robot, _) in _ON_BRAX.items()}
 
 
 def names() -> tuple[str, ...]:
@@ -110,14 +135,15 @@ def create(
     )
     _check_arguments(env_name, function, kwargs)
     return wrap(function(**kwargs))
+  brax_name, change = _ON_BRAX.get(env_name, (env_name, lambda env: env))
   with brax_loading.quiet_brax():
-    env_class = brax_loading.brax_class(env_name)
+    env_class = brax_loading.brax_class(brax_name)
     # brax's constructors hand what they don't know to their base class, whose
     # complaint names neither the environment nor what it takes.
     _check_arguments(
       env_name, env_class, kwargs, ("backend", "n_frames", "debug")
     )
-    return wrap(env_class(**kwargs))
+    return wrap(change(env_class(**kwargs)))
 
 
 def _check_arguments(

@@ -3,8 +3,10 @@
 from qdrl_haiku.training.agents import read_agents, read_best
 from qdrl_haiku.training.config import TrainingConfig, default_interval
 from qdrl_haiku.training.generation import GenerationReport, train_generation
+from qdrl_haiku.training.illumination import Illumination, vary_agents
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import (
+  MapElites,
   Members,
   Population,
   Setup,
@@ -14,9 +16,13 @@ from qdrl_haiku.training.population import (
 from qdrl_haiku.training.run import RunConfig, run
 from qdrl_haiku.training.search_spaces import search_space
 from qdrl_haiku.training.sharding import population_mesh
+from qdrl_haiku.training.skills import skill_evaluation
+from qdrl_haiku.training.summary import summarize
 
 __all__ = [
   "GenerationReport",
+  "Illumination",
+  "MapElites",
   "Members",
   "Population",
   "RunConfig",
@@ -30,6 +36,9 @@ __all__ = [
   "read_best",
   "run",
   "search_space",
+  "skill_evaluation",
+  "summarize",
   "train_generation",
   "train_members",
+  "vary_agents",
 ]

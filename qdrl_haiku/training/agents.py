@@ -10,7 +10,7 @@ import numpy as np
 from qdrl_haiku import learners, types
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.logs import RunDirectory
-from qdrl_haiku.training.population import Population, Setup
+from qdrl_haiku.training.population import Setup
 
 
 def read_best(
@@ -58,8 +58,8 @@ def read_agents(
 
 
 def warm_start(
-  setup: Setup, population: Population, logdir: str
-) -> Population:
+  setup: Setup, population: Any, logdir: str
+) -> Any:
   """Gives a new population the agents of another run's latest checkpoint.
 
   Networks, optimisers and statistics are taken over; replay buffers,
@@ -69,7 +69,7 @@ def warm_start(
 
   Args:
     setup: what the new population is composed of.
-    population: the new one.
+    population: the new one, with members.
     logdir: directory of the other run.
 
   Returns:
@@ -87,8 +87,7 @@ def warm_start(
     agents,
     population.members.learner,
   )
-  members = population.members._replace(learner=agents)
-  return population._replace(members=members)
+  return population.with_members(population.members._replace(learner=agents))
 
 
 def _read(

@@ -24,7 +24,8 @@ class TrainingConfig:
     random_warm_up: whether actions are drawn uniformly until learning starts,
       instead of from the policy.
     num_eval_episodes: N, episodes per evaluation, >= 1.
-    fitness_window: fitness is the mean return of so many evaluations, >= 1.
+    fitness: which score of an evaluation makes a member's fitness.
+    fitness_window: fitness is the mean over so many evaluations, >= 1.
     burn_in_period: steps before the controller's first decision, >= 0.
     inherit_replay: whether a child takes over its parent's replay buffer;
       otherwise it goes on with its own.
@@ -43,6 +44,7 @@ class TrainingConfig:
   min_replay_size: int = 1000
   random_warm_up: bool = True
   num_eval_episodes: int = 8
+  fitness: str = "episode_return"
   fitness_window: int = 1
   burn_in_period: int = 0
   inherit_replay: bool = False

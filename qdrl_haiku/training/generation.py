@@ -16,12 +16,32 @@ from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members, Population, Setup
 
 
+class Best(NamedTuple):
+  """The fittest of one evaluation.
+
+  Attributes:
+    member: int32 [], its index.
+    fitness: [], by this evaluation alone; meaningless if nobody is finite.
+    episode_return: [].
+    hyperparams: leaves [], with which it was trained.
+    state: its learner state.
+  """
+
+  member: types.Array
+  fitness: types.Array
+  episode_return: types.Array
+  hyperparams: types.Hyperparams
+  state: types.State
+
+
 class GenerationReport(NamedTuple):
   """What happened in a generation; all of it from before the decision.
 
   Attributes:
     generation: int32 [], counted from 1.
     evaluation: returns and lengths [P, N], and descriptors if there are any.
+    scores: what the evaluation says of each member, [P] by name, with
+      `episode_return` among them.
     fitness: [P], what the controller saw; NaN for a non-finite member.
     hyperparams: leaves [P], with which the members were trained.
     metrics: by name, [P], means over the generation's updates; NaN if there
@@ -29,20 +49,25 @@ class GenerationReport(NamedTuple):
     num_updates: int32 [P], critic steps of each member.
     finite: bool [P], whether all of a member was finite.
     decision: the controller's, or None if there is no controller.
-    best: int32 [], the member with the best mean return of this evaluation.
-    best_state: that member's learner state.
+    best: the fittest by this evaluation alone.
+    env_steps: int32 [], environment steps that all members took together, in
+      collecting and in evaluation.
+    illumination: what happened to the repertoire, an `IlluminationReport`;
+      None where there is none.
   """
 
   generation: types.Array
   evaluation: actors.Evaluation
+  scores: population_lib.Scores
   fitness: types.Array
   hyperparams: types.Hyperparams
   metrics: types.Metrics
   num_updates: types.Array
   finite: types.Array
   decision: controllers.Decision | None
-  best: types.Array
-  best_state: types.State
+  best: Best
+  env_steps: types.Array
+  illumination: Any = None
 
 
 def train_generation(
@@ -58,6 +83,9 @@ def train_generation(
 
   Returns:
     The population after the controller's decision, and what happened.
+
+  Raises:
+    ValueError: if the evaluation has no such score as `config.fitness`.
   """
   config = setup.config
   generation = population.generation + 1
@@ -65,21 +93,31 @@ def train_generation(
     run_key, generation, config.population_size
   )
   local = sharding.over_members(setup.mesh, _train_and_evaluate, setup)
-  members, evaluation, metrics, num_updates, finite = local(
+  members, evaluation, scores, metrics, num_updates, finite = local(
     population.members, population.hyperparams, keys
   )
+  if config.fitness not in scores:
+    raise ValueError(
+      f"fitness={config.fitness!r} is no score of this evaluation; give one of "
+      f"{', '.join(sorted(scores))}."
+    )
   # A few numbers per member, which every device then knows of all of them.
-  returns, hyperparams, finite = sharding.replicate(
-    setup.mesh,
-    (jnp.mean(evaluation.returns, axis=1), population.hyperparams, finite),
+  latest, hyperparams, finite = sharding.replicate(
+    setup.mesh, (scores[config.fitness], population.hyperparams, finite)
   )
-  finite = finite & _all_finite(hyperparams)
-  returns = jnp.where(finite, returns, jnp.nan)
-  recent_returns = jnp.roll(population.recent_returns, -1, axis=1)
-  recent_returns = recent_returns.at[:, -1].set(returns)
-  fitness = _windowed_mean(recent_returns)
-  best = jnp.argmax(jnp.where(finite, returns, -jnp.inf))
-  best_state = jax.tree.map(lambda x: x[best], members.learner)
+  finite = finite & all_finite(hyperparams)
+  latest = jnp.where(finite, latest, jnp.nan)
+  recent_fitness = jnp.roll(population.recent_fitness, -1, axis=1)
+  recent_fitness = recent_fitness.at[:, -1].set(latest)
+  fitness = _windowed_mean(recent_fitness)
+  index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
+  best = Best(
+    member=index,
+    fitness=latest[index],
+    episode_return=scores["episode_return"][index],
+    hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
+    state=jax.tree.map(lambda x: x[index], members.learner),
+  )
 
   decision = None
   if setup.controller is not None:
@@ -90,12 +128,13 @@ def train_generation(
     decision = _unless_burning_in(
       steps < config.burn_in_period, decision, hyperparams
     )
-    members = _inherit(setup, members, decision.parents, finite, keys)
-    recent_returns = recent_returns[decision.parents]
+    members = inherit(setup, members, decision.parents, finite, keys)
+    recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
   report = GenerationReport(
     generation=generation,
     evaluation=evaluation,
+    scores=scores,
     fitness=fitness,
     hyperparams=population.hyperparams,
     metrics=metrics,
@@ -103,9 +142,10 @@ def train_generation(
     finite=finite,
     decision=decision,
     best=best,
-    best_state=best_state,
+    env_steps=config.population_size * config.perturbation_interval
+    + jnp.sum(evaluation.lengths),
   )
-  return Population(members, hyperparams, recent_returns, generation), report
+  return Population(members, hyperparams, recent_fitness, generation), report
 
 
 def _train_and_evaluate(
@@ -113,7 +153,14 @@ def _train_and_evaluate(
   members: Members,
   hyperparams: types.Hyperparams,
   keys: types.Key,
-) -> tuple[Members, actors.Evaluation, types.Metrics, types.Array, types.Array]:
+) -> tuple[
+  Members,
+  actors.Evaluation,
+  population_lib.Scores,
+  types.Metrics,
+  types.Array,
+  types.Array,
+]:
   """What concerns each member alone; P may be a device's share of them."""
   train_keys, eval_keys = jnp.unstack(
     jax.vmap(jax.random.split)(keys), axis=1
@@ -121,14 +168,23 @@ def _train_and_evaluate(
   members, metrics, num_updates = train_members(
     setup, members, hyperparams, train_keys
   )
+  evaluation, scores = _evaluate(setup, members.learner, eval_keys)
+  scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
+  finite = all_finite(members)
+  return members, evaluation, scores, metrics, num_updates, finite
+
+
+def _evaluate(
+  setup: Setup, states: types.State, keys: types.Key
+) -> tuple[actors.Evaluation, population_lib.Scores]:
+  """As `Setup.evaluate` says, or by greedy episodes."""
+  if setup.evaluate is not None:
+    return setup.evaluate(states, keys)
+  num_episodes = setup.config.num_eval_episodes
   evaluation = actors.evaluate(
-    setup.eval_env,
-    setup.learner,
-    members.learner,
-    eval_keys,
-    setup.config.num_eval_episodes,
+    setup.eval_env, setup.learner, states, keys, num_episodes
   )
-  return members, evaluation, metrics, num_updates, _all_finite(members)
+  return evaluation, {}
 
 
 def _unless_burning_in(
@@ -147,7 +203,7 @@ def _unless_burning_in(
   )
 
 
-def _inherit(
+def inherit(
   setup: Setup,
   members: Members,
   parents: types.Array,
@@ -158,6 +214,16 @@ def _inherit(
 
   A non-finite member's buffer may hold what broke it, and its environments
   are broken too: it takes over its parent's, whatever the settings.
+
+  Args:
+    setup: what the population is composed of.
+    members: before the decision.
+    parents: int32 [P], of the decision.
+    finite: bool [P], which members are finite.
+    keys: [P], the members' in this generation.
+
+  Returns:
+    The members after it.
   """
   indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
   broken = ~finite & (parents != indices)
@@ -188,17 +254,24 @@ def _inherit(
   )
 
 
-def _windowed_mean(recent_returns: types.Array) -> types.Array:
+def _windowed_mean(recent_fitness: types.Array) -> types.Array:
   """The mean of what the window holds; NaN if the latest return is."""
   return jnp.where(
-    jnp.isfinite(recent_returns[:, -1]),
-    jnp.nanmean(recent_returns, axis=1),
+    jnp.isfinite(recent_fitness[:, -1]),
+    jnp.nanmean(recent_fitness, axis=1),
     jnp.nan,
   )
 
 
-def _all_finite(tree: Any) -> types.Array:
-  """Whether all floats of each member are finite: leaves [P, ...] -> [P]."""
+def all_finite(tree: Any) -> types.Array:
+  """Whether all floats of each member are finite.
+
+  Args:
+    tree: leaves [P, ...].
+
+  Returns:
+    bool [P].
+  """
   floats = [
     x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
   ]

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import numpy as np
 
 _LIBRARIES = (
   "qdrl_haiku",
@@ -120,6 +121,18 @@ class RunDirectory:
     _replace(
       self.path / name, json.dumps(value, indent=2, sort_keys=True) + "\n"
     )
+
+  def write_arrays(self, name: str, arrays: dict[str, Any]) -> None:
+    """Writes a NumPy file (.npz) whole or not at all.
+
+    Args:
+      name: of the file.
+      arrays: by name.
+    """
+    temporary = self.path / (name + ".tmp")
+    with temporary.open("wb") as file:
+      np.savez_compressed(file, **arrays)
+    temporary.replace(self.path / name)
 
   def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
     """Appends rows to a file of JSON lines; NaN becomes null.

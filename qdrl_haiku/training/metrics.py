@@ -1,6 +1,7 @@
 """One flat row of numbers per generation, by the names users know."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +18,16 @@ def generation_row(report: GenerationReport) -> Row:
     report: of one generation, on the host.
 
   Returns:
-    `generation`, and means over the members under `eval/` and `training/`;
-    NaN where there is no number.
+    `generation`, and means over the members under `eval/` and `training/` and
+    of the other scores; NaN where there is no number.
   """
   row: Row = {
     "generation": int(report.generation),
     "eval/episode_return": float(np.mean(report.evaluation.returns)),
     "eval/episode_length": float(np.mean(report.evaluation.lengths)),
   }
+  for name, values in _other_scores(report):
+    row[name] = float(np.mean(values))
   for name, values in sorted(report.metrics.items()):
     row[f"training/{name}"] = float(np.mean(values))
   return row
@@ -37,21 +40,21 @@ def pbt_row(report: GenerationReport) -> Row:
     report: of one generation, on the host.
 
   Returns:
-    `pbt/{best,mean,min}_return` over the finite members, `pbt/num_replaced`,
+    `pbt/{best,mean,min}_return` over the finite members, and the same of every
+    other score, such as `pbt/best_diversity_return`; `pbt/num_replaced`,
     `pbt/num_nonfinite` and `pbt/hyperparams/<name>/{mean,min,max}`, of the
     hyperparameters with which the members were trained.
   """
-  returns = np.mean(report.evaluation.returns, axis=1)[report.finite]
-  if not returns.size:
-    returns = np.full(1, np.nan)
   assert report.decision is not None
-  row: Row = {
-    "pbt/best_return": float(np.max(returns)),
-    "pbt/mean_return": float(np.mean(returns)),
-    "pbt/min_return": float(np.min(returns)),
-    "pbt/num_replaced": int(np.sum(report.decision.operator != 0)),
-    "pbt/num_nonfinite": int(np.sum(~report.finite)),
-  }
+  row: Row = {}
+  scores: dict[str, Any] = {"return": report.scores["episode_return"]}
+  scores |= {name.split("/")[-1]: x for name, x in _other_scores(report)}
+  for name, values in scores.items():
+    values = values[report.finite]
+    for kind, of in (("best", np.max), ("mean", np.mean), ("min", np.min)):
+      row[f"pbt/{kind}_{name}"] = float(of(values)) if values.size else np.nan
+  row["pbt/num_replaced"] = int(np.sum(report.decision.operator != 0))
+  row["pbt/num_nonfinite"] = int(np.sum(~report.finite))
   members = lineage.named_hyperparams(report.hyperparams)
   for name in members[0]:
     values = np.array([member[name] for member in members], float)
@@ -59,6 +62,21 @@ def pbt_row(report: GenerationReport) -> Row:
     row[f"pbt/hyperparams/{name}/min"] = float(np.min(values))
     row[f"pbt/hyperparams/{name}/max"] = float(np.max(values))
   return row
+
+
+def qd_row(repertoire_metrics: Mapping[str, Any]) -> Row:
+  """What a repertoire adds to the row.
+
+  Args:
+    repertoire_metrics: of `map_elites.metrics`, on the host.
+
+  Returns:
+    The same, of plain numbers.
+  """
+  return {
+    name: np.asarray(value).item()
+    for name, value in repertoire_metrics.items()
+  }
 
 
 def seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
@@ -69,16 +87,28 @@ def seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
     seeds: of the members.
 
   Returns:
-    `eval/episode_return/seed_<seed>` of each, and `eval/episode_return_iqm`,
-    their interquartile mean (Agarwal et al., arXiv 2108.13264).
+    `eval/episode_return/seed_<seed>` of each, and the same of the other
+    scores; and `eval/episode_return_iqm`, the returns' interquartile mean
+    (Agarwal et al., arXiv 2108.13264).
   """
   from scipy import stats  # Here, since importing it takes long.
 
-  returns = np.mean(report.evaluation.returns, axis=1)
+  returns: Any = report.scores["episode_return"]
   row: Row = {
-    f"eval/episode_return/seed_{seed}": float(value)
-    for seed, value in zip(seeds, returns, strict=True)
+    f"{name}/seed_{seed}": float(value)
+    for name, values in [
+      ("eval/episode_return", returns), *_other_scores(report)
+    ]
+    for seed, value in zip(seeds, values, strict=True)
   }
   row["eval/episode_return_iqm"] = float(stats.trim_mean(returns, 0.25))
   return row
 
+
+def _other_scores(report: GenerationReport) -> list[tuple[str, Any]]:
+  """All scores but the return, which has names of its own."""
+  return [
+    (name, values)
+    for name, values in sorted(report.scores.items())
+    if name != "episode_return"
+  ]

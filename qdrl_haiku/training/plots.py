@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from qdrl_haiku.training import skill_plots
 from qdrl_haiku.training.logs import RunDirectory
 
 Row = dict[str, Any]
@@ -21,8 +22,10 @@ def plot_run(directory: RunDirectory) -> list[pathlib.Path]:
     directory: of the run.
 
   Returns:
-    The files: `learning_curves.png`, `diagnostics.png`, and, where a
-    controller changed hyperparameters, `hyperparameters.png`.
+    The files: `learning_curves.png`, `diagnostics.png`; where a controller
+    changed hyperparameters, `hyperparameters.png`; and of agents with skills
+    `skills.png` and, if their states have descriptors, `trajectories.png`;
+    and of a repertoire's metrics `repertoire.png`.
   """
   metrics = directory.rows("metrics.jsonl")
   members = directory.rows("pbt_members.jsonl")
@@ -36,6 +39,19 @@ def plot_run(directory: RunDirectory) -> list[pathlib.Path]:
   }
   if members:
     figures["hyperparameters.png"] = _hyperparameters(members)
+  diayn = [
+    name
+    for name in metrics[0]
+    if name.startswith("diayn/") and "/seed_" not in name
+  ]
+  qd = [name for name in metrics[0] if name.startswith("qd/")]
+  if qd:
+    figures["repertoire.png"] = _curves(metrics, qd)
+  if diayn:
+    figures["skills.png"] = _curves(metrics, diayn)
+    trajectories = skill_plots.trajectories(directory.path / "skills.npz")
+    if trajectories is not None:
+      figures["trajectories.png"] = trajectories
   for name, figure in figures.items():
     figure.savefig(folder / name, dpi=120)
   return [folder / name for name in figures]
@@ -73,11 +89,16 @@ def _learning_curves(metrics: list[Row], members: list[Row]) -> Figure:
 
 
 def _diagnostics(metrics: list[Row]) -> Figure:
-  names = [name for name in metrics[0] if name.startswith("training/")]
+  return _curves(
+    metrics, [name for name in metrics[0] if name.startswith("training/")]
+  )
+
+
+def _curves(metrics: list[Row], names: list[str]) -> Figure:
   return _grid(
     names,
     lambda axes, name: axes.plot(*_column(metrics, name)),
-    title=lambda name: name.removeprefix("training/"),
+    title=lambda name: name.split("/", 1)[1],
   )
 
 

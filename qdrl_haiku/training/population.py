@@ -1,5 +1,6 @@
 """A population in training: what it consists of and how it begins."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ from qdrl_haiku import (
   controllers,
   environments,
   learners,
+  map_elites,
   replay,
   types,
 )
@@ -25,6 +27,39 @@ _RESTART = 2**31 - 2
 _RESETS = 2**31 - 3
 
 
+Scores = dict[str, types.Array]
+"""What an evaluation says of each member, [P] by name."""
+
+EvaluateFn = Callable[
+  [types.State, types.Key], tuple[actors.Evaluation, Scores]
+]
+"""The learners' states, leaves [P, ...], and keys [P], consumed -> an
+evaluation, and what it says of each member beside the episode return."""
+
+
+class MapElites(NamedTuple):
+  """What MAP-Elites adds to what a population is composed of.
+
+  Attributes:
+    tessellation: of the descriptor's space.
+    variation_fn: (key, first parents, second parents) -> offspring, all of
+      them `map_elites.Elite`s with leaves [n, ...].
+    variation_batch_size: offspring per generation beside the population's own
+      members, >= 0.
+    num_initial_genotypes: random agents in the first repertoire, >= 1.
+    num_replaced_by_samples: members that the repertoire's elites replace in
+      each generation, beside those that the controller replaces.
+    qd_offset: what is added to each elite's return in the QD score.
+  """
+
+  tessellation: map_elites.Tessellation
+  variation_fn: map_elites.VariationFn
+  variation_batch_size: int
+  num_initial_genotypes: int
+  num_replaced_by_samples: int = 0
+  qd_offset: float = 0.0
+
+
 class Setup(NamedTuple):
   """What a population is composed of.
 
@@ -37,14 +72,27 @@ class Setup(NamedTuple):
     config: the settings.
     mesh: devices along one axis `population` over which members are spread,
       or None for no such thing.
+    evaluate: how members are evaluated; None for greedy episodes in
+      `eval_env`, `config.num_eval_episodes` of each.
+    map_elites: what turns the population into the emitter of a repertoire;
+      without a controller it is a repertoire alone. None for no repertoire.
   """
 
-  env: environments.Environment
-  eval_env: environments.Environment
+  env: environments.BatchedEnvironment
+  eval_env: environments.BatchedEnvironment
   learner: learners.Learner
   controller: controllers.Controller | None
   config: config_lib.TrainingConfig
   mesh: jax.sharding.Mesh | None = None
+  evaluate: EvaluateFn | None = None
+  map_elites: MapElites | None = None
+
+  @property
+  def steps_per_generation(self) -> int:
+    """Environment steps per agent: collected, or of evaluation if none are."""
+    if self.map_elites is not None and self.controller is None:
+      return self.config.num_eval_episodes * self.eval_env.episode_steps
+    return self.config.perturbation_interval
 
   @property
   def buffer(self) -> replay.ReplayBuffer:
@@ -72,15 +120,19 @@ class Population(NamedTuple):
   Attributes:
     members: the agents.
     hyperparams: their hyperparameters, float32 leaves [P].
-    recent_returns: [P, fitness_window], mean returns of the last evaluations,
-      the latest at the end, NaN before the first; a child has its parent's.
+    recent_fitness: [P, fitness_window], by the last evaluations, the latest at
+      the end, NaN before the first; a child has its parent's.
     generation: int32 [], how many generations have been trained.
   """
 
   members: Members
   hyperparams: types.Hyperparams
-  recent_returns: types.Array
+  recent_fitness: types.Array
   generation: types.Array
+
+  def with_members(self, members: Members) -> "Population":
+    """Returns the same with other members."""
+    return self._replace(members=members)
 
 
 def member_keys(
@@ -196,7 +248,7 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
       member_keys(run_key, 0, size)
     ),
     hyperparams=hyperparams,
-    recent_returns=jnp.full(
+    recent_fitness=jnp.full(
       (size, setup.config.fitness_window), jnp.nan, jnp.float32
     ),
     generation=jnp.zeros((), jnp.int32),
@@ -214,16 +266,30 @@ def restart_members(
     run_key: the run's key, or keys [P], see `member_keys`.
 
   Returns:
-    The population with new members, which have no returns yet.
+    The population with new members, which have no fitness yet.
   """
-  keys = member_keys(
-    run_key, population.generation, setup.config.population_size
-  )
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)
   return population._replace(
-    members=sharding.over_members(setup.mesh, init_members, setup)(keys),
-    recent_returns=jnp.full_like(population.recent_returns, jnp.nan),
+    members=new_members(setup, run_key, population.generation),
+    recent_fitness=jnp.full_like(population.recent_fitness, jnp.nan),
   )
+
+
+def new_members(
+  setup: Setup, run_key: types.Key, generation: types.Array
+) -> Members:
+  """New members in place of all those of a generation.
+
+  Args:
+    setup: what the population is composed of.
+    run_key: the run's key, or keys [P], see `member_keys`.
+    generation: int32 [], which one.
+
+  Returns:
+    The members.
+  """
+  keys = member_keys(run_key, generation, setup.config.population_size)
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)
+  return sharding.over_members(setup.mesh, init_members, setup)(keys)
 
 
 def stored(setup: Setup, transitions: types.Transition) -> types.Transition:

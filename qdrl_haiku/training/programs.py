@@ -10,9 +10,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.training import generation as generation_lib
+from qdrl_haiku.training import illumination, sharding
 from qdrl_haiku.training import population as population_lib
-from qdrl_haiku.training import sharding
-from qdrl_haiku.training.population import Population, Setup
+from qdrl_haiku.training.population import Setup
 
 
 class Programs(NamedTuple):
@@ -49,25 +49,36 @@ def compile_programs(
   start = time.monotonic()
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
-  shardings: Any = (members, members, members, replicated)
-  shardings = Population(*shardings)
-  init = jax.jit(
-    functools.partial(population_lib.init_population, setup),
-    out_shardings=shardings,
+  functions: Any = (
+    population_lib.init_population,
+    generation_lib.train_generation,
+    population_lib.restart_members,
   )
+  if setup.map_elites is not None:
+    functions = (
+      illumination.init_illumination,
+      illumination.train_generation,
+      illumination.restart_members,
+    )
+  init_fn, train_fn, restart_fn = (
+    functools.partial(function, setup) for function in functions
+  )
+  like = jax.eval_shape(init_fn, run_key)
+  # A few numbers per member are of use to all devices.
+  shardings = jax.tree.map(lambda _: replicated, like)
+  if like.members is not None:
+    shardings = shardings.with_members(
+      jax.tree.map(lambda _: members, like.members)
+    )
+  init = jax.jit(init_fn, out_shardings=shardings)
   train_generation = jax.jit(
-    functools.partial(generation_lib.train_generation, setup),
-    donate_argnums=0,
-    out_shardings=(shardings, replicated),
+    train_fn, donate_argnums=0, out_shardings=(shardings, replicated)
   )
-  restart = jax.jit(
-    functools.partial(population_lib.restart_members, setup),
-    donate_argnums=0,
-    out_shardings=shardings,
-  )
+  restart = jax.jit(restart_fn, donate_argnums=0, out_shardings=shardings)
   population = jax.tree.map(
     lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-    *_broadcast(init.eval_shape(run_key), shardings),
+    like,
+    shardings,
   )
   # The one is compiled while the other is traced and compiled.
   with concurrent.futures.ThreadPoolExecutor() as executor:
@@ -82,11 +93,3 @@ def compile_programs(
     compile_seconds=time.monotonic() - start,
   )
 
-
-def _broadcast(
-  population: Population, shardings: Population
-) -> tuple[Population, Population]:
-  """The population, and a tree of its structure with a sharding per leaf."""
-  return population, jax.tree.map(
-    lambda s, tree: jax.tree.map(lambda _: s, tree), shardings, population
-  )

@@ -1,29 +1,26 @@
 """A whole run: compile, train generation by generation, record, resume."""
 
 import dataclasses
+import math
 import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import controllers, types
+from qdrl_haiku import types
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.training import metrics
+from qdrl_haiku.training import records, repertoires
 from qdrl_haiku.training.agents import read_agents, warm_start
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.config import nearest_multiples, schedule
-from qdrl_haiku.training.generation import GenerationReport
 from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
-from qdrl_haiku.training.population import Members, Population, Setup
+from qdrl_haiku.training.population import Setup
 from qdrl_haiku.training.programs import compile_programs
 from qdrl_haiku.training.progress import Progress
 from qdrl_haiku.training.sharding import population_mesh
-
-_ROWS = ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +39,10 @@ class RunConfig:
     use_tensorboard: whether to write TensorBoard events.
     checkpoint_interval: generations from one checkpoint to the next, >= 1.
     max_checkpoints: how many checkpoints are kept, >= 1.
+    repertoire_interval: generations from one file and picture of the
+      repertoire to the next, >= 1; the last generation has them anyway.
+    num_reevaluations: how often each elite is evaluated again at the end, for
+      `corrected.json`; 0 for not at all.
 
   Raises:
     ValueError: if a setting is out of its range.
@@ -55,13 +56,24 @@ class RunConfig:
   use_tensorboard: bool = True
   checkpoint_interval: int = 1
   max_checkpoints: int = 2
+  repertoire_interval: int = 10
+  num_reevaluations: int = 0
 
   def __post_init__(self) -> None:
-    for name in ("num_timesteps", "checkpoint_interval", "max_checkpoints"):
+    for name in (
+      "num_timesteps",
+      "checkpoint_interval",
+      "max_checkpoints",
+      "repertoire_interval",
+    ):
       if getattr(self, name) < 1:
         raise ValueError(
           f"{name} must be at least 1, got {getattr(self, name)}."
         )
+    if self.num_reevaluations < 0:
+      raise ValueError(
+        f"num_reevaluations must be at least 0, got {self.num_reevaluations}."
+      )
     for seed in self.seeds:
       if not 0 <= seed < 2**32:
         raise ValueError(
@@ -88,14 +100,14 @@ def run(
   """
   # Everything is checked before anything is written.
   _check(setup, config)
-  interval = setup.config.perturbation_interval
+  interval = setup.steps_per_generation
   directory = RunDirectory(config.logdir)
   if config.resume:
     directory.go_on(settings)
   else:
     directory.begin(settings)
   start = time.monotonic()
-  mesh = setup.mesh or population_mesh(setup.config.population_size)
+  mesh = setup.mesh or population_mesh(_shared_evenly(setup))
   setup = setup._replace(mesh=mesh)
   run_key = _run_key(config, mesh)
   programs = compile_programs(setup, mesh, run_key)
@@ -110,6 +122,10 @@ def run(
   start -= record["walltime"]
   writer = MetricsWriter(directory, config.use_tensorboard)
   progress = Progress(config.num_timesteps // interval, record["generation"])
+  first_row = None
+  if setup.map_elites is not None and not record["generation"]:
+    first_row = repertoires.first_row(setup, population, config.seeds[0])
+    record["total_env_steps"] = first_row["total_env_steps"]
 
   # That of a run which is at its end already.
   row: dict[str, Any] = (directory.rows("metrics.jsonl") or [{}])[-1]
@@ -118,31 +134,55 @@ def run(
   ):
     generation_start = time.monotonic()
     population, report = programs.train_generation(population, run_key)
-    best_state = report.best_state
-    report = jax.device_get(report._replace(best_state=None))
-    rates = _rates(report, interval, time.monotonic() - generation_start)
-    record = _updated(
+    best_state = report.best.state
+    report = jax.device_get(
+      report._replace(best=report.best._replace(state=None))
+    )
+    rates = records.rates(
+      report, interval, time.monotonic() - generation_start
+    )
+    record = records.updated(
       record, report, interval, walltime=time.monotonic() - start
     )
-    row = _row(setup, config, report, record) | rates
+    row = records.row(setup, config.seeds, report, record) | rates
     row["training/compile_seconds"] = programs.compile_seconds
+    if first_row:
+      # It has the columns of the others, which are known now.
+      writer.write(dict.fromkeys(row, math.nan) | first_row)
+      first_row = None
     writer.write(row)
-    if report.decision is not None:
-      _write_members(directory, report, report.decision, row["step"])
-      if not report.finite.any():
-        progress.say(
-          "All members have diverged; they begin anew with other "
-          "hyperparameters."
-        )
-        population = programs.restart(population, run_key)
+    records.write(directory, setup, report, row["step"])
+    if report.decision is not None and not report.finite.any():
+      progress.say(
+        "All members have diverged; they begin anew with other "
+        "hyperparameters."
+      )
+      population = programs.restart(population, run_key)
     # A resumed run may come by a best one that it had written already.
     if record["best"] and record["best"]["step"] == row["step"]:
       best.save(row["step"], {"learner": best_state}, record["best"])
-    if row["step"] == config.num_timesteps or (
-      generation % config.checkpoint_interval == 0
-    ):
+    is_last = row["step"] == config.num_timesteps
+    if is_last or generation % config.checkpoint_interval == 0:
       checkpoints.save(row["step"], _to_trees(population), record)
-    progress.show(row, _returns_text(row))
+    if setup.map_elites is not None and (
+      is_last or generation % config.repertoire_interval == 0
+    ):
+      repertoires.write(
+        directory,
+        population.repertoire,
+        setup.eval_env.descriptor,
+        row["step"],
+        settings,
+      )
+    progress.show(row, records.summary(row))
+  if config.num_reevaluations:
+    repertoires.write_corrected(
+      directory,
+      setup,
+      population.repertoire,
+      jax.random.fold_in(run_key, int(population.generation)),
+      config.num_reevaluations,
+    )
   for file in (progress, writer, checkpoints, best):
     file.close()
   plot_run(directory)
@@ -152,7 +192,12 @@ def run(
 def _check(setup: Setup, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
   schedule(setup.config, setup.learner.batches_per_update)
-  interval = setup.config.perturbation_interval
+  if setup.map_elites is not None and setup.eval_env.descriptor is None:
+    raise ValueError(
+      "a repertoire needs an environment with state descriptors; take one that "
+      "has, or give yours a Descriptor."
+    )
+  interval = setup.steps_per_generation
   if config.num_timesteps % interval:
     raise ValueError(
       f"num_timesteps {config.num_timesteps} must be a multiple of the "
@@ -164,6 +209,17 @@ def _check(setup: Setup, config: RunConfig) -> None:
     jax.eval_shape(lambda: controller.init(jax.random.key(0), size))
   if config.warm_start is not None and not config.resume:
     read_agents(setup.learner, config.warm_start)
+
+
+def _shared_evenly(setup: Setup) -> int:
+  """Of what devices have to share evenly, the greatest common divisor."""
+  plan = setup.map_elites
+  if plan is None:
+    return setup.config.population_size
+  sizes = [plan.variation_batch_size, plan.num_initial_genotypes]
+  if setup.controller is not None:
+    sizes.append(setup.config.population_size)
+  return math.gcd(*sizes)
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:
@@ -180,17 +236,17 @@ def _begin(
   config: RunConfig,
   directory: RunDirectory,
   checkpoints: Checkpoints,
-  population: Population,
-) -> tuple[Population, dict[str, Any]]:
+  population: Any,
+) -> tuple[Any, dict[str, Any]]:
   """The population to go on with, and the record of what has been done."""
   step = checkpoints.latest() if config.resume else None
   if step is not None:
     record = checkpoints.record(step)
-    for name in _ROWS:
+    for name in records.FILES:
       directory.forget_after(name, record["generation"])
     trees = checkpoints.restore(step, _to_trees(population))
-    return _from_trees(trees), record
-  for name in _ROWS:
+    return _from_trees(trees, population), record
+  for name in records.FILES:
     directory.forget_after(name, -1)
   if config.warm_start is not None:
     population = warm_start(setup, population, config.warm_start)
@@ -198,121 +254,19 @@ def _begin(
     directory.append(
       "pbt_lineage.jsonl", lineage.initial_rows(population.hyperparams)
     )
-  record = {
-    "generation": 0,
-    "walltime": 0.0,
-    "total_env_steps": 0,
-    "returns": None,
-    "best": None,
-  }
-  return population, record
+  return population, records.initial()
 
 
-def _to_trees(population: Population) -> dict[str, Any]:
+def _to_trees(population: Any) -> dict[str, Any]:
   """The parts of a population that can be read without the others."""
-  rest = population._asdict()
-  return rest.pop("members")._asdict() | {"population": rest}
+  if population.members is None:
+    return {"population": population}
+  return population.members._asdict() | {
+    "population": population.with_members(())
+  }
 
 
-def _from_trees(trees: dict[str, Any]) -> Population:
+def _from_trees(trees: dict[str, Any], like: Any) -> Any:
   """The population of which these are the parts."""
   rest = trees.pop("population")
-  return Population(members=Members(**trees), **rest)
-
-
-def _updated(
-  record: dict[str, Any],
-  report: GenerationReport,
-  interval: int,
-  walltime: float,
-) -> dict[str, Any]:
-  """The record after one more generation."""
-  returns = np.mean(report.evaluation.returns, axis=1)
-  generation = int(report.generation)
-  best = record["best"]
-  member = int(report.best)
-  if report.finite[member] and (
-    best is None or returns[member] > best["return"]
-  ):
-    best = {
-      "step": generation * interval,
-      "generation": generation,
-      "member": member,
-      "return": float(returns[member]),
-      "hyperparams": lineage.named_hyperparams(report.hyperparams)[member],
-    }
-  collected = interval * returns.shape[0]
-  evaluated = int(np.sum(report.evaluation.lengths))
-  return {
-    "generation": generation,
-    "walltime": walltime,
-    "total_env_steps": record["total_env_steps"] + collected + evaluated,
-    "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
-    "best": best,
-  }
-
-
-def _row(
-  setup: Setup,
-  config: RunConfig,
-  report: GenerationReport,
-  record: dict[str, Any],
-) -> dict[str, Any]:
-  """The row of metrics of one generation."""
-  row = metrics.generation_row(report) | {
-    "step": record["generation"] * setup.config.perturbation_interval,
-    "walltime": record["walltime"],
-    "seed": config.seeds[0],
-    "total_env_steps": record["total_env_steps"],
-  }
-  if setup.controller is not None:
-    row |= metrics.pbt_row(report)
-  else:
-    row |= metrics.seeds_row(report, config.seeds)
-  return row
-
-
-def _rates(
-  report: GenerationReport, interval: int, seconds: float
-) -> dict[str, Any]:
-  """What was done per second, summed over the population."""
-  steps = interval * report.num_updates.shape[0]
-  return {
-    "training/env_steps_per_second": steps / seconds,
-    "training/updates_per_second": int(report.num_updates.sum()) / seconds,
-  }
-
-
-def _write_members(
-  directory: RunDirectory,
-  report: GenerationReport,
-  decision: controllers.Decision,
-  step: int,
-) -> None:
-  """Writes who was how good with what, and who took over from whom."""
-  generation = int(report.generation)
-  directory.append(
-    "pbt_members.jsonl",
-    lineage.member_rows(
-      generation,
-      step,
-      np.mean(report.evaluation.returns, axis=1),
-      report.hyperparams,
-    ),
-  )
-  directory.append(
-    "pbt_lineage.jsonl",
-    lineage.rows(
-      generation, step, decision, report.fitness, report.hyperparams
-    ),
-  )
-
-
-def _returns_text(row: dict[str, Any]) -> str:
-  """What the progress line says of the returns."""
-  if "pbt/best_return" in row:
-    return (
-      f"return best {row['pbt/best_return']:.1f} "
-      f"mean {row['pbt/mean_return']:.1f}"
-    )
-  return f"return {row['eval/episode_return']:.1f}"
+  return rest.with_members(type(like.members)(**trees)) if trees else rest

@@ -37,8 +37,8 @@ def start(name, *arguments):
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
-      for module in ("shared_flags", "learner_flags"):
-        sys.modules.pop(module, None)
+      for path in LAUNCHERS.glob("*_flags.py"):
+        sys.modules.pop(path.stem, None)
       flags.FLAGS.unparse_flags()
 
 

@@ -116,9 +116,9 @@ def test_a_child_has_the_controllers_hyperparameters(trainer, replaced):
   )
 
 
-def test_a_child_has_its_parents_recent_returns(replaced):
+def test_a_child_has_its_parents_recent_fitness(replaced):
   returns = _returns(replaced[1])
-  recent = np.asarray(replaced[0].recent_returns)
+  recent = np.asarray(replaced[0].recent_fitness)
   assert np.isnan(recent[:, 0]).all()
   np.testing.assert_array_equal(recent[:, 1], returns[[0, 0, 0, 3]])
 
@@ -155,10 +155,10 @@ def test_fitness_is_the_mean_of_the_window(trainer, replaced):
 def test_the_best_of_this_evaluation_is_reported(trainer, undisturbed):
   population, report = undisturbed
   returns = _returns(report)
-  assert int(report.best) == np.argmax(returns)
+  assert int(report.best.member) == np.argmax(returns)
   common.assert_bits_equal(
-    report.best_state,
-    common.member(population.members.learner, int(report.best)),
+    report.best.state,
+    common.member(population.members.learner, int(report.best.member)),
   )
 
 
@@ -234,7 +234,7 @@ def test_a_non_finite_member_is_reported(broken):
   assert np.isnan(np.asarray(report.fitness)).tolist() == [
     False, False, True, False
   ]
-  assert int(report.best) != 2
+  assert int(report.best.member) != 2
 
 
 def test_a_non_finite_member_gets_a_finite_parent_though_ranks_get_none(broken):
@@ -248,7 +248,7 @@ def test_a_non_finite_member_gets_a_finite_parent_though_ranks_get_none(broken):
 def test_after_the_replacement_everything_is_finite_and_stays_so(broken):
   _, (population, _), (later, report) = broken
   for tree in (population, later):
-    for name, x in common.leaves(tree._replace(recent_returns=())).items():
+    for name, x in common.leaves(tree._replace(recent_fitness=())).items():
       if np.issubdtype(x.dtype, np.floating):
         assert np.isfinite(x).all(), name
   assert np.asarray(report.finite).all()
@@ -305,7 +305,7 @@ def test_when_all_have_diverged_they_can_begin_anew(trainer, undisturbed):
   first = trainer.population.members.learner.point
   assert not np.any(np.asarray(restarted.members.learner.point) == first)
   # The window must not hold the returns of those who are gone.
-  assert np.isnan(restarted.recent_returns).all()
+  assert np.isnan(restarted.recent_fitness).all()
   _, report = trainer.train(restarted)
   np.testing.assert_array_equal(
     report.fitness, _returns(report)

@@ -9,7 +9,7 @@ from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import metrics
 
 
-def _report(returns, finite=None, operator=None):
+def _report(returns, finite=None, operator=None, scores=None):
   returns = np.asarray(returns, np.float32)
   size = returns.shape[0]
   finite = np.ones(size, bool) if finite is None else np.array(finite)
@@ -19,6 +19,7 @@ def _report(returns, finite=None, operator=None):
     evaluation=actors.Evaluation(
       returns, np.full(returns.shape, 10, np.int32), None
     ),
+    scores={"episode_return": returns.mean(axis=1)} | (scores or {}),
     fitness=returns.mean(axis=1),
     hyperparams={"rate": rates},
     metrics={"critic_loss": np.arange(size, dtype=np.float32)},
@@ -29,8 +30,8 @@ def _report(returns, finite=None, operator=None):
       {"rate": rates},
       np.zeros(size, int) if operator is None else np.array(operator),
     ),
-    best=np.int32(0),
-    best_state=None,
+    best=None,
+    env_steps=np.int32(0),
   )
 
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, controllers, training
-from qdrl_haiku.training import agents, logs
+from qdrl_haiku import controllers, training
+from qdrl_haiku.training import agents, logs, records
 from qdrl_haiku.training import checkpoints as checkpoints_lib
 from qdrl_haiku.training import generation as generation_lib
 from tests.training import common
@@ -103,7 +103,7 @@ def _assert_same_run(actual, expected):
   step, trees, record = _checkpoint(actual)
   expected_step, expected_trees, expected_record = _checkpoint(expected)
   assert (step, record) == (expected_step, expected_record)
-  assert trees["population"]["recent_returns"].shape == (4, 2)
+  assert trees["population"].recent_fitness.shape == (4, 2)
   common.assert_bits_equal(trees, expected_trees)
 
 
@@ -375,32 +375,42 @@ def test_each_seed_has_the_key_that_it_has_alone():
 def _report(generation, returns, finite=(True, True)):
   """What concerns the best agent, on the host."""
   returns = np.array(returns, np.float32)
+  rates = np.array([0.25, 0.5])
+  member = int(np.argmax(np.where(finite, returns, -np.inf)))
   return generation_lib.GenerationReport(
     generation=generation,
-    evaluation=actors.Evaluation(returns, np.ones((2, 1), np.int32), None),
-    fitness=returns[:, 0],
-    hyperparams={"rate": np.array([0.25, 0.5])},
+    evaluation=None,
+    scores={"episode_return": returns},
+    fitness=returns,
+    hyperparams={"rate": rates},
     metrics={},
     num_updates=np.zeros(2, np.int32),
     finite=np.array(finite),
     decision=None,
-    best=int(np.argmax(np.where(finite, returns[:, 0], -np.inf))),
-    best_state=None,
+    best=generation_lib.Best(
+      member=member,
+      fitness=returns[member],
+      episode_return=returns[member],
+      hyperparams={"rate": rates[member]},
+      state=None,
+    ),
+    env_steps=7,
   )
 
 
 def test_the_best_is_the_best_ever_and_never_a_diverged_one():
-  record = {"total_env_steps": 0, "best": None}
+  record = records.initial()
   reports = [
-    _report(1, [[3.0], [9.0]], finite=(True, False)),
-    _report(2, [[2.0], [1.0]]),
-    _report(3, [[3.0], [4.0]]),
-    _report(4, [[99.0], [99.0]], finite=(False, False)),
+    _report(1, [3.0, 9.0], finite=(True, False)),
+    _report(2, [2.0, 1.0]),
+    _report(3, [3.0, 4.0]),
+    _report(4, [99.0, 99.0], finite=(False, False)),
   ]
   found = []
   for report in reports:
-    record = _RUN._updated(record, report, 10, 0.0)
+    record = records.updated(record, report, 10, 0.0)
     best = record["best"]
     found.append((best["generation"], best["member"], best["return"]))
   assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
   assert record["best"]["hyperparams"] == {"rate": 0.5}
+  assert record["total_env_steps"] == 28

@@ -1,0 +1,77 @@
+"""Evaluates an agent that a run left behind; the run stays as it is.
+
+python launchers/evaluate.py --logdir=logs/my_run --member=3
+"""
+
+import json
+
+import learner_flags
+import shared_flags
+import skill_flags
+from absl import flags
+
+FLAGS = flags.FLAGS
+_DEFAULT_EPISODES = 16
+
+
+def _define() -> None:
+  shared_flags.define()
+  flags.DEFINE_integer(
+    "member",
+    None,
+    "Which agent of the latest checkpoint; by default the best agent that the "
+    "run ever evaluated.",
+  )
+  flags.DEFINE_list(
+    "skill",
+    None,
+    "Of DIAYN: an index, like 3, or numbers, like 0.6,0.8; by default all.",
+  )
+
+
+def main() -> None:
+  """Evaluates the agent that the flags ask for."""
+  if not FLAGS.logdir:
+    raise ValueError("--logdir is missing: which run is to be evaluated?")
+  shared_flags.use_settings_of(FLAGS.logdir)
+  shared_flags.use_all_cores()
+  import jax
+
+  from qdrl_haiku import actors, training
+
+  num_episodes = FLAGS.num_eval_episodes or _DEFAULT_EPISODES
+  agent = learner_flags.make_agent(shared_flags.make_environment())
+  eval_env = agent.eval_env
+  if FLAGS.skill is not None:
+    eval_env = skill_flags.one_skill(eval_env)
+  if FLAGS.member is None:
+    state, record = training.read_best(agent.learner, FLAGS.logdir)
+    state = jax.tree.map(lambda x: x[None], state)
+    which = f"best agent, of step {record['step']}"
+  else:
+    state, record = training.read_agents(agent.learner, FLAGS.logdir)
+    size = len(record["returns"])
+    if not 0 <= FLAGS.member < size:
+      raise ValueError(
+        f"--member={FLAGS.member}, but there are {size} agents; give one from "
+        f"0 to {size - 1}."
+      )
+    state = jax.tree.map(lambda x: x[FLAGS.member : FLAGS.member + 1], state)
+    which = f"member {FLAGS.member} after generation {record['generation']}"
+  evaluation = jax.jit(
+    lambda state, key: actors.evaluate(
+      eval_env, agent.learner, state, key, num_episodes
+    )
+  )(state, jax.random.key(FLAGS.seed))
+  summary = training.summarize(jax.device_get(evaluation.returns)[0])
+  if FLAGS.skill is not None:
+    which += f", skill {','.join(FLAGS.skill)}"
+  print(f"{FLAGS.logdir}: {which}")
+  for name, value in summary.items():
+    print(f"  {name:<12} {value:g}")
+  print(json.dumps({"agent": which, **summary}))
+
+
+if __name__ == "__main__":
+  _define()
+  shared_flags.run_main(main)

@@ -1,0 +1,81 @@
+"""The flags of how hyperparameters are explored, and the controller of them."""
+
+from typing import Any
+
+import learner_flags
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+
+def define() -> None:
+  """Defines the flags of exploring, and of the search space."""
+  flags.DEFINE_string("explore", "perturb", "Or resample, or mixed.")
+  flags.DEFINE_integer(
+    "num_parents", None, "How many of the best may be parents."
+  )
+  flags.DEFINE_float(
+    "resample_probability", 0.25, "Per hyperparameter, with --explore=mixed."
+  )
+  flags.DEFINE_list(
+    "perturbation_factors", ["0.8", "1.25"], "Down and up, when perturbing."
+  )
+  flags.DEFINE_multi_string(
+    "search_space",
+    [],
+    "name:kind:low:high, kind uniform, log_uniform or one_minus_log_uniform; "
+    "or name:fixed:value. Repeatable; if given at all, the hyperparameters "
+    "that aren't named are fixed.",
+  )
+  flags.DEFINE_integer(
+    "perturbation_interval",
+    None,
+    "Environment steps per agent from one decision to the next; by default "
+    "about a twentieth of --num_timesteps.",
+  )
+
+
+def make_config(**settings: Any) -> Any:
+  """Returns the controller's configuration.
+
+  Args:
+    **settings: of who is replaced by whom.
+
+  Raises:
+    ValueError: if a setting is out of its range.
+  """
+  from qdrl_haiku import controllers
+
+  try:
+    factors = tuple(float(x) for x in FLAGS.perturbation_factors)
+  except ValueError:
+    raise ValueError(
+      f"--perturbation_factors={','.join(FLAGS.perturbation_factors)} are no "
+      "numbers; give them like 0.8,1.25."
+    ) from None
+  return controllers.PBTConfig(
+    explore=FLAGS.explore,
+    resample_probability=FLAGS.resample_probability,
+    perturbation_factors=factors,
+    **settings,
+  )
+
+
+def make_search_space(learner: Any) -> Any:
+  """Returns what is searched of a learner's hyperparameters.
+
+  Args:
+    learner: the learner.
+
+  Raises:
+    ValueError: if a specification is wrong.
+  """
+  from qdrl_haiku import training
+
+  search_space = training.search_space(
+    learner.hyperparams,
+    FLAGS.search_space,
+    given=learner_flags.given_hyperparams(),
+  )
+  learner_flags.check_search_space(search_space)
+  return search_space

@@ -1,0 +1,235 @@
+"""Fills a repertoire with agents: MAP-Elites, or ME-PBT.
+
+python launchers/train_me_pbt.py \
+  --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
+"""
+
+from typing import Any
+
+import learner_flags
+import pbt_flags
+import shared_flags
+from absl import flags
+
+FLAGS = flags.FLAGS
+# Of the settings that have another name here.
+_FLAG_NAMES = {
+  "population_size": "gradient_population_size",
+  "num_replaced ": "num_replaced_by_best ",
+}
+_OF_THE_POPULATION = (
+  "gradient_population_size",
+  "num_replaced_by_best",
+  "num_replaced_by_samples",
+  "num_parents",
+)
+
+
+def _define() -> None:
+  shared_flags.define()
+  pbt_flags.define()
+  flags.DEFINE_string(
+    "emitter",
+    "pbt",
+    "pbt: a population that trains, and variations of elites (ME-PBT); ga: "
+    "variations alone (MAP-Elites).",
+  )
+  flags.DEFINE_integer(
+    "num_generations", None, "Generations, instead of --num_timesteps."
+  )
+  flags.DEFINE_string("tessellation", "grid", "Of the descriptors: or cvt.")
+  flags.DEFINE_list(
+    "grid_shape", ["32", "32"], "Cells of a grid along each descriptor."
+  )
+  flags.DEFINE_integer("num_cells", 1024, "Cells of --tessellation=cvt.")
+  flags.DEFINE_integer(
+    "gradient_population_size", 10, "Agents that train, with --emitter=pbt."
+  )
+  flags.DEFINE_integer(
+    "variation_batch_size", 10, "Variations of elites in each generation."
+  )
+  flags.DEFINE_integer(
+    "num_replaced_by_best",
+    2,
+    "How many of the worst agents the best replace in each generation.",
+  )
+  flags.DEFINE_integer(
+    "num_replaced_by_samples",
+    2,
+    "How many of the next worst elites of the repertoire replace.",
+  )
+  flags.DEFINE_integer(
+    "num_initial_genotypes", 20, "Random agents in the first repertoire."
+  )
+  flags.DEFINE_float(
+    "iso_sigma", 0.01, "Of the noise on the weights of an elite."
+  )
+  flags.DEFINE_float(
+    "line_sigma", 0.1, "Of the step towards or away from another elite."
+  )
+  flags.DEFINE_float(
+    "qd_offset",
+    None,
+    "Added to each elite's return in the QD score; by default the "
+    "environment's offset per step times --episode_length.",
+  )
+  flags.DEFINE_integer(
+    "repertoire_interval",
+    10,
+    "Generations from one file and picture of the repertoire to the next.",
+  )
+  flags.DEFINE_integer(
+    "num_reevaluations",
+    0,
+    "If above 0: at the end each elite is evaluated so often again, and the "
+    "metrics of what remains are written to corrected.json.",
+  )
+
+
+def main() -> None:
+  """Fills the repertoire that the flags ask for."""
+  shared_flags.use_all_cores()
+  from qdrl_haiku import controllers, training
+
+  if FLAGS.learner == "diayn":
+    raise ValueError(
+      "--learner=diayn has skills, which an elite of a repertoire has not; "
+      "take sac or td3."
+    )
+  learner_flags.check_choice("emitter", ("pbt", "ga"))
+  agent = learner_flags.make_agent(shared_flags.make_environment())
+  search_space = pbt_flags.make_search_space(agent.learner)
+  controller = None
+  population: dict[str, Any] = {}
+  if FLAGS.emitter == "pbt":
+    exploit = "truncation" if FLAGS.num_replaced_by_best else "none"
+    controller = controllers.pbt(
+      pbt_flags.make_config(
+        exploit=exploit,
+        num_parents=FLAGS.num_parents,
+        num_replaced=FLAGS.num_replaced_by_best or None,
+      ),
+      search_space,
+    )
+    population["population_size"] = FLAGS.gradient_population_size
+    population["perturbation_interval"] = _interval(agent.learner)
+  else:
+    learner_flags.refuse_given(
+      _OF_THE_POPULATION, "--emitter=ga has no population that trains"
+    )
+  setup = training.Setup(
+    env=agent.env,
+    eval_env=agent.eval_env,
+    learner=agent.learner,
+    controller=controller,
+    config=shared_flags.make_training_config(**population),
+    map_elites=_make_map_elites(agent.eval_env, search_space),
+  )
+  if FLAGS.num_generations is not None:
+    FLAGS.num_timesteps = FLAGS.num_generations * setup.steps_per_generation
+  name = {"pbt": "me_pbt", "ga": "map_elites"}[FLAGS.emitter]
+  shared_flags.run_training(
+    setup,
+    f"{name}_{learner_flags.learner_name()}",
+    [FLAGS.seed],
+    repertoire_interval=FLAGS.repertoire_interval,
+    num_reevaluations=FLAGS.num_reevaluations,
+  )
+
+
+def _interval(learner: Any) -> int:
+  """Environment steps per agent and generation."""
+  if FLAGS.num_generations is None:
+    return shared_flags.interval("perturbation_interval", learner)
+  learner_flags.refuse_given(
+    ["num_timesteps"], "--num_generations says how long the run is"
+  )
+  if FLAGS.num_generations < 1:
+    raise ValueError(
+      f"--num_generations={FLAGS.num_generations} must be at least 1."
+    )
+  if FLAGS.perturbation_interval is None:
+    FLAGS.perturbation_interval = 1000
+  return FLAGS.perturbation_interval
+
+
+def _make_map_elites(env: Any, search_space: Any) -> Any:
+  """Returns what MAP-Elites adds to the setup."""
+  from qdrl_haiku import controllers, training
+
+  descriptor = env.descriptor
+  if descriptor is None:
+    raise ValueError(
+      f"--env_name={FLAGS.env_name} has no state descriptor, by which a "
+      "repertoire is ordered; take one that has, such as point_maze or "
+      "halfcheetah_uni, or give yours a Descriptor."
+    )
+  for name in ("variation_batch_size", "num_replaced_by_samples"):
+    if getattr(FLAGS, name) < 0:
+      raise ValueError(
+        f"--{name}={getattr(FLAGS, name)} must be at least 0."
+      )
+  for name in ("iso_sigma", "line_sigma"):
+    if not 0 <= getattr(FLAGS, name) < float("inf"):
+      raise ValueError(
+        f"--{name}={getattr(FLAGS, name)} must be finite and at least 0."
+      )
+  if FLAGS.num_initial_genotypes < 1:
+    raise ValueError(
+      f"--num_initial_genotypes={FLAGS.num_initial_genotypes} must be at "
+      "least 1."
+    )
+  if FLAGS.emitter == "ga" and FLAGS.variation_batch_size == 0:
+    raise ValueError(
+      "--variation_batch_size=0 leaves --emitter=ga with no offspring; give 1 "
+      "or more."
+    )
+  offset = FLAGS.qd_offset
+  if offset is None:
+    offset = descriptor.reward_offset * env.episode_length
+  config = pbt_flags.make_config()
+  return training.MapElites(
+    tessellation=_make_tessellation(descriptor),
+    variation_fn=training.vary_agents(
+      FLAGS.iso_sigma,
+      FLAGS.line_sigma,
+      controllers.explore(config, search_space),
+    ),
+    variation_batch_size=FLAGS.variation_batch_size,
+    num_initial_genotypes=FLAGS.num_initial_genotypes,
+    num_replaced_by_samples=FLAGS.num_replaced_by_samples
+    if FLAGS.emitter == "pbt"
+    else 0,
+    qd_offset=offset,
+  )
+
+
+def _make_tessellation(descriptor: Any) -> Any:
+  """Returns the cells of the descriptor's space."""
+  import jax
+
+  from qdrl_haiku import map_elites
+
+  learner_flags.check_choice("tessellation", ("grid", "cvt"))
+  bounds = (descriptor.lower, descriptor.upper)
+  if FLAGS.tessellation == "cvt":
+    learner_flags.refuse_given(["grid_shape"], "--tessellation=cvt")
+    if FLAGS.num_cells < 1:
+      raise ValueError(f"--num_cells={FLAGS.num_cells} must be at least 1.")
+    return map_elites.cvt(jax.random.key(FLAGS.seed), FLAGS.num_cells, *bounds)
+  learner_flags.refuse_given(["num_cells"], "--tessellation=grid")
+  shape = FLAGS.grid_shape
+  if len(shape) != descriptor.size or not all(
+    text.isdecimal() and int(text) > 0 for text in shape
+  ):
+    raise ValueError(
+      f"--grid_shape={','.join(shape)} doesn't fit the descriptor "
+      f"{', '.join(descriptor.names)}; give {descriptor.size} numbers like "
+      f"{','.join(['32'] * descriptor.size)}."
+    )
+  return map_elites.Grid(tuple(int(text) for text in shape), *bounds)
+
+
+if __name__ == "__main__":
+  _define()
+  shared_flags.run_main(main, _FLAG_NAMES)

@@ -1,0 +1,158 @@
+"""Skills as part of an environment: appended to what the agent observes."""
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import skills, types
+from qdrl_haiku.environments.interface import (
+  BatchedEnvironment,
+  Descriptor,
+  State,
+)
+
+Sampling = Literal["fixed", "episode"]
+# Folded into an instance's key, from which its resets are drawn too.
+_SKILL = 2**31 - 1
+
+
+class SkillEnvironment:
+  """An environment each of whose instances has a skill.
+
+  The skill is appended to the observation, and stands in `info["skill"]`
+  [..., K], where it is that of the observation to act on next.
+
+  Attributes:
+    env: the environment without skills.
+    prior: what skills are drawn from.
+    sampling: "fixed", or "episode" for a new skill at each episode.
+    observation_size: O + K.
+    action_size: A.
+    episode_length: of `env`.
+    episode_steps: of `env`.
+    descriptor: of `env`.
+  """
+
+  def __init__(
+    self,
+    env: BatchedEnvironment,
+    prior: skills.SkillPrior,
+    sampling: Sampling = "fixed",
+  ) -> None:
+    """Adds skills to an environment.
+
+    Args:
+      env: the environment without skills.
+      prior: what skills are drawn from.
+      sampling: "episode" draws a skill from the prior whenever an episode
+        begins. "fixed" draws it when the instance is first reset, and of the E
+        instances along the last axis of the keys, each of num_skills skills
+        gets as many as possible: instance i has skill i modulo num_skills.
+        Where there are fewer instances than skills, instance i goes through
+        the skills i, i + E, i + 2E, ..., one after the other.
+
+    Raises:
+      ValueError: if there is no such sampling.
+    """
+    if sampling not in ("fixed", "episode"):
+      raise ValueError(
+        f"sampling={sampling!r} is unknown; give 'fixed' or 'episode'."
+      )
+    self.env = env
+    self.prior = prior
+    self.sampling = sampling
+    self.observation_size: int = env.observation_size + prior.size
+    self.action_size: int = env.action_size
+    self.episode_length: int = env.episode_length
+    self.episode_steps: int = env.episode_steps
+    self.descriptor: Descriptor | None = env.descriptor
+
+  def reset(self, key: types.Key) -> State:
+    """Starts one episode per key.
+
+    Args:
+      key: [...], consumed.
+
+    Returns:
+      The state, with skills.
+    """
+    state = self.env.reset(key)
+    num_skills = self.prior.num_skills
+    if self.sampling == "episode" or num_skills is None:
+      skill = self._draw(state)
+    else:
+      indices = jnp.arange(state.done.shape[-1]) % num_skills
+      skill = jnp.broadcast_to(
+        jax.nn.one_hot(indices, num_skills),
+        (*state.done.shape, num_skills),
+      )
+    return _with_skill(state, skill, skill)
+
+  def step(self, state: State, action: types.Array) -> State:
+    """Steps every instance, and resets those whose episode ended.
+
+    Args:
+      state: with leading axes [...].
+      action: [..., A], in [-1, 1].
+
+    Returns:
+      As `Environment.step`. `next_observation` has the skill of the step just
+      taken, `obs` and `info["skill"]` that of the next one.
+    """
+    skill = state.info["skill"]
+    # The inner environment looks at neither observation nor skill.
+    state = self.env.step(state, action)
+    return _with_skill(
+      state,
+      skill,
+      jnp.where(state.done[..., None] > 0, self._next(state, skill), skill),
+    )
+
+  def advance(self, state: State, action: types.Array) -> State:
+    """Steps every instance without resets; skills stay.
+
+    Args:
+      state: with leading axes [...].
+      action: [..., A], in [-1, 1].
+
+    Returns:
+      As `Environment.advance`.
+    """
+    skill = state.info["skill"]
+    return _with_skill(self.env.advance(state, action), skill, skill)
+
+  def _draw(self, state: State) -> types.Array:
+    """A skill for each instance, from its own key: [..., K]."""
+    keys = state.info["key"]
+    skill = jax.vmap(
+      lambda key: self.prior.sample(jax.random.fold_in(key, _SKILL))
+    )(keys.reshape(math.prod(keys.shape)))
+    return skill.reshape(*keys.shape, self.prior.size)
+
+  def _next(self, state: State, skill: types.Array) -> types.Array:
+    """The skills of the next episodes, [..., K]."""
+    if self.sampling == "episode":
+      return self._draw(state)
+    num_envs, num_skills = skill.shape[-2], self.prior.num_skills
+    if num_skills is None or num_envs >= num_skills:
+      return skill
+    index = jnp.argmax(skill, axis=-1) + num_envs
+    index = jnp.where(index < num_skills, index, index % num_envs)
+    return jax.nn.one_hot(index, num_skills)
+
+
+def _with_skill(
+  state: State, skill: types.Array, next_skill: types.Array
+) -> State:
+  """Appends the skill of the last step, and of the next one."""
+  next_observation = state.info["next_observation"]
+  return state.replace(
+    obs=jnp.concatenate([state.obs, next_skill], axis=-1),
+    info=state.info
+    | {
+      "next_observation": jnp.concatenate([next_observation, skill], axis=-1),
+      "skill": next_skill,
+    },
+  )

@@ -1,0 +1,104 @@
+"""Environments of one instance with something added to their states."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from qdrl_haiku import types
+from qdrl_haiku.environments import base, checks, interface
+
+StateDescriptorFn = Callable[[Any], types.Array]
+"""State of the environment -> the state's descriptor [D]."""
+
+
+class Wrapper:
+  """An environment whose states are changed before they are handed out.
+
+  What it doesn't define itself (brax's `sys`, `backend`, `dt`, ...) is that of
+  the environment inside. Written for brax's environments as well as for a
+  user's own, and importing neither.
+
+  Attributes:
+    env: the environment inside.
+    descriptor: of `info["state_descriptor"]`, or None.
+  """
+
+  def __init__(
+    self,
+    env: interface.SingleEnvironment,
+    change: Callable[[Any], Any],
+    descriptor: interface.Descriptor | None = None,
+  ) -> None:
+    """Wraps an environment.
+
+    Args:
+      env: simulates one instance.
+      change: state -> state, for those of reset and of step. It may change
+        the observation and the reward, and add to `info`. `env.step` is given
+        the changed state back.
+      descriptor: by default `env.descriptor`, if there is one.
+
+    Raises:
+      ValueError: if `env` isn't an environment of one instance.
+    """
+    if isinstance(env, base.Environment):
+      raise ValueError(
+        f"env={type(env.unwrapped).__name__} is wrapped in batches already; "
+        "give the environment of one instance, its `unwrapped`."
+      )
+    checks.check_interface(env)
+    self.env = env
+    self._change = change
+    self.descriptor: interface.Descriptor | None = (
+      getattr(env, "descriptor", None) if descriptor is None else descriptor
+    )
+
+  def reset(self, rng: types.Key) -> Any:
+    """Draws an initial state."""
+    return self._change(self.env.reset(rng))
+
+  def step(self, state: Any, action: types.Array) -> Any:
+    """Advances by one step with action [A]."""
+    return self._change(self.env.step(state, action))
+
+  @property
+  def observation_size(self) -> int:
+    """O, as it is after the change."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return int(jax.eval_shape(self.reset, key).obs.shape[-1])
+
+  def __getattr__(self, name: str) -> Any:
+    # Of an object that is just being copied or unpickled, `env` is unknown.
+    if name == "env":
+      raise AttributeError(name)
+    return getattr(self.env, name)
+
+
+def with_descriptor(
+  env: interface.SingleEnvironment,
+  state_descriptor_fn: StateDescriptorFn,
+  descriptor: interface.Descriptor,
+) -> Wrapper:
+  """Returns an environment that reports a descriptor of each of its states.
+
+  Args:
+    env: simulates one instance: one of brax's, or a user's own.
+    state_descriptor_fn: state -> [D], such as
+      `lambda state: state.pipeline_state.x.pos[0, :2]` for the position of the
+      first link in any of brax's environments.
+    descriptor: names and bounds of the D axes, what an episode's descriptor
+      is, and the offset of the rewards. `env.descriptor` is replaced.
+
+  Returns:
+    The environment, with `info["state_descriptor"]` float32 [D] in its states,
+    and the attribute `descriptor`.
+
+  Raises:
+    ValueError: if `env` isn't an environment of one instance.
+  """
+  def describe(state: Any) -> Any:
+    value = state_descriptor_fn(state).astype("float32")
+    return state.replace(info=state.info | {"state_descriptor": value})
+
+  return Wrapper(env, describe, descriptor)

@@ -1,0 +1,313 @@
+"""Diversity is all you need (Eysenbach et al., arXiv 1802.06070)."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from qdrl_haiku import networks, skills, types
+from qdrl_haiku.learners import base, statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class DIAYNConfig:
+  """What shapes DIAYN's discriminator or its computation.
+
+  Attributes:
+    discriminator_input: what of the next state tells the skill: its
+      "descriptor", or the whole "observation".
+    discriminator_hidden_layer_sizes: widths of the hidden layers.
+    activation: name of the hidden layers' activation, see `networks`.
+    layer_norm: whether hidden layers are layer-normalised.
+    subtract_log_prior: whether the intrinsic reward is log q(z|s) - log p(z),
+      instead of log q(z|s) alone, which makes living on cost something.
+    normalize_observations: whether the agent, and a discriminator of
+      observations, see them normalised by running statistics; skills are left
+      alone. The base learner is then made without.
+
+  Raises:
+    ValueError: if there is no such input.
+  """
+
+  discriminator_input: Literal["descriptor", "observation"] = "descriptor"
+  discriminator_hidden_layer_sizes: tuple[int, ...] = (256, 256)
+  activation: str = "relu"
+  layer_norm: bool = False
+  subtract_log_prior: bool = True
+  normalize_observations: bool = False
+
+  def __post_init__(self) -> None:
+    if self.discriminator_input not in ("descriptor", "observation"):
+      raise ValueError(
+        f"discriminator_input={self.discriminator_input!r} is unknown; give "
+        "'descriptor' or 'observation'."
+      )
+
+
+class DIAYNState(NamedTuple):
+  """One DIAYN agent.
+
+  Attributes:
+    agent: the base learner's state.
+    discriminator_params: the discriminator's parameters.
+    discriminator_optimizer_state: Adam's moments for them.
+    observation_statistics: the running statistics of the O numbers of an
+      observation that are no skill, or None.
+  """
+
+  agent: types.State
+  discriminator_params: types.Params
+  discriminator_optimizer_state: optax.OptState
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class DIAYNGenotype(NamedTuple):
+  """What a repertoire stores of a DIAYN agent; see `DIAYNState`."""
+
+  agent: Any
+  discriminator_params: types.Params
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class Discriminator(NamedTuple):
+  """What tells skills apart.
+
+  Attributes:
+    prior: of the skills.
+    init: (key) -> parameters.
+    parameters: (state, observations [..., O + K], descriptors [..., D] or
+      None) -> the parameters of q(z|s) for those states, as `prior` takes them.
+    reward: (parameters of q [], skill [K]) -> [], the intrinsic reward.
+  """
+
+  prior: skills.SkillPrior
+  init: Callable[[types.Key], types.Params]
+  parameters: Callable[
+    [DIAYNState, types.Array, types.Array | None], types.Array
+  ]
+  reward: Callable[[types.Array, types.Array], types.Array]
+
+
+def discriminator(
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: DIAYNConfig = DIAYNConfig(),
+) -> Discriminator:
+  """The discriminator that `diayn` trains, to look through after training.
+
+  Args:
+    observation_size: O, without the skill.
+    prior: what skills are drawn from.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: as `diayn` had it.
+
+  Returns:
+    The discriminator.
+
+  Raises:
+    ValueError: if it is to see a descriptor, and there is none.
+  """
+  input_size = observation_size
+  if config.discriminator_input == "descriptor":
+    if descriptor_size is None:
+      raise ValueError(
+        "discriminator_input=descriptor, but the environment has no state "
+        "descriptor; take one that has, or discriminator_input=observation."
+      )
+    input_size = descriptor_size
+  network = networks.make_discriminator(
+    input_size,
+    prior.parameter_size,
+    hidden_layer_sizes=config.discriminator_hidden_layer_sizes,
+    activation=config.activation,
+    layer_norm=config.layer_norm,
+  )
+
+  def parameters(
+    state: DIAYNState,
+    observation: types.Array,
+    descriptor: types.Array | None,
+  ) -> types.Array:
+    inputs = descriptor
+    if config.discriminator_input == "observation":
+      observation = observation[..., :observation_size]
+      inputs = statistics.normalize(state.observation_statistics, observation)
+    return network.apply(state.discriminator_params, inputs)
+
+  def reward(parameters: types.Array, skill: types.Array) -> types.Array:
+    log_prior = jnp.zeros(())
+    if config.subtract_log_prior:
+      log_prior = prior.log_prob(skill)
+    return prior.reward(parameters, skill, log_prior)
+
+  return Discriminator(prior, network.init, parameters, reward)
+
+
+def diayn(
+  base_learner: base.Learner,
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: DIAYNConfig = DIAYNConfig(),
+) -> base.Learner:
+  """Learns skills that can be told apart by the states that they visit.
+
+  Each batch is relabelled with the intrinsic reward, log q(z|s') - log p(z),
+  by the discriminator as it was before the update, then the discriminator
+  takes one step, and the base learner learns from the batch. Observations end
+  with the skill [K], as `environments.SkillEnvironment` makes them.
+
+  Hyperparameters: those of the base learner, and
+    discriminator_learning_rate: Adam's, > 0, default 1e-3.
+    task_reward_weight: how much of the environment's reward is added to the
+      intrinsic reward, default 0.
+
+  Args:
+    base_learner: learns to act; made for O + K observations.
+    observation_size: O, without the skill.
+    prior: what skills are drawn from.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: what shapes the discriminator and the computation.
+
+  Returns:
+    The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
+
+  Raises:
+    ValueError: if the discriminator is to see a descriptor, and there is none.
+  """
+  judge = discriminator(observation_size, prior, descriptor_size, config)
+  optimizer = base.adam()
+
+  def init(key: types.Key) -> DIAYNState:
+    agent_key, discriminator_key = jax.random.split(key)
+    params = judge.init(discriminator_key)
+    return DIAYNState(
+      agent=base_learner.init(agent_key),
+      discriminator_params=params,
+      discriminator_optimizer_state=optimizer.init(params),
+      observation_statistics=statistics.init(observation_size)
+      if config.normalize_observations
+      else None,
+    )
+
+  def genotype(state: DIAYNState) -> DIAYNGenotype:
+    return DIAYNGenotype(
+      agent=base_learner.genotype(state.agent),
+      discriminator_params=state.discriminator_params,
+      observation_statistics=state.observation_statistics,
+    )
+
+  def from_genotype(genotype: DIAYNGenotype) -> DIAYNState:
+    return DIAYNState(
+      agent=base_learner.from_genotype(genotype.agent),
+      discriminator_params=genotype.discriminator_params,
+      discriminator_optimizer_state=optimizer.init(
+        genotype.discriminator_params
+      ),
+      observation_statistics=genotype.observation_statistics,
+    )
+
+  def normalize(state: DIAYNState, observation: types.Array) -> types.Array:
+    if state.observation_statistics is None:
+      return observation
+    normalized = statistics.normalize(
+      state.observation_statistics, observation[..., :observation_size]
+    )
+    skill = observation[..., observation_size:]
+    return jnp.concatenate([normalized, skill], axis=-1)
+
+  def act(
+    state: DIAYNState,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    key: types.Key,
+  ) -> types.Array:
+    return base_learner.act(
+      state.agent, hyperparams, normalize(state, observation), key
+    )
+
+  def act_greedy(state: DIAYNState, observation: types.Array) -> types.Array:
+    return base_learner.act_greedy(state.agent, normalize(state, observation))
+
+  def observe(state: DIAYNState, observation: types.Array) -> DIAYNState:
+    seen = statistics.observe(state, observation[..., :observation_size])
+    agent = base_learner.observe(state.agent, normalize(state, observation))
+    return seen._replace(agent=agent)
+
+  def relabel(
+    state: DIAYNState,
+    hyperparams: types.Hyperparams,
+    batch: types.Transition,
+  ) -> tuple[DIAYNState, tuple[types.Transition, types.Metrics]]:
+    """Rewards one batch [B, ...], and teaches the discriminator with it."""
+    skill = batch.observation[..., observation_size:]
+
+    def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
+      parameters = judge.parameters(
+        state._replace(discriminator_params=params),
+        batch.next_observation,
+        batch.extras.get("next_descriptor"),
+      )
+      loss = jax.vmap(prior.discriminator_loss)(parameters, skill)
+      return jnp.mean(loss), parameters
+
+    (loss, parameters), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
+      state.discriminator_params
+    )
+    params, optimizer_state = optimizer.update(
+      gradients,
+      state.discriminator_optimizer_state,
+      state.discriminator_params,
+      hyperparams["discriminator_learning_rate"],
+    )
+    intrinsic = jax.vmap(judge.reward)(parameters, skill)
+    reward = intrinsic + hyperparams["task_reward_weight"] * batch.reward
+    batch = batch._replace(
+      observation=normalize(state, batch.observation),
+      reward=reward,
+      next_observation=normalize(state, batch.next_observation),
+    )
+    metrics = {
+      "discriminator_loss": loss,
+      "intrinsic_reward": jnp.mean(intrinsic),
+      "gradient_norm/discriminator": optax.tree.norm(gradients),
+    }
+    state = state._replace(
+      discriminator_params=params,
+      discriminator_optimizer_state=optimizer_state,
+    )
+    return state, (batch, metrics)
+
+  def update(
+    state: DIAYNState,
+    hyperparams: types.Hyperparams,
+    transitions: types.Transition,
+    key: types.Key,
+  ) -> tuple[DIAYNState, types.Metrics]:
+    state, (transitions, metrics) = jax.lax.scan(
+      lambda state, batch: relabel(state, hyperparams, batch),
+      state,
+      transitions,
+    )
+    agent, agent_metrics = base_learner.update(
+      state.agent, hyperparams, transitions, key
+    )
+    metrics = jax.tree.map(jnp.mean, metrics)
+    return state._replace(agent=agent), agent_metrics | metrics
+
+  return base.Learner(
+    init=init,
+    update=update,
+    act=act,
+    act_greedy=act_greedy,
+    observe=observe,
+    hyperparams=base_learner.hyperparams
+    | {"discriminator_learning_rate": 1e-3, "task_reward_weight": 0.0},
+    batches_per_update=base_learner.batches_per_update,
+    genotype=genotype,
+    from_genotype=from_genotype,
+  )

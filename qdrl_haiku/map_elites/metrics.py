@@ -1,0 +1,52 @@
+"""How good a repertoire is: quality and diversity in a few numbers."""
+
+import jax.numpy as jnp
+
+from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.types import Array, Metrics
+
+
+def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
+  """The sum of fitness + offset over the occupied cells (Pugh et al., 2015).
+
+  Args:
+    repertoire: any.
+    offset: added to the fitness of each individual; minus the least return
+      that an episode can have, so that filling a cell never lowers the score.
+
+  Returns:
+    [], 0 if every cell is empty.
+  """
+  occupied = repertoire.occupied
+  return jnp.sum(jnp.where(occupied, repertoire.fitness + offset, 0))
+
+
+def coverage(repertoire: Repertoire) -> Array:
+  """The share of cells that are occupied, [], in percent."""
+  return 100 * jnp.mean(repertoire.occupied)
+
+
+def max_fitness(repertoire: Repertoire) -> Array:
+  """The highest fitness, [], NaN if every cell is empty."""
+  return jnp.where(
+    jnp.any(repertoire.occupied), jnp.max(repertoire.fitness), jnp.nan
+  )
+
+
+def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
+  """All of them by the names that a run's logs use.
+
+  Args:
+    repertoire: any.
+    offset: of the QD-score, see `qd_score`.
+
+  Returns:
+    `qd/qd_score`, `qd/coverage` in percent, `qd/max_fitness`, and
+    `qd/num_outside`, how many descriptors were outside the bounds so far.
+  """
+  return {
+    "qd/qd_score": qd_score(repertoire, offset),
+    "qd/coverage": coverage(repertoire),
+    "qd/max_fitness": max_fitness(repertoire),
+    "qd/num_outside": repertoire.num_outside,
+  }

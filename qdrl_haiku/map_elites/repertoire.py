@@ -1,0 +1,308 @@
+"""The repertoire: the best individual found in each cell of descriptor space.
+
+Mouret and Clune (2015), "Illuminating search spaces by mapping elites",
+arXiv:1504.04909.
+"""
+
+import dataclasses
+import functools
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.types import Array, Key
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=[
+    "genotypes", "fitness", "descriptors", "num_outside", "tessellation"
+  ],
+  meta_fields=[],
+)  # fmt: skip
+@dataclasses.dataclass(frozen=True, eq=False)
+class Repertoire:
+  """At most one individual per cell, the fittest; `init` makes an empty one.
+
+  A pytree, so that its methods can be compiled and the repertoire donated.
+
+  Attributes:
+    genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
+    fitness: float32 [C], -inf where a cell is empty.
+    descriptors: float32 [C, D]; zeros where a cell is empty.
+    num_outside: int32 [], how many descriptors were outside the bounds so far
+      and counted into the cell at the border.
+    tessellation: which cell a descriptor belongs to.
+  """
+
+  genotypes: Any
+  fitness: Array
+  descriptors: Array
+  num_outside: Array
+  tessellation: Tessellation
+
+  @classmethod
+  def init(cls, genotype: Any, tessellation: Tessellation) -> "Repertoire":
+    """Makes an empty repertoire.
+
+    Args:
+      genotype: an example of one genotype, or its shapes and dtypes: any tree
+        whose leaves are booleans, integers or floats.
+      tessellation: of C cells. It is copied, so that donating the repertoire
+        leaves the caller's own intact.
+
+    Returns:
+      The repertoire.
+
+    Raises:
+      ValueError: if there is no leaf, or one of another dtype, such as a
+        complex one or a key.
+    """
+    genotype = jax.eval_shape(lambda x: x, genotype)
+    if not jax.tree.leaves(genotype):
+      raise ValueError(
+        f"genotype={genotype!r} has no leaf; give a tree with an array in it."
+      )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(genotype):
+      if not _is_real(leaf.dtype):
+        raise ValueError(
+          f"genotype{jax.tree_util.keystr(path)} has dtype {leaf.dtype}; a"
+          " repertoire stores booleans, integers and floats of 8 to 64 bits."
+        )
+    num_cells = tessellation.num_cells
+    return cls(
+      genotypes=jax.tree.map(
+        lambda x: jnp.zeros((num_cells, *x.shape), x.dtype), genotype
+      ),
+      fitness=jnp.full(num_cells, -jnp.inf, jnp.float32),
+      descriptors=jnp.zeros((num_cells, len(tessellation.lower)), jnp.float32),
+      num_outside=jnp.zeros((), jnp.int32),
+      tessellation=jax.tree.map(jnp.copy, tessellation),
+    )
+
+  @property
+  def occupied(self) -> Array:
+    """Which cells hold an individual, bool [C]."""
+    return self.fitness > -jnp.inf
+
+  def add(
+    self, genotypes: Any, fitness: Array, descriptors: Array
+  ) -> "Repertoire":
+    """Puts each individual in its cell where it is fitter than what is there.
+
+    The result depends on what is in the batch, not on its order: individuals
+    of one cell and equal fitness are told apart by their descriptors (the
+    lexicographically least stays), then by a hash of their genotypes. Whoever
+    is in a cell already stays there if the fitness is equal. An individual
+    with a NaN or an infinity anywhere is ignored. Zeros of fitness and
+    descriptors lose their sign.
+
+    The work is in proportion to B; with a donated repertoire nothing else is
+    copied.
+
+    Args:
+      genotypes: a tree of arrays [B, ...], of the dtypes of the repertoire's.
+      fitness: [B], floats, kept in float32.
+      descriptors: [B, D], floats, kept in float32.
+
+    Returns:
+      The repertoire with them.
+
+    Raises:
+      ValueError: if a shape, a dtype or the tree differs from the repertoire's.
+    """
+    fitness, descriptors = jnp.asarray(fitness), jnp.asarray(descriptors)
+    genotypes = jax.tree.map(jnp.asarray, genotypes)
+    self._check(genotypes, fitness, descriptors)
+    fitness, descriptors = _canonical(fitness), _canonical(descriptors)
+    num_cells, batch_size = self.fitness.shape[0], fitness.shape[0]
+    if not batch_size:
+      return self
+
+    cells = self.tessellation.cell(descriptors)
+    leaves = jax.tree.leaves(genotypes)
+    valid = (cells < num_cells) & jnp.isfinite(fitness)
+    for leaf in leaves:
+      valid &= jnp.all(jnp.isfinite(_rows(leaf)), axis=1)
+    cells = jnp.where(valid, cells, num_cells)
+
+    keys = (cells, -fitness, *jnp.unstack(descriptors, axis=1), *_hash(leaves))
+    *sorted_keys, order = jax.lax.sort(
+      (*keys, jnp.arange(batch_size)), num_keys=len(keys)
+    )
+    best = jnp.diff(sorted_keys[0], prepend=-1) != 0
+    best = jnp.zeros(batch_size, bool).at[order].set(best, unique_indices=True)
+    incumbents = self.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
+    # Losers go to places of their own beyond the end, which are dropped.
+    places = jnp.where(
+      best & (fitness > incumbents), cells, num_cells + jnp.arange(batch_size)
+    )
+
+    def write(stored: Array, new: Array) -> Array:
+      return stored.at[places].set(new, mode="drop", unique_indices=True)
+
+    outside = valid & self.tessellation.outside(descriptors)
+    return dataclasses.replace(
+      self,
+      genotypes=jax.tree.map(write, self.genotypes, genotypes),
+      fitness=write(self.fitness, fitness),
+      descriptors=write(self.descriptors, descriptors),
+      num_outside=self.num_outside + jnp.sum(outside, dtype=jnp.int32),
+    )
+
+  def sample_cells(self, key: Key, n: int) -> Array:
+    """Draws occupied cells, uniformly and with replacement.
+
+    Args:
+      key: consumed.
+      n: how many, >= 0; a Python integer.
+
+    Returns:
+      int32 [n]; all 0 if every cell is empty.
+    """
+    counts = jnp.cumsum(self.occupied, dtype=jnp.int32)
+    ranks = jax.random.randint(key, (n,), 0, jnp.maximum(counts[-1], 1))
+    cells = jnp.searchsorted(counts, ranks, side="right").astype(jnp.int32)
+    return jnp.where(counts[-1] > 0, cells, 0)
+
+  def sample(self, key: Key, n: int) -> Any:
+    """Draws genotypes of occupied cells, uniformly and with replacement.
+
+    Args:
+      key: consumed; `sample_cells` with the same key tells their cells.
+      n: how many, >= 0; a Python integer.
+
+    Returns:
+      A tree of arrays [n, ...]: the contents of cell 0, zeros, if every cell
+      is empty.
+    """
+    cells = self.sample_cells(key, n)
+    return jax.tree.map(
+      lambda x: x.at[cells].get(mode="promise_in_bounds"), self.genotypes
+    )
+
+  def save(
+    self, path: str | os.PathLike[str], config: dict[str, Any] | None = None
+  ) -> None:
+    """Writes the repertoire to one file, whole or not at all.
+
+    Args:
+      path: of the file, `<name>.npz`; see `storage` for what is in it.
+      config: plain values to be kept with it, such as the settings that
+        rebuild the policies; `storage.read_config` returns them.
+
+    Raises:
+      ValueError: if the config is not JSON, or the genotype's leaves can't be
+        told apart by name.
+    """
+    storage.save(self, path, config)
+
+  @classmethod
+  def load(
+    cls, path: str | os.PathLike[str], like: Any = None
+  ) -> "Repertoire":
+    """Reads a repertoire that `save` wrote.
+
+    Args:
+      path: of the file.
+      like: an example of one genotype, or its shapes and dtypes. Without it
+        the tree is made of dicts, lists, tuples, None and the named tuples of
+        this package; other named tuples become dicts.
+
+    Returns:
+      The repertoire.
+
+    Raises:
+      ValueError: if the file is damaged, or not a repertoire, or its genotypes
+        are not like `like`.
+    """
+    return cls(**storage.load(path, like))
+
+  def _check(self, genotypes: Any, fitness: Array, descriptors: Array) -> None:
+    """Refuses a batch that does not fit."""
+    if fitness.ndim != 1:
+      raise ValueError(
+        f"fitness has shape {fitness.shape}; give one number per individual,"
+        " [B]."
+      )
+    batch_size, num_dimensions = fitness.shape[0], self.descriptors.shape[1]
+    if descriptors.shape != (batch_size, num_dimensions):
+      raise ValueError(
+        f"descriptors have shape {descriptors.shape}; give"
+        f" {(batch_size, num_dimensions)}, [B, D]."
+      )
+    for name, x in (("fitness", fitness), ("descriptors", descriptors)):
+      if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
+    structure: Any = jax.tree.structure(self.genotypes)
+    if structure != jax.tree.structure(genotypes):
+      raise ValueError(
+        f"genotypes {jax.tree.structure(genotypes)} are not of the"
+        f" repertoire's structure {structure}; give the same tree as to init."
+      )
+    for (path, stored), new in zip(
+      jax.tree_util.tree_leaves_with_path(self.genotypes),
+      jax.tree.leaves(genotypes),
+      strict=True,
+    ):
+      shape = (batch_size, *stored.shape[1:])
+      if new.shape != shape or new.dtype != stored.dtype:
+        raise ValueError(
+          f"genotypes{jax.tree_util.keystr(path)} is {new.dtype}{new.shape};"
+          f" give {stored.dtype}{shape}, [B, ...] as the example."
+        )
+
+
+def _is_real(dtype: Any) -> bool:
+  kinds = (jnp.bool_, jnp.integer, jnp.floating)
+  return any(jnp.issubdtype(dtype, kind) for kind in kinds) and (
+    jax.dtypes.itemsize_bits(dtype) >= 8
+  )
+
+
+def _rows(leaf: Array) -> Array:
+  """[B, ...] -> [B, N]."""
+  return leaf.reshape(leaf.shape[0], -1)
+
+
+def _canonical(x: Array) -> Array:
+  """float32, and one zero: two that are equal must also be so to the bit."""
+  x = x.astype(jnp.float32)
+  return jnp.where(x == 0, 0, x)
+
+
+def _hash(leaves: list[Array]) -> tuple[Array, Array]:
+  """Two 32-bit hashes of each row of a batch, uint32 [B].
+
+  Sums over mixed (word, position) pairs: integers, whose sum is exact in any
+  order, and which change when two words trade places.
+  """
+  first = second = jnp.zeros(leaves[0].shape[0], jnp.uint32)
+  start = 0
+  for leaf in leaves:
+    words = _words(_rows(leaf))
+    positions = start + jnp.arange(words.shape[1], dtype=jnp.uint32)
+    start += words.shape[1]
+    first += jnp.sum(_mix(words ^ _mix(2 * positions)), 1, jnp.uint32)
+    second += jnp.sum(_mix(words ^ _mix(2 * positions + 1)), 1, jnp.uint32)
+  return first, second
+
+
+def _words(rows: Array) -> Array:
+  """The bits of [B, N] as uint32 [B, N], or [B, 2 N] of 64-bit numbers."""
+  if rows.dtype == bool:
+    return rows.astype(jnp.uint32)
+  bits = min(8 * rows.dtype.itemsize, 32)
+  words = jax.lax.bitcast_convert_type(rows, jnp.dtype(f"uint{bits}"))
+  return words.reshape(rows.shape[0], -1).astype(jnp.uint32)
+
+
+def _mix(x: Array) -> Array:
+  """MurmurHash3's finaliser: each bit of x changes half of the result's."""
+  x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+  x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+  return x ^ (x >> 16)

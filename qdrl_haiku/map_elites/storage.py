@@ -1,0 +1,308 @@
+"""Repertoires as files: one `.npz` that NumPy alone can read, no pickle in it.
+
+    fitness [C], -inf where empty    descriptors [C, D]    centroids [C, D]
+    cells [N], which are occupied    num_outside []
+    genotypes/<path/of/leaf> [N, ...], where row i is of cells[i]
+    config, JSON: format, version, tessellation, genotype, config
+
+A leaf of a dtype that NumPy doesn't know, such as bfloat16, is stored as
+unsigned integers of the same bits; its dtype is in `config`.
+"""
+
+import contextlib
+import importlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import zipfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku.map_elites.tessellation import CVT, Grid, Tessellation
+
+if TYPE_CHECKING:
+  from qdrl_haiku.map_elites.repertoire import Repertoire
+
+_FORMAT = 1
+_GENOTYPES = "genotypes"
+_PACKAGE = "qdrl_haiku"
+
+
+def save(
+  repertoire: "Repertoire",
+  path: str | os.PathLike[str],
+  config: dict[str, Any] | None = None,
+) -> None:
+  """Writes a repertoire; see `Repertoire.save`."""
+  path = pathlib.Path(path)
+  fitness = np.asarray(repertoire.fitness)
+  cells = np.flatnonzero(fitness > -np.inf).astype(np.int32)
+  arrays: dict[str, np.ndarray] = {}
+  dtypes = {}
+  for name, leaf in _named_leaves(repertoire.genotypes).items():
+    rows = np.asarray(leaf)[cells]
+    if rows.dtype.isbuiltin != 1:
+      dtypes[name] = rows.dtype.name
+      rows = rows.view(f"uint{8 * rows.dtype.itemsize}")
+    arrays[name] = rows
+  record = {
+    "format": _FORMAT,
+    "version": importlib.metadata.version(_PACKAGE),
+    "tessellation": _describe_tessellation(repertoire.tessellation),
+    "genotype": {
+      "structure": _describe(_names(repertoire.genotypes)),
+      "dtypes": dtypes,
+    },
+    "config": config,
+  }
+  try:
+    text = json.dumps(record)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f"config={config!r} is not JSON ({error}); give plain numbers, strings,"
+      " lists and dicts."
+    ) from error
+  arrays |= {
+    "fitness": fitness,
+    "descriptors": np.asarray(repertoire.descriptors),
+    "centroids": np.asarray(repertoire.tessellation.centroids),
+    "num_outside": np.asarray(repertoire.num_outside),
+    "cells": cells,
+    "config": np.asarray(text),
+  }
+  path.parent.mkdir(parents=True, exist_ok=True)
+  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+  try:
+    with temporary.open("wb") as file:
+      np.savez(file, **arrays)  # type: ignore[arg-type]
+    os.replace(temporary, path)
+  finally:
+    temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], like: Any = None) -> dict[str, Any]:
+  """Reads the fields of a repertoire; see `Repertoire.load`."""
+  with _opened(path) as (arrays, record):
+    fitness, cells = arrays["fitness"], arrays["cells"]
+    tessellation = _make_tessellation(
+      record["tessellation"], arrays["centroids"]
+    )
+    _expect(arrays, "fitness", (tessellation.num_cells,), "float32")
+    shape = (tessellation.num_cells, len(tessellation.lower))
+    _expect(arrays, "descriptors", shape, "float32")
+    _expect(arrays, "num_outside", (), "int32")
+    if not np.array_equal(cells, np.flatnonzero(fitness > -np.inf)):
+      raise ValueError("cells are not those whose fitness is above -inf")
+
+    leaves = {}
+    for name in arrays:
+      if name.split("/")[0] == _GENOTYPES:
+        dtype = record["genotype"]["dtypes"].get(name)
+        rows = arrays[name]
+        rows = rows if dtype is None else rows.view(jnp.dtype(dtype))
+        leaf = np.zeros((tessellation.num_cells, *rows.shape[1:]), rows.dtype)
+        leaf[cells] = rows
+        leaves[name] = leaf
+    if like is None:
+      genotypes = _rebuild(record["genotype"]["structure"], leaves)
+    else:
+      genotypes = _arrange(like, leaves)
+    return {
+      "genotypes": jax.tree.map(_on_device, genotypes),
+      "fitness": jnp.asarray(fitness),
+      "descriptors": jnp.asarray(arrays["descriptors"]),
+      "num_outside": jnp.asarray(arrays["num_outside"]),
+      "tessellation": tessellation,
+    }
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+  """Reads what was given to `Repertoire.save` as `config`.
+
+  Args:
+    path: of the file.
+
+  Returns:
+    The config as JSON has it (tuples are lists), None if none was given.
+
+  Raises:
+    ValueError: if the file is damaged or not a repertoire.
+  """
+  with _opened(path) as (_, record):
+    return record["config"]
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
+  """Yields arrays by name and the record; what fails then names the path."""
+  with pathlib.Path(path).open("rb") as file:
+    try:
+      if not zipfile.is_zipfile(file):
+        raise ValueError("it is no .npz file, or only a part of one")
+      file.seek(0)
+      arrays = np.load(file, allow_pickle=False)
+      record = json.loads(arrays["config"].item())
+      if record["format"] != _FORMAT:
+        raise ValueError(
+          f"its format is {record['format']}, and this version"
+          f" ({importlib.metadata.version(_PACKAGE)}) reads {_FORMAT}"
+        )
+      yield arrays, record
+    # A damaged file can make NumPy, zipfile and json raise nearly anything.
+    except Exception as error:
+      raise ValueError(
+        f"{os.fspath(path)} can't be read as a repertoire:"
+        f" {error or type(error).__name__}"
+      ) from error
+
+
+def _expect(
+  arrays: Any, name: str, shape: tuple[int, ...], dtype: str
+) -> None:
+  found = arrays[name]
+  if found.shape != shape or found.dtype != dtype:
+    raise ValueError(
+      f"{name} is {found.dtype}{found.shape}, not {dtype}{shape}"
+    )
+
+
+def _describe_tessellation(tessellation: Tessellation) -> dict[str, Any]:
+  bounds = {"lower": tessellation.lower, "upper": tessellation.upper}
+  if isinstance(tessellation, Grid):
+    return {"kind": "grid", "shape": tessellation.shape, **bounds}
+  if isinstance(tessellation, CVT):
+    return {"kind": "cvt", **bounds}
+  raise ValueError(
+    f"tessellation={tessellation!r} can't be saved; use a Grid or a CVT."
+  )
+
+
+def _make_tessellation(
+  settings: dict[str, Any], centroids: np.ndarray
+) -> Tessellation:
+  lower, upper = settings["lower"], settings["upper"]
+  if settings["kind"] == "grid":
+    grid = Grid(settings["shape"], lower, upper)
+    shape = (grid.num_cells, len(grid.lower))
+    _expect({"centroids": centroids}, "centroids", shape, "float32")
+    return grid
+  if settings["kind"] == "cvt":
+    shape = (len(centroids), len(lower))
+    _expect({"centroids": centroids}, "centroids", shape, "float32")
+    return CVT(jnp.asarray(centroids), lower, upper)
+  raise ValueError(f"its tessellation is {settings['kind']!r}")
+
+
+def _names(tree: Any) -> Any:
+  """The tree with each leaf's name in the leaf's place."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, _: "/".join(
+      [_GENOTYPES]
+      + [jax.tree_util.keystr((key,), simple=True) for key in path]
+    ),
+    tree,
+  )
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+  """The leaves by name.
+
+  Raises:
+    ValueError: if two have the same name.
+  """
+  leaves: dict[str, Any] = {}
+  for name, leaf in zip(
+    jax.tree.leaves(_names(tree)), jax.tree.leaves(tree), strict=True
+  ):
+    if name in leaves:
+      raise ValueError(
+        f"two leaves of the genotype are called {name!r}; rename a key that"
+        " has a slash in it."
+      )
+    leaves[name] = leaf
+  return leaves
+
+
+def _describe(names: Any) -> dict[str, Any]:
+  """A tree of names as JSON; `_rebuild` is the reverse."""
+  kind = type(names)
+  if names is None:
+    return {"type": "none"}
+  if kind is str:
+    return {"type": "leaf", "name": names}
+  if kind in (list, tuple):
+    return {"type": kind.__name__, "items": [_describe(x) for x in names]}
+  if kind is dict and all(isinstance(key, str | int) for key in names):
+    return {
+      "type": "dict",
+      "items": [[key, _describe(x)] for key, x in names.items()],
+    }
+  described = {"type": "other", "class": f"{kind.__module__}:{kind.__name__}"}
+  fields = getattr(names, "_fields", None)
+  if isinstance(names, tuple) and fields is not None:
+    items = [[k, _describe(x)] for k, x in zip(fields, names, strict=True)]
+    return described | {"type": "namedtuple", "items": items}
+  return described
+
+
+def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Any:
+  """The genotypes, from the description of their tree."""
+  kind, items = described["type"], described.get("items", [])
+  if kind == "none":
+    return None
+  if kind == "leaf":
+    return leaves[described["name"]]
+  if kind == "list":
+    return [_rebuild(x, leaves) for x in items]
+  if kind == "tuple":
+    return tuple(_rebuild(x, leaves) for x in items)
+  if kind not in ("dict", "namedtuple"):
+    raise ValueError(
+      f"its genotypes contain a {described.get('class', kind)}, which only an"
+      " example can rebuild; give like=genotype."
+    )
+  fields = {key: _rebuild(x, leaves) for key, x in items}
+  module, _, name = described.get("class", "").partition(":")
+  if kind == "dict" or module.split(".")[0] != _PACKAGE:
+    return fields
+  found = getattr(importlib.import_module(module), name, None)
+  if list(getattr(found, "_fields", ())) != list(fields):
+    raise ValueError(
+      f"{module}.{name} with the fields {list(fields)} is not in this version"
+      f" ({importlib.metadata.version(_PACKAGE)}); give like=genotype."
+    )
+  return found(**fields)  # type: ignore[misc]
+
+
+def _arrange(like: Any, leaves: dict[str, np.ndarray]) -> Any:
+  """The genotypes in the tree of an example.
+
+  Raises:
+    ValueError: if the example has other names, shapes or dtypes.
+  """
+  example = _named_leaves(jax.eval_shape(lambda x: x, like))
+
+  def show(x: Any, axis: int) -> str:
+    return "absent" if x is None else f"{x.dtype}{x.shape[axis:]}"
+
+  for name in sorted(leaves.keys() | example.keys()):
+    saved, wanted = show(leaves.get(name), 1), show(example.get(name), 0)
+    if saved != wanted:
+      raise ValueError(
+        f"{name} is {saved} in the file and {wanted} in `like`; give an example"
+        " of the genotypes that were saved."
+      )
+  return jax.tree.map(lambda name: leaves[name], _names(like))
+
+
+def _on_device(x: np.ndarray) -> jax.Array:
+  if jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype:
+    raise ValueError(
+      f"it has numbers of {x.dtype}; set jax_enable_x64 to keep them exact"
+    )
+  return jnp.asarray(x)

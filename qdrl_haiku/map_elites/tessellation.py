@@ -1,0 +1,258 @@
+"""Tessellations: which cell of a repertoire a descriptor belongs to.
+
+Both are pytrees that can be passed to compiled functions. Descriptors are
+float32; one outside the bounds belongs to the cell at the border, and one with
+a NaN or an infinity to none: its cell is `num_cells`, which is out of range.
+"""
+
+import dataclasses
+import functools
+import math
+import numbers
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku.map_elites import k_means
+from qdrl_haiku.types import Array, Key
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=[],
+  meta_fields=["shape", "lower", "upper"],
+)
+@dataclasses.dataclass(frozen=True)
+class Grid:
+  """Equal boxes, numbered in row-major order.
+
+  So a quantity [C] of the cells, reshaped to `shape`, is its picture. A cell
+  has its lower edge, and the last of a dimension its upper edge too.
+
+  Attributes:
+    shape: [D], the number of cells along each dimension, each >= 1.
+    lower: [D], the least descriptor.
+    upper: [D], the greatest descriptor.
+
+  Raises:
+    ValueError: if a setting is out of its range, or if their lengths differ.
+  """
+
+  shape: tuple[int, ...]
+  lower: tuple[float, ...]
+  upper: tuple[float, ...]
+
+  def __post_init__(self) -> None:
+    lower, upper = _checked_bounds(self.lower, self.upper)
+    shape = tuple(self.shape) if isinstance(self.shape, Sequence) else ()
+    if len(shape) != len(lower) or not all(map(_is_count, shape)):
+      raise ValueError(
+        f"shape={self.shape!r} is not one count of cells for each of the"
+        f" {len(lower)} dimensions of the bounds; use"
+        f" {(10,) * len(lower)}, for example."
+      )
+    object.__setattr__(self, "shape", tuple(map(int, shape)))
+    object.__setattr__(self, "lower", lower)
+    object.__setattr__(self, "upper", upper)
+
+  @property
+  def num_cells(self) -> int:
+    """C, the number of cells."""
+    return math.prod(self.shape)
+
+  @property
+  def centroids(self) -> Array:
+    """The middle of each cell, [C, D]."""
+    edges = zip(self.lower, self.upper, self.shape, strict=True)
+    middles = [
+      low + (high - low) * (np.arange(num) + 0.5) / num
+      for low, high, num in edges
+    ]
+    grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
+    return jnp.asarray(grid.reshape(self.num_cells, -1), jnp.float32)
+
+  def cell(self, descriptors: Array) -> Array:
+    """Finds the cells of descriptors.
+
+    Args:
+      descriptors: [B, D].
+
+    Returns:
+      int32 [B]: in [0, C), or C where a descriptor is not finite.
+
+    Raises:
+      ValueError: if the descriptors have another shape.
+    """
+    descriptors = _checked_descriptors(descriptors, len(self.lower))
+    lower, upper = _float32(self.lower), _float32(self.upper)
+    # Multiplied rather than divided: compilers replace a division by a
+    # constant, and then a descriptor on an edge changes its cell under jit.
+    sizes = np.subtract(self.upper, self.lower)
+    per_unit = np.float32(np.divide(self.shape, sizes))
+    position = (jnp.clip(descriptors, lower, upper) - lower) * per_unit
+    last = np.asarray(self.shape, np.int32) - 1
+    # A NaN must not reach the conversion, whose result would be undefined.
+    position = jnp.where(jnp.isfinite(position), position, 0)
+    index = jnp.minimum(position.astype(jnp.int32), last)
+    strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
+    cells = jnp.sum(index * np.asarray(strides, np.int32), 1, dtype=jnp.int32)
+    return jnp.where(_is_finite(descriptors), cells, self.num_cells)
+
+  def outside(self, descriptors: Array) -> Array:
+    """Tells which descriptors are outside the bounds.
+
+    Args:
+      descriptors: [B, D].
+
+    Returns:
+      bool [B]; false where a descriptor is not finite, which has no cell.
+
+    Raises:
+      ValueError: if the descriptors have another shape.
+    """
+    return _outside(descriptors, self.lower, self.upper)
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=["centroids"],
+  meta_fields=["lower", "upper"],
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class CVT:
+  """The nearest of a set of centroids; `cvt` finds a good set.
+
+  Distances are measured with the bounds scaled to a cube, so that each
+  dimension counts alike whatever its unit. A descriptor outside is moved to
+  the nearest point of the bounds first; of two centroids equally near, it
+  belongs to the first.
+
+  Attributes:
+    centroids: float32 [C, D], inside the bounds.
+    lower: [D], the least descriptor.
+    upper: [D], the greatest descriptor.
+
+  Raises:
+    ValueError: if the bounds are out of order, or if their lengths differ.
+  """
+
+  centroids: Array
+  lower: tuple[float, ...]
+  upper: tuple[float, ...]
+
+  def __post_init__(self) -> None:
+    lower, upper = _checked_bounds(self.lower, self.upper)
+    object.__setattr__(self, "lower", lower)
+    object.__setattr__(self, "upper", upper)
+
+  @property
+  def num_cells(self) -> int:
+    """C, the number of cells."""
+    return self.centroids.shape[0]
+
+  def cell(self, descriptors: Array) -> Array:
+    """Finds the cells of descriptors; see `Grid.cell`."""
+    descriptors = _checked_descriptors(descriptors, len(self.lower))
+    lower, upper = _float32(self.lower), _float32(self.upper)
+    scale = 1 / (upper - lower)
+    cells = k_means.nearest(
+      (jnp.clip(descriptors, lower, upper) - lower) * scale,
+      (self.centroids - lower) * scale,
+    )
+    return jnp.where(_is_finite(descriptors), cells, self.num_cells)
+
+  def outside(self, descriptors: Array) -> Array:
+    """Tells which descriptors are outside the bounds; see `Grid.outside`."""
+    return _outside(descriptors, self.lower, self.upper)
+
+
+Tessellation = Grid | CVT
+
+
+def cvt(
+  key: Key, num_cells: int, lower: Sequence[float], upper: Sequence[float]
+) -> CVT:
+  """Cells of about equal size, however many dimensions there are.
+
+  The centroids of k-means over uniform samples approximate a centroidal
+  Voronoi tessellation (Vassiliades et al., "Using centroidal Voronoi
+  tessellations to scale up the multidimensional archive of phenotypic elites
+  algorithm", arXiv:1610.05729, algorithm 4).
+
+  Args:
+    key: consumed; the same key gives the same centroids.
+    num_cells: C, >= 1. The time grows with its square; beyond a few thousand
+      there are fewer iterations, from 30 down to 5.
+    lower: [D], the least descriptor.
+    upper: [D], the greatest descriptor.
+
+  Returns:
+    The tessellation.
+
+  Raises:
+    ValueError: if a setting is out of its range, or if lengths differ.
+  """
+  lower, upper = _checked_bounds(lower, upper)
+  if not _is_count(num_cells):
+    raise ValueError(
+      f"num_cells={num_cells!r} is not a count of cells; use an integer of at"
+      " least 1, such as 1024."
+    )
+  unit = k_means.centroids(key, int(num_cells), len(lower))
+  centroids = _float32(lower) + unit * (_float32(upper) - _float32(lower))
+  return CVT(centroids, lower, upper)
+
+
+def _outside(
+  descriptors: Array, lower: Sequence[float], upper: Sequence[float]
+) -> Array:
+  descriptors = _checked_descriptors(descriptors, len(lower))
+  beyond = (descriptors < _float32(lower)) | (descriptors > _float32(upper))
+  return jnp.any(beyond, axis=1) & _is_finite(descriptors)
+
+
+def _is_finite(descriptors: Array) -> Array:
+  return jnp.all(jnp.isfinite(descriptors), axis=1)
+
+
+def _float32(x: Sequence[float] | np.ndarray) -> np.ndarray:
+  return np.asarray(x, np.float32)
+
+
+def _is_count(x: object) -> bool:
+  if isinstance(x, bool) or not isinstance(x, numbers.Integral):
+    return False
+  return int(x) >= 1
+
+
+def _checked_bounds(
+  lower: Sequence[float], upper: Sequence[float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+  """Returns the bounds as tuples, if they are bounds."""
+  low, high = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
+  with np.errstate(over="ignore"):
+    fits = np.all(np.isfinite(_float32(low)) & np.isfinite(_float32(high)))
+  if low.ndim != 1 or not low.size or low.shape != high.shape or not fits:
+    raise ValueError(
+      f"lower={lower!r} and upper={upper!r} are not one finite number for each"
+      " dimension of a descriptor; give both as many."
+    )
+  if not np.all(_float32(low) < _float32(high)):
+    raise ValueError(
+      f"lower={lower!r} is not below upper={upper!r} in each dimension; swap"
+      " them or widen the range."
+    )
+  return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _checked_descriptors(descriptors: Array, num_dimensions: int) -> Array:
+  """Returns descriptors as float32, if they have the shape [B, D]."""
+  descriptors = jnp.asarray(descriptors, jnp.float32)
+  if descriptors.ndim != 2 or descriptors.shape[1] != num_dimensions:
+    raise ValueError(
+      f"descriptors have shape {descriptors.shape}; give [B, {num_dimensions}],"
+      " one row per descriptor."
+    )
+  return descriptors

@@ -1,0 +1,178 @@
+"""Variation: how two genotypes of a repertoire make a new one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.types import Array, Key
+
+VariationFn = Callable[[Key, Any, Any], Any]
+"""Offspring of pairs of parents.
+
+Args: the key, consumed; the first parents and the second, trees of arrays
+[n, ...], which may be the same individuals.
+Returns: the offspring, the same tree of arrays [n, ...] and dtypes.
+"""
+
+
+def iso_line(
+  key: Key,
+  x1: Any,
+  x2: Any,
+  iso_sigma: float | Array,
+  line_sigma: float | Array,
+) -> Any:
+  """Varies genotypes a little at random, and more towards another elite.
+
+  x1 + iso_sigma * N(0, I) + line_sigma * N(0, 1) * (x2 - x1), where the second
+  normal is one number per offspring: along the line through the parents, and
+  on either side of both. The operator Iso+LineDD of Vassiliades and Mouret
+  (2018), "Discovering the elite hypervolume by leveraging interspecies
+  correlation", arXiv:1804.03906.
+
+  Every float leaf varies. A policy's statistics or an agent's hyperparameters
+  should not; see `weights_only`.
+
+  Args:
+    key: consumed.
+    x1: the first parents, a tree of arrays [n, ...]; n may be 0.
+    x2: the second parents, the same tree.
+    iso_sigma: [], standard deviation of the noise of each entry, >= 0, in
+      units of the genotype.
+    line_sigma: [], standard deviation of the step along the line, >= 0, in
+      units of the distance of the parents.
+
+  Returns:
+    The offspring, the same tree; leaves that are not floats are those of x1.
+
+  Raises:
+    ValueError: if x1 and x2 are different trees, or of different shapes.
+  """
+  x1, x2 = jax.tree.map(jnp.asarray, (x1, x2))
+  _check_parents(x1, x2)
+  leaves, treedef = jax.tree.flatten(x1)
+  if not leaves:
+    return x1
+  iso_key, line_key = jax.random.split(key)
+  line = line_sigma * jax.random.normal(line_key, leaves[0].shape[:1])
+
+  def vary(index: int, first: Array, second: Array) -> Array:
+    if not _is_float(first):
+      return first
+    iso = iso_sigma * jax.random.normal(
+      jax.random.fold_in(iso_key, index), first.shape, first.dtype
+    )
+    along = jnp.expand_dims(line, tuple(range(1, first.ndim)))
+    return (first + iso + along * (second - first)).astype(first.dtype)
+
+  pairs = zip(leaves, jax.tree.leaves(x2), strict=True)
+  return jax.tree.unflatten(
+    treedef, [vary(i, first, second) for i, (first, second) in enumerate(pairs)]
+  )
+
+
+def weights_only(
+  variation_fn: VariationFn,
+  is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+) -> VariationFn:
+  """Applies a variation to the networks' weights of a genotype only.
+
+  An agent's genotype also holds statistics, counters, a log-temperature or
+  hyperparameters, which make no sense when noise is added to them: those are
+  the first parent's.
+
+  Without `is_weight`, a leaf is a weight if a name on its path (a field, or a
+  key of a dict) ends in "params", such as `policy_params`; if there is none in
+  the whole genotype, each float leaf is, so that a plain array varies. What is
+  below the name `hyperparams` is never a weight.
+
+  Args:
+    variation_fn: what varies the weights; it sees the genotypes with None in
+      place of everything else.
+    is_weight: (path of a leaf, as of `jax.tree_util`) -> whether it is a
+      weight, in place of that rule.
+
+  Returns:
+    The variation of whole genotypes. It raises ValueError if a genotype has no
+    weights, or if `variation_fn` returns another tree than it is given.
+  """
+
+  def vary(key: Key, x1: Any, x2: Any) -> Any:
+    flat = jax.tree_util.tree_leaves_with_path(x1)
+    treedef: Any = jax.tree.structure(x1)
+    if is_weight is None:
+      chosen = _named_params(flat)
+    else:
+      chosen = [is_weight(path) for path, _ in flat]
+    if not any(chosen):
+      raise ValueError(
+        f"is_weight={is_weight} finds no weights in the genotype {treedef}, so"
+        " offspring would be copies; give an is_weight that is true of the"
+        " leaves that may vary."
+      )
+
+    def weights(x: Any) -> Any:
+      return treedef.unflatten(
+        leaf if is_chosen else None
+        for leaf, is_chosen in zip(
+          treedef.flatten_up_to(x), chosen, strict=True
+        )
+      )
+
+    first = weights(x1)
+    varied = variation_fn(key, first, weights(x2))
+    given: Any = jax.tree.structure(first)
+    returned: Any = jax.tree.structure(varied)
+    if returned != given:
+      raise ValueError(
+        f"variation_fn={variation_fn} returned {returned}; return the tree"
+        f" that it is given, {given}."
+      )
+    remaining = iter(jax.tree.leaves(varied))
+    return treedef.unflatten(
+      next(remaining) if is_chosen else leaf
+      for (_, leaf), is_chosen in zip(flat, chosen, strict=True)
+    )
+
+  return vary
+
+
+def _named_params(flat: list[tuple[jax.tree_util.KeyPath, Any]]) -> list[bool]:
+  """The rule of `weights_only`, for each leaf with its path."""
+  paths = [
+    [jax.tree_util.keystr((entry,), simple=True) for entry in path]
+    for path, _ in flat
+  ]
+  may_vary = [
+    "hyperparams" not in names and _is_float(leaf)
+    for names, (_, leaf) in zip(paths, flat, strict=True)
+  ]
+  is_named = [any(name.endswith("params") for name in names) for names in paths]
+  named = [a and b for a, b in zip(may_vary, is_named, strict=True)]
+  return named if any(named) else may_vary
+
+
+def _is_float(leaf: Any) -> bool:
+  return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+
+
+def _check_parents(x1: Any, x2: Any) -> None:
+  """Refuses parents that do not fit each other."""
+  structure1: Any = jax.tree.structure(x1)
+  structure2: Any = jax.tree.structure(x2)
+  if structure1 != structure2:
+    raise ValueError(
+      f"x1 is {structure1} and x2 is {structure2}; give two trees of one"
+      " structure."
+    )
+  flat = jax.tree_util.tree_leaves_with_path(x1)
+  rows = {leaf.shape[:1] for _, leaf in flat}
+  for (path, first), second in zip(flat, jax.tree.leaves(x2), strict=True):
+    if not first.ndim or first.shape != second.shape or len(rows) > 1:
+      name = jax.tree_util.keystr(path)
+      raise ValueError(
+        f"x1{name} has shape {first.shape} and x2{name} {second.shape}; give"
+        " both one row per offspring in every leaf, [n, ...]."
+      )

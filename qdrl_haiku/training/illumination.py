@@ -1,0 +1,400 @@
+"""MAP-Elites with agents: a repertoire of them, and where new ones come from.
+
+A generation asks an emitter for agents, evaluates them, adds them to the
+repertoire, and tells the emitter. `train_generation` is one pure function of
+the whole, to be compiled as one call.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import actors, map_elites, types
+from qdrl_haiku.training import generation as generation_lib
+from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import sharding
+from qdrl_haiku.training.learning import train_members
+from qdrl_haiku.training.population import Members, Setup
+
+# Which numbers are folded into a generation's key for what is no member's own.
+_ASK = 2**31 - 10
+_EVALUATE = 2**31 - 11
+_TELL = 2**31 - 12
+
+
+class IlluminationReport(NamedTuple):
+  """What a generation did to the repertoire.
+
+  Attributes:
+    metrics: of the repertoire, [] by name, see `map_elites.metrics`.
+    sampled_cells: int32 [P], see `map_elites.PBTEmitterState`; None without a
+      gradient population.
+    new_hyperparams: leaves [P], with which the members go on; None without.
+  """
+
+  metrics: types.Metrics
+  sampled_cells: types.Array | None = None
+  new_hyperparams: types.Hyperparams | None = None
+
+
+class Illumination(NamedTuple):
+  """Everything that MAP-Elites needs in order to go on.
+
+  Attributes:
+    emitter: its state; a `map_elites.PBTEmitterState` if it trains agents.
+    repertoire: of `map_elites.Elite`s.
+    generation: int32 [], how many have been.
+    initial_steps: int32 [], environment steps that evaluating the first
+      genotypes took.
+  """
+
+  emitter: Any
+  repertoire: map_elites.Repertoire
+  generation: types.Array
+  initial_steps: types.Array
+
+  @property
+  def members(self) -> Members | None:
+    """The gradient population's, None if there is none."""
+    return getattr(self.emitter, "members", None)
+
+  @property
+  def hyperparams(self) -> types.Hyperparams | None:
+    """The gradient population's, None if there is none."""
+    return getattr(self.emitter, "hyperparams", None)
+
+  def with_members(self, members: Members) -> "Illumination":
+    """Returns the same with other members of the gradient population."""
+    return self._replace(emitter=self.emitter._replace(members=members))
+
+
+def vary_agents(
+  iso_sigma: float,
+  line_sigma: float,
+  explore: Callable[[types.Key, types.Hyperparams], types.Hyperparams],
+) -> map_elites.VariationFn:
+  """How two agents of a repertoire make a new one.
+
+  Their networks' weights are varied by `map_elites.iso_line`; statistics and
+  temperature are the first one's, and so are the hyperparameters, but for what
+  the controller would change in a child.
+
+  Args:
+    iso_sigma: of the noise on each weight, >= 0.
+    line_sigma: of the step along the line through the parents, >= 0.
+    explore: such as `controllers.explore` makes.
+
+  Returns:
+    The variation of `map_elites.Elite`s.
+  """
+  vary_weights = map_elites.weights_only(
+    functools.partial(
+      map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma
+    )
+  )
+
+  def vary(
+    key: types.Key, first: map_elites.Elite, second: map_elites.Elite
+  ) -> map_elites.Elite:
+    weights_key, explore_key = jax.random.split(key)
+    return map_elites.Elite(
+      vary_weights(weights_key, first.genotype, second.genotype),
+      explore(explore_key, first.hyperparams),
+    )
+
+  return vary
+
+
+def make_emitter(setup: Setup) -> map_elites.Emitter:
+  """The emitter that a setup asks for.
+
+  Args:
+    setup: with `map_elites`.
+
+  Returns:
+    `map_elites.pbt_emitter` of the population that `train_members` trains if
+    there is a controller, otherwise `map_elites.genetic_emitter`.
+  """
+  plan = _plan(setup)
+  if setup.controller is None:
+    return map_elites.genetic_emitter(
+      plan.variation_fn, plan.variation_batch_size
+    )
+
+  def over_members(function: Any) -> Any:
+    return sharding.over_members(setup.mesh, function, setup)
+
+  def train(
+    members: Members, hyperparams: types.Hyperparams, keys: types.Key
+  ) -> tuple[Members, types.Metrics]:
+    members, metrics, num_updates = over_members(train_members)(
+      members, hyperparams, keys
+    )
+    return members, metrics | {"num_updates": num_updates.astype(float)}
+
+  def transplant(
+    members: Members, genotypes: Any, where: types.Array, keys: types.Key
+  ) -> Members:
+    del keys  # What an agent collects and learns draws from its own.
+    states = jax.vmap(setup.learner.from_genotype)(genotypes)
+    choose = jax.vmap(
+      lambda where, *trees: jax.tree.map(
+        lambda x, y: jnp.where(where, x, y), *trees
+      )
+    )
+    return members._replace(learner=choose(where, states, members.learner))
+
+  return map_elites.pbt_emitter(
+    map_elites.Agents(
+      init=over_members(population_lib.init_members),
+      train=train,
+      genotypes=lambda members: jax.vmap(setup.learner.genotype)(
+        members.learner
+      ),
+      inherit=lambda members, parents, keys: generation_lib.inherit(
+        setup, members, parents, _is_finite(setup, members), keys
+      ),
+      transplant=transplant,
+      is_finite=lambda members: _is_finite(setup, members),
+    ),
+    setup.controller,
+    plan.variation_fn,
+    population_size=setup.config.population_size,
+    variation_batch_size=plan.variation_batch_size,
+    num_replaced_by_samples=plan.num_replaced_by_samples,
+  )
+
+
+def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
+  """A repertoire of random agents, and the emitter's state.
+
+  Args:
+    setup: with `map_elites`.
+    run_key: the run's key.
+
+  Returns:
+    What `train_generation` goes on with.
+  """
+  plan = _plan(setup)
+  keys = population_lib.member_keys(run_key, 0, plan.num_initial_genotypes)
+  elites = _random_elites(setup, keys)
+  generation_key = jax.random.fold_in(run_key, 0)
+  evaluation = _evaluate(
+    setup, elites, jax.random.fold_in(generation_key, _EVALUATE)
+  )
+  repertoire = map_elites.Repertoire.init(
+    jax.tree.map(lambda x: x[0], elites), plan.tessellation
+  ).add(elites, *_fitness_and_descriptors(evaluation))
+  return Illumination(
+    emitter=make_emitter(setup).init(
+      jax.random.fold_in(generation_key, _ASK), repertoire
+    ),
+    repertoire=repertoire,
+    generation=jnp.zeros((), jnp.int32),
+    initial_steps=jnp.sum(evaluation.lengths),
+  )
+
+
+def train_generation(
+  setup: Setup, state: Illumination, run_key: types.Key
+) -> tuple[Illumination, generation_lib.GenerationReport]:
+  """Asks, evaluates, adds and tells.
+
+  Args:
+    setup: with `map_elites`.
+    state: as it is.
+    run_key: the run's key; the same in each generation.
+
+  Returns:
+    The new state, and what happened: of the gradient population, or of all
+    offspring where there is none.
+  """
+  emitter = make_emitter(setup)
+  generation = state.generation + 1
+  key = jax.random.fold_in(run_key, generation)
+  elites, emitter_state = emitter.ask(
+    state.emitter, state.repertoire, jax.random.fold_in(key, _ASK)
+  )
+  evaluation = _evaluate(setup, elites, jax.random.fold_in(key, _EVALUATE))
+  fitness, descriptors = sharding.replicate(
+    setup.mesh, _fitness_and_descriptors(evaluation)
+  )
+  repertoire = state.repertoire.add(elites, fitness, descriptors)
+  told = emitter.tell(
+    emitter_state,
+    repertoire,
+    elites,
+    fitness,
+    descriptors,
+    {},
+    jax.random.fold_in(key, _TELL),
+  )
+  best = jnp.argmax(jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf))
+  best_elite = jax.tree.map(lambda x: x[best], elites)
+  metrics = map_elites.metrics(repertoire, _plan(setup).qd_offset)
+  report = generation_lib.GenerationReport(
+    generation=generation,
+    evaluation=evaluation,
+    scores={"episode_return": fitness},
+    fitness=fitness,
+    hyperparams=elites.hyperparams,
+    metrics={},
+    num_updates=jnp.zeros_like(fitness, jnp.int32),
+    finite=jnp.isfinite(fitness),
+    decision=None,
+    best=generation_lib.Best(
+      member=best,
+      fitness=fitness[best],
+      episode_return=fitness[best],
+      hyperparams=best_elite.hyperparams,
+      state=setup.learner.from_genotype(best_elite.genotype),
+    ),
+    env_steps=jnp.sum(evaluation.lengths),
+    illumination=IlluminationReport(metrics),
+  )
+  if setup.controller is not None:
+    size = setup.config.population_size
+    collected = size * setup.config.perturbation_interval
+    of_members = jax.tree.map(lambda x: x[:size], evaluation)
+    report = report._replace(
+      evaluation=of_members,
+      scores={"episode_return": jnp.mean(of_members.returns, axis=1)},
+      fitness=told.fitness,
+      hyperparams=state.emitter.hyperparams,
+      metrics={
+        name: x for name, x in told.metrics.items() if name != "num_updates"
+      },
+      num_updates=told.metrics["num_updates"].astype(jnp.int32),
+      finite=jnp.isfinite(told.fitness),
+      decision=told.decision,
+      env_steps=report.env_steps + collected,
+      illumination=IlluminationReport(
+        metrics, told.sampled_cells, told.hyperparams
+      ),
+    )
+  return (
+    state._replace(
+      emitter=told, repertoire=repertoire, generation=generation
+    ),
+    report,
+  )
+
+
+def restart_members(
+  setup: Setup, state: Illumination, run_key: types.Key
+) -> Illumination:
+  """Replaces all members of the gradient population by new ones.
+
+  Args:
+    setup: with `map_elites`.
+    state: of non-finite members; hyperparameters and repertoire stay.
+    run_key: the run's key.
+
+  Returns:
+    The state with new members.
+  """
+  return state.with_members(
+    population_lib.new_members(setup, run_key, state.generation)
+  )
+
+
+def reevaluate(
+  setup: Setup,
+  repertoire: map_elites.Repertoire,
+  key: types.Key,
+  num_reevaluations: int,
+) -> map_elites.Repertoire:
+  """What the repertoire would be if its elites had not been lucky.
+
+  Each elite is evaluated again, and added to an empty repertoire by its mean
+  fitness and its mean descriptor (the "corrected" repertoire of Flageat and
+  Cully, "Fast and stable MAP-Elites in noisy domains", 2020).
+
+  Args:
+    setup: with `map_elites`.
+    repertoire: whose elites are looked at.
+    key: consumed.
+    num_reevaluations: episodes of each elite, >= 1.
+
+  Returns:
+    The new repertoire.
+  """
+  elites = repertoire.genotypes
+  evaluation = _evaluate(setup, elites, key, num_reevaluations)
+  fitness, descriptors = _fitness_and_descriptors(evaluation)
+  return map_elites.Repertoire.init(
+    jax.tree.map(lambda x: x[0], elites), repertoire.tessellation
+  ).add(
+    elites, jnp.where(repertoire.occupied, fitness, -jnp.inf), descriptors
+  )
+
+
+def _plan(setup: Setup) -> population_lib.MapElites:
+  assert setup.map_elites is not None
+  return setup.map_elites
+
+
+def _random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
+  """New agents, with hyperparameters as the controller draws them."""
+  size = keys.shape[0]
+  states = jax.vmap(setup.learner.init)(keys)
+  if setup.controller is None:
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
+    )
+  else:
+    hyperparams = setup.controller.init(
+      jax.random.fold_in(keys[0], _ASK), size
+    )
+  return map_elites.Elite(jax.vmap(setup.learner.genotype)(states), hyperparams)
+
+
+def _evaluate(
+  setup: Setup,
+  elites: map_elites.Elite,
+  key: types.Key,
+  num_episodes: int | None = None,
+) -> actors.Evaluation:
+  """Greedy episodes of agents made of elites [B], on all devices."""
+  descriptor = setup.eval_env.descriptor
+  assert descriptor is not None
+  num_episodes = num_episodes or setup.config.num_eval_episodes
+
+  def evaluate(
+    setup: Setup, genotypes: Any, keys: types.Key
+  ) -> actors.Evaluation:
+    return actors.evaluate(
+      setup.eval_env,
+      setup.learner,
+      jax.vmap(setup.learner.from_genotype)(genotypes),
+      keys,
+      num_episodes,
+      descriptor.function,
+    )
+
+  size = jax.tree.leaves(elites.genotype)[0].shape[0]
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(size))
+  return sharding.over_members(setup.mesh, evaluate, setup)(
+    elites.genotype, keys
+  )
+
+
+def _fitness_and_descriptors(
+  evaluation: actors.Evaluation,
+) -> tuple[types.Array, types.Array]:
+  """Means over the episodes: [B] and [B, D]."""
+  assert evaluation.descriptors is not None
+  return (
+    jnp.mean(evaluation.returns, axis=1),
+    jnp.mean(evaluation.descriptors, axis=1),
+  )
+
+
+def _is_finite(setup: Setup, members: Members) -> types.Array:
+  """Whether all of each member is finite, bool [P], known to all devices."""
+  return sharding.replicate(
+    setup.mesh, generation_lib.all_finite(members)
+  )

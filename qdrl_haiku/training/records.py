@@ -1,0 +1,196 @@
+"""What a run notes down of each generation: its record, its rows, its files."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.training import metrics, skills
+from qdrl_haiku.training.generation import GenerationReport
+from qdrl_haiku.training.logs import RunDirectory
+from qdrl_haiku.training.population import Setup
+
+Record = dict[str, Any]
+"""What a checkpoint says in JSON: how far the run is, and its best agent."""
+
+FILES = (
+  "metrics.jsonl",
+  "pbt_lineage.jsonl",
+  "pbt_members.jsonl",
+  "skills.jsonl",
+)
+"""The files of rows, of which a resumed run forgets what it does again."""
+
+
+def initial() -> Record:
+  """The record before the first generation.
+
+  Returns:
+    The record.
+  """
+  return {
+    "generation": 0,
+    "walltime": 0.0,
+    "total_env_steps": 0,
+    "returns": None,
+    "best": None,
+  }
+
+
+def updated(
+  record: Record,
+  report: GenerationReport,
+  steps_per_generation: int,
+  walltime: float,
+) -> Record:
+  """The record after one more generation.
+
+  Args:
+    record: before it.
+    report: of it, on the host.
+    steps_per_generation: environment steps per agent.
+    walltime: seconds since the run began.
+
+  Returns:
+    The new record.
+  """
+  returns = report.scores["episode_return"]
+  generation = int(report.generation)
+  best = record["best"]
+  if report.finite.any() and (
+    best is None or report.best.fitness > best["fitness"]
+  ):
+    # As of a population of one.
+    hyperparams = jax.tree.map(lambda x: x[None], report.best.hyperparams)
+    best = {
+      "step": generation * steps_per_generation,
+      "generation": generation,
+      "member": int(report.best.member),
+      "fitness": float(report.best.fitness),
+      "return": float(report.best.episode_return),
+      "hyperparams": lineage.named_hyperparams(hyperparams)[0],
+    }
+  return {
+    "generation": generation,
+    "walltime": walltime,
+    "total_env_steps": record["total_env_steps"] + int(report.env_steps),
+    "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
+    "best": best,
+  }
+
+
+def row(
+  setup: Setup,
+  seeds: Sequence[int],
+  report: GenerationReport,
+  record: Record,
+) -> dict[str, Any]:
+  """The row of metrics of one generation.
+
+  Args:
+    setup: what the population is composed of.
+    seeds: of the run, or one per member.
+    report: of the generation, on the host.
+    record: after it.
+
+  Returns:
+    Numbers by name, without the rates.
+  """
+  row = metrics.generation_row(report) | {
+    "step": record["generation"] * setup.steps_per_generation,
+    "walltime": record["walltime"],
+    "seed": seeds[0],
+    "total_env_steps": record["total_env_steps"],
+  }
+  if report.illumination is not None:
+    row |= metrics.qd_row(report.illumination.metrics)
+  if report.decision is not None:
+    row |= metrics.pbt_row(report)
+  elif report.illumination is None:
+    row |= metrics.seeds_row(report, seeds)
+  return row
+
+
+def rates(
+  report: GenerationReport, steps_per_generation: int, seconds: float
+) -> dict[str, Any]:
+  """What was done per second, summed over the population.
+
+  Args:
+    report: of the generation, on the host.
+    steps_per_generation: environment steps per agent.
+    seconds: that the generation took.
+
+  Returns:
+    The rates by name.
+  """
+  steps = steps_per_generation * report.num_updates.shape[0]
+  return {
+    "training/env_steps_per_second": steps / seconds,
+    "training/updates_per_second": int(report.num_updates.sum()) / seconds,
+  }
+
+
+def write(
+  directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
+) -> None:
+  """Writes who was how good with what, and who took over from whom.
+
+  Args:
+    directory: of the run.
+    setup: what the population is composed of.
+    report: of the generation, on the host.
+    step: environment steps per agent so far.
+  """
+  generation = int(report.generation)
+  if report.decision is not None:
+    directory.append(
+      "pbt_members.jsonl",
+      lineage.member_rows(
+        generation,
+        step,
+        report.scores["episode_return"],
+        report.hyperparams,
+      ),
+    )
+    old = (report.fitness, report.hyperparams)
+    rows = lineage.rows(generation, step, report.decision, *old)
+    if report.illumination is not None:
+      rows += lineage.sample_rows(
+        generation,
+        step,
+        report.illumination.sampled_cells,
+        *old,
+        report.illumination.new_hyperparams,
+      )
+    directory.append("pbt_lineage.jsonl", rows)
+  if report.evaluation.trajectory is not None:
+    skills.write(
+      directory, generation, step, report.evaluation, setup.eval_env.descriptor
+    )
+
+
+def summary(row: dict[str, Any]) -> str:
+  """What the progress line says of a generation.
+
+  Args:
+    row: of metrics.
+
+  Returns:
+    A few words.
+  """
+  if "qd/qd_score" in row:
+    return (
+      f"QD score {row['qd/qd_score']:.0f} coverage {row['qd/coverage']:.1f} % "
+      f"best {row['qd/max_fitness']:.1f}"
+    )
+  if "pbt/best_return" in row:
+    return (
+      f"return best {row['pbt/best_return']:.1f} "
+      f"mean {row['pbt/mean_return']:.1f}"
+    )
+  text = f"return {row['eval/episode_return']:.1f}"
+  information = row.get("diayn/mutual_information_lower_bound")
+  return text if information is None else f"{text} nats {information:.2f}"

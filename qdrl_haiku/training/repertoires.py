@@ -1,0 +1,97 @@
+"""What a run notes down of its repertoire: a first row, files, pictures."""
+
+from typing import Any
+
+import jax
+
+from qdrl_haiku import environments, map_elites, types
+from qdrl_haiku.training import illumination, metrics
+from qdrl_haiku.training.illumination import Illumination
+from qdrl_haiku.training.logs import RunDirectory
+from qdrl_haiku.training.population import Setup
+from qdrl_haiku.training.repertoire_plots import heatmap
+
+
+def first_row(
+  setup: Setup, state: Illumination, seed: int
+) -> dict[str, Any]:
+  """What is known of the first genotypes, before any generation.
+
+  Args:
+    setup: with `map_elites`.
+    state: before the first generation.
+    seed: of the run.
+
+  Returns:
+    Numbers by name, of generation 0.
+  """
+  assert setup.map_elites is not None
+  repertoire_metrics = map_elites.metrics(
+    state.repertoire, setup.map_elites.qd_offset
+  )
+  return metrics.qd_row(jax.device_get(repertoire_metrics)) | {
+    "generation": 0,
+    "step": 0,
+    "walltime": 0.0,
+    "seed": seed,
+    "total_env_steps": int(state.initial_steps),
+  }
+
+
+def write(
+  directory: RunDirectory,
+  repertoire: map_elites.Repertoire,
+  descriptor: environments.Descriptor | None,
+  step: int,
+  settings: dict[str, Any],
+) -> None:
+  """Writes `repertoire/<step>.npz` and draws `plots/repertoire_<step>.png`.
+
+  Args:
+    directory: of the run.
+    repertoire: of the generation.
+    descriptor: of the environment of evaluation.
+    step: environment steps per agent so far.
+    settings: with which the run was started, to rebuild the agents.
+  """
+  assert descriptor is not None
+  folder, plots = directory.path / "repertoire", directory.path / "plots"
+  for path in (folder, plots):
+    path.mkdir(exist_ok=True)
+  repertoire = jax.device_get(repertoire)
+  repertoire.save(folder / f"{step}.npz", settings)
+  heatmap(repertoire, descriptor.names).savefig(
+    plots / f"repertoire_{step}.png", dpi=120
+  )
+
+
+def write_corrected(
+  directory: RunDirectory,
+  setup: Setup,
+  repertoire: map_elites.Repertoire,
+  key: types.Key,
+  num_reevaluations: int,
+) -> None:
+  """Writes `corrected.json`: the metrics of the elites, evaluated again.
+
+  Args:
+    directory: of the run.
+    setup: with `map_elites`.
+    repertoire: of the last generation.
+    key: consumed.
+    num_reevaluations: episodes of each elite, >= 1.
+  """
+  plan = setup.map_elites
+  assert plan is not None
+  # Cells needn't be shared evenly by the devices of training.
+  setup = setup._replace(mesh=None)
+  corrected = jax.jit(
+    lambda repertoire, key: map_elites.metrics(
+      illumination.reevaluate(setup, repertoire, key, num_reevaluations),
+      plan.qd_offset,
+    )
+  )(*jax.device_get((repertoire, key)))
+  row = metrics.qd_row(jax.device_get(corrected))
+  directory.write_json(
+    "corrected.json", row | {"num_reevaluations": num_reevaluations}
+  )

@@ -1,0 +1,173 @@
+"""Evaluating agents with skills: can they be told apart, where do they go?"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.training.logs import RunDirectory
+from qdrl_haiku.training.population import EvaluateFn, Scores
+
+_COVERAGE_CELLS = 10
+
+
+def skill_evaluation(
+  env: environments.SkillEnvironment,
+  learner: learners.Learner,
+  discriminator: learners.Discriminator,
+  num_episodes: int,
+) -> EvaluateFn:
+  """How a population of DIAYN agents is evaluated, for `Setup.evaluate`.
+
+  Args:
+    env: the environment of evaluation.
+    learner: made by `learners.diayn`.
+    discriminator: made by `learners.discriminator` with the same settings.
+    num_episodes: N, episodes per agent, >= 1.
+
+  Returns:
+    The function. Its scores, in which the second half of an episode are the
+    later half of its steps (at the start all skills are in one place):
+      diayn/diversity_return: the intrinsic rewards of an episode, summed.
+      diayn/mutual_information_lower_bound: the mean of log q(z|s) - log p(z)
+        over the second halves, in nats.
+      diayn/discriminator_accuracy: the share of the steps of the second halves
+        whose skill q holds for the likeliest; for discrete skills only.
+      diayn/discriminator_accuracy_whole_episode: the same for all steps.
+      diayn/chance_accuracy: what guessing would be worth.
+      diayn/state_coverage: how many cells of a 10 x 10 grid over the bounds of
+        the descriptor's first two axes the episodes of an agent visit; where
+        there is a descriptor.
+    Its trajectory has `skill` [P, N, K], `diversity_return` [P, N], and
+    `descriptor` [P, N, T, D] where there is one.
+  """
+  prior = discriminator.prior
+
+  def record(env_states: environments.State) -> dict[str, types.Array]:
+    info = env_states.info
+    names = {"observation": "next_observation", "skill": "skill"}
+    if env.descriptor is not None:
+      names["descriptor"] = "next_state_descriptor"
+    return {name: info[key] for name, key in names.items()}
+
+  def evaluate(
+    states: types.State, keys: types.Key
+  ) -> tuple[actors.Evaluation, Scores]:
+    evaluation = actors.evaluate(
+      env, learner, states, keys, num_episodes, record=record
+    )
+    trajectory = evaluation.trajectory
+    # A skill stays for an episode; beyond that it means nothing.
+    skill = trajectory["skill"][:, :, 0]
+    parameters = jax.vmap(discriminator.parameters)(
+      states, trajectory["observation"], trajectory.get("descriptor")
+    )
+
+    def over_steps(function: Any) -> types.Array:
+      per_step = jax.vmap(function, (0, None))
+      return jax.vmap(jax.vmap(per_step))(parameters, skill)
+
+    steps = jnp.arange(parameters.shape[2])
+    lived = steps < evaluation.lengths[..., None]
+    late = lived & (steps >= evaluation.lengths[..., None] // 2)
+    diversity = jnp.sum(over_steps(discriminator.reward), axis=2, where=lived)
+    information = over_steps(
+      lambda p, z: prior.reward(p, z, prior.log_prob(z))
+    )
+    scores = {
+      "diayn/diversity_return": jnp.mean(diversity, axis=1),
+      "diayn/mutual_information_lower_bound": _mean(information, late),
+    }
+    if prior.num_skills is not None:
+      told = over_steps(lambda p, z: jnp.argmax(p) == jnp.argmax(z))
+      scores |= {
+        "diayn/discriminator_accuracy": _mean(told, late),
+        "diayn/discriminator_accuracy_whole_episode": _mean(told, lived),
+        "diayn/chance_accuracy": jnp.full(
+          told.shape[0], 1 / prior.num_skills
+        ),
+      }
+    kept = {"skill": skill, "diversity_return": diversity}
+    if env.descriptor is not None:
+      kept["descriptor"] = trajectory["descriptor"]
+      scores["diayn/state_coverage"] = _coverage(
+        trajectory["descriptor"], lived, env.descriptor
+      )
+    return evaluation._replace(trajectory=kept), scores
+
+  return evaluate
+
+
+def write(
+  directory: RunDirectory,
+  generation: int,
+  step: int,
+  evaluation: actors.Evaluation,
+  descriptor: environments.Descriptor | None,
+) -> None:
+  """Writes how each skill did, and where its episodes went.
+
+  `skills.jsonl` gets a row for each member and skill, means over its episodes;
+  `skills.npz` holds the latest episodes: `returns`, `lengths` [P, N], the
+  trajectory of `skill_evaluation`, and the descriptor's `names`, `lower` and
+  `upper` [D].
+
+  Args:
+    directory: of the run.
+    generation: from 1.
+    step: environment steps per agent so far.
+    evaluation: by `skill_evaluation`, on the host.
+    descriptor: of the environment of evaluation, if it has one.
+  """
+  rows = []
+  trajectory = evaluation.trajectory
+  for member, skills in enumerate(trajectory["skill"]):
+    for skill in np.unique(skills, axis=0):
+      episodes = np.all(skills == skill, axis=1)
+      rows.append(
+        {
+          "generation": generation,
+          "step": step,
+          "member": member,
+          "skill": skill.tolist(),
+          "return": float(np.mean(evaluation.returns[member, episodes])),
+          "diversity_return": float(
+            np.mean(trajectory["diversity_return"][member, episodes])
+          ),
+        }
+      )
+  directory.append("skills.jsonl", rows)
+  axes = {} if descriptor is None else {
+    name: np.array(getattr(descriptor, name))
+    for name in ("names", "lower", "upper")
+  }
+  returns = {"returns": evaluation.returns, "lengths": evaluation.lengths}
+  directory.write_arrays("skills.npz", trajectory | returns | axes)
+
+
+def _mean(x: types.Array, mask: types.Array) -> types.Array:
+  """The mean over the episodes and the steps of the mask: [P, N, T] -> [P]."""
+  return jnp.mean(x.astype(jnp.float32), axis=(1, 2), where=mask)
+
+
+def _coverage(
+  descriptors: types.Array, lived: types.Array, descriptor: Any
+) -> types.Array:
+  """How many cells each agent visits: [P, N, T, D] -> [P]."""
+  axes = min(2, descriptor.size)
+  lower = jnp.array(descriptor.lower[:axes])
+  width = jnp.array(descriptor.upper[:axes]) - lower
+  share = (descriptors[..., :axes] - lower) / width
+  cell = jnp.clip(
+    jnp.floor(share * _COVERAGE_CELLS), 0, _COVERAGE_CELLS - 1
+  ).astype(jnp.int32)
+  index = cell @ (_COVERAGE_CELLS ** jnp.arange(axes))
+  num_cells = _COVERAGE_CELLS**axes
+  # Steps after the end are counted in a cell that there isn't.
+  index = jnp.where(lived, index, num_cells).reshape(index.shape[0], -1)
+  visited = jax.vmap(
+    lambda i: jnp.zeros(num_cells + 1, bool).at[i].set(True)
+  )(index)
+  return jnp.sum(visited[:, :num_cells], axis=1).astype(jnp.float32)
