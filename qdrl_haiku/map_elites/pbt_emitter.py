@@ -311,10 +311,9 @@ def _turns(fitness: Array, parents: Array) -> Array:
   is_parent = (
     jnp.zeros(population_size, bool).at[children_of].set(True, mode="drop")
   )
-  finite = jnp.isfinite(fitness)
-  order = jnp.argsort(-jnp.where(finite, fitness, -jnp.inf), stable=True)
-  is_best = finite & (indices == order[0])
-  may_be = keeps_place & ~is_parent & ~is_best
+  fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
+  order = jnp.argsort(-fitness, stable=True)
+  may_be = keeps_place & ~is_parent & (indices != order[0])
   worst_first = order[::-1]
   turns = jnp.cumsum(may_be[worst_first]) - 1
   turns = jnp.zeros_like(indices).at[worst_first].set(turns)
