@@ -214,7 +214,7 @@ def check_search_space(search_space: Mapping[str, Any]) -> None:
 
 
 def check_choice(flag: str, choices: Iterable[str]) -> None:
-  """Checks that a flag is one of several words.
+  """Checks that a flag, if it has a value, is one of several words.
 
   Args:
     flag: its name.
@@ -226,7 +226,7 @@ def check_choice(flag: str, choices: Iterable[str]) -> None:
   from qdrl_haiku import names
 
   value = getattr(FLAGS, flag)
-  if value not in choices:
+  if value is not None and value not in choices:
     raise ValueError(
       f"--{flag}={value} is unknown; {names.nearest(value, choices)}"
     )

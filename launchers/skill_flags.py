@@ -30,8 +30,9 @@ def define() -> None:
   flags.DEFINE_integer("skill_size", 2, "Numbers in a continuous skill.")
   flags.DEFINE_string(
     "skill_sampling",
-    "fixed",
-    "fixed: each environment has its skill; episode: each episode draws one.",
+    None,
+    "fixed: each environment has its skill, the default of discrete skills; "
+    "episode: each episode draws one, the default of continuous ones.",
   )
   flags.DEFINE_string(
     "discriminator_input",
@@ -71,6 +72,7 @@ def make_prior() -> Any:
   priors = {"sphere": skills.sphere, "normal": skills.normal}
   learner_flags.check_choice("skill_type", ("discrete", "continuous"))
   learner_flags.check_choice("skill_prior", priors)
+  learner_flags.check_choice("skill_sampling", ("fixed", "episode"))
   if FLAGS.skill_type == "discrete":
     learner_flags.refuse_given(
       ["skill_prior", "skill_size"], "skills are discrete"
@@ -116,7 +118,10 @@ def make_agent(env: Any) -> learner_flags.Agent:
   prior, config = make_prior(), make_config()
   descriptor_size = env.descriptor.size if env.descriptor else None
   arguments = (env.observation_size, prior, descriptor_size, config)
-  train_env = environments.SkillEnvironment(env, prior, FLAGS.skill_sampling)
+  sampling = FLAGS.skill_sampling
+  if sampling is None:
+    sampling = "episode" if prior.num_skills is None else "fixed"
+  train_env = environments.SkillEnvironment(env, prior, sampling)
   eval_env = environments.SkillEnvironment(env, prior, "fixed")
   base_learner = learners.sac(
     train_env.observation_size,

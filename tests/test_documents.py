@@ -6,6 +6,7 @@ import re
 import shlex
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import training
@@ -59,8 +60,8 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 10
-  assert len(_snippets("README.md", "python")) == 2
+  assert len(_commands()) == 19
+  assert len(_snippets("README.md", "python")) == 4
   assert len(_snippets("BUILD.md", "python")) == 2
 
 
@@ -108,6 +109,28 @@ def directory(tmp_path_factory):
   return path
 
 
+def _short(name, command, steps):
+  """The flags that make a command's run two generations short."""
+  skills = ["--num_skills=4", "--num_eval_episodes=4"]
+  if name == "evaluate":
+    return []
+  if name == "train_me_pbt":
+    if "--emitter=ga" in command:  # Two episodes of 20 steps are its 40.
+      return ["--variation_batch_size=4", "--num_generations=1"]
+    return [
+      "--gradient_population_size=5",
+      "--variation_batch_size=5",
+      "--perturbation_interval=20",
+      "--num_generations=2",
+    ]
+  interval = "perturbation" if name == "train_pbt" else "eval"
+  return [
+    f"--{interval}_interval=20",
+    f"--num_timesteps={steps}",
+    *(skills if "diayn" in command else []),
+  ]
+
+
 def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
   monkeypatch.chdir(directory)
   for command in _commands():
@@ -115,18 +138,14 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
     small = _SMALL
     if "my_package" not in command:
       small = [*small, "--env_name=point_maze", "--hidden_layer_sizes=4,4"]
-    interval = "perturbation" if "train_pbt" in command else "eval"
+    name = pathlib.Path(launcher).stem
     steps = 60 if "--resume" in arguments else 40
     outcome = harness.run(
-      capsys,
-      pathlib.Path(launcher).stem,
-      *arguments,
-      *small,
-      f"--{interval}_interval=20",
-      f"--num_timesteps={steps}",
+      capsys, name, *arguments, *small, *_short(name, command, steps)
     )
     assert outcome.code == 0, f"{command}\n{outcome.err}"
-    assert f"step {steps}" in outcome.out
+    expected = '"mean"' if name == "evaluate" else f"step {steps}"
+    assert expected in outcome.out
   # logs/pendulum is there now, of a smaller learner in the maze.
   snippet = _python("README.md", "training.read_best")
   smaller = snippet.replace('"inverted_pendulum", backend="generalized"',
@@ -135,3 +154,19 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
   names: dict = {}
   exec(smaller, names)
   assert names["record"]["step"] in (20, 40, 60)
+  # And so is logs/maze.
+  snippet = _python("README.md", "Repertoire.load")
+  smaller = snippet.replace('"point_maze"', '"point_maze", episode_length=20')
+  smaller = smaller.replace("(64, 64)", "(4, 4)").replace("24000", "40")
+  names = {}
+  exec(smaller, names)
+  assert jnp.isfinite(names["evaluation"].returns).all()
+
+
+def test_map_elites_by_hand_fills_the_grid():
+  names: dict = {}
+  exec(_python("README.md", "genetic_emitter"), names)
+  metrics = names["map_elites"].metrics(names["repertoire"])
+  assert metrics["qd/coverage"] > 95
+  # The least that the function can be is 0.
+  assert -1 < metrics["qd/max_fitness"] <= 0
