@@ -93,8 +93,6 @@ class Grid:
     per_unit = np.float32(np.divide(self.shape, sizes))
     position = (jnp.clip(descriptors, lower, upper) - lower) * per_unit
     last = np.asarray(self.shape, np.int32) - 1
-    # A NaN must not reach the conversion, whose result would be undefined.
-    position = jnp.where(jnp.isfinite(position), position, 0)
     index = jnp.minimum(position.astype(jnp.int32), last)
     strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
     cells = jnp.sum(index * np.asarray(strides, np.int32), 1, dtype=jnp.int32)

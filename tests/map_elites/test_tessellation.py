@@ -1,0 +1,246 @@
+"""Tests of which cell a descriptor belongs to."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import spatial
+
+from qdrl_haiku import map_elites
+from tests import jaxprs
+
+_GRID = map_elites.Grid((3, 2, 4), (-1.0, 0.0, 10.0), (2.0, 1.0, 12.0))
+_LOWER, _UPPER = (-2.0, 100.0), (1.0, 100.5)
+_INVALID = np.array(
+  [[np.nan, 100.2], [0, np.nan], [np.inf, 100.2], [0, -np.inf]], np.float32
+)
+
+
+@functools.cache
+def _cvt(num_cells=50, seed=0):
+  return map_elites.cvt(jax.random.key(seed), num_cells, _LOWER, _UPPER)
+
+
+def _uniform(seed, num, lower, upper):
+  sample = np.random.default_rng(seed).uniform(lower, upper, (num, len(lower)))
+  return sample.astype(np.float32)
+
+
+def _cell_by_loops(grid, descriptor):
+  """Counts the cells before the one whose edges enclose the descriptor."""
+  index = 0
+  for x, num, low, high in zip(
+    descriptor, grid.shape, grid.lower, grid.upper, strict=True
+  ):
+    edges = [low + (high - low) * i / num for i in range(1, num)]
+    index = index * num + sum(bool(x >= edge) for edge in edges)
+  return index
+
+
+def test_grid_cells_are_those_of_plain_loops():
+  descriptors = _uniform(0, 500, (-2.0, -0.5, 9.0), (3.0, 1.5, 13.0))
+  expected = [_cell_by_loops(_GRID, row) for row in descriptors]
+  assert len(set(expected)) == _GRID.num_cells == 24
+  cells = _GRID.cell(descriptors)
+  assert cells.dtype == jnp.int32
+  np.testing.assert_array_equal(cells, expected)
+
+
+def test_a_grid_cell_has_its_lower_edge_and_the_last_its_upper_edge_too():
+  grid = map_elites.Grid((4,), (0.0,), (1.0,))
+  below = np.nextafter(np.float32(0.25), np.float32(0))
+  edges = jnp.array([0, below, 0.25, 0.5, 0.75, 1.0])[:, None]
+  np.testing.assert_array_equal(grid.cell(edges), [0, 0, 1, 2, 3, 3])
+
+
+def test_edges_that_are_no_binary_fraction_stay_where_they_are_under_jit():
+  grid = map_elites.Grid((10, 7), (0.0, -0.3), (1.0, 0.4))
+  edges = itertools.product(np.arange(11) / 10, -0.3 + np.arange(8) / 10)
+  edges = jnp.asarray(list(edges), jnp.float32)
+  np.testing.assert_array_equal(jax.jit(grid.cell)(edges), grid.cell(edges))
+  first = np.asarray(grid.cell(edges)).reshape(11, 8)[:, 0] // 7
+  np.testing.assert_array_equal(first, [*range(10), 9])
+
+
+def test_a_grid_fitness_reshaped_is_its_picture():
+  grid = map_elites.Grid((2, 3), (0.0, 0.0), (2.0, 3.0))
+  cells = grid.cell(jnp.array([[1.5, 0.5], [0.5, 2.5]]))
+  picture = np.zeros(grid.num_cells)
+  picture[np.asarray(cells)] = [1, 2]
+  np.testing.assert_array_equal(
+    picture.reshape(grid.shape), [[0, 0, 2], [1, 0, 0]]
+  )
+
+
+@pytest.mark.parametrize("tessellation", [_GRID, _cvt()])
+def test_each_centroid_is_in_its_own_cell(tessellation):
+  centroids = tessellation.centroids
+  assert centroids.shape == (tessellation.num_cells, len(tessellation.lower))
+  np.testing.assert_array_equal(
+    tessellation.cell(centroids), np.arange(tessellation.num_cells)
+  )
+
+
+def test_grid_centroids_are_the_middles_in_row_major_order():
+  grid = map_elites.Grid((2, 2), (0.0, -1.0), (1.0, 1.0))
+  np.testing.assert_array_equal(
+    grid.centroids, [[0.25, -0.5], [0.25, 0.5], [0.75, -0.5], [0.75, 0.5]]
+  )
+
+
+@pytest.mark.parametrize(
+  "tessellation", [map_elites.Grid((4, 5), _LOWER, _UPPER), _cvt()]
+)
+class TestBoth:
+  def test_a_descriptor_outside_belongs_to_the_border(self, tessellation):
+    far = _uniform(1, 200, (-1e4, -1e4), (1e4, 1e4))
+    far[:2] = [[3e38, 3e38], [-3e38, 3e38]]
+    moved = np.clip(far, np.float32(_LOWER), np.float32(_UPPER))
+    np.testing.assert_array_equal(
+      tessellation.cell(far), tessellation.cell(moved)
+    )
+
+  def test_a_descriptor_that_is_not_finite_has_no_cell(self, tessellation):
+    cells = jax.jit(lambda t, x: t.cell(x))(tessellation, _INVALID)
+    np.testing.assert_array_equal(cells, [tessellation.num_cells] * 4)
+
+  def test_outside_is_beyond_the_bounds_and_finite(self, tessellation):
+    above = np.nextafter(np.float32(_UPPER), np.float32(np.inf))
+    below = np.nextafter(np.float32(_LOWER), np.float32(-np.inf))
+    rows = np.array([
+      _LOWER, _UPPER, (above[0], 100.2), (0, above[1]), (below[0], 100.2),
+      (0, below[1]), (-9, 999), (0, 100.2), *_INVALID,
+    ], np.float32)  # fmt: skip
+    np.testing.assert_array_equal(
+      tessellation.outside(rows), [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+    )
+
+  def test_no_descriptors_have_no_cells(self, tessellation):
+    assert tessellation.cell(jnp.zeros((0, 2))).shape == (0,)
+
+  @pytest.mark.parametrize("shape", [(2,), (5, 3), (1, 5, 2)])
+  def test_descriptors_of_another_shape_are_refused(self, tessellation, shape):
+    for function in (tessellation.cell, tessellation.outside):
+      with pytest.raises(ValueError, match=r"descriptors .* \[B, 2\]"):
+        function(jnp.zeros(shape))
+
+  def test_it_can_be_passed_to_a_compiled_function(self, tessellation):
+    rows = _uniform(2, 20, _LOWER, _UPPER)
+    cells = jax.jit(lambda t, x: t.cell(x))(tessellation, rows)
+    np.testing.assert_array_equal(cells, tessellation.cell(rows))
+
+  def test_each_device_can_find_cells_of_its_own(self, tessellation):
+    axis = jax.sharding.PartitionSpec("device")
+    cell = jax.shard_map(
+      tessellation.cell,
+      mesh=jax.make_mesh(
+        (1,), ("device",), axis_types=(jax.sharding.AxisType.Auto,)
+      ),
+      in_specs=axis,
+      out_specs=axis,
+    )
+    rows = _uniform(2, 20, _LOWER, _UPPER)
+    np.testing.assert_array_equal(cell(rows), tessellation.cell(rows))
+
+
+@pytest.mark.parametrize("num_cells", [1, 2, 50])
+def test_cvt_cells_are_those_of_the_nearest_centroids(num_cells):
+  tessellation = _cvt(num_cells)
+  rows = _uniform(3, 1000, _LOWER, _UPPER)
+  size = np.subtract(_UPPER, _LOWER)
+  tree = spatial.cKDTree(np.asarray(tessellation.centroids, float) / size)
+  nearest, _ = tree.query(rows / size)
+  cells = np.asarray(tessellation.cell(rows))
+  chosen = np.linalg.norm(rows / size - tree.data[cells], axis=1)
+  # Rounding may decide between centroids that are equally near.
+  np.testing.assert_allclose(chosen, nearest, atol=1e-5)
+  assert len(set(cells.tolist())) == num_cells
+
+
+def test_of_equally_near_centroids_the_first_is_chosen():
+  centroids = jnp.array([[0.9], [0.2], [0.6], [0.2]])
+  tessellation = map_elites.CVT(centroids, (0.0,), (1.0,))
+  np.testing.assert_array_equal(
+    tessellation.cell(jnp.array([[0.1], [0.2], [0.75]])), [1, 1, 0]
+  )
+
+
+def test_a_cvt_is_the_same_for_the_same_key_and_for_no_other():
+  again = map_elites.cvt(jax.random.key(0), 50, _LOWER, _UPPER)
+  np.testing.assert_array_equal(_cvt().centroids, again.centroids)
+  assert np.all(np.any(_cvt().centroids != _cvt(seed=1).centroids, axis=1))
+
+
+def test_cvt_centroids_lie_inside_the_bounds():
+  centroids = np.asarray(_cvt().centroids)
+  assert np.all(centroids > np.float32(_LOWER))
+  assert np.all(centroids < np.float32(_UPPER))
+
+
+def test_cvt_cells_are_more_alike_in_size_than_those_of_random_centroids():
+  rows = _uniform(4, 50_000, _LOWER, _UPPER)
+
+  def spread(centroids):
+    tessellation = map_elites.CVT(jnp.asarray(centroids), _LOWER, _UPPER)
+    sizes = np.bincount(tessellation.cell(rows), minlength=50)
+    return np.std(sizes) / np.mean(sizes)
+
+  assert spread(_cvt().centroids) < 0.3
+  assert spread(_uniform(5, 50, _LOWER, _UPPER)) > 0.4
+
+
+def test_cells_of_many_centroids_need_no_table_of_distances():
+  num_cells, num_rows = 100_000, 64
+  centroids = jnp.asarray(_uniform(6, num_cells, _LOWER, _UPPER))
+  tessellation = map_elites.CVT(centroids, _LOWER, _UPPER)
+  rows = jnp.asarray(_uniform(7, num_rows, _LOWER, _UPPER))
+  sizes = [
+    variable.aval.size
+    for equation in jaxprs.equations(tessellation.cell, rows)
+    for variable in equation.outvars
+  ]
+  assert max(sizes) <= centroids.size
+  assert jnp.max(tessellation.cell(rows)) < num_cells
+
+
+@pytest.mark.parametrize(
+  "shape", [(3,), (3, 0), (3, -1), (3, 2.5), (3, True), 3, ()]
+)
+def test_a_shape_that_is_no_grid_is_refused(shape):
+  with pytest.raises(ValueError, match="shape=.* each of the 2 dimensions"):
+    map_elites.Grid(shape, (0.0, 0.0), (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+  ("lower", "upper", "message"),
+  [
+    ((0.0, 1.0), (1.0, 1.0), "not below"),
+    ((0.0, 2.0), (1.0, 1.0), "not below"),
+    ((0.0, 1.0), (1.0, 1.0 + 1e-12), "not below"),
+    ((0.0,), (1.0, 1.0), "not one finite number"),
+    ((0.0, np.nan), (1.0, 1.0), "not one finite number"),
+    ((0.0, 0.0), (1.0, 1e300), "not one finite number"),
+    (0.0, 1.0, "not one finite number"),
+    ((), (), "not one finite number"),
+  ],
+)
+def test_bounds_out_of_order_are_refused(lower, upper, message):
+  with pytest.raises(ValueError, match=f"lower=.*upper=.*|{message}"):
+    map_elites.Grid((3, 3), lower, upper)
+  with pytest.raises(ValueError, match=message):
+    map_elites.cvt(jax.random.key(0), 4, lower, upper)
+
+
+@pytest.mark.parametrize("num_cells", [0, -1, 2.0, True])
+def test_a_number_of_cells_that_is_no_count_is_refused(num_cells):
+  with pytest.raises(ValueError, match=f"num_cells={num_cells} "):
+    map_elites.cvt(jax.random.key(0), num_cells, _LOWER, _UPPER)
+
+
+def test_bounds_and_shape_may_be_arrays_and_lists():
+  grid = map_elites.Grid([np.int64(2), 3], np.zeros(2), jnp.ones(2))
+  assert grid == map_elites.Grid((2, 3), (0.0, 0.0), (1.0, 1.0))
+  assert hash(grid) == hash(map_elites.Grid((2, 3), (0, 0), (1, 1)))
