@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -105,7 +106,7 @@ def run_main(
         raise
       message = str(error)
       for name, flag in (flag_names or {}).items():
-        message = message.replace(name, flag)
+        message = re.sub(rf"\b{name}\b", flag, message)
       print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 

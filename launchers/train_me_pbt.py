@@ -15,14 +15,10 @@ FLAGS = flags.FLAGS
 # Of the settings that have another name here.
 _FLAG_NAMES = {
   "population_size": "gradient_population_size",
-  "num_replaced ": "num_replaced_by_best ",
+  "num_replaced": "num_replaced_by_best",
 }
-_OF_THE_POPULATION = (
-  "gradient_population_size",
-  "num_replaced_by_best",
-  "num_replaced_by_samples",
-  "num_parents",
-)
+# Of a generation, about, if nothing is said.
+_INTERVAL = 1000
 
 
 def _define() -> None:
@@ -97,12 +93,25 @@ def main() -> None:
       "take sac or td3."
     )
   learner_flags.check_choice("emitter", ("pbt", "ga"))
+  if FLAGS.num_generations is not None:
+    learner_flags.refuse_given(
+      ["num_timesteps"], "--num_generations says how long the run is"
+    )
+    if FLAGS.num_generations < 1:
+      raise ValueError(
+        f"--num_generations={FLAGS.num_generations} must be at least 1."
+      )
   agent = learner_flags.make_agent(shared_flags.make_environment())
   search_space = pbt_flags.make_search_space(agent.learner)
   controller = None
   population: dict[str, Any] = {}
   if FLAGS.emitter == "pbt":
-    exploit = "truncation" if FLAGS.num_replaced_by_best else "none"
+    exploit = "truncation"
+    if not FLAGS.num_replaced_by_best:
+      exploit = "none"
+      learner_flags.refuse_given(
+        ["num_parents"], "--num_replaced_by_best=0 replaces nobody"
+      )
     controller = controllers.pbt(
       pbt_flags.make_config(
         exploit=exploit,
@@ -113,10 +122,6 @@ def main() -> None:
     )
     population["population_size"] = FLAGS.gradient_population_size
     population["perturbation_interval"] = _interval(agent.learner)
-  else:
-    learner_flags.refuse_given(
-      _OF_THE_POPULATION, "--emitter=ga has no population that trains"
-    )
   setup = training.Setup(
     env=agent.env,
     eval_env=agent.eval_env,
@@ -139,17 +144,17 @@ def main() -> None:
 
 def _interval(learner: Any) -> int:
   """Environment steps per agent and generation."""
+  from qdrl_haiku import training
+
   if FLAGS.num_generations is None:
     return shared_flags.interval("perturbation_interval", learner)
-  learner_flags.refuse_given(
-    ["num_timesteps"], "--num_generations says how long the run is"
-  )
-  if FLAGS.num_generations < 1:
-    raise ValueError(
-      f"--num_generations={FLAGS.num_generations} must be at least 1."
-    )
   if FLAGS.perturbation_interval is None:
-    FLAGS.perturbation_interval = 1000
+    steps = training.iteration_steps(
+      num_envs=FLAGS.num_envs,
+      grad_updates_per_step=FLAGS.grad_updates_per_step,
+      batches_per_update=learner.batches_per_update,
+    )
+    FLAGS.perturbation_interval = steps * max(1, round(_INTERVAL / steps))
   return FLAGS.perturbation_interval
 
 

@@ -1,4 +1,4 @@
-"""Policy, critic and discriminator networks as (init, apply) pairs of pure functions.
+"""Policies, critics, discriminators as (init, apply) pairs of pure functions.
 
 Hidden layers are affine, then LayerNorm where asked for, then the activation.
 Their weights start from Haiku's truncated normal of standard deviation

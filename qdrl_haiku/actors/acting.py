@@ -73,7 +73,9 @@ def collect(
 
 
 def _step(
-  env: environments.BatchedEnvironment, env_state: environments.State, action: Any
+  env: environments.BatchedEnvironment,
+  env_state: environments.State,
+  action: types.Array,
 ) -> tuple[environments.State, types.Transition]:
   """Steps environments with any leading axes, and records what happened."""
   next_state = env.step(env_state, action)

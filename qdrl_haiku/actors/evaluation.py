@@ -8,10 +8,6 @@ import jax.numpy as jnp
 
 from qdrl_haiku import environments, types
 
-DescriptorFn = Callable[[types.Array, types.Array], types.Array]
-"""(descriptors of the states after each step [T, D], mask bool [T] of the
-steps that belong to the episode) -> the episode's descriptor [D]."""
-
 RecordFn = Callable[[environments.State], Any]
 """States [P, N] after a step -> what to keep of them, leaves [P, N, ...]."""
 
@@ -40,7 +36,7 @@ def evaluate(
   states: types.State,
   key: types.Key,
   num_episodes: int,
-  descriptor_fn: DescriptorFn | None = None,
+  descriptor_fn: environments.DescriptorFn | None = None,
   record: RecordFn | None = None,
 ) -> Evaluation:
   """Greedy episodes of every agent, all of them in one flat batch.
@@ -56,7 +52,7 @@ def evaluate(
       consumed.
     num_episodes: N, episodes per agent, >= 1.
     descriptor_fn: what makes an episode's descriptor of its state
-      descriptors, see `DescriptorFn`; None for no descriptors.
+      descriptors, see `environments.DescriptorFn`; None for no descriptors.
     record: what to keep of each step, see `RecordFn`; None for nothing.
 
   Returns:

@@ -31,7 +31,8 @@ class _Robot(NamedTuple):
   reward_offset: float
 
 
-# The offsets are those that the field uses (QDax).
+# The offsets are those that the field uses (QDax). The ant can fall below its
+# own, to about -4.3 a step with motors at full power all the time.
 ROBOTS: dict[str, _Robot] = {
   # The ant walks along x, which its own names for its legs do not agree with.
   "ant": _Robot(

@@ -86,8 +86,12 @@ def create(
   """Creates an environment, of which there can be any number of instances.
 
   Args:
-    env_name: one of `names()`, or "package.module:function", a function that
-      returns one instance; `names_lib.load_function` says where it is found.
+    env_name: one of `names()`: brax's own; `<robot>_uni` (walk forwards, the
+      descriptor is the share of time that each foot touches the ground),
+      `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
+      end, the final position), `point_maze` (likewise). Or
+      "package.module:function", a function that returns one instance;
+      `names_lib.load_function` says where it is found.
     backend: of brax's physics, one of `BACKENDS`; by default as in `DEFAULTS`.
       A user's function gets it if it has a parameter of that name.
     episode_length: truncates episodes, in steps of the environment itself

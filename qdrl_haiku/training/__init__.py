@@ -1,7 +1,11 @@
 """Training: what composes environments, actors, learners and controllers."""
 
 from qdrl_haiku.training.agents import read_agents, read_best
-from qdrl_haiku.training.config import TrainingConfig, default_interval
+from qdrl_haiku.training.config import (
+  TrainingConfig,
+  default_interval,
+  iteration_steps,
+)
 from qdrl_haiku.training.generation import GenerationReport, train_generation
 from qdrl_haiku.training.illumination import Illumination, vary_agents
 from qdrl_haiku.training.learning import train_members
@@ -31,6 +35,7 @@ __all__ = [
   "default_interval",
   "init_members",
   "init_population",
+  "iteration_steps",
   "population_mesh",
   "read_agents",
   "read_best",

@@ -154,6 +154,29 @@ def nearest_multiples(number: int, unit: int) -> str:
   return " or ".join(str(n) for n in (below, below + unit) if n > 0)
 
 
+def iteration_steps(
+  *, num_envs: int, grad_updates_per_step: float, batches_per_update: int
+) -> int:
+  """The steps of one iteration, of which an interval is a multiple.
+
+  Args:
+    num_envs: E.
+    grad_updates_per_step: critic steps per environment step.
+    batches_per_update: critic steps in one call of `learner.update`.
+
+  Returns:
+    Environment steps per agent.
+
+  Raises:
+    ValueError: if a number is out of its range.
+  """
+  _check_rate(num_envs, grad_updates_per_step)
+  num_env_steps, _ = _iteration(
+    num_envs, grad_updates_per_step, batches_per_update
+  )
+  return num_env_steps * num_envs
+
+
 def default_interval(
   num_timesteps: int,
   *,
@@ -176,11 +199,11 @@ def default_interval(
     ValueError: if a number is out of its range, or if no number of generations
       up to 200 cuts the run.
   """
-  _check_rate(num_envs, grad_updates_per_step)
-  num_env_steps, _ = _iteration(
-    num_envs, grad_updates_per_step, batches_per_update
+  steps = iteration_steps(
+    num_envs=num_envs,
+    grad_updates_per_step=grad_updates_per_step,
+    batches_per_update=batches_per_update,
   )
-  steps = num_env_steps * num_envs
   fitting = [
     n for n in range(1, 201) if num_timesteps % (n * steps) == 0
   ]

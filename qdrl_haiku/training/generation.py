@@ -21,7 +21,7 @@ class Best(NamedTuple):
 
   Attributes:
     member: int32 [], its index.
-    fitness: [], by this evaluation alone; meaningless if nobody is finite.
+    fitness: [], by this evaluation alone; NaN if nobody is finite.
     episode_return: [].
     hyperparams: leaves [], with which it was trained.
     state: its learner state.

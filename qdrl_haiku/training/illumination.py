@@ -140,12 +140,7 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   ) -> Members:
     del keys  # What an agent collects and learns draws from its own.
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
-    choose = jax.vmap(
-      lambda where, *trees: jax.tree.map(
-        lambda x, y: jnp.where(where, x, y), *trees
-      )
-    )
-    return members._replace(learner=choose(where, states, members.learner))
+    return members._replace(learner=_choose(where, states, members.learner))
 
   return map_elites.pbt_emitter(
     map_elites.Agents(
@@ -232,7 +227,10 @@ def train_generation(
     {},
     jax.random.fold_in(key, _TELL),
   )
-  best = jnp.argmax(jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf))
+  finite = jnp.isfinite(fitness) & sharding.replicate(
+    setup.mesh, generation_lib.all_finite(elites)
+  )
+  best = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best_elite = jax.tree.map(lambda x: x[best], elites)
   metrics = map_elites.metrics(repertoire, _plan(setup).qd_offset)
   report = generation_lib.GenerationReport(
@@ -243,11 +241,11 @@ def train_generation(
     hyperparams=elites.hyperparams,
     metrics={},
     num_updates=jnp.zeros_like(fitness, jnp.int32),
-    finite=jnp.isfinite(fitness),
+    finite=finite,
     decision=None,
     best=generation_lib.Best(
       member=best,
-      fitness=fitness[best],
+      fitness=jnp.where(finite[best], fitness[best], jnp.nan),
       episode_return=fitness[best],
       hyperparams=best_elite.hyperparams,
       state=setup.learner.from_genotype(best_elite.genotype),
@@ -286,7 +284,7 @@ def train_generation(
 def restart_members(
   setup: Setup, state: Illumination, run_key: types.Key
 ) -> Illumination:
-  """Replaces all members of the gradient population by new ones.
+  """Replaces the members of the gradient population, when none is finite.
 
   Args:
     setup: with `map_elites`.
@@ -294,10 +292,18 @@ def restart_members(
     run_key: the run's key.
 
   Returns:
-    The state with new members.
+    The state with new members, of which those that elites had replaced have
+    the elites' networks.
   """
+  fresh = population_lib.new_members(setup, run_key, state.generation)
   return state.with_members(
-    population_lib.new_members(setup, run_key, state.generation)
+    fresh._replace(
+      learner=_choose(
+        state.emitter.sampled_cells >= 0,
+        state.emitter.members.learner,
+        fresh.learner,
+      )
+    )
   )
 
 
@@ -391,6 +397,16 @@ def _fitness_and_descriptors(
     jnp.mean(evaluation.returns, axis=1),
     jnp.mean(evaluation.descriptors, axis=1),
   )
+
+
+def _choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
+  """Members of one tree or the other, by bool [P]."""
+  choose = jax.vmap(
+    lambda where, *trees: jax.tree.map(
+      lambda x, y: jnp.where(where, x, y), *trees
+    )
+  )
+  return choose(where, on_true, on_false)
 
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:

@@ -82,7 +82,10 @@ def _learning_curves(metrics: list[Row], members: list[Row]) -> Figure:
         color="black",
         label="interquartile mean",
       )
-    axes.legend()
+    if seeds:
+      axes.legend()
+    else:
+      axes.plot(*_column(metrics, "eval/episode_return"))
   axes.set_ylabel("episode return")
   axes.set_xlabel("environment steps per agent")
   return figure

@@ -59,7 +59,7 @@ def updated(
   returns = report.scores["episode_return"]
   generation = int(report.generation)
   best = record["best"]
-  if report.finite.any() and (
+  if np.isfinite(report.best.fitness) and (
     best is None or report.best.fitness > best["fitness"]
   ):
     # As of a population of one.
@@ -158,6 +158,8 @@ def write(
     old = (report.fitness, report.hyperparams)
     rows = lineage.rows(generation, step, report.decision, *old)
     if report.illumination is not None:
+      sampled = report.illumination.sampled_cells >= 0
+      rows = [row for row in rows if not sampled[row["child"]]]
       rows += lineage.sample_rows(
         generation,
         step,

@@ -15,6 +15,7 @@ from qdrl_haiku.training import records, repertoires
 from qdrl_haiku.training.agents import read_agents, warm_start
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.config import nearest_multiples, schedule
+from qdrl_haiku.training.illumination import make_emitter
 from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
 from qdrl_haiku.training.population import Setup
@@ -191,12 +192,28 @@ def run(
 
 def _check(setup: Setup, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
-  schedule(setup.config, setup.learner.batches_per_update)
-  if setup.map_elites is not None and setup.eval_env.descriptor is None:
-    raise ValueError(
-      "a repertoire needs an environment with state descriptors; take one that "
-      "has, or give yours a Descriptor."
-    )
+  controller, size = setup.controller, setup.config.population_size
+  if setup.map_elites is None:
+    schedule(setup.config, setup.learner.batches_per_update)
+    if config.num_reevaluations:
+      raise ValueError(
+        f"num_reevaluations is {config.num_reevaluations}, but there is no "
+        "repertoire; leave it at 0."
+      )
+  else:
+    if setup.eval_env.descriptor is None:
+      raise ValueError(
+        "a repertoire needs an environment with state descriptors; take one "
+        "that has, or give yours a Descriptor."
+      )
+    if controller is not None:
+      schedule(setup.config, setup.learner.batches_per_update)
+    elif config.warm_start is not None:
+      raise ValueError(
+        f"warm_start={config.warm_start} has no effect: without a controller "
+        "no agents train; leave it out."
+      )
+    make_emitter(setup)
   interval = setup.steps_per_generation
   if config.num_timesteps % interval:
     raise ValueError(
@@ -204,7 +221,6 @@ def _check(setup: Setup, config: RunConfig) -> None:
       f"{interval} steps of a generation; the nearest: "
       f"{nearest_multiples(config.num_timesteps, interval)}."
     )
-  controller, size = setup.controller, setup.config.population_size
   if controller is not None:
     jax.eval_shape(lambda: controller.init(jax.random.key(0), size))
   if config.warm_start is not None and not config.resume:

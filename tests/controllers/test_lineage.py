@@ -135,6 +135,59 @@ def test_names_of_any_tree_are_joined_paths():
   ]
 
 
+def test_sample_rows_have_one_per_member_that_an_elite_replaced():
+  rows = lineage.sample_rows(
+    4,
+    jnp.int32(900),
+    jnp.array([-1, 7, 0]),
+    jnp.array([3.0, math.nan, 1.0]),
+    {"tau": jnp.array([0.5, 0.25, 0.125])},
+    {"tau": jnp.array([0.5, 2.0, math.inf])},
+  )
+  assert rows == [
+    {
+      "generation": 4,
+      "step": 900,
+      "child": 1,
+      "parent": -1,
+      "child_fitness": None,
+      "parent_fitness": None,
+      "old_hyperparams": {"tau": 0.25},
+      "new_hyperparams": {"tau": 2.0},
+      "operator": "sample",
+      "cell": 7,
+    },
+    {
+      "generation": 4,
+      "step": 900,
+      "child": 2,
+      "parent": -1,
+      "child_fitness": 1.0,
+      "parent_fitness": None,
+      "old_hyperparams": {"tau": 0.125},
+      "new_hyperparams": {"tau": None},
+      "operator": "sample",
+      "cell": 0,
+    },
+  ]
+  assert set(rows[0]) == _COLUMNS | {"cell"}
+  assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_where_no_elite_replaced_anybody_there_are_no_sample_rows():
+  ones = jnp.ones(2)
+  cells = jnp.full(2, -1)
+  tau = {"tau": ones}
+  assert lineage.sample_rows(1, 10, cells, ones, tau, tau) == []
+
+
+def test_ancestry_ends_at_an_elite_of_the_repertoire():
+  sample = _row(2, 0, -1) | {"operator": "sample", "cell": 5}
+  rows = [_row(0, 0, -1), _row(0, 1, -1), sample, _row(3, 1, 0)]
+  assert lineage.ancestry(rows, 1) == [sample, _row(3, 1, 0)]
+  assert lineage.ancestry(rows, 0) == [sample]
+
+
 def test_ancestry_by_hand():
   rows = [
     *(_row(0, i, -1) for i in range(4)),

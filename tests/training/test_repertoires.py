@@ -1,0 +1,162 @@
+"""Tests of the files and pictures of a repertoire."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import matplotlib.colors
+import numpy as np
+import pytest
+
+from qdrl_haiku import environments, map_elites
+from qdrl_haiku.training import illumination, logs, repertoires
+from qdrl_haiku.training.repertoire_plots import heatmap
+from tests.training import test_illumination
+
+_SETTINGS = {"seed": 3, "layers": [4, 4]}
+
+
+def _repertoire(tessellation, descriptors, fitness):
+  elite = map_elites.Elite(jnp.zeros(2), {"rate": jnp.zeros(())})
+  size = len(fitness)
+  return jax.device_get(
+    map_elites.Repertoire.init(elite, tessellation).add(
+      map_elites.Elite(
+        jnp.arange(2.0 * size).reshape(size, 2), {"rate": jnp.ones(size)}
+      ),
+      jnp.array(fitness),
+      jnp.array(descriptors).reshape(size, -1),
+    )
+  )
+
+
+_GRID = map_elites.Grid((4, 2), (0.0, -1.0), (8.0, 1.0))
+_PLANE = _repertoire(_GRID, [[1.0, -0.5], [7.0, 0.5]], [10.0, 20.0])
+
+
+def _pixels(figure):
+  """The picture's numbers, lowest row first, and its edges."""
+  axes = figure.axes[0]
+  (image,) = axes.images
+  assert image.origin == "lower"
+  return np.ma.filled(image.get_array(), np.nan), axes, image.get_extent()
+
+
+def test_cells_are_drawn_where_they_lie():
+  pixels, axes, extent = _pixels(heatmap(_PLANE, ("x", "y")))
+  assert tuple(extent) == (0, 8, -1, 1)
+  size = pixels.shape[0]
+  quarter, half = size // 4, size // 2
+  # Rows are y, columns x.
+  assert np.all(pixels[:half, :quarter] == 10)
+  assert np.all(pixels[half:, -quarter:] == 20)
+  assert np.isfinite(pixels).sum() == 2 * half * quarter
+  assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y")
+  assert axes.get_title() == "25.0 % of 8 cells"
+
+
+def test_one_axis_is_drawn_as_a_strip():
+  grid = map_elites.Grid((4,), (0.0,), (8.0,))
+  line = _repertoire(grid, [[3.0]], [10.0])
+  pixels, axes, _ = _pixels(heatmap(line, ("x",)))
+  size = pixels.shape[1]
+  assert np.all(pixels[:, size // 4 : size // 2] == 10)
+  assert np.isfinite(pixels).sum() == size // 4
+  assert axes.get_ylabel() == ""
+
+
+def test_irregular_cells_are_drawn_where_they_lie():
+  centroids = jnp.array([[1.0, 0.0], [7.0, 0.0]])
+  cvt = map_elites.CVT(centroids, (0.0, -1.0), (8.0, 1.0))
+  pixels, *_ = _pixels(heatmap(_repertoire(cvt, [[6.0, 0.9]], [5.0]), "xy"))
+  half = pixels.shape[1] // 2
+  assert np.all(np.isnan(pixels[:, : half - 1]))
+  assert np.all(pixels[:, half + 1 :] == 5)
+
+
+def test_of_three_axes_the_elites_are_drawn_and_the_fittest_on_top():
+  grid = map_elites.Grid((2, 2, 2), (0.0,) * 3, (1.0,) * 3)
+  descriptors = [[0.9, 0.1, 0.9], [0.1, 0.2, 0.1], [0.9, 0.1, 0.1]]
+  figure = heatmap(_repertoire(grid, descriptors, [3.0, 1.0, 2.0]), "abc")
+  (points,) = figure.axes[0].collections
+  values = np.ma.filled(points.get_array(), np.nan)
+  drawn = np.isfinite(values)
+  assert values[drawn].tolist() == [1, 2, 3]
+  np.testing.assert_allclose(
+    np.asarray(points.get_offsets())[drawn],
+    [[0.1, 0.2], [0.9, 0.1], [0.9, 0.1]],
+    rtol=1e-6,
+  )
+
+
+@pytest.mark.parametrize("num_axes", [1, 2, 3])
+def test_an_empty_repertoire_can_be_drawn(num_axes, tmp_path):
+  grid = map_elites.Grid((2,) * num_axes, (0.0,) * num_axes, (1.0,) * num_axes)
+  empty = jax.device_get(map_elites.Repertoire.init(jnp.zeros(2), grid))
+  figure = heatmap(empty, "abc"[:num_axes])
+  figure.savefig(tmp_path / "empty.png")
+  assert figure.axes[0].get_title().startswith("0.0 %")
+  grey = matplotlib.colors.to_rgba("0.85")
+  assert figure.axes[0].get_facecolor() == grey
+
+
+def test_a_file_and_a_picture_are_written_under_the_step(tmp_path):
+  directory = logs.RunDirectory(tmp_path)
+  descriptor = environments.Descriptor(("x", "y"), (0.0, -1.0), (8.0, 1.0))
+  for step in (100, 200):
+    repertoires.write(directory, _PLANE, descriptor, step, _SETTINGS)
+  for step in (100, 200):
+    path = tmp_path / "repertoire" / f"{step}.npz"
+    read = map_elites.Repertoire.load(path)
+    np.testing.assert_array_equal(read.fitness, _PLANE.fitness)
+    np.testing.assert_array_equal(
+      read.genotypes.genotype, _PLANE.genotypes.genotype
+    )
+    with np.load(path) as file:
+      assert json.loads(file["config"].item())["config"] == _SETTINGS
+    png = (tmp_path / "plots" / f"repertoire_{step}.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+
+
+def test_the_first_row_has_the_metrics_of_the_first_repertoire():
+  setup = test_illumination.setup(qd_offset=5.0)
+  state = illumination.Illumination(
+    (), _PLANE, jnp.zeros((), jnp.int32), jnp.array(60)
+  )
+  assert repertoires.first_row(setup, state, 7) == {
+    "generation": 0,
+    "step": 0,
+    "walltime": 0.0,
+    "seed": 7,
+    "total_env_steps": 60,
+    "qd/qd_score": 40.0,
+    "qd/coverage": 25.0,
+    "qd/max_fitness": 20.0,
+    "qd/num_outside": 0,
+  }
+
+
+def test_corrected_metrics_are_those_of_a_second_look(tmp_path, monkeypatch):
+  asked = []
+
+  def reevaluate(setup, repertoire, key, num_reevaluations):
+    asked.append((setup.mesh, num_reevaluations))
+    return _repertoire(_GRID, [[1.0, -0.5]], [8.0])
+
+  monkeypatch.setattr(illumination, "reevaluate", reevaluate)
+  setup = test_illumination.setup(mesh="some", qd_offset=1.0)
+  repertoires.write_corrected(
+    logs.RunDirectory(tmp_path), setup, _PLANE, jax.random.key(0), 6
+  )
+  # The number of cells needn't be shared evenly by devices.
+  assert asked == [(None, 6)]
+  written = json.loads((tmp_path / "corrected.json").read_text())
+  assert written == {
+    "num_reevaluations": 6,
+    "qd/coverage": 12.5,
+    "qd/max_fitness": 8.0,
+    "qd/num_outside": 0,
+    "qd/qd_score": 9.0,
+  }
+  assert not any(math.isnan(x) for x in written.values())
