@@ -51,11 +51,17 @@ def no_brax(monkeypatch):
   monkeypatch.setitem(sys.modules, "brax", None)
 
 
-def test_the_table_has_every_environment_of_brax():
+OURS = {
+  "ant_omni", "ant_trap", "ant_uni", "halfcheetah_uni", "hopper_uni",
+  "humanoid_omni", "humanoid_uni", "point_maze", "walker2d_uni",
+}
+
+
+def test_the_table_has_every_environment_of_brax_and_ours():
   brax_loading.brax_class("fast")
   import brax.envs
 
-  assert set(environments.names()) == {*brax.envs._envs, "point_maze"}
+  assert set(environments.names()) == {*brax.envs._envs, *OURS}
 
 
 def test_the_defaults_are_taken(toy):
@@ -104,7 +110,7 @@ def test_the_point_maze_needs_no_brax(no_brax):
 @pytest.mark.parametrize("name, advice", [
   ("half_cheetah", "did you mean 'halfcheetah'"),
   ("Ant", "did you mean 'ant'"),
-  ("qqq", "give one of ant, fast, "),
+  ("qqq", "give one of ant, ant_omni, "),
 ])
 def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
   with pytest.raises(ValueError, match=advice) as error:
@@ -119,6 +125,7 @@ def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
   ("point_maze", {"backend": "spring"}, "'point_maze'; leave it out"),
   ("point_maze", {"layot": "open"}, "layot='open' .* did you mean 'layout'"),
   ("ant", {"healthy": 1}, "healthy=1 is no argument of 'ant'; did you mean"),
+  ("ant_uni", {"healthy": 1}, "healthy=1 is no argument of 'ant_uni'; did you"),
   ("point_maze", {"episode_length": 0}, "episode_length=0 must be at least 1"),
 ])
 def test_nonsense_is_refused_in_one_line(name, kwargs, message):
@@ -188,6 +195,17 @@ def test_what_others_print_while_brax_is_imported_is_shown(
   monkeypatch.setattr("builtins.__import__", talking)
   brax_loading.brax_class("fast")
   assert capsys.readouterr().out == "something else\n"
+
+
+def test_a_robot_with_a_descriptor_takes_the_arguments_of_brax():
+  env = environments.create(
+    "hopper_uni", backend="positional", episode_length=7, n_frames=3,
+    healthy_reward=2.0,
+  )
+  assert env.episode_length == 7
+  assert env.unwrapped.backend == "positional"
+  assert env.unwrapped._n_frames == 3
+  assert env.unwrapped._healthy_reward == 2
 
 
 def test_every_default_is_one_that_the_environment_can_do():
