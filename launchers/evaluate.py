@@ -39,11 +39,22 @@ def main() -> None:
 
   from qdrl_haiku import actors, training
 
-  num_episodes = FLAGS.num_eval_episodes or _DEFAULT_EPISODES
+  num_episodes = FLAGS.num_eval_episodes
+  if num_episodes is not None and num_episodes < 1:
+    raise ValueError(
+      f"--num_eval_episodes={num_episodes} must be at least 1; leave it out "
+      "for the default."
+    )
+  if FLAGS.skill is not None:
+    FLAGS.num_eval_episodes = None  # It needn't show all skills.
   agent = learner_flags.make_agent(shared_flags.make_environment())
   eval_env = agent.eval_env
   if FLAGS.skill is not None:
     eval_env = skill_flags.one_skill(eval_env)
+  elif num_episodes is None:
+    num_episodes = agent.num_eval_episodes
+  if num_episodes is None:
+    num_episodes = _DEFAULT_EPISODES
   if FLAGS.member is None:
     state, record = training.read_best(agent.learner, FLAGS.logdir)
     state = jax.tree.map(lambda x: x[None], state)

@@ -52,6 +52,8 @@ class Agent(NamedTuple):
     evaluate: see `training.Setup`.
     replay_extras: see `training.TrainingConfig`.
     fitness: see `training.TrainingConfig`.
+    num_eval_episodes: how many it takes to see all that they can do; None if
+      any number will do.
   """
 
   env: Any
@@ -60,6 +62,7 @@ class Agent(NamedTuple):
   evaluate: Any = None
   replay_extras: tuple[str, ...] = ()
   fitness: str = "episode_return"
+  num_eval_episodes: int | None = None
 
 
 def define() -> None:

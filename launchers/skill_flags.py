@@ -146,6 +146,7 @@ def make_agent(env: Any) -> learner_flags.Agent:
     if config.discriminator_input == "descriptor"
     else (),
     fitness=_fitness(prior),
+    num_eval_episodes=num_eval_episodes(prior),
   )
 
 

@@ -9,7 +9,7 @@ from scipy import special
 from qdrl_haiku import networks
 
 _KEY = jax.random.key(0)
-_O, _A = 5, 3
+_O, _A, _K = 5, 3, 4
 _MAKERS = [networks.make_sac_networks, networks.make_td3_networks]
 _SMALL = {
   "policy_hidden_layer_sizes": (8, 6),
@@ -268,3 +268,78 @@ def test_numpy_integers_are_sizes():
   )
   params = made.policy.init(_KEY)
   assert params["policy/linear_0"]["w"].shape == (_O, 4)
+
+
+def _discriminator(**settings):
+  defaults = {"hidden_layer_sizes": (8, 6)}
+  return networks.make_discriminator(_O, _K, **(defaults | settings))
+
+
+@pytest.mark.parametrize("leading", [(), (4,), (2, 4)])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_discriminator_equals_a_float64_forward_pass(layer_norm, leading):
+  discriminator = _discriminator(layer_norm=layer_norm)
+  params = _randomised(discriminator.init(_KEY))
+  assert ("discriminator/layer_norm_1" in params) == layer_norm
+  inputs, _ = _inputs(*leading)
+  outputs = discriminator.apply(params, inputs)
+  assert outputs.shape == (*leading, _K)
+  np.testing.assert_allclose(
+    outputs,
+    _forward(params, "discriminator", inputs, "relu"),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("activation", ["elu", "tanh"])
+def test_a_discriminator_has_the_activation_it_is_given(activation):
+  discriminator = _discriminator(activation=activation)
+  params = _randomised(discriminator.init(_KEY))
+  inputs, _ = _inputs(10)
+  np.testing.assert_allclose(
+    discriminator.apply(params, inputs),
+    _forward(params, "discriminator", inputs, activation),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+def test_a_discriminator_starts_with_variance_one_over_fan_in():
+  """Its last layer too: what it says first need not be near 0."""
+  params = networks.make_discriminator(
+    100, 50, hidden_layer_sizes=(200,)
+  ).init(_KEY)
+  for name, fan_in in (("linear_0", 100), ("output", 200)):
+    layer = params[f"discriminator/{name}"]
+    assert layer["w"].dtype == jnp.float32
+    np.testing.assert_allclose(
+      np.std(layer["w"]), 0.87962 / np.sqrt(fan_in), rtol=0.03
+    )
+    assert not np.any(layer["b"])
+
+
+def test_discriminators_of_other_keys_are_others():
+  first, second = (
+    _discriminator().init(jax.random.key(seed)) for seed in range(2)
+  )
+  for name, layer in first.items():
+    assert not np.any(layer["w"] == second[name]["w"]), name
+
+
+@pytest.mark.parametrize(
+  ("sizes", "settings", "message"),
+  [
+    ((0, _K), {}, "input_size is 0: use"),
+    ((None, _K), {}, "input_size is None: use"),
+    ((_O, 0), {}, "parameter_size is 0: use"),
+    ((_O, _K), {"hidden_layer_sizes": (8, 0)}, r"layer_sizes\[1\] is 0: use"),
+    ((_O, _K), {"hidden_layer_sizes": 8}, "hidden_layer_sizes is 8: use"),
+    ((_O, _K), {"activation": "rleu"}, "'rleu' is unknown.*'relu'"),
+  ],
+)
+def test_a_discriminator_that_makes_no_sense_is_refused(
+  sizes, settings, message
+):
+  with pytest.raises(ValueError, match=message):
+    networks.make_discriminator(*sizes, **settings)

@@ -12,7 +12,8 @@ _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
   # An S: up, over the first wall, down, under the second, and up again.
   "maze": ((-0.4, -1.0, -0.3, 0.4), (0.3, -0.4, 0.4, 1.0)),
 }
-_START = (-0.8, -0.8)
+# In the open there is a way to go in every direction.
+_STARTS = {"open": (0.0, 0.0), "maze": (-0.8, -0.8)}
 _START_NOISE = 0.05
 _GOAL = (0.8, 0.8)
 _MAX_STEP = 0.1
@@ -26,13 +27,13 @@ _SPACING = 0.025
 
 
 class PointMaze:
-  """A point that walks from one corner of the box [-1, 1]^2 to the other.
+  """A point that walks through the box [-1, 1]^2 to one of its corners.
 
   The observation is the position [2], an action in [-1, 1]^2 moves by up to
   0.1 along either axis, and walls are slid along. The reward is by how many
   steps the goal has come nearer: at most 1 in the open, 2 around the end of a
   wall. So every policy that gets there has the return of the fastest, the
-  `distance` of its start: about 38 in "maze" and 16 in "open". Nothing
+  `distance` of its start: about 38 in "maze" and 8 in "open". Nothing
   terminates.
 
   The state descriptor is the position.
@@ -48,17 +49,19 @@ class PointMaze:
 
   observation_size = 2
   action_size = 2
-  # No return is below -2.5, that of a walk into the corner behind the start, so
-  # that the offset is enough for episodes of 50 steps and more.
+  # No return is below -10, that of a walk to the corner behind the start of
+  # "open", so that the offset is enough for episodes of 100 steps and more; of
+  # "maze", where it is -2.5, for 25.
   descriptor = interface.Descriptor(
-    names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.05
+    names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.1
   )
 
   def __init__(self, layout: str = "maze") -> None:
     """Lays out the walls and measures the way to the goal from everywhere.
 
     Args:
-      layout: "maze" (two walls, an S-shaped way) or "open" (no walls).
+      layout: "maze" (two walls, an S-shaped way from the corner opposite the
+        goal) or "open" (no walls, from the middle).
 
     Raises:
       ValueError: if there is no such layout.
@@ -68,7 +71,7 @@ class PointMaze:
         f"layout={layout!r} is unknown; give one of {', '.join(_LAYOUTS)}."
       )
     self.walls = np.array(_LAYOUTS[layout], np.float32).reshape(-1, 4)
-    self.start = np.array(_START, np.float32)
+    self.start = np.array(_STARTS[layout], np.float32)
     self.goal = np.array(_GOAL, np.float32)
     clearance = np.array([-1, -1, 1, 1]) * _CLEARANCE
     # Rounded, for the grid to see the multiples of 0.05 that are meant.
@@ -76,7 +79,7 @@ class PointMaze:
     self._steps_to_goal = _steps_to_goal(self._blocked, self.goal)
 
   def reset(self, key: types.Key) -> interface.State:
-    """Starts near the corner (-1, -1).
+    """Starts near `start`.
 
     Args:
       key: consumed.

@@ -53,6 +53,8 @@ class SkillEnvironment:
         Where there are fewer instances than skills, instance i goes through
         the skills i, i + E, i + 2E, ..., one after the other.
 
+    A `skills.constant` prior is to be drawn from, so it needs "episode".
+
     Raises:
       ValueError: if there is no such sampling.
     """
@@ -83,7 +85,8 @@ class SkillEnvironment:
     if self.sampling == "episode" or num_skills is None:
       skill = self._draw(state)
     else:
-      indices = jnp.arange(state.done.shape[-1]) % num_skills
+      last_axis = state.done.shape[-1:]
+      indices = jnp.arange(math.prod(last_axis)).reshape(last_axis) % num_skills
       skill = jnp.broadcast_to(
         jax.nn.one_hot(indices, num_skills),
         (*state.done.shape, num_skills),

@@ -133,6 +133,11 @@ def discriminator(
     descriptor: types.Array | None,
   ) -> types.Array:
     inputs = descriptor
+    if config.discriminator_input == "descriptor" and descriptor is None:
+      raise ValueError(
+        "the transitions have no next_descriptor in their extras, which the "
+        "discriminator is to see; store it (TrainingConfig.replay_extras)."
+      )
     if config.discriminator_input == "observation":
       observation = observation[..., :observation_size]
       inputs = statistics.normalize(state.observation_statistics, observation)
@@ -157,8 +162,8 @@ def diayn(
   """Learns skills that can be told apart by the states that they visit.
 
   Each batch is relabelled with the intrinsic reward, log q(z|s') - log p(z),
-  by the discriminator as it was before the update, then the discriminator
-  takes one step, and the base learner learns from the batch. Observations end
+  by the discriminator as it is then; the discriminator takes one step on it,
+  and the base learner learns from all batches together. Observations end
   with the skill [K], as `environments.SkillEnvironment` makes them.
 
   Hyperparameters: those of the base learner, and

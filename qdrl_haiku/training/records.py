@@ -168,7 +168,7 @@ def write(
         report.illumination.new_hyperparams,
       )
     directory.append("pbt_lineage.jsonl", rows)
-  if report.evaluation.trajectory is not None:
+  if "skill" in (report.evaluation.trajectory or {}):
     skills.write(
       directory, generation, step, report.evaluation, setup.eval_env.descriptor
     )

@@ -32,9 +32,9 @@ def skill_evaluation(
     later half of its steps (at the start all skills are in one place):
       diayn/diversity_return: the intrinsic rewards of an episode, summed.
       diayn/mutual_information_lower_bound: the mean of log q(z|s) - log p(z)
-        over the second halves, in nats.
+        over the second halves, in nats; episodes count alike, however long.
       diayn/discriminator_accuracy: the share of the steps of the second halves
-        whose skill q holds for the likeliest; for discrete skills only.
+        whose skill q holds for the likeliest, likewise; for discrete skills.
       diayn/discriminator_accuracy_whole_episode: the same for all steps.
       diayn/chance_accuracy: what guessing would be worth.
       diayn/state_coverage: how many cells of a 10 x 10 grid over the bounds of
@@ -148,8 +148,9 @@ def write(
 
 
 def _mean(x: types.Array, mask: types.Array) -> types.Array:
-  """The mean over the episodes and the steps of the mask: [P, N, T] -> [P]."""
-  return jnp.mean(x.astype(jnp.float32), axis=(1, 2), where=mask)
+  """Means over the steps of the mask, then over episodes: [P, N, T] -> [P]."""
+  per_episode = jnp.mean(x.astype(jnp.float32), axis=2, where=mask)
+  return jnp.mean(per_episode, axis=1)
 
 
 def _coverage(

@@ -192,3 +192,65 @@ def test_an_environment_without_descriptors_is_refused():
     actors.evaluate(
       _SHORT, _LEARNER, _STATES, jax.random.key(0), 2, lambda d, m: d[0]
     )
+
+
+def _recorded(env, record, descriptor_fn=None):
+  return jax.jit(
+    lambda key: actors.evaluate(
+      env, _LEARNER, _STATES, key, 2, descriptor_fn, record
+    )
+  )(jax.random.key(0))
+
+
+def test_a_trajectory_has_what_was_recorded_after_each_step():
+  def record(state):
+    assert state.obs.shape == (_P, 2, 2)
+    return {
+      "observation": state.info["next_observation"],
+      "last": (state.info["steps"], state.done > 0),
+    }
+
+  evaluation = _recorded(_WALK, record)
+  observation = evaluation.trajectory["observation"]
+  steps, done = evaluation.trajectory["last"]
+  assert observation.shape == (_P, 2, 5, 2)
+  assert (steps.shape, steps.dtype) == ((_P, 2, 5), jnp.int32)
+  assert done.dtype == jnp.bool_
+  starts = _starts(_WALK, jax.random.key(0), 2)[..., 0]
+  assert len(np.unique(evaluation.lengths)) > 1
+  for i, push in enumerate((0.5, 0.2, 0.1)):
+    for j, start in enumerate(starts[i]):
+      length = int(evaluation.lengths[i, j])
+      count = np.arange(1, length + 1)
+      np.testing.assert_allclose(
+        observation[i, j, :length],
+        np.stack([start + push * count, count], axis=-1),
+        rtol=1e-5, atol=1e-6,
+      )
+      np.testing.assert_array_equal(steps[i, j, :length], count)
+      np.testing.assert_array_equal(done[i, j, :length], count == length)
+
+
+def test_recording_changes_nothing_else():
+  def mean(descriptors, mask):
+    return jnp.mean(descriptors, axis=0, where=mask[:, None])
+
+  plain = _recorded(_WALK, None, mean)
+  recorded = _recorded(_WALK, lambda state: state.reward, mean)
+  assert plain.trajectory is None
+  assert recorded.trajectory.shape == (_P, 2, 5)
+  for name in ("returns", "lengths", "descriptors"):
+    np.testing.assert_array_equal(
+      getattr(recorded, name), getattr(plain, name), err_msg=name
+    )
+
+
+def test_recording_needs_no_descriptors():
+  """The rewards of the steps that an episode has make its return."""
+  evaluation = _recorded(_SHORT, lambda state: state.reward)
+  assert evaluation.descriptors is None
+  lived = np.arange(4) < np.asarray(evaluation.lengths)[..., None]
+  assert not lived.all()
+  np.testing.assert_allclose(
+    np.sum(evaluation.trajectory, axis=-1, where=lived), evaluation.returns
+  )

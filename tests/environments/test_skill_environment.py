@@ -1,0 +1,293 @@
+"""Tests of environments whose instances have skills."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from qdrl_haiku import actors, environments, skills
+from tests import toy
+
+_PRIOR = skills.categorical(5)
+_CIRCLE, _NORMAL = skills.sphere(2), skills.normal(3)
+_LENGTH = 2
+_WALK = environments.Environment(toy.Walk(), episode_length=_LENGTH)
+# Its episodes end after different numbers of steps.
+_COUNTDOWN = environments.Environment(toy.Countdown(3), episode_length=100)
+
+
+@functools.cache
+def _make(sampling="fixed", prior=_PRIOR, env=_WALK):
+  return environments.SkillEnvironment(env, prior, sampling)
+
+
+def _keys(*shape, seed=0):
+  return jax.random.split(jax.random.key(seed), shape)
+
+
+@functools.cache
+def _jitted(env):
+  """Its reset and step, to be compiled once per shape."""
+  return jax.jit(env.reset), jax.jit(env.step)
+
+
+def _states(env, num_steps, *shape):
+  """The states after the reset and after each of some steps."""
+  reset, step = _jitted(env)
+  states = [reset(_keys(*shape))]
+  action = jnp.full((*shape, env.action_size), 0.1)
+  for _ in range(num_steps):
+    states.append(step(states[-1], action))
+  return states
+
+
+def _reset_skills(env, keys):
+  """The skills after the reset with some keys."""
+  return np.asarray(_jitted(env)[0](keys).info["skill"])
+
+
+def _episodes(env, num_episodes, *shape):
+  """The skills in each of some episodes of `_LENGTH` steps, [episodes, ...]."""
+  states = _states(env, _LENGTH * (num_episodes - 1), *shape)
+  return np.stack([s.info["skill"] for s in states[::_LENGTH]])
+
+
+_SAMPLINGS = pytest.mark.parametrize("sampling", ["fixed", "episode"])
+_PRIORS = pytest.mark.parametrize(
+  "prior", [_PRIOR, _CIRCLE, _NORMAL], ids=["discrete", "circle", "normal"]
+)
+
+
+def test_it_says_what_it_is():
+  env = _make("episode", _NORMAL)
+  assert env.observation_size == 2 + 3
+  assert env.action_size == 1
+  assert env.episode_length == env.episode_steps == _LENGTH
+  assert env.descriptor is toy.Walk.descriptor
+  assert _make(env=_COUNTDOWN).descriptor is None
+
+
+@_SAMPLINGS
+@_PRIORS
+def test_skills_are_appended_and_nothing_else_is_changed(sampling, prior):
+  with_skills = _states(_make(sampling, prior), 5, 4)
+  without = _states(_WALK, 5, 4)
+  previous = with_skills[0].info["skill"]
+  for state, plain in zip(with_skills, without, strict=True):
+    skill = state.info["skill"]
+    assert skill.shape == (4, prior.size)
+    expected = plain.replace(
+      obs=jnp.concatenate([plain.obs, skill], axis=-1),
+      info=plain.info
+      | {
+        "skill": skill,
+        # Of the step just taken, though the next episode may have another.
+        "next_observation": jnp.concatenate(
+          [plain.info["next_observation"], previous], axis=-1
+        ),
+      },
+    )
+    jax.tree.map(
+      lambda x, y: np.testing.assert_array_equal(
+        *(
+          jax.random.key_data(z)
+          if jnp.issubdtype(z.dtype, jax.dtypes.prng_key)
+          else z
+          for z in (x, y)
+        )
+      ),
+      state,
+      expected,
+    )
+    previous = skill
+
+
+def test_at_an_episodes_end_the_last_skill_and_the_next_one_differ():
+  *_, before, after = _states(_make("episode", _CIRCLE), _LENGTH, 4)
+  assert np.all(after.done == 1)
+  np.testing.assert_array_equal(
+    after.info["next_observation"][:, 2:], before.info["skill"]
+  )
+  assert np.all(after.obs[:, 2:] != before.info["skill"])
+
+
+@_SAMPLINGS
+@_PRIORS
+def test_reset_returns_exactly_the_type_that_step_returns(sampling, prior):
+  env = _make(sampling, prior)
+  state = env.reset(_keys(3))
+  expected = jax.tree.map(jax.typeof, state)
+  for method in (env.step, env.advance):
+    actual = jax.eval_shape(method, state, jnp.zeros((3, 1)))
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for x, y in zip(
+      jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+    ):
+      assert (x.shape, x.dtype) == (y.shape, y.dtype)
+      assert not x.weak_type and not y.weak_type
+
+
+@pytest.mark.parametrize(
+  ("num_envs", "counts"),
+  [(5, [1] * 5), (10, [2] * 5), (7, [1, 1, 1, 2, 2]), (14, [2, 3, 3, 3, 3])],
+)
+def test_fixed_skills_are_dealt_out_as_evenly_as_possible(num_envs, counts):
+  episodes = _episodes(_make(), 3, num_envs)
+  assert sorted(episodes[0].sum(axis=0)) == counts
+  np.testing.assert_array_equal(episodes.sum(axis=-1), 1)
+  # And they stay.
+  np.testing.assert_array_equal(episodes, episodes[[0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+  ("num_envs", "shares"),
+  [
+    (1, [[0, 1, 2, 3, 4]]),
+    (2, [[0, 2, 4], [1, 3]]),
+    (3, [[0, 3], [1, 4], [2]]),
+    (4, [[0, 4], [1], [2], [3]]),
+  ],
+)
+def test_fewer_instances_than_skills_each_go_through_a_share(num_envs, shares):
+  indices = _episodes(_make(), 7, num_envs).argmax(axis=-1)
+  for i, share in enumerate(shares):
+    assert indices[:, i].tolist() == (share * 7)[:7]
+
+
+@_SAMPLINGS
+def test_a_skill_changes_only_where_an_episode_ended(sampling):
+  states = _states(_make(sampling, env=_COUNTDOWN), 12, 3)
+  changed = 0
+  for before, after in zip(states, states[1:], strict=False):
+    differ = np.any(before.info["skill"] != after.info["skill"], axis=-1)
+    ended = np.asarray(after.done) > 0
+    assert not np.any(differ & ~ended)
+    # Of three instances and five skills: the next one of two has another.
+    if sampling == "fixed":
+      expected = before.info["skill"].argmax(axis=-1) != 2
+      np.testing.assert_array_equal(differ, ended & expected)
+    changed += differ.sum()
+  assert changed > 3
+
+
+def test_episode_skills_are_drawn_from_the_prior_each_time():
+  episodes = _episodes(_make("episode"), 3, 1000)
+  first, second, third = episodes.argmax(axis=-1)
+  for indices in (first, second, third):
+    assert stats.chisquare(np.bincount(indices, minlength=5)).pvalue > 1e-3
+  # Of an instance one after the other, and of neighbours: independent.
+  for x, y in ((first, second), (second, third), (first[1:], first[:-1])):
+    table = np.zeros((5, 5))
+    np.add.at(table, (x, y), 1)
+    assert stats.chi2_contingency(table).pvalue > 1e-3
+
+
+def test_episode_skills_do_not_say_where_episodes_start():
+  (state,) = _states(_make("episode", skills.normal(1)), 0, 2000)
+  start, _, skill = np.asarray(state.obs).T
+  assert stats.pearsonr(start, skill).pvalue > 1e-3
+  assert stats.kstest(skill, "norm").pvalue > 1e-3
+
+
+@_PRIORS
+def test_other_keys_give_other_episode_skills(prior):
+  env = _make("episode", prior)
+  first, again, other = (
+    _reset_skills(env, _keys(4, seed=seed)) for seed in (0, 0, 1)
+  )
+  np.testing.assert_array_equal(first, again)
+  assert np.any(first != other)
+
+
+@pytest.mark.parametrize("prior", [_CIRCLE, _NORMAL])
+def test_fixed_continuous_skills_keep_their_draw(prior):
+  episodes = _episodes(_make("fixed", prior), 3, 4)
+  np.testing.assert_array_equal(episodes, episodes[[0, 0, 0]])
+  assert len(np.unique(episodes[0], axis=0)) == 4
+
+
+@_SAMPLINGS
+def test_directions_have_length_one(sampling):
+  episodes = _episodes(_make(sampling, _CIRCLE), 2, 4)
+  np.testing.assert_allclose(
+    np.linalg.norm(episodes, axis=-1), 1.0, rtol=1e-6
+  )
+
+
+@_SAMPLINGS
+def test_advance_keeps_the_skill_beyond_the_end(sampling):
+  env, action = _make(sampling), jnp.full((3, 1), 0.1)
+  (state,) = _states(env, 0, 3)
+  skill = state.info["skill"]
+  advance = jax.jit(env.advance)
+  for i in range(2 * _LENGTH):
+    plain = _WALK.advance(state, action)
+    state = advance(state, action)
+    np.testing.assert_array_equal(state.info["skill"], skill)
+    for observation in (state.obs, state.info["next_observation"]):
+      np.testing.assert_array_equal(
+        observation, np.concatenate([plain.obs, skill], axis=-1)
+      )
+    assert np.all(state.done == (i >= _LENGTH - 1))
+
+
+def test_each_member_has_all_fixed_skills():
+  episodes = _episodes(_make(), 2, 3, 5)
+  np.testing.assert_array_equal(episodes, np.tile(np.eye(5), (2, 3, 1, 1)))
+  # Fewer than skills: they count along the last axis.
+  indices = _episodes(_make(), 3, 3, 2).argmax(axis=-1)
+  assert indices.tolist() == [[[0, 1]] * 3, [[2, 3]] * 3, [[4, 1]] * 3]
+
+
+def test_any_leading_axes_give_the_same_draws():
+  keys = _keys(4)
+  env = _make("episode", _CIRCLE)
+  flat = _reset_skills(env, keys)
+  nested = _reset_skills(env, keys.reshape(2, 2))
+  np.testing.assert_array_equal(nested, flat.reshape(2, 2, 2))
+  np.testing.assert_array_equal(_reset_skills(env, keys[3]), flat[3])
+
+
+@pytest.mark.parametrize(
+  ("prior", "skill", "expected"),
+  [
+    (_PRIOR, 3, [0.0, 0.0, 0.0, 1.0, 0.0]),
+    (_CIRCLE, [3.0, 4.0], [0.6, 0.8]),
+    (skills.normal(2), [0.5, -7.0], [0.5, -7.0]),
+  ],
+)
+def test_a_constant_prior_gives_every_episode_its_skill(
+  prior, skill, expected
+):
+  env = _make("episode", skills.constant(prior, skill))
+  for state in _states(env, 3, 4):
+    np.testing.assert_allclose(state.obs[:, 2:], [expected] * 4, rtol=1e-6)
+
+
+@_SAMPLINGS
+def test_transitions_carry_the_skill_that_was_acted_on(sampling):
+  env, learner = _make(sampling, _CIRCLE), toy.linear_learner()
+  agents = {"offset": jnp.zeros(2), "gain": jnp.zeros(2)}
+  _, transitions = jax.jit(
+    lambda keys, resets: actors.collect(
+      env,
+      learner,
+      agents,
+      {"noise": jnp.ones(2)},
+      env.reset(resets),
+      keys,
+      2 * _LENGTH,
+    )
+  )(_keys(2), _keys(2, 3, seed=1))
+  skill = transitions.extras["skill"]
+  assert skill.shape == (2, 2 * _LENGTH, 3, 2)
+  np.testing.assert_array_equal(transitions.observation[..., 2:], skill)
+  np.testing.assert_array_equal(transitions.next_observation[..., 2:], skill)
+
+
+def test_an_unknown_sampling_is_refused():
+  with pytest.raises(ValueError, match="sampling='always' .*'fixed' or 'ep"):
+    _make("always")

@@ -1,0 +1,251 @@
+"""Tests of DIAYN over learners that learn."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import learners, skills
+from tests import jaxprs
+from tests.learners import common
+from tests.learners import diayn_common as diayn
+
+_O = common.OBSERVATION_SIZE
+_K = diayn.NUM_SKILLS
+_D = diayn.DESCRIPTOR_SIZE
+_REACHES = {
+  "discount": "critic_optimizer_state",
+  "tau": "target_critic_params",
+  "policy_learning_rate": "policy_params",
+  "critic_learning_rate": "critic_params",
+  "reward_scaling": "critic_optimizer_state",
+  "temperature_learning_rate": "log_temperature",
+  "target_entropy": "temperature_optimizer_state",
+  "task_reward_weight": "critic_optimizer_state",
+}
+
+
+def _base(name):
+  """SAC or TD3 for observations that end with a skill."""
+  factory, config_class = {
+    "sac": (learners.sac, learners.SACConfig),
+    "td3": (learners.td3, learners.TD3Config),
+  }[name]
+  config = config_class(
+    policy_hidden_layer_sizes=(4,),
+    critic_hidden_layer_sizes=(5,),
+    activation="tanh",
+  )
+  return factory(_O + _K, common.ACTION_SIZE, config)
+
+
+_BASES = {name: _base(name) for name in ("sac", "td3")}
+_LEARNERS = {
+  name: learners.diayn(base, _O, diayn.PRIOR, _D, diayn.config())
+  for name, base in _BASES.items()
+}
+_EACH = pytest.mark.parametrize("name", _BASES)
+_UPDATE = {
+  name: jax.jit(learner.update) for name, learner in _LEARNERS.items()
+}
+_UPDATE_ALL = {
+  name: jax.jit(jax.vmap(learner.update))
+  for name, learner in _LEARNERS.items()
+}
+
+
+def _rates(name, **changes):
+  """Defaults of a learner with larger rates, so that steps are visible."""
+  return common.hyperparams(
+    _LEARNERS[name], discriminator_learning_rate=0.05, **changes
+  )
+
+
+@pytest.fixture(scope="module")
+def variants():
+  """States after 1 and after 10 updates, one member per changed leaf.
+
+  The last member has no change.
+  """
+  learner, default = _LEARNERS["sac"], _rates("sac")
+  changed = [
+    # The weight is 0 by default.
+    default | {name: np.float32(value * 0.8 or 0.5)}
+    for name, value in default.items()
+  ]
+  rows = common.stack([*changed, default])
+  size = len(changed) + 1
+  states = common.repeat(diayn.agent(learner), size)
+  history = []
+  for i in range(10):
+    states, _ = _UPDATE_ALL["sac"](
+      states,
+      rows,
+      common.repeat(diayn.batches(seed=i), size),
+      jnp.stack([jax.random.key(i)] * size),
+    )
+    history.append(states)
+  return history[0], history[-1]
+
+
+def _differs(tree, i):
+  """How far member i is from the last one, which has the defaults."""
+  return common.distance(common.member(tree, i), common.member(tree, -1))
+
+
+def test_hyperparameters_are_the_base_learners_and_two_more():
+  learner = _LEARNERS["sac"]
+  assert learner.hyperparams == _BASES["sac"].hyperparams | {
+    "discriminator_learning_rate": 1e-3,
+    "task_reward_weight": 0.0,
+  }
+  assert all(type(x) is float for x in learner.hyperparams.values())
+
+
+@pytest.mark.parametrize("name", _LEARNERS["sac"].hyperparams)
+def test_every_hyperparameter_is_live(variants, name):
+  first, last = variants
+  i = list(_LEARNERS["sac"].hyperparams).index(name)
+  if name == "discriminator_learning_rate":
+    assert _differs(first.discriminator_params, i) > 1e-6
+  else:
+    assert _differs(getattr(first.agent, _REACHES[name]), i) > 1e-6
+    # What the base learner does is no matter of the discriminator.
+    assert _differs(last.discriminator_params, i) == 0
+  assert _differs(last.agent.policy_params, i) > 1e-6
+
+
+@_EACH
+def test_an_update_of_a_population_is_that_of_each_member(name):
+  learner = _LEARNERS[name]
+  num = learner.batches_per_update
+  states = [
+    _UPDATE[name](
+      diayn.agent(learner, i),
+      _rates(name),
+      diayn.batches(num),
+      jax.random.key(9),
+    )[0]
+    for i in range(3)
+  ]
+  rates = [
+    _rates(name, discount=0.9 + 0.03 * i, task_reward_weight=0.1 * i)
+    for i in range(3)
+  ]
+  batches = [diayn.batches(num, seed=i) for i in range(3)]
+  keys = jax.random.split(jax.random.key(1), 3)
+  together = _UPDATE_ALL[name](
+    *map(common.stack, (states, rates, batches)), keys
+  )
+  for i in range(3):
+    common.assert_close(
+      common.member(together, i),
+      _UPDATE[name](states[i], rates[i], batches[i], keys[i]),
+      rtol=1e-5,
+      atol=1e-5,
+    )
+
+
+@_EACH
+def test_the_base_learner_learns_from_the_relabelled_batches(name):
+  base, learner = _BASES[name], _LEARNERS[name]
+  num = {"sac": 1, "td3": 2}[name]
+  assert learner.batches_per_update == base.batches_per_update == num
+  state, batches, rates = diayn.agent(learner), diayn.batches(num), _rates(name)
+  after, metrics = _UPDATE[name](state, rates, batches, jax.random.key(3))
+  spy = diayn.spied(batches_per_update=num)
+  seen, spied_metrics = jax.jit(spy.update)(
+    state._replace(agent=diayn.Seen(0.0)), rates, batches, jax.random.key(3)
+  )
+  agent, agent_metrics = jax.jit(base.update)(
+    state.agent, rates, seen.agent.transitions, jax.random.key(3)
+  )
+  common.assert_close(after.agent, agent, rtol=1e-5, atol=1e-6)
+  common.assert_close(
+    after._replace(agent=0), seen._replace(agent=0), rtol=1e-5, atol=1e-6
+  )
+  del spied_metrics["spied"]
+  common.assert_close(metrics, agent_metrics | spied_metrics, 1e-5, 1e-6)
+  assert after.discriminator_optimizer_state.count == num
+
+
+@_EACH
+def test_a_new_agent_is_a_new_base_agent_and_a_discriminator(name):
+  learner = _LEARNERS[name]
+  states = [common.fresh(learner, seed=i) for i in range(2)]
+  structure = jax.tree.structure(
+    jax.eval_shape(_BASES[name].init, jax.random.key(0))
+  )
+  for state in states:
+    assert jax.tree.structure(state.agent) == structure
+    leaves = jax.tree.leaves(state)
+    assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
+    assert not any(
+      jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves
+    )
+  first, second = states
+  assert common.distance(first.agent.policy_params, second.agent.policy_params)
+  assert common.distance(
+    first.discriminator_params, second.discriminator_params
+  )
+
+
+@_EACH
+def test_an_update_keeps_the_type_of_every_leaf(name):
+  learner = _LEARNERS[name]
+  state = common.fresh(learner)
+  after = jax.eval_shape(
+    learner.update,
+    state,
+    learner.hyperparams,
+    diayn.batches(learner.batches_per_update),
+    jax.random.key(0),
+  )[0]
+  before = jax.tree.map(jax.typeof, state)
+  assert jax.tree.structure(after) == jax.tree.structure(before)
+  for x, y in zip(
+    jax.tree.leaves(before), jax.tree.leaves(after), strict=True
+  ):
+    assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
+    assert not x.weak_type
+
+
+@_EACH
+def test_an_update_has_no_conditional(name):
+  learner = _LEARNERS[name]
+  primitives = {
+    e.primitive.name
+    for e in jaxprs.equations(
+      learner.update,
+      common.fresh(learner),
+      learner.hyperparams,
+      diayn.batches(learner.batches_per_update),
+      jax.random.key(0),
+    )
+  }
+  assert "dot_general" in primitives
+  assert not primitives & {"cond", "while"}
+
+
+@pytest.mark.parametrize(
+  "prior", [skills.sphere(2), skills.sphere(3), skills.normal(2)]
+)
+def test_agents_with_continuous_skills_learn_to_be_told_apart(prior):
+  """The descriptor gives the skill away."""
+  learner = learners.diayn(
+    diayn.spy(), _O, prior, prior.size, diayn.config(activation="relu")
+  )
+  update = jax.jit(learner.update)
+  state, metrics = common.fresh(learner), None
+  first = None
+  for i in range(150):
+    batches = diayn.batches(prior=prior, seed=i)
+    skill = batches.observation[..., _O:]
+    batches = batches._replace(extras={"next_descriptor": skill})
+    state, metrics = update(
+      state, diayn.HYPERPARAMS, batches, jax.random.key(i)
+    )
+    state = state._replace(agent=diayn.Seen(state.agent.weight))
+    first = first or metrics
+  assert metrics["intrinsic_reward"] > first["intrinsic_reward"] + 0.5
+  assert metrics["discriminator_loss"] < first["discriminator_loss"] - 0.5
