@@ -58,6 +58,9 @@ def _define() -> None:
     "num_initial_genotypes", 20, "Random agents in the first repertoire."
   )
   flags.DEFINE_float(
+    "initial_sigma", 0.1, "Of the noise on the weights of those."
+  )
+  flags.DEFINE_float(
     "iso_sigma", 0.01, "Of the noise on the weights of an elite."
   )
   flags.DEFINE_float(
@@ -174,7 +177,7 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
       raise ValueError(
         f"--{name}={getattr(FLAGS, name)} must be at least 0."
       )
-  for name in ("iso_sigma", "line_sigma"):
+  for name in ("initial_sigma", "iso_sigma", "line_sigma"):
     if not 0 <= getattr(FLAGS, name) < float("inf"):
       raise ValueError(
         f"--{name}={getattr(FLAGS, name)} must be finite and at least 0."
@@ -202,6 +205,7 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
     ),
     variation_batch_size=FLAGS.variation_batch_size,
     num_initial_genotypes=FLAGS.num_initial_genotypes,
+    initial_sigma=FLAGS.initial_sigma,
     num_replaced_by_samples=FLAGS.num_replaced_by_samples
     if FLAGS.emitter == "pbt"
     else 0,

@@ -23,6 +23,7 @@ from qdrl_haiku.training.population import Members, Setup
 _ASK = 2**31 - 10
 _EVALUATE = 2**31 - 11
 _TELL = 2**31 - 12
+_SPREAD = 2**31 - 13
 
 
 class IlluminationReport(NamedTuple):
@@ -344,9 +345,22 @@ def _plan(setup: Setup) -> population_lib.MapElites:
 
 
 def _random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
-  """New agents, with hyperparameters as the controller draws them."""
+  """New agents that differ, with hyperparameters as the controller draws them.
+  """
   size = keys.shape[0]
-  states = jax.vmap(setup.learner.init)(keys)
+  genotypes = jax.vmap(setup.learner.genotype)(
+    jax.vmap(setup.learner.init)(keys)
+  )
+  spread = map_elites.weights_only(
+    functools.partial(
+      map_elites.iso_line,
+      iso_sigma=_plan(setup).initial_sigma,
+      line_sigma=0.0,
+    )
+  )
+  genotypes = spread(
+    jax.random.fold_in(keys[0], _SPREAD), genotypes, genotypes
+  )
   if setup.controller is None:
     hyperparams = jax.tree.map(
       lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
@@ -355,7 +369,7 @@ def _random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
     hyperparams = setup.controller.init(
       jax.random.fold_in(keys[0], _ASK), size
     )
-  return map_elites.Elite(jax.vmap(setup.learner.genotype)(states), hyperparams)
+  return map_elites.Elite(genotypes, hyperparams)
 
 
 def _evaluate(

@@ -47,6 +47,8 @@ class MapElites(NamedTuple):
     variation_batch_size: offspring per generation beside the population's own
       members, >= 0.
     num_initial_genotypes: random agents in the first repertoire, >= 1.
+    initial_sigma: standard deviation of the noise on the weights of those,
+      >= 0: new policies all act alike, and would share a few cells.
     num_replaced_by_samples: members that the repertoire's elites replace in
       each generation, beside those that the controller replaces.
     qd_offset: what is added to each elite's return in the QD score.
@@ -56,6 +58,7 @@ class MapElites(NamedTuple):
   variation_fn: map_elites.VariationFn
   variation_batch_size: int
   num_initial_genotypes: int
+  initial_sigma: float = 0.1
   num_replaced_by_samples: int = 0
   qd_offset: float = 0.0
 
