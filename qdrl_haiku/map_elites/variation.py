@@ -1,5 +1,7 @@
 """Variation: how two genotypes of a repertoire make a new one."""
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,18 +60,28 @@ def iso_line(
   iso_key, line_key = jax.random.split(key)
   line = line_sigma * jax.random.normal(line_key, leaves[0].shape[:1])
 
-  def vary(index: int, first: Array, second: Array) -> Array:
+  # One draw for all leaves: a draw takes long to compile, and there are many.
+  sizes = [
+    math.prod(leaf.shape[1:]) if _is_float(leaf) else 0 for leaf in leaves
+  ]
+  noise = iso_sigma * jax.random.normal(
+    iso_key, (leaves[0].shape[0], sum(sizes))
+  )
+  noises = jnp.split(noise, list(itertools.accumulate(sizes))[:-1], axis=1)
+
+  def vary(first: Array, second: Array, iso: Array) -> Array:
     if not _is_float(first):
       return first
-    iso = iso_sigma * jax.random.normal(
-      jax.random.fold_in(iso_key, index), first.shape, first.dtype
-    )
     along = jnp.expand_dims(line, tuple(range(1, first.ndim)))
-    return (first + iso + along * (second - first)).astype(first.dtype)
+    varied = first + iso.reshape(first.shape) + along * (second - first)
+    return varied.astype(first.dtype)
 
-  pairs = zip(leaves, jax.tree.leaves(x2), strict=True)
   return jax.tree.unflatten(
-    treedef, [vary(i, first, second) for i, (first, second) in enumerate(pairs)]
+    treedef,
+    [
+      vary(*each)
+      for each in zip(leaves, jax.tree.leaves(x2), noises, strict=True)
+    ],
   )
 
 

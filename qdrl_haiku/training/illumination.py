@@ -345,8 +345,7 @@ def _plan(setup: Setup) -> population_lib.MapElites:
 
 
 def _random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
-  """New agents that differ, with hyperparameters as the controller draws them.
-  """
+  """New agents that differ, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
   genotypes = jax.vmap(setup.learner.genotype)(
     jax.vmap(setup.learner.init)(keys)
