@@ -6,19 +6,19 @@ from qdrl_haiku.training.config import (
   default_interval,
   iteration_steps,
 )
+from qdrl_haiku.training.elites import vary_agents
 from qdrl_haiku.training.generation import GenerationReport, train_generation
-from qdrl_haiku.training.illumination import Illumination, vary_agents
+from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import (
-  MapElites,
   Members,
   Population,
-  Setup,
   init_members,
   init_population,
 )
 from qdrl_haiku.training.run import RunConfig, run
 from qdrl_haiku.training.search_spaces import search_space
+from qdrl_haiku.training.setup import MapElites, Setup
 from qdrl_haiku.training.sharding import population_mesh
 from qdrl_haiku.training.skills import skill_evaluation
 from qdrl_haiku.training.summary import summarize

@@ -10,7 +10,7 @@ import numpy as np
 from qdrl_haiku import learners, types
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.logs import RunDirectory
-from qdrl_haiku.training.population import Setup
+from qdrl_haiku.training.setup import Setup
 
 
 def read_best(

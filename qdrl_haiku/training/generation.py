@@ -13,7 +13,8 @@ from qdrl_haiku import actors, controllers, types
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training import sharding
 from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.population import Members, Population, Setup
+from qdrl_haiku.training.population import Members, Population
+from qdrl_haiku.training.setup import Scores, Setup
 
 
 class Best(NamedTuple):
@@ -58,7 +59,7 @@ class GenerationReport(NamedTuple):
 
   generation: types.Array
   evaluation: actors.Evaluation
-  scores: population_lib.Scores
+  scores: Scores
   fitness: types.Array
   hyperparams: types.Hyperparams
   metrics: types.Metrics
@@ -156,7 +157,7 @@ def _train_and_evaluate(
 ) -> tuple[
   Members,
   actors.Evaluation,
-  population_lib.Scores,
+  Scores,
   types.Metrics,
   types.Array,
   types.Array,
@@ -176,7 +177,7 @@ def _train_and_evaluate(
 
 def _evaluate(
   setup: Setup, states: types.State, keys: types.Key
-) -> tuple[actors.Evaluation, population_lib.Scores]:
+) -> tuple[actors.Evaluation, Scores]:
   """As `Setup.evaluate` says, or by greedy episodes."""
   if setup.evaluate is not None:
     return setup.evaluate(states, keys)

@@ -5,25 +5,24 @@ repertoire, and tells the emitter. `train_generation` is one pure function of
 the whole, to be compiled as one call.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, map_elites, types
+from qdrl_haiku import map_elites, types
+from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training import sharding
 from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.population import Members, Setup
+from qdrl_haiku.training.population import Members
+from qdrl_haiku.training.setup import MapElites, Setup
 
 # Which numbers are folded into a generation's key for what is no member's own.
 _ASK = 2**31 - 10
 _EVALUATE = 2**31 - 11
 _TELL = 2**31 - 12
-_SPREAD = 2**31 - 13
 
 
 class IlluminationReport(NamedTuple):
@@ -70,43 +69,6 @@ class Illumination(NamedTuple):
   def with_members(self, members: Members) -> "Illumination":
     """Returns the same with other members of the gradient population."""
     return self._replace(emitter=self.emitter._replace(members=members))
-
-
-def vary_agents(
-  iso_sigma: float,
-  line_sigma: float,
-  explore: Callable[[types.Key, types.Hyperparams], types.Hyperparams],
-) -> map_elites.VariationFn:
-  """How two agents of a repertoire make a new one.
-
-  Their networks' weights are varied by `map_elites.iso_line`; statistics and
-  temperature are the first one's, and so are the hyperparameters, but for what
-  the controller would change in a child.
-
-  Args:
-    iso_sigma: of the noise on each weight, >= 0.
-    line_sigma: of the step along the line through the parents, >= 0.
-    explore: such as `controllers.explore` makes.
-
-  Returns:
-    The variation of `map_elites.Elite`s.
-  """
-  vary_weights = map_elites.weights_only(
-    functools.partial(
-      map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma
-    )
-  )
-
-  def vary(
-    key: types.Key, first: map_elites.Elite, second: map_elites.Elite
-  ) -> map_elites.Elite:
-    weights_key, explore_key = jax.random.split(key)
-    return map_elites.Elite(
-      vary_weights(weights_key, first.genotype, second.genotype),
-      explore(explore_key, first.hyperparams),
-    )
-
-  return vary
 
 
 def make_emitter(setup: Setup) -> map_elites.Emitter:
@@ -176,14 +138,14 @@ def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
   """
   plan = _plan(setup)
   keys = population_lib.member_keys(run_key, 0, plan.num_initial_genotypes)
-  elites = _random_elites(setup, keys)
+  elites = elites_lib.random_elites(setup, keys)
   generation_key = jax.random.fold_in(run_key, 0)
-  evaluation = _evaluate(
+  evaluation = elites_lib.evaluate_elites(
     setup, elites, jax.random.fold_in(generation_key, _EVALUATE)
   )
   repertoire = map_elites.Repertoire.init(
     jax.tree.map(lambda x: x[0], elites), plan.tessellation
-  ).add(elites, *_fitness_and_descriptors(evaluation))
+  ).add(elites, *elites_lib.fitness_and_descriptors(evaluation))
   return Illumination(
     emitter=make_emitter(setup).init(
       jax.random.fold_in(generation_key, _ASK), repertoire
@@ -214,9 +176,11 @@ def train_generation(
   elites, emitter_state = emitter.ask(
     state.emitter, state.repertoire, jax.random.fold_in(key, _ASK)
   )
-  evaluation = _evaluate(setup, elites, jax.random.fold_in(key, _EVALUATE))
+  evaluation = elites_lib.evaluate_elites(
+    setup, elites, jax.random.fold_in(key, _EVALUATE)
+  )
   fitness, descriptors = sharding.replicate(
-    setup.mesh, _fitness_and_descriptors(evaluation)
+    setup.mesh, elites_lib.fitness_and_descriptors(evaluation)
   )
   repertoire = state.repertoire.add(elites, fitness, descriptors)
   told = emitter.tell(
@@ -308,108 +272,9 @@ def restart_members(
   )
 
 
-def reevaluate(
-  setup: Setup,
-  repertoire: map_elites.Repertoire,
-  key: types.Key,
-  num_reevaluations: int,
-) -> map_elites.Repertoire:
-  """What the repertoire would be if its elites had not been lucky.
-
-  Each elite is evaluated again, and added to an empty repertoire by its mean
-  fitness and its mean descriptor (the "corrected" repertoire of Flageat and
-  Cully, "Fast and stable MAP-Elites in noisy domains", 2020).
-
-  Args:
-    setup: with `map_elites`.
-    repertoire: whose elites are looked at.
-    key: consumed.
-    num_reevaluations: episodes of each elite, >= 1.
-
-  Returns:
-    The new repertoire.
-  """
-  elites = repertoire.genotypes
-  evaluation = _evaluate(setup, elites, key, num_reevaluations)
-  fitness, descriptors = _fitness_and_descriptors(evaluation)
-  return map_elites.Repertoire.init(
-    jax.tree.map(lambda x: x[0], elites), repertoire.tessellation
-  ).add(
-    elites, jnp.where(repertoire.occupied, fitness, -jnp.inf), descriptors
-  )
-
-
-def _plan(setup: Setup) -> population_lib.MapElites:
+def _plan(setup: Setup) -> MapElites:
   assert setup.map_elites is not None
   return setup.map_elites
-
-
-def _random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
-  """New agents that differ, their hyperparameters drawn by the controller."""
-  size = keys.shape[0]
-  genotypes = jax.vmap(setup.learner.genotype)(
-    jax.vmap(setup.learner.init)(keys)
-  )
-  spread = map_elites.weights_only(
-    functools.partial(
-      map_elites.iso_line,
-      iso_sigma=_plan(setup).initial_sigma,
-      line_sigma=0.0,
-    )
-  )
-  genotypes = spread(
-    jax.random.fold_in(keys[0], _SPREAD), genotypes, genotypes
-  )
-  if setup.controller is None:
-    hyperparams = jax.tree.map(
-      lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
-    )
-  else:
-    hyperparams = setup.controller.init(
-      jax.random.fold_in(keys[0], _ASK), size
-    )
-  return map_elites.Elite(genotypes, hyperparams)
-
-
-def _evaluate(
-  setup: Setup,
-  elites: map_elites.Elite,
-  key: types.Key,
-  num_episodes: int | None = None,
-) -> actors.Evaluation:
-  """Greedy episodes of agents made of elites [B], on all devices."""
-  descriptor = setup.eval_env.descriptor
-  assert descriptor is not None
-  num_episodes = num_episodes or setup.config.num_eval_episodes
-
-  def evaluate(
-    setup: Setup, genotypes: Any, keys: types.Key
-  ) -> actors.Evaluation:
-    return actors.evaluate(
-      setup.eval_env,
-      setup.learner,
-      jax.vmap(setup.learner.from_genotype)(genotypes),
-      keys,
-      num_episodes,
-      descriptor.function,
-    )
-
-  size = jax.tree.leaves(elites.genotype)[0].shape[0]
-  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(size))
-  return sharding.over_members(setup.mesh, evaluate, setup)(
-    elites.genotype, keys
-  )
-
-
-def _fitness_and_descriptors(
-  evaluation: actors.Evaluation,
-) -> tuple[types.Array, types.Array]:
-  """Means over the episodes: [B] and [B, D]."""
-  assert evaluation.descriptors is not None
-  return (
-    jnp.mean(evaluation.returns, axis=1),
-    jnp.mean(evaluation.descriptors, axis=1),
-  )
 
 
 def _choose(where: types.Array, on_true: Any, on_false: Any) -> Any:

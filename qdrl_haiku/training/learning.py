@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from qdrl_haiku import actors, types
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import population as population_lib
-from qdrl_haiku.training.population import Members, Setup
+from qdrl_haiku.training.population import Members
+from qdrl_haiku.training.setup import Setup
 
 
 def train_members(

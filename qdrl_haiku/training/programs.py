@@ -12,7 +12,7 @@ from qdrl_haiku import types
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import illumination, sharding
 from qdrl_haiku.training import population as population_lib
-from qdrl_haiku.training.population import Setup
+from qdrl_haiku.training.setup import Setup
 
 
 class Programs(NamedTuple):

@@ -10,7 +10,7 @@ from qdrl_haiku.controllers import lineage
 from qdrl_haiku.training import metrics, skills
 from qdrl_haiku.training.generation import GenerationReport
 from qdrl_haiku.training.logs import RunDirectory
-from qdrl_haiku.training.population import Setup
+from qdrl_haiku.training.setup import Setup
 
 Record = dict[str, Any]
 """What a checkpoint says in JSON: how far the run is, and its best agent."""

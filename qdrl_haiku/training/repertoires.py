@@ -5,11 +5,11 @@ from typing import Any
 import jax
 
 from qdrl_haiku import environments, map_elites, types
-from qdrl_haiku.training import illumination, metrics
+from qdrl_haiku.training import elites, metrics
 from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.logs import RunDirectory
-from qdrl_haiku.training.population import Setup
 from qdrl_haiku.training.repertoire_plots import heatmap
+from qdrl_haiku.training.setup import Setup
 
 
 def first_row(
@@ -87,7 +87,7 @@ def write_corrected(
   setup = setup._replace(mesh=None)
   corrected = jax.jit(
     lambda repertoire, key: map_elites.metrics(
-      illumination.reevaluate(setup, repertoire, key, num_reevaluations),
+      elites.reevaluate(setup, repertoire, key, num_reevaluations),
       plan.qd_offset,
     )
   )(*jax.device_get((repertoire, key)))

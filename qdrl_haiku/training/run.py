@@ -18,9 +18,9 @@ from qdrl_haiku.training.config import nearest_multiples, schedule
 from qdrl_haiku.training.illumination import make_emitter
 from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
-from qdrl_haiku.training.population import Setup
 from qdrl_haiku.training.programs import compile_programs
 from qdrl_haiku.training.progress import Progress
+from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.sharding import population_mesh
 
 

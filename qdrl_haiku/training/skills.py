@@ -8,7 +8,7 @@ import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.training.logs import RunDirectory
-from qdrl_haiku.training.population import EvaluateFn, Scores
+from qdrl_haiku.training.setup import EvaluateFn, Scores
 
 _COVERAGE_CELLS = 10
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, controllers, environments, map_elites, training
-from qdrl_haiku.training import illumination, logs, programs, records
+from qdrl_haiku.training import elites, illumination, logs, programs, records
 from tests.training import common
 
 _KEY = jax.random.key(3)
@@ -89,7 +89,7 @@ def setup(env=Drift, with_pbt=True, mesh=None, variations=_VARIATIONS, **plan):
       ),
       variation_batch_size=variations,
       num_initial_genotypes=_INITIAL,
-      **plan,
+      **({"initial_sigma": 0.0} | plan),
     ),
   )
 
@@ -195,6 +195,20 @@ def test_the_first_repertoire_holds_random_agents(history):
   # Episodes of five steps, two of each.
   assert int(first.initial_steps) == int(steps) == 5 * 2 * _INITIAL
   assert int(first.generation) == 0
+
+
+def test_random_agents_are_spread_by_the_initial_sigma():
+  keys = jax.random.split(jax.random.key(3), 50)
+  alike, spread = (
+    jax.jit(functools.partial(elites.random_elites, setup(initial_sigma=x)))(
+      keys
+    )
+    for x in (0.0, 0.3)
+  )
+  noise = spread.genotype.policy_params - alike.genotype.policy_params
+  assert abs(np.std(noise) - 0.3) < 0.1
+  assert len(np.unique(noise)) == noise.size
+  common.assert_bits_equal(spread.hyperparams, alike.hyperparams)
 
 
 def test_offspring_are_the_trained_members_and_then_variations(history):
@@ -432,7 +446,7 @@ def still():
 def test_where_nothing_is_random_a_second_look_changes_nothing(still):
   of, repertoire = still
   again = jax.jit(
-    lambda repertoire, key: illumination.reevaluate(of, repertoire, key, 3)
+    lambda repertoire, key: elites.reevaluate(of, repertoire, key, 3)
   )(repertoire, jax.random.key(99))
   assert 0 < np.sum(repertoire.occupied) < _GRID.num_cells
   np.testing.assert_array_equal(again.occupied, repertoire.occupied)
@@ -447,7 +461,7 @@ def test_a_second_look_takes_means_and_moves_elites_to_their_cells(history):
   repertoire = history[0][-1].repertoire
   key = jax.random.key(99)
   again = jax.jit(
-    lambda repertoire, key: illumination.reevaluate(_SETUP, repertoire, key, 4)
+    lambda repertoire, key: elites.reevaluate(_SETUP, repertoire, key, 4)
   )(repertoire, key)
   env = _SETUP.eval_env
   evaluation = jax.jit(

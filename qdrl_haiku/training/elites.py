@@ -1,0 +1,179 @@
+"""The agents in a repertoire: made at random, varied, evaluated."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import actors, map_elites, types
+from qdrl_haiku.training import sharding
+from qdrl_haiku.training.setup import Setup
+
+# Folded into the first agent's key for what is no agent's own.
+_HYPERPARAMS = 2**31 - 10
+_SPREAD = 2**31 - 13
+
+
+def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
+  """New agents that differ, their hyperparameters drawn by the controller.
+
+  Args:
+    setup: with `map_elites`.
+    keys: [n], consumed.
+
+  Returns:
+    Elites, leaves [n, ...].
+  """
+  plan = setup.map_elites
+  assert plan is not None
+  size = keys.shape[0]
+  genotypes = jax.vmap(setup.learner.genotype)(
+    jax.vmap(setup.learner.init)(keys)
+  )
+  spread = map_elites.weights_only(
+    functools.partial(
+      map_elites.iso_line,
+      iso_sigma=plan.initial_sigma,
+      line_sigma=0.0,
+    )
+  )
+  genotypes = spread(
+    jax.random.fold_in(keys[0], _SPREAD), genotypes, genotypes
+  )
+  if setup.controller is None:
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
+    )
+  else:
+    hyperparams = setup.controller.init(
+      jax.random.fold_in(keys[0], _HYPERPARAMS), size
+    )
+  return map_elites.Elite(genotypes, hyperparams)
+
+
+def vary_agents(
+  iso_sigma: float,
+  line_sigma: float,
+  explore: Callable[[types.Key, types.Hyperparams], types.Hyperparams],
+) -> map_elites.VariationFn:
+  """How two agents of a repertoire make a new one.
+
+  Their networks' weights are varied by `map_elites.iso_line`; statistics and
+  temperature are the first one's, and so are the hyperparameters, but for what
+  the controller would change in a child.
+
+  Args:
+    iso_sigma: of the noise on each weight, >= 0.
+    line_sigma: of the step along the line through the parents, >= 0.
+    explore: such as `controllers.explore` makes.
+
+  Returns:
+    The variation of `map_elites.Elite`s.
+  """
+  vary_weights = map_elites.weights_only(
+    functools.partial(
+      map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma
+    )
+  )
+
+  def vary(
+    key: types.Key, first: map_elites.Elite, second: map_elites.Elite
+  ) -> map_elites.Elite:
+    weights_key, explore_key = jax.random.split(key)
+    return map_elites.Elite(
+      vary_weights(weights_key, first.genotype, second.genotype),
+      explore(explore_key, first.hyperparams),
+    )
+
+  return vary
+
+
+def evaluate_elites(
+  setup: Setup,
+  elites: map_elites.Elite,
+  key: types.Key,
+  num_episodes: int | None = None,
+) -> actors.Evaluation:
+  """Greedy episodes of agents made of elites, on all devices.
+
+  Args:
+    setup: with `map_elites`, in an environment with descriptors.
+    elites: leaves [B, ...].
+    key: consumed; elite i draws from `fold_in(key, i)`.
+    num_episodes: N, by default as in the configuration.
+
+  Returns:
+    The evaluation, of B agents, with descriptors.
+  """
+  descriptor = setup.eval_env.descriptor
+  assert descriptor is not None
+  num_episodes = num_episodes or setup.config.num_eval_episodes
+
+  def evaluate(
+    setup: Setup, genotypes: Any, keys: types.Key
+  ) -> actors.Evaluation:
+    return actors.evaluate(
+      setup.eval_env,
+      setup.learner,
+      jax.vmap(setup.learner.from_genotype)(genotypes),
+      keys,
+      num_episodes,
+      descriptor.function,
+    )
+
+  size = jax.tree.leaves(elites.genotype)[0].shape[0]
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(size))
+  return sharding.over_members(setup.mesh, evaluate, setup)(
+    elites.genotype, keys
+  )
+
+
+def fitness_and_descriptors(
+  evaluation: actors.Evaluation,
+) -> tuple[types.Array, types.Array]:
+  """What an evaluation with descriptors says of each agent.
+
+  Args:
+    evaluation: of B agents.
+
+  Returns:
+    Means over the episodes: the return [B], and the descriptor [B, D].
+  """
+  assert evaluation.descriptors is not None
+  return (
+    jnp.mean(evaluation.returns, axis=1),
+    jnp.mean(evaluation.descriptors, axis=1),
+  )
+
+
+def reevaluate(
+  setup: Setup,
+  repertoire: map_elites.Repertoire,
+  key: types.Key,
+  num_reevaluations: int,
+) -> map_elites.Repertoire:
+  """What the repertoire would be if its elites had not been lucky.
+
+  Each elite is evaluated again, and added to an empty repertoire by its mean
+  fitness and its mean descriptor (the "corrected" repertoire of Flageat and
+  Cully, "Fast and stable MAP-Elites in noisy domains", 2020).
+
+  Args:
+    setup: with `map_elites`.
+    repertoire: whose elites are looked at.
+    key: consumed.
+    num_reevaluations: episodes of each elite, >= 1.
+
+  Returns:
+    The new repertoire.
+  """
+  elites = repertoire.genotypes
+  evaluation = evaluate_elites(setup, elites, key, num_reevaluations)
+  fitness, descriptors = fitness_and_descriptors(evaluation)
+  return map_elites.Repertoire.init(
+    jax.tree.map(lambda x: x[0], elites), repertoire.tessellation
+  ).add(
+    elites, jnp.where(repertoire.occupied, fitness, -jnp.inf), descriptors
+  )

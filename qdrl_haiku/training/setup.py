@@ -1,0 +1,92 @@
+"""What a population is composed of."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from qdrl_haiku import (
+  actors,
+  controllers,
+  environments,
+  learners,
+  map_elites,
+  replay,
+  types,
+)
+from qdrl_haiku.training import config as config_lib
+
+Scores = dict[str, types.Array]
+"""What an evaluation says of each member, [P] by name."""
+
+EvaluateFn = Callable[
+  [types.State, types.Key], tuple[actors.Evaluation, Scores]
+]
+"""The learners' states, leaves [P, ...], and keys [P], consumed -> an
+evaluation, and what it says of each member beside the episode return."""
+
+
+class MapElites(NamedTuple):
+  """What MAP-Elites adds to what a population is composed of.
+
+  Attributes:
+    tessellation: of the descriptor's space.
+    variation_fn: (key, first parents, second parents) -> offspring, all of
+      them `map_elites.Elite`s with leaves [n, ...].
+    variation_batch_size: offspring per generation beside the population's own
+      members, >= 0.
+    num_initial_genotypes: random agents in the first repertoire, >= 1.
+    initial_sigma: standard deviation of the noise on the weights of those,
+      >= 0: new policies all act alike, and would share a few cells.
+    num_replaced_by_samples: members that the repertoire's elites replace in
+      each generation, beside those that the controller replaces.
+    qd_offset: what is added to each elite's return in the QD score.
+  """
+
+  tessellation: map_elites.Tessellation
+  variation_fn: map_elites.VariationFn
+  variation_batch_size: int
+  num_initial_genotypes: int
+  initial_sigma: float = 0.1
+  num_replaced_by_samples: int = 0
+  qd_offset: float = 0.0
+
+
+class Setup(NamedTuple):
+  """What a population is composed of.
+
+  Attributes:
+    env: the environment in which agents collect.
+    eval_env: the one in which they are evaluated; may be the same.
+    learner: the algorithm of every agent.
+    controller: decides after each generation who takes over from whom; None
+      for agents that have nothing to do with each other.
+    config: the settings.
+    mesh: devices along one axis `population` over which members are spread,
+      or None for no such thing.
+    evaluate: how members are evaluated; None for greedy episodes in
+      `eval_env`, `config.num_eval_episodes` of each.
+    map_elites: what turns the population into the emitter of a repertoire;
+      without a controller it is a repertoire alone. None for no repertoire.
+  """
+
+  env: environments.BatchedEnvironment
+  eval_env: environments.BatchedEnvironment
+  learner: learners.Learner
+  controller: controllers.Controller | None
+  config: config_lib.TrainingConfig
+  mesh: jax.sharding.Mesh | None = None
+  evaluate: EvaluateFn | None = None
+  map_elites: MapElites | None = None
+
+  @property
+  def steps_per_generation(self) -> int:
+    """Environment steps per agent: collected, or of evaluation if none are."""
+    if self.map_elites is not None and self.controller is None:
+      return self.config.num_eval_episodes * self.eval_env.episode_steps
+    return self.config.perturbation_interval
+
+  @property
+  def buffer(self) -> replay.ReplayBuffer:
+    """The replay buffer of one agent."""
+    return replay.uniform(self.config.replay_capacity)
