@@ -4,6 +4,7 @@ python launchers/train_me_pbt.py \
   --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
 """
 
+import os
 from typing import Any
 
 import learner_flags
@@ -216,8 +217,11 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
 def _make_tessellation(descriptor: Any) -> Any:
   """Returns the cells of the descriptor's space."""
   import jax
+  import jax.numpy as jnp
+  import numpy as np
 
   from qdrl_haiku import map_elites
+  from qdrl_haiku.training import repertoires
 
   learner_flags.check_choice("tessellation", ("grid", "cvt"))
   bounds = (descriptor.lower, descriptor.upper)
@@ -225,6 +229,11 @@ def _make_tessellation(descriptor: Any) -> Any:
     learner_flags.refuse_given(["grid_shape"], "--tessellation=cvt")
     if FLAGS.num_cells < 1:
       raise ValueError(f"--num_cells={FLAGS.num_cells} must be at least 1.")
+    if FLAGS.resume and FLAGS.logdir:
+      path = os.path.join(FLAGS.logdir, repertoires.CENTROIDS)
+      if os.path.exists(path):
+        centroids = np.load(path)["centroids"]
+        return map_elites.CVT(jnp.asarray(centroids), *bounds)
     return map_elites.cvt(jax.random.key(FLAGS.seed), FLAGS.num_cells, *bounds)
   learner_flags.refuse_given(["num_cells"], "--tessellation=grid")
   shape = FLAGS.grid_shape

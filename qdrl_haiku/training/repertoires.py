@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import numpy as np
 
 from qdrl_haiku import environments, map_elites, types
 from qdrl_haiku.training import elites, metrics
@@ -10,6 +11,8 @@ from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.repertoire_plots import heatmap
 from qdrl_haiku.training.setup import Setup
+
+CENTROIDS = "centroids.npz"
 
 
 def first_row(
@@ -36,6 +39,21 @@ def first_row(
     "seed": seed,
     "total_env_steps": int(state.initial_steps),
   }
+
+
+def write_centroids(
+  directory: RunDirectory, tessellation: map_elites.Tessellation
+) -> None:
+  """Writes `centroids.npz`, which takes long to find, for a resumed run.
+
+  Args:
+    directory: of the run.
+    tessellation: of its repertoire.
+  """
+  if isinstance(tessellation, map_elites.CVT):
+    directory.write_arrays(
+      CENTROIDS, {"centroids": np.asarray(tessellation.centroids)}
+    )
 
 
 def write(

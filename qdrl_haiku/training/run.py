@@ -107,6 +107,8 @@ def run(
     directory.go_on(settings)
   else:
     directory.begin(settings)
+    if setup.map_elites is not None:
+      repertoires.write_centroids(directory, setup.map_elites.tessellation)
   start = time.monotonic()
   mesh = setup.mesh or population_mesh(_shared_evenly(setup))
   setup = setup._replace(mesh=mesh)

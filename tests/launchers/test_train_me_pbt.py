@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import jax
@@ -301,6 +302,19 @@ def test_map_elites_alone_leaves_a_repertoire(ga_run):
   assert rows[-1]["qd/coverage"] == pytest.approx(
     100 * float(np.mean(repertoire.occupied))
   )
+
+
+def test_a_resumed_run_does_not_look_for_centroids_again(
+  ga_run, tmp_path, monkeypatch
+):
+  logdir = tmp_path / "run"
+  shutil.copytree(ga_run, logdir)
+
+  def fail(*_):
+    raise AssertionError("They are in the run's directory.")
+
+  monkeypatch.setattr(map_elites, "cvt", fail)
+  harness.start("train_me_pbt", *_GA, "--resume", f"--logdir={logdir}")
 
 
 def test_map_elites_alone_goes_on(ga_run, tmp_path):
