@@ -226,7 +226,6 @@ def _make_tessellation(descriptor: Any) -> Any:
   learner_flags.check_choice("tessellation", ("grid", "cvt"))
   bounds = (descriptor.lower, descriptor.upper)
   if FLAGS.tessellation == "cvt":
-    learner_flags.refuse_given(["grid_shape"], "--tessellation=cvt")
     if FLAGS.num_cells < 1:
       raise ValueError(f"--num_cells={FLAGS.num_cells} must be at least 1.")
     if FLAGS.resume and FLAGS.logdir:
@@ -235,7 +234,6 @@ def _make_tessellation(descriptor: Any) -> Any:
         centroids = np.load(path)["centroids"]
         return map_elites.CVT(jnp.asarray(centroids), *bounds)
     return map_elites.cvt(jax.random.key(FLAGS.seed), FLAGS.num_cells, *bounds)
-  learner_flags.refuse_given(["num_cells"], "--tessellation=grid")
   shape = FLAGS.grid_shape
   if len(shape) != descriptor.size or not all(
     text.isdecimal() and int(text) > 0 for text in shape

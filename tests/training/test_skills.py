@@ -61,14 +61,19 @@ _SETTINGS = pytest.mark.parametrize(
 )
 
 
+def _inputs(states, member, path):
+  """What the discriminator sees of some states."""
+  if states.observation_statistics is None:
+    return path
+  _, mean, variance = states.observation_statistics
+  normalized = (path - mean[member]) / np.sqrt(variance[member])
+  return np.clip(normalized, -10, 10)
+
+
 def _rewards(prior, states):
   """log q - log p of each step of each episode."""
   for member, episode, skill, path in common.paths(prior):
-    inputs = path
-    if states.observation_statistics is not None:
-      _, mean, variance = states.observation_statistics
-      inputs = (path - mean[member]) / np.sqrt(variance[member])
-      inputs = np.clip(inputs, -10, 10)
+    inputs = _inputs(states, member, path)
     log_q = _log_q(prior, _affine(states, member, inputs), skill)
     yield member, episode, log_q - _log_prior(prior)
 
@@ -119,18 +124,20 @@ def test_without_the_log_prior_only_the_diversity_changes():
 
 
 def test_accuracies_are_shares_of_steps():
-  # Of these seeds, the skill is told early in some episodes and late in others.
-  states, _, scores = common.evaluated()
-  told = [
-    (member, _affine(states, member, path).argmax(axis=1) == skill.argmax())
-    for member, _, skill, path in common.paths()
-  ]
+  # Here what is held for the likeliest changes within episodes.
+  states, _, scores = common.evaluated(
+    discriminator_input="observation", normalize_observations=True
+  )
+  told = []
+  for member, _, skill, path in common.paths():
+    logits = _affine(states, member, _inputs(states, member, path))
+    told.append((member, logits.argmax(axis=1) == skill.argmax()))
   for name, shares in (
     ("", [(member, _later(x)) for member, x in told]),
     ("_whole_episode", told),
   ):
     expected = [np.mean(x) for x in _per_member(shares)]
-    assert all(0 < x < 1 for x in expected)
+    assert any(0 < x < 1 for x in expected)
     np.testing.assert_allclose(
       scores[f"diayn/discriminator_accuracy{name}"], expected, rtol=1e-6
     )
