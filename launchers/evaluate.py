@@ -3,9 +3,6 @@
 python launchers/evaluate.py --logdir=logs/my_run --member=3
 """
 
-import json
-
-import learner_flags
 import shared_flags
 import skill_flags
 from absl import flags
@@ -38,6 +35,7 @@ def main() -> None:
   import jax
 
   from qdrl_haiku import actors, training
+  from qdrl_haiku.training import logs
 
   num_episodes = FLAGS.num_eval_episodes
   if num_episodes is not None and num_episodes < 1:
@@ -47,7 +45,7 @@ def main() -> None:
     )
   if FLAGS.skill is not None:
     FLAGS.num_eval_episodes = None  # It needn't show all skills.
-  agent = learner_flags.make_agent(shared_flags.make_environment())
+  agent = shared_flags.make_agent()
   eval_env = agent.eval_env
   if FLAGS.skill is not None:
     eval_env = skill_flags.one_skill(eval_env)
@@ -80,7 +78,7 @@ def main() -> None:
   print(f"{FLAGS.logdir}: {which}")
   for name, value in summary.items():
     print(f"  {name:<12} {value:g}")
-  print(json.dumps({"agent": which, **summary}))
+  print(logs.to_json({"agent": which, **summary}))
 
 
 if __name__ == "__main__":

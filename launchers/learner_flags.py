@@ -98,40 +98,18 @@ def define() -> None:
     )
 
 
-def make_agent(env: Any) -> Agent:
-  """Returns the agents that the flags ask for.
+def make_learner(env: Any) -> Any:
+  """Returns a learner without skills.
 
   Args:
-    env: the environment.
+    env: the environment, for its sizes.
 
   Returns:
-    What training needs of them.
+    The learner, with its own hyperparameters.
 
   Raises:
     ValueError: if a flag has no meaning for the learner.
   """
-  import skill_flags
-
-  if FLAGS.learner == "diayn":
-    _refuse_unknown("SACConfig")
-    agent = skill_flags.make_agent(env)
-  else:
-    refuse_given(skill_flags.names(), f"{FLAGS.learner} has no skills")
-    agent = Agent(env=env, eval_env=env, learner=_make_learner(env))
-  learner = agent.learner
-  given = given_hyperparams()
-  refuse_given(
-    [name for name in given if name not in learner.hyperparams],
-    f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
-  )
-  for name, value in given.items():
-    _check_hyperparam(name, value, f"--{name}={value}")
-  learner = learner._replace(hyperparams=learner.hyperparams | given)
-  return agent._replace(learner=learner)
-
-
-def _make_learner(env: Any) -> Any:
-  """Returns a learner without skills."""
   from qdrl_haiku import learners, names
 
   sizes = (env.observation_size, env.action_size)
@@ -150,9 +128,9 @@ def _make_learner(env: Any) -> Any:
       f"{names.nearest(FLAGS.learner, _LEARNERS)} Your own is given as "
       "'package.module:function'."
     )
-  config_name = {"sac": "SACConfig", "td3": "TD3Config"}[FLAGS.learner]
-  _refuse_unknown(config_name)
-  config = make_config(getattr(learners, config_name))
+  config = make_config(
+    {"sac": learners.SACConfig, "td3": learners.TD3Config}[FLAGS.learner]
+  )
   return getattr(learners, FLAGS.learner)(*sizes, config)
 
 
@@ -165,8 +143,15 @@ def make_config(config_class: Any, **settings: Any) -> Any:
 
   Returns:
     The configuration.
+
+  Raises:
+    ValueError: if a flag was given that it has no setting for.
   """
   known = inspect.signature(config_class).parameters
+  refuse_given(
+    [name for name in _LEARNER_SETTINGS if name not in known],
+    f"{FLAGS.learner} has no such setting",
+  )
   values = {
     name: getattr(FLAGS, name) for name in _LEARNER_SETTINGS if name in known
   }
@@ -177,15 +162,23 @@ def make_config(config_class: Any, **settings: Any) -> Any:
   )
 
 
-def _refuse_unknown(config_name: str) -> None:
-  """Refuses settings that a learner's configuration does not have."""
-  from qdrl_haiku import learners
+def with_given_hyperparams(learner: Any) -> Any:
+  """Returns the learner with the hyperparameters that were given as flags.
 
-  known = inspect.signature(getattr(learners, config_name)).parameters
+  Args:
+    learner: the learner.
+
+  Raises:
+    ValueError: if it has no such hyperparameter, or a value makes no sense.
+  """
+  given = given_hyperparams()
   refuse_given(
-    [name for name in _LEARNER_SETTINGS if name not in known],
-    f"{FLAGS.learner} has no such setting",
+    [name for name in given if name not in learner.hyperparams],
+    f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
   )
+  for name, value in given.items():
+    _check_hyperparam(name, value, f"--{name}={value}")
+  return learner._replace(hyperparams=learner.hyperparams | given)
 
 
 def learner_name() -> str:

@@ -166,6 +166,30 @@ def make_environment() -> Any:
   )
 
 
+def make_agent() -> learner_flags.Agent:
+  """Returns the agents that the flags ask for, in their environment.
+
+  Returns:
+    What training needs of them.
+
+  Raises:
+    ValueError: if a flag has no meaning for the environment or the learner.
+  """
+  env = make_environment()
+  if FLAGS.learner == "diayn":
+    agent = skill_flags.make_agent(env)
+  else:
+    learner_flags.refuse_given(
+      skill_flags.names(), f"{FLAGS.learner} has no skills"
+    )
+    agent = learner_flags.Agent(
+      env=env, eval_env=env, learner=learner_flags.make_learner(env)
+    )
+  return agent._replace(
+    learner=learner_flags.with_given_hyperparams(agent.learner)
+  )
+
+
 def interval(flag: str, learner: Any) -> int:
   """Decides how many environment steps a generation takes.
 

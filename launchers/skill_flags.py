@@ -132,6 +132,7 @@ def make_agent(env: Any) -> learner_flags.Agent:
     ),
   )
   learner = learners.diayn(base_learner, *arguments)
+  num_episodes = _num_eval_episodes(prior)
   return learner_flags.Agent(
     env=train_env,
     eval_env=eval_env,
@@ -140,13 +141,13 @@ def make_agent(env: Any) -> learner_flags.Agent:
       eval_env,
       learner,
       learners.discriminator(*arguments),
-      num_eval_episodes(prior),
+      num_episodes,
     ),
     replay_extras=("next_descriptor",)
     if config.discriminator_input == "descriptor"
     else (),
     fitness=_fitness(prior),
-    num_eval_episodes=num_eval_episodes(prior),
+    num_eval_episodes=num_episodes,
   )
 
 
@@ -181,18 +182,8 @@ def one_skill(env: Any) -> Any:
   )
 
 
-def num_eval_episodes(prior: Any) -> int:
-  """Returns how many episodes show all skills.
-
-  Args:
-    prior: of the skills.
-
-  Returns:
-    The flag's value; by default two episodes for each skill, or 64.
-
-  Raises:
-    ValueError: if there are fewer episodes than skills.
-  """
+def _num_eval_episodes(prior: Any) -> int:
+  """The flag's value, or how many episodes show all skills."""
   if FLAGS.num_eval_episodes is None:
     return (
       _EPISODES_OF_CONTINUOUS_SKILLS

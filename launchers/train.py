@@ -33,7 +33,7 @@ def main() -> None:
   shared_flags.use_all_cores()
   from qdrl_haiku import training
 
-  agent = learner_flags.make_agent(shared_flags.make_environment())
+  agent = shared_flags.make_agent()
   config = shared_flags.make_training_config(
     population_size=FLAGS.num_seeds,
     replay_extras=agent.replay_extras,

@@ -4,7 +4,6 @@ python launchers/train_me_pbt.py \
   --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
 """
 
-import os
 from typing import Any
 
 import learner_flags
@@ -105,7 +104,7 @@ def main() -> None:
       raise ValueError(
         f"--num_generations={FLAGS.num_generations} must be at least 1."
       )
-  agent = learner_flags.make_agent(shared_flags.make_environment())
+  agent = shared_flags.make_agent()
   search_space = pbt_flags.make_search_space(agent.learner)
   controller = None
   population: dict[str, Any] = {}
@@ -218,10 +217,9 @@ def _make_tessellation(descriptor: Any) -> Any:
   """Returns the cells of the descriptor's space."""
   import jax
   import jax.numpy as jnp
-  import numpy as np
 
   from qdrl_haiku import map_elites
-  from qdrl_haiku.training import repertoires
+  from qdrl_haiku.training import logs, repertoires
 
   learner_flags.check_choice("tessellation", ("grid", "cvt"))
   bounds = (descriptor.lower, descriptor.upper)
@@ -229,9 +227,9 @@ def _make_tessellation(descriptor: Any) -> Any:
     if FLAGS.num_cells < 1:
       raise ValueError(f"--num_cells={FLAGS.num_cells} must be at least 1.")
     if FLAGS.resume and FLAGS.logdir:
-      path = os.path.join(FLAGS.logdir, repertoires.CENTROIDS)
-      if os.path.exists(path):
-        centroids = np.load(path)["centroids"]
+      directory = logs.RunDirectory(FLAGS.logdir)
+      centroids = repertoires.read_centroids(directory)
+      if centroids is not None:
         return map_elites.CVT(jnp.asarray(centroids), *bounds)
     return map_elites.cvt(jax.random.key(FLAGS.seed), FLAGS.num_cells, *bounds)
   shape = FLAGS.grid_shape

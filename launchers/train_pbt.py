@@ -40,7 +40,7 @@ def main() -> None:
   shared_flags.use_all_cores()
   from qdrl_haiku import controllers, training
 
-  agent = learner_flags.make_agent(shared_flags.make_environment())
+  agent = shared_flags.make_agent()
   controller = controllers.pbt(
     pbt_flags.make_config(
       exploit=FLAGS.exploit,

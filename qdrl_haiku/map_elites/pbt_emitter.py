@@ -86,7 +86,7 @@ class PBTEmitterState(NamedTuple):
   Attributes:
     members: the agents, leaves [P, ...].
     hyperparams: leaves [P], with which they are trained next.
-    metrics: of the last training, [P] by name; NaN before the first.
+    metrics: of the training in `ask`, [P] by name, until `tell`; else none.
     fitness: float32 [P], what the controller saw, NaN for a member that was
       not finite; NaN before the first decision.
     decision: the controller's last; at first that everybody survives. Where
@@ -183,7 +183,6 @@ def pbt_emitter(
       jax.random.fold_in(key, _CONTROLLER), population_size
     )
     _check_elites(repertoire, Elite(agents.genotypes(members), hyperparams))
-    _, metrics = jax.eval_shape(agents.train, members, hyperparams, keys)
     decision = decision_shape._replace(
       parents=jnp.arange(population_size, dtype=jnp.int32),
       # Copied, so that the state can be donated.
@@ -193,9 +192,7 @@ def pbt_emitter(
     return PBTEmitterState(
       members=members,
       hyperparams=hyperparams,
-      metrics=jax.tree.map(
-        lambda x: jnp.full(x.shape, jnp.nan, x.dtype), metrics
-      ),
+      metrics={},
       fitness=jnp.full(population_size, jnp.nan, jnp.float32),
       decision=decision,
       sampled_cells=jnp.full(population_size, -1, jnp.int32),
@@ -284,7 +281,7 @@ def pbt_emitter(
     return PBTEmitterState(
       members=members,
       hyperparams=hyperparams,
-      metrics=state.metrics,
+      metrics={},
       fitness=fitness,
       decision=decision,
       sampled_cells=sampled_cells,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, types
+from qdrl_haiku import controllers, map_elites, types
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
@@ -228,11 +228,19 @@ def train_generation(
       fitness=told.fitness,
       hyperparams=state.emitter.hyperparams,
       metrics={
-        name: x for name, x in told.metrics.items() if name != "num_updates"
+        name: x
+        for name, x in emitter_state.metrics.items()
+        if name != "num_updates"
       },
-      num_updates=told.metrics["num_updates"].astype(jnp.int32),
+      num_updates=emitter_state.metrics["num_updates"].astype(jnp.int32),
       finite=jnp.isfinite(told.fitness),
-      decision=told.decision,
+      decision=told.decision._replace(
+        operator=jnp.where(
+          told.sampled_cells >= 0,
+          controllers.OPERATORS.index("sample"),
+          told.decision.operator,
+        )
+      ),
       env_steps=report.env_steps + collected,
       illumination=IlluminationReport(
         metrics, told.sampled_cells, told.hyperparams

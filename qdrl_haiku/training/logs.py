@@ -144,7 +144,7 @@ class RunDirectory:
       name: of the file.
       rows: of plain Python values.
     """
-    lines = [json.dumps(_strict(row), allow_nan=False) for row in rows]
+    lines = [to_json(row) for row in rows]
     with (self.path / name).open("a") as file:
       file.write("".join(line + "\n" for line in lines))
 
@@ -251,6 +251,18 @@ def versions() -> dict[str, Any]:
       found[name] = None
   found["devices"] = [str(device) for device in jax.devices()]
   return found
+
+
+def to_json(row: dict[str, Any]) -> str:
+  """One line of strict JSON.
+
+  Args:
+    row: of plain Python values; NaN and infinities become null.
+
+  Returns:
+    The line, without its end.
+  """
+  return json.dumps(_strict(row), allow_nan=False)
 
 
 def _strict(value: Any) -> Any:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import types
+from qdrl_haiku import map_elites, types
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import illumination, sharding
 from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training.population import Population
 from qdrl_haiku.training.setup import Setup
 
 
@@ -63,23 +64,14 @@ def compile_programs(
   init_fn, train_fn, restart_fn = (
     functools.partial(function, setup) for function in functions
   )
-  like = jax.eval_shape(init_fn, run_key)
-  # A few numbers per member are of use to all devices.
-  shardings = jax.tree.map(lambda _: replicated, like)
-  if like.members is not None:
-    shardings = shardings.with_members(
-      jax.tree.map(lambda _: members, like.members)
-    )
+  shardings = _shardings(setup, members, replicated)
   init = jax.jit(init_fn, out_shardings=shardings)
   train_generation = jax.jit(
     train_fn, donate_argnums=0, out_shardings=(shardings, replicated)
   )
   restart = jax.jit(restart_fn, donate_argnums=0, out_shardings=shardings)
-  population = jax.tree.map(
-    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-    like,
-    shardings,
-  )
+  # With the shardings; its trace is that of `lower` below.
+  population = init.eval_shape(run_key)
   # The one is compiled while the other is traced and compiled.
   with concurrent.futures.ThreadPoolExecutor() as executor:
     init_compiled = executor.submit(init.lower(run_key).compile)
@@ -93,3 +85,14 @@ def compile_programs(
     compile_seconds=time.monotonic() - start,
   )
 
+
+def _shardings(setup: Setup, members: Any, replicated: Any) -> Any:
+  """Where what is trained is kept: members apart, all else on every device."""
+  if setup.map_elites is None:
+    return Population(members, replicated, replicated, replicated)
+  emitter: Any = replicated
+  if setup.controller is not None:
+    state = map_elites.PBTEmitterState
+    emitter = state(*[replicated] * len(state._fields))
+    emitter = emitter._replace(members=members)
+  return illumination.Illumination(emitter, replicated, replicated, replicated)

@@ -1,5 +1,6 @@
 """What a run notes down of its repertoire: a first row, files, pictures."""
 
+import zipfile
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.repertoire_plots import heatmap
 from qdrl_haiku.training.setup import Setup
 
-CENTROIDS = "centroids.npz"
+_CENTROIDS = "centroids.npz"
 
 
 def first_row(
@@ -52,8 +53,23 @@ def write_centroids(
   """
   if isinstance(tessellation, map_elites.CVT):
     directory.write_arrays(
-      CENTROIDS, {"centroids": np.asarray(tessellation.centroids)}
+      _CENTROIDS, {"centroids": np.asarray(tessellation.centroids)}
     )
+
+
+def read_centroids(directory: RunDirectory) -> np.ndarray | None:
+  """Reads what `write_centroids` wrote.
+
+  Args:
+    directory: of the run.
+
+  Returns:
+    The centroids [C, D]; None if they can't be read and must be found again.
+  """
+  try:
+    return np.load(directory.path / _CENTROIDS)["centroids"]
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None
 
 
 def write(
