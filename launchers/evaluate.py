@@ -3,12 +3,17 @@
 python launchers/evaluate.py --logdir=logs/my_run --member=3
 """
 
+import learner_flags
 import shared_flags
 import skill_flags
 from absl import flags
 
 FLAGS = flags.FLAGS
 _DEFAULT_EPISODES = 16
+# Flags that mean something else here than when the run was started.
+_OF_A_LOOK = (
+  "compilation_cache_dir", "logdir", "num_eval_episodes", "resume", "seed"
+)  # fmt: skip
 
 
 def _define() -> None:
@@ -30,18 +35,25 @@ def main() -> None:
   """Evaluates the agent that the flags ask for."""
   if not FLAGS.logdir:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
-  shared_flags.use_settings_of(FLAGS.logdir)
-  shared_flags.use_all_cores()
+  learner_flags.refuse_given(
+    ["resume", "suffix", "warm_start"], "a look at a run trains nothing"
+  )
+  if not 0 <= FLAGS.seed < 2**32:
+    raise ValueError(
+      f"--seed={FLAGS.seed} must be at least 0 and below 2**32."
+    )
+  shared_flags.use_settings_of(FLAGS.logdir, besides=_OF_A_LOOK)
+  shared_flags.prepare_jax()
   import jax
 
   from qdrl_haiku import actors, training
   from qdrl_haiku.training import logs
 
   num_episodes = FLAGS.num_eval_episodes
-  if num_episodes is not None and num_episodes < 1:
+  if num_episodes is not None and not 1 <= num_episodes < 2**31:
     raise ValueError(
-      f"--num_eval_episodes={num_episodes} must be at least 1; leave it out "
-      "for the default."
+      f"--num_eval_episodes={num_episodes} must be at least 1 and below 2**31; "
+      "leave it out for the default."
     )
   if FLAGS.skill is not None:
     FLAGS.num_eval_episodes = None  # It needn't show all skills.
@@ -58,6 +70,11 @@ def main() -> None:
     state = jax.tree.map(lambda x: x[None], state)
     which = f"best agent, of step {record['step']}"
   else:
+    if logs.RunDirectory(FLAGS.logdir).settings().get("emitter") == "ga":
+      raise ValueError(
+        f"--member={FLAGS.member}, but no agents trained in a run with "
+        "--emitter=ga; leave it out for the best elite."
+      )
     state, record = training.read_agents(agent.learner, FLAGS.logdir)
     size = len(record["returns"])
     if not 0 <= FLAGS.member < size:

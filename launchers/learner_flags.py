@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -115,7 +116,15 @@ def make_learner(env: Any) -> Any:
   sizes = (env.observation_size, env.action_size)
   if ":" in FLAGS.learner:
     refuse_given(_learner_flags(), "the learner is your own")
-    learner = names.load_function(FLAGS.learner)(*sizes)
+    function = names.load_function(FLAGS.learner)
+    try:
+      inspect.signature(function).bind(*sizes)
+    except (TypeError, ValueError) as error:
+      raise ValueError(
+        f"--learner={FLAGS.learner} can't be called with observation_size and "
+        f"action_size ({error}); give a function of the two."
+      ) from error
+    learner = function(*sizes)
     if not isinstance(learner, learners.Learner):
       raise ValueError(
         f"--learner={FLAGS.learner} returned a {type(learner).__name__}; "
@@ -255,9 +264,13 @@ def _check_hyperparam(name: str, value: float, where: str) -> None:
   if name not in _HYPERPARAMETERS:
     return
   low, high = _BOUNDS.get(name, (0.0, math.inf))
-  if not (math.isfinite(value) and low <= value <= high):
+  with np.errstate(over="ignore"):
+    is_finite = np.isfinite(np.float32(value))
+  if not (is_finite and low <= value <= high):
+    bounds = f" from {low:g}" if low > -math.inf else ""
+    bounds += f" to {high:g}" if high < math.inf else " on" if bounds else ""
     raise ValueError(
-      f"{where} makes no sense; give a finite number from {low:g} to {high:g}."
+      f"{where} makes no sense; give a finite number{bounds}."
     )
 
 

@@ -42,7 +42,7 @@ def make_config(**settings: Any) -> Any:
     **settings: of who is replaced by whom.
 
   Raises:
-    ValueError: if a setting is out of its range.
+    ValueError: if a setting is out of its range or has no effect.
   """
   from qdrl_haiku import controllers
 
@@ -53,12 +53,21 @@ def make_config(**settings: Any) -> Any:
       f"--perturbation_factors={','.join(FLAGS.perturbation_factors)} are no "
       "numbers; give them like 0.8,1.25."
     ) from None
-  return controllers.PBTConfig(
+  config = controllers.PBTConfig(
     explore=FLAGS.explore,
     resample_probability=FLAGS.resample_probability,
     perturbation_factors=factors,
     **settings,
   )
+  if FLAGS.explore != "mixed":
+    learner_flags.refuse_given(
+      ["resample_probability"], f"--explore={FLAGS.explore} isn't mixed"
+    )
+  if FLAGS.explore == "resample":
+    learner_flags.refuse_given(
+      ["perturbation_factors"], "--explore=resample perturbs nothing"
+    )
+  return config
 
 
 def make_search_space(learner: Any) -> Any:

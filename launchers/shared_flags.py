@@ -13,8 +13,15 @@ from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
 
-# Flags that mean something else to a launcher that looks at a run.
-_OF_A_LOOK = ("logdir", "num_eval_episodes", "resume", "seed")
+# Flags that say where a run is, not what it is.
+_PLACE = ("compilation_cache_dir", "logdir", "resume", "suffix")
+
+# What a flag of a kind, as absl calls it, wants.
+_OF_KIND = {
+  "bool": "true or false",
+  "float": "a number",
+  "int": "an integer",
+}
 
 
 def define() -> None:
@@ -70,6 +77,9 @@ def define() -> None:
     "Where the run is written; by default a new directory in logs/.",
   )
   flags.DEFINE_string("suffix", None, "Appended to the default logdir.")
+  flags.DEFINE_bool(
+    "dry_run", False, "Checks the flags, prints the memory needed, and ends."
+  )
   flags.DEFINE_bool("resume", False, "Goes on with the run in --logdir.")
   flags.DEFINE_string(
     "warm_start", None, "Directory of a run whose agents to begin with."
@@ -79,6 +89,23 @@ def define() -> None:
     "checkpoint_interval", 1, "Generations from one checkpoint to the next."
   )
   flags.DEFINE_integer("max_checkpoints", 2, "How many checkpoints are kept.")
+  flags.DEFINE_bool(
+    "checkpoint_replay",
+    True,
+    "Whether checkpoints hold the replay buffers; if not, a resumed run begins "
+    "with empty ones.",
+  )
+  flags.DEFINE_string(
+    "on_divergence",
+    "restart",
+    "When no agent is finite any more: restart with new ones, or stop.",
+  )
+  flags.DEFINE_string(
+    "compilation_cache_dir",
+    None,
+    "Where compiled programs are kept for the next run; by default in the "
+    "user's cache directory, nowhere if empty.",
+  )
 
 
 def run_main(
@@ -111,39 +138,128 @@ def run_main(
       sys.exit(2)
 
   flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
-  app.run(guarded)
+  app.run(guarded, flags_parser=_parse)
 
 
-def use_all_cores() -> None:
-  """Makes one device of each core, unless the environment says how many.
+def _parse(argv: Sequence[str]) -> list[str]:
+  """Parses flags; a wrong one ends the launcher with one line.
 
-  Physics gains from it what it can't gain from threads. To be called before
-  jax looks for devices.
+  Args:
+    argv: the command line.
+
+  Returns:
+    What is left of it.
+
+  Raises:
+    SystemExit: if a flag isn't known, or its value isn't of its type.
+  """
+  try:
+    return FLAGS(argv)
+  except flags.UnrecognizedFlagError as error:
+    from qdrl_haiku import names
+
+    fix = names.nearest(error.flagname, [flag.name for flag in _own_flags()])
+    if not fix.startswith("did you mean"):
+      fix = "--help lists those that there are."
+    message = f"--{error.flagname} is no flag of this launcher; {fix}"
+  except flags.IllegalFlagValueError as error:
+    # Of the form "flag --name=value: reason".
+    flag = str(error).removeprefix("flag ").partition(": ")[0]
+    kind = FLAGS[flag[2:].partition("=")[0]].flag_type()
+    fix = _OF_KIND.get(kind, f"a {kind}")
+    message = f"{flag} has a wrong value; give {fix}."
+  except (flags.Error, ValueError) as error:
+    message = " ".join(str(error).removeprefix("ERROR:: ").split())
+    message = f"{message}; see --help."
+  print(f"error: {message}", file=sys.stderr)
+  sys.exit(2)
+
+
+def prepare_jax() -> None:
+  """Makes a device of each core, and keeps compiled programs for the next run.
+
+  Physics gains from devices what it can't gain from threads; the environment
+  may say how many. To be called before jax looks for devices.
+
+  Raises:
+    ValueError: if compiled programs can't be kept where the flag says.
   """
   import jax
 
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
+  cache = FLAGS.compilation_cache_dir
+  if cache is None:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = jax.config.jax_compilation_cache_dir or os.path.join(
+      home, "qdrl_haiku"
+    )
+  if not cache:
+    jax.config.update("jax_enable_compilation_cache", False)
+    return
+  try:
+    os.makedirs(cache, exist_ok=True)
+  except OSError as error:
+    if FLAGS.compilation_cache_dir is None:
+      return  # No home; compiling each time will do.
+    raise ValueError(
+      f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
+      "choose another, or leave it empty."
+    ) from error
+  jax.config.update("jax_compilation_cache_dir", cache)
+  # Small programs count too: there are many of them.
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def use_settings_of(logdir: str) -> None:
+def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
   """Gives the flags the values that a run was started with.
 
-  What is given on the command line stays, and so does what says how to look at
-  the run rather than what it was.
+  What is given on the command line stays.
 
   Args:
     logdir: directory of the run.
+    besides: flags that stay as they are though they weren't given.
 
   Raises:
-    ValueError: if there is no run.
+    ValueError: if there is no run, or if its settings are damaged.
   """
   from qdrl_haiku.training import logs
 
   for name, value in logs.RunDirectory(logdir).settings().items():
-    is_known = name in FLAGS and name not in _OF_A_LOOK
+    is_known = name in FLAGS and name not in besides
     if is_known and not FLAGS[name].present:
+      if not _is_of_kind(FLAGS[name], value):
+        raise ValueError(
+          f"config.json in {logdir} is damaged: {name} is {value!r}; mend it, "
+          f"or give --{name}."
+        )
       FLAGS[name].value = value
+
+
+def _is_of_kind(flag: Any, value: Any) -> bool:
+  """Whether a value, as JSON has it, is one that a flag may have."""
+  if value is None:
+    return flag.default is None
+  kinds: dict[str, Any] = {
+    "bool": bool, "float": int | float, "int": int, "string": str
+  }  # fmt: skip
+  kind = kinds.get(flag.flag_type())
+  if kind is None:  # Of several strings.
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+  return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+
+
+def prepare() -> None:
+  """Does what each training launcher begins with.
+
+  Raises:
+    ValueError: if there is no run to be resumed.
+  """
+  if FLAGS.resume:
+    if not FLAGS.logdir:
+      raise ValueError("--resume needs --logdir: which run is to go on?")
+    use_settings_of(FLAGS.logdir, besides=_PLACE)
+  prepare_jax()
 
 
 def make_environment() -> Any:
@@ -198,18 +314,13 @@ def interval(flag: str, learner: Any) -> int:
     learner: the learner.
 
   Returns:
-    The flag's value; else that of the run which is resumed; else what cuts
-    the run into about twenty generations.
+    The flag's value; else what cuts the run into about twenty generations.
 
   Raises:
     ValueError: if there is no such number near by.
   """
   from qdrl_haiku import training
-  from qdrl_haiku.training import logs
 
-  if FLAGS[flag].value is None and FLAGS.resume and FLAGS.logdir:
-    # The default depends on --num_timesteps, which may be another now.
-    FLAGS[flag].value = logs.RunDirectory(FLAGS.logdir).settings().get(flag)
   if FLAGS[flag].value is None:
     FLAGS[flag].value = training.default_interval(
       FLAGS.num_timesteps,
@@ -262,24 +373,52 @@ def run_training(
   """
   from qdrl_haiku import training
 
-  if FLAGS.resume and not FLAGS.logdir:
-    raise ValueError("--resume needs --logdir: which run is to go on?")
+  if FLAGS.logdir:
+    learner_flags.refuse_given(["suffix"], "--logdir is the whole name")
   logdir = FLAGS.logdir or _default_logdir(algorithm)
   names = [flag.name for flag in _own_flags()]
   config = training.RunConfig(
     logdir=logdir,
     seeds=tuple(seeds),
     num_timesteps=FLAGS.num_timesteps,
+    dry_run=FLAGS.dry_run,
     resume=FLAGS.resume,
     warm_start=FLAGS.warm_start,
     use_tensorboard=FLAGS.use_tensorboard,
     checkpoint_interval=FLAGS.checkpoint_interval,
     max_checkpoints=FLAGS.max_checkpoints,
+    checkpoint_replay=FLAGS.checkpoint_replay,
+    on_divergence=FLAGS.on_divergence,
     **run_settings,
   )
-  print(f"writing to {logdir}", flush=True)
-  training.run(setup, config, {name: getattr(FLAGS, name) for name in names})
-  print(f"done: {logdir}")
+  if not FLAGS.checkpoint_replay:
+    logging.warning(
+      "checkpoints are written without replay buffers: a resumed run begins "
+      "with empty ones, and learns nothing until they have --min_replay_size "
+      "transitions."
+    )
+  if not FLAGS.dry_run:
+    print(f"writing to {logdir}", flush=True)
+  settings = {name: getattr(FLAGS, name) for name in names}
+  try:
+    training.run(setup, config, settings)
+  except training.Interrupted as error:
+    print(f"{error}; go on with --resume --logdir={logdir}", file=sys.stderr)
+    sys.exit(training.INTERRUPTED)
+  except training.Diverged as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(1)
+  except OSError as error:
+    if FLAGS.debug:
+      raise
+    print(
+      f"error: {error}; what was written before is whole: mend it, and go on "
+      f"with --resume --logdir={logdir}",
+      file=sys.stderr,
+    )
+    sys.exit(1)
+  if not FLAGS.dry_run:
+    print(f"done: {logdir}")
 
 
 def _own_flags() -> list[Any]:
@@ -292,7 +431,7 @@ def _own_flags() -> list[Any]:
     for module, module_flags in by_module.items()
     if module in own
     for flag in module_flags
-    if flag.name not in ("debug",)
+    if flag.name not in ("debug", "dry_run")
   ]
 
 

@@ -78,7 +78,11 @@ def make_prior() -> Any:
       ["skill_prior", "skill_size"], "skills are discrete"
     )
     return skills.categorical(FLAGS.num_skills)
-  return priors[FLAGS.skill_prior](FLAGS.skill_size)
+  learner_flags.refuse_given(["num_skills"], "skills are continuous")
+  try:
+    return priors[FLAGS.skill_prior](FLAGS.skill_size)
+  except ValueError as error:
+    raise ValueError(f"--skill_size={FLAGS.skill_size}: {error}") from error
 
 
 def make_config() -> Any:

@@ -30,7 +30,7 @@ def _define() -> None:
 
 def main() -> None:
   """Trains the learner that the flags ask for."""
-  shared_flags.use_all_cores()
+  shared_flags.prepare()
   from qdrl_haiku import training
 
   agent = shared_flags.make_agent()

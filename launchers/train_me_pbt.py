@@ -4,6 +4,7 @@ python launchers/train_me_pbt.py \
   --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
 """
 
+import math
 from typing import Any
 
 import learner_flags
@@ -17,6 +18,9 @@ _FLAG_NAMES = {
   "population_size": "gradient_population_size",
   "num_replaced": "num_replaced_by_best",
 }
+# jax counts in int32, and computes in float32.
+_NO_COUNT = 2**31
+_LARGEST_FLOAT = 1e30
 # Of a generation, about, if nothing is said.
 _INTERVAL = 1000
 
@@ -87,7 +91,7 @@ def _define() -> None:
 
 def main() -> None:
   """Fills the repertoire that the flags ask for."""
-  shared_flags.use_all_cores()
+  shared_flags.prepare()
   from qdrl_haiku import controllers, training
 
   if FLAGS.learner == "diayn":
@@ -100,10 +104,7 @@ def main() -> None:
     learner_flags.refuse_given(
       ["num_timesteps"], "--num_generations says how long the run is"
     )
-    if FLAGS.num_generations < 1:
-      raise ValueError(
-        f"--num_generations={FLAGS.num_generations} must be at least 1."
-      )
+    _check_count("num_generations", 1)
   agent = shared_flags.make_agent()
   search_space = pbt_flags.make_search_space(agent.learner)
   controller = None
@@ -172,27 +173,25 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
       "repertoire is ordered; take one that has, such as point_maze or "
       "halfcheetah_uni, or give yours a Descriptor."
     )
-  for name in ("variation_batch_size", "num_replaced_by_samples"):
-    if getattr(FLAGS, name) < 0:
-      raise ValueError(
-        f"--{name}={getattr(FLAGS, name)} must be at least 0."
-      )
+  _check_count("variation_batch_size", 0)
+  _check_count("num_replaced_by_samples", 0)
+  _check_count("num_initial_genotypes", 1)
   for name in ("initial_sigma", "iso_sigma", "line_sigma"):
-    if not 0 <= getattr(FLAGS, name) < float("inf"):
+    if not 0 <= getattr(FLAGS, name) <= _LARGEST_FLOAT:
       raise ValueError(
         f"--{name}={getattr(FLAGS, name)} must be finite and at least 0."
       )
-  if FLAGS.num_initial_genotypes < 1:
-    raise ValueError(
-      f"--num_initial_genotypes={FLAGS.num_initial_genotypes} must be at "
-      "least 1."
-    )
   if FLAGS.emitter == "ga" and FLAGS.variation_batch_size == 0:
     raise ValueError(
       "--variation_batch_size=0 leaves --emitter=ga with no offspring; give 1 "
       "or more."
     )
   offset = FLAGS.qd_offset
+  if offset is not None and not abs(offset) <= _LARGEST_FLOAT:
+    raise ValueError(
+      f"--qd_offset={offset} must be finite; leave it out for the "
+      "environment's own."
+    )
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length
   config = pbt_flags.make_config()
@@ -224,14 +223,14 @@ def _make_tessellation(descriptor: Any) -> Any:
   learner_flags.check_choice("tessellation", ("grid", "cvt"))
   bounds = (descriptor.lower, descriptor.upper)
   if FLAGS.tessellation == "cvt":
-    if FLAGS.num_cells < 1:
-      raise ValueError(f"--num_cells={FLAGS.num_cells} must be at least 1.")
+    _check_count("num_cells", 1)
     if FLAGS.resume and FLAGS.logdir:
       directory = logs.RunDirectory(FLAGS.logdir)
       centroids = repertoires.read_centroids(directory)
       if centroids is not None:
         return map_elites.CVT(jnp.asarray(centroids), *bounds)
     return map_elites.cvt(jax.random.key(FLAGS.seed), FLAGS.num_cells, *bounds)
+  learner_flags.refuse_given(["num_cells"], "--tessellation=grid has a shape")
   shape = FLAGS.grid_shape
   if len(shape) != descriptor.size or not all(
     text.isdecimal() and int(text) > 0 for text in shape
@@ -241,7 +240,22 @@ def _make_tessellation(descriptor: Any) -> Any:
       f"{', '.join(descriptor.names)}; give {descriptor.size} numbers like "
       f"{','.join(['32'] * descriptor.size)}."
     )
-  return map_elites.Grid(tuple(int(text) for text in shape), *bounds)
+  sizes = tuple(int(text) for text in shape)
+  if math.prod(sizes) >= _NO_COUNT:
+    raise ValueError(
+      f"--grid_shape={','.join(shape)} makes {math.prod(sizes)} cells, which "
+      "must be below 2**31; lower it."
+    )
+  return map_elites.Grid(sizes, *bounds)
+
+
+def _check_count(name: str, least: int) -> None:
+  """Refuses a flag whose value is no number of things."""
+  value = getattr(FLAGS, name)
+  if not least <= value < _NO_COUNT:
+    raise ValueError(
+      f"--{name}={value} must be at least {least} and below 2**31."
+    )
 
 
 if __name__ == "__main__":

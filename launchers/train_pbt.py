@@ -37,7 +37,7 @@ def _define() -> None:
 
 def main() -> None:
   """Trains the population that the flags ask for."""
-  shared_flags.use_all_cores()
+  shared_flags.prepare()
   from qdrl_haiku import controllers, training
 
   agent = shared_flags.make_agent()
@@ -50,6 +50,14 @@ def main() -> None:
     ),
     pbt_flags.make_search_space(agent.learner),
   )
+  if FLAGS.exploit != "truncation":
+    learner_flags.refuse_given(
+      ["quantile_fraction"], f"--exploit={FLAGS.exploit} has no quantiles"
+    )
+  if None not in (FLAGS.num_parents, FLAGS.num_replaced):
+    learner_flags.refuse_given(
+      ["quantile_fraction"], "--num_parents and --num_replaced are given"
+    )
   config = shared_flags.make_training_config(
     population_size=FLAGS.population_size,
     replay_extras=agent.replay_extras,

@@ -25,7 +25,7 @@ def load_function(path: str) -> Callable[..., Any]:
     Exception: whatever the module itself raises when it's imported.
   """
   module_name, _, function_name = path.partition(":")
-  if not module_name or not function_name.isidentifier():
+  if not all(module_name.split(".")) or not function_name.isidentifier():
     raise ValueError(
       f"{path!r} is no function; give it as 'package.module:function'."
     )

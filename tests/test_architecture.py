@@ -18,6 +18,7 @@ _ALLOWED = {
   "losses": set(),
   "skills": {"losses"},
   "learners": {"networks", "policies", "losses", "skills"},
+  "export": {"learners"},
   "environments": {"skills"},
   "replay": set(),
   "actors": {"environments", "replay"},

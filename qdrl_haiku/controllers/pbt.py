@@ -5,7 +5,6 @@ arXiv:1711.09846, section 3 and appendix A.
 """
 
 import dataclasses
-import math
 import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -102,7 +101,8 @@ class PBTConfig:
         " use a probability such as 0.25."
       )
     factors = self.perturbation_factors
-    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < math.inf:
+    # Beyond 1e30, float32 overflows.
+    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:
       raise ValueError(
         f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
         " up; use a pair such as (0.8, 1.25)."

@@ -71,6 +71,16 @@ class Environment:
     ):
       if value < 1:
         raise ValueError(f"{name}={value} must be at least 1; give 1 or more.")
+    if action_repeat > episode_length:
+      raise ValueError(
+        f"action_repeat={action_repeat} is more than episode_length="
+        f"{episode_length}, so one action would outlast the episode; lower it."
+      )
+    # Steps are counted in int32, beyond the end by up to one action.
+    if episode_length >= 2**30:
+      raise ValueError(
+        f"episode_length={episode_length} must be below 2**30; give less."
+      )
     self.unwrapped: SingleEnvironment = env
     self.episode_length = episode_length
     self.action_repeat = action_repeat

@@ -1,10 +1,12 @@
 """Checks of what an environment returns, made when it is wrapped.
 
 They only trace, so they cost no physics; a mistake in a user's environment is
-then reported by the name of the field, not as a failed scan in a learner.
+then reported by the name of the field, not as a failed scan in a learner. The
+numbers themselves are looked at in `value_checks`.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,14 +20,32 @@ def check_interface(env: Any) -> None:
     env: the object.
 
   Raises:
-    ValueError: if it lacks a method.
+    ValueError: if it lacks a method or a size, or if a method takes other
+      arguments.
   """
-  for name in ("reset", "step"):
-    if not callable(getattr(env, name, None)):
+  needed = (
+    "give an object with reset(key), step(state, action), observation_size and "
+    "action_size."
+  )
+  for name, num_arguments in (("reset", 1), ("step", 2)):
+    method = getattr(env, name, None)
+    if not callable(method):
       raise ValueError(
-        f"env={type(env).__name__} has no method {name!r}; give an object with "
-        "reset(key), step(state, action), observation_size and action_size."
+        f"env={type(env).__name__} has no method {name!r}; {needed}"
       )
+    try:
+      inspect.signature(method).bind(*range(num_arguments))
+    except ValueError:  # Of what is written in C, it isn't known.
+      pass
+    except TypeError as error:
+      raise ValueError(
+        f"env.{name} of {type(env).__name__} takes other arguments ({error}); "
+        f"{needed}"
+      ) from error
+  for name in ("observation_size", "action_size"):
+    # Of the class: brax computes the one by a reset.
+    if not hasattr(type(env), name) and not hasattr(env, name):
+      raise ValueError(f"env={type(env).__name__} has no {name!r}; {needed}")
 
 
 def read_size(env: Any, name: str) -> int:
@@ -79,16 +99,22 @@ def state_spec(
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
   action = jax.ShapeDtypeStruct((action_size,), jnp.float32)
-  spec = jax.tree.map(_strong, jax.eval_shape(reset, key))
+  spec = jax.tree.map(_strong, _traced("reset", reset, key))
   for attribute in ("obs", "reward", "done", "metrics", "info", "replace"):
     if not hasattr(spec, attribute):
       raise ValueError(
         f"env.reset returns {type(spec).__name__} without {attribute!r}; "
         "return an environments.State or brax's State."
       )
+  if not isinstance(spec.info, Mapping):
+    raise ValueError(
+      f"info is a {type(spec.info).__name__}; return a dict of arrays by name."
+    )
+  for attribute in ("obs", "reward", "done"):
+    _check_is_array(attribute, getattr(spec, attribute))
   # Twice: the wider dtypes found in the first round may widen others.
   for _ in range(2):
-    stepped = jax.tree.map(_strong, jax.eval_shape(step, spec, action))
+    stepped = jax.tree.map(_strong, _traced("step", step, spec, action))
     widened = _widen(spec, stepped)
     changes = _differences(spec, widened)
     if not changes:
@@ -143,13 +169,27 @@ def check_spec(
     )
 
 
+def _traced(name: str, method: Callable[..., Any], *args: Any) -> Any:
+  """The shapes that a method returns."""
+  try:
+    return jax.eval_shape(method, *args)
+  except TypeError as error:
+    # Others are mistakes in the user's own code, to be shown where they are.
+    if not isinstance(error, jax.errors.JAXTypeError) and (
+      "valid JAX type" not in str(error)
+    ):
+      raise
+    reason = str(error).partition("\n")[0].rstrip(".")
+    raise ValueError(
+      f"env.{name} can't be compiled by jax ({reason}); return arrays, and "
+      "write it with jax.numpy, with jnp.where instead of `if`."
+    ) from error
+
+
 def _check_array(
   name: str, spec: Any, shape: tuple[int, ...], meaning: str
 ) -> None:
-  if not isinstance(spec, jax.ShapeDtypeStruct):
-    raise ValueError(
-      f"{name} is a {type(spec).__name__}; return one array, {meaning}."
-    )
+  _check_is_array(name, spec)
   if spec.shape != shape:
     raise ValueError(
       f"{name} has shape {spec.shape} instead of {shape}; return {meaning}, or "
@@ -160,6 +200,11 @@ def _check_array(
   )
   if not is_number and spec.dtype != jnp.bool_:
     raise ValueError(f"{name} has dtype {spec.dtype}; return real numbers.")
+
+
+def _check_is_array(name: str, spec: Any) -> None:
+  if not isinstance(spec, jax.ShapeDtypeStruct):
+    raise ValueError(f"{name} is a {type(spec).__name__}; return one array.")
 
 
 def _strong(x: Any) -> jax.ShapeDtypeStruct:

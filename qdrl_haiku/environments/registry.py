@@ -13,6 +13,7 @@ from qdrl_haiku.environments import (
   feet_contact,
   omnidirectional,
   point_maze,
+  value_checks,
 )
 
 BACKENDS = ("generalized", "spring", "positional", "mjx")
@@ -106,7 +107,7 @@ def create(
   Raises:
     ValueError: if the name, the backend or an argument isn't known, if a
       number is out of range, or if what the environment returns does not fit
-      what it declares.
+      what it declares; of a user's function also if that isn't finite.
   """
   is_users = ":" in env_name
   if not is_users and env_name not in DEFAULTS:
@@ -138,7 +139,10 @@ def create(
       names_lib.load_function(env_name) if is_users else _OURS[env_name]
     )
     _check_arguments(env_name, function, kwargs)
-    return wrap(function(**kwargs))
+    env = wrap(function(**kwargs))
+    if is_users:
+      value_checks.check_values(env)
+    return env
   brax_name, change = _ON_BRAX.get(env_name, (env_name, lambda env: env))
   with brax_loading.quiet_brax():
     env_class = brax_loading.brax_class(brax_name)

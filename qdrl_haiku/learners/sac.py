@@ -29,7 +29,7 @@ class SACConfig:
     initial_temperature: what the temperature begins with, > 0.
 
   Raises:
-    ValueError: if the initial temperature is not above 0.
+    ValueError: if the initial temperature is out of its range.
   """
 
   policy_hidden_layer_sizes: tuple[int, ...] = (256, 256)
@@ -41,9 +41,10 @@ class SACConfig:
   initial_temperature: float = 1.0
 
   def __post_init__(self) -> None:
-    if not 0.0 < self.initial_temperature < float("inf"):
+    # What float32 and its logarithm hold well.
+    if not 1e-30 <= self.initial_temperature <= 1e30:
       raise ValueError(
-        "initial_temperature must be above 0, got "
+        "initial_temperature must be between 1e-30 and 1e30, got "
         f"{self.initial_temperature}; 1.0 is the usual choice."
       )
 

@@ -9,6 +9,7 @@ from qdrl_haiku.training.config import (
 from qdrl_haiku.training.elites import vary_agents
 from qdrl_haiku.training.generation import GenerationReport, train_generation
 from qdrl_haiku.training.illumination import Illumination
+from qdrl_haiku.training.interruption import INTERRUPTED, Interrupted
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import (
   Members,
@@ -16,7 +17,8 @@ from qdrl_haiku.training.population import (
   init_members,
   init_population,
 )
-from qdrl_haiku.training.run import RunConfig, run
+from qdrl_haiku.training.run import Diverged, run
+from qdrl_haiku.training.run_config import RunConfig
 from qdrl_haiku.training.search_spaces import search_space
 from qdrl_haiku.training.setup import MapElites, Setup
 from qdrl_haiku.training.sharding import population_mesh
@@ -24,8 +26,11 @@ from qdrl_haiku.training.skills import skill_evaluation
 from qdrl_haiku.training.summary import summarize
 
 __all__ = [
+  "Diverged",
   "GenerationReport",
+  "INTERRUPTED",
   "Illumination",
+  "Interrupted",
   "MapElites",
   "Members",
   "Population",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import learners, types
-from qdrl_haiku.training.checkpoints import Checkpoints
+from qdrl_haiku.training.checkpoints import Checkpoints, DamagedCheckpoint
 from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.setup import Setup
 
@@ -99,13 +99,13 @@ def _read(
   directory.settings()
   path = directory.path / folder
   # A look at a run must not create the folder.
-  checkpoints = Checkpoints(path, 1) if path.is_dir() else None
-  step = None if checkpoints is None else checkpoints.latest()
-  if checkpoints is None or step is None:
+  checkpoints = Checkpoints(path) if path.is_dir() else None
+  if checkpoints is None or not checkpoints.steps():
     raise ValueError(
       f"{directory.path} has nothing in {folder}/; name the directory of a "
       "run that finished a generation."
     )
+  step = checkpoints.steps()[0]
   record = checkpoints.record(step)
   device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   shapes = jax.tree.map(
@@ -114,6 +114,8 @@ def _read(
   )
   try:
     agents = checkpoints.restore(step, {"learner": shapes})["learner"]
+  except DamagedCheckpoint:
+    raise
   except (ValueError, KeyError) as error:
     raise ValueError(
       f"{directory.path} holds agents of another kind; use the learner, the "

@@ -1,12 +1,23 @@
-"""Checkpoints by orbax: atomic, one directory per step."""
+"""Checkpoints by orbax: atomic, one directory per step, with checksums."""
 
+import contextlib
+import errno
+import json
 import os
 import pathlib
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+
+_CHECKSUMS = "checksums.json"
+
+
+class DamagedCheckpoint(ValueError):
+  """A checkpoint that can't be read, or isn't what was written."""
 
 
 class Checkpoints:
@@ -16,27 +27,34 @@ class Checkpoints:
   """
 
   def __init__(
-    self, path: str | os.PathLike[str], max_checkpoints: int
+    self, path: str | os.PathLike[str], max_checkpoints: int | None = None
   ) -> None:
-    """Opens a directory, which need not exist.
+    """Opens a directory.
 
     Args:
-      path: of the directory.
-      max_checkpoints: how many to keep, the latest ones, >= 1.
+      path: of the directory, which need not exist if it's to be written.
+      max_checkpoints: how many to keep, the latest ones, >= 1; None to read
+        only, also while a run writes there.
     """
+    writes = max_checkpoints is not None
+    self._verified: set[int] = set()
+    self._path = pathlib.Path(path).absolute()
     self._manager = ocp.CheckpointManager(
-      pathlib.Path(path).absolute(),
+      self._path,
       options=ocp.CheckpointManagerOptions(
         max_to_keep=max_checkpoints,
         # The arrays are donated to the next generation, which must not
         # overwrite what is still being written.
         enable_async_checkpointing=False,
+        read_only=not writes,
+        # Those of a run that was killed while it wrote.
+        cleanup_tmp_directories=writes,
       ),
     )
 
-  def latest(self) -> int | None:
-    """The step of the latest checkpoint, None if there is none."""
-    return self._manager.latest_step()
+  def steps(self) -> list[int]:
+    """The steps of the checkpoints, the latest first."""
+    return sorted(self._manager.all_steps(), reverse=True)
 
   def save(
     self, step: int, trees: dict[str, Any], record: dict[str, Any]
@@ -47,18 +65,31 @@ class Checkpoints:
       step: its name.
       trees: of arrays, typed keys included.
       record: of plain Python values.
+
+    Raises:
+      OSError: if it can't be written; those before it are as they were.
     """
+    if step in self._manager.all_steps():
+      return
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
       name: ocp.args.StandardSave({"tree": _without_keys(tree)})
       for name, tree in trees.items()
     }
-    if step in self._manager.all_steps():
-      return
-    self._manager.save(
-      step,
-      args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
-    )
+    try:
+      self._manager.save(
+        step,
+        args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
+      )
+      _write_checksums(self._path / str(step))
+    # A disk that is full makes orbax and tensorstore raise nearly anything.
+    except Exception as error:
+      full = isinstance(error, OSError) and error.errno
+      raise OSError(
+        full or errno.EIO,
+        f"checkpoint {step} can't be written: {_first_line(error)}",
+        str(self._path),
+      ) from error
 
   def restore(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
     """Reads trees of a checkpoint.
@@ -66,47 +97,36 @@ class Checkpoints:
     Args:
       step: of the checkpoint.
       like: which trees, and of what structure, shapes, dtypes and shardings:
-        arrays, or `jax.ShapeDtypeStruct`s where there is no typed key.
+        arrays or `jax.ShapeDtypeStruct`s.
 
     Returns:
       The trees.
 
     Raises:
       ValueError: if the checkpoint has trees of other structures or shapes.
+      DamagedCheckpoint: if it can't be read.
     """
-    for name, tree in like.items():
-      self._check_shapes(step, name, _without_keys(tree))
-    items = {
-      name: ocp.args.StandardRestore({"tree": _without_keys(tree)})
-      for name, tree in like.items()
+    wanted = {
+      name: jax.tree.map(_as_stored, tree) for name, tree in like.items()
     }
-    restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+    with self._reading(step):
+      found = {name: self._shapes(step, name) for name in like}
+    for name, tree in wanted.items():
+      _check_shapes(f"{name} of checkpoint {step}", found[name], tree)
+    with self._reading(step):
+      restored = self._manager.restore(
+        step,
+        args=ocp.args.Composite(
+          **{
+            name: ocp.args.StandardRestore({"tree": tree})
+            for name, tree in wanted.items()
+          }
+        ),
+      )
     return {
       name: _with_keys(restored[name]["tree"], like=tree)
       for name, tree in like.items()
     }
-
-  def _check_shapes(self, step: int, name: str, tree: Any) -> None:
-    """Refuses a tree of another structure before orbax stumbles over it.
-
-    orbax would leave reads unfinished, and their complaints fill pages.
-    """
-    metadata = ocp.StandardCheckpointHandler().metadata(
-      self._manager.directory / str(step) / name
-    )
-    found = _shapes(getattr(metadata, "tree", metadata))
-    wanted = _shapes({"tree": tree})
-    differing = sorted(
-      path
-      for path in found.keys() | wanted.keys()
-      if found.get(path) != wanted.get(path)
-    )
-    if differing:
-      path = differing[0]
-      raise ValueError(
-        f"{name} of checkpoint {step} has another structure: {path} has shape "
-        f"{found.get(path)} there, and {wanted.get(path)} here."
-      )
 
   def record(self, step: int) -> dict[str, Any]:
     """Reads the JSON record of a checkpoint.
@@ -116,15 +136,80 @@ class Checkpoints:
 
     Returns:
       The record.
+
+    Raises:
+      DamagedCheckpoint: if it can't be read.
     """
-    restored = self._manager.restore(
-      step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
-    )
+    with self._reading(step):
+      restored = self._manager.restore(
+        step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
+      )
     return restored["record"]
+
+  def set_aside(self, step: int) -> pathlib.Path:
+    """Renames a checkpoint, so that it's none any more.
+
+    Args:
+      step: of the checkpoint.
+
+    Returns:
+      Where it is now.
+    """
+    aside = self._path / f"damaged-{step}"
+    count = 1
+    while aside.exists():
+      count += 1
+      aside = self._path / f"damaged-{step}-{count}"
+    (self._path / str(step)).rename(aside)
+    self._verified.discard(step)
+    self._manager.reload()
+    return aside
 
   def close(self) -> None:
     """Ends the manager's threads."""
     self._manager.close()
+
+  def _shapes(self, step: int, name: str) -> dict[str, tuple[int, ...]]:
+    metadata = ocp.StandardCheckpointHandler().metadata(
+      self._path / str(step) / name
+    )
+    return _shapes(getattr(metadata, "tree", metadata))
+
+  @contextlib.contextmanager
+  def _reading(self, step: int) -> Iterator[None]:
+    """Whatever fails inside is damage to the checkpoint."""
+    try:
+      # Before orbax stumbles over it, which would leave reads unfinished.
+      if step not in self._verified:
+        _check_checksums(self._path / str(step))
+        self._verified.add(step)
+      yield
+    # A damaged file makes orbax, tensorstore and json raise nearly anything.
+    except Exception as error:
+      raise DamagedCheckpoint(
+        f"checkpoint {step} in {self._path} is damaged: {_first_line(error)}"
+      ) from error
+
+
+def _check_shapes(
+  what: str, found: dict[str, tuple[int, ...]], tree: Any
+) -> None:
+  """Refuses a tree of another structure before orbax stumbles over it.
+
+  orbax would leave reads unfinished, and their complaints fill pages.
+  """
+  wanted = _shapes({"tree": tree})
+  differing = sorted(
+    path
+    for path in found.keys() | wanted.keys()
+    if found.get(path) != wanted.get(path)
+  )
+  if differing:
+    path = differing[0]
+    raise ValueError(
+      f"{what} has another structure: {path} has shape {found.get(path)} "
+      f"there, and {wanted.get(path)} here."
+    )
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
@@ -133,6 +218,39 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     jax.tree_util.keystr(path, simple=True, separator="."): tuple(x.shape)
     for path, x in jax.tree_util.tree_leaves_with_path(tree)
   }
+
+
+def _write_checksums(folder: pathlib.Path) -> None:
+  """Notes what the files of a finished checkpoint hold."""
+  temporary = folder / (_CHECKSUMS + ".tmp")
+  temporary.write_text(json.dumps(_checksums(folder)))
+  temporary.rename(folder / _CHECKSUMS)
+
+
+def _check_checksums(folder: pathlib.Path) -> None:
+  """Compares with what was noted; a kill may have come before that was."""
+  try:
+    noted = json.loads((folder / _CHECKSUMS).read_text())
+  except FileNotFoundError:
+    return
+  found = _checksums(folder)
+  for name, checksum in noted.items():
+    if found.get(name) != checksum:
+      fault = "has other bytes" if name in found else "is missing"
+      raise ValueError(f"{name} {fault}")
+
+
+def _checksums(folder: pathlib.Path) -> dict[str, int]:
+  """The CRC-32 of each file."""
+  return {
+    str(path.relative_to(folder)): zlib.crc32(path.read_bytes())
+    for path in sorted(folder.rglob("*"))
+    if path.is_file() and not path.name.startswith(_CHECKSUMS)
+  }
+
+
+def _first_line(error: Exception) -> str:
+  return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _is_key(x: Any) -> bool:
@@ -148,12 +266,23 @@ def _without_keys(tree: Any) -> Any:
   return jax.tree.map(convert, tree)
 
 
+def _as_stored(x: Any) -> Any:
+  """What orbax is to restore where `x` is wanted."""
+  if not _is_key(x):
+    return x
+  data = jax.eval_shape(jax.random.key_data, x)
+  return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
+
+
 def _with_keys(tree: Any, like: Any) -> Any:
   """The reverse: integers become keys where `like` has keys."""
 
   def convert(x: Any, like: Any) -> Any:
     if not _is_key(like):
       return x
-    return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like))
+    found: list[Any] = []
+    # Traced, since only arrays and tracers say it.
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(x, impl=found[0])
 
   return jax.tree.map(convert, tree, like)

@@ -5,6 +5,9 @@ import fractions
 import math
 from typing import NamedTuple
 
+LARGEST = 2**31 - 1
+"""What an int32 holds: jax counts and indexes with those."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
@@ -64,10 +67,15 @@ class TrainingConfig:
         raise ValueError(
           f"{name} must be at least 1, got {getattr(self, name)}."
         )
-    if self.burn_in_period < 0:
+      if getattr(self, name) > LARGEST:
+        raise ValueError(
+          f"{name} must be at most {LARGEST}, got {getattr(self, name)}."
+        )
+    if not 0 <= self.burn_in_period <= LARGEST:
       raise ValueError(
-        f"burn_in_period must be at least 0, got {self.burn_in_period}; 0 "
-        "lets the controller decide from the first generation on."
+        f"burn_in_period must be at least 0 and at most {LARGEST}, got "
+        f"{self.burn_in_period}; 0 lets the controller decide from the first "
+        "generation on."
       )
     _check_rate(self.num_envs, self.grad_updates_per_step)
     if self.min_replay_size > self.replay_capacity:
@@ -221,14 +229,15 @@ def default_interval(
 
 def _check_rate(num_envs: int, grad_updates_per_step: float) -> None:
   """Refuses what makes no iteration."""
-  if num_envs < 1:
+  if not 1 <= num_envs <= LARGEST:
+    limit = "at least 1" if num_envs < 1 else f"at most {LARGEST}"
     raise ValueError(
-      f"num_envs must be at least 1, got {num_envs}; 8 is common."
+      f"num_envs must be {limit}, got {num_envs}; 8 is common."
     )
   # Below that, `_iteration` would round it to no critic step at all.
-  if not 1e-5 <= grad_updates_per_step < float("inf"):
+  if not 1e-5 <= grad_updates_per_step <= 1e5:
     raise ValueError(
-      f"grad_updates_per_step must be at least 1e-5, got "
+      f"grad_updates_per_step must be at least 1e-5 and at most 1e5, got "
       f"{grad_updates_per_step}; 1 is one critic step per environment step."
     )
 

@@ -103,10 +103,16 @@ def train_generation(
       f"{', '.join(sorted(scores))}."
     )
   # A few numbers per member, which every device then knows of all of them.
-  latest, hyperparams, finite = sharding.replicate(
-    setup.mesh, (scores[config.fitness], population.hyperparams, finite)
+  latest, returns, hyperparams, finite = sharding.replicate(
+    setup.mesh,
+    (
+      scores[config.fitness],
+      scores["episode_return"],
+      population.hyperparams,
+      finite,
+    ),
   )
-  finite = finite & all_finite(hyperparams)
+  finite = finite & all_finite((hyperparams, latest, returns))
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(population.recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
@@ -125,9 +131,10 @@ def train_generation(
     decision = setup.controller.update(
       population_lib.controller_key(run_key, generation), fitness, hyperparams
     )
-    steps = generation * config.perturbation_interval
+    # Rounded up; the steps themselves might not fit into an int32.
+    burn_in = -(-config.burn_in_period // config.perturbation_interval)
     decision = _unless_burning_in(
-      steps < config.burn_in_period, decision, hyperparams
+      generation < burn_in, decision, hyperparams
     )
     members = inherit(setup, members, decision.parents, finite, keys)
     recent_fitness = recent_fitness[decision.parents]

@@ -183,17 +183,17 @@ def train_generation(
     setup.mesh, elites_lib.fitness_and_descriptors(evaluation)
   )
   repertoire = state.repertoire.add(elites, fitness, descriptors)
+  finite = generation_lib.all_finite(
+    (fitness, descriptors)
+  ) & sharding.replicate(setup.mesh, generation_lib.all_finite(elites))
   told = emitter.tell(
     emitter_state,
     repertoire,
     elites,
-    fitness,
+    jnp.where(finite, fitness, jnp.nan),
     descriptors,
     {},
     jax.random.fold_in(key, _TELL),
-  )
-  finite = jnp.isfinite(fitness) & sharding.replicate(
-    setup.mesh, generation_lib.all_finite(elites)
   )
   best = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best_elite = jax.tree.map(lambda x: x[best], elites)

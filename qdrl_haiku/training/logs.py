@@ -29,11 +29,13 @@ _LIBRARIES = (
 # Settings with which a run may be continued other than it began.
 _MAY_CHANGE = (
   "checkpoint_interval",
+  "compilation_cache_dir",
   "logdir",
   "max_checkpoints",
   "num_generations",
   "num_reevaluations",
   "num_timesteps",
+  "on_divergence",
   "repertoire_interval",
   "resume",
   "suffix",
@@ -62,18 +64,19 @@ class RunDirectory:
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
-      if any(self.path.iterdir()):
+      # What a kill cut short while it was written is nothing.
+      if any(path.suffix != ".tmp" for path in self.path.iterdir()):
         raise ValueError(
           f"logdir {self.path} is not empty; choose another, or continue the "
           "run in it with --resume."
         )
       self.write_json("config.json", settings)
+      self.write_json("versions.json", versions())
     except OSError as error:
       raise ValueError(
         f"logdir {self.path} can't be written ({error.strerror}); choose "
         "another."
       ) from error
-    self.write_json("versions.json", versions())
 
   def go_on(self, settings: dict[str, Any]) -> None:
     """Checks that a run is continued as it began, and notes what may change.
@@ -107,12 +110,15 @@ class RunDirectory:
       ValueError: if there is no run here.
     """
     try:
-      return json.loads((self.path / "config.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
+      settings = json.loads((self.path / "config.json").read_text())
+      if not isinstance(settings, dict):
+        raise ValueError("It holds no settings.")
+    except (OSError, ValueError) as error:
       raise ValueError(
         f"{self.path} holds no run: its config.json can't be read; name the "
         "directory of a run."
       ) from error
+    return settings
 
   def write_json(self, name: str, value: Any) -> None:
     """Writes a JSON file whole or not at all.
@@ -156,16 +162,24 @@ class RunDirectory:
 
     Returns:
       The rows; one cut short by a kill at the end is left out.
+
+    Raises:
+      ValueError: if another line is damaged.
     """
     path = self.path / name
     if not path.exists():
       return []
     rows = []
-    for line in path.read_text().splitlines():
+    lines = path.read_bytes().splitlines()
+    for number, line in enumerate(lines, start=1):
       try:
-        rows.append(json.loads(line))
-      except json.JSONDecodeError:
-        break
+        rows.append(_row(line))
+      except ValueError as error:
+        if number == len(lines):
+          break
+        raise ValueError(
+          f"{path} is damaged in line {number}; remove the line, or the file."
+        ) from error
     return rows
 
   def forget_after(self, name: str, generation: int) -> None:
@@ -263,6 +277,13 @@ def to_json(row: dict[str, Any]) -> str:
     The line, without its end.
   """
   return json.dumps(_strict(row), allow_nan=False)
+
+
+def _row(line: bytes) -> dict[str, Any]:
+  row = json.loads(line)
+  if not isinstance(row, dict) or "generation" not in row:
+    raise ValueError("It is no row.")
+  return row
 
 
 def _strict(value: Any) -> Any:

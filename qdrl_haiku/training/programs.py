@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -25,19 +26,21 @@ class Programs(NamedTuple):
       population is donated.
     restart: (population, run_key) -> the population with new members in
       place of all; the population is donated. Compiled when first called.
-    compile_seconds: what compiling the first two took.
+    population: shapes, dtypes and shardings of what these return.
+    compile_seconds: what compiling the first two took; NaN until they are.
   """
 
-  init: jax.stages.Compiled
-  train_generation: jax.stages.Compiled
-  restart: jax.stages.Wrapped
-  compile_seconds: float
+  init: Any
+  train_generation: Any
+  restart: Any
+  population: Any
+  compile_seconds: float = math.nan
 
 
-def compile_programs(
+def make_programs(
   setup: Setup, mesh: jax.sharding.Mesh, run_key: types.Key
 ) -> Programs:
-  """Compiles what a run calls.
+  """What a run calls, traced as far as the shapes need it.
 
   Args:
     setup: what the population is composed of.
@@ -45,9 +48,8 @@ def compile_programs(
     run_key: the run's key, or keys [P], replicated over the mesh.
 
   Returns:
-    The programs.
+    The programs, to be compiled.
   """
-  start = time.monotonic()
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   functions: Any = (
@@ -66,22 +68,37 @@ def compile_programs(
   )
   shardings = _shardings(setup, members, replicated)
   init = jax.jit(init_fn, out_shardings=shardings)
-  train_generation = jax.jit(
-    train_fn, donate_argnums=0, out_shardings=(shardings, replicated)
+  return Programs(
+    init=init,
+    train_generation=jax.jit(
+      train_fn, donate_argnums=0, out_shardings=(shardings, replicated)
+    ),
+    restart=jax.jit(restart_fn, donate_argnums=0, out_shardings=shardings),
+    # The trace is that of which `compile_programs` compiles.
+    population=init.eval_shape(run_key),
   )
-  restart = jax.jit(restart_fn, donate_argnums=0, out_shardings=shardings)
-  # With the shardings; its trace is that of `lower` below.
-  population = init.eval_shape(run_key)
+
+
+def compile_programs(programs: Programs, run_key: types.Key) -> Programs:
+  """Compiles what a run calls.
+
+  Args:
+    programs: of `make_programs`.
+    run_key: as there.
+
+  Returns:
+    The programs, compiled.
+  """
+  start = time.monotonic()
   # The one is compiled while the other is traced and compiled.
   with concurrent.futures.ThreadPoolExecutor() as executor:
-    init_compiled = executor.submit(init.lower(run_key).compile)
-    train_generation_compiled = train_generation.lower(
-      population, run_key
+    init = executor.submit(programs.init.lower(run_key).compile)
+    train_generation = programs.train_generation.lower(
+      programs.population, run_key
     ).compile()
-  return Programs(
-    init=init_compiled.result(),
-    train_generation=train_generation_compiled,
-    restart=restart,
+  return programs._replace(
+    init=init.result(),
+    train_generation=train_generation,
     compile_seconds=time.monotonic() - start,
   )
 

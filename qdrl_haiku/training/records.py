@@ -1,5 +1,6 @@
 """What a run notes down of each generation: its record, its rows, its files."""
 
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ def initial() -> Record:
     The record.
   """
   return {
+    "version": importlib.metadata.version("qdrl_haiku"),
     "generation": 0,
     "walltime": 0.0,
     "total_env_steps": 0,
@@ -72,7 +74,7 @@ def updated(
       "return": float(report.best.episode_return),
       "hyperparams": lineage.named_hyperparams(hyperparams)[0],
     }
-  return {
+  return record | {
     "generation": generation,
     "walltime": walltime,
     "total_env_steps": record["total_env_steps"] + int(report.env_steps),

@@ -1,6 +1,5 @@
 """A whole run: compile, train generation by generation, record, resume."""
 
-import dataclasses
 import math
 import time
 from typing import Any
@@ -10,76 +9,31 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
-from qdrl_haiku.controllers import lineage
-from qdrl_haiku.training import records, repertoires
-from qdrl_haiku.training.agents import read_agents, warm_start
+from qdrl_haiku.training import memory_plan, records, repertoires, resume
+from qdrl_haiku.training.agents import read_agents
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.config import nearest_multiples, schedule
 from qdrl_haiku.training.illumination import make_emitter
+from qdrl_haiku.training.interruption import (
+  Interrupted,
+  Interruption,
+  interruptible,
+)
 from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
-from qdrl_haiku.training.programs import compile_programs
+from qdrl_haiku.training.programs import (
+  Programs,
+  compile_programs,
+  make_programs,
+)
 from qdrl_haiku.training.progress import Progress
+from qdrl_haiku.training.run_config import RunConfig
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.sharding import population_mesh
 
 
-@dataclasses.dataclass(frozen=True)
-class RunConfig:
-  """What a run is, beside what it trains.
-
-  Attributes:
-    logdir: the directory that it leaves behind.
-    num_timesteps: environment steps per agent in all, a multiple of the
-      interval of a generation.
-    seeds: one seed, from which the run's key is made; or one per member, which
-      makes each member a run of its own.
-    resume: whether to go on from the latest checkpoint in `logdir`.
-    warm_start: directory of another run whose agents this one begins with, or
-      None. It stays the same when the run is resumed, and isn't read then.
-    use_tensorboard: whether to write TensorBoard events.
-    checkpoint_interval: generations from one checkpoint to the next, >= 1.
-    max_checkpoints: how many checkpoints are kept, >= 1.
-    repertoire_interval: generations from one file and picture of the
-      repertoire to the next, >= 1; the last generation has them anyway.
-    num_reevaluations: how often each elite is evaluated again at the end, for
-      `corrected.json`; 0 for not at all.
-
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  logdir: str
-  num_timesteps: int
-  seeds: tuple[int, ...] = (0,)
-  resume: bool = False
-  warm_start: str | None = None
-  use_tensorboard: bool = True
-  checkpoint_interval: int = 1
-  max_checkpoints: int = 2
-  repertoire_interval: int = 10
-  num_reevaluations: int = 0
-
-  def __post_init__(self) -> None:
-    for name in (
-      "num_timesteps",
-      "checkpoint_interval",
-      "max_checkpoints",
-      "repertoire_interval",
-    ):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 1, got {getattr(self, name)}."
-        )
-    if self.num_reevaluations < 0:
-      raise ValueError(
-        f"num_reevaluations must be at least 0, got {self.num_reevaluations}."
-      )
-    for seed in self.seeds:
-      if not 0 <= seed < 2**32:
-        raise ValueError(
-          f"seed must be at least 0 and below 2**32, got {seed}."
-        )
+class Diverged(Exception):
+  """No member was finite, and the run was to stop then."""
 
 
 def run(
@@ -94,14 +48,27 @@ def run(
     settings: all that the user set, for `config.json`.
 
   Returns:
-    The last row of metrics.
+    The last row of metrics; none of a dry run.
 
   Raises:
     ValueError: if the settings don't fit each other or what is in `logdir`.
+    OSError: if something can't be written; the run can be resumed from its
+      last checkpoint.
+    Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
+    Diverged: if no member is finite, and `on_divergence` is "stop".
   """
   # Everything is checked before anything is written.
   _check(setup, config)
-  interval = setup.steps_per_generation
+  mesh = setup.mesh or population_mesh(_shared_evenly(setup))
+  setup = setup._replace(mesh=mesh)
+  run_key = _run_key(config, mesh)
+  programs = make_programs(setup, mesh, run_key)
+  plan = memory_plan.memory_plan(setup, programs.population)
+  available = memory_plan.available_bytes(mesh.devices.flat)
+  print(memory_plan.describe(plan, available), flush=True)
+  memory_plan.check(plan, available)
+  if config.dry_run:
+    return {}
   directory = RunDirectory(config.logdir)
   if config.resume:
     directory.go_on(settings)
@@ -109,17 +76,31 @@ def run(
     directory.begin(settings)
     if setup.map_elites is not None:
       repertoires.write_centroids(directory, setup.map_elites.tessellation)
+  with interruptible() as interruption:
+    return _train(
+      setup, config, settings, programs, run_key, directory, interruption
+    )
+
+
+def _train(
+  setup: Setup,
+  config: RunConfig,
+  settings: dict[str, Any],
+  programs: Programs,
+  run_key: types.Key,
+  directory: RunDirectory,
+  interruption: Interruption,
+) -> dict[str, Any]:
+  """What `run` does once the directory is there."""
+  interval = setup.steps_per_generation
   start = time.monotonic()
-  mesh = setup.mesh or population_mesh(_shared_evenly(setup))
-  setup = setup._replace(mesh=mesh)
-  run_key = _run_key(config, mesh)
-  programs = compile_programs(setup, mesh, run_key)
+  programs = compile_programs(programs, run_key)
   checkpoints = Checkpoints(
     directory.path / "checkpoints", config.max_checkpoints
   )
   best = Checkpoints(directory.path / "best", 1)
-  population, record = _begin(
-    setup, config, directory, checkpoints, programs.init(run_key)
+  population, record = resume.begin(
+    setup, config, directory, checkpoints, programs, run_key
   )
   # So that the time before an interruption counts too.
   start -= record["walltime"]
@@ -136,6 +117,7 @@ def run(
     record["generation"] + 1, config.num_timesteps // interval + 1
   ):
     generation_start = time.monotonic()
+    interruption.can_wait = True
     population, report = programs.train_generation(population, run_key)
     best_state = report.best.state
     report = jax.device_get(
@@ -155,18 +137,14 @@ def run(
       first_row = None
     writer.write(row)
     records.write(directory, setup, report, row["step"])
-    if report.decision is not None and not report.finite.any():
-      progress.say(
-        "All members have diverged; they begin anew with other "
-        "hyperparameters."
+    if population.members is not None and not report.finite.any():
+      population = _after_divergence(
+        config, programs, population, run_key, generation, progress
       )
-      population = programs.restart(population, run_key)
     # A resumed run may come by a best one that it had written already.
     if record["best"] and record["best"]["step"] == row["step"]:
       best.save(row["step"], {"learner": best_state}, record["best"])
     is_last = row["step"] == config.num_timesteps
-    if is_last or generation % config.checkpoint_interval == 0:
-      checkpoints.save(row["step"], _to_trees(population), record)
     if setup.map_elites is not None and (
       is_last or generation % config.repertoire_interval == 0
     ):
@@ -177,8 +155,17 @@ def run(
         row["step"],
         settings,
       )
+    # Last, since a resumed run goes on with what follows its checkpoint.
+    stops = is_last or interruption.requested
+    if stops or generation % config.checkpoint_interval == 0:
+      checkpoints.save(
+        row["step"], resume.to_trees(config, population), record
+      )
     progress.show(row, records.summary(row))
-  if config.num_reevaluations:
+    if stops:
+      break
+  interruption.can_wait = False
+  if config.num_reevaluations and row["step"] == config.num_timesteps:
     repertoires.write_corrected(
       directory,
       setup,
@@ -188,8 +175,30 @@ def run(
     )
   for file in (progress, writer, checkpoints, best):
     file.close()
+  if row["step"] < config.num_timesteps:
+    raise Interrupted(f"stopped after generation {row['generation']}")
   plot_run(directory)
   return row
+
+
+def _after_divergence(
+  config: RunConfig,
+  programs: Programs,
+  population: Any,
+  run_key: types.Key,
+  generation: int,
+  progress: Progress,
+) -> Any:
+  """New members in place of those that have all diverged, or the end."""
+  if config.on_divergence == "stop":
+    raise Diverged(
+      f"all members have diverged in generation {generation}; lower the "
+      "learning rates, or resume with on_divergence=restart."
+    )
+  progress.say(
+    f"All members have diverged in generation {generation}; they begin anew."
+  )
+  return programs.restart(population, run_key)
 
 
 def _check(setup: Setup, config: RunConfig) -> None:
@@ -225,8 +234,14 @@ def _check(setup: Setup, config: RunConfig) -> None:
     )
   if controller is not None:
     jax.eval_shape(lambda: controller.init(jax.random.key(0), size))
-  if config.warm_start is not None and not config.resume:
-    read_agents(setup.learner, config.warm_start)
+  if config.resume:
+    for name in records.FILES:  # Raises if one is damaged.
+      RunDirectory(config.logdir).rows(name)
+  elif config.warm_start is not None:
+    try:
+      read_agents(setup.learner, config.warm_start)
+    except ValueError as error:
+      raise ValueError(f"warm_start={config.warm_start}: {error}") from error
 
 
 def _shared_evenly(setup: Setup) -> int:
@@ -247,44 +262,3 @@ def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:
     keys if len(config.seeds) > 1 else keys[0],
     NamedSharding(mesh, PartitionSpec()),
   )
-
-
-def _begin(
-  setup: Setup,
-  config: RunConfig,
-  directory: RunDirectory,
-  checkpoints: Checkpoints,
-  population: Any,
-) -> tuple[Any, dict[str, Any]]:
-  """The population to go on with, and the record of what has been done."""
-  step = checkpoints.latest() if config.resume else None
-  if step is not None:
-    record = checkpoints.record(step)
-    for name in records.FILES:
-      directory.forget_after(name, record["generation"])
-    trees = checkpoints.restore(step, _to_trees(population))
-    return _from_trees(trees, population), record
-  for name in records.FILES:
-    directory.forget_after(name, -1)
-  if config.warm_start is not None:
-    population = warm_start(setup, population, config.warm_start)
-  if setup.controller is not None:
-    directory.append(
-      "pbt_lineage.jsonl", lineage.initial_rows(population.hyperparams)
-    )
-  return population, records.initial()
-
-
-def _to_trees(population: Any) -> dict[str, Any]:
-  """The parts of a population that can be read without the others."""
-  if population.members is None:
-    return {"population": population}
-  return population.members._asdict() | {
-    "population": population.with_members(())
-  }
-
-
-def _from_trees(trees: dict[str, Any], like: Any) -> Any:
-  """The population of which these are the parts."""
-  rest = trees.pop("population")
-  return rest.with_members(type(like.members)(**trees)) if trees else rest

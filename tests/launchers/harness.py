@@ -20,6 +20,11 @@ class Outcome(NamedTuple):
   err: str
 
 
+def _run(main, flags_parser=flags.FLAGS):
+  """What `app.run` does, without absl's own handling of errors."""
+  main(flags_parser(sys.argv))
+
+
 def start(name, *arguments):
   """Does what `python launchers/<name>.py <arguments>` does.
 
@@ -33,7 +38,7 @@ def start(name, *arguments):
     patch.setenv("JAX_NUM_CPU_DEVICES", "1")
     patch.syspath_prepend(str(LAUNCHERS))
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
-    patch.setattr(app, "run", lambda main: main(flags.FLAGS(sys.argv)))
+    patch.setattr(app, "run", _run)
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:

@@ -31,10 +31,15 @@ _REFUSALS = [
     "--fitness=discriminator_accuracy .*mutual_information_lower_bound",
   ),
   ("--learner=diayn --fitness=return", "--fitness=return .*episode_return"),
-  (f"{_CONTINUOUS} --skill_size=4", "size must be 2 or 3 .* got 4"),
+  (
+    "--learner=diayn --num_skills=99999999999",
+    "num_skills must be below .* got 99999999999",
+  ),
+  (f"{_CONTINUOUS} --num_skills=8", "--num_skills=8 has no effect: skills are"),
+  (f"{_CONTINUOUS} --skill_size=4", "--skill_size=4: size must be 2 or 3 "),
   (
     f"{_CONTINUOUS} --skill_prior=normal --skill_size=0",
-    "size must be at least 1, got 0",
+    "--skill_size=0: size must be at least 1, got 0",
   ),
   ("--learner=diayn --skill_size=3", "--skill_size=3 has no effect: skills"),
   (
@@ -95,11 +100,11 @@ def test_nonsense_is_refused_in_one_line_and_nothing_is_written(
 ):
   import qdrl_haiku.training  # noqa: F401
 
-  def compile_programs(*_):
+  def make_programs(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "compile_programs", compile_programs
+    sys.modules["qdrl_haiku.training.run"], "make_programs", make_programs
   )
   env_name = [] if "--env_name" in arguments else ["--env_name=point_maze"]
   outcome = harness.run(

@@ -29,6 +29,20 @@ _CASES = [
   ("train_pbt", "--exploit=truncate", "exploit='truncate'.*'truncation'"),
   ("train_pbt", "--explore=perturbb", "explore='perturbb'.*'perturb'"),
   ("train", "extra", "'extra'; flags begin with --"),
+  ("train", "--env_name=", "env_name='' is unknown; give one of ant, "),
+  ("train", "--env_name=os:", "'os:' is no function; give it as 'package"),
+  ("train", "--env_name=..x:make", r"'\.\.x:make' is no function; give it as"),
+  ("train", "--env_name=json:loads", "env_name='json:loads': missing .*'s'"),
+  ("train", "--env_name=ant_unii", "env_name='ant_unii' .* 'ant_uni'"),
+  ("train", "--learner=", "--learner= is unknown; give one of sac, td3"),
+  ("train", "--learner=os:", "'os:' is no function; give it as 'package"),
+  (
+    "train",
+    "--learner=os:getcwd",
+    "--learner=os:getcwd can't be called with observation_size and action_size",
+  ),
+  ("train", "--activation=", "activation='' is unknown; give one of elu"),
+  ("train_pbt", "--exploit=", "exploit='' is unknown; give one of truncation"),
   # Sizes.
   ("train_pbt", "--population_size=0", "population_size must be .* got 0"),
   ("train", "--num_seeds=-2", "num_seeds must be .* got -2"),
@@ -54,10 +68,56 @@ _CASES = [
   ),
   ("train", "--seed=-1", "seed must be at least 0.*got -1"),
   ("train", "--seed=99999999999999999999", "seed must be .*below"),
+  ("train", "--seed=4294967295 --num_seeds=2", "seed .*below.* 4294967296"),
+  ("train", "--policy_hidden_layer_sizes=8,", "policy_hidden.*=8, is no list"),
+  ("train", "--hidden_layer_sizes=1.5", "sizes=1.5 is no list .*256,256"),
+  ("train", "--num_timesteps=-160", "num_timesteps -160 .*; 160 can"),
+  ("train", "--eval_interval=-8", "eval_interval must be at least 1, got -8"),
+  (
+    "train_pbt",
+    "--perturbation_interval=0",
+    "perturbation_interval must be at least 1, got 0",
+  ),
+  # Sizes that are too large.
+  ("train", "--num_seeds=99999999999", "num_seeds must be at most .*99999999"),
+  ("train", "--num_envs=99999999999", "num_envs must be at most .*99999999999"),
+  (
+    "train",
+    "--replay_capacity=99999999999",
+    "replay_capacity must be at most .*99999999999",
+  ),
+  (
+    "train",
+    "--num_eval_episodes=99999999999",
+    "num_eval_episodes must be at most .*99999999999",
+  ),
+  (
+    "train",
+    "--num_timesteps=999999999999999999999000",
+    "eval_interval must be at most 2147483647, got ",
+  ),
+  ("train", "--episode_length=9999999999", "=9999999999 must be below 2..30"),
+  ("train", "--action_repeat=101", "action_repeat=101 .*length=100.*lower it"),
+  (
+    "train_pbt",
+    "--population_size=99999999999",
+    "population_size must be at most .*99999999999",
+  ),
+  (
+    "train_pbt",
+    "--fitness_window=99999999999",
+    "fitness_window must be at most .*99999999999",
+  ),
+  (
+    "train_pbt",
+    "--burn_in_period=99999999999",
+    "burn_in_period must be .*at most .*99999999999",
+  ),
   # Rates and intervals.
   ("train", "--grad_updates_per_step=0", "grad_updates_per_step .* got 0.0;"),
   ("train", "--grad_updates_per_step=nan", "grad_updates_per_step .* got nan"),
   ("train", "--grad_updates_per_step=inf", "grad_updates_per_step .* got inf"),
+  ("train", "--grad_updates_per_step=1e9", "grad_updates_per_step .*at most"),
   (
     "train_pbt",
     "--perturbation_interval=801",
@@ -108,6 +168,16 @@ _CASES = [
   ),
   (
     "train_pbt",
+    "--perturbation_factors=0.8",
+    r"perturbation_factors=\(0.8,\) .*use",
+  ),
+  (
+    "train_pbt",
+    "--perturbation_factors=0.8,1e300",
+    r"perturbation_factors=\(0.8, 1e\+300\) .*use",
+  ),
+  (
+    "train_pbt",
     "--perturbation_factors=a,b",
     "--perturbation_factors=a,b.*give them like",
   ),
@@ -117,6 +187,43 @@ _CASES = [
   ("train", "--policy_learning_rate=-1", "policy_learning_rate=-1.0 .*from 0"),
   ("train_pbt", "--reward_scaling=inf", "--reward_scaling=inf .*finite"),
   ("train", "--initial_temperature=0", "initial_temperature .* got 0.0"),
+  ("train", "--initial_temperature=inf", "initial_temperature .* got inf"),
+  ("train", "--initial_temperature=1e300", "initial_temperature .*1e30, got"),
+  ("train", "--discount=-0.1", "--discount=-0.1 .*from 0 to 1"),
+  ("train", "--tau=2", "--tau=2.0 .*from 0 to 1"),
+  ("train", "--critic_learning_rate=nan", "critic_learning_rate=nan .*from 0"),
+  ("train", "--critic_learning_rate=1e300", "rate=1e.300 .*from 0 on[.]"),
+  ("train", "--target_entropy=nan", "--target_entropy=nan .*finite number[.]"),
+  (
+    "train",
+    "--learner=td3 --target_noise_scale=-1",
+    "--target_noise_scale=-1.0 .*from 0 on",
+  ),
+  (
+    "train",
+    "--learner=td3 --exploration_noise=inf",
+    "--exploration_noise=inf .*from 0 on",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:fixed:x",
+    "search_space='tau:fixed:x' has 'x' where numbers belong; write it as",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:log_uniform:0:1",
+    "search_space='tau:log_uniform:0:1'.*low=0.0 has no logarithm; use",
+  ),
+  (
+    "train_pbt",
+    "--search_space=discount:one_minus_log_uniform:0.9:1",
+    r"search_space='discount:one_minus.*must be in \[0, 1\)",
+  ),
+  (
+    "train_pbt",
+    "--search_space=policy_learning_rate:uniform:-1:1",
+    "--search_space: policy_learning_rate=-1.0 .*from 0 on",
+  ),
   (
     "train_pbt",
     "--search_space=discont:uniform:0:0.9",
@@ -165,10 +272,53 @@ _CASES = [
     "--target_entropy=-1.0 has no effect.*leave it out",
   ),
   ("train_pbt", "--exploit=none --num_parents=1", "num_parents=1 .*ignored"),
+  (
+    "train_pbt",
+    "--resample_probability=0.5",
+    "--resample_probability=0.5 has no effect: --explore=perturb",
+  ),
+  (
+    "train_pbt",
+    "--explore=resample --perturbation_factors=0.5,2",
+    "--perturbation_factors=.* has no effect: --explore=resample",
+  ),
+  (
+    "train_pbt",
+    "--exploit=tournament --quantile_fraction=0.3",
+    "--quantile_fraction=0.3 has no effect: --exploit=tournament",
+  ),
+  (
+    "train_pbt",
+    "--num_parents=2 --num_replaced=2 --quantile_fraction=0.3",
+    "--quantile_fraction=0.3 has no effect: --num_parents",
+  ),
   # Where it is written, and what it begins with.
   ("train", "--resume --logdir=", "--resume needs --logdir"),
   ("train", "--resume", "holds no run.*name the directory"),
   ("train", "--warm_start=/no/such/run", "/no/such/run holds no run.*name"),
+  ("train", "--warm_start=/dev/null", "/dev/null holds no run.*name"),
+  ("train", "--logdir=/dev/null", "logdir /dev/null .*choose another"),
+  ("train", "--logdir=/dev/null/run", "logdir /dev/null/run .*choose another"),
+  ("train", "--logdir=/proc/run", "logdir /proc/run .*choose another"),
+  # What is wrong with a user's own environment.
+  *(
+    (
+      launcher,
+      f"--env_name=tests.environments.liars:{name}",
+      f"{message}.*; (return|give|write)",
+    )
+    for launcher, name, message in (
+      ("train", "nan_obs_at_reset", "env[.]reset returned NaN in obs"),
+      ("train_pbt", "late_inf_reward", "env[.]step returned inf in reward"),
+      ("train", "half_done", "env[.]step returned done=0.5"),
+      ("train", "other_size", "obs has shape .2,. instead of .3,."),
+      ("train_pbt", "other_keys_at_step", "only one of them has .*distance"),
+      ("train", "complex_reward", "reward has dtype complex64"),
+      ("train_me_pbt", "nan_descriptor_at_step", "NaN in .*state_descriptor"),
+      ("train", "branching", "env[.]step can't be compiled by jax"),
+      ("train", "like_gym", "env[.]step of _LikeGym takes other arguments"),
+    )
+  ),
 ]
 
 
@@ -176,14 +326,14 @@ _CASES = [
 def refuse(capsys, monkeypatch, tmp_path):
   """Runs a launcher that must stop before it compiles or writes anything."""
 
-  def compile_programs(*_):
+  def make_programs(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
   import qdrl_haiku.training  # noqa: F401
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "compile_programs", compile_programs
+    sys.modules["qdrl_haiku.training.run"], "make_programs", make_programs
   )
 
   def run(launcher, flags):
@@ -205,7 +355,8 @@ def test_nonsense_is_refused_in_one_line_and_nothing_is_written(
 ):
   outcome = refuse(launcher, flags)
   assert outcome.code == 2
-  assert outcome.err.count("\n") == 1
+  assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+  assert "Traceback" not in outcome.out + outcome.err
   assert re.search(message, outcome.err), outcome.err
 
 

@@ -69,16 +69,19 @@ def _compiled_once():
   import qdrl_haiku.training  # noqa: F401
 
   module, known = sys.modules[_RUN], {}
+  make_programs = module.make_programs
   compile_programs = module.compile_programs
 
-  def compile_or_know(setup, *arguments):
+  def make_or_know(setup, mesh, run_key):
     name = (setup.config, setup.controller is None)
     if name not in known:
-      known[name] = compile_programs(setup, *arguments)
+      programs = make_programs(setup, mesh, run_key)
+      known[name] = compile_programs(programs, run_key)
     return known[name]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(module, "compile_programs", compile_or_know)
+    patch.setattr(module, "make_programs", make_or_know)
+    patch.setattr(module, "compile_programs", lambda programs, _: programs)
     yield
 
 
@@ -336,6 +339,26 @@ _REFUSED = [
   ("--grid_shape=8,0", "--grid_shape=8,0 .*give 2 numbers"),
   ("--grid_shape=8,-1", "--grid_shape=8,-1 .*give 2 numbers"),
   ("--tessellation=cvt --num_cells=0", "--num_cells=0 must be at least 1"),
+  ("--num_cells=16", "--num_cells=16 has no effect: --tessellation=grid"),
+  ("--grid_shape=99999,99999", r"--grid_shape=99999,99999 .*below 2\*\*31"),
+  ("--qd_offset=nan", "--qd_offset=nan must be finite"),
+  ("--initial_sigma=1e300", "--initial_sigma=1e.300 must be finite"),
+  (
+    "--num_initial_genotypes=99999999999",
+    r"--num_initial_genotypes=99999999999 must .*below 2\*\*31",
+  ),
+  (
+    "--variation_batch_size=99999999999",
+    r"--variation_batch_size=99999999999 must .*below 2\*\*31",
+  ),
+  (
+    "--num_generations=99999999999",
+    r"--num_generations=99999999999 must .*below 2\*\*31",
+  ),
+  (
+    "--gradient_population_size=99999999999",
+    "gradient_population_size must be at most .*99999999999",
+  ),
   ("--tessellation=cvtt", "--tessellation=cvtt.*'cvt'"),
   ("--emitter=gaa", "--emitter=gaa is unknown.*'ga'"),
   ("--learner=diayn", "--learner=diayn.*sac or td3"),
@@ -393,11 +416,11 @@ _REFUSED = [
 def refuse(capsys, monkeypatch, tmp_path):
   """Runs the launcher, which must stop before it compiles anything."""
 
-  def compile_programs(*_):
+  def make_programs(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys.modules[_RUN], "compile_programs", compile_programs)
+  monkeypatch.setattr(sys.modules[_RUN], "make_programs", make_programs)
 
   def run(*flags):
     defaults = ["--logdir=run"]
@@ -428,6 +451,14 @@ def test_map_elites_alone_refuses_agents_to_begin_with(refuse, run):
   assert re.search("warm_start", outcome.err), outcome.err
 
 
+def test_map_elites_alone_has_no_members_to_look_at(ga_run, capsys):
+  outcome = harness.run(
+    capsys, "evaluate", f"--logdir={ga_run}", "--member=0"
+  )
+  assert outcome.code == 2 and outcome.err.count("\n") == 1
+  assert re.search("--member=0, but .*--emitter=ga; leave", outcome.err)
+
+
 def test_map_elites_alone_does_not_mind_how_many_would_collect(
   capsys, monkeypatch, tmp_path
 ):
@@ -438,7 +469,7 @@ def test_map_elites_alone_does_not_mind_how_many_would_collect(
     raise _StoppedError
 
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys.modules[_RUN], "compile_programs", stop)
+  monkeypatch.setattr(sys.modules[_RUN], "make_programs", stop)
   try:
     outcome = harness.run(capsys, "train_me_pbt", *_GA, "--num_envs=48")
   except _StoppedError:

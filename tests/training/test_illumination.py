@@ -279,7 +279,8 @@ def test_an_elite_takes_the_place_of_a_member_but_not_its_replay(history):
       )
       for tree in (state.hyperparams, report.illumination.new_hyperparams):
         common.assert_bits_equal(common.member(tree, i), elite.hyperparams)
-      assert int(report.decision.operator[i]) == common.SURVIVE
+      operator = controllers.OPERATORS[int(report.decision.operator[i])]
+      assert operator == "sample"
       assert i != np.argmax(report.fitness)
       # What was there before this generation is still there.
       seen = int(before.members.replay.size[i])
@@ -492,7 +493,9 @@ def _results_by_devices():
   for devices in (jax.devices(), jax.devices()[:1]):
     mesh = training.population_mesh(2, devices)
     key = jax.device_put(_KEY, jax.NamedSharding(mesh, jax.P()))
-    compiled = programs.compile_programs(setup(mesh=mesh), mesh, key)
+    compiled = programs.compile_programs(
+      programs.make_programs(setup(mesh=mesh), mesh, key), key
+    )
     state = compiled.init(key)
     for _ in range(2):
       state, report = compiled.train_generation(state, key)

@@ -1,5 +1,6 @@
 """Tests of whole runs: what they write, and how they go on."""
 
+import contextlib
 import json
 import math
 import sys
@@ -12,6 +13,8 @@ from qdrl_haiku import controllers, training
 from qdrl_haiku.training import agents, logs, records
 from qdrl_haiku.training import checkpoints as checkpoints_lib
 from qdrl_haiku.training import generation as generation_lib
+from qdrl_haiku.training import interruption as interruption_lib
+from qdrl_haiku.training import resume as resume_lib
 from tests.training import common
 
 _RUN = sys.modules["qdrl_haiku.training.run"]
@@ -35,16 +38,18 @@ class _Killed(Exception):
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_once():
   """Lets the runs of this module share their programs."""
-  compile_programs, known = _RUN.compile_programs, {}
+  make_programs, known = _RUN.make_programs, {}
 
-  def compile_or_know(setup, mesh, run_key):
+  def make_or_know(setup, mesh, run_key):
     name = (setup.config, id(setup.learner.update), run_key.shape)
     if name not in known:
-      known[name] = compile_programs(setup, mesh, run_key)
+      programs = make_programs(setup, mesh, run_key)
+      known[name] = _RUN.compile_programs(programs, run_key)
     return known[name]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(_RUN, "compile_programs", compile_or_know)
+    patch.setattr(_RUN, "make_programs", make_or_know)
+    patch.setattr(_RUN, "compile_programs", lambda programs, _: programs)
     yield
 
 
@@ -84,9 +89,10 @@ def _rows(logdir, name):
 def _checkpoint(logdir):
   """Everything in the latest checkpoint, and its record."""
   checkpoints = checkpoints_lib.Checkpoints(logdir / "checkpoints", 9)
-  step = checkpoints.latest()
-  like = _RUN._to_trees(
-    training.init_population(_SETUP, jax.random.key(0))
+  step = checkpoints.steps()[0]
+  like = resume_lib.to_trees(
+    training.RunConfig(str(logdir), 1),
+    training.init_population(_SETUP, jax.random.key(0)),
   )
   trees = checkpoints.restore(step, like)
   record = checkpoints.record(step)
@@ -142,6 +148,102 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
   _assert_same_run(logdir, straight)
 
 
+@contextlib.contextmanager
+def _signalled_in(generation):
+  """A signal comes while a generation is trained."""
+  show = _RUN.Progress.show
+  requested = []
+
+  @contextlib.contextmanager
+  def interruptible():
+    interruption = interruption_lib.Interruption()
+    requested.append(interruption.request)
+    yield interruption
+
+  def show_and_signal(self, row, returns):
+    show(self, row, returns)
+    if row["generation"] == generation - 1:
+      requested[-1]()
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(_RUN, "interruptible", interruptible)
+    patch.setattr(_RUN.Progress, "show", show_and_signal)
+    yield
+
+
+def test_a_signal_ends_a_run_after_its_generation_with_a_checkpoint(
+  straight, tmp_path
+):
+  logdir = tmp_path / "run"
+  with _signalled_in(3), pytest.raises(training.Interrupted, match="ion 3$"):
+    _run(logdir, 4, checkpoint_interval=4)
+  assert [path.name for path in (logdir / "checkpoints").iterdir()] == ["48"]
+  _run(logdir, 4, checkpoint_interval=4, resume=True)
+  _assert_same_run(logdir, straight)
+
+
+def test_a_signal_in_the_last_generation_changes_nothing(straight, tmp_path):
+  with _signalled_in(4):
+    assert _run(tmp_path / "run", 4)["generation"] == 4
+  _assert_same_run(tmp_path / "run", straight)
+
+
+def _damage(logdir, step):
+  (file,) = (logdir / "checkpoints" / str(step) / "record").glob("metadata")
+  file.write_text(file.read_text()[:-5])
+
+
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
+  straight, tmp_path
+):
+  logdir = tmp_path / "run"
+  _run(logdir, 3)
+  _damage(logdir, 48)
+  _run(logdir, 4, resume=True)
+  _assert_same_run(logdir, straight)
+  assert (logdir / "checkpoints" / "damaged-48").is_dir()
+
+
+def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path):
+  logdir = tmp_path / "run"
+  _run(logdir, 2)
+  _damage(logdir, 16)
+  _damage(logdir, 32)
+  with pytest.raises(ValueError, match="no checkpoint in .* can be read"):
+    _run(logdir, 3, resume=True)
+  assert len(_rows(logdir, "metrics.jsonl")) == 2
+
+
+def test_a_checkpoint_of_another_version_is_refused_naming_both(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(
+    records.importlib.metadata, "version", lambda name: "0.0.1"
+  )
+  _run(tmp_path / "run", 1)
+  monkeypatch.undo()
+  version = records.initial()["version"]
+  with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
+    _run(tmp_path / "run", 2, resume=True)
+
+
+def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(
+  tmp_path,
+):
+  logdir = tmp_path / "run"
+  _run(logdir, 1, checkpoint_replay=False)
+  assert not (logdir / "checkpoints" / "16" / "replay").exists()
+  _run(logdir, 2, checkpoint_replay=False, resume=True)
+  _run(tmp_path / "more", 1, checkpoint_replay=True)
+  _run(tmp_path / "more", 2, checkpoint_replay=True, resume=True)
+  # It begins to learn anew, so it has fewer updates behind it.
+  steps = [
+    checkpoints_lib.Checkpoints(path / "checkpoints").record(32)["returns"]
+    for path in (logdir, tmp_path / "more")
+  ]
+  assert steps[0] != steps[1]
+
+
 def test_time_before_an_interruption_counts(tmp_path):
   _run(tmp_path / "run", 1)
   directory = logs.RunDirectory(tmp_path / "run")
@@ -178,6 +280,7 @@ def test_resuming_with_another_setting_is_refused_naming_it(straight):
     (2.5, {}, "num_timesteps 40 .* 32 or 48"),
     (1, {"checkpoint_interval": 0}, "checkpoint_interval must be"),
     (1, {"max_checkpoints": -1}, "max_checkpoints must be .* got -1"),
+    (1, {"on_divergence": "stpo"}, "on_divergence='stpo' is unknown; give"),
     (1, {"seeds": (-1,)}, "seed must be .* got -1"),
     (1, {"seeds": (2**32,)}, "seed must be .* got 4294967296"),
     (1, {"warm_start": "/no/such/run"}, "/no/such/run holds no run"),
@@ -196,6 +299,21 @@ def test_nonsense_is_refused_before_anything_is_written(
       ),
       _SETTINGS,
     )
+  assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_says_what_memory_it_needs_and_writes_nothing(
+  tmp_path, capsys
+):
+  assert _run(tmp_path / "run", 1, dry_run=True) == {}
+  assert "memory needed" in capsys.readouterr().out
+  assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path):
+  setup = common.setup(_SETUP.controller, replay_capacity=2**31 - 1)
+  with pytest.raises(ValueError, match="replay would take the most.*: lower"):
+    _run(tmp_path / "run", 1, setup=setup)
   assert not (tmp_path / "run").exists()
 
 
@@ -299,6 +417,20 @@ def test_a_population_that_has_diverged_begins_anew(tmp_path, capsys):
   lineage = _rows(tmp_path / "run", "pbt_lineage.jsonl")
   assert [row["operator"] for row in lineage[4:8]] == ["reinitialise"] * 4
   assert not list((tmp_path / "run" / "best").iterdir())
+
+
+def test_a_population_that_has_diverged_may_end_its_run(tmp_path):
+  learner = common.quadratic_learner()
+  setup = _SETUP._replace(
+    learner=learner._replace(
+      update=lambda state, *_: (
+        state._replace(point=state.point * math.nan),
+        {"loss": jax.numpy.zeros(())},
+      )
+    )
+  )
+  with pytest.raises(training.Diverged, match="in generation 1; lower"):
+    _run(tmp_path / "run", 2, setup=setup, on_divergence="stop")
 
 
 def _warm_started(logdir, setup):

@@ -33,12 +33,10 @@ setup = common.setup(
 results = []
 for devices in (jax.devices(), jax.devices()[:1]):
   mesh = training.population_mesh(4, devices)
-  compiled = programs.compile_programs(
-    setup._replace(mesh=mesh),
-    mesh,
-    jax.device_put(key, jax.NamedSharding(mesh, jax.P())),
-  )
   run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
+  compiled = programs.compile_programs(
+    programs.make_programs(setup._replace(mesh=mesh), mesh, run_key), run_key
+  )
   population = compiled.init(run_key)
   reports = []
   for _ in range(2):

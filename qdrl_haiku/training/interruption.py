@@ -1,0 +1,100 @@
+"""Leaving a run when told to, so that it can be resumed without loss."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+
+INTERRUPTED = 75
+"""Of a run that was interrupted and can be resumed: sysexits' EX_TEMPFAIL."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+  """A run was told to stop, and has stopped where it can be resumed."""
+
+
+class Interruption:
+  """Whether the run was told to stop.
+
+  Attributes:
+    can_wait: whether there is something to finish; if not, a signal ends the
+      process at once.
+  """
+
+  def __init__(self) -> None:
+    self.can_wait = False
+    self._requested = threading.Event()
+
+  @property
+  def requested(self) -> bool:
+    """Whether a signal has come."""
+    return self._requested.is_set()
+
+  def request(self) -> None:
+    """Asks the run to stop after its generation, as a signal does."""
+    self._requested.set()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interruption]:
+  """Notes SIGTERM and Ctrl-C instead of dying; the second one kills at once.
+
+  Python runs handlers between its own instructions, and a generation is one
+  long call; so a thread reads of the signals from a socket, into which the
+  interpreter writes them as soon as they come. Outside the main thread, where
+  Python lets nobody handle signals, nothing is changed.
+
+  Yields:
+    Whether one has come.
+  """
+  interruption = Interruption()
+  if threading.current_thread() is not threading.main_thread():
+    yield interruption
+    return
+  reader, writer = socket.socketpair()
+  writer.setblocking(False)
+  watcher = threading.Thread(
+    target=_watch, args=(reader, interruption), daemon=True
+  )
+  # A handler in Python must be there, or the interpreter notes no signal.
+  handlers = {
+    number: signal.signal(number, lambda *_: None) for number in _SIGNALS
+  }
+  wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+  watcher.start()
+  try:
+    yield interruption
+  finally:
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+    writer.close()
+    watcher.join()
+    reader.close()
+
+
+def _watch(reader: socket.socket, interruption: Interruption) -> None:
+  """Reads signals until the other end is closed."""
+  while received := reader.recv(1):
+    if received[0] not in _SIGNALS:
+      continue
+    if interruption.requested:
+      os._exit(128 + received[0])
+    name = signal.Signals(received[0]).name
+    if not interruption.can_wait:
+      _say(f"{name}: leaving; there is nothing to finish.")
+      os._exit(INTERRUPTED)
+    interruption.request()
+    _say(
+      f"{name}: the run stops after this generation and can be resumed; once "
+      "more to leave at once."
+    )
+
+
+def _say(message: str) -> None:
+  print(f"\n{message}", file=sys.stderr, flush=True)

@@ -1,0 +1,120 @@
+"""What a run begins with: a new population, or that of its last checkpoint."""
+
+from typing import Any
+
+from absl import logging
+
+from qdrl_haiku import types
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.training import records
+from qdrl_haiku.training.agents import warm_start
+from qdrl_haiku.training.checkpoints import Checkpoints, DamagedCheckpoint
+from qdrl_haiku.training.logs import RunDirectory
+from qdrl_haiku.training.programs import Programs
+from qdrl_haiku.training.run_config import RunConfig
+from qdrl_haiku.training.setup import Setup
+
+
+def begin(
+  setup: Setup,
+  config: RunConfig,
+  directory: RunDirectory,
+  checkpoints: Checkpoints,
+  programs: Programs,
+  run_key: types.Key,
+) -> tuple[Any, records.Record]:
+  """The population to go on with, and the record of what has been done.
+
+  Rows of generations that will be done again are dropped. A damaged checkpoint
+  is set aside with a warning, and the one before it is taken.
+
+  Args:
+    setup: what the population is composed of.
+    config: what the run is.
+    directory: of the run.
+    checkpoints: of the run.
+    programs: of the run.
+    run_key: the run's key.
+
+  Returns:
+    The population, and the record of its checkpoint or of a new run.
+
+  Raises:
+    ValueError: if a checkpoint doesn't fit the settings, or is of another
+      version of the package, or if all are damaged.
+  """
+  if config.resume and (steps := checkpoints.steps()):
+    for step in steps:
+      try:
+        population, record = _restored(
+          config, checkpoints, step, programs, run_key
+        )
+      except DamagedCheckpoint as error:
+        logging.warning(
+          "%s; it is set aside as %s", error, checkpoints.set_aside(step)
+        )
+        continue
+      for name in records.FILES:
+        directory.forget_after(name, record["generation"])
+      return population, record
+    raise ValueError(
+      f"no checkpoint in {directory.path} can be read; begin a new run in "
+      "another logdir."
+    )
+  population = programs.init(run_key)
+  for name in records.FILES:
+    directory.forget_after(name, -1)
+  if config.warm_start is not None:
+    population = warm_start(setup, population, config.warm_start)
+  if setup.controller is not None:
+    directory.append(
+      "pbt_lineage.jsonl", lineage.initial_rows(population.hyperparams)
+    )
+  return population, records.initial()
+
+
+def to_trees(config: RunConfig, population: Any) -> dict[str, Any]:
+  """The parts of a population that a checkpoint keeps.
+
+  Each can be read without the others.
+
+  Args:
+    config: of the run.
+    population: of it, or its shapes.
+
+  Returns:
+    Trees by name.
+  """
+  if population.members is None:
+    return {"population": population}
+  trees = population.members._asdict()
+  if not config.checkpoint_replay:
+    del trees["replay"]
+  return trees | {"population": population.with_members(())}
+
+
+def _restored(
+  config: RunConfig,
+  checkpoints: Checkpoints,
+  step: int,
+  programs: Programs,
+  run_key: types.Key,
+) -> tuple[Any, records.Record]:
+  """The population and the record of a checkpoint."""
+  record = checkpoints.record(step)
+  written, this = record.get("version"), records.initial()["version"]
+  if written != this:
+    raise ValueError(
+      f"checkpoint {step} in {config.logdir} was written by qdrl_haiku "
+      f"{written}, and this is {this}, which may compute "
+      "something else; install that version, or begin a new run with "
+      f"warm_start={config.logdir}."
+    )
+  like = programs.population
+  trees = checkpoints.restore(step, to_trees(config, like))
+  population = trees.pop("population")
+  if not trees:
+    return population, record
+  if "replay" not in trees:
+    trees["replay"] = programs.init(run_key).members.replay
+  return population.with_members(type(like.members)(**trees)), record

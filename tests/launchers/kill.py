@@ -1,0 +1,246 @@
+"""Kills runs at random points, resumes them, and compares how they end.
+
+The long form of `test_kill.py`:
+
+python -m tests.launchers.kill --num_points=200
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import app, flags, logging
+
+from tests.launchers import harness
+
+_DYING = pathlib.Path(__file__).parent / "dying.py"
+_INTERRUPTED = 75
+# What depends on the clock.
+_TIMES = re.compile("walltime|per_second|compile_seconds")
+_ROWS = (
+  "metrics.jsonl",
+  "pbt_lineage.jsonl",
+  "pbt_members.jsonl",
+  "skills.jsonl",
+)
+_SHARED = [
+  "--env_name=point_maze",
+  "--episode_length=20",
+  "--num_envs=2",
+  "--batch_size=8",
+  "--hidden_layer_sizes=8",
+  "--replay_capacity=200",
+  "--min_replay_size=16",
+  "--nouse_tensorboard",
+  "--seed=3",
+]
+COMMANDS = {
+  "pbt": [
+    "train_pbt",
+    "--population_size=4",
+    "--num_timesteps=240",
+    "--perturbation_interval=40",
+    "--num_eval_episodes=2",
+    "--normalize_observations",
+  ],
+  "diayn": [
+    "train_pbt",
+    "--learner=diayn",
+    "--num_skills=2",
+    "--population_size=2",
+    "--num_timesteps=240",
+    "--perturbation_interval=40",
+  ],
+  "me_pbt": [
+    "train_me_pbt",
+    "--learner=td3",
+    "--gradient_population_size=4",
+    "--variation_batch_size=4",
+    "--num_initial_genotypes=4",
+    "--num_replaced_by_best=1",
+    "--num_replaced_by_samples=1",
+    "--grid_shape=4,4",
+    "--num_timesteps=240",
+    "--perturbation_interval=40",
+    "--num_eval_episodes=1",
+    "--repertoire_interval=2",
+  ],
+}
+
+
+class Point(NamedTuple):
+  """Where a run gets a signal, see `dying.py`."""
+
+  signal: str
+  count: int
+  delay: float = 0.0
+
+
+def run(
+  name: str, logdir: pathlib.Path, cache: pathlib.Path, point: Point | None
+) -> tuple[int, int]:
+  """Runs one of `COMMANDS`, on from where it is, up to a point.
+
+  Args:
+    name: of the command.
+    logdir: of the run.
+    cache: of compiled programs.
+    point: where it gets a signal, None for nowhere.
+
+  Returns:
+    Its exit code, and how many file operations it did, 0 if it was killed.
+  """
+  launcher, *arguments = COMMANDS[name]
+  point = point or Point("SIGTERM", 0)
+  command = [
+    sys.executable,
+    str(_DYING),
+    str(logdir),
+    *(point.signal, str(point.count), str(point.delay)),
+    str(harness.LAUNCHERS / f"{launcher}.py"),
+    *_SHARED,
+    *arguments,
+    f"--logdir={logdir}",
+    f"--compilation_cache_dir={cache}",
+  ]
+  if (logdir / "config.json").exists():
+    command.append("--resume")
+  done = subprocess.run(
+    command,
+    capture_output=True,
+    text=True,
+    timeout=600,
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
+  )
+  if done.returncode not in (0, -9, _INTERRUPTED):
+    raise AssertionError(f"exit code {done.returncode}\n{done.stderr}")
+  found = re.search(r"operations: (\d+)", done.stderr)
+  return done.returncode, int(found.group(1)) if found else 0
+
+
+def contents(logdir: pathlib.Path) -> dict[str, Any]:
+  """All of a finished run that doesn't depend on the clock.
+
+  Args:
+    logdir: of the run.
+
+  Returns:
+    Rows by file; arrays by checkpoint and leaf; arrays of repertoires.
+  """
+  found: dict[str, Any] = {}
+  for name in _ROWS:
+    if (logdir / name).exists():
+      found[name] = [
+        {k: v for k, v in json.loads(line).items() if not _TIMES.search(k)}
+        for line in (logdir / name).read_text().splitlines()
+      ]
+  found["csv rows"] = (logdir / "metrics.csv").read_text().count("\n")
+  for folder in ("checkpoints", "best"):
+    # The last; what else is kept depends on where the run was interrupted.
+    steps = [p for p in (logdir / folder).iterdir() if p.name.isdecimal()]
+    step = max(steps, key=lambda path: int(path.name))
+    found[folder] = step.name
+    for item in sorted(path for path in step.iterdir() if path.is_dir()):
+      if item.name == "record":
+        record = json.loads((item / "metadata").read_text())
+        record.pop("walltime", None)
+        found[f"{folder} record"] = record
+        continue
+      for path, x in jax.tree_util.tree_leaves_with_path(_arrays(item)):
+        keys = jax.tree_util.keystr(path)
+        found[f"{folder} {item.name} {keys}"] = np.asarray(x)
+  for path in sorted(logdir.glob("repertoire/*.npz")):
+    with np.load(path) as arrays:
+      for name in set(arrays) - {"config"}:
+        found[f"{path.name} {name}"] = arrays[name]
+  return found
+
+
+def _arrays(item: pathlib.Path) -> Any:
+  """A tree of a checkpoint as NumPy arrays, on whatever devices it was."""
+  checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+  metadata = checkpointer.metadata(item).item_metadata.tree
+  arguments = jax.tree.map(
+    lambda _: ocp.RestoreArgs(restore_type=np.ndarray), metadata
+  )
+  return checkpointer.restore(
+    item, args=ocp.args.PyTreeRestore(restore_args=arguments)
+  )
+
+
+def differences(
+  actual: dict[str, Any], expected: dict[str, Any]
+) -> list[str]:
+  """Which contents differ, to the bit.
+
+  Args:
+    actual: of one run.
+    expected: of another.
+
+  Returns:
+    Names.
+  """
+
+  def bits(x: Any) -> Any:
+    return (x.dtype, x.shape, x.tobytes()) if hasattr(x, "dtype") else x
+
+  return sorted(
+    name
+    for name in actual.keys() | expected.keys()
+    if bits(actual.get(name)) != bits(expected.get(name))
+  )
+
+
+def _random_points(num_operations: int, generator: random.Random) -> Any:
+  """Points, some of which lie inside writes that Python doesn't see."""
+  while True:
+    yield Point(
+      generator.choice(["SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM"]),
+      generator.randint(1, max(1, num_operations // 2)),
+      generator.choice([0.0, generator.uniform(0.0, 0.05)]),
+    )
+
+
+def main(argv: list[str]) -> None:
+  """Kills runs of all commands until there were enough points."""
+  del argv
+  logging.set_verbosity(logging.ERROR)  # orbax reports every file.
+  generator = random.Random(flags.FLAGS.seed)
+  commands = flags.FLAGS.commands or list(COMMANDS)
+  with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    for name in commands:
+      _, operations = run(name, root / name, root / "cache", None)
+      expected = contents(root / name)
+      wanted = -(-flags.FLAGS.num_points // len(commands))
+      points = _random_points(operations, generator)
+      done = chain = 0
+      while done < wanted:
+        chain += 1
+        logdir = root / f"{name}{chain}"
+        code = -9
+        while code and done < wanted:
+          code, _ = run(name, logdir, root / "cache", next(points))
+          done += code != 0
+        if code:
+          run(name, logdir, root / "cache", None)
+        found = differences(contents(logdir), expected)
+        print(f"{name}: {done} points, differing: {found}", flush=True)
+        if found:
+          sys.exit(1)
+
+
+if __name__ == "__main__":
+  flags.DEFINE_integer("num_points", 200, "In all.")
+  flags.DEFINE_integer("seed", 0, "Of the points.")
+  flags.DEFINE_list("commands", None, "Of pbt, diayn, me_pbt; by default all.")
+  app.run(main)

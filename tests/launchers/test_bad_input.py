@@ -1,0 +1,134 @@
+"""Tests of flags and files that can't even be read: one line says which."""
+
+import json
+import re
+import shutil
+import sys
+
+import pytest
+
+from tests.launchers import harness, untrained
+
+_RUN = (
+  "--env_name=point_maze", "--episode_length=10", "--hidden_layer_sizes=4",
+  "--num_envs=2", "--eval_interval=8", "--num_eval_episodes=2",
+  "--nouse_tensorboard",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("launcher", "flag", "message"), [
+  ("train", "--num_envs=abc", "--num_envs=abc .*; give an integer[.]"),
+  ("train", "--num_envs=8.5", "--num_envs=8.5 .*; give an integer[.]"),
+  ("train", "--num_envs=", "--num_envs= .*; give an integer[.]"),
+  ("train_pbt", "--tau=abc", "--tau=abc .*; give a number[.]"),
+  ("train", "--use_tensorboard=maybe", "board=maybe .*; give true or false[.]"),
+  ("train", "--nouse_tensorboard=1", "--nouse_tensorboard=1 .*; see --help"),
+  ("evaluate", "--member=x", "--member=x .*; give an integer[.]"),
+  ("train_pbt", "--num_env=4", "--num_env is no flag .*mean 'num_envs'"),
+  ("train_me_pbt", "--grid_shap=4,4", "--grid_shap is no .*'grid_shape'"),
+  ("train", "--qqqqq", "--qqqqq is no flag of this launcher; --help lists"),
+  ("train", "--flagfile=/no/such/file", "flagfile.*/no/such/file.; see --h"),
+  ("train", "--logdir=run --suffix=x", "--suffix=x has no effect: --logdir"),
+])
+def test_a_flag_that_cannot_be_read_is_refused_in_one_line(
+  launcher, flag, message, capsys, monkeypatch, tmp_path
+):
+  monkeypatch.chdir(tmp_path)
+  _assert_refused(harness.run(capsys, launcher, *flag.split()), message)
+  assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """The directory of a run of two generations."""
+  logdir = tmp_path_factory.mktemp("logs") / "run"
+  with untrained.quick_compilation():
+    untrained.start(
+      "train", *_RUN, "--num_timesteps=16", f"--logdir={logdir}"
+    )
+  return logdir
+
+
+def _settings(**changes):
+  def damage(text):
+    return json.dumps(json.loads(text) | changes).encode()
+
+  return damage
+
+
+@pytest.mark.parametrize("how", ["evaluate", "resume", "warm_start"])
+@pytest.mark.parametrize(
+  "damage",
+  [lambda text: text[:50], lambda text: b"\xff" + text, lambda text: b"[]"],
+  ids=["cut", "binary", "list"],
+)
+def test_settings_that_cannot_be_read_are_reported(
+  how, damage, run, capsys, tmp_path
+):
+  logdir = shutil.copytree(run, tmp_path / "run")
+  path = logdir / "config.json"
+  path.write_bytes(damage(path.read_bytes()))
+  _assert_refused(
+    _look(capsys, how, logdir, tmp_path),
+    "run holds no run: its config.json can't be read; name the directory",
+  )
+
+
+@pytest.mark.parametrize("how", ["evaluate", "resume"])
+@pytest.mark.parametrize(("damage", "message"), [
+  (_settings(num_envs="x"), "config.json.*damaged: num_envs is 'x'; mend"),
+  (_settings(num_envs=None), "config.json.*damaged: num_envs is None; mend"),
+  (_settings(hidden_layer_sizes=[4]), r"hidden_layer_sizes is \[4\]; mend"),
+  (_settings(layer_norm=1), "config.json.*damaged: layer_norm is 1; mend"),
+])
+def test_settings_of_another_kind_are_reported(
+  how, damage, message, run, capsys, tmp_path
+):
+  logdir = shutil.copytree(run, tmp_path / "run")
+  path = logdir / "config.json"
+  path.write_bytes(damage(path.read_bytes()))
+  _assert_refused(_look(capsys, how, logdir, tmp_path), message)
+
+
+def _look(capsys, how, logdir, tmp_path):
+  """Runs a launcher that reads the run in a directory."""
+  if how == "evaluate":
+    return harness.run(capsys, "evaluate", f"--logdir={logdir}")
+  if how == "resume":
+    return harness.run(
+      capsys, "train", "--resume", "--num_timesteps=24", f"--logdir={logdir}"
+    )
+  return harness.run(
+    capsys, "train", *_RUN, "--num_timesteps=16", f"--warm_start={logdir}",
+    f"--logdir={tmp_path / 'warm'}",
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize("line", [b"{", b"3", b"\xff\xfe", b"{}"])
+def test_damaged_rows_are_reported_and_none_is_lost(
+  line, run, capsys, tmp_path, monkeypatch
+):
+  logdir = shutil.copytree(run, tmp_path / "run")
+  path = logdir / "metrics.jsonl"
+  first, *rest = path.read_bytes().splitlines()
+  path.write_bytes(b"\n".join([first, line, *rest]))
+
+  def fail(*_):
+    raise AssertionError("It wasn't refused before compilation.")
+
+  monkeypatch.setattr(
+    sys.modules["qdrl_haiku.training.run"], "make_programs", fail
+  )
+  before = path.read_bytes()
+  _assert_refused(
+    _look(capsys, "resume", logdir, tmp_path),
+    "metrics.jsonl is damaged in line 2; remove",
+  )
+  assert path.read_bytes() == before
+
+
+def _assert_refused(outcome, message):
+  assert outcome.code == 2
+  assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+  assert "Traceback" not in outcome.out + outcome.err
+  assert re.search(message, outcome.err), outcome.err
