@@ -291,7 +291,7 @@ def settings_of(monkeypatch, tmp_path):
 
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "make_programs", stop
+    sys.modules["qdrl_haiku.training.run"], "_train", stop
   )
 
   def start(launcher, *arguments):

@@ -326,14 +326,14 @@ _CASES = [
 def refuse(capsys, monkeypatch, tmp_path):
   """Runs a launcher that must stop before it compiles or writes anything."""
 
-  def make_programs(*_):
+  def compile_programs(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
   import qdrl_haiku.training  # noqa: F401
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "make_programs", make_programs
+    sys.modules["qdrl_haiku.training.run"], "compile_programs", compile_programs
   )
 
   def run(launcher, flags):

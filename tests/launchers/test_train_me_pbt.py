@@ -416,11 +416,11 @@ _REFUSED = [
 def refuse(capsys, monkeypatch, tmp_path):
   """Runs the launcher, which must stop before it compiles anything."""
 
-  def make_programs(*_):
+  def compile_programs(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys.modules[_RUN], "make_programs", make_programs)
+  monkeypatch.setattr(sys.modules[_RUN], "compile_programs", compile_programs)
 
   def run(*flags):
     defaults = ["--logdir=run"]
@@ -469,7 +469,7 @@ def test_map_elites_alone_does_not_mind_how_many_would_collect(
     raise _StoppedError
 
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys.modules[_RUN], "make_programs", stop)
+  monkeypatch.setattr(sys.modules[_RUN], "_train", stop)
   try:
     outcome = harness.run(capsys, "train_me_pbt", *_GA, "--num_envs=48")
   except _StoppedError:

@@ -161,7 +161,7 @@ def _settings_of(monkeypatch, tmp_path, *arguments):
 
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "make_programs", stop
+    sys.modules["qdrl_haiku.training.run"], "_train", stop
   )
   with pytest.raises(_Stopped) as stopped:
     harness.start("train_pbt", *arguments)
