@@ -1,5 +1,6 @@
 """A whole run: compile, train generation by generation, record, resume."""
 
+import concurrent.futures
 import math
 import time
 from typing import Any
@@ -23,7 +24,7 @@ from qdrl_haiku.training.logs import MetricsWriter, RunDirectory
 from qdrl_haiku.training.plots import plot_run
 from qdrl_haiku.training.programs import (
   Programs,
-  compile_programs,
+  compile_generation,
   make_programs,
 )
 from qdrl_haiku.training.progress import Progress
@@ -94,14 +95,18 @@ def _train(
   """What `run` does once the directory is there."""
   interval = setup.steps_per_generation
   start = time.monotonic()
-  programs = compile_programs(programs, run_key)
   checkpoints = Checkpoints(
     directory.path / "checkpoints", config.max_checkpoints
   )
   best = Checkpoints(directory.path / "best", 1)
-  population, record = resume.begin(
-    setup, config, directory, checkpoints, programs, run_key
-  )
+  # The first population is made, or read, while the rest is compiled.
+  with concurrent.futures.ThreadPoolExecutor() as executor:
+    compiled = executor.submit(compile_generation, programs, run_key)
+    population, record = resume.begin(
+      setup, config, directory, checkpoints, programs, run_key
+    )
+    programs = compiled.result()
+  compile_seconds = time.monotonic() - start
   # So that the time before an interruption counts too.
   start -= record["walltime"]
   writer = MetricsWriter(directory, config.use_tensorboard)
@@ -130,7 +135,7 @@ def _train(
       record, report, interval, walltime=time.monotonic() - start
     )
     row = records.row(setup, config.seeds, report, record) | rates
-    row["training/compile_seconds"] = programs.compile_seconds
+    row["training/compile_seconds"] = compile_seconds
     if first_row:
       # It has the columns of the others, which are known now.
       writer.write(dict.fromkeys(row, math.nan) | first_row)

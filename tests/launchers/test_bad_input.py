@@ -117,7 +117,7 @@ def test_damaged_rows_are_reported_and_none_is_lost(
     raise AssertionError("It wasn't refused before compilation.")
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "compile_programs", fail
+    sys.modules["qdrl_haiku.training.run"], "compile_generation", fail
   )
   before = path.read_bytes()
   _assert_refused(

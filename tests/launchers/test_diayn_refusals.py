@@ -100,11 +100,13 @@ def test_nonsense_is_refused_in_one_line_and_nothing_is_written(
 ):
   import qdrl_haiku.training  # noqa: F401
 
-  def compile_programs(*_):
+  def compile_generation(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "compile_programs", compile_programs
+    sys.modules["qdrl_haiku.training.run"],
+    "compile_generation",
+    compile_generation,
   )
   env_name = [] if "--env_name" in arguments else ["--env_name=point_maze"]
   outcome = harness.run(

@@ -326,14 +326,16 @@ _CASES = [
 def refuse(capsys, monkeypatch, tmp_path):
   """Runs a launcher that must stop before it compiles or writes anything."""
 
-  def compile_programs(*_):
+  def compile_generation(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
   import qdrl_haiku.training  # noqa: F401
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "compile_programs", compile_programs
+    sys.modules["qdrl_haiku.training.run"],
+    "compile_generation",
+    compile_generation,
   )
 
   def run(launcher, flags):

@@ -70,18 +70,18 @@ def _compiled_once():
 
   module, known = sys.modules[_RUN], {}
   make_programs = module.make_programs
-  compile_programs = module.compile_programs
+  compile_generation = module.compile_generation
 
   def make_or_know(setup, mesh, run_key):
     name = (setup.config, setup.controller is None)
     if name not in known:
       programs = make_programs(setup, mesh, run_key)
-      known[name] = compile_programs(programs, run_key)
+      known[name] = compile_generation(programs, run_key)
     return known[name]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(module, "make_programs", make_or_know)
-    patch.setattr(module, "compile_programs", lambda programs, _: programs)
+    patch.setattr(module, "compile_generation", lambda programs, _: programs)
     yield
 
 
@@ -416,11 +416,13 @@ _REFUSED = [
 def refuse(capsys, monkeypatch, tmp_path):
   """Runs the launcher, which must stop before it compiles anything."""
 
-  def compile_programs(*_):
+  def compile_generation(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys.modules[_RUN], "compile_programs", compile_programs)
+  monkeypatch.setattr(
+    sys.modules[_RUN], "compile_generation", compile_generation
+  )
 
   def run(*flags):
     defaults = ["--logdir=run"]

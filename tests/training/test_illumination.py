@@ -493,7 +493,7 @@ def _results_by_devices():
   for devices in (jax.devices(), jax.devices()[:1]):
     mesh = training.population_mesh(2, devices)
     key = jax.device_put(_KEY, jax.NamedSharding(mesh, jax.P()))
-    compiled = programs.compile_programs(
+    compiled = programs.compile_generation(
       programs.make_programs(setup(mesh=mesh), mesh, key), key
     )
     state = compiled.init(key)

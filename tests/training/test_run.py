@@ -44,12 +44,12 @@ def _compiled_once():
     name = (setup.config, id(setup.learner.update), run_key.shape)
     if name not in known:
       programs = make_programs(setup, mesh, run_key)
-      known[name] = _RUN.compile_programs(programs, run_key)
+      known[name] = _RUN.compile_generation(programs, run_key)
     return known[name]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(_RUN, "make_programs", make_or_know)
-    patch.setattr(_RUN, "compile_programs", lambda programs, _: programs)
+    patch.setattr(_RUN, "compile_generation", lambda programs, _: programs)
     yield
 
 

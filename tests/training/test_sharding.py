@@ -34,7 +34,7 @@ results = []
 for devices in (jax.devices(), jax.devices()[:1]):
   mesh = training.population_mesh(4, devices)
   run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
-  compiled = programs.compile_programs(
+  compiled = programs.compile_generation(
     programs.make_programs(setup._replace(mesh=mesh), mesh, run_key), run_key
   )
   population = compiled.init(run_key)
