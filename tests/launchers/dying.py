@@ -1,13 +1,15 @@
-"""Runs a launcher that gets a signal at a chosen one of its file operations.
+"""Runs a launcher to which something happens at one of its file operations.
 
-python tests/launchers/dying.py LOGDIR SIGNAL COUNT DELAY launcher.py --flags
+python tests/launchers/dying.py LOGDIR WHAT COUNT DELAY launcher.py --flags
 
-The signal comes DELAY seconds after the COUNT-th time that Python opened,
-renamed, made or removed something in LOGDIR; never, if COUNT is 0. The number
-of such operations is written to standard error at the end.
+It happens DELAY seconds after the COUNT-th time that Python opened, renamed,
+made or removed something in LOGDIR; never, if COUNT is 0. WHAT is a signal, or
+FULL: from then on no file can hold more than a few bytes. The number of such
+operations is written to standard error at the end.
 """
 
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -20,12 +22,15 @@ _OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 def main() -> None:
   """Runs the launcher."""
   logdir, name, count, delay = sys.argv[1:5]
-  number, last, seconds = signal.Signals[name], int(count), float(delay)
+  last, seconds = int(count), float(delay)
   seen = 0
 
-  def die() -> None:
+  def happen() -> None:
     time.sleep(seconds)
-    os.kill(os.getpid(), number)
+    if name == "FULL":
+      resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+    else:
+      os.kill(os.getpid(), signal.Signals[name])
 
   def note(event: str, arguments: tuple[object, ...]) -> None:
     nonlocal seen
@@ -35,9 +40,9 @@ def main() -> None:
     if seen != last:
       return
     if seconds:
-      threading.Thread(target=die, daemon=True).start()
+      threading.Thread(target=happen, daemon=True).start()
     else:
-      os.kill(os.getpid(), number)
+      happen()
 
   sys.addaudithook(note)
   sys.argv = sys.argv[5:]
