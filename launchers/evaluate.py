@@ -3,6 +3,8 @@
 python launchers/evaluate.py --logdir=logs/my_run --member=3
 """
 
+import os
+
 import learner_flags
 import shared_flags
 import skill_flags
@@ -23,6 +25,9 @@ def _define() -> None:
     None,
     "Which agent of the latest checkpoint; by default the best agent that the "
     "run ever evaluated.",
+  )
+  flags.DEFINE_string(
+    "export", None, "A new file, .npz, to which the policy is written."
   )
   flags.DEFINE_list(
     "skill",
@@ -46,7 +51,7 @@ def main() -> None:
   shared_flags.prepare_jax()
   import jax
 
-  from qdrl_haiku import actors, training
+  from qdrl_haiku import actors, export, training
   from qdrl_haiku.training import logs
 
   num_episodes = FLAGS.num_eval_episodes
@@ -55,6 +60,8 @@ def main() -> None:
       f"--num_eval_episodes={num_episodes} must be at least 1 and below 2**31; "
       "leave it out for the default."
     )
+  if FLAGS.export and os.path.exists(FLAGS.export):
+    raise ValueError(f"--export={FLAGS.export} is there; name a new file.")
   if FLAGS.skill is not None:
     FLAGS.num_eval_episodes = None  # It needn't show all skills.
   agent = shared_flags.make_agent()
@@ -92,6 +99,19 @@ def main() -> None:
   summary = training.summarize(jax.device_get(evaluation.returns)[0])
   if FLAGS.skill is not None:
     which += f", skill {','.join(FLAGS.skill)}"
+  if FLAGS.export:
+    try:
+      export.save(
+        FLAGS.export,
+        agent.learner,
+        jax.tree.map(lambda x: x[0], state),
+        activation=FLAGS.activation,
+        info={"env_name": FLAGS.env_name, "agent": which},
+      )
+    except OSError as error:
+      raise ValueError(
+        f"--export={FLAGS.export} can't be written ({error.strerror})."
+      ) from error
   print(f"{FLAGS.logdir}: {which}")
   for name, value in summary.items():
     print(f"  {name:<12} {value:g}")

@@ -25,7 +25,8 @@ _LARGEST_FLOAT = 1e30
 _INTERVAL = 1000
 
 
-def _define() -> None:
+def define() -> None:
+  """Defines the flags of this launcher."""
   shared_flags.define()
   pbt_flags.define()
   flags.DEFINE_string(
@@ -89,9 +90,12 @@ def _define() -> None:
   )
 
 
-def main() -> None:
-  """Fills the repertoire that the flags ask for."""
-  shared_flags.prepare()
+def make_setup() -> Any:
+  """Returns the repertoire that the flags ask for, a `training.Setup`.
+
+  Raises:
+    ValueError: if a flag makes no sense.
+  """
   from qdrl_haiku import controllers, training
 
   if FLAGS.learner == "diayn":
@@ -136,6 +140,13 @@ def main() -> None:
   )
   if FLAGS.num_generations is not None:
     FLAGS.num_timesteps = FLAGS.num_generations * setup.steps_per_generation
+  return setup
+
+
+def main() -> None:
+  """Fills the repertoire that the flags ask for."""
+  shared_flags.prepare()
+  setup = make_setup()
   name = {"pbt": "me_pbt", "ga": "map_elites"}[FLAGS.emitter]
   shared_flags.run_training(
     setup,
@@ -259,5 +270,5 @@ def _check_count(name: str, least: int) -> None:
 
 
 if __name__ == "__main__":
-  _define()
+  define()
   shared_flags.run_main(main, _FLAG_NAMES)

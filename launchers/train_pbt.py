@@ -3,6 +3,8 @@
 python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 """
 
+from typing import Any
+
 import learner_flags
 import pbt_flags
 import shared_flags
@@ -11,7 +13,8 @@ from absl import flags
 FLAGS = flags.FLAGS
 
 
-def _define() -> None:
+def define() -> None:
+  """Defines the flags of this launcher."""
   shared_flags.define()
   pbt_flags.define()
   flags.DEFINE_integer("population_size", 8, "Agents in the population.")
@@ -35,9 +38,12 @@ def _define() -> None:
   )
 
 
-def main() -> None:
-  """Trains the population that the flags ask for."""
-  shared_flags.prepare()
+def make_setup() -> Any:
+  """Returns the population that the flags ask for, a `training.Setup`.
+
+  Raises:
+    ValueError: if a flag makes no sense.
+  """
   from qdrl_haiku import controllers, training
 
   agent = shared_flags.make_agent()
@@ -69,7 +75,7 @@ def main() -> None:
     burn_in_period=FLAGS.burn_in_period,
     inherit_replay=FLAGS.inherit_replay,
   )
-  setup = training.Setup(
+  return training.Setup(
     env=agent.env,
     eval_env=agent.eval_env,
     learner=agent.learner,
@@ -77,11 +83,16 @@ def main() -> None:
     config=config,
     evaluate=agent.evaluate,
   )
+
+
+def main() -> None:
+  """Trains the population that the flags ask for."""
+  shared_flags.prepare()
   shared_flags.run_training(
-    setup, f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]
+    make_setup(), f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]
   )
 
 
 if __name__ == "__main__":
-  _define()
+  define()
   shared_flags.run_main(main)

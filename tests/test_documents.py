@@ -60,8 +60,8 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 20
-  assert len(_snippets("README.md", "python")) == 4
+  assert len(_commands()) == 24
+  assert len(_snippets("README.md", "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 2
 
 
@@ -123,10 +123,11 @@ def _short(name, command, steps):
       "--perturbation_interval=20",
       "--num_generations=2",
     ]
-  interval = "perturbation" if name == "train_pbt" else "eval"
+  interval = "eval" if name == "train" else "perturbation"
   return [
     f"--{interval}_interval=20",
     f"--num_timesteps={steps}",
+    *(["--repetitions=1"] if name == "benchmark" else []),
     *(skills if "diayn" in command else []),
   ]
 
@@ -140,11 +141,17 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
       small = [*small, "--env_name=point_maze", "--hidden_layer_sizes=4,4"]
     name = pathlib.Path(launcher).stem
     steps = 60 if "--resume" in arguments else 40
+    if "--resume" in arguments:
+      small = []  # The run knows.
     outcome = harness.run(
       capsys, name, *arguments, *small, *_short(name, command, steps)
     )
     assert outcome.code == 0, f"{command}\n{outcome.err}"
     expected = '"mean"' if name == "evaluate" else f"step {steps}"
+    if name == "benchmark":
+      expected = '"updates_per_second"'
+    if "--dry_run" in arguments:
+      expected = "memory needed"
     assert expected in outcome.out
   # logs/pendulum is there now, of a smaller learner in the maze.
   snippet = _python("README.md", "training.read_best")

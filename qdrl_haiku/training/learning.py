@@ -1,11 +1,12 @@
 """The part of a generation in which members collect and learn."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, types
+from qdrl_haiku import actors, replay, types
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.population import Members
@@ -31,33 +32,7 @@ def train_members(
     of critic steps of each member, int32 [P].
   """
   plan = config_lib.schedule(setup.config, setup.learner.batches_per_update)
-  batches_per_update = setup.learner.batches_per_update
-  batches = (plan.num_updates, batches_per_update, setup.config.batch_size)
   buffer = setup.buffer
-
-  def learn(
-    states: types.State, buffers: Any, keys: types.Key
-  ) -> tuple[types.State, types.Metrics]:
-    sample_keys, update_keys = _split(keys)
-    transitions = jax.vmap(lambda b, k: buffer.sample(b, k, batches))(
-      buffers, sample_keys
-    )
-    update_keys = jax.vmap(jax.random.split, (0, None), 1)(
-      update_keys, plan.num_updates
-    )
-
-    def update(states: Any, inputs: Any) -> Any:
-      transitions, keys = inputs
-      return jax.vmap(setup.learner.update)(
-        states, hyperparams, transitions, keys
-      )
-
-    states, metrics = jax.lax.scan(
-      update,
-      states,
-      (jax.tree.map(lambda x: x.swapaxes(0, 1), transitions), update_keys),
-    )
-    return states, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
 
   def iteration(members: Members, t: types.Array) -> Any:
     collect_keys, learn_keys = _split(
@@ -85,17 +60,14 @@ def train_members(
     can_learn = jnp.all(
       buffer.can_sample(buffers, setup.config.min_replay_size)
     )
+    arguments = (states, buffers, hyperparams, learn_keys)
+    learn_now = functools.partial(learn, setup)
     nothing = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(learn, states, buffers, learn_keys)[1],
+      jax.eval_shape(learn_now, *arguments)[1],
     )
     states, metrics = jax.lax.cond(
-      can_learn,
-      learn,
-      lambda states, *_: (states, nothing),
-      states,
-      buffers,
-      learn_keys,
+      can_learn, learn_now, lambda states, *_: (states, nothing), *arguments
     )
     observed = {
       "observation_mean": jnp.mean(transitions.observation, axis=(1, 2, 3)),
@@ -122,9 +94,58 @@ def train_members(
   )
   num_updates = jnp.full_like(
     members.replay.size,
-    learned_iterations * plan.num_updates * batches_per_update,
+    learned_iterations
+    * plan.num_updates
+    * setup.learner.batches_per_update,
   )
   return members, metrics, num_updates
+
+
+def learn(
+  setup: Setup,
+  states: types.State,
+  buffers: replay.ReplayState,
+  hyperparams: types.Hyperparams,
+  keys: types.Key,
+) -> tuple[types.State, types.Metrics]:
+  """Learns from replay for one iteration.
+
+  Args:
+    setup: what the population is composed of.
+    states: the learners', leaves [P, ...].
+    buffers: leaves [P, ...], from which can be sampled.
+    hyperparams: leaves [P].
+    keys: [P]; consumed.
+
+  Returns:
+    The new states, and metrics by name, [P], means over the updates.
+  """
+  batches_per_update = setup.learner.batches_per_update
+  num_updates = config_lib.schedule(
+    setup.config, batches_per_update
+  ).num_updates
+  batches = (num_updates, batches_per_update, setup.config.batch_size)
+  sample_keys, update_keys = _split(keys)
+  # All of them in one gather.
+  transitions = jax.vmap(lambda b, k: setup.buffer.sample(b, k, batches))(
+    buffers, sample_keys
+  )
+  update_keys = jax.vmap(jax.random.split, (0, None), 1)(
+    update_keys, num_updates
+  )
+
+  def update(states: Any, inputs: Any) -> Any:
+    transitions, keys = inputs
+    return jax.vmap(setup.learner.update)(
+      states, hyperparams, transitions, keys
+    )
+
+  states, metrics = jax.lax.scan(
+    update,
+    states,
+    (jax.tree.map(lambda x: x.swapaxes(0, 1), transitions), update_keys),
+  )
+  return states, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
 
 
 def _warming_up(setup: Setup, size: types.Array) -> Any:

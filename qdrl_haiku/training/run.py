@@ -60,7 +60,7 @@ def run(
   """
   # Everything is checked before anything is written.
   _check(setup, config)
-  mesh = setup.mesh or population_mesh(_shared_evenly(setup))
+  mesh = setup.mesh or population_mesh(setup.shared_evenly)
   setup = setup._replace(mesh=mesh)
   run_key = _run_key(config, mesh)
   programs = make_programs(setup, mesh, run_key)
@@ -247,17 +247,6 @@ def _check(setup: Setup, config: RunConfig) -> None:
       read_agents(setup.learner, config.warm_start)
     except ValueError as error:
       raise ValueError(f"warm_start={config.warm_start}: {error}") from error
-
-
-def _shared_evenly(setup: Setup) -> int:
-  """Of what devices have to share evenly, the greatest common divisor."""
-  plan = setup.map_elites
-  if plan is None:
-    return setup.config.population_size
-  sizes = [plan.variation_batch_size, plan.num_initial_genotypes]
-  if setup.controller is not None:
-    sizes.append(setup.config.population_size)
-  return math.gcd(*sizes)
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:

@@ -1,5 +1,6 @@
 """What a population is composed of."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -85,6 +86,17 @@ class Setup(NamedTuple):
     if self.map_elites is not None and self.controller is None:
       return self.config.num_eval_episodes * self.eval_env.episode_steps
     return self.config.perturbation_interval
+
+  @property
+  def shared_evenly(self) -> int:
+    """Of what devices have to share evenly, the greatest common divisor."""
+    plan = self.map_elites
+    if plan is None:
+      return self.config.population_size
+    sizes = [plan.variation_batch_size, plan.num_initial_genotypes]
+    if self.controller is not None:
+      sizes.append(self.config.population_size)
+    return math.gcd(*sizes)
 
   @property
   def buffer(self) -> replay.ReplayBuffer:

@@ -1,0 +1,284 @@
+"""How fast the parts of training are, measured on the code that trains."""
+
+import dataclasses
+import functools
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import map_elites, types
+from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import learning, memory_plan, population, programs
+from qdrl_haiku.training import sharding as sharding_lib
+from qdrl_haiku.training.setup import Setup
+
+Row = dict[str, Any]
+"""Numbers by name."""
+
+
+def generations(
+  setup: Setup, repetitions: int, run_key: types.Key, start: float
+) -> Row:
+  """Times whole generations, compiled and called as a run does.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    repetitions: generations that are timed, >= 1, after a first one in which
+      learning may not have begun.
+    run_key: replicated over the mesh.
+    start: of the process, by `time.monotonic`.
+
+  Returns:
+    Rates; what compiling took; and from the start to the end of the first
+    generation, in which the first updates are.
+  """
+  assert setup.mesh is not None
+  begin = time.monotonic()
+  made = programs.make_programs(setup, setup.mesh, run_key)
+  state = made.init(run_key)
+  made = programs.compile_generation(made, run_key)
+  jax.block_until_ready(state)
+  compile_seconds = time.monotonic() - begin
+  seconds, reports = [], []
+  for _ in range(repetitions + 1):
+    begin = time.monotonic()
+    state, report = jax.block_until_ready(made.train_generation(state, run_key))
+    seconds.append(time.monotonic() - begin)
+    reports.append(jax.device_get((report.env_steps, report.num_updates)))
+    if len(seconds) == 1:
+      first = time.monotonic() - start
+  median = statistics.median(seconds[1:])
+  env_steps, num_updates = reports[-1]
+  return {
+    "generation_seconds": median,
+    "env_steps_per_second": int(env_steps) / median,
+    "updates_per_second": int(num_updates.sum()) / median,
+    "compile_seconds": compile_seconds,
+    "time_to_first_update_seconds": first,
+  }
+
+
+def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+  """Times the steps that agents collect, without learning.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    repetitions: intervals that are timed, >= 1.
+    run_key: replicated over the mesh.
+
+  Returns:
+    The rate.
+
+  Raises:
+    ValueError: if the replay buffers can't hold so many steps.
+  """
+  config = setup.config
+  steps = (repetitions + 1) * config.perturbation_interval
+  if steps >= config.replay_capacity:
+    raise ValueError(
+      f"replay_capacity {config.replay_capacity} must be more than the {steps} "
+      "steps that are collected; raise it, or lower perturbation_interval."
+    )
+  # Learning begins when the buffer is full.
+  setup = setup._replace(
+    config=dataclasses.replace(
+      config, min_replay_size=config.replay_capacity, random_warm_up=False
+    )
+  )
+  members, hyperparams, keys = _population(setup, run_key)
+
+  def train(members: Any) -> Any:
+    return sharding_lib.over_members(
+      setup.mesh, learning.train_members, setup
+    )(members, hyperparams, keys)[0]
+
+  median = _median_seconds(
+    jax.jit(train, donate_argnums=0), members, repetitions
+  )
+  steps = config.population_size * config.perturbation_interval
+  return {"env_steps_per_second": steps / median}
+
+
+def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+  """Times sampling and updates, without environments.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    repetitions: intervals' worth of updates that are timed, >= 1.
+    run_key: replicated over the mesh.
+
+  Returns:
+    The rate.
+  """
+  assert setup.mesh is not None
+  plan = config_lib.schedule(setup.config, setup.learner.batches_per_update)
+  members, hyperparams, keys = _population(setup, run_key)
+  full = members.replay._replace(
+    size=jnp.full_like(members.replay.size, setup.config.replay_capacity)
+  )
+
+  def interval(
+    setup: Setup, states: Any, buffers: Any, hyperparams: Any, keys: Any
+  ) -> Any:
+    def iteration(states: Any, t: types.Array) -> Any:
+      own = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
+      return learning.learn(setup, states, buffers, hyperparams, own)[0], None
+
+    return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
+
+  def learn(states: Any) -> Any:
+    return sharding_lib.over_members(setup.mesh, interval, setup)(
+      states, full, hyperparams, keys
+    )
+
+  median = _median_seconds(
+    jax.jit(learn, donate_argnums=0), members.learner, repetitions
+  )
+  updates = (
+    plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
+  )
+  rate = setup.config.population_size * updates / median
+  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
+  return {
+    "updates_per_second": rate,
+    "flops_per_update": flops,
+    "achieved_gflops": rate * flops / 1e9,
+    "matmul_peak_gflops": peak / 1e9,
+    "fraction_of_peak": rate * flops / peak,
+  }
+
+
+def adding(repetitions: int) -> Row:
+  """Times MAP-Elites without agents, in a grid and in a Voronoi tessellation.
+
+  One generation varies 1,024 parents, scores them by a sum of squares, and
+  adds them to 10,000 cells; a genotype has 1,000 parameters.
+
+  Args:
+    repetitions: generations that are timed, >= 1.
+
+  Returns:
+    Milliseconds per generation.
+  """
+  lower, upper = (-1.0, -1.0), (1.0, 1.0)
+  tessellations: dict[str, map_elites.Tessellation] = {
+    "grid": map_elites.Grid((100, 100), lower, upper),
+    "cvt": map_elites.cvt(jax.random.key(0), 10_000, lower, upper),
+  }
+
+  def vary(key: types.Key, first: Any, second: Any) -> Any:
+    return map_elites.iso_line(key, first, second, 0.1, 0.1)
+
+  emitter = map_elites.genetic_emitter(vary, 1024)
+
+  def generation(state: Any) -> Any:
+    repertoire, key = state
+    key, ask_key = jax.random.split(key)
+    x, _ = emitter.ask((), repertoire, ask_key)
+    fitness = -jnp.sum(jnp.square(x), axis=1)
+    return repertoire.add(x, fitness, jnp.tanh(x[:, :2])), key
+
+  row = {}
+  for name, tessellation in tessellations.items():
+    first = jax.random.normal(jax.random.key(1), (1024, 1000))
+    repertoire = map_elites.Repertoire.init(first[0], tessellation)
+    repertoire = repertoire.add(
+      first, -jnp.sum(jnp.square(first), axis=1), jnp.tanh(first[:, :2])
+    )
+    median = _median_seconds(
+      jax.jit(generation, donate_argnums=0),
+      (repertoire, jax.random.key(2)),
+      repetitions,
+    )
+    row[f"generation_milliseconds/{name}"] = 1000 * median
+  return row
+
+
+def resources(setup: Setup, run_key: types.Key) -> Row:
+  """What memory a population takes.
+
+  Args:
+    setup: what it is composed of, with a mesh.
+    run_key: replicated over the mesh.
+
+  Returns:
+    Bytes: of a transition in replay, and the most that the process, or its
+    first accelerator, ever held.
+  """
+  assert setup.mesh is not None
+  made = programs.make_programs(setup, setup.mesh, run_key)
+  plan = memory_plan.memory_plan(setup, made.population)
+  device = setup.mesh.devices.flat[0]
+  if device.platform == "cpu":
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  else:
+    peak = device.memory_stats()["peak_bytes_in_use"]
+  return {
+    "replay_bytes_per_transition": plan.replay // setup.config.replay_capacity,
+    "peak_memory_bytes": peak,
+  }
+
+
+def flops_per_update(setup: Setup) -> float:
+  """What XLA counts for one critic step of one agent.
+
+  Args:
+    setup: whose learner it is.
+
+  Returns:
+    Floating-point operations, of whatever kind.
+  """
+  members, hyperparams, keys = jax.eval_shape(
+    lambda: _population(setup._replace(mesh=None), jax.random.key(0))
+  )
+  one = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+    (members.learner, hyperparams, members.replay.storage, keys),
+  )
+  shape = (setup.learner.batches_per_update, setup.config.batch_size)
+  transitions = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((*shape, *x.shape[1:]), x.dtype), one[2]
+  )
+  update: Any = jax.jit(setup.learner.update)
+  compiled = update.lower(one[0], one[1], transitions, one[3]).compile()
+  return compiled.cost_analysis()["flops"] / shape[0]
+
+
+def matmul_peak(mesh: jax.sharding.Mesh, size: int = 1024) -> float:
+  """What products of large matrices reach on all devices.
+
+  Args:
+    mesh: the devices.
+    size: of the float32 matrices.
+
+  Returns:
+    Floating-point operations per second.
+  """
+  where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
+  x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
+  multiply = jax.jit(lambda x: 1e-3 * jnp.matmul(x, x), out_shardings=where)
+  return 2 * mesh.size * size**3 / _median_seconds(multiply, x, 9)
+
+
+def _population(setup: Setup, run_key: types.Key) -> Any:
+  """Members, hyperparameters and keys of a population."""
+  state = jax.jit(functools.partial(population.init_population, setup))(run_key)
+  keys = population.member_keys(run_key, 1, setup.config.population_size)
+  return state.members, state.hyperparams, keys
+
+
+def _median_seconds(
+  call: Callable[[Any], Any], state: Any, repetitions: int
+) -> float:
+  """The median time of calls that go on from one another, after a first."""
+  seconds = []
+  for _ in range(repetitions + 1):
+    begin = time.monotonic()
+    state = jax.block_until_ready(call(state))
+    seconds.append(time.monotonic() - begin)
+  return statistics.median(seconds[1:])

@@ -1,0 +1,101 @@
+"""Tests of what the measurements of speed count; none of how fast it is."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from qdrl_haiku import controllers, training
+from qdrl_haiku.training import benchmark
+from tests.launchers import harness
+from tests.training import common
+
+_KEY = jax.random.key(0)
+
+
+def _setup(learner=None, **config):
+  controller = controllers.pbt(controllers.PBTConfig(), common.SPACE)
+  mesh = training.population_mesh(4, jax.devices()[:1])
+  return common.setup(controller, learner=learner, **config)._replace(mesh=mesh)
+
+
+def test_flops_are_those_of_one_critic_step():
+  learner = common.quadratic_learner()
+  matrix = jnp.ones((50, 50))
+
+  def update(state, hyperparams, transitions, key):
+    state, metrics = learner.update(state, hyperparams, transitions, key)
+    product = matrix @ jnp.outer(state.point[:1], jnp.ones(40)).repeat(50, 0)
+    return state._replace(point=state.point + product[0, 0]), metrics
+
+  setup = _setup(learner._replace(update=update))
+  per_step = benchmark.flops_per_update(setup)
+  product = 2 * 50 * 50 * 40 / learner.batches_per_update
+  # The rest is a few operations on vectors of two.
+  assert product <= per_step < product + 1000
+
+
+def test_updates_are_those_of_whole_intervals(monkeypatch):
+  monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
+  monkeypatch.setattr(
+    benchmark, "_median_seconds", lambda call, state, n: 0.5
+  )
+  setup = _setup()
+  row = benchmark.updating(setup, 1, _KEY)
+  # One update per step of four agents, in half a second.
+  rate = 4 * setup.config.perturbation_interval / 0.5
+  assert row["updates_per_second"] == rate
+  assert row["fraction_of_peak"] == pytest.approx(
+    rate * row["flops_per_update"] / 1e9
+  )
+
+
+def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
+  seen = []
+
+  def call_twice(call, members, repetitions):
+    before = jax.device_get(members.learner)
+    members = call(members)
+    seen.extend([before, jax.device_get(members.learner)])
+    assert members.replay.size.tolist() == [16] * 4
+    return 0.5
+
+  monkeypatch.setattr(benchmark, "_median_seconds", call_twice)
+  row = benchmark.collecting(_setup(), 1, _KEY)
+  assert row["env_steps_per_second"] == 4 * 16 / 0.5
+  common.assert_bits_equal(seen[0].point, seen[1].point)
+
+
+def test_collecting_more_than_replay_holds_is_refused():
+  with pytest.raises(ValueError, match="must be more than the 64 steps"):
+    benchmark.collecting(_setup(), 3, _KEY)
+
+
+def test_generations_are_counted_as_a_run_counts_them():
+  row = benchmark.generations(_setup(), 2, _KEY, start=0.0)
+  per_generation = row["generation_seconds"]
+  # Two episodes of five steps each, beside the 16.
+  steps = row["env_steps_per_second"] * per_generation
+  assert steps == pytest.approx(4 * (16 + 10))
+  assert row["updates_per_second"] * per_generation == pytest.approx(4 * 16)
+
+
+def test_the_launcher_prints_one_line_of_json(capsys):
+  outcome = harness.run(
+    capsys, "benchmark", "--algorithm=update", "--env_name=point_maze",
+    "--population_size=2", "--num_envs=2", "--hidden_layer_sizes=4",
+    "--batch_size=4", "--num_timesteps=400", "--repetitions=1",
+  )  # fmt: skip
+  assert outcome.code == 0, outcome.err
+  row = json.loads(outcome.out)
+  assert row["algorithm"] == "update"
+  # 2 + 2 numbers of observations, 2 of the action, reward and discount.
+  assert row["replay_bytes_per_transition"] == 4 * 8
+  assert row["updates_per_second"] > 0
+
+
+def test_an_unknown_algorithm_is_refused(capsys):
+  outcome = harness.run(capsys, "benchmark", "--algorithm=uptade")
+  assert outcome.code == 2
+  assert "--algorithm=uptade is unknown; " in outcome.err
