@@ -137,6 +137,9 @@ def run_main(
       print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 
+  # XLA complains at length about each program that it reads from the cache.
+  # What is an error to us is an exception anyway.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
   app.run(guarded, flags_parser=_parse)
 

@@ -78,7 +78,6 @@ def make_prior() -> Any:
       ["skill_prior", "skill_size"], "skills are discrete"
     )
     return skills.categorical(FLAGS.num_skills)
-  learner_flags.refuse_given(["num_skills"], "skills are continuous")
   try:
     return priors[FLAGS.skill_prior](FLAGS.skill_size)
   except ValueError as error:

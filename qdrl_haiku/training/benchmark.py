@@ -13,7 +13,13 @@ import jax.numpy as jnp
 
 from qdrl_haiku import map_elites, types
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import learning, memory_plan, population, programs
+from qdrl_haiku.training import (
+  learning,
+  memory_plan,
+  population,
+  programs,
+  records,
+)
 from qdrl_haiku.training import sharding as sharding_lib
 from qdrl_haiku.training.setup import Setup
 
@@ -44,20 +50,20 @@ def generations(
   made = programs.compile_generation(made, run_key)
   jax.block_until_ready(state)
   compile_seconds = time.monotonic() - begin
-  seconds, reports = [], []
+  seconds = []
   for _ in range(repetitions + 1):
     begin = time.monotonic()
     state, report = jax.block_until_ready(made.train_generation(state, run_key))
     seconds.append(time.monotonic() - begin)
-    reports.append(jax.device_get((report.env_steps, report.num_updates)))
     if len(seconds) == 1:
       first = time.monotonic() - start
   median = statistics.median(seconds[1:])
-  env_steps, num_updates = reports[-1]
+  rates = records.rates(
+    jax.device_get(report), setup.steps_per_generation, median
+  )
   return {
+    **{name.removeprefix("training/"): x for name, x in rates.items()},
     "generation_seconds": median,
-    "env_steps_per_second": int(env_steps) / median,
-    "updates_per_second": int(num_updates.sum()) / median,
     "compile_seconds": compile_seconds,
     "time_to_first_update_seconds": first,
   }

@@ -35,7 +35,6 @@ _REFUSALS = [
     "--learner=diayn --num_skills=99999999999",
     "num_skills must be below .* got 99999999999",
   ),
-  (f"{_CONTINUOUS} --num_skills=8", "--num_skills=8 has no effect: skills are"),
   (f"{_CONTINUOUS} --skill_size=4", "--skill_size=4: size must be 2 or 3 "),
   (
     f"{_CONTINUOUS} --skill_prior=normal --skill_size=0",
