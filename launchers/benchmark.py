@@ -13,8 +13,8 @@ from typing import Any
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
+import launch  # noqa: E402
 import learner_flags  # noqa: E402
-import shared_flags  # noqa: E402
 import train_me_pbt  # noqa: E402
 import train_pbt  # noqa: E402
 from absl import flags  # noqa: E402
@@ -42,7 +42,7 @@ def main() -> None:
   learner_flags.check_choice("algorithm", _ALGORITHMS)
   if FLAGS.repetitions < 1:
     raise ValueError(f"--repetitions={FLAGS.repetitions} must be at least 1.")
-  shared_flags.prepare_jax()
+  launch.prepare_jax()
   import jax
 
   from qdrl_haiku import training
@@ -72,4 +72,4 @@ def main() -> None:
 
 if __name__ == "__main__":
   _define()
-  shared_flags.run_main(main)
+  launch.run_main(main)

@@ -5,6 +5,7 @@ python launchers/evaluate.py --logdir=logs/my_run --member=3
 
 import os
 
+import launch
 import learner_flags
 import shared_flags
 import skill_flags
@@ -47,8 +48,8 @@ def main() -> None:
     raise ValueError(
       f"--seed={FLAGS.seed} must be at least 0 and below 2**32."
     )
-  shared_flags.use_settings_of(FLAGS.logdir, besides=_OF_A_LOOK)
-  shared_flags.prepare_jax()
+  launch.use_settings_of(FLAGS.logdir, besides=_OF_A_LOOK)
+  launch.prepare_jax()
   import jax
 
   from qdrl_haiku import actors, export, training
@@ -120,4 +121,4 @@ def main() -> None:
 
 if __name__ == "__main__":
   _define()
-  shared_flags.run_main(main)
+  launch.run_main(main)

@@ -3,6 +3,7 @@
 python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
 """
 
+import launch
 import learner_flags
 import shared_flags
 from absl import flags
@@ -30,7 +31,7 @@ def _define() -> None:
 
 def main() -> None:
   """Trains the learner that the flags ask for."""
-  shared_flags.prepare()
+  launch.prepare()
   from qdrl_haiku import training
 
   agent = shared_flags.make_agent()
@@ -48,7 +49,7 @@ def main() -> None:
     config=config,
     evaluate=agent.evaluate,
   )
-  shared_flags.run_training(
+  launch.run_training(
     setup,
     learner_flags.learner_name(),
     range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds),
@@ -57,4 +58,4 @@ def main() -> None:
 
 if __name__ == "__main__":
   _define()
-  shared_flags.run_main(main, _FLAG_NAMES)
+  launch.run_main(main, _FLAG_NAMES)

@@ -7,6 +7,7 @@ python launchers/train_me_pbt.py \
 import math
 from typing import Any
 
+import launch
 import learner_flags
 import pbt_flags
 import shared_flags
@@ -145,10 +146,10 @@ def make_setup() -> Any:
 
 def main() -> None:
   """Fills the repertoire that the flags ask for."""
-  shared_flags.prepare()
+  launch.prepare()
   setup = make_setup()
   name = {"pbt": "me_pbt", "ga": "map_elites"}[FLAGS.emitter]
-  shared_flags.run_training(
+  launch.run_training(
     setup,
     f"{name}_{learner_flags.learner_name()}",
     [FLAGS.seed],
@@ -271,4 +272,4 @@ def _check_count(name: str, least: int) -> None:
 
 if __name__ == "__main__":
   define()
-  shared_flags.run_main(main, _FLAG_NAMES)
+  launch.run_main(main, _FLAG_NAMES)

@@ -5,6 +5,7 @@ python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 
 from typing import Any
 
+import launch
 import learner_flags
 import pbt_flags
 import shared_flags
@@ -87,12 +88,12 @@ def make_setup() -> Any:
 
 def main() -> None:
   """Trains the population that the flags ask for."""
-  shared_flags.prepare()
-  shared_flags.run_training(
+  launch.prepare()
+  launch.run_training(
     make_setup(), f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]
   )
 
 
 if __name__ == "__main__":
   define()
-  shared_flags.run_main(main)
+  launch.run_main(main)

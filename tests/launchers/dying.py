@@ -1,9 +1,9 @@
 """Runs a launcher to which something happens at one of its file operations.
 
-python tests/launchers/dying.py LOGDIR WHAT COUNT DELAY launcher.py --flags
+python tests/launchers/dying.py FOLDER WHAT COUNT DELAY launcher.py --flags
 
 It happens DELAY seconds after the COUNT-th time that Python opened, renamed,
-made or removed something in LOGDIR; never, if COUNT is 0. WHAT is a signal, or
+made or removed something in FOLDER; never, if COUNT is 0. WHAT is a signal, or
 FULL: from then on no file can hold more than a few bytes. The number of such
 operations is written to standard error at the end.
 """
@@ -21,7 +21,7 @@ _OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 
 def main() -> None:
   """Runs the launcher."""
-  logdir, name, count, delay = sys.argv[1:5]
+  folder, name, count, delay = sys.argv[1:5]
   last, seconds = int(count), float(delay)
   seen = 0
 
@@ -34,7 +34,7 @@ def main() -> None:
 
   def note(event: str, arguments: tuple[object, ...]) -> None:
     nonlocal seen
-    if event not in _OPERATIONS or not str(arguments[0]).startswith(logdir):
+    if event not in _OPERATIONS or not str(arguments[0]).startswith(folder):
       return
     seen += 1
     if seen != last:

@@ -42,7 +42,7 @@ def start(name, *arguments):
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
-      for path in LAUNCHERS.glob("*_flags.py"):
+      for path in LAUNCHERS.glob("*.py"):
         sys.modules.pop(path.stem, None)
       flags.FLAGS.unparse_flags()
 

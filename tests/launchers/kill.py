@@ -83,6 +83,7 @@ class Point(NamedTuple):
   what: str
   count: int
   delay: float = 0.0
+  folder: str = "."
 
 
 def run(
@@ -105,7 +106,7 @@ def run(
   command = [
     sys.executable,
     str(_DYING),
-    str(logdir),
+    str(logdir / point.folder),
     *(point.what, str(point.count), str(point.delay)),
     str(harness.LAUNCHERS / f"{launcher}.py"),
     *_SHARED,

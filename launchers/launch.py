@@ -1,0 +1,264 @@
+"""What every launcher does with its flags: parse, prepare, train, complain."""
+
+import datetime
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import learner_flags
+from absl import app, flags, logging
+
+FLAGS = flags.FLAGS
+
+# Flags that say where a run is, not what it is.
+_PLACE = ("compilation_cache_dir", "logdir", "resume", "suffix")
+# What a flag of a kind, as absl calls it, wants.
+_OF_KIND = {
+  "bool": "true or false",
+  "float": "a number",
+  "int": "an integer",
+}
+
+
+def run_main(
+  main: Callable[[], None], flag_names: Mapping[str, str] | None = None
+) -> None:
+  """Parses flags, calls `main`, and turns a user's mistake into one line.
+
+  Args:
+    main: of a launcher.
+    flag_names: what the launcher's flags call settings that have another name
+      in the package, for messages.
+  """
+
+  def guarded(argv: Sequence[str]) -> None:
+    # orbax reports every file that it writes.
+    logging.set_verbosity(logging.WARNING)
+    try:
+      if len(argv) > 1:
+        raise ValueError(
+          f"unexpected argument {argv[1]!r}; flags begin with --."
+        )
+      main()
+    except ValueError as error:
+      if FLAGS.debug:
+        raise
+      message = str(error)
+      for name, flag in (flag_names or {}).items():
+        message = re.sub(rf"\b{name}\b", flag, message)
+      print(f"error: {message}", file=sys.stderr)
+      sys.exit(2)
+
+  # XLA complains at length about each program that it reads from the cache.
+  # What is an error to us is an exception anyway.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
+  app.run(guarded, flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+  """Parses flags; a wrong one ends the launcher with one line.
+
+  Args:
+    argv: the command line.
+
+  Returns:
+    What is left of it.
+
+  Raises:
+    SystemExit: if a flag isn't known, or its value isn't of its type.
+  """
+  try:
+    return FLAGS(argv)
+  except flags.UnrecognizedFlagError as error:
+    from qdrl_haiku import names
+
+    fix = names.nearest(error.flagname, [flag.name for flag in _own_flags()])
+    if not fix.startswith("did you mean"):
+      fix = "--help lists those that there are."
+    message = f"--{error.flagname} is no flag of this launcher; {fix}"
+  except flags.IllegalFlagValueError as error:
+    # Of the form "flag --name=value: reason".
+    flag = str(error).removeprefix("flag ").partition(": ")[0]
+    kind = FLAGS[flag[2:].partition("=")[0]].flag_type()
+    fix = _OF_KIND.get(kind, f"a {kind}")
+    message = f"{flag} has a wrong value; give {fix}."
+  except (flags.Error, ValueError) as error:
+    message = " ".join(str(error).removeprefix("ERROR:: ").split())
+    message = f"{message}; see --help."
+  print(f"error: {message}", file=sys.stderr)
+  sys.exit(2)
+
+
+def prepare() -> None:
+  """Does what each training launcher begins with.
+
+  Raises:
+    ValueError: if there is no run to be resumed.
+  """
+  if FLAGS.resume:
+    if not FLAGS.logdir:
+      raise ValueError("--resume needs --logdir: which run is to go on?")
+    use_settings_of(FLAGS.logdir, besides=_PLACE)
+  prepare_jax()
+
+
+def prepare_jax() -> None:
+  """Makes a device of each core, and keeps compiled programs for the next run.
+
+  Physics gains from devices what it can't gain from threads; the environment
+  may say how many. To be called before jax looks for devices.
+
+  Raises:
+    ValueError: if compiled programs can't be kept where the flag says.
+  """
+  import jax
+
+  if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+  cache = FLAGS.compilation_cache_dir
+  if cache is None:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = jax.config.jax_compilation_cache_dir or os.path.join(
+      home, "qdrl_haiku"
+    )
+  if not cache:
+    jax.config.update("jax_enable_compilation_cache", False)
+    return
+  try:
+    os.makedirs(cache, exist_ok=True)
+  except OSError as error:
+    if FLAGS.compilation_cache_dir is None:
+      return  # No home; compiling each time will do.
+    raise ValueError(
+      f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
+      "choose another, or leave it empty."
+    ) from error
+  jax.config.update("jax_compilation_cache_dir", cache)
+  # Small programs count too: there are many of them.
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
+  """Gives the flags the values that a run was started with.
+
+  What is given on the command line stays.
+
+  Args:
+    logdir: directory of the run.
+    besides: flags that stay as they are though they weren't given.
+
+  Raises:
+    ValueError: if there is no run, or if its settings are damaged.
+  """
+  from qdrl_haiku.training import logs
+
+  for name, value in logs.RunDirectory(logdir).settings().items():
+    is_known = name in FLAGS and name not in besides
+    if is_known and not FLAGS[name].present:
+      if not _is_of_kind(FLAGS[name], value):
+        raise ValueError(
+          f"config.json in {logdir} is damaged: {name} is {value!r}; mend it, "
+          f"or give --{name}."
+        )
+      FLAGS[name].value = value
+
+
+def _is_of_kind(flag: Any, value: Any) -> bool:
+  """Whether a value, as JSON has it, is one that a flag may have."""
+  if value is None:
+    return flag.default is None
+  kinds: dict[str, Any] = {
+    "bool": bool, "float": int | float, "int": int, "string": str
+  }  # fmt: skip
+  kind = kinds.get(flag.flag_type())
+  if kind is None:  # Of several strings.
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+  return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+
+
+def run_training(
+  setup: Any, algorithm: str, seeds: Sequence[int], **run_settings: Any
+) -> None:
+  """Trains, and says where the result is.
+
+  Args:
+    setup: what the population is composed of.
+    algorithm: for the name of the directory.
+    seeds: one, or one per member.
+    **run_settings: what else `training.RunConfig` is to hold.
+
+  Raises:
+    ValueError: if a setting is not valid.
+  """
+  from qdrl_haiku import training
+
+  if FLAGS.logdir:
+    learner_flags.refuse_given(["suffix"], "--logdir is the whole name")
+  logdir = FLAGS.logdir or _default_logdir(algorithm)
+  names = [flag.name for flag in _own_flags()]
+  config = training.RunConfig(
+    logdir=logdir,
+    seeds=tuple(seeds),
+    num_timesteps=FLAGS.num_timesteps,
+    dry_run=FLAGS.dry_run,
+    resume=FLAGS.resume,
+    warm_start=FLAGS.warm_start,
+    use_tensorboard=FLAGS.use_tensorboard,
+    checkpoint_interval=FLAGS.checkpoint_interval,
+    max_checkpoints=FLAGS.max_checkpoints,
+    checkpoint_replay=FLAGS.checkpoint_replay,
+    on_divergence=FLAGS.on_divergence,
+    **run_settings,
+  )
+  if not FLAGS.checkpoint_replay:
+    logging.warning(
+      "checkpoints are written without replay buffers: a resumed run begins "
+      "with empty ones, and learns nothing until they have --min_replay_size "
+      "transitions."
+    )
+  if not FLAGS.dry_run:
+    print(f"writing to {logdir}", flush=True)
+  settings = {name: getattr(FLAGS, name) for name in names}
+  try:
+    training.run(setup, config, settings)
+  except training.Interrupted as error:
+    print(f"{error}; go on with --resume --logdir={logdir}", file=sys.stderr)
+    sys.exit(training.INTERRUPTED)
+  except training.Diverged as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(1)
+  except OSError as error:
+    if FLAGS.debug:
+      raise
+    print(
+      f"error: {error}; what was written before is whole: mend it, and go on "
+      f"with --resume --logdir={logdir}",
+      file=sys.stderr,
+    )
+    sys.exit(1)
+  if not FLAGS.dry_run:
+    print(f"done: {logdir}")
+
+
+def _own_flags() -> list[Any]:
+  """The flags that the launchers define, without absl's own."""
+  by_module = FLAGS.flags_by_module_dict()
+  shared = ("learner_flags", "pbt_flags", "shared_flags", "skill_flags")
+  own = (sys.argv[0], *shared)
+  return [
+    flag
+    for module, module_flags in by_module.items()
+    if module in own
+    for flag in module_flags
+    if flag.name not in ("debug", "dry_run")
+  ]
+
+
+def _default_logdir(algorithm: str) -> str:
+  env_name = FLAGS.env_name.replace(":", "-")
+  time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+  suffix = f"-{FLAGS.suffix}" if FLAGS.suffix else ""
+  return os.path.join("logs", f"{env_name}-{algorithm}-{time}{suffix}")
