@@ -1,6 +1,7 @@
 """What every launcher does with its flags: parse, prepare, train, complain."""
 
 import datetime
+import logging as python_logging
 import os
 import re
 import sys
@@ -36,6 +37,8 @@ def run_main(
   def guarded(argv: Sequence[str]) -> None:
     # orbax reports every file that it writes.
     logging.set_verbosity(logging.WARNING)
+    # matplotlib reports fonts of an environment that is gone.
+    python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
     try:
       if len(argv) > 1:
         raise ValueError(
