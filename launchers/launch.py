@@ -236,6 +236,8 @@ def run_training(
   except OSError as error:
     if FLAGS.debug:
       raise
+    # Threads of orbax that are still at it would report the same at length.
+    python_logging.disable()
     print(
       f"error: {error}; what was written before is whole: mend it, and go on "
       f"with --resume --logdir={logdir}",

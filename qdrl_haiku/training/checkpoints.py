@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import logging
 import os
 import pathlib
 import zlib
@@ -77,10 +78,11 @@ class Checkpoints:
       for name, tree in trees.items()
     }
     try:
-      self._manager.save(
-        step,
-        args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
-      )
+      with _quiet():
+        self._manager.save(
+          step,
+          args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
+        )
       _write_checksums(self._path / str(step))
     # A disk that is full makes orbax and tensorstore raise nearly anything.
     except Exception as error:
@@ -189,6 +191,17 @@ class Checkpoints:
       raise DamagedCheckpoint(
         f"checkpoint {step} in {self._path} is damaged: {_first_line(error)}"
       ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """Keeps orbax's threads from logging what is raised anyway."""
+  disabled = logging.root.manager.disable
+  logging.disable()
+  try:
+    yield
+  finally:
+    logging.disable(disabled)
 
 
 def _check_shapes(

@@ -69,5 +69,7 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint_usable(
   logdir = tmp_path / "pbt"
   point = kill.Point("FULL", operations // 2)
   code, _, error = kill.run("pbt", logdir, cache, point)
-  assert code != 0, error
+  assert code == 1, error
+  assert "error: " in error, error
+  assert "go on with --resume" in error, error
   _assert_ends_as(expected, "pbt", logdir, cache)

@@ -1,10 +1,12 @@
 """Tests of what a checkpoint keeps."""
 
+import errno
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import pytest
+from etils import epath
 
 from qdrl_haiku.training import checkpoints as checkpoints_lib
 from tests.training import common
@@ -55,6 +57,22 @@ def test_a_state_may_be_a_single_array(checkpoints):
   checkpoints.save(5, {"x": jnp.arange(3.0)}, {})
   restored = checkpoints.restore(5, {"x": jnp.zeros(3)})["x"]
   common.assert_bits_equal(restored, jnp.arange(3.0))
+
+
+def test_what_fails_while_writing_is_raised_and_not_logged_too(
+  checkpoints, monkeypatch, caplog
+):
+  write = epath.Path.write_text
+
+  def full(self, *args, **kwargs):
+    if self.name == "_METADATA":  # Which a thread of orbax writes.
+      raise OSError(errno.ENOSPC, "No space left on device", str(self))
+    return write(self, *args, **kwargs)
+
+  monkeypatch.setattr(epath.Path, "write_text", full)
+  with pytest.raises(OSError, match="can't be written"):
+    checkpoints.save(5, {"x": _tree()}, {})
+  assert caplog.records == []
 
 
 def test_a_record_comes_back_as_it_was(checkpoints):
