@@ -56,9 +56,7 @@ def main() -> None:
     setup = (train_me_pbt if is_me_pbt else train_pbt).make_setup()
     mesh = training.population_mesh(setup.shared_evenly)
     setup = setup._replace(mesh=mesh)
-    key = jax.device_put(
-      jax.random.key(FLAGS.seed), jax.NamedSharding(mesh, jax.P())
-    )
+    key = training.sharding.put(mesh, jax.random.key(FLAGS.seed))
     if FLAGS.algorithm == "collect":
       row |= benchmark.collecting(setup, FLAGS.repetitions, key)
     elif FLAGS.algorithm == "update":

@@ -1,12 +1,13 @@
 """What every launcher does with its flags: parse, prepare, train, complain."""
 
 import datetime
+import faulthandler
 import logging as python_logging
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import learner_flags
 from absl import app, flags, logging
@@ -14,7 +15,14 @@ from absl import app, flags, logging
 FLAGS = flags.FLAGS
 
 # Flags that say where a run is, not what it is.
-_PLACE = ("compilation_cache_dir", "logdir", "resume", "suffix")
+_PLACE = (
+  "compilation_cache_dir", "coordinator_address", "logdir", "num_processes",
+  "process_id", "resume", "suffix",
+)  # fmt: skip
+# What says that the processes were started together, and how many they are.
+_CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+# Within which the others notice that a process is gone.
+_HEARTBEAT_SECONDS = 30
 # What a flag of a kind, as absl calls it, wants.
 _OF_KIND = {
   "bool": "true or false",
@@ -121,6 +129,7 @@ def prepare_jax() -> None:
 
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
+  _join_processes()
   cache = FLAGS.compilation_cache_dir
   if cache is None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -142,6 +151,56 @@ def prepare_jax() -> None:
   jax.config.update("jax_compilation_cache_dir", cache)
   # Small programs count too: there are many of them.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _join_processes() -> None:
+  """Makes one run of several processes, if there are several.
+
+  Raises:
+    ValueError: if the flags don't fit each other.
+  """
+  names = ("coordinator_address", "num_processes", "process_id")
+  given = {name: getattr(FLAGS, name, None) for name in names}
+  arguments = {name: x for name, x in given.items() if x is not None}
+  if arguments:
+    missing = [f"--{name}" for name in names if name not in arguments]
+    if missing:
+      raise ValueError(
+        f"{' and '.join(missing)} missing: several processes need "
+        "--coordinator_address, --num_processes and --process_id."
+      )
+    if not 0 <= FLAGS.process_id < FLAGS.num_processes:
+      raise ValueError(
+        f"--process_id={FLAGS.process_id} must be at least 0 and below "
+        f"--num_processes={FLAGS.num_processes}."
+      )
+    if not re.fullmatch(r".+:\d+", FLAGS.coordinator_address):
+      raise ValueError(
+        f"--coordinator_address={FLAGS.coordinator_address} has no port; give "
+        "it like 10.0.0.1:1234."
+      )
+  elif not _is_in_cluster():
+    return
+  import jax
+
+  try:
+    jax.distributed.initialize(
+      **arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
+    )
+  except RuntimeError as error:
+    raise ValueError(
+      f"the processes can't reach each other ({str(error).splitlines()[0]}); "
+      "see that all of them run, and that the port is free."
+    ) from error
+  # Which would follow JAX's own message that another process is gone.
+  faulthandler.disable()
+
+
+def _is_in_cluster() -> bool:
+  """Whether something started several processes that belong together."""
+  sizes = [os.environ.get(name, "1") for name in _CLUSTER_SIZES]
+  # Of an indexed Job of Kubernetes.
+  return "JOB_COMPLETION_INDEX" in os.environ or any(x != "1" for x in sizes)
 
 
 def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
@@ -196,6 +255,8 @@ def run_training(
   Raises:
     ValueError: if a setting is not valid.
   """
+  import jax
+
   from qdrl_haiku import training
 
   if FLAGS.logdir:
@@ -222,7 +283,8 @@ def run_training(
       "with empty ones, and learns nothing until they have --min_replay_size "
       "transitions."
     )
-  if not FLAGS.dry_run:
+  is_first = jax.process_index() == 0
+  if is_first and not FLAGS.dry_run:
     print(f"writing to {logdir}", flush=True)
   settings = {name: getattr(FLAGS, name) for name in names}
   try:
@@ -236,16 +298,38 @@ def run_training(
   except OSError as error:
     if FLAGS.debug:
       raise
-    # Threads of orbax that are still at it would report the same at length.
-    python_logging.disable()
-    print(
-      f"error: {error}; what was written before is whole: mend it, and go on "
-      f"with --resume --logdir={logdir}",
-      file=sys.stderr,
+    _fail(
+      f"{error}; what was written before is whole: mend it, and go on with "
+      f"--resume --logdir={logdir}"
     )
-    sys.exit(1)
-  if not FLAGS.dry_run:
+  except RuntimeError as error:
+    if FLAGS.debug or jax.process_count() == 1:
+      raise
+    reason = str(error).splitlines()[0]
+    _fail(
+      f"another process is gone or out of reach ({reason}); start all of them "
+      f"with --resume --logdir={logdir}"
+    )
+  if is_first and not FLAGS.dry_run:
     print(f"done: {logdir}")
+
+
+def _fail(message: str) -> NoReturn:
+  """Ends the process with one line.
+
+  Args:
+    message: what went wrong, and what to do.
+  """
+  import jax
+
+  # Threads of orbax that are still at it would report the same at length.
+  python_logging.disable()
+  sys.excepthook = sys.unraisablehook = lambda *_: None
+  print(f"error: {message}", file=sys.stderr, flush=True)
+  if jax.process_count() > 1:
+    # The usual way out would wait for the others.
+    os._exit(1)
+  sys.exit(1)
 
 
 def _own_flags() -> list[Any]:

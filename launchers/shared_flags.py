@@ -54,6 +54,12 @@ def define() -> None:
     True,
     "Whether actions are drawn uniformly until learning starts.",
   )
+  flags.DEFINE_bool(
+    "exact_placement",
+    False,
+    "Computes each agent by itself, so that the number of devices changes no "
+    "bit. Slower.",
+  )
   learner_flags.define()
   skill_flags.define()
   flags.DEFINE_string(
@@ -84,6 +90,16 @@ def define() -> None:
     "on_divergence",
     "restart",
     "When no agent is finite any more: restart with new ones, or stop.",
+  )
+  flags.DEFINE_string(
+    "coordinator_address",
+    None,
+    "Of several processes: the first one's host and a free port there, such as "
+    "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.",
+  )
+  flags.DEFINE_integer("num_processes", None, "How many processes there are.")
+  flags.DEFINE_integer(
+    "process_id", None, "Which of them this is, counted from 0."
   )
   flags.DEFINE_string(
     "compilation_cache_dir",
@@ -180,6 +196,7 @@ def make_training_config(**settings: Any) -> Any:
     "replay_capacity",
     "min_replay_size",
     "random_warm_up",
+    "exact_placement",
   )
   if FLAGS.num_eval_episodes is not None:
     settings["num_eval_episodes"] = FLAGS.num_eval_episodes

@@ -72,6 +72,11 @@ def define() -> None:
   flags.DEFINE_float(
     "line_sigma", 0.1, "Of the step towards or away from another elite."
   )
+  flags.DEFINE_bool(
+    "shard_repertoire",
+    False,
+    "Whether the devices share the cells, instead of each having all elites.",
+  )
   flags.DEFINE_float(
     "qd_offset",
     None,
@@ -221,6 +226,7 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
     if FLAGS.emitter == "pbt"
     else 0,
     qd_offset=offset,
+    shard_repertoire=FLAGS.shard_repertoire,
   )
 
 

@@ -99,9 +99,9 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   members, hyperparams, keys = _population(setup, run_key)
 
   def train(members: Any) -> Any:
-    return sharding_lib.over_members(
-      setup.mesh, learning.train_members, setup
-    )(members, hyperparams, keys)[0]
+    return sharding_lib.over_members(setup, learning.train_members)(
+      members, hyperparams, keys
+    )[0]
 
   median = _median_seconds(
     jax.jit(train, donate_argnums=0), members, repetitions
@@ -138,7 +138,7 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
 
   def learn(states: Any) -> Any:
-    return sharding_lib.over_members(setup.mesh, interval, setup)(
+    return sharding_lib.over_members(setup, interval)(
       states, full, hyperparams, keys
     )
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pathlib
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+
+from qdrl_haiku.training import hosts
 
 _CHECKSUMS = "checksums.json"
 
@@ -83,7 +86,8 @@ class Checkpoints:
           step,
           args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
         )
-      _write_checksums(self._path / str(step))
+      if hosts.is_first():
+        _write_checksums(self._path / str(step))
     # A disk that is full makes orbax and tensorstore raise nearly anything.
     except Exception as error:
       full = isinstance(error, OSError) and error.errno
@@ -162,7 +166,10 @@ class Checkpoints:
     while aside.exists():
       count += 1
       aside = self._path / f"damaged-{step}-{count}"
-    (self._path / str(step)).rename(aside)
+    hosts.wait_for_all("checkpoint is damaged")
+    if hosts.is_first():
+      (self._path / str(step)).rename(aside)
+    hosts.wait_for_all("checkpoint is set aside")
     self._verified.discard(step)
     self._manager.reload()
     return aside
@@ -195,12 +202,15 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Keeps orbax's threads from logging what is raised anyway."""
-  disabled = logging.root.manager.disable
+  """Keeps threads of orbax and tensorstore from saying what is raised."""
+  before = logging.root.manager.disable, sys.excepthook, sys.unraisablehook
   logging.disable()
+  sys.excepthook = lambda *_: None
+  sys.unraisablehook = lambda _: None
   try:
     yield
   finally:
+    disabled, sys.excepthook, sys.unraisablehook = before
     logging.disable(disabled)
 
 

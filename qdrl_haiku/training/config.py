@@ -33,6 +33,10 @@ class TrainingConfig:
     inherit_replay: whether a child takes over its parent's replay buffer;
       otherwise it goes on with its own.
     replay_extras: names of the transitions' extras that are stored.
+    exact_placement: whether each member is computed by itself, so that the
+      numbers don't depend on how many devices there are, to the last bit.
+      Physics is slower then, and the replay is held twice. Without a mesh it
+      has no effect.
 
   Raises:
     ValueError: if a setting is out of its range, or if two don't fit.
@@ -52,6 +56,7 @@ class TrainingConfig:
   burn_in_period: int = 0
   inherit_replay: bool = False
   replay_extras: tuple[str, ...] = ()
+  exact_placement: bool = False
 
   def __post_init__(self) -> None:
     for name in (

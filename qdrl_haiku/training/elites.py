@@ -125,7 +125,7 @@ def evaluate_elites(
 
   size = jax.tree.leaves(elites.genotype)[0].shape[0]
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(size))
-  return sharding.over_members(setup.mesh, evaluate, setup)(
+  return sharding.over_members(setup, evaluate)(
     elites.genotype, keys
   )
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, controllers, types
+from qdrl_haiku.training import one_by_one, sharding
 from qdrl_haiku.training import population as population_lib
-from qdrl_haiku.training import sharding
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members, Population
 from qdrl_haiku.training.setup import Scores, Setup
@@ -93,7 +93,7 @@ def train_generation(
   keys = population_lib.member_keys(
     run_key, generation, config.population_size
   )
-  local = sharding.over_members(setup.mesh, _train_and_evaluate, setup)
+  local = sharding.over_members(setup, _train_and_evaluate)
   members, evaluation, scores, metrics, num_updates, finite = local(
     population.members, population.hyperparams, keys
   )
@@ -116,19 +116,19 @@ def train_generation(
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(population.recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
-  fitness = _windowed_mean(recent_fitness)
+  fitness = one_by_one.alone(_windowed_mean)(recent_fitness)
   index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
   best = Best(
     member=index,
     fitness=latest[index],
     episode_return=scores["episode_return"][index],
     hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
-    state=jax.tree.map(lambda x: x[index], members.learner),
+    state=sharding.member(setup.mesh, members.learner, index),
   )
 
   decision = None
   if setup.controller is not None:
-    decision = setup.controller.update(
+    decision = one_by_one.alone(setup.controller.update)(
       population_lib.controller_key(run_key, generation), fitness, hyperparams
     )
     # Rounded up; the steps themselves might not fit into an int32.
@@ -236,30 +236,24 @@ def inherit(
   indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
   broken = ~finite & (parents != indices)
 
-  def take_over(members: Members) -> Members:
-    sources = jnp.where(broken, parents, indices)
-    buffers = members.replay
-    if not setup.config.inherit_replay:
-      buffers = controllers.inherit(buffers, sources)
-    environment = controllers.inherit(members.environment, sources)
-    # Not its parent's resets again.
-    reset_keys = jax.vmap(jax.random.split, (0, None))(
-      population_lib.reset_keys(keys), setup.config.num_envs
-    )
-    info = environment.info
-    reset_keys = jnp.where(broken[:, None], reset_keys, info["key"])
-    environment = environment.replace(info=info | {"key": reset_keys})
-    return Members(members.learner, buffers, environment)
-
-  members = jax.lax.cond(jnp.any(broken), take_over, lambda x: x, members)
-  buffers = members.replay
+  sources = jnp.where(broken, parents, indices)
+  mesh = setup.mesh
+  learner, buffers, environment = members
   if setup.config.inherit_replay:
-    buffers = controllers.inherit(buffers, parents)
-  return Members(
-    controllers.inherit(members.learner, parents),
-    buffers,
-    members.environment,
+    learner, buffers = sharding.inherit(mesh, (learner, buffers), parents)
+  else:
+    learner = sharding.inherit(mesh, learner, parents)
+    # The parents of broken members are finite, and so none of these.
+    buffers = sharding.inherit(mesh, buffers, sources, in_place=True)
+  environment = sharding.inherit(mesh, environment, sources, in_place=True)
+  # Not its parent's resets again.
+  reset_keys = jax.vmap(jax.random.split, (0, None))(
+    population_lib.reset_keys(keys), setup.config.num_envs
   )
+  info = environment.info
+  reset_keys = jnp.where(broken[:, None], reset_keys, info["key"])
+  environment = environment.replace(info=info | {"key": reset_keys})
+  return Members(learner, buffers, environment)
 
 
 def _windowed_mean(recent_fitness: types.Array) -> types.Array:

@@ -5,6 +5,7 @@ repertoire, and tells the emitter. `train_generation` is one pure function of
 the whole, to be compiled as one call.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -87,8 +88,7 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
       plan.variation_fn, plan.variation_batch_size
     )
 
-  def over_members(function: Any) -> Any:
-    return sharding.over_members(setup.mesh, function, setup)
+  over_members = functools.partial(sharding.over_members, setup)
 
   def train(
     members: Members, hyperparams: types.Hyperparams, keys: types.Key

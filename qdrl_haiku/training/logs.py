@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from qdrl_haiku.training import hosts
+
 _LIBRARIES = (
   "qdrl_haiku",
   "jax",
@@ -30,12 +32,15 @@ _LIBRARIES = (
 _MAY_CHANGE = (
   "checkpoint_interval",
   "compilation_cache_dir",
+  "coordinator_address",
   "logdir",
   "max_checkpoints",
   "num_generations",
+  "num_processes",
   "num_reevaluations",
   "num_timesteps",
   "on_divergence",
+  "process_id",
   "repertoire_interval",
   "resume",
   "suffix",
@@ -45,6 +50,8 @@ _MAY_CHANGE = (
 
 class RunDirectory:
   """The directory of one run, and its rows.
+
+  Of several processes the first alone writes.
 
   Attributes:
     path: where it is.
@@ -70,6 +77,7 @@ class RunDirectory:
           f"logdir {self.path} is not empty; choose another, or continue the "
           "run in it with --resume."
         )
+      hosts.wait_for_all("directory is empty")
       self.write_json("config.json", settings)
       self.write_json("versions.json", versions())
     except OSError as error:
@@ -98,6 +106,7 @@ class RunDirectory:
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "
         "Resume it with those it began with."
       )
+    hosts.wait_for_all("settings are the same")
     self.write_json("config.json", settings)
 
   def settings(self) -> dict[str, Any]:
@@ -127,6 +136,8 @@ class RunDirectory:
       name: of the file.
       value: what to write.
     """
+    if not hosts.is_first():
+      return
     _replace(
       self.path / name, json.dumps(value, indent=2, sort_keys=True) + "\n"
     )
@@ -138,6 +149,8 @@ class RunDirectory:
       name: of the file.
       arrays: by name.
     """
+    if not hosts.is_first():
+      return
     temporary = self.path / (name + ".tmp")
     with temporary.open("wb") as file:
       np.savez_compressed(file, **arrays)
@@ -150,6 +163,8 @@ class RunDirectory:
       name: of the file.
       rows: of plain Python values.
     """
+    if not hosts.is_first():
+      return
     lines = [to_json(row) for row in rows]
     with (self.path / name).open("a") as file:
       file.write("".join(line + "\n" for line in lines))
@@ -189,7 +204,7 @@ class RunDirectory:
       name: of a file of JSON lines.
       generation: the last to keep.
     """
-    if not (self.path / name).exists():
+    if not hosts.is_first() or not (self.path / name).exists():
       return
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
     _replace(
@@ -198,7 +213,10 @@ class RunDirectory:
 
 
 class MetricsWriter:
-  """Writes a row per generation as JSON lines, CSV and TensorBoard events."""
+  """Writes a row per generation as JSON lines, CSV and TensorBoard events.
+
+  Of several processes the first alone writes.
+  """
 
   def __init__(self, directory: RunDirectory, use_tensorboard: bool) -> None:
     """Goes on after the rows that are there.
@@ -209,11 +227,13 @@ class MetricsWriter:
     """
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
+    self._events = None
+    if not hosts.is_first():
+      return
     rows = directory.rows("metrics.jsonl")
     self._csv.unlink(missing_ok=True)
     for row in rows:
       self._append_csv(row)
-    self._events = None
     if use_tensorboard:
       import tensorboardX  # Here, since importing it takes long.
 
@@ -229,6 +249,8 @@ class MetricsWriter:
     Args:
       row: numbers by name, `step` among them.
     """
+    if not hosts.is_first():
+      return
     self._directory.append("metrics.jsonl", [row])
     self._append_csv(row)
     if self._events is not None:

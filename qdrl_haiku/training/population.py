@@ -12,7 +12,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import sharding
+from qdrl_haiku.training import one_by_one, sharding
 from qdrl_haiku.training.setup import Setup
 
 # Which number is folded into a generation's key for its controller; members
@@ -166,9 +166,12 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
       lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
     )
   else:
-    hyperparams = setup.controller.init(controller_key(run_key, 0), size)
+    init = setup.controller.init
+    hyperparams = one_by_one.alone(lambda key: init(key, size))(
+      controller_key(run_key, 0)
+    )
   return Population(
-    members=sharding.over_members(setup.mesh, init_members, setup)(
+    members=sharding.over_members(setup, init_members)(
       member_keys(run_key, 0, size)
     ),
     hyperparams=hyperparams,
@@ -213,7 +216,7 @@ def new_members(
   """
   keys = member_keys(run_key, generation, setup.config.population_size)
   keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)
-  return sharding.over_members(setup.mesh, init_members, setup)(keys)
+  return sharding.over_members(setup, init_members)(keys)
 
 
 def stored(setup: Setup, transitions: types.Transition) -> types.Transition:

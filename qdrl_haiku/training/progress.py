@@ -4,12 +4,15 @@ import math
 import sys
 import time
 
+from qdrl_haiku.training import hosts
+
 
 class Progress:
   """Shows how far a run is, on standard output.
 
   On a terminal the latest line ends in a bar that the next one replaces;
-  elsewhere each generation is a line of its own.
+  elsewhere each generation is a line of its own. Of several processes the
+  first alone shows it.
   """
 
   _BAR_WIDTH = 20
@@ -33,6 +36,8 @@ class Progress:
       row: its metrics.
       returns: what to say of its returns.
     """
+    if not hosts.is_first():
+      return
     done = int(row["generation"])
     elapsed = time.monotonic() - self._start
     left = elapsed / (done - self._first) * (self._num_generations - done)
@@ -55,9 +60,10 @@ class Progress:
     Args:
       message: one sentence.
     """
-    print(f"\r\033[K{message}" if self._is_terminal else message, flush=True)
+    if hosts.is_first():
+      print(f"\r\033[K{message}" if self._is_terminal else message, flush=True)
 
   def close(self) -> None:
     """Leaves the last bar on the terminal."""
-    if self._is_terminal:
+    if self._is_terminal and hosts.is_first():
       print(flush=True)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from qdrl_haiku import environments, map_elites, types
-from qdrl_haiku.training import elites, metrics
+from qdrl_haiku.training import elites, hosts, metrics, sharding
 from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.repertoire_plots import heatmap
@@ -89,10 +89,12 @@ def write(
     settings: with which the run was started, to rebuild the agents.
   """
   assert descriptor is not None
+  repertoire = sharding.to_host(repertoire)
+  if not hosts.is_first():
+    return
   folder, plots = directory.path / "repertoire", directory.path / "plots"
   for path in (folder, plots):
     path.mkdir(exist_ok=True)
-  repertoire = jax.device_get(repertoire)
   repertoire.save(folder / f"{step}.npz", settings)
   heatmap(repertoire, descriptor.names).savefig(
     plots / f"repertoire_{step}.png", dpi=120
@@ -117,6 +119,11 @@ def write_corrected(
   """
   plan = setup.map_elites
   assert plan is not None
+  repertoire, key_data = sharding.to_host(
+    (repertoire, jax.random.key_data(key))
+  )
+  if not hosts.is_first():
+    return
   # Cells needn't be shared evenly by the devices of training.
   setup = setup._replace(mesh=None)
   corrected = jax.jit(
@@ -124,7 +131,7 @@ def write_corrected(
       elites.reevaluate(setup, repertoire, key, num_reevaluations),
       plan.qd_offset,
     )
-  )(*jax.device_get((repertoire, key)))
+  )(repertoire, jax.random.wrap_key_data(key_data))
   row = metrics.qd_row(jax.device_get(corrected))
   directory.write_json(
     "corrected.json", row | {"num_reevaluations": num_reevaluations}

@@ -7,10 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
-from qdrl_haiku.training import memory_plan, records, repertoires, resume
+from qdrl_haiku.training import (
+  hosts,
+  memory_plan,
+  records,
+  repertoires,
+  resume,
+  sharding,
+)
 from qdrl_haiku.training.agents import read_agents
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.config import nearest_multiples, schedule
@@ -30,7 +36,6 @@ from qdrl_haiku.training.programs import (
 from qdrl_haiku.training.progress import Progress
 from qdrl_haiku.training.run_config import RunConfig
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.sharding import population_mesh
 
 
 class Diverged(Exception):
@@ -60,13 +65,18 @@ def run(
   """
   # Everything is checked before anything is written.
   _check(setup, config)
-  mesh = setup.mesh or population_mesh(setup.shared_evenly)
+  mesh = setup.mesh or sharding.population_mesh(setup.shared_evenly)
   setup = setup._replace(mesh=mesh)
+  _check_mesh(setup)
   run_key = _run_key(config, mesh)
   programs = make_programs(setup, mesh, run_key)
   plan = memory_plan.memory_plan(setup, programs.population)
-  available = memory_plan.available_bytes(mesh.devices.flat)
-  print(memory_plan.describe(plan, available), flush=True)
+  # All processes have as much.
+  available = memory_plan.available_bytes(mesh.local_devices)
+  if available is not None:
+    available *= jax.process_count()
+  if hosts.is_first():
+    print(memory_plan.describe(plan, available), flush=True)
   memory_plan.check(plan, available)
   if config.dry_run:
     return {}
@@ -161,7 +171,7 @@ def _train(
         settings,
       )
     # Last, since a resumed run goes on with what follows its checkpoint.
-    stops = is_last or interruption.requested
+    stops = is_last or hosts.any_of_all(interruption.requested)
     if stops or generation % config.checkpoint_interval == 0:
       checkpoints.save(
         row["step"], resume.to_trees(config, population), record
@@ -182,7 +192,8 @@ def _train(
     file.close()
   if row["step"] < config.num_timesteps:
     raise Interrupted(f"stopped after generation {row['generation']}")
-  plot_run(directory)
+  if hosts.is_first():
+    plot_run(directory)
   return row
 
 
@@ -249,10 +260,27 @@ def _check(setup: Setup, config: RunConfig) -> None:
       raise ValueError(f"warm_start={config.warm_start}: {error}") from error
 
 
+def _check_mesh(setup: Setup) -> None:
+  """Refuses what the devices can't share."""
+  mesh, plan = setup.mesh, setup.map_elites
+  assert mesh is not None
+  if jax.process_count() > 1 and mesh.size != jax.device_count():
+    raise ValueError(
+      f"the {jax.device_count()} devices of {jax.process_count()} processes "
+      f"can't share {setup.shared_evenly} agents evenly; the nearest numbers: "
+      f"{nearest_multiples(setup.shared_evenly, jax.device_count())}."
+    )
+  if plan is not None and plan.shard_repertoire:
+    num_cells = plan.tessellation.num_cells
+    if num_cells % mesh.size:
+      raise ValueError(
+        f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "
+        "evenly; the nearest numbers: "
+        f"{nearest_multiples(num_cells, mesh.size)}."
+      )
+
+
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:
   """The run's key, or one per seed, on all devices."""
   keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
-  return jax.device_put(
-    keys if len(config.seeds) > 1 else keys[0],
-    NamedSharding(mesh, PartitionSpec()),
-  )
+  return sharding.put(mesh, keys if len(config.seeds) > 1 else keys[0])

@@ -42,6 +42,8 @@ class MapElites(NamedTuple):
     num_replaced_by_samples: members that the repertoire's elites replace in
       each generation, beside those that the controller replaces.
     qd_offset: what is added to each elite's return in the QD score.
+    shard_repertoire: whether the devices share the elites' genotypes, C
+      divided among them, instead of each having all. With a mesh.
   """
 
   tessellation: map_elites.Tessellation
@@ -51,6 +53,7 @@ class MapElites(NamedTuple):
   initial_sigma: float = 0.1
   num_replaced_by_samples: int = 0
   qd_offset: float = 0.0
+  shard_repertoire: bool = False
 
 
 class Setup(NamedTuple):

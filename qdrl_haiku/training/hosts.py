@@ -1,0 +1,37 @@
+"""Several processes that train one population: who writes, and who agrees.
+
+All of them run the same code at the same time, on files that all of them see.
+"""
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+
+def is_first() -> bool:
+  """Whether this is the process that writes for all."""
+  return jax.process_index() == 0
+
+
+def wait_for_all(name: str) -> None:
+  """Waits until all processes are here.
+
+  Args:
+    name: of this place.
+  """
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(name)
+
+
+def any_of_all(flag: bool) -> bool:
+  """Whether a flag is set in any process; each of them has to ask.
+
+  Args:
+    flag: of this process.
+
+  Returns:
+    The same in all processes.
+  """
+  if jax.process_count() == 1:
+    return flag
+  return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
