@@ -75,8 +75,8 @@ def check() -> str:
   choice = _choice()
   if choice == "descriptor":
     numbers(choice)
-  if FLAGS.export and os.path.lexists(FLAGS.export):
-    raise ValueError(f"--export={FLAGS.export} is there; name a new file.")
+  if FLAGS.export:
+    _check_new_file("export")
   learner_flags.check_choice("render", _FORMATS)
   if FLAGS.render is None:
     learner_flags.refuse_given(
@@ -147,7 +147,18 @@ def _check_render_to(choice: str) -> None:
       f"--render_to={FLAGS.render_to} doesn't end in .{FLAGS.render}, as "
       "--render has it; name such a file."
     )
-  if os.path.lexists(FLAGS.render_to):
+  _check_new_file("render_to")
+
+
+def _check_new_file(name: str) -> None:
+  """Checks that a file can be made where a flag names one."""
+  path = FLAGS[name].value
+  if os.path.lexists(path):
+    raise ValueError(f"--{name}={path} is there; name a new file.")
+  folder = os.path.dirname(os.path.abspath(path))
+  while not os.path.lexists(folder):  # It will be made.
+    folder = os.path.dirname(folder)
+  if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
     raise ValueError(
-      f"--render_to={FLAGS.render_to} is there; name a new file."
+      f"--{name}={path} can't be written in {folder}; name another file."
     )

@@ -17,6 +17,8 @@ import numpy as np
 _HEIGHT, _WIDTH = 300, 400
 # It follows the robot, in the models of brax that have one.
 _CAMERA = "track"
+# Some of them have no light of their own.
+_AMBIENT = 0.4
 _START_SECONDS, _FRAME_SECONDS = 60.0, 1.0
 
 
@@ -62,6 +64,7 @@ def _main(model_path: str, q_path: str, frames_path: str) -> None:
   import mujoco
 
   model = mujoco.MjModel.from_binary_path(model_path)
+  model.vis.headlight.ambient[:] = _AMBIENT
   data = mujoco.MjData(model)
   cameras = {model.camera(i).name for i in range(model.ncam)}
   camera = _CAMERA if _CAMERA in cameras else -1

@@ -1,7 +1,9 @@
 """Pictures and films of one episode."""
 
+import errno
 import os
 import pathlib
+import subprocess
 import types as python_types
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +19,6 @@ from matplotlib.patches import Rectangle
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.training import mujoco_frames
 from qdrl_haiku.training.stick_figures import StickFigure
-
-FORMATS = ("gif", "html", "mp4", "png")
-"""The endings of files that `render` writes."""
 
 # An episode that is longer is drawn up to here.
 _MAX_STEPS = 10_000
@@ -40,7 +39,7 @@ def check_format(scene: environments.Scene, file_format: str) -> None:
 
   Args:
     scene: what is to be drawn.
-    file_format: one of `FORMATS`.
+    file_format: gif, html, mp4 or png.
 
   Raises:
     ValueError: if not, saying why.
@@ -106,7 +105,8 @@ def render(
 
   Args:
     path: of the new file.
-    file_format: one of `FORMATS`, for which `check_format` raises nothing.
+    file_format: gif, html, mp4 or png, to which `check_format` has no
+      objection.
     scene: what is drawn.
     episode: what it extracted, on the host, leaves [T+1, ...].
     title: of the picture.
@@ -127,6 +127,8 @@ def render(
     else:
       _film(temporary, scene, episode, title)
     temporary.replace(path)
+  except subprocess.CalledProcessError as error:
+    raise OSError(errno.EIO, "ffmpeg failed", str(path)) from error
   finally:
     temporary.unlink(missing_ok=True)
 
@@ -154,12 +156,11 @@ def _picture(scene: environments.Scene, episode: Any, title: str) -> Figure:
     draw = _draw_robot(scene, episode, moments)
     size = (3 * _COLUMNS, 2.5 * _ROWS)
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
-    for axes, t in zip(
-      figure.subplots(_ROWS, _COLUMNS).flat, moments, strict=True
-    ):
+    grid = figure.subplots(_ROWS, _COLUMNS).flat
+    for axes, t in zip(grid, moments.tolist(), strict=True):
       draw(axes, t)
       axes.set_title(f"step {t}", fontsize="small")
-  figure.suptitle(title, fontsize="medium")
+  figure.suptitle(title, fontsize="medium", wrap=True)
   return figure
 
 
@@ -179,15 +180,18 @@ def _film(
   else:
     draw, size = _draw_robot(scene, episode, moments), (4.4, 3.8)
   figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
-  figure.suptitle(title, fontsize="medium")
+  figure.suptitle(title, fontsize="medium", wrap=True)
   axes = figure.subplots()
   writers = {".gif": animation.PillowWriter, ".mp4": animation.FFMpegWriter}
   writer = writers[path.suffix](fps=1 / (stride * seconds))
   with writer.saving(figure, str(path), _DPI):
-    for t in moments:
+    for t in moments.tolist():
       axes.clear()
       draw(axes, t)
       axes.set_title(f"step {t}", fontsize="small")
+      if t == 0:  # Laying out takes longer than drawing.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
       writer.grab_frame()
 
 
@@ -237,7 +241,7 @@ def _draw_robot(
   images = dict(zip(moments.tolist(), frames, strict=True))
 
   def draw(axes: Axes, t: int) -> None:
-    axes.imshow(images[int(t)])
+    axes.imshow(images[t])
     axes.axis("off")
 
   return draw
