@@ -209,16 +209,15 @@ def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
 def nearest_occupied(
   repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
 ) -> int:
-  """Finds the cell whose elite comes nearest to a descriptor.
+  """Finds the cell with an elite that is nearest to a descriptor.
 
   Args:
     repertoire: with at least one elite, on the host.
     descriptor: [D]; outside of the bounds, the nearest point inside counts.
 
   Returns:
-    The descriptor's own cell if it is occupied; else of those that are the one
-    whose centroid is nearest, with the bounds scaled to a cube, and of several
-    equally near ones the first.
+    Of the cells that hold an elite the one whose centroid is nearest, with the
+    bounds scaled to a cube; of several equally near ones the first.
 
   Raises:
     ValueError: if the descriptor is not D finite numbers.
@@ -233,9 +232,6 @@ def nearest_occupied(
       f"{','.join(f'{x:g}' for x in upper)}."
     )
   point = np.clip(point, lower, upper)
-  own = int(tessellation.cell(jnp.asarray(point[None], jnp.float32))[0])
-  if repertoire.occupied[own]:
-    return own
   offsets = (np.asarray(tessellation.centroids) - point) / (upper - lower)
   distances = np.sum(offsets**2, axis=1)
   return int(np.argmin(np.where(repertoire.occupied, distances, np.inf)))

@@ -22,7 +22,7 @@ _MAZE = environments.scene(environments.create("point_maze"))
 _WALK = np.array([[-0.9, -0.9], [-0.9, 0.9], [0.2, 0.9]], np.float32)
 _BLUE, _DARK = (31, 119, 180), (89, 89, 89)
 # Stands for ffmpeg: writes what it is given, its last argument says where to.
-_FFMPEG = '#!/bin/sh\nfor last; do :; done\nexec cat > "$last"\n'
+_FFMPEG = '#!/bin/sh\nfor last; do :; done\ncat > "$last"\n'
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_ffmpeg_gets_all_frames_of_a_film(tmp_path, monkeypatch):
 
 
 def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path, monkeypatch):
-  _put_on_path(tmp_path, monkeypatch, "#!/bin/sh\ncat > /dev/null\nexit 1\n")
+  _put_on_path(tmp_path, monkeypatch, _FFMPEG + "exit 1\n")
   with pytest.raises(OSError, match="ffmpeg failed"):
     rendering.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
   assert list((tmp_path / "new").iterdir()) == []

@@ -184,24 +184,14 @@ def _scaled(point, tessellation):
 def _nearest(repertoire, point):
   """The cell by a loop over all."""
   tessellation = repertoire.tessellation
-  point = _scaled(point, tessellation)
-  by_distance = sorted(
-    range(tessellation.num_cells),
-    key=lambda cell: math.dist(
-      point, _scaled(tessellation.centroids[cell].tolist(), tessellation)
-    ),
-  )
-  own = by_distance[0]
-  if isinstance(tessellation, map_elites.Grid):
-    x, y = (
-      min(int(x * n), n - 1)
-      for x, n in zip(point, tessellation.shape, strict=True)
+  best, least = None, math.inf
+  for cell, centroid in enumerate(tessellation.centroids.tolist()):
+    distance = math.dist(
+      _scaled(point, tessellation), _scaled(centroid, tessellation)
     )
-    own = x * tessellation.shape[1] + y
-  for cell in [own, *by_distance]:
-    if repertoire.fitness[cell] > -math.inf:
-      return cell
-  return None
+    if repertoire.fitness[cell] > -math.inf and distance < least:
+      best, least = cell, distance
+  return best
 
 
 @pytest.mark.parametrize("tessellation", [_GRID, _CVT])
@@ -219,12 +209,22 @@ def test_the_nearest_occupied_cell_is_that_of_a_loop(tessellation, num_elites):
   assert len(set(found)) > 1 or num_elites == 1
 
 
-def test_an_occupied_cell_is_the_nearest_to_all_that_is_in_it():
-  """Also where the centroid of another one is nearer."""
-  grid = map_elites.Grid((1, 10), (0.0, 0.0), (1.0, 1.0))
-  repertoire = _repertoire(grid, [[0.5, 0.05], [0.5, 0.15]], [1.0, 2.0])
-  assert repertoires.nearest_occupied(repertoire, (0.0, 0.099)) == 0
-  assert repertoires.nearest_occupied(repertoire, (0.0, 0.101)) == 1
+@pytest.mark.parametrize("tessellation", [_GRID, _CVT])
+def test_an_elite_is_the_nearest_to_all_that_is_in_its_cell(tessellation):
+  points = np.random.default_rng(0).uniform((0, -1), (8, 1), (9, 2))
+  cells = tessellation.cell(jnp.array(points))
+  everywhere = _repertoire(
+    tessellation, tessellation.centroids, [1.0] * tessellation.num_cells
+  )
+  assert everywhere.occupied.all()
+  found = [repertoires.nearest_occupied(everywhere, x) for x in points]
+  assert found == cells.tolist()
+
+
+def test_outside_of_the_bounds_the_nearest_point_inside_counts():
+  repertoire = _repertoire(_GRID, [[7.0, -0.5], [1.0, 0.5]], [1.0, 2.0])
+  # The second is nearer to the point itself.
+  assert repertoires.nearest_occupied(repertoire, (7.0, 9.0)) == 6
 
 
 def test_of_cells_equally_near_the_first_is_taken():
@@ -278,6 +278,7 @@ def _written(tmp_path, fitness):
 def test_the_latest_repertoire_is_read(tmp_path):
   learner = _written(tmp_path, {80: 1.0, 1000: 2.0, 400: 3.0})
   (tmp_path / "repertoire" / ".2000.npz.7.tmp").write_text("half")
+  (tmp_path / "repertoire" / "of_friday.npz").write_text("a user's")
   repertoire, step = repertoires.read_latest(learner, str(tmp_path))
   assert step == 1000
   assert repertoire.fitness.max() == 2
