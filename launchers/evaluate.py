@@ -1,15 +1,17 @@
 """Evaluates an agent that a run left behind; the run stays as it is.
 
-python launchers/evaluate.py --logdir=logs/my_run --member=3
+python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 """
 
-import os
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
+import evaluation_flags
 import launch
-import learner_flags
 import shared_flags
 import skill_flags
-from absl import flags
+from absl import flags, logging
 
 FLAGS = flags.FLAGS
 _DEFAULT_EPISODES = 16
@@ -21,102 +23,153 @@ _OF_A_LOOK = (
 
 def _define() -> None:
   shared_flags.define()
-  flags.DEFINE_integer(
-    "member",
-    None,
-    "Which agent of the latest checkpoint; by default the best agent that the "
-    "run ever evaluated.",
-  )
-  flags.DEFINE_string(
-    "export", None, "A new file, .npz, to which the policy is written."
-  )
-  flags.DEFINE_list(
-    "skill",
-    None,
-    "Of DIAYN: an index, like 3, or numbers, like 0.6,0.8; by default all.",
-  )
+  evaluation_flags.define()
 
 
 def main() -> None:
   """Evaluates the agent that the flags ask for."""
-  if not FLAGS.logdir:
-    raise ValueError("--logdir is missing: which run is to be evaluated?")
-  learner_flags.refuse_given(
-    ["resume", "suffix", "warm_start"], "a look at a run trains nothing"
-  )
-  if not 0 <= FLAGS.seed < 2**32:
-    raise ValueError(
-      f"--seed={FLAGS.seed} must be at least 0 and below 2**32."
-    )
+  choice = evaluation_flags.check()
   launch.use_settings_of(FLAGS.logdir, besides=_OF_A_LOOK)
   launch.prepare_jax()
   import jax
 
-  from qdrl_haiku import actors, export, training
-  from qdrl_haiku.training import logs
+  from qdrl_haiku import environments, export, training
+  from qdrl_haiku.training import logs, rendering
 
   num_episodes = FLAGS.num_eval_episodes
-  if num_episodes is not None and not 1 <= num_episodes < 2**31:
-    raise ValueError(
-      f"--num_eval_episodes={num_episodes} must be at least 1 and below 2**31; "
-      "leave it out for the default."
-    )
-  if FLAGS.export and os.path.exists(FLAGS.export):
-    raise ValueError(f"--export={FLAGS.export} is there; name a new file.")
   if FLAGS.skill is not None:
     FLAGS.num_eval_episodes = None  # It needn't show all skills.
   agent = shared_flags.make_agent()
-  eval_env = agent.eval_env
+  learner, eval_env = agent.learner, agent.eval_env
   if FLAGS.skill is not None:
     eval_env = skill_flags.one_skill(eval_env)
   elif num_episodes is None:
     num_episodes = agent.num_eval_episodes
-  if num_episodes is None:
-    num_episodes = _DEFAULT_EPISODES
-  if FLAGS.member is None:
-    state, record = training.read_best(agent.learner, FLAGS.logdir)
-    state = jax.tree.map(lambda x: x[None], state)
-    which = f"best agent, of step {record['step']}"
-  else:
-    if logs.RunDirectory(FLAGS.logdir).settings().get("emitter") == "ga":
-      raise ValueError(
-        f"--member={FLAGS.member}, but no agents trained in a run with "
-        "--emitter=ga; leave it out for the best elite."
-      )
-    state, record = training.read_agents(agent.learner, FLAGS.logdir)
-    size = len(record["returns"])
-    if not 0 <= FLAGS.member < size:
-      raise ValueError(
-        f"--member={FLAGS.member}, but there are {size} agents; give one from "
-        f"0 to {size - 1}."
-      )
-    state = jax.tree.map(lambda x: x[FLAGS.member : FLAGS.member + 1], state)
-    which = f"member {FLAGS.member} after generation {record['generation']}"
-  evaluation = jax.jit(
-    lambda state, key: actors.evaluate(
-      eval_env, agent.learner, state, key, num_episodes
-    )
-  )(state, jax.random.key(FLAGS.seed))
-  summary = training.summarize(jax.device_get(evaluation.returns)[0])
+  if FLAGS.render:
+    with _as_flag("render"):
+      scene = environments.scene(eval_env)
+      rendering.check_format(scene, FLAGS.render)
+  logging.set_verbosity(logging.ERROR)  # orbax warns that it only reads.
+  state, which, facts = _read_agent(learner, choice)
+  logging.set_verbosity(logging.WARNING)
   if FLAGS.skill is not None:
-    which += f", skill {','.join(FLAGS.skill)}"
+    which += f", skill {evaluation_flags.text_of('skill')}"
+  key = jax.random.key(FLAGS.seed)
+  evaluation = training.evaluate_agent(
+    eval_env, learner, state, key, num_episodes or _DEFAULT_EPISODES
+  )
+  summary = facts | training.summarize_evaluation(
+    evaluation, eval_env.descriptor
+  )
   if FLAGS.export:
-    try:
+    with _as_flag("export"):
       export.save(
         FLAGS.export,
-        agent.learner,
-        jax.tree.map(lambda x: x[0], state),
+        learner,
+        state,
         activation=FLAGS.activation,
         info={"env_name": FLAGS.env_name, "agent": which},
       )
-    except OSError as error:
-      raise ValueError(
-        f"--export={FLAGS.export} can't be written ({error.strerror})."
-      ) from error
+  if FLAGS.render:
+    episode = rendering.first_episode(eval_env, learner, state, key, scene)
+    title = f"{FLAGS.env_name}: {which}"
+    with _as_flag("render_to"):
+      rendering.render(FLAGS.render_to, FLAGS.render, scene, episode, title)
   print(f"{FLAGS.logdir}: {which}")
+  width = max(map(len, summary))
   for name, value in summary.items():
-    print(f"  {name:<12} {value:g}")
+    print(f"  {name:<{width}} {value:g}")
+  for name in ("export", "render_to"):
+    if FLAGS[name].value:
+      print(f"wrote {FLAGS[name].value}")
   print(logs.to_json({"agent": which, **summary}))
+
+
+def _read_agent(learner: Any, choice: str) -> tuple[Any, str, dict[str, Any]]:
+  """Reads the agent that a flag chooses.
+
+  Args:
+    learner: as the run had it.
+    choice: the flag's name.
+
+  Returns:
+    The agent's state, who it is, and what else is known of it.
+
+  Raises:
+    ValueError: if there is no such agent.
+  """
+  from qdrl_haiku import training
+
+  if choice == "best":
+    state, record = training.read_best(learner, FLAGS.logdir)
+    return state, f"best agent, of step {record['step']}", {}
+  if choice == "member":
+    return _read_member(learner)
+  return _read_elite(learner, choice)
+
+
+def _read_member(learner: Any) -> tuple[Any, str, dict[str, Any]]:
+  """Reads the agent of --member, as `_read_agent` does."""
+  import jax
+
+  from qdrl_haiku import training
+  from qdrl_haiku.training import logs
+
+  member = FLAGS.member
+  if logs.RunDirectory(FLAGS.logdir).settings().get("emitter") == "ga":
+    raise ValueError(
+      f"--member={member}, but no agents trained in a run with --emitter=ga; "
+      "leave it out for the best elite, or give --cell."
+    )
+  states, record = training.read_agents(learner, FLAGS.logdir)
+  size = len(record["returns"])
+  if not 0 <= member < size:
+    raise ValueError(
+      f"--member={member}, but there are {size} agents; give one from 0 to "
+      f"{size - 1}."
+    )
+  which = f"member {member} after generation {record['generation']}"
+  return jax.tree.map(lambda x: x[member], states), which, {}
+
+
+def _read_elite(
+  learner: Any, choice: str
+) -> tuple[Any, str, dict[str, Any]]:
+  """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
+  import jax
+
+  from qdrl_haiku.training import repertoires
+
+  repertoire, step = repertoires.read_latest(learner, FLAGS.logdir)
+  cell = FLAGS.cell
+  with _as_flag(choice):
+    if choice == "cell":
+      repertoires.check_cell(repertoire, cell)
+    else:
+      cell = repertoires.nearest_occupied(
+        repertoire, evaluation_flags.numbers(choice)
+      )
+  genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
+  where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
+  return (
+    learner.from_genotype(genotype),
+    f"cell {cell} of the repertoire of step {step}, found at {where}",
+    {"cell": cell, "cell_return": float(repertoire.fitness[cell])},
+  )
+
+
+@contextlib.contextmanager
+def _as_flag(name: str) -> Iterator[None]:
+  """Says which flag it was that asked for what can't be done."""
+  flag = f"--{name}={evaluation_flags.text_of(name)}"
+  try:
+    yield
+  except OSError as error:
+    raise ValueError(
+      f"{flag} can't be written ({error.strerror})."
+    ) from error
+  except ValueError as error:
+    raise ValueError(f"{flag}: {error}") from error
 
 
 if __name__ == "__main__":

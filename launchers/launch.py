@@ -335,7 +335,10 @@ def _fail(message: str) -> NoReturn:
 def _own_flags() -> list[Any]:
   """The flags that the launchers define, without absl's own."""
   by_module = FLAGS.flags_by_module_dict()
-  shared = ("learner_flags", "pbt_flags", "shared_flags", "skill_flags")
+  shared = (
+    "evaluation_flags", "learner_flags", "pbt_flags", "shared_flags",
+    "skill_flags",
+  )  # fmt: skip
   own = (sys.argv[0], *shared)
   return [
     flag

@@ -2,5 +2,6 @@
 
 from qdrl_haiku.actors.acting import collect, step
 from qdrl_haiku.actors.evaluation import Evaluation, evaluate
+from qdrl_haiku.actors.rollout import Rollout, rollout
 
-__all__ = ["Evaluation", "collect", "evaluate", "step"]
+__all__ = ["Evaluation", "Rollout", "collect", "evaluate", "rollout", "step"]

@@ -67,14 +67,8 @@ def evaluate(
       "descriptor_fn needs an environment with state descriptors; this one "
       "declares none. Give it a Descriptor, or evaluate without descriptor_fn."
     )
-  population_size = jax.tree.leaves(states)[0].shape[0]
-  if key.ndim == 0:
-    key = jax.vmap(jax.random.fold_in, (None, 0))(
-      key, jnp.arange(population_size)
-    )
-  keys = jax.vmap(jax.random.split, (0, None))(key, num_episodes)
+  keys = episode_keys(states, key, num_episodes)
   env_states = env.reset(keys)
-  shape = (population_size, num_episodes)
   num_steps = env.episode_steps
 
   def trace_of(env_states: environments.State) -> Any:
@@ -84,9 +78,7 @@ def evaluate(
     )
 
   def advance(env_states: environments.State) -> environments.State:
-    actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
-    # Without auto-reset: what comes after an episode's end is not looked at.
-    return env.advance(env_states, actions)
+    return advance_greedily(env, learner, states, env_states)[0]
 
   traces = jax.tree.map(
     lambda x: jnp.zeros((num_steps, *x.shape), x.dtype),
@@ -114,9 +106,9 @@ def evaluate(
     (
       jnp.zeros((), jnp.int32),
       env_states,
-      jnp.ones(shape, bool),
-      jnp.zeros(shape),
-      jnp.zeros(shape, jnp.int32),
+      jnp.ones(keys.shape, bool),
+      jnp.zeros(keys.shape),
+      jnp.zeros(keys.shape, jnp.int32),
       traces,
     ),
   )
@@ -128,3 +120,47 @@ def evaluate(
     descriptors = jax.vmap(per_member, in_axes=1)(descriptor_trace, mask)
   trajectory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), trajectory)
   return Evaluation(returns, lengths, descriptors, trajectory)
+
+
+def episode_keys(
+  states: types.State, key: types.Key, num_episodes: int
+) -> types.Key:
+  """The keys from which the episodes of a population begin.
+
+  Args:
+    states: the agents' states, leaves [P, ...].
+    key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
+      consumed.
+    num_episodes: N, episodes per agent, >= 1.
+
+  Returns:
+    Keys [P, N], of which the first are the same whatever N is.
+  """
+  if key.ndim == 0:
+    population_size = jax.tree.leaves(states)[0].shape[0]
+    key = jax.vmap(jax.random.fold_in, (None, 0))(
+      key, jnp.arange(population_size)
+    )
+  return jax.vmap(jax.random.split, (0, None))(key, num_episodes)
+
+
+def advance_greedily(
+  env: environments.BatchedEnvironment,
+  learner: Any,
+  states: types.State,
+  env_states: environments.State,
+) -> tuple[environments.State, types.Array]:
+  """One greedy step of all environments of a population.
+
+  Args:
+    env: the environment.
+    learner: whose `act_greedy` chooses the actions.
+    states: the agents' states, leaves [P, ...].
+    env_states: the environments' states, leaves [P, ...] or [P, N, ...].
+
+  Returns:
+    Their next states, and the actions [P, A] or [P, N, A].
+  """
+  actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
+  # Without auto-reset: what comes after an episode's end is not looked at.
+  return env.advance(env_states, actions), actions

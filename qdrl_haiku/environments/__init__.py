@@ -13,6 +13,7 @@ from qdrl_haiku.environments.interface import (
 )
 from qdrl_haiku.environments.point_maze import PointMaze
 from qdrl_haiku.environments.registry import create, names
+from qdrl_haiku.environments.scenes import PlaneScene, RobotScene, Scene, scene
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor
 
@@ -21,12 +22,16 @@ __all__ = [
   "Descriptor",
   "DescriptorFn",
   "Environment",
+  "PlaneScene",
   "PointMaze",
+  "RobotScene",
+  "Scene",
   "SkillEnvironment",
   "State",
   "create",
   "final_descriptor",
   "mean_descriptor",
   "names",
+  "scene",
   "with_descriptor",
 ]

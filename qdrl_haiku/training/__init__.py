@@ -7,6 +7,7 @@ from qdrl_haiku.training.config import (
   iteration_steps,
 )
 from qdrl_haiku.training.elites import vary_agents
+from qdrl_haiku.training.episodes import evaluate_agent, summarize_evaluation
 from qdrl_haiku.training.generation import GenerationReport, train_generation
 from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.interruption import INTERRUPTED, Interrupted
@@ -38,6 +39,7 @@ __all__ = [
   "Setup",
   "TrainingConfig",
   "default_interval",
+  "evaluate_agent",
   "init_members",
   "init_population",
   "iteration_steps",
@@ -48,6 +50,7 @@ __all__ = [
   "search_space",
   "skill_evaluation",
   "summarize",
+  "summarize_evaluation",
   "train_generation",
   "train_members",
   "vary_agents",

@@ -3,6 +3,8 @@
 import numpy as np
 
 _CONFIDENCE = 0.95
+# Numbers that are resampled at a time.
+_BATCH = 10_000_000
 
 
 def summarize(returns: np.ndarray) -> dict[str, float]:
@@ -28,6 +30,7 @@ def summarize(returns: np.ndarray) -> dict[str, float]:
       (returns,),
       iqm,
       confidence_level=_CONFIDENCE,
+      batch=max(1, _BATCH // len(returns)),
       method="percentile",
       rng=np.random.default_rng(0),
     ).confidence_interval

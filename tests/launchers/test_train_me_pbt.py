@@ -461,6 +461,31 @@ def test_map_elites_alone_has_no_members_to_look_at(ga_run, capsys):
   assert re.search("--member=0, but .*--emitter=ga; leave", outcome.err)
 
 
+@pytest.mark.parametrize("name", ["run", "ga_run"])
+def test_any_elite_can_be_looked_at(name, request, capsys):
+  """In the maze where nothing is random it does again what it did."""
+  logdir = request.getfixturevalue(name)
+  step = max(int(path.stem) for path in (logdir / "repertoire").iterdir())
+  arrays = _arrays(logdir, step)
+  cell = arrays["cells"][-1]
+  stored = {
+    "mean": arrays["fitness"][cell],
+    "descriptor/x": arrays["descriptors"][cell, 0],
+    "descriptor/y": arrays["descriptors"][cell, 1],
+  }
+  outcome = harness.run(
+    capsys, "evaluate", f"--logdir={logdir}", f"--cell={cell}"
+  )
+  assert outcome.code == 0, outcome.err
+  found = json.loads(outcome.out.splitlines()[-1])
+  assert found["cell"] == cell
+  assert found["cell_return"] == arrays["fitness"][cell]
+  if name == "run":
+    assert {key: found[key] for key in stored} == pytest.approx(
+      stored, rel=1e-4, abs=1e-4
+    )
+
+
 def test_map_elites_alone_does_not_mind_how_many_would_collect(
   capsys, monkeypatch, tmp_path
 ):

@@ -1,6 +1,7 @@
 """Tests of what the returns of some episodes are summarised as."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -50,6 +51,15 @@ def test_the_interval_is_that_of_resampled_episodes():
 
 def test_the_same_returns_have_the_same_interval():
   assert training.summarize(_RETURNS) == training.summarize(_RETURNS.copy())
+
+
+def test_the_interval_does_not_depend_on_how_much_is_resampled_at_once(
+  monkeypatch,
+):
+  at_once = training.summarize(_RETURNS)
+  module = sys.modules["qdrl_haiku.training.summary"]
+  monkeypatch.setattr(module, "_BATCH", 123 * len(_RETURNS))
+  assert training.summarize(_RETURNS) == at_once
 
 
 @pytest.mark.parametrize("returns", [[2.5], [-1.0] * 6])

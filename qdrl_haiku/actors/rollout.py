@@ -1,0 +1,81 @@
+"""Rollouts: one greedy episode of each agent, step by step, to be looked at."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import environments, types
+from qdrl_haiku.actors import evaluation
+
+ExtractFn = Callable[[environments.State], Any]
+"""States [P] -> what to keep of them, a tree of leaves [P, ...]."""
+
+
+class Rollout(NamedTuple):
+  """What was seen of one episode of each agent.
+
+  Attributes:
+    extracted: leaves [P, T+1, ...], what was kept of the initial state and of
+      the state after each step.
+    mask: bool [P, T+1], which of these belong to the first episode: all up to
+      the one in which it ends. What follows means nothing.
+    rewards: [P, T]; step t leads from state t to state t + 1, so `mask[:, 1:]`
+      is theirs.
+    actions: [P, T, A], likewise.
+  """
+
+  extracted: Any
+  mask: types.Array
+  rewards: types.Array
+  actions: types.Array
+
+
+def rollout(
+  env: environments.BatchedEnvironment,
+  learner: Any,
+  states: types.State,
+  key: types.Key,
+  num_steps: int,
+  extract: ExtractFn,
+) -> Rollout:
+  """Rolls out the greedy policies of P agents, in one flat batch.
+
+  The episodes are the first of those that `evaluate` runs with the same key.
+  Skills that an environment deals out are dealt along the P agents, so P
+  copies of one agent show P skills.
+
+  Args:
+    env: the environment.
+    learner: whose `act_greedy` chooses the actions.
+    states: the agents' states, leaves [P, ...].
+    key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
+      consumed.
+    num_steps: T, >= 0; `env.episode_steps` for whole episodes.
+    extract: what to keep of each state, see `ExtractFn`.
+
+  Returns:
+    What was kept, and rewards and actions.
+  """
+  env_states = env.reset(evaluation.episode_keys(states, key, 1)[:, 0])
+
+  def step(carry: Any, _: None) -> Any:
+    env_states, alive = carry
+    env_states, actions = evaluation.advance_greedily(
+      env, learner, states, env_states
+    )
+    seen = (extract(env_states), alive, env_states.reward, actions)
+    return (env_states, alive & ~(env_states.done > 0.5)), seen
+
+  first = (extract(env_states), jnp.ones(env_states.done.shape, bool))
+  _, (extracted, mask, rewards, actions) = jax.lax.scan(
+    step, (env_states, first[1]), length=num_steps
+  )
+  extracted, mask = jax.tree.map(
+    lambda x, rest: jnp.concatenate([x[None], rest]), first, (extracted, mask)
+  )
+  return jax.tree.map(
+    lambda x: jnp.moveaxis(x, 0, 1),
+    Rollout(extracted, mask, rewards, actions),
+  )

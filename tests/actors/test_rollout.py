@@ -1,0 +1,123 @@
+"""Tests of rollouts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import actors, environments, skills
+from tests import jaxprs, toy
+
+_LEARNER = toy.linear_learner()
+_P, _T = 3, 7
+# Offsets whose sine is 0.5, 0.2 and 0.1: pushes of that size.
+_STATES = {
+  "offset": jnp.arcsin(jnp.array([0.5, 0.2, 0.1])), "gain": jnp.zeros(3)
+}
+_WALK = environments.Environment(toy.Walk(limit=1.0), episode_length=5)
+
+
+def _extract(state):
+  assert state.obs.shape[0] == _P
+  return {"x": state.obs, "rest": (state.info["steps"], state.done > 0)}
+
+
+def _rollout(key, states=_STATES, env=_WALK, num_steps=_T, extract=_extract):
+  return actors.rollout(env, _LEARNER, states, key, num_steps, extract)
+
+
+_ROLLOUT = jax.jit(_rollout, static_argnames=("env", "num_steps", "extract"))
+
+
+def test_a_rollout_is_what_a_plain_loop_sees():
+  """Of the environment of one instance, with no batch and no wrapper."""
+  found = _ROLLOUT(jax.random.key(3))
+  single = toy.Walk(limit=1.0)
+  lengths = set()
+  for i in range(_P):
+    key = jax.random.split(jax.random.fold_in(jax.random.key(3), i), 1)[0]
+    state = single.reset(jax.random.split(key)[1])
+    seen, rewards, actions, mask = [state.obs], [], [], [True]
+    for t in range(_T):
+      actions.append(_LEARNER.act_greedy(
+        jax.tree.map(lambda x, i=i: x[i], _STATES), state.obs
+      ))
+      mask.append(mask[-1] and t < 5 and not state.done > 0)
+      state = single.step(state, actions[-1])
+      seen.append(state.obs)
+      rewards.append(state.reward)
+    lengths.add(sum(mask))
+    np.testing.assert_array_equal(found.mask[i], mask)
+    np.testing.assert_allclose(
+      found.extracted["x"][i], np.stack(seen), rtol=1e-5
+    )
+    np.testing.assert_allclose(found.rewards[i], rewards, rtol=1e-5)
+    np.testing.assert_allclose(found.actions[i], np.stack(actions))
+  assert len(lengths) > 1
+  assert max(lengths) <= 6
+
+
+def test_leaves_have_the_shapes_that_are_promised():
+  found = _ROLLOUT(jax.random.key(3))
+  steps, done = found.extracted["rest"]
+  assert found.extracted["x"].shape == (_P, _T + 1, 2)
+  assert (steps.shape, steps.dtype) == ((_P, _T + 1), jnp.int32)
+  assert (done.shape, done.dtype) == ((_P, _T + 1), jnp.bool_)
+  assert (found.mask.shape, found.mask.dtype) == ((_P, _T + 1), jnp.bool_)
+  assert found.rewards.shape == (_P, _T)
+  assert found.actions.shape == (_P, _T, 1)
+
+
+def test_the_mask_ends_with_the_state_in_which_the_episode_ends():
+  found = _ROLLOUT(jax.random.key(3))
+  _, done = found.extracted["rest"]
+  lengths = np.argmax(done, axis=1)
+  assert lengths.min() < 5
+  np.testing.assert_array_equal(
+    found.mask, np.arange(_T + 1) <= lengths[:, None]
+  )
+
+
+def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
+  found = _ROLLOUT(jax.random.key(7))
+  evaluation = actors.evaluate(_WALK, _LEARNER, _STATES, jax.random.key(7), 4)
+  lived = np.asarray(found.mask)[:, 1:]
+  np.testing.assert_array_equal(lived.sum(1), evaluation.lengths[:, 0])
+  np.testing.assert_allclose(
+    np.sum(found.rewards, axis=1, where=lived), evaluation.returns[:, 0],
+    rtol=1e-6,
+  )
+
+
+def test_keys_may_be_given_for_each_agent():
+  key = jax.random.key(7)
+  keys = jnp.stack([jax.random.fold_in(key, i) for i in range(_P)])
+  np.testing.assert_array_equal(
+    _ROLLOUT(key).rewards, _ROLLOUT(keys).rewards
+  )
+
+
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_a_rollout_may_be_short(num_steps):
+  found = _ROLLOUT(jax.random.key(3), num_steps=num_steps)
+  assert found.mask.shape == (_P, num_steps + 1)
+  assert found.mask.all()
+  assert found.rewards.shape == (_P, num_steps)
+
+
+def test_all_agents_are_one_flat_batch():
+  sines = jaxprs.named(_rollout, "sin", jax.random.key(0))
+  assert [e.outvars[0].aval.shape for e in sines] == [(_P,)]
+
+
+def test_skills_are_dealt_along_the_agents():
+  env = environments.SkillEnvironment(_WALK, skills.categorical(_P))
+  found = _ROLLOUT(
+    jax.random.key(0), env=env, num_steps=2, extract=_skill_of
+  )
+  for t in range(3):
+    np.testing.assert_array_equal(found.extracted[:, t], np.eye(_P))
+
+
+def _skill_of(state):
+  return state.info["skill"]
