@@ -136,7 +136,11 @@ def prepare_jax() -> None:
     cache = jax.config.jax_compilation_cache_dir or os.path.join(
       home, "qdrl_haiku"
     )
-  if not cache:
+  # With several processes on CPUs, programs that were read from the cache have
+  # been seen to wait for each other forever: their collective operations no
+  # longer keep one order (jax 0.10.1).
+  is_one = jax.process_count() == 1 or jax.default_backend() != "cpu"
+  if not cache or not is_one:
     jax.config.update("jax_enable_compilation_cache", False)
     return
   try:
@@ -183,6 +187,7 @@ def _join_processes() -> None:
     return
   import jax
 
+  _allow_waiting()
   try:
     jax.distributed.initialize(
       **arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
@@ -194,6 +199,20 @@ def _join_processes() -> None:
     ) from error
   # Which would follow JAX's own message that another process is gone.
   faulthandler.disable()
+
+
+def _allow_waiting() -> None:
+  """Lets processes on CPUs wait for one that writes, or evaluates for longer.
+
+  Whether it's gone is known by its heartbeat.
+  """
+  names = (
+    "xla_cpu_collective_call_terminate_timeout_seconds",
+    "xla_cpu_collective_timeout_seconds",
+  )
+  flags_ = os.environ.get("XLA_FLAGS", "")
+  given = [f"--{name}=86400" for name in names if name not in flags_]
+  os.environ["XLA_FLAGS"] = " ".join([flags_, *given]).strip()
 
 
 def _is_in_cluster() -> bool:

@@ -1,9 +1,15 @@
 """Runs every snippet of the documents, on small settings where it can."""
 
 import dataclasses
+import json
+import os
 import pathlib
+import random
 import re
 import shlex
+import socket
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +55,11 @@ def _snippets(document: str, language: str) -> list[str]:
 
 def _commands() -> list[str]:
   lines = "\n".join(_snippets("README.md", "sh")).splitlines()
-  return [line for line in lines if line.startswith("python launchers/")]
+  return [
+    line
+    for line in lines
+    if line.startswith("python launchers/") and "--process_id" not in line
+  ]
 
 
 def _python(document: str, first_line: str) -> str:
@@ -60,7 +70,7 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 26
+  assert len(_commands()) == 27
   assert len(_snippets("README.md", "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 2
 
@@ -168,6 +178,63 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
   names = {}
   exec(smaller, names)
   assert jnp.isfinite(names["evaluation"].returns).all()
+
+
+def _of_two_processes():
+  """Of each way to start two: what each is started with, and where."""
+  lines = "\n".join(_snippets("README.md", "sh")).splitlines()
+  by_hand = [line for line in lines if "--process_id" in line]
+  assert len(by_hand) == 2
+  (slurm,) = [
+    line.removeprefix("srun ") for line in lines if line.startswith("srun ")
+  ]
+  # What Slurm tells each process that it starts.
+  tasks = [
+    {
+      "SLURM_JOB_ID": str(random.randrange(4096)),  # The port follows from it.
+      "SLURM_STEP_NODELIST": "localhost",
+      "SLURM_NTASKS": "2",
+      "SLURM_PROCID": str(i),
+      "SLURM_LOCALID": str(i),
+    }
+    for i in range(2)
+  ]
+  tasks[1]["SLURM_JOB_ID"] = tasks[0]["SLURM_JOB_ID"]
+  return {"by hand": (by_hand, [{}, {}]), "slurm": ([slurm] * 2, tasks)}
+
+
+@pytest.mark.parametrize("way", ["by hand", "slurm"])
+def test_commands_for_several_hosts_run(way, tmp_path):
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    address = f"localhost:{free.getsockname()[1]}"
+  processes = []
+  for command, variables in zip(*_of_two_processes()[way], strict=True):
+    command = command.replace("host0:1234", address)
+    command = command.replace("/shared/my_run", str(tmp_path / "run"))
+    processes.append(
+      subprocess.Popen(
+        [
+          sys.executable,
+          *shlex.split(command)[1:],
+          *_SMALL,
+          "--hidden_layer_sizes=4,4",
+          *_short("train_pbt", command, 40),
+        ],
+        cwd=_ROOT,
+        env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+      )
+    )
+  outputs = [process.communicate(timeout=300) for process in processes]
+  assert [process.returncode for process in processes] == [0, 0], outputs
+  # The first one writes for all.
+  assert "step 40" in outputs[0][0]
+  assert "step 40" not in outputs[1][0]
+  rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+  assert [json.loads(row)["step"] for row in rows] == [20, 40]
 
 
 def test_map_elites_by_hand_fills_the_grid():

@@ -36,10 +36,12 @@ class MemoryPlan(NamedTuple):
     num_agents: P, 0 if none are trained.
     batches: what all agents draw from their buffers for one iteration of
       learning.
-    copies: all buffers a second time, which is how children inherit, and how
-      members that have diverged are replaced; 0 without a controller. The
-      batches are gone by then.
-    repertoire: all cells, with what tells them apart; 0 without one.
+    copies: of buffers. With a controller, one on its way to a member that has
+      diverged, and once more as it's sent, on each device; all a second time
+      if children inherit them, or with exact placement. The batches are gone
+      by then.
+    repertoire: all cells, with what tells them apart; 0 without one. What of
+      it a device holds, if they share it.
     bookkeeping: hyperparameters, fitness and decisions.
     num_devices: each has the repertoire and the bookkeeping; they share the
       agents.
@@ -87,12 +89,17 @@ def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
     The plan.
   """
   members = state.members
-  repertoire = _bytes(getattr(state, "repertoire", None))
+  num_devices = 1 if setup.mesh is None else setup.mesh.size
+  repertoire = getattr(state, "repertoire", None)
+  on_each = _bytes(repertoire)
+  if setup.map_elites is not None and setup.map_elites.shard_repertoire:
+    genotypes = _bytes(repertoire.genotypes)
+    on_each += genotypes // num_devices - genotypes
   plan = MemoryPlan(
     *(0,) * 7,
-    repertoire=repertoire,
-    bookkeeping=_bytes(state) - _bytes(members) - repertoire,
-    num_devices=1 if setup.mesh is None else setup.mesh.size,
+    repertoire=on_each,
+    bookkeeping=_bytes(state) - _bytes(members) - _bytes(repertoire),
+    num_devices=num_devices,
   )
   if members is None:
     return plan
@@ -113,7 +120,7 @@ def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
     num_agents=size,
     batches=num_drawn
     * (_bytes(members.replay.storage) // config.replay_capacity),
-    copies=0 if setup.controller is None else _bytes(members.replay),
+    copies=_copies(setup, _bytes(members.replay), plan.num_devices),
   )
 
 
@@ -198,6 +205,19 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
   lines = [f"{name:<34}{_with_unit(x):>10}" for name, x in rows.items() if x]
   of = "" if available is None else f" of {_with_unit(available)}"
   return "\n".join(lines) + of
+
+
+def _copies(setup: Setup, replay: int, num_devices: int) -> int:
+  """Bytes of copies, see `MemoryPlan`."""
+  config = setup.config
+  total = 0
+  if setup.controller is not None:
+    total += num_devices * 2 * replay // config.population_size
+  if config.exact_placement or (
+    config.inherit_replay and setup.controller is not None
+  ):
+    total += replay
+  return total
 
 
 def _bytes(tree: Any) -> int:

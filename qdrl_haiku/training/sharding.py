@@ -60,9 +60,9 @@ def over_members(
   mesh = setup.mesh
   if mesh is None:
     return functools.partial(function, setup)
-  if mesh.devices.flat[0].platform == "cpu":
+  if jax.default_backend() == "cpu":
     setup = setup._replace(learner=one_by_one.learner(setup.learner))
-  local = functools.partial(function, setup)
+  local: Callable[..., Any] = functools.partial(function, setup)
   if setup.config.exact_placement:
     local = jax.vmap(one_by_one.one_by_one(_of_one(local)))
   spec = PartitionSpec(AXIS)

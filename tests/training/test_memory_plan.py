@@ -55,12 +55,39 @@ def test_a_small_population_is_as_worked_by_hand():
   assert plan.num_agents == 4
   # One step of two environments makes two updates of 4 transitions.
   assert plan.batches == 4 * 2 * 4 * transition
-  assert plan.copies == 4 * plan.replay
+  # One on its way, and as it's sent.
+  assert plan.copies == 2 * plan.replay
   assert plan.repertoire == 0
   # Two hyperparameters and a fitness of each, one count of generations.
   assert plan.bookkeeping == 4 * (4 * 3 + 1)
   assert plan.held == 4 * (16 + plan.replay + plan.environments) + 52
-  assert plan.total == plan.held + plan.copies
+  assert plan.total == plan.held + max(plan.batches, plan.copies)
+
+
+@pytest.mark.parametrize(
+  ("controller", "settings", "copies"),
+  [
+    (_PBT, {"inherit_replay": True}, 2 + 4),
+    (_PBT, {"exact_placement": True}, 2 + 4),
+    (None, {"inherit_replay": True}, 0),
+    (None, {"exact_placement": True}, 4),
+  ],
+)
+def test_buffers_are_there_twice_only_where_they_have_to_be(
+  controller, settings, copies
+):
+  plan = _planned(common.setup(controller, **settings))
+  assert plan.copies == copies * plan.replay
+
+
+def test_devices_that_share_the_repertoire_hold_less_of_it():
+  mesh = jax.sharding.AbstractMesh((2,), ("population",))
+  setup = test_illumination.setup(mesh=mesh)
+  whole = _planned(setup).repertoire
+  plan = setup.map_elites._replace(shard_repertoire=True)
+  shared = _planned(setup._replace(map_elites=plan)).repertoire
+  # Half of 36 elites of five numbers each.
+  assert whole - shared == 4 * 36 * 5 // 2
 
 
 def test_without_a_controller_batches_come_on_top_and_no_copies():
@@ -138,8 +165,8 @@ def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
   one = _planned(test_illumination.setup())
   mesh = jax.sharding.AbstractMesh((2,), ("population",))
   two = _planned(test_illumination.setup(mesh=mesh))
-  assert two == one._replace(num_devices=2)
-  assert two.total == one.total + one.repertoire + one.bookkeeping
+  assert two == one._replace(num_devices=2, copies=2 * one.copies)
+  assert two.held == one.held + one.repertoire + one.bookkeeping
 
 
 def test_what_could_never_be_allocated_is_planned_and_refused():

@@ -1,0 +1,190 @@
+"""Tests that a run is the same on however many devices and processes.
+
+Devices of a machine with one CPU are threads of it, and processes of one
+machine talk as those of several do.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.launchers import harness, kill
+
+_SMALL = [
+  "--num_envs=2",
+  "--batch_size=8",
+  "--hidden_layer_sizes=8",
+  "--replay_capacity=200",
+  "--min_replay_size=16",
+  "--perturbation_interval=40",
+  "--num_timesteps=120",
+  "--num_eval_episodes=2",
+  "--nouse_tensorboard",
+  "--max_checkpoints=1",
+]
+_PBT = ["train_pbt", "--population_size=8"]
+_ME_PBT = [
+  "train_me_pbt",
+  "--gradient_population_size=8",
+  "--variation_batch_size=8",
+  "--num_initial_genotypes=8",
+  "--num_replaced_by_best=2",
+  "--num_replaced_by_samples=1",
+  "--grid_shape=4,4",
+]
+_MAZE = ["--env_name=point_maze", "--episode_length=20"]
+_PENDULUM = ["--env_name=inverted_pendulum", "--episode_length=20"]
+_CHEETAH = ["--env_name=halfcheetah", "--episode_length=10"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  """Compiled programs, which runs on equally many devices share."""
+  return tmp_path_factory.mktemp("cache")
+
+
+def _start(logdir, cache, num_devices, *arguments):
+  launcher, *rest = arguments
+  return subprocess.Popen(
+    [
+      sys.executable,
+      str(harness.LAUNCHERS / f"{launcher}.py"),
+      *_SMALL,
+      *rest,
+      f"--logdir={logdir}",
+      f"--compilation_cache_dir={cache}",
+    ],
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": str(num_devices)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _start_two(logdir, cache, num_devices, *arguments):
+  """Two processes with so many devices each."""
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    address = f"localhost:{free.getsockname()[1]}"
+  return [
+    _start(
+      logdir,
+      cache,
+      num_devices,
+      *arguments,
+      f"--coordinator_address={address}",
+      "--num_processes=2",
+      f"--process_id={i}",
+    )
+    for i in range(2)
+  ]
+
+
+def _finish(*processes):
+  for process in processes:
+    _, error = process.communicate(timeout=600)
+    assert process.returncode == 0, error
+
+
+def _run(logdir, cache, placement, *arguments):
+  """Runs on some devices, or "2x2": on two processes of two each."""
+  if placement == "2x2":
+    _finish(*_start_two(logdir, cache, 2, *arguments))
+  else:
+    _finish(_start(logdir, cache, placement, *arguments))
+
+
+def _contents(logdir):
+  """All but means over members, which are summed in another order."""
+  found = kill.contents(logdir)
+  del found["metrics.jsonl"]
+  return found
+
+
+@pytest.mark.parametrize(
+  ("arguments", "placements"),
+  [
+    ([*_PBT, *_MAZE, "--learner=sac"], [2, 4, 8, "2x2", 1]),
+    ([*_PBT, *_PENDULUM, "--learner=td3"], [2, 4, 8, "2x2"]),
+    (
+      [*_PBT, *_CHEETAH, "--learner=td3", "--exact_placement"],
+      [2, 1, 4, 8, "2x2"],
+    ),
+    ([*_ME_PBT, *_MAZE, "--learner=td3"], [2, 4, 8, "2x2"]),
+  ],
+  ids=["maze", "pendulum", "halfcheetah with exact placement", "me_pbt"],
+)
+def test_devices_and_processes_change_no_bit(
+  arguments, placements, cache, tmp_path
+):
+  expected = None
+  for placement in placements:
+    logdir = tmp_path / str(placement)
+    _run(logdir, cache, placement, *arguments)
+    contents = _contents(logdir)
+    expected = expected or contents
+    assert kill.differences(contents, expected) == [], placement
+
+
+def test_sharing_the_cells_changes_no_bit(cache, tmp_path):
+  arguments = [*_ME_PBT, *_MAZE, "--learner=sac"]
+  for name in ("--noshard_repertoire", "--shard_repertoire"):
+    _run(tmp_path / name, cache, "2x2", *arguments, name)
+  replicated, shared = (
+    kill.contents(tmp_path / name)
+    for name in ("--noshard_repertoire", "--shard_repertoire")
+  )
+  assert kill.differences(shared, replicated) == []
+
+
+def test_a_run_of_two_processes_goes_on_in_one_and_back(cache, tmp_path):
+  arguments = [*_PBT, *_MAZE, "--learner=sac"]
+  straight, moved = tmp_path / "straight", tmp_path / "moved"
+  _run(straight, cache, 4, *arguments, "--num_timesteps=160")
+  _run(moved, cache, "2x2", *arguments, "--num_timesteps=40")
+  _run(moved, cache, 4, *arguments, "--num_timesteps=80", "--resume")
+  of_one_device = tmp_path / "of_one_device"
+  shutil.copytree(moved, of_one_device)
+  _run(moved, cache, "2x2", *arguments, "--num_timesteps=160", "--resume")
+  assert kill.differences(_contents(moved), _contents(straight)) == []
+  _run(of_one_device, cache, 1, *arguments, "--num_timesteps=160", "--resume")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_dies_ends_the_other_which_can_be_resumed(
+  victim, cache, tmp_path
+):
+  logdir = tmp_path / "run"
+  arguments = [*_PBT, *_MAZE, "--learner=sac"]
+  processes = _start_two(
+    logdir, cache, 1, *arguments, "--num_timesteps=40000"
+  )
+  deadline = time.monotonic() + 300
+  while not (logdir / "checkpoints" / "80").exists():
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
+  processes[victim].send_signal(signal.SIGKILL)
+  start = time.monotonic()
+  other = processes[1 - victim]
+  _, error = other.communicate(timeout=120)
+  assert time.monotonic() - start < 60
+  assert other.returncode != 0
+  # Ours, or what JAX says if it notices first.
+  assert "another process is gone" in error or "another task died" in error
+  processes[victim].communicate()
+  steps = max(
+    int(path.name)
+    for path in (logdir / "checkpoints").iterdir()
+    if path.name.isdecimal()
+  )
+  _finish(
+    *_start_two(
+      logdir, cache, 1, *arguments, f"--num_timesteps={steps + 40}", "--resume"
+    )
+  )
