@@ -183,15 +183,24 @@ def _is_of_kind(flag: Any, value: Any) -> bool:
 
 
 def run_training(
-  setup: Any, algorithm: str, seeds: Sequence[int], **run_settings: Any
-) -> None:
+  setup: Any,
+  algorithm: str,
+  seeds: Sequence[int],
+  *,
+  more_settings: Mapping[str, Any] | None = None,
+  **run_settings: Any,
+) -> str:
   """Trains, and says where the result is.
 
   Args:
     setup: what the population is composed of.
     algorithm: for the name of the directory.
     seeds: one, or one per member.
+    more_settings: what `config.json` is to hold beside the flags.
     **run_settings: what else `training.RunConfig` is to hold.
+
+  Returns:
+    The run's directory.
 
   Raises:
     ValueError: if a setting is not valid.
@@ -225,6 +234,7 @@ def run_training(
   if not FLAGS.dry_run:
     print(f"writing to {logdir}", flush=True)
   settings = {name: getattr(FLAGS, name) for name in names}
+  settings |= more_settings or {}
   try:
     training.run(setup, config, settings)
   except training.Interrupted as error:
@@ -244,6 +254,7 @@ def run_training(
     sys.exit(1)
   if not FLAGS.dry_run:
     print(f"done: {logdir}")
+  return logdir
 
 
 def _own_flags() -> list[Any]:

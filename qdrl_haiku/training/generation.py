@@ -128,8 +128,12 @@ def train_generation(
 
   decision = None
   if setup.controller is not None:
+    time = (generation,) if setup.controller.is_timed else ()
     decision = setup.controller.update(
-      population_lib.controller_key(run_key, generation), fitness, hyperparams
+      population_lib.controller_key(run_key, generation),
+      fitness,
+      hyperparams,
+      *time,
     )
     # Rounded up; the steps themselves might not fit into an int32.
     burn_in = -(-config.burn_in_period // config.perturbation_interval)
