@@ -40,6 +40,7 @@ setuptools.setup(
     "tensorboardX",
   ],
   extras_require={
+    "playground": ["playground"],
     "test": ["hypothesis", "pytest", "pytest-xdist"],
     "lint": ["mypy", "ruff"],
   },

@@ -14,8 +14,8 @@ def define() -> None:
   flags.DEFINE_string(
     "env_name",
     "inverted_pendulum",
-    "A brax environment, point_maze, or package.module:function, returning "
-    "an object with brax's reset and step.",
+    "A brax environment, point_maze, playground:<name>, or "
+    "package.module:function, returning an object with brax's reset and step.",
   )
   flags.DEFINE_string(
     "backend", None, "brax's physics: generalized, spring, positional or mjx."
