@@ -40,8 +40,9 @@ setuptools.setup(
     "tensorboardX",
   ],
   extras_require={
+    "gymnasium": ["gymnasium>=1.1"],
     "playground": ["playground"],
-    "test": ["hypothesis", "pytest", "pytest-xdist"],
+    "test": ["gymnasium>=1.1", "hypothesis", "pytest", "pytest-xdist"],
     "lint": ["mypy", "ruff"],
   },
 )

@@ -233,12 +233,15 @@ def run_training(
     )
   if not FLAGS.dry_run:
     print(f"writing to {logdir}", flush=True)
+  to_go_on = f"go on with --resume --logdir={logdir}"
+  if setup.on_host:
+    to_go_on = f"begin another run with --warm_start={logdir}"
   settings = {name: getattr(FLAGS, name) for name in names}
   settings |= more_settings or {}
   try:
     training.run(setup, config, settings)
   except training.Interrupted as error:
-    print(f"{error}; go on with --resume --logdir={logdir}", file=sys.stderr)
+    print(f"{error}; {to_go_on}", file=sys.stderr)
     sys.exit(training.INTERRUPTED)
   except training.Diverged as error:
     print(f"error: {error}", file=sys.stderr)
@@ -247,8 +250,8 @@ def run_training(
     if FLAGS.debug:
       raise
     print(
-      f"error: {error}; what was written before is whole: mend it, and go on "
-      f"with --resume --logdir={logdir}",
+      f"error: {error}; what was written before is whole: mend it, and "
+      f"{to_go_on}",
       file=sys.stderr,
     )
     sys.exit(1)
@@ -272,7 +275,7 @@ def _own_flags() -> list[Any]:
 
 
 def _default_logdir(algorithm: str) -> str:
-  env_name = FLAGS.env_name.replace(":", "-")
+  env_name = re.sub("[:/]", "-", FLAGS.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
   suffix = f"-{FLAGS.suffix}" if FLAGS.suffix else ""
   return os.path.join("logs", f"{env_name}-{algorithm}-{time}{suffix}")

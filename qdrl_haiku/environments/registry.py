@@ -11,6 +11,7 @@ from qdrl_haiku.environments import (
   base,
   brax_loading,
   feet_contact,
+  gymnasium_vector,
   omnidirectional,
   playground,
   point_maze,
@@ -73,6 +74,7 @@ DEFAULTS |= {name: DEFAULTS[robot] for name, (robot, _) in _ON_BRAX.items()}
 # What stands before the colon of environments from elsewhere; before that of a
 # user's own stands a module.
 _ELSEWHERE: dict[str, Callable[..., Any]] = {
+  "gymnasium": gymnasium_vector.create,
   "playground": playground.create,
 }
 
@@ -89,7 +91,7 @@ def create(
   episode_length: int | None = None,
   action_repeat: int = 1,
   **kwargs: Any,
-) -> base.Environment:
+) -> Any:
   """Creates an environment, of which there can be any number of instances.
 
   Args:
@@ -97,20 +99,21 @@ def create(
       descriptor is the share of time that each foot touches the ground),
       `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
       end, the final position), `point_maze` (likewise). Or "playground:"
-      and a name in MuJoCo Playground, such as CartpoleBalance. Or
+      and a name in MuJoCo Playground, such as CartpoleBalance. Or "gymnasium:"
+      and an id in Gymnasium, such as Pendulum-v1. Or
       "package.module:function", a function that returns one instance;
       `names_lib.load_function` says where it is found.
     backend: of brax's physics, one of `BACKENDS`; by default as in `DEFAULTS`.
       A user's function gets it if it has a parameter of that name.
     episode_length: truncates episodes, in steps of the environment itself
-      (before `action_repeat`), at least 1. By default as in `DEFAULTS`,
-      Playground's own, and 1,000 for a user's own.
+      (before `action_repeat`), at least 1. By default as in `DEFAULTS`, as
+      Playground or Gymnasium have it, and 1,000 for a user's own.
     action_repeat: how often each action is applied, at least 1.
     **kwargs: for the environment's constructor, or the user's function, or in
       Playground what replaces parts of the environment's configuration.
 
   Returns:
-    The environment.
+    An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
 
   Raises:
     ValueError: if the name, the backend or an argument isn't known, if a

@@ -225,7 +225,8 @@ def inherit(
   """Gives children what they inherit.
 
   A non-finite member's buffer may hold what broke it, and its environments
-  are broken too: it takes over its parent's, whatever the settings.
+  are broken too: it takes over its parent's, whatever the settings. Those on
+  the host can't be copied, and have been reset already.
 
   Args:
     setup: what the population is composed of.
@@ -245,6 +246,8 @@ def inherit(
     buffers = members.replay
     if not setup.config.inherit_replay:
       buffers = controllers.inherit(buffers, sources)
+    if setup.on_host:
+      return members._replace(replay=buffers)
     environment = controllers.inherit(members.environment, sources)
     # Not its parent's resets again.
     reset_keys = jax.vmap(jax.random.split, (0, None))(

@@ -208,6 +208,8 @@ def _after_divergence(
 
 def _check(setup: Setup, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
+  if setup.on_host:
+    _check_on_host(setup, config)
   controller, size = setup.controller, setup.config.population_size
   if setup.map_elites is None:
     schedule(setup.config, setup.learner.batches_per_update)
@@ -247,6 +249,29 @@ def _check(setup: Setup, config: RunConfig) -> None:
       read_agents(setup.learner, config.warm_start)
     except ValueError as error:
       raise ValueError(f"warm_start={config.warm_start}: {error}") from error
+
+
+def _check_on_host(setup: Setup, config: RunConfig) -> None:
+  """Refuses what environments can't do whose states jax doesn't hold."""
+  if config.resume:
+    raise ValueError(
+      "resume needs an environment whose state a checkpoint holds, and this "
+      "one is on the host, so the run couldn't go on as it would have; begin "
+      f"another with warm_start={config.logdir}."
+    )
+  if setup.mesh is not None and setup.mesh.size > 1:
+    raise ValueError(
+      f"mesh has {setup.mesh.size} devices, but an environment on the host "
+      "feeds one; leave the mesh out."
+    )
+  train_env, eval_env = (
+    getattr(env, "env", env) for env in (setup.env, setup.eval_env)
+  )
+  if train_env is eval_env:
+    raise ValueError(
+      "eval_env is env, but an environment on the host has one set of "
+      "instances; create another to evaluate in."
+    )
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:
