@@ -40,7 +40,9 @@ setuptools.setup(
     "tensorboardX",
   ],
   extras_require={
-    "test": ["hypothesis", "pytest", "pytest-xdist"],
+    "gymnasium": ["gymnasium>=1.1"],
+    "playground": ["playground"],
+    "test": ["gymnasium>=1.1", "hypothesis", "pytest", "pytest-xdist"],
     "lint": ["mypy", "ruff"],
   },
 )

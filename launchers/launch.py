@@ -261,15 +261,24 @@ def _is_of_kind(flag: Any, value: Any) -> bool:
 
 
 def run_training(
-  setup: Any, algorithm: str, seeds: Sequence[int], **run_settings: Any
-) -> None:
+  setup: Any,
+  algorithm: str,
+  seeds: Sequence[int],
+  *,
+  more_settings: Mapping[str, Any] | None = None,
+  **run_settings: Any,
+) -> str:
   """Trains, and says where the result is.
 
   Args:
     setup: what the population is composed of.
     algorithm: for the name of the directory.
     seeds: one, or one per member.
+    more_settings: what `config.json` is to hold beside the flags.
     **run_settings: what else `training.RunConfig` is to hold.
+
+  Returns:
+    The run's directory.
 
   Raises:
     ValueError: if a setting is not valid.
@@ -305,11 +314,15 @@ def run_training(
   is_first = jax.process_index() == 0
   if is_first and not FLAGS.dry_run:
     print(f"writing to {logdir}", flush=True)
+  to_go_on = f"go on with --resume --logdir={logdir}"
+  if setup.on_host:
+    to_go_on = f"begin another run with --warm_start={logdir}"
   settings = {name: getattr(FLAGS, name) for name in names}
+  settings |= more_settings or {}
   try:
     training.run(setup, config, settings)
   except training.Interrupted as error:
-    print(f"{error}; go on with --resume --logdir={logdir}", file=sys.stderr)
+    print(f"{error}; {to_go_on}", file=sys.stderr)
     sys.exit(training.INTERRUPTED)
   except training.Diverged as error:
     print(f"error: {error}", file=sys.stderr)
@@ -318,8 +331,7 @@ def run_training(
     if FLAGS.debug:
       raise
     _fail(
-      f"{error}; what was written before is whole: mend it, and go on with "
-      f"--resume --logdir={logdir}"
+      f"{error}; what was written before is whole: mend it, and {to_go_on}"
     )
   except RuntimeError as error:
     if FLAGS.debug or jax.process_count() == 1:
@@ -331,6 +343,7 @@ def run_training(
     )
   if is_first and not FLAGS.dry_run:
     print(f"done: {logdir}")
+  return logdir
 
 
 def _fail(message: str) -> NoReturn:
@@ -369,7 +382,7 @@ def _own_flags() -> list[Any]:
 
 
 def _default_logdir(algorithm: str) -> str:
-  env_name = FLAGS.env_name.replace(":", "-")
+  env_name = re.sub("[:/]", "-", FLAGS.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
   suffix = f"-{FLAGS.suffix}" if FLAGS.suffix else ""
   return os.path.join("logs", f"{env_name}-{algorithm}-{time}{suffix}")

@@ -14,8 +14,8 @@ def define() -> None:
   flags.DEFINE_string(
     "env_name",
     "inverted_pendulum",
-    "A brax environment, point_maze, or package.module:function, returning "
-    "an object with brax's reset and step.",
+    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, or "
+    "package.module:function, returning an object with brax's reset and step.",
   )
   flags.DEFINE_string(
     "backend", None, "brax's physics: generalized, spring, positional or mjx."
@@ -139,14 +139,16 @@ def make_agent() -> learner_flags.Agent:
     ValueError: if a flag has no meaning for the environment or the learner.
   """
   env = make_environment()
+  # What is on the host has one set of instances.
+  eval_env = make_environment() if getattr(env, "on_host", False) else env
   if FLAGS.learner == "diayn":
-    agent = skill_flags.make_agent(env)
+    agent = skill_flags.make_agent(env, eval_env)
   else:
     learner_flags.refuse_given(
       skill_flags.names(), f"{FLAGS.learner} has no skills"
     )
     agent = learner_flags.Agent(
-      env=env, eval_env=env, learner=learner_flags.make_learner(env)
+      env=env, eval_env=eval_env, learner=learner_flags.make_learner(env)
     )
   return agent._replace(
     learner=learner_flags.with_given_hyperparams(agent.learner)

@@ -104,11 +104,12 @@ def make_config() -> Any:
   )
 
 
-def make_agent(env: Any) -> learner_flags.Agent:
+def make_agent(env: Any, eval_env: Any) -> learner_flags.Agent:
   """Returns agents with skills in an environment.
 
   Args:
-    env: the environment without skills.
+    env: the environment without skills, to collect in.
+    eval_env: likewise, to be evaluated in.
 
   Returns:
     What training needs of them.
@@ -125,7 +126,7 @@ def make_agent(env: Any) -> learner_flags.Agent:
   if sampling is None:
     sampling = "episode" if prior.num_skills is None else "fixed"
   train_env = environments.SkillEnvironment(env, prior, sampling)
-  eval_env = environments.SkillEnvironment(env, prior, "fixed")
+  eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
   base_learner = learners.sac(
     train_env.observation_size,
     env.action_size,

@@ -70,9 +70,9 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 27
+  assert len(_commands()) == 29
   assert len(_snippets("README.md", "python")) == 5
-  assert len(_snippets("BUILD.md", "python")) == 2
+  assert len(_snippets("BUILD.md", "python")) == 3
 
 
 def test_pipeline_by_hand_has_25_lines_and_learns():
@@ -106,6 +106,24 @@ def test_setup_by_hand_trains_a_population():
   assert report.num_updates.tolist() == [40 - 4 + 2] * 4
 
 
+def test_controller_by_hand_anneals():
+  names: dict = {}
+  exec(_python("BUILD.md", "def annealing"), names)
+  learner = names["learner"]
+  controller = names["annealing"](learner.hyperparams)
+  hyperparams = controller.init(jax.random.key(0), 3)
+  for _ in range(2):
+    decision = controller.update(
+      jax.random.key(0), jnp.zeros(3), hyperparams
+    )
+    hyperparams = decision.hyperparams
+  rate = learner.hyperparams["policy_learning_rate"]
+  assert hyperparams["policy_learning_rate"].tolist() == pytest.approx(
+    [0.81 * rate] * 3
+  )
+  assert decision.parents.tolist() == [0, 1, 2]
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
   """Where a user would be: the launchers, and a module of the user's own."""
@@ -124,6 +142,8 @@ def _short(name, command, steps):
   skills = ["--num_skills=4", "--num_eval_episodes=4"]
   if name == "evaluate":
     return []
+  if name == "retrain_schedule":
+    return [f"--num_timesteps={steps}"]
   if name == "train_me_pbt":
     if "--emitter=ga" in command:  # Two episodes of 20 steps are its 40.
       return ["--variation_batch_size=4", "--num_generations=1"]
@@ -151,7 +171,7 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
       small = [*small, "--env_name=point_maze", "--hidden_layer_sizes=4,4"]
     name = pathlib.Path(launcher).stem
     steps = 60 if "--resume" in arguments else 40
-    if "--resume" in arguments:
+    if "--resume" in arguments or name == "retrain_schedule":
       small = []  # The run knows.
     outcome = harness.run(
       capsys, name, *arguments, *small, *_short(name, command, steps)

@@ -15,6 +15,7 @@ from qdrl_haiku.controllers.pbt import (
   inherit,
   pbt,
 )
+from qdrl_haiku.controllers.schedule import schedule
 from qdrl_haiku.controllers.search_space import (
   Fixed,
   LogUniform,
@@ -37,5 +38,6 @@ __all__ = [
   "inherit",
   "lineage",
   "pbt",
+  "schedule",
   "search_space",
 ]

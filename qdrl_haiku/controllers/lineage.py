@@ -226,6 +226,81 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
   return chain[::-1]
 
 
+def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
+  """What a member, as it was in one generation, had been trained with.
+
+  Args:
+    rows: lineage rows of a whole run, in any order.
+    member: its index.
+    generation: the one in which it was evaluated, from 1.
+
+  Returns:
+    A row for each generation from 1 to that one, with the columns generation,
+    member (its ancestor's index then) and hyperparams.
+
+  Raises:
+    ValueError: if the rows don't lead back to generation 0, because an elite
+      of a repertoire took the place of an ancestor, or because some are lost.
+  """
+  older = [row for row in rows if row["generation"] < generation]
+  chain = ancestry(older, member)
+  first = chain[0]
+  if first["operator"] == "sample":
+    raise ValueError(
+      f"member={member} descends from the elite of cell {first['cell']} that "
+      f"joined in generation {first['generation']}; how that one was trained "
+      "isn't recorded."
+    )
+  if first["generation"] > 0:
+    raise ValueError(
+      f"member={member} has no lineage row before generation "
+      f"{first['generation']}; some are lost."
+    )
+  ends = [row["generation"] for row in chain[1:]] + [generation]
+  return [
+    {
+      "generation": trained,
+      "member": row["child"],
+      "hyperparams": row["new_hyperparams"],
+    }
+    for row, end in zip(chain, ends, strict=True)
+    for trained in range(row["generation"] + 1, end + 1)
+  ]
+
+
+def stacked_hyperparams(
+  named: Iterable[dict[str, float]], like: Hyperparams
+) -> Hyperparams:
+  """Puts hyperparameters by name back into a tree.
+
+  Args:
+    named: n dicts, such as `named_hyperparams` makes.
+    like: a tree of the structure that is wanted.
+
+  Returns:
+    The tree, its leaves float32 [n].
+
+  Raises:
+    ValueError: if the names aren't those of the tree, or a value no number.
+  """
+  (names,) = named_hyperparams(jax.tree.map(lambda _: np.zeros(1), like))
+  columns: dict[str, list[float]] = {name: [] for name in names}
+  for values in named:
+    if not isinstance(values, dict) or values.keys() != names.keys():
+      raise ValueError(
+        f"hyperparameters {values} have other names than {', '.join(names)}."
+      )
+    for name, value in values.items():
+      if not isinstance(value, float | int):
+        raise ValueError(
+          f"hyperparameter {name} is {value!r}, which is no number."
+        )
+      columns[name].append(value)
+  # In the order of the tree, which the file needn't have.
+  leaves = [np.asarray(columns[name], np.float32) for name in names]
+  return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
 def _numbers(values: Any) -> list[float | None]:
   """Converts an array [P] to floats, None where one is not finite."""
   return [

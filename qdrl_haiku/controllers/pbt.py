@@ -25,6 +25,7 @@ OPERATORS = (
   "mixed",
   "reinitialise",
   "sample",
+  "schedule",
 )
 """What happened to a member; `Decision.operator` indexes it."""
 
@@ -130,10 +131,13 @@ class Controller(NamedTuple):
   Attributes:
     init: (key, population_size) -> hyperparameters, leaves float32 [P].
     update: (key, fitness [P], hyperparameters [P]) -> Decision.
+    is_timed: whether `update` takes a fourth argument, the generation that is
+      over, int32 [], from 1; for decisions that depend on the time.
   """
 
   init: Callable[[Key, int], Hyperparams]
-  update: Callable[[Key, Array, Hyperparams], Decision]
+  update: Callable[..., Decision]
+  is_timed: bool = False
 
 
 def pbt(config: PBTConfig, search_space: Any) -> Controller:

@@ -6,6 +6,7 @@ from qdrl_haiku.environments.descriptors import (
   final_descriptor,
   mean_descriptor,
 )
+from qdrl_haiku.environments.gymnasium_vector import GymnasiumEnvironment
 from qdrl_haiku.environments.interface import (
   BatchedEnvironment,
   Descriptor,
@@ -22,6 +23,7 @@ __all__ = [
   "Descriptor",
   "DescriptorFn",
   "Environment",
+  "GymnasiumEnvironment",
   "PlaneScene",
   "PointMaze",
   "RobotScene",

@@ -119,7 +119,7 @@ class Environment:
     """
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.wrap_key_data(key)
-    return _batched(self._reset, key.shape, key)
+    return batched(self._reset, key.shape, key)
 
   def step(self, state: State, action: types.Array) -> State:
     """Steps every instance, and resets those whose episode ended.
@@ -148,7 +148,7 @@ class Environment:
       ValueError: if the action has another shape.
     """
     self._check_action(state, action)
-    return _batched(self._step, state.done.shape, state, action)
+    return batched(self._step, state.done.shape, state, action)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps every instance without resets, as evaluation does.
@@ -165,7 +165,7 @@ class Environment:
       ValueError: if the action has another shape.
     """
     self._check_action(state, action)
-    return _batched(self._advance, state.done.shape, state, action)
+    return batched(self._advance, state.done.shape, state, action)
 
   def _check_action(self, state: State, action: types.Array) -> None:
     expected = (*state.done.shape, self.action_size)
@@ -285,10 +285,19 @@ def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:
   return jax.tree.map(choose, on_true, on_false)
 
 
-def _batched(
+def batched(
   function: Callable[..., State], shape: tuple[int, ...], *args: Any
 ) -> State:
-  """Calls a function of one flat batch on trees with leading axes `shape`."""
+  """Calls a function of one flat batch on trees with leading axes.
+
+  Args:
+    function: of trees with leaves [B, ...], returning a state [B].
+    shape: of the leading axes, B elements in all.
+    *args: trees with leaves [*shape, ...].
+
+  Returns:
+    The state, with those axes.
+  """
   size = math.prod(shape)
   args = jax.tree.map(
     lambda x: jnp.reshape(x, (size, *x.shape[len(shape):])), args

@@ -108,7 +108,8 @@ class BatchedEnvironment(Protocol):
   """Any number of instances: what actors and training use of an environment.
 
   `Environment` says what the attributes and methods are; `SkillEnvironment` has
-  them too.
+  them too. One whose states can't be copied, such as `GymnasiumEnvironment`,
+  has an attribute `on_host` that is True.
   """
 
   observation_size: int

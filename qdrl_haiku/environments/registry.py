@@ -11,7 +11,9 @@ from qdrl_haiku.environments import (
   base,
   brax_loading,
   feet_contact,
+  gymnasium_vector,
   omnidirectional,
+  playground,
   point_maze,
   value_checks,
 )
@@ -69,6 +71,12 @@ _ON_BRAX: dict[str, tuple[str, Callable[[Any], Any]]] = {
   },
 }
 DEFAULTS |= {name: DEFAULTS[robot] for name, (robot, _) in _ON_BRAX.items()}
+# What stands before the colon of environments from elsewhere; before that of a
+# user's own stands a module.
+_ELSEWHERE: dict[str, Callable[..., Any]] = {
+  "gymnasium": gymnasium_vector.create,
+  "playground": playground.create,
+}
 
 
 def names() -> tuple[str, ...]:
@@ -83,33 +91,45 @@ def create(
   episode_length: int | None = None,
   action_repeat: int = 1,
   **kwargs: Any,
-) -> base.Environment:
+) -> Any:
   """Creates an environment, of which there can be any number of instances.
 
   Args:
     env_name: one of `names()`: brax's own; `<robot>_uni` (walk forwards, the
       descriptor is the share of time that each foot touches the ground),
       `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
-      end, the final position), `point_maze` (likewise). Or
+      end, the final position), `point_maze` (likewise). Or "playground:"
+      and a name in MuJoCo Playground, such as CartpoleBalance. Or "gymnasium:"
+      and an id in Gymnasium, such as Pendulum-v1. Or
       "package.module:function", a function that returns one instance;
       `names_lib.load_function` says where it is found.
     backend: of brax's physics, one of `BACKENDS`; by default as in `DEFAULTS`.
       A user's function gets it if it has a parameter of that name.
     episode_length: truncates episodes, in steps of the environment itself
-      (before `action_repeat`), at least 1. By default as in `DEFAULTS`, and
-      1,000 for a user's own.
+      (before `action_repeat`), at least 1. By default as in `DEFAULTS`, as
+      Playground or Gymnasium have it, and 1,000 for a user's own.
     action_repeat: how often each action is applied, at least 1.
-    **kwargs: for the environment's constructor, or the user's function.
+    **kwargs: for the environment's constructor, or the user's function, or in
+      Playground what replaces parts of the environment's configuration.
 
   Returns:
-    The environment.
+    An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
 
   Raises:
     ValueError: if the name, the backend or an argument isn't known, if a
       number is out of range, or if what the environment returns does not fit
       what it declares; of a user's function also if that isn't finite.
   """
-  is_users = ":" in env_name
+  place, colon, name = env_name.partition(":")
+  if colon and place in _ELSEWHERE:
+    return _ELSEWHERE[place](
+      name,
+      backend=backend,
+      episode_length=episode_length,
+      action_repeat=action_repeat,
+      **kwargs,
+    )
+  is_users = bool(colon)
   if not is_users and env_name not in DEFAULTS:
     fix = names_lib.nearest(env_name, names())
     raise ValueError(

@@ -33,6 +33,7 @@ class SkillEnvironment:
     episode_length: of `env`.
     episode_steps: of `env`.
     descriptor: of `env`.
+    on_host: of `env`.
   """
 
   def __init__(
@@ -70,6 +71,7 @@ class SkillEnvironment:
     self.episode_length: int = env.episode_length
     self.episode_steps: int = env.episode_steps
     self.descriptor: Descriptor | None = env.descriptor
+    self.on_host: bool = getattr(env, "on_host", False)
 
   def reset(self, key: types.Key) -> State:
     """Starts one episode per key.

@@ -20,6 +20,7 @@ from qdrl_haiku.training.population import (
 )
 from qdrl_haiku.training.run import Diverged, run
 from qdrl_haiku.training.run_config import RunConfig
+from qdrl_haiku.training.schedules import Schedule, play_back, read_schedule
 from qdrl_haiku.training.search_spaces import search_space
 from qdrl_haiku.training.setup import MapElites, Setup
 from qdrl_haiku.training.sharding import population_mesh
@@ -36,6 +37,7 @@ __all__ = [
   "Members",
   "Population",
   "RunConfig",
+  "Schedule",
   "Setup",
   "TrainingConfig",
   "default_interval",
@@ -43,9 +45,11 @@ __all__ = [
   "init_members",
   "init_population",
   "iteration_steps",
+  "play_back",
   "population_mesh",
   "read_agents",
   "read_best",
+  "read_schedule",
   "run",
   "search_space",
   "skill_evaluation",

@@ -1,6 +1,7 @@
 """The agents that a run left behind: to look at, or to begin another with."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -31,6 +32,22 @@ def read_best(
   """
   like = jax.eval_shape(learner.init, jax.random.key(0))
   return _read(RunDirectory(logdir), "best", lambda _: like)
+
+
+def read_best_record(logdir: str) -> dict[str, Any]:
+  """Reads what is known of the best agent that a run ever evaluated.
+
+  Args:
+    logdir: directory of the run.
+
+  Returns:
+    As `read_best`, without the agent.
+
+  Raises:
+    ValueError: if there is no such run.
+  """
+  with _latest(RunDirectory(logdir), "best") as (checkpoints, step):
+    return checkpoints.record(step)
 
 
 def read_agents(
@@ -90,12 +107,11 @@ def warm_start(
   return population.with_members(population.members._replace(learner=agents))
 
 
-def _read(
-  directory: RunDirectory,
-  folder: str,
-  like: Callable[[dict[str, Any]], types.State],
-) -> tuple[types.State, dict[str, Any]]:
-  """The learners' states and the record of a folder's latest checkpoint."""
+@contextlib.contextmanager
+def _latest(
+  directory: RunDirectory, folder: str
+) -> Iterator[tuple[Checkpoints, int]]:
+  """The checkpoints of a folder, and the step of the latest of them."""
   directory.settings()
   path = directory.path / folder
   # A look at a run must not create the folder.
@@ -105,22 +121,32 @@ def _read(
       f"{directory.path} has nothing in {folder}/; name the directory of a "
       "run that finished a generation."
     )
-  step = checkpoints.steps()[0]
-  record = checkpoints.record(step)
-  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  shapes = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-    like(record),
-  )
   try:
-    agents = checkpoints.restore(step, {"learner": shapes})["learner"]
-  except DamagedCheckpoint:
-    raise
-  except (ValueError, KeyError) as error:
-    raise ValueError(
-      f"{directory.path} holds agents of another kind; use the learner, the "
-      "environment and the layer sizes of that run."
-    ) from error
+    yield checkpoints, checkpoints.steps()[0]
   finally:
     checkpoints.close()
+
+
+def _read(
+  directory: RunDirectory,
+  folder: str,
+  like: Callable[[dict[str, Any]], types.State],
+) -> tuple[types.State, dict[str, Any]]:
+  """The learners' states and the record of a folder's latest checkpoint."""
+  with _latest(directory, folder) as (checkpoints, step):
+    record = checkpoints.record(step)
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    shapes = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+      like(record),
+    )
+    try:
+      agents = checkpoints.restore(step, {"learner": shapes})["learner"]
+    except DamagedCheckpoint:
+      raise
+    except (ValueError, KeyError) as error:
+      raise ValueError(
+        f"{directory.path} holds agents of another kind; use the learner, the "
+        "environment and the layer sizes of that run."
+      ) from error
   return agents, record

@@ -77,7 +77,7 @@ class Checkpoints:
       return
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
-      name: ocp.args.StandardSave({"tree": _without_keys(tree)})
+      name: ocp.args.StandardSave({"tree": _to_stored(tree)})
       for name, tree in trees.items()
     }
     try:
@@ -130,7 +130,7 @@ class Checkpoints:
         ),
       )
     return {
-      name: _with_keys(restored[name]["tree"], like=tree)
+      name: _from_stored(restored[name]["tree"], like=tree)
       for name, tree in like.items()
     }
 
@@ -280,10 +280,15 @@ def _is_key(x: Any) -> bool:
   return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _without_keys(tree: Any) -> Any:
-  """Typed keys become the integers they consist of."""
+def _to_stored(tree: Any) -> Any:
+  """Typed keys become the integers they consist of, empty arrays nothing.
+
+  orbax can store neither.
+  """
 
   def convert(x: Any) -> Any:
+    if not x.size:
+      return None
     return jax.random.key_data(x) if _is_key(x) else x
 
   return jax.tree.map(convert, tree)
@@ -291,16 +296,20 @@ def _without_keys(tree: Any) -> Any:
 
 def _as_stored(x: Any) -> Any:
   """What orbax is to restore where `x` is wanted."""
+  if not x.size:
+    return None
   if not _is_key(x):
     return x
   data = jax.eval_shape(jax.random.key_data, x)
   return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
 
 
-def _with_keys(tree: Any, like: Any) -> Any:
-  """The reverse: integers become keys where `like` has keys."""
+def _from_stored(tree: Any, like: Any) -> Any:
+  """The reverse: keys and empty arrays again, where `like` has some."""
 
-  def convert(x: Any, like: Any) -> Any:
+  def convert(like: Any, x: Any) -> Any:
+    if not like.size:
+      return jnp.zeros(like.shape, like.dtype, device=like.sharding)
     if not _is_key(like):
       return x
     found: list[Any] = []
@@ -308,4 +317,4 @@ def _with_keys(tree: Any, like: Any) -> Any:
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return jax.random.wrap_key_data(x, impl=found[0])
 
-  return jax.tree.map(convert, tree, like)
+  return jax.tree.map(convert, like, tree)

@@ -128,8 +128,12 @@ def train_generation(
 
   decision = None
   if setup.controller is not None:
+    time = (generation,) if setup.controller.is_timed else ()
     decision = one_by_one.alone(setup.controller.update)(
-      population_lib.controller_key(run_key, generation), fitness, hyperparams
+      population_lib.controller_key(run_key, generation),
+      fitness,
+      hyperparams,
+      *time,
     )
     # Rounded up; the steps themselves might not fit into an int32.
     burn_in = -(-config.burn_in_period // config.perturbation_interval)
@@ -221,7 +225,8 @@ def inherit(
   """Gives children what they inherit.
 
   A non-finite member's buffer may hold what broke it, and its environments
-  are broken too: it takes over its parent's, whatever the settings.
+  are broken too: it takes over its parent's, whatever the settings. Those on
+  the host can't be copied, and have been reset already.
 
   Args:
     setup: what the population is composed of.
@@ -245,6 +250,8 @@ def inherit(
     learner = sharding.inherit(mesh, learner, parents)
     # The parents of broken members are finite, and so none of these.
     buffers = sharding.inherit(mesh, buffers, sources, in_place=True)
+  if setup.on_host:
+    return Members(learner, buffers, environment)
   environment = sharding.inherit(mesh, environment, sources, in_place=True)
   # Not its parent's resets again.
   reset_keys = jax.vmap(jax.random.split, (0, None))(

@@ -81,11 +81,19 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   Returns:
     `map_elites.pbt_emitter` of the population that `train_members` trains if
     there is a controller, otherwise `map_elites.genetic_emitter`.
+
+  Raises:
+    ValueError: if the controller is timed.
   """
   plan = _plan(setup)
   if setup.controller is None:
     return map_elites.genetic_emitter(
       plan.variation_fn, plan.variation_batch_size
+    )
+  if setup.controller.is_timed:
+    raise ValueError(
+      "controller is timed, but an emitter doesn't tell it the generation; "
+      "give one whose update takes key, fitness and hyperparameters."
     )
 
   over_members = functools.partial(sharding.over_members, setup)

@@ -91,7 +91,7 @@ def _watch(reader: socket.socket, interruption: Interruption) -> None:
       os._exit(INTERRUPTED)
     interruption.request()
     _say(
-      f"{name}: the run stops after this generation and can be resumed; once "
+      f"{name}: the run stops after this generation, with a checkpoint; once "
       "more to leave at once."
     )
 

@@ -90,7 +90,7 @@ def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
   """
   members = state.members
   num_devices = 1 if setup.mesh is None else setup.mesh.size
-  repertoire = getattr(state, "repertoire", None)
+  repertoire: Any = getattr(state, "repertoire", None)
   on_each = _bytes(repertoire)
   if setup.map_elites is not None and setup.map_elites.shard_repertoire:
     genotypes = _bytes(repertoire.genotypes)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from qdrl_haiku import controllers
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.training.generation import GenerationReport
 
@@ -53,7 +54,10 @@ def pbt_row(report: GenerationReport) -> Row:
     values = values[report.finite]
     for kind, of in (("best", np.max), ("mean", np.mean), ("min", np.min)):
       row[f"pbt/{kind}_{name}"] = float(of(values)) if values.size else np.nan
-  row["pbt/num_replaced"] = int(np.sum(report.decision.operator != 0))
+  stayed = [controllers.OPERATORS.index(x) for x in ("survive", "schedule")]
+  row["pbt/num_replaced"] = int(
+    np.sum(~np.isin(report.decision.operator, stayed))
+  )
   row["pbt/num_nonfinite"] = int(np.sum(~report.finite))
   members = lineage.named_hyperparams(report.hyperparams)
   for name in members[0]:

@@ -88,12 +88,14 @@ def controller_key(
   """The key of the controller in one generation.
 
   Args:
-    run_key: the run's key.
+    run_key: the run's key, or keys [P], of which the first counts.
     generation: 0 for initialisation, then from 1.
 
   Returns:
     The key.
   """
+  if run_key.ndim:
+    run_key = run_key[0]
   return jax.random.fold_in(
     jax.random.fold_in(run_key, generation), _CONTROLLER
   )

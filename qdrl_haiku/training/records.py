@@ -110,7 +110,8 @@ def row(
     row |= metrics.qd_row(report.illumination.metrics)
   if report.decision is not None:
     row |= metrics.pbt_row(report)
-  elif report.illumination is None:
+  has_members_alone = report.decision is None and report.illumination is None
+  if has_members_alone or len(seeds) > 1:
     row |= metrics.seeds_row(report, seeds)
   return row
 

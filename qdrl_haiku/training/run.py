@@ -219,6 +219,8 @@ def _after_divergence(
 
 def _check(setup: Setup, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
+  if setup.on_host:
+    _check_on_host(setup, config)
   controller, size = setup.controller, setup.config.population_size
   if setup.map_elites is None:
     schedule(setup.config, setup.learner.batches_per_update)
@@ -278,6 +280,34 @@ def _check_mesh(setup: Setup) -> None:
         "evenly; the nearest numbers: "
         f"{nearest_multiples(num_cells, mesh.size)}."
       )
+
+
+def _check_on_host(setup: Setup, config: RunConfig) -> None:
+  """Refuses what environments can't do whose states jax doesn't hold."""
+  if config.resume:
+    raise ValueError(
+      "resume needs an environment whose state a checkpoint holds, and this "
+      "one is on the host, so the run couldn't go on as it would have; begin "
+      f"another with warm_start={config.logdir}."
+    )
+  if setup.mesh is not None and setup.mesh.size > 1:
+    raise ValueError(
+      f"mesh has {setup.mesh.size} devices, but an environment on the host "
+      "feeds one; leave the mesh out."
+    )
+  if setup.config.exact_placement:
+    raise ValueError(
+      "exact_placement has no effect: an environment on the host feeds one "
+      "device; leave it out."
+    )
+  train_env, eval_env = (
+    getattr(env, "env", env) for env in (setup.env, setup.eval_env)
+  )
+  if train_env is eval_env:
+    raise ValueError(
+      "eval_env is env, but an environment on the host has one set of "
+      "instances; create another to evaluate in."
+    )
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:

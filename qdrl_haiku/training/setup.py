@@ -61,7 +61,8 @@ class Setup(NamedTuple):
 
   Attributes:
     env: the environment in which agents collect.
-    eval_env: the one in which they are evaluated; may be the same.
+    eval_env: the one in which they are evaluated; may be the same, unless it
+      is on the host.
     learner: the algorithm of every agent.
     controller: decides after each generation who takes over from whom; None
       for agents that have nothing to do with each other.
@@ -91,8 +92,16 @@ class Setup(NamedTuple):
     return self.config.perturbation_interval
 
   @property
+  def on_host(self) -> bool:
+    """Whether the environments' states can't be copied, spread or restored."""
+    environments = (self.env, self.eval_env)
+    return any(getattr(env, "on_host", False) for env in environments)
+
+  @property
   def shared_evenly(self) -> int:
     """Of what devices have to share evenly, the greatest common divisor."""
+    if self.on_host:
+      return 1
     plan = self.map_elites
     if plan is None:
       return self.config.population_size

@@ -223,3 +223,82 @@ def test_ancestry_goes_on_through_a_reinitialised_member():
 def test_ancestry_refuses_a_member_without_rows():
   with pytest.raises(ValueError, match=r"member=4 has no .* use one of \[0\]"):
     lineage.ancestry([_row(0, 0, -1)], 4)
+
+
+def _grown(generation, child, parent, rate, operator="perturb"):
+  return _row(generation, child, parent) | {
+    "operator": operator, "new_hyperparams": {"rate": rate}
+  }
+
+
+def _trained(generation, member, rate):
+  return {
+    "generation": generation, "member": member, "hyperparams": {"rate": rate}
+  }
+
+
+_LINEAGE = [
+  *(_grown(0, i, -1, rate, "init") for i, rate in enumerate([1.0, 2.0, 3.0])),
+  _grown(1, 2, 0, 1.25),
+  _grown(2, 0, 2, 7.0, "resample"),
+  # After member 0 had taken over from it.
+  _grown(2, 2, 1, 1.6),
+  _grown(4, 1, 0, 5.6),
+  # After member 1 was evaluated in generation 5.
+  _grown(5, 1, 0, 8.75),
+]
+
+
+def test_schedule_by_hand():
+  assert lineage.schedule(_LINEAGE, 1, 5) == [
+    _trained(1, 0, 1.0),
+    _trained(2, 2, 1.25),
+    _trained(3, 0, 7.0),
+    _trained(4, 0, 7.0),
+    _trained(5, 1, 5.6),
+  ]
+  assert lineage.schedule(_LINEAGE, 1, 4) == [
+    _trained(generation, 1, 2.0) for generation in range(1, 5)
+  ]
+  # The row of the last generation comes after its evaluation.
+  assert lineage.schedule(_LINEAGE, 2, 1) == [_trained(1, 2, 3.0)]
+
+
+def test_schedule_goes_on_in_the_own_place_after_a_reinitialisation():
+  rows = [*_LINEAGE[:3], _grown(2, 0, 0, 4.0, "reinitialise")]
+  rates = [row["hyperparams"]["rate"] for row in lineage.schedule(rows, 0, 3)]
+  assert rates == [1.0, 1.0, 4.0]
+
+
+def test_schedule_refuses_who_descends_from_an_elite():
+  sample = _grown(3, 0, -1, 9.0, "sample") | {"cell": 17}
+  with pytest.raises(ValueError, match="cell 17 that joined in generation 3"):
+    lineage.schedule([*_LINEAGE, sample], 1, 5)
+  assert len(lineage.schedule([*_LINEAGE, sample], 2, 5)) == 5
+
+
+def test_schedule_refuses_a_lineage_without_its_beginning():
+  with pytest.raises(ValueError, match="no lineage row before generation 1"):
+    lineage.schedule(_LINEAGE[3:], 1, 5)
+
+
+def test_hyperparams_by_name_become_a_tree_again():
+  tree = {"sac": {"tau": 0.5}, "x": (1.0, 2.0)}
+  named = [
+    {"x/1": 6.0, "x/0": 3.0, "sac/tau": 0.1}, {"sac/tau": 1, "x/0": 4, "x/1": 7}
+  ]
+  stacked = lineage.stacked_hyperparams(named, tree)
+  assert stacked["sac"]["tau"].tolist() == [np.float32(0.1), 1.0]
+  assert [x.tolist() for x in stacked["x"]] == [[3.0, 4.0], [6.0, 7.0]]
+  assert stacked["x"][0].dtype == np.float32
+
+
+@pytest.mark.parametrize(("named", "message"), [
+  ({"rate": 1.0}, "{'rate': 1.0} have other names than tau"),
+  ({"tau": None}, "hyperparameter tau is None, which is no number"),
+  ({"tau": "1"}, "hyperparameter tau is '1', which is no number"),
+  (3, "hyperparameters 3 have other names"),
+])
+def test_hyperparams_of_another_kind_are_refused(named, message):
+  with pytest.raises(ValueError, match=message):
+    lineage.stacked_hyperparams([named], {"tau": 0.5})

@@ -24,6 +24,7 @@ def _tree():
     "box": _Box(jnp.arange(3.0), None, {}),
     "nested": ((jnp.zeros((), jnp.int32),), {"a": {"b": jnp.array([True])}}),
     "special": jnp.array([jnp.nan, -0.0, jnp.inf, 1e-42]),
+    "void": (jnp.zeros((2, 0), jnp.int32),),
   }
 
 

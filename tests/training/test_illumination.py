@@ -524,3 +524,10 @@ def test_two_devices_fill_the_repertoire_as_one_does():
   assert count == 2
   assert two.keys() == one.keys()
   assert [name for name in two if two[name] != one[name]] == []
+
+
+def test_a_controller_that_needs_the_time_is_refused():
+  schedule = controllers.schedule(common.quadratic_learner().hyperparams)
+  timed = _SETUP._replace(controller=schedule)
+  with pytest.raises(ValueError, match="controller is timed, .*; give one"):
+    illumination.make_emitter(timed)

@@ -1,0 +1,57 @@
+"""Hyperparameters that follow a schedule, whatever the fitness."""
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.controllers.pbt import OPERATORS, Controller, Decision
+from qdrl_haiku.types import Array, Hyperparams, Key
+
+
+def schedule(hyperparams: Hyperparams) -> Controller:
+  """Makes a controller that plays hyperparameters back.
+
+  Nobody is ever replaced, not even who has diverged. With the hyperparameters
+  of an agent that PBT tuned (`lineage.schedule`), what agents learn is due to
+  these alone, and not to whose weights were inherited.
+
+  Args:
+    hyperparams: leaves [G], what all members use in generation 1 to G; later
+      generations keep the last. One that never changes may be a number.
+
+  Returns:
+    The controller, which is timed. Its operator is "schedule" for all where a
+    hyperparameter changes, otherwise "survive".
+  """
+
+  def at(generation: int | Array, population_size: int) -> Hyperparams:
+
+    def value(leaf: Array) -> Array:
+      leaf = jnp.atleast_1d(jnp.asarray(leaf, jnp.float32))
+      index = jnp.clip(generation - 1, 0, leaf.shape[0] - 1)
+      return jnp.full(population_size, leaf[index])
+
+    return jax.tree.map(value, hyperparams)
+
+  def init(key: Key, population_size: int) -> Hyperparams:
+    del key
+    return at(1, population_size)
+
+  def update(
+    key: Key, fitness: Array, hyperparams: Hyperparams, generation: Array
+  ) -> Decision:
+    del key
+    population_size = fitness.shape[0]
+    new = at(generation + 1, population_size)
+    changes = jax.tree.map(lambda x, y: x != y, new, hyperparams)
+    operator = jnp.where(
+      jnp.any(jnp.stack(jax.tree.leaves(changes)), axis=0),
+      OPERATORS.index("schedule"),
+      OPERATORS.index("survive"),
+    )
+    return Decision(
+      jnp.arange(population_size, dtype=jnp.int32),
+      new,
+      operator.astype(jnp.int32),
+    )
+
+  return Controller(init, update, is_timed=True)

@@ -1,0 +1,160 @@
+"""Tests of MuJoCo Playground, on a stand-in and on the real one.
+
+The stand-in has Playground's interface, so that the adapter is tested where
+Playground is not installed.
+"""
+
+import dataclasses
+import importlib.util
+import sys
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import environments
+from tests.launchers import harness
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class _State:
+  """As Playground's: what brax calls `pipeline_state` is `data`."""
+
+  data: Any
+  obs: Any
+  reward: Any
+  done: Any
+  metrics: Any
+  info: Any
+
+  def replace(self, **changes):
+    return dataclasses.replace(self, **changes)
+
+
+class _Hill:
+  """A point that falls off at 1; each step changes the dicts that it is given,
+  as Playground's do."""
+
+  action_size = 1
+
+  def __init__(self, privileged):
+    self.privileged = privileged
+
+  def _obs(self, x):
+    obs = jnp.stack([x, 2 * x])
+    if self.privileged is None:
+      return obs
+    return {self.privileged: obs, "privileged_state": jnp.zeros(5)}
+
+  def reset(self, rng):
+    x = jax.random.uniform(rng, maxval=0.1)
+    zero = jnp.zeros(())
+    return _State(x, self._obs(x), zero, zero, {"reward/x": zero}, {"rng": rng})
+
+  def step(self, state, action):
+    x = state.data + action[0]
+    state.metrics["reward/x"] = x
+    state.info["rng"] = jax.random.split(state.info["rng"])[0]
+    done = (x > 1).astype(float)
+    return _State(x, self._obs(x), x, done, state.metrics, state.info)
+
+
+class _Config(dict):
+  episode_length = 6
+
+
+def _load(name, config, config_overrides):
+  if name == "FarAway":
+    raise OSError("no route to host")
+  assert config_overrides.pop("impl") == "jax"
+  assert not config_overrides or config_overrides == {"reward.scale": 2}
+  return _Hill({"Hill": None, "Dict": "state", "Pixels": "pixels"}[name])
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+  """A package `mujoco_playground` of three environments."""
+  package: Any = types.ModuleType("mujoco_playground")
+  package.registry = types.SimpleNamespace(
+    ALL_ENVS=("Hill", "Dict", "Pixels", "FarAway"),
+    get_default_config=lambda name: _Config(impl="warp", reward={"scale": 1}),
+    load=_load,
+  )
+  monkeypatch.setitem(sys.modules, "mujoco_playground", package)
+
+
+@pytest.mark.parametrize("name", ["Hill", "Dict"])
+def test_episodes_are_as_of_any_environment(stand_in, name):
+  env = environments.create(f"playground:{name}")
+  assert (env.observation_size, env.action_size) == (2, 1)
+  assert env.episode_length == 6
+  state = env.reset(jax.random.split(jax.random.key(0), (2, 1)))
+  first = state.obs[..., 0]
+  assert state.obs.shape == (2, 1, 2) and first[0, 0] != first[1, 0]
+  # The first falls off at its fourth step, the second is truncated.
+  actions = jnp.array([[[0.3]], [[0.0]]])
+  for step in range(1, 7):
+    state = env.step(state, actions)
+    fell, ended = step == 4, step in (4, 6)
+    np.testing.assert_array_equal(state.done[0], fell)
+    np.testing.assert_array_equal(state.done[1], step == 6)
+    np.testing.assert_array_equal(state.info["discount"][0], 1 - fell)
+    np.testing.assert_array_equal(state.info["discount"][1], 1)
+    np.testing.assert_array_equal(state.info["truncation"][1], step == 6)
+    x = state.info["next_observation"][..., 0]
+    np.testing.assert_allclose(state.reward, x, rtol=1e-6)
+    np.testing.assert_allclose(state.metrics["reward/x"], x, rtol=1e-6)
+    if not ended:
+      np.testing.assert_array_equal(state.obs[..., 0], x)
+  assert state.obs[1, 0, 0] != first[1, 0]
+
+
+def test_settings_reach_the_environment(stand_in):
+  env = environments.create(
+    "playground:Hill", episode_length=4, action_repeat=2,
+    **{"reward.scale": 2},
+  )
+  assert (env.episode_length, env.action_repeat) == (4, 2)
+
+
+@pytest.mark.parametrize(("name", "kwargs", "message"), [
+  ("Hil", {}, "env_name='playground:Hil' is unknown; did you mean 'Hill'"),
+  ("", {}, "env_name='playground:' is unknown; give one of Hill, Dict"),
+  ("Hill", {"backend": "spring"}, "backend='spring' .*'playground:Hill'; l"),
+  ("Hill", {"reward": 2, "rewards": 2}, "rewards is no part .*mean 'reward'"),
+  ("Hill", {"episode_length": 0}, "episode_length=0 must be at least 1"),
+  ("Pixels", {}, "has pixels, privileged_state, but no 'state', and only"),
+  ("FarAway", {}, "FarAway' can't be loaded .no route to host.*github.com"),
+])
+def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
+  with pytest.raises(ValueError, match=message) as error:
+    environments.create(f"playground:{name}", **kwargs)
+  assert "\n" not in str(error.value)
+
+
+def test_without_playground_one_line_says_what_to_install(monkeypatch, capsys):
+  monkeypatch.setitem(sys.modules, "mujoco_playground", None)
+  outcome = harness.run(
+    capsys, "train", "--env_name=playground:CartpoleBalance"
+  )
+  assert outcome.code == 2 and outcome.err.count("\n") == 1
+  assert "pip install 'qdrl_haiku[playground]'" in outcome.err
+
+
+@pytest.mark.skipif(
+  importlib.util.find_spec("mujoco_playground") is None,
+  reason="MuJoCo Playground is not installed (the extra [playground])",
+)
+def test_the_real_cartpole_is_balanced_for_a_while():
+  env = environments.create("playground:CartpoleBalance", episode_length=3)
+  assert (env.observation_size, env.action_size) == (5, 1)
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  for _ in range(3):
+    state = env.step(state, jnp.zeros((2, 1)))
+  # It has hardly begun to fall.
+  assert (state.reward > 0.9).all()
+  np.testing.assert_array_equal(state.info["truncation"], 1)
