@@ -10,6 +10,9 @@ from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Run
 from qdrl_haiku.training.summary import summarize
 
+ABSENT = "-"
+"""What is shown where there is nothing."""
+
 _LONGEST_LABEL = 60
 
 
@@ -92,10 +95,12 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     runs: at least one.
 
   Returns:
-    By name, the value of each run; None where a run has no such setting.
+    By name, the value of each run; `ABSENT` where it has no such setting.
   """
   names = dict.fromkeys(name for run in runs for name in run.identity)
-  found = {name: [run.settings.get(name) for run in runs] for name in names}
+  found = {
+    name: [run.settings.get(name, ABSENT) for run in runs] for name in names
+  }
   return {
     name: values
     for name, values in sorted(found.items())

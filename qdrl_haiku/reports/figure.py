@@ -234,7 +234,11 @@ def _log_axis(traces: Sequence[Trace]) -> dict[str, Any]:
   """A logarithmic axis; plotly alone would write single digits at its ticks."""
   values = [y for trace in traces for y in trace["y"] if y and y > 0] or [1.0]
   low, high = math.log10(min(values)), math.log10(max(values))
-  steps = (1, 2, 5) if high - low < 2 else (1,)
+  steps: tuple[int, ...] = (1, 2, 5)
+  if high - low < 1:
+    steps = (1, 2, 3, 5, 7)
+  elif high - low > 2:
+    steps = (1,)
   ticks = [
     step * 10.0**power
     for power in range(math.floor(low) - 1, math.ceil(high) + 1)

@@ -162,6 +162,7 @@ def _robot(
   ends = ends + pos[link][..., None, :]
   x = ends[..., 0] - torso[each[..., 0], moments, 0][..., None, None]
   x += (_SPACING * np.ptp(x) * np.arange(_MOMENTS))[:, None, None]
+  layout["xaxis2"]["range"] = [float(x.min()), float(x.max())]
   return ways, {
     "layout": layout,
     "traces": [],

@@ -10,6 +10,7 @@ from qdrl_haiku.reports.runs import Row, Run
 from qdrl_haiku.training.search_spaces import SearchSpace, search_space
 
 _HEIGHT_OF_A_MEMBER = 24
+_GREATEST_HEIGHT = 900
 
 
 def hyperparameters(run: Run) -> Figure | None:
@@ -70,7 +71,9 @@ def tree(run: Run) -> Figure | None:
       born += [(generation, row["parent"]), (generation + 1, child), None]
   traces = [
     _edges(_lives(sorted(rows), replaced, last), "goes on", figure.PALE, 1.5),
-    _edges(born, "takes over from its parent", figure.BLUE, 1.2),
+    _edges(born, "takes over from its parent", figure.BLUE, 1.2)
+    | {"opacity": 0.6},
+    *_events(replaced),
   ]
   won = ancestry.winner(run)
   if won is not None:
@@ -78,10 +81,8 @@ def tree(run: Run) -> Figure | None:
     if min(won.ancestors) == 1:
       path.insert(0, (0, won.ancestors[1]))
     traces.append(_edges(path, won.title, figure.ORANGE, 4))
-  traces += _events(replaced)
-  found = figure.plot(
-    traces, "generation", "member", 180 + _HEIGHT_OF_A_MEMBER * len(rows)
-  )
+  height = min(180 + _HEIGHT_OF_A_MEMBER * len(rows), _GREATEST_HEIGHT)
+  found = figure.plot(traces, "generation", "member", height)
   found["layout"]["yaxis"] |= {"showgrid": False, "tickformat": "d"}
   return found
 
@@ -192,7 +193,7 @@ def _events(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
       "x": [row["generation"] + 1 for row in rows],
       "y": [row["child"] for row in rows],
       "name": looks[kind][0],
-      "marker": {"color": looks[kind][1], "symbol": looks[kind][2], "size": 6},
+      "marker": {"color": looks[kind][1], "symbol": looks[kind][2], "size": 5},
       "text": [_what_happened(row) for row in rows],
       "hovertemplate": "%{text}<extra></extra>",
     }

@@ -1,6 +1,7 @@
 """What stands in a report: the runs together, then each of them."""
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from qdrl_haiku.reports import (
   schedules,
   skills,
 )
-from qdrl_haiku.reports.aggregation import Group, show
+from qdrl_haiku.reports.aggregation import ABSENT, Group, show
 from qdrl_haiku.reports.page import Page
 from qdrl_haiku.reports.repertoire import Elites
 from qdrl_haiku.reports.runs import Run
@@ -29,7 +30,6 @@ _COMPARED = (
   "diayn/mutual_information_lower_bound",
   "diayn/discriminator_accuracy",
 )
-_ABSENT = "-"
 
 
 def overview(report: Page, runs: Sequence[Run]) -> None:
@@ -63,7 +63,7 @@ def overview(report: Page, runs: Sequence[Run]) -> None:
   report.html(page.details(title, f"<dl>{settings}</dl>"))
   libraries = dict.fromkeys(name for run in runs for name in run.versions)
   rows = [
-    [name, *(show(run.versions.get(name)) for run in runs)]
+    [name, *(show(run.versions.get(name, ABSENT)) for run in runs)]
     for name in libraries
   ]
   if rows:
@@ -78,33 +78,20 @@ def comparison(report: Page, groups: Sequence[Group]) -> None:
     report: to which it is added.
     groups: of runs.
   """
-  items, rows = [], []
+  items: list[figure.Panel] = []
+  rows: list[list[Any]] = []
   for metric in _COMPARED:
-    found = [(group.label, group.series(metric)) for group in groups]
-    curved = [
-      (label, len(all_seeds), aggregation.aggregated(label, all_seeds))
-      for label, all_seeds in found
-      if all_seeds
-    ]
-    if not curved:
-      continue
-    items.append(
-      figure.Panel(
-        curves.label(metric),
-        [
-          trace
-          for i, (_, _, curve) in enumerate(curved)
-          for trace in curves.band(
-            curve, figure.PALETTE[i % len(figure.PALETTE)]
-          )
-        ],
-      )
-    )
-    rows += [
-      [label, curves.label(metric), num_seeds, *_last(curve)]
-      for label, num_seeds, curve in curved
-      if curve.steps
-    ]
+    traces = []
+    for group, color in zip(groups, itertools.cycle(figure.PALETTE)):
+      seeds = group.series(metric)
+      curve = aggregation.aggregated(group.label, seeds) if seeds else None
+      if curve is not None and curve.steps:
+        traces += curves.band(curve, color)
+        rows.append(
+          [group.label, curves.label(metric), len(seeds), *_last(curve)]
+        )
+    if traces:
+      items.append(figure.Panel(curves.label(metric), traces))
   if not items:
     return
   report.heading(2, "Comparison")
@@ -247,19 +234,27 @@ def _summary(run: Run) -> list[Any]:
   walltime = last.get("walltime")
   return [
     run.name,
-    show(run.settings.get("env_name")),
-    show(run.settings.get("learner")),
-    show(run.settings.get("seed")),
-    last.get("generation", _ABSENT),
-    last.get("step", _ABSENT),
-    f"{max(returns):.5g}" if returns else _ABSENT,
-    f"{walltime / 60:.1f}" if ancestry.is_number(walltime) else _ABSENT,
+    *(
+      show(run.settings.get(name, ABSENT))
+      for name in ("env_name", "learner", "seed")
+    ),
+    last.get("generation", ABSENT),
+    _progress(last.get("step", 0), run.settings.get("num_timesteps")),
+    f"{max(returns):.5g}" if returns else ABSENT,
+    f"{walltime / 60:.1f}" if ancestry.is_number(walltime) else ABSENT,
   ]
+
+
+def _progress(step: int, num_timesteps: Any) -> str:
+  """How far a run is."""
+  if ancestry.is_number(num_timesteps) and step < num_timesteps:
+    return f"{step} of {num_timesteps}"
+  return str(step)
 
 
 def _last(curve: aggregation.Series) -> list[str]:
   """The end of a curve, as columns of a table."""
-  interval = _ABSENT
+  interval = ABSENT
   if curve.low is not None and curve.high is not None:
     interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
   return [str(curve.steps[-1]), f"{curve.values[-1]:.5g}", interval]

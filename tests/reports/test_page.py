@@ -124,6 +124,26 @@ def test_what_differs_between_runs_comes_first(tmp_path):
   assert "Comparison" in text
 
 
+def test_a_run_has_one_colour_in_all_comparisons(tmp_path):
+  common.write_seeds(tmp_path / "seeds", 1, learner="td3")
+  common.write_population(tmp_path / "pbt")
+  paths = [str(tmp_path / name) for name in ("seeds", "pbt")]
+  comparison = _data(_render(reports.read_runs(paths)))["figures"][0]
+  colors = {}
+  for trace in comparison["data"]:
+    colors.setdefault(trace["name"], set()).add(trace["line"]["color"])
+  assert len(comparison["data"]) == 3  # Only one has a population.
+  assert len(colors) == 2
+  assert all(len(of_one) == 1 for of_one in colors.values())
+  assert colors["learner=sac"] != colors["learner=td3"]
+
+
+def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
+  common.write_population(tmp_path / "run", num_timesteps=1000)
+  text = _render(reports.read_runs([str(tmp_path / "run")]))
+  assert "<td>4</td><td>400 of 1000</td>" in text
+
+
 def test_seeds_are_compared_as_one(tmp_path):
   for i in range(3):
     common.write_population(tmp_path / f"run{i}", seed=i, scale=1 + i)
