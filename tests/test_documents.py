@@ -112,7 +112,7 @@ def directory(tmp_path_factory):
 def _short(name, command, steps):
   """The flags that make a command's run two generations short."""
   skills = ["--num_skills=4", "--num_eval_episodes=4"]
-  if name == "evaluate":
+  if name in ("evaluate", "report"):
     return []
   if name == "train_me_pbt":
     if "--emitter=ga" in command:  # Two episodes of 20 steps are its 40.
@@ -141,7 +141,7 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
       small = [*small, "--env_name=point_maze", "--hidden_layer_sizes=4,4"]
     name = pathlib.Path(launcher).stem
     steps = 60 if "--resume" in arguments else 40
-    if "--resume" in arguments:
+    if "--resume" in arguments or name == "report":
       small = []  # The run knows.
     outcome = harness.run(
       capsys, name, *arguments, *small, *_short(name, command, steps)
@@ -150,6 +150,8 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
     expected = '"mean"' if name == "evaluate" else f"step {steps}"
     if name == "benchmark":
       expected = '"updates_per_second"'
+    if name == "report":
+      expected = "wrote "
     if "--dry_run" in arguments:
       expected = "memory needed"
     assert expected in outcome.out
