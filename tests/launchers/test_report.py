@@ -4,8 +4,6 @@ import base64
 import importlib.util
 import json
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,17 +35,8 @@ def _data(page):
 
 def _write_agents(path, agent, **settings):
   """A run with two agents in its repertoire."""
-  directory = logs.RunDirectory(path)
-  directory.begin(settings)
-  states = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))
-  elites = map_elites.Elite(
-    jax.vmap(agent.genotype)(states),
-    {name: jnp.full(2, x) for name, x in agent.hyperparams.items()},
-  )
-  example = jax.tree.map(lambda x: x[0], elites)
-  map_elites.Repertoire.init(example, _GRID).add(
-    elites, jnp.arange(2.0), _GRID.centroids[:2]
-  ).save(path / "repertoire" / "7.npz")
+  logs.RunDirectory(path).begin(settings)
+  common.agents(agent, _GRID, [0, 1]).save(path / "repertoire" / "7.npz")
 
 
 def _lengths(ways):

@@ -115,20 +115,46 @@ def repertoire(tessellation, share=0.7, seed=0):
   num = tessellation.num_cells
   some = np.flatnonzero(rng.uniform(size=num) < share)
   fitness = rng.normal(size=len(some)).astype(np.float32)
-  descriptors = np.asarray(tessellation.centroids)[some]
   hyperparams = {
     "discount": rng.uniform(0.9, 1.0, len(some)),
     "policy_learning_rate": 10 ** rng.uniform(-4, -2, len(some)),
   }
-  elites = map_elites.Elite(
-    jnp.zeros((len(some), 2)),
-    {name: jnp.asarray(x, jnp.float32) for name, x in hyperparams.items()},
-  )
-  example = jax.tree.map(lambda x: x[0], elites)
-  return jax.device_get(
-    map_elites.Repertoire.init(example, tessellation).add(
-      elites, fitness, descriptors
-    )
+  elites = map_elites.Elite(np.zeros((len(some), 2)), hyperparams)
+  return _in_cells(tessellation, some, elites, fitness)
+
+
+def agents(learner, tessellation, cells):
+  """New agents in some cells, the later the fitter.
+
+  Args:
+    learner: of the agents.
+    tessellation: of the repertoire.
+    cells: which.
+  """
+  keys = jax.random.split(jax.random.key(3), len(cells))
+  new = jax.jit(jax.vmap(lambda key: learner.genotype(learner.init(key))))
+  hyperparams = {
+    name: np.full(len(cells), x) for name, x in learner.hyperparams.items()
+  }
+  elites = map_elites.Elite(jax.device_get(new(keys)), hyperparams)
+  return _in_cells(tessellation, cells, elites, np.arange(len(cells)))
+
+
+def _in_cells(tessellation, cells, elites, fitness):
+  """Made by hand: adding takes longer to compile than all the rest."""
+
+  def spread(values, empty=0.0):
+    shape = (tessellation.num_cells, *values.shape[1:])
+    leaf = np.full(shape, empty, np.float32)
+    leaf[np.asarray(cells)] = values
+    return leaf
+
+  return map_elites.Repertoire(
+    jax.tree.map(spread, elites),
+    spread(fitness, -np.inf),
+    spread(np.asarray(tessellation.centroids)[np.asarray(cells)]),
+    np.zeros((), np.int32),
+    tessellation,
   )
 
 

@@ -56,6 +56,14 @@ def test_ancestry_begins_where_an_elite_became_a_member(run):
   assert won.ancestors == {3: 0, 4: 1}
 
 
+def test_what_follows_the_last_evaluation_is_no_ancestry(run):
+  """Where winners may be replaced too."""
+  row = {"generation": 4, "step": 400, "child": 1, "parent": 2}
+  row |= {"operator": "perturb", "new_hyperparams": {"tau": 0.1}}
+  won = ancestry.winner(run._replace(lineage=[*run.lineage, row]))
+  assert won.ancestors == common.ANCESTORS
+
+
 def test_a_winner_without_lineage_is_its_own_ancestor(run):
   assert ancestry.winner(run._replace(lineage=[])).ancestors == {4: 1}
 

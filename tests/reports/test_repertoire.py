@@ -2,7 +2,6 @@
 
 import base64
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,7 +65,11 @@ def test_a_grid_is_drawn_cell_by_cell(tmp_path):
   "tessellation",
   [
     map_elites.Grid((5,), (0.0,), (8.0,)),
-    map_elites.cvt(jax.random.key(0), 30, (0.0, -1.0), (80.0, 1.0)),
+    map_elites.CVT(
+      np.random.default_rng(0).uniform((0, -1), (80, 1), (30, 2)).astype("f4"),
+      (0.0, -1.0),
+      (80.0, 1.0),
+    ),
   ],
   ids=["line", "cvt"],
 )

@@ -11,6 +11,8 @@ import pytest
 
 from qdrl_haiku import actors, environments, learners, map_elites, reports
 from qdrl_haiku.reports import rollouts
+from tests.launchers import untrained
+from tests.reports import common
 
 _ENV = environments.create("point_maze", episode_length=7)
 _LEARNER = learners.td3(2, 2, learners.TD3Config((4,), (4,)))
@@ -27,20 +29,17 @@ _ROBOT = """
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+  with untrained.quick_compilation():
+    yield
+
+
 @pytest.fixture(scope="module")
 def elites(tmp_path_factory):
   """Four new agents, in cells of their own."""
-  keys = jax.random.split(jax.random.key(3), len(_CELLS))
-  genotypes = jax.vmap(lambda key: _LEARNER.genotype(_LEARNER.init(key)))(keys)
-  some = map_elites.Elite(
-    genotypes,
-    {name: jnp.full(4, x) for name, x in _LEARNER.hyperparams.items()},
-  )
-  example = jax.tree.map(lambda x: x[0], some)
   path = tmp_path_factory.mktemp("run")
-  map_elites.Repertoire.init(example, _GRID).add(
-    some, jnp.arange(4.0), _GRID.centroids[np.array(_CELLS)]
-  ).save(path / "repertoire" / "1.npz")
+  common.agents(_LEARNER, _GRID, _CELLS).save(path / "repertoire" / "1.npz")
   return reports.read_elites(path)[0]
 
 
@@ -60,14 +59,14 @@ def test_ways_are_those_of_the_agents_in_the_cells(elites):
   genotypes = jax.tree.map(
     lambda x: x[jnp.array(_CELLS)], saved.genotypes.genotype
   )
-  expected = actors.rollout(
-    _ENV,
-    _LEARNER,
-    jax.vmap(_LEARNER.from_genotype)(genotypes),
-    jax.random.key(0),
-    7,
-    lambda state: state.obs,
-  )
+
+  @jax.jit
+  def episodes(genotypes):
+    states = jax.vmap(_LEARNER.from_genotype)(genotypes)
+    key = jax.random.key(0)
+    return actors.rollout(_ENV, _LEARNER, states, key, 7, lambda s: s.obs)
+
+  expected = episodes(genotypes)
   way = np.stack([found["x"], found["y"]], axis=1).reshape(4, 8, 2)
   np.testing.assert_allclose(way, expected.extracted, atol=1e-6)
   np.testing.assert_allclose(
