@@ -102,7 +102,7 @@ function drawRepertoire(element) {
     image.subarray(row * columns, (row + 1) * columns),
     (cell) => elites.has(cell) ? fitness[elites.get(cell)] : null));
   const [dx, dy] = [(x[1] - x[0]) / columns, (y[1] - y[0]) / rows];
-  Plotly.newPlot(map, [
+  const drawn = Plotly.newPlot(map, [
     {
       type: "heatmap", z, dx, dy, x0: x[0] + dx / 2, y0: y[0] + dy / 2,
       colorscale: "Viridis", hoverongaps: true,
@@ -116,7 +116,8 @@ function drawRepertoire(element) {
         symbol: "circle-open", size: 14, color: "#d55e00", line: {width: 3},
       },
     },
-  ], repertoire.layout, config);
+    // Two cells clicked one after the other are no double click.
+  ], repertoire.layout, {...config, doubleClick: false});
   map.on("plotly_click", ({points: [{pointNumber: [row, column]}]}) => {
     const cell = image[row * columns + column];
     if (cell >= 0) select(cell);
@@ -126,7 +127,7 @@ function drawRepertoire(element) {
   });
   let best = 0;
   fitness.forEach((value, elite) => { if (value > fitness[best]) best = elite; });
-  if (fitness.length) select([...elites.keys()][best]);
+  if (fitness.length) drawn.then(() => select([...elites.keys()][best]));
 }
 
 function draw(element) {

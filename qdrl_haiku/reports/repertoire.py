@@ -202,11 +202,17 @@ def _layout(elites: Elites, image: Picture) -> dict[str, Any]:
   x_title, y_title = (*map(figure.text, elites.names), "")[:2]
   layout = figure.plot([], x_title, y_title, _HEIGHT)["layout"]
   layout["plot_bgcolor"] = "#dddddd"
-  layout["margin"] = {"l": 60, "r": 10, "t": 10, "b": 50}
+  # Under a mouse, nothing may move to make room.
+  layout["margin"] = {"l": 70, "r": 115, "t": 10, "b": 60, "autoexpand": False}
   for name, title, edges in (
     ("xaxis", x_title, image.x), ("yaxis", y_title, image.y)
   ):  # fmt: skip
-    layout[name] |= {"range": edges, "showgrid": False, "visible": bool(title)}
+    layout[name] |= {
+      "automargin": False,
+      "range": edges,
+      "showgrid": False,
+      "visible": bool(title),
+    }
   return layout
 
 

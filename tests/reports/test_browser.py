@@ -106,6 +106,8 @@ def _open(browser, path):
   for place in places:
     browser.execute_script("arguments[0].scrollIntoView()", place)
     _wait(lambda place=place: place.find_elements("css selector", ".main-svg"))
+  # Then the fittest elite is chosen, which draws once more.
+  _wait(lambda: not browser.find_elements("css selector", "table:empty"))
   return len(places), time.monotonic() - start
 
 
@@ -127,10 +129,12 @@ def _assert_quiet(browser):
 
 def _table(browser):
   """What the page says of the cell that was clicked."""
-  rows = browser.find_elements("css selector", ".cell tr")
+  # At one moment: the page may be about to say something else.
   return dict(
-    [part.text for part in row.find_elements("css selector", "th, td")]
-    for row in rows
+    browser.execute_script(
+      "return [...document.querySelectorAll('.cell tr')].map("
+      "(row) => [...row.children].map((part) => part.textContent))"
+    )
   )
 
 
@@ -141,13 +145,13 @@ def _act(browser, what):
   actions.perform()
 
 
-def _click(browser, descriptor, cell):
-  """Clicks in the picture.
+def _click(browser, middle, cell):
+  """Clicks into the middle of a cell.
 
   Returns:
     What the page then says, and after how many seconds.
   """
-  x, y = browser.execute_script(_WHERE, *map(float, descriptor[:2]))
+  x, y = browser.execute_script(_WHERE, *map(float, middle[:2]))
 
   def hints():
     return browser.find_elements("css selector", ".map .hovertext")
@@ -188,10 +192,6 @@ def _assert_numbers(found, saved, cell):
   assert len(expected) > 4
 
 
-def _middle_of(saved, cell):
-  return saved["centroids"][cell]
-
-
 @pytest.mark.parametrize("kind", ["grid", "cvt", "three_axes"])
 def test_a_page_with_ten_thousand_cells_answers_a_click(
   kind, browser, tmp_path
@@ -220,8 +220,7 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(
     cells = np.argsort(saved["fitness"])[-3:]
   times = []
   for cell in cells:
-    # Of so small cells one may miss the middle by a pixel.
-    found, took = _click(browser, saved["descriptors"][cell], cell)
+    found, took = _click(browser, saved["centroids"][cell], cell)
     _assert_numbers(found, saved, cell)
     times.append(took)
   print(
@@ -231,8 +230,29 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(
   _assert_quiet(browser)
   if kind == "grid":
     empty = np.flatnonzero(saved["fitness"] == -np.inf)[5]
-    found, _ = _click(browser, _middle_of(saved, empty), empty)
+    found, _ = _click(browser, saved["centroids"][empty], empty)
     assert found == {"cell": f"{empty} is empty"}
+
+
+def test_two_quick_clicks_are_no_double_click(browser, trained):
+  """Which would move what is about to be hit."""
+  _open(browser, trained / "page.html")
+  x, y = browser.execute_script(_WHERE, 0.0, 0.0)
+  browser.execute_script(
+    "window.changes = []; document.querySelector('.map')"
+    ".on('plotly_relayout', (change) => changes.push(...Object.keys(change)))"
+  )
+
+  def twice(mouse):
+    mouse.move_to_location(round(x), round(y))
+    mouse.pause(0.2)
+    for _ in range(2):
+      mouse.click()
+
+  _act(browser, twice)
+  _wait(lambda: "empty" in _table(browser)["cell"])
+  time.sleep(0.5)  # plotly waits for another click for so long.
+  assert browser.execute_script("return changes") == []
 
 
 def test_strange_names_are_shown_as_they_are(browser, tmp_path):
@@ -278,7 +298,7 @@ def test_the_report_of_a_real_run_shows_its_elites(browser, trained):
   saved = dict(np.load(trained / "maze" / "repertoire" / "120.npz"))
   assert len(saved["cells"]) > 1
   for cell in saved["cells"][:2]:
-    found, _ = _click(browser, saved["descriptors"][cell], cell)
+    found, _ = _click(browser, saved["centroids"][cell], cell)
     _assert_numbers(found, saved, cell)
     assert float(found["return of the episode below"]) < 40
     start, *_, way, end = browser.execute_script(
