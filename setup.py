@@ -19,7 +19,10 @@ setuptools.setup(
   long_description=(_ROOT / "README.md").read_text(),
   long_description_content_type="text/markdown",
   packages=setuptools.find_packages(include=["qdrl_haiku", "qdrl_haiku.*"]),
-  package_data={"qdrl_haiku": ["py.typed"]},
+  package_data={
+    "qdrl_haiku": ["py.typed"],
+    "qdrl_haiku.reports": ["*.css", "*.js"],
+  },
   python_requires=">=3.11",
   install_requires=[
     "absl-py",
@@ -41,8 +44,16 @@ setuptools.setup(
   ],
   extras_require={
     "gymnasium": ["gymnasium>=1.1"],
-    "playground": ["playground"],
-    "test": ["gymnasium>=1.1", "hypothesis", "pytest", "pytest-xdist"],
     "lint": ["mypy", "ruff"],
+    "playground": ["playground"],
+    "report": ["plotly"],
+    "test": [
+      "gymnasium>=1.1",
+      "hypothesis",
+      "plotly",
+      "pytest",
+      "pytest-xdist",
+      "selenium",
+    ],
   },
 )

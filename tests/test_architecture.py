@@ -28,6 +28,10 @@ _ALLOWED = {
     "actors", "controllers", "environments", "learners", "map_elites",
     "replay",
   },
+  "reports": {
+    "actors", "controllers", "environments", "learners", "map_elites",
+    "training",
+  },
 }  # fmt: skip
 
 

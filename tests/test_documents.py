@@ -70,7 +70,7 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 29
+  assert len(_commands()) == 33
   assert len(_snippets("README.md", "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 3
 
@@ -140,7 +140,7 @@ def directory(tmp_path_factory):
 def _short(name, command, steps):
   """The flags that make a command's run two generations short."""
   skills = ["--num_skills=4", "--num_eval_episodes=4"]
-  if name == "evaluate":
+  if name in ("evaluate", "report"):
     return []
   if name == "retrain_schedule":
     return [f"--num_timesteps={steps}"]
@@ -171,7 +171,7 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
       small = [*small, "--env_name=point_maze", "--hidden_layer_sizes=4,4"]
     name = pathlib.Path(launcher).stem
     steps = 60 if "--resume" in arguments else 40
-    if "--resume" in arguments or name == "retrain_schedule":
+    if "--resume" in arguments or name in ("report", "retrain_schedule"):
       small = []  # The run knows.
     outcome = harness.run(
       capsys, name, *arguments, *small, *_short(name, command, steps)
@@ -180,6 +180,8 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
     expected = '"mean"' if name == "evaluate" else f"step {steps}"
     if name == "benchmark":
       expected = '"updates_per_second"'
+    if name == "report":
+      expected = "wrote "
     if "--dry_run" in arguments:
       expected = "memory needed"
     assert expected in outcome.out

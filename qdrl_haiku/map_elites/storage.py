@@ -87,7 +87,7 @@ def save(
 
 def load(path: str | os.PathLike[str], like: Any = None) -> dict[str, Any]:
   """Reads the fields of a repertoire; see `Repertoire.load`."""
-  with _opened(path) as (arrays, record):
+  with opened(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
     tessellation = _make_tessellation(
       record["tessellation"], arrays["centroids"]
@@ -133,13 +133,25 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any] | None:
   Raises:
     ValueError: if the file is damaged or not a repertoire.
   """
-  with _opened(path) as (_, record):
+  with opened(path) as (_, record):
     return record["config"]
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
-  """Yields arrays by name and the record; what fails then names the path."""
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
+  """Opens a file to read some of its arrays, whatever its genotypes are.
+
+  Args:
+    path: of the file.
+
+  Yields:
+    The arrays by name, each read when it is asked for, and the record that is
+    in `config`.
+
+  Raises:
+    ValueError: if the file is damaged or not a repertoire, or if anything
+      fails that is done with it meanwhile; it names the path.
+  """
   with pathlib.Path(path).open("rb") as file:
     try:
       if not zipfile.is_zipfile(file):

@@ -1,5 +1,6 @@
 """What a run notes down of its repertoire, and how that is read again."""
 
+import pathlib
 import zipfile
 from typing import Any
 
@@ -99,7 +100,9 @@ def write(
   folder, plots = directory.path / _FOLDER, directory.path / "plots"
   for path in (folder, plots):
     path.mkdir(exist_ok=True)
-  repertoire.save(folder / f"{step}.npz", settings)
+  repertoire.save(
+    folder / f"{step}.npz", settings | {"descriptor_names": descriptor.names}
+  )
   heatmap(repertoire, descriptor.names).savefig(
     plots / f"repertoire_{step}.png", dpi=120
   )
@@ -168,6 +171,26 @@ def read_latest(
       f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
       "train_me_pbt.py."
     )
+  path = directory.path / _FOLDER / f"{max(steps)}.npz"
+  return read(learner, path), max(steps)
+
+
+def read(
+  learner: learners.Learner, path: pathlib.Path
+) -> map_elites.Repertoire:
+  """Reads a repertoire that a run wrote.
+
+  Args:
+    learner: as the run had it.
+    path: of the file.
+
+  Returns:
+    The repertoire, of `map_elites.Elite`s, on the host.
+
+  Raises:
+    ValueError: if the repertoire is damaged or empty, or if its agents are of
+      another kind.
+  """
   like = jax.eval_shape(
     lambda key: map_elites.Elite(
       learner.genotype(learner.init(key)),
@@ -175,7 +198,6 @@ def read_latest(
     ),
     jax.random.key(0),
   )
-  path = directory.path / _FOLDER / f"{max(steps)}.npz"
   try:
     repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
   except ValueError as error:
@@ -186,7 +208,7 @@ def read_latest(
     ) from error
   if not repertoire.occupied.any():
     raise ValueError(f"{path} has no elite; wait for the next one.")
-  return repertoire, max(steps)
+  return repertoire
 
 
 def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:

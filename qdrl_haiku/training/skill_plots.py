@@ -36,8 +36,8 @@ def trajectories(path: pathlib.Path) -> Figure | None:
     for episode, skill in enumerate(arrays["skill"][member]):
       length = arrays["lengths"][member, episode]
       states = arrays["descriptor"][member, episode, :length]
-      axes.plot(*states[:, :2].T, color=_color(skill), linewidth=1)
-      axes.plot(*states[-1, :2], "o", color=_color(skill), markersize=4)
+      axes.plot(*states[:, :2].T, color=skill_color(skill), linewidth=1)
+      axes.plot(*states[-1, :2], "o", color=skill_color(skill), markersize=4)
     axes.set_title(
       "one colour per skill" if size == 1 else f"member {member}"
     )
@@ -50,8 +50,15 @@ def trajectories(path: pathlib.Path) -> Figure | None:
   return figure
 
 
-def _color(skill: np.ndarray) -> tuple[float, ...]:
-  """A colour of the wheel."""
+def skill_color(skill: np.ndarray) -> tuple[float, ...]:
+  """A colour of the wheel.
+
+  Args:
+    skill: [K].
+
+  Returns:
+    Red, green, blue and opacity, from 0 to 1.
+  """
   if np.count_nonzero(skill) == 1 and skill.max() == 1:
     hue = np.argmax(skill) / skill.size
   elif skill.size == 1:

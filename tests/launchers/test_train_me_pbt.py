@@ -177,6 +177,7 @@ def test_numpy_alone_reads_a_repertoire(run):
     if name.startswith("genotypes/"):
       assert len(x) == len(cells) and np.isfinite(x).all(), name
   record = json.loads(arrays["config"].item())
+  assert record["config"].pop("descriptor_names") == ["x", "y"]
   assert record["config"] == json.loads((run / "config.json").read_text())
   assert record["config"]["hidden_layer_sizes"] == ["4"]
 

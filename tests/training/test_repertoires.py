@@ -115,7 +115,8 @@ def test_a_file_and_a_picture_are_written_under_the_step(tmp_path):
       read.genotypes.genotype, _PLANE.genotypes.genotype
     )
     with np.load(path) as file:
-      assert json.loads(file["config"].item())["config"] == _SETTINGS
+      config = json.loads(file["config"].item())["config"]
+    assert config == _SETTINGS | {"descriptor_names": ["x", "y"]}
     png = (tmp_path / "plots" / f"repertoire_{step}.png").read_bytes()
     assert png.startswith(b"\x89PNG")
 

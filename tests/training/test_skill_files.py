@@ -133,16 +133,15 @@ def test_directions_are_coloured_by_their_angle(tmp_path):
         path.get_color()
       )
   assert len(set(found.values())) == _P * _N
-  assert skill_plots._color(np.array([0.6, 0.8])) == skill_plots._color(
-    np.array([1.2, 1.6])
-  )
+  color = skill_plots.skill_color
+  assert color(np.array([0.6, 0.8])) == color(np.array([1.2, 1.6]))
 
 
 @pytest.mark.parametrize(
   "skill", [[0.7], [-3.0], [1.0], [0.2, -0.1], [0.0, 0.6, 0.8], [0.0, 0.0]]
 )
 def test_every_skill_has_a_colour(skill):
-  color = skill_plots._color(np.array(skill))
+  color = skill_plots.skill_color(np.array(skill))
   assert len(color) == 4
   assert all(0 <= x <= 1 for x in color)
 

@@ -1,0 +1,179 @@
+"""Runs that differ in their seeds alone, as one."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdrl_haiku.reports.ancestry import is_number
+from qdrl_haiku.reports.runs import Run
+from qdrl_haiku.training.summary import summarize
+
+ABSENT = "-"
+"""What is shown where there is nothing."""
+
+_LONGEST_LABEL = 60
+
+
+class Series(NamedTuple):
+  """A metric over the steps of a run, or of several.
+
+  Attributes:
+    name: what it is of.
+    steps: environment steps per agent.
+    values: at these steps.
+    low: below the values, the end of their interval; None without one.
+    high: above them, likewise.
+  """
+
+  name: str
+  steps: list[int]
+  values: list[float]
+  low: list[float] | None = None
+  high: list[float] | None = None
+
+
+class Group(NamedTuple):
+  """Runs that are seeds of one another.
+
+  Attributes:
+    label: how their settings differ from other groups'.
+    runs: at least one.
+  """
+
+  label: str
+  runs: list[Run]
+
+  def series(self, metric: str) -> list[Series]:
+    """A metric of each seed.
+
+    Args:
+      metric: its name.
+
+    Returns:
+      Those that there are.
+    """
+    return [one for run in self.runs for one in series(run, metric)]
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+  """Puts runs together that differ in their seeds alone.
+
+  Args:
+    runs: any.
+
+  Returns:
+    The groups, in the order of their first runs.
+  """
+  found: dict[str, list[Run]] = {}
+  for run in runs:
+    key = json.dumps(run.identity, sort_keys=True)
+    found.setdefault(key, []).append(run)
+  different = differences([members[0] for members in found.values()])
+  labels = [
+    ", ".join(f"{name}={show(values[i])}" for name, values in different.items())
+    for i in range(len(found))
+  ]
+  if any(not 0 < len(label) <= _LONGEST_LABEL for label in labels):
+    labels = [
+      f"{members[0].name} and {len(members) - 1} more"
+      if len(members) > 1
+      else members[0].name
+      for members in found.values()
+    ]
+  return [
+    Group(label, members)
+    for label, members in zip(labels, found.values(), strict=True)
+  ]
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+  """The settings in which runs differ, seeds and places aside.
+
+  Args:
+    runs: at least one.
+
+  Returns:
+    By name, the value of each run; `ABSENT` where it has no such setting.
+  """
+  names = dict.fromkeys(name for run in runs for name in run.identity)
+  found = {
+    name: [run.settings.get(name, ABSENT) for run in runs] for name in names
+  }
+  return {
+    name: values
+    for name, values in sorted(found.items())
+    if any(value != values[0] for value in values)
+  }
+
+
+def show(value: Any) -> str:
+  """A setting as people write it.
+
+  Args:
+    value: as JSON has it.
+
+  Returns:
+    The text.
+  """
+  if isinstance(value, list):
+    return ",".join(map(show, value)) or "none"
+  if value is None:
+    return "none"
+  return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def series(run: Run, metric: str) -> list[Series]:
+  """A metric of a run, or of each of the seeds that it trained side by side.
+
+  Args:
+    run: any.
+    metric: its name.
+
+  Returns:
+    Those that there are.
+  """
+  last = run.metrics[-1] if run.metrics else {}
+  names = [name for name in last if name.startswith(f"{metric}/seed_")]
+  found = []
+  for name in names or [metric]:
+    points = [
+      (row["step"], row[name])
+      for row in run.metrics
+      if is_number(row.get(name))
+    ]
+    if points:
+      steps, values = map(list, zip(*points, strict=True))
+      seed = name.rpartition("/seed_")[2] if names else run.settings.get("seed")
+      found.append(Series(f"seed {seed}", steps, values))
+  return found
+
+
+def aggregated(name: str, curves: Sequence[Series]) -> Series:
+  """The interquartile mean of seeds, at the steps that all have reached.
+
+  Args:
+    name: of the result.
+    curves: at least one.
+
+  Returns:
+    It, with its 95 % bootstrap interval if there are several (Agarwal et al.,
+    arXiv 2108.13264).
+  """
+  if len(curves) == 1:
+    return curves[0]._replace(name=name)
+  values = [
+    dict(zip(curve.steps, curve.values, strict=True)) for curve in curves
+  ]
+  steps = [
+    step for step in curves[0].steps if all(step in v for v in values)
+  ]
+  found = [summarize(np.array([v[step] for v in values])) for step in steps]
+  return Series(
+    name,
+    steps,
+    [x["iqm"] for x in found],
+    [x["iqm_low"] for x in found],
+    [x["iqm_high"] for x in found],
+  )

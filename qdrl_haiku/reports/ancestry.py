@@ -1,0 +1,111 @@
+"""The winner of a population, and whom it descends from."""
+
+import math
+from typing import NamedTuple, TypeGuard
+
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.reports.runs import Row, Run
+
+
+class Ancestry(NamedTuple):
+  """The best member of the last generation, and its ancestors.
+
+  Attributes:
+    member: the winner.
+    ancestors: by generation, the member that became the winner. They begin
+      where an elite of a repertoire became a member, if one did.
+    rows: of `pbt_members.jsonl`, the ancestors'.
+  """
+
+  member: int
+  ancestors: dict[int, int]
+  rows: list[Row]
+
+  @property
+  def title(self) -> str:
+    """What it is called in figures."""
+    return f"ancestry of the winner, member {self.member}"
+
+
+def winner(run: Run) -> Ancestry | None:
+  """Finds the winner.
+
+  Args:
+    run: any.
+
+  Returns:
+    Its ancestry; None without members, or if the last have no finite return.
+  """
+  last = max((row["generation"] for row in run.members), default=0)
+  latest = [
+    row
+    for row in run.members
+    if row["generation"] == last and is_number(row.get("return"))
+  ]
+  if not latest:
+    return None
+  member = max(latest, key=lambda row: row["return"])["member"]
+  # What was decided after the last evaluation has not been evaluated.
+  before = [row for row in run.lineage if row["generation"] < last]
+  try:
+    chain = lineage.ancestry(before, member)
+  except ValueError:  # There are no rows about it.
+    chain = [{"generation": last - 1, "child": member}]
+  ends = [row["generation"] for row in chain[1:]] + [last]
+  ancestors = {
+    generation: row["child"]
+    for row, end in zip(chain, ends, strict=True)
+    for generation in range(row["generation"] + 1, end + 1)
+  }
+  rows = by_member(run)
+  path = [
+    rows[ancestor][generation]
+    for generation, ancestor in ancestors.items()
+    if generation in rows.get(ancestor, {})
+  ]
+  return Ancestry(member, ancestors, path)
+
+
+def replacements(run: Run) -> dict[tuple[int, int], Row]:
+  """Who was replaced.
+
+  Args:
+    run: any.
+
+  Returns:
+    The lineage rows by generation and child, without those of generation 0.
+  """
+  return {
+    (row["generation"], row["child"]): row
+    for row in run.lineage
+    if row["operator"] != "init"
+  }
+
+
+def by_member(run: Run) -> dict[int, dict[int, Row]]:
+  """The rows of members.
+
+  Args:
+    run: any.
+
+  Returns:
+    By member, then by generation, both in order.
+  """
+  found: dict[int, dict[int, Row]] = {}
+  for row in sorted(
+    run.members, key=lambda row: (row["member"], row["generation"])
+  ):
+    found.setdefault(row["member"], {})[row["generation"]] = row
+  return found
+
+
+def is_number(value: object) -> TypeGuard[float]:
+  """Whether something that was parsed is a finite number.
+
+  Args:
+    value: any.
+
+  Returns:
+    Whether it is.
+  """
+  return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,238 @@
+"""The elites of a run's repertoire, and the picture in which one finds them.
+
+They are read with NumPy alone, whatever agents they are.
+"""
+
+import base64
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdrl_haiku.map_elites import storage
+from qdrl_haiku.reports import figure
+
+# Of the picture of irregular cells, along each axis.
+_PIXELS = 400
+# Of the picture of more than two axes, likewise.
+_BINS = 64
+_HEIGHT = 560
+_HYPERPARAMS = "genotypes/hyperparams/"
+
+
+class Elites(NamedTuple):
+  """What a repertoire holds, N elites in C cells.
+
+  Attributes:
+    path: of its file.
+    step: when it was written, environment steps per agent.
+    cells: int32 [N], which cell each is in.
+    fitness: float32 [N].
+    descriptors: float32 [N, D].
+    hyperparams: float32 [N] by name.
+    names: of the D axes.
+    lower: [D], the least descriptor.
+    upper: [D], the greatest descriptor.
+    shape: [D], cells along each axis of a grid; None of other cells.
+    centroids: float32 [C, D].
+  """
+
+  path: pathlib.Path
+  step: int
+  cells: np.ndarray
+  fitness: np.ndarray
+  descriptors: np.ndarray
+  hyperparams: dict[str, np.ndarray]
+  names: tuple[str, ...]
+  lower: np.ndarray
+  upper: np.ndarray
+  shape: tuple[int, ...] | None
+  centroids: np.ndarray
+
+
+class Picture(NamedTuple):
+  """Which cell is where in the plane of the descriptor's first two axes.
+
+  Attributes:
+    cells: int32 [rows, columns], from the lower left; -1 where no elite is, if
+      cells overlap.
+    x: the left and the right edge.
+    y: the lower and the upper edge.
+  """
+
+  cells: np.ndarray
+  x: tuple[float, float]
+  y: tuple[float, float]
+
+
+def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
+  """Reads the latest repertoire of a run that can be read.
+
+  Args:
+    run_path: directory of the run.
+
+  Returns:
+    The elites, None if there is no such file; and what is wrong with later
+    files, a line each.
+  """
+  problems: list[str] = []
+  files = {
+    int(path.stem): path
+    for path in (run_path / "repertoire").glob("*.npz")
+    if path.stem.isdecimal()
+  }
+  for step in sorted(files, reverse=True):
+    try:
+      return _read(files[step], step), problems
+    except (OSError, ValueError) as error:
+      problems.append(str(error))
+  return None, problems
+
+
+def picture(elites: Elites) -> Picture:
+  """Lays out the cells.
+
+  Args:
+    elites: of D axes.
+
+  Returns:
+    All cells as they lie, if D is 1 or 2; the fittest elites that are found at
+    the same place of the first two axes, if D is more.
+  """
+  lower, upper = elites.lower, elites.upper
+  x = (float(lower[0]), float(upper[0]))
+  if len(lower) == 1:
+    cells = _along(elites, np.linspace(0, 1, 2 * _PIXELS + 1)[1::2, None])
+    return Picture(cells[None], x, (0.0, 1.0))
+  y = (float(lower[1]), float(upper[1]))
+  if len(lower) > 2:
+    return Picture(_fittest(elites), x, y)
+  if elites.shape is not None:
+    cells = np.arange(len(elites.centroids)).reshape(elites.shape).T
+    return Picture(cells.astype(np.int32), x, y)
+  middles = np.linspace(0, 1, 2 * _PIXELS + 1)[1::2]
+  unit = np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
+  cells = _along(elites, unit).reshape(_PIXELS, _PIXELS)
+  return Picture(cells, x, y)
+
+
+def to_json(elites: Elites) -> dict[str, Any]:
+  """What the page needs in order to draw the picture and to answer clicks.
+
+  Args:
+    elites: to be shown.
+
+  Returns:
+    Columns of numbers, see `encoded`, and names.
+  """
+  image = picture(elites)
+  return {
+    "step": elites.step,
+    "num_cells": len(elites.centroids),
+    "image": {
+      "rows": image.cells.shape[0],
+      "columns": image.cells.shape[1],
+      "cells": encoded(image.cells, "<i4"),
+      "x": image.x,
+      "y": image.y,
+    },
+    "cells": encoded(elites.cells, "<i4"),
+    "fitness": encoded(elites.fitness, "<f4"),
+    "descriptors": [
+      {"name": name, "values": encoded(elites.descriptors[:, i], "<f4")}
+      for i, name in enumerate(elites.names)
+    ],
+    "hyperparams": [
+      {"name": name, "values": encoded(values, "<f4")}
+      for name, values in elites.hyperparams.items()
+    ],
+    "layout": _layout(elites, image),
+  }
+
+
+def encoded(values: Any, dtype: str) -> dict[str, str]:
+  """An array as text, which takes a third of the room of its digits.
+
+  Args:
+    values: of any shape.
+    dtype: "<f4" or "<i4".
+
+  Returns:
+    The dtype, and the bytes in base 64.
+  """
+  data = np.ascontiguousarray(values, dtype).tobytes()
+  return {"dtype": dtype, "bytes": base64.b64encode(data).decode()}
+
+
+def _read(path: pathlib.Path, step: int) -> Elites:
+  with storage.opened(path) as (arrays, record):
+    cells, descriptors = arrays["cells"], arrays["descriptors"]
+    tessellation = record["tessellation"]
+    hyperparams = {
+      name.removeprefix(_HYPERPARAMS): arrays[name]
+      for name in arrays
+      if name.startswith(_HYPERPARAMS)
+    }
+    if not all(x.shape == cells.shape for x in hyperparams.values()):
+      raise ValueError("its hyperparameters are no numbers, one per elite")
+    shape, size = tessellation.get("shape"), descriptors.shape[1]
+    num_cells = len(arrays["centroids"])
+    if len(descriptors) != num_cells or (shape and np.prod(shape) != num_cells):
+      raise ValueError("it has descriptors of other cells")
+    names = (record["config"] or {}).get("descriptor_names") or [
+      f"descriptor {i + 1}" for i in range(size)
+    ]
+    return Elites(
+      path=path,
+      step=step,
+      cells=cells,
+      fitness=arrays["fitness"][cells],
+      descriptors=descriptors[cells],
+      hyperparams=hyperparams,
+      names=tuple(names),
+      lower=np.array(tessellation["lower"], np.float64),
+      upper=np.array(tessellation["upper"], np.float64),
+      shape=tuple(shape) if shape else None,
+      centroids=arrays["centroids"],
+    )
+
+
+def _layout(elites: Elites, image: Picture) -> dict[str, Any]:
+  """Of the picture; empty cells are grey."""
+  x_title, y_title = (*map(figure.text, elites.names), "")[:2]
+  layout = figure.plot([], x_title, y_title, _HEIGHT)["layout"]
+  layout["plot_bgcolor"] = "#dddddd"
+  # Under a mouse, nothing may move to make room.
+  layout["margin"] = {"l": 70, "r": 115, "t": 10, "b": 60, "autoexpand": False}
+  for name, title, edges in (
+    ("xaxis", x_title, image.x), ("yaxis", y_title, image.y)
+  ):  # fmt: skip
+    layout[name] |= {
+      "automargin": False,
+      "range": edges,
+      "showgrid": False,
+      "visible": bool(title),
+    }
+  return layout
+
+
+def _along(elites: Elites, unit: np.ndarray) -> np.ndarray:
+  """The cells [M] of points [M, D], with the bounds scaled to a cube."""
+  from scipy import spatial  # Here, since importing it takes long.
+
+  width = elites.upper - elites.lower
+  # Of a grid too, the nearest centroid is that of the cell.
+  tree = spatial.cKDTree((elites.centroids - elites.lower) / width)
+  return tree.query(unit)[1].astype(np.int32)
+
+
+def _fittest(elites: Elites) -> np.ndarray:
+  """The cell of the fittest elite in each place of the first two axes."""
+  size = np.array(elites.shape[:2] if elites.shape else (_BINS, _BINS))
+  lower, upper = elites.lower[:2], elites.upper[:2]
+  share = (elites.descriptors[:, :2] - lower) / (upper - lower)
+  place = np.clip((share * size).astype(int), 0, size - 1)
+  image = np.full(size[::-1], -1, np.int32)
+  order = np.argsort(elites.fitness)  # The fittest is written last.
+  image[place[order, 1], place[order, 0]] = elites.cells[order]
+  return image

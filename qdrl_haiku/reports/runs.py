@@ -1,0 +1,122 @@
+"""What a report reads of runs; nothing of a run is changed."""
+
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from qdrl_haiku.training import logs
+
+Row = dict[str, Any]
+
+# Settings that say where and with which seed a run is, not what it is.
+_NOT_ITS_OWN = (
+  "compilation_cache_dir", "logdir", "resume", "seed", "suffix"
+)  # fmt: skip
+# What the figures take for granted of each file of rows.
+_COLUMNS: dict[str, dict[str, type]] = {
+  "metrics.jsonl": {"generation": int, "step": int},
+  "pbt_members.jsonl": {
+    "generation": int, "step": int, "member": int, "hyperparams": dict
+  },
+  "pbt_lineage.jsonl": {
+    "generation": int, "step": int, "child": int, "parent": int,
+    "operator": str, "new_hyperparams": dict,
+  },
+  "skills.jsonl": {"step": int, "member": int, "skill": list},
+}  # fmt: skip
+
+
+class Run(NamedTuple):
+  """What a run has written so far.
+
+  Attributes:
+    name: that tells it from the other runs of the report.
+    path: its directory.
+    settings: all that it was started with.
+    versions: of the libraries, and the devices; empty if they aren't known.
+    metrics: a row per generation.
+    members: a row per member and generation, where there is a controller.
+    lineage: a row per replaced member, where there is a controller.
+    skills: a row per generation, member and skill, where there are skills.
+  """
+
+  name: str
+  path: pathlib.Path
+  settings: dict[str, Any]
+  versions: dict[str, Any]
+  metrics: list[Row]
+  members: list[Row]
+  lineage: list[Row]
+  skills: list[Row]
+
+  @property
+  def identity(self) -> dict[str, Any]:
+    """The settings in which runs differ that aren't seeds of one another."""
+    return {
+      name: value
+      for name, value in self.settings.items()
+      if name not in _NOT_ITS_OWN
+    }
+
+
+def read_runs(logdirs: Sequence[str]) -> list[Run]:
+  """Reads runs, finished or not.
+
+  Args:
+    logdirs: their directories.
+
+  Returns:
+    The runs, in the same order.
+
+  Raises:
+    ValueError: if one is no run, is damaged, or is there twice.
+  """
+  paths = [pathlib.Path(logdir) for logdir in logdirs]
+  places = [path.resolve() for path in paths]
+  for i, place in enumerate(places):
+    if place in places[:i]:
+      raise ValueError(
+        f"logdir {paths[i]} is given twice; it would count as two seeds."
+      )
+  names = [place.name for place in places]
+  if len(set(names)) < len(names):
+    common = os.path.commonpath([place.parent for place in places])
+    names = [os.path.relpath(place, common) for place in places]
+  return [_read(*pair) for pair in zip(names, paths, strict=True)]
+
+
+def _read(name: str, path: pathlib.Path) -> Run:
+  directory = logs.RunDirectory(path)
+  return Run(
+    name=name,
+    path=path,
+    settings=directory.settings(),
+    versions=_versions(path / "versions.json"),
+    metrics=_rows(directory, "metrics.jsonl"),
+    members=_rows(directory, "pbt_members.jsonl"),
+    lineage=_rows(directory, "pbt_lineage.jsonl"),
+    skills=_rows(directory, "skills.jsonl"),
+  )
+
+
+def _versions(path: pathlib.Path) -> dict[str, Any]:
+  try:
+    versions = json.loads(path.read_text())
+  except (OSError, ValueError):
+    return {}
+  return versions if isinstance(versions, dict) else {}
+
+
+def _rows(directory: logs.RunDirectory, name: str) -> list[Row]:
+  """The rows of a file, each with the columns that it must have."""
+  rows = directory.rows(name)
+  for number, row in enumerate(rows, start=1):
+    for column, kind in _COLUMNS[name].items():
+      if not isinstance(row.get(column), kind):
+        raise ValueError(
+          f"{directory.path / name} is damaged in line {number}: {column} is "
+          f"{row.get(column)!r}; remove the line, or the file."
+        )
+  return rows

@@ -1,0 +1,169 @@
+"""Tests of the launcher that writes reports, but for what browsers show."""
+
+import base64
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from qdrl_haiku import learners, map_elites
+from qdrl_haiku.training import logs
+from tests.launchers import harness, untrained
+from tests.reports import common
+
+_GRID = map_elites.Grid((3, 2), (-1.0, -1.0), (1.0, 1.0))
+
+
+def _report(capsys, tmp_path, *logdirs, flags=()):
+  """What the launcher did, and the page that it wrote."""
+  output = tmp_path / "page.html"
+  outcome = harness.run(
+    capsys,
+    "report",
+    *(f"--logdir={logdir}" for logdir in logdirs),
+    f"--output={output}",
+    *flags,
+  )
+  return outcome, output.read_text() if outcome.code == 0 else None
+
+
+def _data(page):
+  start = page.index('id="data">') + len('id="data">')
+  return json.loads(page[start : page.index("</script>", start)])
+
+
+def _write_agents(path, agent, **settings):
+  """A run with two agents in its repertoire."""
+  logs.RunDirectory(path).begin(settings)
+  common.agents(agent, _GRID, [0, 1]).save(path / "repertoire" / "7.npz")
+
+
+def _lengths(ways):
+  """How many points each way has."""
+  text = ways["columns"]["ends"]["bytes"]
+  ends = np.frombuffer(base64.b64decode(text), "<i4")
+  return np.diff(ends, prepend=0).tolist()
+
+
+def test_several_runs_are_on_one_page_that_says_where_it_is(capsys, tmp_path):
+  for i in range(2):
+    common.write_population(tmp_path / f"run{i}", seed=i)
+  logdirs = [tmp_path / "run0", tmp_path / "run1"]
+  outcome, page = _report(capsys, tmp_path, *logdirs)
+  assert outcome.err == ""
+  assert outcome.out.startswith(f"wrote {tmp_path}/page.html (")
+  assert "run0" in page and "run1" in page and "Comparison" in page
+
+
+def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
+  _write_agents(
+    tmp_path / "first",
+    learners.td3(2, 2, learners.TD3Config((4,), (4,))),
+    env_name="point_maze", learner="td3", hidden_layer_sizes=["4"],
+    episode_length=9,
+  )  # fmt: skip
+  # What isn't said is as flags have it by default.
+  _write_agents(
+    tmp_path / "second",
+    learners.sac(2, 2, learners.SACConfig((5,), (5,))),
+    env_name="point_maze", hidden_layer_sizes=["5"],
+  )  # fmt: skip
+  with untrained.quick_compilation():
+    outcome, page = _report(
+      capsys, tmp_path, tmp_path / "first", tmp_path / "second"
+    )
+  assert outcome.err == ""
+  first, second = (x["ways"] for x in _data(page)["repertoires"])
+  assert (_lengths(first), _lengths(second)) == ([10, 10], [100, 100])
+
+
+def test_without_rollouts_no_agent_is_made(capsys, tmp_path):
+  directory = common.write_population(tmp_path / "run", env_name="gone:gone")
+  common.write_repertoire(directory, common.repertoire(_GRID))
+  outcome, page = _report(
+    capsys, tmp_path, directory.path, flags=["--rollouts=0"]
+  )
+  assert outcome.err == ""
+  (shown,) = _data(page)["repertoires"]
+  assert shown["ways"] is None
+
+
+def test_agents_that_cannot_be_made_again_are_shown_without(capsys, tmp_path):
+  directory = common.write_population(tmp_path / "run", env_name="gone:gone")
+  common.write_repertoire(directory, common.repertoire(_GRID))
+  outcome, page = _report(capsys, tmp_path, directory.path)
+  assert outcome.err.startswith("warning: no rollouts of run: 'gone:gone'")
+  assert outcome.err.count("\n") == 1
+  assert len(_data(page)["repertoires"]) == 1
+
+
+def test_a_damaged_repertoire_is_reported_in_a_line(capsys, tmp_path):
+  directory = common.write_population(tmp_path / "run")
+  path = common.write_repertoire(directory, common.repertoire(_GRID))
+  path.write_bytes(path.read_bytes()[:-50])
+  outcome, page = _report(capsys, tmp_path, directory.path)
+  assert outcome.err.startswith(f"warning: {path} can't be read")
+  assert outcome.err.count("\n") == 1
+  assert _data(page)["repertoires"] == []
+
+
+def _refused(capsys, *arguments):
+  outcome = harness.run(capsys, "report", *arguments)
+  assert outcome.code == 2
+  assert outcome.err.count("\n") == 1
+  return outcome.err
+
+
+def test_nothing_is_overwritten(capsys, tmp_path):
+  common.write_population(tmp_path / "run")
+  (tmp_path / "page.html").write_text("mine")
+  message = _refused(
+    capsys, f"--logdir={tmp_path}/run", f"--output={tmp_path}/page.html"
+  )
+  assert f"--output={tmp_path}/page.html is there; name a new" in message
+  assert (tmp_path / "page.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ([], "--logdir is missing: which runs"),
+    (["--logdir=nowhere"], "nowhere holds no run"),
+    (["--logdir=run", "--logdir=./run"], "run is given twice"),
+    (["--logdir=run", "--rollouts=-1"], "--rollouts=-1 must be at least 0"),
+    (["--logdir=run", "--rollouts=few"], "--rollouts=few has a wrong value"),
+    (["--logdir=run", "--output=none/x.html"], "there is no directory none"),
+    (["--logdir=run", "--learner=td3"], "--learner is no flag of this"),
+    (["--logdir=damaged"], "metrics.jsonl is damaged in line 1"),
+    (["--logdir=skills"], "skills.npz is damaged"),
+  ],
+)
+def test_what_cannot_be_reported_is_refused(
+  arguments, message, capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  common.write_population("run")
+  directory = common.write_population("damaged")
+  text = (directory.path / "metrics.jsonl").read_text()
+  (directory.path / "metrics.jsonl").write_text("{" + text)
+  directory = common.write_population("skills")
+  (directory.path / "skills.npz").write_text("nothing")
+  before = sorted(tmp_path.rglob("*"))
+  assert message in _refused(capsys, *arguments)
+  assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_plotly_one_is_told_what_to_install(
+  capsys, tmp_path, monkeypatch
+):
+  find_spec = importlib.util.find_spec
+  monkeypatch.setattr(
+    "importlib.util.find_spec",
+    lambda name, *rest: None if name == "plotly" else find_spec(name, *rest),
+  )
+  common.write_population(tmp_path / "run")
+  message = _refused(
+    capsys, f"--logdir={tmp_path}/run", f"--output={tmp_path}/page.html"
+  )
+  assert "pip install plotly" in message

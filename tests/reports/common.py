@@ -1,0 +1,166 @@
+"""Directories of runs, written as runs write them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import controllers, map_elites
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.training import logs
+
+SETTINGS = {
+  "env_name": "point_maze", "learner": "sac", "seed": 0, "search_space": [],
+  "hidden_layer_sizes": ["4", "4"], "tau": 0.01, "logdir": "there",
+}  # fmt: skip
+INTERVAL = 100
+# Per generation and member.
+RETURNS = np.array(
+  [[1.0, 2.0, 3.0], [4.0, 2.5, 6.0], [5.0, 1.0, 7.0], [8.0, 9.0, 2.0]]
+)
+# Per generation: who takes over from whom.
+_TAKEOVERS = {2: (0, 2), 3: (1, 0), 4: (2, 1)}
+# So the winner, member 1, was who in each generation?
+ANCESTORS = {1: 2, 2: 2, 3: 0, 4: 1}
+_PERTURB = controllers.OPERATORS.index("perturb")
+
+
+def settings(**changes):
+  return SETTINGS | changes
+
+
+def write_population(path, scale=1.0, rename=None, **changes):
+  """Four generations of three members.
+
+  Args:
+    path: a new directory.
+    scale: of all returns.
+    rename: another name for the policy's learning rate.
+    **changes: of the settings.
+  """
+  directory = logs.RunDirectory(path)
+  directory.begin(settings(**changes))
+  hyperparams = {
+    rename or "policy_learning_rate": jnp.array([1e-4, 1e-3, 1e-2]),
+    "discount": jnp.array([0.9, 0.99, 0.999]),
+    "tau": jnp.full(3, 0.01),
+  }
+  directory.append("pbt_lineage.jsonl", lineage.initial_rows(hyperparams))
+  for generation, returns in enumerate(scale * RETURNS, start=1):
+    step = generation * INTERVAL
+    directory.append(
+      "metrics.jsonl",
+      [
+        {
+          "generation": generation,
+          "step": step,
+          "walltime": 30.0 * generation,
+          "eval/episode_return": returns.mean(),
+          "pbt/best_return": returns.max(),
+          "pbt/mean_return": returns.mean(),
+          "training/critic_loss": 1 / generation,
+          "training/compile_seconds": 3.0,
+        }
+      ],
+    )
+    parents, operator = np.arange(3), np.zeros(3, int)
+    if generation in _TAKEOVERS:
+      child, parent = _TAKEOVERS[generation]
+      parents[child], operator[child] = parent, _PERTURB
+    new = {name: x[parents] for name, x in hyperparams.items()}
+    directory.append(
+      "pbt_members.jsonl",
+      lineage.member_rows(generation, step, returns, hyperparams),
+    )
+    decision = controllers.Decision(parents, new, operator)
+    directory.append(
+      "pbt_lineage.jsonl",
+      lineage.rows(generation, step, decision, returns, hyperparams),
+    )
+    hyperparams = new
+  return directory
+
+
+def write_seeds(path, num_seeds, last=3, **changes):
+  """Seeds side by side, without a controller; returns are step + seed."""
+  directory = logs.RunDirectory(path)
+  directory.begin(settings(**changes))
+  for generation in range(1, last + 1):
+    step = generation * INTERVAL
+    seeds = {
+      f"eval/episode_return/seed_{i}": float(step + i)
+      for i in range(num_seeds)
+    }
+    directory.append(
+      "metrics.jsonl",
+      [
+        {
+          "generation": generation,
+          "step": step,
+          "eval/episode_return": step + (num_seeds - 1) / 2,
+        } | seeds
+      ],
+    )
+  return directory
+
+
+def repertoire(tessellation, share=0.7, seed=0):
+  """Elites in some of the cells, on the host.
+
+  Args:
+    tessellation: of the repertoire.
+    share: of the cells, about.
+    seed: of their numbers.
+  """
+  rng = np.random.default_rng(seed)
+  num = tessellation.num_cells
+  some = np.flatnonzero(rng.uniform(size=num) < share)
+  fitness = rng.normal(size=len(some)).astype(np.float32)
+  hyperparams = {
+    "discount": rng.uniform(0.9, 1.0, len(some)),
+    "policy_learning_rate": 10 ** rng.uniform(-4, -2, len(some)),
+  }
+  elites = map_elites.Elite(np.zeros((len(some), 2)), hyperparams)
+  return _in_cells(tessellation, some, elites, fitness)
+
+
+def agents(learner, tessellation, cells):
+  """New agents in some cells, the later the fitter.
+
+  Args:
+    learner: of the agents.
+    tessellation: of the repertoire.
+    cells: which.
+  """
+  keys = jax.random.split(jax.random.key(3), len(cells))
+  new = jax.jit(jax.vmap(lambda key: learner.genotype(learner.init(key))))
+  hyperparams = {
+    name: np.full(len(cells), x) for name, x in learner.hyperparams.items()
+  }
+  elites = map_elites.Elite(jax.device_get(new(keys)), hyperparams)
+  return _in_cells(tessellation, cells, elites, np.arange(len(cells)))
+
+
+def _in_cells(tessellation, cells, elites, fitness):
+  """Made by hand: adding takes longer to compile than all the rest."""
+
+  def spread(values, empty=0.0):
+    shape = (tessellation.num_cells, *values.shape[1:])
+    leaf = np.full(shape, empty, np.float32)
+    leaf[np.asarray(cells)] = values
+    return leaf
+
+  return map_elites.Repertoire(
+    jax.tree.map(spread, elites),
+    spread(fitness, -np.inf),
+    spread(np.asarray(tessellation.centroids)[np.asarray(cells)]),
+    np.zeros((), np.int32),
+    tessellation,
+  )
+
+
+def write_repertoire(directory, elites, step=400, names=None):
+  """Writes the file of a repertoire, with the names of its axes."""
+  names = list(names or "abcd"[: len(elites.tessellation.lower)])
+  path = directory.path / "repertoire" / f"{step}.npz"
+  elites.save(path, SETTINGS | {"descriptor_names": names})
+  return path

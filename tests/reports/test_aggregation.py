@@ -1,0 +1,84 @@
+"""Tests of runs that differ in their seeds alone."""
+
+import numpy as np
+import pytest
+
+from qdrl_haiku import reports
+from qdrl_haiku.reports import aggregation
+from qdrl_haiku.training.summary import summarize
+from tests.reports import common
+
+
+def _runs(tmp_path, *changes):
+  paths = []
+  for i, change in enumerate(changes):
+    paths.append(str(tmp_path / f"run{i}"))
+    common.write_population(paths[-1], logdir=paths[-1], **change)
+  return reports.read_runs(paths)
+
+
+def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
+  runs = _runs(
+    tmp_path, {"seed": 0}, {"seed": 0, "learner": "td3"}, {"seed": 5}
+  )
+  first, second = aggregation.groups(runs)
+  assert [run.name for run in first.runs] == ["run0", "run2"]
+  assert [run.name for run in second.runs] == ["run1"]
+  assert (first.label, second.label) == ("learner=sac", "learner=td3")
+
+
+def test_groups_that_differ_in_much_are_called_by_their_runs(tmp_path):
+  long = "x" * 70
+  runs = _runs(
+    tmp_path, {"seed": 0}, {"seed": 1}, {"learner": long, "seed": 1}
+  )
+  labels = [group.label for group in aggregation.groups(runs)]
+  assert labels == ["run0 and 1 more", "run2"]
+
+
+def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
+  scales = [1.0, 1.5, 0.2, 4.0]
+  runs = _runs(
+    tmp_path, *({"seed": i, "scale": x} for i, x in enumerate(scales))
+  )
+  (group,) = aggregation.groups(runs)
+  found = aggregation.aggregated("all", group.series("pbt/best_return"))
+  assert found.steps == [100, 200, 300, 400]
+  returns = np.outer(common.RETURNS.max(axis=1), scales)
+  expected = [summarize(row) for row in returns]
+  assert found.values == [x["iqm"] for x in expected]
+  # Of four, the middle two.
+  np.testing.assert_allclose(found.values, 1.25 * returns[:, 0])
+  assert found.low == [x["iqm_low"] for x in expected]
+  assert found.high == [x["iqm_high"] for x in expected]
+  assert np.all(np.array(found.low) < np.array(found.high))
+
+
+def test_seeds_count_up_to_where_all_of_them_are(tmp_path):
+  for i, last in enumerate((5, 3)):
+    common.write_seeds(tmp_path / f"run{i}", 2, last, seed=i)
+  runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
+  metric = "eval/episode_return"
+  curves = [x for run in runs for x in aggregation.series(run, metric)]
+  assert len(curves) == 4
+  found = aggregation.aggregated("all", curves)
+  assert found.steps == [100, 200, 300]
+
+
+def test_one_seed_has_no_interval(tmp_path):
+  runs = _runs(tmp_path, {})
+  curves = aggregation.series(runs[0], "pbt/best_return")
+  found = aggregation.aggregated("one", curves)
+  assert (found.name, found.values) == ("one", [3, 6, 7, 9])
+  assert found.low is found.high is None
+
+
+@pytest.mark.parametrize(
+  ("value", "text"),
+  [
+    (0, "0"), (False, "false"), (True, "true"), (None, "none"), ([], "none"),
+    (["4", "4"], "4,4"), (0.5, "0.5"), ("sac", "sac"),
+  ],
+)  # fmt: skip
+def test_settings_are_shown_as_people_write_them(value, text):
+  assert aggregation.show(value) == text

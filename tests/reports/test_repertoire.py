@@ -1,0 +1,135 @@
+"""Tests of the elites that are shown, and of where their cells are drawn."""
+
+import base64
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import map_elites, reports
+from qdrl_haiku.reports import repertoire, rollouts
+from qdrl_haiku.training import logs
+from tests.reports import common
+
+_GRID = map_elites.Grid((4, 2), (0.0, -1.0), (8.0, 1.0))
+
+
+def _written(tmp_path, tessellation, **arguments):
+  """The elites of a file, and the repertoire that was written to it."""
+  saved = common.repertoire(tessellation, **arguments)
+  common.write_repertoire(logs.RunDirectory(tmp_path), saved)
+  elites, problems = reports.read_elites(tmp_path)
+  assert problems == []
+  return elites, saved
+
+
+def _middles(image):
+  """The middles of a picture's pixels, [rows, columns, 2]."""
+  rows, columns = image.cells.shape
+  x = np.linspace(*image.x, 2 * columns + 1)[1::2]
+  y = np.linspace(*image.y, 2 * rows + 1)[1::2]
+  return np.stack(np.meshgrid(x, y), axis=-1).astype(np.float32)
+
+
+def _assert_cells_are_where_they_lie(elites, tessellation):
+  image = repertoire.picture(elites)
+  middles = _middles(image).reshape(-1, 2)[:, : len(tessellation.lower)]
+  expected = np.asarray(tessellation.cell(middles))
+  # A pixel may lie on a border.
+  assert np.mean(image.cells.ravel() == expected) > 0.999
+
+
+def test_elites_are_those_of_the_file(tmp_path):
+  elites, saved = _written(tmp_path, _GRID)
+  occupied = np.flatnonzero(saved.occupied)
+  assert 0 < len(occupied) < 8
+  np.testing.assert_array_equal(elites.cells, occupied)
+  np.testing.assert_array_equal(elites.fitness, saved.fitness[occupied])
+  np.testing.assert_array_equal(
+    elites.descriptors, saved.descriptors[occupied]
+  )
+  for name, values in saved.genotypes.hyperparams.items():
+    np.testing.assert_array_equal(elites.hyperparams[name], values[occupied])
+  assert (elites.step, elites.names) == (400, ("a", "b"))
+
+
+def test_a_grid_is_drawn_cell_by_cell(tmp_path):
+  elites, _ = _written(tmp_path, _GRID)
+  image = repertoire.picture(elites)
+  assert image.cells.shape == (2, 4)
+  assert (image.x, image.y) == ((0, 8), (-1, 1))
+  _assert_cells_are_where_they_lie(elites, _GRID)
+
+
+@pytest.mark.parametrize(
+  "tessellation",
+  [
+    map_elites.Grid((5,), (0.0,), (8.0,)),
+    map_elites.CVT(
+      np.random.default_rng(0).uniform((0, -1), (80, 1), (30, 2)).astype("f4"),
+      (0.0, -1.0),
+      (80.0, 1.0),
+    ),
+  ],
+  ids=["line", "cvt"],
+)
+def test_other_cells_are_drawn_where_they_lie(tessellation, tmp_path):
+  elites, _ = _written(tmp_path, tessellation)
+  _assert_cells_are_where_they_lie(elites, tessellation)
+
+
+def test_of_three_axes_the_fittest_of_each_place_is_drawn(tmp_path):
+  grid = map_elites.Grid((4, 2, 5), (0.0,) * 3, (1.0,) * 3)
+  elites, saved = _written(tmp_path, grid, share=0.2)
+  image = repertoire.picture(elites)
+  fitness = np.asarray(saved.fitness).reshape(4, 2, 5)
+  assert image.cells.shape == (2, 4)
+  for (column, row), best in np.ndenumerate(fitness.max(axis=2)):
+    cell = image.cells[row, column]
+    assert cell == -1 if best == -np.inf else saved.fitness[cell] == best
+  assert -1 in image.cells
+
+
+def test_numbers_survive_as_text(tmp_path):
+  elites, _ = _written(tmp_path, _GRID)
+  text = repertoire.to_json(elites)["hyperparams"][0]
+  read = np.frombuffer(base64.b64decode(text["values"]["bytes"]), "<f4")
+  np.testing.assert_array_equal(read, elites.hyperparams["discount"])
+
+
+def test_a_damaged_file_is_reported_and_the_one_before_is_shown(tmp_path):
+  directory = logs.RunDirectory(tmp_path)
+  saved = common.repertoire(_GRID)
+  for step in (90, 1000):
+    path = common.write_repertoire(directory, saved, step)
+  path.write_bytes(path.read_bytes()[:-100])
+  elites, problems = reports.read_elites(tmp_path)
+  assert elites.step == 90
+  assert len(problems) == 1
+  assert "1000.npz can't be read as a repertoire" in problems[0]
+
+
+def test_a_run_without_a_repertoire_has_no_elites(tmp_path):
+  assert reports.read_elites(tmp_path) == (None, [])
+
+
+def test_elites_are_chosen_all_over_the_repertoire(tmp_path):
+  elites, _ = _written(tmp_path, map_elites.Grid((1000,), (0.0,), (1.0,)))
+  size = len(elites.cells)
+  for num in (1, 2, 17, size - 1):
+    rows = rollouts.chosen(elites, num)
+    assert len(rows) == num
+    assert np.argmax(elites.fitness) in rows
+    assert np.all(np.diff(rows) > 0)
+  assert np.max(np.diff(rollouts.chosen(elites, 17))) < 2 * size / 16
+  np.testing.assert_array_equal(rollouts.chosen(elites, 9999), np.arange(size))
+
+
+def test_elites_without_hyperparameters_can_be_shown(tmp_path):
+  """Such as those of a pipeline of one's own."""
+  plain = map_elites.Repertoire.init(jnp.zeros(2), _GRID)
+  plain.save(tmp_path / "repertoire" / "5.npz")
+  elites, problems = reports.read_elites(tmp_path)
+  assert problems == []
+  assert (elites.hyperparams, len(elites.cells)) == ({}, 0)
+  assert elites.names == ("descriptor 1", "descriptor 2")
