@@ -20,7 +20,7 @@ import train_pbt  # noqa: E402
 from absl import flags  # noqa: E402
 
 FLAGS = flags.FLAGS
-_ALGORITHMS = ("pbt", "me_pbt", "collect", "update", "add")
+_ALGORITHMS = ("pbt", "me_pbt", "collect", "update", "exploit", "add")
 
 
 def _define() -> None:
@@ -30,7 +30,8 @@ def _define() -> None:
     "algorithm",
     "pbt",
     "pbt or me_pbt: whole generations; collect: their steps alone; update: "
-    "their updates alone; add: MAP-Elites without agents.",
+    "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
+    "without agents.",
   )
   flags.DEFINE_integer(
     "repetitions", 5, "The median is of so many, after a first."
@@ -61,6 +62,8 @@ def main() -> None:
       row |= benchmark.collecting(setup, FLAGS.repetitions, key)
     elif FLAGS.algorithm == "update":
       row |= benchmark.updating(setup, FLAGS.repetitions, key)
+    elif FLAGS.algorithm == "exploit":
+      row |= benchmark.exploiting(setup, FLAGS.repetitions, key)
     else:
       row |= benchmark.generations(setup, FLAGS.repetitions, key, _START)
     row |= benchmark.resources(setup, key)

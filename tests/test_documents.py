@@ -70,7 +70,7 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 33
+  assert len(_commands()) == 34
   assert len(_snippets("README.md", "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 3
 
@@ -179,7 +179,7 @@ def test_commands_of_the_readme_run(directory, monkeypatch, capsys):
     assert outcome.code == 0, f"{command}\n{outcome.err}"
     expected = '"mean"' if name == "evaluate" else f"step {steps}"
     if name == "benchmark":
-      expected = '"updates_per_second"'
+      expected = '"devices_used"'
     if name == "report":
       expected = "wrote "
     if "--dry_run" in arguments:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from qdrl_haiku import map_elites, types
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (
+  generation,
   learning,
   memory_plan,
   population,
@@ -156,6 +157,47 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     "achieved_gflops": rate * flops / 1e9,
     "matmul_peak_gflops": peak / 1e9,
     "fraction_of_peak": rate * flops / peak,
+  }
+
+
+def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+  """Times a decision, and children taking over from their parents.
+
+  Args:
+    setup: what the population is composed of, with a mesh and a controller.
+    repetitions: decisions that are timed, >= 1.
+    run_key: replicated over the mesh.
+
+  Returns:
+    Milliseconds; how many members are replaced; and the bytes of what they
+    take over, which each device receives.
+  """
+  controller, config = setup.controller, setup.config
+  assert controller is not None
+  members, hyperparams, keys = _population(setup, run_key)
+  size = config.population_size
+  fitness = jnp.arange(size, dtype=jnp.float32)
+
+  def decide() -> Any:
+    return controller.update(run_key, fitness, hyperparams)
+
+  def exploit(members: Any) -> Any:
+    return generation.inherit(
+      setup, members, decide().parents, jnp.ones(size, bool), keys
+    )
+
+  num_replaced = int(jnp.sum(decide().parents != jnp.arange(size)))
+  inherited = members.learner
+  if config.inherit_replay:
+    inherited = (members.learner, members.replay)
+  moved = sum(x.nbytes for x in jax.tree.leaves(inherited)) // size
+  median = _median_seconds(
+    jax.jit(exploit, donate_argnums=0), members, repetitions
+  )
+  return {
+    "exploit_milliseconds": 1000 * median,
+    "num_replaced": num_replaced,
+    "moved_bytes": num_replaced * moved,
   }
 
 

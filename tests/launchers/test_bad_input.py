@@ -28,6 +28,17 @@ _RUN = (
   ("train_me_pbt", "--grid_shap=4,4", "--grid_shap is no .*'grid_shape'"),
   ("train", "--qqqqq", "--qqqqq is no flag of this launcher; --help lists"),
   ("train", "--flagfile=/no/such/file", "flagfile.*/no/such/file.; see --h"),
+  ("train", "--process_id=0", "--coordinator_address and --num_.* missing"),
+  (
+    "train",
+    "--coordinator_address=host:1 --num_processes=2 --process_id=2",
+    "--process_id=2 must be at least 0 and below --num_processes=2",
+  ),
+  (
+    "train_pbt",
+    "--coordinator_address=host --num_processes=2 --process_id=0",
+    "--coordinator_address=host has no port; give it like 10.0.0.1:1234",
+  ),
   ("train", "--logdir=run --suffix=x", "--suffix=x has no effect: --logdir"),
 ])
 def test_a_flag_that_cannot_be_read_is_refused_in_one_line(

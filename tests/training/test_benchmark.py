@@ -51,6 +51,25 @@ def test_updates_are_those_of_whole_intervals(monkeypatch):
   )
 
 
+@pytest.mark.parametrize(("inherit_replay", "bytes_each"), [
+  # A point and two counts; with 48 transitions of 8 numbers, and two counts.
+  (False, 4 * 4),
+  (True, 4 * 4 + 48 * 8 * 4 + 2 * 4),
+])  # fmt: skip
+def test_exploiting_counts_what_children_take_over(
+  inherit_replay, bytes_each, monkeypatch
+):
+  monkeypatch.setattr(
+    benchmark, "_median_seconds", lambda call, state, n: call(state) and 0.5
+  )
+  row = benchmark.exploiting(_setup(inherit_replay=inherit_replay), 1, _KEY)
+  assert row == {
+    "exploit_milliseconds": 500.0,
+    "num_replaced": 1,
+    "moved_bytes": bytes_each,
+  }
+
+
 def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
   seen = []
 

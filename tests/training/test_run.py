@@ -15,7 +15,7 @@ from qdrl_haiku.training import checkpoints as checkpoints_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import interruption as interruption_lib
 from qdrl_haiku.training import resume as resume_lib
-from tests.training import common
+from tests.training import common, test_illumination
 
 _RUN = sys.modules["qdrl_haiku.training.run"]
 _SETUP = common.setup(
@@ -546,3 +546,11 @@ def test_the_best_is_the_best_ever_and_never_a_diverged_one():
   assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
   assert record["best"]["hyperparams"] == {"rate": 0.5}
   assert record["total_env_steps"] == 28
+
+
+def test_cells_that_devices_cannot_share_are_refused():
+  mesh = jax.sharding.AbstractMesh((5,), ("population",))
+  setup = test_illumination.setup(mesh=mesh)
+  plan = setup.map_elites._replace(shard_repertoire=True)
+  with pytest.raises(ValueError, match="5 devices .* 36 cells .* 35 or 40"):
+    _RUN._check_mesh(setup._replace(map_elites=plan))

@@ -13,9 +13,12 @@ import sys
 import textwrap
 
 import jax
+import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku import training
+from qdrl_haiku import controllers, training
+from qdrl_haiku.training import sharding
+from tests.training import common
 
 _ROOT = pathlib.Path(__file__).parents[2]
 # The capacity is a number that no other axis has.
@@ -95,9 +98,45 @@ def _gathers(program):
 
 def test_no_replay_buffer_is_gathered_where_none_is_inherited(two_devices):
   gathered = _gathers(two_devices[1])
-  # The networks are, for any of them may be a parent.
+  # A few numbers of each member are, and of no networks.
   assert gathered
   assert not [shape for shape in gathered if re.search(r"\b47\b", shape)]
+
+
+_NAN = jnp.uint32(0x7FC12345).view(jnp.float32)  # With a payload.
+
+
+@pytest.mark.parametrize("parents", [
+  [0, 1, 2, 3], [0, 0, 0, 0], [1, 2, 3, 3], [1, 0, 3, 2], [3, 1, 1, 0]
+])  # fmt: skip
+@pytest.mark.parametrize("has_mesh", [False, True])
+def test_members_move_as_parents_say_bit_for_bit(parents, has_mesh):
+  mesh = training.population_mesh(4, jax.devices()[:1]) if has_mesh else None
+  members = {
+    "floats": jnp.array([[-0.0, 1.0], [jnp.inf, 2.0], [_NAN, 3.0], [0.0, 4.0]]),
+    "flags": jnp.array([True, False, False, True]),
+    "counts": jnp.arange(4, dtype=jnp.int32),
+    "keys": jax.random.split(jax.random.key(0), 4),
+  }
+  parents = jnp.array(parents)
+  moved = jax.jit(lambda x: sharding.inherit(mesh, x, parents))(members)
+  common.assert_bits_equal(moved, controllers.inherit(members, parents))
+
+
+def test_members_may_move_in_place_where_no_parent_is_replaced():
+  members = jnp.arange(8.0).reshape(4, 2)
+  parents = jnp.array([2, 1, 2, 1])
+  moved = jax.jit(
+    lambda x: sharding.inherit(None, x, parents, in_place=True)
+  )(members)
+  common.assert_bits_equal(moved, members[parents])
+
+
+def test_one_member_is_fetched_as_it_is():
+  mesh = training.population_mesh(4, jax.devices()[:1])
+  members = {"x": jnp.arange(8.0).reshape(4, 2), "flag": jnp.eye(4, dtype=bool)}
+  fetched = jax.jit(lambda i: sharding.member(mesh, members, i))(2)
+  common.assert_bits_equal(fetched, jax.tree.map(lambda x: x[2], members))
 
 
 def _devices(count):
