@@ -39,6 +39,9 @@ function drawRepertoire(element) {
   const descriptors = named(repertoire.descriptors);
   const hyperparams = named(repertoire.hyperparams);
   const [map, way] = [".map", ".way"].map((c) => element.querySelector(c));
+  // Else they would grow into free room when the window changes.
+  map.style.height = `${repertoire.layout.height}px`;
+  if (repertoire.ways) way.style.height = `${repertoire.ways.layout.height}px`;
   const input = element.querySelector("input");
   const table = element.querySelector("table");
   const elites = new Map();

@@ -203,7 +203,7 @@ def _layout(elites: Elites, image: Picture) -> dict[str, Any]:
   layout = figure.plot([], x_title, y_title, _HEIGHT)["layout"]
   layout["plot_bgcolor"] = "#dddddd"
   # Under a mouse, nothing may move to make room.
-  layout["margin"] = {"l": 70, "r": 115, "t": 10, "b": 60, "autoexpand": False}
+  layout["margin"] = {"l": 70, "r": 115, "t": 36, "b": 60, "autoexpand": False}
   for name, title, edges in (
     ("xaxis", x_title, image.x), ("yaxis", y_title, image.y)
   ):  # fmt: skip
