@@ -333,7 +333,7 @@ def run_training(
     _fail(
       f"{error}; what was written before is whole: mend it, and {to_go_on}"
     )
-  except RuntimeError as error:
+  except jax.errors.JaxRuntimeError as error:
     if FLAGS.debug or jax.process_count() == 1:
       raise
     reason = str(error).splitlines()[0]

@@ -1,12 +1,14 @@
 """How brax is imported and kept quiet."""
 
 import contextlib
+import importlib
 import io
 import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 # What brax 0.14 says whenever it is used; none of it concerns our users.
@@ -40,6 +42,10 @@ def brax_class(name: str) -> Callable[..., Any]:
   # brax 0.14 calls `clip(a_min=)`, which jax 0.10 has renamed; without this
   # its swimmer, alone in a fluid, can't be stepped.
   brax.fluid.jp = types.SimpleNamespace(**(vars(jnp) | {"clip": _clip}))
+  # MJX puts models on the first device of all processes, which those of the
+  # others can't read.
+  mjx_io = importlib.import_module("mujoco.mjx._src.io")
+  mjx_io.jax = types.SimpleNamespace(**(vars(jax) | {"devices": _devices}))
   return brax.envs._envs[name]
 
 
@@ -66,6 +72,10 @@ def quiet_brax() -> Iterator[None]:
 def _warn(message: str) -> None:
   if "settotalmass" not in message:
     warnings.warn(message, stacklevel=2)
+
+
+def _devices(backend: str | None = None) -> list[Any]:
+  return jax.local_devices(backend=backend)
 
 
 def _clip(x: Any, **limits: Any) -> Any:
