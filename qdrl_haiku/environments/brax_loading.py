@@ -44,7 +44,7 @@ def brax_class(name: str) -> Callable[..., Any]:
   brax.fluid.jp = types.SimpleNamespace(**(vars(jnp) | {"clip": _clip}))
   # MJX puts models on the first device of all processes, which those of the
   # others can't read.
-  mjx_io = importlib.import_module("mujoco.mjx._src.io")
+  mjx_io: Any = importlib.import_module("mujoco.mjx._src.io")
   mjx_io.jax = types.SimpleNamespace(**(vars(jax) | {"devices": _devices}))
   return brax.envs._envs[name]
 
