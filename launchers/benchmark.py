@@ -13,6 +13,7 @@ from typing import Any
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
+import devices  # noqa: E402
 import launch  # noqa: E402
 import learner_flags  # noqa: E402
 import train_me_pbt  # noqa: E402
@@ -43,7 +44,7 @@ def main() -> None:
   learner_flags.check_choice("algorithm", _ALGORITHMS)
   if FLAGS.repetitions < 1:
     raise ValueError(f"--repetitions={FLAGS.repetitions} must be at least 1.")
-  launch.prepare_jax()
+  devices.prepare_jax()
   import jax
 
   from qdrl_haiku import training

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import devices
 import evaluation_flags
 import launch
 import shared_flags
@@ -30,7 +31,7 @@ def main() -> None:
   """Evaluates the agent that the flags ask for."""
   choice = evaluation_flags.check()
   launch.use_settings_of(FLAGS.logdir, besides=_OF_A_LOOK)
-  launch.prepare_jax()
+  devices.prepare_jax()
   import jax
 
   from qdrl_haiku import environments, export, training

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import devices
 import learner_flags
 from absl import flags
 
@@ -60,7 +61,8 @@ def check() -> str:
   if not FLAGS.logdir:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
   learner_flags.refuse_given(
-    ["resume", "suffix", "warm_start"], "a look at a run trains nothing"
+    [*devices.PROCESS_FLAGS, "resume", "suffix", "warm_start"],
+    "a look at a run trains nothing"
   )
   if not 0 <= FLAGS.seed < 2**32:
     raise ValueError(

@@ -1,7 +1,6 @@
 """What every launcher does with its flags: parse, prepare, train, complain."""
 
 import datetime
-import faulthandler
 import logging as python_logging
 import os
 import re
@@ -9,20 +8,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import devices
 import learner_flags
 from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
 
 # Flags that say where a run is, not what it is.
-_PLACE = (
-  "compilation_cache_dir", "coordinator_address", "logdir", "num_processes",
-  "process_id", "resume", "suffix",
-)  # fmt: skip
-# What says that the processes were started together, and how many they are.
-_CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-# Within which the others notice that a process is gone.
-_HEARTBEAT_SECONDS = 30
+_PLACE = ("compilation_cache_dir", "logdir", "resume", "suffix")
+# Flags of this one start, which no run remembers.
+_NOT_REMEMBERED = ("debug", "dry_run", *devices.PROCESS_FLAGS)
 # What a flag of a kind, as absl calls it, wants.
 _OF_KIND = {
   "bool": "true or false",
@@ -113,113 +108,7 @@ def prepare() -> None:
     if not FLAGS.logdir:
       raise ValueError("--resume needs --logdir: which run is to go on?")
     use_settings_of(FLAGS.logdir, besides=_PLACE)
-  prepare_jax()
-
-
-def prepare_jax() -> None:
-  """Makes a device of each core, and keeps compiled programs for the next run.
-
-  Physics gains from devices what it can't gain from threads; the environment
-  may say how many. To be called before jax looks for devices.
-
-  Raises:
-    ValueError: if compiled programs can't be kept where the flag says.
-  """
-  import jax
-
-  if "JAX_NUM_CPU_DEVICES" not in os.environ:
-    jax.config.update("jax_num_cpu_devices", os.cpu_count())
-  _join_processes()
-  cache = FLAGS.compilation_cache_dir
-  if cache is None:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cache = jax.config.jax_compilation_cache_dir or os.path.join(
-      home, "qdrl_haiku"
-    )
-  # With several processes on CPUs, programs that were read from the cache have
-  # been seen to wait for each other forever: their collective operations no
-  # longer keep one order (jax 0.10.1).
-  is_one = jax.process_count() == 1 or jax.default_backend() != "cpu"
-  if not cache or not is_one:
-    jax.config.update("jax_enable_compilation_cache", False)
-    return
-  try:
-    os.makedirs(cache, exist_ok=True)
-  except OSError as error:
-    if FLAGS.compilation_cache_dir is None:
-      return  # No home; compiling each time will do.
-    raise ValueError(
-      f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
-      "choose another, or leave it empty."
-    ) from error
-  jax.config.update("jax_compilation_cache_dir", cache)
-  # Small programs count too: there are many of them.
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def _join_processes() -> None:
-  """Makes one run of several processes, if there are several.
-
-  Raises:
-    ValueError: if the flags don't fit each other.
-  """
-  names = ("coordinator_address", "num_processes", "process_id")
-  given = {name: getattr(FLAGS, name, None) for name in names}
-  arguments = {name: x for name, x in given.items() if x is not None}
-  if arguments:
-    missing = [f"--{name}" for name in names if name not in arguments]
-    if missing:
-      raise ValueError(
-        f"{' and '.join(missing)} missing: several processes need "
-        "--coordinator_address, --num_processes and --process_id."
-      )
-    if not 0 <= FLAGS.process_id < FLAGS.num_processes:
-      raise ValueError(
-        f"--process_id={FLAGS.process_id} must be at least 0 and below "
-        f"--num_processes={FLAGS.num_processes}."
-      )
-    if not re.fullmatch(r".+:\d+", FLAGS.coordinator_address):
-      raise ValueError(
-        f"--coordinator_address={FLAGS.coordinator_address} has no port; give "
-        "it like 10.0.0.1:1234."
-      )
-  elif not _is_in_cluster():
-    return
-  import jax
-
-  _allow_waiting()
-  try:
-    jax.distributed.initialize(
-      **arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
-    )
-  except RuntimeError as error:
-    raise ValueError(
-      f"the processes can't reach each other ({str(error).splitlines()[0]}); "
-      "see that all of them run, and that the port is free."
-    ) from error
-  # Which would follow JAX's own message that another process is gone.
-  faulthandler.disable()
-
-
-def _allow_waiting() -> None:
-  """Lets processes on CPUs wait for one that writes, or evaluates for longer.
-
-  Whether it's gone is known by its heartbeat.
-  """
-  names = (
-    "xla_cpu_collective_call_terminate_timeout_seconds",
-    "xla_cpu_collective_timeout_seconds",
-  )
-  flags_ = os.environ.get("XLA_FLAGS", "")
-  given = [f"--{name}=86400" for name in names if name not in flags_]
-  os.environ["XLA_FLAGS"] = " ".join([flags_, *given]).strip()
-
-
-def _is_in_cluster() -> bool:
-  """Whether something started several processes that belong together."""
-  sizes = [os.environ.get(name, "1") for name in _CLUSTER_SIZES]
-  # Of an indexed Job of Kubernetes.
-  return "JOB_COMPLETION_INDEX" in os.environ or any(x != "1" for x in sizes)
+  devices.prepare_jax()
 
 
 def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
@@ -377,7 +266,7 @@ def _own_flags() -> list[Any]:
     for module, module_flags in by_module.items()
     if module in own
     for flag in module_flags
-    if flag.name not in ("debug", "dry_run")
+    if flag.name not in _NOT_REMEMBERED
   ]
 
 

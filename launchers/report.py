@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
+import devices
 import launch
 import shared_flags
 from absl import flags
@@ -69,7 +70,7 @@ def main() -> None:
       elites[run.name] = found
   if rollouts != 0 and elites:
     shared_flags.define()
-    launch.prepare_jax()
+    devices.prepare_jax()
     for run in runs:
       if run.name in elites:
         try:

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import devices
 import launch
 import learner_flags
 import shared_flags
@@ -61,7 +62,7 @@ def main() -> None:
     launch.prepare()
   else:
     launch.use_settings_of(FLAGS.logdir, besides=_OWN)
-    launch.prepare_jax()
+    devices.prepare_jax()
   learner_flags.refuse_given(
     list(learner_flags.given_hyperparams()), "the schedule has its values"
   )

@@ -216,6 +216,7 @@ def _of_two_processes():
       "SLURM_JOB_ID": str(random.randrange(4096)),  # The port follows from it.
       "SLURM_STEP_NODELIST": "localhost",
       "SLURM_NTASKS": "2",
+      "SLURM_STEP_NUM_TASKS": "2",
       "SLURM_PROCID": str(i),
       "SLURM_LOCALID": str(i),
     }

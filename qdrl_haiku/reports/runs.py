@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from qdrl_haiku.training import logs
+from qdrl_haiku.training import logs, records
 
 Row = dict[str, Any]
 
@@ -14,18 +14,6 @@ Row = dict[str, Any]
 _NOT_ITS_OWN = (
   "compilation_cache_dir", "logdir", "resume", "seed", "suffix"
 )  # fmt: skip
-# What the figures take for granted of each file of rows.
-_COLUMNS: dict[str, dict[str, type]] = {
-  "metrics.jsonl": {"generation": int, "step": int},
-  "pbt_members.jsonl": {
-    "generation": int, "step": int, "member": int, "hyperparams": dict
-  },
-  "pbt_lineage.jsonl": {
-    "generation": int, "step": int, "child": int, "parent": int,
-    "operator": str, "new_hyperparams": dict,
-  },
-  "skills.jsonl": {"step": int, "member": int, "skill": list},
-}  # fmt: skip
 
 
 class Run(NamedTuple):
@@ -89,15 +77,22 @@ def read_runs(logdirs: Sequence[str]) -> list[Run]:
 
 def _read(name: str, path: pathlib.Path) -> Run:
   directory = logs.RunDirectory(path)
+  settings = directory.settings()
+  metrics, members, lineage, skills = (
+    directory.rows(file, records.COLUMNS[file])
+    for file in (
+      "metrics.jsonl", "pbt_members.jsonl", "pbt_lineage.jsonl", "skills.jsonl"
+    )
+  )  # fmt: skip
   return Run(
     name=name,
     path=path,
-    settings=directory.settings(),
+    settings=settings,
     versions=_versions(path / "versions.json"),
-    metrics=_rows(directory, "metrics.jsonl"),
-    members=_rows(directory, "pbt_members.jsonl"),
-    lineage=_rows(directory, "pbt_lineage.jsonl"),
-    skills=_rows(directory, "skills.jsonl"),
+    metrics=metrics,
+    members=members,
+    lineage=lineage,
+    skills=skills,
   )
 
 
@@ -107,16 +102,3 @@ def _versions(path: pathlib.Path) -> dict[str, Any]:
   except (OSError, ValueError):
     return {}
   return versions if isinstance(versions, dict) else {}
-
-
-def _rows(directory: logs.RunDirectory, name: str) -> list[Row]:
-  """The rows of a file, each with the columns that it must have."""
-  rows = directory.rows(name)
-  for number, row in enumerate(rows, start=1):
-    for column, kind in _COLUMNS[name].items():
-      if not isinstance(row.get(column), kind):
-        raise ValueError(
-          f"{directory.path / name} is damaged in line {number}: {column} is "
-          f"{row.get(column)!r}; remove the line, or the file."
-        )
-  return rows

@@ -129,7 +129,8 @@ def train_generation(
   decision = None
   if setup.controller is not None:
     time = (generation,) if setup.controller.is_timed else ()
-    decision = one_by_one.alone(setup.controller.update)(
+    decide = one_by_one.alone(setup.controller.update)
+    decision = sharding.everywhere(setup.mesh, decide)(
       population_lib.controller_key(run_key, generation),
       fitness,
       hyperparams,

@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -32,15 +32,12 @@ _LIBRARIES = (
 _MAY_CHANGE = (
   "checkpoint_interval",
   "compilation_cache_dir",
-  "coordinator_address",
   "logdir",
   "max_checkpoints",
   "num_generations",
-  "num_processes",
   "num_reevaluations",
   "num_timesteps",
   "on_divergence",
-  "process_id",
   "repertoire_interval",
   "resume",
   "suffix",
@@ -169,17 +166,20 @@ class RunDirectory:
     with (self.path / name).open("a") as file:
       file.write("".join(line + "\n" for line in lines))
 
-  def rows(self, name: str) -> list[dict[str, Any]]:
+  def rows(
+    self, name: str, columns: Mapping[str, type] | None = None
+  ) -> list[dict[str, Any]]:
     """The rows of a file of JSON lines, none if there is no such file.
 
     Args:
       name: of the file.
+      columns: which each row must have, and of what kind; None for any.
 
     Returns:
       The rows; one cut short by a kill at the end is left out.
 
     Raises:
-      ValueError: if another line is damaged.
+      ValueError: if another line is damaged, or a column is.
     """
     path = self.path / name
     if not path.exists():
@@ -195,6 +195,12 @@ class RunDirectory:
         raise ValueError(
           f"{path} is damaged in line {number}; remove the line, or the file."
         ) from error
+      for column, kind in (columns or {}).items():
+        if not isinstance(rows[-1].get(column), kind):
+          raise ValueError(
+            f"{path} is damaged in line {number}: {column} is "
+            f"{rows[-1].get(column)!r}; remove the line, or the file."
+          )
     return rows
 
   def forget_after(self, name: str, generation: int) -> None:

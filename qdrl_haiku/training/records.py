@@ -24,6 +24,19 @@ FILES = (
 )
 """The files of rows, of which a resumed run forgets what it does again."""
 
+COLUMNS: dict[str, dict[str, type]] = {
+  "metrics.jsonl": {"generation": int, "step": int},
+  "pbt_members.jsonl": {
+    "generation": int, "step": int, "member": int, "hyperparams": dict
+  },
+  "pbt_lineage.jsonl": {
+    "generation": int, "step": int, "child": int, "parent": int,
+    "operator": str, "new_hyperparams": dict,
+  },
+  "skills.jsonl": {"step": int, "member": int, "skill": list},
+}  # fmt: skip
+"""Of their columns those on which readers depend, and of what kind each is."""
+
 
 def initial() -> Record:
   """The record before the first generation.

@@ -9,24 +9,9 @@ from typing import Any
 
 from qdrl_haiku import controllers, learners
 from qdrl_haiku.controllers import lineage
+from qdrl_haiku.training import records
 from qdrl_haiku.training.agents import read_best_record
 from qdrl_haiku.training.logs import RunDirectory
-
-_COLUMNS = {
-  "pbt_lineage.jsonl": {
-    "generation": int,
-    "child": int,
-    "parent": int,
-    "operator": str,
-    "new_hyperparams": dict,
-  },
-  "pbt_members.jsonl": {
-    "generation": int,
-    "step": int,
-    "member": int,
-    "hyperparams": dict,
-  },
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +78,11 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
   """
   directory = RunDirectory(logdir)
   settings = directory.settings()
-  rows = _rows(directory, "pbt_lineage.jsonl")
-  trained = {
-    (row["generation"], row["member"]): row
-    for row in _rows(directory, "pbt_members.jsonl")
-  }
+  rows, member_rows = (
+    directory.rows(name, records.COLUMNS[name])
+    for name in ("pbt_lineage.jsonl", "pbt_members.jsonl")
+  )
+  trained = {(row["generation"], row["member"]): row for row in member_rows}
   if not rows:
     raise ValueError(
       f"{logdir} has no lineage, since nothing tuned its agents; name a run "
@@ -191,19 +176,6 @@ def play_back(
   return controllers.schedule(
     lineage.stacked_hyperparams(named, learner.hyperparams)
   )
-
-
-def _rows(directory: RunDirectory, name: str) -> list[dict[str, Any]]:
-  """The rows of a file, each with its columns."""
-  rows = directory.rows(name)
-  for row in rows:
-    for column, kind in _COLUMNS[name].items():
-      if not isinstance(row.get(column), kind):
-        raise ValueError(
-          f"{directory.path / name} is damaged: {column} is "
-          f"{row.get(column)!r} in a row; name another run."
-        )
-  return rows
 
 
 def _advice(

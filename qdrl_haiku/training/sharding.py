@@ -98,6 +98,29 @@ def replicate(mesh: Mesh | None, tree: Any) -> Any:
   )
 
 
+def everywhere(
+  mesh: Mesh | None, function: Callable[..., Any]
+) -> Callable[..., Any]:
+  """Runs a function on every device by itself, inside a compiled function.
+
+  Left alone, XLA would divide even a decision about a few numbers among the
+  devices, which would then talk to each other in the midst of it.
+
+  Args:
+    mesh: the devices, or None for a plain call.
+    function: of trees that every device knows.
+
+  Returns:
+    The function, whose result every device knows.
+  """
+  if mesh is None:
+    return function
+  known = PartitionSpec()
+  return jax.shard_map(
+    function, mesh=mesh, in_specs=known, out_specs=known, check_vma=False
+  )
+
+
 def put(mesh: Mesh, keys: types.Key) -> types.Key:
   """Makes keys known to every device, outside of compiled functions.
 

@@ -16,8 +16,9 @@ _INTERVAL = 16
 
 def _row(generation, child, parent, rate, operator="perturb", **columns):
   return {
-    "generation": generation, "child": child, "parent": parent,
-    "operator": operator, "new_hyperparams": {"rate": rate}, **columns,
+    "generation": generation, "step": generation * _INTERVAL, "child": child,
+    "parent": parent, "operator": operator, "new_hyperparams": {"rate": rate},
+    **columns,
   }  # fmt: skip
 
 
@@ -157,12 +158,12 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
     "damaged: in pbt_members.jsonl, member 0 .*in generation 3; name a run",
   ),
   (
-    {"lineage": [*_LINEAGE, {"generation": 6}]},
-    "pbt_lineage.jsonl is damaged: child is None in a row; name another",
+    {"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
+    "pbt_lineage.jsonl is damaged in line .*: child is None; remove",
   ),
   (
     {"lineage": [*_LINEAGE, _row("6", 0, 1, 1.0)]},
-    "pbt_lineage.jsonl is damaged: generation is '6' in a row",
+    "pbt_lineage.jsonl is damaged in line .*: generation is '6'",
   ),
 ])
 def test_what_has_no_schedule_is_refused_in_one_line(
