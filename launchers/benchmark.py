@@ -6,8 +6,14 @@ python launchers/benchmark.py --algorithm=pbt \
 Takes the flags of train_pbt.py, or with --algorithm=me_pbt of train_me_pbt.py.
 """
 
+import json
+import os
+import re
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 _START = time.monotonic()
@@ -21,7 +27,10 @@ import train_pbt  # noqa: E402
 from absl import flags  # noqa: E402
 
 FLAGS = flags.FLAGS
-_ALGORITHMS = ("pbt", "me_pbt", "collect", "update", "exploit", "add")
+_GENERATIONS = ("pbt", "me_pbt")
+_ALGORITHMS = (*_GENERATIONS, "collect", "update", "exploit", "add")
+# Which of a row depends on what the compilation cache holds.
+_OF_THE_START = ("compile_seconds", "time_to_first_update_seconds")
 
 
 def _define() -> None:
@@ -37,6 +46,18 @@ def _define() -> None:
   flags.DEFINE_integer(
     "repetitions", 5, "The median is of so many, after a first."
   )
+  flags.DEFINE_bool(
+    "start_twice",
+    True,
+    "With pbt and me_pbt: start with an empty compilation cache, then with "
+    "what it holds by then; otherwise with the usual cache.",
+  )
+  flags.DEFINE_string(
+    "sweep",
+    None,
+    "A flag and its values, like population_size:1,2,4,8: a row each.",
+  )
+  flags.DEFINE_string("output", "sweep.png", "A new file for a sweep's plot.")
 
 
 def main() -> None:
@@ -44,6 +65,16 @@ def main() -> None:
   learner_flags.check_choice("algorithm", _ALGORITHMS)
   if FLAGS.repetitions < 1:
     raise ValueError(f"--repetitions={FLAGS.repetitions} must be at least 1.")
+  if FLAGS.sweep:
+    _sweep()
+  elif FLAGS.start_twice and FLAGS.algorithm in _GENERATIONS:
+    print(json.dumps(_measure_anew([])))
+  else:
+    _measure()
+
+
+def _measure() -> None:
+  """Measures in this process."""
   devices.prepare_jax()
   import jax
 
@@ -70,6 +101,68 @@ def main() -> None:
     row |= benchmark.resources(setup, key)
     row["devices_used"] = mesh.size
   print(logs.to_json(row | logs.versions()))
+
+
+def _sweep() -> None:
+  """Prints a row for each value of a flag, and draws what it costs.
+
+  Raises:
+    ValueError: if there is no such flag, or the plot can't be written.
+  """
+  match = re.fullmatch(r"(\w+):([^,]+(?:,[^,]+)+)", FLAGS.sweep)
+  if match is None or match[1] not in FLAGS:
+    raise ValueError(
+      f"--sweep={FLAGS.sweep} must be a flag and its values, like "
+      "population_size:1,2,4,8."
+    )
+  if os.path.lexists(FLAGS.output):
+    raise ValueError(f"--output={FLAGS.output} is there; name a new file.")
+  name, rows = match[1], []
+  for value in match[2].split(","):
+    rows.append({name: value, **_measure_anew([f"--{name}={value}"])})
+    print(json.dumps(rows[-1]), flush=True)
+  from qdrl_haiku.training import benchmark_plots
+
+  benchmark_plots.costs(rows, name).savefig(FLAGS.output, dpi=120)
+  print(f"wrote {FLAGS.output}", file=sys.stderr)
+
+
+def _measure_anew(arguments: Sequence[str]) -> dict[str, Any]:
+  """Measures in processes of their own, whole generations in two.
+
+  The compilation cache is empty for the first and holds what that one compiled
+  for the second.
+
+  Args:
+    arguments: besides those of this process.
+
+  Returns:
+    The row; of generations the second one's, with the times of both starts.
+  """
+  if FLAGS.algorithm not in _GENERATIONS:
+    return _measure_elsewhere(arguments)
+  with tempfile.TemporaryDirectory() as cache:
+    arguments = [*arguments, f"--compilation_cache_dir={cache}"]
+    cold = _measure_elsewhere([*arguments, "--repetitions=1"])
+    row = _measure_elsewhere(arguments)
+  for name in _OF_THE_START:
+    row[f"warm_{name}"] = row[name]
+    row[name] = cold[name]
+  return row
+
+
+def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
+  """Measures in a process of its own, whose error becomes that of this one."""
+  process = subprocess.run(
+    [sys.executable, *sys.argv, *arguments, "--sweep=", "--nostart_twice"],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if process.returncode != 0:
+    sys.stderr.write(process.stderr)
+    sys.exit(process.returncode)
+  return json.loads(process.stdout)
 
 
 if __name__ == "__main__":

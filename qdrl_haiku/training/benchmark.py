@@ -41,8 +41,9 @@ def generations(
     start: of the process, by `time.monotonic`.
 
   Returns:
-    Rates; what compiling took; and from the start to the end of the first
-    generation, in which the first updates are.
+    Rates, also as a part of the machine's peak; what compiling took; and from
+    the start to the end of the first generation, in which the first updates
+    are.
   """
   assert setup.mesh is not None
   begin = time.monotonic()
@@ -59,11 +60,15 @@ def generations(
     if len(seconds) == 1:
       first = time.monotonic() - start
   median = statistics.median(seconds[1:])
-  rates = records.rates(
-    jax.device_get(report), setup.steps_per_generation, median
-  )
+  rates = {
+    name.removeprefix("training/"): x
+    for name, x in records.rates(
+      jax.device_get(report), setup.steps_per_generation, median
+    ).items()
+  }
   return {
-    **{name.removeprefix("training/"): x for name, x in rates.items()},
+    **rates,
+    **_of_peak(setup, rates["updates_per_second"]),
     "generation_seconds": median,
     "compile_seconds": compile_seconds,
     "time_to_first_update_seconds": first,
@@ -150,14 +155,7 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
   )
   rate = setup.config.population_size * updates / median
-  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
-  return {
-    "updates_per_second": rate,
-    "flops_per_update": flops,
-    "achieved_gflops": rate * flops / 1e9,
-    "matmul_peak_gflops": peak / 1e9,
-    "fraction_of_peak": rate * flops / peak,
-  }
+  return {"updates_per_second": rate, **_of_peak(setup, rate)}
 
 
 def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
@@ -295,6 +293,18 @@ def flops_per_update(setup: Setup) -> float:
   update: Any = jax.jit(setup.learner.update)
   compiled = update.lower(one[0], one[1], transitions, one[3]).compile()
   return compiled.cost_analysis()["flops"] / shape[0]
+
+
+def _of_peak(setup: Setup, updates_per_second: float) -> Row:
+  """What updates at a rate make of the machine."""
+  assert setup.mesh is not None
+  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
+  return {
+    "flops_per_update": flops,
+    "achieved_gflops": updates_per_second * flops / 1e9,
+    "matmul_peak_gflops": peak / 1e9,
+    "fraction_of_peak": updates_per_second * flops / peak,
+  }
 
 
 def matmul_peak(mesh: jax.sharding.Mesh, size: int = 1024) -> float:

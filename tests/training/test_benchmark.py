@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import controllers, training
-from qdrl_haiku.training import benchmark
+from qdrl_haiku.training import benchmark, benchmark_plots
 from tests.launchers import harness
 from tests.training import common
 
@@ -91,13 +91,17 @@ def test_collecting_more_than_replay_holds_is_refused():
     benchmark.collecting(_setup(), 3, _KEY)
 
 
-def test_generations_are_counted_as_a_run_counts_them():
+def test_generations_are_counted_as_a_run_counts_them(monkeypatch):
+  monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
   row = benchmark.generations(_setup(), 2, _KEY, start=0.0)
   per_generation = row["generation_seconds"]
   # Without those of evaluation.
   steps = row["env_steps_per_second"] * per_generation
   assert steps == pytest.approx(4 * 16)
   assert row["updates_per_second"] * per_generation == pytest.approx(4 * 16)
+  assert row["fraction_of_peak"] == pytest.approx(
+    row["updates_per_second"] * row["flops_per_update"] / 1e9
+  )
 
 
 def test_the_launcher_prints_one_line_of_json(capsys):
@@ -112,6 +116,68 @@ def test_the_launcher_prints_one_line_of_json(capsys):
   # 2 + 2 numbers of observations, 2 of the action, reward and discount.
   assert row["replay_bytes_per_transition"] == 4 * 8
   assert row["updates_per_second"] > 0
+
+
+_SMALL = (
+  "--env_name=point_maze", "--num_envs=2", "--hidden_layer_sizes=4",
+  "--batch_size=4", "--num_timesteps=400", "--perturbation_interval=400",
+  "--replay_capacity=400", "--min_replay_size=100", "--repetitions=1",
+)  # fmt: skip
+
+
+def test_generations_start_with_an_empty_cache_and_with_a_full_one(capsys):
+  outcome = harness.run(capsys, "benchmark", *_SMALL, "--population_size=2")
+  assert outcome.code == 0, outcome.err
+  row = json.loads(outcome.out)
+  for name in ("time_to_first_update_seconds", "compile_seconds"):
+    assert row[f"warm_{name}"] > 0 and row[name] > 0
+  assert row["updates_per_second"] > 0
+
+
+def test_a_sweep_prints_a_row_each_and_draws_them(
+  capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  outcome = harness.run(
+    capsys, "benchmark", *_SMALL, "--algorithm=collect",
+    "--sweep=population_size:2,4", "--perturbation_interval=40",
+  )  # fmt: skip
+  assert outcome.code == 0, outcome.err
+  rows = [json.loads(line) for line in outcome.out.splitlines()]
+  assert [row["population_size"] for row in rows] == ["2", "4"]
+  assert all(row["env_steps_per_second"] > 0 for row in rows)
+  assert (tmp_path / "sweep.png").stat().st_size > 1000
+
+
+def test_costs_are_drawn_against_the_values():
+  rows = [
+    {"population_size": "2", "updates_per_second": 1000.0},
+    {"population_size": "8", "updates_per_second": 4000.0},
+  ]
+  (axes,) = benchmark_plots.costs(rows, "population_size").axes
+  (line,) = axes.lines
+  assert list(line.get_xdata()) == ["2", "8"]
+  assert list(line.get_ydata()) == [1000.0, 250.0]  # Microseconds.
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+  (["--sweep=population_size"], "must be a flag and its values, like"),
+  (["--sweep=popluation_size:1,2"], "must be a flag and its values, like"),
+  (["--sweep=population_size:1,2", "--output=."], "is there; name a new file"),
+])  # fmt: skip
+def test_a_sweep_of_nothing_is_refused(flags, message, capsys):
+  outcome = harness.run(capsys, "benchmark", *flags)
+  assert outcome.code == 2
+  assert message in outcome.err
+
+
+def test_the_error_of_a_measurement_is_that_of_the_sweep(capsys, tmp_path):
+  outcome = harness.run(
+    capsys, "benchmark", *_SMALL, "--sweep=population_size:0,2",
+    f"--output={tmp_path / 'sweep.png'}",
+  )  # fmt: skip
+  assert outcome.code == 2
+  assert "population_size must be at least 1, got 0" in outcome.err
 
 
 def test_an_unknown_algorithm_is_refused(capsys):
