@@ -142,10 +142,7 @@ def make_agent(env: Any, eval_env: Any) -> learner_flags.Agent:
     eval_env=eval_env,
     learner=learner,
     evaluate=training.skill_evaluation(
-      eval_env,
-      learner,
-      learners.discriminator(*arguments),
-      num_episodes,
+      eval_env, learners.discriminator(*arguments), num_episodes
     ),
     replay_extras=("next_descriptor",)
     if config.discriminator_input == "descriptor"

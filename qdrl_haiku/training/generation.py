@@ -192,7 +192,7 @@ def _evaluate(
 ) -> tuple[actors.Evaluation, Scores]:
   """As `Setup.evaluate` says, or by greedy episodes."""
   if setup.evaluate is not None:
-    return setup.evaluate(states, keys)
+    return setup.evaluate(setup.learner, states, keys)
   num_episodes = setup.config.num_eval_episodes
   evaluation = actors.evaluate(
     setup.eval_env, setup.learner, states, keys, num_episodes

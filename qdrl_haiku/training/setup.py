@@ -21,9 +21,10 @@ Scores = dict[str, types.Array]
 """What an evaluation says of each member, [P] by name."""
 
 EvaluateFn = Callable[
-  [types.State, types.Key], tuple[actors.Evaluation, Scores]
+  [learners.Learner, types.State, types.Key],
+  tuple[actors.Evaluation, Scores],
 ]
-"""The learners' states, leaves [P, ...], and keys [P], consumed -> an
+"""The learner, its states, leaves [P, ...], and keys [P], consumed -> an
 evaluation, and what it says of each member beside the episode return."""
 
 

@@ -15,7 +15,6 @@ _COVERAGE_CELLS = 10
 
 def skill_evaluation(
   env: environments.SkillEnvironment,
-  learner: learners.Learner,
   discriminator: learners.Discriminator,
   num_episodes: int,
 ) -> EvaluateFn:
@@ -23,8 +22,8 @@ def skill_evaluation(
 
   Args:
     env: the environment of evaluation.
-    learner: made by `learners.diayn`.
-    discriminator: made by `learners.discriminator` with the same settings.
+    discriminator: made by `learners.discriminator` with the settings of the
+      learner, which `learners.diayn` makes.
     num_episodes: N, episodes per agent, >= 1.
 
   Returns:
@@ -53,7 +52,7 @@ def skill_evaluation(
     return {name: info[key] for name, key in names.items()}
 
   def evaluate(
-    states: types.State, keys: types.Key
+    learner: learners.Learner, states: types.State, keys: types.Key
   ) -> tuple[actors.Evaluation, Scores]:
     evaluation = actors.evaluate(
       env, learner, states, keys, num_episodes, record=record

@@ -86,9 +86,11 @@ def evaluated(prior=PRIOR, env=WALK, **config):
     )
   judge = learners.discriminator(2, prior, descriptor_size, config)
   evaluate = training_skills.skill_evaluation(
-    environments.SkillEnvironment(env, prior, "fixed"), learner, judge, _N
+    environments.SkillEnvironment(env, prior, "fixed"), judge, _N
   )
-  evaluation, scores = jax.jit(evaluate)(states, _keys())
+  evaluation, scores = jax.jit(evaluate, static_argnums=0)(
+    learner, states, _keys()
+  )
   return jax.device_get((states, evaluation, scores))
 
 
