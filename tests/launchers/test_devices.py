@@ -111,13 +111,12 @@ def _contents(logdir):
   ("arguments", "placements"),
   [
     ([*_PBT, *_MAZE, "--learner=sac"], [2, 4, 8, "2x2", 1]),
-    # Physics takes long to compile.
-    ([*_PBT, *_PENDULUM, "--learner=td3"], [2, 8, "2x2"]),
+    ([*_PBT, *_PENDULUM, "--learner=td3"], [2, 4, 8, "2x2"]),
     (
       [*_PBT, *_CHEETAH, "--learner=td3", "--exact_placement"],
-      [1, 8, "2x2"],
+      [1, 2, 4, 8, "2x2"],
     ),
-    ([*_ME_PBT, *_MAZE, "--learner=td3"], [2, 8, "2x2"]),
+    ([*_ME_PBT, *_MAZE, "--learner=td3"], [2, 4, 8, "2x2"]),
   ],
   ids=["maze", "pendulum", "halfcheetah with exact placement", "me_pbt"],
 )

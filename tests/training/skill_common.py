@@ -88,8 +88,8 @@ def evaluated(prior=PRIOR, env=WALK, **config):
   evaluate = training_skills.skill_evaluation(
     environments.SkillEnvironment(env, prior, "fixed"), judge, _N
   )
-  evaluation, scores = jax.jit(evaluate, static_argnums=0)(
-    learner, states, _keys()
+  evaluation, scores = jax.jit(functools.partial(evaluate, learner))(
+    states, _keys()
   )
   return jax.device_get((states, evaluation, scores))
 
