@@ -12,7 +12,7 @@ import evaluation_flags
 import launch
 import shared_flags
 import skill_flags
-from absl import flags, logging
+from absl import flags
 
 FLAGS = flags.FLAGS
 _DEFAULT_EPISODES = 16
@@ -50,9 +50,7 @@ def main() -> None:
     with _as_flag("render"):
       scene = environments.scene(eval_env)
       rendering.check_format(scene, FLAGS.render)
-  logging.set_verbosity(logging.ERROR)  # orbax warns that it only reads.
   state, which, facts = _read_agent(learner, choice)
-  logging.set_verbosity(logging.WARNING)
   if FLAGS.skill is not None:
     which += f", skill {evaluation_flags.text_of('skill')}"
   key = jax.random.key(FLAGS.seed)

@@ -43,18 +43,20 @@ class Checkpoints:
     writes = max_checkpoints is not None
     self._verified: set[int] = set()
     self._path = pathlib.Path(path).absolute()
-    self._manager = ocp.CheckpointManager(
-      self._path,
-      options=ocp.CheckpointManagerOptions(
-        max_to_keep=max_checkpoints,
-        # The arrays are donated to the next generation, which must not
-        # overwrite what is still being written.
-        enable_async_checkpointing=False,
-        read_only=not writes,
-        # Those of a run that was killed while it wrote.
-        cleanup_tmp_directories=writes,
-      ),
-    )
+    # orbax warns that it only reads.
+    with contextlib.nullcontext() if writes else _quiet():
+      self._manager = ocp.CheckpointManager(
+        self._path,
+        options=ocp.CheckpointManagerOptions(
+          max_to_keep=max_checkpoints,
+          # The arrays are donated to the next generation, which must not
+          # overwrite what is still being written.
+          enable_async_checkpointing=False,
+          read_only=not writes,
+          # Those of a run that was killed while it wrote.
+          cleanup_tmp_directories=writes,
+        ),
+      )
 
   def steps(self) -> list[int]:
     """The steps of the checkpoints, the latest first."""
@@ -202,7 +204,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Keeps threads of orbax and tensorstore from saying what is raised."""
+  """Keeps orbax, tensorstore and their threads from talking beside us."""
   before = logging.root.manager.disable, sys.excepthook, sys.unraisablehook
   logging.disable()
   sys.excepthook = lambda *_: None

@@ -1,5 +1,6 @@
 """Tests of launchers that train agents with skills."""
 
+import functools
 import json
 import shutil
 import sys
@@ -368,7 +369,9 @@ def test_the_reward_without_the_log_prior_can_be_chosen(settings_of):
         np.zeros_like, states.discriminator_params
       )
     )
-    _, scores = jax.jit(setup.evaluate)(states, keys)
+    _, scores = jax.jit(
+      functools.partial(setup.evaluate, setup.learner)
+    )(states, keys)
     assert float(scores["diayn/diversity_return"][0]) == pytest.approx(
       expected, abs=1e-3
     )

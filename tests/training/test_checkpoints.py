@@ -108,3 +108,10 @@ def test_trees_of_another_structure_are_refused(checkpoints):
   for other in ({"b": jnp.ones(2)}, {"a": jnp.ones(2), "b": jnp.ones(2)}, {}):
     with pytest.raises(ValueError, match="another structure"):
       checkpoints.restore(10, {"x": other})
+
+
+def test_opening_a_directory_to_read_says_nothing(tmp_path, caplog):
+  checkpoints_lib.Checkpoints(tmp_path, 1).save(1, {"x": jnp.ones(2)}, {})
+  caplog.clear()
+  assert checkpoints_lib.Checkpoints(tmp_path).steps() == [1]
+  assert caplog.records == []
