@@ -67,7 +67,7 @@ def main() -> None:
     raise ValueError(f"--repetitions={FLAGS.repetitions} must be at least 1.")
   if FLAGS.sweep:
     _sweep()
-  elif FLAGS.start_twice and FLAGS.algorithm in _GENERATIONS:
+  elif _starts_twice():
     print(json.dumps(_measure_anew([])))
   else:
     _measure()
@@ -128,7 +128,7 @@ def _sweep() -> None:
 
 
 def _measure_anew(arguments: Sequence[str]) -> dict[str, Any]:
-  """Measures in processes of their own, whole generations in two.
+  """Measures in processes of their own, generations in two if so wanted.
 
   The compilation cache is empty for the first and holds what that one compiled
   for the second.
@@ -139,7 +139,7 @@ def _measure_anew(arguments: Sequence[str]) -> dict[str, Any]:
   Returns:
     The row; of generations the second one's, with the times of both starts.
   """
-  if FLAGS.algorithm not in _GENERATIONS:
+  if not _starts_twice():
     return _measure_elsewhere(arguments)
   with tempfile.TemporaryDirectory() as cache:
     arguments = [*arguments, f"--compilation_cache_dir={cache}"]
@@ -149,6 +149,10 @@ def _measure_anew(arguments: Sequence[str]) -> dict[str, Any]:
     row[f"warm_{name}"] = row[name]
     row[name] = cold[name]
   return row
+
+
+def _starts_twice() -> bool:
+  return FLAGS.start_twice and FLAGS.algorithm in _GENERATIONS
 
 
 def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 34
+  assert len(_commands()) == 35
   assert len(_snippets("README.md", "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 3
 
@@ -158,6 +158,11 @@ def _short(name, command, steps):
     f"--{interval}_interval=20",
     f"--num_timesteps={steps}",
     *(["--repetitions=1"] if name == "benchmark" else []),
+    *(
+      ["--sweep=population_size:1,2", "--nostart_twice"]
+      if "--sweep" in command
+      else []
+    ),
     *(skills if "diayn" in command else []),
   ]
 
