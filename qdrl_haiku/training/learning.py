@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import actors, replay, types
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import one_by_one
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
@@ -130,22 +131,22 @@ def learn(
   transitions = jax.vmap(lambda b, k: setup.buffer.sample(b, k, batches))(
     buffers, sample_keys
   )
-  update_keys = jax.vmap(jax.random.split, (0, None), 1)(
-    update_keys, num_updates
-  )
+  update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
-  def update(states: Any, inputs: Any) -> Any:
-    transitions, keys = inputs
-    return jax.vmap(setup.learner.update)(
-      states, hyperparams, transitions, keys
-    )
+  def updates(
+    state: Any, hyperparams: Any, transitions: Any, keys: Any
+  ) -> Any:
+    def update(state: Any, inputs: Any) -> Any:
+      transitions, key = inputs
+      return setup.learner.update(state, hyperparams, transitions, key)
 
-  states, metrics = jax.lax.scan(
-    update,
-    states,
-    (jax.tree.map(lambda x: x.swapaxes(0, 1), transitions), update_keys),
+    return jax.lax.scan(update, state, (transitions, keys))
+
+  # One member after the other, not one update: its networks stay in the cache.
+  states, metrics = jax.vmap(one_by_one.on_cpu(updates))(
+    states, hyperparams, transitions, update_keys
   )
-  return states, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
+  return states, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)
 
 
 def _warming_up(setup: Setup, size: types.Array) -> Any:

@@ -86,6 +86,18 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
   return looped
 
 
+def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+  """The function `one_by_one` on a CPU, and as it is elsewhere.
+
+  Args:
+    function: of trees of arrays, closing over no traced value.
+
+  Returns:
+    The function, which is the same but for rounding.
+  """
+  return one_by_one(function) if jax.default_backend() == "cpu" else function
+
+
 def alone(function: Callable[..., Any]) -> Callable[..., Any]:
   """A function whose numbers don't depend on what is computed around it.
 
@@ -105,7 +117,7 @@ def alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def learner(base: learners.Learner) -> learners.Learner:
-  """A learner whose calls `jax.vmap` turns into loops.
+  """A learner whose calls `jax.vmap` turns into loops on a CPU.
 
   Args:
     base: the learner.
@@ -114,10 +126,9 @@ def learner(base: learners.Learner) -> learners.Learner:
     It, computing the same but for rounding.
   """
   return base._replace(
-    update=one_by_one(base.update),
-    act=one_by_one(base.act),
-    act_greedy=one_by_one(base.act_greedy),
-    observe=one_by_one(base.observe),
+    act=on_cpu(base.act),
+    act_greedy=on_cpu(base.act_greedy),
+    observe=on_cpu(base.observe),
   )
 
 

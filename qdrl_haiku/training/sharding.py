@@ -60,8 +60,7 @@ def over_members(
   mesh = setup.mesh
   if mesh is None:
     return functools.partial(function, setup)
-  if jax.default_backend() == "cpu":
-    setup = setup._replace(learner=one_by_one.learner(setup.learner))
+  setup = setup._replace(learner=one_by_one.learner(setup.learner))
   local: Callable[..., Any] = functools.partial(function, setup)
   if setup.config.exact_placement:
     local = jax.vmap(one_by_one.one_by_one(_of_one(local)))
