@@ -212,13 +212,15 @@ def _of_two_processes():
   lines = "\n".join(_snippets("README.md", "sh")).splitlines()
   by_hand = [line for line in lines if "--process_id" in line]
   assert len(by_hand) == 2
-  (slurm,) = [
+  (alike,) = [
     line.removeprefix("srun ") for line in lines if line.startswith("srun ")
   ]
-  # What Slurm tells each process that it starts.
-  tasks = [
+  # What Slurm and Open MPI tell each process that they start; the port follows
+  # from the job's number.
+  job = random.randrange(4096)
+  slurm = [
     {
-      "SLURM_JOB_ID": str(random.randrange(4096)),  # The port follows from it.
+      "SLURM_JOB_ID": str(job),
       "SLURM_STEP_NODELIST": "localhost",
       "SLURM_NTASKS": "2",
       "SLURM_STEP_NUM_TASKS": "2",
@@ -227,11 +229,23 @@ def _of_two_processes():
     }
     for i in range(2)
   ]
-  tasks[1]["SLURM_JOB_ID"] = tasks[0]["SLURM_JOB_ID"]
-  return {"by hand": (by_hand, [{}, {}]), "slurm": ([slurm] * 2, tasks)}
+  open_mpi = [
+    {
+      "OMPI_MCA_orte_hnp_uri": f"{4096 * job}.0;tcp://127.0.0.1:34911",
+      "OMPI_COMM_WORLD_SIZE": "2",
+      "OMPI_COMM_WORLD_RANK": str(i),
+      "OMPI_COMM_WORLD_LOCAL_RANK": str(i),
+    }
+    for i in range(2)
+  ]
+  return {
+    "by hand": (by_hand, [{}, {}]),
+    "slurm": ([alike] * 2, slurm),
+    "open_mpi": ([alike] * 2, open_mpi),
+  }
 
 
-@pytest.mark.parametrize("way", ["by hand", "slurm"])
+@pytest.mark.parametrize("way", ["by hand", "slurm", "open_mpi"])
 def test_commands_for_several_hosts_run(way, tmp_path):
   with socket.socket() as free:
     free.bind(("localhost", 0))
