@@ -219,9 +219,10 @@ def run_training(
   except OSError as error:
     if FLAGS.debug:
       raise
-    _fail(
-      f"{error}; what was written before is whole: mend it, and {to_go_on}"
-    )
+    mend = "mend it"
+    if jax.process_count() > 1:
+      mend += ", unless it is that another process is gone"
+    _fail(f"{error}; what was written before is whole: {mend}, and {to_go_on}")
   except jax.errors.JaxRuntimeError as error:
     if FLAGS.debug or jax.process_count() == 1:
       raise

@@ -74,6 +74,7 @@ class Checkpoints:
 
     Raises:
       OSError: if it can't be written; those before it are as they were.
+      JaxRuntimeError: if another process is gone, likewise.
     """
     if step in self._manager.all_steps():
       return
@@ -92,6 +93,9 @@ class Checkpoints:
         _write_checksums(self._path / str(step))
     # A disk that is full makes orbax and tensorstore raise nearly anything.
     except Exception as error:
+      is_jax = isinstance(error, jax.errors.JaxRuntimeError)
+      if is_jax and jax.process_count() > 1:
+        raise
       full = isinstance(error, OSError) and error.errno
       raise OSError(
         full or errno.EIO,
