@@ -157,12 +157,8 @@ def _short(name, command, steps):
   return [
     f"--{interval}_interval=20",
     f"--num_timesteps={steps}",
-    *(["--repetitions=1"] if name == "benchmark" else []),
-    *(
-      ["--sweep=population_size:1,2", "--nostart_twice"]
-      if "--sweep" in command
-      else []
-    ),
+    *(["--repetitions=1", "--nostart_twice"] if name == "benchmark" else []),
+    *(["--sweep=population_size:1,2"] if "--sweep" in command else []),
     *(skills if "diayn" in command else []),
   ]
 

@@ -135,7 +135,7 @@ def test_devices_and_processes_change_no_bit(
 def test_sharing_the_cells_changes_no_bit(cache, tmp_path):
   arguments = [*_ME_PBT, *_MAZE, "--learner=sac"]
   for name in ("--noshard_repertoire", "--shard_repertoire"):
-    _run(tmp_path / name, cache, "2x2", *arguments, name)
+    _run(tmp_path / name, cache, 4, *arguments, name)
   replicated, shared = (
     kill.contents(tmp_path / name)
     for name in ("--noshard_repertoire", "--shard_repertoire")
