@@ -62,7 +62,7 @@ def check() -> str:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
   learner_flags.refuse_given(
     [*devices.PROCESS_FLAGS, "resume", "suffix", "warm_start"],
-    "a look at a run trains nothing"
+    "a look at a run trains nothing",
   )
   if not 0 <= FLAGS.seed < 2**32:
     raise ValueError(

@@ -10,8 +10,8 @@ A loop's body is compiled by itself, and is the same program whatever is around
 it, with two exceptions that are prevented here: XLA dissolves loops that it
 knows to run once, and indexing along an axis of length one.
 
-On a CPU the loop costs nothing: it runs the products of a batch one after the
-other anyway, and one member's arrays stay in the cache.
+On a CPU the loop costs nothing: products of a batch run one after the other
+there anyway, and one member's arrays stay in the cache.
 """
 
 import functools
@@ -117,7 +117,10 @@ def alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def learner(base: learners.Learner) -> learners.Learner:
-  """A learner whose calls `jax.vmap` turns into loops on a CPU.
+  """A learner that `jax.vmap` lets act and observe in loops on a CPU.
+
+  Its updates are not: a loop over members has all of an iteration's as one turn
+  (`learning.learn`).
 
   Args:
     base: the learner.

@@ -131,10 +131,10 @@ def put(mesh: Mesh, keys: types.Key) -> types.Key:
     The same keys.
   """
   data = np.asarray(jax.random.key_data(keys))
-  everywhere = jax.make_array_from_callback(
+  known = jax.make_array_from_callback(
     data.shape, NamedSharding(mesh, PartitionSpec()), lambda index: data[index]
   )
-  return jax.random.wrap_key_data(everywhere, impl=jax.random.key_impl(keys))
+  return jax.random.wrap_key_data(known, impl=jax.random.key_impl(keys))
 
 
 def to_host(tree: Any) -> Any:
