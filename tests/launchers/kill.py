@@ -32,7 +32,7 @@ _ROWS = (
   "pbt_members.jsonl",
   "skills.jsonl",
 )
-_SHARED = [
+SMALL = [
   "--env_name=point_maze",
   "--episode_length=20",
   "--num_envs=2",
@@ -109,7 +109,7 @@ def run(
     str(logdir / point.folder),
     *(point.what, str(point.count), str(point.delay)),
     str(harness.LAUNCHERS / f"{launcher}.py"),
-    *_SHARED,
+    *SMALL,
     *arguments,
     f"--logdir={logdir}",
     f"--compilation_cache_dir={cache}",

@@ -7,18 +7,8 @@ import sys
 
 import pytest
 
-from tests.launchers import harness
+from tests.launchers import harness, kill
 
-_SMALL = [
-  "--env_name=point_maze",
-  "--episode_length=20",
-  "--num_envs=2",
-  "--batch_size=8",
-  "--hidden_layer_sizes=8",
-  "--replay_capacity=200",
-  "--min_replay_size=16",
-  "--num_eval_episodes=2",
-]
 _LAUNCHERS = {
   "train": [
     "--learner=sac", "--num_seeds=2", "--eval_interval=40",
@@ -47,8 +37,9 @@ def test_nothing_compiles_after_the_first_generation(name, tmp_path):
   launcher = "train" if name == "train_diayn" else name
   finished = subprocess.run(
     [
-      sys.executable, str(harness.LAUNCHERS / f"{launcher}.py"), *_SMALL,
-      *_LAUNCHERS[name], f"--logdir={tmp_path / 'run'}",
+      sys.executable, str(harness.LAUNCHERS / f"{launcher}.py"), *kill.SMALL,
+      "--num_eval_episodes=2", *_LAUNCHERS[name],
+      f"--logdir={tmp_path / 'run'}",
     ],
     env=os.environ | {"JAX_LOG_COMPILES": "1", "PYTHONUNBUFFERED": "1"},
     stdout=subprocess.PIPE,
