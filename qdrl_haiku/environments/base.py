@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import checks
+from qdrl_haiku.environments import checks, small_products
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
@@ -101,6 +101,14 @@ class Environment:
       self.observation_size,
       None if self.descriptor is None else self.descriptor.size,
     )
+    one_key = jax.eval_shape(lambda: jax.random.key(0))
+    action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
+    self._reset_one = small_products.elementwise(
+      self._cast_result(self._env_reset), one_key
+    )
+    self._step_one = small_products.elementwise(
+      self._cast_result(self._env_step), self._spec, action
+    )
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
     self._reset = jax.jit(self._reset_batch)
@@ -178,7 +186,7 @@ class Environment:
   def _reset_batch(self, key: types.Key) -> State:
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
-    env_state = jax.vmap(lambda k: self._cast(self._env_reset(k)))(reset_key)
+    env_state = jax.vmap(self._reset_one)(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
     state = self._observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
     info = state.info | {"discount": zero + 1, "truncation": zero}
@@ -223,7 +231,7 @@ class Environment:
 
   def _repeat(self, env_state: Any, action: types.Array) -> Any:
     """Returns the environments' states and the summed rewards [B]."""
-    env_step = jax.vmap(lambda s, a: self._cast(self._env_step(s, a)))
+    env_step = jax.vmap(self._step_one)
     if self.action_repeat == 1:
       env_state = env_step(env_state, action)
       return env_state, env_state.reward.astype(jnp.float32)
@@ -262,11 +270,11 @@ class Environment:
       info=info,
     )
 
-  def _cast(self, env_state: Any) -> Any:
-    """Gives a state of the environment the dtypes of `_spec`, none weak."""
-    return jax.tree.map(
+  def _cast_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives the states that it returns the dtypes of `_spec`, none weak."""
+    return lambda *args: jax.tree.map(
       lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
-      env_state, self._spec,
+      function(*args), self._spec,
     )
 
 

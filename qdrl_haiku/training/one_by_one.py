@@ -34,6 +34,7 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
   Returns:
     The function, which is the same but for that.
   """
+  function = jax.jit(function)  # So that all calls below share one trace.
   looped = custom_vmap(function)
 
   @looped.def_vmap
