@@ -91,7 +91,7 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
 
   Returns:
     A distribution over actions in (-1, 1)^A with batch shape [...] and event
-    shape [A].
+    shape [A], differentiable in reverse mode only.
 
   Raises:
     ValueError: if the last axis of `parameters` is not of even size.

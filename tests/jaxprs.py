@@ -25,3 +25,21 @@ def equations(function, *args):
 def named(function, name, *args):
   """The equations of one primitive, such as "dot_general"."""
   return [e for e in equations(function, *args) if e.primitive.name == name]
+
+
+def waiting_loops(function, *args):
+  """The loops of `vmap(function)` that run until all of a batch are done.
+
+  Args:
+    function: to be traced, of one instance.
+    *args: its arguments, of one instance.
+
+  Returns:
+    The equations: those whose predicate is one for each of the batch.
+  """
+  batch = jax.tree.map(lambda x: jax.numpy.stack([x, x]), args)
+  return [
+    loop
+    for loop in named(jax.vmap(function), "while", *batch)
+    if loop.params["cond_jaxpr"].out_avals[0].shape
+  ]
