@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import checks, small_products
+from qdrl_haiku.environments import checks, one_kernel
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
@@ -103,10 +103,10 @@ class Environment:
     )
     one_key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
-    self._reset_one = small_products.elementwise(
+    self._reset_all = one_kernel.batched(
       self._cast_result(self._env_reset), one_key
     )
-    self._step_one = small_products.elementwise(
+    self._step_all = one_kernel.batched(
       self._cast_result(self._env_step), self._spec, action
     )
     # Jitted also because eager code would return one buffer under two names
@@ -186,7 +186,7 @@ class Environment:
   def _reset_batch(self, key: types.Key) -> State:
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
-    env_state = jax.vmap(self._reset_one)(reset_key)
+    env_state = self._reset_all(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
     state = self._observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
     info = state.info | {"discount": zero + 1, "truncation": zero}
@@ -231,14 +231,13 @@ class Environment:
 
   def _repeat(self, env_state: Any, action: types.Array) -> Any:
     """Returns the environments' states and the summed rewards [B]."""
-    env_step = jax.vmap(self._step_one)
     if self.action_repeat == 1:
-      env_state = env_step(env_state, action)
+      env_state = self._step_all(env_state, action)
       return env_state, env_state.reward.astype(jnp.float32)
 
     def repetition(carry: Any, _: None) -> Any:
       env_state, reward, ended = carry
-      stepped = env_step(env_state, action)
+      stepped = self._step_all(env_state, action)
       reward += jnp.where(ended, 0, stepped.reward.astype(jnp.float32))
       env_state = _select(ended, env_state, stepped)
       done, truncated = _ends(env_state)

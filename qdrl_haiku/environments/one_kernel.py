@@ -1,0 +1,101 @@
+"""An environment's step as one kernel of a CPU.
+
+Physics is thousands of operations on a few numbers. XLA makes hundreds of
+kernels of them, and to start one costs a CPU more than what it computes. A call
+that is marked is compiled to one kernel, as XLA does by itself with loops that
+it finds small enough. With 2 instances physics becomes two to three times as
+fast, with 16 by 15 to 90 % faster.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend import core as jax_core
+
+from qdrl_haiku.environments import small_operations
+
+# Instances from which on many kernels gain more from threads.
+_TOO_MANY = 512
+# What marks a call, which must not be dissolved either. Elsewhere than on CPUs
+# it would do harm.
+_MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
+# Operations that become code; others may call libraries, which a kernel can't.
+_CODE = frozenset({
+  "abs", "acos", "acosh", "add", "and", "argmax", "argmin", "asin", "asinh",
+  "atan", "atan2", "atanh", "bitcast_convert_type", "broadcast_in_dim",
+  "cbrt", "ceil", "clamp", "clz", "concatenate", "cond",
+  "convert_element_type", "copy", "cos", "cosh", "custom_jvp_call",
+  "custom_vjp_call", "device_put", "div", "dynamic_slice",
+  "dynamic_update_slice", "eq", "erf", "erf_inv", "erfc", "exp", "exp2",
+  "expm1", "floor", "gather", "ge", "gt", "integer_pow", "iota",
+  "is_finite", "jit", "le", "log", "log1p", "logistic", "lt", "max", "min",
+  "mul", "ne", "neg", "nextafter", "not", "or", "pad", "platform_index",
+  "pow", "random_bits", "random_fold_in", "random_split", "random_unwrap",
+  "random_wrap", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
+  "reduce_prod", "reduce_sum", "rem", "reshape", "rev", "round", "rsqrt",
+  "scan", "select_n", "shift_left", "shift_right_arithmetic",
+  "shift_right_logical", "sign", "sin", "sinh", "slice", "split", "sqrt",
+  "square", "squeeze", "stack", "stop_gradient", "sub", "tan", "tanh",
+  "threefry2x32", "tile", "transpose", "while", "xor",
+})
+
+
+def batched(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
+  """Makes a function of one instance one of a batch.
+
+  Args:
+    function: of trees of arrays.
+    *specs: shapes and dtypes of its arguments.
+
+  Returns:
+    The function of trees with leaves [B, ...], computing the same but for
+    rounding. Python isn't called again: jax traces a function anew under each
+    mesh, and to trace a robot takes a second.
+  """
+  jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
+  jaxpr = small_operations.rewritten(jaxpr)
+  treedef = jax.tree.structure(result)
+  of_all = jax.vmap(jax_core.jaxpr_as_fun(jaxpr))
+  many_kernels = jax.jit(of_all)
+  kernel = jax.jit(
+    lambda *args: (of_all(*args), jax.lax.optimization_barrier(args))
+  )
+  place = _place_of_mark(jaxpr)
+
+  def of_batch(*args: Any) -> Any:
+    leaves = jax.tree.leaves(args)
+    is_large = leaves[0].shape[0] >= _TOO_MANY
+    if place is None or is_large or jax.default_backend() != "cpu":
+      return jax.tree.unflatten(treedef, many_kernels(*leaves))
+    # XLA dies of a kernel with an argument that isn't used. So all of them are
+    # results too, and needed for the one that is marked.
+    results, same = kernel(*leaves)
+    marked = set_xla_metadata(results[place], **_MARK)
+    results[place], _ = jax.lax.optimization_barrier((marked, same))
+    return jax.tree.unflatten(treedef, results)
+
+  return of_batch
+
+
+def _place_of_mark(jaxpr: Any) -> int | None:
+  """Which result bears the mark of the call; None if it's to have none."""
+  if not _is_code(jaxpr.jaxpr):
+    return None
+  computed = {id(x) for eqn in jaxpr.jaxpr.eqns for x in eqn.outvars}
+  for i, variable in enumerate(jaxpr.jaxpr.outvars):
+    is_number = jnp.issubdtype(variable.aval.dtype, jnp.number)
+    # Arguments and constants might not be results of the call.
+    if is_number and id(variable) in computed:
+      return i
+  return None
+
+
+def _is_code(jaxpr: Any) -> bool:
+  return all(
+    equation.primitive.name in _CODE
+    and all(_is_code(x.jaxpr) for x in small_operations.inner(equation))
+    for equation in jaxpr.eqns
+  )
