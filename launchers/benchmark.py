@@ -30,7 +30,11 @@ FLAGS = flags.FLAGS
 _GENERATIONS = ("pbt", "me_pbt")
 _ALGORITHMS = (*_GENERATIONS, "collect", "update", "exploit", "add")
 # Which of a row depends on what the compilation cache holds.
-_OF_THE_START = ("compile_seconds", "time_to_first_update_seconds")
+_OF_THE_START = (
+  "compile_seconds",
+  "time_to_first_update_seconds",
+  "time_to_first_generation_seconds",
+)
 
 
 def _define() -> None:

@@ -42,9 +42,9 @@ def generations(
     start: of the process, by `time.monotonic`.
 
   Returns:
-    Rates, also as a part of the machine's peak; what compiling took; and from
-    the start to the end of the first generation, in which the first updates
-    are.
+    Rates, also as a part of the machine's peak; what compiling took until
+    training could begin; and from the start to the end of the first interval
+    of training, in which the first updates are, and of the first generation.
   """
   assert setup.mesh is not None
   begin = time.monotonic()
@@ -55,14 +55,16 @@ def generations(
     state = jax.block_until_ready(made.init(run_key))
     made = compiled.result()
   compile_seconds = time.monotonic() - begin
+  state, trained = jax.block_until_ready(made.train(state, run_key))
+  first_update = time.monotonic() - start
+  state, _ = jax.block_until_ready(made.select(state, trained, run_key))
+  first_generation = time.monotonic() - start
   seconds = []
-  for _ in range(repetitions + 1):
+  for _ in range(repetitions):
     begin = time.monotonic()
     state, report = jax.block_until_ready(made.train_generation(state, run_key))
     seconds.append(time.monotonic() - begin)
-    if len(seconds) == 1:
-      first = time.monotonic() - start
-  median = statistics.median(seconds[1:])
+  median = statistics.median(seconds)
   rates = {
     name.removeprefix("training/"): x
     for name, x in records.rates(
@@ -74,7 +76,8 @@ def generations(
     **_of_peak(setup, rates["updates_per_second"]),
     "generation_seconds": median,
     "compile_seconds": compile_seconds,
-    "time_to_first_update_seconds": first,
+    "time_to_first_update_seconds": first_update,
+    "time_to_first_generation_seconds": first_generation,
   }
 
 

@@ -1,7 +1,8 @@
 """One generation of a population: collect and learn, evaluate, decide, inherit.
 
-`train_generation` is one pure function of the population, to be compiled as
-one call with the population donated.
+`train_generation` is one pure function of the population. It has two parts, to
+be compiled as one call or as two, with the population donated: the first one
+can train before the second one is compiled.
 """
 
 from typing import Any, NamedTuple
@@ -71,6 +72,19 @@ class GenerationReport(NamedTuple):
   illumination: Any = None
 
 
+class Trained(NamedTuple):
+  """What is known of members that have trained and aren't evaluated yet.
+
+  Attributes:
+    metrics: by name, [P], means over the generation's updates; NaN if there
+      was none.
+    num_updates: int32 [P], critic steps of each member.
+  """
+
+  metrics: types.Metrics
+  num_updates: types.Array
+
+
 def train_generation(
   setup: Setup, population: Population, run_key: types.Key
 ) -> tuple[Population, GenerationReport]:
@@ -88,14 +102,54 @@ def train_generation(
   Raises:
     ValueError: if the evaluation has no such score as `config.fitness`.
   """
+  population, trained = train(setup, population, run_key)
+  return select(setup, population, trained, run_key)
+
+
+def train(
+  setup: Setup, population: Population, run_key: types.Key
+) -> tuple[Population, Trained]:
+  """The first part of `train_generation`: members collect and learn.
+
+  Args:
+    setup: what the population is composed of.
+    population: as it is.
+    run_key: as there.
+
+  Returns:
+    The population with trained members, and what is known of them.
+  """
+  members, metrics, num_updates = sharding.over_members(setup, train_members)(
+    population.members,
+    population.hyperparams,
+    _keys(setup, population, run_key).train,
+  )
+  return population.with_members(members), Trained(metrics, num_updates)
+
+
+def select(
+  setup: Setup, population: Population, trained: Trained, run_key: types.Key
+) -> tuple[Population, GenerationReport]:
+  """The second part of `train_generation`: evaluate, decide, inherit.
+
+  Args:
+    setup: what the population is composed of.
+    population: of `train`.
+    trained: of `train`.
+    run_key: as there.
+
+  Returns:
+    The population after the controller's decision, and what happened.
+
+  Raises:
+    ValueError: if the evaluation has no such score as `config.fitness`.
+  """
   config = setup.config
   generation = population.generation + 1
-  keys = population_lib.member_keys(
-    run_key, generation, config.population_size
-  )
-  local = sharding.over_members(setup, _train_and_evaluate)
-  members, evaluation, scores, metrics, num_updates, finite = local(
-    population.members, population.hyperparams, keys
+  keys = _keys(setup, population, run_key)
+  members = population.members
+  evaluation, scores, finite = sharding.over_members(setup, _look_at)(
+    members, keys.evaluate
   )
   if config.fitness not in scores:
     raise ValueError(
@@ -141,7 +195,9 @@ def train_generation(
     decision = _unless_burning_in(
       generation < burn_in, decision, hyperparams
     )
-    members = inherit(setup, members, decision.parents, finite, keys)
+    members = inherit(
+      setup, members, decision.parents, finite, keys.member
+    )
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
   report = GenerationReport(
@@ -150,8 +206,8 @@ def train_generation(
     scores=scores,
     fitness=fitness,
     hyperparams=population.hyperparams,
-    metrics=metrics,
-    num_updates=num_updates,
+    metrics=trained.metrics,
+    num_updates=trained.num_updates,
     finite=finite,
     decision=decision,
     best=best,
@@ -161,30 +217,32 @@ def train_generation(
   return Population(members, hyperparams, recent_fitness, generation), report
 
 
-def _train_and_evaluate(
-  setup: Setup,
-  members: Members,
-  hyperparams: types.Hyperparams,
-  keys: types.Key,
-) -> tuple[
-  Members,
-  actors.Evaluation,
-  Scores,
-  types.Metrics,
-  types.Array,
-  types.Array,
-]:
-  """What concerns each member alone; P may be a device's share of them."""
+class _Keys(NamedTuple):
+  """The keys [P] of the members in a generation, and their parts."""
+
+  member: types.Key
+  train: types.Key
+  evaluate: types.Key
+
+
+def _keys(setup: Setup, population: Population, run_key: types.Key) -> _Keys:
+  """The keys of the generation that follows."""
+  keys = population_lib.member_keys(
+    run_key, population.generation + 1, setup.config.population_size
+  )
   train_keys, eval_keys = jnp.unstack(
     jax.vmap(jax.random.split)(keys), axis=1
   )
-  members, metrics, num_updates = train_members(
-    setup, members, hyperparams, train_keys
-  )
-  evaluation, scores = _evaluate(setup, members.learner, eval_keys)
+  return _Keys(keys, train_keys, eval_keys)
+
+
+def _look_at(
+  setup: Setup, members: Members, keys: types.Key
+) -> tuple[actors.Evaluation, Scores, types.Array]:
+  """What concerns each member alone; P may be a device's share of them."""
+  evaluation, scores = _evaluate(setup, members.learner, keys)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
-  finite = all_finite(members)
-  return members, evaluation, scores, metrics, num_updates, finite
+  return evaluation, scores, all_finite(members)
 
 
 def _evaluate(

@@ -2,7 +2,7 @@
 
 A generation asks an emitter for agents, evaluates them, adds them to the
 repertoire, and tells the emitter. `train_generation` is one pure function of
-the whole, to be compiled as one call.
+the whole, in two parts like that of a population (`generation.py`).
 """
 
 import functools
@@ -178,12 +178,49 @@ def train_generation(
     The new state, and what happened: of the gradient population, or of all
     offspring where there is none.
   """
-  emitter = make_emitter(setup)
-  generation = state.generation + 1
-  key = jax.random.fold_in(run_key, generation)
-  elites, emitter_state = emitter.ask(
+  state, elites = train(setup, state, run_key)
+  return select(setup, state, elites, run_key)
+
+
+def train(
+  setup: Setup, state: Illumination, run_key: types.Key
+) -> tuple[Illumination, map_elites.Elite]:
+  """The first part of `train_generation`: asks, and members train for it.
+
+  Args:
+    setup: with `map_elites`.
+    state: as it is.
+    run_key: as there.
+
+  Returns:
+    The state with trained members, and the offspring.
+  """
+  key = jax.random.fold_in(run_key, state.generation + 1)
+  elites, emitter_state = make_emitter(setup).ask(
     state.emitter, state.repertoire, jax.random.fold_in(key, _ASK)
   )
+  return state._replace(emitter=emitter_state), elites
+
+
+def select(
+  setup: Setup,
+  state: Illumination,
+  elites: map_elites.Elite,
+  run_key: types.Key,
+) -> tuple[Illumination, generation_lib.GenerationReport]:
+  """The second part of `train_generation`: evaluates, adds and tells.
+
+  Args:
+    setup: with `map_elites`.
+    state: of `train`.
+    elites: of `train`.
+    run_key: as there.
+
+  Returns:
+    The new state, and what happened.
+  """
+  generation = state.generation + 1
+  key = jax.random.fold_in(run_key, generation)
   evaluation = elites_lib.evaluate_elites(
     setup, elites, jax.random.fold_in(key, _EVALUATE)
   )
@@ -194,8 +231,8 @@ def train_generation(
   finite = generation_lib.all_finite(
     (fitness, descriptors)
   ) & sharding.replicate(setup.mesh, generation_lib.all_finite(elites))
-  told = emitter.tell(
-    emitter_state,
+  told = make_emitter(setup).tell(
+    state.emitter,
     repertoire,
     elites,
     jnp.where(finite, fitness, jnp.nan),
@@ -237,10 +274,10 @@ def train_generation(
       hyperparams=state.emitter.hyperparams,
       metrics={
         name: x
-        for name, x in emitter_state.metrics.items()
+        for name, x in state.emitter.metrics.items()
         if name != "num_updates"
       },
-      num_updates=emitter_state.metrics["num_updates"].astype(jnp.int32),
+      num_updates=state.emitter.metrics["num_updates"].astype(jnp.int32),
       finite=jnp.isfinite(told.fitness),
       decision=told.decision._replace(
         operator=jnp.where(

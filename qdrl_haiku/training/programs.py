@@ -1,6 +1,8 @@
 """The compiled programs of a run, each compiled once and for its devices."""
 
+import concurrent.futures
 import functools
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -19,17 +21,53 @@ class Programs(NamedTuple):
 
   Attributes:
     init: (run_key) -> the population before its first generation.
-    train_generation: (population, run_key) -> (population, report); the
-      population is donated.
+    train: (population, run_key) -> (population, trained), the first part of a
+      generation; the population is donated, here and below.
+    select: (population, trained, run_key) -> (population, report), the second.
     restart: (population, run_key) -> the population with new members in
-      place of all; the population is donated.
+      place of all.
     population: shapes, dtypes and shardings of what these return.
+    selecting: what `select` waits for, None if it waits for nothing.
   """
 
   init: Any
-  train_generation: Any
+  train: Any
+  select: Any
   restart: Any
   population: Any
+  selecting: concurrent.futures.Future[Any] | None = None
+
+  def wait(self, trained: Any) -> float:
+    """Waits after training until `select` is compiled, in a first generation.
+
+    Args:
+      trained: of `train`.
+
+    Returns:
+      Seconds between the end of training and the end of compiling, 0 if that
+      came first.
+    """
+    if self.selecting is None or self.selecting.done():
+      return 0.0
+    jax.block_until_ready(trained)
+    begin = time.monotonic()
+    concurrent.futures.wait([self.selecting])
+    return time.monotonic() - begin
+
+  def train_generation(
+    self, population: Any, run_key: types.Key
+  ) -> tuple[Any, generation_lib.GenerationReport]:
+    """Calls both parts of a generation.
+
+    Args:
+      population: as it is; donated.
+      run_key: the run's key, or keys [P].
+
+    Returns:
+      The population after the generation, and what happened.
+    """
+    population, trained = self.train(population, run_key)
+    return self.select(population, trained, run_key)
 
 
 def make_programs(
@@ -49,80 +87,101 @@ def make_programs(
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   functions: Any = (
     population_lib.init_population,
-    generation_lib.train_generation,
+    generation_lib.train,
+    generation_lib.select,
     population_lib.restart_members,
   )
   if setup.map_elites is not None:
     functions = (
       illumination.init_illumination,
-      illumination.train_generation,
+      illumination.train,
+      illumination.select,
       illumination.restart_members,
     )
-  init_fn, train_fn, restart_fn = (
+  init_fn, train_fn, select_fn, restart_fn = (
     functools.partial(function, setup) for function in functions
   )
   shardings = _shardings(setup, members, replicated)
-  once, often = _compiler_options(
+  quick, fast = _compiler_options(
     mesh.devices.flat[0].platform, setup.config.exact_placement
   )
-  init: Any = jax.jit(init_fn, out_shardings=shardings, compiler_options=once)
+  init: Any = jax.jit(
+    init_fn, out_shardings=shardings, compiler_options=quick
+  )
   return Programs(
     init=init,
-    train_generation=jax.jit(
+    train=jax.jit(
       train_fn,
       donate_argnums=0,
+      out_shardings=(shardings, members),
+      compiler_options=fast,
+    ),
+    select=jax.jit(
+      select_fn,
+      donate_argnums=0,
       out_shardings=(shardings, replicated),
-      compiler_options=often,
+      compiler_options=quick,
     ),
     restart=jax.jit(
       restart_fn,
       donate_argnums=0,
       out_shardings=shardings,
-      compiler_options=once,
+      compiler_options=quick,
     ),
     population=init.eval_shape(run_key),
   )
 
 
 def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
-  """Compiles the largest of them, so that others may do something meanwhile.
+  """Compiles what trains; what selects goes on being compiled in a thread.
 
   Args:
     programs: of `make_programs`.
     run_key: as there.
 
   Returns:
-    The programs, with a compiled `train_generation`.
+    The programs, with a compiled `train`, and a `select` that waits until it's
+    compiled too.
   """
-  lowered = programs.train_generation.lower(programs.population, run_key)
-  return programs._replace(train_generation=lowered.compile())
+  population, trained = programs.train.eval_shape(programs.population, run_key)
+  train = programs.train.lower(programs.population, run_key).compile()
+  executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+  selecting = executor.submit(
+    lambda: programs.select.lower(population, trained, run_key).compile()
+  )
+  executor.shutdown(wait=False)
+  return programs._replace(
+    train=train,
+    select=lambda *args: selecting.result()(*args),
+    selecting=selecting,
+  )
 
 
 @functools.cache
 def _compiler_options(
   platform: str, exact: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """What the compiler is told, of programs that run once and often.
+  """What the compiler is told, to be quick or to make programs fast.
 
-  Physics is thousands of small operations. On a CPU LLVM's costlier passes
-  take a quarter of the time that compiling takes, and gain 2 % in speed at
-  most; the newer way of fusing operations takes another third, and makes
-  updates 20 % faster. Fused operations also round differently, by what they
-  are fused with, and that depends on whether there is one device or several.
+  On a CPU LLVM's costlier passes take a quarter of the time that compiling
+  takes, and gain 2 % in speed at most; the newer way of fusing operations takes
+  another third, and makes updates 20 % faster, but nothing else. Fused
+  operations also round differently, by what they are fused with, and that
+  depends on whether there is one device or several.
   """
   if platform != "cpu":
     return {}, {}
-  often: dict[str, Any] = {"xla_backend_optimization_level": 1}
+  fast: dict[str, Any] = {"xla_backend_optimization_level": 1}
   if exact:
-    often["xla_disable_hlo_passes"] = "fusion"
-  once = often | {"xla_cpu_use_fusion_emitters": False}
-  for options in (once, often):
+    fast["xla_disable_hlo_passes"] = "fusion"
+  quick = fast | {"xla_cpu_use_fusion_emitters": False}
+  for options in (quick, fast):
     for name, value in list(options.items()):
       try:
         jax.jit(lambda: 0, compiler_options={name: value})()
       except jax.errors.JaxRuntimeError:  # Unknown to this version of XLA.
         del options[name]
-  return once, often
+  return quick, fast
 
 
 def _shardings(setup: Setup, members: Any, replicated: Any) -> Any:

@@ -54,6 +54,14 @@ class Progress:
     bar = "#" * filled + "." * (self._BAR_WIDTH - filled)
     print(f"\r\033[K{line} [{bar}]", end="", flush=True)
 
+  def wait(self, seconds: float) -> None:
+    """Leaves a wait, which isn't to come again, out of what is expected.
+
+    Args:
+      seconds: how long it was.
+    """
+    self._start += seconds
+
   def say(self, message: str) -> None:
     """Prints a message on a line of its own.
 

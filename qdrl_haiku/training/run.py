@@ -133,14 +133,18 @@ def _train(
   ):
     generation_start = time.monotonic()
     interruption.can_wait = True
-    population, report = programs.train_generation(population, run_key)
+    population, trained = programs.train(population, run_key)
+    waited = programs.wait(trained)
+    population, report = programs.select(population, trained, run_key)
     best_state = report.best.state
     report = jax.device_get(
       report._replace(best=report.best._replace(state=None))
     )
     rates = records.rates(
-      report, interval, time.monotonic() - generation_start
+      report, interval, time.monotonic() - generation_start - waited
     )
+    compile_seconds += waited
+    progress.wait(waited)
     record = records.updated(
       record, report, interval, walltime=time.monotonic() - start
     )

@@ -37,9 +37,8 @@ results = []
 for devices in (jax.devices(), jax.devices()[:1]):
   mesh = training.population_mesh(4, devices)
   run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
-  compiled = programs.compile_generation(
-    programs.make_programs(setup._replace(mesh=mesh), mesh, run_key), run_key
-  )
+  made = programs.make_programs(setup._replace(mesh=mesh), mesh, run_key)
+  compiled = programs.compile_generation(made, run_key)
   population = compiled.init(run_key)
   reports = []
   for _ in range(2):
@@ -48,7 +47,9 @@ for devices in (jax.devices(), jax.devices()[:1]):
   leaves = common.leaves((population, reports))
   results.append({name: x.tobytes().hex() for name, x in leaves.items()})
   if len(devices) == 2:
-    program = compiled.train_generation.as_text()
+    trained = made.train.eval_shape(made.population, run_key)
+    select = made.select.lower(*trained, run_key).compile()
+    program = compiled.train.as_text() + select.as_text()
     sharding = str(population.members.replay.storage.reward.sharding)
 print(json.dumps([results, program, sharding]))
 """

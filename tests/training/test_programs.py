@@ -1,0 +1,39 @@
+"""What a run calls, of which the second part may not be compiled yet."""
+
+import concurrent.futures
+import threading
+
+import jax.numpy as jnp
+
+from qdrl_haiku.training.programs import Programs
+
+
+def _programs(selecting):
+  return Programs(
+    init=None,
+    train=lambda population, _: (population + 1, 10.0),
+    select=lambda population, trained, _: (2 * population, trained),
+    restart=None,
+    population=None,
+    selecting=selecting,
+  )
+
+
+def test_a_generation_trains_and_then_selects():
+  population, report = _programs(None).train_generation(3, None)
+  assert (population, report) == (8, 10.0)
+
+
+def test_training_waits_for_what_is_compiled_meanwhile_and_says_how_long():
+  selecting = concurrent.futures.Future()
+  timer = threading.Timer(0.2, selecting.set_result, [None])
+  timer.start()
+  waited = _programs(selecting).wait(jnp.zeros(()))
+  assert selecting.done() and 0.0 < waited < 10.0
+
+
+def test_nothing_is_waited_for_once_all_is_compiled():
+  selecting = concurrent.futures.Future()
+  selecting.set_result(None)
+  assert _programs(selecting).wait(jnp.zeros(())) == 0.0
+  assert _programs(None).wait(jnp.zeros(())) == 0.0
