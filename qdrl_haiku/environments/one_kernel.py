@@ -39,7 +39,7 @@ _CODE = frozenset({
   "scan", "select_n", "shift_left", "shift_right_arithmetic",
   "shift_right_logical", "sign", "sin", "sinh", "slice", "split", "sqrt",
   "square", "squeeze", "stack", "stop_gradient", "sub", "tan", "tanh",
-  "threefry2x32", "tile", "transpose", "while", "xor",
+  "threefry2x32", "tile", "transpose", "unstack", "while", "xor",
 })
 
 
