@@ -7,7 +7,9 @@ it finds small enough. With 2 instances physics becomes two to three times as
 fast, with 16 by 15 to 90 % faster.
 """
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -22,6 +24,7 @@ _TOO_MANY = 512
 # What marks a call, which must not be dissolved either. Elsewhere than on CPUs
 # it would do harm.
 _MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
+_PREVENTED = contextvars.ContextVar("prevented", default=False)
 # Operations that become code; others may call libraries, which a kernel can't.
 _CODE = frozenset({
   "abs", "acos", "acosh", "add", "and", "argmax", "argmin", "asin", "asinh",
@@ -41,6 +44,20 @@ _CODE = frozenset({
   "square", "squeeze", "stack", "stop_gradient", "sub", "tan", "tanh",
   "threefry2x32", "tile", "transpose", "unstack", "while", "xor",
 })
+
+
+@contextlib.contextmanager
+def prevented() -> Iterator[None]:
+  """Leaves many kernels in what is traced meanwhile.
+
+  For programs whose operations XLA doesn't fuse: of thousands of single ones it
+  takes many minutes to make a kernel.
+  """
+  token = _PREVENTED.set(True)
+  try:
+    yield
+  finally:
+    _PREVENTED.reset(token)
 
 
 def batched(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
@@ -67,8 +84,12 @@ def batched(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
 
   def of_batch(*args: Any) -> Any:
     leaves = jax.tree.leaves(args)
-    is_large = leaves[0].shape[0] >= _TOO_MANY
-    if place is None or is_large or jax.default_backend() != "cpu":
+    if (
+      place is None
+      or leaves[0].shape[0] >= _TOO_MANY
+      or jax.default_backend() != "cpu"
+      or _PREVENTED.get()
+    ):
       return jax.tree.unflatten(treedef, many_kernels(*leaves))
     # XLA dies of a kernel with an argument that isn't used. So all of them are
     # results too, and needed for the one that is marked.

@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
+from qdrl_haiku.environments import one_kernel
 from qdrl_haiku.training import one_by_one
 
 AXIS = "population"
@@ -64,6 +65,8 @@ def over_members(
   local: Callable[..., Any] = functools.partial(function, setup)
   if setup.config.exact_placement:
     local = jax.vmap(one_by_one.one_by_one(_of_one(local)))
+    # Such programs are compiled without fusion.
+    local = one_kernel.prevented()(local)
   spec = PartitionSpec(AXIS)
   return jax.shard_map(
     local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False

@@ -51,6 +51,12 @@ def test_a_large_batch_stays_many_kernels_which_threads_share():
   assert not _is_one_kernel(_compiled(_physics, np.tile(_X, (200, 1))))
 
 
+def test_it_can_be_prevented():
+  with one_kernel.prevented():
+    compiled = _compiled(_physics, _X)
+  assert not _is_one_kernel(compiled)
+
+
 @pytest.mark.parametrize(
   "function",
   [jnp.sort, lambda x: jnp.linalg.cholesky(x[0] * jnp.eye(2))],
