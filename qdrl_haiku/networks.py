@@ -127,7 +127,8 @@ class MLP(hk.Module):
     output = hk.Linear(
       self._output_size, w_init=self._final_init, name="output"
     )
-    return output(hidden)
+    with hk.custom_getter(_gradient_by_outputs):
+      return output(hidden)
 
 
 def make_sac_networks(
@@ -318,9 +319,10 @@ def _network(
 
 def _twins(critic: Network) -> Network:
   """Returns two critics as one network with stacked parameters."""
-  # Only the parameters are mapped over, so that both critics' first layers are
-  # one product of the same inputs, and each later layer one batched product.
-  apply_both = jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1)
+  # Each layer is one batched product. The inputs are batched too: the first
+  # layers could be one product of the same inputs, but its results would have
+  # to be transposed for the second ones, and its gradient back.
+  apply_both = jax.vmap(critic.apply, out_axes=-1)
 
   def init(key: types.Key) -> types.Params:
     return jax.vmap(critic.init)(jax.random.split(key, _NUM_CRITICS))
@@ -328,9 +330,26 @@ def _twins(critic: Network) -> Network:
   def apply(
     params: types.Params, observation: jax.Array, action: jax.Array
   ) -> jax.Array:
-    return apply_both(params, jnp.concatenate([observation, action], axis=-1))
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    return apply_both(
+      params, jnp.broadcast_to(inputs, (_NUM_CRITICS, *inputs.shape))
+    )
 
   return Network(init=init, apply=apply)
+
+
+def _gradient_by_outputs(
+  next_getter: Callable[[jax.Array], jax.Array], value: jax.Array, _: Any
+) -> jax.Array:
+  """A parameter, the gradient of which is computed with outputs as rows.
+
+  Where they are few, a CPU's product is five to nine times as fast so: XLA
+  takes 23 microseconds for [64, 256] x [256, 12], and 3 to 5 for its transpose.
+  """
+  value = next_getter(value)
+  if value.ndim < 2:
+    return value
+  return jax.lax.optimization_barrier(value.T).T
 
 
 def _activation(name: str) -> Callable[[jax.Array], jax.Array]:

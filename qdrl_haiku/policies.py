@@ -7,6 +7,8 @@ import distrax
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import noise
+
 _MIN_SCALE = 1e-3
 
 
@@ -65,21 +67,34 @@ class NormalTanh(distrax.Transformed):
     """
     return self.bijector.forward(self.distribution.mode())
 
+  def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
+    """See `distrax.Distribution`."""
+    x, _ = self._draw(key, n)
+    return jnp.moveaxis(jnp.tanh(x), 0, -1)
+
   def _sample_n_and_log_prob(
     self, key: jax.Array, n: int
   ) -> tuple[jax.Array, jax.Array]:
     """See `distrax.Distribution`."""
-    x = _dimensions_first(self.distribution.sample(seed=key, sample_shape=n))
+    x, normal = self._draw(key, n)
     action, log_det = distrax.Tanh().forward_and_log_det(x)  # [A, n, ...]
-    normal = self.distribution.distribution
-    loc, scale = map(_dimensions_first, (normal.loc, normal.scale))
-    normal = distrax.Normal(loc[:, None], scale[:, None])
     # Of the rounded x, not of the noise behind it: where scale is small beside
     # loc the two differ, and the action was made from this x.
     log_probs = normal.log_prob(x) - log_det
     # Row by row, since a sum over the first axis is no vector loop.
     log_prob = functools.reduce(operator.add, log_probs)
     return jnp.moveaxis(action, 0, -1), log_prob
+
+  def _draw(
+    self, key: jax.Array, n: int
+  ) -> tuple[jax.Array, distrax.Normal]:
+    """Draws the normal variable, [A, n, ...], and tells from what."""
+    normal = self.distribution.distribution
+    loc, scale = jnp.broadcast_arrays(normal.loc, normal.scale)
+    change = noise.normal(key, (n, *loc.shape), loc.dtype)
+    loc, scale = (_dimensions_first(x)[:, None] for x in (loc, scale))
+    x = loc + scale * _dimensions_first(change)
+    return x, distrax.Normal(loc, scale)
 
 
 def normal_tanh(parameters: jax.Array) -> NormalTanh:

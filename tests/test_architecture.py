@@ -7,12 +7,14 @@ import re
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_EVERYWHERE = {"types", "names", "compatibility"}
+_EVERYWHERE = {"types", "names", "compatibility", "one_kernel", "noise"}
 # Which parts of the package each part may import.
 _ALLOWED = {
   "types": set(),
   "names": set(),
   "compatibility": set(),
+  "one_kernel": set(),
+  "noise": set(),
   "networks": set(),
   "policies": set(),
   "losses": set(),

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import checks, one_kernel
+from qdrl_haiku.environments import batching, checks
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
@@ -103,10 +103,10 @@ class Environment:
     )
     one_key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
-    self._reset_all = one_kernel.batched(
+    self._reset_all = batching.batched(
       self._cast_result(self._env_reset), one_key
     )
-    self._step_all = one_kernel.batched(
+    self._step_all = batching.batched(
       self._cast_result(self._env_step), self._spec, action
     )
     # Jitted also because eager code would return one buffer under two names

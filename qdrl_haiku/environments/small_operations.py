@@ -4,7 +4,7 @@ Robots turn vectors of three numbers thousands of times per step. On a CPU XLA
 calls a library for each product of a batch and merges nothing with it; a
 multiplication and a sum become part of the loop around them. This makes steps
 of brax's robots 10 to 30 % faster. Scatters become loops, since they can't
-be part of a larger kernel (`one_kernel.py`).
+be part of a larger kernel (`batching.py`).
 """
 
 import math

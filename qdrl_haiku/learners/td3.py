@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku import losses, networks, noise, policies, types
 from qdrl_haiku.learners import base, statistics
 
 
@@ -163,9 +163,9 @@ def td3(
     key: types.Key,
   ) -> types.Array:
     action = act_greedy(state, observation)
-    noise = jax.random.normal(key, action.shape, action.dtype)
+    change = noise.normal(key, action.shape, action.dtype)
     return jnp.clip(
-      action + hyperparams["exploration_noise"] * noise, -1.0, 1.0
+      action + hyperparams["exploration_noise"] * change, -1.0, 1.0
     )
 
   def act_greedy(state: TD3State, observation: types.Array) -> types.Array:

@@ -15,8 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qdrl_haiku import types
-from qdrl_haiku.environments import one_kernel
+from qdrl_haiku import one_kernel, types
 from qdrl_haiku.training import one_by_one
 
 AXIS = "population"

@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
-from qdrl_haiku.environments import one_kernel
+from qdrl_haiku import environments, one_kernel
+from qdrl_haiku.environments import batching
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 _SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
 
 
 def _compiled(function, x):
-  batched = one_kernel.batched(
+  batched = batching.batched(
     function, jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   )
   return jax.jit(batched).lower(x).compile()
@@ -35,7 +35,7 @@ def _physics(x):
 
 
 def test_it_computes_what_the_function_does():
-  batched = one_kernel.batched(_physics, _SPEC)
+  batched = batching.batched(_physics, _SPEC)
   for actual, expected in zip(
     jax.jit(batched)(_X), jax.vmap(_physics)(_X), strict=True
   ):
@@ -77,7 +77,7 @@ def test_a_function_that_computes_nothing_is_left_alone():
 
 
 def test_arguments_may_be_unused_within_a_loop():
-  batched = one_kernel.batched(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
+  batched = batching.batched(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
 
   def loop(x):
     return jax.lax.while_loop(
@@ -94,7 +94,7 @@ def test_keys_are_taken_and_returned():
     return key, jax.random.uniform(own, (2,))
 
   keys = jax.random.split(jax.random.key(0), 4)
-  batched = one_kernel.batched(
+  batched = batching.batched(
     function, jax.eval_shape(lambda: jax.random.key(0))
   )
   actual, expected = jax.jit(batched)(keys), jax.vmap(function)(keys)
@@ -110,7 +110,7 @@ def test_python_is_called_once_whatever_the_batch():
     calls.append(x)
     return x @ x
 
-  batched = one_kernel.batched(function, _SPEC)
+  batched = batching.batched(function, _SPEC)
   for size in (1, 2, 4):
     result = jax.jit(batched)(_X[:size])
     np.testing.assert_allclose(result, np.sum(_X[:size] ** 2, 1), rtol=1e-6)

@@ -1,0 +1,66 @@
+"""Computations that are one kernel on CPUs.
+
+XLA makes a kernel of every few operations, and to start one costs a CPU about
+as much as a thousand additions. A call that is marked is compiled to one
+kernel, as XLA does by itself with loops that it finds small enough. What is in
+it must be code: no product, sort or decomposition, for which a library is
+called.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.experimental.xla_metadata import set_xla_metadata
+
+# What marks a call, which must not be dissolved either. Elsewhere than on CPUs
+# it would do harm.
+_MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
+_PREVENTED = contextvars.ContextVar("prevented", default=False)
+
+
+@contextlib.contextmanager
+def prevented() -> Iterator[None]:
+  """Leaves many kernels in what is traced meanwhile.
+
+  For programs whose operations XLA doesn't fuse: of thousands of single ones it
+  takes many minutes to make a kernel.
+  """
+  token = _PREVENTED.set(True)
+  try:
+    yield
+  finally:
+    _PREVENTED.reset(token)
+
+
+def one_kernel(
+  function: Callable[..., list[jax.Array]], place: int = 0
+) -> Callable[..., list[jax.Array]]:
+  """Makes one kernel of a function on a CPU, and nothing else elsewhere.
+
+  Args:
+    function: of arrays, returns a list of arrays.
+    place: which of the results bears the mark: one that is computed, neither
+      an argument nor a constant, and no key.
+
+  Returns:
+    The function, which is the same but for rounding.
+  """
+  many_kernels = jax.jit(function)
+  kernel = jax.jit(
+    lambda *args: (function(*args), jax.lax.optimization_barrier(args))
+  )
+
+  def call(*args: jax.Array) -> list[jax.Array]:
+    if jax.default_backend() != "cpu" or _PREVENTED.get():
+      return many_kernels(*args)
+    # XLA dies of a kernel with an argument that isn't used. So all of them are
+    # results too, and needed for the one that is marked.
+    results, same = kernel(*args)
+    marked: Any = set_xla_metadata(results[place], **_MARK)
+    results[place], _ = jax.lax.optimization_barrier((marked, same))
+    return results
+
+  return call
