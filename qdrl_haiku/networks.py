@@ -16,7 +16,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names, types
+from qdrl_haiku import fusion, names, types
 
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "elu": jax.nn.elu,
@@ -49,8 +49,9 @@ class SACNetworks(NamedTuple):
     policy: apply(parameters, observation [..., O]) -> [..., 2A], what
       `policies.normal_tanh` takes.
     critic: apply(parameters, observation [..., O], action [..., A]) ->
-      [..., 2], the values of the twin critics; each leaf of its parameters
-      has a leading axis of size 2, one entry for each critic.
+      [..., 2], the values of the twin critics, differentiable in reverse mode
+      only; each leaf of its parameters has a leading axis of size 2, one entry
+      for each critic.
   """
 
   policy: Network
@@ -331,9 +332,10 @@ def _twins(critic: Network) -> Network:
     params: types.Params, observation: jax.Array, action: jax.Array
   ) -> jax.Array:
     inputs = jnp.concatenate([observation, action], axis=-1)
-    return apply_both(
+    values = apply_both(
       params, jnp.broadcast_to(inputs, (_NUM_CRITICS, *inputs.shape))
     )
+    return fusion.gradient_apart(values)
 
   return Network(init=init, apply=apply)
 

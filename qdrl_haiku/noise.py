@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import one_kernel, types
+from qdrl_haiku import fusion, types
 
 # How much from which on many kernels gain more from threads.
 _TOO_MUCH = 2**15
@@ -36,6 +36,6 @@ def normal(
     return [jax.random.normal(key, (size,), dtype)]
 
   if 0 < size < _TOO_MUCH:
-    draw = one_kernel.one_kernel(draw)
+    draw = fusion.one_kernel(draw)
   return draw(key)[0].reshape(shape)
 

@@ -7,13 +7,13 @@ import re
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_EVERYWHERE = {"types", "names", "compatibility", "one_kernel", "noise"}
+_EVERYWHERE = {"types", "names", "compatibility", "fusion", "noise"}
 # Which parts of the package each part may import.
 _ALLOWED = {
   "types": set(),
   "names": set(),
   "compatibility": set(),
-  "one_kernel": set(),
+  "fusion": set(),
   "noise": set(),
   "networks": set(),
   "policies": set(),

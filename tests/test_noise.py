@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import noise, one_kernel
+from qdrl_haiku import fusion, noise
 
 _KEY = jax.random.key(7)
 _IMPLEMENTATIONS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -54,5 +54,5 @@ def test_very_much_is_many_kernels_which_threads_share():
 
 
 def test_it_can_be_prevented():
-  with one_kernel.prevented():
+  with fusion.prevented():
     assert not _num_marked(lambda key: noise.normal(key, (256, 6)), _KEY)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
-from qdrl_haiku import one_kernel
+from qdrl_haiku import fusion
 from qdrl_haiku.environments import small_operations
 
 # Instances from which on many kernels gain more from threads.
@@ -58,7 +58,7 @@ def batched(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
   place = _place_of_mark(jaxpr)
   kernel = many_kernels
   if place is not None:
-    kernel = one_kernel.one_kernel(of_all, place)
+    kernel = fusion.one_kernel(of_all, place)
 
   def of_batch(*args: Any) -> Any:
     leaves = jax.tree.leaves(args)

@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qdrl_haiku import one_kernel, types
+from qdrl_haiku import fusion, types
 from qdrl_haiku.training import one_by_one
 
 AXIS = "population"
@@ -65,7 +65,7 @@ def over_members(
   if setup.config.exact_placement:
     local = jax.vmap(one_by_one.one_by_one(_of_one(local)))
     # Such programs are compiled without fusion.
-    local = one_kernel.prevented()(local)
+    local = fusion.prevented()(local)
   spec = PartitionSpec(AXIS)
   return jax.shard_map(
     local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, one_kernel
+from qdrl_haiku import environments, fusion
 from qdrl_haiku.environments import batching
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -52,7 +52,7 @@ def test_a_large_batch_stays_many_kernels_which_threads_share():
 
 
 def test_it_can_be_prevented():
-  with one_kernel.prevented():
+  with fusion.prevented():
     compiled = _compiled(_physics, _X)
   assert not _is_one_kernel(compiled)
 

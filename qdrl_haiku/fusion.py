@@ -1,11 +1,4 @@
-"""Computations that are one kernel on CPUs.
-
-XLA makes a kernel of every few operations, and to start one costs a CPU about
-as much as a thousand additions. A call that is marked is compiled to one
-kernel, as XLA does by itself with loops that it finds small enough. What is in
-it must be code: no product, sort or decomposition, for which a library is
-called.
-"""
+"""What XLA merges into one kernel on CPUs, and what it doesn't."""
 
 import contextlib
 import contextvars
@@ -13,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 # What marks a call, which must not be dissolved either. Elsewhere than on CPUs
@@ -40,6 +34,12 @@ def one_kernel(
 ) -> Callable[..., list[jax.Array]]:
   """Makes one kernel of a function on a CPU, and nothing else elsewhere.
 
+  XLA makes a kernel of every few operations, and to start one costs a CPU about
+  as much as a thousand additions. A call that is marked is compiled to one
+  kernel, as XLA does by itself with loops that it finds small enough. What is
+  in it must be code: no product, sort or decomposition, for which a library is
+  called.
+
   Args:
     function: of arrays, returns a list of arrays.
     place: which of the results bears the mark: one that is computed, neither
@@ -64,3 +64,33 @@ def one_kernel(
     return results
 
   return call
+
+
+@jax.custom_vjp
+def gradient_apart(x: jax.Array) -> jax.Array:
+  """The same, but that on a CPU its gradient is computed by itself.
+
+  XLA merges what is computed into the loops that use it, and computes it again
+  for each of their numbers: a critic's target for each unit of its last hidden
+  layer, or the gradients of a policy's outputs within their concatenation,
+  without vector instructions. It merges nothing with a loop that may run more
+  than once.
+
+  Args:
+    x: any floats, to be differentiated in reverse mode only.
+
+  Returns:
+    It.
+  """
+  return x
+
+
+def _compute_apart(_: None, gradient: jax.Array) -> tuple[jax.Array]:
+  if jax.default_backend() != "cpu":
+    return (gradient,)
+  once = jax.lax.optimization_barrier(jnp.int32(1))
+  empty = jnp.zeros_like(gradient)
+  return (jax.lax.fori_loop(0, once, lambda *_: gradient, empty),)
+
+
+gradient_apart.defvjp(lambda x: (x, None), _compute_apart)
