@@ -349,7 +349,7 @@ def _gradient_by_outputs(
   takes 23 microseconds for [64, 256] x [256, 12], and 3 to 5 for its transpose.
   """
   value = next_getter(value)
-  if value.ndim < 2:
+  if value.ndim < 2 or jax.default_backend() != "cpu":
     return value
   return jax.lax.optimization_barrier(value.T).T
 

@@ -38,4 +38,3 @@ def normal(
   if 0 < size < _TOO_MUCH:
     draw = fusion.one_kernel(draw)
   return draw(key)[0].reshape(shape)
-
