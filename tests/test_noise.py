@@ -6,18 +6,14 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import fusion, noise
+from tests import kernels
 
 _KEY = jax.random.key(7)
 _IMPLEMENTATIONS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
 def _num_marked(function, *args):
-  text = jax.jit(function).lower(*args).compile().as_text()
-  marks = ('xla_cpu_small_call="true"', 'inlineable="false"')
-  return sum(
-    " call(" in line and all(mark in line for mark in marks)
-    for line in text.splitlines()
-  )
+  return kernels.num_marked(jax.jit(function).lower(*args).compile())
 
 
 @pytest.mark.parametrize("implementation", _IMPLEMENTATIONS)

@@ -7,6 +7,7 @@ import pytest
 
 from qdrl_haiku import environments, fusion
 from qdrl_haiku.environments import batching
+from tests import kernels
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 _SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -17,15 +18,6 @@ def _compiled(function, x):
     function, jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   )
   return jax.jit(batched).lower(x).compile()
-
-
-def _is_one_kernel(compiled):
-  """Whether the program has a call with our mark, which is then a kernel."""
-  marks = ('xla_cpu_small_call="true"', 'inlineable="false"')
-  return any(
-    " call(" in line and all(mark in line for mark in marks)
-    for line in compiled.as_text().splitlines()
-  )
 
 
 def _physics(x):
@@ -44,17 +36,17 @@ def test_it_computes_what_the_function_does():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
 def test_on_a_cpu_it_is_one_kernel():
-  assert _is_one_kernel(_compiled(_physics, _X))
+  assert kernels.num_marked(_compiled(_physics, _X))
 
 
 def test_a_large_batch_stays_many_kernels_which_threads_share():
-  assert not _is_one_kernel(_compiled(_physics, np.tile(_X, (200, 1))))
+  assert not kernels.num_marked(_compiled(_physics, np.tile(_X, (200, 1))))
 
 
 def test_it_can_be_prevented():
   with fusion.prevented():
     compiled = _compiled(_physics, _X)
-  assert not _is_one_kernel(compiled)
+  assert not kernels.num_marked(compiled)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +56,7 @@ def test_it_can_be_prevented():
 )
 def test_what_calls_a_library_stays_what_it_is(function):
   compiled = _compiled(function, np.abs(_X))
-  assert not _is_one_kernel(compiled)
+  assert not kernels.num_marked(compiled)
   np.testing.assert_allclose(
     compiled(np.abs(_X)), jax.vmap(function)(np.abs(_X)), rtol=1e-6
   )
@@ -72,7 +64,7 @@ def test_what_calls_a_library_stays_what_it_is(function):
 
 def test_a_function_that_computes_nothing_is_left_alone():
   compiled = _compiled(lambda x: (x, jnp.zeros(())), _X)
-  assert not _is_one_kernel(compiled)
+  assert not kernels.num_marked(compiled)
   np.testing.assert_array_equal(compiled(_X)[0], _X)
 
 
@@ -84,7 +76,7 @@ def test_arguments_may_be_unused_within_a_loop():
       lambda x: jnp.any(x > 0.5), lambda x: batched(x, x + 1), x
     )
 
-  assert _is_one_kernel(jax.jit(loop).lower(_X).compile())
+  assert kernels.num_marked(jax.jit(loop).lower(_X).compile())
   np.testing.assert_array_less(jax.jit(loop)(_X), 0.5)
 
 
@@ -125,4 +117,4 @@ def test_steps_of_environments_are_one_kernel(name, backend):
   env = environments.create(name, backend=backend)
   state = jax.eval_shape(env.reset, jax.random.split(jax.random.key(0), 2))
   action = jax.ShapeDtypeStruct((2, env.action_size), jnp.float32)
-  assert _is_one_kernel(jax.jit(env.advance).lower(state, action).compile())
+  assert kernels.num_marked(jax.jit(env.advance).lower(state, action).compile())
