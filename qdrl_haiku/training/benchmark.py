@@ -1,6 +1,5 @@
 """How fast the parts of training are, measured on the code that trains."""
 
-import concurrent.futures
 import dataclasses
 import functools
 import resource
@@ -50,10 +49,9 @@ def generations(
   begin = time.monotonic()
   made = programs.make_programs(setup, setup.mesh, run_key)
   # Both at once, as a run does.
-  with concurrent.futures.ThreadPoolExecutor() as executor:
-    compiled = executor.submit(programs.compile_generation, made, run_key)
-    state = jax.block_until_ready(made.init(run_key))
-    made = compiled.result()
+  made = programs.compile_generation(made, run_key)
+  state = jax.block_until_ready(made.init(run_key))
+  made.wait_to_train()
   compile_seconds = time.monotonic() - begin
   state, trained = jax.block_until_ready(made.train(state, run_key))
   first_update = time.monotonic() - start

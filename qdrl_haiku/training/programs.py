@@ -27,7 +27,8 @@ class Programs(NamedTuple):
     restart: (population, run_key) -> the population with new members in
       place of all.
     population: shapes, dtypes and shardings of what these return.
-    selecting: what `select` waits for, None if it waits for nothing.
+    training: what `train` waits for, None if it waits for nothing.
+    selecting: what `select` waits for, likewise.
   """
 
   init: Any
@@ -35,9 +36,15 @@ class Programs(NamedTuple):
   select: Any
   restart: Any
   population: Any
+  training: concurrent.futures.Future[Any] | None = None
   selecting: concurrent.futures.Future[Any] | None = None
 
-  def wait(self, trained: Any) -> float:
+  def wait_to_train(self) -> None:
+    """Waits until `train` is compiled."""
+    if self.training is not None:
+      self.training.result()
+
+  def wait_to_select(self, trained: Any) -> float:
     """Waits after training until `select` is compiled, in a first generation.
 
     Args:
@@ -102,11 +109,14 @@ def make_programs(
     functools.partial(function, setup) for function in functions
   )
   shardings = _shardings(setup, members, replicated)
-  quick, fast = _compiler_options(
+  fast, quick, hasty = _compiler_options(
     mesh.devices.flat[0].platform, setup.config.exact_placement
   )
   init: Any = jax.jit(
-    init_fn, out_shardings=shardings, compiler_options=quick
+    init_fn,
+    out_shardings=shardings,
+    # The first agents of a repertoire are evaluated.
+    compiler_options=hasty if setup.map_elites is None else quick,
   )
   return Programs(
     init=init,
@@ -126,33 +136,38 @@ def make_programs(
       restart_fn,
       donate_argnums=0,
       out_shardings=shardings,
-      compiler_options=quick,
+      compiler_options=hasty,
     ),
     population=init.eval_shape(run_key),
   )
 
 
 def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
-  """Compiles what trains; what selects goes on being compiled in a thread.
+  """Begins to compile both parts of a generation, which goes on in a thread.
+
+  What trains takes longest of all that a run waits for, so it's traced before
+  anything else is.
 
   Args:
     programs: of `make_programs`.
     run_key: as there.
 
   Returns:
-    The programs, with a compiled `train`, and a `select` that waits until it's
-    compiled too.
+    The programs, with a `train` and a `select` that wait until they are
+    compiled.
   """
   population, trained = programs.train.eval_shape(programs.population, run_key)
-  train = programs.train.lower(programs.population, run_key).compile()
+  lowered = programs.train.lower(programs.population, run_key)
   executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+  training = executor.submit(lowered.compile)
   selecting = executor.submit(
     lambda: programs.select.lower(population, trained, run_key).compile()
   )
   executor.shutdown(wait=False)
   return programs._replace(
-    train=train,
+    train=lambda *args: training.result()(*args),
     select=lambda *args: selecting.result()(*args),
+    training=training,
     selecting=selecting,
   )
 
@@ -160,28 +175,32 @@ def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
 @functools.cache
 def _compiler_options(
   platform: str, exact: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-  """What the compiler is told, to be quick or to make programs fast.
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+  """What the compiler is told: for speed, to be quick, to be quickest.
 
   On a CPU LLVM's costlier passes take a quarter of the time that compiling
   takes, and gain 2 % in speed at most; the newer way of fusing operations takes
   another third, and makes updates 20 % faster, but nothing else. Fused
   operations also round differently, by what they are fused with, and that
-  depends on whether there is one device or several.
+  depends on whether there is one device or several. Without any of LLVM's
+  passes what resets environments is compiled three times as fast, and runs a
+  fifth as fast, once.
   """
   if platform != "cpu":
-    return {}, {}
-  fast: dict[str, Any] = {"xla_backend_optimization_level": 1}
+    return {}, {}, {}
+  level = "xla_backend_optimization_level"
+  fast: dict[str, Any] = {level: 1}
   if exact:
     fast["xla_disable_hlo_passes"] = "fusion"
   quick = fast | {"xla_cpu_use_fusion_emitters": False}
-  for options in (quick, fast):
+  hasty = quick | {level: 0}
+  for options in (fast, quick, hasty):
     for name, value in list(options.items()):
       try:
         jax.jit(lambda: 0, compiler_options={name: value})()
       except jax.errors.JaxRuntimeError:  # Unknown to this version of XLA.
         del options[name]
-  return quick, fast
+  return fast, quick, hasty
 
 
 def _shardings(setup: Setup, members: Any, replicated: Any) -> Any:

@@ -1,6 +1,5 @@
 """A whole run: compile, train generation by generation, record, resume."""
 
-import concurrent.futures
 import math
 import time
 from typing import Any
@@ -110,12 +109,11 @@ def _train(
   )
   best = Checkpoints(directory.path / "best", 1)
   # The first population is made, or read, while the rest is compiled.
-  with concurrent.futures.ThreadPoolExecutor() as executor:
-    compiled = executor.submit(compile_generation, programs, run_key)
-    population, record = resume.begin(
-      setup, config, directory, checkpoints, programs, run_key
-    )
-    programs = compiled.result()
+  programs = compile_generation(programs, run_key)
+  population, record = resume.begin(
+    setup, config, directory, checkpoints, programs, run_key
+  )
+  programs.wait_to_train()
   compile_seconds = time.monotonic() - start
   # So that the time before an interruption counts too.
   start -= record["walltime"]
@@ -134,7 +132,7 @@ def _train(
     generation_start = time.monotonic()
     interruption.can_wait = True
     population, trained = programs.train(population, run_key)
-    waited = programs.wait(trained)
+    waited = programs.wait_to_select(trained)
     population, report = programs.select(population, trained, run_key)
     best_state = report.best.state
     report = jax.device_get(

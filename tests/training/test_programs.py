@@ -4,17 +4,19 @@ import concurrent.futures
 import threading
 
 import jax.numpy as jnp
+import pytest
 
 from qdrl_haiku.training.programs import Programs
 
 
-def _programs(selecting):
+def _programs(selecting, training=None):
   return Programs(
     init=None,
     train=lambda population, _: (population + 1, 10.0),
     select=lambda population, trained, _: (2 * population, trained),
     restart=None,
     population=None,
+    training=training,
     selecting=selecting,
   )
 
@@ -28,12 +30,19 @@ def test_training_waits_for_what_is_compiled_meanwhile_and_says_how_long():
   selecting = concurrent.futures.Future()
   timer = threading.Timer(0.2, selecting.set_result, [None])
   timer.start()
-  waited = _programs(selecting).wait(jnp.zeros(()))
+  waited = _programs(selecting).wait_to_select(jnp.zeros(()))
   assert selecting.done() and 0.0 < waited < 10.0
+
+
+def test_what_fails_to_compile_is_told_before_training_begins():
+  training = concurrent.futures.Future()
+  training.set_exception(MemoryError("too little of it"))
+  with pytest.raises(MemoryError, match="too little"):
+    _programs(None, training).wait_to_train()
 
 
 def test_nothing_is_waited_for_once_all_is_compiled():
   selecting = concurrent.futures.Future()
   selecting.set_result(None)
-  assert _programs(selecting).wait(jnp.zeros(())) == 0.0
-  assert _programs(None).wait(jnp.zeros(())) == 0.0
+  assert _programs(selecting).wait_to_select(jnp.zeros(())) == 0.0
+  assert _programs(None).wait_to_select(jnp.zeros(())) == 0.0

@@ -49,7 +49,7 @@ for devices in (jax.devices(), jax.devices()[:1]):
   if len(devices) == 2:
     trained = made.train.eval_shape(made.population, run_key)
     select = made.select.lower(*trained, run_key).compile()
-    program = compiled.train.as_text() + select.as_text()
+    program = compiled.training.result().as_text() + select.as_text()
     sharding = str(population.members.replay.storage.reward.sharding)
 print(json.dumps([results, program, sharding]))
 """
