@@ -6,6 +6,7 @@ python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
 import launch
 import learner_flags
 import shared_flags
+import tuned
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -32,7 +33,13 @@ def _define() -> None:
 def main() -> None:
   """Trains the learner that the flags ask for."""
   launch.prepare()
+  import jax
+
   from qdrl_haiku import training
+
+  settings = tuned.apply()
+  if settings and jax.process_index() == 0:
+    print(settings, flush=True)
 
   agent = shared_flags.make_agent()
   config = shared_flags.make_training_config(

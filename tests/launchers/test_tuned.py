@@ -1,0 +1,30 @@
+"""Tests of the settings that `train.py` has for an environment and a learner."""
+
+from tests.launchers import harness
+
+_REACHER = ("--env_name=reacher", "--dry_run")
+
+
+def test_what_was_tuned_for_an_environment_is_used_and_told(capsys):
+  out = harness.run(capsys, "train", *_REACHER).out
+  assert "tuned for sac on reacher: discount=0.97, tau=0.01" in out
+
+
+def test_what_the_command_line_gives_is_not_tuned(capsys):
+  out = harness.run(
+    capsys, "train", *_REACHER, "--discount=0.9", "--nolayer_norm"
+  ).out
+  assert "tuned for sac on reacher: tau=0.01" in out
+  assert "discount" not in out and "layer_norm" not in out
+
+
+def test_other_environments_keep_the_learners_own_settings(capsys):
+  outcome = harness.run(capsys, "train", "--env_name=point_maze", "--dry_run")
+  assert outcome.code == 0 and "tuned" not in outcome.out
+
+
+def test_a_population_that_is_searched_is_not_tuned(capsys):
+  outcome = harness.run(
+    capsys, "train_pbt", *_REACHER, "--population_size=2"
+  )
+  assert outcome.code == 0 and "tuned" not in outcome.out
