@@ -1,4 +1,4 @@
-"""Tests of the settings that `train.py` has for an environment and a learner."""
+"""Tests of `train.py`'s settings for an environment and a learner."""
 
 from tests.launchers import harness
 
