@@ -1,5 +1,6 @@
 """Tests of `train.py`'s settings for an environment and a learner."""
 
+from qdrl_haiku.training import logs
 from tests.launchers import harness
 
 _REACHER = ("--env_name=reacher", "--dry_run")
@@ -23,8 +24,14 @@ def test_other_environments_keep_the_learners_own_settings(capsys):
   assert outcome.code == 0 and "tuned" not in outcome.out
 
 
-def test_a_population_that_is_searched_is_not_tuned(capsys):
+def test_a_run_that_goes_on_keeps_its_settings(capsys, tmp_path):
+  logs.RunDirectory(tmp_path / "run").begin({"discount": 0.9})
   outcome = harness.run(
-    capsys, "train_pbt", *_REACHER, "--population_size=2"
+    capsys, "train", *_REACHER, "--resume", f"--logdir={tmp_path / 'run'}"
   )
+  assert outcome.code == 0 and "tuned" not in outcome.out
+
+
+def test_a_population_that_is_searched_is_not_tuned(capsys):
+  outcome = harness.run(capsys, "train_pbt", *_REACHER, "--population_size=2")
   assert outcome.code == 0 and "tuned" not in outcome.out
