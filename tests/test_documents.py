@@ -158,7 +158,7 @@ def _short(name, command, steps):
     f"--{interval}_interval=20",
     f"--num_timesteps={steps}",
     *(["--repetitions=1", "--nostart_twice"] if name == "benchmark" else []),
-    *(["--sweep=population_size:2"] if "--sweep" in command else []),
+    *(["--sweep=population_size:1,2"] if "--sweep" in command else []),
     *(skills if "diayn" in command else []),
   ]
 
