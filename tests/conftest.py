@@ -5,8 +5,8 @@ import gc
 import jax
 import pytest
 
-# Tracing makes many objects and little garbage; looking for it often takes a
-# tenth of the time.
+# Tracing makes many objects and little garbage; looking for it often takes 7 %
+# of the time.
 gc.set_threshold(100_000)
 
 

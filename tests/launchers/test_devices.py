@@ -40,6 +40,8 @@ _ME_PBT = [
 ]
 _MAZE = ["--env_name=point_maze", "--episode_length=20"]
 _PENDULUM = ["--env_name=inverted_pendulum", "--episode_length=20"]
+# Takes long to compile and to run.
+_EXACT = ["--exact_placement", "--population_size=4", "--num_timesteps=80"]
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +113,10 @@ def _contents(logdir):
   [
     ([*_PBT, *_MAZE, "--learner=sac"], [2, 8, "2x2", 1]),
     ([*_PBT, *_PENDULUM, "--learner=td3"], [2, 8]),
-    (
-      [*_PBT, *_PENDULUM, "--learner=td3", "--exact_placement",
-       "--population_size=4", "--num_timesteps=80"],
-      [1, 4],
-    ),
+    ([*_PBT, *_PENDULUM, *_EXACT, "--learner=td3"], [1, 4]),
   ],
   ids=["maze", "pendulum", "pendulum with exact placement"],
-)  # fmt: skip
+)
 def test_devices_and_processes_change_no_bit(
   arguments, placements, cache, tmp_path
 ):
