@@ -1,6 +1,7 @@
 """What all tests share: how their own process compiles, and where it's kept."""
 
 import gc
+import os
 
 import jax
 import pytest
@@ -10,21 +11,31 @@ import pytest
 gc.set_threshold(100_000)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quick_compilation(tmp_path_factory, worker_id):
-  """Compiles quickly, and each program once for all workers.
+def pytest_configure() -> None:
+  """Compiles this process's programs quickly.
 
   What tests run is small, so compiling it well takes longer than running it.
-  Launchers that have a process of their own compile as they do for users, but
-  keep their programs out of the user's cache too.
+  Launchers that have a process of their own compile as they do for users.
   """
+  jax.config.update("jax_disable_most_optimizations", True)
+  with pytest.MonkeyPatch.context() as patch:
+    given = os.environ.get("XLA_FLAGS", "")
+    # MLIR's passes over each fusion are half of what is left.
+    patch.setenv("XLA_FLAGS", f"{given} --xla_cpu_use_fusion_emitters=false")
+    jax.block_until_ready(jax.jit(lambda: 0)())  # XLA reads its flags once.
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _environment(tmp_path_factory, worker_id):
+  """Compiles each program once for all workers, out of the user's cache."""
   folder = tmp_path_factory.getbasetemp()
   if worker_id != "master":
     folder = folder.parent  # That of all workers of pytest-xdist.
   cache = str(folder / "compilation_cache")
+  jax.config.update("jax_compilation_cache_dir", cache)
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAX_COMPILATION_CACHE_DIR", cache)
-    jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    jax.config.update("jax_disable_most_optimizations", True)
+    # jax sets it where it's imported; launchers find what a user's have.
+    patch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     yield

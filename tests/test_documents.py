@@ -241,15 +241,15 @@ def _of_two_processes():
   }
 
 
-@pytest.mark.parametrize("way", ["by hand", "slurm", "open_mpi"])
-def test_commands_for_several_hosts_run(way, tmp_path):
+def _run_two_processes(way, folder, *arguments):
+  """What two processes print that are started in a way, once both are done."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
   processes = []
   for command, variables in zip(*_of_two_processes()[way], strict=True):
     command = command.replace("host0:1234", address)
-    command = command.replace("/shared/my_run", str(tmp_path / "run"))
+    command = command.replace("/shared/my_run", str(folder / "run"))
     processes.append(
       subprocess.Popen(
         [
@@ -258,6 +258,7 @@ def test_commands_for_several_hosts_run(way, tmp_path):
           *_SMALL,
           "--hidden_layer_sizes=4,4",
           *_short("train_pbt", command, 40),
+          *arguments,
         ],
         cwd=_ROOT,
         env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"} | variables,
@@ -268,11 +269,24 @@ def test_commands_for_several_hosts_run(way, tmp_path):
     )
   outputs = [process.communicate(timeout=300) for process in processes]
   assert [process.returncode for process in processes] == [0, 0], outputs
+  return [out for out, _ in outputs]
+
+
+def test_commands_for_several_hosts_run(tmp_path):
+  first, second = _run_two_processes("by hand", tmp_path)
   # The first one writes for all.
-  assert "step 40" in outputs[0][0]
-  assert "step 40" not in outputs[1][0]
+  assert "step 40" in first
+  assert "step 40" not in second
   rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
   assert [json.loads(row)["step"] for row in rows] == [20, 40]
+
+
+@pytest.mark.parametrize("way", ["slurm", "open_mpi"])
+def test_processes_of_a_cluster_find_each_other(way, tmp_path):
+  # Each of two that had not would take itself for the first, and say so.
+  first, second = _run_two_processes(way, tmp_path, "--dry_run")
+  assert "memory needed" in first
+  assert "memory needed" not in second
 
 
 def test_map_elites_by_hand_fills_the_grid():

@@ -111,7 +111,7 @@ def _contents(logdir):
 @pytest.mark.parametrize(
   ("arguments", "placements"),
   [
-    ([*_PBT, *_MAZE, "--learner=sac"], [2, 8, "2x2", 1]),
+    ([*_PBT, *_MAZE, "--learner=sac"], [8, "2x2", 1]),
     ([*_PBT, *_PENDULUM, "--learner=td3"], [2, 8]),
     ([*_PBT, *_PENDULUM, *_EXACT, "--learner=td3"], [1, 4]),
   ],

@@ -494,13 +494,13 @@ def _results_by_devices():
   for devices in (jax.devices(), jax.devices()[:1]):
     mesh = training.population_mesh(2, devices)
     key = jax.device_put(_KEY, jax.NamedSharding(mesh, jax.P()))
-    exact = setup(mesh=mesh)
-    # Otherwise one device rounds the descriptors' means in another way.
-    exact = exact._replace(
-      config=dataclasses.replace(exact.config, exact_placement=True)
+    placed = setup(mesh=mesh)
+    # Means of several episodes may be rounded in another way on one device.
+    placed = placed._replace(
+      config=dataclasses.replace(placed.config, num_eval_episodes=1)
     )
     compiled = programs.compile_generation(
-      programs.make_programs(exact, mesh, key), key
+      programs.make_programs(placed, mesh, key), key
     )
     state = compiled.init(key)
     for _ in range(2):
