@@ -33,14 +33,9 @@ def _define() -> None:
 def main() -> None:
   """Trains the learner that the flags ask for."""
   launch.prepare()
-  import jax
-
   from qdrl_haiku import training
 
-  settings = tuned.apply()
-  if settings and jax.process_index() == 0:
-    print(settings, flush=True)
-
+  tuned.apply(searched=False)
   agent = shared_flags.make_agent()
   config = shared_flags.make_training_config(
     population_size=FLAGS.num_seeds,

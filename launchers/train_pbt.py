@@ -9,6 +9,7 @@ import launch
 import learner_flags
 import pbt_flags
 import shared_flags
+import tuned
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -89,6 +90,7 @@ def make_setup() -> Any:
 def main() -> None:
   """Trains the population that the flags ask for."""
   launch.prepare()
+  tuned.apply(searched=True)
   launch.run_training(
     make_setup(), f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]
   )

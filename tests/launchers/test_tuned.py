@@ -1,4 +1,6 @@
-"""Tests of `train.py`'s settings for an environment and a learner."""
+"""Tests of the settings for an environment and a learner."""
+
+import pytest
 
 from qdrl_haiku.training import logs
 from tests.launchers import harness
@@ -32,6 +34,14 @@ def test_a_run_that_goes_on_keeps_its_settings(capsys, tmp_path):
   assert outcome.code == 0 and "tuned" not in outcome.out
 
 
-def test_a_population_that_is_searched_is_not_tuned(capsys):
+@pytest.mark.parametrize("launcher", ["train", "train_pbt"])
+def test_what_no_controller_searches_is_tuned_for_pbt_too(capsys, launcher):
+  out = harness.run(
+    capsys, launcher, "--env_name=halfcheetah", "--dry_run"
+  ).out
+  assert "tuned for sac on halfcheetah: normalize_observations=True\n" in out
+
+
+def test_what_a_controller_searches_is_not_tuned(capsys):
   outcome = harness.run(capsys, "train_pbt", *_REACHER, "--population_size=2")
   assert outcome.code == 0 and "tuned" not in outcome.out
