@@ -180,7 +180,7 @@ def test_flags_after_a_preset_override_it(monkeypatch, tmp_path):
   (logdir,) = (tmp_path / "logs").iterdir()
   assert logdir.name.startswith("inverted_pendulum-pbt_td3-")
   config = json.loads((logdir / "config.json").read_text())
-  assert config["num_timesteps"] == 14000
+  assert config["num_timesteps"] == 11200
 
 
 def test_an_interval_that_was_not_given_is_written_down(monkeypatch, tmp_path):
