@@ -1,56 +1,38 @@
 """Settings with which a learner was found to learn an environment faster."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 FLAGS = flags.FLAGS
 
-
-class _Settings(NamedTuple):
-  """Values of flags.
-
-  Attributes:
-    always: for each launcher.
-    alone: where no controller searches hyperparameters.
-  """
-
-  always: dict[str, Any]
-  alone: dict[str, Any]
-
-
-# By environment and learner; how they were found is in BUILD.md. Returns in
-# `reacher` depend on the target so much that those of few episodes say little.
-_TUNED: dict[tuple[str, str], _Settings] = {
-  ("halfcheetah", "sac"): _Settings(
-    always={"normalize_observations": True}, alone={}
-  ),
-  ("reacher", "sac"): _Settings(
-    always={},
-    alone={
-      "discount": 0.97,
-      "tau": 0.01,
-      "policy_learning_rate": 3e-3,
-      "critic_learning_rate": 3e-3,
-      "temperature_learning_rate": 3e-3,
-      "target_entropy": -0.5,
-      "initial_temperature": 0.05,
-      "layer_norm": True,
-      "num_eval_episodes": 32,
-    },
-  ),
-  ("reacher", "td3"): _Settings(
-    always={},
-    alone={
-      "discount": 0.97,
-      "tau": 0.01,
-      "policy_learning_rate": 1e-3,
-      "critic_learning_rate": 3e-3,
-      "target_noise_scale": 0.1,
-      "exploration_noise": 0.25,
-      "num_eval_episodes": 32,
-    },
-  ),
+# By environment and learner; how they were found is in BUILD.md.
+_ALWAYS: dict[tuple[str, str], dict[str, Any]] = {
+  ("halfcheetah", "sac"): {"normalize_observations": True},
+}
+# Where no controller searches. Returns in `reacher` depend on the target so
+# much that those of few episodes say little.
+_ALONE: dict[tuple[str, str], dict[str, Any]] = {
+  ("reacher", "sac"): {
+    "discount": 0.97,
+    "tau": 0.01,
+    "policy_learning_rate": 3e-3,
+    "critic_learning_rate": 3e-3,
+    "temperature_learning_rate": 3e-3,
+    "target_entropy": -0.5,
+    "initial_temperature": 0.05,
+    "layer_norm": True,
+    "num_eval_episodes": 32,
+  },
+  ("reacher", "td3"): {
+    "discount": 0.97,
+    "tau": 0.01,
+    "policy_learning_rate": 1e-3,
+    "critic_learning_rate": 3e-3,
+    "target_noise_scale": 0.1,
+    "exploration_noise": 0.25,
+    "num_eval_episodes": 32,
+  },
 }
 
 
@@ -64,10 +46,10 @@ def apply(*, searched: bool) -> None:
   """
   import jax
 
-  settings = _TUNED.get((FLAGS.env_name, FLAGS.learner), _Settings({}, {}))
-  values = settings.always if searched else settings.always | settings.alone
+  pair = (FLAGS.env_name, FLAGS.learner)
+  settings = _ALWAYS.get(pair, {}) | ({} if searched else _ALONE.get(pair, {}))
   chosen = {
-    name: value for name, value in values.items() if not FLAGS[name].present
+    name: value for name, value in settings.items() if not FLAGS[name].present
   }
   if FLAGS.resume or not chosen:
     return
