@@ -14,23 +14,26 @@ _ALWAYS: dict[tuple[str, str], dict[str, Any]] = {
 # much that those of few episodes say little.
 _ALONE: dict[tuple[str, str], dict[str, Any]] = {
   ("reacher", "sac"): {
-    "discount": 0.97,
+    "discount": 0.95,
     "tau": 0.01,
-    "policy_learning_rate": 3e-3,
+    "policy_learning_rate": 1e-3,
     "critic_learning_rate": 3e-3,
     "temperature_learning_rate": 3e-3,
     "target_entropy": -0.5,
     "initial_temperature": 0.05,
+    "activation": "swish",
     "layer_norm": True,
     "num_eval_episodes": 32,
   },
   ("reacher", "td3"): {
-    "discount": 0.97,
+    "discount": 0.95,
     "tau": 0.01,
     "policy_learning_rate": 1e-3,
     "critic_learning_rate": 3e-3,
-    "target_noise_scale": 0.1,
+    "policy_delay": 1,
+    "target_noise_scale": 0.05,
     "exploration_noise": 0.25,
+    "activation": "swish",
     "num_eval_episodes": 32,
   },
 }
