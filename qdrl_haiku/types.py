@@ -13,6 +13,7 @@ import jax
 Array = jax.Array
 Key = jax.Array
 """A typed key, `jax.random.key(seed)`; a function that takes one consumes it.
+Of the older kind, `jax.random.PRNGKey(seed)`, a single one serves as well.
 """
 Params = Any
 """The parameters of a Haiku network: `{module: {name: array}}`."""
@@ -45,3 +46,17 @@ class Transition(NamedTuple):
   discount: Array
   next_observation: Array
   extras: dict[str, Array]
+
+
+def typed_key(key: Key) -> Key:
+  """The same key as a typed one.
+
+  Args:
+    key: typed, of any shape, or numbers [..., 2] of the older kind.
+
+  Returns:
+    The key; its draws are the same.
+  """
+  if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    return key
+  return jax.random.wrap_key_data(key)

@@ -62,13 +62,16 @@ def evaluate(
   Raises:
     ValueError: if a descriptor is asked for and the environment has none.
   """
-  if descriptor_fn is not None and env.descriptor is None:
-    raise ValueError(
-      "descriptor_fn needs an environment with state descriptors; this one "
-      "declares none. Give it a Descriptor, or evaluate without descriptor_fn."
-    )
   keys = episode_keys(states, key, num_episodes)
   env_states = env.reset(keys)
+  if descriptor_fn is not None and (
+    "next_state_descriptor" not in env_states.info
+  ):
+    raise ValueError(
+      "descriptor_fn needs an environment with state descriptors; this one "
+      'reports none. Let it put them in info["state_descriptor"], or evaluate '
+      "without descriptor_fn."
+    )
   num_steps = env.episode_steps
 
   def trace_of(env_states: environments.State) -> Any:
@@ -136,6 +139,7 @@ def episode_keys(
   Returns:
     Keys [P, N], of which the first are the same whatever N is.
   """
+  key = types.typed_key(key)
   if key.ndim == 0:
     population_size = jax.tree.leaves(states)[0].shape[0]
     key = jax.vmap(jax.random.fold_in, (None, 0))(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.controllers import search_space as ranges_lib
-from qdrl_haiku.types import Array, Hyperparams, Key
+from qdrl_haiku.types import Array, Hyperparams, Key, typed_key
 
 
 class Config(Protocol):
@@ -89,7 +89,7 @@ def flatten(search_space: Any) -> tuple[list[ranges_lib.Range], Any]:
 def member_keys(key: Key, population_size: int) -> Key:
   """A key for each of P members, [P], by its index alone."""
   indices = jnp.arange(population_size)
-  return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
+  return jax.vmap(jax.random.fold_in, (None, 0))(typed_key(key), indices)
 
 
 def fold_in(keys: Key, data: int | Array) -> Key:

@@ -245,7 +245,8 @@ def inherit(members: Any, parents: Array) -> Any:
   """
   population_size = parents.shape[0]
 
-  def take(path: Any, leaf: Array) -> Array:
+  def take(path: Any, leaf: Any) -> Array:
+    leaf = jnp.asarray(leaf)
     if leaf.ndim == 0 or leaf.shape[0] != population_size:
       raise ValueError(
         f"members{jax.tree_util.keystr(path)} has shape {leaf.shape}, but there"

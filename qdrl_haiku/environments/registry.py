@@ -53,6 +53,7 @@ DEFAULTS: dict[str, Defaults] = {
   "swimmer": Defaults(1000, "generalized", ("generalized",)),
   "walker2d": Defaults(1000, "spring"),
 }
+_USERS = Defaults(1000)
 _OURS: dict[str, Callable[..., Any]] = {"point_maze": point_maze.PointMaze}
 # Which of brax's environments is wrapped, and how.
 _ON_BRAX: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -85,7 +86,7 @@ def names() -> tuple[str, ...]:
 
 
 def create(
-  env_name: str,
+  env_name: str | Any,
   *,
   backend: str | None = None,
   episode_length: int | None = None,
@@ -102,7 +103,7 @@ def create(
       and a name in MuJoCo Playground, such as CartpoleBalance. Or "gymnasium:"
       and an id in Gymnasium, such as Pendulum-v1. Or
       "package.module:function", a function that returns one instance;
-      `names_lib.load_function` says where it is found.
+      `names_lib.load_function` says where it is found. Or one instance itself.
     backend: of brax's physics, one of `BACKENDS`; by default as in `DEFAULTS`.
       A user's function gets it if it has a parameter of that name.
     episode_length: truncates episodes, in steps of the environment itself
@@ -120,6 +121,19 @@ def create(
       number is out of range, or if what the environment returns does not fit
       what it declares; of a user's function also if that isn't finite.
   """
+  if not isinstance(env_name, str):
+    if backend is not None or kwargs:
+      given = ", ".join([*kwargs, *(["backend"] if backend else [])])
+      raise ValueError(
+        f"{given} has no effect on an environment that exists; leave it out."
+      )
+    return base.Environment(
+      env_name,
+      episode_length=_USERS.episode_length
+      if episode_length is None
+      else episode_length,
+      action_repeat=action_repeat,
+    )
   place, colon, name = env_name.partition(":")
   if colon and place in _ELSEWHERE:
     return _ELSEWHERE[place](
@@ -136,7 +150,7 @@ def create(
       f"env_name={env_name!r} is unknown; {fix} "
       "Your own is given as 'package.module:function'."
     )
-  defaults = Defaults(1000) if is_users else DEFAULTS[env_name]
+  defaults = _USERS if is_users else DEFAULTS[env_name]
   if backend is not None and backend not in defaults.backends:
     fix = names_lib.nearest(backend, defaults.backends)
     raise ValueError(

@@ -17,6 +17,7 @@ from qdrl_haiku.training.population import (
   Population,
   init_members,
   init_population,
+  restart_members,
 )
 from qdrl_haiku.training.run import Diverged, run
 from qdrl_haiku.training.run_config import RunConfig
@@ -50,6 +51,7 @@ __all__ = [
   "read_agents",
   "read_best",
   "read_schedule",
+  "restart_members",
   "run",
   "search_space",
   "skill_evaluation",

@@ -90,6 +90,9 @@ def train_generation(
 ) -> tuple[Population, GenerationReport]:
   """Trains a population for one generation.
 
+  If no member is finite afterwards (`GenerationReport.finite`), there is nobody
+  to inherit from: `restart_members` begins anew, as `run` does.
+
   Args:
     setup: what the population is composed of.
     population: as it is.

@@ -73,6 +73,7 @@ def member_keys(
   Returns:
     Keys [P]: `fold_in(fold_in(run_key, generation), i)` for member i.
   """
+  run_key = types.typed_key(run_key)
   if run_key.ndim:
     indices = jnp.zeros(population_size, jnp.int32)
   else:
@@ -94,6 +95,7 @@ def controller_key(
   Returns:
     The key.
   """
+  run_key = types.typed_key(run_key)
   if run_key.ndim:
     run_key = run_key[0]
   return jax.random.fold_in(

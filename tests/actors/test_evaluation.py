@@ -187,6 +187,30 @@ def test_the_mask_leaves_out_what_follows_the_end():
   )
 
 
+def test_state_descriptors_need_no_declaration():
+  class Undeclared(toy.Walk):
+    descriptor = None
+
+  walk = environments.Environment(Undeclared(limit=1.0), episode_length=5)
+  found, expected = (
+    actors.evaluate(
+      env, _LEARNER, _STATES, jax.random.key(0), 2, lambda d, m: d[0]
+    ).descriptors
+    for env in (walk, _WALK)
+  )
+  assert np.any(expected != 0)
+  np.testing.assert_array_equal(found, expected)
+
+
+def test_a_key_of_the_older_kind_starts_the_same_episodes():
+  older, typed = (
+    _EVALUATE(_COUNTDOWN, key)
+    for key in (jax.random.PRNGKey(0), jax.random.key(0))
+  )
+  assert len(set(np.ravel(typed.returns))) > 1
+  np.testing.assert_array_equal(older.returns, typed.returns)
+
+
 def test_an_environment_without_descriptors_is_refused():
   with pytest.raises(ValueError, match="descriptor_fn needs .* descriptors"):
     actors.evaluate(

@@ -399,6 +399,28 @@ def test_any_tree_can_be_searched():
   assert np.all(after[:2] != before[:2])
 
 
+def test_a_key_of_the_older_kind_makes_the_same_decision():
+  controller = controllers.pbt(
+    controllers.PBTConfig(), {"x": controllers.Uniform(0.0, 1.0)}
+  )
+  hyperparams = controller.init(jax.random.PRNGKey(0), 4)
+  np.testing.assert_array_equal(
+    hyperparams["x"], controller.init(jax.random.key(0), 4)["x"]
+  )
+  fitness = jnp.arange(4.0)
+  older, typed = (
+    controller.update(key, fitness, hyperparams)
+    for key in (jax.random.PRNGKey(1), jax.random.key(1))
+  )
+  assert np.any(typed.parents != np.arange(4))
+  jax.tree.map(np.testing.assert_array_equal, older, typed)
+
+
+def test_inherit_takes_arrays_of_numpy():
+  children = controllers.inherit({"x": np.arange(3)}, jnp.array([2, 1, 2]))
+  np.testing.assert_array_equal(children["x"], [2, 1, 2])
+
+
 def test_inherit_copies_parents_and_keeps_dtypes_and_keys():
   parents = jnp.array([2, 1, 2], jnp.int32)
   members = {

@@ -73,6 +73,16 @@ def test_the_defaults_are_taken(toy):
   assert environments.create(f"{toy}:make").episode_length == 1000
 
 
+def test_an_environment_that_exists_is_taken_as_it_is():
+  maze = environments.PointMaze()
+  env = environments.create(maze, episode_length=7, action_repeat=2)
+  assert env.unwrapped is maze
+  assert (env.episode_length, env.action_repeat) == (7, 2)
+  assert environments.create(maze).episode_length == 1000
+  with pytest.raises(ValueError, match="layout, backend has no effect"):
+    environments.create(maze, layout="open", backend="spring")
+
+
 def test_arguments_override_the_defaults():
   env = environments.create(
     "inverted_pendulum", backend="spring", episode_length=7, action_repeat=2,

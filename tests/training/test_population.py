@@ -50,6 +50,20 @@ def population():
   return training.init_population(setup, jax.random.key(0))
 
 
+def test_a_key_of_the_older_kind_begins_the_same_population(population):
+  setup = common.setup(controllers.pbt(controllers.PBTConfig(), common.SPACE))
+  older = training.init_population(setup, jax.random.PRNGKey(0))
+  for name in ("learner", "replay"):
+    jax.tree.map(
+      np.testing.assert_array_equal,
+      getattr(older.members, name),
+      getattr(population.members, name),
+    )
+  jax.tree.map(
+    np.testing.assert_array_equal, older.hyperparams, population.hyperparams
+  )
+
+
 def test_members_begin_different_from_each_other(population):
   points = np.asarray(population.members.learner.point)
   assert len(np.unique(points, axis=0)) == 4
