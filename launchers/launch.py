@@ -68,6 +68,9 @@ def run_main(
   # What is an error to us is an exception anyway.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
+  for flag in _own_flags():
+    # So that --help lists it.
+    FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   app.run(guarded, flags_parser=_parse)
 
 
@@ -109,13 +112,35 @@ def prepare() -> None:
   """Does what each training launcher begins with.
 
   Raises:
-    ValueError: if there is no run to be resumed.
+    ValueError: if there is no run to be resumed by this launcher.
   """
   if FLAGS.resume:
     if not FLAGS.logdir:
       raise ValueError("--resume needs --logdir: which run is to go on?")
+    _check_launcher()
     use_settings_of(FLAGS.logdir, besides=_PLACE)
   devices.prepare_jax()
+
+
+def _name() -> str:
+  """The launcher's, such as train.py."""
+  return os.path.basename(sys.argv[0])
+
+
+def _check_launcher() -> None:
+  """Refuses to go on with the run of another launcher.
+
+  Raises:
+    ValueError: if it is one, or if there is no run.
+  """
+  from qdrl_haiku.training import logs
+
+  theirs = logs.RunDirectory(FLAGS.logdir).settings().get("launcher", _name())
+  if theirs != _name():
+    raise ValueError(
+      f"--logdir={FLAGS.logdir} is a run of {theirs}, not {_name()}; resume it "
+      "with that launcher."
+    )
 
 
 def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
@@ -207,6 +232,8 @@ def run_training(
       "with empty ones, and learns nothing until they have --min_replay_size "
       "transitions."
     )
+  _warn_of_idleness(setup)
+  _check_activation()
   is_first = jax.process_index() == 0
   if is_first and not FLAGS.dry_run:
     print(f"writing to {logdir}", flush=True)
@@ -214,6 +241,7 @@ def run_training(
   if setup.on_host:
     to_go_on = f"begin another run with --warm_start={logdir}"
   settings = {name: getattr(FLAGS, name) for name in names}
+  settings |= {"launcher": _name(), "in_effect": _in_effect(setup)}
   settings |= more_settings or {}
   try:
     training.run(setup, config, settings)
@@ -241,6 +269,77 @@ def run_training(
   if is_first and not FLAGS.dry_run:
     print(f"done: {logdir}")
   return logdir
+
+
+def _warn_of_idleness(setup: Any) -> None:
+  """Says what won't begin before the run's end.
+
+  That's no mistake where a run is to be resumed for longer.
+
+  Args:
+    setup: what the population is composed of.
+  """
+  steps = FLAGS.num_timesteps
+  if setup.map_elites is None and steps < FLAGS.min_replay_size:
+    logging.warning(
+      "nothing will be learned: an agent's %d steps don't reach "
+      "--min_replay_size=%d transitions.", steps, FLAGS.min_replay_size,
+    )
+  if setup.controller and steps <= setup.config.burn_in_period:
+    logging.warning(
+      "nobody will be replaced: --burn_in_period=%d lasts for all of "
+      "--num_timesteps=%d.", setup.config.burn_in_period, steps,
+    )
+
+
+def _check_activation() -> None:
+  """Refuses weights that were learned for another activation.
+
+  Nothing in a checkpoint tells which one it was.
+
+  Raises:
+    ValueError: if --warm_start names a run with another one.
+  """
+  from qdrl_haiku.training import logs
+
+  if FLAGS.resume or not FLAGS.warm_start:
+    return
+  try:
+    settings = logs.RunDirectory(FLAGS.warm_start).settings()
+  except ValueError:
+    return  # Training says so, and names the flag.
+  theirs = settings.get("activation", FLAGS.activation)
+  if theirs != FLAGS.activation:
+    raise ValueError(
+      f"--warm_start={FLAGS.warm_start} has agents with "
+      f"--activation={theirs}, not {FLAGS.activation}; give that."
+    )
+
+
+def _in_effect(setup: Any) -> dict[str, Any]:
+  """What holds where flags leave it open, for who reads `config.json`.
+
+  Args:
+    setup: what the population is composed of.
+
+  Returns:
+    Settings by name, as JSON has them.
+  """
+  import jax
+
+  hyperparams = jax.tree_util.tree_leaves_with_path(setup.learner.hyperparams)
+  env = getattr(setup.env, "env", setup.env)  # Of skills.
+  backend = getattr(getattr(env, "unwrapped", None), "backend", None)
+  return {
+    "backend": backend if isinstance(backend, str) else None,
+    "episode_length": setup.env.episode_length,
+    "fitness": setup.config.fitness,
+    "hyperparams": {
+      jax.tree_util.keystr(path, simple=True, separator="/"): float(leaf)
+      for path, leaf in hyperparams
+    },
+    "num_eval_episodes": setup.config.num_eval_episodes,
+  }
 
 
 def _fail(message: str) -> NoReturn:

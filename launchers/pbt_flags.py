@@ -1,5 +1,6 @@
 """The flags of how hyperparameters are explored, and the controller of them."""
 
+import dataclasses
 from typing import Any
 
 import learner_flags
@@ -24,8 +25,8 @@ def define() -> None:
     "search_space",
     [],
     "name:kind:low:high, kind uniform, log_uniform or one_minus_log_uniform; "
-    "or name:fixed:value. Repeatable; if given at all, the hyperparameters "
-    "that aren't named are fixed.",
+    "or name:fixed:value. Repeatable, the last of a name counts; if given at "
+    "all, the hyperparameters that aren't named are fixed.",
   )
   flags.DEFINE_integer(
     "perturbation_interval",
@@ -68,6 +69,23 @@ def make_config(**settings: Any) -> Any:
       ["perturbation_factors"], "--explore=resample perturbs nothing"
     )
   return config
+
+
+def ranges(learner: Any) -> dict[str, Any]:
+  """What is searched, for `config.json`, where it's by default as well.
+
+  Args:
+    learner: the learner.
+
+  Returns:
+    Ranges by hyperparameter, their kind and what they are made of.
+  """
+  return {
+    "ranges": {
+      name: {"kind": type(values).__name__} | dataclasses.asdict(values)
+      for name, values in make_search_space(learner).items()
+    }
+  }
 
 
 def make_search_space(learner: Any) -> Any:

@@ -101,14 +101,9 @@ def _read_schedule() -> Any:
 
   settings = logs.RunDirectory(FLAGS.logdir).settings()
   if FLAGS.resume:
-    if "schedule" not in settings:
-      raise ValueError(
-        f"--logdir={FLAGS.logdir} is no run of this launcher; resume it with "
-        "the one that began it."
-      )
     try:
       return training.Schedule(**settings["schedule"])
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
       raise ValueError(
         f"config.json in {FLAGS.logdir} is damaged: its schedule can't be "
         "read; begin a new run."

@@ -158,6 +158,7 @@ def main() -> None:
     setup,
     f"{name}_{learner_flags.learner_name()}",
     [FLAGS.seed],
+    more_settings=pbt_flags.ranges(setup.learner) if setup.controller else None,
     repertoire_interval=FLAGS.repertoire_interval,
     num_reevaluations=FLAGS.num_reevaluations,
   )

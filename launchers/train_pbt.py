@@ -91,8 +91,12 @@ def main() -> None:
   """Trains the population that the flags ask for."""
   launch.prepare()
   tuned.apply(searched=True)
+  setup = make_setup()
   launch.run_training(
-    make_setup(), f"pbt_{learner_flags.learner_name()}", [FLAGS.seed]
+    setup,
+    f"pbt_{learner_flags.learner_name()}",
+    [FLAGS.seed],
+    more_settings=pbt_flags.ranges(setup.learner),
   )
 
 

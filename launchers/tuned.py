@@ -37,6 +37,9 @@ _ALONE: dict[tuple[str, str], dict[str, Any]] = {
     "num_eval_episodes": 32,
   },
 }
+_OF_TEMPERATURE = (
+  "temperature_learning_rate", "target_entropy", "initial_temperature"
+)
 
 
 def apply(*, searched: bool) -> None:
@@ -51,6 +54,13 @@ def apply(*, searched: bool) -> None:
 
   pair = (FLAGS.env_name, FLAGS.learner)
   settings = _ALWAYS.get(pair, {}) | ({} if searched else _ALONE.get(pair, {}))
+  # Found with a temperature that is learned.
+  if FLAGS.learner == "sac" and not FLAGS.learn_temperature:
+    settings = {
+      name: value
+      for name, value in settings.items()
+      if name not in _OF_TEMPERATURE
+    }
   chosen = {
     name: value for name, value in settings.items() if not FLAGS[name].present
   }

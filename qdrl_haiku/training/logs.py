@@ -1,12 +1,14 @@
 """What a run writes while it trains: settings, rows, curves for TensorBoard."""
 
 import csv
+import fcntl
 import importlib.metadata
 import json
 import math
 import os
 import pathlib
 import platform
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -56,6 +58,7 @@ class RunDirectory:
 
   def __init__(self, path: str | os.PathLike[str]) -> None:
     self.path = pathlib.Path(path)
+    self._lock: weakref.finalize | None = None
 
   def begin(self, settings: dict[str, Any]) -> None:
     """Creates the directory and writes `config.json` and `versions.json`.
@@ -64,10 +67,12 @@ class RunDirectory:
       settings: all that the run was started with.
 
     Raises:
-      ValueError: if the directory holds anything, or can't be written.
+      ValueError: if the directory holds anything, can't be written, or another
+        process trains in it.
     """
     try:
       self.path.mkdir(parents=True, exist_ok=True)
+      self._hold()
       # What a kill cut short while it was written is nothing.
       if any(path.suffix != ".tmp" for path in self.path.iterdir()):
         raise ValueError(
@@ -90,7 +95,8 @@ class RunDirectory:
       settings: all that the run is continued with.
 
     Raises:
-      ValueError: if there is no run here, or if it had other settings.
+      ValueError: if there is no run here, if it had other settings, or if
+        another process goes on with it.
     """
     before = self.settings()
     differing = [
@@ -103,8 +109,33 @@ class RunDirectory:
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "
         "Resume it with those it began with."
       )
+    self._hold()
     hosts.wait_for_all("settings are the same")
     self.write_json("config.json", settings)
+
+  def close(self) -> None:
+    """Lets another process train in the directory."""
+    if self._lock is not None:
+      self._lock()
+      self._lock = None
+
+  def _hold(self) -> None:
+    """Keeps other processes out until `close`, or until this one ends."""
+    if not hosts.is_first() or self._lock is not None:
+      return
+    lock = os.open(self.path, os.O_RDONLY)
+    try:
+      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      os.close(lock)
+      raise ValueError(
+        f"logdir {self.path} is in use: another process trains in it; wait for "
+        "that, or stop it first."
+      ) from None
+    except OSError:  # Not every file system knows locks.
+      os.close(lock)
+      return
+    self._lock = weakref.finalize(self, os.close, lock)
 
   def settings(self) -> dict[str, Any]:
     """What the run in the directory was started with.

@@ -209,6 +209,12 @@ def summary(row: dict[str, Any]) -> str:
       f"return best {row['pbt/best_return']:.1f} "
       f"mean {row['pbt/mean_return']:.1f}"
     )
+  seeds = [
+    value for name, value in row.items()
+    if name.startswith("eval/episode_return/seed_")
+  ]
   text = f"return {row['eval/episode_return']:.1f}"
+  if len(seeds) > 1:
+    text = f"return best {max(seeds):.1f} mean {row['eval/episode_return']:.1f}"
   information = row.get("diayn/mutual_information_lower_bound")
   return text if information is None else f"{text} nats {information:.2f}"

@@ -1,11 +1,12 @@
 """A whole run: compile, train generation by generation, record, resume."""
 
+import contextlib
 import math
 import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from qdrl_haiku import types
 from qdrl_haiku.training import (
@@ -86,7 +87,7 @@ def run(
     directory.begin(settings)
     if setup.map_elites is not None:
       repertoires.write_centroids(directory, setup.map_elites.tessellation)
-  with interruptible() as interruption:
+  with contextlib.closing(directory), interruptible() as interruption:
     return _train(
       setup, config, settings, programs, run_key, directory, interruption
     )
@@ -257,6 +258,13 @@ def _check(setup: Setup, config: RunConfig) -> None:
   if config.resume:
     for name in records.FILES:  # Raises if one is damaged.
       RunDirectory(config.logdir).rows(name)
+    rows = RunDirectory(config.logdir).rows("metrics.jsonl")
+    if rows and rows[-1]["step"] > config.num_timesteps:
+      raise ValueError(
+        f"num_timesteps {config.num_timesteps} is less than the "
+        f"{rows[-1]['step']} that the run in {config.logdir} has done; give "
+        "more, or leave it out."
+      )
   elif config.warm_start is not None:
     try:
       read_agents(setup.learner, config.warm_start)
@@ -314,5 +322,5 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:
   """The run's key, or one per seed, on all devices."""
-  keys = jnp.stack([jax.random.key(seed) for seed in config.seeds])
+  keys = jax.vmap(jax.random.key)(np.asarray(config.seeds, np.uint32))
   return sharding.put(mesh, keys if len(config.seeds) > 1 else keys[0])

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -99,6 +100,51 @@ def test_settings_of_another_kind_are_reported(
   path = logdir / "config.json"
   path.write_bytes(damage(path.read_bytes()))
   _assert_refused(_look(capsys, how, logdir, tmp_path), message)
+
+
+def test_a_run_goes_on_by_the_launcher_that_began_it_alone(run, capsys):
+  _assert_refused(
+    harness.run(capsys, "train_pbt", "--resume", f"--logdir={run}"),
+    "run is a run of train.py, not train_pbt.py; resume it with that launcher",
+  )
+
+
+def test_agents_of_another_activation_are_no_start(run, capsys, tmp_path):
+  _assert_refused(
+    harness.run(
+      capsys, "train", *_RUN, "--activation=tanh", f"--warm_start={run}",
+      f"--logdir={tmp_path / 'warm'}",
+    ),
+    "run has agents with --activation=relu, not tanh; give that",
+  )
+
+
+@pytest.mark.parametrize(("launcher", "flags", "message"), [
+  ("train", "--min_replay_size=17", "nothing will be learned: .* 16 steps"),
+  ("train_pbt", "--burn_in_period=16 --population_size=2", "nobody will be re"),
+])
+def test_what_never_begins_is_told(launcher, flags, message, caplog, capsys):
+  harness.run(
+    capsys, launcher, "--env_name=point_maze", "--num_timesteps=16",
+    "--num_envs=2", "--hidden_layer_sizes=4", "--dry_run", *flags.split(),
+  )
+  assert re.search(message, caplog.text)
+  caplog.clear()
+  harness.run(
+    capsys, launcher, "--env_name=point_maze", "--num_timesteps=1600",
+    "--num_envs=2", "--hidden_layer_sizes=4", "--dry_run", *flags.split(),
+  )
+  assert not re.search(message, caplog.text)
+
+
+def test_help_lists_the_launchers_flags():
+  finished = subprocess.run(
+    [sys.executable, harness.LAUNCHERS / "train_pbt.py", "--help"],
+    capture_output=True,
+    text=True,
+  )
+  for name in ("search_space", "num_timesteps", "discount", "logdir"):
+    assert f"--{name}:" in finished.stdout
 
 
 def _look(capsys, how, logdir, tmp_path):

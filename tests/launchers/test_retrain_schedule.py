@@ -83,7 +83,7 @@ def test_all_else_is_as_in_the_tuned_run(folder):
     for name in tuned.keys() & retrained.keys()
     if tuned[name] != retrained[name]
   }
-  assert differing == {"logdir", "seed"}
+  assert differing == {"launcher", "logdir", "seed"}
   assert retrained["seed"] == 4 and retrained["num_seeds"] == 2
   assert retrained["schedule"]["run"] == str(folder / "tuned")
   assert retrained["schedule"]["perturbation_interval"] == 8
@@ -164,7 +164,7 @@ def test_by_default_the_best_agent_counts_and_a_directory_is_made(
   ("--logdir={}/tuned --tau=0.1", "--tau=0.1 has no effect: the schedule has"),
   ("--logdir={}/tuned --perturbation_interval=4", "interval is no flag"),
   ("--logdir={}/tuned --warm_start=x", "--warm_start=x has no effect: agents"),
-  ("--logdir={}/tuned --resume", "tuned is no run of this launcher; resume it"),
+  ("--logdir={}/tuned --resume", "tuned is a run of train_pbt.py, not .*res"),
   ("--logdir={}/tuned --learner=sac", "have other names than critic_learning"),
   ("--logdir={}/tuned --num_seeds=0", "num_seeds must be at least 1, got 0"),
   ("--logdir={}/tuned --num_timesteps=12", "num_timesteps 12 .* 8 or 16"),

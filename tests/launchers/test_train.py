@@ -71,7 +71,7 @@ def test_a_longer_run_goes_on_in_the_same_intervals(folder, capsys):
 def test_going_on_with_another_setting_is_refused(folder, capsys):
   outcome = harness.run(
     capsys, "train", *users_module.FLAGS, "--logdir=run", "--resume",
-    "--num_seeds=4", "--seed=6", "--num_timesteps=160",
+    "--num_seeds=4", "--seed=6", "--num_timesteps=176",
   )  # fmt: skip
   assert outcome.code == 2
   assert "--seed was 5 and is 6" in outcome.err

@@ -21,6 +21,12 @@ def test_what_the_command_line_gives_is_not_tuned(capsys):
   assert "discount" not in out and "layer_norm" not in out
 
 
+def test_a_fixed_temperature_has_nothing_tuned(capsys):
+  out = harness.run(capsys, "train", *_REACHER, "--nolearn_temperature").out
+  assert "tuned for sac on reacher: discount=0.95, tau=0.01" in out
+  assert "temperature" not in out and "entropy" not in out
+
+
 def test_other_environments_keep_the_learners_own_settings(capsys):
   outcome = harness.run(capsys, "train", "--env_name=point_maze", "--dry_run")
   assert outcome.code == 0 and "tuned" not in outcome.out

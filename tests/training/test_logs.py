@@ -73,6 +73,15 @@ def test_going_on_for_longer_is_allowed_and_noted(directory):
   assert directory.settings() == settings
 
 
+def test_a_directory_in_which_another_trains_is_refused(directory):
+  directory.begin({})
+  other = logs.RunDirectory(directory.path)
+  with pytest.raises(ValueError, match="in use: another .*; wait for that"):
+    other.go_on({})
+  directory.close()
+  other.go_on({})
+
+
 def test_where_no_run_is_none_can_go_on(directory):
   with pytest.raises(ValueError, match="holds no run"):
     directory.go_on({})

@@ -259,6 +259,23 @@ def test_resuming_a_finished_run_changes_nothing(straight):
   assert last["generation"] == 4
 
 
+def test_resuming_for_fewer_steps_than_are_done_is_refused(straight):
+  before = (straight / "config.json").read_text()
+  with pytest.raises(ValueError, match="num_timesteps 16 is less .* 64 that"):
+    _run(straight, 1, resume=True)
+  assert (straight / "config.json").read_text() == before
+
+
+def test_a_run_of_many_seeds_has_the_key_of_each():
+  seeds = (0, 7, 2**32 - 1)
+  config = training.RunConfig(logdir="", num_timesteps=1, seeds=seeds)
+  keys = _RUN._run_key(config, training.population_mesh(3))
+  for key, seed in zip(keys, seeds, strict=True):
+    np.testing.assert_array_equal(
+      jax.random.key_data(key), jax.random.key_data(jax.random.key(seed))
+    )
+
+
 def test_a_directory_in_use_is_refused_and_left_alone(straight):
   before = (straight / "config.json").read_text()
   with pytest.raises(ValueError, match="is not empty"):
