@@ -68,7 +68,7 @@ def run_main(
   # What is an error to us is an exception anyway.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
-  for flag in _own_flags():
+  for flag in _launchers_flags():
     # So that --help lists it.
     FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   app.run(guarded, flags_parser=_parse)
@@ -91,7 +91,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
   except flags.UnrecognizedFlagError as error:
     from qdrl_haiku import names
 
-    fix = names.nearest(error.flagname, [flag.name for flag in _own_flags()])
+    known = [flag.name for flag in _launchers_flags()]
+    fix = names.nearest(error.flagname, known)
     if not fix.startswith("did you mean"):
       fix = "--help lists those that there are."
     message = f"--{error.flagname} is no flag of this launcher; {fix}"
@@ -211,7 +212,10 @@ def run_training(
   if FLAGS.logdir:
     learner_flags.refuse_given(["suffix"], "--logdir is the whole name")
   logdir = FLAGS.logdir or _default_logdir(algorithm)
-  names = [flag.name for flag in _own_flags()]
+  names = [
+    flag.name for flag in _launchers_flags()
+    if flag.name not in _NOT_REMEMBERED
+  ]
   config = training.RunConfig(
     logdir=logdir,
     seeds=tuple(seeds),
@@ -360,20 +364,19 @@ def _fail(message: str) -> NoReturn:
   sys.exit(1)
 
 
-def _own_flags() -> list[Any]:
+def _launchers_flags() -> list[Any]:
   """The flags that the launchers define, without absl's own."""
   by_module = FLAGS.flags_by_module_dict()
   shared = (
     "evaluation_flags", "learner_flags", "pbt_flags", "shared_flags",
     "skill_flags",
   )  # fmt: skip
-  own = (sys.argv[0], *shared)
+  own = (sys.argv[0], __name__, *shared)
   return [
     flag
     for module, module_flags in by_module.items()
     if module in own
     for flag in module_flags
-    if flag.name not in _NOT_REMEMBERED
   ]
 
 

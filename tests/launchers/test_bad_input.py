@@ -143,7 +143,7 @@ def test_help_lists_the_launchers_flags():
     capture_output=True,
     text=True,
   )
-  for name in ("search_space", "num_timesteps", "discount", "logdir"):
+  for name in ("search_space", "discount", "[no]dry_run", "[no]debug"):
     assert f"--{name}:" in finished.stdout
 
 
