@@ -55,7 +55,7 @@ def apply(*, searched: bool) -> None:
   pair = (FLAGS.env_name, FLAGS.learner)
   settings = _ALWAYS.get(pair, {}) | ({} if searched else _ALONE.get(pair, {}))
   # Found with a temperature that is learned.
-  if FLAGS.learner == "sac" and not FLAGS.learn_temperature:
+  if not FLAGS.learn_temperature:
     settings = {
       name: value
       for name, value in settings.items()

@@ -119,7 +119,7 @@ def create(
   Raises:
     ValueError: if the name, the backend or an argument isn't known, if a
       number is out of range, or if what the environment returns does not fit
-      what it declares; of a user's function also if that isn't finite.
+      what it declares; of a user's own also if that isn't finite.
   """
   if not isinstance(env_name, str):
     if backend is not None or kwargs:
@@ -127,13 +127,13 @@ def create(
       raise ValueError(
         f"{given} has no effect on an environment that exists; leave it out."
       )
-    return base.Environment(
-      env_name,
-      episode_length=_USERS.episode_length
-      if episode_length is None
-      else episode_length,
-      action_repeat=action_repeat,
+    if episode_length is None:
+      episode_length = _USERS.episode_length
+    env = base.Environment(
+      env_name, episode_length=episode_length, action_repeat=action_repeat
     )
+    value_checks.check_values(env)
+    return env
   place, colon, name = env_name.partition(":")
   if colon and place in _ELSEWHERE:
     return _ELSEWHERE[place](

@@ -256,9 +256,10 @@ def _check(setup: Setup, config: RunConfig) -> None:
   if controller is not None:
     jax.eval_shape(lambda: controller.init(jax.random.key(0), size))
   if config.resume:
+    directory = RunDirectory(config.logdir)
     for name in records.FILES:  # Raises if one is damaged.
-      RunDirectory(config.logdir).rows(name)
-    rows = RunDirectory(config.logdir).rows("metrics.jsonl")
+      directory.rows(name)
+    rows = directory.rows("metrics.jsonl", {"step": int})
     if rows and rows[-1]["step"] > config.num_timesteps:
       raise ValueError(
         f"num_timesteps {config.num_timesteps} is less than the "

@@ -83,6 +83,14 @@ def test_an_environment_that_exists_is_taken_as_it_is():
     environments.create(maze, layout="open", backend="spring")
 
 
+def test_what_an_environment_that_exists_returns_is_checked():
+  maze = environments.PointMaze()
+  reset = maze.reset
+  maze.reset = lambda key: reset(key).replace(obs=jnp.full(2, jnp.nan))
+  with pytest.raises(ValueError, match="nan|finite"):
+    environments.create(maze)
+
+
 def test_arguments_override_the_defaults():
   env = environments.create(
     "inverted_pendulum", backend="spring", episode_length=7, action_repeat=2,
