@@ -13,6 +13,12 @@ PROCESS_FLAGS = ("coordinator_address", "num_processes", "process_id")
 
 # What says that processes were started together, and how many they are.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+# How long processes wait for each other, which is seconds by default.
+_WAITING = (
+  "xla_cpu_collective_call_terminate_timeout_seconds",
+  "xla_cpu_collective_timeout_seconds",
+)
+_A_DAY = 86_400
 # Within which the others notice that a process is gone.
 _HEARTBEAT_SECONDS = 30
 
@@ -106,13 +112,12 @@ def _allow_waiting() -> None:
 
   Whether it's gone is known by its heartbeat.
   """
-  names = (
-    "xla_cpu_collective_call_terminate_timeout_seconds",
-    "xla_cpu_collective_timeout_seconds",
-  )
+  from qdrl_haiku import xla
+
   flags_ = os.environ.get("XLA_FLAGS", "")
-  given = [f"--{name}=86400" for name in names if name not in flags_]
-  os.environ["XLA_FLAGS"] = " ".join([flags_, *given]).strip()
+  wanted = {name: _A_DAY for name in _WAITING if name not in flags_}
+  flags_ = " ".join([flags_, *xla.known_flags(wanted)])
+  os.environ["XLA_FLAGS"] = flags_.strip()
 
 
 def _is_in_cluster() -> bool:

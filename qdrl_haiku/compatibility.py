@@ -1,9 +1,13 @@
-"""Combinations of libraries that are known to fail, told apart at import."""
+"""Combinations of libraries that are known to fail, told before they do."""
 
+import functools
 import importlib.metadata
 import importlib.util
 import pathlib
 import re
+
+# From so many on the jax of that issue lets rows at the end be wrong.
+_NUM_ROWS = 32_769
 
 
 def check() -> None:
@@ -25,6 +29,42 @@ def check() -> None:
       "tensorflow-probability && pip install --force-reinstall --no-deps "
       "tfp-nightly"
     )
+
+
+@functools.cache
+def check_numbers() -> None:
+  """Refuses a jax that computes wrong numbers on CPUs, whatever its version.
+
+  A jitted sum of jax issue 39103 is computed anew, once in a process. Not at
+  import: jax looks for devices then, and the user may still have to say which.
+
+  Raises:
+    ImportError: if the number is wrong.
+  """
+  import jax
+
+  found, expected = _last_square(), float(_NUM_ROWS - 1) ** 2
+  if jax.default_backend() == "cpu" and found != expected:
+    version = importlib.metadata.version("jaxlib")
+    raise ImportError(
+      f"jax {version} computes wrong numbers on CPU (as in jax issue 39103: "
+      f"{found:.0f} instead of {expected:.0f}); install another: pip install "
+      f"'jax!={version}' 'jaxlib!={version}'"
+    )
+
+
+def _last_square() -> float:
+  """The square of the last of the numbers 0, 1, ..., by matrices and sums."""
+  import jax
+  import jax.numpy as jnp
+
+  def squares() -> jax.Array:
+    numbers = jnp.arange(_NUM_ROWS, dtype=jnp.float32)
+    rows = jnp.pad(numbers[:, None], ((0, 0), (0, 2)))
+    matrix = jax.lax.optimization_barrier(jnp.eye(3))
+    return jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2))(rows)
+
+  return float(jax.jit(squares)()[-1])
 
 
 def _tensorflow_probability_suffix() -> str | None:

@@ -1,7 +1,6 @@
 """What XLA merges into one kernel on CPUs, and what it doesn't."""
 
 import contextlib
-import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,10 +8,15 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from qdrl_haiku import xla
+
 # What marks a call, which must not be dissolved either. Elsewhere than on CPUs
 # it would do harm.
-_MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
-_PREVENTED = contextvars.ContextVar("prevented", default=False)
+_SMALL_CALL = "xla_cpu_small_call"
+_MARK = {_SMALL_CALL: "true", "inlineable": "false"}
+# jax keeps traces by its value too: what was traced with kernels is never taken
+# for what is to have none.
+_PREVENTED = jax.make_user_context(default_value=False)
 
 
 @contextlib.contextmanager
@@ -22,11 +26,8 @@ def prevented() -> Iterator[None]:
   For programs whose operations XLA doesn't fuse: of thousands of single ones it
   takes many minutes to make a kernel.
   """
-  token = _PREVENTED.set(True)
-  try:
+  with _PREVENTED(True):
     yield
-  finally:
-    _PREVENTED.reset(token)
 
 
 def one_kernel(
@@ -54,7 +55,11 @@ def one_kernel(
   )
 
   def call(*args: jax.Array) -> list[jax.Array]:
-    if jax.default_backend() != "cpu" or _PREVENTED.get():
+    if (
+      jax.default_backend() != "cpu"
+      or _PREVENTED.value
+      or not xla.knows_mark(_SMALL_CALL)
+    ):
       return many_kernels(*args)
     # XLA dies of a kernel with an argument that isn't used. So all of them are
     # results too, and needed for the one that is marked.

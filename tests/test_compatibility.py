@@ -1,5 +1,8 @@
 import importlib.metadata
 import importlib.util
+import os
+import subprocess
+import sys
 import types
 
 import pytest
@@ -15,6 +18,39 @@ def test_jax_that_computes_wrong_numbers_is_refused(monkeypatch):
   monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.10.2")
   with pytest.raises(ImportError, match="pip install 'jax!=0.10.2'"):
     compatibility.check()
+
+
+def test_jax_here_computes_right_numbers():
+  compatibility.check_numbers()
+
+
+def test_numbers_that_are_wrong_are_refused_whatever_the_version(monkeypatch):
+  # What jax 0.10.2 computes.
+  monkeypatch.setattr(compatibility, "_last_square", lambda: 1065369600.0)
+  monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.12.7")
+  with pytest.raises(ImportError, match="pip install 'jax!=0.12.7'"):
+    compatibility.check_numbers.__wrapped__()
+
+
+def test_numbers_are_computed_once_in_a_process(monkeypatch):
+  compatibility.check_numbers()
+  monkeypatch.delattr(compatibility, "_last_square")
+  compatibility.check_numbers()
+
+
+def test_import_leaves_it_to_the_user_which_devices_there_are():
+  code = (
+    "import jax, qdrl_haiku.learners, qdrl_haiku.environments;"
+    "jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()))"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    capture_output=True,
+    text=True,
+    check=True,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+  )
+  assert done.stdout.strip() == "3"
 
 
 @pytest.mark.parametrize(("suffix", "is_refused"), [("dev", False), ("", True)])

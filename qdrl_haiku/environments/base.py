@@ -16,13 +16,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku import compatibility, types
 from qdrl_haiku.environments import batching, checks
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
   State,
 )
+
+# Of so many at most the initial states are drawn together. With hundreds of
+# instances of different ages some end at every step, and an accelerator would
+# draw anew for all of them each time.
+_MOST_RESETS = 64
 
 
 class Environment:
@@ -65,6 +70,7 @@ class Environment:
         f"env={type(env.unwrapped).__name__} is wrapped already; give the "
         "environment of one instance, its `unwrapped`."
       )
+    compatibility.check_numbers()
     checks.check_interface(env)
     for name, value in (
       ("episode_length", episode_length), ("action_repeat", action_repeat)
@@ -212,22 +218,50 @@ class Environment:
   def _step_batch(self, state: State, action: types.Array) -> State:
     """Steps B instances and resets those that ended."""
     state = self._advance_batch(state, action)
+    ended = state.done > 0
+    if ended.size > _MOST_RESETS:
+      return self._reset_in_turn(state, ended)
     # Most steps end no episode, and then a reset should cost nothing.
     return jax.lax.cond(
-      jnp.any(state.done > 0), self._reset_ended, lambda state: state, state
+      jnp.any(ended),
+      lambda state: _select(ended, self._begin_anew(state), state),
+      lambda state: state,
+      state,
     )
 
-  def _reset_ended(self, state: State) -> State:
+  def _reset_in_turn(self, state: State, ended: types.Array) -> State:
+    """Resets those of B instances that ended, some at a time."""
+
+    def reset_some(carry: tuple[State, types.Array]) -> Any:
+      state, waiting = carry
+      # Where fewer wait, the last indices are beyond the end and dropped.
+      (some,) = jnp.nonzero(waiting, size=_MOST_RESETS, fill_value=ended.size)
+      fresh = self._begin_anew(
+        jax.tree.map(lambda x: x.at[some].get(mode="clip"), state)
+      )
+      state = jax.tree.map(
+        lambda x, row: x.at[some].set(row, mode="drop"), state, fresh
+      )
+      return state, waiting.at[some].set(False, mode="drop")
+
+    state, _ = jax.lax.while_loop(
+      lambda carry: jnp.any(carry[1]), reset_some, (state, ended)
+    )
+    return state
+
+  def _begin_anew(self, state: State) -> State:
+    """Begins new episodes, of which nobody has acted in the first state yet.
+
+    What describes the step just taken stays; what the next one starts from is
+    of the new episode.
+    """
     fresh = self._reset_batch(state.info["key"])
-    # What describes the step just taken stays; what the next one starts from
-    # is taken from the fresh state.
     starts = {"key", "steps", "state_descriptor"} & fresh.info.keys()
-    fresh = state.replace(
+    return state.replace(
       pipeline_state=fresh.pipeline_state,
       obs=fresh.obs,
       info=state.info | {name: fresh.info[name] for name in starts},
     )
-    return _select(state.done > 0, fresh, state)
 
   def _repeat(self, env_state: Any, action: types.Array) -> Any:
     """Returns the environments' states and the summed rewards [B]."""

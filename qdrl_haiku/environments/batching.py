@@ -51,7 +51,10 @@ def batched(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
     mesh, and to trace a robot takes a second.
   """
   jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
-  jaxpr = small_operations.rewritten(jaxpr)
+  # An accelerator would start several kernels for each turn of a loop that
+  # stands for a scatter, and batches small products by itself.
+  if jax.default_backend() == "cpu":
+    jaxpr = small_operations.rewritten(jaxpr)
   treedef = jax.tree.structure(result)
   of_all = jax.vmap(jax_core.jaxpr_as_fun(jaxpr))
   many_kernels: Callable[..., Any] = jax.jit(of_all)

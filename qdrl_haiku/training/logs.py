@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from qdrl_haiku import xla
 from qdrl_haiku.training import hosts
 
 _LIBRARIES = (
@@ -314,7 +315,8 @@ def versions() -> dict[str, Any]:
   """What a run depends on outside its settings.
 
   Returns:
-    Versions of Python and the libraries, and the devices.
+    Versions of Python and the libraries, the devices, and what this package
+    wants of XLA that the installed one doesn't know (see `xla`).
   """
   found: dict[str, Any] = {"python": platform.python_version()}
   for name in _LIBRARIES:
@@ -323,6 +325,7 @@ def versions() -> dict[str, Any]:
     except importlib.metadata.PackageNotFoundError:
       found[name] = None
   found["devices"] = [str(device) for device in jax.devices()]
+  found["xla_left_out"] = xla.left_out()
   return found
 
 

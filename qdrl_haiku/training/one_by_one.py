@@ -100,7 +100,7 @@ def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def alone(function: Callable[..., Any]) -> Callable[..., Any]:
-  """A function whose numbers don't depend on what is computed around it.
+  """A function whose numbers on a CPU don't depend on what is around it.
 
   Args:
     function: of trees of arrays, closing over no traced value.
@@ -108,7 +108,7 @@ def alone(function: Callable[..., Any]) -> Callable[..., Any]:
   Returns:
     The function, which is the same but for rounding.
   """
-  mapped = jax.vmap(one_by_one(function))
+  mapped = jax.vmap(on_cpu(function))
 
   def call(*args: Any) -> Any:
     args = jax.tree.map(lambda x: x[None], args)

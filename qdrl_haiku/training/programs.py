@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import map_elites, types
+from qdrl_haiku import map_elites, types, xla
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import illumination, sharding
 from qdrl_haiku.training import population as population_lib
@@ -194,12 +194,7 @@ def _compiler_options(
     fast["xla_disable_hlo_passes"] = "fusion"
   quick = fast | {"xla_cpu_use_fusion_emitters": False}
   hasty = quick | {level: 0}
-  for options in (fast, quick, hasty):
-    for name, value in list(options.items()):
-      try:
-        jax.jit(lambda: 0, compiler_options={name: value})()
-      except jax.errors.JaxRuntimeError:  # Unknown to this version of XLA.
-        del options[name]
+  fast, quick, hasty = map(xla.known_options, (fast, quick, hasty))
   return fast, quick, hasty
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from qdrl_haiku import types
+from qdrl_haiku import compatibility, types
 from qdrl_haiku.training import (
   hosts,
   memory_plan,
@@ -64,6 +64,7 @@ def run(
     Diverged: if no member is finite, and `on_divergence` is "stop".
   """
   # Everything is checked before anything is written.
+  compatibility.check_numbers()
   _check(setup, config)
   mesh = setup.mesh or sharding.population_mesh(setup.shared_evenly)
   setup = setup._replace(mesh=mesh)
@@ -222,6 +223,11 @@ def _after_divergence(
 
 def _check(setup: Setup, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
+  if setup.config.exact_placement and jax.default_backend() != "cpu":
+    raise ValueError(
+      f"exact_placement is for CPUs; on a {jax.default_backend()} programs "
+      "round as they are fused, whatever is asked for; leave it out."
+    )
   if setup.on_host:
     _check_on_host(setup, config)
   controller, size = setup.controller, setup.config.population_size

@@ -115,6 +115,28 @@ def test_the_environment_is_traced_for_its_check_and_never_again():
   assert drift.traces == traces
 
 
+def test_many_that_end_are_reset_some_at_a_time():
+  num_instances, most = 200, base._MOST_RESETS
+  env = base.Environment(Drift(), episode_length=1000)
+  # More than fit into one turn.
+  action = still(num_instances).at[::2, 0].set(1.0)
+  reset_keys = keys(num_instances)
+  jaxpr = jax.make_jaxpr(env.step)(env.reset(reset_keys), action).jaxpr
+  drawn = [
+    e.outvars[0].aval.shape
+    for e in equations(jaxpr)
+    if e.primitive.name == "random_bits"
+  ]
+  assert set(drawn) == {(most, 2)}
+  actual = env.step(env.reset(reset_keys), action)
+  for i in (0, 1, 2 * most, 2 * most + 1, num_instances - 1):
+    one = env.step(env.reset(reset_keys[i]), action[i])
+    jax.tree.map(
+      lambda a, b, i=i: np.testing.assert_array_equal(a[i], b),
+      numbers(actual), numbers(one),
+    )
+
+
 @pytest.mark.parametrize("action_repeat", [1, 2])
 def test_reset_returns_exactly_the_type_that_step_returns(action_repeat):
   env = base.Environment(

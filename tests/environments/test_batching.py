@@ -7,7 +7,7 @@ import pytest
 
 from qdrl_haiku import environments, fusion
 from qdrl_haiku.environments import batching
-from tests import kernels
+from tests import jaxprs, kernels
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 _SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -47,6 +47,28 @@ def test_it_can_be_prevented():
   with fusion.prevented():
     compiled = _compiled(_physics, _X)
   assert not kernels.num_marked(compiled)
+
+
+def test_a_function_that_was_jitted_elsewhere_is_traced_for_both():
+  batched = jax.jit(batching.batched(_physics, _SPEC))
+  for _ in range(2):
+    assert kernels.num_marked(batched.lower(_X).compile())
+    with fusion.prevented():
+      assert not kernels.num_marked(batched.lower(_X).compile())
+
+
+def test_elsewhere_than_on_cpus_nothing_is_rewritten(monkeypatch):
+  expected = jax.vmap(_physics)(_X)
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  batched = batching.batched(_physics, _SPEC)
+  names = [e.primitive.name for e in jaxprs.equations(batched, _X)]
+  assert "dot_general" in names
+  assert "scatter-add" in names
+  # The robot's own loop, and none for its scatter.
+  assert names.count("scan") + names.count("while") == 1
+  assert not kernels.num_marked(jax.jit(batched).lower(_X).compile())
+  for actual, x in zip(batched(_X), expected, strict=True):
+    np.testing.assert_allclose(actual, x, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ machine talk as those of several do.
 """
 
 import os
+import runpy
 import shutil
 import signal
 import socket
@@ -42,6 +43,22 @@ _MAZE = ["--env_name=point_maze", "--episode_length=20"]
 _PENDULUM = ["--env_name=inverted_pendulum", "--episode_length=20"]
 # Takes long to compile and to run.
 _EXACT = ["--exact_placement", "--population_size=4", "--num_timesteps=80"]
+
+
+def test_processes_are_told_to_wait_by_flags_that_xla_knows(monkeypatch):
+  monkeypatch.syspath_prepend(str(harness.LAUNCHERS))
+  devices = runpy.run_path(str(harness.LAUNCHERS / "devices.py"))
+  allow_waiting = devices["_allow_waiting"]
+  flag, *others = devices["_WAITING"]
+  monkeypatch.setitem(
+    allow_waiting.__globals__, "_WAITING", (flag, *others, "xla_no_such_flag")
+  )
+  monkeypatch.setenv("XLA_FLAGS", f"--{flag}=7")
+  allow_waiting()
+  # What the user said stays.
+  given, *added = os.environ["XLA_FLAGS"].split()
+  assert given == f"--{flag}=7"
+  assert added == [f"--{name}=86400" for name in others]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Tests of whole runs: what they write, and how they go on."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import sys
@@ -316,6 +317,14 @@ def test_nonsense_is_refused_before_anything_is_written(
       ),
       _SETTINGS,
     )
+  assert not (tmp_path / "run").exists()
+
+
+def test_exact_placement_on_an_accelerator_is_refused(tmp_path, monkeypatch):
+  config = dataclasses.replace(_SETUP.config, exact_placement=True)
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  with pytest.raises(ValueError, match="exact_placement is for CPUs"):
+    _run(tmp_path / "run", 1, _SETUP._replace(config=config))
   assert not (tmp_path / "run").exists()
 
 
