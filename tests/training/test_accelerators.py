@@ -1,0 +1,129 @@
+"""What is traced for an accelerator: the same numbers, and no work of CPUs.
+
+There is none here, so jax is made to believe in one while it traces.
+"""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+from qdrl_haiku import controllers, environments, learners, map_elites, training
+from qdrl_haiku.training import generation, illumination, population
+from tests import jaxprs, kernels
+
+_KEY = jax.random.key(0)
+_SIZES = {"policy_hidden_layer_sizes": (8,), "critic_hidden_layer_sizes": (8,)}
+
+
+@contextlib.contextmanager
+def _accelerator():
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(jax, "default_backend", lambda: "gpu")
+    yield
+
+
+def _turns(jaxpr):
+  """How often the bodies of all loops of known length are run."""
+  total = 0
+  for equation in jaxpr.eqns:
+    inner = sum(_turns(part) for part in jaxprs_in_params(equation.params))
+    if equation.primitive.name == "scan":
+      inner = equation.params["length"] * (1 + inner)
+    total += inner
+  return total
+
+
+def _setup(learner=learners.sac, with_repertoire=False):
+  """A small population in the maze, made as on whatever backend jax sees."""
+  env = environments.create("point_maze", episode_length=20)
+  config = {learners.sac: learners.SACConfig, learners.td3: learners.TD3Config}
+  made = learner(
+    env.observation_size, env.action_size, config[learner](**_SIZES)
+  )
+  space = jax.tree.map(controllers.Fixed, made.hyperparams)
+  pbt = controllers.pbt(controllers.PBTConfig(), space)
+  setup = training.Setup(
+    env=env,
+    eval_env=env,
+    learner=made,
+    controller=pbt,
+    config=training.TrainingConfig(
+      population_size=4,
+      num_envs=2,
+      perturbation_interval=8,
+      batch_size=4,
+      replay_capacity=50,
+      min_replay_size=4,
+      num_eval_episodes=1,
+    ),
+    mesh=training.population_mesh(4, jax.devices()[:1]),
+  )
+  if not with_repertoire:
+    return setup
+  bounds = env.descriptor.lower, env.descriptor.upper
+  return setup._replace(
+    map_elites=training.MapElites(
+      tessellation=map_elites.Grid((4, 4), *bounds),
+      variation_fn=training.vary_agents(0.01, 0.1, lambda key, x: x),
+      variation_batch_size=4,
+      num_initial_genotypes=4,
+    )
+  )
+
+
+def _train(*args):
+  """Two generations of a new population, or repertoire."""
+  setup = _setup(*args)
+  room = illumination if setup.map_elites else generation
+  init = population.init_population
+  if setup.map_elites:
+    init = illumination.init_illumination
+
+  def run(key):
+    state = init(setup, key)
+    for _ in range(2):
+      state, report = room.train_generation(setup, state, key)
+    return state, report
+
+  return run
+
+
+@pytest.mark.parametrize(
+  "args",
+  [(learners.sac,), (learners.td3,), (learners.td3, True)],
+  ids=["sac", "td3", "repertoire"],
+)
+def test_a_generation_traced_for_an_accelerator_has_the_same_numbers(args):
+  expected, _ = jax.jit(_train(*args))(_KEY)
+  with _accelerator():
+    train = _train(*args)
+    loops = jaxprs.named(train, "while", _KEY)
+    compiled = jax.jit(train).lower(_KEY).compile()
+  assert not kernels.num_marked(compiled)
+  actual, _ = compiled(_KEY)
+  for x, y in zip(
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+  ):
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+      x, y = jax.random.key_data(x), jax.random.key_data(y)
+    np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+  # None is over members, whose networks or replay would be its carry.
+  print(len(loops), [len(e.outvars) for e in loops])
+
+
+@pytest.mark.parametrize("name", ["halfcheetah", "hopper"])
+def test_physics_on_an_accelerator_is_what_the_robot_asks_for(name):
+  with _accelerator():
+    env = environments.create(name, backend="spring")
+  state = jax.eval_shape(env.reset, jax.random.split(_KEY, 4))
+  action = jax.ShapeDtypeStruct((4, env.action_size), jnp.float32)
+  with _accelerator():
+    ours = jax.make_jaxpr(env.advance)(state, action).jaxpr
+  theirs = jax.make_jaxpr(jax.vmap(env.unwrapped.step))(
+    state.pipeline_state, action
+  ).jaxpr
+  assert _turns(ours) == _turns(theirs)
