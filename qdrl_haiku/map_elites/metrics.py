@@ -23,7 +23,7 @@ def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
 
 def coverage(repertoire: Repertoire) -> Array:
   """The share of cells that are occupied, [], in percent."""
-  return 100 * jnp.mean(repertoire.occupied)
+  return 100 * jnp.sum(repertoire.occupied) / repertoire.occupied.size
 
 
 def max_fitness(repertoire: Repertoire) -> Array:

@@ -16,6 +16,11 @@ _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
 _GIB = 2**30
 
 
+_TWO_DEVICES = jax.sharding.AbstractMesh(
+  (2,), ("population",), axis_types=(jax.sharding.AxisType.Auto,)
+)
+
+
 def _num_bytes(tree):
   return sum(x.nbytes for x in jax.tree.leaves(tree))
 
@@ -81,8 +86,7 @@ def test_buffers_are_there_twice_only_where_they_have_to_be(
 
 
 def test_devices_that_share_the_repertoire_hold_less_of_it():
-  mesh = jax.sharding.AbstractMesh((2,), ("population",))
-  setup = test_illumination.setup(mesh=mesh)
+  setup = test_illumination.setup(mesh=_TWO_DEVICES)
   whole = _planned(setup).repertoire
   plan = setup.map_elites._replace(shard_repertoire=True)
   shared = _planned(setup._replace(map_elites=plan)).repertoire
@@ -163,8 +167,7 @@ def test_a_repertoire_alone_has_no_agents():
 
 def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
   one = _planned(test_illumination.setup())
-  mesh = jax.sharding.AbstractMesh((2,), ("population",))
-  two = _planned(test_illumination.setup(mesh=mesh))
+  two = _planned(test_illumination.setup(mesh=_TWO_DEVICES))
   assert two == one._replace(num_devices=2, copies=2 * one.copies)
   assert two.held == one.held + one.repertoire + one.bookkeeping
 
