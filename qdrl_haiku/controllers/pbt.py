@@ -39,13 +39,16 @@ class PBTConfig:
   Attributes:
     exploit: "truncation": the worst take over from draws among the best;
       "tournament": each member meets another and takes over if that one is
-      fitter; "none": random search. Non-finite members are always replaced.
+      fitter; "none": random search. Nobody takes over from a member that isn't
+      fitter: where all are equally fit, all survive. Non-finite members are
+      always replaced.
     explore: how a child's hyperparameters follow from its parent's: "perturb",
       "resample", or "mixed", which chooses for each hyperparameter.
     quantile_fraction: in (0, 0.5], the share of the population behind each
       count that is None; at least one member where there are two or more.
     num_parents: how many of the best may be parents (truncation only).
-    num_replaced: how many of the worst are replaced (truncation only).
+    num_replaced: how many of the worst are replaced (truncation only); fewer
+      where some of them are as fit as the best.
     resample_probability: in [0, 1], of each hyperparameter under "mixed".
     perturbation_factors: (down, up) with 0 < down < 1 < up.
 
