@@ -29,7 +29,8 @@ class TrainingConfig:
     num_eval_episodes: N, episodes per evaluation, >= 1.
     fitness: which score of an evaluation makes a member's fitness.
     fitness_window: fitness is the mean over so many evaluations, >= 1.
-    burn_in_period: steps before the controller's first decision, >= 0.
+    burn_in_period: steps before the controller's first decision, >= 0; until
+      then it replaces only members that aren't finite.
     inherit_replay: whether a child takes over its parent's replay buffer;
       otherwise it goes on with its own.
     replay_extras: names of the transitions' extras that are stored.

@@ -49,7 +49,7 @@ class GenerationReport(NamedTuple):
     metrics: by name, [P], means over the generation's updates; NaN if there
       was none.
     num_updates: int32 [P], critic steps of each member.
-    finite: bool [P], whether all of a member was finite.
+    finite: bool [P], whether a member was finite (`population.judged`).
     decision: the controller's, or None if there is no controller.
     best: the fittest by this evaluation alone.
     env_steps: int32 [], environment steps that all members took together, in
@@ -193,10 +193,12 @@ def select(
       hyperparams,
       *time,
     )
-    # Rounded up; the steps themselves might not fit into an int32.
+    # In the burn-in period nobody takes over from others, but for who is
+    # broken and would stay so. Rounded up; the steps themselves might not fit
+    # into an int32.
     burn_in = -(-config.burn_in_period // config.perturbation_interval)
-    decision = _unless_burning_in(
-      generation < burn_in, decision, hyperparams
+    decision = _sparing(
+      finite & (generation < burn_in), decision, hyperparams
     )
     members = inherit(
       setup, members, decision.parents, finite, keys.member
@@ -245,7 +247,7 @@ def _look_at(
   """What concerns each member alone; P may be a device's share of them."""
   evaluation, scores = _evaluate(setup, members.learner, keys)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
-  return evaluation, scores, all_finite(members)
+  return evaluation, scores, all_finite(population_lib.judged(members))
 
 
 def _evaluate(
@@ -261,19 +263,19 @@ def _evaluate(
   return evaluation, {}
 
 
-def _unless_burning_in(
-  burning_in: types.Array,
+def _sparing(
+  spared: types.Array,
   decision: controllers.Decision,
   hyperparams: types.Hyperparams,
 ) -> controllers.Decision:
-  """The decision, or in the burn-in period that everybody survives."""
+  """The decision, but that some members survive as they are, by bool [P]."""
   survival = controllers.Decision(
     parents=jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
     hyperparams=hyperparams,
     operator=jnp.zeros_like(decision.operator),
   )
   return jax.tree.map(
-    lambda x, y: jnp.where(burning_in, x, y), survival, decision
+    lambda x, y: jnp.where(spared, x, y), survival, decision
   )
 
 

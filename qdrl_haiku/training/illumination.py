@@ -341,7 +341,7 @@ def _choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
 
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:
-  """Whether all of each member is finite, bool [P], known to all devices."""
+  """Whether each member is finite, bool [P], known to all devices."""
   return sharding.replicate(
-    setup.mesh, generation_lib.all_finite(members)
+    setup.mesh, generation_lib.all_finite(population_lib.judged(members))
   )

@@ -59,6 +59,22 @@ class Population(NamedTuple):
     return self._replace(members=members)
 
 
+def judged(members: Members) -> Any:
+  """What of members has to be finite: what they learn from and act with.
+
+  Not the environments' own states and metrics, where an infinity may stand by
+  design (a timer that never ends); what agents see of them counts.
+
+  Args:
+    members: leaves [P, ...].
+
+  Returns:
+    A tree, leaves [P, ...].
+  """
+  seen = members.environment.replace(pipeline_state=(), metrics={})
+  return members._replace(environment=seen)
+
+
 def member_keys(
   run_key: types.Key, generation: types.Array | int, population_size: int
 ) -> types.Key:

@@ -17,6 +17,7 @@ import pytest
 
 from qdrl_haiku import controllers, environments, learners, map_elites, training
 from qdrl_haiku.training import elites as elites_lib
+from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import illumination, metrics
 from qdrl_haiku.training import population as population_lib
 from tests.training import common
@@ -44,7 +45,8 @@ class Fragile:
   """A point that is pushed; the reward is nearness to a place.
 
   What its steps return is broken as the codes in its state say, until a reset
-  makes it sound again.
+  makes it sound again. Its own state has an infinity by design, which is no
+  fault.
   """
 
   observation_size = 2
@@ -57,7 +59,8 @@ class Fragile:
       for x, code in zip((reward, point, point), codes, strict=True)
     )
     return environments.State(
-      {"point": point, "codes": codes}, obs, reward, jnp.zeros(()), {},
+      {"point": point, "codes": codes, "deadline": jnp.float32(jnp.inf)},
+      obs, reward, jnp.zeros(()), {"deadline": jnp.float32(jnp.inf)},
       {"state_descriptor": descriptor},
     )  # fmt: skip
 
@@ -128,9 +131,9 @@ _SOUND = jnp.zeros((_SIZE, 3), jnp.int32)
 
 @_jit
 def _train(population, codes):
-  # The first decision is that of the third generation.
+  # The broken are replaced, though all of this is in the burn-in period.
   return training.train_generation(
-    _setup(codes, burn_in_period=48), population, _KEY
+    _setup(codes, burn_in_period=64), population, _KEY
   )
 
 
@@ -220,7 +223,11 @@ def _others(where):
   return [i for i in range(_SIZE) if i not in where]
 
 
-def _is_finite(tree):
+def _is_finite(state):
+  """Whether all is finite but for what environments keep to themselves."""
+  tree = state
+  if hasattr(state, "with_members"):
+    tree = state.with_members(population_lib.judged(state.members))
   return all(
     np.isfinite(x).all()
     for x in common.leaves(tree).values()
@@ -263,17 +270,22 @@ def _first():
 
 @functools.cache
 def _base():
-  """A population that has learned for a generation, and is burning in."""
+  """A population that has learned for a generation."""
   return _train(_first(), _SOUND)[0]
 
 
 @functools.lru_cache(maxsize=2)
 def _generations(fault, where, code):
-  """What burning in leaves of a fault, and what the decision then does."""
+  """The generation with a fault, and the next one."""
   codes = _evaluation_codes(fault, where, code, _SIZE)
-  first, burning_in = _train(_inject(fault, _base(), where, code), codes)
-  second, decided = _train(first, codes)
-  return jax.device_get([(first, burning_in), (second, decided)])
+  first, decided = _train(_inject(fault, _base(), where, code), codes)
+  second, later = _train(first, _SOUND)
+  return jax.device_get([(first, decided), (second, later)])
+
+
+@_jit
+def _before_the_decision(population):
+  return generation_lib.train(_setup(_SOUND), population, _KEY)
 
 
 @functools.cache
@@ -296,20 +308,18 @@ def test_the_other_members_are_bit_identical_to_the_faultless_run(case):
 
 
 def test_whoever_has_a_fault_is_counted(case):
-  where, generations = case
-  for _, report in generations:
-    assert np.flatnonzero(np.isnan(report.fitness)).tolist() == list(where)
-    assert np.flatnonzero(~report.finite).tolist() == list(where)
-    assert metrics.pbt_row(report)["pbt/num_nonfinite"] == len(where)
+  where, ((_, report), _) = case
+  assert np.flatnonzero(np.isnan(report.fitness)).tolist() == list(where)
+  assert np.flatnonzero(~report.finite).tolist() == list(where)
+  assert metrics.pbt_row(report)["pbt/num_nonfinite"] == len(where)
 
 
 def test_whoever_has_a_fault_is_never_the_best(case):
-  where, generations = case
-  for _, report in generations:
-    others = np.array(_others(where))
-    best = others[np.argmax(report.fitness[others])]
-    assert int(report.best.member) == best
-    assert metrics.pbt_row(report)["pbt/best_return"] == report.fitness[best]
+  where, ((_, report), _) = case
+  others = np.array(_others(where))
+  best = others[np.argmax(report.fitness[others])]
+  assert int(report.best.member) == best
+  assert metrics.pbt_row(report)["pbt/best_return"] == report.fitness[best]
 
 
 def _assert_replaced(decision, where):
@@ -319,16 +329,28 @@ def _assert_replaced(decision, where):
   assert np.flatnonzero(decision.operator).tolist() == list(where)
 
 
-def test_the_decision_replaces_whoever_has_a_fault_by_a_sound_one(case):
-  where, ((_, burning_in), (population, report)) = case
-  assert burning_in.decision.parents.tolist() == list(range(_SIZE))
+def test_whoever_has_a_fault_is_replaced_by_a_sound_one_at_once(case):
+  where, ((population, report), (later, next_report)) = case
   _assert_replaced(report.decision, where)
   assert _is_finite(population)
+  assert np.all(next_report.finite) and _is_finite(later)
+  assert next_report.decision.parents.tolist() == list(range(_SIZE))
+
+
+def test_an_infinity_that_environments_keep_to_themselves_is_no_fault():
+  for population, report in _faultless():
+    inner = population.members.environment.pipeline_state
+    assert np.all(np.isinf(inner.pipeline_state["deadline"]))
+    assert np.all(np.isinf(population.members.environment.metrics["deadline"]))
+    assert np.all(report.finite)
+    assert metrics.pbt_row(report)["pbt/num_nonfinite"] == 0
 
 
 @pytest.mark.parametrize("code", _CODES.values(), ids=_CODES)
 def test_statistics_leave_out_observations_that_are_not_finite(code):
-  (population, _), _ = _generations("step/observation", (2,), code)
+  population, _ = _before_the_decision(
+    _inject("step/observation", _base(), (2,), code)
+  )
   statistics = population.members.learner.observation_statistics
   # The buffer still holds all that was ever collected, 16 per generation.
   seen = population.members.replay.storage.observation[2, :32]
@@ -349,12 +371,19 @@ def _restart():
 @pytest.mark.parametrize("fault", _FAULTS)
 def test_where_all_have_a_fault_all_begin_anew(fault):
   everyone = tuple(range(_SIZE))
-  _, (population, report) = _generations(fault, everyone, _CODES["nan"])
+  (population, report), _ = _generations(fault, everyone, _CODES["nan"])
   assert not np.any(report.finite)
   assert report.decision.parents.tolist() == list(everyone)
-  assert _is_finite(population.hyperparams)
+  # Not those that broke them, though this is the burn-in period.
+  for actual, before in zip(
+    population.hyperparams.values(), _base().hyperparams.values(), strict=True
+  ):
+    assert np.isfinite(actual).all() and np.all(actual != before)
+  assert np.all(
+    report.decision.operator == controllers.OPERATORS.index("reinitialise")
+  )
   restarted = _restart()(population, _KEY)
-  assert _is_finite(restarted.members)
+  assert _is_finite(population_lib.judged(restarted.members))
   later, report = _train(restarted, _SOUND)
   assert np.all(report.finite) and _is_finite(later)
 
@@ -558,7 +587,9 @@ def test_with_a_repertoire_faults_are_counted_and_replaced_too(illuminated):
   assert metrics.pbt_row(report)["pbt/num_nonfinite"] == len(where)
   assert fault not in _OFFERED or int(report.best.member) not in where
   _assert_replaced(report.decision, where)
-  assert _is_finite((after.members, after.hyperparams))
+  assert _is_finite(
+    (population_lib.judged(after.members), after.hyperparams)
+  )
 
 
 @pytest.mark.parametrize("code", _CODES.values(), ids=_CODES)
@@ -579,7 +610,9 @@ def test_a_fault_counts_though_episodes_go_well_with_it(fault, code):
   assert _actual(after.repertoire) == _expected(offered, (1,))
   assert np.flatnonzero(~report.finite).tolist() == [1]
   _assert_replaced(report.decision, (1,))
-  assert _is_finite((after.members, after.hyperparams))
+  assert _is_finite(
+    (population_lib.judged(after.members), after.hyperparams)
+  )
 
 
 @pytest.mark.parametrize("which", [(1,), (0, 2), (0, 1, 2)])
