@@ -78,6 +78,9 @@ def make_prior() -> Any:
       ["skill_prior", "skill_size"], "skills are discrete"
     )
     return skills.categorical(FLAGS.num_skills)
+  learner_flags.refuse_given(
+    ["num_skills"], "there are as many continuous skills as there are numbers"
+  )
   try:
     return priors[FLAGS.skill_prior](FLAGS.skill_size)
   except ValueError as error:

@@ -40,6 +40,10 @@ _REFUSALS = [
     f"{_CONTINUOUS} --skill_prior=normal --skill_size=0",
     "--skill_size=0: size must be at least 1, got 0",
   ),
+  (
+    f"{_CONTINUOUS} --num_skills=16",
+    "--num_skills=16 has no effect: there are as many continuous skills",
+  ),
   ("--learner=diayn --skill_size=3", "--skill_size=3 has no effect: skills"),
   (
     "--learner=diayn --skill_prior=normal",

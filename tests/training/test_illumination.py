@@ -537,3 +537,29 @@ def test_a_controller_that_needs_the_time_is_refused():
   timed = _SETUP._replace(controller=schedule)
   with pytest.raises(ValueError, match="controller is timed, .*; give one"):
     illumination.make_emitter(timed)
+
+
+@pytest.mark.parametrize(
+  ("settings", "complaint"),
+  [
+    ({"burn_in_period": 16}, "burn_in_period=16 would be ignored"),
+    ({"fitness_window": 2}, "fitness_window=2 would be ignored"),
+    ({"fitness": "skill"}, "fitness='skill' would be ignored"),
+  ],
+)
+def test_settings_that_a_repertoire_does_not_read_are_refused(
+  settings, complaint
+):
+  config = dataclasses.replace(_SETUP.config, **settings)
+  with pytest.raises(ValueError, match=complaint):
+    illumination.make_emitter(_SETUP._replace(config=config))
+
+
+def test_an_evaluation_of_ones_own_is_refused():
+  with pytest.raises(ValueError, match="evaluate would be ignored"):
+    illumination.make_emitter(_SETUP._replace(evaluate=lambda *_: None))
+
+
+def test_without_a_controller_nobody_can_be_replaced_by_samples():
+  with pytest.raises(ValueError, match="num_replaced_by_samples=1 would be"):
+    illumination.make_emitter(_SETUP._replace(controller=None))
