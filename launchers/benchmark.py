@@ -48,7 +48,11 @@ def _define() -> None:
     "without agents.",
   )
   flags.DEFINE_integer(
-    "repetitions", 5, "The median is of so many, after a first."
+    "repetitions",
+    5,
+    "The median is of at most so many, after a first: as many as fit into a "
+    "minute. Without --perturbation_interval each takes a few seconds, and "
+    "without --num_eval_episodes an evaluation is one episode.",
   )
   flags.DEFINE_bool(
     "start_twice",
@@ -90,9 +94,16 @@ def _measure() -> None:
     row |= benchmark.adding(FLAGS.repetitions)
   else:
     is_me_pbt = FLAGS.algorithm == "me_pbt"
+    if FLAGS.num_eval_episodes is None and FLAGS.learner != "diayn":
+      FLAGS.num_eval_episodes = 1
     setup = (train_me_pbt if is_me_pbt else train_pbt).make_setup()
     mesh = training.population_mesh(setup.shared_evenly)
     setup = setup._replace(mesh=mesh)
+    if setup.controller and not FLAGS["perturbation_interval"].present:
+      is_given = FLAGS["min_replay_size"].present
+      setup = benchmark.shortened(
+        setup, min_replay_size=FLAGS.min_replay_size if is_given else None
+      )
     key = training.sharding.put(mesh, jax.random.key(FLAGS.seed))
     if FLAGS.algorithm == "collect":
       row |= benchmark.collecting(setup, FLAGS.repetitions, key)
@@ -103,7 +114,11 @@ def _measure() -> None:
     else:
       row |= benchmark.generations(setup, FLAGS.repetitions, key, _START)
     row |= benchmark.resources(setup, key)
-    row["devices_used"] = mesh.size
+    row |= {
+      "devices_used": mesh.size,
+      "perturbation_interval": setup.config.perturbation_interval,
+      "num_eval_episodes": setup.config.num_eval_episodes,
+    }
   print(logs.to_json(row | logs.versions()))
 
 
@@ -161,16 +176,20 @@ def _starts_twice() -> bool:
 
 def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
   """Measures in a process of its own, whose error becomes that of this one."""
-  process = subprocess.run(
-    [sys.executable, *sys.argv, *arguments, "--sweep=", "--nostart_twice"],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  command = [
+    sys.executable, *sys.argv, *arguments, "--sweep=", "--nostart_twice"
+  ]  # fmt: skip
+  with subprocess.Popen(
+    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+  ) as process:
+    assert process.stdout is not None and process.stderr is not None
+    # At once, since it says how long it will take.
+    for line in process.stderr:
+      sys.stderr.write(line)
+    row = process.stdout.read()
   if process.returncode != 0:
-    sys.stderr.write(process.stderr)
     sys.exit(process.returncode)
-  return json.loads(process.stdout)
+  return json.loads(row)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,72 @@ from qdrl_haiku.training.setup import Setup
 Row = dict[str, Any]
 """Numbers by name."""
 
+# What a measurement may take, compilation aside, and one interval of it.
+_SECONDS = 40.0
+_INTERVAL_SECONDS = 6.0
+# What an environment step takes on one device, about, where it takes long.
+_STEP_SECONDS = 1e-4
+# What updates reach of the machine's fastest products, about.
+_FRACTION_OF_PEAK = 0.5
+
+
+def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
+  """Gives a population an interval that can be measured in seconds.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    min_replay_size: what it has to be; by default no more than the interval, so
+      that the second one has as many updates as all later ones.
+
+  Returns:
+    The setup with the shorter interval, or as it is if its own is shorter.
+  """
+  assert setup.mesh is not None
+  config, per_update = setup.config, setup.learner.batches_per_update
+  update = flops_per_update(setup) / (
+    _FRACTION_OF_PEAK * matmul_peak(setup.mesh)
+  )
+  step = _STEP_SECONDS / setup.mesh.size
+  per_step = config.population_size * (
+    step + config.grad_updates_per_step * update
+  )
+  unit = config_lib.iteration_steps(
+    num_envs=config.num_envs,
+    grad_updates_per_step=config.grad_updates_per_step,
+    batches_per_update=per_update,
+  )
+  interval = unit * max(1, round(_INTERVAL_SECONDS / per_step / unit))
+  interval = min(interval, config.perturbation_interval)
+  if min_replay_size is None:
+    min_replay_size = min(config.min_replay_size, interval)
+  return setup._replace(
+    config=dataclasses.replace(
+      config, perturbation_interval=interval, min_replay_size=min_replay_size
+    )
+  )
+
+
+def affordable(seconds_each: float, most: int) -> int:
+  """Decides how many repetitions there will be, and says so.
+
+  Args:
+    seconds_each: what the first of them took.
+    most: how many are wanted, >= 1.
+
+  Returns:
+    As many as fit into a minute, at least the first.
+  """
+  number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
+  # What is over at once needs no announcement.
+  if (number - 1) * seconds_each > 1:
+    print(
+      f"measuring {number} of {most} repetitions, "
+      f"{number * seconds_each:.0f} s in all",
+      file=sys.stderr,
+      flush=True,
+    )
+  return number
+
 
 def generations(
   setup: Setup, repetitions: int, run_key: types.Key, start: float
@@ -35,8 +102,8 @@ def generations(
 
   Args:
     setup: what the population is composed of, with a mesh.
-    repetitions: generations that are timed, >= 1, after a first one in which
-      learning may not have begun.
+    repetitions: generations that are timed at most, >= 1, after a first one in
+      which learning may not have begun.
     run_key: replicated over the mesh.
     start: of the process, by `time.monotonic`.
 
@@ -57,11 +124,14 @@ def generations(
   first_update = time.monotonic() - start
   state, _ = jax.block_until_ready(made.select(state, trained, run_key))
   first_generation = time.monotonic() - start
-  seconds = []
-  for _ in range(repetitions):
+  seconds: list[float] = []
+  number = 1
+  while len(seconds) < number:
     begin = time.monotonic()
     state, report = jax.block_until_ready(made.train_generation(state, run_key))
     seconds.append(time.monotonic() - begin)
+    if len(seconds) == 1:
+      number = affordable(seconds[0], repetitions)
   median = statistics.median(seconds)
   rates = {
     name.removeprefix("training/"): x
@@ -73,6 +143,7 @@ def generations(
     **rates,
     **_of_peak(setup, rates["updates_per_second"]),
     "generation_seconds": median,
+    "repetitions": number,
     "compile_seconds": compile_seconds,
     "time_to_first_update_seconds": first_update,
     "time_to_first_generation_seconds": first_generation,
@@ -311,20 +382,33 @@ def _of_peak(setup: Setup, updates_per_second: float) -> Row:
   }
 
 
-def matmul_peak(mesh: jax.sharding.Mesh, size: int = 1024) -> float:
-  """What products of large matrices reach on all devices.
+def matmul_peak(mesh: jax.sharding.Mesh) -> float:
+  """What products of large float32 matrices reach on all devices.
 
   Args:
     mesh: the devices.
-    size: of the float32 matrices.
 
   Returns:
     Floating-point operations per second.
   """
+  size = matmul_size(mesh.devices.flat[0].platform)
   where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
   x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
   multiply = jax.jit(lambda x: 1e-3 * jnp.matmul(x, x), out_shardings=where)
   return 2 * mesh.size * size**3 / _median_seconds(multiply, x, 9)
+
+
+def matmul_size(platform: str) -> int:
+  """How large matrices have to be for the fastest products.
+
+  Args:
+    platform: as jax calls it.
+
+  Returns:
+    Rows and columns: an accelerator would do little else than start a product
+    of what keeps a core busy.
+  """
+  return 1024 if platform == "cpu" else 8192
 
 
 def _population(setup: Setup, run_key: types.Key) -> Any:
@@ -337,10 +421,17 @@ def _population(setup: Setup, run_key: types.Key) -> Any:
 def _median_seconds(
   call: Callable[[Any], Any], state: Any, repetitions: int
 ) -> float:
-  """The median time of calls that go on from one another, after a first."""
-  seconds = []
-  for _ in range(repetitions + 1):
+  """The median time of calls that go on from one another, after a first.
+
+  As many of them as a minute has room for, at least one.
+  """
+  state = jax.block_until_ready(call(state))
+  seconds: list[float] = []
+  number = 1
+  while len(seconds) < number:
     begin = time.monotonic()
     state = jax.block_until_ready(call(state))
     seconds.append(time.monotonic() - begin)
-  return statistics.median(seconds[1:])
+    if len(seconds) == 1:
+      number = affordable(seconds[0], repetitions)
+  return statistics.median(seconds)

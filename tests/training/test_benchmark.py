@@ -70,6 +70,55 @@ def test_exploiting_counts_what_children_take_over(
   }
 
 
+@pytest.mark.parametrize(("seconds", "most", "number"), [
+  # Nothing is said of what is over at once.
+  (0.1, 5, 5),
+  (5.0, 5, 5),
+  (15.0, 5, 2),
+  (300.0, 5, 1),
+  (0.0, 3, 3),
+])  # fmt: skip
+def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
+  seconds, most, number, capsys
+):
+  assert benchmark.affordable(seconds, most) == number
+  said = capsys.readouterr().err
+  assert bool(said) == ((number - 1) * seconds > 1)
+  if said:
+    assert f"measuring {number} of {most} repetitions" in said
+    assert f"{number * seconds:.0f} s in all" in said
+
+
+def test_repetitions_end_when_the_minute_is_over(monkeypatch):
+  clock = iter(range(0, 10_000, 15))
+  monkeypatch.setattr(benchmark.time, "monotonic", lambda: next(clock))
+  calls = []
+  seconds = benchmark._median_seconds(lambda n: calls.append(n) or n, 0, 9)
+  # A first one, and as many of 15 seconds as fit.
+  assert (seconds, len(calls)) == (15, 3)
+
+
+def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
+  # A critic step of a second, at half of the machine's peak.
+  monkeypatch.setattr(benchmark, "flops_per_update", lambda setup: 5e8)
+  monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
+  setup = _setup(perturbation_interval=160, min_replay_size=32)
+  short = benchmark.shortened(setup).config
+  # Four agents and 6 seconds: not more than one iteration.
+  assert short.perturbation_interval == 2
+  # So that the second interval has all its updates.
+  assert short.min_replay_size == 2
+  kept = benchmark.shortened(setup, min_replay_size=32).config
+  assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
+  monkeypatch.setattr(benchmark, "flops_per_update", lambda setup: 5e4)
+  assert benchmark.shortened(setup).config == setup.config
+
+
+def test_products_that_show_the_peak_are_larger_on_accelerators():
+  assert benchmark.matmul_size("cpu") == 1024
+  assert benchmark.matmul_size("gpu") >= 8192
+
+
 def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
   seen = []
 
@@ -116,6 +165,8 @@ def test_the_launcher_prints_one_line_of_json(capsys):
   # 2 + 2 numbers of observations, 2 of the action, reward and discount.
   assert row["replay_bytes_per_transition"] == 4 * 8
   assert row["updates_per_second"] > 0
+  assert row["perturbation_interval"] == 20
+  assert row["num_eval_episodes"] == 1
 
 
 _SMALL = (
