@@ -75,6 +75,7 @@ def test_the_documents_have_the_snippets_that_are_run_here():
   assert len(_snippets("BUILD.md", "python")) == 3
 
 
+@pytest.mark.slow
 def test_pipeline_by_hand_has_25_lines_and_learns():
   snippet = _python("README.md", "actors.collect")
   assert len(snippet.splitlines()) <= 25
@@ -272,6 +273,7 @@ def _run_two_processes(way, folder, *arguments):
   return [out for out, _ in outputs]
 
 
+@pytest.mark.slow
 def test_commands_for_several_hosts_run(tmp_path):
   first, second = _run_two_processes("by hand", tmp_path)
   # The first one writes for all.
@@ -281,6 +283,7 @@ def test_commands_for_several_hosts_run(tmp_path):
   assert [json.loads(row)["step"] for row in rows] == [20, 40]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["slurm", "open_mpi"])
 def test_processes_of_a_cluster_find_each_other(way, tmp_path):
   # Each of two that had not would take itself for the first, and say so.

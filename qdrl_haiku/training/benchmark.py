@@ -85,7 +85,7 @@ def affordable(seconds_each: float, most: int) -> int:
   """
   number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
   # What is over at once needs no announcement.
-  if (number - 1) * seconds_each > 1:
+  if (number - 1) * seconds_each > 5:
     print(
       f"measuring {number} of {most} repetitions, "
       f"{number * seconds_each:.0f} s in all",

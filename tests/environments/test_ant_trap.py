@@ -77,6 +77,7 @@ def distance_to_walls(position):
   return np.min(distances, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_no_ant_gets_into_a_wall(paths, way):
   torso = paths[way].pipeline_state.x.pos[:, 0].astype(np.float64)

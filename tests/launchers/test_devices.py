@@ -125,6 +125,7 @@ def _contents(logdir):
   return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("arguments", "placements"),
   [
@@ -146,6 +147,7 @@ def test_devices_and_processes_change_no_bit(
     assert kill.differences(contents, expected) == [], placement
 
 
+@pytest.mark.slow
 def test_neither_processes_nor_sharing_the_cells_change_a_bit(cache, tmp_path):
   arguments = [*_ME_PBT, *_MAZE, "--learner=sac"]
   alone, shared = tmp_path / "alone", tmp_path / "shared"
@@ -154,6 +156,7 @@ def test_neither_processes_nor_sharing_the_cells_change_a_bit(cache, tmp_path):
   assert kill.differences(_contents(shared), _contents(alone)) == []
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one_and_back(cache, tmp_path):
   arguments = [*_PBT, *_MAZE, "--learner=sac"]
   straight, moved = tmp_path / "straight", tmp_path / "moved"
@@ -167,6 +170,7 @@ def test_a_run_of_two_processes_goes_on_in_one_and_back(cache, tmp_path):
   _run(of_one_device, cache, 1, *arguments, "--num_timesteps=160", "--resume")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_dies_ends_the_other_which_can_be_resumed(
   victim, cache, tmp_path

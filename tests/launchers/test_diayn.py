@@ -185,6 +185,7 @@ def _assert_fitness_is(logdir, score):
   assert len(lineage) > 3
 
 
+@pytest.mark.slow
 def test_the_fitness_of_a_population_is_its_diversity(pbt_run):
   _assert_fitness_is(pbt_run, "diversity_return")
   for row in _rows(pbt_run, "metrics.jsonl"):
@@ -213,6 +214,7 @@ def test_a_members_diversity_is_that_of_its_skills(pbt_run):
       )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("fitness", "score"),
   [
@@ -229,6 +231,7 @@ def test_another_fitness_is_the_score_of_its_name(fitness, score, tmp_path):
   _assert_fitness_is(logdir, score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "flags",
   ["--skill_size=3", "--skill_prior=normal --skill_size=4"],

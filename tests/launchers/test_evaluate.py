@@ -185,6 +185,7 @@ def test_the_seed_decides_the_numbers(run_of, capsys):
   _assert_summary(found[0], _returns(_best(run_of, "pbt_sac"), 6, seed=7))
 
 
+@pytest.mark.slow
 def test_all_skills_are_evaluated_by_default(run_of, capsys):
   """Also where there are more of them than other agents have episodes."""
   found = _evaluate(capsys, run_of("discrete"))
@@ -222,6 +223,7 @@ def test_one_skill_of_one_member_is_evaluated(run_of, capsys):
   assert found["agent"] == "member 1 after generation 2, skill 3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("skill", "direction"),
   [("0.6,0.8", (0.6, 0.8)), ("-3,0", (-1.0, 0.0))],

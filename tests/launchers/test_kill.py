@@ -36,6 +36,7 @@ def _assert_ends_as(expected, name, logdir, cache):
   assert kill.differences(kill.contents(logdir), expected) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "signals", "folder"),
   [
@@ -62,6 +63,7 @@ def test_a_run_killed_twice_ends_as_the_uninterrupted_one(
   _assert_ends_as(expected, name, logdir, cache)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint_usable(
   cache, straight, tmp_path
 ):

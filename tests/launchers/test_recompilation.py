@@ -32,7 +32,17 @@ _LAUNCHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", _LAUNCHERS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    "train_pbt",
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in _LAUNCHERS
+      if name != "train_pbt"
+    ),
+  ],
+)
 def test_nothing_compiles_after_the_first_generation(name, tmp_path):
   launcher = "train" if name == "train_diayn" else name
   finished = subprocess.run(

@@ -71,6 +71,7 @@ _ISO_LINE = functools.partial(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [_rastrigin, _sphere])
 @pytest.mark.parametrize("variation_fn", [_ISO_LINE, _jump_or_blend])
 def test_nearly_all_cells_are_found_and_the_best_individual_improves(

@@ -291,6 +291,7 @@ def _reference(fitness, parents, number):
   return chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exploit", ["truncation", "tournament"])
 @hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(
@@ -475,6 +476,7 @@ def test_every_other_use_folds_in_a_number_of_its_own(monkeypatch):
   assert not set(folded_in) & {2**31 - 2, 2**31 - 3}
 
 
+@pytest.mark.slow
 def test_generations_compile_once_and_train_the_best():
   controller = controllers.pbt(controllers.PBTConfig(), _SPACE)
   emitter = _emitter(

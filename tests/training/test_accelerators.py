@@ -92,6 +92,7 @@ def _train(*args):
   return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "args",
   [(learners.sac,), (learners.td3,), (learners.td3, True)],

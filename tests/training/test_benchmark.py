@@ -83,7 +83,7 @@ def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
 ):
   assert benchmark.affordable(seconds, most) == number
   said = capsys.readouterr().err
-  assert bool(said) == ((number - 1) * seconds > 1)
+  assert bool(said) == ((number - 1) * seconds > 5)
   if said:
     assert f"measuring {number} of {most} repetitions" in said
     assert f"{number * seconds:.0f} s in all" in said
@@ -119,6 +119,7 @@ def test_products_that_show_the_peak_are_larger_on_accelerators():
   assert benchmark.matmul_size("gpu") >= 8192
 
 
+@pytest.mark.slow
 def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
   seen = []
 
@@ -140,6 +141,7 @@ def test_collecting_more_than_replay_holds_is_refused():
     benchmark.collecting(_setup(), 3, _KEY)
 
 
+@pytest.mark.slow
 def test_generations_are_counted_as_a_run_counts_them(monkeypatch):
   monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
   row = benchmark.generations(_setup(), 2, _KEY, start=0.0)
@@ -176,6 +178,7 @@ _SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_generations_start_with_an_empty_cache_and_with_a_full_one(capsys):
   outcome = harness.run(capsys, "benchmark", *_SMALL, "--population_size=2")
   assert outcome.code == 0, outcome.err
@@ -185,6 +188,7 @@ def test_generations_start_with_an_empty_cache_and_with_a_full_one(capsys):
   assert row["updates_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_a_sweep_prints_a_row_each_and_draws_them(
   capsys, tmp_path, monkeypatch
 ):

@@ -519,6 +519,7 @@ def _actual(repertoire):
   return [np.asarray(x).tobytes() for x in _arrays(repertoire).values()]
 
 
+@pytest.mark.slow
 def test_whoever_has_no_fault_gets_a_cell():
   after, report, offered = _faultless_illumination()
   assert np.all(report.finite)

@@ -95,6 +95,7 @@ def test_a_child_keeps_its_replay_and_its_environments(undisturbed, replaced):
       common.assert_bits_equal(after, before)
 
 
+@pytest.mark.slow
 def test_a_child_inherits_the_replay_if_told_to(heirs):
   before = heirs.train(heirs.population)[0].members
   after = heirs.train(heirs.population, (0, 0, 0, 3))[0].members

@@ -212,6 +212,7 @@ def test_random_agents_are_spread_by_the_initial_sigma():
   common.assert_bits_equal(spread.hyperparams, alike.hyperparams)
 
 
+@pytest.mark.slow
 def test_offspring_are_the_trained_members_and_then_variations(history):
   before = history[0][1]
   keys = _keys(2, illumination._ASK, _SIZE)
@@ -387,6 +388,7 @@ def _two_generations(of):
   return (first, second, third), (one, two)
 
 
+@pytest.mark.slow
 def test_without_a_controller_there_are_variations_alone():
   of = setup(with_pbt=False)
   states, reports = _two_generations(of)
@@ -511,6 +513,7 @@ def _results_by_devices():
   print(json.dumps([len(jax.devices()), *results, sharding]))
 
 
+@pytest.mark.slow
 def test_two_devices_fill_the_repertoire_as_one_does():
   done = subprocess.run(
     [

@@ -114,6 +114,7 @@ def test_more_parents_and_replaced_than_members_are_refused():
     training.init_population(setup, jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_a_member_with_a_key_of_its_own_is_a_run_of_its_own():
   keys = jax.random.split(jax.random.key(5), 2)
   together = common.setup(population_size=2, fitness_window=2)

@@ -95,6 +95,7 @@ def test_a_film_of_a_walk_shows_it_step_by_step(tmp_path):
   assert lengths[1] + 50 < lengths[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("num_steps", "seconds", "num_frames", "duration"),
   [(20, 0.05, 21, 50), (20, 0.01, 6, 40), (18, 0.01, 6, 40)],

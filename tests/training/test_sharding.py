@@ -70,12 +70,14 @@ def two_devices():
   return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_two_devices_draw_and_decide_what_one_does(two_devices):
   (two, one), _, _ = two_devices
   assert two.keys() == one.keys()
   assert [name for name in two if two[name] != one[name]] == []
 
 
+@pytest.mark.slow
 def test_members_are_spread_over_the_devices(two_devices):
   assert "'population': 2" in two_devices[2]
 
@@ -97,6 +99,7 @@ def _gathers(program):
   return shapes
 
 
+@pytest.mark.slow
 def test_no_replay_buffer_is_gathered_where_none_is_inherited(two_devices):
   gathered = _gathers(two_devices[1])
   # A few numbers of each member are, and of no networks.
