@@ -18,6 +18,21 @@ setuptools.setup(
   ),
   long_description=(_ROOT / "README.md").read_text(),
   long_description_content_type="text/markdown",
+  license="Apache-2.0",
+  license_files=["LICENSE"],
+  keywords=[
+    "reinforcement learning", "quality diversity", "population-based training",
+    "MAP-Elites", "JAX",
+  ],
+  classifiers=[
+    "Development Status :: 4 - Beta",
+    "Intended Audience :: Science/Research",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+  ],
   packages=setuptools.find_packages(include=["qdrl_haiku", "qdrl_haiku.*"]),
   package_data={
     "qdrl_haiku": ["py.typed"],
