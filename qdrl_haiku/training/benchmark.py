@@ -31,10 +31,11 @@ Row = dict[str, Any]
 # What a measurement may take, compilation aside, and one interval of it.
 _SECONDS = 40.0
 _INTERVAL_SECONDS = 6.0
-# What an environment step takes on one device, about, where it takes long.
-_STEP_SECONDS = 1e-4
-# What updates reach of the machine's fastest products, about.
-_FRACTION_OF_PEAK = 0.5
+# What a device does in a second, about: floating-point operations of updates,
+# and environment steps. Not measured, so that intervals are the same each time.
+_FLOPS = {"cpu": 1e11}
+_FLOPS_OF_ACCELERATORS = 1e13
+_STEPS = 1e4
 
 
 def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
@@ -50,19 +51,18 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
   """
   assert setup.mesh is not None
   config, per_update = setup.config, setup.learner.batches_per_update
-  update = flops_per_update(setup) / (
-    _FRACTION_OF_PEAK * matmul_peak(setup.mesh)
-  )
-  step = _STEP_SECONDS / setup.mesh.size
-  per_step = config.population_size * (
-    step + config.grad_updates_per_step * update
+  platform = setup.mesh.devices.flat[0].platform
+  flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
+  update_seconds = flops_per_update(setup) / flops
+  seconds = config.population_size / setup.mesh.size * (
+    1 / _STEPS + config.grad_updates_per_step * update_seconds
   )
   unit = config_lib.iteration_steps(
     num_envs=config.num_envs,
     grad_updates_per_step=config.grad_updates_per_step,
     batches_per_update=per_update,
   )
-  interval = unit * max(1, round(_INTERVAL_SECONDS / per_step / unit))
+  interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
   if min_replay_size is None:
     min_replay_size = min(config.min_replay_size, interval)

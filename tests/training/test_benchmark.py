@@ -99,9 +99,9 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch):
 
 
 def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
-  # A critic step of a second, at half of the machine's peak.
-  monkeypatch.setattr(benchmark, "flops_per_update", lambda setup: 5e8)
-  monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
+  # A critic step of a second.
+  monkeypatch.setattr(benchmark, "_FLOPS", {"cpu": 1e9})
+  monkeypatch.setattr(benchmark, "flops_per_update", lambda setup: 1e9)
   setup = _setup(perturbation_interval=160, min_replay_size=32)
   short = benchmark.shortened(setup).config
   # Four agents and 6 seconds: not more than one iteration.
