@@ -208,10 +208,13 @@ def run_training(
   import jax
 
   from qdrl_haiku import training
+  from qdrl_haiku.training import hosts
 
   if FLAGS.logdir:
     learner_flags.refuse_given(["suffix"], "--logdir is the whole name")
-  logdir = FLAGS.logdir or _default_logdir(algorithm)
+  # Of several processes each has a clock of its own.
+  default = hosts.text_of_first(_default_logdir(algorithm))
+  logdir = FLAGS.logdir or default
   names = [
     flag.name for flag in _launchers_flags()
     if flag.name not in _NOT_REMEMBERED

@@ -1,14 +1,14 @@
 """The agents that a run left behind: to look at, or to begin another with."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import learners, types
+from qdrl_haiku.training import sharding
 from qdrl_haiku.training.checkpoints import Checkpoints, DamagedCheckpoint
 from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.setup import Setup
@@ -71,7 +71,8 @@ def read_agents(
     keys = jax.random.split(jax.random.key(0), len(record["returns"]))
     return jax.eval_shape(jax.vmap(learner.init), keys)
 
-  return _read(RunDirectory(logdir), "checkpoints", like)
+  # There may be more slots than agents.
+  return _read(RunDirectory(logdir), "checkpoints", like, ["learner"])
 
 
 def warm_start(
@@ -98,9 +99,12 @@ def warm_start(
   agents, record = read_agents(setup.learner, logdir)
   returns = [-np.inf if x is None else x for x in record["returns"]]
   order = np.argsort(returns)[::-1]
-  chosen = jnp.asarray(np.resize(order, setup.config.population_size))
+  size = setup.config.population_size
+  chosen = np.resize(order, size)
   agents = jax.tree.map(
-    lambda x, old: jax.device_put(x[chosen], old.sharding),
+    lambda x, old: sharding.place(
+      x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding
+    ),
     agents,
     population.members.learner,
   )
@@ -131,17 +135,21 @@ def _read(
   directory: RunDirectory,
   folder: str,
   like: Callable[[dict[str, Any]], types.State],
+  in_slots: Collection[str] = (),
 ) -> tuple[types.State, dict[str, Any]]:
   """The learners' states and the record of a folder's latest checkpoint."""
   with _latest(directory, folder) as (checkpoints, step):
     record = checkpoints.record(step)
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    # Each of several processes reads them for itself.
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     shapes = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
       like(record),
     )
     try:
-      agents = checkpoints.restore(step, {"learner": shapes})["learner"]
+      agents = checkpoints.restore(
+        step, {"learner": shapes}, in_slots
+      )["learner"]
     except DamagedCheckpoint:
       raise
     except (ValueError, KeyError) as error:

@@ -263,7 +263,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   inherited = members.learner
   if config.inherit_replay:
     inherited = (members.learner, members.replay)
-  moved = sum(x.nbytes for x in jax.tree.leaves(inherited)) // size
+  moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
   median = _median_seconds(
     jax.jit(exploit, donate_argnums=0), members, repetitions
   )

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import jax
@@ -103,13 +103,33 @@ class Checkpoints:
         str(self._path),
       ) from error
 
-  def restore(self, step: int, like: dict[str, Any]) -> dict[str, Any]:
+  def num_rows(self, step: int, name: str) -> int:
+    """How many rows the arrays of a tree have in a checkpoint.
+
+    Args:
+      step: of the checkpoint.
+      name: of the tree, whose arrays have one first axis.
+
+    Returns:
+      The number.
+
+    Raises:
+      DamagedCheckpoint: if it can't be read.
+    """
+    with self._reading(step):
+      return next(iter(self._shapes(step, name).values()))[0]
+
+  def restore(
+    self, step: int, like: dict[str, Any], resized: Collection[str] = ()
+  ) -> dict[str, Any]:
     """Reads trees of a checkpoint.
 
     Args:
       step: of the checkpoint.
       like: which trees, and of what structure, shapes, dtypes and shardings:
         arrays or `jax.ShapeDtypeStruct`s.
+      resized: names of trees whose arrays may have another number of rows in
+        the checkpoint; those beyond are dropped, those missing are zeros.
 
     Returns:
       The trees.
@@ -124,13 +144,17 @@ class Checkpoints:
     with self._reading(step):
       found = {name: self._shapes(step, name) for name in like}
     for name, tree in wanted.items():
-      _check_shapes(f"{name} of checkpoint {step}", found[name], tree)
+      _check_shapes(
+        f"{name} of checkpoint {step}", found[name], tree, name in resized
+      )
     with self._reading(step):
       restored = self._manager.restore(
         step,
         args=ocp.args.Composite(
           **{
-            name: ocp.args.StandardRestore({"tree": tree})
+            name: ocp.args.StandardRestore(
+              {"tree": tree}, strict=name not in resized
+            )
             for name, tree in wanted.items()
           }
         ),
@@ -221,17 +245,20 @@ def _quiet() -> Iterator[None]:
 
 
 def _check_shapes(
-  what: str, found: dict[str, tuple[int, ...]], tree: Any
+  what: str, found: dict[str, tuple[int, ...]], tree: Any, is_resized: bool
 ) -> None:
   """Refuses a tree of another structure before orbax stumbles over it.
 
   orbax would leave reads unfinished, and their complaints fill pages.
   """
   wanted = _shapes({"tree": tree})
+  first = int(is_resized)  # Of the axes that count.
   differing = sorted(
     path
     for path in found.keys() | wanted.keys()
-    if found.get(path) != wanted.get(path)
+    if path not in found
+    or path not in wanted
+    or found[path][first:] != wanted[path][first:]
   )
   if differing:
     path = differing[0]

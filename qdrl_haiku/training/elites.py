@@ -125,8 +125,10 @@ def evaluate_elites(
 
   size = jax.tree.leaves(elites.genotype)[0].shape[0]
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(size))
-  return sharding.over_members(setup, evaluate)(
-    elites.genotype, keys
+  return sharding.of_members(
+    setup.mesh,
+    sharding.over_members(setup, evaluate)(elites.genotype, keys),
+    size,
   )
 
 

@@ -122,12 +122,14 @@ def train(
   Returns:
     The population with trained members, and what is known of them.
   """
-  members, metrics, num_updates = sharding.over_members(setup, train_members)(
+  members, *trained = sharding.over_members(setup, train_members)(
     population.members,
     population.hyperparams,
     _keys(setup, population, run_key).train,
   )
-  return population.with_members(members), Trained(metrics, num_updates)
+  return population.with_members(members), Trained(
+    *sharding.of_members(setup.mesh, trained, setup.config.population_size)
+  )
 
 
 def select(
@@ -151,8 +153,10 @@ def select(
   generation = population.generation + 1
   keys = _keys(setup, population, run_key)
   members = population.members
-  evaluation, scores, finite = sharding.over_members(setup, _look_at)(
-    members, keys.evaluate
+  evaluation, scores, finite = sharding.of_members(
+    setup.mesh,
+    sharding.over_members(setup, _look_at)(members, keys.evaluate),
+    config.population_size,
   )
   if config.fitness not in scores:
     raise ValueError(
@@ -294,7 +298,7 @@ def inherit(
 
   Args:
     setup: what the population is composed of.
-    members: before the decision.
+    members: before the decision, in their slots.
     parents: int32 [P], of the decision.
     finite: bool [P], which members are finite.
     keys: [P], the members' in this generation.
@@ -322,6 +326,7 @@ def inherit(
     population_lib.reset_keys(keys), setup.config.num_envs
   )
   info = environment.info
+  broken, reset_keys = sharding.in_slots(mesh, (broken, reset_keys))
   reset_keys = jnp.where(broken[:, None], reset_keys, info["key"])
   environment = environment.replace(info=info | {"key": reset_keys})
   return Members(learner, buffers, environment)

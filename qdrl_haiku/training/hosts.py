@@ -35,3 +35,21 @@ def any_of_all(flag: bool) -> bool:
   if jax.process_count() == 1:
     return flag
   return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
+
+
+def text_of_first(text: str) -> str:
+  """The text that the first process has; each of them has to ask.
+
+  Args:
+    text: of this process.
+
+  Returns:
+    The same in all processes.
+  """
+  if jax.process_count() == 1:
+    return text
+  data = np.frombuffer(text.encode(), np.uint8)
+  size = multihost_utils.broadcast_one_to_all(np.int32(data.size))
+  # All of them give as much as the first one does.
+  data = multihost_utils.broadcast_one_to_all(np.resize(data, int(size)))
+  return np.asarray(data, np.uint8).tobytes().decode()

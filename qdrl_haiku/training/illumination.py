@@ -108,18 +108,21 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
 
   over_members = functools.partial(sharding.over_members, setup)
 
+  def of_members(tree: Any) -> Any:
+    return sharding.of_members(setup.mesh, tree, setup.config.population_size)
+
   def train(
     members: Members, hyperparams: types.Hyperparams, keys: types.Key
   ) -> tuple[Members, types.Metrics]:
-    members, metrics, num_updates = over_members(train_members)(
-      members, hyperparams, keys
-    )
+    members, *trained = over_members(train_members)(members, hyperparams, keys)
+    metrics, num_updates = of_members(trained)
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
   def transplant(
     members: Members, genotypes: Any, where: types.Array, keys: types.Key
   ) -> Members:
     del keys  # What an agent collects and learns draws from its own.
+    where, genotypes = sharding.in_slots(setup.mesh, (where, genotypes))
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
     return members._replace(learner=_choose(where, states, members.learner))
 
@@ -127,8 +130,8 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
     map_elites.Agents(
       init=over_members(population_lib.init_members),
       train=train,
-      genotypes=lambda members: jax.vmap(setup.learner.genotype)(
-        members.learner
+      genotypes=lambda members: of_members(
+        jax.vmap(setup.learner.genotype)(members.learner)
       ),
       inherit=lambda members, parents, keys: generation_lib.inherit(
         setup, members, parents, _is_finite(setup, members), keys
@@ -327,7 +330,7 @@ def restart_members(
   return state.with_members(
     fresh._replace(
       learner=_choose(
-        state.emitter.sampled_cells >= 0,
+        sharding.in_slots(setup.mesh, state.emitter.sampled_cells >= 0),
         state.emitter.members.learner,
         fresh.learner,
       )
@@ -367,7 +370,7 @@ def _plan(setup: Setup) -> MapElites:
 
 
 def _choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
-  """Members of one tree or the other, by bool [P]."""
+  """Members of one tree or the other, by bool [S]."""
   choose = jax.vmap(
     lambda where, *trees: jax.tree.map(
       lambda x, y: jnp.where(where, x, y), *trees
@@ -378,6 +381,7 @@ def _choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Whether each member is finite, bool [P], known to all devices."""
-  return sharding.replicate(
+  finite = sharding.replicate(
     setup.mesh, generation_lib.all_finite(population_lib.judged(members))
   )
+  return sharding.of_members(setup.mesh, finite, setup.config.population_size)

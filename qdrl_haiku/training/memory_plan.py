@@ -33,7 +33,7 @@ class MemoryPlan(NamedTuple):
     optimisers: of one agent's state, what is of a type of optax.
     replay: one agent's buffer.
     environments: one agent's.
-    num_agents: P, 0 if none are trained.
+    num_agents: for how many there are slots, P or more; 0 if none are trained.
     batches: what all agents draw from their buffers for one iteration of
       learning.
     copies: of buffers. With a controller, one on its way to a member that has
@@ -106,7 +106,7 @@ def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
   config, per_update = setup.config, setup.learner.batches_per_update
   num_updates = config_lib.schedule(config, per_update).num_updates
   num_drawn = num_updates * per_update * config.batch_size
-  size = config.population_size
+  size = jax.tree.leaves(members)[0].shape[0]
   optimisers = sum(
     _bytes(x)
     for x in jax.tree.leaves(members.learner, is_leaf=_is_of_optax)
@@ -120,7 +120,7 @@ def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
     num_agents=size,
     batches=num_drawn
     * (_bytes(members.replay.storage) // config.replay_capacity),
-    copies=_copies(setup, _bytes(members.replay), plan.num_devices),
+    copies=_copies(setup, _bytes(members.replay), size, plan.num_devices),
   )
 
 
@@ -207,12 +207,14 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
   return "\n".join(lines) + of
 
 
-def _copies(setup: Setup, replay: int, num_devices: int) -> int:
+def _copies(
+  setup: Setup, replay: int, num_slots: int, num_devices: int
+) -> int:
   """Bytes of copies, see `MemoryPlan`."""
   config = setup.config
   total = 0
   if setup.controller is not None:
-    total += num_devices * 2 * replay // config.population_size
+    total += num_devices * 2 * replay // num_slots
   if config.exact_placement or (
     config.inherit_replay and setup.controller is not None
   ):

@@ -25,12 +25,14 @@ _RESETS = 2**31 - 3
 
 
 class Members(NamedTuple):
-  """The agents and all that belongs to each of them, leaves [P, ...].
+  """The agents and all that belongs to each of them, leaves [S, ...].
+
+  S is P unless devices share them unevenly, see `sharding`.
 
   Attributes:
     learner: the learners' states.
     replay: the replay buffers.
-    environment: the environments' states, leaves [P, E, ...].
+    environment: the environments' states, leaves [S, E, ...].
   """
 
   learner: types.State
@@ -232,7 +234,7 @@ def new_members(
     generation: int32 [], which one.
 
   Returns:
-    The members.
+    The members, in their slots.
   """
   keys = member_keys(run_key, generation, setup.config.population_size)
   keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)

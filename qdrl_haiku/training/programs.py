@@ -109,6 +109,8 @@ def make_programs(
     functools.partial(function, setup) for function in functions
   )
   shardings = _shardings(setup, members, replicated)
+  num_trained = setup.batch_sizes[-1]
+  is_even = sharding.num_slots(mesh, num_trained) == num_trained
   fast, quick, hasty = _compiler_options(
     mesh.devices.flat[0].platform, setup.config.exact_placement
   )
@@ -123,7 +125,7 @@ def make_programs(
     train=jax.jit(
       train_fn,
       donate_argnums=0,
-      out_shardings=(shardings, members),
+      out_shardings=(shardings, members if is_even else replicated),
       compiler_options=fast,
     ),
     select=jax.jit(

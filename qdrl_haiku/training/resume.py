@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import jax
 from absl import logging
 
 from qdrl_haiku import types
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.training import records
+from qdrl_haiku.training import records, sharding
 from qdrl_haiku.training.agents import warm_start
 from qdrl_haiku.training.checkpoints import Checkpoints, DamagedCheckpoint
 from qdrl_haiku.training.logs import RunDirectory
@@ -47,7 +48,7 @@ def begin(
     for step in steps:
       try:
         population, record = _restored(
-          config, checkpoints, step, programs, run_key
+          setup, config, checkpoints, step, programs, run_key
         )
       except DamagedCheckpoint as error:
         logging.warning(
@@ -94,6 +95,7 @@ def to_trees(config: RunConfig, population: Any) -> dict[str, Any]:
 
 
 def _restored(
+  setup: Setup,
   config: RunConfig,
   checkpoints: Checkpoints,
   step: int,
@@ -111,10 +113,16 @@ def _restored(
       f"warm_start={config.logdir}."
     )
   like = programs.population
-  trees = checkpoints.restore(step, to_trees(config, like))
+  wanted = to_trees(config, like)
+  of_members = wanted.keys() - {"population"}
+  trees = checkpoints.restore(step, wanted, of_members)
   population = trees.pop("population")
   if not trees:
     return population, record
+  # On other devices there may be another number of slots.
+  slots = jax.tree.leaves(like.members)[0].shape[0]
+  if checkpoints.num_rows(step, "learner") != slots:
+    trees = sharding.refill(setup.mesh, trees, setup.config.population_size)
   if "replay" not in trees:
     trees["replay"] = programs.init(run_key).members.replay
   return population.with_members(type(like.members)(**trees)), record

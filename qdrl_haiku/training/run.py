@@ -49,7 +49,7 @@ def run(
 
   Args:
     setup: what the population is composed of; without a mesh it gets one of
-      all devices that share it evenly.
+      the devices that share it best.
     config: what the run is.
     settings: all that the user set, for `config.json`.
 
@@ -66,7 +66,9 @@ def run(
   # Everything is checked before anything is written.
   compatibility.check_numbers()
   _check(setup, config)
-  mesh = setup.mesh or sharding.population_mesh(setup.shared_evenly)
+  is_chosen = setup.mesh is None
+  size, *other_sizes = setup.batch_sizes
+  mesh = setup.mesh or sharding.population_mesh(size, other_sizes=other_sizes)
   setup = setup._replace(mesh=mesh)
   _check_mesh(setup)
   run_key = _run_key(config, mesh)
@@ -77,7 +79,8 @@ def run(
   if available is not None:
     available *= jax.process_count()
   if hosts.is_first():
-    print(memory_plan.describe(plan, available), flush=True)
+    print(memory_plan.describe(plan, available))
+    print(_describe_devices(setup, is_chosen), flush=True)
   memory_plan.check(plan, available)
   if config.dry_run:
     return {}
@@ -285,9 +288,9 @@ def _check_mesh(setup: Setup) -> None:
   assert mesh is not None
   if jax.process_count() > 1 and mesh.size != jax.device_count():
     raise ValueError(
-      f"the {jax.device_count()} devices of {jax.process_count()} processes "
-      f"can't share {setup.shared_evenly} agents evenly; the nearest numbers: "
-      f"{nearest_multiples(setup.shared_evenly, jax.device_count())}."
+      f"mesh has {mesh.size} of the {jax.device_count()} devices of "
+      f"{jax.process_count()} processes, and each process has to take part "
+      "with all of its own; leave the mesh out."
     )
   if plan is not None and plan.shard_repertoire:
     num_cells = plan.tessellation.num_cells
@@ -299,6 +302,30 @@ def _check_mesh(setup: Setup) -> None:
       )
 
 
+def _describe_devices(setup: Setup, is_chosen: bool) -> str:
+  """Words for people how many devices have something to do.
+
+  Args:
+    setup: with a mesh.
+    is_chosen: whether the mesh follows from the number of agents.
+
+  Returns:
+    A line.
+  """
+  mesh, size = setup.mesh, setup.batch_sizes[0]
+  assert mesh is not None
+  available = jax.device_count()
+  line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
+  if setup.on_host:
+    return f"{line}, since the environment is on the host"
+  if num_idle := sharding.num_slots(mesh, size) - size:
+    line += f", with {size} agents in {size + num_idle} slots"
+  if is_chosen and mesh.size < available:
+    nearest = nearest_multiples(size, available)
+    line += f"; {nearest} agents would use all"
+  return line
+
+
 def _check_on_host(setup: Setup, config: RunConfig) -> None:
   """Refuses what environments can't do whose states jax doesn't hold."""
   if config.resume:
@@ -306,6 +333,11 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
       "resume needs an environment whose state a checkpoint holds, and this "
       "one is on the host, so the run couldn't go on as it would have; begin "
       f"another with warm_start={config.logdir}."
+    )
+  if jax.process_count() > 1:
+    raise ValueError(
+      f"there are {jax.process_count()} processes, but an environment on the "
+      "host feeds one device; start one."
     )
   if setup.mesh is not None and setup.mesh.size > 1:
     raise ValueError(

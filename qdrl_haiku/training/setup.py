@@ -1,6 +1,5 @@
 """What a population is composed of."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -69,7 +68,7 @@ class Setup(NamedTuple):
       for agents that have nothing to do with each other.
     config: the settings.
     mesh: devices along one axis `population` over which members are spread,
-      or None for no such thing.
+      evenly or not, or None for no such thing.
     evaluate: how members are evaluated; None for greedy episodes in
       `eval_env`, `config.num_eval_episodes` of each.
     map_elites: what turns the population into the emitter of a repertoire;
@@ -99,17 +98,20 @@ class Setup(NamedTuple):
     return any(getattr(env, "on_host", False) for env in environments)
 
   @property
-  def shared_evenly(self) -> int:
-    """Of what devices have to share evenly, the greatest common divisor."""
+  def batch_sizes(self) -> tuple[int, ...]:
+    """Batches of agents that devices share in each generation.
+
+    The one that takes longest comes first: members, which train, then the
+    offspring that is evaluated.
+    """
     if self.on_host:
-      return 1
-    plan = self.map_elites
+      return (1,)
+    size, plan = self.config.population_size, self.map_elites
     if plan is None:
-      return self.config.population_size
-    sizes = [plan.variation_batch_size, plan.num_initial_genotypes]
-    if self.controller is not None:
-      sizes.append(self.config.population_size)
-    return math.gcd(*sizes)
+      return (size,)
+    if self.controller is None:
+      return (plan.variation_batch_size,)
+    return size, size + plan.variation_batch_size
 
   @property
   def buffer(self) -> replay.ReplayBuffer:

@@ -3,6 +3,11 @@
 All that concerns one member alone runs inside `jax.shard_map`, each device on
 its share of the members; what concerns all of them is a few numbers per member
 that are replicated.
+
+Devices have equally many slots, since jax shares nothing unevenly. Where they
+can't share P members, there are more slots than members: S, the next multiple
+of their number. Members 0 to P - 1 are in the first ones; what is in the others
+is computed too, and never looked at.
 """
 
 import functools
@@ -21,27 +26,119 @@ from qdrl_haiku.training import one_by_one
 AXIS = "population"
 
 
+def num_devices(sizes: Sequence[int], available: int) -> int:
+  """How many devices have least to do when they share batches of agents.
+
+  Args:
+    sizes: of the batches, the most important first.
+    available: devices, >= 1.
+
+  Returns:
+    The number n for which a device's share of the first batch, rounded up, is
+    least; of several that for which its share of the second one is, and so on;
+    then the least, which has the fewest slots.
+  """
+  return min(
+    range(1, available + 1),
+    key=lambda n: ([-(-size // n) for size in sizes], n),
+  )
+
+
 def population_mesh(
-  population_size: int, devices: Sequence[jax.Device] | None = None
+  population_size: int,
+  devices: Sequence[jax.Device] | None = None,
+  other_sizes: Sequence[int] = (),
 ) -> Mesh:
-  """A mesh of as many devices as share a population evenly.
+  """A mesh of the devices that share a population best.
 
   Args:
     population_size: P, >= 1.
     devices: to choose from, by default all.
+    other_sizes: of other batches of agents that they share, the most important
+      first.
 
   Returns:
-    A mesh with the one axis `population`, over the first n devices, where n
-    is the largest divisor of P that there are devices for.
+    A mesh with the one axis `population`, over the first n devices, see
+    `num_devices`; of several processes over all, since each takes part.
   """
   devices = jax.devices() if devices is None else devices
-  size = max(
-    n for n in range(1, len(devices) + 1) if population_size % n == 0
-  )
+  size = len(devices)
+  if jax.process_count() == 1:
+    size = num_devices((population_size, *other_sizes), size)
   # jax.make_mesh has Explicit axes by default, which vmap over them can't use.
   return jax.make_mesh(
     (size,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:size]
   )
+
+
+def num_slots(mesh: Mesh | None, size: int) -> int:
+  """In how many slots members are kept.
+
+  Args:
+    mesh: the devices, None for no such thing.
+    size: how many members there are.
+
+  Returns:
+    The next multiple of the number of devices.
+  """
+  return size if mesh is None else -(-size // mesh.size) * mesh.size
+
+
+def in_slots(mesh: Mesh | None, tree: Any) -> Any:
+  """Fills the slots that are left over with copies of the last member.
+
+  Args:
+    mesh: the devices, None for no such thing.
+    tree: leaves [P, ...] or, full already, [S, ...].
+
+  Returns:
+    The tree, leaves [S, ...].
+  """
+
+  def fill(x: types.Array) -> types.Array:
+    size = x.shape[0]
+    slots = num_slots(mesh, size)
+    if slots == size:
+      return x
+    return x[jnp.minimum(jnp.arange(slots), size - 1)]
+
+  return jax.tree.map(fill, tree)
+
+
+def refill(mesh: Mesh, members: Any, size: int) -> Any:
+  """Fills the slots that are left over, outside of compiled functions.
+
+  Args:
+    mesh: the devices.
+    members: leaves [S, ...], shared by them; consumed.
+    size: P, how many members there are.
+
+  Returns:
+    The members, with copies of the last one in the other slots.
+  """
+  slots = jax.tree.leaves(members)[0].shape[0]
+
+  def fill(members: Any) -> Any:
+    sources = jnp.minimum(jnp.arange(slots), size - 1)
+    return inherit(mesh, members, sources, in_place=True)
+
+  return jax.jit(fill, donate_argnums=0)(members)
+
+
+def of_members(mesh: Mesh | None, tree: Any, size: int) -> Any:
+  """Leaves out the slots that no member is in.
+
+  Args:
+    mesh: the devices, None for no such thing.
+    tree: leaves [S, ...].
+    size: P, how many members there are.
+
+  Returns:
+    The tree, leaves [P, ...]; known to every device if any slot is left out.
+  """
+  if num_slots(mesh, size) == size:
+    return tree
+  return jax.tree.map(lambda x: x[:size], replicate(mesh, tree))
 
 
 def over_members(
@@ -52,10 +149,10 @@ def over_members(
   Args:
     setup: the function's first argument; its `mesh` says on which devices, None
       for a plain call.
-    function: (setup, *trees) -> tree; all leaves [P, ...].
+    function: (setup, *trees) -> tree; all leaves [S, ...].
 
   Returns:
-    (*trees) -> tree, of leaves [P, ...].
+    (*trees) -> tree, of leaves [S, ...]; it takes leaves [P, ...] too.
   """
   mesh = setup.mesh
   if mesh is None:
@@ -67,9 +164,10 @@ def over_members(
     # Such programs are compiled without fusion.
     local = fusion.prevented()(local)
   spec = PartitionSpec(AXIS)
-  return jax.shard_map(
+  spread = jax.shard_map(
     local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
   )
+  return lambda *trees: spread(*in_slots(mesh, trees))
 
 
 def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,11 +230,26 @@ def put(mesh: Mesh, keys: types.Key) -> types.Key:
   Returns:
     The same keys.
   """
-  data = np.asarray(jax.random.key_data(keys))
-  known = jax.make_array_from_callback(
-    data.shape, NamedSharding(mesh, PartitionSpec()), lambda index: data[index]
+  return place(keys, NamedSharding(mesh, PartitionSpec()))
+
+
+def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
+  """Puts an array where it belongs, outside of compiled functions.
+
+  Args:
+    x: known to this process, and the same in all; a typed key may be one.
+    where: on which devices, which may be of several processes.
+
+  Returns:
+    The same array.
+  """
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    data = place(jax.random.key_data(x), where)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+  data = np.asarray(x)
+  return jax.make_array_from_callback(
+    data.shape, where, lambda index: data[index]
   )
-  return jax.random.wrap_key_data(known, impl=jax.random.key_impl(keys))
 
 
 def to_host(tree: Any) -> Any:
@@ -159,7 +272,7 @@ def member(mesh: Mesh | None, members: Any, index: types.Array) -> Any:
 
   Args:
     mesh: the devices, or None.
-    members: leaves [P, ...].
+    members: leaves [S, ...].
     index: int32 [].
 
   Returns:
@@ -182,8 +295,8 @@ def inherit(
 
   Args:
     mesh: the devices, or None.
-    members: leaves [P, ...].
-    parents: int32 [P], known to every device.
+    members: leaves [S, ...].
+    parents: int32 [P], known to every device; slots beyond them stay.
     in_place: whether no parent has another parent than itself, so that there
       need be no second copy of the members.
 
