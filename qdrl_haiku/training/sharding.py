@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qdrl_haiku import fusion, types
+from qdrl_haiku import controllers, fusion, types
 from qdrl_haiku.training import one_by_one
 
 AXIS = "population"
@@ -303,6 +303,10 @@ def inherit(
   Returns:
     The members after it.
   """
+  is_one_device = mesh is None or mesh.size == 1
+  if is_one_device and not in_place and jax.default_backend() != "cpu":
+    # For each turn of a loop an accelerator would start kernels for each array.
+    return controllers.inherit(members, parents)
 
   def local(
     axis_name: str | None, members: Any, parents: types.Array
