@@ -258,13 +258,14 @@ def run_training(
   except training.Diverged as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(1)
-  except OSError as error:
+  except (MemoryError, OSError) as error:
     if FLAGS.debug:
       raise
+    reason = str(error) or "the memory ran out"
     mend = "mend it"
     if jax.process_count() > 1:
       mend += ", unless it is that another process is gone"
-    _fail(f"{error}; what was written before is whole: {mend}, and {to_go_on}")
+    _fail(f"{reason}; what was written before is whole: {mend}, and {to_go_on}")
   except jax.errors.JaxRuntimeError as error:
     if FLAGS.debug or jax.process_count() == 1:
       raise

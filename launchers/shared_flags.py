@@ -77,7 +77,10 @@ def define() -> None:
   )
   flags.DEFINE_bool("use_tensorboard", True, "Writes TensorBoard events.")
   flags.DEFINE_integer(
-    "checkpoint_interval", 1, "Generations from one checkpoint to the next."
+    "checkpoint_interval",
+    None,
+    "Generations from one checkpoint to the next; by default as many as keep "
+    "checkpoints to about 5 % of the time.",
   )
   flags.DEFINE_integer("max_checkpoints", 2, "How many checkpoints are kept.")
   flags.DEFINE_bool(

@@ -127,6 +127,11 @@ def _latest(
     )
   try:
     yield checkpoints, checkpoints.steps()[0]
+  except (MemoryError, OSError) as error:
+    reason = str(error) or "the memory ran out"
+    raise ValueError(
+      f"{directory.path} can't be read: {reason}; mend that first."
+    ) from error
   finally:
     checkpoints.close()
 

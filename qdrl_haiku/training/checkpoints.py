@@ -2,12 +2,11 @@
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import pathlib
+import shutil
 import sys
-import zlib
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -15,13 +14,15 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-from qdrl_haiku.training import hosts
+from qdrl_haiku.training import checksums, hosts
 
-_CHECKSUMS = "checksums.json"
+# What a checkpoint is called that was set aside; and one that is being
+# deleted, until the next run deletes what a kill left of it.
+_DAMAGED, _DELETED = "damaged-", "deleted-"
 
 
 class DamagedCheckpoint(ValueError):
-  """A checkpoint that can't be read, or isn't what was written."""
+  """A checkpoint that is proved not to be what was written."""
 
 
 class Checkpoints:
@@ -31,24 +32,25 @@ class Checkpoints:
   """
 
   def __init__(
-    self, path: str | os.PathLike[str], max_checkpoints: int | None = None
+    self, path: str | os.PathLike[str], writes: bool = False
   ) -> None:
     """Opens a directory.
 
     Args:
       path: of the directory, which need not exist if it's to be written.
-      max_checkpoints: how many to keep, the latest ones, >= 1; None to read
-        only, also while a run writes there.
+      writes: whether it is; if not, it's only read, also while a run writes
+        there.
     """
-    writes = max_checkpoints is not None
     self._verified: set[int] = set()
     self._path = pathlib.Path(path).absolute()
+    if writes and hosts.is_first():
+      for deleted in self._path.glob(f"{_DELETED}*"):
+        shutil.rmtree(deleted)
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
       self._manager = ocp.CheckpointManager(
         self._path,
         options=ocp.CheckpointManagerOptions(
-          max_to_keep=max_checkpoints,
           # The arrays are donated to the next generation, which must not
           # overwrite what is still being written.
           enable_async_checkpointing=False,
@@ -65,19 +67,18 @@ class Checkpoints:
   def save(
     self, step: int, trees: dict[str, Any], record: dict[str, Any]
   ) -> None:
-    """Writes a checkpoint, whole or not at all; one that is there stays.
+    """Writes a checkpoint, whole or not at all; those that are there stay.
 
     Args:
-      step: its name.
+      step: its name, above those of all that are there.
       trees: of arrays, typed keys included.
       record: of plain Python values.
 
     Raises:
-      OSError: if it can't be written; those before it are as they were.
+      OSError: if it can't be written, or isn't above the latest; those before
+        it are as they were.
       JaxRuntimeError: if another process is gone, likewise.
     """
-    if step in self._manager.all_steps():
-      return
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
       name: ocp.args.StandardSave({"tree": _to_stored(tree)})
@@ -85,20 +86,21 @@ class Checkpoints:
     }
     try:
       with _quiet():
-        self._manager.save(
+        written = self._manager.save(
           step,
           args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
         )
+      if not written:
+        raise OSError(f"there is {self.steps()[0]} already")
       if hosts.is_first():
-        _write_checksums(self._path / str(step))
+        checksums.write(self._path / str(step))
     # A disk that is full makes orbax and tensorstore raise nearly anything.
     except Exception as error:
       is_jax = isinstance(error, jax.errors.JaxRuntimeError)
       if is_jax and jax.process_count() > 1:
         raise
-      full = isinstance(error, OSError) and error.errno
       raise OSError(
-        full or errno.EIO,
+        _errno(error),
         f"checkpoint {step} can't be written: {_first_line(error)}",
         str(self._path),
       ) from error
@@ -136,7 +138,8 @@ class Checkpoints:
 
     Raises:
       ValueError: if the checkpoint has trees of other structures or shapes.
-      DamagedCheckpoint: if it can't be read.
+      DamagedCheckpoint: if it's damaged.
+      OSError: if it can't be read though nothing proves it to be damaged.
     """
     wanted = {
       name: jax.tree.map(_as_stored, tree) for name, tree in like.items()
@@ -174,13 +177,32 @@ class Checkpoints:
       The record.
 
     Raises:
-      DamagedCheckpoint: if it can't be read.
+      DamagedCheckpoint: if it's damaged.
+      OSError: if it can't be read though nothing proves it to be damaged.
     """
     with self._reading(step):
       restored = self._manager.restore(
         step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
       )
     return restored["record"]
+
+  def keep(self, steps: Collection[int]) -> None:
+    """Deletes all checkpoints but some; a kill leaves none of them in part.
+
+    Args:
+      steps: of those that stay.
+    """
+    unwanted = set(self.steps()) - set(steps)
+    if not unwanted:
+      return
+    if hosts.is_first():
+      for step in sorted(unwanted):
+        deleted = self._path / f"{_DELETED}{step}"
+        (self._path / str(step)).rename(deleted)
+        shutil.rmtree(deleted)
+    hosts.wait_for_all("checkpoints are deleted")
+    self._verified -= unwanted
+    self._manager.reload()
 
   def set_aside(self, step: int) -> pathlib.Path:
     """Renames a checkpoint, so that it's none any more.
@@ -191,11 +213,11 @@ class Checkpoints:
     Returns:
       Where it is now.
     """
-    aside = self._path / f"damaged-{step}"
+    aside = self._path / f"{_DAMAGED}{step}"
     count = 1
     while aside.exists():
       count += 1
-      aside = self._path / f"damaged-{step}-{count}"
+      aside = self._path / f"{_DAMAGED}{step}-{count}"
     hosts.wait_for_all("checkpoint is damaged")
     if hosts.is_first():
       (self._path / str(step)).rename(aside)
@@ -204,30 +226,59 @@ class Checkpoints:
     self._manager.reload()
     return aside
 
+  def has_set_aside(self) -> bool:
+    """Whether there is a checkpoint that is none any more."""
+    return any(self._path.glob(f"{_DAMAGED}*"))
+
   def close(self) -> None:
     """Ends the manager's threads."""
     self._manager.close()
 
   def _shapes(self, step: int, name: str) -> dict[str, tuple[int, ...]]:
-    metadata = ocp.StandardCheckpointHandler().metadata(
-      self._path / str(step) / name
-    )
+    """Shapes of a tree's leaves by path; none if there is no such tree."""
+    folder = self._path / str(step) / name
+    if not folder.exists():
+      return {}
+    metadata = ocp.StandardCheckpointHandler().metadata(folder)
     return _shapes(getattr(metadata, "tree", metadata))
 
   @contextlib.contextmanager
   def _reading(self, step: int) -> Iterator[None]:
-    """Whatever fails inside is damage to the checkpoint."""
+    """Says which checkpoint can't be read, and whether it's damaged."""
     try:
-      # Before orbax stumbles over it, which would leave reads unfinished.
+      # Before orbax stumbles over damage, which would leave reads unfinished.
       if step not in self._verified:
-        _check_checksums(self._path / str(step))
-        self._verified.add(step)
+        self._verify(step)
       yield
-    # A damaged file makes orbax, tensorstore and json raise nearly anything.
+    except (DamagedCheckpoint, MemoryError, jax.errors.JaxRuntimeError):
+      raise
+    # What can't be read makes orbax, tensorstore and json raise nearly
+    # anything.
     except Exception as error:
+      message = f"checkpoint {step} can't be read: {_first_line(error)}"
+      if not os.path.exists(self._path / str(step) / checksums.NAME):
+        message += (
+          "; a kill left it without checksums, which would tell whether it is "
+          "damaged; rename it to take the one before"
+        )
+      raise OSError(_errno(error), message, str(self._path)) from error
+
+  def _verify(self, step: int) -> None:
+    """Raises if a checkpoint is damaged, or can't be read, for any process."""
+    error = damage = None
+    try:
+      damage = checksums.damage(self._path / str(step))
+    except (MemoryError, OSError) as raised:
+      error = raised
+    # What one of them meets holds for all, which would wait for it otherwise.
+    if hosts.any_of_all(error is not None):
+      raise error or OSError("another process can't read it")
+    if hosts.any_of_all(damage is not None):
       raise DamagedCheckpoint(
-        f"checkpoint {step} in {self._path} is damaged: {_first_line(error)}"
-      ) from error
+        f"checkpoint {step} in {self._path} is damaged: "
+        f"{damage or 'another process finds it so'}"
+      )
+    self._verified.add(step)
 
 
 @contextlib.contextmanager
@@ -276,33 +327,8 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
   }
 
 
-def _write_checksums(folder: pathlib.Path) -> None:
-  """Notes what the files of a finished checkpoint hold."""
-  temporary = folder / (_CHECKSUMS + ".tmp")
-  temporary.write_text(json.dumps(_checksums(folder)))
-  temporary.rename(folder / _CHECKSUMS)
-
-
-def _check_checksums(folder: pathlib.Path) -> None:
-  """Compares with what was noted; a kill may have come before that was."""
-  try:
-    noted = json.loads((folder / _CHECKSUMS).read_text())
-  except FileNotFoundError:
-    return
-  found = _checksums(folder)
-  for name, checksum in noted.items():
-    if found.get(name) != checksum:
-      fault = "has other bytes" if name in found else "is missing"
-      raise ValueError(f"{name} {fault}")
-
-
-def _checksums(folder: pathlib.Path) -> dict[str, int]:
-  """The CRC-32 of each file."""
-  return {
-    str(path.relative_to(folder)): zlib.crc32(path.read_bytes())
-    for path in sorted(folder.rglob("*"))
-    if path.is_file() and not path.name.startswith(_CHECKSUMS)
-  }
+def _errno(error: Exception) -> int:
+  return (isinstance(error, OSError) and error.errno) or errno.EIO
 
 
 def _first_line(error: Exception) -> str:

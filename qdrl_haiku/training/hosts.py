@@ -37,8 +37,22 @@ def any_of_all(flag: bool) -> bool:
   return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
+def as_first(flag: bool) -> bool:
+  """Returns a flag as the first process has it; each of them has to ask.
+
+  Args:
+    flag: of this process.
+
+  Returns:
+    The same in all processes.
+  """
+  if jax.process_count() == 1:
+    return flag
+  return bool(multihost_utils.process_allgather(np.array(flag))[0])
+
+
 def text_of_first(text: str) -> str:
-  """The text that the first process has; each of them has to ask.
+  """Returns the text that the first process has; each of them has to ask.
 
   Args:
     text: of this process.

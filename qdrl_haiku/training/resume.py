@@ -1,5 +1,6 @@
 """What a run begins with: a new population, or that of its last checkpoint."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,19 +22,22 @@ def begin(
   config: RunConfig,
   directory: RunDirectory,
   checkpoints: Checkpoints,
+  best: Checkpoints,
   programs: Programs,
   run_key: types.Key,
 ) -> tuple[Any, records.Record]:
   """The population to go on with, and the record of what has been done.
 
-  Rows of generations that will be done again are dropped. A damaged checkpoint
-  is set aside with a warning, and the one before it is taken.
+  Rows and best agents of generations that will be done again are dropped. A
+  damaged checkpoint is set aside with a warning, and the one before it is
+  taken.
 
   Args:
     setup: what the population is composed of.
     config: what the run is.
     directory: of the run.
     checkpoints: of the run.
+    best: its best agents.
     programs: of the run.
     run_key: the run's key.
 
@@ -43,8 +47,10 @@ def begin(
   Raises:
     ValueError: if a checkpoint doesn't fit the settings, or is of another
       version of the package, or if all are damaged.
+    OSError: if one can't be read though nothing proves it to be damaged.
   """
-  if config.resume and (steps := checkpoints.steps()):
+  steps = checkpoints.steps() if config.resume else []
+  if steps or (config.resume and checkpoints.has_set_aside()):
     for step in steps:
       try:
         population, record = _restored(
@@ -57,6 +63,7 @@ def begin(
         continue
       for name in records.FILES:
         directory.forget_after(name, record["generation"])
+      best.keep([found for found in best.steps() if found <= step])
       return population, record
     raise ValueError(
       f"no checkpoint in {directory.path} can be read; begin a new run in "
@@ -65,6 +72,7 @@ def begin(
   population = programs.init(run_key)
   for name in records.FILES:
     directory.forget_after(name, -1)
+  best.keep([])
   if config.warm_start is not None:
     population = warm_start(setup, population, config.warm_start)
   if setup.controller is not None:
@@ -72,6 +80,34 @@ def begin(
       "pbt_lineage.jsonl", lineage.initial_rows(population.hyperparams)
     )
   return population, records.initial()
+
+
+def forget_unneeded(
+  checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
+) -> None:
+  """Deletes older checkpoints, and best agents that nobody can go back to.
+
+  Args:
+    checkpoints: of a run.
+    best: its best agents.
+    max_checkpoints: how many checkpoints are kept, the latest ones.
+  """
+  checkpoints.keep(checkpoints.steps()[:max_checkpoints])
+  best.keep(needed(best.steps(), checkpoints.steps()))
+
+
+def needed(best: Sequence[int], checkpoints: Sequence[int]) -> set[int]:
+  """Returns which best agents are the best of now or of a checkpoint.
+
+  Args:
+    best: steps in which an agent was better than all before.
+    checkpoints: steps of checkpoints.
+
+  Returns:
+    The latest of `best`, and for each checkpoint the latest until then.
+  """
+  until = [[x for x in best if x <= step] for step in checkpoints]
+  return {max(steps) for steps in (best, *until) if steps}
 
 
 def to_trees(config: RunConfig, population: Any) -> dict[str, Any]:

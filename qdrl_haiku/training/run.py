@@ -18,6 +18,7 @@ from qdrl_haiku.training import (
   sharding,
 )
 from qdrl_haiku.training.agents import read_agents
+from qdrl_haiku.training.checkpoint_plan import CheckpointPlan
 from qdrl_haiku.training.checkpoints import Checkpoints
 from qdrl_haiku.training.config import nearest_multiples, schedule
 from qdrl_haiku.training.illumination import make_emitter
@@ -58,8 +59,8 @@ def run(
 
   Raises:
     ValueError: if the settings don't fit each other or what is in `logdir`.
-    OSError: if something can't be written; the run can be resumed from its
-      last checkpoint.
+    OSError: if something can't be written, or a checkpoint can't be read; the
+      run can be resumed from its last checkpoint.
     Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
     Diverged: if no member is finite, and `on_divergence` is "stop".
   """
@@ -109,14 +110,12 @@ def _train(
   """What `run` does once the directory is there."""
   interval = setup.steps_per_generation
   start = time.monotonic()
-  checkpoints = Checkpoints(
-    directory.path / "checkpoints", config.max_checkpoints
-  )
-  best = Checkpoints(directory.path / "best", 1)
+  checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
+  best = Checkpoints(directory.path / "best", writes=True)
   # The first population is made, or read, while the rest is compiled.
   programs = compile_generation(programs, run_key)
   population, record = resume.begin(
-    setup, config, directory, checkpoints, programs, run_key
+    setup, config, directory, checkpoints, best, programs, run_key
   )
   programs.wait_to_train()
   compile_seconds = time.monotonic() - start
@@ -124,6 +123,7 @@ def _train(
   start -= record["walltime"]
   writer = MetricsWriter(directory, config.use_tensorboard)
   progress = Progress(config.num_timesteps // interval, record["generation"])
+  plan = CheckpointPlan(config.checkpoint_interval, progress.say)
   first_row = None
   if setup.map_elites is not None and not record["generation"]:
     first_row = repertoires.first_row(setup, population, config.seeds[0])
@@ -163,9 +163,9 @@ def _train(
       population = _after_divergence(
         config, programs, population, run_key, generation, progress
       )
-    # A resumed run may come by a best one that it had written already.
     if record["best"] and record["best"]["step"] == row["step"]:
       best.save(row["step"], {"learner": best_state}, record["best"])
+      resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
     is_last = row["step"] == config.num_timesteps
     if setup.map_elites is not None and (
       is_last or generation % config.repertoire_interval == 0
@@ -179,10 +179,12 @@ def _train(
       )
     # Last, since a resumed run goes on with what follows its checkpoint.
     stops = is_last or hosts.any_of_all(interruption.requested)
-    if stops or generation % config.checkpoint_interval == 0:
-      checkpoints.save(
-        row["step"], resume.to_trees(config, population), record
-      )
+    if stops or plan.is_due(generation):
+      with plan.writing():
+        checkpoints.save(
+          row["step"], resume.to_trees(config, population), record
+        )
+        resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
     progress.show(row, records.summary(row))
     if stops:
       break

@@ -19,7 +19,8 @@ class RunConfig:
     warm_start: directory of another run whose agents this one begins with, or
       None. It stays the same when the run is resumed, and isn't read then.
     use_tensorboard: whether to write TensorBoard events.
-    checkpoint_interval: generations from one checkpoint to the next, >= 1.
+    checkpoint_interval: generations from one checkpoint to the next, >= 1;
+      None for as many as keep checkpoints to about a twentieth of the time.
     max_checkpoints: how many checkpoints are kept, >= 1.
     checkpoint_replay: whether checkpoints hold the replay buffers. Without
       them a resumed run begins with empty ones, and isn't the run that it
@@ -42,7 +43,7 @@ class RunConfig:
   resume: bool = False
   warm_start: str | None = None
   use_tensorboard: bool = True
-  checkpoint_interval: int = 1
+  checkpoint_interval: int | None = None
   max_checkpoints: int = 2
   checkpoint_replay: bool = True
   on_divergence: str = "restart"
@@ -56,10 +57,9 @@ class RunConfig:
       "max_checkpoints",
       "repertoire_interval",
     ):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 1, got {getattr(self, name)}."
-        )
+      value = getattr(self, name)
+      if value is not None and value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}.")
     if self.num_reevaluations < 0:
       raise ValueError(
         f"num_reevaluations must be at least 0, got {self.num_reevaluations}."

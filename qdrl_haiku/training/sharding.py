@@ -105,11 +105,11 @@ def in_slots(mesh: Mesh | None, tree: Any) -> Any:
   return jax.tree.map(fill, tree)
 
 
-def refill(mesh: Mesh, members: Any, size: int) -> Any:
+def refill(mesh: Mesh | None, members: Any, size: int) -> Any:
   """Fills the slots that are left over, outside of compiled functions.
 
   Args:
-    mesh: the devices.
+    mesh: the devices, None for no such thing.
     members: leaves [S, ...], shared by them; consumed.
     size: P, how many members there are.
 
@@ -246,9 +246,9 @@ def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     data = place(jax.random.key_data(x), where)
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-  data = np.asarray(x)
+  numbers = np.asarray(x)
   return jax.make_array_from_callback(
-    data.shape, where, lambda index: data[index]
+    numbers.shape, where, lambda index: numbers[index]
   )
 
 

@@ -1,8 +1,9 @@
-"""Kills runs at random points, resumes them, and compares how they end.
+"""Kills runs, resumes them, and compares how they end.
 
-The long form of `test_kill.py`:
+The long forms of `test_kill.py`, at random points and after each generation:
 
 python -m tests.launchers.kill --num_points=200
+python -m tests.launchers.kill --after_each_generation --commands=quickstart
 """
 
 import json
@@ -10,6 +11,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,11 +43,13 @@ SMALL = [
   "--replay_capacity=200",
   "--min_replay_size=16",
   "--nouse_tensorboard",
+  "--checkpoint_interval=1",
   "--seed=3",
 ]
 COMMANDS = {
   "pbt": [
     "train_pbt",
+    *SMALL,
     "--population_size=4",
     "--num_timesteps=240",
     "--perturbation_interval=40",
@@ -54,6 +58,7 @@ COMMANDS = {
   ],
   "diayn": [
     "train_pbt",
+    *SMALL,
     "--learner=diayn",
     "--num_skills=2",
     "--population_size=2",
@@ -62,6 +67,7 @@ COMMANDS = {
   ],
   "me_pbt": [
     "train_me_pbt",
+    *SMALL,
     "--learner=td3",
     "--gradient_population_size=4",
     "--variation_batch_size=4",
@@ -75,6 +81,25 @@ COMMANDS = {
     "--repertoire_interval=2",
   ],
 }
+_FLAGFILES = harness.LAUNCHERS / "flagfiles"
+# As users have them, the longer ones for three generations.
+PRESETS = {
+  "quickstart": [
+    "train_pbt",
+    f"--flagfile={_FLAGFILES / 'quickstart.flags'}",
+  ],
+  "me_pbt_point_maze": [
+    "train_me_pbt",
+    f"--flagfile={_FLAGFILES / 'me_pbt_point_maze.flags'}",
+    "--num_generations=3",
+  ],
+  "diayn_point_maze": [
+    "train",
+    f"--flagfile={_FLAGFILES / 'diayn_point_maze.flags'}",
+    "--num_timesteps=6000",
+    "--eval_interval=2000",
+  ],
+}
 
 
 class Point(NamedTuple):
@@ -86,31 +111,41 @@ class Point(NamedTuple):
   folder: str = "."
 
 
+def after(generation: int) -> Point:
+  """Returns the point at which all of a generation has just been done."""
+  return Point("SIGKILL", generation, folder="-")
+
+
 def run(
-  name: str, logdir: pathlib.Path, cache: pathlib.Path, point: Point | None
+  name: str,
+  logdir: pathlib.Path,
+  cache: pathlib.Path,
+  point: Point | None,
+  *more_flags: str,
 ) -> tuple[int, int, str]:
-  """Runs one of `COMMANDS`, on from where it is, up to a point.
+  """Runs one of `COMMANDS` or `PRESETS`, on from where it is, up to a point.
 
   Args:
     name: of the command.
     logdir: of the run.
     cache: of compiled programs.
     point: what happens to it, None for nothing.
+    *more_flags: of the launcher.
 
   Returns:
     Its exit code, how many file operations it did, 0 if it was killed, and
     what it wrote to standard error.
   """
-  launcher, *arguments = COMMANDS[name]
+  launcher, *arguments = (COMMANDS | PRESETS)[name]
   point = point or Point("SIGTERM", 0)
   command = [
     sys.executable,
     str(_DYING),
-    str(logdir / point.folder),
+    "-" if point.folder == "-" else str(logdir / point.folder),
     *(point.what, str(point.count), str(point.delay)),
     str(harness.LAUNCHERS / f"{launcher}.py"),
-    *SMALL,
     *arguments,
+    *more_flags,
     f"--logdir={logdir}",
     f"--compilation_cache_dir={cache}",
   ]
@@ -212,38 +247,84 @@ def _random_points(num_operations: int, generator: random.Random) -> Any:
     )
 
 
+def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:
+  """Kills runs of commands at random until there were enough points."""
+  generator = random.Random(flags.FLAGS.seed)
+  for name in commands:
+    _, operations, _ = run(name, root / name, root / "cache", None)
+    expected = contents(root / name)
+    wanted = -(-flags.FLAGS.num_points // len(commands))
+    points = _random_points(operations, generator)
+    done = chain = 0
+    while done < wanted:
+      chain += 1
+      logdir = root / f"{name}{chain}"
+      code = -9
+      while code and done < wanted:
+        code, _, error = run(name, logdir, root / "cache", next(points))
+        assert code in (0, -9, INTERRUPTED), error
+        done += code != 0
+      if code:
+        run(name, logdir, root / "cache", None)
+      _compare(f"{name}: {done} points", logdir, expected)
+
+
+def _kill_after_each_generation(
+  commands: list[str], root: pathlib.Path
+) -> None:
+  """Kills runs of commands after each of their generations, once each."""
+  # A command has an interval of its own, which one given here overrules.
+  flags_of_intervals = [
+    [f"--checkpoint_interval={x}"] for x in flags.FLAGS.intervals
+  ] or [[]]
+  for name in commands:
+    code, _, error = run(name, root / name, root / "cache", None)
+    assert code == 0, error
+    expected = contents(root / name)
+    generations = [row["generation"] for row in expected["metrics.jsonl"]]
+    for more_flags in flags_of_intervals:
+      for generation in filter(None, generations):
+        logdir = root / "killed"
+        for point, wanted in ((after(generation), -9), (None, 0)):
+          code, _, error = run(
+            name, logdir, root / "cache", point, *more_flags
+          )
+          assert code == wanted, error
+        words = [name, *more_flags, f"killed after generation {generation}"]
+        _compare(" ".join(words), logdir, expected)
+        shutil.rmtree(logdir)
+
+
+def _compare(
+  what: str, logdir: pathlib.Path, expected: dict[str, Any]
+) -> None:
+  found = differences(contents(logdir), expected)
+  print(f"{what}, differing: {found}", flush=True)
+  if found:
+    sys.exit(1)
+
+
 def main(argv: list[str]) -> None:
-  """Kills runs of all commands until there were enough points."""
+  """Kills runs of all commands, in one of the two ways."""
   del argv
   logging.set_verbosity(logging.ERROR)  # orbax reports every file.
-  generator = random.Random(flags.FLAGS.seed)
-  commands = flags.FLAGS.commands or list(COMMANDS)
   with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder)
-    for name in commands:
-      _, operations, _ = run(name, root / name, root / "cache", None)
-      expected = contents(root / name)
-      wanted = -(-flags.FLAGS.num_points // len(commands))
-      points = _random_points(operations, generator)
-      done = chain = 0
-      while done < wanted:
-        chain += 1
-        logdir = root / f"{name}{chain}"
-        code = -9
-        while code and done < wanted:
-          code, _, error = run(name, logdir, root / "cache", next(points))
-          assert code in (0, -9, INTERRUPTED), error
-          done += code != 0
-        if code:
-          run(name, logdir, root / "cache", None)
-        found = differences(contents(logdir), expected)
-        print(f"{name}: {done} points, differing: {found}", flush=True)
-        if found:
-          sys.exit(1)
+    if flags.FLAGS.after_each_generation:
+      commands = flags.FLAGS.commands or list(COMMANDS | PRESETS)
+      _kill_after_each_generation(commands, root)
+    else:
+      _kill_anywhere(flags.FLAGS.commands or list(COMMANDS), root)
 
 
 if __name__ == "__main__":
   flags.DEFINE_integer("num_points", 200, "In all.")
   flags.DEFINE_integer("seed", 0, "Of the points.")
-  flags.DEFINE_list("commands", None, "Of pbt, diayn, me_pbt; by default all.")
+  flags.DEFINE_bool(
+    "after_each_generation", False, "Kills there instead, once per run."
+  )
+  flags.DEFINE_list(
+    "intervals", [], "Of checkpoints then; by default what a command has."
+  )
+  flags.DEFINE_list("commands", None, "Of those in this file; by default all.")
   app.run(main)

@@ -184,6 +184,35 @@ def test_damaged_rows_are_reported_and_none_is_lost(
   assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("how", ["evaluate", "resume", "warm_start"])
+@pytest.mark.parametrize(
+  ("error", "reason"),
+  [
+    (PermissionError(13, "Permission denied"), "can't be read: .*denied"),
+    (MemoryError(), "the memory ran out"),
+  ],
+  ids=["permissions", "memory"],
+)
+def test_a_checkpoint_that_cannot_be_read_is_told_in_a_line_and_stays(
+  error, reason, how, run, capsys, tmp_path, monkeypatch
+):
+  logdir = shutil.copytree(run, tmp_path / "run")
+
+  def fail(folder):
+    raise error
+
+  monkeypatch.setattr("qdrl_haiku.training.checksums.damage", fail)
+  before = sorted(logdir.rglob("*"))
+  outcome = _look(capsys, how, logdir, tmp_path)
+  assert sorted(logdir.rglob("*")) == before
+  assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+  assert "Traceback" not in outcome.out + outcome.err
+  assert re.search(reason, outcome.err), outcome.err
+  assert outcome.code == (1 if how == "resume" else 2)
+  if how == "resume":
+    assert f"go on with --resume --logdir={logdir}" in outcome.err
+
+
 def _assert_refused(outcome, message):
   assert outcome.code == 2
   assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1

@@ -176,7 +176,7 @@ def test_a_process_that_dies_ends_the_other_which_can_be_resumed(
   victim, cache, tmp_path
 ):
   logdir = tmp_path / "run"
-  arguments = [*_PBT, *_MAZE, "--learner=sac"]
+  arguments = [*_PBT, *_MAZE, "--learner=sac", "--checkpoint_interval=1"]
   processes = _start_two(
     logdir, cache, 1, *arguments, "--num_timesteps=40000"
   )

@@ -64,6 +64,26 @@ def test_a_run_killed_twice_ends_as_the_uninterrupted_one(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "interval", "generations"),
+  [("pbt", 5, (2, 4, 5)), ("diayn", 3, (2, 5)), ("me_pbt", 5, (3, 4))],
+)
+def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
+  name, interval, generations, cache, straight, tmp_path
+):
+  expected, _ = straight(name)
+  logdir = tmp_path / name
+  flag = f"--checkpoint_interval={interval}"
+  for generation in generations:
+    point = kill.after(generation)
+    code, _, error = kill.run(name, logdir, cache, point, flag)
+    assert code == -9, error
+  code, _, error = kill.run(name, logdir, cache, None, flag)
+  assert code == 0, error
+  assert kill.differences(kill.contents(logdir), expected) == []
+
+
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint_usable(
   cache, straight, tmp_path
 ):

@@ -1,6 +1,11 @@
 """Tests of what a checkpoint keeps."""
 
 import errno
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +35,7 @@ def _tree():
 
 @pytest.fixture
 def checkpoints(tmp_path):
-  opened = checkpoints_lib.Checkpoints(tmp_path / "checkpoints", 2)
+  opened = checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
   yield opened
   opened.close()
 
@@ -82,19 +87,194 @@ def test_a_record_comes_back_as_it_was(checkpoints):
   assert checkpoints.record(5) == record
 
 
-def test_only_the_latest_are_kept(checkpoints, tmp_path):
+def _save(checkpoints, *steps):
+  for step in steps:
+    checkpoints.save(step, {"x": jnp.full(2, step)}, {"step": step})
+
+
+def _listing(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+def test_only_those_that_are_to_stay_are_kept(checkpoints, tmp_path):
   assert checkpoints.steps() == []
-  for step in (10, 20, 30):
-    checkpoints.save(step, {"x": jnp.full(2, step)}, {})
-  assert checkpoints.steps()[0] == 30
-  found = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-  assert found == {"20", "30"}
+  _save(checkpoints, 10, 20, 30)
+  checkpoints.keep([30, 10])
+  assert checkpoints.steps() == [30, 10]
+  assert _listing(tmp_path / "checkpoints") == ["10", "30"]
+  checkpoints.keep([10])
+  _save(checkpoints, 20)  # Which isn't below the latest any more.
+  assert checkpoints.record(20) == {"step": 20}
 
 
-def test_a_checkpoint_that_is_there_stays(checkpoints):
-  for value in (1, 2):
-    checkpoints.save(10, {"x": jnp.full(2, value)}, {"value": value})
-  assert checkpoints.record(10) == {"value": 1}
+def test_what_a_kill_leaves_of_a_deletion_is_no_checkpoint(
+  checkpoints, tmp_path, monkeypatch
+):
+  _save(checkpoints, 10, 20)
+
+  def killed(path):
+    next(pathlib.Path(path).glob("x/_METADATA")).unlink()
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(shutil, "rmtree", killed)
+    checkpoints.keep([10])
+  assert checkpoints_lib.Checkpoints(tmp_path / "checkpoints").steps() == [10]
+  checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
+  assert _listing(tmp_path / "checkpoints") == ["10"]
+
+
+@pytest.mark.parametrize("step", [5, 10])
+def test_a_save_that_writes_nothing_is_an_error(step, checkpoints):
+  _save(checkpoints, 10)
+  with pytest.raises(OSError, match="can't be written: there is 10 already"):
+    checkpoints.save(step, {"x": jnp.zeros(2)}, {})
+  assert checkpoints.steps() == [10]
+  assert checkpoints.record(10) == {"step": 10}
+
+
+def _flip(path):
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+def _cut(path):
+  path.write_bytes(path.read_bytes()[:-3])
+
+
+_DAMAGE = {
+  "a flipped bit": (_flip, "x/d/*", "has other bytes"),
+  "a missing file": (pathlib.Path.unlink, "x/d/*", "is missing"),
+  "a record cut short": (_cut, "record/metadata", "has other bytes"),
+  "metadata cut short": (_cut, "x/_METADATA", "has other bytes"),
+  "checksums cut short": (_cut, "checksums.json", "cut short"),
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGE)
+def test_damage_is_told_by_checksums(damage, checkpoints, tmp_path):
+  harm, pattern, message = _DAMAGE[damage]
+  _save(checkpoints, 10)
+  harm(next((tmp_path / "checkpoints/10").glob(pattern)))
+  for read in (
+    lambda: checkpoints.record(10),
+    lambda: checkpoints.restore(10, {"x": jnp.zeros(2)}),
+  ):
+    with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
+      read()
+
+
+@pytest.mark.parametrize(
+  "error",
+  [MemoryError(), OSError(errno.EIO, "Input/output error"), PermissionError()],
+  ids=["memory", "disk", "permissions"],
+)
+def test_what_cannot_be_read_is_not_damaged(error, checkpoints, monkeypatch):
+  _save(checkpoints, 10)
+
+  def fail(*args, **kwargs):
+    raise error
+
+  with monkeypatch.context() as patch:
+    patch.setattr(pathlib.Path, "open", fail)
+    with pytest.raises((MemoryError, OSError)) as raised:
+      checkpoints.record(10)
+  assert getattr(raised.value, "errno", None) == (
+    None if isinstance(error, MemoryError) else error.errno or errno.EIO
+  )
+  # Nor after the checksums were found to be right.
+  checkpoints.record(10)
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints._manager, "restore", fail)
+    with pytest.raises(type(raised.value)):
+      checkpoints.restore(10, {"x": jnp.zeros(2)})
+
+
+def test_a_lost_mount_is_not_damage(checkpoints, tmp_path):
+  _save(checkpoints, 10)
+  (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+  with pytest.raises(OSError, match="checkpoint 10 can't be read"):
+    checkpoints.record(10)
+
+
+def test_without_checksums_only_what_tells_of_the_rest_is_proof(
+  checkpoints, tmp_path
+):
+  _save(checkpoints, 10, 20, 30, 40)
+  folder = tmp_path / "checkpoints"
+  for step in (10, 20, 30, 40):  # As if killed before they were written.
+    (folder / str(step) / "checksums.json").unlink()
+  assert checkpoints.record(10) == {"step": 10}
+  like = {"x": jnp.zeros(2, jnp.int32)}
+  restored = checkpoints.restore(10, like)["x"]
+  common.assert_bits_equal(restored, jnp.full(2, 10))
+  _cut(folder / "20/record/metadata")
+  (folder / "30/x/_METADATA").unlink()
+  for step, message in ((20, "record/metadata is cut"), (30, "is missing")):
+    with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
+      checkpoints.record(step)
+  for path in folder.glob("40/x/**/d/*"):
+    _cut(path)
+  with pytest.raises(OSError, match="can't be read: .*; rename it to take"):
+    checkpoints.restore(40, like)
+
+
+# Of two processes, the second of which meets with something.
+_PROCESS = """
+import sys
+import jax
+from qdrl_haiku.training import checkpoints, checksums
+
+address, process, folder = sys.argv[1:]
+jax.distributed.initialize(address, 2, int(process))
+opened = checkpoints.Checkpoints(folder, writes=True)
+for step in (10, 20, 30):
+  opened.save(step, {}, {"step": step})
+
+def damage(folder):
+  if folder.name == "20" and process == "1":
+    raise PermissionError(13, "Permission denied")
+  return "a file is missing" if folder.name == "30" and process == "1" else None
+
+checksums.damage = damage
+opened.keep([20, 30])
+for step in (30, 20):
+  try:
+    print(opened.record(step))
+  except (checkpoints.DamagedCheckpoint, OSError) as error:
+    print(type(error).__name__, error)
+    if step == 30:
+      opened.set_aside(step)
+print(opened.steps())
+"""
+
+
+def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    address = f"localhost:{free.getsockname()[1]}"
+  folder = tmp_path / "checkpoints"
+  processes = [
+    subprocess.Popen(
+      [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    for i in range(2)
+  ]
+  outputs = [x.communicate(timeout=300)[0].splitlines() for x in processes]
+  assert [x.returncode for x in processes] == [0, 0]
+  for (damaged, unreadable, steps), ours, whose in zip(
+    [lines[-3:] for lines in outputs],  # What connects them talks before.
+    ("another process finds it so", "a file is missing"),
+    ("OSError", "PermissionError"),
+    strict=True,
+  ):
+    assert damaged.startswith("DamagedCheckpoint") and ours in damaged
+    assert unreadable.startswith(f"{whose} ") and "20 can't be" in unreadable
+    assert steps == "[20]"
+  assert _listing(folder) == ["20", "damaged-30"]
 
 
 def test_arrays_of_another_shape_are_refused(checkpoints):
@@ -111,7 +291,8 @@ def test_trees_of_another_structure_are_refused(checkpoints):
 
 
 def test_opening_a_directory_to_read_says_nothing(tmp_path, caplog):
-  checkpoints_lib.Checkpoints(tmp_path, 1).save(1, {"x": jnp.ones(2)}, {})
+  opened = checkpoints_lib.Checkpoints(tmp_path, writes=True)
+  opened.save(1, {"x": jnp.ones(2)}, {})
   caplog.clear()
   assert checkpoints_lib.Checkpoints(tmp_path).steps() == [1]
   assert caplog.records == []

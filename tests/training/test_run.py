@@ -2,8 +2,11 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import math
+import pathlib
+import shutil
 import sys
 
 import jax
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, training
-from qdrl_haiku.training import agents, logs, records
+from qdrl_haiku.training import agents, checkpoint_plan, logs, records
 from qdrl_haiku.training import checkpoints as checkpoints_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import interruption as interruption_lib
@@ -38,7 +41,7 @@ class _Killed(Exception):
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_once():
-  """Lets the runs of this module share their programs."""
+  """Lets the runs of this module share their programs, and draw nothing."""
   make_programs, known = _RUN.make_programs, {}
 
   def make_or_know(setup, mesh, run_key):
@@ -51,11 +54,12 @@ def _compiled_once():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(_RUN, "make_programs", make_or_know)
     patch.setattr(_RUN, "compile_generation", lambda programs, _: programs)
+    patch.setattr(_RUN, "plot_run", lambda directory: None)
     yield
 
 
 def _run(logdir, generations, setup=_SETUP, settings=_SETTINGS, **config):
-  config = {"use_tensorboard": False} | config
+  config = {"use_tensorboard": False, "checkpoint_interval": 1} | config
   return training.run(
     setup,
     training.RunConfig(
@@ -89,7 +93,7 @@ def _rows(logdir, name):
 
 def _checkpoint(logdir):
   """Everything in the latest checkpoint, and its record."""
-  checkpoints = checkpoints_lib.Checkpoints(logdir / "checkpoints", 9)
+  checkpoints = checkpoints_lib.Checkpoints(logdir / "checkpoints")
   step = checkpoints.steps()[0]
   like = resume_lib.to_trees(
     training.RunConfig(str(logdir), 1),
@@ -112,6 +116,10 @@ def _assert_same_run(actual, expected):
   assert (step, record) == (expected_step, expected_record)
   assert trees["population"].recent_fitness.shape == (4, 2)
   common.assert_bits_equal(trees, expected_trees)
+  state, record = training.read_best(_SETUP.learner, str(actual))
+  best, expected_record = training.read_best(_SETUP.learner, str(expected))
+  assert record == expected_record
+  common.assert_bits_equal(state, best)
 
 
 @pytest.fixture(scope="module")
@@ -140,13 +148,127 @@ def test_what_follows_the_last_checkpoint_is_done_again_not_twice(
   _assert_same_run(logdir, straight)
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_again(
-  straight, tmp_path
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+  """Where three generations were trained, for tests to go on from."""
+  logdir = tmp_path_factory.mktemp("runs") / "three"
+  _run(logdir, 3)
+  return logdir
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory):
+  """Where six generations were trained at a stretch."""
+  logdir = tmp_path_factory.mktemp("runs") / "longer"
+  _run(logdir, 6)
+  return logdir
+
+
+@pytest.mark.parametrize(
+  ("interval", "generation"),
+  [(1, 1), (1, 5), *((x, g) for x in (3, 5) for g in range(1, 7))],
+)
+def test_a_run_killed_after_any_generation_ends_as_if_it_had_not_been(
+  interval, generation, longer, tmp_path
 ):
   logdir = tmp_path / "killed"
-  _killed_after(1, logdir, 4, checkpoint_interval=2)
-  _run(logdir, 4, checkpoint_interval=2, resume=True)
+  _killed_after(generation, logdir, 6, checkpoint_interval=interval)
+  _run(logdir, 6, checkpoint_interval=interval, resume=True)
+  _assert_same_run(logdir, longer)
+
+
+def test_a_run_killed_after_each_generation_ends_as_if_it_had_not_been(
+  longer, tmp_path
+):
+  logdir = tmp_path / "killed"
+  for generation in range(1, 7):
+    _killed_after(
+      generation, logdir, 6, checkpoint_interval=3, resume=generation > 1
+    )
+  _run(logdir, 6, checkpoint_interval=3, resume=True)
+  _assert_same_run(logdir, longer)
+
+
+def _steps(folder):
+  return sorted(int(path.name) for path in folder.iterdir())
+
+
+def test_a_kill_between_the_best_agent_and_its_checkpoint_is_survived(
+  longer, tmp_path, monkeypatch
+):
+  logdir = tmp_path / "killed"
+  save = checkpoints_lib.Checkpoints.save
+
+  def save_and_die(self, step, trees, record):
+    save(self, step, trees, record)
+    if "learner" in trees and len(trees) == 1 and step == 64:
+      raise _Killed
+
+  with monkeypatch.context() as patch, pytest.raises(_Killed):
+    patch.setattr(checkpoints_lib.Checkpoints, "save", save_and_die)
+    _run(logdir, 6)
+  assert max(_steps(logdir / "best")) == 64
+  _run(logdir, 6, resume=True)
+  _assert_same_run(logdir, longer)
+
+
+def _begun(logdir, monkeypatch):
+  """Resumes a run, and kills it before its next generation."""
+
+  def die(*args):
+    raise _Killed
+
+  with monkeypatch.context() as patch, pytest.raises(_Killed):
+    patch.setattr(_RUN, "MetricsWriter", die)
+    _run(logdir, 6, resume=True)
+
+
+def test_whichever_checkpoint_is_taken_has_its_best_agent(
+  longer, tmp_path, monkeypatch
+):
+  logdir = tmp_path / "run"
+  _run(logdir, 5, max_checkpoints=3)
+  checkpoints = checkpoints_lib.Checkpoints(logdir / "checkpoints")
+  for step in (80, 64, 48):
+    expected = checkpoints.record(step)["best"]
+    _begun(logdir, monkeypatch)
+    # That what was read last is what the rows say, and no more.
+    assert _rows(logdir, "metrics.jsonl")[-1]["step"] == step
+    assert training.read_best(_SETUP.learner, str(logdir))[1] == expected
+    _damage(logdir, step)
+
+
+def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them():
+  # The latest of all, and of what was the best in each checkpoint.
+  assert resume_lib.needed([16, 48, 64, 112], [48, 96]) == {48, 64, 112}
+  assert resume_lib.needed([16, 48], [80, 96]) == {48}
+  assert resume_lib.needed([32, 48], [16]) == {48}
+  assert resume_lib.needed([16, 48], []) == {48}
+  assert resume_lib.needed([], [16]) == set()
+
+
+def test_no_more_best_agents_are_kept_than_are_needed(longer):
+  assert _steps(longer / "checkpoints") == [80, 96]
+  checkpoints = checkpoints_lib.Checkpoints(longer / "checkpoints")
+  assert set(_steps(longer / "best")) == {
+    checkpoints.record(step)["best"]["step"] for step in (80, 96)
+  }
+
+
+@pytest.mark.parametrize("seldom", [True, False])
+def test_how_often_a_run_can_afford_checkpoints_changes_nothing_else(
+  seldom, straight, tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(
+    checkpoint_plan, "is_affordable", lambda *seconds: not seldom
+  )
+  logdir = tmp_path / "run"
+  _run(logdir, 4, checkpoint_interval=None, max_checkpoints=4)
+  # The first one, the affordable ones, the last one.
+  expected = [16, 64] if seldom else [16, 32, 48, 64]
+  assert _steps(logdir / "checkpoints") == expected
   _assert_same_run(logdir, straight)
+  assert capsys.readouterr().out.count("a kill loses at most") == 1
 
 
 @contextlib.contextmanager
@@ -194,12 +316,25 @@ def _damage(logdir, step):
   file.write_text(file.read_text()[:-5])
 
 
+def _flip(logdir, step):
+  folder = logdir / "checkpoints" / str(step) / "learner" / "d"
+  file = max(folder.iterdir(), key=lambda path: path.stat().st_size)
+  content = bytearray(file.read_bytes())
+  content[len(content) // 2] ^= 1
+  file.write_bytes(content)
+
+
+def _lose(logdir, step):
+  (logdir / "checkpoints" / str(step) / "learner" / "_METADATA").unlink()
+
+
+@pytest.mark.parametrize("harm", [_damage, _flip, _lose])
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
-  straight, tmp_path
+  harm, three, straight, tmp_path
 ):
   logdir = tmp_path / "run"
-  _run(logdir, 3)
-  _damage(logdir, 48)
+  shutil.copytree(three, logdir)
+  harm(logdir, 48)
   _run(logdir, 4, resume=True)
   _assert_same_run(logdir, straight)
   assert (logdir / "checkpoints" / "damaged-48").is_dir()
@@ -210,9 +345,62 @@ def test_a_run_without_any_whole_checkpoint_is_refused(tmp_path):
   _run(logdir, 2)
   _damage(logdir, 16)
   _damage(logdir, 32)
-  with pytest.raises(ValueError, match="no checkpoint in .* can be read"):
-    _run(logdir, 3, resume=True)
-  assert len(_rows(logdir, "metrics.jsonl")) == 2
+  for _ in range(2):  # Nor is it begun anew the next time.
+    with pytest.raises(ValueError, match="no checkpoint in .* can be read"):
+      _run(logdir, 3, resume=True)
+    assert len(_rows(logdir, "metrics.jsonl")) == 2
+
+
+def _listing(logdir):
+  return sorted(
+    (str(path.relative_to(logdir)), path.stat().st_mtime_ns)
+    for folder in ("checkpoints", "best")
+    for path in (logdir / folder).rglob("*")
+  )
+
+
+@pytest.mark.parametrize(
+  "error",
+  [
+    MemoryError(),
+    OSError(errno.EIO, "Input/output error"),
+    PermissionError(errno.EACCES, "Permission denied"),
+    OSError(errno.ESTALE, "Stale file handle"),
+  ],
+  ids=lambda error: type(error).__name__ + str(getattr(error, "errno", "")),
+)
+@pytest.mark.parametrize("where", ["checksums", "arrays"])
+def test_a_checkpoint_that_cannot_be_read_ends_the_run_and_stays(
+  where, error, three, straight, tmp_path, monkeypatch
+):
+  logdir = tmp_path / "run"
+  shutil.copytree(three, logdir)
+  before = _listing(logdir), _rows(logdir, "metrics.jsonl")
+  path_open = pathlib.Path.open
+
+  def fail(self, *args, **kwargs):
+    if self.is_relative_to(logdir / "checkpoints" / "48"):
+      raise error
+    return path_open(self, *args, **kwargs)
+
+  def fail_to_restore(*args, **kwargs):
+    raise error
+
+  with monkeypatch.context() as patch:
+    if where == "checksums":
+      patch.setattr(pathlib.Path, "open", fail)
+    else:
+      patch.setattr(
+        checkpoints_lib.ocp.CheckpointManager, "restore", fail_to_restore
+      )
+    with pytest.raises(type(error)) as raised:
+      _run(logdir, 4, resume=True)
+  if isinstance(error, OSError):
+    assert raised.value.errno == error.errno
+    assert "checkpoint 48 can't be read" in str(raised.value)
+  assert (_listing(logdir), _rows(logdir, "metrics.jsonl")) == before
+  _run(logdir, 4, resume=True)
+  _assert_same_run(logdir, straight)
 
 
 def test_a_checkpoint_of_another_version_is_refused_naming_both(
@@ -366,8 +554,7 @@ def test_the_last_generation_has_a_checkpoint_though_it_is_not_due(tmp_path):
 def test_the_best_agent_ever_is_kept_apart(straight):
   members = _rows(straight, "pbt_members.jsonl")
   best = max(members, key=lambda row: row["return"])
-  (folder,) = (straight / "best").iterdir()
-  assert folder.name == str(best["step"])
+  assert max(_steps(straight / "best")) == best["step"]
   state, record = training.read_best(_SETUP.learner, str(straight))
   # With which it could be made again.
   assert record["member"] == best["member"]

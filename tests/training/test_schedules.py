@@ -59,7 +59,7 @@ def _write(
     for g in range(1, 1 + len(rates))
   ])  # fmt: skip
   if best is not None:
-    checkpoints = Checkpoints(logdir / "best", 1)
+    checkpoints = Checkpoints(logdir / "best", writes=True)
     record = dict(zip(("generation", "member"), best, strict=True))
     checkpoints.save(7, {"learner": np.zeros(1)}, record)
     checkpoints.close()
