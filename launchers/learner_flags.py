@@ -16,6 +16,7 @@ _LEARNERS = ("sac", "td3", "diayn")
 _LEARNER_SETTINGS = (
   "activation",
   "layer_norm",
+  "policy_final_init",
   "normalize_observations",
   "learn_temperature",
   "initial_temperature",
@@ -85,6 +86,12 @@ def define() -> None:
   )
   flags.DEFINE_string("activation", "relu", "Of the hidden layers.")
   flags.DEFINE_bool("layer_norm", False, "Normalises the hidden layers.")
+  flags.DEFINE_string(
+    "policy_final_init",
+    "small",
+    "How a policy's last layer starts: small, near 0, or fan_in, as the hidden "
+    "layers.",
+  )
   flags.DEFINE_bool(
     "normalize_observations", False, "Normalises by running statistics."
   )

@@ -29,12 +29,19 @@ _INTERVAL = 1000
 def define() -> None:
   """Defines the flags of this launcher."""
   shared_flags.define()
+  # New policies whose last layers are near 0 all act alike, and the first
+  # repertoire would be a few cells.
+  FLAGS.set_default("policy_final_init", "fan_in")
   pbt_flags.define()
   flags.DEFINE_string(
     "emitter",
     "pbt",
     "pbt: a population that trains, and variations of elites (ME-PBT); ga: "
     "variations alone (MAP-Elites).",
+  )
+  FLAGS["num_timesteps"].help += (
+    " With --emitter=ga those of full episodes of one agent's evaluations, so "
+    "that there are fewer where episodes end early."
   )
   flags.DEFINE_integer(
     "num_generations", None, "Generations, instead of --num_timesteps."
@@ -62,9 +69,6 @@ def define() -> None:
   )
   flags.DEFINE_integer(
     "num_initial_genotypes", 20, "Random agents in the first repertoire."
-  )
-  flags.DEFINE_float(
-    "initial_sigma", 0.1, "Of the noise on the weights of those."
   )
   flags.DEFINE_float(
     "iso_sigma", 0.01, "Of the noise on the weights of an elite."
@@ -194,7 +198,7 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
   _check_count("variation_batch_size", 0)
   _check_count("num_replaced_by_samples", 0)
   _check_count("num_initial_genotypes", 1)
-  for name in ("initial_sigma", "iso_sigma", "line_sigma"):
+  for name in ("iso_sigma", "line_sigma"):
     if not 0 <= getattr(FLAGS, name) <= _LARGEST_FLOAT:
       raise ValueError(
         f"--{name}={getattr(FLAGS, name)} must be finite and at least 0."
@@ -222,7 +226,6 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
     ),
     variation_batch_size=FLAGS.variation_batch_size,
     num_initial_genotypes=FLAGS.num_initial_genotypes,
-    initial_sigma=FLAGS.initial_sigma,
     num_replaced_by_samples=FLAGS.num_replaced_by_samples
     if FLAGS.emitter == "pbt"
     else 0,

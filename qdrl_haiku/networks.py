@@ -5,12 +5,13 @@ Their weights start from Haiku's truncated normal of standard deviation
 1 / sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998, section 4.6), their
 biases from zero. The last layer of a policy starts from U(-3e-3, 3e-3), so that
 the first actions are near 0 and no tanh starts saturated (Lillicrap et al.,
-"Continuous control with deep reinforcement learning", 2016, section 7).
+"Continuous control with deep reinforcement learning", 2016, section 7), or as
+hidden ones do, so that new policies act differently from each other.
 """
 
 import numbers
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import haiku as hk
 import jax
@@ -26,8 +27,12 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "swish": jax.nn.swish,
   "tanh": jnp.tanh,
 }
-_FINAL_POLICY_INIT = hk.initializers.RandomUniform(-3e-3, 3e-3)
+_POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
+  "small": hk.initializers.RandomUniform(-3e-3, 3e-3),
+  "fan_in": None,  # That of the hidden layers.
+}
 _NUM_CRITICS = 2
+_T = TypeVar("_T")
 
 
 class Network(NamedTuple):
@@ -79,6 +84,7 @@ def make_sac_networks(
   critic_hidden_layer_sizes: Sequence[int] = (256, 256),
   activation: str = "relu",
   layer_norm: bool = False,
+  policy_final_init: str = "small",
 ) -> SACNetworks:
   """Returns the policy and the twin critics of SAC.
 
@@ -94,13 +100,15 @@ def make_sac_networks(
       "swish" or "tanh".
     layer_norm: whether LayerNorm stands before each activation, in the policy
       and in the critics.
+    policy_final_init: how the weights of the policy's last layer start:
+      "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
 
   Returns:
     The policy, with 2A outputs (locations, then raw scales), and the critics.
 
   Raises:
     ValueError: for a size that is not a positive integer, or an unknown
-      activation.
+      activation or initialiser.
   """
   return SACNetworks(
     *_policy_and_critics(
@@ -111,6 +119,7 @@ def make_sac_networks(
       critic_hidden_layer_sizes=critic_hidden_layer_sizes,
       activation=activation,
       layer_norm=layer_norm,
+      policy_final_init=policy_final_init,
     )
   )
 
@@ -123,6 +132,7 @@ def make_td3_networks(
   critic_hidden_layer_sizes: Sequence[int] = (256, 256),
   activation: str = "relu",
   layer_norm: bool = False,
+  policy_final_init: str = "small",
 ) -> TD3Networks:
   """Returns the policy and the twin critics of TD3.
 
@@ -138,13 +148,15 @@ def make_td3_networks(
       "swish" or "tanh".
     layer_norm: whether LayerNorm stands before each activation, in the policy
       and in the critics.
+    policy_final_init: how the weights of the policy's last layer start:
+      "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
 
   Returns:
     The policy, with A outputs, and the critics.
 
   Raises:
     ValueError: for a size that is not a positive integer, or an unknown
-      activation.
+      activation or initialiser.
   """
   return TD3Networks(
     *_policy_and_critics(
@@ -155,6 +167,7 @@ def make_td3_networks(
       critic_hidden_layer_sizes=critic_hidden_layer_sizes,
       activation=activation,
       layer_norm=layer_norm,
+      policy_final_init=policy_final_init,
     )
   )
 
@@ -188,7 +201,7 @@ def make_discriminator(
   _check_size("input_size", input_size)
   _check_size("parameter_size", parameter_size)
   _check_sizes("hidden_layer_sizes", hidden_layer_sizes)
-  activation_fn = _activation(activation)
+  activation_fn = _named("activation", activation, _ACTIVATIONS)
 
   def discriminator(inputs: jax.Array) -> jax.Array:
     return mlp.MLP(
@@ -211,13 +224,17 @@ def _policy_and_critics(
   critic_hidden_layer_sizes: Sequence[int],
   activation: str,
   layer_norm: bool,
+  policy_final_init: str,
 ) -> tuple[Network, Network]:
   """Checks the settings and returns the policy and the twin critics."""
   _check_size("observation_size", observation_size)
   _check_size("action_size", action_size)
   _check_sizes("policy_hidden_layer_sizes", policy_hidden_layer_sizes)
   _check_sizes("critic_hidden_layer_sizes", critic_hidden_layer_sizes)
-  activation_fn = _activation(activation)
+  activation_fn = _named("activation", activation, _ACTIVATIONS)
+  final_init = _named(
+    "policy_final_init", policy_final_init, _POLICY_FINAL_INITS
+  )
 
   def policy(observation: jax.Array) -> jax.Array:
     return mlp.MLP(
@@ -225,7 +242,7 @@ def _policy_and_critics(
       outputs_per_action * action_size,
       activation=activation_fn,
       layer_norm=layer_norm,
-      final_init=_FINAL_POLICY_INIT,
+      final_init=final_init,
       name="policy",
     )(observation)
 
@@ -279,12 +296,12 @@ def _twins(critic: Network) -> Network:
   return Network(init=init, apply=apply)
 
 
-def _activation(name: str) -> Callable[[jax.Array], jax.Array]:
-  """Returns the activation of that name, or says which names there are."""
-  if name in _ACTIVATIONS:
-    return _ACTIVATIONS[name]
+def _named(setting: str, name: str, known: Mapping[str, _T]) -> _T:
+  """Returns what has that name, or says which names there are."""
+  if name in known:
+    return known[name]
   raise ValueError(
-    f"activation={name!r} is unknown; {names.nearest(str(name), _ACTIVATIONS)}"
+    f"{setting}={name!r} is unknown; {names.nearest(str(name), known)}"
   )
 
 

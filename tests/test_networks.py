@@ -225,6 +225,34 @@ def test_the_first_actions_are_near_zero(maker):
 
 
 @pytest.mark.parametrize("maker", _MAKERS)
+def test_a_policys_last_layer_may_start_as_hidden_ones_do(maker):
+  small, fan_in = (
+    maker(
+      _O, 50, policy_hidden_layer_sizes=(200,), policy_final_init=name
+    ).policy.init(_KEY)
+    for name in ("small", "fan_in")
+  )
+  np.testing.assert_allclose(
+    np.std(fan_in["policy/output"]["w"]), 0.87962 / np.sqrt(200), rtol=0.03
+  )
+  assert np.abs(small["policy/output"]["w"]).max() <= 3e-3
+  # And nothing else is another.
+  np.testing.assert_array_equal(
+    fan_in["policy/linear_0"]["w"], small["policy/linear_0"]["w"]
+  )
+  assert not np.any(fan_in["policy/output"]["b"])
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_an_unknown_start_of_the_last_layer_is_refused(maker):
+  with pytest.raises(
+    ValueError,
+    match="policy_final_init='fan-in' is unknown; did you mean 'fan_in'",
+  ):
+    _make(maker, policy_final_init="fan-in")
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
 def test_a_size_that_is_no_positive_integer_is_refused(maker, size):
   with pytest.raises(ValueError, match=f"observation_size is {size}: use"):

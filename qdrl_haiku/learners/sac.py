@@ -27,6 +27,8 @@ class SACConfig:
       `initial_temperature`, and the hyperparameters have neither
       `temperature_learning_rate` nor `target_entropy`.
     initial_temperature: what the temperature begins with, > 0.
+    policy_final_init: how the policy's last layer starts, "small" or "fan_in",
+      see `networks`.
 
   Raises:
     ValueError: if the initial temperature is out of its range.
@@ -39,6 +41,7 @@ class SACConfig:
   normalize_observations: bool = False
   learn_temperature: bool = True
   initial_temperature: float = 1.0
+  policy_final_init: str = "small"
 
   def __post_init__(self) -> None:
     # What float32 and its logarithm hold well.
@@ -119,6 +122,7 @@ def sac(
     critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
+    policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
   hyperparams = {

@@ -27,6 +27,8 @@ class TD3Config:
     normalize_observations: whether the networks see observations normalised
       by the agent's running statistics.
     policy_delay: critic steps per policy step, >= 1.
+    policy_final_init: how the policy's last layer starts, "small" or "fan_in",
+      see `networks`.
 
   Raises:
     ValueError: if the delay is below 1.
@@ -38,6 +40,7 @@ class TD3Config:
   layer_norm: bool = False
   normalize_observations: bool = False
   policy_delay: int = 2
+  policy_final_init: str = "small"
 
   def __post_init__(self) -> None:
     if self.policy_delay != int(self.policy_delay) or self.policy_delay < 1:
@@ -117,6 +120,7 @@ def td3(
     critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
+    policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
 

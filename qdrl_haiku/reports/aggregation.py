@@ -21,13 +21,15 @@ class Series(NamedTuple):
 
   Attributes:
     name: what it is of.
-    steps: environment steps per agent.
+    generations: after which it was measured.
+    steps: environment steps per agent by then.
     values: at these steps.
     low: below the values, the end of their interval; None without one.
     high: above them, likewise.
   """
 
   name: str
+  generations: list[int]
   steps: list[int]
   values: list[float]
   low: list[float] | None = None
@@ -139,19 +141,22 @@ def series(run: Run, metric: str) -> list[Series]:
   found = []
   for name in names or [metric]:
     points = [
-      (row["step"], row[name])
+      (row["generation"], row["step"], row[name])
       for row in run.metrics
       if is_number(row.get(name))
     ]
     if points:
-      steps, values = map(list, zip(*points, strict=True))
+      generations, steps, values = map(list, zip(*points, strict=True))
       seed = name.rpartition("/seed_")[2] if names else run.settings.get("seed")
-      found.append(Series(f"seed {seed}", steps, values))
+      found.append(Series(f"seed {seed}", generations, steps, values))
   return found
 
 
 def aggregated(name: str, curves: Sequence[Series]) -> Series:
-  """The interquartile mean of seeds, at the steps that all have reached.
+  """The interquartile mean of seeds, at the generations that all have reached.
+
+  These are at the same steps, unless only episodes are counted that may end
+  early; then they are at the mean of the seeds'.
 
   Args:
     name: of the result.
@@ -163,16 +168,28 @@ def aggregated(name: str, curves: Sequence[Series]) -> Series:
   """
   if len(curves) == 1:
     return curves[0]._replace(name=name)
-  values = [
-    dict(zip(curve.steps, curve.values, strict=True)) for curve in curves
+  points = [
+    dict(
+      zip(
+        curve.generations,
+        zip(curve.steps, curve.values, strict=True),
+        strict=True,
+      )
+    )
+    for curve in curves
   ]
-  steps = [
-    step for step in curves[0].steps if all(step in v for v in values)
+  generations = [
+    generation
+    for generation in curves[0].generations
+    if all(generation in p for p in points)
   ]
-  found = [summarize(np.array([v[step] for v in values])) for step in steps]
+  # [generations, seeds, (step, value)]
+  table = np.array([[p[i] for p in points] for i in generations], float)
+  found = [summarize(at[:, 1]) for at in table]
   return Series(
     name,
-    steps,
+    generations,
+    [round(at[:, 0].mean()) for at in table],
     [x["iqm"] for x in found],
     [x["iqm_low"] for x in found],
     [x["iqm_high"] for x in found],

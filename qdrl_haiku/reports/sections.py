@@ -98,7 +98,7 @@ def comparison(report: Page, groups: Sequence[Group]) -> None:
   report.text(
     "Runs whose settings are equal but for the seed count as one. Lines are "
     "interquartile means over seeds, bands their 95 % bootstrap intervals, at "
-    "the steps that all seeds have reached."
+    "the generations that all seeds have reached."
   )
   report.figure(
     figure.panels(items, figure.STEPS), "What the runs have in common."
@@ -239,16 +239,19 @@ def _summary(run: Run) -> list[Any]:
       for name in ("env_name", "learner", "seed")
     ),
     last.get("generation", ABSENT),
-    _progress(last.get("step", 0), run.settings.get("num_timesteps")),
+    _progress(last.get("step", 0), run.settings),
     f"{max(returns):.5g}" if returns else ABSENT,
     f"{walltime / 60:.1f}" if ancestry.is_number(walltime) else ABSENT,
   ]
 
 
-def _progress(step: int, num_timesteps: Any) -> str:
+def _progress(step: int, settings: Mapping[str, Any]) -> str:
   """How far a run is."""
+  num_timesteps = settings.get("num_timesteps")
   if ancestry.is_number(num_timesteps) and step < num_timesteps:
-    return f"{step} of {num_timesteps}"
+    # Of episodes, which may end early.
+    at_most = "at most " if settings.get("emitter") == "ga" else ""
+    return f"{step} of {at_most}{num_timesteps}"
   return str(step)
 
 

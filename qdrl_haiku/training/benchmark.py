@@ -136,7 +136,7 @@ def generations(
   rates = {
     name.removeprefix("training/"): x
     for name, x in records.rates(
-      jax.device_get(report), setup.steps_per_generation, median
+      setup, jax.device_get(report), median
     ).items()
   }
   return {

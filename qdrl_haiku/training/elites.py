@@ -13,11 +13,10 @@ from qdrl_haiku.training.setup import Setup
 
 # Folded into the first agent's key for what is no agent's own.
 _HYPERPARAMS = 2**31 - 10
-_SPREAD = 2**31 - 13
 
 
 def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
-  """New agents that differ, their hyperparameters drawn by the controller.
+  """New agents, their hyperparameters drawn by the controller.
 
   Args:
     setup: with `map_elites`.
@@ -26,21 +25,9 @@ def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
   Returns:
     Elites, leaves [n, ...].
   """
-  plan = setup.map_elites
-  assert plan is not None
   size = keys.shape[0]
   genotypes = jax.vmap(setup.learner.genotype)(
     jax.vmap(setup.learner.init)(keys)
-  )
-  spread = map_elites.weights_only(
-    functools.partial(
-      map_elites.iso_line,
-      iso_sigma=plan.initial_sigma,
-      line_sigma=0.0,
-    )
-  )
-  genotypes = spread(
-    jax.random.fold_in(keys[0], _SPREAD), genotypes, genotypes
   )
   if setup.controller is None:
     hyperparams = jax.tree.map(
@@ -95,14 +82,16 @@ def evaluate_elites(
   elites: map_elites.Elite,
   key: types.Key,
   num_episodes: int | None = None,
+  numbers: types.Array | None = None,
 ) -> actors.Evaluation:
   """Greedy episodes of agents made of elites, on all devices.
 
   Args:
     setup: with `map_elites`, in an environment with descriptors.
     elites: leaves [B, ...].
-    key: consumed; elite i draws from `fold_in(key, i)`.
+    key: consumed; elite i draws from `fold_in(key, numbers[i])`.
     num_episodes: N, by default as in the configuration.
+    numbers: int32 [B], by default from 0 on.
 
   Returns:
     The evaluation, of B agents, with descriptors.
@@ -124,7 +113,8 @@ def evaluate_elites(
     )
 
   size = jax.tree.leaves(elites.genotype)[0].shape[0]
-  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(size))
+  numbers = jnp.arange(size) if numbers is None else numbers
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
   return sharding.of_members(
     setup.mesh,
     sharding.over_members(setup, evaluate)(elites.genotype, keys),
@@ -147,35 +137,4 @@ def fitness_and_descriptors(
   return (
     jnp.mean(evaluation.returns, axis=1),
     jnp.mean(evaluation.descriptors, axis=1),
-  )
-
-
-def reevaluate(
-  setup: Setup,
-  repertoire: map_elites.Repertoire,
-  key: types.Key,
-  num_reevaluations: int,
-) -> map_elites.Repertoire:
-  """What the repertoire would be if its elites had not been lucky.
-
-  Each elite is evaluated again, and added to an empty repertoire by its mean
-  fitness and its mean descriptor (the "corrected" repertoire of Flageat and
-  Cully, "Fast and stable MAP-Elites in noisy domains", 2020).
-
-  Args:
-    setup: with `map_elites`.
-    repertoire: whose elites are looked at.
-    key: consumed.
-    num_reevaluations: episodes of each elite, >= 1.
-
-  Returns:
-    The new repertoire.
-  """
-  elites = repertoire.genotypes
-  evaluation = evaluate_elites(setup, elites, key, num_reevaluations)
-  fitness, descriptors = fitness_and_descriptors(evaluation)
-  return map_elites.Repertoire.init(
-    jax.tree.map(lambda x: x[0], elites), repertoire.tessellation
-  ).add(
-    elites, jnp.where(repertoire.occupied, fitness, -jnp.inf), descriptors
   )

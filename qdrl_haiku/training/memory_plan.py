@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import reevaluation
 from qdrl_haiku.training.setup import Setup
 
 # What makes a part smaller, as settings are called.
@@ -19,6 +20,7 @@ _SETTINGS = {
   "environments": "num_envs or population_size",
   "repertoire": "grid_shape or num_cells",
   "batches": "batch_size, grad_updates_per_step, num_envs or population_size",
+  "reevaluation": "num_reevaluations",
 }
 
 
@@ -45,6 +47,8 @@ class MemoryPlan(NamedTuple):
     bookkeeping: hyperparameters, fitness and decisions.
     num_devices: each has the repertoire and the bookkeeping; they share the
       agents.
+    reevaluation: what a batch of elites needs that are evaluated again once
+      all generations are done, environments included.
   """
 
   networks: int
@@ -57,6 +61,7 @@ class MemoryPlan(NamedTuple):
   repertoire: int
   bookkeeping: int
   num_devices: int
+  reevaluation: int = 0
 
   @property
   def agents(self) -> int:
@@ -75,15 +80,18 @@ class MemoryPlan(NamedTuple):
   @property
   def total(self) -> int:
     """Bytes of the most that is there at any time."""
-    return self.held + max(self.batches, self.copies)
+    return self.held + max(self.batches, self.copies, self.reevaluation)
 
 
-def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
+def memory_plan(
+  setup: Setup, state: Any, num_reevaluations: int = 0
+) -> MemoryPlan:
   """Works out from shapes what a run will hold.
 
   Args:
     setup: what the population is composed of; without a mesh, on one device.
     state: shapes of its `Population` or `Illumination`.
+    num_reevaluations: how often elites are evaluated again at the end.
 
   Returns:
     The plan.
@@ -100,6 +108,9 @@ def memory_plan(setup: Setup, state: Any) -> MemoryPlan:
     repertoire=on_each,
     bookkeeping=_bytes(state) - _bytes(members) - _bytes(repertoire),
     num_devices=num_devices,
+    reevaluation=_bytes(reevaluation.batch(setup, num_reevaluations))
+    if num_reevaluations
+    else 0,
   )
   if members is None:
     return plan
@@ -172,6 +183,7 @@ def check(plan: MemoryPlan, available: int | None) -> None:
   parts["replay"] += plan.copies
   parts["repertoire"] = plan.num_devices * plan.repertoire
   parts["batches"] = plan.batches
+  parts["reevaluation"] = plan.reevaluation
   largest = max(parts, key=lambda name: parts[name])
   raise ValueError(
     f"this run would need {_with_unit(plan.total)} of memory, but there are "
@@ -199,6 +211,7 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
     f"agents, {plan.num_agents} in all": plan.agents,
     "batches to learn from": plan.batches,
     "replay while children inherit": plan.copies,
+    "elites evaluated again": plan.reevaluation,
     f"repertoire{each if plan.num_devices > 1 else ''}": plan.repertoire,
     "memory needed": plan.total,
   }

@@ -144,6 +144,27 @@ def make_programs(
   )
 
 
+def evaluating(setup: Setup, function: Any) -> Any:
+  """A function of arrays on all devices, compiled as what evaluates is.
+
+  Args:
+    setup: with a mesh.
+    function: (*trees) -> tree of a few numbers.
+
+  Returns:
+    The function, whose results every device has.
+  """
+  assert setup.mesh is not None
+  _, quick, _ = _compiler_options(
+    setup.mesh.devices.flat[0].platform, setup.config.exact_placement
+  )
+  return jax.jit(
+    function,
+    out_shardings=NamedSharding(setup.mesh, PartitionSpec()),
+    compiler_options=quick,
+  )
+
+
 def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
   """Begins to compile both parts of a generation, which goes on in a thread.
 

@@ -47,25 +47,40 @@ def initial() -> Record:
   return {
     "version": importlib.metadata.version("qdrl_haiku"),
     "generation": 0,
+    "step": 0,
     "walltime": 0.0,
+    "initial_env_steps": 0,
     "total_env_steps": 0,
     "returns": None,
     "best": None,
   }
 
 
+def begun(record: Record, initial_env_steps: int) -> Record:
+  """The record once the first agents are evaluated.
+
+  Args:
+    record: before the first generation.
+    initial_env_steps: environment steps that this took.
+
+  Returns:
+    The new record.
+  """
+  return record | {
+    "initial_env_steps": initial_env_steps,
+    "total_env_steps": record["total_env_steps"] + initial_env_steps,
+  }
+
+
 def updated(
-  record: Record,
-  report: GenerationReport,
-  steps_per_generation: int,
-  walltime: float,
+  record: Record, setup: Setup, report: GenerationReport, walltime: float
 ) -> Record:
   """The record after one more generation.
 
   Args:
     record: before it.
+    setup: what the population is composed of.
     report: of it, on the host.
-    steps_per_generation: environment steps per agent.
     walltime: seconds since the run began.
 
   Returns:
@@ -73,6 +88,13 @@ def updated(
   """
   returns = report.scores["episode_return"]
   generation = int(report.generation)
+  total_env_steps = record["total_env_steps"] + int(report.env_steps)
+  step = generation * setup.steps_per_generation
+  if not setup.trains_members:
+    # Episodes may have ended early. Each offspring takes at least one step in
+    # a generation, so that this, rounded down, always grows.
+    offspring_steps = total_env_steps - record["initial_env_steps"]
+    step = offspring_steps // report.num_updates.shape[0]
   best = record["best"]
   if np.isfinite(report.best.fitness) and (
     best is None or report.best.fitness > best["fitness"]
@@ -80,7 +102,7 @@ def updated(
     # As of a population of one.
     hyperparams = jax.tree.map(lambda x: x[None], report.best.hyperparams)
     best = {
-      "step": generation * steps_per_generation,
+      "step": step,
       "generation": generation,
       "member": int(report.best.member),
       "fitness": float(report.best.fitness),
@@ -89,23 +111,20 @@ def updated(
     }
   return record | {
     "generation": generation,
+    "step": step,
     "walltime": walltime,
-    "total_env_steps": record["total_env_steps"] + int(report.env_steps),
+    "total_env_steps": total_env_steps,
     "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
     "best": best,
   }
 
 
 def row(
-  setup: Setup,
-  seeds: Sequence[int],
-  report: GenerationReport,
-  record: Record,
+  seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> dict[str, Any]:
   """The row of metrics of one generation.
 
   Args:
-    setup: what the population is composed of.
     seeds: of the run, or one per member.
     report: of the generation, on the host.
     record: after it.
@@ -114,7 +133,7 @@ def row(
     Numbers by name, without the rates.
   """
   row = metrics.generation_row(report) | {
-    "step": record["generation"] * setup.steps_per_generation,
+    "step": record["step"],
     "walltime": record["walltime"],
     "seed": seeds[0],
     "total_env_steps": record["total_env_steps"],
@@ -130,19 +149,22 @@ def row(
 
 
 def rates(
-  report: GenerationReport, steps_per_generation: int, seconds: float
+  setup: Setup, report: GenerationReport, seconds: float
 ) -> dict[str, Any]:
   """What was done per second, summed over the population.
 
   Args:
+    setup: what the population is composed of.
     report: of the generation, on the host.
-    steps_per_generation: environment steps per agent.
     seconds: that the generation took.
 
   Returns:
-    The rates by name.
+    The rates by name; the steps are those that members collected, or of
+    evaluation where there are none.
   """
-  steps = steps_per_generation * report.num_updates.shape[0]
+  steps = int(report.env_steps)
+  if setup.trains_members:
+    steps = setup.steps_per_generation * report.num_updates.shape[0]
   return {
     "training/env_steps_per_second": steps / seconds,
     "training/updates_per_second": int(report.num_updates.sum()) / seconds,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qdrl_haiku import environments, learners, map_elites, types
 from qdrl_haiku.map_elites import storage
-from qdrl_haiku.training import elites, hosts, metrics, sharding
+from qdrl_haiku.training import hosts, metrics, reevaluation, sharding
 from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.logs import RunDirectory
 from qdrl_haiku.training.repertoire_plots import heatmap
@@ -117,28 +117,21 @@ def write_corrected(
 ) -> None:
   """Writes `corrected.json`: the metrics of the elites, evaluated again.
 
+  All processes evaluate, and the first one writes.
+
   Args:
     directory: of the run.
-    setup: with `map_elites`.
+    setup: with `map_elites` and a mesh.
     repertoire: of the last generation.
     key: consumed.
     num_reevaluations: episodes of each elite, >= 1.
   """
   plan = setup.map_elites
   assert plan is not None
-  repertoire, key_data = sharding.to_host(
-    (repertoire, jax.random.key_data(key))
+  corrected = map_elites.metrics(
+    reevaluation.reevaluate(setup, repertoire, key, num_reevaluations),
+    plan.qd_offset,
   )
-  if not hosts.is_first():
-    return
-  # Cells needn't be shared evenly by the devices of training.
-  setup = setup._replace(mesh=None)
-  corrected = jax.jit(
-    lambda repertoire, key: map_elites.metrics(
-      elites.reevaluate(setup, repertoire, key, num_reevaluations),
-      plan.qd_offset,
-    )
-  )(repertoire, jax.random.wrap_key_data(key_data))
   row = metrics.qd_row(jax.device_get(corrected))
   directory.write_json(
     "corrected.json", row | {"num_reevaluations": num_reevaluations}

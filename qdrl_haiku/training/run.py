@@ -74,7 +74,9 @@ def run(
   _check_mesh(setup)
   run_key = _run_key(config, mesh)
   programs = make_programs(setup, mesh, run_key)
-  plan = memory_plan.memory_plan(setup, programs.population)
+  plan = memory_plan.memory_plan(
+    setup, programs.population, config.num_reevaluations
+  )
   # All processes have as much.
   available = memory_plan.available_bytes(mesh.local_devices)
   if available is not None:
@@ -108,7 +110,7 @@ def _train(
   interruption: Interruption,
 ) -> dict[str, Any]:
   """What `run` does once the directory is there."""
-  interval = setup.steps_per_generation
+  num_generations = config.num_timesteps // setup.steps_per_generation
   start = time.monotonic()
   checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
   best = Checkpoints(directory.path / "best", writes=True)
@@ -122,18 +124,16 @@ def _train(
   # So that the time before an interruption counts too.
   start -= record["walltime"]
   writer = MetricsWriter(directory, config.use_tensorboard)
-  progress = Progress(config.num_timesteps // interval, record["generation"])
+  progress = Progress(num_generations, record["generation"])
   plan = CheckpointPlan(config.checkpoint_interval, progress.say)
   first_row = None
   if setup.map_elites is not None and not record["generation"]:
     first_row = repertoires.first_row(setup, population, config.seeds[0])
-    record["total_env_steps"] = first_row["total_env_steps"]
+    record = records.begun(record, first_row["total_env_steps"])
 
   # That of a run which is at its end already.
   row: dict[str, Any] = (directory.rows("metrics.jsonl") or [{}])[-1]
-  for generation in range(
-    record["generation"] + 1, config.num_timesteps // interval + 1
-  ):
+  for generation in range(record["generation"] + 1, num_generations + 1):
     generation_start = time.monotonic()
     interruption.can_wait = True
     population, trained = programs.train(population, run_key)
@@ -144,14 +144,14 @@ def _train(
       report._replace(best=report.best._replace(state=None))
     )
     rates = records.rates(
-      report, interval, time.monotonic() - generation_start - waited
+      setup, report, time.monotonic() - generation_start - waited
     )
     compile_seconds += waited
     progress.wait(waited)
     record = records.updated(
-      record, report, interval, walltime=time.monotonic() - start
+      record, setup, report, walltime=time.monotonic() - start
     )
-    row = records.row(setup, config.seeds, report, record) | rates
+    row = records.row(config.seeds, report, record) | rates
     row["training/compile_seconds"] = compile_seconds
     if first_row:
       # It has the columns of the others, which are known now.
@@ -166,7 +166,7 @@ def _train(
     if record["best"] and record["best"]["step"] == row["step"]:
       best.save(row["step"], {"learner": best_state}, record["best"])
       resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
-    is_last = row["step"] == config.num_timesteps
+    is_last = generation == num_generations
     if setup.map_elites is not None and (
       is_last or generation % config.repertoire_interval == 0
     ):
@@ -189,7 +189,7 @@ def _train(
     if stops:
       break
   interruption.can_wait = False
-  if config.num_reevaluations and row["step"] == config.num_timesteps:
+  if config.num_reevaluations and row["generation"] == num_generations:
     repertoires.write_corrected(
       directory,
       setup,
@@ -199,7 +199,7 @@ def _train(
     )
   for file in (progress, writer, checkpoints, best):
     file.close()
-  if row["step"] < config.num_timesteps:
+  if row["generation"] < num_generations:
     raise Interrupted(f"stopped after generation {row['generation']}")
   if hosts.is_first():
     plot_run(directory)
@@ -270,12 +270,12 @@ def _check(setup: Setup, config: RunConfig) -> None:
     directory = RunDirectory(config.logdir)
     for name in records.FILES:  # Raises if one is damaged.
       directory.rows(name)
-    rows = directory.rows("metrics.jsonl", {"step": int})
-    if rows and rows[-1]["step"] > config.num_timesteps:
+    rows = directory.rows("metrics.jsonl", records.COLUMNS["metrics.jsonl"])
+    if rows and rows[-1]["generation"] * interval > config.num_timesteps:
       raise ValueError(
         f"num_timesteps {config.num_timesteps} is less than the "
-        f"{rows[-1]['step']} that the run in {config.logdir} has done; give "
-        "more, or leave it out."
+        f"{rows[-1]['generation'] * interval} that the run in {config.logdir} "
+        "has done; give more, or leave it out."
       )
   elif config.warm_start is not None:
     try:

@@ -10,7 +10,8 @@ class RunConfig:
   Attributes:
     logdir: the directory that it leaves behind.
     num_timesteps: environment steps per agent in all, a multiple of the
-      interval of a generation.
+      interval of a generation; of MAP-Elites without members the most that
+      there can be, if no episode ends early.
     seeds: one seed, from which the run's key is made; or one per member, which
       makes each member a run of its own.
     dry_run: whether to stop where everything is checked and the memory is

@@ -37,8 +37,6 @@ class MapElites(NamedTuple):
     variation_batch_size: offspring per generation beside the population's own
       members, >= 0.
     num_initial_genotypes: random agents in the first repertoire, >= 1.
-    initial_sigma: standard deviation of the noise on the weights of those,
-      >= 0: new policies all act alike, and would share a few cells.
     num_replaced_by_samples: members that the repertoire's elites replace in
       each generation, beside those that the controller replaces.
     qd_offset: what is added to each elite's return in the QD score.
@@ -50,7 +48,6 @@ class MapElites(NamedTuple):
   variation_fn: map_elites.VariationFn
   variation_batch_size: int
   num_initial_genotypes: int
-  initial_sigma: float = 0.1
   num_replaced_by_samples: int = 0
   qd_offset: float = 0.0
   shard_repertoire: bool = False
@@ -85,11 +82,20 @@ class Setup(NamedTuple):
   map_elites: MapElites | None = None
 
   @property
+  def trains_members(self) -> bool:
+    """Whether there are agents that train, not variations of elites alone."""
+    return self.map_elites is None or self.controller is not None
+
+  @property
   def steps_per_generation(self) -> int:
-    """Environment steps per agent: collected, or of evaluation if none are."""
-    if self.map_elites is not None and self.controller is None:
-      return self.config.num_eval_episodes * self.eval_env.episode_steps
-    return self.config.perturbation_interval
+    """Environment steps per agent, by which a run's length is told.
+
+    Those that are collected; where no agents train, those of evaluation, if
+    each episode lasts as long as it can.
+    """
+    if self.trains_members:
+      return self.config.perturbation_interval
+    return self.config.num_eval_episodes * self.eval_env.episode_steps
 
   @property
   def on_host(self) -> bool:

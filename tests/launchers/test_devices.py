@@ -4,6 +4,7 @@ Devices of a machine with one CPU are threads of it, and processes of one
 machine talk as those of several do.
 """
 
+import json
 import os
 import runpy
 import shutil
@@ -149,11 +150,17 @@ def test_devices_and_processes_change_no_bit(
 
 @pytest.mark.slow
 def test_neither_processes_nor_sharing_the_cells_change_a_bit(cache, tmp_path):
-  arguments = [*_ME_PBT, *_MAZE, "--learner=sac"]
+  arguments = [*_ME_PBT, *_MAZE, "--learner=sac", "--num_reevaluations=3"]
   alone, shared = tmp_path / "alone", tmp_path / "shared"
   _run(alone, cache, 2, *arguments, "--noshard_repertoire")
   _run(shared, cache, "2x2", *arguments, "--shard_repertoire")
   assert kill.differences(_contents(shared), _contents(alone)) == []
+  # All of them look again at their shares of the elites.
+  corrected = [
+    json.loads((path / "corrected.json").read_text())
+    for path in (shared, alone)
+  ]
+  assert corrected[0] == pytest.approx(corrected[1])
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, learners, map_elites
+from qdrl_haiku import actors, environments, learners, map_elites, training
 from qdrl_haiku.environments import point_maze
 from qdrl_haiku.training import logs
 from tests.launchers import harness
@@ -248,6 +248,29 @@ def test_the_lineage_names_the_cells_of_elites(run):
   assert len(members) == 3 * 4
 
 
+@pytest.mark.parametrize(
+  ("flags", "expected"),
+  [
+    (["train_me_pbt", "--env_name=point_maze"], "fan_in"),
+    (["train_me_pbt", *_GA, "--learner=sac"], "fan_in"),
+    (["train_me_pbt", *_PBT, "--policy_final_init=small"], "small"),
+    (["train_pbt", "--env_name=point_maze"], "small"),
+  ],
+  ids=["me_pbt", "ga", "given", "pbt"],
+)
+def test_policies_of_a_repertoire_start_different(
+  flags, expected, monkeypatch, tmp_path
+):
+  begun = []
+  monkeypatch.setattr(training, "run", lambda *args: begun.append(args))
+  harness.start(*flags, f"--logdir={tmp_path / 'run'}")
+  ((setup, _, settings),) = begun
+  assert settings["policy_final_init"] == expected
+  params = jax.jit(setup.learner.init)(jax.random.key(0)).policy_params
+  are_small = np.abs(params["policy/output"]["w"]).max() <= 3e-3
+  assert are_small == (expected == "small")
+
+
 def test_two_parts_equal_one_run(run, tmp_path):
   for steps, resume in ((64, "--noresume"), (96, "--resume")):
     harness.start(
@@ -343,7 +366,7 @@ _REFUSED = [
   ("--num_cells=16", "--num_cells=16 has no effect: --tessellation=grid"),
   ("--grid_shape=99999,99999", r"--grid_shape=99999,99999 .*below 2\*\*31"),
   ("--qd_offset=nan", "--qd_offset=nan must be finite"),
-  ("--initial_sigma=1e300", "--initial_sigma=1e.300 must be finite"),
+  ("--policy_final_init=fanin", "policy_final_init='fanin' .*mean 'fan_in'"),
   (
     "--num_initial_genotypes=99999999999",
     r"--num_initial_genotypes=99999999999 must .*below 2\*\*31",

@@ -5,6 +5,7 @@ import pytest
 
 from qdrl_haiku import reports
 from qdrl_haiku.reports import aggregation
+from qdrl_haiku.training import logs
 from qdrl_haiku.training.summary import summarize
 from tests.reports import common
 
@@ -63,6 +64,27 @@ def test_seeds_count_up_to_where_all_of_them_are(tmp_path):
   assert len(curves) == 4
   found = aggregation.aggregated("all", curves)
   assert found.steps == [100, 200, 300]
+
+
+def test_seeds_whose_episodes_end_early_count_by_generation(tmp_path):
+  steps = [[4, 9, 20], [8, 11, 21]]
+  for i, of_one in enumerate(steps):
+    directory = logs.RunDirectory(tmp_path / f"run{i}")
+    directory.begin(common.settings(emitter="ga", seed=i))
+    directory.append(
+      "metrics.jsonl",
+      [
+        {"generation": g, "step": step, "qd/qd_score": 10.0 * g + i}
+        for g, step in enumerate(of_one, start=1)
+      ],
+    )
+  runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
+  (group,) = aggregation.groups(runs)
+  found = aggregation.aggregated("all", group.series("qd/qd_score"))
+  assert found.generations == [1, 2, 3]
+  # Means of the two.
+  assert found.steps == [6, 10, 20]
+  assert found.values == [10.5, 20.5, 30.5]
 
 
 def test_one_seed_has_no_interval(tmp_path):

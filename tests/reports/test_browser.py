@@ -37,7 +37,6 @@ _TRAINING = (
   "--hidden_layer_sizes=4",
   "--grid_shape=8,4",
   "--num_initial_genotypes=8",
-  "--initial_sigma=2",
   "--gradient_population_size=4",
   "--num_replaced_by_best=1",
   "--num_replaced_by_samples=1",

@@ -144,6 +144,14 @@ def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
   assert "<td>4</td><td>400 of 1000</td>" in text
 
 
+def test_a_run_of_variations_alone_takes_so_many_steps_at_most(tmp_path):
+  common.write_population(
+    tmp_path / "run", num_timesteps=1000, emitter="ga"
+  )
+  text = _render(reports.read_runs([str(tmp_path / "run")]))
+  assert "<td>4</td><td>400 of at most 1000</td>" in text
+
+
 def test_seeds_are_compared_as_one(tmp_path):
   for i in range(3):
     common.write_population(tmp_path / f"run{i}", seed=i, scale=1 + i)

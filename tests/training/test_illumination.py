@@ -14,7 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, controllers, environments, map_elites, training
+from qdrl_haiku import (
+  actors,
+  controllers,
+  environments,
+  learners,
+  map_elites,
+  training,
+)
 from qdrl_haiku.training import elites, illumination, logs, programs, records
 from tests.training import common
 
@@ -45,13 +52,6 @@ class Drift(common.Drift):
   def _state(self, point, reward):
     state = super()._state(point, reward)
     return state.replace(info={"state_descriptor": point})
-
-
-class Still(Drift):
-  """Always begins at the same place."""
-
-  def reset(self, key):
-    return self._state(jnp.array([0.1, 0.2]), jnp.zeros(()))
 
 
 def learner():
@@ -90,7 +90,7 @@ def setup(env=Drift, with_pbt=True, mesh=None, variations=_VARIATIONS, **plan):
       ),
       variation_batch_size=variations,
       num_initial_genotypes=_INITIAL,
-      **({"initial_sigma": 0.0} | plan),
+      **plan,
     ),
   )
 
@@ -198,18 +198,20 @@ def test_the_first_repertoire_holds_random_agents(history):
   assert int(first.generation) == 0
 
 
-def test_random_agents_are_spread_by_the_initial_sigma():
-  keys = jax.random.split(jax.random.key(3), 50)
-  alike, spread = (
-    jax.jit(functools.partial(elites.random_elites, setup(initial_sigma=x)))(
-      keys
+def test_random_agents_are_new_ones_as_the_learner_makes_them():
+  env = _SETUP.env
+  config = learners.TD3Config((4,), (4,), policy_final_init="fan_in")
+  td3 = learners.td3(env.observation_size, env.action_size, config)
+  keys = jax.random.split(jax.random.key(3), 8)
+  found, expected = jax.jit(
+    lambda keys: (
+      elites.random_elites(
+        _SETUP._replace(learner=td3, controller=None), keys
+      ).genotype,
+      jax.vmap(lambda key: td3.genotype(td3.init(key)))(keys),
     )
-    for x in (0.0, 0.3)
-  )
-  noise = spread.genotype.policy_params - alike.genotype.policy_params
-  assert abs(np.std(noise) - 0.3) < 0.1
-  assert len(np.unique(noise)) == noise.size
-  common.assert_bits_equal(spread.hyperparams, alike.hyperparams)
+  )(keys)
+  common.assert_bits_equal(found, expected)
 
 
 @pytest.mark.slow
@@ -438,56 +440,6 @@ def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
   rates = np.asarray(child.hyperparams["learning_rate"])
   np.testing.assert_allclose(np.abs(np.log2(rates / 0.01)), 1, rtol=1e-5)
   assert not np.any(child.hyperparams["parent"])
-
-
-@pytest.fixture(scope="module")
-def still():
-  """A setup in which episodes are all the same, and a repertoire of it."""
-  of = setup(env=Still, with_pbt=False, variations=8)
-  return of, _two_generations(of)[0][-1].repertoire
-
-
-def test_where_nothing_is_random_a_second_look_changes_nothing(still):
-  of, repertoire = still
-  again = jax.jit(
-    lambda repertoire, key: elites.reevaluate(of, repertoire, key, 3)
-  )(repertoire, jax.random.key(99))
-  assert 0 < np.sum(repertoire.occupied) < _GRID.num_cells
-  np.testing.assert_array_equal(again.occupied, repertoire.occupied)
-  for name in ("fitness", "descriptors"):
-    np.testing.assert_allclose(
-      getattr(again, name), getattr(repertoire, name), rtol=1e-5, atol=1e-6
-    )
-  common.assert_bits_equal(again.genotypes, repertoire.genotypes)
-
-
-def test_a_second_look_takes_means_and_moves_elites_to_their_cells(history):
-  repertoire = history[0][-1].repertoire
-  key = jax.random.key(99)
-  again = jax.jit(
-    lambda repertoire, key: elites.reevaluate(_SETUP, repertoire, key, 4)
-  )(repertoire, key)
-  env = _SETUP.eval_env
-  evaluation = jax.jit(
-    lambda genotypes: actors.evaluate(
-      env,
-      _SETUP.learner,
-      jax.vmap(_SETUP.learner.from_genotype)(genotypes),
-      key,
-      4,
-      env.descriptor.function,
-    )
-  )(repertoire.genotypes.genotype)
-  occupied = np.asarray(repertoire.occupied)
-  _assert_same_cells(
-    _stored(again),
-    _fill(
-      {},
-      np.mean(evaluation.returns, 1)[occupied],
-      np.mean(evaluation.descriptors, 1)[occupied],
-      repertoire.genotypes.genotype.policy_params[occupied],
-    ),
-  )
 
 
 def _results_by_devices():

@@ -94,6 +94,32 @@ def test_devices_that_share_the_repertoire_hold_less_of_it():
   assert whole - shared == 4 * 36 * 5 // 2
 
 
+def test_elites_that_are_looked_at_again_are_planned():
+  setup = test_illumination.setup()
+  state = jax.eval_shape(
+    functools.partial(illumination.init_illumination, setup),
+    jax.random.key(0),
+  )
+  without, few, many = (
+    memory_plan.memory_plan(setup, state, n) for n in (0, 2, 400)
+  )
+  assert without.reevaluation == 0
+  # Six agents of five numbers, as many as a generation evaluates; two episodes
+  # of each, with environments as above and their descriptors, and the two axes
+  # of each descriptor in each of five steps.
+  environment = 4 * (6 + 4 + 2 + 2 + 3 + 3 * 2)
+  assert few.reevaluation == 4 * 6 * 5 + 12 * (environment + 4 * 5 * 2)
+  assert few.total == without.total
+  # One agent after the other, of which there are so many episodes.
+  assert many.reevaluation == 4 * 5 + 400 * (environment + 4 * 5 * 2)
+  assert many.total == many.held + many.reevaluation
+  lines = memory_plan.describe(many, None)
+  assert "elites evaluated again" in lines
+  assert "elites evaluated again" not in memory_plan.describe(without, None)
+  with pytest.raises(ValueError, match="lower num_reevaluations"):
+    memory_plan.check(many, many.total - 1)
+
+
 def test_without_a_controller_batches_come_on_top_and_no_copies():
   plan = _planned(common.setup())
   assert plan.copies == 0
@@ -198,6 +224,7 @@ def _plan(**parts):
     ("environments", 10, "num_envs or population_size"),
     ("repertoire", 10, "grid_shape or num_cells"),
     ("batches", 5, "batch_size, grad_updates_per_step, num_envs or popu"),
+    ("reevaluation", 5, "num_reevaluations"),
   ],
 )
 def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
@@ -211,7 +238,7 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
     message
   )
   # Eleven with one GiB each: four parts of two agents, two repertoires, and
-  # the copies or the batches, whichever are more.
+  # the copies, the batches or the elites' evaluation, whichever are more.
   total = 11 + (8 if takes != 5 else 4)
   assert message.startswith(f"this run would need {total}.0 GiB of memory")
   assert "\n" not in message
@@ -232,6 +259,7 @@ def test_a_description_has_aligned_lines_with_units():
     "agents, 2 in all                     5.0 GiB",
     "batches to learn from                1.0 GiB",
     "replay while children inherit        1.0 GiB",
+    "elites evaluated again               1.0 GiB",
     "repertoire on each of 2 devices      1.0 GiB",
     "memory needed                        8.0 GiB of 24.0 GiB",
   ]

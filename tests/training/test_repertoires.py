@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, map_elites
-from qdrl_haiku.training import elites, illumination, logs, repertoires
+from qdrl_haiku.training import illumination, logs, reevaluation, repertoires
 from qdrl_haiku.training.repertoire_plots import heatmap
 from tests import toy
 from tests.training import test_illumination
@@ -146,13 +146,13 @@ def test_corrected_metrics_are_those_of_a_second_look(tmp_path, monkeypatch):
     asked.append((setup.mesh, num_reevaluations))
     return _repertoire(_GRID, [[1.0, -0.5]], [8.0])
 
-  monkeypatch.setattr(elites, "reevaluate", reevaluate)
+  monkeypatch.setattr(reevaluation, "reevaluate", reevaluate)
   setup = test_illumination.setup(mesh="some", qd_offset=1.0)
   repertoires.write_corrected(
     logs.RunDirectory(tmp_path), setup, _PLANE, jax.random.key(0), 6
   )
-  # The number of cells needn't be shared evenly by devices.
-  assert asked == [(None, 6)]
+  # On the devices of training.
+  assert asked == [("some", 6)]
   written = json.loads((tmp_path / "corrected.json").read_text())
   assert written == {
     "num_reevaluations": 6,

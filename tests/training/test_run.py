@@ -753,7 +753,7 @@ def test_the_best_is_the_best_ever_and_never_a_diverged_one():
   ]
   found = []
   for report in reports:
-    record = records.updated(record, report, 10, 0.0)
+    record = records.updated(record, common.setup(), report, 0.0)
     best = record["best"]
     found.append((best["generation"], best["member"], best["return"]))
   assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
