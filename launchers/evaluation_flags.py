@@ -12,6 +12,13 @@ FLAGS = flags.FLAGS
 # Beyond that, resampling them takes minutes.
 _MAX_EPISODES = 100_000
 _FORMATS = ("gif", "html", "mp4", "png")
+_OF_TRAINING = (
+  "batch_size", "checkpoint_interval", "checkpoint_replay", "dry_run",
+  "exact_placement", "grad_updates_per_step", "max_checkpoints",
+  "min_replay_size", "num_envs", "num_timesteps", "on_divergence",
+  "random_warm_up", "replay_capacity", "resume", "suffix", "use_tensorboard",
+  "warm_start",
+)  # fmt: skip
 # Each of them chooses one agent.
 _AGENTS = ("best", "cell", "descriptor", "member")
 
@@ -61,7 +68,11 @@ def check() -> str:
   if not FLAGS.logdir:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
   learner_flags.refuse_given(
-    [*devices.PROCESS_FLAGS, "resume", "suffix", "warm_start"],
+    [
+      *devices.PROCESS_FLAGS,
+      *_OF_TRAINING,
+      *learner_flags.given_hyperparams(),
+    ],
     "a look at a run trains nothing",
   )
   if not 0 <= FLAGS.seed < 2**32:

@@ -3,6 +3,8 @@
 import dataclasses
 import inspect
 import math
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -168,6 +170,12 @@ def make_config(config_class: Any, **settings: Any) -> Any:
     [name for name in _LEARNER_SETTINGS if name not in known],
     f"{FLAGS.learner} has no such setting",
   )
+  if all(getattr(FLAGS, name) is not None for name in _sizes_apart()):
+    refuse_given(
+      ["hidden_layer_sizes"],
+      f"{' and '.join(f'--{name}' for name in _sizes_apart())} are given",
+      "critic_hidden_layer_sizes",
+    )
   values = {
     name: getattr(FLAGS, name) for name in _LEARNER_SETTINGS if name in known
   }
@@ -281,6 +289,20 @@ def _check_hyperparam(name: str, value: float, where: str) -> None:
     )
 
 
+def _sizes_apart() -> list[str]:
+  """The flags that take the place of `hidden_layer_sizes`."""
+  networks = ["policy", "critic"]
+  if FLAGS.learner == "diayn":
+    networks.append("discriminator")
+  return [f"{network}_hidden_layer_sizes" for network in networks]
+
+
+def _is_typed(name: str) -> bool:
+  """Whether a flag is on the command line itself, not in a flagfile alone."""
+  pattern = re.compile(rf"--?(no)?{name}(=.*)?", re.DOTALL)
+  return any(pattern.fullmatch(argument) for argument in sys.argv[1:])
+
+
 def _learner_flags() -> list[str]:
   return [
     "hidden_layer_sizes",
@@ -290,18 +312,24 @@ def _learner_flags() -> list[str]:
   ]
 
 
-def refuse_given(names: Sequence[str], why: str) -> None:
+def refuse_given(
+  names: Sequence[str], why: str, choice: str | None = None
+) -> None:
   """Refuses flags that were given and would have no effect.
 
   Args:
     names: of the flags.
     why: they have no effect.
+    choice: the flag that takes their effect. Where it is on the command line
+      itself, what a flagfile says for another choice is overridden, as the
+      choice is, and not refused.
 
   Raises:
     ValueError: if one of them was given.
   """
+  may_be_overridden = choice is not None and _is_typed(choice)
   for name in names:
-    if FLAGS[name].present:
+    if FLAGS[name].present and not (may_be_overridden and not _is_typed(name)):
       raise ValueError(
         f"--{name}={FLAGS[name].value} has no effect: {why}; leave it out."
       )

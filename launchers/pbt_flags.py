@@ -97,7 +97,7 @@ def make_search_space(learner: Any) -> Any:
   Raises:
     ValueError: if a specification is wrong.
   """
-  from qdrl_haiku import training
+  from qdrl_haiku import controllers, training
 
   search_space = training.search_space(
     learner.hyperparams,
@@ -105,4 +105,9 @@ def make_search_space(learner: Any) -> Any:
     given=learner_flags.given_hyperparams(),
   )
   learner_flags.check_search_space(search_space)
+  if all(isinstance(x, controllers.Fixed) for x in search_space.values()):
+    learner_flags.refuse_given(
+      ["explore", "perturbation_factors", "resample_probability"],
+      "all hyperparameters are fixed",
+    )
   return search_space

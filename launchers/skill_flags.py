@@ -75,11 +75,11 @@ def make_prior() -> Any:
   learner_flags.check_choice("skill_sampling", ("fixed", "episode"))
   if FLAGS.skill_type == "discrete":
     learner_flags.refuse_given(
-      ["skill_prior", "skill_size"], "skills are discrete"
+      ["skill_prior", "skill_size"], "skills are discrete", "skill_type"
     )
     return skills.categorical(FLAGS.num_skills)
   learner_flags.refuse_given(
-    ["num_skills"], "there are as many continuous skills as there are numbers"
+    ["num_skills"], "skills are continuous", "skill_type"
   )
   try:
     return priors[FLAGS.skill_prior](FLAGS.skill_size)

@@ -19,6 +19,13 @@ _FLAG_NAMES = {
   "population_size": "gradient_population_size",
   "num_replaced": "num_replaced_by_best",
 }
+# Of agents that train.
+_OF_TRAINING = (
+  "batch_size", "checkpoint_replay", "grad_updates_per_step",
+  "gradient_population_size", "min_replay_size", "num_envs", "num_parents",
+  "num_replaced_by_best", "num_replaced_by_samples", "on_divergence",
+  "perturbation_interval", "random_warm_up", "replay_capacity",
+)  # fmt: skip
 # jax counts in int32, and computes in float32.
 _NO_COUNT = 2**31
 _LARGEST_FLOAT = 1e30
@@ -140,6 +147,10 @@ def make_setup() -> Any:
     )
     population["population_size"] = FLAGS.gradient_population_size
     population["perturbation_interval"] = _interval(agent.learner)
+  else:
+    learner_flags.refuse_given(
+      _OF_TRAINING, "with --emitter=ga no agent trains", "emitter"
+    )
   setup = training.Setup(
     env=agent.env,
     eval_env=agent.eval_env,
@@ -208,6 +219,12 @@ def _make_map_elites(env: Any, search_space: Any) -> Any:
       "--variation_batch_size=0 leaves --emitter=ga with no offspring; give 1 "
       "or more."
     )
+  if FLAGS.variation_batch_size == 0:
+    learner_flags.refuse_given(
+      ["iso_sigma", "line_sigma"],
+      "--variation_batch_size=0 varies nothing",
+      "variation_batch_size",
+    )
   offset = FLAGS.qd_offset
   if offset is not None and not abs(offset) <= _LARGEST_FLOAT:
     raise ValueError(
@@ -245,6 +262,9 @@ def _make_tessellation(descriptor: Any) -> Any:
   learner_flags.check_choice("tessellation", ("grid", "cvt"))
   bounds = (descriptor.lower, descriptor.upper)
   if FLAGS.tessellation == "cvt":
+    learner_flags.refuse_given(
+      ["grid_shape"], "--tessellation=cvt is no grid", "tessellation"
+    )
     _check_count("num_cells", 1)
     if FLAGS.resume and FLAGS.logdir:
       directory = logs.RunDirectory(FLAGS.logdir)

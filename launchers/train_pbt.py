@@ -62,6 +62,10 @@ def make_setup() -> Any:
     learner_flags.refuse_given(
       ["quantile_fraction"], f"--exploit={FLAGS.exploit} has no quantiles"
     )
+  if FLAGS.exploit == "none":
+    learner_flags.refuse_given(
+      ["inherit_replay"], "with --exploit=none nobody takes over"
+    )
   if None not in (FLAGS.num_parents, FLAGS.num_replaced):
     learner_flags.refuse_given(
       ["quantile_fraction"], "--num_parents and --num_replaced are given"

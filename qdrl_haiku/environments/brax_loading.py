@@ -51,22 +51,25 @@ def brax_class(name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def quiet_brax() -> Iterator[None]:
-  """Hides the warnings that brax gives whenever it is used.
+  """Hides the warnings that brax gives whenever it is used."""
+  redirect_mujocos_warnings()
+  with warnings.catch_warnings():
+    for message in _BRAX_WARNINGS:
+      warnings.filterwarnings("ignore", message=message)
+    yield
 
-  One comes from MuJoCo, about a word in brax's models, and would also be
-  written to a file in the current directory.
+
+def redirect_mujocos_warnings() -> None:
+  """Makes Python's warnings of MuJoCo's, for the rest of the process.
+
+  MuJoCo itself would append them to a file in the current directory, when it
+  reads a model and later, when it steps one. Who handles them already goes on
+  doing so. One about a word in the models of brax and of Gymnasium is hidden.
   """
   import mujoco
 
-  handler = mujoco.get_mju_user_warning()
-  mujoco.set_mju_user_warning(_warn)
-  try:
-    with warnings.catch_warnings():
-      for message in _BRAX_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
-      yield
-  finally:
-    mujoco.set_mju_user_warning(handler)
+  if mujoco.get_mju_user_warning() is None:
+    mujoco.set_mju_user_warning(_warn)
 
 
 def _warn(message: str) -> None:

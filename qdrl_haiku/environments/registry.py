@@ -135,6 +135,9 @@ def create(
     value_checks.check_values(env)
     return env
   place, colon, name = env_name.partition(":")
+  if colon:
+    # Nobody knows what others' modules read and step.
+    brax_loading.redirect_mujocos_warnings()
   if colon and place in _ELSEWHERE:
     return _ELSEWHERE[place](
       name,

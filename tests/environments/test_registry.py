@@ -1,3 +1,5 @@
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from qdrl_haiku import environments
 from qdrl_haiku.environments import brax_loading, registry
 
+_ROOT = pathlib.Path(__file__).parents[2]
 TOY = '''
 from qdrl_haiku import environments
 
@@ -196,6 +199,37 @@ def test_brax_is_quiet():
   said = result.stdout + result.stderr
   for word in ("warp", "JAXopt", "maintained", "ncon"):
     assert word not in said
+
+
+def test_mujoco_leaves_no_file_and_its_warnings_are_shown(tmp_path):
+  """The model of the halfcheetah has a word that MuJoCo 4 warns of."""
+  (tmp_path / "users_robots.py").write_text(
+    "import brax.envs\n"
+    "def make():\n"
+    "  return brax.envs._envs['halfcheetah'](backend='spring')\n"
+  )
+  code = (
+    "import sys, mujoco;"
+    "from qdrl_haiku import environments as e;"
+    "e.create(sys.argv[1]);"
+    # As if one that is stepped had become unstable.
+    "data = mujoco.MjData(mujoco.MjModel.from_xml_string('<mujoco>"
+    "<worldbody><body><freejoint/><geom size=\"1\"/></body></worldbody>"
+    "</mujoco>'));"
+    "data.qpos[0] = float('nan');"
+    "mujoco.mj_step(data.model, data)"
+  )
+  (tmp_path / "empty").mkdir()
+  for name in ("halfcheetah", "users_robots:make"):
+    result = subprocess.run(
+      [sys.executable, "-c", code, name],
+      cwd=tmp_path / "empty",
+      env=os.environ | {"PYTHONPATH": f"{_ROOT}:{tmp_path}"},
+      capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "settotalmass" not in result.stderr
+    assert "UserWarning: Nan, Inf or huge value in QPOS" in result.stderr
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 def test_what_others_print_while_brax_is_imported_is_shown(

@@ -42,12 +42,21 @@ _REFUSALS = [
   ),
   (
     f"{_CONTINUOUS} --num_skills=16",
-    "--num_skills=16 has no effect: there are as many continuous skills",
+    "--num_skills=16 has no effect: skills are continuous",
   ),
   ("--learner=diayn --skill_size=3", "--skill_size=3 has no effect: skills"),
   (
     "--learner=diayn --skill_prior=normal",
     "--skill_prior=normal has no effect: skills are discrete",
+  ),
+  (
+    f"{_CONTINUOUS} --num_skills=16",
+    "--num_skills=16 has no effect: skills are continuous; leave it out",
+  ),
+  (
+    "--learner=diayn --hidden_layer_sizes=8 --policy_hidden_layer_sizes=8 "
+    "--critic_hidden_layer_sizes=8 --discriminator_hidden_layer_sizes=8",
+    "--hidden_layer_sizes=.* has no effect: --policy_.*--discriminator_hidden",
   ),
   ("--learner=diayn --policy_delay=3", "--policy_delay=3 has no effect: diayn"),
   (

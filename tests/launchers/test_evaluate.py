@@ -297,7 +297,7 @@ def test_what_is_printed_for_people_are_the_same_numbers(run_of, capsys):
     ("pbt_sac", "--resume", "--resume=True has no effect: .*; leave it out"),
     ("pbt_sac", "--warm_start=x", "--warm_start=x has no effect"),
     ("pbt_sac", "--episode_length=0", "episode_length=0 must be .*give 1"),
-    ("pbt_sac", "--discount=7", "--discount=7.0 .*from 0 to 1"),
+    ("pbt_sac", "--discount=7", "--discount=7.0 has no effect: a look"),
     ("pbt_sac", "--env_name=point_mase", "'point_mase' .*'point_maze'"),
     ("pbt_sac", "--hidden_layer_sizes=5,5", "agents of another kind"),
     ("pbt_sac", "--learner=td3", "agents of another kind"),
@@ -324,6 +324,19 @@ def test_what_there_is_not_is_refused(
   assert outcome.err.count("\n") == 1
   assert re.search(message, outcome.err), outcome.err
   assert _listing(run_of(name)) == before
+
+
+@pytest.mark.parametrize(
+  "flag", ["--num_timesteps=10", "--nouse_tensorboard", "--tau=0.1"]
+)
+def test_what_only_training_heeds_is_refused(flag, capsys, tmp_path):
+  outcome = harness.run(capsys, "evaluate", f"--logdir={tmp_path}", flag)
+  assert outcome.code == 2
+  assert re.fullmatch(
+    r"error: --(num_timesteps=10|use_tensorboard=False|tau=0[.]1) has no "
+    r"effect: a look at a run trains nothing; leave it out[.]\n",
+    outcome.err,
+  )
 
 
 def test_without_a_run_there_is_nothing_to_evaluate(capsys, tmp_path):

@@ -292,6 +292,25 @@ _CASES = [
     "--num_parents=2 --num_replaced=2 --quantile_fraction=0.3",
     "--quantile_fraction=0.3 has no effect: --num_parents",
   ),
+  (
+    "train",
+    "--hidden_layer_sizes=8 --policy_hidden_layer_sizes=4 "
+    "--critic_hidden_layer_sizes=4",
+    "--hidden_layer_sizes=.*has no effect: --policy_hid.* and --critic_hidden",
+  ),
+  (
+    "train_pbt",
+    "--exploit=none --inherit_replay",
+    "--inherit_replay=True has no effect: with --exploit=none nobody",
+  ),
+  *(
+    (
+      "train_pbt",
+      f"--search_space=tau:fixed:0.1 {flag}",
+      f"{flag.split('=')[0]}=.* has no effect: all hyperparameters are fixed",
+    )
+    for flag in ("--explore=perturb", "--perturbation_factors=0.5,2")
+  ),
   # Where it is written, and what it begins with.
   ("train", "--resume --logdir=", "--resume needs --logdir"),
   ("train", "--resume", "holds no run.*name the directory"),
@@ -393,3 +412,19 @@ def test_a_script_refuses_too(tmp_path):
     "error: num_envs must be at least 1, got 0; 8 is common.\n"
   )
   assert list(tmp_path.iterdir()) == []
+
+
+def test_a_choice_overrides_what_a_flagfile_says_for_another(refuse, tmp_path):
+  """Flags after a flagfile override it, with all that goes with them."""
+  flagfile = tmp_path.parent / f"{tmp_path.name}.flags"
+  flagfile.write_text("--learner=diayn\n--num_skills=16\n")
+  flags = f"--flagfile={flagfile} --skill_type=continuous --num_timesteps=0"
+  # It comes as far as this.
+  assert "num_timesteps 0" in refuse("train", flags).err
+  outcome = refuse("train", f"{flags} --num_skills=16")
+  assert "--num_skills=16 has no effect" in outcome.err
+  flagfile.write_text(
+    "--learner=diayn\n--skill_type=continuous\n--num_skills=16\n"
+  )
+  outcome = refuse("train", f"--flagfile={flagfile}")
+  assert "--num_skills=16 has no effect" in outcome.err

@@ -425,6 +425,31 @@ _REFUSED = [
     "num_replaced_by_samples=4 .*(?<!_)gradient_population_size=4",
   ),
   ("--emitter=ga --variation_batch_size=0", "--variation_batch_size=0 leaves"),
+  *(
+    (
+      f"--emitter=ga {flag}",
+      f"{flag.split('=')[0]}=.* has no effect: with --emitter=ga no agent",
+    )
+    for flag in (
+      "--batch_size=8", "--grad_updates_per_step=2",
+      "--gradient_population_size=5", "--min_replay_size=9", "--num_envs=4",
+      "--num_parents=1", "--num_replaced_by_best=1",
+      "--num_replaced_by_samples=1", "--on_divergence=stop",
+      "--perturbation_interval=32", "--random_warm_up=false",
+      "--replay_capacity=100", "--checkpoint_replay=false",
+    )
+  ),
+  (
+    "--tessellation=cvt --grid_shape=8,8",
+    "--grid_shape=.* has no effect: --tessellation=cvt is no grid",
+  ),
+  *(
+    (
+      f"--variation_batch_size=0 {flag}=0.1",
+      f"{flag}=0.1 has no effect: --variation_batch_size=0 varies nothing",
+    )
+    for flag in ("--iso_sigma", "--line_sigma")
+  ),
   (
     "--emitter=ga --num_generations=0",
     "--num_generations=0 must be at least 1",
