@@ -295,8 +295,8 @@ def _warn_of_idleness(setup: Any) -> None:
     )
   if setup.controller and steps <= setup.config.burn_in_period:
     logging.warning(
-      "nobody will be replaced: --burn_in_period=%d lasts for all of "
-      "--num_timesteps=%d.", setup.config.burn_in_period, steps,
+      "nobody will be replaced who hasn't diverged: --burn_in_period=%d lasts "
+      "for all of --num_timesteps=%d.", setup.config.burn_in_period, steps,
     )
 
 

@@ -21,11 +21,16 @@ def define() -> None:
   pbt_flags.define()
   flags.DEFINE_integer("population_size", 8, "Agents in the population.")
   flags.DEFINE_integer(
-    "burn_in_period", 0, "Environment steps before the first decision."
+    "burn_in_period",
+    0,
+    "Environment steps before the first decision; until then only agents that "
+    "have diverged are replaced.",
   )
   flags.DEFINE_string("exploit", "truncation", "Or tournament, or none.")
   flags.DEFINE_integer(
-    "num_replaced", None, "How many of the worst are replaced."
+    "num_replaced",
+    None,
+    "How many of the worst are replaced, but for who is as fit as the best.",
   )
   flags.DEFINE_float(
     "quantile_fraction",

@@ -148,6 +148,8 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
 
   Ranks are by fitness, ties by index; a non-finite fitness ranks last, is
   always replaced, beyond the usual number if need be, and never a parent.
+  A parent is strictly fitter than its child was: who is among the worst draws
+  from those of the best that are, and survives where none is.
   Where no fitness is finite, everyone keeps its place and is resampled, with
   the operator "reinitialise".
 

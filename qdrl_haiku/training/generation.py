@@ -49,7 +49,8 @@ class GenerationReport(NamedTuple):
     metrics: by name, [P], means over the generation's updates; NaN if there
       was none.
     num_updates: int32 [P], critic steps of each member.
-    finite: bool [P], whether a member was finite (`population.judged`).
+    finite: bool [P], whether all that a member learns from and acts with was,
+      see `population.judged`, and its fitness.
     decision: the controller's, or None if there is no controller.
     best: the fittest by this evaluation alone.
     env_steps: int32 [], environment steps that all members took together, in
@@ -293,7 +294,7 @@ def inherit(
   """Gives children what they inherit.
 
   A non-finite member's buffer may hold what broke it, and its environments
-  are broken too: it takes over its parent's, whatever the settings. Those on
+  may be broken too: it takes over its parent's, whatever the settings. Those on
   the host can't be copied, and have been reset already.
 
   Args:

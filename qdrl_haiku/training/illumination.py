@@ -5,7 +5,6 @@ repertoire, and tells the emitter. `train_generation` is one pure function of
 the whole, in two parts like that of a population (`generation.py`).
 """
 
-import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -16,18 +15,12 @@ from qdrl_haiku import controllers, map_elites, types
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training import sharding
-from qdrl_haiku.training.config import TrainingConfig
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import MapElites, Setup
 
-# Settings that `generation` reads and this does not, with their defaults.
-_OF_POPULATIONS_ALONE = {
-  field.name: field.default
-  for field in dataclasses.fields(TrainingConfig)
-  if field.name in ("burn_in_period", "fitness", "fitness_window")
-}
 # Which numbers are folded into a generation's key for what is no member's own.
 _ASK = 2**31 - 10
 _EVALUATE = 2**31 - 11
@@ -91,11 +84,10 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
     there is a controller, otherwise `map_elites.genetic_emitter`.
 
   Raises:
-    ValueError: if the controller is timed, or if a setting has no effect in a
-      repertoire.
+    ValueError: if the controller is timed, or a setting has no effect.
   """
+  setup_lib.check(setup)
   plan = _plan(setup)
-  _check_settings(setup)
   if setup.controller is None:
     return map_elites.genetic_emitter(
       plan.variation_fn, plan.variation_batch_size
@@ -156,8 +148,12 @@ def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
 
   Returns:
     What `train_generation` goes on with.
+
+  Raises:
+    ValueError: if a setting has no effect.
   """
   plan = _plan(setup)
+  emitter = make_emitter(setup)
   keys = population_lib.member_keys(run_key, 0, plan.num_initial_genotypes)
   elites = elites_lib.random_elites(setup, keys)
   generation_key = jax.random.fold_in(run_key, 0)
@@ -168,7 +164,7 @@ def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
     jax.tree.map(lambda x: x[0], elites), plan.tessellation
   ).add(elites, *elites_lib.fitness_and_descriptors(evaluation))
   return Illumination(
-    emitter=make_emitter(setup).init(
+    emitter=emitter.init(
       jax.random.fold_in(generation_key, _ASK), repertoire
     ),
     repertoire=repertoire,
@@ -336,32 +332,6 @@ def restart_members(
       )
     )
   )
-
-
-def _check_settings(setup: Setup) -> None:
-  """Refuses what a repertoire doesn't read, and would leave ignored."""
-  given = {
-    name: getattr(setup.config, name) for name in _OF_POPULATIONS_ALONE
-  }
-  unread = [
-    f"{name}={given[name]!r}"
-    for name, default in _OF_POPULATIONS_ALONE.items()
-    if given[name] != default
-  ]
-  if setup.evaluate is not None:
-    unread.append("evaluate")
-  if unread:
-    raise ValueError(
-      f"{' and '.join(unread)} would be ignored: a repertoire's agents are "
-      "evaluated by greedy episodes, and its controller decides by the returns "
-      "of each generation; leave it out."
-    )
-  num_replaced = _plan(setup).num_replaced_by_samples
-  if setup.controller is None and num_replaced:
-    raise ValueError(
-      f"num_replaced_by_samples={num_replaced} would be ignored: without a "
-      "controller there are no members to be replaced; leave it at 0."
-    )
 
 
 def _plan(setup: Setup) -> MapElites:

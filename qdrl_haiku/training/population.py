@@ -13,6 +13,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import one_by_one, sharding
+from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.setup import Setup
 
 # Which number is folded into a generation's key for its controller; members
@@ -179,8 +180,9 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
     The population.
 
   Raises:
-    ValueError: if the settings don't fit each other.
+    ValueError: if the settings don't fit each other, or one has no effect.
   """
+  setup_lib.check(setup)
   size = setup.config.population_size
   config_lib.schedule(setup.config, setup.learner.batches_per_update)
   if setup.controller is None:

@@ -17,6 +17,7 @@ from qdrl_haiku.training import (
   resume,
   sharding,
 )
+from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.agents import read_agents
 from qdrl_haiku.training.checkpoint_plan import CheckpointPlan
 from qdrl_haiku.training.checkpoints import Checkpoints
@@ -228,6 +229,7 @@ def _after_divergence(
 
 def _check(setup: Setup, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
+  setup_lib.check(setup)
   if setup.config.exact_placement and jax.default_backend() != "cpu":
     raise ValueError(
       f"exact_placement is for CPUs; on a {jax.default_backend()} programs "
@@ -242,6 +244,11 @@ def _check(setup: Setup, config: RunConfig) -> None:
       raise ValueError(
         f"num_reevaluations is {config.num_reevaluations}, but there is no "
         "repertoire; leave it at 0."
+      )
+    if config.repertoire_interval != RunConfig.repertoire_interval:
+      raise ValueError(
+        f"repertoire_interval is {config.repertoire_interval}, but there is no "
+        f"repertoire; leave it at {RunConfig.repertoire_interval}."
       )
   else:
     if setup.eval_env.descriptor is None:

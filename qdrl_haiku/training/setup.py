@@ -1,5 +1,6 @@
 """What a population is composed of."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ class Setup(NamedTuple):
     mesh: devices along one axis `population` over which members are spread,
       evenly or not, or None for no such thing.
     evaluate: how members are evaluated; None for greedy episodes in
-      `eval_env`, `config.num_eval_episodes` of each.
+      `eval_env`, `config.num_eval_episodes` of each. Without `map_elites`.
     map_elites: what turns the population into the emitter of a repertoire;
       without a controller it is a repertoire alone. None for no repertoire.
   """
@@ -123,3 +124,51 @@ class Setup(NamedTuple):
   def buffer(self) -> replay.ReplayBuffer:
     """The replay buffer of one agent."""
     return replay.uniform(self.config.replay_capacity)
+
+
+def check(setup: Setup) -> None:
+  """Refuses settings that would be ignored beside the others.
+
+  Args:
+    setup: what a population is to be composed of.
+
+  Raises:
+    ValueError: if there is one, naming it.
+  """
+  plan = setup.map_elites
+  of_decisions = ("burn_in_period", "fitness_window")
+  if plan is not None:
+    why = (
+      "with map_elites elites are scored by the return of one evaluation, and "
+      "the emitter's controller decides after each generation"
+    )
+    _refuse(setup.config, (*of_decisions, "fitness"), why)
+    if setup.evaluate is not None:
+      raise ValueError(
+        "evaluate has no effect: with map_elites elites are evaluated by "
+        "greedy episodes in eval_env; leave it at None."
+      )
+  if setup.controller is None:
+    why = "without a controller nobody takes over from anybody"
+    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+    if plan is not None:
+      why = "without a controller a repertoire has no members"
+      _refuse(setup.config, ("population_size",), why)
+      if plan.num_replaced_by_samples:
+        raise ValueError(
+          f"num_replaced_by_samples={plan.num_replaced_by_samples} has no "
+          f"effect: {why}; leave it at 0."
+        )
+
+
+def _refuse(
+  config: config_lib.TrainingConfig, names: tuple[str, ...], why: str
+) -> None:
+  """Refuses settings that aren't at their defaults."""
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    if field.name in names and value != field.default:
+      raise ValueError(
+        f"{field.name}={value!r} has no effect: {why}; leave it at "
+        f"{field.default!r}."
+      )

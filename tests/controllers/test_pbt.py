@@ -145,6 +145,44 @@ def test_hand_worked_case():
   assert seen == {0.08, 0.125}
 
 
+def _assert_survival(decision, members, hyperparams):
+  """Their places and hyperparameters, to the bit."""
+  members = list(members)
+  np.testing.assert_array_equal(decision.parents[members], members)
+  np.testing.assert_array_equal(
+    decision.operator[members], np.full(len(members), _SURVIVE)
+  )
+  for name, leaf in decision.hyperparams.items():
+    np.testing.assert_array_equal(
+      leaf[members].view(np.int32), hyperparams[name][members].view(np.int32)
+    )
+
+
+@pytest.mark.parametrize("exploit", ["truncation", "tournament"])
+@pytest.mark.parametrize(
+  "fitness, replaced",
+  [
+    # As in a task that all have solved.
+    ([1000.0] * 8, ()),
+    # Members 6 and 7 rank last, but are as fit as the best; 5 is broken.
+    ([1.0] * 5 + [_NAN] + [1.0] * 2, (5,)),
+    # Though all but one could be a parent, that one alone is worse.
+    ([3.0, 3.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0], (2,)),
+  ],
+)
+def test_nobody_takes_over_from_someone_who_is_not_fitter(
+  exploit, fitness, replaced
+):
+  fitness = np.asarray(fitness, np.float32)
+  update, hyperparams = _controller(exploit=exploit).update, _hyperparams()
+  decision = jax.device_get(update(jax.random.key(0), fitness, hyperparams))
+  survivors = [i for i in range(8) if i not in replaced]
+  _assert_survival(decision, survivors, hyperparams)
+  for child in replaced:
+    assert decision.parents[child] in survivors
+    assert decision.operator[child] == _PERTURB
+
+
 @pytest.mark.parametrize("explore", ["perturb", "mixed"])
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(
@@ -167,14 +205,11 @@ def test_survivors_are_bit_identical_and_siblings_differ(
     )
   )
   survivors = decision.operator == _SURVIVE
-  indices = np.arange(8)
-  np.testing.assert_array_equal(decision.parents[survivors], indices[survivors])
+  _assert_survival(decision, np.flatnonzero(survivors), hyperparams)
   assert np.all(np.isfinite(fitness)[survivors])
-  for name, leaf in decision.hyperparams.items():
-    np.testing.assert_array_equal(
-      leaf[survivors].view(np.int32),
-      hyperparams[name][survivors].view(np.int32),
-    )
+  values = np.asarray(fitness, np.float32)
+  for child in np.flatnonzero(~survivors & np.isfinite(values)):
+    assert values[decision.parents[child]] > values[child]
   children = [
     (parent, *row)
     for parent, row in zip(

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import controllers, training
+from qdrl_haiku import controllers, environments, training
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.environments import value_checks
+from qdrl_haiku.training import generation as generation_lib
+from qdrl_haiku.training import metrics
 from qdrl_haiku.training import population as population_lib
 from tests.training import common
 
@@ -313,15 +317,19 @@ def test_when_all_have_diverged_they_can_begin_anew(trainer, undisturbed):
   )
 
 
+def _tuned_setup():
+  return common.setup(
+    controllers.pbt(controllers.PBTConfig(), common.SPACE), burn_in_period=32
+  )
+
+
 @pytest.fixture(scope="module")
 def tuned():
   """PBT of the quadratic learner over eight generations, burning in for two.
 
   Returns the reports, and how many programs jit has compiled.
   """
-  setup = common.setup(
-    controllers.pbt(controllers.PBTConfig(), common.SPACE), burn_in_period=32
-  )
+  setup = _tuned_setup()
   train = jax.jit(
     functools.partial(training.train_generation, setup), donate_argnums=0
   )
@@ -356,6 +364,147 @@ def test_nobody_is_replaced_while_burning_in(tuned):
   common.assert_bits_equal(
     reports[0].decision.hyperparams, reports[0].hyperparams
   )
+
+
+@pytest.fixture(scope="module")
+def burning_in():
+  """A trainer that replaces one of four, but in all of these generations."""
+  controller = controllers.pbt(controllers.PBTConfig(), common.SPACE)
+  trainer = _Trainer(common.setup(controller, burn_in_period=96))
+  return trainer, trainer.train(trainer.population)[0]
+
+
+@pytest.mark.parametrize("part", ["learner", "replay", "environment"])
+def test_burning_in_keeps_who_is_finite_and_nobody_who_is_broken(
+  part, burning_in
+):
+  trainer, before = burning_in
+  sound, healthy = trainer.train(before)
+  assert not np.any(healthy.decision.operator)
+  population, report = trainer.train(_break(before, part))
+  parent = int(report.decision.parents[2])
+  assert parent != 2
+  for i in (0, 1, 3):
+    assert int(report.decision.parents[i]) == i
+    for name in ("members", "hyperparams", "recent_fitness"):
+      common.assert_bits_equal(
+        common.member(getattr(population, name), i),
+        common.member(getattr(sound, name), i),
+      )
+  after = [common.member(population.members, i) for i in (2, parent)]
+  for name in ("learner", "replay"):
+    common.assert_bits_equal(*(getattr(member, name) for member in after))
+  common.assert_bits_equal(
+    *(member.environment.pipeline_state for member in after)
+  )
+  # A child's, though nobody is replaced by rank.
+  rate = common.SPACE["learning_rate"]
+  old = np.asarray(report.hyperparams["learning_rate"])
+  new = float(population.hyperparams["learning_rate"][2])
+  assert new in [
+    float(rate.perturb(old[parent], up, (0.8, 1.25))) for up in (True, False)
+  ]
+  (row,) = lineage.rows(
+    2, 32, report.decision, report.fitness, report.hyperparams
+  )
+  assert (row["child"], row["parent"]) == (2, parent)
+  assert row["operator"] == "perturb"
+  assert row["new_hyperparams"]["learning_rate"] == new
+  assert np.asarray(trainer.train(population)[1].finite).all()
+
+
+def test_all_that_break_burning_in_are_resampled_with_a_row_each(burning_in):
+  trainer, before = burning_in
+  learner = before.members.learner
+  learner = learner._replace(point=jnp.full_like(learner.point, jnp.nan))
+  population, report = trainer.train(
+    before._replace(members=before.members._replace(learner=learner))
+  )
+  assert not np.asarray(report.finite).any()
+  np.testing.assert_array_equal(report.decision.parents, _EVERYONE)
+  rows = lineage.rows(
+    2, 32, report.decision, report.fitness, report.hyperparams
+  )
+  assert [row["operator"] for row in rows] == ["reinitialise"] * 4
+  assert [row["child"] for row in rows] == list(_EVERYONE)
+  new = np.asarray(population.hyperparams["learning_rate"])
+  assert not set(new) & set(np.asarray(before.hyperparams["learning_rate"]))
+  restarted = population_lib.restart_members(trainer.setup, population, _KEY)
+  assert np.asarray(trainer.train(restarted)[1].finite).all()
+
+
+class Waiting(common.Drift):
+  """Keeps infinities and a NaN where nobody else looks, by design."""
+
+  def reset(self, key):
+    state = super().reset(key)
+    return state.replace(
+      pipeline_state={
+        "best": -jnp.full((), jnp.inf), "since": jnp.full((), jnp.nan)
+      },
+      metrics={"time_left": jnp.full((), jnp.inf)},
+    )
+
+  def step(self, state, action):
+    after = super().step(state, action)
+    return after.replace(
+      pipeline_state=state.pipeline_state, metrics=state.metrics
+    )
+
+
+def test_what_an_environment_keeps_for_itself_makes_nobody_diverge(tuned):
+  env = environments.Environment(Waiting(), episode_length=5)
+  value_checks.check_values(env)
+  trainer = _Trainer(_tuned_setup()._replace(env=env, eval_env=env))
+  population = trainer.population
+  reports = []
+  for _ in range(8):
+    population, report = trainer._train(population, _KEY)
+    reports.append(jax.device_get(report))
+  kept = population.members.environment.pipeline_state.pipeline_state
+  assert not any(np.isfinite(x).any() for x in kept.values())
+  # All goes as in an environment that keeps no such thing.
+  for report, expected in zip(reports, tuned[0], strict=True):
+    assert report.finite.all()
+    assert metrics.pbt_row(report)["pbt/num_nonfinite"] == 0
+    np.testing.assert_array_equal(
+      report.decision.parents, expected.decision.parents
+    )
+    np.testing.assert_allclose(
+      report.evaluation.returns, expected.evaluation.returns, rtol=1e-4
+    )
+  means = [np.mean(_returns(report)) for report in reports]
+  assert np.mean(means[-2:]) > np.mean(means[:2]) + 0.5
+
+
+@pytest.mark.parametrize(
+  "name", ["obs", "reward", *population_lib._SEEN]
+)
+def test_what_an_agent_is_given_has_to_be_finite(name, undisturbed):
+  members = undisturbed[0].members
+  environment = members.environment
+  info = dict.fromkeys(population_lib._SEEN, environment.obs)
+  environment = environment.replace(info=environment.info | info)
+
+  def judged(environment):
+    members_ = members._replace(environment=environment)
+    return np.asarray(generation_lib.all_finite(
+      population_lib.judged(members_)
+    )).tolist()
+
+  assert judged(environment) == [True] * 4
+
+  def broken(x):
+    return x.at[1].set(jnp.inf)
+
+  if name in info:
+    changed = environment.info | {name: broken(environment.info[name])}
+    environment = environment.replace(info=changed)
+  else:
+    environment = environment.replace(
+      **{name: broken(getattr(environment, name))}
+    )
+  assert judged(environment) == [True, False, True, True]
 
 
 def test_the_generations_are_counted_from_one(tuned):

@@ -78,7 +78,9 @@ def setup(env=Drift, with_pbt=True, mesh=None, variations=_VARIATIONS, **plan):
   if with_pbt:
     plan = {"num_replaced_by_samples": 1} | plan
   return common.setup(
-    controllers.pbt(config, common.SPACE) if with_pbt else None, learner()
+    controllers.pbt(config, common.SPACE) if with_pbt else None,
+    learner(),
+    population_size=_SIZE if with_pbt else 1,
   )._replace(
     env=env,
     eval_env=env,
@@ -497,9 +499,9 @@ def test_a_controller_that_needs_the_time_is_refused():
 @pytest.mark.parametrize(
   ("settings", "complaint"),
   [
-    ({"burn_in_period": 16}, "burn_in_period=16 would be ignored"),
-    ({"fitness_window": 2}, "fitness_window=2 would be ignored"),
-    ({"fitness": "skill"}, "fitness='skill' would be ignored"),
+    ({"burn_in_period": 16}, "burn_in_period=16 has no effect"),
+    ({"fitness_window": 2}, "fitness_window=2 has no effect"),
+    ({"fitness": "skill"}, "fitness='skill' has no effect"),
   ],
 )
 def test_settings_that_a_repertoire_does_not_read_are_refused(
@@ -511,10 +513,10 @@ def test_settings_that_a_repertoire_does_not_read_are_refused(
 
 
 def test_an_evaluation_of_ones_own_is_refused():
-  with pytest.raises(ValueError, match="evaluate would be ignored"):
+  with pytest.raises(ValueError, match="evaluate has no effect"):
     illumination.make_emitter(_SETUP._replace(evaluate=lambda *_: None))
 
 
 def test_without_a_controller_nobody_can_be_replaced_by_samples():
-  with pytest.raises(ValueError, match="num_replaced_by_samples=1 would be"):
+  with pytest.raises(ValueError, match="num_replaced_by_samples=1 has no"):
     illumination.make_emitter(_SETUP._replace(controller=None))

@@ -74,7 +74,6 @@ def test_a_small_population_is_as_worked_by_hand():
   [
     (_PBT, {"inherit_replay": True}, 2 + 4),
     (_PBT, {"exact_placement": True}, 2 + 4),
-    (None, {"inherit_replay": True}, 0),
     (None, {"exact_placement": True}, 4),
   ],
 )

@@ -117,8 +117,8 @@ def test_more_parents_and_replaced_than_members_are_refused():
 @pytest.mark.slow
 def test_a_member_with_a_key_of_its_own_is_a_run_of_its_own():
   keys = jax.random.split(jax.random.key(5), 2)
-  together = common.setup(population_size=2, fitness_window=2)
-  alone = common.setup(population_size=1, fitness_window=2)
+  together = common.setup(population_size=2)
+  alone = common.setup(population_size=1)
 
   def two_generations(setup, key):
     population = training.init_population(setup, key)

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, training
-from qdrl_haiku.training import agents, checkpoint_plan, logs, records
+from qdrl_haiku.training import (
+  agents,
+  checkpoint_plan,
+  illumination,
+  logs,
+  records,
+)
 from qdrl_haiku.training import checkpoints as checkpoints_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import interruption as interruption_lib
@@ -576,7 +582,7 @@ def test_lineage_has_everyone_at_first_and_then_each_child(straight):
     assert len(children) == row["pbt/num_replaced"]
     for child in children:
       assert child["step"] == row["step"]
-      assert child["parent_fitness"] >= child["child_fitness"]
+      assert child["parent_fitness"] > child["child_fitness"]
 
 
 def test_hyperparameters_follow_the_lineage(straight):
@@ -611,7 +617,10 @@ def test_all_that_is_written_is_strict_json(straight):
       json.loads(line, parse_constant=refuse)
 
 
-def test_a_population_that_has_diverged_begins_anew(tmp_path, capsys):
+@pytest.mark.parametrize("burn_in_period", [0, 1000])
+def test_a_population_that_has_diverged_begins_anew(
+  burn_in_period, tmp_path, capsys
+):
   learner = common.quadratic_learner()
 
   def update(state, hyperparams, transitions, key):
@@ -621,7 +630,12 @@ def test_a_population_that_has_diverged_begins_anew(tmp_path, capsys):
     point = jax.numpy.where(broken, math.nan, state.point)
     return state._replace(point=point), metrics
 
-  setup = _SETUP._replace(learner=learner._replace(update=update))
+  setup = common.setup(
+    _SETUP.controller,
+    learner._replace(update=update),
+    fitness_window=2,
+    burn_in_period=burn_in_period,
+  )
   _run(tmp_path / "run", 2, setup=setup)
   assert "All members have diverged" in capsys.readouterr().out
   rows = _rows(tmp_path / "run", "metrics.jsonl")
@@ -629,6 +643,14 @@ def test_a_population_that_has_diverged_begins_anew(tmp_path, capsys):
   assert rows[0]["pbt/best_return"] is None
   lineage = _rows(tmp_path / "run", "pbt_lineage.jsonl")
   assert [row["operator"] for row in lineage[4:8]] == ["reinitialise"] * 4
+  # They go on with what was drawn, not with what broke them.
+  members = _rows(tmp_path / "run", "pbt_members.jsonl")
+  for row, before, after in zip(
+    lineage[4:8], members[:4], members[4:], strict=True
+  ):
+    assert row["old_hyperparams"] == before["hyperparams"]
+    assert row["new_hyperparams"] == after["hyperparams"]
+    assert before["hyperparams"] != after["hyperparams"]
   assert not list((tmp_path / "run" / "best").iterdir())
 
 
@@ -767,3 +789,76 @@ def test_cells_that_devices_cannot_share_are_refused():
   plan = setup.map_elites._replace(shard_repertoire=True)
   with pytest.raises(ValueError, match="5 devices .* 36 cells .* 35 or 40"):
     _RUN._check_mesh(setup._replace(map_elites=plan))
+
+
+def _elites(**settings):
+  """A repertoire with agents that train."""
+  setup = test_illumination.setup()
+  return setup._replace(
+    config=dataclasses.replace(setup.config, **settings)
+  )
+
+
+def _variations(**plan):
+  """A repertoire alone."""
+  setup = test_illumination.setup(with_pbt=False)
+  return setup._replace(map_elites=setup.map_elites._replace(**plan))
+
+
+@pytest.mark.parametrize(
+  ("setup", "message"),
+  [
+    (_elites(burn_in_period=16), "burn_in_period=16 .*map_elites.*at 0"),
+    (_elites(fitness_window=2), "fitness_window=2 .*map_elites.*at 1"),
+    (
+      _elites(fitness="diversity_return"),
+      "fitness='diversity_return' .*map_elites.* at 'episode_return'",
+    ),
+    (
+      _elites()._replace(evaluate=lambda *_: None),
+      "evaluate has no effect: with map_elites .*leave it at None",
+    ),
+    (
+      common.setup(burn_in_period=16),
+      "burn_in_period=16 .*without a controller.*at 0",
+    ),
+    (
+      common.setup(fitness_window=2),
+      "fitness_window=2 .*without a controller.*at 1",
+    ),
+    (
+      common.setup(inherit_replay=True),
+      "inherit_replay=True .*without a controller.*at False",
+    ),
+    (
+      _variations(num_replaced_by_samples=1),
+      "num_replaced_by_samples=1 .*without a controller.*at 0",
+    ),
+    (
+      _variations()._replace(config=_SETUP.config),
+      "fitness_window=2 .*map_elites",
+    ),
+    (
+      _variations()._replace(config=common.setup().config),
+      "population_size=4 .*without a controller.*at 1",
+    ),
+  ],
+)
+def test_a_setting_that_would_be_ignored_is_refused_before_anything(
+  setup, message, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(_RUN, "make_programs", None)
+  with pytest.raises(ValueError, match=message):
+    _run(tmp_path / "run", 10, setup=setup)
+  assert not (tmp_path / "run").exists()
+  init = training.init_population
+  if setup.map_elites is not None:
+    init = illumination.init_illumination
+  with pytest.raises(ValueError, match=message):
+    init(setup, jax.random.key(0))
+
+
+def test_an_interval_of_repertoires_that_there_are_none_of_is_refused(tmp_path):
+  with pytest.raises(ValueError, match="repertoire_interval is 3, .* at 10"):
+    _run(tmp_path / "run", 1, repertoire_interval=3)
+  assert not (tmp_path / "run").exists()
