@@ -519,4 +519,6 @@ def test_an_evaluation_of_ones_own_is_refused():
 
 def test_without_a_controller_nobody_can_be_replaced_by_samples():
   with pytest.raises(ValueError, match="num_replaced_by_samples=1 has no"):
-    illumination.make_emitter(_SETUP._replace(controller=None))
+    illumination.make_emitter(
+      _SETUP._replace(controller=None, config=training.TrainingConfig())
+    )
