@@ -6,6 +6,7 @@ machine talk as those of several do.
 
 import json
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -68,7 +69,7 @@ def cache(tmp_path_factory):
   return tmp_path_factory.mktemp("cache")
 
 
-def _start(logdir, cache, num_devices, *arguments):
+def _start(logdir, cache, num_devices, *arguments, cwd=None):
   launcher, *rest = arguments
   return subprocess.Popen(
     [
@@ -79,6 +80,7 @@ def _start(logdir, cache, num_devices, *arguments):
       f"--logdir={logdir}",
       f"--compilation_cache_dir={cache}",
     ],
+    cwd=cwd,
     env=os.environ | {"JAX_NUM_CPU_DEVICES": str(num_devices)},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -86,8 +88,8 @@ def _start(logdir, cache, num_devices, *arguments):
   )
 
 
-def _start_two(logdir, cache, num_devices, *arguments):
-  """Two processes with so many devices each."""
+def _start_two(logdir, cache, num_devices, *arguments, cwd=None, own=None):
+  """Two processes with so many devices each, and flags of their own."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
@@ -100,6 +102,8 @@ def _start_two(logdir, cache, num_devices, *arguments):
       f"--coordinator_address={address}",
       "--num_processes=2",
       f"--process_id={i}",
+      *(own[i] if own else []),
+      cwd=cwd,
     )
     for i in range(2)
   ]
@@ -175,6 +179,53 @@ def test_a_run_of_two_processes_goes_on_in_one_and_back(cache, tmp_path):
   _run(moved, cache, "2x2", *arguments, "--num_timesteps=160", "--resume")
   assert kill.differences(_contents(moved), _contents(straight)) == []
   _run(of_one_device, cache, 1, *arguments, "--num_timesteps=160", "--resume")
+
+
+def _without_rest(contents, size):
+  """Without the slots that no member is in."""
+  members = re.compile(r"checkpoints (learner|replay|environment) ")
+  return {
+    name: x[:size] if members.match(name) else x for name, x in contents.items()
+  }
+
+
+@pytest.mark.slow
+def test_devices_that_share_unevenly_go_on_with_one_anothers_runs(
+  cache, tmp_path
+):
+  arguments = [*_PBT, *_MAZE, "--learner=sac", "--population_size=7"]
+  straight, moved = tmp_path / "straight", tmp_path / "moved"
+  _run(straight, cache, 2, *arguments)
+  # In 8, 7 and 9 slots.
+  for steps, num_devices in ((40, 4), (80, 1), (120, 3)):
+    resume = ["--resume"] if moved.exists() else []
+    steps = f"--num_timesteps={steps}"
+    _run(moved, cache, num_devices, *arguments, steps, *resume)
+  contents = _contents(moved)
+  (name,) = [x for x in contents if x.startswith("checkpoints replay")
+             and x.endswith("['size']")]
+  assert contents[name].tolist() == [120] * 9
+  expected = _without_rest(_contents(straight), 7)
+  assert kill.differences(_without_rest(contents, 7), expected) == []
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_a_name_and_begin_with_anothers_agents(
+  cache, tmp_path
+):
+  arguments = [*_PBT, *_MAZE, "--learner=sac", "--num_timesteps=40"]
+  first, alone = tmp_path / "first", tmp_path / "alone"
+  # Three agents in four slots become those of five in six.
+  _run(first, cache, 2, *arguments, "--population_size=3")
+  arguments += ["--population_size=5", f"--warm_start={first}", "--seed=1"]
+  _run(alone, cache, 1, *arguments)
+  # Their clocks may say the same, so they differ in the rest of the name.
+  own = [["--suffix=a"], ["--suffix=b"]]
+  _finish(*_start_two("", cache, 1, *arguments, cwd=tmp_path, own=own))
+  (logdir,) = (tmp_path / "logs").iterdir()
+  assert re.fullmatch(r"point_maze-pbt_sac-\d{8}-\d{6}-a", logdir.name)
+  expected = _without_rest(_contents(alone), 5)
+  assert kill.differences(_without_rest(_contents(logdir), 5), expected) == []
 
 
 @pytest.mark.slow

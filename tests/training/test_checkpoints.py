@@ -283,6 +283,30 @@ def test_arrays_of_another_shape_are_refused(checkpoints):
     checkpoints.restore(10, {"x": jnp.ones(3)})
 
 
+@pytest.mark.parametrize("num_rows", [2, 3, 5])
+def test_rows_may_be_dropped_or_added_where_that_is_wanted(
+  checkpoints, num_rows
+):
+  tree = {"x": jnp.ones((3, 4)), "keys": jax.random.split(jax.random.key(0), 3)}
+  checkpoints.save(10, {"tree": tree}, {})
+  assert checkpoints.num_rows(10, "tree") == 3
+  like = jax.tree.map(lambda x: jnp.resize(x, (num_rows, *x.shape[1:])),
+                      {"x": tree["x"], "keys": tree["keys"]})
+  restored = checkpoints.restore(10, {"tree": like}, ["tree"])["tree"]
+  assert restored["x"].shape == (num_rows, 4)
+  shared = min(num_rows, 3)
+  common.assert_bits_equal(
+    *(jax.tree.map(lambda x: x[:shared], t) for t in (restored, tree))
+  )
+  assert not restored["x"][3:].any()
+
+
+def test_only_the_number_of_rows_may_differ(checkpoints):
+  checkpoints.save(10, {"x": jnp.ones((3, 4))}, {})
+  with pytest.raises(ValueError, match="another structure"):
+    checkpoints.restore(10, {"x": jnp.ones((3, 5))}, ["x"])
+
+
 def test_trees_of_another_structure_are_refused(checkpoints):
   checkpoints.save(10, {"x": {"a": jnp.ones(2)}}, {})
   for other in ({"b": jnp.ones(2)}, {"a": jnp.ones(2), "b": jnp.ones(2)}, {}):

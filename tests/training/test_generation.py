@@ -478,32 +478,23 @@ def test_what_an_environment_keeps_for_itself_makes_nobody_diverge(tuned):
 
 
 @pytest.mark.parametrize(
-  "name", ["obs", "reward", *population_lib._SEEN]
+  "name", ["obs", "reward", "discount", "next_observation", "truncation"]
 )
 def test_what_an_agent_is_given_has_to_be_finite(name, undisturbed):
   members = undisturbed[0].members
-  environment = members.environment
-  info = dict.fromkeys(population_lib._SEEN, environment.obs)
-  environment = environment.replace(info=environment.info | info)
 
   def judged(environment):
-    members_ = members._replace(environment=environment)
-    return np.asarray(generation_lib.all_finite(
-      population_lib.judged(members_)
-    )).tolist()
+    tree = population_lib.judged(members._replace(environment=environment))
+    return np.asarray(generation_lib.all_finite(tree)).tolist()
 
+  environment = members.environment
   assert judged(environment) == [True] * 4
-
-  def broken(x):
-    return x.at[1].set(jnp.inf)
-
-  if name in info:
-    changed = environment.info | {name: broken(environment.info[name])}
-    environment = environment.replace(info=changed)
+  if name in environment.info:
+    broken = environment.info[name].at[1].set(jnp.inf)
+    environment = environment.replace(info=environment.info | {name: broken})
   else:
-    environment = environment.replace(
-      **{name: broken(getattr(environment, name))}
-    )
+    broken = getattr(environment, name).at[1].set(jnp.inf)
+    environment = environment.replace(**{name: broken})
   assert judged(environment) == [True, False, True, True]
 
 

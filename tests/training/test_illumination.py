@@ -444,13 +444,13 @@ def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
   assert not np.any(child.hyperparams["parent"])
 
 
-def _results_by_devices():
-  """Prints what two generations give on two devices and on one, for a test."""
+def _results_by_devices(variations):
+  """Prints what two generations give on all devices and on one, for a test."""
   results = []
   for devices in (jax.devices(), jax.devices()[:1]):
-    mesh = training.population_mesh(2, devices)
+    mesh = training.population_mesh(len(devices), devices)
     key = jax.device_put(_KEY, jax.NamedSharding(mesh, jax.P()))
-    placed = setup(mesh=mesh)
+    placed = setup(mesh=mesh, variations=variations)
     # Means of several episodes may be rounded in another way on one device.
     placed = placed._replace(
       config=dataclasses.replace(placed.config, num_eval_episodes=1)
@@ -461,32 +461,39 @@ def _results_by_devices():
     state = compiled.init(key)
     for _ in range(2):
       state, report = compiled.train_generation(state, key)
-    leaves = common.leaves((state, report))
-    results.append({name: x.tobytes().hex() for name, x in leaves.items()})
-  sharding = str(state.members.replay.storage.reward.sharding.mesh.shape)
-  print(json.dumps([len(jax.devices()), *results, sharding]))
+    members = jax.tree.map(lambda x: x[:_SIZE], jax.device_get(state.members))
+    leaves = common.leaves((members, state.with_members(()), report))
+    results.append(
+      {name: [x.shape, x.tobytes().hex()] for name, x in leaves.items()}
+    )
+  print(json.dumps([len(jax.devices()), *results]))
 
 
+# Three devices share neither the members nor the offspring evenly.
 @pytest.mark.slow
-def test_two_devices_fill_the_repertoire_as_one_does():
+@pytest.mark.parametrize(("num_devices", "variations"), [(2, 2), (3, 3)])
+def test_several_devices_fill_the_repertoire_as_one_does(
+  num_devices, variations
+):
   done = subprocess.run(
     [
       sys.executable,
       "-c",
       "from tests.training import test_illumination as t;"
-      " t._results_by_devices()",
+      f" t._results_by_devices({variations})",
     ],
     cwd=pathlib.Path(__file__).parents[2],
-    env=os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"},
+    env=os.environ
+    | {"JAX_NUM_CPU_DEVICES": str(num_devices), "JAX_PLATFORMS": "cpu"},
     capture_output=True,
     text=True,
     timeout=300,
   )
   assert done.returncode == 0, done.stderr
-  count, two, one, _ = json.loads(done.stdout.splitlines()[-1])
-  assert count == 2
-  assert two.keys() == one.keys()
-  assert [name for name in two if two[name] != one[name]] == []
+  count, several, one = json.loads(done.stdout.splitlines()[-1])
+  assert count == num_devices
+  assert several.keys() == one.keys()
+  assert [name for name in several if several[name] != one[name]] == []
 
 
 def test_a_controller_that_needs_the_time_is_refused():

@@ -197,6 +197,21 @@ def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
   assert two.held == one.held + one.repertoire + one.bookkeeping
 
 
+def test_slots_that_are_left_over_take_memory_too():
+  settings = {"inherit_replay": True}
+  one = _planned(common.setup(_PBT, **settings))
+  mesh = jax.sharding.AbstractMesh((3,), ("population",))
+  three = _planned(common.setup(_PBT, **settings)._replace(mesh=mesh))
+  # Four members in six slots; each device sends and receives one of them.
+  assert three == one._replace(
+    num_agents=6,
+    num_devices=3,
+    batches=6 * one.batches // 4,
+    copies=(6 + 3 * 2) * one.replay,
+  )
+  assert three.agents == 6 * one.agents // 4
+
+
 def test_what_could_never_be_allocated_is_planned_and_refused():
   plan = _planned(common.setup(replay_capacity=2**31 - 1))
   assert plan.replay == 32 * (2**31 - 1) + 8

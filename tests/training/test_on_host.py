@@ -53,8 +53,8 @@ def _run(setup, logdir, **config):
 
 
 def test_one_device_is_taken_whatever_there_are():
-  assert common.setup().shared_evenly == 4
-  assert _setup().shared_evenly == 1
+  assert common.setup().batch_sizes == (4,)
+  assert _setup().batch_sizes == (1,)
 
 
 def test_a_broken_member_keeps_its_own_instances():
@@ -88,6 +88,12 @@ def test_several_devices_are_refused(tmp_path):
   mesh = dataclasses.make_dataclass("Mesh", ["size"])(2)
   with pytest.raises(ValueError, match="mesh has 2 devices.*; leave the mesh"):
     _run(_setup()._replace(mesh=mesh), tmp_path / "run")
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  with pytest.raises(ValueError, match="there are 2 processes.*; start one"):
+    _run(_setup(), tmp_path / "run")
 
 
 def test_evaluating_where_agents_collect_is_refused(tmp_path):

@@ -526,8 +526,42 @@ def test_a_dry_run_says_what_memory_it_needs_and_writes_nothing(
   tmp_path, capsys
 ):
   assert _run(tmp_path / "run", 1, dry_run=True) == {}
-  assert "memory needed" in capsys.readouterr().out
+  out = capsys.readouterr().out
+  assert "memory needed" in out
+  assert "devices used" in out
   assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+  ("size", "used", "is_chosen", "line"),
+  [
+    (8, 8, True, "8 of 8"),
+    (15, 8, True, "8 of 8, with 15 agents in 16 slots"),
+    (
+      11, 6, True,
+      "6 of 8, with 11 agents in 12 slots; 8 or 16 agents would use all",
+    ),
+    (10, 5, True, "5 of 8; 8 or 16 agents would use all"),
+    (3, 3, True, "3 of 8; 8 agents would use all"),
+    (4, 2, False, "2 of 8"),
+  ],
+)  # fmt: skip
+def test_it_is_said_how_many_devices_are_used_and_how_to_use_all(
+  size, used, is_chosen, line, monkeypatch
+):
+  monkeypatch.setattr(jax, "device_count", lambda: 8)
+  mesh = jax.sharding.AbstractMesh((used,), ("population",))
+  setup = common.setup(population_size=size)._replace(mesh=mesh)
+  described = _RUN._describe_devices(setup, is_chosen)
+  assert described.split(maxsplit=2) == ["devices", "used", line]
+
+
+def test_a_mesh_that_leaves_out_a_process_is_refused(monkeypatch):
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  monkeypatch.setattr(jax, "device_count", lambda: 4)
+  mesh = jax.sharding.AbstractMesh((2,), ("population",))
+  with pytest.raises(ValueError, match="mesh has 2 of the 4 .*leave the mesh"):
+    _RUN._check_mesh(common.setup()._replace(mesh=mesh))
 
 
 def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path):
