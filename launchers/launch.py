@@ -333,19 +333,16 @@ def _in_effect(setup: Any) -> dict[str, Any]:
   Returns:
     Settings by name, as JSON has them.
   """
-  import jax
+  from qdrl_haiku.controllers import lineage
 
-  hyperparams = jax.tree_util.tree_leaves_with_path(setup.learner.hyperparams)
+  hyperparams = lineage.named_leaves(setup.learner.hyperparams)
   env = getattr(setup.env, "env", setup.env)  # Of skills.
   backend = getattr(getattr(env, "unwrapped", None), "backend", None)
   return {
     "backend": backend if isinstance(backend, str) else None,
     "episode_length": setup.env.episode_length,
     "fitness": setup.config.fitness,
-    "hyperparams": {
-      jax.tree_util.keystr(path, simple=True, separator="/"): float(leaf)
-      for path, leaf in hyperparams
-    },
+    "hyperparams": {name: float(x) for name, x in hyperparams.items()},
     "num_eval_episodes": setup.config.num_eval_episodes,
   }
 

@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,14 +195,21 @@ def with_given_hyperparams(learner: Any) -> Any:
   Raises:
     ValueError: if it has no such hyperparameter, or a value makes no sense.
   """
+  import jax
+
+  from qdrl_haiku.controllers import lineage
+
   given = given_hyperparams()
+  named = lineage.named_leaves(learner.hyperparams)
   refuse_given(
-    [name for name in given if name not in learner.hyperparams],
-    f"the learner's hyperparameters are {', '.join(learner.hyperparams)}",
+    [name for name in given if name not in named],
+    f"the learner's hyperparameters are {', '.join(named)}",
   )
   for name, value in given.items():
     _check_hyperparam(name, value, f"--{name}={value}")
-  return learner._replace(hyperparams=learner.hyperparams | given)
+  leaves = [given.get(name, value) for name, value in named.items()]
+  structure = jax.tree.structure(learner.hyperparams)
+  return learner._replace(hyperparams=jax.tree.unflatten(structure, leaves))
 
 
 def learner_name() -> str:
@@ -219,16 +226,18 @@ def given_hyperparams() -> dict[str, float]:
   }
 
 
-def check_search_space(search_space: Mapping[str, Any]) -> None:
+def check_search_space(search_space: Any) -> None:
   """Checks the bounds of ranges.
 
   Args:
-    search_space: ranges by name.
+    search_space: a tree whose leaves are ranges.
 
   Raises:
     ValueError: if a hyperparameter could get a value that makes no sense.
   """
-  for name, values in search_space.items():
+  from qdrl_haiku.controllers import lineage
+
+  for name, values in lineage.named_leaves(search_space).items():
     for value in dataclasses.astuple(values):
       _check_hyperparam(name, value, f"--search_space: {name}={value}")
 

@@ -80,10 +80,14 @@ def ranges(learner: Any) -> dict[str, Any]:
   Returns:
     Ranges by hyperparameter, their kind and what they are made of.
   """
+  from qdrl_haiku.controllers import lineage
+
   return {
     "ranges": {
       name: {"kind": type(values).__name__} | dataclasses.asdict(values)
-      for name, values in make_search_space(learner).items()
+      for name, values in lineage.named_leaves(
+        make_search_space(learner)
+      ).items()
     }
   }
 
@@ -97,6 +101,8 @@ def make_search_space(learner: Any) -> Any:
   Raises:
     ValueError: if a specification is wrong.
   """
+  import jax
+
   from qdrl_haiku import controllers, training
 
   search_space = training.search_space(
@@ -105,7 +111,8 @@ def make_search_space(learner: Any) -> Any:
     given=learner_flags.given_hyperparams(),
   )
   learner_flags.check_search_space(search_space)
-  if all(isinstance(x, controllers.Fixed) for x in search_space.values()):
+  ranges_ = jax.tree.leaves(search_space)
+  if all(isinstance(x, controllers.Fixed) for x in ranges_):
     learner_flags.refuse_given(
       ["explore", "perturbation_factors", "resample_probability"],
       "all hyperparameters are fixed",

@@ -18,6 +18,31 @@ Row = dict[str, Any]
 """One line of a record, by column name."""
 
 
+def named_leaves(tree: Any) -> dict[str, Any]:
+  """Names the leaves of a tree, such as hyperparameters or a search space.
+
+  Args:
+    tree: any; ranges are leaves.
+
+  Returns:
+    The leaves, in the tree's order, by their paths in it, joined by "/".
+
+  Raises:
+    ValueError: if two have the same name.
+  """
+  flat = jax.tree_util.tree_leaves_with_path(tree)
+  named = {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in flat
+  }
+  if len(named) < len(flat):
+    raise ValueError(
+      f"of {len(flat)} hyperparameters, some have the same name: "
+      f"{', '.join(named)}; rename one."
+    )
+  return named
+
+
 def named_hyperparams(
   hyperparams: Hyperparams,
 ) -> list[dict[str, float | None]]:
@@ -30,13 +55,10 @@ def named_hyperparams(
     P dicts from a leaf's name (its path in the tree, joined by "/") to the
     member's value, None where that is not finite.
   """
-  flat = jax.tree_util.tree_leaves_with_path(jax.device_get(hyperparams))
-  names = [
-    jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in flat
-  ]
-  columns = [_numbers(leaf) for _, leaf in flat]
+  named = named_leaves(jax.device_get(hyperparams))
+  columns = [_numbers(leaf) for leaf in named.values()]
   return [
-    dict(zip(names, values, strict=True))
+    dict(zip(named, values, strict=True))
     for values in zip(*columns, strict=True)
   ]
 

@@ -166,7 +166,9 @@ def diayn(
   and the base learner learns from all batches together. Observations end
   with the skill [K], as `environments.SkillEnvironment` makes them.
 
-  Hyperparameters: those of the base learner, and
+  Hyperparameters: a dict of those of the base learner (if these aren't in a
+  dict, or have one of the following names, they are one entry of it, `base`),
+  and
     discriminator_learning_rate: Adam's, > 0, default 1e-3.
     task_reward_weight: how much of the environment's reward is added to the
       intrinsic reward, default 0.
@@ -186,6 +188,7 @@ def diayn(
   """
   judge = discriminator(observation_size, prior, descriptor_size, config)
   optimizer = base.adam()
+  defaults, base_hyperparams = _hyperparams(base_learner.hyperparams)
 
   def init(key: types.Key) -> DIAYNState:
     agent_key, discriminator_key = jax.random.split(key)
@@ -232,7 +235,10 @@ def diayn(
     key: types.Key,
   ) -> types.Array:
     return base_learner.act(
-      state.agent, hyperparams, normalize(state, observation), key
+      state.agent,
+      base_hyperparams(hyperparams),
+      normalize(state, observation),
+      key,
     )
 
   def act_greedy(state: DIAYNState, observation: types.Array) -> types.Array:
@@ -299,7 +305,7 @@ def diayn(
       transitions,
     )
     agent, agent_metrics = base_learner.update(
-      state.agent, hyperparams, transitions, key
+      state.agent, base_hyperparams(hyperparams), transitions, key
     )
     metrics = jax.tree.map(jnp.mean, metrics)
     return state._replace(agent=agent), agent_metrics | metrics
@@ -310,9 +316,31 @@ def diayn(
     act=act,
     act_greedy=act_greedy,
     observe=observe,
-    hyperparams=base_learner.hyperparams
-    | {"discriminator_learning_rate": 1e-3, "task_reward_weight": 0.0},
+    hyperparams=defaults,
     batches_per_update=base_learner.batches_per_update,
     genotype=genotype,
     from_genotype=from_genotype,
+  )
+
+
+def _hyperparams(
+  base_hyperparams: types.Hyperparams,
+) -> tuple[types.Hyperparams, Callable[[types.Hyperparams], types.Hyperparams]]:
+  """DIAYN's hyperparameters, and how its base learner's are found in them.
+
+  Args:
+    base_hyperparams: the base learner's, any tree.
+
+  Returns:
+    The defaults of all; and a function from those to the base learner's.
+  """
+  own = {"discriminator_learning_rate": 1e-3, "task_reward_weight": 0.0}
+  # Another kind of dict would be another kind of tree.
+  is_dict = type(base_hyperparams) is dict
+  if not is_dict or own.keys() & base_hyperparams.keys():
+    return own | {"base": base_hyperparams}, lambda tree: tree["base"]
+  names = tuple(base_hyperparams)
+  return (
+    base_hyperparams | own,
+    lambda tree: {name: tree[name] for name in names},
   )

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from qdrl_haiku import controllers
+from qdrl_haiku.controllers import lineage
 from qdrl_haiku.reports import ancestry, figure
 from qdrl_haiku.reports.ancestry import Ancestry
 from qdrl_haiku.reports.figure import Figure, Panel, Trace
 from qdrl_haiku.reports.runs import Row, Run
-from qdrl_haiku.training.search_spaces import SearchSpace, search_space
+from qdrl_haiku.training.search_spaces import search_space
 
 _HEIGHT_OF_A_MEMBER = 24
 _GREATEST_HEIGHT = 900
@@ -23,9 +23,9 @@ def hyperparameters(run: Run) -> Figure | None:
     A plot of each, its axis logarithmic where it was searched so; None if
     nothing changed.
   """
-  won, space = ancestry.winner(run), _search_space(run)
+  won, kinds = ancestry.winner(run), _kinds(run)
   items = [
-    _panel(run, name, space.get(name), won)
+    _panel(run, name, kinds.get(name), won)
     for name, values in _values(run).items()
     if len(set(values)) > 1
   ]
@@ -96,8 +96,16 @@ def _values(run: Run) -> dict[str, list[Any]]:
   }
 
 
-def _search_space(run: Run) -> SearchSpace:
-  """What was searched; nothing is known of it if the settings don't say."""
+def _kinds(run: Run) -> dict[str, str]:
+  """In which kind of range each hyperparameter was searched, if it's known."""
+  ranges = run.settings.get("ranges")
+  if isinstance(ranges, dict):
+    return {
+      name: str(values.get("kind"))
+      for name, values in ranges.items()
+      if isinstance(values, dict)
+    }
+  # A run of an older version: if it doesn't say, it took the defaults.
   hyperparams = run.members[0]["hyperparams"] if run.members else {}
   given = {
     name: run.settings[name]
@@ -105,18 +113,20 @@ def _search_space(run: Run) -> SearchSpace:
     if run.settings.get(name) is not None
   }
   try:
-    return search_space(
+    space = search_space(
       hyperparams, run.settings.get("search_space") or [], given
     )
+    named = lineage.named_leaves(space)
+    return {name: type(values).__name__ for name, values in named.items()}
   except (AttributeError, TypeError, ValueError):
     return {}
 
 
 def _panel(
-  run: Run, name: str, values: Any, won: Ancestry | None
+  run: Run, name: str, kind: str | None, won: Ancestry | None
 ) -> Panel:
   rows = ancestry.by_member(run)
-  from_one = isinstance(values, controllers.OneMinusLogUniform)
+  from_one = kind == "OneMinusLogUniform"
   everyone = [row for curve in rows.values() for row in [*curve.values(), {}]]
 
   def draw(rows: list[Row], name_in_legend: str, **look: Any) -> Trace:
@@ -142,7 +152,7 @@ def _panel(
   return Panel(
     f"1 - {title}" if from_one else title,
     traces,
-    is_log=from_one or isinstance(values, controllers.LogUniform),
+    is_log=from_one or kind == "LogUniform",
   )
 
 

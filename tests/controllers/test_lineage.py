@@ -135,6 +135,11 @@ def test_names_of_any_tree_are_joined_paths():
   ]
 
 
+def test_two_hyperparameters_of_one_name_are_refused():
+  with pytest.raises(ValueError, match="2 hyperparameters.*sac/tau; rename"):
+    lineage.named_leaves({"sac": {"tau": 1.0}, "sac/tau": 2.0})
+
+
 def test_sample_rows_have_one_per_member_that_an_elite_replaced():
   rows = lineage.sample_rows(
     4,

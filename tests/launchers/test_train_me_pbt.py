@@ -535,6 +535,33 @@ def test_any_elite_can_be_looked_at(name, request, capsys):
     )
 
 
+def test_a_run_of_an_older_version_can_be_looked_at(ga_run, tmp_path, capsys):
+  """Its first agents had noise, and nothing said how last layers start."""
+  logdir = tmp_path / "old"
+  shutil.copytree(ga_run, logdir)
+  settings = json.loads((logdir / "config.json").read_text())
+  del settings["policy_final_init"]
+  (logdir / "config.json").write_text(
+    json.dumps(settings | {"initial_sigma": 0.1})
+  )
+  outcome = harness.run(capsys, "evaluate", f"--logdir={logdir}")
+  assert outcome.code == 0, outcome.err
+  outcome = harness.run(
+    capsys,
+    "report",
+    f"--logdir={logdir}",
+    f"--output={tmp_path / 'page.html'}",
+    "--rollouts=1",
+  )
+  assert outcome.code == 0, outcome.err
+  # It goes on only as it began.
+  outcome = harness.run(
+    capsys, "train_me_pbt", *_GA, "--resume", f"--logdir={logdir}"
+  )
+  assert outcome.code == 2
+  assert "--initial_sigma was 0.1 and is None" in outcome.err
+
+
 def test_map_elites_alone_does_not_mind_how_many_would_collect(
   capsys, monkeypatch, tmp_path
 ):

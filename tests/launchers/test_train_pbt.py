@@ -57,13 +57,17 @@ def test_a_run_leaves_all_its_files(run):
     "pbt_lineage.jsonl", "pbt_members.jsonl", "best", "checkpoints", "plots",
   }  # fmt: skip
   assert len(list(logdir.glob("events*"))) == 1
-  assert {path.name for path in (logdir / "checkpoints").iterdir()} == {
-    "128", "192"
-  }
+  checkpoints = {path.name for path in (logdir / "checkpoints").iterdir()}
+  assert "192" in checkpoints and len(checkpoints) == 2
   assert {path.name for path in (logdir / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png"
   }
-  assert len(list((logdir / "best").iterdir())) == 1
+  best = max(
+    _json_lines(logdir / "metrics.jsonl"),
+    key=lambda row: row["pbt/best_return"],
+  )
+  steps = [int(path.name) for path in (logdir / "best").iterdir()]
+  assert max(steps) == best["step"]
 
 
 def test_metrics_have_the_documented_names(run):
@@ -151,6 +155,7 @@ def test_a_line_per_generation_is_printed(run):
   assert printed[-1] == f"done: {logdir}"
   lines = [line for line in printed if line.startswith("generation")]
   assert len(lines) == _GENERATIONS
+  assert len([line for line in printed if "a kill loses" in line]) == 1
   for part in ("generation 3/3", "step 192", "best", "mean", "steps/s", "0 s"):
     assert part in lines[-1]
 
@@ -252,3 +257,63 @@ def test_a_users_environment_and_learner_are_tuned(tmp_path):
   assert rows[-1]["training/distance"] < rows[0]["training/distance"]
   speeds = [row["pbt/hyperparams/speed/mean"] for row in rows]
   assert speeds[-1] > speeds[0]
+
+
+def test_hyperparameters_may_be_any_tree(tmp_path, monkeypatch, capsys):
+  users_module.write(tmp_path)
+  monkeypatch.syspath_prepend(str(tmp_path))
+  monkeypatch.chdir(tmp_path)
+  flags = (
+    *users_module.FLAGS[2:], "--env_name=point_maze",
+    "--learner=users_own.things:make_learner_of_tuple", "--nouse_tensorboard",
+  )  # fmt: skip
+  names = {"policy_learning_rate", "moving/speed"}
+
+  def start(name, *arguments):
+    outcome = harness.run(capsys, name, *arguments)
+    assert outcome.code == 0, outcome.err
+
+  # What is searched by default is what has the name of one of ours.
+  start(
+    "train_pbt", *flags, "--population_size=4", "--num_timesteps=24",
+    "--perturbation_interval=8", "--logdir=run", "--num_replaced=2",
+  )  # fmt: skip
+  config = json.loads((tmp_path / "run" / "config.json").read_text())
+  assert {name: x["kind"] for name, x in config["ranges"].items()} == {
+    "policy_learning_rate": "LogUniform", "moving/speed": "Fixed"
+  }  # fmt: skip
+  assert config["in_effect"]["hyperparams"].keys() == names
+  rows = _json_lines(tmp_path / "run" / "pbt_lineage.jsonl")
+  assert all(row["new_hyperparams"].keys() == names for row in rows)
+  assert {row["operator"] for row in rows} == {"init", "perturb"}
+  row = _json_lines(tmp_path / "run" / "metrics.jsonl")[-1]
+  assert row["pbt/hyperparams/moving/speed/mean"] == pytest.approx(0.1)
+  start("train_pbt", "--logdir=run", "--resume", "--num_timesteps=32")
+  start("evaluate", "--logdir=run")
+  start("evaluate", "--logdir=run", "--member=3")
+  start("retrain_schedule", "--logdir=run", "--output=again")
+  start("report", "--logdir=run", "--output=page.html")
+  # And what is given is fixed.
+  start(
+    "train", *flags, "--policy_learning_rate=0.5", "--num_timesteps=8",
+    "--eval_interval=8", "--logdir=given",
+  )  # fmt: skip
+  config = json.loads((tmp_path / "given" / "config.json").read_text())
+  assert config["in_effect"]["hyperparams"] == {
+    "policy_learning_rate": 0.5, "moving/speed": 0.1
+  }  # fmt: skip
+  outcome = harness.run(capsys, "train", *flags, "--tau=0.1", "--logdir=no")
+  assert outcome.err == (
+    "error: --tau=0.1 has no effect: the learner's hyperparameters are "
+    "policy_learning_rate, moving/speed; leave it out.\n"
+  )
+  # A repertoire stores them too.
+  start(
+    "train_me_pbt", *flags, "--logdir=filled", "--grid_shape=4,4",
+    "--gradient_population_size=5", "--variation_batch_size=5",
+    "--perturbation_interval=8", "--num_generations=2",
+  )  # fmt: skip
+  start("evaluate", "--logdir=filled", "--descriptor=0.1,0.1")
+  start("report", "--logdir=filled", "--output=filled.html", "--rollouts=1")
+  for name in ("users_own", "users_own.things"):
+    sys.modules.pop(name, None)

@@ -1,8 +1,10 @@
 """Tests of what DIAYN does to transitions, before its base learner learns."""
 
 import functools
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -300,7 +302,7 @@ def test_without_normalisation_observations_stay_as_they_are():
   assert learner.observe(state, batches.observation)[1:] == state[1:]
 
 
-def test_the_base_learner_gets_all_else_as_it_is():
+def test_the_base_learner_gets_its_own_and_all_else_as_it_is():
   learner, batches = diayn.spied(), diayn.batches()
   after, metrics = diayn.update(learner, diayn.agent(learner), batches)
   seen = after.agent.transitions
@@ -308,9 +310,47 @@ def test_the_base_learner_gets_all_else_as_it_is():
     seen._replace(observation=0, reward=0, next_observation=0),
     batches._replace(observation=0, reward=0, next_observation=0),
   )
-  assert after.agent.hyperparams == diayn.HYPERPARAMS
+  assert after.agent.hyperparams == {"gain": diayn.HYPERPARAMS["gain"]}
   assert after.agent.key == jax.random.key(3)
   assert metrics["spied"] == 7.0
+
+
+class _Gains(NamedTuple):
+  gain: float
+  more: tuple[float, ...]
+
+
+@pytest.mark.parametrize(
+  "hyperparams",
+  [_Gains(3.0, (4.0, 5.0)), {"task_reward_weight": 3.0}, 3.0],
+  ids=["tuple", "same name", "number"],
+)
+def test_other_trees_of_the_base_learner_are_an_entry_of_ours(hyperparams):
+  seen = []
+
+  def act(state, hyperparams, observation, key):
+    seen.append(hyperparams)
+    return observation
+
+  base = diayn.spy()._replace(hyperparams=hyperparams, act=act)
+  learner = learners.diayn(
+    base, common.OBSERVATION_SIZE, diayn.PRIOR, diayn.DESCRIPTOR_SIZE
+  )
+  assert learner.hyperparams == {
+    "base": hyperparams,
+    "discriminator_learning_rate": 1e-3,
+    "task_reward_weight": 0.0,
+  }
+  changed = jax.tree.map(jnp.float32, learner.hyperparams)
+  changed["task_reward_weight"] = jnp.float32(1.0)
+  batches = diayn.batches()
+  state = common.fresh(learner)
+  after, _ = jax.jit(learner.update)(
+    state, changed, batches, jax.random.key(3)
+  )
+  assert after.agent.hyperparams == hyperparams
+  learner.act(state, changed, batches.observation, jax.random.key(0))
+  assert seen == [hyperparams]
 
 
 def test_a_genotype_is_the_base_learners_and_has_no_optimizer():

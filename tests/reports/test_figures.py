@@ -134,6 +134,24 @@ def test_what_was_searched_evenly_has_an_even_axis(run):
   assert "type" not in axis
 
 
+def test_the_ranges_that_a_run_wrote_down_count_and_not_todays(run):
+  def axis(title, **ranges):
+    named = {
+      name: {"kind": kind, "low": 0.1, "high": 0.9}
+      for name, kind in ranges.items()
+    }
+    settings = run.settings | {"ranges": named}
+    found = schedules.hyperparameters(run._replace(settings=settings))
+    return _panel(found, title)[1].get("type")
+
+  assert axis("1 - discount", discount="OneMinusLogUniform") == "log"
+  # By today's defaults these would be logarithmic.
+  assert axis("discount", discount="Uniform") is None
+  assert axis("discount", tau="Fixed") is None
+  assert axis("policy learning rate", policy_learning_rate="Uniform") is None
+  assert axis("discount", discount="LogUniform") == "log"
+
+
 def test_ticks_of_a_logarithmic_axis_are_whole_numbers():
   curve = figure.line([0, 1], [2e-4, 3e-3], "x", "")
   panel = figure.Panel("x", [curve], is_log=True)

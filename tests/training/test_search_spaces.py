@@ -1,5 +1,7 @@
 """Tests of what is searched by default and as users say it."""
 
+from typing import NamedTuple
+
 import pytest
 
 from qdrl_haiku import controllers, learners, training
@@ -70,3 +72,26 @@ def test_any_learner_has_a_space():
   space = training.search_space({"speed": 2.0, "discount": 0.9}, [], {})
   assert space["speed"] == controllers.Fixed(2.0)
   assert _searched(space) == {"discount"}
+
+
+class _Rates(NamedTuple):
+  discount: float
+  policy: dict[str, float]
+
+
+def test_a_space_is_a_tree_like_the_hyperparameters():
+  space = training.search_space(
+    _Rates(discount=0.9, policy={"speed": 2.0, "tau": 0.1}),
+    ["policy/speed:uniform:0:1"],
+    {},
+  )
+  assert space == _Rates(
+    controllers.Fixed(0.9),
+    {"speed": controllers.Uniform(0, 1), "tau": controllers.Fixed(0.1)},
+  )
+  by_default = training.search_space(_Rates(0.9, {"tau": 0.1}), [], {})
+  assert isinstance(by_default.discount, controllers.OneMinusLogUniform)
+  with pytest.raises(ValueError, match="'policy/sped'.*'policy/speed'"):
+    training.search_space(
+      _Rates(0.9, {"speed": 1.0}), ["policy/sped:uniform:0:1"], {}
+    )
