@@ -66,7 +66,8 @@ def main() -> None:
         FLAGS.export,
         learner,
         state,
-        activation=FLAGS.activation,
+        # A learner of one's own doesn't say which it has.
+        activation=None if ":" in FLAGS.learner else FLAGS.activation,
         info={"env_name": FLAGS.env_name, "agent": which},
       )
   if FLAGS.render:

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import numbers
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -139,6 +140,7 @@ def make_learner(env: Any) -> Any:
         f"--learner={FLAGS.learner} returned a {type(learner).__name__}; "
         "return a qdrl_haiku.learners.Learner."
       )
+    _check_hyperparams(learner)
     return learner
   if FLAGS.learner not in _LEARNERS:
     raise ValueError(
@@ -281,6 +283,24 @@ def layer_sizes(name: str) -> tuple[int, ...]:
       f"--{name}={','.join(text)} is no list of widths; give it like 256,256."
     )
   return tuple(int(size) for size in text)
+
+
+def _check_hyperparams(learner: Any) -> None:
+  """Refuses hyperparameters of a user's learner that are no tree of numbers."""
+  from qdrl_haiku.controllers import lineage
+
+  named = lineage.named_leaves(learner.hyperparams)
+  if not named:
+    raise ValueError(
+      f"--learner={FLAGS.learner} has no hyperparameters; give it one, such as "
+      "{'discount': 0.99}, though it needn't heed it."
+    )
+  for name, value in named.items():
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+      raise ValueError(
+        f"--learner={FLAGS.learner} has the hyperparameter {name}={value!r}; "
+        "give a Python float."
+      )
 
 
 def _check_hyperparam(name: str, value: float, where: str) -> None:

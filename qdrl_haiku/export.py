@@ -118,7 +118,7 @@ def save(
   learner: "learners.Learner",
   state: "types.State",
   *,
-  activation: str,
+  activation: str | None = None,
   info: dict[str, Any] | None = None,
 ) -> None:
   """Writes the greedy policy of one agent, whole or not at all.
@@ -132,7 +132,8 @@ def save(
     learner: the agent's.
     state: of one agent of `learners.sac`, of `learners.td3`, or of
       `learners.diayn` over one of them.
-    activation: of the policy's hidden layers, as its learner was made with.
+    activation: of the policy's hidden layers, as its learner was made with; by
+      default the one is taken with which the policy acts as the agent does.
     info: JSON that is kept with the policy, such as where it comes from.
 
   Raises:
@@ -149,8 +150,7 @@ def save(
     raise ValueError(f"path={path} is there already; name a new file.")
   with jax.enable_x64(True):
     state = jax.tree.map(_to_float64, jax.device_get(state))
-    policy = _policy_of(state, activation)
-    _check_agreement(policy, learner, state)
+    policy = _agreeing_policy(learner, state, activation)
   record = {
     "format": _FORMAT,
     "version": importlib.metadata.version(_PACKAGE),
@@ -284,10 +284,26 @@ def _layers(params: Any) -> tuple[dict[str, np.ndarray], list[int]]:
   return arrays, [weights[0].shape[0], *(w.shape[-1] for w in weights)]
 
 
-def _check_agreement(policy: Policy, learner: Any, state: Any) -> None:
-  """Raises ValueError unless policy and learner act alike."""
+def _agreeing_policy(
+  learner: Any, state: Any, activation: str | None
+) -> Policy:
+  """The policy that a state holds, if it acts as the learner does.
+
+  Args:
+    learner: the agent's.
+    state: of one agent.
+    activation: by name, or None for any.
+
+  Returns:
+    The policy.
+
+  Raises:
+    ValueError: if they don't act alike.
+  """
   import jax
 
+  names = list(_ACTIVATIONS) if activation is None else [activation]
+  policy = _policy_of(state, names[0])
   rng = np.random.default_rng(0)
   probes = rng.normal(size=(_NUM_PROBES, policy.config["observation_size"]))
   probes[::2] *= 100.0  # Beyond what is clipped, too.
@@ -296,13 +312,19 @@ def _check_agreement(policy: Policy, learner: Any, state: Any) -> None:
     probes[:, :n] *= policy.parameters["observation_std"]
     probes[:, :n] += policy.parameters["observation_mean"]
   expected = np.asarray(jax.jit(learner.act_greedy)(state, probes))
-  difference = np.max(np.abs(policy(probes) - expected))
-  if not difference < _TOLERANCE:
-    raise ValueError(
-      f"the policy with activation={policy.config['activation']!r} and "
-      f"learner.act_greedy differ by up to {difference:.1g}; give the "
-      "activation, and the learner, that the agent was trained with."
-    )
+  differences = {}
+  for name in names:
+    config = policy.config | {"activation": name}
+    policy = dataclasses.replace(policy, config=config)
+    differences[name] = np.max(np.abs(policy(probes) - expected))
+    if differences[name] < _TOLERANCE:
+      return policy
+  nearest = min(differences, key=lambda name: differences[name])
+  raise ValueError(
+    f"the policy with activation={nearest!r} and learner.act_greedy differ by "
+    f"up to {differences[nearest]:.1g}; give the activation, and the learner, "
+    "that the agent was trained with."
+  )
 
 
 def _check(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

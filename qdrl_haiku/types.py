@@ -20,7 +20,8 @@ Params = Any
 State = Any
 """The whole state of one agent: networks, optimisers, statistics; no key."""
 Hyperparams = Any
-"""A tree of float leaves: all that a controller may change in training."""
+"""Any tree of at least one float leaf: all that a controller may change in
+training. A hyperparameter's name is its path in the tree, joined by "/"."""
 Metrics = dict[str, jax.Array]
 """Scalars by name, for one agent."""
 

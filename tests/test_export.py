@@ -254,6 +254,20 @@ def test_an_activation_that_is_not_the_agents_is_refused(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_an_activation_that_is_not_told_is_found(activation, tmp_path):
+  learner, size = _learner("sac", activation)
+  state = _agent(learner)
+  export.save(tmp_path / "x.npz", learner, state)
+  policy = export.load(tmp_path / "x.npz")
+  assert policy.config["activation"] == activation
+  other = learner._replace(
+    act_greedy=lambda s, o: 0.99 * learner.act_greedy(s, o)
+  )
+  with pytest.raises(ValueError, match=f"activation='{activation}'.*differ"):
+    export.save(tmp_path / "y.npz", other, state)
+
+
 def test_a_learner_that_acts_otherwise_is_refused(saved, tmp_path):
   learner = saved.learner._replace(
     act_greedy=lambda s, o: 0.999 * saved.learner.act_greedy(s, o)

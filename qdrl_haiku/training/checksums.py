@@ -50,8 +50,10 @@ def damage(folder: pathlib.Path) -> str | None:
   if _is_missing(folder, NAME):
     return _damage_to_metadata(folder)
   try:
-    noted = dict(json.loads((folder / NAME).read_bytes()))
-  except (TypeError, ValueError):
+    noted = json.loads((folder / NAME).read_bytes())
+  except ValueError:
+    noted = None
+  if not isinstance(noted, dict):
     return f"{NAME} is cut short or garbled"
   for name, checksum in noted.items():
     if _is_missing(folder, name):

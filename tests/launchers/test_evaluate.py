@@ -3,12 +3,13 @@
 import functools
 import json
 import re
+import sys
 
 import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, learners, skills, training
+from qdrl_haiku import environments, export, learners, skills, training
 from tests.launchers import harness, untrained
 from tests.learners import reference
 
@@ -357,3 +358,35 @@ def test_without_a_run_there_is_nothing_to_evaluate(capsys, tmp_path):
     assert outcome.err.count("\n") == 1
     assert re.search(message, outcome.err), outcome.err
   assert _listing(tmp_path) == before
+
+
+def test_our_own_policy_of_a_users_learner_is_exported(
+  tmp_path, monkeypatch, capsys
+):
+  (tmp_path / "users_sac.py").write_text(
+    "from qdrl_haiku import learners\n"
+    "def make(observation_size, action_size):\n"
+    "  config = learners.SACConfig(\n"
+    "    (4, 4), (4,), activation='elu', normalize_observations=True\n"
+    "  )\n"
+    "  return learners.sac(observation_size, action_size, config)\n"
+  )
+  monkeypatch.syspath_prepend(str(tmp_path))
+  flags = [flag for flag in _SMALL if not flag.startswith(("--hid", "--act"))]
+  logdir = tmp_path / "run"
+  untrained.start(
+    "train", *flags, "--learner=users_sac:make", "--eval_interval=8",
+    f"--logdir={logdir}",
+  )  # fmt: skip
+  _evaluate(capsys, logdir, f"--export={tmp_path}/policy.npz")
+  policy = export.load(tmp_path / "policy.npz")
+  assert policy.config["activation"] == "elu"
+  learner = learners.sac(
+    2, 2, learners.SACConfig((4, 4), (4,), "elu", normalize_observations=True)
+  )
+  state, _ = training.read_best(learner, str(logdir))
+  observation = np.float32([[0.2, -0.3], [0.9, 0.1]])
+  np.testing.assert_allclose(
+    policy(observation), learner.act_greedy(state, observation), atol=1e-5
+  )
+  sys.modules.pop("users_sac")

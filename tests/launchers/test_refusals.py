@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from qdrl_haiku import learners
 from tests.launchers import harness
 
 # The launcher and its flags, and what the message must have: the name and the
@@ -40,6 +41,16 @@ _CASES = [
     "train",
     "--learner=os:getcwd",
     "--learner=os:getcwd can't be called with observation_size and action_size",
+  ),
+  (
+    "train",
+    "--learner=tests.launchers.test_refusals:learner_of_nothing",
+    "nothing has no hyperparameters; give it one",
+  ),
+  (
+    "train",
+    "--learner=tests.launchers.test_refusals:learner_of_words",
+    "words has the hyperparameter speed/0='fast'; give a Python float",
   ),
   ("train", "--activation=", "activation='' is unknown; give one of elu"),
   ("train_pbt", "--exploit=", "exploit='' is unknown; give one of truncation"),
@@ -339,6 +350,18 @@ _CASES = [
     )
   ),
 ]
+
+
+def learner_of_nothing(observation_size, action_size):
+  """A user's learner that has no hyperparameters."""
+  learner = learners.sac(observation_size, action_size)
+  return learner._replace(hyperparams=())
+
+
+def learner_of_words(observation_size, action_size):
+  """A user's learner whose hyperparameters are no numbers."""
+  learner = learners.sac(observation_size, action_size)
+  return learner._replace(hyperparams={"speed": ["fast"]})
 
 
 @pytest.fixture
