@@ -97,8 +97,7 @@ def _measure() -> None:
     if FLAGS.num_eval_episodes is None and FLAGS.learner != "diayn":
       FLAGS.num_eval_episodes = 1
     setup = (train_me_pbt if is_me_pbt else train_pbt).make_setup()
-    size, *other_sizes = setup.batch_sizes
-    mesh = training.population_mesh(size, other_sizes=other_sizes)
+    mesh = training.sharding.mesh_for(setup)
     setup = setup._replace(mesh=mesh)
     if setup.controller and not FLAGS["perturbation_interval"].present:
       is_given = FLAGS["min_replay_size"].present

@@ -69,8 +69,7 @@ def run(
   compatibility.check_numbers()
   _check(setup, config)
   is_chosen = setup.mesh is None
-  size, *other_sizes = setup.batch_sizes
-  mesh = setup.mesh or sharding.population_mesh(size, other_sizes=other_sizes)
+  mesh = setup.mesh or sharding.mesh_for(setup)
   setup = setup._replace(mesh=mesh)
   _check_mesh(setup)
   run_key = _run_key(config, mesh)

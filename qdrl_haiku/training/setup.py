@@ -121,6 +121,14 @@ class Setup(NamedTuple):
     return size, size + plan.variation_batch_size
 
   @property
+  def shared_evenly(self) -> int:
+    """Cells of a repertoire that devices share, 0 if they share none."""
+    plan = self.map_elites
+    if plan is None or not plan.shard_repertoire:
+      return 0
+    return plan.tessellation.num_cells
+
+  @property
   def buffer(self) -> replay.ReplayBuffer:
     """The replay buffer of one agent."""
     return replay.uniform(self.config.replay_capacity)

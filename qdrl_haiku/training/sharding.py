@@ -26,20 +26,23 @@ from qdrl_haiku.training import one_by_one
 AXIS = "population"
 
 
-def num_devices(sizes: Sequence[int], available: int) -> int:
+def num_devices(
+  sizes: Sequence[int], available: int, shared_evenly: int = 0
+) -> int:
   """How many devices have least to do when they share batches of agents.
 
   Args:
     sizes: of the batches, the most important first.
     available: devices, >= 1.
+    shared_evenly: of what they share without slots, 0 if there is nothing.
 
   Returns:
-    The number n for which a device's share of the first batch, rounded up, is
-    least; of several that for which its share of the second one is, and so on;
-    then the least, which has the fewest slots.
+    Of the numbers that can share that the one, n, for which a device's share of
+    the first batch, rounded up, is least; of several that for which its share
+    of the second one is, and so on; then the least, which has the fewest slots.
   """
   return min(
-    range(1, available + 1),
+    (n for n in range(1, available + 1) if shared_evenly % n == 0),
     key=lambda n: ([-(-size // n) for size in sizes], n),
   )
 
@@ -48,6 +51,7 @@ def population_mesh(
   population_size: int,
   devices: Sequence[jax.Device] | None = None,
   other_sizes: Sequence[int] = (),
+  shared_evenly: int = 0,
 ) -> Mesh:
   """A mesh of the devices that share a population best.
 
@@ -56,6 +60,7 @@ def population_mesh(
     devices: to choose from, by default all.
     other_sizes: of other batches of agents that they share, the most important
       first.
+    shared_evenly: see `num_devices`.
 
   Returns:
     A mesh with the one axis `population`, over the first n devices, see
@@ -64,10 +69,26 @@ def population_mesh(
   devices = jax.devices() if devices is None else devices
   size = len(devices)
   if jax.process_count() == 1:
-    size = num_devices((population_size, *other_sizes), size)
+    sizes = (population_size, *other_sizes)
+    size = num_devices(sizes, size, shared_evenly)
   # jax.make_mesh has Explicit axes by default, which vmap over them can't use.
   return jax.make_mesh(
     (size,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:size]
+  )
+
+
+def mesh_for(setup: Any) -> Mesh:
+  """A mesh of the devices that share best what a setup is composed of.
+
+  Args:
+    setup: a `Setup`.
+
+  Returns:
+    As `population_mesh`.
+  """
+  size, *other_sizes = setup.batch_sizes
+  return population_mesh(
+    size, other_sizes=other_sizes, shared_evenly=setup.shared_evenly
   )
 
 

@@ -189,18 +189,26 @@ def _without_rest(contents, size):
   }
 
 
+_SEVEN = [*_PBT, *_MAZE, "--learner=sac", "--population_size=7"]
+
+
+@pytest.fixture(scope="module")
+def moved(cache, tmp_path_factory):
+  """A run on four devices, on one, and on three: in 8, 7 and 9 slots."""
+  logdir = tmp_path_factory.mktemp("moved") / "run"
+  for steps, num_devices in ((40, 4), (80, 1), (120, 3)):
+    resume = ["--resume"] if logdir.exists() else []
+    steps = f"--num_timesteps={steps}"
+    _run(logdir, cache, num_devices, *_SEVEN, steps, *resume)
+  return logdir
+
+
 @pytest.mark.slow
 def test_devices_that_share_unevenly_go_on_with_one_anothers_runs(
-  cache, tmp_path
+  moved, cache, tmp_path
 ):
-  arguments = [*_PBT, *_MAZE, "--learner=sac", "--population_size=7"]
-  straight, moved = tmp_path / "straight", tmp_path / "moved"
-  _run(straight, cache, 2, *arguments)
-  # In 8, 7 and 9 slots.
-  for steps, num_devices in ((40, 4), (80, 1), (120, 3)):
-    resume = ["--resume"] if moved.exists() else []
-    steps = f"--num_timesteps={steps}"
-    _run(moved, cache, num_devices, *arguments, steps, *resume)
+  straight = tmp_path / "straight"
+  _run(straight, cache, 1, *_SEVEN)
   contents = _contents(moved)
   (name,) = [x for x in contents if x.startswith("checkpoints replay")
              and x.endswith("['size']")]
@@ -211,13 +219,19 @@ def test_devices_that_share_unevenly_go_on_with_one_anothers_runs(
 
 @pytest.mark.slow
 def test_two_processes_agree_on_a_name_and_begin_with_anothers_agents(
-  cache, tmp_path
+  moved, cache, tmp_path
 ):
-  arguments = [*_PBT, *_MAZE, "--learner=sac", "--num_timesteps=40"]
-  first, alone = tmp_path / "first", tmp_path / "alone"
-  # Three agents in four slots become those of five in six.
-  _run(first, cache, 2, *arguments, "--population_size=3")
-  arguments += ["--population_size=5", f"--warm_start={first}", "--seed=1"]
+  alone = tmp_path / "alone"
+  # Agents of nine slots go to six.
+  arguments = [
+    *_PBT,
+    *_MAZE,
+    "--learner=sac",
+    "--num_timesteps=40",
+    "--population_size=5",
+    f"--warm_start={moved}",
+    "--seed=1",
+  ]
   _run(alone, cache, 1, *arguments)
   # Their clocks may say the same, so they differ in the rest of the name.
   own = [["--suffix=a"], ["--suffix=b"]]

@@ -299,6 +299,12 @@ def test_slots_that_are_left_over_hold_the_last_member():
   common.assert_bits_equal(sharding.in_slots(None, members), members)
 
 
+def test_what_has_no_slots_is_shared_evenly():
+  # Five would have less to do than four, but can't share 256 cells.
+  assert sharding.num_devices((10, 20), 6) == 5
+  assert sharding.num_devices((10, 20), 6, shared_evenly=256) == 4
+
+
 def test_the_mesh_has_one_axis_that_vmap_can_use():
   mesh = training.population_mesh(4, jax.devices()[:1])
   assert mesh.axis_names == ("population",)
