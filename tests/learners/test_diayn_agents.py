@@ -155,7 +155,10 @@ def test_the_base_learner_learns_from_the_relabelled_batches(name):
   after, metrics = _UPDATE[name](state, rates, batches, jax.random.key(3))
   spy = diayn.spied(batches_per_update=num)
   seen, spied_metrics = jax.jit(spy.update)(
-    state._replace(agent=diayn.Seen(0.0)), rates, batches, jax.random.key(3)
+    state._replace(agent=diayn.Seen(0.0)),
+    common.hyperparams(spy, discriminator_learning_rate=0.05),
+    batches,
+    jax.random.key(3),
   )
   agent, agent_metrics = jax.jit(base.update)(
     state.agent, rates, seen.agent.transitions, jax.random.key(3)

@@ -60,6 +60,7 @@ def _run(logdir, generations=_GENERATIONS, **config):
       num_timesteps=num_timesteps,
       use_tensorboard=False,
       repertoire_interval=2,
+      checkpoint_interval=1,
       max_checkpoints=9,
       **config,
     ),
@@ -112,8 +113,8 @@ def test_everything_is_named_by_the_same_steps(straight):
   assert _steps_in(straight / "checkpoints") == steps[1:]
   # Each second generation, and the last.
   assert _steps_in(straight / "repertoire") == [steps[2], steps[4], steps[5]]
-  (best,) = _steps_in(straight / "best")
-  assert best in steps[1:]
+  best = _steps_in(straight / "best")
+  assert best and set(best) <= set(steps[1:])
 
 
 def test_a_run_in_parts_counts_as_one_at_a_stretch(straight, tmp_path):
