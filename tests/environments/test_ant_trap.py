@@ -85,6 +85,7 @@ def test_no_ant_gets_into_a_wall(paths, way):
   assert distance_to_walls(torso).min() > ant_trap.WALL_RADIUS + 0.25 - 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way, axis, side", [
   ("ahead", 0, (10.5, 11.5)),
   ("into a corner", 0, (10.5, 11.5)),

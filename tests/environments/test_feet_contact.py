@@ -140,6 +140,7 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
   assert touches.any(0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["positional", "mjx"])
 def test_every_backend_fits_the_interface(backend):
   env = environments.create("hopper_uni", backend=backend)

@@ -65,6 +65,7 @@ def test_a_step_lasts_as_long_as_all_repetitions_of_its_action(pendulum):
   assert environments.scene(pendulum).step_seconds == pytest.approx(0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("env_name", "backend", "num_links"),
   [("hopper_uni", "spring", 4), ("inverted_pendulum", "mjx", 2)],

@@ -238,6 +238,7 @@ def test_one_direction_is_evaluated_by_its_numbers(
   _assert_summary(found, _returns(_best(run_of, "circle"), 6, direction))
 
 
+@pytest.mark.slow
 def test_drawn_directions_are_evaluated_by_default(run_of, capsys):
   found = _evaluate(capsys, run_of("circle"), "--num_eval_episodes=6")
   key = jax.random.fold_in(jax.random.key(0), 0)

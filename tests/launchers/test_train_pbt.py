@@ -259,6 +259,7 @@ def test_a_users_environment_and_learner_are_tuned(tmp_path):
   assert speeds[-1] > speeds[0]
 
 
+@pytest.mark.slow
 def test_hyperparameters_may_be_any_tree(tmp_path, monkeypatch, capsys):
   users_module.write(tmp_path)
   monkeypatch.syspath_prepend(str(tmp_path))

@@ -40,6 +40,7 @@ def test_a_run_that_goes_on_keeps_its_settings(capsys, tmp_path):
   assert outcome.code == 0 and "tuned" not in outcome.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["train", "train_pbt"])
 def test_what_no_controller_searches_is_tuned_for_pbt_too(capsys, launcher):
   out = harness.run(

@@ -115,6 +115,7 @@ def test_every_hyperparameter_is_live(variants, name):
   assert _differs(last.agent.policy_params, i) > 1e-6
 
 
+@pytest.mark.slow
 @_EACH
 def test_an_update_of_a_population_is_that_of_each_member(name):
   learner = _LEARNERS[name]

@@ -250,6 +250,7 @@ print(opened.steps())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
   with socket.socket() as free:
     free.bind(("localhost", 0))

@@ -560,6 +560,7 @@ def illuminated(request):
   return *request.param[:2], _faulty_illumination(*request.param)
 
 
+@pytest.mark.slow
 def test_with_a_repertoire_the_others_are_bit_identical_too(illuminated):
   _, where, (*after, offered) = illuminated
   *expected, expected_offered = _faultless_illumination()

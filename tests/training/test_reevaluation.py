@@ -230,6 +230,7 @@ def _results_by_devices():
   print(json.dumps([len(jax.devices()), *results]))
 
 
+@pytest.mark.slow
 def test_all_devices_take_part():
   done = subprocess.run(
     [
