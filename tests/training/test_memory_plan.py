@@ -16,8 +16,11 @@ _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
 _GIB = 2**30
 
 
-_TWO_DEVICES = jax.sharding.AbstractMesh(
-  (2,), ("population",), axis_types=(jax.sharding.AxisType.Auto,)
+_TWO_DEVICES, _THREE_DEVICES = (
+  jax.sharding.AbstractMesh(
+    (size,), ("population",), axis_types=(jax.sharding.AxisType.Auto,)
+  )
+  for size in (2, 3)
 )
 
 
@@ -200,8 +203,9 @@ def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
 def test_slots_that_are_left_over_take_memory_too():
   settings = {"inherit_replay": True}
   one = _planned(common.setup(_PBT, **settings))
-  mesh = jax.sharding.AbstractMesh((3,), ("population",))
-  three = _planned(common.setup(_PBT, **settings)._replace(mesh=mesh))
+  three = _planned(
+    common.setup(_PBT, **settings)._replace(mesh=_THREE_DEVICES)
+  )
   # Four members in six slots; each device sends and receives one of them.
   assert three == one._replace(
     num_agents=6,
