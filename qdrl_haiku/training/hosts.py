@@ -46,9 +46,7 @@ def as_first(flag: bool) -> bool:
   Returns:
     The same in all processes.
   """
-  if jax.process_count() == 1:
-    return flag
-  return bool(multihost_utils.process_allgather(np.array(flag))[0])
+  return any_of_all(flag and is_first())
 
 
 def text_of_first(text: str) -> str:

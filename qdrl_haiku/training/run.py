@@ -329,8 +329,11 @@ def _describe_devices(setup: Setup, is_chosen: bool) -> str:
   if num_idle := sharding.num_slots(mesh, size) - size:
     line += f", with {size} agents in {size + num_idle} slots"
   if is_chosen and mesh.size < available:
-    nearest = nearest_multiples(size, available)
-    line += f"; {nearest} agents would use all"
+    # Cells that devices share decide first how many of them there can be.
+    unit, count = "agents", size
+    if setup.shared_evenly % available:
+      unit, count = "cells", setup.shared_evenly
+    line += f"; {nearest_multiples(count, available)} {unit} would use all"
   return line
 
 

@@ -556,6 +556,16 @@ def test_it_is_said_how_many_devices_are_used_and_how_to_use_all(
   assert described.split(maxsplit=2) == ["devices", "used", line]
 
 
+def test_cells_that_devices_share_may_leave_some_of_them_idle(monkeypatch):
+  monkeypatch.setattr(jax, "device_count", lambda: 5)
+  mesh = jax.sharding.AbstractMesh((4,), ("population",))
+  setup = test_illumination.setup(mesh=mesh, shard_repertoire=True)
+  assert setup.map_elites.tessellation.num_cells == 36
+  assert _RUN._describe_devices(setup, True).endswith(
+    "4 of 5; 35 or 40 cells would use all"
+  )
+
+
 def test_a_mesh_that_leaves_out_a_process_is_refused(monkeypatch):
   monkeypatch.setattr(jax, "process_count", lambda: 2)
   monkeypatch.setattr(jax, "device_count", lambda: 4)
