@@ -1,4 +1,4 @@
-"""Installs the package; the launchers stay where they are."""
+"""Installs the package, with its launchers as programs."""
 
 import pathlib
 import re
@@ -9,6 +9,10 @@ _ROOT = pathlib.Path(__file__).parent
 _VERSION = re.search(
   r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
 ).group(1)
+_PROGRAMS = (
+  "benchmark", "evaluate", "report", "retrain_schedule", "train",
+  "train_me_pbt", "train_pbt",
+)  # fmt: skip
 
 setuptools.setup(
   name="qdrl_haiku",
@@ -33,9 +37,21 @@ setuptools.setup(
     "Topic :: Scientific/Engineering :: Artificial Intelligence",
     "Typing :: Typed",
   ],
-  packages=setuptools.find_packages(include=["qdrl_haiku", "qdrl_haiku.*"]),
+  packages=[
+    *setuptools.find_packages(include=["qdrl_haiku", "qdrl_haiku.*"]),
+    "qdrl_haiku.presets",
+  ],
+  # The flagfiles of the launchers, for --preset.
+  package_dir={"qdrl_haiku.presets": "launchers/flagfiles"},
+  entry_points={
+    "console_scripts": [
+      f"qdrl-{name.replace('_', '-')}=qdrl_haiku.cli.{name}:run"
+      for name in _PROGRAMS
+    ]
+  },
   package_data={
     "qdrl_haiku": ["py.typed"],
+    "qdrl_haiku.presets": ["*.flags"],
     "qdrl_haiku.reports": ["*.css", "*.js"],
   },
   python_requires=">=3.11",
@@ -49,7 +65,7 @@ setuptools.setup(
     # that is then reduced (jax issue 39103). Below the next minor versions
     # after those tested: to raise a bound, install the new version, run all
     # tests (`.ci/run`), compare speed and time to the first update with the
-    # benchmark (launchers/benchmark.py), and name the version in the README.
+    # benchmark (launchers/benchmark.py), and name the version in RESULTS.md.
     "jax>=0.10,!=0.10.2,<0.13",
     "jaxlib>=0.10,!=0.10.2,<0.13",
     "mujoco<4.1",

@@ -7,6 +7,6 @@ its docstring what it is for.
 
 from qdrl_haiku import compatibility
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 compatibility.check()

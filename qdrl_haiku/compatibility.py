@@ -54,7 +54,7 @@ def check_numbers() -> None:
 
 
 def _last_square() -> float:
-  """The square of the last of the numbers 0, 1, ..., by matrices and sums."""
+  """Computes the square of the last of the numbers 0, 1, ..., by matrices."""
   import jax
   import jax.numpy as jnp
 
@@ -68,7 +68,7 @@ def _last_square() -> float:
 
 
 def _tensorflow_probability_suffix() -> str | None:
-  """The suffix of the version that lies there: "dev" of nightly ones.
+  """Returns the suffix of the version that lies there: "dev" of nightly ones.
 
   It is read from the file, since the record of what was installed still names
   the package that was overwritten, and since importing it takes long.

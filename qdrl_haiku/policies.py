@@ -7,7 +7,7 @@ import distrax
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import fusion, noise
+from qdrl_haiku.cpu import fusion, noise
 
 _MIN_SCALE = 1e-3
 

@@ -48,7 +48,7 @@ class ReplayBuffer(NamedTuple):
 
 
 def uniform(capacity: int) -> ReplayBuffer:
-  """A buffer that samples uniformly and forgets the oldest.
+  """Returns a buffer that samples uniformly and forgets the oldest.
 
   Args:
     capacity: the most transitions that it holds, >= 1.

@@ -189,7 +189,7 @@ def normal(size: int) -> SkillPrior:
 
 
 def constant(prior: SkillPrior, skill: Any) -> SkillPrior:
-  """The same prior, but one skill is drawn every time.
+  """Returns the same prior, of which one skill is drawn every time.
 
   With it one skill of a trained agent is looked at. Its density and its scores
   stay those of the prior that the agent was trained with.

@@ -50,7 +50,7 @@ class Transition(NamedTuple):
 
 
 def typed_key(key: Key) -> Key:
-  """The same key as a typed one.
+  """Returns the same key as a typed one.
 
   Args:
     key: typed, of any shape, or numbers [..., 2] of the older kind.

@@ -2,15 +2,18 @@
 
 import gc
 import os
+import pathlib
 
 import jax
 import pytest
 
-from qdrl_haiku import xla
+from qdrl_haiku.cpu import xla
 
 # Tracing makes many objects and little garbage; looking for it often takes 7 %
 # of the time.
 gc.set_threshold(100_000)
+# So that two of them have room on a laptop with 8 GB, and seldom begin anew.
+_MOST_BYTES = 2_500_000_000
 
 
 def pytest_configure() -> None:
@@ -27,6 +30,22 @@ def pytest_configure() -> None:
     given = os.environ.get("XLA_FLAGS", "")
     patch.setenv("XLA_FLAGS", " ".join([given, *older]))
     jax.block_until_ready(jax.jit(lambda: 0)())  # XLA reads its flags once.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bounded_memory():
+  """Lets go of compiled programs where a process has many of them.
+
+  Who needs one again finds it on the disk.
+  """
+  yield
+  statm = pathlib.Path("/proc/self/statm")
+  if not statm.exists():  # As on a Mac.
+    return
+  pages = int(statm.read_text().split()[1])
+  if pages * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES:
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

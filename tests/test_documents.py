@@ -39,16 +39,25 @@ def make_env():
 '''
 
 
+_RECIPES = "launchers/README.md"
+_DOCUMENTS = ("README.md", _RECIPES, "launchers/RESULTS.md", "BUILD.md")
+
+
 def _snippets(document: str, language: str) -> list[str]:
   text = (_ROOT / document).read_text()
   return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
+def _shell_lines() -> list[str]:
+  """The lines of both READMEs, each once, in the order of their appearance."""
+  snippets = _snippets("README.md", "sh") + _snippets(_RECIPES, "sh")
+  return list(dict.fromkeys("\n".join(snippets).splitlines()))
+
+
 def _commands() -> list[str]:
-  lines = "\n".join(_snippets("README.md", "sh")).splitlines()
   return [
     line
-    for line in lines
+    for line in _shell_lines()
     if line.startswith("python launchers/")
     and not any(part in line for part in _NOT_RUN)
   ]
@@ -63,13 +72,62 @@ def _python(document: str, first_line: str) -> str:
 
 def test_the_documents_have_the_snippets_that_are_run_here():
   assert len(_commands()) == 34
-  assert len(_snippets("README.md", "python")) == 5
+  assert len(_snippets("README.md", "python")) == 1
+  assert len(_snippets(_RECIPES, "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 3
+  assert not _snippets("launchers/RESULTS.md", "python")
+
+
+def test_recipes_of_the_readme_are_among_all_recipes():
+  assert set(_snippets("README.md", "python")) <= set(
+    _snippets(_RECIPES, "python")
+  )
+  ours = "\n".join(_snippets("README.md", "sh")).splitlines()
+  recipes = "\n".join(_snippets(_RECIPES, "sh")).splitlines()
+  assert {x for x in ours if x.startswith("python ")} <= set(recipes)
+
+
+@pytest.mark.parametrize(
+  ("document", "most"), [("README.md", 150), ("BUILD.md", 300)]
+)
+def test_what_is_read_first_is_short(document, most):
+  assert len((_ROOT / document).read_text().splitlines()) <= most
+
+
+def _anchors(document: pathlib.Path) -> set[str]:
+  """What GitHub makes of headings, for links to them."""
+  text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.S | re.M)
+  titles = re.findall(r"^#+ (.*)$", text, re.M)
+  return {
+    re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    for title in titles
+  }
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS)
+def test_what_documents_link_to_is_there(document):
+  path = _ROOT / document
+  text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.S | re.M)
+  links = re.findall(r"\]\(([^)\s]+)\)", text)
+  assert links
+  for link in links:
+    if re.match(r"\w+:", link):
+      continue
+    name, _, anchor = link.partition("#")
+    target = path.parent / name if name else path
+    assert target.exists(), link
+    assert not anchor or anchor in _anchors(target), link
+
+
+def test_every_picture_is_shown():
+  shown = "".join((_ROOT / document).read_text() for document in _DOCUMENTS)
+  for picture in (_ROOT / "launchers" / "pictures").iterdir():
+    assert f"pictures/{picture.name})" in shown
 
 
 @pytest.mark.slow
 def test_pipeline_by_hand_has_25_lines_and_learns():
-  snippet = _python("README.md", "actors.collect")
+  snippet = _python(_RECIPES, "actors.collect")
   assert len(snippet.splitlines()) <= 25
   shorter = snippet.replace("1001", "601")
   assert shorter != snippet
@@ -104,15 +162,14 @@ def test_controller_by_hand_anneals():
   exec(_python("BUILD.md", "def annealing"), names)
   learner = names["learner"]
   controller = names["annealing"](learner.hyperparams)
-  hyperparams = controller.init(jax.random.key(0), 3)
+  key = jax.random.key(0)
+  state, hyperparams = controller.init(key, 3)
   for _ in range(2):
-    decision = controller.update(
-      jax.random.key(0), jnp.zeros(3), hyperparams
-    )
+    state, decision = controller.update(state, key, jnp.zeros(3), hyperparams)
     hyperparams = decision.hyperparams
   rate = learner.hyperparams["policy_learning_rate"]
   assert hyperparams["policy_learning_rate"].tolist() == pytest.approx(
-    [0.81 * rate] * 3
+    [0.9 * rate] * 3
   )
   assert decision.parents.tolist() == [0, 1, 2]
 
@@ -202,7 +259,7 @@ def _execute(snippet):
   return names
 
 
-def test_a_repertoire_of_the_readme_is_filled_and_looked_at(
+def test_a_repertoire_of_the_recipes_is_filled_and_looked_at(
   directory, monkeypatch, capsys
 ):
   monkeypatch.chdir(directory)
@@ -214,29 +271,29 @@ def test_a_repertoire_of_the_readme_is_filled_and_looked_at(
 
 
 @pytest.mark.slow
-def test_commands_of_the_readme_run_as_they_are_written(
+def test_commands_of_the_recipes_run_as_they_are_written(
   directory, monkeypatch, capsys
 ):
   monkeypatch.chdir(directory)
   for command in _commands():
     _run(capsys, command)
   # logs/pendulum and logs/maze are there now, of other numbers of steps.
-  names = _execute(_python("README.md", "training.read_best"))
+  names = _execute(_python("README.md", "artifacts.read_best"))
   assert names["record"]["step"] in (20, 40, 60)
   names = _execute(
-    _python("README.md", "Repertoire.load").replace("24000", "40")
+    _python(_RECIPES, "Repertoire.load").replace("24000", "40")
   )
   assert jnp.isfinite(names["evaluation"].returns).all()
 
 
-def test_what_is_not_run_is_in_the_readme():
-  lines = "\n".join(_snippets("README.md", "sh"))
+def test_what_is_not_run_is_in_the_recipes():
+  lines = "\n".join(_shell_lines())
   assert all(part in lines for part in _NOT_RUN)
 
 
 def _of_two_processes():
   """Of each way to start two: what each is started with, and where."""
-  lines = "\n".join(_snippets("README.md", "sh")).splitlines()
+  lines = _shell_lines()
   by_hand = [line for line in lines if "--process_id" in line]
   assert len(by_hand) == 2
   (alike,) = [
@@ -322,7 +379,7 @@ def test_processes_of_a_cluster_find_each_other(way, tmp_path):
 
 def test_map_elites_by_hand_fills_the_grid():
   names: dict = {}
-  exec(_python("README.md", "genetic_emitter"), names)
+  exec(_python(_RECIPES, "genetic_emitter"), names)
   metrics = names["map_elites"].metrics(names["repertoire"])
   assert metrics["qd/coverage"] > 95
   # The least that the function can be is 0.

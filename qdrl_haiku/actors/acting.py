@@ -16,7 +16,7 @@ def step(
   key: types.Key,
   deterministic: bool = False,
 ) -> tuple[environments.State, types.Transition]:
-  """One step of E environments for one agent.
+  """Steps E environments for one agent.
 
   Args:
     env: the environment; it resets itself where an episode ends.
@@ -79,13 +79,31 @@ def _step(
 ) -> tuple[environments.State, types.Transition]:
   """Steps environments with any leading axes, and records what happened."""
   next_state = env.step(env_state, action)
+  return next_state, transition(env_state, action, next_state)
+
+
+def transition(
+  env_state: environments.State,
+  action: types.Array,
+  next_state: environments.State,
+) -> types.Transition:
+  """Tells what happened in a step, of environments with any leading axes.
+
+  Args:
+    env_state: before the step, leaves [...].
+    action: [..., A].
+    next_state: after it, leaves [...].
+
+  Returns:
+    The transitions [...].
+  """
   extras = {}
   if "state_descriptor" in env_state.info:
     extras["descriptor"] = env_state.info["state_descriptor"]
     extras["next_descriptor"] = next_state.info["next_state_descriptor"]
   if "skill" in env_state.info:
     extras["skill"] = env_state.info["skill"]
-  return next_state, types.Transition(
+  return types.Transition(
     observation=env_state.obs,
     action=action,
     reward=next_state.reward,

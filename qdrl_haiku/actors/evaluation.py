@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import environments, types
+from qdrl_haiku.actors.acting import transition
 
 RecordFn = Callable[[environments.State], Any]
 """States [P, N] after a step -> what to keep of them, leaves [P, N, ...]."""
@@ -22,12 +23,14 @@ class Evaluation(NamedTuple):
     trajectory: leaves [P, N, T, ...], what was recorded of the states after
       each step, T steps in a full episode; after the episode's length it means
       nothing. None if nothing was recorded.
+    transitions: [P, N, T, ...], likewise; None if they weren't asked for.
   """
 
   returns: types.Array
   lengths: types.Array
   descriptors: types.Array | None
   trajectory: Any = None
+  transitions: types.Transition | None = None
 
 
 def evaluate(
@@ -38,8 +41,9 @@ def evaluate(
   num_episodes: int,
   descriptor_fn: environments.DescriptorFn | None = None,
   record: RecordFn | None = None,
+  keep_transitions: bool = False,
 ) -> Evaluation:
-  """Greedy episodes of every agent, all of them in one flat batch.
+  """Runs greedy episodes of every agent, all of them in one flat batch.
 
   Each environment runs one episode, and the whole stops when the last of them
   has ended. Nothing of the agents changes, running statistics included.
@@ -54,10 +58,10 @@ def evaluate(
     descriptor_fn: what makes an episode's descriptor of its state
       descriptors, see `environments.DescriptorFn`; None for no descriptors.
     record: what to keep of each step, see `RecordFn`; None for nothing.
+    keep_transitions: whether to keep what an agent could learn from.
 
   Returns:
-    Returns, lengths, descriptors and recorded trajectories per agent and
-    episode.
+    Returns, lengths, descriptors and what was kept per agent and episode.
 
   Raises:
     ValueError: if a descriptor is asked for and the environment has none.
@@ -74,18 +78,17 @@ def evaluate(
     )
   num_steps = env.episode_steps
 
-  def trace_of(env_states: environments.State) -> Any:
-    return (
-      env_states.info["next_state_descriptor"] if descriptor_fn else None,
-      record(env_states) if record else None,
+  def advance(before: environments.State) -> tuple[environments.State, Any]:
+    after, actions = advance_greedily(env, learner, states, before)
+    return after, (
+      after.info["next_state_descriptor"] if descriptor_fn else None,
+      record(after) if record else None,
+      transition(before, actions, after) if keep_transitions else None,
     )
-
-  def advance(env_states: environments.State) -> environments.State:
-    return advance_greedily(env, learner, states, env_states)[0]
 
   traces = jax.tree.map(
     lambda x: jnp.zeros((num_steps, *x.shape), x.dtype),
-    jax.eval_shape(lambda x: trace_of(advance(x)), env_states),
+    jax.eval_shape(lambda x: advance(x)[1], env_states),
   )
 
   def unfinished(carry: Any) -> types.Array:
@@ -94,11 +97,11 @@ def evaluate(
 
   def body(carry: Any) -> Any:
     t, env_states, alive, returns, lengths, traces = carry
-    env_states = advance(env_states)
+    env_states, step = advance(env_states)
     returns = returns + jnp.where(alive, env_states.reward, 0.0)
     lengths = lengths + alive
     traces = jax.tree.map(
-      lambda trace, x: trace.at[t].set(x), traces, trace_of(env_states)
+      lambda trace, x: trace.at[t].set(x), traces, step
     )
     alive = alive & ~(env_states.done > 0.5)
     return t + 1, env_states, alive, returns, lengths, traces
@@ -115,20 +118,20 @@ def evaluate(
       traces,
     ),
   )
-  descriptor_trace, trajectory = traces
+  descriptor_trace, *kept = traces
   descriptors = None
   if descriptor_fn is not None:
     mask = jnp.arange(num_steps)[:, None, None] < lengths
     per_member = jax.vmap(descriptor_fn, in_axes=1)
     descriptors = jax.vmap(per_member, in_axes=1)(descriptor_trace, mask)
-  trajectory = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), trajectory)
-  return Evaluation(returns, lengths, descriptors, trajectory)
+  kept = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), kept)
+  return Evaluation(returns, lengths, descriptors, *kept)
 
 
 def episode_keys(
   states: types.State, key: types.Key, num_episodes: int
 ) -> types.Key:
-  """The keys from which the episodes of a population begin.
+  """Returns the keys from which the episodes of a population begin.
 
   Args:
     states: the agents' states, leaves [P, ...].
@@ -154,7 +157,7 @@ def advance_greedily(
   states: types.State,
   env_states: environments.State,
 ) -> tuple[environments.State, types.Array]:
-  """One greedy step of all environments of a population.
+  """Steps all environments of a population greedily.
 
   Args:
     env: the environment.

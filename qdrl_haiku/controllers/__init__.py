@@ -1,20 +1,15 @@
 """Controllers: who is replaced by whom, and with which hyperparameters.
 
 A controller sees fitness and hyperparameters only. It knows no learner, actor
-or environment, holds no state and moves no agent: it returns a decision, which
-`inherit` applies to whatever the members consist of.
+or environment and moves no agent: it returns a decision, which `inherit`
+applies to whatever the members consist of. What it remembers is a state that is
+handed from one decision to the next.
 """
 
 from qdrl_haiku.controllers import lineage, search_space
-from qdrl_haiku.controllers.explore import explore
-from qdrl_haiku.controllers.pbt import (
-  OPERATORS,
-  Controller,
-  Decision,
-  PBTConfig,
-  inherit,
-  pbt,
-)
+from qdrl_haiku.controllers.base import Controller, Decision, check, inherit
+from qdrl_haiku.controllers.exploration import explore
+from qdrl_haiku.controllers.pbt import PBTConfig, pbt
 from qdrl_haiku.controllers.schedule import schedule
 from qdrl_haiku.controllers.search_space import (
   Fixed,
@@ -25,7 +20,6 @@ from qdrl_haiku.controllers.search_space import (
 )
 
 __all__ = [
-  "OPERATORS",
   "Controller",
   "Decision",
   "Fixed",
@@ -34,6 +28,7 @@ __all__ = [
   "PBTConfig",
   "Range",
   "Uniform",
+  "check",
   "explore",
   "inherit",
   "lineage",

@@ -5,13 +5,13 @@ a number is not finite, so that each is one line of strict JSON.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from qdrl_haiku.controllers.pbt import OPERATORS, Decision
+from qdrl_haiku.controllers.base import SURVIVE, Decision
 from qdrl_haiku.types import Array, Hyperparams
 
 Row = dict[str, Any]
@@ -67,7 +67,7 @@ def initial_rows(hyperparams: Hyperparams) -> list[Row]:
   """Makes the lineage rows of generation 0, one per agent.
 
   Args:
-    hyperparams: a tree of leaves [P], as drawn by `Controller.init`.
+    hyperparams: a tree of leaves [P], as `Controller.init` draws them.
 
   Returns:
     P rows with the columns of `rows`: parent -1, operator "init", no fitness
@@ -95,6 +95,7 @@ def rows(
   decision: Decision,
   fitness: Array,
   old_hyperparams: Hyperparams,
+  operators: Sequence[str],
 ) -> list[Row]:
   """Makes the lineage rows of one generation, one per replaced agent.
 
@@ -104,6 +105,7 @@ def rows(
     decision: what the controller decided.
     fitness: [P], what it decided on.
     old_hyperparams: leaves [P], what it decided on.
+    operators: the controller's.
 
   Returns:
     A row per member that did not survive, in order of `child`, with the columns
@@ -127,12 +129,12 @@ def rows(
       "parent_fitness": fitnesses[parent],
       "old_hyperparams": old[child],
       "new_hyperparams": new[child],
-      "operator": OPERATORS[code],
+      "operator": operators[code],
     }
     for child, (parent, code) in enumerate(
       zip(decision.parents.tolist(), decision.operator.tolist(), strict=True)
     )
-    if OPERATORS[code] != "survive"
+    if operators[code] != SURVIVE
   ]
 
 
@@ -249,7 +251,7 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
 
 
 def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
-  """What a member, as it was in one generation, had been trained with.
+  """Returns what a member, as it was in one generation, had been trained with.
 
   Args:
     rows: lineage rows of a whole run, in any order.

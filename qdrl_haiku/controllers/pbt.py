@@ -5,30 +5,17 @@ arXiv:1711.09846, section 3 and appendix A.
 """
 
 import dataclasses
-import numbers
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names
-from qdrl_haiku.controllers import exploit
-from qdrl_haiku.controllers import explore as explore_lib
+from qdrl_haiku import checks, names
+from qdrl_haiku.controllers import exploitation, exploration
+from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.types import Array, Hyperparams, Key
 
-OPERATORS = (
-  "survive",
-  "init",
-  "perturb",
-  "resample",
-  "mixed",
-  "reinitialise",
-  "sample",
-  "schedule",
-)
-"""What happened to a member; `Decision.operator` indexes it."""
-
+_OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")
 _EXPLORE = ("resample", "perturb", "mixed")
 
 
@@ -65,7 +52,8 @@ class PBTConfig:
   perturbation_factors: tuple[float, float] = (0.8, 1.25)
 
   def __post_init__(self) -> None:
-    for name, choices in (("exploit", exploit.RULES), ("explore", _EXPLORE)):
+    rules = {"exploit": exploitation.RULES, "explore": _EXPLORE}
+    for name, choices in rules.items():
       if getattr(self, name) not in choices:
         raise ValueError(
           f"{name}={getattr(self, name)!r} is unknown;"
@@ -80,15 +68,8 @@ class PBTConfig:
       count = getattr(self, name)
       if count is None:
         continue
-      if (
-        isinstance(count, bool)
-        or not isinstance(count, numbers.Integral)
-        or count < 0
-      ):
-        raise ValueError(
-          f"{name}={count!r} is not a count; use an integer of at least 0, or"
-          " None to follow quantile_fraction."
-        )
+      hint = "an integer of at least 0, or None to follow quantile_fraction"
+      checks.check_count(name, count, 0, hint)
       if self.exploit != "truncation":
         raise ValueError(
           f"{name}={count} would be ignored by exploit={self.exploit!r}; leave"
@@ -111,36 +92,6 @@ class PBTConfig:
         f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
         " up; use a pair such as (0.8, 1.25)."
       )
-
-
-class Decision(NamedTuple):
-  """What a controller decided; `inherit` applies it to the members.
-
-  Attributes:
-    parents: int32 [P], whose place each member takes over; its own index for a
-      survivor, and where no member had a finite fitness.
-    hyperparams: leaves [P], from now on; a survivor's are bit-identical.
-    operator: int32 [P], an index into `OPERATORS`.
-  """
-
-  parents: Array
-  hyperparams: Hyperparams
-  operator: Array
-
-
-class Controller(NamedTuple):
-  """A record of pure functions over fitness and hyperparameters.
-
-  Attributes:
-    init: (key, population_size) -> hyperparameters, leaves float32 [P].
-    update: (key, fitness [P], hyperparameters [P]) -> Decision.
-    is_timed: whether `update` takes a fourth argument, the generation that is
-      over, int32 [], from 1; for decisions that depend on the time.
-  """
-
-  init: Callable[[Key, int], Hyperparams]
-  update: Callable[..., Decision]
-  is_timed: bool = False
 
 
 def pbt(config: PBTConfig, search_space: Any) -> Controller:
@@ -168,51 +119,55 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller; both functions can be jitted (with a static
-    `population_size`) and raise ValueError for a population too small for the
-    configured counts.
+    The controller, which remembers nothing: its state is (). Both functions
+    can be jitted (with a static `population_size`) and raise ValueError for a
+    population too small for the configured counts.
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
-  ranges, treedef = explore_lib.flatten(search_space)
+  ranges, treedef = exploration.flatten(search_space)
 
   def counts(population_size: int) -> tuple[int, int]:
-    return exploit.counts(
+    return exploitation.counts(
       population_size,
       quantile_fraction=config.quantile_fraction,
       num_parents=config.num_parents,
       num_replaced=config.num_replaced,
     )
 
-  def init(key: Key, population_size: int) -> Hyperparams:
+  def init(
+    key: Key, population_size: int
+  ) -> tuple[tuple[()], Hyperparams]:
     if population_size < 1:
       raise ValueError(
         f"population_size={population_size} has no members; use at least 1."
       )
     counts(population_size)
-    keys = explore_lib.member_keys(key, population_size)
+    keys = exploration.member_keys(key, population_size)
     leaves = [
-      jax.vmap(range_.sample)(explore_lib.fold_in(keys, i))
+      jax.vmap(range_.sample)(exploration.fold_in(keys, i))
       for i, range_ in enumerate(ranges)
     ]
-    return jax.tree.unflatten(treedef, leaves)
+    return (), jax.tree.unflatten(treedef, leaves)
 
-  def update(key: Key, fitness: Array, hyperparams: Hyperparams) -> Decision:
+  def update(
+    state: tuple[()], key: Key, fitness: Array, hyperparams: Hyperparams
+  ) -> tuple[tuple[()], Decision]:
     fitness = jnp.asarray(fitness, float)
     _check_shapes(fitness, hyperparams, treedef)
-    keys = explore_lib.member_keys(key, fitness.shape[0])
+    keys = exploration.member_keys(key, fitness.shape[0])
     num_parents, num_replaced = counts(fitness.shape[0])
-    parents, replaced = exploit.choose_parents(
-      explore_lib.fold_in(keys, 0),
+    parents, replaced = exploitation.choose_parents(
+      exploration.fold_in(keys, 0),
       fitness,
       rule=config.exploit,
       num_parents=num_parents,
       num_replaced=num_replaced,
     )
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
-    children, fresh, is_copy = explore_lib.children(
-      config, ranges, explore_lib.fold_in(keys, 1), parents, replaced, leaves
+    children, fresh, is_copy = exploration.children(
+      config, ranges, exploration.fold_in(keys, 1), parents, replaced, leaves
     )
     lost = ~jnp.any(jnp.isfinite(fitness))
     children = [
@@ -221,45 +176,18 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
     ]
     operator = jnp.where(
       is_copy,
-      OPERATORS.index("resample"),
-      OPERATORS.index(config.explore),
+      _OPERATORS.index("resample"),
+      _OPERATORS.index(config.explore),
     )
-    operator = jnp.where(lost, OPERATORS.index("reinitialise"), operator)
-    operator = jnp.where(replaced, operator, OPERATORS.index("survive"))
-    return Decision(
+    operator = jnp.where(lost, _OPERATORS.index("reinitialise"), operator)
+    operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
+    return state, Decision(
       parents,
       jax.tree.unflatten(treedef, children),
       operator.astype(jnp.int32),
     )
 
-  return Controller(init, update)
-
-
-def inherit(members: Any, parents: Array) -> Any:
-  """Puts a copy of its parent in each member's place.
-
-  Args:
-    members: a tree of arrays [P, ...], typed keys included.
-    parents: int32 [P], each in [0, P), such as `Decision.parents`.
-
-  Returns:
-    The same tree: leaf[parents], bit-identical where parents[i] is i.
-
-  Raises:
-    ValueError: if a leaf has another leading axis than P.
-  """
-  population_size = parents.shape[0]
-
-  def take(path: Any, leaf: Any) -> Array:
-    leaf = jnp.asarray(leaf)
-    if leaf.ndim == 0 or leaf.shape[0] != population_size:
-      raise ValueError(
-        f"members{jax.tree_util.keystr(path)} has shape {leaf.shape}, but there"
-        f" are {population_size} parents; give every leaf the leading axis P."
-      )
-    return leaf.at[parents].get(mode="promise_in_bounds")
-
-  return jax.tree_util.tree_map_with_path(take, members)
+  return Controller(init, update, _OPERATORS)
 
 
 def _check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:

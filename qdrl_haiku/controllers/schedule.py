@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.controllers.pbt import OPERATORS, Controller, Decision
+from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.types import Array, Hyperparams, Key
 
 
@@ -19,8 +19,9 @@ def schedule(hyperparams: Hyperparams) -> Controller:
       generations keep the last. One that never changes may be a number.
 
   Returns:
-    The controller, which is timed. Its operator is "schedule" for all where a
-    hyperparameter changes, otherwise "survive".
+    The controller, whose state is the generation that is trained, int32 [].
+    Its operator is "schedule" for all where a hyperparameter changes,
+    otherwise "survive".
   """
 
   def at(generation: int | Array, population_size: int) -> Hyperparams:
@@ -32,26 +33,22 @@ def schedule(hyperparams: Hyperparams) -> Controller:
 
     return jax.tree.map(value, hyperparams)
 
-  def init(key: Key, population_size: int) -> Hyperparams:
+  def init(key: Key, population_size: int) -> tuple[Array, Hyperparams]:
     del key
-    return at(1, population_size)
+    return jnp.ones((), jnp.int32), at(1, population_size)
 
   def update(
-    key: Key, fitness: Array, hyperparams: Hyperparams, generation: Array
-  ) -> Decision:
+    state: Array, key: Key, fitness: Array, hyperparams: Hyperparams
+  ) -> tuple[Array, Decision]:
     del key
     population_size = fitness.shape[0]
-    new = at(generation + 1, population_size)
+    new = at(state + 1, population_size)
     changes = jax.tree.map(lambda x, y: x != y, new, hyperparams)
-    operator = jnp.where(
-      jnp.any(jnp.stack(jax.tree.leaves(changes)), axis=0),
-      OPERATORS.index("schedule"),
-      OPERATORS.index("survive"),
-    )
-    return Decision(
-      jnp.arange(population_size, dtype=jnp.int32),
-      new,
-      operator.astype(jnp.int32),
+    changed = jnp.any(jnp.stack(jax.tree.leaves(changes)), axis=0)
+    return state + 1, Decision(
+      parents=jnp.arange(population_size, dtype=jnp.int32),
+      hyperparams=new,
+      operator=changed.astype(jnp.int32),
     )
 
-  return Controller(init, update, is_timed=True)
+  return Controller(init, update, (SURVIVE, "schedule"))

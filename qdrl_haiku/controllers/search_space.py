@@ -109,23 +109,23 @@ class _Interval(abc.ABC):
 
   @abc.abstractmethod
   def _ends(self) -> tuple[float, float]:
-    """The lower and the upper end on the scale, in float64."""
+    """Returns the lower and the upper end on the scale, in float64."""
 
   @abc.abstractmethod
   def _to_scale(self, value: Array) -> Array:
-    """From values to the scale."""
+    """Takes values to the scale."""
 
   @abc.abstractmethod
   def _from_scale(self, position: Array) -> Array:
-    """From the scale to values."""
+    """Takes positions on the scale to values."""
 
   def _steps(self, factors: tuple[float, float]) -> tuple[float, float]:
-    """The steps (down, up) on the scale, here a logarithmic one."""
+    """Returns the steps (down, up) on the scale, here a logarithmic one."""
     down, up = factors
     return math.log(down), math.log(up)
 
   def _bounds(self) -> tuple[np.float32, np.float32]:
-    """The bounds in float32, rounded inward.
+    """Returns the bounds in float32, rounded inward.
 
     Rounding to nearest can move a bound outward, and a value that was clipped
     there would be outside of the range that the user wrote.

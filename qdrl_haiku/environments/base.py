@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import compatibility, types
-from qdrl_haiku.environments import batching, checks
+from qdrl_haiku.cpu import batching
+from qdrl_haiku.environments import checks
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
@@ -109,10 +110,10 @@ class Environment:
     )
     one_key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
-    self._reset_all = batching.batched(
+    self._reset_all = batching.of_batch(
       self._cast_result(self._env_reset), one_key
     )
-    self._step_all = batching.batched(
+    self._step_all = batching.of_batch(
       self._cast_result(self._env_step), self._spec, action
     )
     # Jitted also because eager code would return one buffer under two names
@@ -133,7 +134,7 @@ class Environment:
     """
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.wrap_key_data(key)
-    return batched(self._reset, key.shape, key)
+    return as_flat_batch(self._reset, key.shape, key)
 
   def step(self, state: State, action: types.Array) -> State:
     """Steps every instance, and resets those whose episode ended.
@@ -162,7 +163,7 @@ class Environment:
       ValueError: if the action has another shape.
     """
     self._check_action(state, action)
-    return batched(self._step, state.done.shape, state, action)
+    return as_flat_batch(self._step, state.done.shape, state, action)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps every instance without resets, as evaluation does.
@@ -179,7 +180,7 @@ class Environment:
       ValueError: if the action has another shape.
     """
     self._check_action(state, action)
-    return batched(self._advance, state.done.shape, state, action)
+    return as_flat_batch(self._advance, state.done.shape, state, action)
 
   def _check_action(self, state: State, action: types.Array) -> None:
     expected = (*state.done.shape, self.action_size)
@@ -326,7 +327,7 @@ def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:
   return jax.tree.map(choose, on_true, on_false)
 
 
-def batched(
+def as_flat_batch(
   function: Callable[..., State], shape: tuple[int, ...], *args: Any
 ) -> State:
   """Calls a function of one flat batch on trees with leading axes.

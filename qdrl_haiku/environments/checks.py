@@ -170,7 +170,7 @@ def check_spec(
 
 
 def _traced(name: str, method: Callable[..., Any], *args: Any) -> Any:
-  """The shapes that a method returns."""
+  """Returns the shapes that a method returns."""
   try:
     return jax.eval_shape(method, *args)
   except TypeError as error:

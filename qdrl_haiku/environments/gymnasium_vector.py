@@ -121,7 +121,7 @@ class GymnasiumEnvironment:
     Returns:
       As `Environment.reset`.
     """
-    return base.batched(self._reset, key.shape, key)
+    return base.as_flat_batch(self._reset, key.shape, key)
 
   def step(
     self, state: interface.State, action: types.Array
@@ -136,7 +136,7 @@ class GymnasiumEnvironment:
       As `Environment.step`. An instance that returned anything non-finite is
       reset too, as if truncated.
     """
-    return base.batched(self._step, state.done.shape, state, action)
+    return base.as_flat_batch(self._step, state.done.shape, state, action)
 
   def advance(
     self, state: interface.State, action: types.Array
@@ -247,7 +247,7 @@ class GymnasiumEnvironment:
     return self._ticket(), next_observation, obs, reward, terminated, ended
 
   def _ticket(self) -> np.ndarray:
-    """That of the only state that can be stepped, int32 [B, 2]."""
+    """Returns that of the only state that can be stepped, int32 [B, 2]."""
     size = self._envs.num_envs
     return np.stack(
       [np.full(size, self._clock, np.int32), np.arange(size, dtype=np.int32)],
@@ -255,7 +255,7 @@ class GymnasiumEnvironment:
     )
 
   def _scaled(self, action: np.ndarray) -> np.ndarray:
-    """From [-1, 1] to the action space: [B, A] -> [B, ...]."""
+    """Scales from [-1, 1] to the action space: [B, A] -> [B, ...]."""
     space = self._action_space
     low, high = (x.astype(np.float64) for x in (space.low, space.high))
     # Of an agent that has diverged.
@@ -309,7 +309,7 @@ def create(
 
 
 def _next_seed(key: types.Key) -> tuple[types.Key, types.Array]:
-  """The next keys of instances, and seeds for their next resets, uint32 [B]."""
+  """Returns instances' next keys, and seeds of next resets, uint32 [B]."""
   key, seed_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
   return key, jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(
     seed_key
@@ -326,7 +326,7 @@ def _ticket(key: types.Key) -> jax.ShapeDtypeStruct:
 
 
 def _like(key: types.Key, dtype: Any) -> jax.ShapeDtypeStruct:
-  """One number for each instance."""
+  """Returns one number for each instance."""
   return jax.ShapeDtypeStruct(key.shape, dtype)
 
 

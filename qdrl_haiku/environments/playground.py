@@ -136,7 +136,7 @@ def create(
 
 
 def _observation(observation: Any) -> Any:
-  """What of an observation agents get."""
+  """Returns what of an observation agents get."""
   if not isinstance(observation, Mapping):
     return observation
   if _OBSERVED not in observation:
@@ -148,7 +148,7 @@ def _observation(observation: Any) -> Any:
 
 
 def _state(inner: Any) -> interface.State:
-  """A state of ours, around Playground's own."""
+  """Returns a state of ours, around Playground's own."""
   return interface.State(
     pipeline_state=inner,
     obs=_observation(inner.obs),

@@ -102,7 +102,7 @@ def _robot(state: State) -> dict[str, types.Array]:
 
 
 def _is_robot(env: BatchedEnvironment, single: Any) -> bool:
-  """Whether an environment has all that brax's robots have."""
+  """Returns whether an environment has all that brax's robots have."""
   if not hasattr(getattr(single, "sys", None), "mj_model"):
     return False
   try:

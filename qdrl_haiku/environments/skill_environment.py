@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import skills, types
+from qdrl_haiku import draws, skills, types
 from qdrl_haiku.environments.interface import (
   BatchedEnvironment,
   Descriptor,
@@ -14,8 +14,6 @@ from qdrl_haiku.environments.interface import (
 )
 
 Sampling = Literal["fixed", "episode"]
-# Folded into an instance's key, from which its resets are drawn too.
-_SKILL = 2**31 - 1
 
 
 class SkillEnvironment:
@@ -129,15 +127,17 @@ class SkillEnvironment:
     return _with_skill(self.env.advance(state, action), skill, skill)
 
   def _draw(self, state: State) -> types.Array:
-    """A skill for each instance, from its own key: [..., K]."""
+    """Returns a skill for each instance, from its own key: [..., K]."""
     keys = state.info["key"]
     skill = jax.vmap(
-      lambda key: self.prior.sample(jax.random.fold_in(key, _SKILL))
+      lambda key: self.prior.sample(
+        jax.random.fold_in(key, draws.OfInstance.SKILL)
+      )
     )(keys.reshape(math.prod(keys.shape)))
     return skill.reshape(*keys.shape, self.prior.size)
 
   def _next(self, state: State, skill: types.Array) -> types.Array:
-    """The skills of the next episodes, [..., K]."""
+    """Returns the skills of the next episodes, [..., K]."""
     if self.sampling == "episode":
       return self._draw(state)
     num_envs, num_skills = skill.shape[-2], self.prior.num_skills

@@ -1,5 +1,8 @@
 """Learners: pure functions that turn transitions into better agents."""
 
+from qdrl_haiku.learners import diayn as _diayn
+from qdrl_haiku.learners import sac as _sac
+from qdrl_haiku.learners import td3 as _td3
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.diayn import (
   DIAYNConfig,
@@ -9,15 +12,25 @@ from qdrl_haiku.learners.diayn import (
   diayn,
   discriminator,
 )
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
+
+HYPERPARAMETERS: dict[str, Hyperparameter] = {
+  **_sac.HYPERPARAMETERS,
+  **_td3.HYPERPARAMETERS,
+  **_diayn.HYPERPARAMETERS,
+}
+"""Those of all learners here, by name."""
 
 __all__ = [
   "DIAYNConfig",
   "DIAYNGenotype",
   "DIAYNState",
   "Discriminator",
+  "HYPERPARAMETERS",
+  "Hyperparameter",
   "Learner",
   "ObservationStatistics",
   "SACConfig",

@@ -5,7 +5,8 @@ A population is `jax.vmap` of these functions, and cloning an agent cannot clone
 its randomness, because keys are arguments.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import types
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 InitFn = Callable[[types.Key], types.State]
 """A new agent. Args: the key, consumed. Returns: its state."""
@@ -62,6 +64,9 @@ class Learner(NamedTuple):
       target networks.
     from_genotype: genotype -> State, with fresh optimisers and with target
       networks equal to the online ones.
+    declared: what is known of the hyperparameters, by name (a leaf's path in
+      their tree, joined by "/"); of those that aren't there and are called as
+      one in `learners.HYPERPARAMETERS`, what is said there.
   """
 
   init: InitFn
@@ -73,6 +78,7 @@ class Learner(NamedTuple):
   batches_per_update: int
   genotype: Callable[[types.State], Any]
   from_genotype: Callable[[Any], types.State]
+  declared: Mapping[str, Hyperparameter] = MappingProxyType({})
 
 
 class Optimizer(NamedTuple):
@@ -95,7 +101,7 @@ class Optimizer(NamedTuple):
 
 
 def adam() -> Optimizer:
-  """Adam (Kingma and Ba, arXiv 1412.6980), optax's defaults.
+  """Makes Adam (Kingma and Ba, arXiv 1412.6980), with optax's defaults.
 
   Returns:
     The optimiser.
@@ -132,7 +138,7 @@ def move_targets(
 
 
 def saturation(action: types.Array) -> types.Array:
-  """The share of action entries at the border, where tanh has no gradient.
+  """Returns the share of actions at the border, where tanh is flat.
 
   Args:
     action: [..., A], in [-1, 1].

@@ -9,7 +9,18 @@ import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import networks, skills, types
-from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+
+HYPERPARAMETERS = {
+  "discriminator_learning_rate": Hyperparameter(
+    1e-3, "Adam's learning rate for the discriminator"
+  ),
+  "task_reward_weight": Hyperparameter(
+    0.0, "how much of the task's reward DIAYN adds to its own"
+  ),
+}
+"""DIAYN's, by name, beside those of the learner that it wraps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +108,7 @@ def discriminator(
   descriptor_size: int | None = None,
   config: DIAYNConfig = DIAYNConfig(),
 ) -> Discriminator:
-  """The discriminator that `diayn` trains, to look through after training.
+  """Makes the discriminator that `diayn` trains, to be asked afterwards.
 
   Args:
     observation_size: O, without the skill.
@@ -166,12 +177,9 @@ def diayn(
   and the base learner learns from all batches together. Observations end
   with the skill [K], as `environments.SkillEnvironment` makes them.
 
-  Hyperparameters: a dict of those of the base learner (if these aren't in a
-  dict, or have one of the following names, they are one entry of it, `base`),
-  and
-    discriminator_learning_rate: Adam's, > 0, default 1e-3.
-    task_reward_weight: how much of the environment's reward is added to the
-      intrinsic reward, default 0.
+  Its hyperparameters are a dict of those of the base learner (if these aren't
+  in a dict, or have the name of one of `HYPERPARAMETERS`, they are one entry of
+  it, `base`) and of `HYPERPARAMETERS`.
 
   Args:
     base_learner: learns to act; made for O + K observations.
@@ -186,13 +194,13 @@ def diayn(
   Raises:
     ValueError: if the discriminator is to see a descriptor, and there is none.
   """
-  judge = discriminator(observation_size, prior, descriptor_size, config)
+  classifier = discriminator(observation_size, prior, descriptor_size, config)
   optimizer = base.adam()
-  defaults, base_hyperparams = _hyperparams(base_learner.hyperparams)
+  defaults, declared, base_hyperparams = _hyperparams(base_learner)
 
   def init(key: types.Key) -> DIAYNState:
     agent_key, discriminator_key = jax.random.split(key)
-    params = judge.init(discriminator_key)
+    params = classifier.init(discriminator_key)
     return DIAYNState(
       agent=base_learner.init(agent_key),
       discriminator_params=params,
@@ -258,7 +266,7 @@ def diayn(
     skill = batch.observation[..., observation_size:]
 
     def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
-      parameters = judge.parameters(
+      parameters = classifier.parameters(
         state._replace(discriminator_params=params),
         batch.next_observation,
         batch.extras.get("next_descriptor"),
@@ -275,7 +283,7 @@ def diayn(
       state.discriminator_params,
       hyperparams["discriminator_learning_rate"],
     )
-    intrinsic = jax.vmap(judge.reward)(parameters, skill)
+    intrinsic = jax.vmap(classifier.reward)(parameters, skill)
     reward = intrinsic + hyperparams["task_reward_weight"] * batch.reward
     batch = batch._replace(
       observation=normalize(state, batch.observation),
@@ -320,27 +328,41 @@ def diayn(
     batches_per_update=base_learner.batches_per_update,
     genotype=genotype,
     from_genotype=from_genotype,
+    declared=declared,
   )
 
 
 def _hyperparams(
-  base_hyperparams: types.Hyperparams,
-) -> tuple[types.Hyperparams, Callable[[types.Hyperparams], types.Hyperparams]]:
-  """DIAYN's hyperparameters, and how its base learner's are found in them.
+  base_learner: base.Learner,
+) -> tuple[
+  types.Hyperparams,
+  dict[str, Hyperparameter],
+  Callable[[types.Hyperparams], types.Hyperparams],
+]:
+  """Puts DIAYN's hyperparameters and its base learner's together.
 
   Args:
-    base_hyperparams: the base learner's, any tree.
+    base_learner: whose hyperparameters are any tree.
 
   Returns:
-    The defaults of all; and a function from those to the base learner's.
+    The defaults of all; what is known of them; and a function from a tree of
+    all to one of the base learner's.
   """
-  own = {"discriminator_learning_rate": 1e-3, "task_reward_weight": 0.0}
+  own = hyperparameters.defaults(HYPERPARAMETERS)
+  of_base = base_learner.hyperparams
   # Another kind of dict would be another kind of tree.
-  is_dict = type(base_hyperparams) is dict
-  if not is_dict or own.keys() & base_hyperparams.keys():
-    return own | {"base": base_hyperparams}, lambda tree: tree["base"]
-  names = tuple(base_hyperparams)
+  if type(of_base) is not dict or own.keys() & of_base.keys():
+    inside = {
+      f"base/{name}": value for name, value in base_learner.declared.items()
+    }
+    return (
+      own | {"base": of_base},
+      HYPERPARAMETERS | inside,
+      lambda tree: tree["base"],
+    )
+  names = tuple(of_base)
   return (
-    base_hyperparams | own,
+    of_base | own,
+    {**base_learner.declared, **HYPERPARAMETERS},
     lambda tree: {name: tree[name] for name in names},
   )

@@ -1,6 +1,7 @@
 """Soft actor-critic (Haarnoja et al., arXiv 1812.05905)."""
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import chex
@@ -9,7 +10,26 @@ import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import losses, networks, policies, types
-from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+
+HYPERPARAMETERS = {
+  "discount": hyperparameters.DISCOUNT,
+  "tau": hyperparameters.TAU,
+  "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
+  "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
+  "temperature_learning_rate": Hyperparameter(
+    1e-3,
+    "Adam's learning rate for SAC's temperature",
+    search="log_uniform:3e-4:3e-3",
+  ),
+  "target_entropy": Hyperparameter(
+    None, "SAC's target entropy, in nats, of -A by default", low=-math.inf
+  ),
+  "reward_scaling": hyperparameters.REWARD_SCALING,
+}
+"""SAC's, by name."""
+_OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,20 +109,14 @@ class SACGenotype(NamedTuple):
 def sac(
   observation_size: int, action_size: int, config: SACConfig = SACConfig()
 ) -> base.Learner:
-  """Soft actor-critic with twin critics and a learned temperature.
+  """Makes soft actor-critic: twin critics, a learned temperature.
 
   Each update is one step of the critics, then one of the policy against the
   new critics, one of the temperature, and one move of the target critics. The
   policy is evaluated twice: on the next observations for the target, and on
   the observations for policy and temperature together.
 
-  Hyperparameters:
-    discount: in [0, 1), default 0.98.
-    tau: the target critics' rate, in (0, 1], default 0.01.
-    policy_learning_rate, critic_learning_rate, temperature_learning_rate:
-      Adam's, > 0, default 1e-3.
-    target_entropy: nats, default -A.
-    reward_scaling: > 0, default 1.
+  Its hyperparameters are those of `HYPERPARAMETERS`.
 
   Args:
     observation_size: O.
@@ -125,15 +139,13 @@ def sac(
     policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
-  hyperparams = {
-    "discount": 0.98,
-    "tau": 0.01,
-    "policy_learning_rate": 1e-3,
-    "critic_learning_rate": 1e-3,
-    "reward_scaling": 1.0,
+  declared = {
+    name: value
+    for name, value in HYPERPARAMETERS.items()
+    if config.learn_temperature or name not in _OF_TEMPERATURE
   }
+  hyperparams = hyperparameters.defaults(declared)
   if config.learn_temperature:
-    hyperparams["temperature_learning_rate"] = 1e-3
     hyperparams["target_entropy"] = -float(action_size)
 
   def init(key: types.Key) -> SACState:
@@ -320,4 +332,5 @@ def sac(
     batches_per_update=1,
     genotype=genotype,
     from_genotype=from_genotype,
+    declared=declared,
   )

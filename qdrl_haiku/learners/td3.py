@@ -11,8 +11,28 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, noise, policies, types
-from qdrl_haiku.learners import base, statistics
+from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku.cpu import noise
+from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+
+HYPERPARAMETERS = {
+  "discount": hyperparameters.DISCOUNT,
+  "tau": hyperparameters.TAU,
+  "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
+  "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
+  "target_noise_scale": Hyperparameter(
+    0.2, "TD3's noise on target actions", search="uniform:0.02:0.2"
+  ),
+  "target_noise_clip": Hyperparameter(
+    0.5, "bound of TD3's noise on target actions"
+  ),
+  "exploration_noise": Hyperparameter(
+    0.3, "TD3's noise on actions while collecting", search="uniform:0.1:0.5"
+  ),
+  "reward_scaling": hyperparameters.REWARD_SCALING,
+}
+"""TD3's, by name; noises are standard deviations in units of the action."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,23 +104,14 @@ class TD3Genotype(NamedTuple):
 def td3(
   observation_size: int, action_size: int, config: TD3Config = TD3Config()
 ) -> base.Learner:
-  """TD3: twin critics, smoothed target actions, a delayed policy.
+  """Makes TD3: twin critics, smoothed target actions, a delayed policy.
 
   Each update is `policy_delay` critic steps, a batch each, then one step of
   the policy on the last batch and one move of the targets. That order is
   fixed in the program: under `vmap` a conditional policy step would be
   computed, and thrown away, at each critic step.
 
-  Hyperparameters:
-    discount: in [0, 1), default 0.98.
-    tau: the targets' rate, in (0, 1], default 0.01.
-    policy_learning_rate, critic_learning_rate: Adam's, > 0, default 1e-3.
-    target_noise_scale: standard deviation of the target action's noise, >= 0,
-      in units of the action, default 0.2.
-    target_noise_clip: its bound, >= 0, default 0.5.
-    exploration_noise: standard deviation of the noise of `act`, >= 0,
-      default 0.3.
-    reward_scaling: > 0, default 1.
+  Its hyperparameters are those of `HYPERPARAMETERS`.
 
   Args:
     observation_size: O.
@@ -291,17 +302,9 @@ def td3(
     act=act,
     act_greedy=act_greedy,
     observe=statistics.observe,
-    hyperparams={
-      "discount": 0.98,
-      "tau": 0.01,
-      "policy_learning_rate": 1e-3,
-      "critic_learning_rate": 1e-3,
-      "target_noise_scale": 0.2,
-      "target_noise_clip": 0.5,
-      "exploration_noise": 0.3,
-      "reward_scaling": 1.0,
-    },
+    hyperparams=hyperparameters.defaults(HYPERPARAMETERS),
     batches_per_update=config.policy_delay,
     genotype=genotype,
     from_genotype=from_genotype,
+    declared=HYPERPARAMETERS,
   )

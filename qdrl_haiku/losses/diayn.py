@@ -213,7 +213,7 @@ def _von_mises_fisher_log_prob(
 def _von_mises_fisher_log_prob_jvp(
   primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-  """The gradient to the parameters is the skill less the mean of q."""
+  """Differentiates: towards the parameters it's the skill less q's mean."""
   parameters, skill = primals
   parameters_tangent, skill_tangent = tangents
   concentration = jnp.linalg.norm(parameters)

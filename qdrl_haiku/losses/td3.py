@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-from qdrl_haiku import noise, types
+from qdrl_haiku import types
+from qdrl_haiku.cpu import noise
 
 
 def td3_critic_loss(

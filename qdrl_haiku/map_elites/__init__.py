@@ -4,7 +4,19 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
 from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.emitters import Emitter, genetic_emitter
+from qdrl_haiku.map_elites.emitters import (
+  Emitter,
+  genetic_emitter,
+  together,
+)
+from qdrl_haiku.map_elites.loop import (
+  EvaluateFn,
+  add_and_tell,
+  ask_key,
+  begin,
+  evaluation_key,
+  generation,
+)
 from qdrl_haiku.map_elites.metrics import (
   coverage,
   max_fitness,
@@ -30,13 +42,19 @@ __all__ = [
   "CVT",
   "Elite",
   "Emitter",
+  "EvaluateFn",
   "Grid",
   "PBTEmitterState",
   "Repertoire",
   "Tessellation",
   "VariationFn",
+  "add_and_tell",
+  "ask_key",
+  "begin",
   "coverage",
   "cvt",
+  "generation",
+  "evaluation_key",
   "genetic_emitter",
   "iso_line",
   "max_fitness",
@@ -44,5 +62,6 @@ __all__ = [
   "pbt_emitter",
   "qd_score",
   "storage",
+  "together",
   "weights_only",
 ]

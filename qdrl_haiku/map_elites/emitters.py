@@ -1,23 +1,13 @@
-"""Emitters: where the individuals come from that are tried in a repertoire.
+"""Emitters: where the individuals come from that are tried in a repertoire."""
 
-A generation of MAP-Elites, whatever the emitter:
-
-  genotypes, state = emitter.ask(state, repertoire, ask_key)
-  fitness, descriptors, extra_scores = evaluate(genotypes, evaluation_key)
-  repertoire = repertoire.add(genotypes, fitness, descriptors)
-  state = emitter.tell(
-    state, repertoire, genotypes, fitness, descriptors, extra_scores, tell_key
-  )
-
-All of it can be compiled as one function, or scanned.
-"""
-
-import numbers
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
+from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.types import Array, Key
@@ -39,8 +29,8 @@ TellFn = Callable[
 """What became of them.
 
 Args: the state; the repertoire, after they were added; the genotypes, leaves
-[B, ...]; their fitness [B]; their descriptors [B, D]; whatever else the
-evaluation found out, by name, leaves [B, ...]; the key, consumed.
+[B, ...]; their fitness [B]; their descriptors [B, D]; what the emitter needs of
+the evaluation, by name, leaves [B, ...]; the key, consumed.
 Returns: the new state.
 """
 
@@ -53,12 +43,18 @@ class Emitter(NamedTuple):
     ask: makes individuals, see `AskFn`.
     tell: hears how good they were, see `TellFn`.
     batch_size: B, how many individuals `ask` makes.
+    needs: names of what `tell` is to find in `extra_scores`. Of agents there
+      are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
+      what nobody needs isn't recorded.
+    metrics: (state) -> numbers by name, [], for the row of a generation.
   """
 
   init: InitFn
   ask: AskFn
   tell: TellFn
   batch_size: int
+  needs: tuple[str, ...] = ()
+  metrics: Callable[[Any], dict[str, Array]] = lambda state: {}
 
 
 def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
@@ -103,6 +99,82 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   return Emitter(init, ask, tell, batch_size)
 
 
+def together(*emitters: Emitter) -> Emitter:
+  """Makes one emitter of several that share a repertoire.
+
+  Each is asked and told as if it were alone, and hears of its own individuals
+  only.
+
+  Args:
+    *emitters: in the order of their individuals.
+
+  Returns:
+    The emitter; its state is a tuple of theirs, and what emitter i counts is
+    called `<i>/<name>`.
+
+  Raises:
+    ValueError: if there is none.
+  """
+  if not emitters:
+    raise ValueError("there is no emitter; give one or more.")
+  ends = list(itertools.accumulate(x.batch_size for x in emitters))
+  starts = [0, *ends[:-1]]
+
+  def keys(key: Key) -> list[Key]:
+    return [jax.random.fold_in(key, i) for i in range(len(emitters))]
+
+  def init(key: Key, repertoire: Repertoire) -> Any:
+    return tuple(
+      emitter.init(key, repertoire)
+      for emitter, key in zip(emitters, keys(key), strict=True)
+    )
+
+  def ask(state: Any, repertoire: Repertoire, key: Key) -> tuple[Any, Any]:
+    genotypes, states = zip(
+      *(
+        emitter.ask(state, repertoire, key)
+        for emitter, state, key in zip(emitters, state, keys(key), strict=True)
+      ),
+      strict=True,
+    )
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *genotypes), states
+
+  def tell(
+    state: Any,
+    repertoire: Repertoire,
+    genotypes: Any,
+    fitness: Array,
+    descriptors: Array,
+    extra_scores: dict[str, Any],
+    key: Key,
+  ) -> Any:
+    states = []
+    for i, (emitter, own_key) in enumerate(
+      zip(emitters, keys(key), strict=True)
+    ):
+      own: Any = jax.tree.map(
+        lambda x, i=i: x[starts[i] : ends[i]],
+        (genotypes, fitness, descriptors, extra_scores),
+      )
+      told, scores, places, extra = own
+      states.append(
+        emitter.tell(
+          state[i], repertoire, told, scores, places, extra, own_key
+        )
+      )
+    return tuple(states)
+
+  def metrics(state: Any) -> dict[str, Array]:
+    return {
+      f"{i}/{name}": value
+      for i, emitter in enumerate(emitters)
+      for name, value in emitter.metrics(state[i]).items()
+    }
+
+  needs = sorted({name for emitter in emitters for name in emitter.needs})
+  return Emitter(init, ask, tell, ends[-1], tuple(needs), metrics)
+
+
 def breed(
   key: Key,
   variation_fn: VariationFn,
@@ -126,26 +198,3 @@ def breed(
   if not batch_size:
     return first
   return variation_fn(variation_key, first, sample(second_key, batch_size))
-
-
-def check_count(name: str, value: Any, minimum: int, hint: str = "") -> None:
-  """Refuses a setting that is not a count.
-
-  Args:
-    name: of the setting.
-    value: of the setting.
-    minimum: the least that it may be.
-    hint: what to use instead, if there is more to say than the minimum.
-
-  Raises:
-    ValueError: if it is not an integer of at least the minimum.
-  """
-  if (
-    isinstance(value, bool)
-    or not isinstance(value, numbers.Integral)
-    or value < minimum
-  ):
-    raise ValueError(
-      f"{name}={value!r} is not a count; use"
-      f" {hint or f'an integer of at least {minimum}'}."
-    )

@@ -51,7 +51,7 @@ def centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
 
 
 def _position(bits: Array) -> Array:
-  """In (0, 1), the middle of the 2^16 intervals of equal length."""
+  """Returns, in (0, 1), the middle of the 2^16 intervals of equal length."""
   return (bits.astype(jnp.float32) + 0.5) / 2**16
 
 

@@ -7,7 +7,7 @@ from qdrl_haiku.types import Array, Metrics
 
 
 def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
-  """The sum of fitness + offset over the occupied cells (Pugh et al., 2015).
+  """Sums fitness + offset over the occupied cells (Pugh et al., 2015).
 
   Args:
     repertoire: any.
@@ -22,19 +22,19 @@ def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
 
 
 def coverage(repertoire: Repertoire) -> Array:
-  """The share of cells that are occupied, [], in percent."""
+  """Returns the share of cells that are occupied, [], in percent."""
   return 100 * jnp.sum(repertoire.occupied) / repertoire.occupied.size
 
 
 def max_fitness(repertoire: Repertoire) -> Array:
-  """The highest fitness, [], NaN if every cell is empty."""
+  """Returns the highest fitness, [], NaN if every cell is empty."""
   return jnp.where(
     jnp.any(repertoire.occupied), jnp.max(repertoire.fitness), jnp.nan
   )
 
 
 def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
-  """All of them by the names that a run's logs use.
+  """Returns all of them by the names that a run's logs use.
 
   Args:
     repertoire: any.

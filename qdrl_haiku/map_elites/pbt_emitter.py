@@ -10,19 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.map_elites.emitters import Emitter, breed, check_count
+from qdrl_haiku.checks import check_count
+from qdrl_haiku.draws import OfGeneration
+from qdrl_haiku.map_elites.emitters import Emitter, breed
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
-
-# Folded into a generation's key for everything but the members' own draws,
-# which fold in their index. Composed training uses the next two below the
-# controller's.
-_CONTROLLER = 2**31 - 1
-_VARIATION = 2**31 - 4
-_SAMPLES = 2**31 - 5
-_INHERIT = 2**31 - 6
-_TRANSPLANT = 2**31 - 7
 
 
 class Agents(NamedTuple):
@@ -60,12 +53,14 @@ class Controller(Protocol):
   """
 
   @property
-  def init(self) -> Callable[[Key, int], Hyperparams]:
-    """(key, population_size) -> hyperparameters, leaves [P]."""
+  def init(self) -> Callable[[Key, int], tuple[Any, Hyperparams]]:
+    """(key, population_size) -> its state, and hyperparameters [P]."""
 
   @property
-  def update(self) -> Callable[[Key, Array, Hyperparams], Any]:
-    """(key, fitness [P], hyperparameters [P]) -> the decision."""
+  def update(
+    self,
+  ) -> Callable[[Any, Key, Array, Hyperparams], tuple[Any, Any]]:
+    """(state, key, fitness [P], hyperparameters [P]) -> state, decision."""
 
 
 class Elite(NamedTuple):
@@ -93,6 +88,7 @@ class PBTEmitterState(NamedTuple):
       a member was replaced by a sample, that comes instead of it.
     sampled_cells: int32 [P], the cell whose elite took the member's place
       after the last decision, -1 where none did.
+    controller: what the controller remembers.
   """
 
   members: Any
@@ -101,6 +97,7 @@ class PBTEmitterState(NamedTuple):
   fitness: Array
   decision: Any
   sampled_cells: Array
+  controller: Any = ()
 
 
 def pbt_emitter(
@@ -112,7 +109,7 @@ def pbt_emitter(
   variation_batch_size: int,
   num_replaced_by_samples: int,
 ) -> Emitter:
-  """A population that trains by reinforcement learning, and variations.
+  """Makes the emitter of a population that trains, and of variations.
 
   The repertoire's genotypes are `Elite`s. `ask` trains all P members and
   returns them as they are then, followed by variations of elites drawn from
@@ -179,8 +176,8 @@ def pbt_emitter(
   def init(key: Key, repertoire: Repertoire) -> PBTEmitterState:
     keys = _member_keys(key, population_size)
     members = agents.init(keys)
-    hyperparams = controller.init(
-      jax.random.fold_in(key, _CONTROLLER), population_size
+    remembered, hyperparams = controller.init(
+      jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size
     )
     _check_elites(repertoire, Elite(agents.genotypes(members), hyperparams))
     decision = decision_shape._replace(
@@ -196,6 +193,7 @@ def pbt_emitter(
       fitness=jnp.full(population_size, jnp.nan, jnp.float32),
       decision=decision,
       sampled_cells=jnp.full(population_size, -1, jnp.int32),
+      controller=remembered,
     )
 
   def ask(
@@ -218,7 +216,7 @@ def pbt_emitter(
       )
 
     variations = breed(
-      jax.random.fold_in(key, _VARIATION),
+      jax.random.fold_in(key, OfGeneration.VARIATION),
       variation_fn,
       sample,
       variation_batch_size,
@@ -247,13 +245,20 @@ def pbt_emitter(
     fitness = jnp.where(
       agents.is_finite(state.members), fitness[:population_size], jnp.nan
     )
-    decision = controller.update(
-      jax.random.fold_in(key, _CONTROLLER), fitness, state.hyperparams
+    remembered, decision = controller.update(
+      state.controller,
+      jax.random.fold_in(key, OfGeneration.CONTROLLER),
+      fitness,
+      state.hyperparams,
+    )
+    inherit_key, transplant_key = (
+      jax.random.fold_in(key, draw)
+      for draw in (OfGeneration.INHERIT, OfGeneration.TRANSPLANT)
     )
     members = agents.inherit(
       state.members,
       decision.parents,
-      _member_keys(jax.random.fold_in(key, _INHERIT), population_size),
+      _member_keys(inherit_key, population_size),
     )
     hyperparams = decision.hyperparams
     sampled_cells = jnp.full(population_size, -1, jnp.int32)
@@ -262,7 +267,7 @@ def pbt_emitter(
       replaced = turns < num_replaced_by_samples
       replaced &= jnp.any(repertoire.occupied)
       drawn = repertoire.sample_cells(
-        jax.random.fold_in(key, _SAMPLES), num_replaced_by_samples
+        jax.random.fold_in(key, OfGeneration.SAMPLES), num_replaced_by_samples
       )
       cells = jnp.where(replaced, drawn.at[turns].get(mode="clip"), 0)
       elites = jax.tree.map(lambda x: x[cells], repertoire.genotypes)
@@ -270,7 +275,7 @@ def pbt_emitter(
         members,
         elites.genotype,
         replaced,
-        _member_keys(jax.random.fold_in(key, _TRANSPLANT), population_size),
+        _member_keys(transplant_key, population_size),
       )
       hyperparams = jax.tree.map(
         lambda new, old: jnp.where(replaced, new, old),
@@ -285,13 +290,14 @@ def pbt_emitter(
       fitness=fitness,
       decision=decision,
       sampled_cells=sampled_cells,
+      controller=remembered,
     )
 
   return Emitter(init, ask, tell, batch_size)
 
 
 def _turns(fitness: Array, parents: Array) -> Array:
-  """When each member's turn to be replaced by a sample comes, int32 [P].
+  """Returns when each member's turn to be replaced by a sample comes.
 
   Args:
     fitness: [P].
@@ -324,12 +330,12 @@ def _member_keys(key: Key, population_size: int) -> Key:
 
 
 def _decision_shape(controller: Controller, population_size: int) -> Any:
-  """What a decision consists of: its tree with shapes and dtypes."""
+  """Returns what a decision consists of: its tree with shapes and dtypes."""
 
   def decide(key: Key) -> Any:
-    return controller.update(
-      key, jnp.zeros(population_size), controller.init(key, population_size)
-    )
+    state, hyperparams = controller.init(key, population_size)
+    fitness = jnp.zeros(population_size)
+    return controller.update(state, key, fitness, hyperparams)[1]
 
   return jax.eval_shape(decide, jax.random.key(0))
 

@@ -276,7 +276,7 @@ def _canonical(x: Array) -> Array:
 
 
 def _hash(leaves: list[Array]) -> tuple[Array, Array]:
-  """Two 32-bit hashes of each row of a batch, uint32 [B].
+  """Returns two 32-bit hashes of each row of a batch, uint32 [B].
 
   Sums over mixed (word, position) pairs: integers, whose sum is exact in any
   order, and which change when two words trade places.
@@ -293,7 +293,7 @@ def _hash(leaves: list[Array]) -> tuple[Array, Array]:
 
 
 def _words(rows: Array) -> Array:
-  """The bits of [B, N] as uint32 [B, N], or [B, 2 N] of 64-bit numbers."""
+  """Returns the bits of [B, N] as uint32 [B, N], or [B, 2 N] of 64 bits."""
   if rows.dtype == bool:
     return rows.astype(jnp.uint32)
   bits = min(8 * rows.dtype.itemsize, 32)

@@ -17,16 +17,14 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku import files
 from qdrl_haiku.map_elites.tessellation import CVT, Grid, Tessellation
-
-if TYPE_CHECKING:
-  from qdrl_haiku.map_elites.repertoire import Repertoire
 
 _FORMAT = 1
 _GENOTYPES = "genotypes"
@@ -34,7 +32,7 @@ _PACKAGE = "qdrl_haiku"
 
 
 def save(
-  repertoire: "Repertoire",
+  repertoire: Any,
   path: str | os.PathLike[str],
   config: dict[str, Any] | None = None,
 ) -> None:
@@ -76,13 +74,8 @@ def save(
     "config": np.asarray(text),
   }
   path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-  try:
-    with temporary.open("wb") as file:
-      np.savez(file, **arrays)  # type: ignore[arg-type]
-    os.replace(temporary, path)
-  finally:
-    temporary.unlink(missing_ok=True)
+  with files.written_whole(path) as temporary, temporary.open("wb") as file:
+    np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def load(path: str | os.PathLike[str], like: Any = None) -> dict[str, Any]:
@@ -211,7 +204,7 @@ def _make_tessellation(
 
 
 def _names(tree: Any) -> Any:
-  """The tree with each leaf's name in the leaf's place."""
+  """Returns the tree with each leaf's name in the leaf's place."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: "/".join(
       [_GENOTYPES]
@@ -222,7 +215,7 @@ def _names(tree: Any) -> Any:
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:
-  """The leaves by name.
+  """Returns the leaves by name.
 
   Raises:
     ValueError: if two have the same name.
@@ -241,7 +234,7 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def _describe(names: Any) -> dict[str, Any]:
-  """A tree of names as JSON; `_rebuild` is the reverse."""
+  """Returns a tree of names as JSON; `_rebuild` is the reverse."""
   kind = type(names)
   if names is None:
     return {"type": "none"}
@@ -263,7 +256,7 @@ def _describe(names: Any) -> dict[str, Any]:
 
 
 def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Any:
-  """The genotypes, from the description of their tree."""
+  """Returns the genotypes, from the description of their tree."""
   kind, items = described["type"], described.get("items", [])
   if kind == "none":
     return None
@@ -292,7 +285,7 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Any:
 
 
 def _arrange(like: Any, leaves: dict[str, np.ndarray]) -> Any:
-  """The genotypes in the tree of an example.
+  """Returns the genotypes in the tree of an example.
 
   Raises:
     ValueError: if the example has other names, shapes or dtypes.

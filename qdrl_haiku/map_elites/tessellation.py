@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites import k_means
 from qdrl_haiku.types import Array, Key
 
@@ -193,11 +194,7 @@ def cvt(
     ValueError: if a setting is out of its range, or if lengths differ.
   """
   lower, upper = _checked_bounds(lower, upper)
-  if not _is_count(num_cells):
-    raise ValueError(
-      f"num_cells={num_cells!r} is not a count of cells; use an integer of at"
-      " least 1, such as 1024."
-    )
+  check_count("num_cells", num_cells, 1)
   unit = k_means.centroids(key, int(num_cells), len(lower))
   centroids = _float32(lower) + unit * (_float32(upper) - _float32(lower))
   return CVT(centroids, lower, upper)

@@ -152,7 +152,7 @@ def weights_only(
 
 
 def _named_params(flat: list[tuple[jax.tree_util.KeyPath, Any]]) -> list[bool]:
-  """The rule of `weights_only`, for each leaf with its path."""
+  """Returns the rule of `weights_only`, for each leaf with its path."""
   paths = [
     [jax.tree_util.keystr((entry,), simple=True) for entry in path]
     for path, _ in flat

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qdrl_haiku.artifacts.summary import summarize
 from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Run
-from qdrl_haiku.training.summary import summarize
 
 ABSENT = "-"
 """What is shown where there is nothing."""
@@ -48,7 +48,7 @@ class Group(NamedTuple):
   runs: list[Run]
 
   def series(self, metric: str) -> list[Series]:
-    """A metric of each seed.
+    """Returns a metric of each seed.
 
     Args:
       metric: its name.
@@ -91,7 +91,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
-  """The settings in which runs differ, seeds and places aside.
+  """Returns the settings in which runs differ, seeds and places aside.
 
   Args:
     runs: at least one.
@@ -111,7 +111,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def show(value: Any) -> str:
-  """A setting as people write it.
+  """Returns a setting as people write it.
 
   Args:
     value: as JSON has it.
@@ -127,7 +127,7 @@ def show(value: Any) -> str:
 
 
 def series(run: Run, metric: str) -> list[Series]:
-  """A metric of a run, or of each of the seeds that it trained side by side.
+  """Reads a metric of a run, or of each seed that it trained side by side.
 
   Args:
     run: any.
@@ -153,7 +153,7 @@ def series(run: Run, metric: str) -> list[Series]:
 
 
 def aggregated(name: str, curves: Sequence[Series]) -> Series:
-  """The interquartile mean of seeds, at the generations that all have reached.
+  """Returns interquartile means of seeds, where all have come to.
 
   These are at the same steps, unless only episodes are counted that may end
   early; then they are at the mean of the seeds'.

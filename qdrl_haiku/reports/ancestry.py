@@ -67,7 +67,7 @@ def winner(run: Run) -> Ancestry | None:
 
 
 def replacements(run: Run) -> dict[tuple[int, int], Row]:
-  """Who was replaced.
+  """Returns who was replaced.
 
   Args:
     run: any.
@@ -83,7 +83,7 @@ def replacements(run: Run) -> dict[tuple[int, int], Row]:
 
 
 def by_member(run: Run) -> dict[int, dict[int, Row]]:
-  """The rows of members.
+  """Returns the rows of members.
 
   Args:
     run: any.
@@ -100,7 +100,7 @@ def by_member(run: Run) -> dict[int, dict[int, Row]]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-  """Whether something that was parsed is a finite number.
+  """Returns whether something that was parsed is a finite number.
 
   Args:
     value: any.

@@ -31,7 +31,7 @@ _WITHOUT_CURVE = ("training/compile_seconds",)
 
 
 def label(metric: str) -> str:
-  """What a metric is called in figures.
+  """Returns what a metric is called in figures.
 
   Args:
     metric: its name in `metrics.jsonl`.
@@ -86,7 +86,7 @@ def metric_panels(run: Run, prefix: str) -> Figure | None:
 
 
 def band(curve: Series, color: str) -> list[Trace]:
-  """An interquartile mean with its interval.
+  """Returns an interquartile mean with its interval.
 
   Args:
     curve: of one or several seeds.
@@ -122,7 +122,7 @@ def band(curve: Series, color: str) -> list[Trace]:
 
 
 def _of_seeds(run: Run) -> list[Trace]:
-  """Each seed, and what they have in common if there are several."""
+  """Draws each seed, and what they have in common if there are several."""
   found = series(run, "eval/episode_return")
   if len(found) < 2:
     return [
@@ -138,7 +138,7 @@ def _of_seeds(run: Run) -> list[Trace]:
 
 
 def _of_members(run: Run) -> list[Trace]:
-  """All members, their mean, their best, and the winner's ancestry."""
+  """Returns all members, their mean, their best, and the winner's ancestry."""
   traces = [_member_lines(run)]
   for metric, name, color in (
     ("pbt/mean_return", "mean", figure.BLACK),
@@ -159,7 +159,7 @@ def _of_members(run: Run) -> list[Trace]:
 
 
 def _member_lines(run: Run) -> Trace:
-  """One trace of all members, in which a child's line leaves its parent's."""
+  """Draws all members, of whom a child's line leaves its parent's."""
   rows, replaced = ancestry.by_member(run), ancestry.replacements(run)
   points: list[Row] = []
   for curve in rows.values():

@@ -83,7 +83,7 @@ def decimated(length: int) -> np.ndarray:
 
 
 def text(value: Any) -> str:
-  """What users called something, so that plotly sees no markup in it.
+  """Returns what users called something, so that plotly sees no markup in it.
 
   Args:
     value: any.
@@ -102,7 +102,7 @@ def line(
   width: float = 2,
   **settings: Any,
 ) -> Trace:
-  """A line, broken where there is no finite number.
+  """Returns a line, broken where there is no finite number.
 
   Args:
     x: where its points are; None breaks it, too.
@@ -128,7 +128,7 @@ def line(
 def plot(
   traces: list[Trace], x_title: str, y_title: str, height: int = 420
 ) -> Figure:
-  """One plot.
+  """Returns one plot.
 
   Args:
     traces: of it.
@@ -153,7 +153,7 @@ def panels(
   y_title: str = "",
   height: int = _PANEL_HEIGHT,
 ) -> Figure:
-  """Small plots in rows of three, with one legend.
+  """Puts small plots in rows of three, with one legend.
 
   Args:
     items: the plots.
@@ -215,7 +215,7 @@ def panels(
 
 
 def axis(title: str, size: int = 13) -> dict[str, Any]:
-  """An axis.
+  """Returns an axis.
 
   Args:
     title: what it is, and its unit.
@@ -231,7 +231,7 @@ def axis(title: str, size: int = 13) -> dict[str, Any]:
 
 
 def _log_axis(traces: Sequence[Trace]) -> dict[str, Any]:
-  """A logarithmic axis; plotly alone would write single digits at its ticks."""
+  """Makes a logarithmic axis; plotly would write single digits at ticks."""
   values = [y for trace in traces for y in trace["y"] if y and y > 0] or [1.0]
   low, high = math.log10(min(values)), math.log10(max(values))
   steps: tuple[int, ...] = (1, 2, 5)

@@ -89,7 +89,7 @@ class Page:
     self._repertoires.append(repertoire)
 
   def render(self) -> str:
-    """The page.
+    """Returns the page.
 
     Returns:
       A whole HTML document, of a few megabytes, since plotly is in it.
@@ -123,7 +123,7 @@ class Page:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """A table whose first column names its rows.
+  """Returns a table whose first column names its rows.
 
   Args:
     head: of its columns.
@@ -140,7 +140,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def details(summary: str, content: str, is_open: bool = False) -> str:
-  """What is shown when it is asked for.
+  """Returns what is shown when it is asked for.
 
   Args:
     summary: what it is.
@@ -158,7 +158,7 @@ def details(summary: str, content: str, is_open: bool = False) -> str:
 
 
 def to_json(value: Any) -> str:
-  """Strict JSON that can stand in a script.
+  """Returns strict JSON that can stand in a script.
 
   Args:
     value: of plain Python values; NaN and infinities become null.

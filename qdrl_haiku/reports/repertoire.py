@@ -117,7 +117,7 @@ def picture(elites: Elites) -> Picture:
 
 
 def to_json(elites: Elites) -> dict[str, Any]:
-  """What the page needs in order to draw the picture and to answer clicks.
+  """Returns what the page needs to draw the picture and to answer clicks.
 
   Args:
     elites: to be shown.
@@ -151,7 +151,7 @@ def to_json(elites: Elites) -> dict[str, Any]:
 
 
 def encoded(values: Any, dtype: str) -> dict[str, str]:
-  """An array as text, which takes a third of the room of its digits.
+  """Returns an array as text, which takes a third of the room of its digits.
 
   Args:
     values: of any shape.
@@ -198,7 +198,7 @@ def _read(path: pathlib.Path, step: int) -> Elites:
 
 
 def _layout(elites: Elites, image: Picture) -> dict[str, Any]:
-  """Of the picture; empty cells are grey."""
+  """Lays the picture out; empty cells are grey."""
   x_title, y_title = (*map(figure.text, elites.names), "")[:2]
   layout = figure.plot([], x_title, y_title, _HEIGHT)["layout"]
   layout["plot_bgcolor"] = "#dddddd"
@@ -217,7 +217,7 @@ def _layout(elites: Elites, image: Picture) -> dict[str, Any]:
 
 
 def _along(elites: Elites, unit: np.ndarray) -> np.ndarray:
-  """The cells [M] of points [M, D], with the bounds scaled to a cube."""
+  """Returns the cells [M] of points [M, D], with bounds scaled to a cube."""
   from scipy import spatial  # Here, since importing it takes long.
 
   width = elites.upper - elites.lower
@@ -227,7 +227,7 @@ def _along(elites: Elites, unit: np.ndarray) -> np.ndarray:
 
 
 def _fittest(elites: Elites) -> np.ndarray:
-  """The cell of the fittest elite in each place of the first two axes."""
+  """Returns the cell of the fittest elite at each place of two axes."""
   size = np.array(elites.shape[:2] if elites.shape else (_BINS, _BINS))
   lower, upper = elites.lower[:2], elites.upper[:2]
   share = (elites.descriptors[:, :2] - lower) / (upper - lower)

@@ -6,9 +6,10 @@ import jax
 import numpy as np
 
 from qdrl_haiku import actors, environments, learners
+from qdrl_haiku.artifacts import repertoires
+from qdrl_haiku.drawing import stick_figures
 from qdrl_haiku.reports import figure
 from qdrl_haiku.reports.repertoire import Elites, encoded
-from qdrl_haiku.training import repertoires, stick_figures
 
 _SEED = 0
 _HEIGHT = 420
@@ -98,7 +99,7 @@ def chosen(elites: Elites, num: int) -> np.ndarray:
 
 
 def _plane(scene: environments.PlaneScene) -> dict[str, Any]:
-  """What is the same for all ways through a plane."""
+  """Returns what is the same for all ways through a plane."""
   x_title, y_title = map(figure.text, scene.names)
   layout = figure.plot([], x_title, y_title, _HEIGHT)["layout"]
   for i, name in enumerate(("xaxis", "yaxis")):
@@ -133,7 +134,7 @@ def _robot(
   scene: environments.RobotScene, links: dict[str, np.ndarray],
   lengths: np.ndarray,
 ) -> tuple[np.ndarray, dict[str, Any]]:
-  """The ways of robots' torsos, and moments of them as stick figures."""
+  """Returns the ways of robots' torsos, and moments as stick figures."""
   pos, rot = links["pos"], links["rot"]
   torso = pos[:, :, 0]
   ways, titles = torso[..., :2], ("x [m]", "y [m]")

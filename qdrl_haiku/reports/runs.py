@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from qdrl_haiku.training import logs, records
+from qdrl_haiku.storage import row_files
+from qdrl_haiku.storage.directory import RunDirectory
 
 Row = dict[str, Any]
 
@@ -76,10 +77,10 @@ def read_runs(logdirs: Sequence[str]) -> list[Run]:
 
 
 def _read(name: str, path: pathlib.Path) -> Run:
-  directory = logs.RunDirectory(path)
+  directory = RunDirectory(path)
   settings = directory.settings()
   metrics, members, lineage, skills = (
-    directory.rows(file, records.COLUMNS[file])
+    directory.rows(file, row_files.COLUMNS[file])
     for file in (
       "metrics.jsonl", "pbt_members.jsonl", "pbt_lineage.jsonl", "skills.jsonl"
     )

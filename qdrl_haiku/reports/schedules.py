@@ -33,7 +33,7 @@ def hyperparameters(run: Run) -> Figure | None:
 
 
 def constants(run: Run) -> dict[str, Any]:
-  """The hyperparameters that nothing changed.
+  """Returns the hyperparameters that nothing changed.
 
   Args:
     run: any.
@@ -88,7 +88,7 @@ def tree(run: Run) -> Figure | None:
 
 
 def _values(run: Run) -> dict[str, list[Any]]:
-  """The values of each hyperparameter, of all members and generations."""
+  """Returns each hyperparameter's values, of all members and generations."""
   first = run.members[0]["hyperparams"] if run.members else {}
   return {
     name: figure.numbers(row["hyperparams"].get(name) for row in run.members)
@@ -97,7 +97,7 @@ def _values(run: Run) -> dict[str, list[Any]]:
 
 
 def _kinds(run: Run) -> dict[str, str]:
-  """In which kind of range each hyperparameter was searched, if it's known."""
+  """Returns in which kind of range each hyperparameter was searched."""
   ranges = run.settings.get("ranges")
   if isinstance(ranges, dict):
     return {
@@ -159,7 +159,7 @@ def _panel(
 def _lives(
   members: list[int], replaced: dict[tuple[int, int], Row], last: int
 ) -> list[tuple[int, int] | None]:
-  """Lines along which members stay what they are."""
+  """Returns lines along which members stay what they are."""
   points: list[tuple[int, int] | None] = []
   for member in members:
     start = 0
@@ -175,7 +175,7 @@ def _lives(
 def _edges(
   points: list[tuple[int, int] | None], name: str, color: str, width: float
 ) -> Trace:
-  """Lines through points, broken where there is None."""
+  """Returns lines through points, broken where there is None."""
   pairs = [point or (None, None) for point in points]
   return figure.line(
     [x for x, _ in pairs], (y for _, y in pairs), name, color, width,
@@ -212,7 +212,7 @@ def _events(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
 
 
 def _what_happened(row: Row) -> str:
-  """What the mark of a new member says."""
+  """Returns what the mark of a new member says."""
   origin = f"of member {row['parent']}"
   if row["parent"] < 0:
     origin = f"from cell {row['cell']}" if "cell" in row else "anew"

@@ -219,7 +219,7 @@ def _skills(report: Page, run: Run) -> None:
 
 
 def _summary(run: Run) -> list[Any]:
-  """A run's row in the table of runs."""
+  """Returns a run's row in the table of runs."""
   last = run.metrics[-1] if run.metrics else {}
   returns = [
     row[name]
@@ -246,17 +246,17 @@ def _summary(run: Run) -> list[Any]:
 
 
 def _progress(step: int, settings: Mapping[str, Any]) -> str:
-  """How far a run is."""
+  """Returns how far a run is."""
   num_timesteps = settings.get("num_timesteps")
   if ancestry.is_number(num_timesteps) and step < num_timesteps:
     # Of episodes, which may end early.
-    at_most = "at most " if settings.get("emitter") == "ga" else ""
+    at_most = "at most " if settings.get("emitter", "pbt") != "pbt" else ""
     return f"{step} of {at_most}{num_timesteps}"
   return str(step)
 
 
 def _last(curve: aggregation.Series) -> list[str]:
-  """The end of a curve, as columns of a table."""
+  """Returns the end of a curve, as columns of a table."""
   interval = ABSENT
   if curve.low is not None and curve.high is not None:
     interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"

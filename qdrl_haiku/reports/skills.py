@@ -7,10 +7,10 @@ from typing import Any
 import matplotlib.colors
 import numpy as np
 
+from qdrl_haiku.drawing.skills import skill_color
 from qdrl_haiku.reports import figure
 from qdrl_haiku.reports.figure import Figure, Panel
 from qdrl_haiku.reports.runs import Row, Run
-from qdrl_haiku.training.skill_plots import skill_color
 
 _MOST_MEMBERS = 6
 _ARRAYS = ("descriptor", "lengths", "skill", "names", "lower", "upper")
@@ -126,7 +126,7 @@ def returns(run: Run) -> Figure | None:
 def _episode(
   states: np.ndarray, length: int, skill: np.ndarray
 ) -> dict[str, Any]:
-  """One episode's way, with a dot where it ends."""
+  """Returns one episode's way, with a dot where it ends."""
   shown = figure.decimated(int(length))
   x, y = states[shown, :2].T.tolist()
   index = _index(skill.tolist())
@@ -146,7 +146,7 @@ def _episode(
 
 
 def _index(skill: list[float]) -> int | None:
-  """Which skill a one-hot vector is; None if it is none."""
+  """Returns which skill a one-hot vector is; None if it is none."""
   others = [x for x in skill if x != 1]
   if len(others) + 1 != len(skill) or any(others):
     return None

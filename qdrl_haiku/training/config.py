@@ -97,7 +97,7 @@ class TrainingConfig:
       )
 
 
-class Schedule(NamedTuple):
+class Iterations(NamedTuple):
   """How a generation is cut into equal iterations of collecting and learning.
 
   Attributes:
@@ -112,7 +112,7 @@ class Schedule(NamedTuple):
   num_updates: int
 
 
-def schedule(config: TrainingConfig, batches_per_update: int) -> Schedule:
+def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
   """Cuts a generation into the shortest equal iterations that exist.
 
   An iteration steps each environment as few times as make a whole number of
@@ -147,7 +147,7 @@ def schedule(config: TrainingConfig, batches_per_update: int) -> Schedule:
       f"replay_capacity {config.replay_capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it."
     )
-  return Schedule(
+  return Iterations(
     num_iterations=config.perturbation_interval // steps,
     num_env_steps=num_env_steps,
     num_updates=num_updates,
@@ -171,7 +171,7 @@ def nearest_multiples(number: int, unit: int) -> str:
 def iteration_steps(
   *, num_envs: int, grad_updates_per_step: float, batches_per_update: int
 ) -> int:
-  """The steps of one iteration, of which an interval is a multiple.
+  """Returns the steps of one iteration, of which an interval is a multiple.
 
   Args:
     num_envs: E.
@@ -198,7 +198,7 @@ def default_interval(
   grad_updates_per_step: float,
   batches_per_update: int,
 ) -> int:
-  """An interval that cuts a run into about twenty equal generations.
+  """Returns an interval that cuts a run into about twenty equal generations.
 
   Args:
     num_timesteps: environment steps per agent in all.

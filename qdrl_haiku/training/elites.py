@@ -1,22 +1,22 @@
 """The agents in a repertoire: made at random, varied, evaluated."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, map_elites, types
-from qdrl_haiku.training import sharding
+from qdrl_haiku import actors, draws, environments, map_elites, types
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
-# Folded into the first agent's key for what is no agent's own.
-_HYPERPARAMS = 2**31 - 10
+EMITTER_NEEDS = ("transitions", "state_descriptors")
+"""What an emitter may need of agents' evaluations, see `extra_scores`."""
 
 
 def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
-  """New agents, their hyperparameters drawn by the controller.
+  """Returns new agents, their hyperparameters drawn by the controller.
 
   Args:
     setup: with `map_elites`.
@@ -34,8 +34,8 @@ def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
       lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
     )
   else:
-    hyperparams = setup.controller.init(
-      jax.random.fold_in(keys[0], _HYPERPARAMS), size
+    _, hyperparams = setup.controller.init(
+      jax.random.fold_in(keys[0], draws.OfMember.HYPERPARAMS), size
     )
   return map_elites.Elite(genotypes, hyperparams)
 
@@ -45,7 +45,7 @@ def vary_agents(
   line_sigma: float,
   explore: Callable[[types.Key, types.Hyperparams], types.Hyperparams],
 ) -> map_elites.VariationFn:
-  """How two agents of a repertoire make a new one.
+  """Makes the variation by which two agents of a repertoire make another.
 
   Their networks' weights are varied by `map_elites.iso_line`; statistics and
   temperature are the first one's, and so are the hyperparameters, but for what
@@ -83,8 +83,9 @@ def evaluate_elites(
   key: types.Key,
   num_episodes: int | None = None,
   numbers: types.Array | None = None,
+  needs: Collection[str] = (),
 ) -> actors.Evaluation:
-  """Greedy episodes of agents made of elites, on all devices.
+  """Runs greedy episodes of agents made of elites, on all devices.
 
   Args:
     setup: with `map_elites`, in an environment with descriptors.
@@ -92,6 +93,7 @@ def evaluate_elites(
     key: consumed; elite i draws from `fold_in(key, numbers[i])`.
     num_episodes: N, by default as in the configuration.
     numbers: int32 [B], by default from 0 on.
+    needs: what else to keep of the episodes, of `EMITTER_NEEDS`.
 
   Returns:
     The evaluation, of B agents, with descriptors.
@@ -110,6 +112,8 @@ def evaluate_elites(
       keys,
       num_episodes,
       descriptor.function,
+      _state_descriptor if "state_descriptors" in needs else None,
+      "transitions" in needs,
     )
 
   size = jax.tree.leaves(elites.genotype)[0].shape[0]
@@ -125,7 +129,7 @@ def evaluate_elites(
 def fitness_and_descriptors(
   evaluation: actors.Evaluation,
 ) -> tuple[types.Array, types.Array]:
-  """What an evaluation with descriptors says of each agent.
+  """Returns what an evaluation with descriptors says of each agent.
 
   Args:
     evaluation: of B agents.
@@ -138,3 +142,31 @@ def fitness_and_descriptors(
     jnp.mean(evaluation.returns, axis=1),
     jnp.mean(evaluation.descriptors, axis=1),
   )
+
+
+def extra_scores(
+  evaluation: actors.Evaluation, needs: Collection[str]
+) -> dict[str, Any]:
+  """Picks what an emitter needs of an evaluation.
+
+  Args:
+    evaluation: of B agents, in which that was kept.
+    needs: of `EMITTER_NEEDS`.
+
+  Returns:
+    By name: "transitions", a `types.Transition` [B, N, T, ...], and
+    "state_descriptors" [B, N, T, D], of the state after each step; where there
+    is either, "lengths", int32 [B, N], of the episodes: later steps mean
+    nothing.
+  """
+  if not needs:
+    return {}
+  kept = {
+    "transitions": evaluation.transitions,
+    "state_descriptors": evaluation.trajectory,
+  }
+  return {name: kept[name] for name in needs} | {"lengths": evaluation.lengths}
+
+
+def _state_descriptor(env_states: environments.State) -> types.Array:
+  return env_states.info["next_state_descriptor"]

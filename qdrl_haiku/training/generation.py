@@ -11,79 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, controllers, types
-from qdrl_haiku.training import one_by_one, sharding
+from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members, Population
+from qdrl_haiku.training.reports import Best, GenerationReport, Trained
 from qdrl_haiku.training.setup import Scores, Setup
-
-
-class Best(NamedTuple):
-  """The fittest of one evaluation.
-
-  Attributes:
-    member: int32 [], its index.
-    fitness: [], by this evaluation alone; NaN if nobody is finite.
-    episode_return: [].
-    hyperparams: leaves [], with which it was trained.
-    state: its learner state.
-  """
-
-  member: types.Array
-  fitness: types.Array
-  episode_return: types.Array
-  hyperparams: types.Hyperparams
-  state: types.State
-
-
-class GenerationReport(NamedTuple):
-  """What happened in a generation; all of it from before the decision.
-
-  Attributes:
-    generation: int32 [], counted from 1.
-    evaluation: returns and lengths [P, N], and descriptors if there are any.
-    scores: what the evaluation says of each member, [P] by name, with
-      `episode_return` among them.
-    fitness: [P], what the controller saw; NaN for a non-finite member.
-    hyperparams: leaves [P], with which the members were trained.
-    metrics: by name, [P], means over the generation's updates; NaN if there
-      was none.
-    num_updates: int32 [P], critic steps of each member.
-    finite: bool [P], whether all that a member learns from and acts with was,
-      see `population.judged`, and its fitness.
-    decision: the controller's, or None if there is no controller.
-    best: the fittest by this evaluation alone.
-    env_steps: int32 [], environment steps that all members took together, in
-      collecting and in evaluation.
-    illumination: what happened to the repertoire, an `IlluminationReport`;
-      None where there is none.
-  """
-
-  generation: types.Array
-  evaluation: actors.Evaluation
-  scores: Scores
-  fitness: types.Array
-  hyperparams: types.Hyperparams
-  metrics: types.Metrics
-  num_updates: types.Array
-  finite: types.Array
-  decision: controllers.Decision | None
-  best: Best
-  env_steps: types.Array
-  illumination: Any = None
-
-
-class Trained(NamedTuple):
-  """What is known of members that have trained and aren't evaluated yet.
-
-  Attributes:
-    metrics: by name, [P], means over the generation's updates; NaN if there
-      was none.
-    num_updates: int32 [P], critic steps of each member.
-  """
-
-  metrics: types.Metrics
-  num_updates: types.Array
 
 
 def train_generation(
@@ -107,13 +41,13 @@ def train_generation(
     ValueError: if the evaluation has no such score as `config.fitness`.
   """
   population, trained = train(setup, population, run_key)
-  return select(setup, population, trained, run_key)
+  return evaluate(setup, population, trained, run_key)
 
 
 def train(
   setup: Setup, population: Population, run_key: types.Key
 ) -> tuple[Population, Trained]:
-  """The first part of `train_generation`: members collect and learn.
+  """Does the first part of `train_generation`: members collect and learn.
 
   Args:
     setup: what the population is composed of.
@@ -133,10 +67,10 @@ def train(
   )
 
 
-def select(
+def evaluate(
   setup: Setup, population: Population, trained: Trained, run_key: types.Key
 ) -> tuple[Population, GenerationReport]:
-  """The second part of `train_generation`: evaluate, decide, inherit.
+  """Does the second part of `train_generation`: evaluate, decide, inherit.
 
   Args:
     setup: what the population is composed of.
@@ -156,7 +90,7 @@ def select(
   members = population.members
   evaluation, scores, finite = sharding.of_members(
     setup.mesh,
-    sharding.over_members(setup, _look_at)(members, keys.evaluate),
+    sharding.over_members(setup, _evaluate_members)(members, keys.evaluate),
     config.population_size,
   )
   if config.fitness not in scores:
@@ -185,18 +119,17 @@ def select(
     fitness=latest[index],
     episode_return=scores["episode_return"][index],
     hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
-    state=sharding.member(setup.mesh, members.learner, index),
+    state=moving.member(setup.mesh, members.learner, index),
   )
 
-  decision = None
+  decision, controller = None, population.controller
   if setup.controller is not None:
-    time = (generation,) if setup.controller.is_timed else ()
     decide = one_by_one.alone(setup.controller.update)
-    decision = sharding.everywhere(setup.mesh, decide)(
+    controller, decision = sharding.everywhere(setup.mesh, decide)(
+      controller,
       population_lib.controller_key(run_key, generation),
       fitness,
       hyperparams,
-      *time,
     )
     # In the burn-in period nobody takes over from others, but for who is
     # broken and would stay so. Rounded up; the steps themselves might not fit
@@ -224,7 +157,10 @@ def select(
     env_steps=config.population_size * config.perturbation_interval
     + jnp.sum(evaluation.lengths),
   )
-  return Population(members, hyperparams, recent_fitness, generation), report
+  population = Population(
+    members, hyperparams, recent_fitness, generation, controller
+  )
+  return population, report
 
 
 class _Keys(NamedTuple):
@@ -236,7 +172,7 @@ class _Keys(NamedTuple):
 
 
 def _keys(setup: Setup, population: Population, run_key: types.Key) -> _Keys:
-  """The keys of the generation that follows."""
+  """Returns the keys of the generation that follows."""
   keys = population_lib.member_keys(
     run_key, population.generation + 1, setup.config.population_size
   )
@@ -246,13 +182,13 @@ def _keys(setup: Setup, population: Population, run_key: types.Key) -> _Keys:
   return _Keys(keys, train_keys, eval_keys)
 
 
-def _look_at(
+def _evaluate_members(
   setup: Setup, members: Members, keys: types.Key
 ) -> tuple[actors.Evaluation, Scores, types.Array]:
-  """What concerns each member alone; P may be a device's share of them."""
+  """Evaluates members, P of them, which may be a device's share."""
   evaluation, scores = _evaluate(setup, members.learner, keys)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
-  return evaluation, scores, all_finite(population_lib.judged(members))
+  return evaluation, scores, all_finite(population_lib.must_be_finite(members))
 
 
 def _evaluate(
@@ -273,7 +209,7 @@ def _sparing(
   decision: controllers.Decision,
   hyperparams: types.Hyperparams,
 ) -> controllers.Decision:
-  """The decision, but that some members survive as they are, by bool [P]."""
+  """Returns the decision, but that some survive as they are, by bool [P]."""
   survival = controllers.Decision(
     parents=jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
     hyperparams=hyperparams,
@@ -314,14 +250,14 @@ def inherit(
   mesh = setup.mesh
   learner, buffers, environment = members
   if setup.config.inherit_replay:
-    learner, buffers = sharding.inherit(mesh, (learner, buffers), parents)
+    learner, buffers = moving.inherit(mesh, (learner, buffers), parents)
   else:
-    learner = sharding.inherit(mesh, learner, parents)
+    learner = moving.inherit(mesh, learner, parents)
     # The parents of broken members are finite, and so none of these.
-    buffers = sharding.inherit(mesh, buffers, sources, in_place=True)
+    buffers = moving.inherit(mesh, buffers, sources, in_place=True)
   if setup.on_host:
     return Members(learner, buffers, environment)
-  environment = sharding.inherit(mesh, environment, sources, in_place=True)
+  environment = moving.inherit(mesh, environment, sources, in_place=True)
   # Not its parent's resets again.
   reset_keys = jax.vmap(jax.random.split, (0, None))(
     population_lib.reset_keys(keys), setup.config.num_envs
@@ -334,7 +270,7 @@ def inherit(
 
 
 def _windowed_mean(recent_fitness: types.Array) -> types.Array:
-  """The mean of what the window holds; NaN if the latest return is."""
+  """Returns the mean of what the window holds; NaN if the latest return is."""
   return jnp.where(
     jnp.isfinite(recent_fitness[:, -1]),
     jnp.nanmean(recent_fitness, axis=1),
@@ -343,7 +279,7 @@ def _windowed_mean(recent_fitness: types.Array) -> types.Array:
 
 
 def all_finite(tree: Any) -> types.Array:
-  """Whether all floats of each member are finite.
+  """Returns whether all floats of each member are finite.
 
   Args:
     tree: leaves [P, ...].

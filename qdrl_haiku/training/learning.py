@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, replay, types
+from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import one_by_one
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
@@ -32,7 +32,7 @@ def train_members(
     The members; metrics by name, [P], means over the updates; and the number
     of critic steps of each member, int32 [P].
   """
-  plan = config_lib.schedule(setup.config, setup.learner.batches_per_update)
+  plan = config_lib.iterations(setup.config, setup.learner.batches_per_update)
   buffer = setup.buffer
 
   def iteration(members: Members, t: types.Array) -> Any:
@@ -122,7 +122,7 @@ def learn(
     The new states, and metrics by name, [P], means over the updates.
   """
   batches_per_update = setup.learner.batches_per_update
-  num_updates = config_lib.schedule(
+  num_updates = config_lib.iterations(
     setup.config, batches_per_update
   ).num_updates
   batches = (num_updates, batches_per_update, setup.config.batch_size)
@@ -150,7 +150,7 @@ def learn(
 
 
 def _warming_up(setup: Setup, size: types.Array) -> Any:
-  """The learner, acting uniformly while the buffer is below its minimum."""
+  """Returns a learner that acts uniformly until the buffer has its minimum."""
   if not setup.config.random_warm_up:
     return setup.learner
 
@@ -166,6 +166,6 @@ def _warming_up(setup: Setup, size: types.Array) -> Any:
 
 
 def _split(keys: types.Key) -> tuple[types.Key, types.Key]:
-  """Two keys [P] for each of keys [P]."""
+  """Returns two keys [P] for each of keys [P]."""
   first, second = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
   return first, second

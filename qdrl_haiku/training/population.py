@@ -7,22 +7,16 @@ import jax.numpy as jnp
 
 from qdrl_haiku import (
   actors,
+  draws,
   environments,
   replay,
   types,
 )
+from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import one_by_one, sharding
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.setup import Setup
-
-# Which number is folded into a generation's key for its controller; members
-# are numbered from 0, so none of them meets it.
-_CONTROLLER = 2**31 - 1
-# Folded into a member's key where the same generation initialises it again,
-# and where it gets environments whose resets are to be its own.
-_RESTART = 2**31 - 2
-_RESETS = 2**31 - 3
 
 
 class Members(NamedTuple):
@@ -50,20 +44,23 @@ class Population(NamedTuple):
     recent_fitness: [P, fitness_window], by the last evaluations, the latest at
       the end, NaN before the first; a child has its parent's.
     generation: int32 [], how many generations have been trained.
+    controller: what the controller remembers, see `controllers.Controller`; ()
+      where there is none.
   """
 
   members: Members
   hyperparams: types.Hyperparams
   recent_fitness: types.Array
   generation: types.Array
+  controller: Any = ()
 
-  def with_members(self, members: Members) -> "Population":
-    """Returns the same with other members."""
+  def with_members(self, members: Any) -> "Population":
+    """Returns the same with other members, or with () in their place."""
     return self._replace(members=members)
 
 
-def judged(members: Members) -> Any:
-  """What of members has to be finite: what they learn from and act with.
+def must_be_finite(members: Members) -> Any:
+  """Returns what of members has to be finite: what they learn and act with.
 
   Not the environments' own states and metrics, where an infinity may stand by
   design (a timer that never ends); what agents see of them counts.
@@ -81,7 +78,7 @@ def judged(members: Members) -> Any:
 def member_keys(
   run_key: types.Key, generation: types.Array | int, population_size: int
 ) -> types.Key:
-  """The keys of the members in one generation.
+  """Returns the keys of the members in one generation.
 
   Args:
     run_key: the run's key, or keys [P] for members that are runs of their own:
@@ -105,7 +102,7 @@ def member_keys(
 def controller_key(
   run_key: types.Key, generation: types.Array | int
 ) -> types.Key:
-  """The key of the controller in one generation.
+  """Returns the key of the controller in one generation.
 
   Args:
     run_key: the run's key, or keys [P], of which the first counts.
@@ -118,12 +115,12 @@ def controller_key(
   if run_key.ndim:
     run_key = run_key[0]
   return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), _CONTROLLER
+    jax.random.fold_in(run_key, generation), draws.OfGeneration.CONTROLLER
   )
 
 
 def reset_keys(keys: types.Key) -> types.Key:
-  """Keys for the resets of environments that were another member's.
+  """Returns keys for the resets of what was another member's environments.
 
   Args:
     keys: [P], the members' in this generation; they stay usable.
@@ -131,11 +128,11 @@ def reset_keys(keys: types.Key) -> types.Key:
   Returns:
     Keys [P].
   """
-  return jax.vmap(jax.random.fold_in, (0, None))(keys, _RESETS)
+  return jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.RESETS)
 
 
 def init_members(setup: Setup, keys: types.Key) -> Members:
-  """New agents with empty replay buffers, in freshly reset environments.
+  """Makes new agents, with empty buffers, in freshly reset environments.
 
   The environments' first episodes are of different ages, as if all had been
   running for long: otherwise all of an agent's environments, which are
@@ -170,7 +167,7 @@ def init_members(setup: Setup, keys: types.Key) -> Members:
 
 
 def init_population(setup: Setup, run_key: types.Key) -> Population:
-  """A population before its first generation.
+  """Returns a population before its first generation.
 
   Args:
     setup: what it is composed of.
@@ -184,14 +181,15 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
   """
   setup_lib.check(setup)
   size = setup.config.population_size
-  config_lib.schedule(setup.config, setup.learner.batches_per_update)
+  config_lib.iterations(setup.config, setup.learner.batches_per_update)
+  state: Any = ()
   if setup.controller is None:
     hyperparams = jax.tree.map(
       lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
     )
   else:
     init = setup.controller.init
-    hyperparams = one_by_one.alone(lambda key: init(key, size))(
+    state, hyperparams = one_by_one.alone(lambda key: init(key, size))(
       controller_key(run_key, 0)
     )
   return Population(
@@ -203,6 +201,7 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
       (size, setup.config.fitness_window), jnp.nan, jnp.float32
     ),
     generation=jnp.zeros((), jnp.int32),
+    controller=state,
   )
 
 
@@ -228,7 +227,7 @@ def restart_members(
 def new_members(
   setup: Setup, run_key: types.Key, generation: types.Array
 ) -> Members:
-  """New members in place of all those of a generation.
+  """Returns new members in place of all those of a generation.
 
   Args:
     setup: what the population is composed of.
@@ -239,12 +238,31 @@ def new_members(
     The members, in their slots.
   """
   keys = member_keys(run_key, generation, setup.config.population_size)
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _RESTART)
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.RESTART)
   return sharding.over_members(setup, init_members)(keys)
 
 
+def choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
+  """Chooses for each member between two trees.
+
+  Args:
+    where: bool [S].
+    on_true: leaves [S, ...].
+    on_false: leaves [S, ...].
+
+  Returns:
+    Leaves [S, ...].
+  """
+  select = jax.vmap(
+    lambda where, *trees: jax.tree.map(
+      lambda x, y: jnp.where(where, x, y), *trees
+    )
+  )
+  return select(where, on_true, on_false)
+
+
 def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
-  """What of transitions the replay buffer keeps.
+  """Returns what of transitions the replay buffer keeps.
 
   Args:
     setup: whose configuration names the extras to keep.
@@ -262,7 +280,7 @@ def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
 def _transition_example(
   setup: Setup, learner_states: types.State, env_states: Any
 ) -> types.Transition:
-  """Shapes and dtypes of one stored transition of one environment."""
+  """Returns shapes and dtypes of one stored transition."""
   def one_step(states: Any, env_states: Any) -> types.Transition:
     keys = jax.random.split(
       jax.random.key(0), jax.tree.leaves(states)[0].shape[0]

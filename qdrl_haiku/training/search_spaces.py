@@ -1,32 +1,22 @@
 """What a controller searches: by default, and as users say it."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
-from qdrl_haiku import controllers, names, types
+from qdrl_haiku import controllers, learners, names, types
 from qdrl_haiku.controllers import lineage
-
-# What matters most for how fast and how well SAC and TD3 learn; any learner
-# that has a hyperparameter of such a name gets its range.
-_DEFAULTS: dict[str, controllers.Range] = {
-  "discount": controllers.OneMinusLogUniform(0.96, 0.998),
-  "policy_learning_rate": controllers.LogUniform(2e-4, 2e-3),
-  "critic_learning_rate": controllers.LogUniform(5e-4, 5e-3),
-  "temperature_learning_rate": controllers.LogUniform(3e-4, 3e-3),
-  "reward_scaling": controllers.LogUniform(0.3, 5.0),
-  "target_noise_scale": controllers.Uniform(0.02, 0.2),
-  "exploration_noise": controllers.Uniform(0.1, 0.5),
-}
 
 
 def search_space(
   hyperparams: types.Hyperparams,
   specifications: Sequence[str],
   given: Mapping[str, float],
+  declared: Mapping[str, learners.Hyperparameter] = MappingProxyType({}),
 ) -> Any:
-  """A range for each hyperparameter of a learner.
+  """Returns a range for each hyperparameter of a learner.
 
   Args:
     hyperparams: the learner's, a tree of the values that they have where they
@@ -35,6 +25,7 @@ def search_space(
       `controllers.search_space.parse`; of two for one name the later counts.
       If there is none, the default ranges are searched.
     given: values that the user has fixed, by name.
+    declared: what the learner says of them, see `learners.Learner`.
 
   Returns:
     A tree of the same structure, its leaves ranges; `Fixed` for those that
@@ -56,16 +47,53 @@ def search_space(
       )
     if name in given:
       raise ValueError(
-        f"--{name}={given[name]} fixes what --search_space searches; leave out "
-        "one of the two."
+        f"{flag_of(name)}={given[name]} fixes what --search_space searches; "
+        "leave out one of the two."
       )
-  searched = said or {
-    name: _DEFAULTS[name]
-    for name in named
-    if name in _DEFAULTS and name not in given
+  searched: dict[str, controllers.Range | None] = dict(said) or {
+    name: _by_default(name, declared) for name in named if name not in given
   }
   ranges = [
-    searched.get(name, controllers.Fixed(value))
+    searched.get(name) or controllers.Fixed(value)
     for name, value in named.items()
   ]
   return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
+
+
+def declaration(
+  name: str, declared: Mapping[str, learners.Hyperparameter]
+) -> learners.Hyperparameter | None:
+  """Finds what is known of a hyperparameter.
+
+  Args:
+    name: its path in the learner's tree.
+    declared: what the learner says, see `learners.Learner`.
+
+  Returns:
+    What it says of this one; else what holds for one of ours of that name; None
+    if nothing is known.
+  """
+  return declared.get(name) or learners.HYPERPARAMETERS.get(name)
+
+
+def flag_of(name: str) -> str:
+  """Returns the flag that gives a hyperparameter a value.
+
+  Args:
+    name: its path in the learner's tree.
+
+  Returns:
+    What stands before the value's equals sign.
+  """
+  own = name in learners.HYPERPARAMETERS
+  return f"--{name}" if own else f"--hyperparam={name}"
+
+
+def _by_default(
+  name: str, declared: Mapping[str, learners.Hyperparameter]
+) -> controllers.Range | None:
+  """Returns the range in which one is searched if nothing is said."""
+  known = declaration(name, declared)
+  if known is None or known.search is None:
+    return None
+  return controllers.search_space.parse(f"{name}:{known.search}")[1]

@@ -20,7 +20,7 @@ from qdrl_haiku.training import config as config_lib
 Scores = dict[str, types.Array]
 """What an evaluation says of each member, [P] by name."""
 
-EvaluateFn = Callable[
+EvaluateMembersFn = Callable[
   [learners.Learner, types.State, types.Key],
   tuple[actors.Evaluation, Scores],
 ]
@@ -32,6 +32,9 @@ class MapElites(NamedTuple):
   """What MAP-Elites adds to what a population is composed of.
 
   Attributes:
+    emitter: where new agents come from: "pbt", a population that trains and
+      variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); or
+      a function of the `Setup` that makes a `map_elites.Emitter` of elites.
     tessellation: of the descriptor's space.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
@@ -45,6 +48,7 @@ class MapElites(NamedTuple):
       divided among them, instead of each having all. With a mesh.
   """
 
+  emitter: str | Callable[["Setup"], map_elites.Emitter]
   tessellation: map_elites.Tessellation
   variation_fn: map_elites.VariationFn
   variation_batch_size: int
@@ -69,8 +73,7 @@ class Setup(NamedTuple):
       evenly or not, or None for no such thing.
     evaluate: how members are evaluated; None for greedy episodes in
       `eval_env`, `config.num_eval_episodes` of each. Without `map_elites`.
-    map_elites: what turns the population into the emitter of a repertoire;
-      without a controller it is a repertoire alone. None for no repertoire.
+    map_elites: what fills a repertoire; None for no repertoire.
   """
 
   env: environments.BatchedEnvironment
@@ -79,13 +82,13 @@ class Setup(NamedTuple):
   controller: controllers.Controller | None
   config: config_lib.TrainingConfig
   mesh: jax.sharding.Mesh | None = None
-  evaluate: EvaluateFn | None = None
+  evaluate: EvaluateMembersFn | None = None
   map_elites: MapElites | None = None
 
   @property
   def trains_members(self) -> bool:
-    """Whether there are agents that train, not variations of elites alone."""
-    return self.map_elites is None or self.controller is not None
+    """Whether there is a population whose members train."""
+    return self.map_elites is None or self.map_elites.emitter == "pbt"
 
   @property
   def steps_per_generation(self) -> int:
@@ -116,12 +119,12 @@ class Setup(NamedTuple):
     size, plan = self.config.population_size, self.map_elites
     if plan is None:
       return (size,)
-    if self.controller is None:
+    if not self.trains_members:
       return (plan.variation_batch_size,)
     return size, size + plan.variation_batch_size
 
   @property
-  def shared_evenly(self) -> int:
+  def num_shared_cells(self) -> int:
     """Cells of a repertoire that devices share, 0 if they share none."""
     plan = self.map_elites
     if plan is None or not plan.shard_repertoire:
@@ -156,17 +159,26 @@ def check(setup: Setup) -> None:
         "evaluate has no effect: with map_elites elites are evaluated by "
         "greedy episodes in eval_env; leave it at None."
       )
-  if setup.controller is None:
-    why = "without a controller nobody takes over from anybody"
-    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
-    if plan is not None:
-      why = "without a controller a repertoire has no members"
+    if setup.trains_members and setup.controller is None:
+      raise ValueError(
+        "emitter='pbt' needs a controller, which says who takes over from "
+        "whom; give one, such as controllers.pbt."
+      )
+    if not setup.trains_members:
+      why = f"emitter={plan.emitter!r} has no members that train"
       _refuse(setup.config, ("population_size",), why)
+      if setup.controller is not None:
+        raise ValueError(
+          f"controller has no effect: {why}; leave it at None."
+        )
       if plan.num_replaced_by_samples:
         raise ValueError(
           f"num_replaced_by_samples={plan.num_replaced_by_samples} has no "
           f"effect: {why}; leave it at 0."
         )
+  if setup.controller is None:
+    why = "without a controller nobody takes over from anybody"
+    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
 
 
 def _refuse(

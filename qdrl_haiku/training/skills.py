@@ -4,11 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
-from qdrl_haiku.training.logs import RunDirectory
-from qdrl_haiku.training.setup import EvaluateFn, Scores
+from qdrl_haiku.training.setup import EvaluateMembersFn, Scores
 
 _COVERAGE_CELLS = 10
 
@@ -17,8 +15,8 @@ def skill_evaluation(
   env: environments.SkillEnvironment,
   discriminator: learners.Discriminator,
   num_episodes: int,
-) -> EvaluateFn:
-  """How a population of DIAYN agents is evaluated, for `Setup.evaluate`.
+) -> EvaluateMembersFn:
+  """Makes what evaluates a population of DIAYN agents, for a `Setup`.
 
   Args:
     env: the environment of evaluation.
@@ -99,53 +97,6 @@ def skill_evaluation(
   return evaluate
 
 
-def write(
-  directory: RunDirectory,
-  generation: int,
-  step: int,
-  evaluation: actors.Evaluation,
-  descriptor: environments.Descriptor | None,
-) -> None:
-  """Writes how each skill did, and where its episodes went.
-
-  `skills.jsonl` gets a row for each member and skill, means over its episodes;
-  `skills.npz` holds the latest episodes: `returns`, `lengths` [P, N], the
-  trajectory of `skill_evaluation`, and the descriptor's `names`, `lower` and
-  `upper` [D].
-
-  Args:
-    directory: of the run.
-    generation: from 1.
-    step: environment steps per agent so far.
-    evaluation: by `skill_evaluation`, on the host.
-    descriptor: of the environment of evaluation, if it has one.
-  """
-  rows = []
-  trajectory = evaluation.trajectory
-  for member, skills in enumerate(trajectory["skill"]):
-    for skill in np.unique(skills, axis=0):
-      episodes = np.all(skills == skill, axis=1)
-      rows.append(
-        {
-          "generation": generation,
-          "step": step,
-          "member": member,
-          "skill": skill.tolist(),
-          "return": float(np.mean(evaluation.returns[member, episodes])),
-          "diversity_return": float(
-            np.mean(trajectory["diversity_return"][member, episodes])
-          ),
-        }
-      )
-  directory.append("skills.jsonl", rows)
-  axes = {} if descriptor is None else {
-    name: np.array(getattr(descriptor, name))
-    for name in ("names", "lower", "upper")
-  }
-  returns = {"returns": evaluation.returns, "lengths": evaluation.lengths}
-  directory.write_arrays("skills.npz", trajectory | returns | axes)
-
-
 def _mean(x: types.Array, mask: types.Array) -> types.Array:
   """Means over the steps of the mask, then over episodes: [P, N, T] -> [P]."""
   per_episode = jnp.mean(x.astype(jnp.float32), axis=2, where=mask)
@@ -155,7 +106,7 @@ def _mean(x: types.Array, mask: types.Array) -> types.Array:
 def _coverage(
   descriptors: types.Array, lived: types.Array, descriptor: Any
 ) -> types.Array:
-  """How many cells each agent visits: [P, N, T, D] -> [P]."""
+  """Returns how many cells each agent visits: [P, N, T, D] -> [P]."""
   axes = min(2, descriptor.size)
   lower = jnp.array(descriptor.lower[:axes])
   width = jnp.array(descriptor.upper[:axes]) - lower

@@ -278,3 +278,32 @@ def test_recording_needs_no_descriptors():
   np.testing.assert_allclose(
     np.sum(evaluation.trajectory, axis=-1, where=lived), evaluation.returns
   )
+
+
+def test_transitions_are_kept_where_they_are_asked_for():
+  evaluation = jax.jit(
+    lambda key: actors.evaluate(
+      _COUNTDOWN, _LEARNER, _STATES, key, _N, keep_transitions=True
+    )
+  )(jax.random.key(0))
+  kept = evaluation.transitions
+  counts = _starts(_COUNTDOWN, jax.random.key(0))[..., 0]
+  lived = np.arange(100) < np.asarray(evaluation.lengths)[..., None]
+  assert kept.reward.shape == lived.shape == (_P, _N, 100)
+  expected = counts[..., None] - np.arange(100)
+  np.testing.assert_array_equal(
+    kept.observation[..., 0][lived], expected[lived]
+  )
+  np.testing.assert_array_equal(
+    kept.next_observation[..., 0][lived], expected[lived] - 1
+  )
+  np.testing.assert_array_equal(kept.reward[lived], expected[lived])
+  # Each episode terminates in its last step.
+  np.testing.assert_array_equal(
+    kept.discount[lived], (expected != 1)[lived]
+  )
+  pushes = np.broadcast_to(
+    _STATES["offset"][:, None, None, None], kept.action.shape
+  )
+  np.testing.assert_allclose(kept.action[lived], pushes[lived], rtol=1e-5)
+  assert _EVALUATE(_COUNTDOWN, jax.random.key(0)).transitions is None

@@ -23,6 +23,9 @@ _COLUMNS = {
 }
 
 
+_OPERATORS = ("survive", "perturb", "resample", "mixed", "reinitialise")
+
+
 def _row(generation, child, parent):
   return {"generation": generation, "child": child, "parent": parent}
 
@@ -31,7 +34,7 @@ def _decision(parents, operators, **hyperparams):
   return controllers.Decision(
     jnp.array(parents, jnp.int32),
     {name: jnp.array(values) for name, values in hyperparams.items()},
-    jnp.array([controllers.OPERATORS.index(name) for name in operators]),
+    jnp.array([_OPERATORS.index(name) for name in operators]),
   )
 
 
@@ -59,7 +62,7 @@ def test_rows_have_one_per_replaced_agent():
   )
   fitness = jnp.array([1.0, 2.0, 3.0, math.nan])
   old = {"tau": jnp.array([1.0, 0.5, 0.25, 2.0])}
-  rows = lineage.rows(5, jnp.int32(1000), decision, fitness, old)
+  rows = lineage.rows(5, jnp.int32(1000), decision, fitness, old, _OPERATORS)
   assert rows == [
     {
       "generation": 5,
@@ -89,7 +92,9 @@ def test_rows_have_one_per_replaced_agent():
 def test_reinitialised_members_have_rows_too():
   decision = _decision([0, 1], ["reinitialise"] * 2, tau=[0.5, 0.25])
   nan = jnp.full(2, math.nan)
-  rows = lineage.rows(1, 10, decision, nan, {"tau": jnp.ones(2)})
+  rows = lineage.rows(
+    1, 10, decision, nan, {"tau": jnp.ones(2)}, _OPERATORS
+  )
   assert [(row["child"], row["parent"]) for row in rows] == [(0, 0), (1, 1)]
   assert {row["operator"] for row in rows} == {"reinitialise"}
 
@@ -121,7 +126,7 @@ def test_rows_are_strict_json_whatever_diverged():
   fitness = jnp.array([math.nan, math.inf])
   old = {"tau": jnp.array([math.nan, 0.25])}
   rows = lineage.initial_rows(old)
-  rows += lineage.rows(1, 10, decision, fitness, old)
+  rows += lineage.rows(1, 10, decision, fitness, old, _OPERATORS)
   rows += lineage.member_rows(1, 10, fitness, old)
   assert len(rows) == 5
   assert json.loads(json.dumps(rows, allow_nan=False)) == rows

@@ -13,6 +13,7 @@ from hypothesis import strategies
 from scipy import stats
 
 from qdrl_haiku import controllers
+from tests.controllers import common
 
 _NAN, _INF = math.nan, math.inf
 _NUM_KEYS = 2000
@@ -20,8 +21,7 @@ _NUM_KEYS = 2000
 # probability of at most 2 exp(-12.5) = 7e-6.
 _CORRELATION_BOUND = 5 / math.sqrt(_NUM_KEYS)
 _SURVIVE, _PERTURB, _RESAMPLE = (
-  controllers.OPERATORS.index(name)
-  for name in ("survive", "perturb", "resample")
+  common.SURVIVE, common.PERTURB, common.RESAMPLE
 )
 
 _SPACE = {
@@ -62,7 +62,7 @@ def _controller(**settings):
 
 @functools.cache
 def _update(explore):
-  return jax.jit(_controller(explore=explore).update)
+  return jax.jit(common.update(_controller(explore=explore)))
 
 
 def _update_x(
@@ -75,7 +75,7 @@ def _update_x(
 ):
   """The decision on eight members that have one hyperparameter."""
   config = controllers.PBTConfig(**settings)
-  update = controllers.pbt(config, {"x": range_}).update
+  update = common.update(controllers.pbt(config, {"x": range_}))
   x = np.asarray(values, np.float32)
   return update(jax.random.key(seed), fitness, {"x": x})
 
@@ -83,7 +83,7 @@ def _update_x(
 @functools.cache
 def _family(explore):
   """Decisions of many keys, all children of member 7."""
-  update = _controller(explore=explore, **_FAMILY).update
+  update = common.update(_controller(explore=explore, **_FAMILY))
   keys = jax.random.split(jax.random.key(0), _NUM_KEYS)
   mapped = jax.jit(jax.vmap(update, (0, None, None)))
   return jax.device_get(mapped(keys, _FITNESS, _hyperparams()))
@@ -104,7 +104,7 @@ def _searched(hyperparams):
 
 
 def test_init_draws_every_member_and_leaf_afresh_and_inside():
-  drawn = _controller().init(jax.random.key(0), 64)
+  drawn = common.init(_controller(), jax.random.key(0), 64)
   for name in _SEARCHED:
     values = np.asarray(drawn[name])
     assert values.shape == (64,) and values.dtype == np.float32
@@ -115,15 +115,15 @@ def test_init_draws_every_member_and_leaf_afresh_and_inside():
 
 def test_init_does_not_correlate_leaves():
   space = {name: controllers.Uniform(-1.0, 1.0) for name in "ab"}
-  init = controllers.pbt(controllers.PBTConfig(), space).init
-  drawn = init(jax.random.key(0), _NUM_KEYS)
+  controller = controllers.pbt(controllers.PBTConfig(), space)
+  drawn = common.init(controller, jax.random.key(0), _NUM_KEYS)
   # Products of independent uniforms on [-1, 1] obey the same bound.
   assert abs(np.mean(drawn["a"] * drawn["b"])) < _CORRELATION_BOUND
 
 
 def test_init_of_a_member_does_not_depend_on_the_population():
-  small = _controller().init(jax.random.key(3), 3)
-  large = _controller().init(jax.random.key(3), 9)
+  small = common.init(_controller(), jax.random.key(3), 3)
+  large = common.init(_controller(), jax.random.key(3), 9)
   for name in _SPACE:
     np.testing.assert_array_equal(small[name], large[name][:3])
 
@@ -174,7 +174,8 @@ def test_nobody_takes_over_from_someone_who_is_not_fitter(
   exploit, fitness, replaced
 ):
   fitness = np.asarray(fitness, np.float32)
-  update, hyperparams = _controller(exploit=exploit).update, _hyperparams()
+  update = common.update(_controller(exploit=exploit))
+  hyperparams = _hyperparams()
   decision = jax.device_get(update(jax.random.key(0), fitness, hyperparams))
   survivors = [i for i in range(8) if i not in replaced]
   _assert_survival(decision, survivors, hyperparams)
@@ -332,7 +333,7 @@ def test_where_none_is_finite_all_are_reinitialised(fitness):
     jax.random.key(0), fitness.astype(np.float32), _hyperparams()
   )
   np.testing.assert_array_equal(decision.parents, np.arange(8))
-  reinitialise = controllers.OPERATORS.index("reinitialise")
+  reinitialise = common.REINITIALISE
   np.testing.assert_array_equal(decision.operator, np.full(8, reinitialise))
   for name in _SEARCHED:
     values = np.asarray(decision.hyperparams[name])
@@ -355,7 +356,7 @@ def test_fixed_alone_leaves_children_equal_to_their_parent():
 )
 def test_defaults_in_the_smallest_populations(population_size, parents):
   space = {"x": controllers.Fixed(3.0)}
-  update = controllers.pbt(controllers.PBTConfig(), space).update
+  update = common.update(controllers.pbt(controllers.PBTConfig(), space))
   decision = jax.jit(update)(
     jax.random.key(0),
     np.arange(population_size, dtype=np.float32),
@@ -381,7 +382,7 @@ def test_update_depends_on_its_arguments_only():
 
 def test_jit_and_no_jit_agree():
   args = (jax.random.key(0), _FITNESS, _hyperparams())
-  jitted, plain = _update("perturb")(*args), _controller().update(*args)
+  jitted, plain = _update("perturb")(*args), common.update(_controller())(*args)
   np.testing.assert_array_equal(jitted.parents, plain.parents)
   np.testing.assert_array_equal(jitted.operator, plain.operator)
   assert jitted.parents.dtype == jitted.operator.dtype == jnp.int32
@@ -409,7 +410,7 @@ _MIXED = {"explore": "mixed"}
 )
 def test_every_setting_is_live(name, value, others):
   def run(**settings):
-    decision = _controller(**settings).update(
+    decision = common.update(_controller(**settings))(
       jax.random.key(1), _FITNESS, _hyperparams()
     )
     return _searched(decision.hyperparams)
@@ -426,8 +427,8 @@ def test_every_setting_is_listed_as_live():
 def test_any_tree_can_be_searched():
   space = ({"a": controllers.Uniform(0.0, 1.0)}, controllers.Fixed(1.0))
   controller = controllers.pbt(controllers.PBTConfig(), space)
-  drawn = controller.init(jax.random.key(0), 8)
-  decision = controller.update(jax.random.key(1), _FITNESS, drawn)
+  drawn = common.init(controller, jax.random.key(0), 8)
+  decision = common.update(controller)(jax.random.key(1), _FITNESS, drawn)
   assert jax.tree.structure(decision.hyperparams) == jax.tree.structure(drawn)
   before, after = drawn[0]["a"], decision.hyperparams[0]["a"]
   np.testing.assert_array_equal(after[2:], before[2:])
@@ -438,13 +439,13 @@ def test_a_key_of_the_older_kind_makes_the_same_decision():
   controller = controllers.pbt(
     controllers.PBTConfig(), {"x": controllers.Uniform(0.0, 1.0)}
   )
-  hyperparams = controller.init(jax.random.PRNGKey(0), 4)
+  hyperparams = common.init(controller, jax.random.PRNGKey(0), 4)
   np.testing.assert_array_equal(
-    hyperparams["x"], controller.init(jax.random.key(0), 4)["x"]
+    hyperparams["x"], common.init(controller, jax.random.key(0), 4)["x"]
   )
   fitness = jnp.arange(4.0)
   older, typed = (
-    controller.update(key, fitness, hyperparams)
+    common.update(controller)(key, fitness, hyperparams)
     for key in (jax.random.PRNGKey(1), jax.random.key(1))
   )
   assert np.any(typed.parents != np.arange(4))
@@ -515,9 +516,11 @@ def test_counts_above_the_population_are_refused_at_init_and_update():
   controller = _controller(num_parents=3, num_replaced=2)
   complaint = "num_parents=3 and num_replaced=2 .* population_size=4"
   with pytest.raises(ValueError, match=complaint):
-    controller.init(jax.random.key(0), 4)
+    common.init(controller, jax.random.key(0), 4)
   with pytest.raises(ValueError, match=complaint):
-    controller.update(jax.random.key(0), np.arange(4.0), _hyperparams(4))
+    common.update(controller)(
+      jax.random.key(0), np.arange(4.0), _hyperparams(4)
+    )
 
 
 def test_what_is_not_a_range_is_refused():
@@ -536,9 +539,9 @@ def test_what_is_not_a_range_is_refused():
 )
 def test_update_refuses_what_does_not_fit(fitness, hyperparams, complaint):
   with pytest.raises(ValueError, match=complaint):
-    _controller().update(jax.random.key(0), fitness, hyperparams)
+    common.update(_controller())(jax.random.key(0), fitness, hyperparams)
 
 
 def test_init_refuses_an_empty_population():
   with pytest.raises(ValueError, match="population_size=0 has no members"):
-    _controller().init(jax.random.key(0), 0)
+    common.init(_controller(), jax.random.key(0), 0)

@@ -14,17 +14,20 @@ _CONTROLLER = controllers.schedule(
 
 
 def _after(generation, hyperparams):
-  return jax.jit(_CONTROLLER.update)(
-    _KEY, jnp.zeros(2), hyperparams, jnp.int32(generation)
+  state, decision = jax.jit(_CONTROLLER.update)(
+    jnp.int32(generation), _KEY, jnp.zeros(2), hyperparams
   )
+  assert state == generation + 1
+  return decision
 
 
 def _operators(decision):
-  return [controllers.OPERATORS[code] for code in decision.operator.tolist()]
+  return [_CONTROLLER.operators[code] for code in decision.operator.tolist()]
 
 
 def test_everybody_begins_with_the_first_row():
-  hyperparams = _CONTROLLER.init(_KEY, 2)
+  state, hyperparams = _CONTROLLER.init(_KEY, 2)
+  assert (state.dtype, int(state)) == (jnp.int32, 1)
   np.testing.assert_array_equal(hyperparams["rate"], np.float32([0.1, 0.1]))
   np.testing.assert_array_equal(hyperparams["tau"], [0.5, 0.5])
   assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(hyperparams))
@@ -50,7 +53,8 @@ def test_each_generation_has_its_row_and_later_ones_the_last(
 
 
 def test_whatever_the_fitness_nobody_is_replaced():
-  decision = _CONTROLLER.update(
-    _KEY, jnp.array([jnp.nan, 1.0]), _CONTROLLER.init(_KEY, 2), jnp.int32(1)
+  state, hyperparams = _CONTROLLER.init(_KEY, 2)
+  _, decision = _CONTROLLER.update(
+    state, _KEY, jnp.array([jnp.nan, 1.0]), hyperparams
   )
   assert decision.parents.tolist() == [0, 1]

@@ -36,14 +36,11 @@ def start(name, *arguments):
   """
   with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
     patch.setenv("JAX_NUM_CPU_DEVICES", "1")
-    patch.syspath_prepend(str(LAUNCHERS))
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
     patch.setattr(app, "run", _run)
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
-      for path in LAUNCHERS.glob("*.py"):
-        sys.modules.pop(path.stem, None)
       flags.FLAGS.unparse_flags()
 
 

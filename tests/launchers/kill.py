@@ -81,6 +81,32 @@ COMMANDS = {
     "--repertoire_interval=2",
   ],
 }
+# With parts of a user's own, see `tests/trials`.
+_TRIALS = {
+  "own_learner_and_controller": [
+    "train_pbt",
+    *(flag for flag in SMALL if "hidden_layer" not in flag),
+    "--learner=tests.trials.batch_norm_learner:make_learner",
+    "--controller=tests.trials.remembering_controller:make_controller",
+    "--search_space=noise:uniform:0.1:0.9",
+    "--population_size=4",
+    "--num_timesteps=240",
+    "--perturbation_interval=40",
+    "--num_eval_episodes=2",
+  ],
+  "own_emitter": [
+    "train_me_pbt",
+    *(flag for flag in SMALL if "num_envs" not in flag),
+    "--learner=td3",
+    "--emitter=tests.trials.learning_emitter:make_emitter",
+    "--variation_batch_size=4",
+    "--num_initial_genotypes=4",
+    "--grid_shape=4,4",
+    "--num_generations=6",
+    "--num_eval_episodes=1",
+    "--repertoire_interval=2",
+  ],
+}
 _FLAGFILES = harness.LAUNCHERS / "flagfiles"
 # As users have them, the longer ones for three generations.
 PRESETS = {
@@ -123,7 +149,7 @@ def run(
   point: Point | None,
   *more_flags: str,
 ) -> tuple[int, int, str]:
-  """Runs one of `COMMANDS` or `PRESETS`, on from where it is, up to a point.
+  """Runs a command of this file, on from where it is, up to a point.
 
   Args:
     name: of the command.
@@ -136,7 +162,7 @@ def run(
     Its exit code, how many file operations it did, 0 if it was killed, and
     what it wrote to standard error.
   """
-  launcher, *arguments = (COMMANDS | PRESETS)[name]
+  launcher, *arguments = (COMMANDS | _TRIALS | PRESETS)[name]
   point = point or Point("SIGTERM", 0)
   command = [
     sys.executable,
@@ -311,7 +337,7 @@ def main(argv: list[str]) -> None:
   with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder)
     if flags.FLAGS.after_each_generation:
-      commands = flags.FLAGS.commands or list(COMMANDS | PRESETS)
+      commands = flags.FLAGS.commands or list(COMMANDS | _TRIALS | PRESETS)
       _kill_after_each_generation(commands, root)
     else:
       _kill_anywhere(flags.FLAGS.commands or list(COMMANDS), root)

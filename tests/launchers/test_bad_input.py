@@ -174,7 +174,7 @@ def test_damaged_rows_are_reported_and_none_is_lost(
     raise AssertionError("It wasn't refused before compilation.")
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "compile_generation", fail
+    sys.modules["qdrl_haiku.runs.run"], "compile_generation", fail
   )
   before = path.read_bytes()
   _assert_refused(
@@ -201,7 +201,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told_in_a_line_and_stays(
   def fail(folder):
     raise error
 
-  monkeypatch.setattr("qdrl_haiku.training.checksums.damage", fail)
+  monkeypatch.setattr("qdrl_haiku.storage.checksums.damage", fail)
   before = sorted(logdir.rglob("*"))
   outcome = _look(capsys, how, logdir, tmp_path)
   assert sorted(logdir.rglob("*")) == before

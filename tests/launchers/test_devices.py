@@ -7,7 +7,6 @@ machine talk as those of several do.
 import json
 import os
 import re
-import runpy
 import shutil
 import signal
 import socket
@@ -17,6 +16,7 @@ import time
 
 import pytest
 
+from qdrl_haiku.cli import devices
 from tests.launchers import harness, kill
 
 _SMALL = [
@@ -48,15 +48,12 @@ _EXACT = ["--exact_placement", "--population_size=4", "--num_timesteps=80"]
 
 
 def test_processes_are_told_to_wait_by_flags_that_xla_knows(monkeypatch):
-  monkeypatch.syspath_prepend(str(harness.LAUNCHERS))
-  devices = runpy.run_path(str(harness.LAUNCHERS / "devices.py"))
-  allow_waiting = devices["_allow_waiting"]
-  flag, *others = devices["_WAITING"]
-  monkeypatch.setitem(
-    allow_waiting.__globals__, "_WAITING", (flag, *others, "xla_no_such_flag")
+  flag, *others = devices._WAITING
+  monkeypatch.setattr(
+    devices, "_WAITING", (flag, *others, "xla_no_such_flag")
   )
   monkeypatch.setenv("XLA_FLAGS", f"--{flag}=7")
-  allow_waiting()
+  devices._allow_waiting()
   # What the user said stays.
   given, *added = os.environ["XLA_FLAGS"].split()
   assert given == f"--{flag}=7"

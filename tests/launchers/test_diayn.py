@@ -288,14 +288,14 @@ class _Stopped(Exception):
 @pytest.fixture
 def settings_of(monkeypatch, tmp_path):
   """What a launcher makes of its flags, without compiling anything."""
-  import qdrl_haiku.training  # noqa: F401
+  import qdrl_haiku.runs  # noqa: F401
 
   def stop(setup, *_):
     raise _Stopped(setup)
 
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "_train", stop
+    sys.modules["qdrl_haiku.runs.run"], "_train", stop
   )
 
   def start(launcher, *arguments):
@@ -388,7 +388,7 @@ def test_the_hyperparameters_of_diayn_can_be_searched(settings_of):
     "--search_space=discriminator_learning_rate:log_uniform:1e-4:1e-2",
     "--search_space=task_reward_weight:uniform:0:1",
   )
-  drawn = setup.controller.init(jax.random.key(0), 8)
+  _, drawn = setup.controller.init(jax.random.key(0), 8)
   for name in ("discriminator_learning_rate", "task_reward_weight"):
     assert len(set(drawn[name].tolist())) == 8
   assert len(set(drawn["discount"].tolist())) == 1

@@ -110,13 +110,13 @@ _REFUSALS = [
 def test_nonsense_is_refused_in_one_line_and_nothing_is_written(
   arguments, message, capsys, monkeypatch, tmp_path
 ):
-  import qdrl_haiku.training  # noqa: F401
+  import qdrl_haiku.runs  # noqa: F401
 
   def compile_generation(*_):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"],
+    sys.modules["qdrl_haiku.runs.run"],
     "compile_generation",
     compile_generation,
   )

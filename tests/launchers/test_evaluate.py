@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, export, learners, skills, training
+from qdrl_haiku import artifacts, environments, learners, skills
+from qdrl_haiku.artifacts import export
 from tests.launchers import harness, untrained
 from tests.learners import reference
 
@@ -134,12 +135,12 @@ def _assert_summary(found, returns):
 
 
 def _member(run_of, name, i):
-  states, _ = training.read_agents(_learner(name), str(run_of(name)))
+  states, _ = artifacts.read_agents(_learner(name), str(run_of(name)))
   return jax.tree.map(lambda x: x[i], states)
 
 
 def _best(run_of, name):
-  return training.read_best(_learner(name), str(run_of(name)))[0]
+  return artifacts.read_best(_learner(name), str(run_of(name)))[0]
 
 
 @pytest.mark.parametrize("name", ["train_sac", "pbt_sac"])
@@ -385,7 +386,7 @@ def test_our_own_policy_of_a_users_learner_is_exported(
   learner = learners.sac(
     2, 2, learners.SACConfig((4, 4), (4,), "elu", normalize_observations=True)
   )
-  state, _ = training.read_best(learner, str(logdir))
+  state, _ = artifacts.read_best(learner, str(logdir))
   observation = np.float32([[0.2, -0.3], [0.9, 0.1]])
   np.testing.assert_allclose(
     policy(observation), learner.act_greedy(state, observation), atol=1e-5

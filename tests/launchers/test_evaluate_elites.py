@@ -9,8 +9,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from qdrl_haiku import environments, export, learners, map_elites
-from qdrl_haiku.training import logs
+from qdrl_haiku import environments, learners, map_elites
+from qdrl_haiku.artifacts import export
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness, test_evaluate, untrained
 
 _SETTINGS = {
@@ -59,7 +60,7 @@ def run(tmp_path_factory):
   """What a run leaves behind, as far as elites are concerned."""
   path = tmp_path_factory.mktemp("logs") / "run"
   path.mkdir()
-  logs.RunDirectory(path).write_json("config.json", _SETTINGS)
+  RunDirectory(path).write_json("config.json", _SETTINGS)
   for step in (90, 100):
     elites = _elites(seed=step)
     empty = map_elites.Repertoire.init(
@@ -168,10 +169,10 @@ def test_the_episode_is_drawn_to_a_new_file(flags, name, run, here, capsys):
 
 
 def test_what_is_drawn_is_the_first_episode(run, capsys, monkeypatch):
-  from qdrl_haiku.training import rendering
+  from qdrl_haiku.drawing import episodes
 
   drawn = []
-  monkeypatch.setattr(rendering, "render", lambda *args: drawn.append(args))
+  monkeypatch.setattr(episodes, "render", lambda *args: drawn.append(args))
   test_evaluate._evaluate(
     capsys, run, "--cell=3", "--render=gif", "--seed=4", _FEW
   )

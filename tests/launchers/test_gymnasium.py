@@ -88,12 +88,12 @@ def test_without_gymnasium_one_line_says_what_to_install(monkeypatch, capsys):
 
 
 def test_an_interrupted_run_says_what_can_be_done(folder, capsys, monkeypatch):
-  from qdrl_haiku import training
+  from qdrl_haiku import runs
 
   def interrupt(*_):
-    raise training.Interrupted("stopped after generation 1")
+    raise runs.Interrupted("stopped after generation 1")
 
-  monkeypatch.setattr(training, "run", interrupt)
+  monkeypatch.setattr(runs, "run", interrupt)
   outcome = harness.run(capsys, "train", *_FLAGS, "--logdir=new")
-  assert outcome.code == training.INTERRUPTED
+  assert outcome.code == runs.INTERRUPTED
   assert "begin another run with --warm_start=new" in outcome.err

@@ -66,7 +66,13 @@ def test_a_run_killed_twice_ends_as_the_uninterrupted_one(
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "interval", "generations"),
-  [("pbt", 5, (2, 4, 5)), ("diayn", 3, (2, 5)), ("me_pbt", 5, (3, 4))],
+  [
+    ("pbt", 5, (2, 4, 5)),
+    ("diayn", 3, (2, 5)),
+    ("me_pbt", 5, (3, 4)),
+    ("own_learner_and_controller", 3, (2, 5)),
+    ("own_emitter", 3, (2, 5)),
+  ],
 )
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
   name, interval, generations, cache, straight, tmp_path

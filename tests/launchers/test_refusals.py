@@ -5,9 +5,10 @@ import re
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku import learners
+from qdrl_haiku import controllers, learners
 from tests.launchers import harness
 
 # The launcher and its flags, and what the message must have: the name and the
@@ -53,6 +54,38 @@ _CASES = [
     "words has the hyperparameter speed/0='fast'; give a Python float",
   ),
   ("train", "--activation=", "activation='' is unknown; give one of elu"),
+  ("train", "--hyperparam=x", "--hyperparam=x is not of the form name="),
+  ("train", "--hyperparam=x=fast", "x=fast is not of the form name=value"),
+  ("train", "--hyperparam=tua=0.1", "tua=0.1 is no hyperparameter.*'tau'"),
+  ("train", "--hyperparam=tau=2", "has no flag of its own; give --tau=2"),
+  (
+    "train",
+    "--learner=tests.launchers.test_refusals:learner_that_declares "
+    "--hyperparam=speed=2",
+    "--hyperparam=speed=2.0 makes no sense; .* from 0 to 1",
+  ),
+  ("train_pbt", "--controller=pbtt", "--controller=pbtt is unknown.*'pbt'"),
+  (
+    "train_pbt",
+    "--controller=os:getcwd",
+    "--controller=os:getcwd can't be called with search_space",
+  ),
+  (
+    "train_pbt",
+    "--controller=tests.trials.remembering_controller:make_controller "
+    "--exploit=none",
+    "--exploit=none has no effect: the controller is your own",
+  ),
+  (
+    "train_pbt",
+    "--controller=tests.launchers.test_refusals:controller_that_forgets",
+    "the controller's state after an update.*differs",
+  ),
+  (
+    "train_pbt",
+    "--controller=tests.launchers.test_refusals:controller_of_floats",
+    "the decision's parents are float32.*, not int32",
+  ),
   ("train_pbt", "--exploit=", "exploit='' is unknown; give one of truncation"),
   # Sizes.
   ("train_pbt", "--population_size=0", "population_size must be .* got 0"),
@@ -358,6 +391,37 @@ def learner_of_nothing(observation_size, action_size):
   return learner._replace(hyperparams=())
 
 
+def learner_that_declares(observation_size, action_size):
+  """A user's learner that says which values make sense."""
+  learner = learners.sac(observation_size, action_size)
+  speed = learners.Hyperparameter(0.5, "how fast", high=1.0)
+  return learner._replace(
+    hyperparams={"speed": 0.5}, declared={"speed": speed}
+  )
+
+
+def controller_that_forgets(search_space):
+  """A user's controller whose state is another one each time."""
+  pbt = controllers.pbt(controllers.PBTConfig(), search_space)
+
+  def update(state, key, fitness, hyperparams):
+    _, decision = pbt.update((), key, fitness, hyperparams)
+    return (*state, jnp.zeros(())), decision
+
+  return pbt._replace(update=update)
+
+
+def controller_of_floats(search_space):
+  """A user's controller whose parents are no indices."""
+  pbt = controllers.pbt(controllers.PBTConfig(), search_space)
+
+  def update(state, key, fitness, hyperparams):
+    state, decision = pbt.update(state, key, fitness, hyperparams)
+    return state, decision._replace(parents=decision.parents * 1.0)
+
+  return pbt._replace(update=update)
+
+
 def learner_of_words(observation_size, action_size):
   """A user's learner whose hyperparameters are no numbers."""
   learner = learners.sac(observation_size, action_size)
@@ -372,10 +436,10 @@ def refuse(capsys, monkeypatch, tmp_path):
     raise AssertionError("It wasn't refused.")
 
   monkeypatch.chdir(tmp_path)
-  import qdrl_haiku.training  # noqa: F401
+  import qdrl_haiku.runs  # noqa: F401
 
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"],
+    sys.modules["qdrl_haiku.runs.run"],
     "compile_generation",
     compile_generation,
   )

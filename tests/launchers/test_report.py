@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, map_elites
-from qdrl_haiku.training import logs
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness, untrained
 from tests.reports import common
 
@@ -35,7 +35,7 @@ def _data(page):
 
 def _write_agents(path, agent, **settings):
   """A run with two agents in its repertoire."""
-  logs.RunDirectory(path).begin(settings)
+  RunDirectory(path).begin(settings)
   common.agents(agent, _GRID, [0, 1]).save(path / "repertoire" / "7.npz")
 
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from qdrl_haiku import names, training
+from qdrl_haiku import artifacts, names
 from tests.launchers import harness, users_module
 
 _PBT = (
@@ -104,14 +104,14 @@ def test_nobody_is_replaced_and_each_seed_is_logged(folder):
 
 
 def test_what_was_retrained_has_the_schedule_that_it_was_given(folder):
-  first = training.read_schedule(str(folder / "tuned"), _WINNER)
-  again = training.read_schedule(str(folder / "retrained"), 0)
+  first = artifacts.read_schedule(str(folder / "tuned"), _WINNER)
+  again = artifacts.read_schedule(str(folder / "retrained"), 0)
   assert again.changes == first.changes
 
 
 def _agents(logdir):
   make = names.load_function("users_own.things:make_learner")
-  return training.read_agents(make(1, 1), str(logdir))[0]
+  return artifacts.read_agents(make(1, 1), str(logdir))[0]
 
 
 def test_a_resumed_run_ends_as_one_that_was_not_stopped(folder, capsys):

@@ -9,12 +9,18 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, learners, map_elites, training
+from qdrl_haiku import (
+  actors,
+  environments,
+  learners,
+  map_elites,
+  runs,
+)
 from qdrl_haiku.environments import point_maze
-from qdrl_haiku.training import logs
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness
 
-_RUN = "qdrl_haiku.training.run"
+_RUN = "qdrl_haiku.runs.run"
 _SHARED = (
   "--learner=td3",
   "--episode_length=10",
@@ -66,7 +72,7 @@ def still_maze():
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_once():
   """Lets runs of the same settings share their programs."""
-  import qdrl_haiku.training  # noqa: F401
+  import qdrl_haiku.runs  # noqa: F401
 
   module, known = sys.modules[_RUN], {}
   make_programs = module.make_programs
@@ -89,7 +95,7 @@ def _rows(logdir, name="metrics.jsonl"):
   """Rows without what depends on the clock."""
   return [
     {key: value for key, value in row.items() if key not in _TIMES}
-    for row in logs.RunDirectory(logdir).rows(name)
+    for row in RunDirectory(logdir).rows(name)
   ]
 
 
@@ -262,7 +268,7 @@ def test_policies_of_a_repertoire_start_different(
   flags, expected, monkeypatch, tmp_path
 ):
   begun = []
-  monkeypatch.setattr(training, "run", lambda *args: begun.append(args))
+  monkeypatch.setattr(runs, "run", lambda *args: begun.append(args))
   harness.start(*flags, f"--logdir={tmp_path / 'run'}")
   ((setup, _, settings),) = begun
   assert settings["policy_final_init"] == expected

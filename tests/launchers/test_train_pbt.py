@@ -166,14 +166,14 @@ class _Stopped(Exception):
 
 def _settings_of(monkeypatch, tmp_path, *arguments):
   """What a launcher makes of its flags, without compiling anything."""
-  import qdrl_haiku.training  # noqa: F401
+  import qdrl_haiku.runs  # noqa: F401
 
   def stop(setup, *_):
     raise _Stopped(setup)
 
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(
-    sys.modules["qdrl_haiku.training.run"], "_train", stop
+    sys.modules["qdrl_haiku.runs.run"], "_train", stop
   )
   with pytest.raises(_Stopped) as stopped:
     harness.start("train_pbt", *arguments)
@@ -217,7 +217,7 @@ def test_given_hyperparameters_are_fixed_and_sizes_reach_the_networks(
     "--search_space=tau:log_uniform:1e-3:1e-1", "--hidden_layer_sizes=8,8",
     "--critic_hidden_layer_sizes=5", "--normalize_observations",
   )  # fmt: skip
-  drawn = setup.controller.init(jax.random.key(0), 8)
+  _, drawn = setup.controller.init(jax.random.key(0), 8)
   assert drawn["discount"].tolist() == pytest.approx([0.9] * 8)
   assert len(set(drawn["tau"].tolist())) == 8
   assert len(set(drawn["policy_learning_rate"].tolist())) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdrl_haiku.training import logs
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness
 
 _REACHER = ("--env_name=reacher", "--dry_run")
@@ -33,7 +33,7 @@ def test_other_environments_keep_the_learners_own_settings(capsys):
 
 
 def test_a_run_that_goes_on_keeps_its_settings(capsys, tmp_path):
-  logs.RunDirectory(tmp_path / "run").begin({"discount": 0.9})
+  RunDirectory(tmp_path / "run").begin({"discount": 0.9})
   outcome = harness.run(
     capsys, "train", *_REACHER, "--resume", f"--logdir={tmp_path / 'run'}"
   )

@@ -41,7 +41,7 @@ def _draw_members(setup, members, hyperparams, keys):
 
 def start(name, *arguments):
   """Does what `harness.start` does, but agents are drawn, not trained."""
-  import qdrl_haiku.training  # noqa: F401
+  import qdrl_haiku.runs  # noqa: F401
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(

@@ -49,6 +49,7 @@ def make_learner(observation_size, action_size):
     act_greedy=act_greedy,
     observe=lambda state, observation: state,
     hyperparams={"speed": 0.003},
+    declared={"speed": learners.Hyperparameter(0.003, "how fast", high=1.0)},
     batches_per_update=1,
     genotype=lambda state: state,
     from_genotype=lambda genotype: genotype,

@@ -22,8 +22,9 @@ def _rastrigin(x):
   return -jnp.sum(10 + x**2 - 10 * jnp.cos(2 * jnp.pi * x), axis=-1)
 
 
-def _evaluate(function, x):
+def _evaluate(function, x, key):
   """The fitness, at most 0, and the numbers themselves as descriptors."""
+  del key
   return function(x), x, {"distance": jnp.linalg.norm(x, axis=-1)}
 
 
@@ -41,23 +42,17 @@ def _jump_or_blend(key, x1, x2):
 def _run(function, emitter, seed):
   """A run from a few individuals in a corner; metrics from before it on."""
   key = jax.random.key(seed)
-  repertoire = map_elites.Repertoire.init(jnp.zeros(2), _GRID)
+  evaluate = functools.partial(_evaluate, function)
   x = jax.random.uniform(key, (8, 2), minval=-_BOUND, maxval=-_BOUND / 2)
-  fitness, descriptors, _ = _evaluate(function, x)
-  repertoire = repertoire.add(x, fitness, descriptors)
+  fitness, descriptors, _ = evaluate(x, key)
+  repertoire, state = map_elites.begin(
+    emitter, _GRID, x, fitness, descriptors, jax.random.fold_in(key, 1)
+  )
   start = map_elites.metrics(repertoire)
-  state = emitter.init(jax.random.fold_in(key, 1), repertoire)
 
   def generation(carry, key):
-    repertoire, state = carry
-    ask_key, tell_key = jax.random.split(key)
-    x, state = emitter.ask(state, repertoire, ask_key)
-    fitness, descriptors, extra_scores = _evaluate(function, x)
-    repertoire = repertoire.add(x, fitness, descriptors)
-    state = emitter.tell(
-      state, repertoire, x, fitness, descriptors, extra_scores, tell_key
-    )
-    return (repertoire, state), map_elites.metrics(repertoire)
+    carry = map_elites.generation(emitter, evaluate, *carry, key)
+    return carry, map_elites.metrics(carry[0])
 
   keys = jax.random.split(jax.random.fold_in(key, 2), _NUM_GENERATIONS)
   (repertoire, _), metrics = jax.lax.scan(generation, (repertoire, state), keys)
@@ -97,3 +92,62 @@ def test_an_emitter_of_nothing_leaves_the_repertoire_alone():
   emitter = map_elites.genetic_emitter(_ISO_LINE, 0)
   _, metrics = jax.device_get(_run(_sphere, emitter, 0))
   assert np.ptp(metrics["qd/qd_score"]) == 0
+
+
+def _counting(value, batch_size, needs=()):
+  """An emitter of one value, which remembers all that it was told."""
+  genetic = map_elites.genetic_emitter(_ISO_LINE, batch_size)
+
+  def ask(state, repertoire, key):
+    del repertoire
+    return jnp.full((batch_size, 2), value), state | {"asked": key}
+
+  def tell(state, repertoire, x, fitness, descriptors, extra_scores, key):
+    del repertoire
+    return state | {
+      "told": (x, fitness, descriptors, extra_scores["distance"], key)
+    }
+
+  return genetic._replace(
+    init=lambda key, repertoire: {"begun": key},
+    ask=ask,
+    tell=tell,
+    needs=needs,
+    metrics=lambda state: {"told": jnp.sum(state["told"][1])},
+  )
+
+
+def test_emitters_together_hear_of_their_own_individuals_alone():
+  emitters = [
+    _counting(1.0, 2, ("distance",)), _counting(3.0, 0), _counting(2.0, 3)
+  ]  # fmt: skip
+  both = map_elites.together(*emitters)
+  assert (both.batch_size, both.needs) == (5, ("distance",))
+  x = jnp.ones((1, 2))
+  repertoire, state = map_elites.begin(
+    both, _GRID, x, -jnp.ones(1), x, jax.random.key(0)
+  )
+  evaluate = functools.partial(_evaluate, _sphere)
+  repertoire, state = map_elites.generation(
+    both, evaluate, repertoire, state, jax.random.key(1)
+  )
+  assert int(jnp.sum(repertoire.occupied)) == 2
+  for value, size, own in zip((1.0, 3.0, 2.0), (2, 0, 3), state, strict=True):
+    x, fitness, descriptors, distance, _ = own["told"]
+    np.testing.assert_array_equal(x, np.full((size, 2), value))
+    np.testing.assert_array_equal(descriptors, x)
+    np.testing.assert_allclose(fitness, -2 * value**2 * np.ones(size))
+    np.testing.assert_allclose(distance, value * np.sqrt(2) * np.ones(size))
+  # No two draw from one key, nor one twice.
+  keys = [key for own in state for key in (own["begun"], own["asked"])]
+  keys += [own["told"][-1] for own in state]
+  data = {tuple(jax.random.key_data(key).tolist()) for key in keys}
+  assert len(data) == 9
+  assert {name: float(x) for name, x in both.metrics(state).items()} == {
+    "0/told": -4, "1/told": 0, "2/told": -24
+  }  # fmt: skip
+
+
+def test_no_emitter_is_refused():
+  with pytest.raises(ValueError, match="there is no emitter"):
+    map_elites.together()

@@ -14,6 +14,7 @@ from hypothesis import strategies
 from scipy import stats
 
 from qdrl_haiku import controllers, map_elites
+from tests.controllers import common as controllers_common
 
 _NAN, _INF = math.nan, math.inf
 _GRID = map_elites.Grid((8,), (0.0,), (8.0,))
@@ -86,12 +87,14 @@ def _preset(parents):
   def init(key, population_size):
     del key
     rate = jnp.arange(1.0, 1.0 + population_size)
-    return {"rate": rate, "draw": jnp.zeros(population_size)}
+    # Remembers how often it was asked.
+    hyperparams = {"rate": rate, "draw": jnp.zeros(population_size)}
+    return jnp.zeros((), jnp.int32), hyperparams
 
-  def update(key, fitness, hyperparams):
+  def update(state, key, fitness, hyperparams):
     assert fitness.shape == parents.shape
     rate = hyperparams["rate"]
-    return _Decision(
+    return state + 1, _Decision(
       jnp.asarray(parents),
       {
         "rate": jnp.where(replaced, 2 * rate[parents], rate),
@@ -213,7 +216,9 @@ def test_the_decision_and_what_it_was_made_on_are_recorded():
   emitter = _emitter((0, 2, 2, 3, 4, 5))
   state = _init(emitter)
   after = _tell(emitter, state, (4, 0, 5, _INF, _NAN, 2))
-  decided = _preset((0, 2, 2, 3, 4, 5)).update(
+  assert (state.controller, after.controller) == (0, 1)
+  _, decided = _preset((0, 2, 2, 3, 4, 5)).update(
+    state.controller,
     jax.random.fold_in(jax.random.key(7), 2**31 - 1),
     np.zeros(6),
     state.hyperparams,
@@ -272,7 +277,8 @@ def _compiled(exploit):
     controller=controller, population_size=8, variation_batch_size=0
   )
   state = _init(emitter, _repertoire(names=("rate",)))
-  return jax.jit(controller.update), state, jax.jit(emitter.tell)
+  update = jax.jit(controllers_common.update(controller))
+  return update, state, jax.jit(emitter.tell)
 
 
 def _reference(fitness, parents, number):

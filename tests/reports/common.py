@@ -6,7 +6,7 @@ import numpy as np
 
 from qdrl_haiku import controllers, map_elites
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.training import logs
+from qdrl_haiku.storage.directory import RunDirectory
 
 SETTINGS = {
   "env_name": "point_maze", "learner": "sac", "seed": 0, "search_space": [],
@@ -21,7 +21,8 @@ RETURNS = np.array(
 _TAKEOVERS = {2: (0, 2), 3: (1, 0), 4: (2, 1)}
 # So the winner, member 1, was who in each generation?
 ANCESTORS = {1: 2, 2: 2, 3: 0, 4: 1}
-_PERTURB = controllers.OPERATORS.index("perturb")
+_OPERATORS = ("survive", "perturb")
+_PERTURB = 1
 
 
 def settings(**changes):
@@ -37,7 +38,7 @@ def write_population(path, scale=1.0, rename=None, **changes):
     rename: another name for the policy's learning rate.
     **changes: of the settings.
   """
-  directory = logs.RunDirectory(path)
+  directory = RunDirectory(path)
   directory.begin(settings(**changes))
   hyperparams = {
     rename or "policy_learning_rate": jnp.array([1e-4, 1e-3, 1e-2]),
@@ -74,7 +75,9 @@ def write_population(path, scale=1.0, rename=None, **changes):
     decision = controllers.Decision(parents, new, operator)
     directory.append(
       "pbt_lineage.jsonl",
-      lineage.rows(generation, step, decision, returns, hyperparams),
+      lineage.rows(
+        generation, step, decision, returns, hyperparams, _OPERATORS
+      ),
     )
     hyperparams = new
   return directory
@@ -82,7 +85,7 @@ def write_population(path, scale=1.0, rename=None, **changes):
 
 def write_seeds(path, num_seeds, last=3, **changes):
   """Seeds side by side, without a controller; returns are step + seed."""
-  directory = logs.RunDirectory(path)
+  directory = RunDirectory(path)
   directory.begin(settings(**changes))
   for generation in range(1, last + 1):
     step = generation * INTERVAL

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import reports
+from qdrl_haiku.artifacts.summary import summarize
 from qdrl_haiku.reports import aggregation
-from qdrl_haiku.training import logs
-from qdrl_haiku.training.summary import summarize
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
 
 
@@ -69,7 +69,7 @@ def test_seeds_count_up_to_where_all_of_them_are(tmp_path):
 def test_seeds_whose_episodes_end_early_count_by_generation(tmp_path):
   steps = [[4, 9, 20], [8, 11, 21]]
   for i, of_one in enumerate(steps):
-    directory = logs.RunDirectory(tmp_path / f"run{i}")
+    directory = RunDirectory(tmp_path / f"run{i}")
     directory.begin(common.settings(emitter="ga", seed=i))
     directory.append(
       "metrics.jsonl",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites, reports
-from qdrl_haiku.training import logs
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness, untrained
 from tests.reports import common
 
@@ -313,5 +313,5 @@ def test_the_report_of_a_real_run_shows_its_elites(browser, trained):
       (way[1][-1], way[2][-1]), saved["descriptors"][cell], atol=0.5
     )
   _assert_quiet(browser)
-  settings = logs.RunDirectory(trained / "maze").settings()
+  settings = RunDirectory(trained / "maze").settings()
   assert settings["env_name"] in browser.page_source

@@ -8,7 +8,7 @@ import pytest
 
 from qdrl_haiku import map_elites, reports
 from qdrl_haiku.reports import repertoire, rollouts
-from qdrl_haiku.training import logs
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
 
 _GRID = map_elites.Grid((4, 2), (0.0, -1.0), (8.0, 1.0))
@@ -17,7 +17,7 @@ _GRID = map_elites.Grid((4, 2), (0.0, -1.0), (8.0, 1.0))
 def _written(tmp_path, tessellation, **arguments):
   """The elites of a file, and the repertoire that was written to it."""
   saved = common.repertoire(tessellation, **arguments)
-  common.write_repertoire(logs.RunDirectory(tmp_path), saved)
+  common.write_repertoire(RunDirectory(tmp_path), saved)
   elites, problems = reports.read_elites(tmp_path)
   assert problems == []
   return elites, saved
@@ -98,7 +98,7 @@ def test_numbers_survive_as_text(tmp_path):
 
 
 def test_a_damaged_file_is_reported_and_the_one_before_is_shown(tmp_path):
-  directory = logs.RunDirectory(tmp_path)
+  directory = RunDirectory(tmp_path)
   saved = common.repertoire(_GRID)
   for step in (90, 1000):
     path = common.write_repertoire(directory, saved, step)

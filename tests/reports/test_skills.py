@@ -6,8 +6,8 @@ import pytest
 
 from qdrl_haiku import reports
 from qdrl_haiku.reports import curves, skills
-from qdrl_haiku.training import logs
-from qdrl_haiku.training import skills as training_skills
+from qdrl_haiku.runs import skills as runs_skills
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import skill_common
 
 
@@ -18,11 +18,11 @@ def _run(
   _, evaluation, _ = skill_common.evaluated(
     prior, env, discriminator_input=seen
   )
-  directory = logs.RunDirectory(path)
+  directory = RunDirectory(path)
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
     step = 100 * generation
-    training_skills.write(
+    runs_skills.write(
       directory, generation, step, evaluation, env.descriptor
     )
     row = {"generation": generation, "step": step, "diayn/state_coverage": 3.0}

@@ -6,11 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import controllers, environments, learners, training, types
+from tests.controllers import common as controllers_common
 
 TARGET = 0.5
-SURVIVE, PERTURB = (
-  controllers.OPERATORS.index(name) for name in ("survive", "perturb")
-)
 
 
 class Drift:
@@ -107,14 +105,14 @@ def scripted():
   """
   pbt = controllers.pbt(controllers.PBTConfig(exploit="none"), SPACE)
 
-  def update(key, fitness, hyperparams):
-    decision = pbt.update(key, fitness, hyperparams)
+  def update(state, key, fitness, hyperparams):
+    state, decision = pbt.update(state, key, fitness, hyperparams)
     wanted = hyperparams["parent"].astype(jnp.int32)
-    asked = (decision.operator == SURVIVE) & (
+    asked = (decision.operator == controllers_common.SURVIVE) & (
       wanted != jnp.arange(wanted.shape[0])
     )
     rate = hyperparams["learning_rate"]
-    return controllers.Decision(
+    return state, controllers.Decision(
       parents=jnp.where(asked, wanted, decision.parents),
       hyperparams=decision.hyperparams
       | {
@@ -122,10 +120,10 @@ def scripted():
           asked, 2 * rate[wanted], decision.hyperparams["learning_rate"]
         )
       },
-      operator=jnp.where(asked, PERTURB, decision.operator),
+      operator=jnp.where(asked, controllers_common.PERTURB, decision.operator),
     )
 
-  return controllers.Controller(pbt.init, update)
+  return controllers.Controller(pbt.init, update, pbt.operators)
 
 
 ENV = environments.Environment(Drift(), episode_length=5)

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from qdrl_haiku import controllers, environments, learners, map_elites, training
+from qdrl_haiku import (
+  controllers,
+  distributed,
+  environments,
+  learners,
+  map_elites,
+  training,
+)
 from qdrl_haiku.training import generation, illumination, population
 from tests import jaxprs, kernels
 
@@ -60,13 +67,14 @@ def _setup(learner=learners.sac, with_repertoire=False):
       min_replay_size=4,
       num_eval_episodes=1,
     ),
-    mesh=training.population_mesh(4, jax.devices()[:1]),
+    mesh=distributed.population_mesh(4, jax.devices()[:1]),
   )
   if not with_repertoire:
     return setup
   bounds = env.descriptor.lower, env.descriptor.upper
   return setup._replace(
     map_elites=training.MapElites(
+      emitter="pbt",
       tessellation=map_elites.Grid((4, 4), *bounds),
       variation_fn=training.vary_agents(0.01, 0.1, lambda key, x: x),
       variation_batch_size=4,
@@ -92,6 +100,16 @@ def _train(*args):
   return run
 
 
+def _assert_close(actual, expected):
+  """The same numbers but for rounding, keys included."""
+  for x, y in zip(
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+  ):
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+      x, y = jax.random.key_data(x), jax.random.key_data(y)
+    np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "args",
@@ -106,15 +124,20 @@ def test_a_generation_traced_for_an_accelerator_has_the_same_numbers(args):
     compiled = jax.jit(train).lower(_KEY).compile()
   assert not kernels.num_marked(compiled)
   actual, _ = compiled(_KEY)
-  for x, y in zip(
-    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-  ):
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-      x, y = jax.random.key_data(x), jax.random.key_data(y)
-    np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+  _assert_close(actual, expected)
   # In each generation evaluation is one, and the replay and environments of
   # broken members are replaced in two; the first elites are evaluated as well.
   assert len(loops) == 2 * 3 + len(args[1:])
+
+
+@pytest.mark.slow
+def test_a_generation_as_it_is_written_has_the_same_numbers(monkeypatch):
+  expected, _ = jax.jit(_train(learners.sac))(_KEY)
+  monkeypatch.setenv("QDRL_PLAIN", "1")
+  compiled = jax.jit(_train(learners.sac)).lower(_KEY).compile()
+  assert not kernels.num_marked(compiled)
+  actual, _ = compiled(_KEY)
+  _assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("name", ["halfcheetah", "hopper"])

@@ -9,7 +9,7 @@ from qdrl_haiku.training import config as config_lib
 
 
 def _schedule(batches_per_update=1, **settings):
-  return config_lib.schedule(
+  return config_lib.iterations(
     training.TrainingConfig(**settings), batches_per_update
   )
 

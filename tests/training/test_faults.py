@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, environments, learners, map_elites, training
+from qdrl_haiku.runs import metrics
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
-from qdrl_haiku.training import illumination, metrics
+from qdrl_haiku.training import illumination
 from qdrl_haiku.training import population as population_lib
+from tests.controllers import common as controllers_common
 from tests.training import common
 
 _KEY = jax.random.key(5)
@@ -227,7 +229,7 @@ def _is_finite(state):
   """Whether all is finite but for what environments keep to themselves."""
   tree = state
   if hasattr(state, "with_members"):
-    tree = state.with_members(population_lib.judged(state.members))
+    tree = state.with_members(population_lib.must_be_finite(state.members))
   return all(
     np.isfinite(x).all()
     for x in common.leaves(tree).values()
@@ -380,10 +382,10 @@ def test_where_all_have_a_fault_all_begin_anew(fault):
   ):
     assert np.isfinite(actual).all() and np.all(actual != before)
   assert np.all(
-    report.decision.operator == controllers.OPERATORS.index("reinitialise")
+    report.decision.operator == controllers_common.REINITIALISE
   )
   restarted = _restart()(population, _KEY)
-  assert _is_finite(population_lib.judged(restarted.members))
+  assert _is_finite(population_lib.must_be_finite(restarted.members))
   later, report = _train(restarted, _SOUND)
   assert np.all(report.finite) and _is_finite(later)
 
@@ -403,6 +405,7 @@ def _map_elites(weight_codes):
     )
 
   return training.MapElites(
+    emitter="pbt",
     tessellation=_GRID,
     variation_fn=vary_and_break,
     variation_batch_size=_OFFSPRING,
@@ -417,8 +420,8 @@ def _illuminate(state, codes, weight_codes):
   setup = _setup(codes, min_replay_size=18)
   offered = []
 
-  def evaluate(setup, elites, key):
-    evaluation = evaluate_elites(setup, elites, key)
+  def evaluate(setup, elites, key, needs=()):
+    evaluation = evaluate_elites(setup, elites, key, needs=needs)
     offered.append((elites, *elites_lib.fitness_and_descriptors(evaluation)))
     return evaluation
 
@@ -590,7 +593,7 @@ def test_with_a_repertoire_faults_are_counted_and_replaced_too(illuminated):
   assert fault not in _OFFERED or int(report.best.member) not in where
   _assert_replaced(report.decision, where)
   assert _is_finite(
-    (population_lib.judged(after.members), after.hyperparams)
+    (population_lib.must_be_finite(after.members), after.hyperparams)
   )
 
 
@@ -613,7 +616,7 @@ def test_a_fault_counts_though_episodes_go_well_with_it(fault, code):
   assert np.flatnonzero(~report.finite).tolist() == [1]
   _assert_replaced(report.decision, (1,))
   assert _is_finite(
-    (population_lib.judged(after.members), after.hyperparams)
+    (population_lib.must_be_finite(after.members), after.hyperparams)
   )
 
 

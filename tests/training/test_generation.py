@@ -11,9 +11,10 @@ from scipy import stats
 from qdrl_haiku import controllers, environments, training
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.environments import value_checks
+from qdrl_haiku.runs import metrics
 from qdrl_haiku.training import generation as generation_lib
-from qdrl_haiku.training import metrics
 from qdrl_haiku.training import population as population_lib
+from tests.controllers import common as controllers_common
 from tests.training import common
 
 _KEY = jax.random.key(0)
@@ -244,7 +245,7 @@ def test_a_non_finite_member_is_reported(broken):
 
 def test_a_non_finite_member_gets_a_finite_parent_though_ranks_get_none(broken):
   (_, healthy), (_, report), _ = broken
-  assert np.all(healthy.decision.operator == common.SURVIVE)
+  assert np.all(healthy.decision.operator == controllers_common.SURVIVE)
   parents = np.asarray(report.decision.parents)
   assert parents[2] != 2
   np.testing.assert_array_equal(parents[[0, 1, 3]], [0, 1, 3])
@@ -357,7 +358,9 @@ def test_a_generation_is_compiled_once(tuned):
 
 def test_nobody_is_replaced_while_burning_in(tuned):
   reports, _ = tuned
-  replaced = [np.sum(r.decision.operator != common.SURVIVE) for r in reports]
+  replaced = [
+    np.sum(r.decision.operator != controllers_common.SURVIVE) for r in reports
+  ]
   # The second generation ends after 32 steps, with which the period is over.
   assert replaced[0] == 0 and all(replaced[1:])
   np.testing.assert_array_equal(reports[0].decision.parents, _EVERYONE)
@@ -405,8 +408,9 @@ def test_burning_in_keeps_who_is_finite_and_nobody_who_is_broken(
     float(rate.perturb(old[parent], up, (0.8, 1.25))) for up in (True, False)
   ]
   (row,) = lineage.rows(
-    2, 32, report.decision, report.fitness, report.hyperparams
-  )
+    2, 32, report.decision, report.fitness, report.hyperparams,
+    trainer.setup.controller.operators,
+  )  # fmt: skip
   assert (row["child"], row["parent"]) == (2, parent)
   assert row["operator"] == "perturb"
   assert row["new_hyperparams"]["learning_rate"] == new
@@ -423,8 +427,9 @@ def test_all_that_break_burning_in_are_resampled_with_a_row_each(burning_in):
   assert not np.asarray(report.finite).any()
   np.testing.assert_array_equal(report.decision.parents, _EVERYONE)
   rows = lineage.rows(
-    2, 32, report.decision, report.fitness, report.hyperparams
-  )
+    2, 32, report.decision, report.fitness, report.hyperparams,
+    trainer.setup.controller.operators,
+  )  # fmt: skip
   assert [row["operator"] for row in rows] == ["reinitialise"] * 4
   assert [row["child"] for row in rows] == list(_EVERYONE)
   new = np.asarray(population.hyperparams["learning_rate"])
@@ -484,7 +489,8 @@ def test_what_an_agent_is_given_has_to_be_finite(name, undisturbed):
   members = undisturbed[0].members
 
   def judged(environment):
-    tree = population_lib.judged(members._replace(environment=environment))
+    changed = members._replace(environment=environment)
+    tree = population_lib.must_be_finite(changed)
     return np.asarray(generation_lib.all_finite(tree)).tolist()
 
   environment = members.environment

@@ -17,12 +17,16 @@ import pytest
 from qdrl_haiku import (
   actors,
   controllers,
+  distributed,
   environments,
   learners,
   map_elites,
   training,
 )
-from qdrl_haiku.training import elites, illumination, logs, programs, records
+from qdrl_haiku.draws import OfGeneration
+from qdrl_haiku.runs import programs, records
+from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training import elites, emitters, illumination
 from tests.training import common
 
 _KEY = jax.random.key(3)
@@ -86,6 +90,7 @@ def setup(env=Drift, with_pbt=True, mesh=None, variations=_VARIATIONS, **plan):
     eval_env=env,
     mesh=mesh,
     map_elites=training.MapElites(
+      emitter="pbt" if with_pbt else "ga",
       tessellation=_GRID,
       variation_fn=training.vary_agents(
         0.1, 0.2, controllers.explore(config, common.SPACE)
@@ -134,7 +139,7 @@ def _evaluated(genotypes, generation):
     env,
     _SETUP.learner,
     jax.vmap(_SETUP.learner.from_genotype)(genotypes),
-    _keys(generation, illumination._EVALUATE, size),
+    _keys(generation, OfGeneration.EVALUATE, size),
     _SETUP.config.num_eval_episodes,
     env.descriptor.function,
   )
@@ -219,14 +224,14 @@ def test_random_agents_are_new_ones_as_the_learner_makes_them():
 @pytest.mark.slow
 def test_offspring_are_the_trained_members_and_then_variations(history):
   before = history[0][1]
-  keys = _keys(2, illumination._ASK, _SIZE)
+  keys = _keys(2, OfGeneration.ASK, _SIZE)
   members, *_ = jax.jit(functools.partial(training.train_members, _SETUP))(
     before.members, before.hyperparams, keys
   )
-  elites, _ = jax.jit(illumination.make_emitter(_SETUP).ask)(
+  elites, _ = jax.jit(emitters.make_emitter(_SETUP).ask)(
     before.emitter,
     before.repertoire,
-    jax.random.fold_in(jax.random.fold_in(_KEY, 2), illumination._ASK),
+    jax.random.fold_in(jax.random.fold_in(_KEY, 2), OfGeneration.ASK),
   )
   points = elites.genotype.policy_params
   assert points.shape == (_SIZE + _VARIATIONS, 2)
@@ -285,8 +290,6 @@ def test_an_elite_takes_the_place_of_a_member_but_not_its_replay(history):
       )
       for tree in (state.hyperparams, report.illumination.new_hyperparams):
         common.assert_bits_equal(common.member(tree, i), elite.hyperparams)
-      operator = controllers.OPERATORS[int(report.decision.operator[i])]
-      assert operator == "sample"
       assert i != np.argmax(report.fitness)
       # What was there before this generation is still there.
       seen = int(before.members.replay.size[i])
@@ -368,7 +371,7 @@ def test_where_all_diverge_each_has_one_row_of_lineage(history, tmp_path):
   _, report = _compiled()[1](
     _with_points(history[0][2], np.full((_SIZE, 2), np.nan)), _KEY
   )
-  directory = logs.RunDirectory(tmp_path)
+  directory = RunDirectory(tmp_path)
   records.write(directory, _SETUP, jax.device_get(report), 48)
   rows = directory.rows("pbt_lineage.jsonl")
   assert sorted(row["child"] for row in rows) == list(range(_SIZE))
@@ -448,7 +451,7 @@ def _results_by_devices(variations):
   """Prints what two generations give on all devices and on one, for a test."""
   results = []
   for devices in (jax.devices(), jax.devices()[:1]):
-    mesh = training.population_mesh(len(devices), devices)
+    mesh = distributed.population_mesh(len(devices), devices)
     key = jax.device_put(_KEY, jax.NamedSharding(mesh, jax.P()))
     placed = setup(mesh=mesh, variations=variations)
     # Means of several episodes may be rounded in another way on one device.
@@ -496,13 +499,6 @@ def test_several_devices_fill_the_repertoire_as_one_does(
   assert [name for name in several if several[name] != one[name]] == []
 
 
-def test_a_controller_that_needs_the_time_is_refused():
-  schedule = controllers.schedule(common.quadratic_learner().hyperparams)
-  timed = _SETUP._replace(controller=schedule)
-  with pytest.raises(ValueError, match="controller is timed, .*; give one"):
-    illumination.make_emitter(timed)
-
-
 @pytest.mark.parametrize(
   ("settings", "complaint"),
   [
@@ -516,16 +512,40 @@ def test_settings_that_a_repertoire_does_not_read_are_refused(
 ):
   config = dataclasses.replace(_SETUP.config, **settings)
   with pytest.raises(ValueError, match=complaint):
-    illumination.make_emitter(_SETUP._replace(config=config))
+    emitters.make_emitter(_SETUP._replace(config=config))
 
 
 def test_an_evaluation_of_ones_own_is_refused():
   with pytest.raises(ValueError, match="evaluate has no effect"):
-    illumination.make_emitter(_SETUP._replace(evaluate=lambda *_: None))
+    emitters.make_emitter(_SETUP._replace(evaluate=lambda *_: None))
 
 
-def test_without_a_controller_nobody_can_be_replaced_by_samples():
+def test_without_members_nobody_can_be_replaced_by_samples():
+  without = setup(with_pbt=False, num_replaced_by_samples=1)
   with pytest.raises(ValueError, match="num_replaced_by_samples=1 has no"):
-    illumination.make_emitter(
-      _SETUP._replace(controller=None, config=training.TrainingConfig())
+    emitters.make_emitter(without)
+
+
+def test_a_population_needs_a_controller():
+  without = _SETUP._replace(controller=None, config=training.TrainingConfig())
+  with pytest.raises(ValueError, match="needs a controller"):
+    emitters.make_emitter(without)
+
+
+def test_an_unknown_emitter_or_need_is_refused():
+  plan = setup(with_pbt=False).map_elites
+  own = _SETUP.map_elites
+  for emitter, complaint in (
+    ("gaa", "did you mean"),
+    (lambda setup: own, "needs dreams, which isn't known"),
+  ):
+    if callable(emitter):
+      genetic = emitters.make_emitter(setup(with_pbt=False))
+      emitter = functools.partial(
+        lambda setup, made: made, made=genetic._replace(needs=("dreams",))
+      )
+    wrong = setup(with_pbt=False)._replace(
+      map_elites=plan._replace(emitter=emitter)
     )
+    with pytest.raises(ValueError, match=complaint):
+      emitters.make_emitter(wrong)

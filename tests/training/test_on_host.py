@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import controllers, environments, training
+from qdrl_haiku import controllers, environments, runs, training
 from tests.launchers import untrained
 from tests.training import common
 
@@ -49,7 +49,7 @@ def _setup(**settings):
 
 
 def _run(setup, logdir, **config):
-  training.run(setup, training.RunConfig(str(logdir), 48, **config), {})
+  runs.run(setup, runs.RunConfig(str(logdir), 48, **config), {})
 
 
 def test_one_device_is_taken_whatever_there_are():

@@ -95,3 +95,20 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
     training.search_space(
       _Rates(0.9, {"speed": 1.0}), ["policy/sped:uniform:0:1"], {}
     )
+
+
+def test_what_a_learner_declares_is_searched():
+  declared = {
+    "speed": learners.Hyperparameter(2.0, "how fast", search="uniform:1:3"),
+    "discount": learners.Hyperparameter(0.9, "of its own"),
+  }
+  hyperparams = {"speed": 2.0, "discount": 0.9, "tau": 0.1}
+  space = training.search_space(hyperparams, [], {}, declared)
+  # What it says of a discount counts, not what ours do.
+  assert space == {
+    "speed": controllers.Uniform(1, 3),
+    "discount": controllers.Fixed(0.9),
+    "tau": controllers.Fixed(0.1),
+  }
+  given = training.search_space(hyperparams, [], {"speed": 2.0}, declared)
+  assert given["speed"] == controllers.Fixed(2.0)

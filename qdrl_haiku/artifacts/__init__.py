@@ -1,0 +1,22 @@
+"""What a run left behind: agents, repertoires, schedules, policies as files."""
+
+from qdrl_haiku.artifacts import export
+from qdrl_haiku.artifacts.agents import read_agents, read_best
+from qdrl_haiku.artifacts.episodes import (
+  evaluate_agent,
+  summarize_evaluation,
+)
+from qdrl_haiku.artifacts.schedules import Schedule, play_back, read_schedule
+from qdrl_haiku.artifacts.summary import summarize
+
+__all__ = [
+  "Schedule",
+  "evaluate_agent",
+  "export",
+  "play_back",
+  "read_agents",
+  "read_best",
+  "read_schedule",
+  "summarize",
+  "summarize_evaluation",
+]

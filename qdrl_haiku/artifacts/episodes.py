@@ -1,0 +1,87 @@
+"""Many episodes of one agent, in bounded memory, and what they say."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.artifacts.summary import summarize
+
+# So many environments run side by side.
+_BATCH = 1024
+
+
+def evaluate_agent(
+  env: environments.BatchedEnvironment,
+  learner: learners.Learner,
+  state: types.State,
+  key: types.Key,
+  num_episodes: int,
+) -> actors.Evaluation:
+  """Runs greedy episodes of one agent, a thousand at a time.
+
+  Args:
+    env: the environment; the episodes have a descriptor if it has one.
+    learner: the agent's.
+    state: of one agent.
+    key: consumed; batch i draws from `fold_in(key, i)`.
+    num_episodes: N, >= 1. Skills that are dealt out go on from batch to batch.
+
+  Returns:
+    The evaluation of a population of one, on the host.
+  """
+  num_batches = -(-num_episodes // _BATCH)
+  size = -(-num_episodes // num_batches)
+  if num_batches > 1 and isinstance(env, environments.SkillEnvironment):
+    num_skills = env.prior.num_skills or 1
+    size = -(-size // num_skills) * num_skills
+  descriptor = env.descriptor
+  population = jax.tree.map(lambda x: x[None], state)
+  evaluate = jax.jit(
+    lambda state, key: actors.evaluate(
+      env,
+      learner,
+      state,
+      key,
+      size,
+      None if descriptor is None else descriptor.function,
+    )
+  )
+  batches = [
+    jax.device_get(evaluate(population, jax.random.fold_in(key, i)[None]))
+    for i in range(num_batches)
+  ]
+  return jax.tree.map(
+    lambda *x: np.concatenate(x, axis=1)[:, :num_episodes], *batches
+  )
+
+
+def summarize_evaluation(
+  evaluation: actors.Evaluation,
+  descriptor: environments.Descriptor | None,
+) -> dict[str, Any]:
+  """Summarises the episodes of one agent.
+
+  Args:
+    evaluation: of a population of one, on the host.
+    descriptor: of the environment.
+
+  Returns:
+    What `summarize` says of the returns; mean, least and greatest length in
+    steps; and the mean of each axis of the descriptor, where there is one.
+  """
+  lengths = evaluation.lengths[0]
+  summary = summarize(np.asarray(evaluation.returns[0])) | {
+    "length_mean": float(np.mean(lengths)),
+    "length_min": int(np.min(lengths)),
+    "length_max": int(np.max(lengths)),
+  }
+  if evaluation.descriptors is not None:
+    assert descriptor is not None
+    descriptors = np.asarray(evaluation.descriptors[0], np.float64)
+    summary |= {
+      f"descriptor/{name}": float(np.mean(values))
+      for name, values in zip(descriptor.names, descriptors.T, strict=True)
+    }
+  return summary

@@ -1,0 +1,135 @@
+"""The repertoire that a run left behind, and the elites in it."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from qdrl_haiku import learners, map_elites
+from qdrl_haiku.map_elites import storage
+from qdrl_haiku.storage.directory import RunDirectory
+
+_FOLDER = "repertoire"
+
+
+def read_latest(
+  learner: learners.Learner, logdir: str
+) -> tuple[map_elites.Repertoire, int]:
+  """Reads the repertoire that a run wrote last.
+
+  Args:
+    learner: as the run had it.
+    logdir: directory of the run.
+
+  Returns:
+    The repertoire, of `map_elites.Elite`s, on the host; and the environment
+    steps per agent after which it was written.
+
+  Raises:
+    ValueError: if there is no such run, if it has no repertoire or an empty
+      one, or if its agents are of another kind.
+  """
+  directory = RunDirectory(logdir)
+  directory.settings()
+  files = (directory.path / _FOLDER).glob("*.npz")
+  steps = [int(path.stem) for path in files if path.stem.isdecimal()]
+  if not steps:
+    raise ValueError(
+      f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
+      "train_me_pbt.py."
+    )
+  path = directory.path / _FOLDER / f"{max(steps)}.npz"
+  return read(learner, path), max(steps)
+
+
+def read(
+  learner: learners.Learner, path: pathlib.Path
+) -> map_elites.Repertoire:
+  """Reads a repertoire that a run wrote.
+
+  Args:
+    learner: as the run had it.
+    path: of the file.
+
+  Returns:
+    The repertoire, of `map_elites.Elite`s, on the host.
+
+  Raises:
+    ValueError: if the repertoire is damaged or empty, or if its agents are of
+      another kind.
+  """
+  like = jax.eval_shape(
+    lambda key: map_elites.Elite(
+      learner.genotype(learner.init(key)),
+      jax.tree.map(jnp.float32, learner.hyperparams),
+    ),
+    jax.random.key(0),
+  )
+  try:
+    repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
+  except ValueError as error:
+    storage.read_config(path)  # Says so where it is no repertoire at all.
+    raise ValueError(
+      f"{path} holds agents of another kind, or is damaged; use the learner, "
+      "the environment and the layer sizes of that run."
+    ) from error
+  if not repertoire.occupied.any():
+    raise ValueError(f"{path} has no elite; wait for the next one.")
+  return repertoire
+
+
+def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
+  """Checks that a cell holds an elite.
+
+  Args:
+    repertoire: with at least one elite, on the host.
+    cell: its index.
+
+  Raises:
+    ValueError: if there is no such cell, or if it is empty, naming the nearest
+      one that is not.
+  """
+  num_cells = repertoire.tessellation.num_cells
+  exists = 0 <= cell < num_cells
+  if exists and repertoire.occupied[cell]:
+    return
+  centroids = np.asarray(repertoire.tessellation.centroids)
+  centroid = centroids[np.clip(cell, 0, num_cells - 1)]
+  fault = "is empty" if exists else f"is none of 0 to {num_cells - 1}"
+  raise ValueError(
+    f"cell {cell} {fault}; the nearest that holds an elite is "
+    f"{nearest_occupied(repertoire, centroid)}."
+  )
+
+
+def nearest_occupied(
+  repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
+) -> int:
+  """Finds the cell with an elite that is nearest to a descriptor.
+
+  Args:
+    repertoire: with at least one elite, on the host.
+    descriptor: [D]; outside of the bounds, the nearest point inside counts.
+
+  Returns:
+    Of the cells that hold an elite the one whose centroid is nearest, with the
+    bounds scaled to a cube; of several equally near ones the first.
+
+  Raises:
+    ValueError: if the descriptor is not D finite numbers.
+  """
+  tessellation = repertoire.tessellation
+  lower, upper = np.array(tessellation.lower), np.array(tessellation.upper)
+  point = np.asarray(descriptor, np.float64)
+  if point.shape != lower.shape or not np.isfinite(point).all():
+    raise ValueError(
+      f"the descriptor doesn't fit; give {len(lower)} finite numbers, from "
+      f"{','.join(f'{x:g}' for x in lower)} to "
+      f"{','.join(f'{x:g}' for x in upper)}."
+    )
+  point = np.clip(point, lower, upper)
+  offsets = (np.asarray(tessellation.centroids) - point) / (upper - lower)
+  distances = np.sum(offsets**2, axis=1)
+  return int(np.argmin(np.where(repertoire.occupied, distances, np.inf)))

@@ -1,0 +1,1 @@
+"""The command line: flags, what is made of them, and programs."""

@@ -1,0 +1,126 @@
+"""Which devices and processes a launcher uses, and where programs are kept."""
+
+import faulthandler
+import os
+import re
+
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+PROCESS_FLAGS = ("coordinator_address", "num_processes", "process_id")
+"""The flags by which processes find each other."""
+
+# What says that processes were started together, and how many they are.
+_CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+# How long processes wait for each other, which is seconds by default.
+_WAITING = (
+  "xla_cpu_collective_call_terminate_timeout_seconds",
+  "xla_cpu_collective_timeout_seconds",
+)
+_A_DAY = 86_400
+# Within which the others notice that a process is gone.
+_HEARTBEAT_SECONDS = 30
+
+
+def prepare_jax() -> None:
+  """Makes a device of each core, and keeps compiled programs for the next run.
+
+  Physics gains from devices what it can't gain from threads; the environment
+  may say how many. To be called before jax looks for devices.
+
+  Raises:
+    ValueError: if compiled programs can't be kept where the flag says.
+  """
+  import jax
+
+  if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+  _join_processes()
+  cache = FLAGS.compilation_cache_dir
+  if cache is None:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    cache = configured or os.path.join(home, "qdrl_haiku")
+  # With several processes on CPUs, programs that were read from the cache have
+  # been seen to wait for each other forever: their collective operations no
+  # longer keep one order (jax 0.10.1).
+  are_several = jax.distributed.is_initialized()
+  if not cache or (are_several and jax.default_backend() == "cpu"):
+    jax.config.update("jax_enable_compilation_cache", False)
+    return
+  try:
+    os.makedirs(cache, exist_ok=True)
+  except OSError as error:
+    if FLAGS.compilation_cache_dir is None:
+      return  # No home; compiling each time will do.
+    raise ValueError(
+      f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
+      "choose another, or leave it empty."
+    ) from error
+  jax.config.update("jax_compilation_cache_dir", cache)
+  # Small programs count too: there are many of them.
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _join_processes() -> None:
+  """Makes one run of several processes, if there are several.
+
+  Raises:
+    ValueError: if the flags don't fit each other.
+  """
+  given = {name: getattr(FLAGS, name, None) for name in PROCESS_FLAGS}
+  arguments = {name: x for name, x in given.items() if x is not None}
+  if arguments:
+    missing = [f"--{name}" for name in PROCESS_FLAGS if name not in arguments]
+    if missing:
+      raise ValueError(
+        f"{' and '.join(missing)} missing: several processes need "
+        "--coordinator_address, --num_processes and --process_id."
+      )
+    if not 0 <= FLAGS.process_id < FLAGS.num_processes:
+      raise ValueError(
+        f"--process_id={FLAGS.process_id} must be at least 0 and below "
+        f"--num_processes={FLAGS.num_processes}."
+      )
+    if not re.fullmatch(r".+:\d+", FLAGS.coordinator_address):
+      raise ValueError(
+        f"--coordinator_address={FLAGS.coordinator_address} has no port; give "
+        "it like 10.0.0.1:1234."
+      )
+  elif not _is_in_cluster():
+    return
+  import jax
+
+  _allow_waiting()
+  try:
+    jax.distributed.initialize(
+      **arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
+    )
+  except RuntimeError as error:
+    raise ValueError(
+      f"the processes can't reach each other ({str(error).splitlines()[0]}); "
+      "see that all of them run, and that the port is free."
+    ) from error
+  # Which would follow JAX's own message that another process is gone.
+  faulthandler.disable()
+
+
+def _allow_waiting() -> None:
+  """Lets processes on CPUs wait for one that writes, or evaluates for longer.
+
+  Whether it's gone is known by its heartbeat.
+  """
+  from qdrl_haiku.cpu import xla
+
+  flags_ = os.environ.get("XLA_FLAGS", "")
+  wanted = {name: _A_DAY for name in _WAITING if name not in flags_}
+  flags_ = " ".join([flags_, *xla.known_flags(wanted)])
+  os.environ["XLA_FLAGS"] = flags_.strip()
+
+
+def _is_in_cluster() -> bool:
+  """Tells whether something started several processes that belong together."""
+  sizes = [os.environ.get(name, "1") for name in _CLUSTER_SIZES]
+  # Of an indexed Job of Kubernetes.
+  return "JOB_COMPLETION_INDEX" in os.environ or any(x != "1" for x in sizes)

@@ -1,0 +1,184 @@
+"""Evaluates an agent that a run left behind; the run stays as it is.
+
+python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from absl import flags
+
+from qdrl_haiku.cli import (
+  devices,
+  evaluation_flags,
+  launch,
+  shared_flags,
+  skill_flags,
+)
+
+FLAGS = flags.FLAGS
+_DEFAULT_EPISODES = 16
+# Flags that mean something else here than when the run was started.
+_OWN = (
+  "compilation_cache_dir", "logdir", "num_eval_episodes", "resume", "seed"
+)  # fmt: skip
+
+
+def _define() -> None:
+  shared_flags.define()
+  evaluation_flags.define()
+
+
+def main() -> None:
+  """Evaluates the agent that the flags ask for."""
+  choice = evaluation_flags.check()
+  launch.use_settings_of(FLAGS.logdir, besides=_OWN)
+  devices.prepare_jax()
+  import jax
+
+  from qdrl_haiku import artifacts, environments
+  from qdrl_haiku.artifacts import export
+  from qdrl_haiku.drawing import episodes
+  from qdrl_haiku.storage import strict_json
+
+  num_episodes = FLAGS.num_eval_episodes
+  if FLAGS.skill is not None:
+    FLAGS["num_eval_episodes"].value = None  # It needn't show all skills.
+  agent = shared_flags.make_agent()
+  learner, eval_env = agent.learner, agent.eval_env
+  if FLAGS.skill is not None:
+    eval_env = skill_flags.one_skill(eval_env)
+  elif num_episodes is None:
+    num_episodes = agent.num_eval_episodes
+  if FLAGS.render:
+    with _as_flag("render"):
+      scene = environments.scene(eval_env)
+      episodes.check_format(scene, FLAGS.render)
+  state, which, facts = _read_agent(learner, choice)
+  if FLAGS.skill is not None:
+    which += f", skill {evaluation_flags.text_of('skill')}"
+  key = jax.random.key(FLAGS.seed)
+  evaluation = artifacts.evaluate_agent(
+    eval_env, learner, state, key, num_episodes or _DEFAULT_EPISODES
+  )
+  summary = facts | artifacts.summarize_evaluation(
+    evaluation, eval_env.descriptor
+  )
+  if FLAGS.export:
+    with _as_flag("export"):
+      export.save(
+        FLAGS.export,
+        learner,
+        state,
+        # A learner of one's own doesn't say which it has.
+        activation=None if ":" in FLAGS.learner else FLAGS.activation,
+        info={"env_name": FLAGS.env_name, "agent": which},
+      )
+  if FLAGS.render:
+    episode = episodes.first_episode(eval_env, learner, state, key, scene)
+    title = f"{FLAGS.env_name}: {which}"
+    with _as_flag("render_to"):
+      episodes.render(FLAGS.render_to, FLAGS.render, scene, episode, title)
+  print(f"{FLAGS.logdir}: {which}")
+  width = max(map(len, summary))
+  for name, value in summary.items():
+    print(f"  {name:<{width}} {value:g}")
+  for name in ("export", "render_to"):
+    if FLAGS[name].value:
+      print(f"wrote {FLAGS[name].value}")
+  print(strict_json.to_json({"agent": which, **summary}))
+
+
+def _read_agent(learner: Any, choice: str) -> tuple[Any, str, dict[str, Any]]:
+  """Reads the agent that a flag chooses.
+
+  Args:
+    learner: as the run had it.
+    choice: the flag's name.
+
+  Returns:
+    The agent's state, who it is, and what else is known of it.
+
+  Raises:
+    ValueError: if there is no such agent.
+  """
+  from qdrl_haiku import artifacts
+
+  if choice == "best":
+    state, record = artifacts.read_best(learner, FLAGS.logdir)
+    return state, f"best agent, of step {record['step']}", {}
+  if choice == "member":
+    return _read_member(learner)
+  return _read_elite(learner, choice)
+
+
+def _read_member(learner: Any) -> tuple[Any, str, dict[str, Any]]:
+  """Reads the agent of --member, as `_read_agent` does."""
+  import jax
+
+  from qdrl_haiku import artifacts
+  from qdrl_haiku.storage.directory import RunDirectory
+
+  member = FLAGS.member
+  emitter = RunDirectory(FLAGS.logdir).settings().get("emitter", "pbt")
+  if emitter != "pbt":
+    raise ValueError(
+      f"--member={member}, but no agents trained in a run with "
+      f"--emitter={emitter}; leave it out for the best elite, or give --cell."
+    )
+  states, record = artifacts.read_agents(learner, FLAGS.logdir)
+  size = len(record["returns"])
+  if not 0 <= member < size:
+    raise ValueError(
+      f"--member={member}, but there are {size} agents; give one from 0 to "
+      f"{size - 1}."
+    )
+  which = f"member {member} after generation {record['generation']}"
+  return jax.tree.map(lambda x: x[member], states), which, {}
+
+
+def _read_elite(
+  learner: Any, choice: str
+) -> tuple[Any, str, dict[str, Any]]:
+  """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
+  import jax
+
+  from qdrl_haiku.artifacts import repertoires
+
+  repertoire, step = repertoires.read_latest(learner, FLAGS.logdir)
+  cell = FLAGS.cell
+  with _as_flag(choice):
+    if choice == "cell":
+      repertoires.check_cell(repertoire, cell)
+    else:
+      cell = repertoires.nearest_occupied(
+        repertoire, evaluation_flags.numbers(choice)
+      )
+  genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
+  where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
+  return (
+    learner.from_genotype(genotype),
+    f"cell {cell} of the repertoire of step {step}, found at {where}",
+    {"cell": cell, "cell_return": float(repertoire.fitness[cell])},
+  )
+
+
+@contextlib.contextmanager
+def _as_flag(name: str) -> Iterator[None]:
+  """Says which flag it was that asked for what can't be done."""
+  flag = f"--{name}={evaluation_flags.text_of(name)}"
+  try:
+    yield
+  except OSError as error:
+    raise ValueError(
+      f"{flag} can't be written ({error.strerror})."
+    ) from error
+  except ValueError as error:
+    raise ValueError(f"{flag}: {error}") from error
+
+
+def run() -> None:
+  """Starts this launcher with the arguments of the command line."""
+  _define()
+  launch.run_main(main)

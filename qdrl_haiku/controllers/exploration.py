@@ -1,0 +1,168 @@
+"""Explore: how the hyperparameters of a child differ from its parent's."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.controllers import search_space as ranges_lib
+from qdrl_haiku.types import Array, Hyperparams, Key, typed_key
+
+
+class Config(Protocol):
+  """The settings that matter here; `PBTConfig` says what they are."""
+
+  @property
+  def explore(self) -> str:
+    """"perturb", "resample" or "mixed"."""
+
+  @property
+  def resample_probability(self) -> float:
+    """Of each hyperparameter, under "mixed"."""
+
+  @property
+  def perturbation_factors(self) -> tuple[float, float]:
+    """Down and up."""
+
+
+def explore(
+  config: Config, search_space: Any
+) -> Callable[[Key, Hyperparams], Hyperparams]:
+  """Makes what changes hyperparameters as a child's, if nobody is replaced.
+
+  A repertoire's offspring inherit hyperparameters by it.
+
+  Args:
+    config: the settings.
+    search_space: a tree shaped as the hyperparameters, its leaves ranges.
+
+  Returns:
+    (key, the parents' hyperparameters [n]) -> the children's [n]. A child that
+    would equal its parent is resampled.
+
+  Raises:
+    ValueError: if a leaf of the search space is not a range.
+  """
+  ranges, treedef = flatten(search_space)
+
+  def apply(key: Key, hyperparams: Hyperparams) -> Hyperparams:
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+    size = leaves[0].shape[0]
+    new, fresh, is_copy = children(
+      config,
+      ranges,
+      member_keys(key, size),
+      jnp.arange(size),
+      jnp.ones(size, bool),
+      leaves,
+    )
+    return jax.tree.unflatten(
+      treedef,
+      [jnp.where(is_copy, x, y) for x, y in zip(fresh, new, strict=True)],
+    )
+
+  return apply
+
+
+def flatten(search_space: Any) -> tuple[list[ranges_lib.Range], Any]:
+  """Returns the ranges of a search space, and its structure.
+
+  Args:
+    search_space: a tree whose leaves are ranges.
+
+  Returns:
+    The ranges and the tree's structure.
+
+  Raises:
+    ValueError: if a leaf is not a range.
+  """
+  for path, leaf in jax.tree_util.tree_leaves_with_path(search_space):
+    if not isinstance(leaf, ranges_lib.Range):
+      raise ValueError(
+        f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
+        f" use Uniform, LogUniform, OneMinusLogUniform or Fixed({leaf!r})."
+      )
+  return jax.tree.flatten(search_space)
+
+
+def member_keys(key: Key, population_size: int) -> Key:
+  """Returns a key for each of P members, [P], by its index alone."""
+  indices = jnp.arange(population_size)
+  return jax.vmap(jax.random.fold_in, (None, 0))(typed_key(key), indices)
+
+
+def fold_in(keys: Key, data: int | Array) -> Key:
+  """Folds one number into each of some keys [P]."""
+  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)
+
+
+def children(
+  config: Config,
+  ranges: list[ranges_lib.Range],
+  keys: Key,
+  parents: Array,
+  replaced: Array,
+  leaves: list[Array],
+) -> tuple[list[Array], list[Array], Array]:
+  """Draws what the children of the chosen parents would use.
+
+  Args:
+    config: the settings.
+    ranges: the range of each leaf.
+    keys: [P], one per member.
+    parents: int32 [P].
+    replaced: bool [P].
+    leaves: the hyperparameters [P] of each leaf.
+
+  Returns:
+    For each leaf the children's hyperparameters [P]; for each leaf a fresh draw
+    [P]; and bool [P], who would equal its parent or an earlier sibling.
+  """
+  indices = jnp.arange(parents.shape[0])
+  earlier_sibling = (
+    (replaced[:, None] & replaced[None, :])
+    & (parents[:, None] == parents[None, :])
+    & (indices[None, :] < indices[:, None])
+  )
+  second_of_pair = jnp.sum(earlier_sibling, axis=1) % 2 == 1
+  elder = jnp.max(jnp.where(earlier_sibling, indices[None, :], 0), axis=1)
+
+  # A key per leaf: with one for all, every leaf would step the same way.
+  leaf_keys = jax.vmap(fold_in, (None, 0), out_axes=1)(
+    keys, jnp.arange(len(ranges))
+  )
+  split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))
+  coin_keys, sample_keys = jnp.split(split_keys(leaf_keys), 2, axis=-1)
+
+  def toss(keys: Key, probability: float) -> Array:
+    uniform = jax.vmap(jax.vmap(jax.random.uniform))(keys)
+    return uniform < probability
+
+  ups = toss(coin_keys[..., 0], 0.5)
+  ups = jnp.where(second_of_pair[:, None], ~ups[elder], ups)
+  resamples = toss(coin_keys[..., 1], config.resample_probability)
+
+  children, fresh = [], []
+  like_parent = jnp.ones(parents.shape, bool)
+  like_sibling = earlier_sibling
+  for i, (range_, leaf) in enumerate(zip(ranges, leaves, strict=True)):
+    parent = leaf[parents]
+    perturbed = range_.perturb(parent, ups[:, i], config.perturbation_factors)
+    resampled, again = jnp.unstack(
+      jax.vmap(jax.vmap(range_.sample))(sample_keys[:, i]), axis=1
+    )
+    child = {
+      "perturb": perturbed,
+      "resample": resampled,
+      "mixed": jnp.where(resamples[:, i], resampled, perturbed),
+    }[config.explore]
+    like_parent &= range_.same(child, parent)
+    like_sibling &= range_.same(child[:, None], child[None, :])
+    children.append(child)
+    fresh.append(again)
+  is_copy = like_parent | jnp.any(like_sibling, axis=1)
+  if all(isinstance(range_, ranges_lib.Fixed) for range_ in ranges):
+    # Nothing tells members apart, and no fresh draw would.
+    is_copy = jnp.zeros_like(is_copy)
+  return children, fresh, is_copy

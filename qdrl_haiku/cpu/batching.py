@@ -1,0 +1,92 @@
+"""An environment's step, of one instance, for a batch of them.
+
+Physics is thousands of operations on a few numbers, hundreds of kernels to XLA.
+As one of them it becomes two to three times as fast with 2 instances, and by 15
+to 90 % faster with 16.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jax_core
+
+from qdrl_haiku.cpu import fusion, small_operations, switch
+
+# Instances from which on many kernels gain more from threads.
+_TOO_MANY = 512
+# Operations that become code; others may call libraries, which a kernel can't.
+_CODE = frozenset({
+  "abs", "acos", "acosh", "add", "and", "argmax", "argmin", "asin", "asinh",
+  "atan", "atan2", "atanh", "bitcast_convert_type", "broadcast_in_dim",
+  "cbrt", "ceil", "clamp", "clz", "concatenate", "cond",
+  "convert_element_type", "copy", "cos", "cosh", "custom_jvp_call",
+  "custom_vjp_call", "device_put", "div", "dynamic_slice",
+  "dynamic_update_slice", "eq", "erf", "erf_inv", "erfc", "exp", "exp2",
+  "expm1", "floor", "gather", "ge", "gt", "integer_pow", "iota",
+  "is_finite", "jit", "le", "log", "log1p", "logistic", "lt", "max", "min",
+  "mul", "ne", "neg", "nextafter", "not", "or", "pad", "platform_index",
+  "pow", "random_bits", "random_fold_in", "random_split", "random_unwrap",
+  "random_wrap", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
+  "reduce_prod", "reduce_sum", "rem", "reshape", "rev", "round", "rsqrt",
+  "scan", "select_n", "shift_left", "shift_right_arithmetic",
+  "shift_right_logical", "sign", "sin", "sinh", "slice", "split", "sqrt",
+  "square", "squeeze", "stack", "stop_gradient", "sub", "tan", "tanh",
+  "threefry2x32", "tile", "transpose", "unstack", "while", "xor",
+})
+
+
+def of_batch(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
+  """Makes a function of one instance one of a batch.
+
+  Args:
+    function: of trees of arrays.
+    *specs: shapes and dtypes of its arguments.
+
+  Returns:
+    The function of trees with leaves [B, ...], computing the same but for
+    rounding. Python isn't called again: jax traces a function anew under each
+    mesh, and to trace a robot takes a second.
+  """
+  jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
+  # An accelerator would start several kernels for each turn of a loop that
+  # stands for a scatter, and batches small products by itself.
+  if switch.is_on():
+    jaxpr = small_operations.rewritten(jaxpr)
+  treedef = jax.tree.structure(result)
+  of_all = jax.vmap(jax_core.jaxpr_as_fun(jaxpr))
+  many_kernels: Callable[..., Any] = jax.jit(of_all)
+  place = _place_of_mark(jaxpr)
+  kernel = many_kernels
+  if place is not None:
+    kernel = fusion.one_kernel(of_all, place)
+
+  def call(*args: Any) -> Any:
+    leaves = jax.tree.leaves(args)
+    is_large = leaves[0].shape[0] >= _TOO_MANY
+    results = (many_kernels if is_large else kernel)(*leaves)
+    return jax.tree.unflatten(treedef, results)
+
+  return call
+
+
+def _place_of_mark(jaxpr: Any) -> int | None:
+  """Returns which result bears the call's mark; None if it's to have none."""
+  if not _is_code(jaxpr.jaxpr):
+    return None
+  computed = {id(x) for eqn in jaxpr.jaxpr.eqns for x in eqn.outvars}
+  for i, variable in enumerate(jaxpr.jaxpr.outvars):
+    is_number = jnp.issubdtype(variable.aval.dtype, jnp.number)
+    # Arguments and constants might not be results of the call.
+    if is_number and id(variable) in computed:
+      return i
+  return None
+
+
+def _is_code(jaxpr: Any) -> bool:
+  return all(
+    equation.primitive.name in _CODE
+    and all(_is_code(x.jaxpr) for x in small_operations.inner(equation))
+    for equation in jaxpr.eqns
+  )

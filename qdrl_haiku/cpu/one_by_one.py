@@ -1,0 +1,128 @@
+"""Loops over members in which each is computed as if it were alone.
+
+What one member's numbers are, to the last bit, then depends on that member
+only. The same function under `jax.vmap` is compiled to other code for each
+number of members, and that code rounds differently: a product with one member
+is no batched product; elementwise operations are fused with others, so that
+other multiplications and additions become one instruction with one rounding.
+
+A loop's body is compiled by itself, and is the same program whatever is around
+it, with two exceptions that are prevented here: XLA dissolves loops that it
+knows to run once, and indexing along an axis of length one.
+
+On a CPU the loop costs nothing: products of a batch run one after the other
+there anyway, and one member's arrays stay in the cache.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from qdrl_haiku.cpu import switch
+
+
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes a function that `jax.vmap` turns into a loop over one axis.
+
+  Args:
+    function: of trees of arrays, closing over no traced value.
+
+  Returns:
+    The function, which is the same but for that.
+  """
+  function = jax.jit(function)  # So that all calls below share one trace.
+  looped = custom_vmap(function)
+
+  @looped.def_vmap
+  def rule(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+    leaves, treedef = jax.tree.flatten(args)
+    batched = jax.tree.leaves(in_batched)
+    num_rows = axis_size
+    if axis_size == 1:
+      num_rows = 2
+      leaves = [
+        jnp.concatenate([x, x]) if is_batched else x
+        for x, is_batched in zip(leaves, batched, strict=True)
+      ]
+
+    def call(i: Any) -> Any:
+      rows = [
+        jax.lax.dynamic_index_in_dim(x, i, keepdims=False)
+        if is_batched
+        else x
+        for x, is_batched in zip(leaves, batched, strict=True)
+      ]
+      return function(*jax.tree.unflatten(treedef, rows))
+
+    def body(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+      i, results = carry
+      return i + 1, jax.tree.map(
+        lambda all_rows, row: jax.lax.dynamic_update_index_in_dim(
+          all_rows, row, i, 0
+        ),
+        results,
+        call(i),
+      )
+
+    shapes = jax.eval_shape(call, jnp.zeros((), jnp.int32))
+    # So that XLA doesn't know how often.
+    times = jax.lax.optimization_barrier(jnp.int32(axis_size))
+    _, results = jax.lax.while_loop(
+      lambda carry: carry[0] < times,
+      body,
+      (
+        jnp.zeros((), jnp.int32),
+        jax.tree.map(functools.partial(_empty, num_rows), shapes),
+      ),
+    )
+    return (
+      jax.tree.map(lambda x: x[:axis_size], results),
+      jax.tree.map(lambda _: True, shapes),
+    )
+
+  return looped
+
+
+def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes a function `one_by_one` on a CPU, and leaves it elsewhere.
+
+  Args:
+    function: of trees of arrays, closing over no traced value.
+
+  Returns:
+    The function, which is the same but for rounding.
+  """
+  return one_by_one(function) if switch.is_on() else function
+
+
+def alone(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes a function whose numbers on a CPU depend on nothing around it.
+
+  Args:
+    function: of trees of arrays, closing over no traced value.
+
+  Returns:
+    The function, which is the same but for rounding.
+  """
+  mapped = jax.vmap(on_cpu(function))
+
+  def call(*args: Any) -> Any:
+    args = jax.tree.map(lambda x: x[None], args)
+    return jax.tree.map(lambda x: x[0], mapped(*args))
+
+  return call
+
+
+def _empty(num_rows: int, x: jax.ShapeDtypeStruct) -> Any:
+  """Makes rows to be written over."""
+  if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    return jnp.zeros((num_rows, *x.shape), x.dtype)
+  key = jax.eval_shape(jax.random.key_data, x)
+  return jax.random.wrap_key_data(
+    jnp.zeros((num_rows, *key.shape), key.dtype),
+    impl=x.dtype._impl,
+  )

@@ -1,0 +1,67 @@
+"""Several processes that train one population: who writes, and who agrees.
+
+All of them run the same code at the same time, on files that all of them see.
+"""
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+
+def is_first() -> bool:
+  """Returns whether this is the process that writes for all."""
+  return jax.process_index() == 0
+
+
+def wait_for_all(name: str) -> None:
+  """Waits until all processes are here.
+
+  Args:
+    name: of this place.
+  """
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(name)
+
+
+def any_of_all(flag: bool) -> bool:
+  """Returns whether a flag is set in any process; each of them has to ask.
+
+  Args:
+    flag: of this process.
+
+  Returns:
+    The same in all processes.
+  """
+  if jax.process_count() == 1:
+    return flag
+  return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
+
+
+def as_first(flag: bool) -> bool:
+  """Returns a flag as the first process has it; each of them has to ask.
+
+  Args:
+    flag: of this process.
+
+  Returns:
+    The same in all processes.
+  """
+  return any_of_all(flag and is_first())
+
+
+def text_of_first(text: str) -> str:
+  """Returns the text that the first process has; each of them has to ask.
+
+  Args:
+    text: of this process.
+
+  Returns:
+    The same in all processes.
+  """
+  if jax.process_count() == 1:
+    return text
+  data = np.frombuffer(text.encode(), np.uint8)
+  size = multihost_utils.broadcast_one_to_all(np.int32(data.size))
+  # All of them give as much as the first one does.
+  data = multihost_utils.broadcast_one_to_all(np.resize(data, int(size)))
+  return np.asarray(data, np.uint8).tobytes().decode()

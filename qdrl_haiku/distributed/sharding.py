@@ -1,0 +1,281 @@
+"""Spreading a population's members over devices.
+
+All that concerns one member alone runs inside `jax.shard_map`, each device on
+its share of the members; what concerns all of them is a few numbers per member
+that are replicated.
+
+Devices have equally many slots, since jax shares nothing unevenly. Where they
+can't share P members, there are more slots than members: S, the next multiple
+of their number. Members 0 to P - 1 are in the first ones; what is in the others
+is computed too, and never looked at.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from qdrl_haiku import types
+from qdrl_haiku.cpu import fusion, one_by_one
+
+AXIS = "population"
+
+
+def num_devices(
+  sizes: Sequence[int], available: int, num_shared_cells: int = 0
+) -> int:
+  """Finds how many devices have least to do when they share agents.
+
+  Args:
+    sizes: of the batches, the most important first.
+    available: devices, >= 1.
+    num_shared_cells: of what they share without slots, 0 if there is nothing.
+
+  Returns:
+    Of the numbers that can share that the one, n, for which a device's share of
+    the first batch, rounded up, is least; of several that for which its share
+    of the second one is, and so on; then the least, which has the fewest slots.
+  """
+  return min(
+    (n for n in range(1, available + 1) if num_shared_cells % n == 0),
+    key=lambda n: ([-(-size // n) for size in sizes], n),
+  )
+
+
+def population_mesh(
+  population_size: int,
+  devices: Sequence[jax.Device] | None = None,
+  other_sizes: Sequence[int] = (),
+  num_shared_cells: int = 0,
+) -> Mesh:
+  """Makes a mesh of the devices that share a population best.
+
+  Args:
+    population_size: P, >= 1.
+    devices: to choose from, by default all.
+    other_sizes: of other batches of agents that they share, the most important
+      first.
+    num_shared_cells: see `num_devices`.
+
+  Returns:
+    A mesh with the one axis `population`, over the first n devices, see
+    `num_devices`; of several processes over all, since each takes part.
+  """
+  devices = jax.devices() if devices is None else devices
+  size = len(devices)
+  if jax.process_count() == 1:
+    sizes = (population_size, *other_sizes)
+    size = num_devices(sizes, size, num_shared_cells)
+  # jax.make_mesh has Explicit axes by default, which vmap over them can't use.
+  return jax.make_mesh(
+    (size,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:size]
+  )
+
+
+def mesh_for(setup: Any) -> Mesh:
+  """Returns a mesh of the devices that share best what a setup is composed of.
+
+  Args:
+    setup: a `Setup`.
+
+  Returns:
+    As `population_mesh`.
+  """
+  size, *other_sizes = setup.batch_sizes
+  return population_mesh(
+    size, other_sizes=other_sizes, num_shared_cells=setup.num_shared_cells
+  )
+
+
+def num_slots(mesh: Mesh | None, size: int) -> int:
+  """Returns in how many slots members are kept.
+
+  Args:
+    mesh: the devices, None for no such thing.
+    size: how many members there are.
+
+  Returns:
+    The next multiple of the number of devices.
+  """
+  return size if mesh is None else -(-size // mesh.size) * mesh.size
+
+
+def in_slots(mesh: Mesh | None, tree: Any) -> Any:
+  """Fills the slots that are left over with copies of the last member.
+
+  Args:
+    mesh: the devices, None for no such thing.
+    tree: leaves [P, ...] or, full already, [S, ...].
+
+  Returns:
+    The tree, leaves [S, ...].
+  """
+
+  def fill(x: types.Array) -> types.Array:
+    size = x.shape[0]
+    slots = num_slots(mesh, size)
+    if slots == size:
+      return x
+    return x[jnp.minimum(jnp.arange(slots), size - 1)]
+
+  return jax.tree.map(fill, tree)
+
+
+def of_members(mesh: Mesh | None, tree: Any, size: int) -> Any:
+  """Leaves out the slots that no member is in.
+
+  Args:
+    mesh: the devices, None for no such thing.
+    tree: leaves [S, ...].
+    size: P, how many members there are.
+
+  Returns:
+    The tree, leaves [P, ...]; known to every device if any slot is left out.
+  """
+  if num_slots(mesh, size) == size:
+    return tree
+  return jax.tree.map(lambda x: x[:size], replicate(mesh, tree))
+
+
+def over_members(
+  setup: Any, function: Callable[..., Any]
+) -> Callable[..., Any]:
+  """Runs a function of members on each device's share of them.
+
+  Args:
+    setup: the function's first argument; its `mesh` says on which devices, None
+      for a plain call.
+    function: (setup, *trees) -> tree; all leaves [S, ...].
+
+  Returns:
+    (*trees) -> tree, of leaves [S, ...]; it takes leaves [P, ...] too.
+  """
+  mesh = setup.mesh
+  if mesh is None:
+    return functools.partial(function, setup)
+  setup = setup._replace(learner=_in_loops(setup.learner))
+  local: Callable[..., Any] = functools.partial(function, setup)
+  if setup.config.exact_placement:
+    local = jax.vmap(one_by_one.one_by_one(_of_one(local)))
+    # Such programs are compiled without fusion.
+    local = fusion.prevented()(local)
+  spec = PartitionSpec(AXIS)
+  spread = jax.shard_map(
+    local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+  )
+  return lambda *trees: spread(*in_slots(mesh, trees))
+
+
+def _in_loops(learner: Any) -> Any:
+  """Returns a learner that `jax.vmap` lets act and observe in loops on a CPU.
+
+  Its updates are not: a loop over members has all of an iteration's as one turn
+  (`learning.learn`).
+  """
+  return learner._replace(
+    act=one_by_one.on_cpu(learner.act),
+    act_greedy=one_by_one.on_cpu(learner.act_greedy),
+    observe=one_by_one.on_cpu(learner.observe),
+  )
+
+
+def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns a function of members as one of a member, without the axis."""
+
+  def of_one(*trees: Any) -> Any:
+    trees = jax.tree.map(lambda x: x[None], trees)
+    return jax.tree.map(lambda x: x[0], function(*trees))
+
+  return of_one
+
+
+def replicate(mesh: Mesh | None, tree: Any) -> Any:
+  """Makes a tree known to every device, inside a compiled function.
+
+  Args:
+    mesh: the devices, or None to change nothing.
+    tree: small arrays.
+
+  Returns:
+    The same tree.
+  """
+  if mesh is None:
+    return tree
+  return jax.lax.with_sharding_constraint(
+    tree, NamedSharding(mesh, PartitionSpec())
+  )
+
+
+def everywhere(
+  mesh: Mesh | None, function: Callable[..., Any]
+) -> Callable[..., Any]:
+  """Runs a function on every device by itself, inside a compiled function.
+
+  Left alone, XLA would divide even a decision about a few numbers among the
+  devices, which would then talk to each other in the midst of it.
+
+  Args:
+    mesh: the devices, or None for a plain call.
+    function: of trees that every device knows.
+
+  Returns:
+    The function, whose result every device knows.
+  """
+  if mesh is None:
+    return function
+  known = PartitionSpec()
+  return jax.shard_map(
+    function, mesh=mesh, in_specs=known, out_specs=known, check_vma=False
+  )
+
+
+def put(mesh: Mesh, keys: types.Key) -> types.Key:
+  """Makes keys known to every device, outside of compiled functions.
+
+  Args:
+    mesh: the devices, which may be of several processes.
+    keys: the same in all processes.
+
+  Returns:
+    The same keys.
+  """
+  return place(keys, NamedSharding(mesh, PartitionSpec()))
+
+
+def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
+  """Puts an array where it belongs, outside of compiled functions.
+
+  Args:
+    x: known to this process, and the same in all; a typed key may be one.
+    where: on which devices, which may be of several processes.
+
+  Returns:
+    The same array.
+  """
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    data = place(jax.random.key_data(x), where)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+  numbers = np.asarray(x)
+  return jax.make_array_from_callback(
+    numbers.shape, where, lambda index: numbers[index]
+  )
+
+
+def to_host(tree: Any) -> Any:
+  """Fetches arrays of all devices as NumPy's, outside of compiled functions.
+
+  Args:
+    tree: on devices, which may be of several processes; then each of them has
+      to call this.
+
+  Returns:
+    The same tree, in each process.
+  """
+  if jax.process_count() == 1:
+    return jax.device_get(tree)
+  return multihost_utils.process_allgather(tree, tiled=True)

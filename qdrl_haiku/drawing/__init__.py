@@ -1,0 +1,1 @@
+"""Pictures: curves, skills, repertoires, episodes, costs."""

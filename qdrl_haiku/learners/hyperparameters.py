@@ -1,0 +1,68 @@
+"""What a hyperparameter is, and those that several learners have.
+
+Each is declared once, beside the learner that has it: flags, checks, `--help`
+and what is searched by default follow from that.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Hyperparameter(NamedTuple):
+  """A number that may change while an agent learns, without recompiling.
+
+  Attributes:
+    default: its value where nothing else is said; None if that depends on the
+      sizes of observations and actions.
+    help: what it is, in a few words.
+    low: the least value that makes sense.
+    high: the largest one.
+    search: the range that controllers search by default, as
+      `controllers.search_space.parse` reads it after the name, such as
+      "log_uniform:1e-4:1e-2"; None for one that isn't searched.
+  """
+
+  default: float | None
+  help: str
+  low: float = 0.0
+  high: float = math.inf
+  search: str | None = None
+
+
+DISCOUNT = Hyperparameter(
+  0.98,
+  "discount factor per step",
+  high=1.0,
+  search="one_minus_log_uniform:0.96:0.998",
+)
+TAU = Hyperparameter(0.01, "rate at which target networks follow", high=1.0)
+POLICY_LEARNING_RATE = Hyperparameter(
+  1e-3, "Adam's learning rate for the policy", search="log_uniform:2e-4:2e-3"
+)
+CRITIC_LEARNING_RATE = Hyperparameter(
+  1e-3, "Adam's learning rate for the critics", search="log_uniform:5e-4:5e-3"
+)
+REWARD_SCALING = Hyperparameter(
+  1.0, "what rewards are multiplied by", search="log_uniform:0.3:5"
+)
+
+
+def defaults(
+  declared: Mapping[str, Hyperparameter], **depending: float
+) -> dict[str, float]:
+  """Returns the values that hyperparameters have by default.
+
+  Args:
+    declared: by name.
+    **depending: those that depend on sizes.
+
+  Returns:
+    The values by name.
+  """
+  found = {name: value.default for name, value in declared.items()}
+  return {
+    name: value
+    for name, value in (found | depending).items()
+    if value is not None
+  }

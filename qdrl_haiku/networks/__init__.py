@@ -1,0 +1,29 @@
+"""Networks as (init, apply) pairs, and the parts that they are made of."""
+
+from qdrl_haiku.networks.actor_critic import (
+  SACNetworks,
+  TD3Networks,
+  make_discriminator,
+  make_sac_networks,
+  make_td3_networks,
+)
+from qdrl_haiku.networks.base import (
+  Network,
+  StatefulNetwork,
+  network,
+  stateful_network,
+)
+from qdrl_haiku.networks.mlp import MLP
+
+__all__ = [
+  "MLP",
+  "Network",
+  "SACNetworks",
+  "StatefulNetwork",
+  "TD3Networks",
+  "make_discriminator",
+  "make_sac_networks",
+  "make_td3_networks",
+  "network",
+  "stateful_network",
+]

@@ -1,0 +1,294 @@
+"""Policies, critics, discriminators as (init, apply) pairs of pure functions.
+
+Hidden layers are affine, then LayerNorm where asked for, then the activation.
+Their weights start from Haiku's truncated normal of standard deviation
+1 / sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998, section 4.6), their
+biases from zero. The last layer of a policy starts from U(-3e-3, 3e-3), so that
+the first actions are near 0 and no tanh starts saturated (Lillicrap et al.,
+"Continuous control with deep reinforcement learning", 2016, section 7), or as
+hidden ones do, so that new policies act differently from each other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import names, types
+from qdrl_haiku.checks import check_count
+from qdrl_haiku.cpu import fusion
+from qdrl_haiku.networks import mlp
+from qdrl_haiku.networks.base import Network, network
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+  "elu": jax.nn.elu,
+  "gelu": jax.nn.gelu,
+  "leaky_relu": jax.nn.leaky_relu,
+  "relu": jax.nn.relu,
+  "swish": jax.nn.swish,
+  "tanh": jnp.tanh,
+}
+_POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
+  "small": hk.initializers.RandomUniform(-3e-3, 3e-3),
+  "fan_in": None,  # That of the hidden layers.
+}
+_NUM_CRITICS = 2
+_T = TypeVar("_T")
+
+
+class SACNetworks(NamedTuple):
+  """The networks of one SAC agent.
+
+  Attributes:
+    policy: apply(parameters, observation [..., O]) -> [..., 2A], what
+      `policies.normal_tanh` takes.
+    critic: apply(parameters, observation [..., O], action [..., A]) ->
+      [..., 2], the values of the twin critics, differentiable in reverse mode
+      only; each leaf of its parameters has a leading axis of size 2, one entry
+      for each critic.
+  """
+
+  policy: Network
+  critic: Network
+
+
+class TD3Networks(NamedTuple):
+  """The networks of one TD3 agent.
+
+  Attributes:
+    policy: apply(parameters, observation [..., O]) -> [..., A], before the
+      tanh: what `policies.deterministic_tanh` takes.
+    critic: as in `SACNetworks`.
+  """
+
+  policy: Network
+  critic: Network
+
+
+def make_sac_networks(
+  observation_size: int,
+  action_size: int,
+  *,
+  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
+  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
+  activation: str = "relu",
+  layer_norm: bool = False,
+  policy_final_init: str = "small",
+) -> SACNetworks:
+  """Returns the policy and the twin critics of SAC.
+
+  The sizes' defaults are those of Haarnoja et al., "Soft actor-critic
+  algorithms and applications", 2018, table 1.
+
+  Args:
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
+    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
+    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
+    activation: of all hidden layers: "elu", "gelu", "leaky_relu", "relu",
+      "swish" or "tanh".
+    layer_norm: whether LayerNorm stands before each activation, in the policy
+      and in the critics.
+    policy_final_init: how the weights of the policy's last layer start:
+      "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
+
+  Returns:
+    The policy, with 2A outputs (locations, then raw scales), and the critics.
+
+  Raises:
+    ValueError: for a size that is not a positive integer, or an unknown
+      activation or initialiser.
+  """
+  return SACNetworks(
+    *_policy_and_critics(
+      observation_size,
+      action_size,
+      outputs_per_action=2,
+      policy_hidden_layer_sizes=policy_hidden_layer_sizes,
+      critic_hidden_layer_sizes=critic_hidden_layer_sizes,
+      activation=activation,
+      layer_norm=layer_norm,
+      policy_final_init=policy_final_init,
+    )
+  )
+
+
+def make_td3_networks(
+  observation_size: int,
+  action_size: int,
+  *,
+  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
+  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
+  activation: str = "relu",
+  layer_norm: bool = False,
+  policy_final_init: str = "small",
+) -> TD3Networks:
+  """Returns the policy and the twin critics of TD3.
+
+  The sizes' defaults are those of the authors' revised code of Fujimoto et
+  al., "Addressing function approximation error in actor-critic methods", 2018.
+
+  Args:
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
+    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
+    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
+    activation: of all hidden layers: "elu", "gelu", "leaky_relu", "relu",
+      "swish" or "tanh".
+    layer_norm: whether LayerNorm stands before each activation, in the policy
+      and in the critics.
+    policy_final_init: how the weights of the policy's last layer start:
+      "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
+
+  Returns:
+    The policy, with A outputs, and the critics.
+
+  Raises:
+    ValueError: for a size that is not a positive integer, or an unknown
+      activation or initialiser.
+  """
+  return TD3Networks(
+    *_policy_and_critics(
+      observation_size,
+      action_size,
+      outputs_per_action=1,
+      policy_hidden_layer_sizes=policy_hidden_layer_sizes,
+      critic_hidden_layer_sizes=critic_hidden_layer_sizes,
+      activation=activation,
+      layer_norm=layer_norm,
+      policy_final_init=policy_final_init,
+    )
+  )
+
+
+def make_discriminator(
+  input_size: int,
+  parameter_size: int,
+  *,
+  hidden_layer_sizes: Sequence[int] = (256, 256),
+  activation: str = "relu",
+  layer_norm: bool = False,
+) -> Network:
+  """Returns the discriminator of DIAYN.
+
+  Eysenbach et al., "Diversity is all you need", 2018, arXiv 1802.06070.
+
+  Args:
+    input_size: I, how many numbers describe a state to it, >= 1.
+    parameter_size: how many parameters the distribution over skills has, >= 1.
+    hidden_layer_sizes: units of the hidden layers, each >= 1.
+    activation: of all hidden layers, see `make_sac_networks`.
+    layer_norm: whether LayerNorm stands before each activation.
+
+  Returns:
+    The network: apply(parameters, input [..., I]) -> [..., parameter_size].
+
+  Raises:
+    ValueError: for a size that is not a positive integer, or an unknown
+      activation.
+  """
+  check_count("input_size", input_size, 1)
+  check_count("parameter_size", parameter_size, 1)
+  _check_sizes("hidden_layer_sizes", hidden_layer_sizes)
+  activation_fn = _named("activation", activation, _ACTIVATIONS)
+
+  def discriminator(inputs: jax.Array) -> jax.Array:
+    return mlp.MLP(
+      hidden_layer_sizes,
+      parameter_size,
+      activation=activation_fn,
+      layer_norm=layer_norm,
+      name="discriminator",
+    )(inputs)
+
+  return network(discriminator, input_size)
+
+
+def _policy_and_critics(
+  observation_size: int,
+  action_size: int,
+  *,
+  outputs_per_action: int,
+  policy_hidden_layer_sizes: Sequence[int],
+  critic_hidden_layer_sizes: Sequence[int],
+  activation: str,
+  layer_norm: bool,
+  policy_final_init: str,
+) -> tuple[Network, Network]:
+  """Checks the settings and returns the policy and the twin critics."""
+  check_count("observation_size", observation_size, 1)
+  check_count("action_size", action_size, 1)
+  _check_sizes("policy_hidden_layer_sizes", policy_hidden_layer_sizes)
+  _check_sizes("critic_hidden_layer_sizes", critic_hidden_layer_sizes)
+  activation_fn = _named("activation", activation, _ACTIVATIONS)
+  final_init = _named(
+    "policy_final_init", policy_final_init, _POLICY_FINAL_INITS
+  )
+
+  def policy(observation: jax.Array) -> jax.Array:
+    return mlp.MLP(
+      policy_hidden_layer_sizes,
+      outputs_per_action * action_size,
+      activation=activation_fn,
+      layer_norm=layer_norm,
+      final_init=final_init,
+      name="policy",
+    )(observation)
+
+  def critic(inputs: jax.Array) -> jax.Array:
+    values = mlp.MLP(
+      critic_hidden_layer_sizes,
+      1,
+      activation=activation_fn,
+      layer_norm=layer_norm,
+      name="critic",
+    )(inputs)
+    return values[..., 0]
+
+  return (
+    network(policy, observation_size),
+    _twins(network(critic, observation_size + action_size)),
+  )
+
+
+def _twins(critic: Network) -> Network:
+  """Returns two critics as one network with stacked parameters."""
+  # Each layer is one batched product. The inputs are batched too: the first
+  # layers could be one product of the same inputs, but its results would have
+  # to be transposed for the second ones, and its gradient back.
+  apply_both = jax.vmap(critic.apply, out_axes=-1)
+
+  def init(key: types.Key) -> types.Params:
+    return jax.vmap(critic.init)(jax.random.split(key, _NUM_CRITICS))
+
+  def apply(
+    params: types.Params, observation: jax.Array, action: jax.Array
+  ) -> jax.Array:
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    values = apply_both(
+      params, jnp.broadcast_to(inputs, (_NUM_CRITICS, *inputs.shape))
+    )
+    return fusion.gradient_apart(values)
+
+  return Network(init=init, apply=apply)
+
+
+def _named(setting: str, name: str, known: Mapping[str, _T]) -> _T:
+  """Returns what has that name, or says which names there are."""
+  if name in known:
+    return known[name]
+  raise ValueError(
+    f"{setting}={name!r} is unknown; {names.nearest(str(name), known)}"
+  )
+
+
+def _check_sizes(name: str, sizes: Any) -> None:
+  """Raises ValueError unless `sizes` is a sequence of positive integers."""
+  if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+    raise ValueError(
+      f"{name} is {sizes!r}: use a sequence of integers such as (256, 256)"
+    )
+  for i, size in enumerate(sizes):
+    check_count(f"{name}[{i}]", size, 1)

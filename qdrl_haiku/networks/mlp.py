@@ -1,0 +1,78 @@
+"""The multi-layer perceptron that all networks are."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import haiku as hk
+import jax
+
+from qdrl_haiku.cpu import fusion
+
+
+class MLP(hk.Module):
+  """A multi-layer perceptron with an affine last layer."""
+
+  def __init__(
+    self,
+    hidden_layer_sizes: Sequence[int],
+    output_size: int,
+    *,
+    activation: Callable[[jax.Array], jax.Array],
+    layer_norm: bool,
+    final_init: hk.initializers.Initializer | None = None,
+    name: str,
+  ) -> None:
+    """Describes the layers; nothing is created before the call.
+
+    Args:
+      hidden_layer_sizes: units of each hidden layer, each >= 1; empty gives
+        an affine map.
+      output_size: units of the last layer, >= 1.
+      activation: elementwise, after each hidden layer.
+      layer_norm: whether LayerNorm, with learned scale and offset, stands
+        between a hidden layer and its activation (Ba et al., "Layer
+        normalization", 2016, eq. 4).
+      final_init: the initialiser of the last layer's weights; None for that
+        of the hidden ones.
+      name: the module's name, the prefix of its parameters' names.
+    """
+    super().__init__(name=name)
+    self._hidden_layer_sizes = tuple(hidden_layer_sizes)
+    self._output_size = output_size
+    self._activation = activation
+    self._layer_norm = layer_norm
+    self._final_init = final_init
+
+  def __call__(self, inputs: jax.Array) -> jax.Array:
+    """Applies the layers.
+
+    Args:
+      inputs: [..., I].
+
+    Returns:
+      [..., output_size].
+    """
+    hidden = inputs
+    for i, size in enumerate(self._hidden_layer_sizes):
+      hidden = hk.Linear(size, name=f"linear_{i}")(hidden)
+      if self._layer_norm:
+        hidden = hk.LayerNorm(
+          axis=-1,
+          create_scale=True,
+          create_offset=True,
+          name=f"layer_norm_{i}",
+        )(hidden)
+      hidden = self._activation(hidden)
+    output = hk.Linear(
+      self._output_size, w_init=self._final_init, name="output"
+    )
+    with hk.custom_getter(_few_outputs):
+      return output(hidden)
+
+
+def _few_outputs(
+  next_getter: Callable[[jax.Array], jax.Array], value: jax.Array, _: Any
+) -> jax.Array:
+  """Returns the parameters of a layer, of which weights have few outputs."""
+  value = next_getter(value)
+  return value if value.ndim < 2 else fusion.gradient_by_outputs(value)

@@ -1,0 +1,432 @@
+"""How fast the parts of training are, measured on the code that trains."""
+
+import dataclasses
+import functools
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import map_elites, types
+from qdrl_haiku.distributed import sharding as sharding_lib
+from qdrl_haiku.runs import memory, programs, records
+from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import generation, learning, population
+from qdrl_haiku.training.setup import Setup
+
+Row = dict[str, Any]
+"""Numbers by name."""
+
+# What a measurement may take, compilation aside, and one interval of it.
+_SECONDS = 40.0
+_INTERVAL_SECONDS = 6.0
+# What a device does in a second, about: floating-point operations of updates,
+# and environment steps. Not measured, so that intervals are the same each time.
+_FLOPS = {"cpu": 1e11}
+_FLOPS_OF_ACCELERATORS = 1e13
+_STEPS = 1e4
+
+
+def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
+  """Gives a population an interval that can be measured in seconds.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    min_replay_size: what it has to be; by default no more than the interval, so
+      that the second one has as many updates as all later ones.
+
+  Returns:
+    The setup with the shorter interval, or as it is if its own is shorter.
+  """
+  assert setup.mesh is not None
+  config, per_update = setup.config, setup.learner.batches_per_update
+  platform = setup.mesh.devices.flat[0].platform
+  flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
+  update_seconds = flops_per_update(setup) / flops
+  seconds = config.population_size / setup.mesh.size * (
+    1 / _STEPS + config.grad_updates_per_step * update_seconds
+  )
+  unit = config_lib.iteration_steps(
+    num_envs=config.num_envs,
+    grad_updates_per_step=config.grad_updates_per_step,
+    batches_per_update=per_update,
+  )
+  interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
+  interval = min(interval, config.perturbation_interval)
+  if min_replay_size is None:
+    min_replay_size = min(config.min_replay_size, interval)
+  return setup._replace(
+    config=dataclasses.replace(
+      config, perturbation_interval=interval, min_replay_size=min_replay_size
+    )
+  )
+
+
+def affordable(seconds_each: float, most: int) -> int:
+  """Decides how many repetitions there will be, and says so.
+
+  Args:
+    seconds_each: what the first of them took.
+    most: how many are wanted, >= 1.
+
+  Returns:
+    As many as fit into a minute, at least the first.
+  """
+  number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
+  # What is over at once needs no announcement.
+  if (number - 1) * seconds_each > 5:
+    print(
+      f"measuring {number} of {most} repetitions, "
+      f"{number * seconds_each:.0f} s in all",
+      file=sys.stderr,
+      flush=True,
+    )
+  return number
+
+
+def generations(
+  setup: Setup, repetitions: int, run_key: types.Key, start: float
+) -> Row:
+  """Times whole generations, compiled and called as a run does.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    repetitions: generations that are timed at most, >= 1, after a first one in
+      which learning may not have begun.
+    run_key: replicated over the mesh.
+    start: of the process, by `time.monotonic`.
+
+  Returns:
+    Rates, also as a part of the machine's peak; what compiling took until
+    training could begin; and from the start to the end of the first interval
+    of training, in which the first updates are, and of the first generation.
+  """
+  assert setup.mesh is not None
+  begin = time.monotonic()
+  made = programs.make_programs(setup, setup.mesh, run_key)
+  # Both at once, as a run does.
+  made = programs.compile_generation(made, run_key)
+  state = jax.block_until_ready(made.init(run_key))
+  made.wait_to_train()
+  compile_seconds = time.monotonic() - begin
+  state, trained = jax.block_until_ready(made.train(state, run_key))
+  first_update = time.monotonic() - start
+  state, _ = jax.block_until_ready(made.evaluate(state, trained, run_key))
+  first_generation = time.monotonic() - start
+  seconds: list[float] = []
+  number = 1
+  while len(seconds) < number:
+    begin = time.monotonic()
+    state, report = jax.block_until_ready(made.train_generation(state, run_key))
+    seconds.append(time.monotonic() - begin)
+    if len(seconds) == 1:
+      number = affordable(seconds[0], repetitions)
+  median = statistics.median(seconds)
+  rates = {
+    name.removeprefix("training/"): x
+    for name, x in records.rates(
+      setup, jax.device_get(report), median
+    ).items()
+  }
+  return {
+    **rates,
+    **_of_peak(setup, rates["updates_per_second"]),
+    "generation_seconds": median,
+    "repetitions": number,
+    "compile_seconds": compile_seconds,
+    "time_to_first_update_seconds": first_update,
+    "time_to_first_generation_seconds": first_generation,
+  }
+
+
+def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+  """Times the steps that agents collect, without learning.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    repetitions: intervals that are timed, >= 1.
+    run_key: replicated over the mesh.
+
+  Returns:
+    The rate.
+
+  Raises:
+    ValueError: if the replay buffers can't hold so many steps.
+  """
+  config = setup.config
+  steps = (repetitions + 1) * config.perturbation_interval
+  if steps >= config.replay_capacity:
+    raise ValueError(
+      f"replay_capacity {config.replay_capacity} must be more than the {steps} "
+      "steps that are collected; raise it, or lower perturbation_interval."
+    )
+  # Learning begins when the buffer is full.
+  setup = setup._replace(
+    config=dataclasses.replace(
+      config, min_replay_size=config.replay_capacity, random_warm_up=False
+    )
+  )
+  members, hyperparams, keys = _population(setup, run_key)
+
+  def train(members: Any) -> Any:
+    return sharding_lib.over_members(setup, learning.train_members)(
+      members, hyperparams, keys
+    )[0]
+
+  median = _median_seconds(
+    jax.jit(train, donate_argnums=0), members, repetitions
+  )
+  steps = config.population_size * config.perturbation_interval
+  return {"env_steps_per_second": steps / median}
+
+
+def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+  """Times sampling and updates, without environments.
+
+  Args:
+    setup: what the population is composed of, with a mesh.
+    repetitions: intervals' worth of updates that are timed, >= 1.
+    run_key: replicated over the mesh.
+
+  Returns:
+    The rate.
+  """
+  assert setup.mesh is not None
+  plan = config_lib.iterations(setup.config, setup.learner.batches_per_update)
+  members, hyperparams, keys = _population(setup, run_key)
+  full = members.replay._replace(
+    size=jnp.full_like(members.replay.size, setup.config.replay_capacity)
+  )
+
+  def interval(
+    setup: Setup, states: Any, buffers: Any, hyperparams: Any, keys: Any
+  ) -> Any:
+    def iteration(states: Any, t: types.Array) -> Any:
+      own = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
+      return learning.learn(setup, states, buffers, hyperparams, own)[0], None
+
+    return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
+
+  def learn(states: Any) -> Any:
+    return sharding_lib.over_members(setup, interval)(
+      states, full, hyperparams, keys
+    )
+
+  median = _median_seconds(
+    jax.jit(learn, donate_argnums=0), members.learner, repetitions
+  )
+  updates = (
+    plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
+  )
+  rate = setup.config.population_size * updates / median
+  return {"updates_per_second": rate, **_of_peak(setup, rate)}
+
+
+def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+  """Times a decision, and children taking over from their parents.
+
+  Args:
+    setup: what the population is composed of, with a mesh and a controller.
+    repetitions: decisions that are timed, >= 1.
+    run_key: replicated over the mesh.
+
+  Returns:
+    Milliseconds; how many members are replaced; and the bytes of what they
+    take over, which each device receives.
+  """
+  controller, config = setup.controller, setup.config
+  assert controller is not None
+  members, hyperparams, keys = _population(setup, run_key)
+  size = config.population_size
+  fitness = jnp.arange(size, dtype=jnp.float32)
+
+  def decide() -> Any:
+    state, _ = controller.init(run_key, size)
+    return controller.update(state, run_key, fitness, hyperparams)[1]
+
+  def exploit(members: Any) -> Any:
+    return generation.inherit(
+      setup, members, decide().parents, jnp.ones(size, bool), keys
+    )
+
+  num_replaced = int(jnp.sum(decide().parents != jnp.arange(size)))
+  inherited = members.learner
+  if config.inherit_replay:
+    inherited = (members.learner, members.replay)
+  moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
+  median = _median_seconds(
+    jax.jit(exploit, donate_argnums=0), members, repetitions
+  )
+  return {
+    "exploit_milliseconds": 1000 * median,
+    "num_replaced": num_replaced,
+    "moved_bytes": num_replaced * moved,
+  }
+
+
+def adding(repetitions: int) -> Row:
+  """Times MAP-Elites without agents, in a grid and in a Voronoi tessellation.
+
+  One generation varies 1,024 parents, scores them by a sum of squares, and
+  adds them to 10,000 cells; a genotype has 1,000 parameters.
+
+  Args:
+    repetitions: generations that are timed, >= 1.
+
+  Returns:
+    Milliseconds per generation.
+  """
+  lower, upper = (-1.0, -1.0), (1.0, 1.0)
+  tessellations: dict[str, map_elites.Tessellation] = {
+    "grid": map_elites.Grid((100, 100), lower, upper),
+    "cvt": map_elites.cvt(jax.random.key(0), 10_000, lower, upper),
+  }
+
+  def vary(key: types.Key, first: Any, second: Any) -> Any:
+    return map_elites.iso_line(key, first, second, 0.1, 0.1)
+
+  emitter = map_elites.genetic_emitter(vary, 1024)
+
+  def generation(state: Any) -> Any:
+    repertoire, key = state
+    key, ask_key = jax.random.split(key)
+    x, _ = emitter.ask((), repertoire, ask_key)
+    fitness = -jnp.sum(jnp.square(x), axis=1)
+    return repertoire.add(x, fitness, jnp.tanh(x[:, :2])), key
+
+  row = {}
+  for name, tessellation in tessellations.items():
+    first = jax.random.normal(jax.random.key(1), (1024, 1000))
+    repertoire = map_elites.Repertoire.init(first[0], tessellation)
+    repertoire = repertoire.add(
+      first, -jnp.sum(jnp.square(first), axis=1), jnp.tanh(first[:, :2])
+    )
+    median = _median_seconds(
+      jax.jit(generation, donate_argnums=0),
+      (repertoire, jax.random.key(2)),
+      repetitions,
+    )
+    row[f"generation_milliseconds/{name}"] = 1000 * median
+  return row
+
+
+def resources(setup: Setup, run_key: types.Key) -> Row:
+  """Measures what memory a population takes.
+
+  Args:
+    setup: what it is composed of, with a mesh.
+    run_key: replicated over the mesh.
+
+  Returns:
+    Bytes: of a transition in replay, and the most that the process, or its
+    first accelerator, ever held.
+  """
+  assert setup.mesh is not None
+  made = programs.make_programs(setup, setup.mesh, run_key)
+  plan = memory.memory_plan(setup, made.population)
+  device = setup.mesh.devices.flat[0]
+  if device.platform == "cpu":
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  else:
+    peak = device.memory_stats()["peak_bytes_in_use"]
+  return {
+    "replay_bytes_per_transition": plan.replay // setup.config.replay_capacity,
+    "peak_memory_bytes": peak,
+  }
+
+
+def flops_per_update(setup: Setup) -> float:
+  """Returns what XLA counts for one critic step of one agent.
+
+  Args:
+    setup: whose learner it is.
+
+  Returns:
+    Floating-point operations, of whatever kind.
+  """
+  members, hyperparams, keys = jax.eval_shape(
+    lambda: _population(setup._replace(mesh=None), jax.random.key(0))
+  )
+  one = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+    (members.learner, hyperparams, members.replay.storage, keys),
+  )
+  shape = (setup.learner.batches_per_update, setup.config.batch_size)
+  transitions = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((*shape, *x.shape[1:]), x.dtype), one[2]
+  )
+  update: Any = jax.jit(setup.learner.update)
+  compiled = update.lower(one[0], one[1], transitions, one[3]).compile()
+  return compiled.cost_analysis()["flops"] / shape[0]
+
+
+def _of_peak(setup: Setup, updates_per_second: float) -> Row:
+  """Returns what updates at a rate make of the machine."""
+  assert setup.mesh is not None
+  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
+  return {
+    "flops_per_update": flops,
+    "achieved_gflops": updates_per_second * flops / 1e9,
+    "matmul_peak_gflops": peak / 1e9,
+    "fraction_of_peak": updates_per_second * flops / peak,
+  }
+
+
+def matmul_peak(mesh: jax.sharding.Mesh) -> float:
+  """Measures what products of large float32 matrices reach on all devices.
+
+  Args:
+    mesh: the devices.
+
+  Returns:
+    Floating-point operations per second.
+  """
+  size = matmul_size(mesh.devices.flat[0].platform)
+  where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
+  x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
+  multiply = jax.jit(lambda x: 1e-3 * jnp.matmul(x, x), out_shardings=where)
+  return 2 * mesh.size * size**3 / _median_seconds(multiply, x, 9)
+
+
+def matmul_size(platform: str) -> int:
+  """Returns how large matrices have to be for the fastest products.
+
+  Args:
+    platform: as jax calls it.
+
+  Returns:
+    Rows and columns: an accelerator would do little else than start a product
+    of what keeps a core busy.
+  """
+  return 1024 if platform == "cpu" else 8192
+
+
+def _population(setup: Setup, run_key: types.Key) -> Any:
+  """Makes members, hyperparameters and keys of a population."""
+  state = jax.jit(functools.partial(population.init_population, setup))(run_key)
+  keys = population.member_keys(run_key, 1, setup.config.population_size)
+  return state.members, state.hyperparams, keys
+
+
+def _median_seconds(
+  call: Callable[[Any], Any], state: Any, repetitions: int
+) -> float:
+  """Measures the median time of calls that go on from one another.
+
+  As many of them as a minute has room for, at least one.
+  """
+  state = jax.block_until_ready(call(state))
+  seconds: list[float] = []
+  number = 1
+  while len(seconds) < number:
+    begin = time.monotonic()
+    state = jax.block_until_ready(call(state))
+    seconds.append(time.monotonic() - begin)
+    if len(seconds) == 1:
+      number = affordable(seconds[0], repetitions)
+  return statistics.median(seconds)

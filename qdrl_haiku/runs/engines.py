@@ -1,0 +1,169 @@
+"""What a run calls: functions of a population, or of a repertoire."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from qdrl_haiku import map_elites, types
+from qdrl_haiku.runs import repertoires
+from qdrl_haiku.runs.config import RunConfig
+from qdrl_haiku.runs.metrics import Row
+from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training import emitters, generation, illumination, population
+from qdrl_haiku.training.config import iterations
+from qdrl_haiku.training.illumination import Illumination
+from qdrl_haiku.training.population import Population
+from qdrl_haiku.training.reports import GenerationReport
+from qdrl_haiku.training.setup import MapElites, Setup
+
+State = Population | Illumination
+"""What is trained; its shapes and shardings too."""
+
+
+class Engine(NamedTuple):
+  """What a run calls, so that it needn't know what it trains.
+
+  Attributes:
+    init: (run_key) -> the state before its first generation.
+    train: (state, run_key) -> (state, trained), the first part of a generation.
+    evaluate: (state, trained, run_key) -> (state, report), the second.
+    restart: (state, run_key) -> the state with new members.
+    init_evaluates: whether `init` evaluates agents, and so should run fast.
+    shardings: (that of members, that of all else) -> a tree of them, a prefix
+      of the state.
+    check: refuses settings of a run that don't fit, with ValueError.
+    begin: writes what a new run's directory has from its start.
+    first_row: (state before its first generation, seed) -> a row of metrics of
+      it; None where nothing is known yet.
+    write: (directory, state, step, settings) writes what there is to look at,
+      at intervals and in the end.
+    finish: (directory, state, run_key, num_reevaluations) writes what a whole
+      run ends with.
+  """
+
+  init: Callable[[types.Key], Any]
+  train: Callable[[Any, types.Key], tuple[Any, Any]]
+  evaluate: Callable[[Any, Any, types.Key], tuple[Any, GenerationReport]]
+  restart: Callable[[Any, types.Key], Any]
+  init_evaluates: bool
+  shardings: Callable[[Any, Any], Any]
+  check: Callable[[RunConfig], None]
+  begin: Callable[[RunDirectory], None]
+  first_row: Callable[[Any, int], Row | None]
+  write: Callable[[RunDirectory, Any, int, dict[str, Any]], None]
+  finish: Callable[[RunDirectory, Any, types.Key, int], None]
+
+
+def make_engine(setup: Setup) -> Engine:
+  """Makes the engine of what a setup is composed of.
+
+  Args:
+    setup: with a mesh, if it's to be compiled.
+
+  Returns:
+    The engine.
+  """
+  if setup.map_elites is None:
+    return _of_population(setup)
+  return _of_repertoire(setup, setup.map_elites)
+
+
+def _of_population(setup: Setup) -> Engine:
+  """Returns the engine of members alone."""
+
+  def shardings(members: Any, replicated: Any) -> Any:
+    state: Any = Population(*[replicated] * len(Population._fields))
+    return state.with_members(members)
+
+  def check(config: RunConfig) -> None:
+    iterations(setup.config, setup.learner.batches_per_update)
+    for name in ("num_reevaluations", "repertoire_interval"):
+      value, default = getattr(config, name), getattr(RunConfig, name)
+      if value != default:
+        raise ValueError(
+          f"{name} is {value}, but there is no repertoire; leave it at "
+          f"{default}."
+        )
+
+  return Engine(
+    init=functools.partial(population.init_population, setup),
+    train=functools.partial(generation.train, setup),
+    evaluate=functools.partial(generation.evaluate, setup),
+    restart=functools.partial(population.restart_members, setup),
+    init_evaluates=False,
+    shardings=shardings,
+    check=check,
+    begin=lambda directory: None,
+    first_row=lambda state, seed: None,
+    write=lambda directory, state, step, settings: None,
+    finish=lambda directory, state, run_key, num_reevaluations: None,
+  )
+
+
+def _of_repertoire(setup: Setup, plan: MapElites) -> Engine:
+  """Returns the engine of a repertoire and its emitter."""
+
+  def shardings(members: Any, replicated: Any) -> Any:
+    emitter: Any = replicated
+    if setup.trains_members:
+      fields = map_elites.PBTEmitterState._fields
+      emitter = map_elites.PBTEmitterState(*[replicated] * len(fields))
+      emitter = emitter._replace(members=members)
+    repertoire: Any = replicated
+    if plan.shard_repertoire:
+      # What is small stays on every device, where all of it is looked at.
+      repertoire = map_elites.Repertoire(
+        genotypes=members,
+        fitness=replicated,
+        descriptors=replicated,
+        num_outside=replicated,
+        tessellation=replicated,
+      )
+    return Illumination(emitter, repertoire, replicated, replicated)
+
+  def check(config: RunConfig) -> None:
+    if setup.eval_env.descriptor is None:
+      raise ValueError(
+        "a repertoire needs an environment with state descriptors; take one "
+        "that has, or give yours a Descriptor."
+      )
+    if setup.trains_members:
+      iterations(setup.config, setup.learner.batches_per_update)
+    elif config.warm_start is not None:
+      raise ValueError(
+        f"warm_start={config.warm_start} has no effect: without members no "
+        "agents train; leave it out."
+      )
+    emitters.make_emitter(setup)
+
+  def finish(
+    directory: RunDirectory,
+    state: Any,
+    run_key: types.Key,
+    num_reevaluations: int,
+  ) -> None:
+    if num_reevaluations:
+      key = jax.random.fold_in(run_key, int(state.generation))
+      repertoires.write_corrected(
+        directory, setup, state.repertoire, key, num_reevaluations
+      )
+
+  return Engine(
+    init=functools.partial(illumination.init_illumination, setup),
+    train=functools.partial(illumination.train, setup),
+    evaluate=functools.partial(illumination.evaluate, setup),
+    restart=functools.partial(illumination.restart_members, setup),
+    init_evaluates=True,
+    shardings=shardings,
+    check=check,
+    begin=functools.partial(
+      repertoires.write_centroids, tessellation=plan.tessellation
+    ),
+    first_row=functools.partial(repertoires.first_row, setup),
+    write=lambda directory, state, step, settings: repertoires.write(
+      directory, state.repertoire, setup.eval_env.descriptor, step, settings
+    ),
+    finish=finish,
+  )

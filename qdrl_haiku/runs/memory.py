@@ -1,0 +1,278 @@
+"""How much memory a run will hold, known before anything is allocated."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+
+from qdrl_haiku.runs import reevaluation
+from qdrl_haiku.runs.engines import State
+from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training.setup import Setup
+
+# What makes a part smaller, as settings are called.
+_SETTINGS = {
+  "networks": "population_size or the networks' hidden layers",
+  "optimisers": "population_size or the networks' hidden layers",
+  "replay": "replay_capacity or population_size",
+  "environments": "num_envs or population_size",
+  "repertoire": "grid_shape or num_cells",
+  "batches": "batch_size, grad_updates_per_step, num_envs or population_size",
+  "reevaluation": "num_reevaluations",
+  "bookkeeping": "what the emitter or the controller remembers",
+}
+
+
+class MemoryPlan(NamedTuple):
+  """What a run holds on all its devices together, in bytes.
+
+  What the compiled programs need beside it, such as activations and the
+  environments in which agents are evaluated, is not in it.
+
+  Attributes:
+    networks: of one agent's state, what is no optimiser.
+    optimisers: of one agent's state, what is of a type of optax.
+    replay: one agent's buffer.
+    environments: one agent's.
+    num_agents: for how many there are slots, P or more; 0 if none are trained.
+    batches: what all agents draw from their buffers for one iteration of
+      learning.
+    copies: of buffers. With a controller, one on its way to a member that has
+      diverged, and once more as it's sent, on each device; all a second time
+      if children inherit them, or with exact placement. The batches are gone
+      by then.
+    repertoire: all cells, with what tells them apart; 0 without one. What of
+      it a device holds, if they share it.
+    bookkeeping: hyperparameters, fitness, decisions, and what controllers and
+      emitters remember.
+    num_devices: each has the repertoire and the bookkeeping; they share the
+      agents.
+    reevaluation: what a batch of elites needs that are evaluated again once
+      all generations are done, environments included.
+  """
+
+  networks: int
+  optimisers: int
+  replay: int
+  environments: int
+  num_agents: int
+  batches: int
+  copies: int
+  repertoire: int
+  bookkeeping: int
+  num_devices: int
+  reevaluation: int = 0
+
+  @property
+  def agents(self) -> int:
+    """Bytes of all agents."""
+    return self.num_agents * (
+      self.networks + self.optimisers + self.replay + self.environments
+    )
+
+  @property
+  def held(self) -> int:
+    """Bytes of what is there from the first generation to the last."""
+    return self.agents + self.num_devices * (
+      self.repertoire + self.bookkeeping
+    )
+
+  @property
+  def total(self) -> int:
+    """Bytes of the most that is there at any time."""
+    return self.held + max(self.batches, self.copies, self.reevaluation)
+
+
+def memory_plan(
+  setup: Setup, state: State, num_reevaluations: int = 0
+) -> MemoryPlan:
+  """Works out from shapes what a run will hold.
+
+  Args:
+    setup: what the population is composed of; without a mesh, on one device.
+    state: shapes of its `Population` or `Illumination`.
+    num_reevaluations: how often elites are evaluated again at the end.
+
+  Returns:
+    The plan.
+  """
+  members = state.members
+  num_devices = 1 if setup.mesh is None else setup.mesh.size
+  repertoire: Any = getattr(state, "repertoire", None)
+  on_each = _bytes(repertoire)
+  if setup.map_elites is not None and setup.map_elites.shard_repertoire:
+    genotypes = _bytes(repertoire.genotypes)
+    on_each += genotypes // num_devices - genotypes
+  plan = MemoryPlan(
+    *(0,) * 7,
+    repertoire=on_each,
+    bookkeeping=_bytes(state) - _bytes(members) - _bytes(repertoire),
+    num_devices=num_devices,
+    reevaluation=_bytes(reevaluation.batch(setup, num_reevaluations))
+    if num_reevaluations
+    else 0,
+  )
+  if members is None:
+    return plan
+  config, per_update = setup.config, setup.learner.batches_per_update
+  num_updates = config_lib.iterations(config, per_update).num_updates
+  num_drawn = num_updates * per_update * config.batch_size
+  size = jax.tree.leaves(members)[0].shape[0]
+  optimisers = sum(
+    _bytes(x)
+    for x in jax.tree.leaves(members.learner, is_leaf=_is_of_optax)
+    if _is_of_optax(x)
+  )
+  return plan._replace(
+    networks=(_bytes(members.learner) - optimisers) // size,
+    optimisers=optimisers // size,
+    replay=_bytes(members.replay) // size,
+    environments=_bytes(members.environment) // size,
+    num_agents=size,
+    batches=num_drawn
+    * (_bytes(members.replay.storage) // config.replay_capacity),
+    copies=_copies(setup, _bytes(members.replay), size, plan.num_devices),
+  )
+
+
+def available_bytes(devices: Iterable[jax.Device]) -> int | None:
+  """Returns how much memory devices have, whatever else is in it.
+
+  Args:
+    devices: of one platform and of this process.
+
+  Returns:
+    Of CPUs the machine's, which they share, or the limit of the process's
+    control group if that is less. Of accelerators the sum of what JAX may use
+    of each. None if it isn't known.
+  """
+  devices = list(devices)
+  if devices[0].platform == "cpu":
+    if not hasattr(os, "sysconf"):  # As on Windows.
+      return None
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_control_group_limits(pathlib.Path("/"))])
+  total = 0
+  for device in devices:
+    try:
+      stats = device.memory_stats() or {}
+    except RuntimeError:  # Not every platform implements it.
+      return None
+    if "bytes_limit" not in stats:
+      return None
+    total += stats["bytes_limit"]
+  return total
+
+
+def check(plan: MemoryPlan, available: int | None) -> None:
+  """Refuses a plan that is larger than the memory.
+
+  Args:
+    plan: of a run.
+    available: bytes; None, if not known, refuses nothing.
+
+  Raises:
+    ValueError: if it is.
+  """
+  if available is None or plan.total <= available:
+    return
+  parts = {
+    name: plan.num_agents * getattr(plan, name)
+    for name in ("networks", "optimisers", "replay", "environments")
+  }
+  parts["replay"] += plan.copies
+  parts["repertoire"] = plan.num_devices * plan.repertoire
+  parts["batches"] = plan.batches
+  parts["reevaluation"] = plan.reevaluation
+  parts["bookkeeping"] = plan.num_devices * plan.bookkeeping
+  largest = max(parts, key=lambda name: parts[name])
+  raise ValueError(
+    f"this run would need {_with_unit(plan.total)} of memory, but there are "
+    f"{_with_unit(available)}; {largest} would take the most, "
+    f"{_with_unit(parts[largest])}: lower {_SETTINGS[largest]}."
+  )
+
+
+def describe(plan: MemoryPlan, available: int | None) -> str:
+  """Words a plan for people.
+
+  Args:
+    plan: of a run.
+    available: bytes, None if not known.
+
+  Returns:
+    Lines; those of what there isn't are left out.
+  """
+  each = f" on each of {plan.num_devices} devices"
+  rows = {
+    "networks of an agent": plan.networks,
+    "optimisers of an agent": plan.optimisers,
+    "replay of an agent": plan.replay,
+    "environments of an agent": plan.environments,
+    f"agents, {plan.num_agents} in all": plan.agents,
+    "batches to learn from": plan.batches,
+    "replay while children inherit": plan.copies,
+    "elites evaluated again": plan.reevaluation,
+    f"repertoire{each if plan.num_devices > 1 else ''}": plan.repertoire,
+    "memory needed": plan.total,
+  }
+  lines = [f"{name:<34}{_with_unit(x):>10}" for name, x in rows.items() if x]
+  of = "" if available is None else f" of {_with_unit(available)}"
+  return "\n".join(lines) + of
+
+
+def _copies(
+  setup: Setup, replay: int, num_slots: int, num_devices: int
+) -> int:
+  """Counts the bytes of copies, see `MemoryPlan`."""
+  config = setup.config
+  total = 0
+  if setup.controller is not None:
+    total += num_devices * 2 * replay // num_slots
+  if config.exact_placement or (
+    config.inherit_replay and setup.controller is not None
+  ):
+    total += replay
+  return total
+
+
+def _bytes(tree: Any) -> int:
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def _is_of_optax(tree: Any) -> bool:
+  return type(tree).__module__.split(".")[0] == "optax"
+
+
+def _control_group_limits(root: pathlib.Path) -> list[int]:
+  """Returns bytes that the process's control groups allow, where they limit.
+
+  Each is within those above it. A container's file may name a group that can't
+  be seen from inside; then the top is the container's own.
+  """
+  limits = []
+  groups = []
+  with contextlib.suppress(OSError):
+    groups = (root / "proc/self/cgroup").read_text().splitlines()
+  for group in groups:
+    _, controllers, path = group.split(":", 2)
+    # Version 2 names no controllers.
+    names = {"": "memory.max", "memory": "memory.limit_in_bytes"}
+    if controllers in names:
+      directory = root / "sys/fs/cgroup" / controllers / path.lstrip("/")
+      for above in (directory, *directory.parents):
+        with contextlib.suppress(OSError):
+          text = (above / names[controllers]).read_text().strip()
+          limits += [int(text)] if text.isdigit() else []
+  return limits
+
+
+def _with_unit(num_bytes: float) -> str:
+  for unit in ("B", "KiB", "MiB", "GiB"):
+    if num_bytes < 1024:
+      return f"{num_bytes:.{0 if unit == 'B' else 1}f} {unit}"
+    num_bytes /= 1024
+  return f"{num_bytes:.1f} TiB"

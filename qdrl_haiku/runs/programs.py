@@ -1,0 +1,158 @@
+"""The compiled programs of a run, each compiled once and for its devices."""
+
+import concurrent.futures
+import time
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from qdrl_haiku import types
+from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.runs.engines import State, make_engine
+from qdrl_haiku.training.reports import GenerationReport
+from qdrl_haiku.training.setup import Setup
+
+
+class Programs(NamedTuple):
+  """What a run calls; each is compiled when it's first called.
+
+  Attributes:
+    init: (run_key) -> the population before its first generation.
+    train: (population, run_key) -> (population, trained), the first part of a
+      generation; the population is donated, here and below.
+    evaluate: (population, trained, run_key) -> (population, report), the second
+      one.
+    restart: (population, run_key) -> the population with new members in
+      place of all.
+    population: shapes, dtypes and shardings of what these return.
+    training: what `train` waits for, None if it waits for nothing.
+    evaluating: what `evaluate` waits for, likewise.
+  """
+
+  init: Any
+  train: Any
+  evaluate: Any
+  restart: Any
+  population: State
+  training: concurrent.futures.Future[Any] | None = None
+  evaluating: concurrent.futures.Future[Any] | None = None
+
+  def wait_to_train(self) -> None:
+    """Waits until `train` is compiled."""
+    if self.training is not None:
+      self.training.result()
+
+  def wait_to_evaluate(self, trained: Any) -> float:
+    """Waits after training until `evaluate` is compiled, in a first generation.
+
+    Args:
+      trained: of `train`.
+
+    Returns:
+      Seconds between the end of training and the end of compiling, 0 if that
+      came first.
+    """
+    if self.evaluating is None or self.evaluating.done():
+      return 0.0
+    jax.block_until_ready(trained)
+    begin = time.monotonic()
+    concurrent.futures.wait([self.evaluating])
+    return time.monotonic() - begin
+
+  def train_generation(
+    self, population: State, run_key: types.Key
+  ) -> tuple[State, GenerationReport]:
+    """Calls both parts of a generation.
+
+    Args:
+      population: as it is; donated.
+      run_key: the run's key, or keys [P].
+
+    Returns:
+      The population after the generation, and what happened.
+    """
+    population, trained = self.train(population, run_key)
+    return self.evaluate(population, trained, run_key)
+
+
+def make_programs(
+  setup: Setup, mesh: jax.sharding.Mesh, run_key: types.Key
+) -> Programs:
+  """Returns what a run calls, traced as far as the shapes need it.
+
+  Args:
+    setup: what the population is composed of.
+    mesh: its mesh.
+    run_key: the run's key, or keys [P], replicated over the mesh.
+
+  Returns:
+    The programs.
+  """
+  replicated = NamedSharding(mesh, PartitionSpec())
+  members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
+  engine = make_engine(setup)
+  shardings = engine.shardings(members, replicated)
+  num_trained = setup.batch_sizes[-1]
+  is_even = sharding.num_slots(mesh, num_trained) == num_trained
+  options = compiler_options.of_mesh(mesh, setup.config.exact_placement)
+  init: Any = jax.jit(
+    engine.init,
+    out_shardings=shardings,
+    compiler_options=options.often
+    if engine.init_evaluates
+    else options.once,
+  )
+  return Programs(
+    init=init,
+    train=jax.jit(
+      engine.train,
+      donate_argnums=0,
+      out_shardings=(shardings, members if is_even else replicated),
+      compiler_options=options.always,
+    ),
+    evaluate=jax.jit(
+      engine.evaluate,
+      donate_argnums=0,
+      out_shardings=(shardings, replicated),
+      compiler_options=options.often,
+    ),
+    restart=jax.jit(
+      engine.restart,
+      donate_argnums=0,
+      out_shardings=shardings,
+      compiler_options=options.once,
+    ),
+    population=init.eval_shape(run_key),
+  )
+
+
+def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
+  """Begins to compile both parts of a generation, which goes on in a thread.
+
+  What trains takes longest of all that a run waits for, so it's traced before
+  anything else is.
+
+  Args:
+    programs: of `make_programs`.
+    run_key: as there.
+
+  Returns:
+    The programs, with a `train` and a `evaluate` that wait until they are
+    compiled.
+  """
+  population, trained = programs.train.eval_shape(programs.population, run_key)
+  lowered = programs.train.lower(programs.population, run_key)
+  executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+  training = executor.submit(lowered.compile)
+  evaluating = executor.submit(
+    lambda: programs.evaluate.lower(population, trained, run_key).compile()
+  )
+  executor.shutdown(wait=False)
+  return programs._replace(
+    train=lambda *args: training.result()(*args),
+    evaluate=lambda *args: evaluating.result()(*args),
+    training=training,
+    evaluating=evaluating,
+  )

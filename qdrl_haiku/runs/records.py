@@ -1,0 +1,226 @@
+"""What a run notes down of each generation: its record, its rows, its files."""
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.runs import metrics, skills
+from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training.reports import GenerationReport
+from qdrl_haiku.training.setup import Setup
+
+Record = dict[str, Any]
+"""What a checkpoint says in JSON: how far the run is, and its best agent."""
+
+
+def initial() -> Record:
+  """Returns the record before the first generation.
+
+  Returns:
+    The record.
+  """
+  return {
+    "version": importlib.metadata.version("qdrl_haiku"),
+    "generation": 0,
+    "step": 0,
+    "walltime": 0.0,
+    "initial_env_steps": 0,
+    "total_env_steps": 0,
+    "returns": None,
+    "best": None,
+  }
+
+
+def begun(record: Record, initial_env_steps: int) -> Record:
+  """Returns the record once the first agents are evaluated.
+
+  Args:
+    record: before the first generation.
+    initial_env_steps: environment steps that this took.
+
+  Returns:
+    The new record.
+  """
+  return record | {
+    "initial_env_steps": initial_env_steps,
+    "total_env_steps": record["total_env_steps"] + initial_env_steps,
+  }
+
+
+def updated(
+  record: Record, setup: Setup, report: GenerationReport, walltime: float
+) -> Record:
+  """Returns the record after one more generation.
+
+  Args:
+    record: before it.
+    setup: what the population is composed of.
+    report: of it, on the host.
+    walltime: seconds since the run began.
+
+  Returns:
+    The new record.
+  """
+  returns = report.scores["episode_return"]
+  generation = int(report.generation)
+  total_env_steps = record["total_env_steps"] + int(report.env_steps)
+  step = generation * setup.steps_per_generation
+  if not setup.trains_members:
+    # Episodes may have ended early. Each offspring takes at least one step in
+    # a generation, so that this, rounded down, always grows.
+    offspring_steps = total_env_steps - record["initial_env_steps"]
+    step = offspring_steps // report.num_updates.shape[0]
+  best = record["best"]
+  if np.isfinite(report.best.fitness) and (
+    best is None or report.best.fitness > best["fitness"]
+  ):
+    # As of a population of one.
+    hyperparams = jax.tree.map(lambda x: x[None], report.best.hyperparams)
+    best = {
+      "step": step,
+      "generation": generation,
+      "member": int(report.best.member),
+      "fitness": float(report.best.fitness),
+      "return": float(report.best.episode_return),
+      "hyperparams": lineage.named_hyperparams(hyperparams)[0],
+    }
+  return record | {
+    "generation": generation,
+    "step": step,
+    "walltime": walltime,
+    "total_env_steps": total_env_steps,
+    "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
+    "best": best,
+  }
+
+
+def row(
+  seeds: Sequence[int], report: GenerationReport, record: Record
+) -> dict[str, Any]:
+  """Returns the row of metrics of one generation.
+
+  Args:
+    seeds: of the run, or one per member.
+    report: of the generation, on the host.
+    record: after it.
+
+  Returns:
+    Numbers by name, without the rates.
+  """
+  row = metrics.generation_row(report) | {
+    "step": record["step"],
+    "walltime": record["walltime"],
+    "seed": seeds[0],
+    "total_env_steps": record["total_env_steps"],
+  }
+  if report.illumination is not None:
+    row |= metrics.qd_row(report.illumination.metrics)
+    row |= metrics.emitter_row(report.illumination.emitter_metrics)
+  if report.decision is not None:
+    row |= metrics.pbt_row(report)
+  has_members_alone = report.decision is None and report.illumination is None
+  if has_members_alone or len(seeds) > 1:
+    row |= metrics.seeds_row(report, seeds)
+  return row
+
+
+def rates(
+  setup: Setup, report: GenerationReport, seconds: float
+) -> dict[str, Any]:
+  """Returns what was done per second, summed over the population.
+
+  Args:
+    setup: what the population is composed of.
+    report: of the generation, on the host.
+    seconds: that the generation took.
+
+  Returns:
+    The rates by name; the steps are those that members collected, or of
+    evaluation where there are none.
+  """
+  steps = int(report.env_steps)
+  if setup.trains_members:
+    steps = setup.steps_per_generation * report.num_updates.shape[0]
+  return {
+    "training/env_steps_per_second": steps / seconds,
+    "training/updates_per_second": int(report.num_updates.sum()) / seconds,
+  }
+
+
+def write(
+  directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
+) -> None:
+  """Writes who was how good with what, and who took over from whom.
+
+  Args:
+    directory: of the run.
+    setup: what the population is composed of.
+    report: of the generation, on the host.
+    step: environment steps per agent so far.
+  """
+  generation = int(report.generation)
+  if report.decision is not None:
+    directory.append(
+      "pbt_members.jsonl",
+      lineage.member_rows(
+        generation,
+        step,
+        report.scores["episode_return"],
+        report.hyperparams,
+      ),
+    )
+    assert setup.controller is not None
+    old = (report.fitness, report.hyperparams)
+    rows = lineage.rows(
+      generation, step, report.decision, *old, setup.controller.operators
+    )
+    if report.illumination is not None:
+      sampled_cells: Any = report.illumination.sampled_cells
+      sampled = sampled_cells >= 0
+      rows = [row for row in rows if not sampled[row["child"]]]
+      rows += lineage.sample_rows(
+        generation,
+        step,
+        sampled_cells,
+        *old,
+        report.illumination.new_hyperparams,
+      )
+    directory.append("pbt_lineage.jsonl", rows)
+  if "skill" in (report.evaluation.trajectory or {}):
+    skills.write(
+      directory, generation, step, report.evaluation, setup.eval_env.descriptor
+    )
+
+
+def summary(row: dict[str, Any]) -> str:
+  """Returns what the progress line says of a generation.
+
+  Args:
+    row: of metrics.
+
+  Returns:
+    A few words.
+  """
+  if "qd/qd_score" in row:
+    return (
+      f"QD score {row['qd/qd_score']:.0f} coverage {row['qd/coverage']:.1f} % "
+      f"best {row['qd/max_fitness']:.1f}"
+    )
+  if "pbt/best_return" in row:
+    return (
+      f"return best {row['pbt/best_return']:.1f} "
+      f"mean {row['pbt/mean_return']:.1f}"
+    )
+  seeds = [
+    value for name, value in row.items()
+    if name.startswith("eval/episode_return/seed_")
+  ]
+  text = f"return {row['eval/episode_return']:.1f}"
+  if len(seeds) > 1:
+    text = f"return best {max(seeds):.1f} mean {row['eval/episode_return']:.1f}"
+  information = row.get("diayn/mutual_information_lower_bound")
+  return text if information is None else f"{text} nats {information:.2f}"

@@ -1,0 +1,135 @@
+"""What a run notes down of its repertoire."""
+
+import zipfile
+from typing import Any
+
+import jax
+import numpy as np
+
+from qdrl_haiku import environments, map_elites, types
+from qdrl_haiku.distributed import hosts, sharding
+from qdrl_haiku.drawing.repertoires import heatmap
+from qdrl_haiku.runs import metrics, reevaluation
+from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training.illumination import Illumination
+from qdrl_haiku.training.setup import Setup
+
+_CENTROIDS = "centroids.npz"
+_FOLDER = "repertoire"
+
+
+def first_row(
+  setup: Setup, state: Illumination, seed: int
+) -> dict[str, Any]:
+  """Returns what is known of the first genotypes, before any generation.
+
+  Args:
+    setup: with `map_elites`.
+    state: before the first generation.
+    seed: of the run.
+
+  Returns:
+    Numbers by name, of generation 0.
+  """
+  assert setup.map_elites is not None
+  repertoire_metrics = map_elites.metrics(
+    state.repertoire, setup.map_elites.qd_offset
+  )
+  return metrics.qd_row(jax.device_get(repertoire_metrics)) | {
+    "generation": 0,
+    "step": 0,
+    "walltime": 0.0,
+    "seed": seed,
+    "total_env_steps": int(state.initial_steps),
+  }
+
+
+def write_centroids(
+  directory: RunDirectory, tessellation: map_elites.Tessellation
+) -> None:
+  """Writes `centroids.npz`, which takes long to find, for a resumed run.
+
+  Args:
+    directory: of the run.
+    tessellation: of its repertoire.
+  """
+  if isinstance(tessellation, map_elites.CVT):
+    directory.write_arrays(
+      _CENTROIDS, {"centroids": np.asarray(tessellation.centroids)}
+    )
+
+
+def read_centroids(directory: RunDirectory) -> np.ndarray | None:
+  """Reads what `write_centroids` wrote.
+
+  Args:
+    directory: of the run.
+
+  Returns:
+    The centroids [C, D]; None if they can't be read and must be found again.
+  """
+  try:
+    return np.load(directory.path / _CENTROIDS)["centroids"]
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None
+
+
+def write(
+  directory: RunDirectory,
+  repertoire: map_elites.Repertoire,
+  descriptor: environments.Descriptor | None,
+  step: int,
+  settings: dict[str, Any],
+) -> None:
+  """Writes `repertoire/<step>.npz` and draws `plots/repertoire_<step>.png`.
+
+  Args:
+    directory: of the run.
+    repertoire: of the generation.
+    descriptor: of the environment of evaluation.
+    step: environment steps per agent so far.
+    settings: with which the run was started, to rebuild the agents.
+  """
+  assert descriptor is not None
+  repertoire = sharding.to_host(repertoire)
+  if not hosts.is_first():
+    return
+  folder, plots = directory.path / _FOLDER, directory.path / "plots"
+  for path in (folder, plots):
+    path.mkdir(exist_ok=True)
+  repertoire.save(
+    folder / f"{step}.npz", settings | {"descriptor_names": descriptor.names}
+  )
+  heatmap(repertoire, descriptor.names).savefig(
+    plots / f"repertoire_{step}.png", dpi=120
+  )
+
+
+def write_corrected(
+  directory: RunDirectory,
+  setup: Setup,
+  repertoire: map_elites.Repertoire,
+  key: types.Key,
+  num_reevaluations: int,
+) -> None:
+  """Writes `corrected.json`: the metrics of the elites, evaluated again.
+
+  All processes evaluate, and the first one writes.
+
+  Args:
+    directory: of the run.
+    setup: with `map_elites` and a mesh.
+    repertoire: of the last generation.
+    key: consumed.
+    num_reevaluations: episodes of each elite, >= 1.
+  """
+  plan = setup.map_elites
+  assert plan is not None
+  corrected = map_elites.metrics(
+    reevaluation.reevaluate(setup, repertoire, key, num_reevaluations),
+    plan.qd_offset,
+  )
+  row = metrics.qd_row(jax.device_get(corrected))
+  directory.write_json(
+    "corrected.json", row | {"num_reevaluations": num_reevaluations}
+  )

@@ -1,0 +1,380 @@
+"""Checkpoints by orbax: atomic, one directory per step, with checksums."""
+
+import contextlib
+import errno
+import logging
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+from qdrl_haiku.distributed import hosts
+from qdrl_haiku.storage import checksums
+
+# What a checkpoint is called that was set aside; and one that is being
+# deleted, until the next run deletes what a kill left of it.
+_DAMAGED, _DELETED = "damaged-", "deleted-"
+
+
+class DamagedCheckpoint(ValueError):
+  """A checkpoint that is proved not to be what was written."""
+
+
+class Checkpoints:
+  """The checkpoints in one directory.
+
+  A checkpoint is a few named trees of arrays and one JSON record.
+  """
+
+  def __init__(
+    self, path: str | os.PathLike[str], writes: bool = False
+  ) -> None:
+    """Opens a directory.
+
+    Args:
+      path: of the directory, which need not exist if it's to be written.
+      writes: whether it is; if not, it's only read, also while a run writes
+        there.
+    """
+    self._verified: set[int] = set()
+    self._path = pathlib.Path(path).absolute()
+    if writes and hosts.is_first():
+      for deleted in self._path.glob(f"{_DELETED}*"):
+        shutil.rmtree(deleted)
+    # orbax warns that it only reads.
+    with contextlib.nullcontext() if writes else _quiet():
+      self._manager = ocp.CheckpointManager(
+        self._path,
+        options=ocp.CheckpointManagerOptions(
+          # The arrays are donated to the next generation, which must not
+          # overwrite what is still being written.
+          enable_async_checkpointing=False,
+          read_only=not writes,
+          # Those of a run that was killed while it wrote.
+          cleanup_tmp_directories=writes,
+        ),
+      )
+
+  def steps(self) -> list[int]:
+    """Returns the steps of the checkpoints, the latest first."""
+    return sorted(self._manager.all_steps(), reverse=True)
+
+  def save(
+    self, step: int, trees: dict[str, Any], record: dict[str, Any]
+  ) -> None:
+    """Writes a checkpoint, whole or not at all; those that are there stay.
+
+    Args:
+      step: its name, above those of all that are there.
+      trees: of arrays, typed keys included.
+      record: of plain Python values.
+
+    Raises:
+      OSError: if it can't be written, or isn't above the latest; those before
+        it are as they were.
+      JaxRuntimeError: if another process is gone, likewise.
+    """
+    items = {
+      # In a dict, because orbax takes no single array, and a state may be one.
+      name: ocp.args.StandardSave({"tree": _to_stored(tree)})
+      for name, tree in trees.items()
+    }
+    try:
+      with _quiet():
+        written = self._manager.save(
+          step,
+          args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
+        )
+      if not written:
+        raise OSError(f"there is {self.steps()[0]} already")
+      if hosts.is_first():
+        checksums.write(self._path / str(step))
+    # A disk that is full makes orbax and tensorstore raise nearly anything.
+    except Exception as error:
+      is_jax = isinstance(error, jax.errors.JaxRuntimeError)
+      if is_jax and jax.process_count() > 1:
+        raise
+      raise OSError(
+        _errno(error),
+        f"checkpoint {step} can't be written: {_first_line(error)}",
+        str(self._path),
+      ) from error
+
+  def num_rows(self, step: int, name: str) -> int:
+    """Returns how many rows the arrays of a tree have in a checkpoint.
+
+    Args:
+      step: of the checkpoint.
+      name: of the tree, whose arrays have one first axis.
+
+    Returns:
+      The number.
+
+    Raises:
+      DamagedCheckpoint: if it can't be read.
+    """
+    with self._reading(step):
+      return next(iter(self._shapes(step, name).values()))[0]
+
+  def restore(
+    self, step: int, like: dict[str, Any], resized: Collection[str] = ()
+  ) -> dict[str, Any]:
+    """Reads trees of a checkpoint.
+
+    Args:
+      step: of the checkpoint.
+      like: which trees, and of what structure, shapes, dtypes and shardings:
+        arrays or `jax.ShapeDtypeStruct`s.
+      resized: names of trees whose arrays may have another number of rows in
+        the checkpoint; those beyond are dropped, those missing are zeros.
+
+    Returns:
+      The trees.
+
+    Raises:
+      ValueError: if the checkpoint has trees of other structures or shapes.
+      DamagedCheckpoint: if it's damaged.
+      OSError: if it can't be read though nothing proves it to be damaged.
+    """
+    wanted = {
+      name: jax.tree.map(_as_stored, tree) for name, tree in like.items()
+    }
+    with self._reading(step):
+      found = {name: self._shapes(step, name) for name in like}
+    for name, tree in wanted.items():
+      _check_shapes(
+        f"{name} of checkpoint {step}", found[name], tree, name in resized
+      )
+    with self._reading(step):
+      restored = self._manager.restore(
+        step,
+        args=ocp.args.Composite(
+          **{
+            name: ocp.args.StandardRestore(
+              {"tree": tree}, strict=name not in resized
+            )
+            for name, tree in wanted.items()
+          }
+        ),
+      )
+    return {
+      name: _from_stored(restored[name]["tree"], like=tree)
+      for name, tree in like.items()
+    }
+
+  def record(self, step: int) -> dict[str, Any]:
+    """Reads the JSON record of a checkpoint.
+
+    Args:
+      step: of the checkpoint.
+
+    Returns:
+      The record.
+
+    Raises:
+      DamagedCheckpoint: if it's damaged.
+      OSError: if it can't be read though nothing proves it to be damaged.
+    """
+    with self._reading(step):
+      restored = self._manager.restore(
+        step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
+      )
+    return restored["record"]
+
+  def keep(self, steps: Collection[int]) -> None:
+    """Deletes all checkpoints but some; a kill leaves none of them in part.
+
+    Args:
+      steps: of those that stay.
+    """
+    unwanted = set(self.steps()) - set(steps)
+    if not unwanted:
+      return
+    if hosts.is_first():
+      for step in sorted(unwanted):
+        deleted = self._path / f"{_DELETED}{step}"
+        (self._path / str(step)).rename(deleted)
+        shutil.rmtree(deleted)
+    hosts.wait_for_all("checkpoints are deleted")
+    self._verified -= unwanted
+    self._manager.reload()
+
+  def set_aside(self, step: int) -> pathlib.Path:
+    """Renames a checkpoint, so that it's none any more.
+
+    Args:
+      step: of the checkpoint.
+
+    Returns:
+      Where it is now.
+    """
+    aside = self._path / f"{_DAMAGED}{step}"
+    count = 1
+    while aside.exists():
+      count += 1
+      aside = self._path / f"{_DAMAGED}{step}-{count}"
+    hosts.wait_for_all("checkpoint is damaged")
+    if hosts.is_first():
+      (self._path / str(step)).rename(aside)
+    hosts.wait_for_all("checkpoint is set aside")
+    self._verified.discard(step)
+    self._manager.reload()
+    return aside
+
+  def has_set_aside(self) -> bool:
+    """Returns whether there is a checkpoint that is none any more."""
+    return any(self._path.glob(f"{_DAMAGED}*"))
+
+  def close(self) -> None:
+    """Ends the manager's threads."""
+    self._manager.close()
+
+  def _shapes(self, step: int, name: str) -> dict[str, tuple[int, ...]]:
+    """Returns shapes of a tree's leaves by path; none if there is no tree."""
+    folder = self._path / str(step) / name
+    if not folder.exists():
+      return {}
+    metadata = ocp.StandardCheckpointHandler().metadata(folder)
+    return _shapes(getattr(metadata, "tree", metadata))
+
+  @contextlib.contextmanager
+  def _reading(self, step: int) -> Iterator[None]:
+    """Says which checkpoint can't be read, and whether it's damaged."""
+    try:
+      # Before orbax stumbles over damage, which would leave reads unfinished.
+      if step not in self._verified:
+        self._verify(step)
+      yield
+    except (DamagedCheckpoint, MemoryError, jax.errors.JaxRuntimeError):
+      raise
+    # What can't be read makes orbax, tensorstore and json raise nearly
+    # anything.
+    except Exception as error:
+      message = f"checkpoint {step} can't be read: {_first_line(error)}"
+      if not os.path.exists(self._path / str(step) / checksums.NAME):
+        message += (
+          "; a kill left it without checksums, which would tell whether it is "
+          "damaged; rename it to take the one before"
+        )
+      raise OSError(_errno(error), message, str(self._path)) from error
+
+  def _verify(self, step: int) -> None:
+    """Raises if a checkpoint is damaged, or can't be read, for any process."""
+    error = damage = None
+    try:
+      damage = checksums.damage(self._path / str(step))
+    except (MemoryError, OSError) as raised:
+      error = raised
+    # What one of them meets holds for all, which would wait for it otherwise.
+    if hosts.any_of_all(error is not None):
+      raise error or OSError("another process can't read it")
+    if hosts.any_of_all(damage is not None):
+      raise DamagedCheckpoint(
+        f"checkpoint {step} in {self._path} is damaged: "
+        f"{damage or 'another process finds it so'}"
+      )
+    self._verified.add(step)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """Keeps orbax, tensorstore and their threads from talking beside us."""
+  before = logging.root.manager.disable, sys.excepthook, sys.unraisablehook
+  logging.disable()
+  sys.excepthook = lambda *_: None
+  sys.unraisablehook = lambda _: None
+  try:
+    yield
+  finally:
+    disabled, sys.excepthook, sys.unraisablehook = before
+    logging.disable(disabled)
+
+
+def _check_shapes(
+  what: str, found: dict[str, tuple[int, ...]], tree: Any, is_resized: bool
+) -> None:
+  """Refuses a tree of another structure before orbax stumbles over it.
+
+  orbax would leave reads unfinished, and their complaints fill pages.
+  """
+  wanted = _shapes({"tree": tree})
+  first = int(is_resized)  # Of the axes that count.
+  differing = sorted(
+    path
+    for path in found.keys() | wanted.keys()
+    if path not in found
+    or path not in wanted
+    or found[path][first:] != wanted[path][first:]
+  )
+  if differing:
+    path = differing[0]
+    raise ValueError(
+      f"{what} has another structure: {path} has shape {found.get(path)} "
+      f"there, and {wanted.get(path)} here."
+    )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+  """Returns leaves' shapes, by paths that are alike in tuples and dicts."""
+  return {
+    jax.tree_util.keystr(path, simple=True, separator="."): tuple(x.shape)
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def _errno(error: Exception) -> int:
+  return (isinstance(error, OSError) and error.errno) or errno.EIO
+
+
+def _first_line(error: Exception) -> str:
+  return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _is_key(x: Any) -> bool:
+  return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _to_stored(tree: Any) -> Any:
+  """Typed keys become the integers they consist of, empty arrays nothing.
+
+  orbax can store neither.
+  """
+
+  def convert(x: Any) -> Any:
+    if not x.size:
+      return None
+    return jax.random.key_data(x) if _is_key(x) else x
+
+  return jax.tree.map(convert, tree)
+
+
+def _as_stored(x: Any) -> Any:
+  """Returns what orbax is to restore where `x` is wanted."""
+  if not x.size:
+    return None
+  if not _is_key(x):
+    return x
+  data = jax.eval_shape(jax.random.key_data, x)
+  return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
+
+
+def _from_stored(tree: Any, like: Any) -> Any:
+  """Returns the reverse: keys and empty arrays again, where `like` has some."""
+
+  def convert(like: Any, x: Any) -> Any:
+    if not like.size:
+      return jnp.zeros(like.shape, like.dtype, device=like.sharding)
+    if not _is_key(like):
+      return x
+    found: list[Any] = []
+    # Traced, since only arrays and tracers say it.
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(x, impl=found[0])
+
+  return jax.tree.map(convert, like, tree)

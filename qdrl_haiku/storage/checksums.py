@@ -1,0 +1,96 @@
+"""What the files of a checkpoint held when it was written, to tell damage.
+
+Only what is proved by these is damage. A file that can't be read now may well
+be read tomorrow: whatever else goes wrong is raised.
+"""
+
+import json
+import pathlib
+import zlib
+
+from qdrl_haiku import files
+
+NAME = "checksums.json"
+"""Of the file that notes them, in the checkpoint's directory."""
+
+_BLOCK = 1 << 20
+
+
+def write(folder: pathlib.Path) -> None:
+  """Notes what the files of a finished checkpoint hold.
+
+  Args:
+    folder: of the checkpoint.
+  """
+  checksums = {
+    str(path.relative_to(folder)): _crc32(path)
+    for path in sorted(folder.rglob("*"))
+    if path.is_file() and path.name != NAME and not files.is_cut_short(path)
+  }
+  with files.written_whole(folder / NAME) as temporary:
+    temporary.write_text(json.dumps(checksums))
+
+
+def damage(folder: pathlib.Path) -> str | None:
+  """Compares what the files of a checkpoint hold with what was noted.
+
+  Nothing was, if a kill came between orbax's renaming of the finished
+  checkpoint and ours. Such a one is whole unless something happened to it, and
+  only the files that tell of the others can be checked.
+
+  Args:
+    folder: of the checkpoint.
+
+  Returns:
+    What proves it to be damaged, None if nothing does.
+
+  Raises:
+    OSError: if a file can't be read, which proves nothing.
+    MemoryError: likewise.
+  """
+  if _is_missing(folder, NAME):
+    return _damage_to_metadata(folder)
+  try:
+    noted = json.loads((folder / NAME).read_bytes())
+  except ValueError:
+    noted = None
+  if not isinstance(noted, dict):
+    return f"{NAME} is cut short or garbled"
+  for name, checksum in noted.items():
+    if _is_missing(folder, name):
+      return f"{name} is missing"
+    if _crc32(folder / name) != checksum:
+      return f"{name} has other bytes"
+  return None
+
+
+def _damage_to_metadata(folder: pathlib.Path) -> str | None:
+  items = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
+  names = ["_CHECKPOINT_METADATA", "record/metadata"]
+  names += [f"{item}/_METADATA" for item in items if item != "record"]
+  for name in names:
+    if _is_missing(folder, name):
+      return f"{name} is missing"
+    try:
+      json.loads((folder / name).read_bytes())
+    except ValueError:
+      return f"{name} is cut short or garbled"
+  return None
+
+
+def _is_missing(folder: pathlib.Path, name: str) -> bool:
+  """Returns whether there is no such file in a directory that is there."""
+  try:
+    with (folder / name).open("rb"):
+      return False
+  except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    folder.stat()  # Raises where all is gone, as with a lost mount.
+    return True
+
+
+def _crc32(path: pathlib.Path) -> int:
+  checksum = 0
+  with path.open("rb") as file:
+    while block := file.read(_BLOCK):
+      checksum = zlib.crc32(block, checksum)
+  return checksum

@@ -1,0 +1,239 @@
+"""The directory of one run: its settings, and its rows."""
+
+import fcntl
+import json
+import os
+import pathlib
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from qdrl_haiku import files
+from qdrl_haiku.distributed import hosts
+from qdrl_haiku.storage import strict_json, versions
+
+# Settings with which a run may be continued other than it began.
+_MAY_CHANGE = (
+  "checkpoint_interval",
+  "compilation_cache_dir",
+  "logdir",
+  "max_checkpoints",
+  "num_generations",
+  "num_reevaluations",
+  "num_timesteps",
+  "on_divergence",
+  "repertoire_interval",
+  "resume",
+  "suffix",
+  "use_tensorboard",
+)
+
+
+class RunDirectory:
+  """The directory of one run, and its rows.
+
+  Of several processes the first alone writes.
+
+  Attributes:
+    path: where it is.
+  """
+
+  def __init__(self, path: str | os.PathLike[str]) -> None:
+    self.path = pathlib.Path(path)
+    self._lock: weakref.finalize | None = None
+
+  def begin(self, settings: dict[str, Any]) -> None:
+    """Creates the directory and writes `config.json` and `versions.json`.
+
+    Args:
+      settings: all that the run was started with.
+
+    Raises:
+      ValueError: if the directory holds anything, can't be written, or another
+        process trains in it.
+    """
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+      self._hold()
+      # What a kill cut short while it was written is nothing.
+      if not all(map(files.is_cut_short, self.path.iterdir())):
+        raise ValueError(
+          f"logdir {self.path} is not empty; choose another, or continue the "
+          "run in it with --resume."
+        )
+      hosts.wait_for_all("directory is empty")
+      self.write_json("config.json", settings)
+      self.write_json("versions.json", versions.versions())
+    except OSError as error:
+      raise ValueError(
+        f"logdir {self.path} can't be written ({error.strerror}); choose "
+        "another."
+      ) from error
+
+  def go_on(self, settings: dict[str, Any]) -> None:
+    """Checks that a run is continued as it began, and notes what may change.
+
+    Args:
+      settings: all that the run is continued with.
+
+    Raises:
+      ValueError: if there is no run here, if it had other settings, or if
+        another process goes on with it.
+    """
+    before = self.settings()
+    differing = [
+      f"--{name} was {before.get(name)!r} and is {settings.get(name)!r}"
+      for name in sorted(before.keys() | settings.keys())
+      if name not in _MAY_CHANGE and before.get(name) != settings.get(name)
+    ]
+    if differing:
+      raise ValueError(
+        f"the run in {self.path} has other settings: {'; '.join(differing)}. "
+        "Resume it with those it began with."
+      )
+    self._hold()
+    hosts.wait_for_all("settings are the same")
+    self.write_json("config.json", settings)
+
+  def close(self) -> None:
+    """Lets another process train in the directory."""
+    if self._lock is not None:
+      self._lock()
+      self._lock = None
+
+  def _hold(self) -> None:
+    """Keeps other processes out until `close`, or until this one ends."""
+    if not hosts.is_first() or self._lock is not None:
+      return
+    lock = os.open(self.path, os.O_RDONLY)
+    try:
+      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      os.close(lock)
+      raise ValueError(
+        f"logdir {self.path} is in use: another process trains in it; wait for "
+        "that, or stop it first."
+      ) from None
+    except OSError:  # Not every file system knows locks.
+      os.close(lock)
+      return
+    self._lock = weakref.finalize(self, os.close, lock)
+
+  def settings(self) -> dict[str, Any]:
+    """Returns what the run in the directory was started with.
+
+    Returns:
+      The settings.
+
+    Raises:
+      ValueError: if there is no run here.
+    """
+    try:
+      settings = json.loads((self.path / "config.json").read_text())
+      if not isinstance(settings, dict):
+        raise ValueError("It holds no settings.")
+    except (OSError, ValueError) as error:
+      raise ValueError(
+        f"{self.path} holds no run: its config.json can't be read; name the "
+        "directory of a run."
+      ) from error
+    return settings
+
+  def write_json(self, name: str, value: Any) -> None:
+    """Writes a JSON file whole or not at all.
+
+    Args:
+      name: of the file.
+      value: what to write.
+    """
+    if not hosts.is_first():
+      return
+    with files.written_whole(self.path / name) as temporary:
+      temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+  def write_arrays(self, name: str, arrays: dict[str, Any]) -> None:
+    """Writes a NumPy file (.npz) whole or not at all.
+
+    Args:
+      name: of the file.
+      arrays: by name.
+    """
+    if not hosts.is_first():
+      return
+    with (
+      files.written_whole(self.path / name) as temporary,
+      temporary.open("wb") as file,
+    ):
+      np.savez_compressed(file, **arrays)
+
+  def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Appends rows to a file of JSON lines; NaN becomes null.
+
+    Args:
+      name: of the file.
+      rows: of plain Python values.
+    """
+    if not hosts.is_first():
+      return
+    lines = [strict_json.to_json(row) for row in rows]
+    with (self.path / name).open("a") as file:
+      file.write("".join(line + "\n" for line in lines))
+
+  def rows(
+    self, name: str, columns: Mapping[str, type] | None = None
+  ) -> list[dict[str, Any]]:
+    """Returns the rows of a file of JSON lines, none if there is no such file.
+
+    Args:
+      name: of the file.
+      columns: which each row must have, and of what kind; None for any.
+
+    Returns:
+      The rows; one cut short by a kill at the end is left out.
+
+    Raises:
+      ValueError: if another line is damaged, or a column is.
+    """
+    path = self.path / name
+    if not path.exists():
+      return []
+    rows = []
+    lines = path.read_bytes().splitlines()
+    for number, line in enumerate(lines, start=1):
+      try:
+        rows.append(_row(line))
+      except ValueError as error:
+        if number == len(lines):
+          break
+        raise ValueError(
+          f"{path} is damaged in line {number}; remove the line, or the file."
+        ) from error
+      for column, kind in (columns or {}).items():
+        if not isinstance(rows[-1].get(column), kind):
+          raise ValueError(
+            f"{path} is damaged in line {number}: {column} is "
+            f"{rows[-1].get(column)!r}; remove the line, or the file."
+          )
+    return rows
+
+  def forget_after(self, name: str, generation: int) -> None:
+    """Drops the rows of generations that a resumed run will do again.
+
+    Args:
+      name: of a file of JSON lines.
+      generation: the last to keep.
+    """
+    if not hosts.is_first() or not (self.path / name).exists():
+      return
+    kept = [row for row in self.rows(name) if row["generation"] <= generation]
+    with files.written_whole(self.path / name) as temporary:
+      temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
+def _row(line: bytes) -> dict[str, Any]:
+  row = json.loads(line)
+  if not isinstance(row, dict) or "generation" not in row:
+    raise ValueError("It is no row.")
+  return row

@@ -1,0 +1,40 @@
+"""What a run depends on outside its settings."""
+
+import importlib.metadata
+import platform
+from typing import Any
+
+import jax
+
+from qdrl_haiku.cpu import xla
+
+_LIBRARIES = (
+  "qdrl_haiku",
+  "jax",
+  "jaxlib",
+  "dm-haiku",
+  "optax",
+  "rlax",
+  "distrax",
+  "brax",
+  "orbax-checkpoint",
+  "numpy",
+)
+
+
+def versions() -> dict[str, Any]:
+  """Returns what a run depends on outside its settings.
+
+  Returns:
+    Versions of Python and the libraries, the devices, and what this package
+    wants of XLA that the installed one doesn't know (see `xla`).
+  """
+  found: dict[str, Any] = {"python": platform.python_version()}
+  for name in _LIBRARIES:
+    try:
+      found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      found[name] = None
+  found["devices"] = [str(device) for device in jax.devices()]
+  found["xla_left_out"] = xla.left_out()
+  return found

@@ -1,0 +1,127 @@
+"""Where the agents of a repertoire come from: emitters by name."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from qdrl_haiku import map_elites, names, types
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.training import generation as generation_lib
+from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import setup as setup_lib
+from qdrl_haiku.training.elites import EMITTER_NEEDS
+from qdrl_haiku.training.learning import train_members
+from qdrl_haiku.training.population import Members
+from qdrl_haiku.training.setup import Setup
+
+
+def make_emitter(setup: Setup) -> map_elites.Emitter:
+  """Makes the emitter that a setup names.
+
+  Args:
+    setup: with `map_elites`.
+
+  Returns:
+    The emitter.
+
+  Raises:
+    ValueError: if there is none of that name, if a setting has no effect, or if
+      it needs what isn't known of agents' episodes.
+  """
+  setup_lib.check(setup)
+  assert setup.map_elites is not None
+  emitter_fn = setup.map_elites.emitter
+  if isinstance(emitter_fn, str):
+    if emitter_fn not in EMITTERS:
+      raise ValueError(
+        f"emitter={emitter_fn!r} is unknown; "
+        f"{names.nearest(emitter_fn, tuple(EMITTERS))}"
+      )
+    emitter_fn = EMITTERS[emitter_fn]
+  emitter = emitter_fn(setup)
+  planned = setup.batch_sizes[-1]
+  if not setup.on_host and emitter.batch_size != planned:
+    raise ValueError(
+      f"the emitter makes {emitter.batch_size} agents, and {planned} are "
+      f"planned; let it make variation_batch_size={planned} of them."
+    )
+  if unknown := set(emitter.needs) - set(EMITTER_NEEDS):
+    raise ValueError(
+      f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
+      f"agents' episodes; name some of {', '.join(EMITTER_NEEDS)}."
+    )
+  return emitter
+
+
+def _variations(setup: Setup) -> map_elites.Emitter:
+  """Returns `map_elites.genetic_emitter` of what a setup says."""
+  plan = setup.map_elites
+  assert plan is not None
+  return map_elites.genetic_emitter(
+    plan.variation_fn, plan.variation_batch_size
+  )
+
+
+def _members_and_variations(setup: Setup) -> map_elites.Emitter:
+  """Returns `map_elites.pbt_emitter` of what `train_members` trains."""
+  plan = setup.map_elites
+  assert plan is not None and setup.controller is not None
+  over_members = functools.partial(sharding.over_members, setup)
+
+  def of_members(tree: Any) -> Any:
+    return sharding.of_members(setup.mesh, tree, setup.config.population_size)
+
+  def train(
+    members: Members, hyperparams: types.Hyperparams, keys: types.Key
+  ) -> tuple[Members, types.Metrics]:
+    members, *trained = over_members(train_members)(members, hyperparams, keys)
+    metrics, num_updates = of_members(trained)
+    return members, metrics | {"num_updates": num_updates.astype(float)}
+
+  def transplant(
+    members: Members, genotypes: Any, where: types.Array, keys: types.Key
+  ) -> Members:
+    del keys  # What an agent collects and learns draws from its own.
+    where, genotypes = sharding.in_slots(setup.mesh, (where, genotypes))
+    states = jax.vmap(setup.learner.from_genotype)(genotypes)
+    return members._replace(
+      learner=population_lib.choose(where, states, members.learner)
+    )
+
+  return map_elites.pbt_emitter(
+    map_elites.Agents(
+      init=over_members(population_lib.init_members),
+      train=train,
+      genotypes=lambda members: of_members(
+        jax.vmap(setup.learner.genotype)(members.learner)
+      ),
+      inherit=lambda members, parents, keys: generation_lib.inherit(
+        setup, members, parents, _is_finite(setup, members), keys
+      ),
+      transplant=transplant,
+      is_finite=lambda members: _is_finite(setup, members),
+    ),
+    setup.controller,
+    plan.variation_fn,
+    population_size=setup.config.population_size,
+    variation_batch_size=plan.variation_batch_size,
+    num_replaced_by_samples=plan.num_replaced_by_samples,
+  )
+
+
+def _is_finite(setup: Setup, members: Members) -> types.Array:
+  """Returns whether each member is finite, bool [P], known to all devices."""
+  finite = sharding.replicate(
+    setup.mesh,
+    generation_lib.all_finite(population_lib.must_be_finite(members)),
+  )
+  return sharding.of_members(setup.mesh, finite, setup.config.population_size)
+
+
+EMITTERS: dict[str, Callable[[Setup], map_elites.Emitter]] = {
+  "ga": _variations,
+  "pbt": _members_and_variations,
+}
+"""What makes an emitter of a setup, by name."""

@@ -1,0 +1,160 @@
+"""Tests of a repertoire that a run left behind."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import map_elites
+from qdrl_haiku.artifacts import repertoires
+from qdrl_haiku.storage.directory import RunDirectory
+from tests import planes, toy
+
+_RNG = np.random.default_rng(0)
+_CVT = map_elites.CVT(
+  jnp.array(_RNG.uniform((0.0, -1.0), (8.0, 1.0), (20, 2)), jnp.float32),
+  (0.0, -1.0),
+  (8.0, 1.0),
+)
+
+
+def _scaled(point, tessellation):
+  """A point in units of the bounds, from 0 to 1 along each axis."""
+  return [
+    (min(max(x, low), high) - low) / (high - low)
+    for x, low, high in zip(
+      point, tessellation.lower, tessellation.upper, strict=True
+    )
+  ]
+
+
+def _nearest(repertoire, point):
+  """The cell by a loop over all."""
+  tessellation = repertoire.tessellation
+  best, least = None, math.inf
+  for cell, centroid in enumerate(tessellation.centroids.tolist()):
+    distance = math.dist(
+      _scaled(point, tessellation), _scaled(centroid, tessellation)
+    )
+    if repertoire.fitness[cell] > -math.inf and distance < least:
+      best, least = cell, distance
+  return best
+
+
+@pytest.mark.parametrize("tessellation", [planes.GRID, _CVT])
+@pytest.mark.parametrize("num_elites", [1, 4])
+def test_the_nearest_occupied_cell_is_that_of_a_loop(tessellation, num_elites):
+  rng = np.random.default_rng(num_elites)
+  repertoire = planes.repertoire(
+    tessellation,
+    rng.uniform((0, -1), (8, 1), (num_elites, 2)),
+    np.arange(num_elites, dtype=np.float32),
+  )
+  points = rng.uniform((-2, -1.5), (10, 1.5), (12, 2))
+  found = [repertoires.nearest_occupied(repertoire, x) for x in points]
+  assert found == [_nearest(repertoire, x) for x in points.tolist()]
+  assert len(set(found)) > 1 or num_elites == 1
+
+
+@pytest.mark.parametrize("tessellation", [planes.GRID, _CVT])
+def test_an_elite_is_the_nearest_to_all_that_is_in_its_cell(tessellation):
+  points = np.random.default_rng(0).uniform((0, -1), (8, 1), (9, 2))
+  cells = tessellation.cell(jnp.array(points))
+  everywhere = planes.repertoire(
+    tessellation, tessellation.centroids, [1.0] * tessellation.num_cells
+  )
+  assert everywhere.occupied.all()
+  found = [repertoires.nearest_occupied(everywhere, x) for x in points]
+  assert found == cells.tolist()
+
+
+def test_outside_of_the_bounds_the_nearest_point_inside_counts():
+  descriptors = [[7.0, -0.5], [1.0, 0.5]]
+  repertoire = planes.repertoire(planes.GRID, descriptors, [1.0, 2.0])
+  # The second is nearer to the point itself.
+  assert repertoires.nearest_occupied(repertoire, (7.0, 9.0)) == 6
+
+
+def test_of_cells_equally_near_the_first_is_taken():
+  grid = map_elites.Grid((3,), (0.0,), (3.0,))
+  repertoire = planes.repertoire(grid, [[0.5], [2.5]], [1.0, 2.0])
+  assert repertoires.nearest_occupied(repertoire, (1.5,)) == 0
+
+
+@pytest.mark.parametrize("point", [(), (1.0,), (1.0, math.nan), (1.0, 2, 3)])
+def test_what_is_no_descriptor_of_the_repertoire_is_refused(point):
+  with pytest.raises(ValueError, match="give 2 finite numbers, from 0,-1 to 8"):
+    repertoires.nearest_occupied(planes.PLANE, point)
+
+
+@pytest.mark.parametrize(
+  ("cell", "message"),
+  [
+    # Of 4 x 2 cells, 0 and 7 are occupied.
+    (2, "cell 2 is empty; the nearest that holds an elite is 0[.]"),
+    (5, "cell 5 is empty; the nearest that holds an elite is 7[.]"),
+    (8, "cell 8 is none of 0 to 7; the nearest that .* is 7[.]"),
+    (-1, "cell -1 is none of 0 to 7; the nearest that .* is 0[.]"),
+  ],
+)
+def test_a_cell_without_an_elite_is_refused(cell, message):
+  with pytest.raises(ValueError, match=message):
+    repertoires.check_cell(planes.PLANE, cell)
+  for occupied in (0, 7):
+    repertoires.check_cell(planes.PLANE, occupied)
+
+
+def _written(tmp_path, fitness):
+  """A run of toy agents with one repertoire per fitness, and its learner."""
+  directory = RunDirectory(tmp_path)
+  directory.write_json("config.json", {})
+  learner = toy.linear_learner()
+  elite = map_elites.Elite(
+    learner.genotype(learner.init(jax.random.key(0))), learner.hyperparams
+  )
+  elite = jax.tree.map(jnp.float32, elite)
+  for step, value in fitness.items():
+    repertoire = map_elites.Repertoire.init(elite, planes.GRID).add(
+      jax.tree.map(lambda x: x[None], elite),
+      jnp.array([value]),
+      jnp.array([[1.0, -0.5]]),
+    )
+    repertoire.save(tmp_path / "repertoire" / f"{step}.npz")
+  return learner
+
+
+def test_the_latest_repertoire_is_read(tmp_path):
+  learner = _written(tmp_path, {80: 1.0, 1000: 2.0, 400: 3.0})
+  (tmp_path / "repertoire" / ".2000.tmp.npz").write_text("half")
+  (tmp_path / "repertoire" / "of_friday.npz").write_text("a user's")
+  repertoire, step = repertoires.read_latest(learner, str(tmp_path))
+  assert step == 1000
+  assert repertoire.fitness.max() == 2
+  assert isinstance(repertoire.fitness, np.ndarray)
+  assert repertoire.genotypes.hyperparams["noise"][0] == np.float32(0.1)
+
+
+def test_a_repertoire_of_other_agents_is_refused(tmp_path):
+  _written(tmp_path, {80: 1.0})
+  other = toy.linear_learner()._replace(
+    genotype=lambda state: {"offset": jnp.zeros(3), "gain": state["gain"]}
+  )
+  with pytest.raises(ValueError, match="80.npz holds agents of another kind"):
+    repertoires.read_latest(other, str(tmp_path))
+
+
+def test_a_repertoire_that_is_not_there_or_damaged_is_refused(tmp_path):
+  learner = toy.linear_learner()
+  with pytest.raises(ValueError, match="holds no run"):
+    repertoires.read_latest(learner, str(tmp_path))
+  _written(tmp_path, {})
+  with pytest.raises(ValueError, match="nothing in repertoire/; .*train_me_pb"):
+    repertoires.read_latest(learner, str(tmp_path))
+  _written(tmp_path, {80: -math.inf})
+  with pytest.raises(ValueError, match="80.npz has no elite"):
+    repertoires.read_latest(learner, str(tmp_path))
+  (tmp_path / "repertoire" / "90.npz").write_text("no repertoire")
+  with pytest.raises(ValueError, match="90.npz can't be read as a repertoire"):
+    repertoires.read_latest(learner, str(tmp_path))

@@ -1,0 +1,80 @@
+"""Tests that all work for CPUs can be turned off, and changes rounding only."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import distributed, networks
+from qdrl_haiku.cpu import batching, compiler_options, fusion, noise, one_by_one
+from tests import jaxprs
+
+_KEY = jax.random.key(0)
+_X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+
+
+def _physics(x):
+  """A product and a scatter, as robots have them."""
+  return {"y": jnp.zeros(3).at[jnp.array([0, 0, 2])].add(x @ jnp.eye(3))}
+
+
+def _member(x):
+  return jnp.tanh(x) @ jnp.ones(3)
+
+
+def _policy_gradient(params, x):
+  policy, _ = networks.make_td3_networks(3, 2, policy_hidden_layer_sizes=(4,))
+  return jax.grad(lambda p: jnp.sum(policy.apply(p, x) ** 2))(params)
+
+
+def _critic_gradient(params, x):
+  _, critic = networks.make_td3_networks(3, 3, critic_hidden_layer_sizes=(4,))
+  return jax.grad(lambda p: jnp.sum(critic.apply(p, x, x) ** 2))(params)
+
+
+_POLICY, _ = networks.make_td3_networks(3, 2, policy_hidden_layer_sizes=(4,))
+_, _CRITIC = networks.make_td3_networks(3, 3, critic_hidden_layer_sizes=(4,))
+_HOOKS = {
+  "noise": (lambda x: noise.normal(_KEY, x.shape) + x, (_X,)),
+  "members": (lambda x: jax.vmap(one_by_one.on_cpu(_member))(x), (_X,)),
+  "alone": (lambda x: one_by_one.alone(_member)(x[0]), (_X,)),
+  "physics": (
+    lambda x: batching.of_batch(
+      _physics, jax.ShapeDtypeStruct((3,), jnp.float32)
+    )(x),
+    (_X,),
+  ),
+  "kernel": (lambda x: fusion.one_kernel(lambda x: [x * 2 + 1])(x), (_X,)),
+  "few outputs": (_policy_gradient, (_POLICY.init(_KEY), _X)),
+  "gradient apart": (_critic_gradient, (_CRITIC.init(_KEY), _X)),
+}
+# What nothing but work for CPUs brings into these functions.
+_OF_CPUS = {"optimization_barrier", "while"}
+
+
+def _names(function, arguments):
+  # A function of its own, since jax keeps what it has traced.
+  equations = jaxprs.equations(lambda *x: function(*x), *arguments)
+  return {equation.primitive.name for equation in equations}
+
+
+@pytest.mark.parametrize("name", _HOOKS)
+def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
+  function, arguments = _HOOKS[name]
+  expected = jax.jit(lambda *x: function(*x))(*arguments)
+  assert _names(function, arguments) & _OF_CPUS
+  monkeypatch.setenv("QDRL_PLAIN", "1")
+  assert not _names(function, arguments) & _OF_CPUS
+  actual = jax.jit(lambda *x: function(*x))(*arguments)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6),
+    actual,
+    expected,
+  )
+
+
+def test_compiler_options_are_left_out(monkeypatch):
+  mesh = distributed.population_mesh(1)
+  assert all(compiler_options.of_mesh(mesh, exact=False))
+  monkeypatch.setenv("QDRL_PLAIN", "1")
+  assert not any(compiler_options.of_mesh(mesh, exact=False))

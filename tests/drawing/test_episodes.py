@@ -1,0 +1,262 @@
+"""Tests of pictures and films."""
+
+import base64
+import json
+import re
+import stat
+import zlib
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import PIL.Image
+import pytest
+
+from qdrl_haiku import environments
+from qdrl_haiku.drawing import episodes, mujoco_frames
+from tests import toy
+
+_MAZE = environments.scene(environments.create("point_maze"))
+# Up along the left edge, and right.
+_WALK = np.array([[-0.9, -0.9], [-0.9, 0.9], [0.2, 0.9]], np.float32)
+_BLUE, _DARK = (31, 119, 180), (89, 89, 89)
+# Stands for ffmpeg: writes what it is given, its last argument says where to.
+_FFMPEG = '#!/bin/sh\nfor last; do :; done\ncat > "$last"\n'
+
+
+@pytest.fixture(scope="module")
+def robot():
+  """A pendulum, and an episode of 20 steps as physics would have it."""
+  env = environments.create("inverted_pendulum")
+  scene = environments.scene(env)
+  model = scene.sys.mj_model
+  data = mujoco.MjData(model)
+  episode = {"q": [], "pos": [], "rot": []}
+  for t in range(21):
+    data.qpos = [0.02 * t, 0.05 * t]
+    mujoco.mj_kinematics(model, data)
+    for name, x in (
+      ("q", data.qpos), ("pos", data.xpos[1:]), ("rot", data.xquat[1:])
+    ):
+      episode[name].append(x.copy())
+  return scene, {name: np.array(x) for name, x in episode.items()}
+
+
+@pytest.fixture
+def no_opengl(monkeypatch):
+  monkeypatch.setenv("MUJOCO_GL", "disable")
+
+
+def _render(path, scene, episode):
+  episodes.render(path, path.suffix[1:], scene, episode, "a title")
+  assert [x.name for x in path.parent.iterdir()] == [path.name]
+  return path
+
+
+def _pixels(image, color):
+  """Where an image has a colour: rows and columns."""
+  differing = np.abs(np.asarray(image.convert("RGB"), int) - color).max(axis=2)
+  return np.argwhere(differing < 20)
+
+
+def test_a_picture_of_a_walk_has_the_walls_and_the_way(tmp_path):
+  image = PIL.Image.open(_render(tmp_path / "new" / "a.png", _MAZE, _WALK))
+  walls, way = _pixels(image, _DARK), _pixels(image, _BLUE)
+  # The first wall is in the left half, the second in the right one; the way
+  # is left of the first, then above it, and ends left of the second. A few of
+  # the dark pixels are of numbers at the axes.
+  middle = image.width / 2
+  left, right = walls[walls[:, 1] < middle], walls[walls[:, 1] > middle]
+  assert min(len(left), len(right)) > 2000
+  (top, left_low), (_, left_high) = np.percentile(left, [5, 95], axis=0)
+  assert way[:, 1].min() < left_low
+  assert left_high < way[:, 1].max() < np.percentile(right[:, 1], 5)
+  assert way[:, 0].min() < top
+
+
+def test_a_way_out_of_bounds_is_in_the_picture(tmp_path):
+  env = environments.Environment(toy.Walk(), episode_length=5)
+  way = np.array([[0, 0], [50, 300]], np.float32)
+  path = _render(tmp_path / "a.png", environments.scene(env), way)
+  blue = _pixels(PIL.Image.open(path), _BLUE)
+  assert np.ptp(blue, axis=0).min() > 200
+
+
+def test_a_film_of_a_walk_shows_it_step_by_step(tmp_path):
+  film = PIL.Image.open(_render(tmp_path / "a.gif", _MAZE, _WALK))
+  assert film.n_frames == 3
+  assert film.info["duration"] == 100
+  lengths = []
+  for frame in range(3):
+    film.seek(frame)
+    lengths.append(len(_pixels(film, _BLUE)))
+  assert lengths[0] + 50 < lengths[1]
+  assert lengths[1] + 50 < lengths[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("num_steps", "seconds", "num_frames", "duration"),
+  [(20, 0.05, 21, 50), (20, 0.01, 6, 40), (18, 0.01, 6, 40)],
+)
+def test_a_film_of_a_robot_runs_in_real_time(
+  num_steps, seconds, num_frames, duration, robot, no_opengl, tmp_path
+):
+  scene, episode = robot
+  episode = jax.tree.map(lambda x: x[: num_steps + 1], episode)
+  path = _render(
+    tmp_path / "a.gif", scene._replace(step_seconds=seconds), episode
+  )
+  film = PIL.Image.open(path)
+  assert film.n_frames == num_frames
+  assert film.info["duration"] == duration
+
+
+def test_a_long_film_leaves_out_steps(monkeypatch, tmp_path):
+  monkeypatch.setattr(episodes, "_MAX_FRAMES", 4)
+  way = np.linspace([-0.9, -0.9], [-0.9, 0.9], 11)
+  film = PIL.Image.open(_render(tmp_path / "a.gif", _MAZE, way))
+  assert film.n_frames == 5
+  assert film.info["duration"] == 300
+
+
+def test_without_opengl_a_robot_is_a_stick_figure(
+  robot, no_opengl, tmp_path, caplog
+):
+  image = PIL.Image.open(_render(tmp_path / "a.png", *robot))
+  # The cart and the pole have the first two colours, in each of the moments.
+  cart, pole = _pixels(image, _BLUE), _pixels(image, (255, 127, 14))
+  quarters = np.histogram(pole[:, 1], bins=4, range=(0, image.width))[0]
+  assert quarters.min() > 500
+  assert pole[:, 0].min() < cart[:, 0].min()
+  assert "drawn as a stick figure" in caplog.text
+
+
+def test_mujoco_renders_where_it_can(robot):
+  scene, episode = robot
+  frames = mujoco_frames.render(scene.sys.mj_model, episode["q"][[0, 20]])
+  if frames is None:
+    pytest.skip("no OpenGL here")
+  assert (frames.shape[0], frames.shape[3], frames.dtype) == (2, 3, np.uint8)
+  assert frames.std(axis=(1, 2, 3)).min() > 1
+  assert (frames[0] != frames[1]).any()
+
+
+def test_frames_of_mujoco_are_the_picture(robot, monkeypatch, tmp_path):
+  """Eight moments from the first to the last, in this order."""
+  scene, episode = robot
+  asked = []
+
+  def render(model, q):
+    asked.append(q)
+    frames = np.zeros((8, 30, 40, 3), np.uint8)
+    frames[..., 0] = 30 * np.arange(8)[:, None, None]
+    return frames
+
+  monkeypatch.setattr(mujoco_frames, "render", render)
+  path = _render(tmp_path / "a.png", scene, episode)
+  np.testing.assert_array_equal(
+    asked[0], episode["q"][[0, 3, 6, 9, 11, 14, 17, 20]]
+  )
+  image = np.asarray(PIL.Image.open(path).convert("RGB"), int)
+  places = []
+  for i in range(1, 8):
+    found = np.argwhere((image == [30 * i, 0, 0]).all(axis=2))
+    assert len(found) > 1000
+    row, column = found.mean(axis=0)
+    places.append((row > image.shape[0] / 2, column))
+  assert places == sorted(places)
+
+
+def test_the_page_has_the_episode_in_it(robot, tmp_path):
+  scene, episode = robot
+  page = _render(tmp_path / "a.html", scene, episode).read_text()
+  (text,) = re.findall('var system = "(.*?)"', page)
+  shown = json.loads(zlib.decompress(base64.b64decode(text)))
+  assert shown["opt"]["timestep"] == scene.step_seconds
+  for name in ("pos", "rot"):
+    np.testing.assert_allclose(
+      [x[name] for x in shown["states"]["x"]], episode[name], atol=1e-6
+    )
+
+
+def _put_on_path(tmp_path, monkeypatch, script):
+  folder = tmp_path / "bin"
+  folder.mkdir()
+  (folder / "ffmpeg").write_text(script)
+  (folder / "ffmpeg").chmod(stat.S_IRWXU)
+  monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def test_ffmpeg_gets_all_frames_of_a_film(tmp_path, monkeypatch):
+  _put_on_path(tmp_path, monkeypatch, _FFMPEG)
+  episodes.check_format(_MAZE, "mp4")
+  path = _render(tmp_path / "new" / "a.mp4", _MAZE, _WALK)
+  assert path.stat().st_size == 3 * 500 * 500 * 4
+
+
+def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path, monkeypatch):
+  _put_on_path(tmp_path, monkeypatch, _FFMPEG + "exit 1\n")
+  with pytest.raises(OSError, match="ffmpeg failed"):
+    episodes.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
+  assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_formats_that_are_not_possible_are_refused(robot, monkeypatch):
+  monkeypatch.setenv("PATH", "")
+  for scene, file_format, message in (
+    (_MAZE, "html", "for its robots alone; take png or gif"),
+    (_MAZE, "mp4", "needs ffmpeg, which is not installed; install it"),
+    (robot[0], "mp4", "needs ffmpeg"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      episodes.check_format(scene, file_format)
+  for file_format in ("png", "gif"):
+    episodes.check_format(_MAZE, file_format)
+    episodes.check_format(robot[0], file_format)
+  episodes.check_format(robot[0], "html")
+
+
+_LEARNER = toy.linear_learner()
+_STATE = {"offset": jnp.arcsin(0.5), "gain": jnp.zeros(())}
+
+
+def _first_episode(walk):
+  env = environments.Environment(walk, episode_length=6)
+  return episodes.first_episode(
+    env, _LEARNER, _STATE, jax.random.key(2), environments.scene(env)
+  )
+
+
+def test_the_first_episode_is_what_a_plain_loop_sees():
+  found = _first_episode(toy.Walk(limit=1.0))
+  walk = toy.Walk(limit=1.0)
+  key = jax.random.split(jax.random.fold_in(jax.random.key(2), 0), 1)[0]
+  state = walk.reset(jax.random.split(key)[1])
+  seen = [state.obs]
+  while not state.done:
+    state = walk.step(state, _LEARNER.act_greedy(_STATE, state.obs))
+    seen.append(state.obs)
+  assert 2 < len(seen) < 7
+  assert isinstance(found, np.ndarray)
+  np.testing.assert_allclose(found, np.stack(seen), rtol=1e-5)
+  assert len(_first_episode(toy.Walk())) == 7
+
+
+def test_the_first_episode_has_no_more_than_so_many_steps(monkeypatch):
+  monkeypatch.setattr(episodes, "_MAX_STEPS", 3)
+  assert len(_first_episode(toy.Walk())) == 4
+
+
+def test_what_is_not_finite_is_not_drawn():
+  class Breaking(toy.Walk):
+    def step(self, state, action):
+      state = super().step(state, action)
+      broken = state.pipeline_state["steps"] == 3
+      obs = jnp.where(broken, jnp.nan, state.obs)
+      return state.replace(info={"state_descriptor": obs})
+
+  found = _first_episode(Breaking())
+  assert len(found) == 3
+  assert np.isfinite(found).all()

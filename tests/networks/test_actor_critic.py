@@ -1,0 +1,374 @@
+"""Tests of the networks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from qdrl_haiku import networks
+
+_KEY = jax.random.key(0)
+_O, _A, _K = 5, 3, 4
+_MAKERS = [networks.make_sac_networks, networks.make_td3_networks]
+_SMALL = {
+  "policy_hidden_layer_sizes": (8, 6),
+  "critic_hidden_layer_sizes": (7, 9),
+}
+_REFERENCES = {
+  "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+  # The usual approximation by a tanh.
+  "gelu": lambda x: (
+    x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+  ),
+  "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+  "relu": lambda x: np.maximum(x, 0),
+  "swish": lambda x: x * special.expit(x),
+  "tanh": np.tanh,
+}
+
+
+def _make(maker=networks.make_sac_networks, **settings):
+  return maker(_O, _A, **(_SMALL | settings))
+
+
+def _randomised(params):
+  """Returns params with every leaf drawn anew, biases and offsets too."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(
+    lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), params
+  )
+
+
+def _inputs(*leading):
+  rng = np.random.default_rng(1)
+  observation = rng.normal(size=(*leading, _O)).astype(np.float32)
+  action = rng.uniform(-1, 1, size=(*leading, _A)).astype(np.float32)
+  return jnp.asarray(observation), jnp.asarray(action)
+
+
+def _forward(params, name, inputs, activation):
+  """Returns the outputs of an MLP, in float64."""
+  params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  hidden = np.asarray(inputs, np.float64)
+  i = 0
+  while f"{name}/linear_{i}" in params:
+    layer = params[f"{name}/linear_{i}"]
+    hidden = hidden @ layer["w"] + layer["b"]
+    if norm := params.get(f"{name}/layer_norm_{i}"):
+      centred = hidden - hidden.mean(axis=-1, keepdims=True)
+      variance = (centred**2).mean(axis=-1, keepdims=True)
+      hidden = centred / np.sqrt(variance + 1e-5)
+      hidden = hidden * norm["scale"] + norm["offset"]
+    hidden = _REFERENCES[activation](hidden)
+    i += 1
+  return hidden @ params[f"{name}/output"]["w"] + params[f"{name}/output"]["b"]
+
+
+@pytest.mark.parametrize("leading", [(), (4,), (2, 4)])
+@pytest.mark.parametrize(
+  ("maker", "policy_outputs"), list(zip(_MAKERS, [2 * _A, _A], strict=True))
+)
+def test_shapes_with_any_leading_axes(maker, policy_outputs, leading):
+  made = _make(maker)
+  observation, action = _inputs(*leading)
+  parameters = made.policy.apply(made.policy.init(_KEY), observation)
+  assert parameters.shape == (*leading, policy_outputs)
+  values = made.critic.apply(made.critic.init(_KEY), observation, action)
+  assert values.shape == (*leading, 2)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_policy_equals_a_float64_forward_pass(maker, layer_norm):
+  policy = _make(maker, layer_norm=layer_norm).policy
+  params = _randomised(policy.init(_KEY))
+  assert ("policy/layer_norm_1" in params) == layer_norm
+  observation, _ = _inputs(10)
+  np.testing.assert_allclose(
+    policy.apply(params, observation),
+    _forward(params, "policy", observation, "relu"),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_critics_equal_two_float64_forward_passes(layer_norm):
+  critic = _make(layer_norm=layer_norm).critic
+  params = _randomised(critic.init(_KEY))
+  assert ("critic/layer_norm_1" in params) == layer_norm
+  observation, action = _inputs(10)
+  inputs = np.concatenate([observation, action], axis=-1)
+  expected = [
+    _forward(
+      jax.tree.map(lambda x, i=i: x[i], params), "critic", inputs, "relu"
+    )
+    for i in range(2)
+  ]
+  np.testing.assert_allclose(
+    critic.apply(params, observation, action),
+    np.concatenate(expected, axis=-1),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("activation", list(_REFERENCES))
+def test_each_activation_is_the_one_of_its_name(activation):
+  made = _make(activation=activation, policy_hidden_layer_sizes=(8,))
+  params = _randomised(made.policy.init(_KEY))
+  observation, _ = _inputs(10)
+  np.testing.assert_allclose(
+    made.policy.apply(params, observation),
+    _forward(params, "policy", observation, activation),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+def test_each_network_has_its_own_hidden_layer_sizes():
+  made = _make()
+  policy, critic = made.policy.init(_KEY), made.critic.init(_KEY)
+  weights = [policy[f"policy/{x}"]["w"] for x in ("linear_0", "linear_1")]
+  assert [w.shape for w in weights] == [(_O, 8), (8, 6)]
+  weights = [critic[f"critic/{x}"]["w"] for x in ("linear_0", "linear_1")]
+  assert [w.shape for w in weights] == [(2, _O + _A, 7), (2, 7, 9)]
+
+
+def test_no_hidden_layers_give_an_affine_map():
+  policy = _make(policy_hidden_layer_sizes=()).policy
+  params = policy.init(_KEY)
+  assert list(params) == ["policy/output"]
+  assert params["policy/output"]["w"].shape == (_O, 2 * _A)
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_parameters_are_float32(maker):
+  made = _make(maker, layer_norm=True)
+  for network in made:
+    for leaf in jax.tree.leaves(network.init(_KEY)):
+      assert leaf.dtype == jnp.float32
+
+
+def test_the_two_critics_start_different():
+  params = _make().critic.init(_KEY)
+  for name, layer in params.items():
+    assert not np.any(layer["w"][0] == layer["w"][1]), name
+
+
+def test_the_first_value_has_no_gradient_to_the_second_critic():
+  critic = _make(layer_norm=True).critic
+  params = _randomised(critic.init(_KEY))
+  observation, action = _inputs(4)
+  gradients = jax.grad(
+    lambda p: critic.apply(p, observation, action)[:, 0].sum()
+  )(params)
+  for gradient in jax.tree.leaves(gradients):
+    assert np.any(gradient[0])
+    assert not np.any(gradient[1])
+
+
+def test_both_critics_are_one_product_per_layer():
+  critic = _make().critic
+  params = critic.init(_KEY)
+  jaxpr = jax.make_jaxpr(critic.apply)(params, *_inputs(4))
+  products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
+  assert len(products) == 3
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_the_same_key_gives_the_same_parameters_and_another_others(maker):
+  for network in _make(maker):
+    first, again = network.init(_KEY), network.init(_KEY)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    other = network.init(jax.random.key(1))
+    for name, layer in first.items():
+      assert not np.any(layer["w"] == other[name]["w"]), name
+
+
+def test_a_population_is_initialised_and_applied_by_vmap():
+  critic = _make(critic_hidden_layer_sizes=(7,)).critic
+  keys = jax.random.split(_KEY, 3)
+  params = jax.jit(jax.vmap(critic.init))(keys)
+  observation, action = _inputs(3, 4)
+  values = jax.vmap(critic.apply)(params, observation, action)
+  assert values.shape == (3, 4, 2)
+  alone = critic.apply(critic.init(keys[1]), observation[1], action[1])
+  np.testing.assert_allclose(values[1], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_hidden_weights_start_with_variance_one_over_fan_in():
+  made = networks.make_sac_networks(
+    100, 1, policy_hidden_layer_sizes=(200,), critic_hidden_layer_sizes=(200,)
+  )
+  policy = made.policy.init(_KEY)["policy/linear_0"]
+  # Cutting the normal at two standard deviations leaves 0.88 of the deviation.
+  expected = 0.87962 / np.sqrt(100)
+  np.testing.assert_allclose(np.std(policy["w"]), expected, rtol=0.03)
+  assert not np.any(policy["b"])
+  critic = made.critic.init(_KEY)["critic/linear_0"]["w"]
+  np.testing.assert_allclose(
+    np.std(critic, axis=(1, 2)), 0.87962 / np.sqrt(101), rtol=0.03
+  )
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_the_first_actions_are_near_zero(maker):
+  policy = maker(_O, _A).policy
+  params = policy.init(_KEY)
+  weights = np.abs(params["policy/output"]["w"])
+  assert weights.max() <= 3e-3
+  assert weights.max() > 2.9e-3
+  observation, _ = _inputs(50)
+  assert np.abs(policy.apply(params, observation)).max() < 0.1
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_a_policys_last_layer_may_start_as_hidden_ones_do(maker):
+  small, fan_in = (
+    maker(
+      _O, 50, policy_hidden_layer_sizes=(200,), policy_final_init=name
+    ).policy.init(_KEY)
+    for name in ("small", "fan_in")
+  )
+  np.testing.assert_allclose(
+    np.std(fan_in["policy/output"]["w"]), 0.87962 / np.sqrt(200), rtol=0.03
+  )
+  assert np.abs(small["policy/output"]["w"]).max() <= 3e-3
+  # And nothing else is another.
+  np.testing.assert_array_equal(
+    fan_in["policy/linear_0"]["w"], small["policy/linear_0"]["w"]
+  )
+  assert not np.any(fan_in["policy/output"]["b"])
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_an_unknown_start_of_the_last_layer_is_refused(maker):
+  with pytest.raises(
+    ValueError,
+    match="policy_final_init='fan-in' is unknown; did you mean 'fan_in'",
+  ):
+    _make(maker, policy_final_init="fan-in")
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, None])
+def test_a_size_that_is_no_positive_integer_is_refused(maker, size):
+  complaint = rf"_size={size} is not a count; use an integer of at least 1"
+  with pytest.raises(ValueError, match=f"observation{complaint}"):
+    maker(size, _A)
+  with pytest.raises(ValueError, match=f"action{complaint}"):
+    maker(_O, size)
+
+
+@pytest.mark.parametrize(
+  "name", ["policy_hidden_layer_sizes", "critic_hidden_layer_sizes"]
+)
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_a_hidden_size_that_is_no_positive_integer_is_refused(maker, name):
+  with pytest.raises(ValueError, match=rf"{name}\[1\]=0 is not a count; use"):
+    _make(maker, **{name: (64, 0)})
+
+
+@pytest.mark.parametrize("sizes", [64, "64,64"])
+def test_hidden_sizes_that_are_no_sequence_are_refused(sizes):
+  with pytest.raises(ValueError, match="policy_hidden_layer_sizes is .*256"):
+    _make(policy_hidden_layer_sizes=sizes)
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_an_unknown_activation_is_refused_with_the_nearest_name(maker):
+  with pytest.raises(
+    ValueError, match="activation='rleu' is unknown; did you mean 'relu'"
+  ):
+    _make(maker, activation="rleu")
+
+
+def test_an_activation_like_no_other_is_refused_with_all_names():
+  message = "activation='xyz' is unknown; give one of elu, "
+  with pytest.raises(ValueError, match=message):
+    _make(activation="xyz")
+
+
+def test_numpy_integers_are_sizes():
+  made = networks.make_td3_networks(
+    np.int64(_O), np.int64(_A), policy_hidden_layer_sizes=[np.int64(4)]
+  )
+  params = made.policy.init(_KEY)
+  assert params["policy/linear_0"]["w"].shape == (_O, 4)
+
+
+def _discriminator(**settings):
+  defaults = {"hidden_layer_sizes": (8, 6)}
+  return networks.make_discriminator(_O, _K, **(defaults | settings))
+
+
+@pytest.mark.parametrize("leading", [(), (4,), (2, 4)])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_discriminator_equals_a_float64_forward_pass(layer_norm, leading):
+  discriminator = _discriminator(layer_norm=layer_norm)
+  params = _randomised(discriminator.init(_KEY))
+  assert ("discriminator/layer_norm_1" in params) == layer_norm
+  inputs, _ = _inputs(*leading)
+  outputs = discriminator.apply(params, inputs)
+  assert outputs.shape == (*leading, _K)
+  np.testing.assert_allclose(
+    outputs,
+    _forward(params, "discriminator", inputs, "relu"),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("activation", ["elu", "tanh"])
+def test_a_discriminator_has_the_activation_it_is_given(activation):
+  discriminator = _discriminator(activation=activation)
+  params = _randomised(discriminator.init(_KEY))
+  inputs, _ = _inputs(10)
+  np.testing.assert_allclose(
+    discriminator.apply(params, inputs),
+    _forward(params, "discriminator", inputs, activation),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+def test_a_discriminator_starts_with_variance_one_over_fan_in():
+  """Its last layer too: what it says first need not be near 0."""
+  params = networks.make_discriminator(
+    100, 50, hidden_layer_sizes=(200,)
+  ).init(_KEY)
+  for name, fan_in in (("linear_0", 100), ("output", 200)):
+    layer = params[f"discriminator/{name}"]
+    assert layer["w"].dtype == jnp.float32
+    np.testing.assert_allclose(
+      np.std(layer["w"]), 0.87962 / np.sqrt(fan_in), rtol=0.03
+    )
+    assert not np.any(layer["b"])
+
+
+def test_discriminators_of_other_keys_are_others():
+  first, second = (
+    _discriminator().init(jax.random.key(seed)) for seed in range(2)
+  )
+  for name, layer in first.items():
+    assert not np.any(layer["w"] == second[name]["w"]), name
+
+
+@pytest.mark.parametrize(
+  ("sizes", "settings", "message"),
+  [
+    ((0, _K), {}, "input_size=0 is not a count"),
+    ((None, _K), {}, "input_size=None is not a count"),
+    ((_O, 0), {}, "parameter_size=0 is not a count"),
+    ((_O, _K), {"hidden_layer_sizes": (8, 0)}, r"layer_sizes\[1\]=0 is not"),
+    ((_O, _K), {"hidden_layer_sizes": 8}, "hidden_layer_sizes is 8: use"),
+    ((_O, _K), {"activation": "rleu"}, "'rleu' is unknown.*'relu'"),
+  ],
+)
+def test_a_discriminator_that_makes_no_sense_is_refused(
+  sizes, settings, message
+):
+  with pytest.raises(ValueError, match=message):
+    networks.make_discriminator(*sizes, **settings)

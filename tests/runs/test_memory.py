@@ -1,0 +1,383 @@
+"""Tests of how much memory a run is said to hold."""
+
+import functools
+import types
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from qdrl_haiku import controllers, environments, learners, training
+from qdrl_haiku.runs import memory
+from qdrl_haiku.training import illumination, population
+from tests.training import common, test_illumination
+
+_PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
+_GIB = 2**30
+
+
+_TWO_DEVICES, _THREE_DEVICES = (
+  jax.sharding.AbstractMesh(
+    (size,), ("population",), axis_types=(jax.sharding.AxisType.Auto,)
+  )
+  for size in (2, 3)
+)
+
+
+def _num_bytes(tree):
+  return sum(x.nbytes for x in jax.tree.leaves(tree))
+
+
+def _made(init, setup):
+  return jax.jit(functools.partial(init, setup))(jax.random.key(0))
+
+
+def _planned(setup):
+  init = population.init_population
+  if setup.map_elites is not None:
+    init = illumination.init_illumination
+  state = jax.eval_shape(functools.partial(init, setup), jax.random.key(0))
+  return memory.memory_plan(setup, state)
+
+
+def _sac_setup():
+  env = environments.create("point_maze")
+  config = learners.SACConfig((3,), (3,))
+  learner = learners.sac(env.observation_size, env.action_size, config)
+  return common.setup(
+    learner=learner, replay_capacity=100, perturbation_interval=16
+  )._replace(env=env, eval_env=env)
+
+
+def test_a_small_population_is_as_worked_by_hand():
+  plan = _planned(common.setup(_PBT))
+  # A point and two counts.
+  assert plan.networks == 4 * (2 + 1 + 1)
+  assert plan.optimisers == 0
+  # Observation, action, reward, discount, next observation; two counts.
+  transition = 4 * (2 + 2 + 1 + 1 + 2)
+  assert plan.replay == 48 * transition + 2 * 4
+  # Point, observation, reward, done: as Drift has them and once more around;
+  # key, next observation; discount, steps, truncation. Two environments.
+  assert plan.environments == 2 * 4 * (6 + 4 + 2 + 2 + 3)
+  assert plan.num_agents == 4
+  # One step of two environments makes two updates of 4 transitions.
+  assert plan.batches == 4 * 2 * 4 * transition
+  # One on its way, and as it's sent.
+  assert plan.copies == 2 * plan.replay
+  assert plan.repertoire == 0
+  # Two hyperparameters and a fitness of each, one count of generations.
+  assert plan.bookkeeping == 4 * (4 * 3 + 1)
+  assert plan.held == 4 * (16 + plan.replay + plan.environments) + 52
+  assert plan.total == plan.held + max(plan.batches, plan.copies)
+
+
+@pytest.mark.parametrize(
+  ("controller", "settings", "copies"),
+  [
+    (_PBT, {"inherit_replay": True}, 2 + 4),
+    (_PBT, {"exact_placement": True}, 2 + 4),
+    (None, {"exact_placement": True}, 4),
+  ],
+)
+def test_buffers_are_there_twice_only_where_they_have_to_be(
+  controller, settings, copies
+):
+  plan = _planned(common.setup(controller, **settings))
+  assert plan.copies == copies * plan.replay
+
+
+def test_devices_that_share_the_repertoire_hold_less_of_it():
+  setup = test_illumination.setup(mesh=_TWO_DEVICES)
+  whole = _planned(setup).repertoire
+  plan = setup.map_elites._replace(shard_repertoire=True)
+  shared = _planned(setup._replace(map_elites=plan)).repertoire
+  # Half of 36 elites of five numbers each.
+  assert whole - shared == 4 * 36 * 5 // 2
+
+
+def test_elites_that_are_looked_at_again_are_planned():
+  setup = test_illumination.setup()
+  state = jax.eval_shape(
+    functools.partial(illumination.init_illumination, setup),
+    jax.random.key(0),
+  )
+  without, few, many = (
+    memory.memory_plan(setup, state, n) for n in (0, 2, 400)
+  )
+  assert without.reevaluation == 0
+  # Six agents of five numbers, as many as a generation evaluates; two episodes
+  # of each, with environments as above and their descriptors, and the two axes
+  # of each descriptor in each of five steps.
+  environment = 4 * (6 + 4 + 2 + 2 + 3 + 3 * 2)
+  assert few.reevaluation == 4 * 6 * 5 + 12 * (environment + 4 * 5 * 2)
+  assert few.total == without.total
+  # One agent after the other, of which there are so many episodes.
+  assert many.reevaluation == 4 * 5 + 400 * (environment + 4 * 5 * 2)
+  assert many.total == many.held + many.reevaluation
+  lines = memory.describe(many, None)
+  assert "elites evaluated again" in lines
+  assert "elites evaluated again" not in memory.describe(without, None)
+  with pytest.raises(ValueError, match="lower num_reevaluations"):
+    memory.check(many, many.total - 1)
+
+
+def test_without_a_controller_batches_come_on_top_and_no_copies():
+  plan = _planned(common.setup())
+  assert plan.copies == 0
+  assert plan.total == plan.held + 1024
+
+
+def test_a_call_of_several_batches_draws_them_all():
+  learner = common.quadratic_learner(batches_per_update=4)
+  plan = _planned(common.setup(learner=learner))
+  # Four critic steps need two steps of two environments.
+  assert plan.batches == 4 * 4 * 4 * 32
+
+
+def test_adams_moments_are_optimisers_and_the_rest_are_networks():
+  plan = _planned(
+    common.setup(
+      learner=learners.sac(2, 2, learners.SACConfig((3,), (3,)))
+    )
+  )
+  policy = (2 * 3 + 3) + (3 * 4 + 4)
+  critics = 2 * ((4 * 3 + 3) + (3 * 1 + 1))
+  # The critics and their targets, the temperature.
+  assert plan.networks == 4 * (policy + 2 * critics + 1)
+  # Two moments of each weight, and three counts.
+  assert plan.optimisers == 4 * (2 * (policy + critics + 1) + 3)
+
+
+def test_any_learners_optimiser_is_found_wherever_it_is():
+  quadratic = common.quadratic_learner()
+  chain = optax.chain(optax.clip(1.0), optax.sgd(0.1, momentum=0.9))
+
+  def init(key):
+    state = quadratic.init(key)
+    return state._replace(empty={"mine": [chain.init(state.point)]})
+
+  plan = _planned(
+    common.setup(learner=quadratic._replace(init=init))
+  )
+  assert (plan.networks, plan.optimisers) == (16, 8)
+
+
+def test_a_population_has_the_bytes_that_were_planned():
+  setup = _sac_setup()
+  plan = _planned(setup)
+  population = _made(training.init_population, setup)
+  assert plan.held == _num_bytes(population)
+  members = population.members
+  assert 4 * plan.replay == _num_bytes(members.replay)
+  assert 4 * plan.environments == _num_bytes(members.environment)
+  assert 4 * plan.networks + 4 * plan.optimisers == _num_bytes(members.learner)
+
+
+def test_an_illumination_has_the_bytes_that_were_planned():
+  setup = test_illumination.setup()
+  plan = _planned(setup)
+  state = _made(illumination.init_illumination, setup)
+  assert plan.held == _num_bytes(state)
+  # 36 cells of a point, a statistic, two hyperparameters, the fitness and two
+  # descriptors; the number of those outside.
+  assert plan.repertoire == 4 * (36 * (2 + 1 + 2 + 1 + 2) + 1)
+  assert plan.num_agents == 4
+
+
+def test_a_repertoire_alone_has_no_agents():
+  setup = test_illumination.setup(with_pbt=False)
+  plan = _planned(setup)
+  assert plan.num_agents == plan.batches == plan.copies == plan.agents == 0
+  # Two counts beside the repertoire.
+  assert plan.total == plan.repertoire + 2 * 4
+
+
+def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
+  one = _planned(test_illumination.setup())
+  two = _planned(test_illumination.setup(mesh=_TWO_DEVICES))
+  assert two == one._replace(num_devices=2, copies=2 * one.copies)
+  assert two.held == one.held + one.repertoire + one.bookkeeping
+
+
+def test_slots_that_are_left_over_take_memory_too():
+  settings = {"inherit_replay": True}
+  one = _planned(common.setup(_PBT, **settings))
+  three = _planned(
+    common.setup(_PBT, **settings)._replace(mesh=_THREE_DEVICES)
+  )
+  # Four members in six slots; each device sends and receives one of them.
+  assert three == one._replace(
+    num_agents=6,
+    num_devices=3,
+    batches=6 * one.batches // 4,
+    copies=(6 + 3 * 2) * one.replay,
+  )
+  assert three.agents == 6 * one.agents // 4
+
+
+def test_what_could_never_be_allocated_is_planned_and_refused():
+  plan = _planned(common.setup(replay_capacity=2**31 - 1))
+  assert plan.replay == 32 * (2**31 - 1) + 8
+  available = memory.available_bytes(jax.devices())
+  with pytest.raises(ValueError, match="256.0 GiB.*replay_capacity"):
+    memory.check(plan, available)
+
+
+def _plan(**parts):
+  """Two agents on two devices, whose parts are of one GiB but for these."""
+  gib = {
+    name: _GIB * parts.get(name, 1)
+    for name in memory.MemoryPlan._fields
+  } | {"num_agents": 2, "num_devices": 2, "bookkeeping": 0}
+  return memory.MemoryPlan(**gib)
+
+
+@pytest.mark.parametrize(
+  ("part", "takes", "settings"),
+  [
+    ("networks", 10, "population_size or the networks' hidden layers"),
+    ("optimisers", 10, "population_size or the networks' hidden layers"),
+    ("replay", 11, "replay_capacity or population_size"),
+    ("environments", 10, "num_envs or population_size"),
+    ("repertoire", 10, "grid_shape or num_cells"),
+    ("batches", 5, "batch_size, grad_updates_per_step, num_envs or popu"),
+    ("reevaluation", 5, "num_reevaluations"),
+  ],
+)
+def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
+  part, takes, settings
+):
+  plan = _plan(**{part: 5})
+  with pytest.raises(ValueError) as error:
+    memory.check(plan, plan.total - 1)
+  message = str(error.value)
+  assert f"{part} would take the most, {takes}.0 GiB: lower {settings}" in (
+    message
+  )
+  # Eleven with one GiB each: four parts of two agents, two repertoires, and
+  # the copies, the batches or the elites' evaluation, whichever are more.
+  total = 11 + (8 if takes != 5 else 4)
+  assert message.startswith(f"this run would need {total}.0 GiB of memory")
+  assert "\n" not in message
+
+
+def test_what_fits_or_cannot_be_known_is_not_refused():
+  memory.check(_plan(), _plan().total)
+  memory.check(_plan(), None)
+
+
+def test_a_description_has_aligned_lines_with_units():
+  plan = _plan(replay=1.5)._replace(networks=512, optimisers=3 * 2**20)
+  assert memory.describe(plan, 24 * _GIB).splitlines() == [
+    "networks of an agent                   512 B",
+    "optimisers of an agent               3.0 MiB",
+    "replay of an agent                   1.5 GiB",
+    "environments of an agent             1.0 GiB",
+    "agents, 2 in all                     5.0 GiB",
+    "batches to learn from                1.0 GiB",
+    "replay while children inherit        1.0 GiB",
+    "elites evaluated again               1.0 GiB",
+    "repertoire on each of 2 devices      1.0 GiB",
+    "memory needed                        8.0 GiB of 24.0 GiB",
+  ]
+
+
+def test_a_description_leaves_out_what_there_is_not():
+  plan = memory.MemoryPlan(*(0,) * 7, 2048, 0, 1)
+  assert memory.describe(plan, None).splitlines() == [
+    "repertoire                           2.0 KiB",
+    "memory needed                        2.0 KiB",
+  ]
+
+
+def _accelerator(stats):
+  def memory_stats():
+    if isinstance(stats, Exception):
+      raise stats
+    return stats
+
+  return types.SimpleNamespace(platform="gpu", memory_stats=memory_stats)
+
+
+def test_accelerators_have_the_sum_of_what_jax_may_use():
+  devices = [_accelerator({"bytes_limit": x, "num_allocs": 1}) for x in (3, 5)]
+  assert memory.available_bytes(devices) == 8
+
+
+@pytest.mark.parametrize(
+  "stats", [None, {"num_allocs": 1}, jax.errors.JaxRuntimeError("no stats")]
+)
+def test_one_accelerator_that_does_not_tell_makes_it_unknown(stats):
+  devices = [_accelerator({"bytes_limit": 3}), _accelerator(stats)]
+  assert memory.available_bytes(devices) is None
+
+
+def test_cpus_share_the_machines_memory(monkeypatch):
+  monkeypatch.setattr(memory, "_control_group_limits", lambda _: [])
+  values = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
+  monkeypatch.setattr(memory.os, "sysconf", values.__getitem__)
+  cpu = jax.devices("cpu")[0]
+  assert memory.available_bytes([cpu] * 3) == 4096 * 1000
+
+
+def test_a_control_group_lowers_what_cpus_have_and_never_raises_it(monkeypatch):
+  values = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
+  monkeypatch.setattr(memory.os, "sysconf", values.__getitem__)
+  for limits, expected in (([5000, 7000], 5000), ([2**63 - 4096], 4096000)):
+    monkeypatch.setattr(
+      memory, "_control_group_limits", lambda _, limits=limits: limits
+    )
+    assert memory.available_bytes(jax.devices("cpu")) == expected
+
+
+def test_a_machine_that_cannot_be_asked_makes_it_unknown(monkeypatch):
+  monkeypatch.delattr(memory.os, "sysconf")
+  assert memory.available_bytes(jax.devices("cpu")) is None
+
+
+@pytest.mark.parametrize(
+  ("own", "files", "expected"),
+  [
+    ("0::/\n", {"memory.max": "1000\n"}, [1000]),
+    ("0::/\n", {"memory.max": "max\n"}, []),
+    # A job's group within a user's.
+    (
+      "0::/user/job:1\n",
+      {"user/memory.max": "700\n", "user/job:1/memory.max": "500\n"},
+      [500, 700],
+    ),
+    # Version 1, among controllers of other things and a version 2 without.
+    (
+      "5:cpu,cpuacct:/a\n4:memory:/a\n0::/\n",
+      {
+        "memory/a/memory.limit_in_bytes": "300\n",
+        "memory/memory.limit_in_bytes": f"{2**63 - 4096}\n",
+        "cpu,cpuacct/a/memory.max": "1\n",
+      },
+      [300, 2**63 - 4096],
+    ),
+    # A container's: the named group is the host's.
+    (
+      "4:memory:/docker/5e1f\n",
+      {"memory/memory.limit_in_bytes": "900\n"},
+      [900],
+    ),
+    ("0::/\n", {}, []),
+    (None, {"memory.max": "1000\n"}, []),
+  ],
+)
+def test_limits_are_those_of_the_processs_groups(
+  tmp_path, own, files, expected
+):
+  if own is not None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(own)
+  for name, text in files.items():
+    path = tmp_path / "sys/fs/cgroup" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+  np.testing.assert_array_equal(
+    memory._control_group_limits(tmp_path), expected
+  )

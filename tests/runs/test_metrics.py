@@ -1,0 +1,82 @@
+"""Tests of a generation's row of numbers, on reports written by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from qdrl_haiku import actors, controllers
+from qdrl_haiku.runs import metrics
+from qdrl_haiku.training import reports as reports_lib
+
+
+def _report(returns, finite=None, parents=None, scores=None):
+  returns = np.asarray(returns, np.float32)
+  size = returns.shape[0]
+  finite = np.ones(size, bool) if finite is None else np.array(finite)
+  rates = np.linspace(1.0, 2.0, size, dtype=np.float32)
+  return reports_lib.GenerationReport(
+    generation=np.int32(3),
+    evaluation=actors.Evaluation(
+      returns, np.full(returns.shape, 10, np.int32), None
+    ),
+    scores={"episode_return": returns.mean(axis=1)} | (scores or {}),
+    fitness=returns.mean(axis=1),
+    hyperparams={"rate": rates},
+    metrics={"critic_loss": np.arange(size, dtype=np.float32)},
+    num_updates=np.full(size, 5, np.int32),
+    finite=finite,
+    decision=controllers.Decision(
+      np.arange(size) if parents is None else np.array(parents),
+      {"rate": rates},
+      np.zeros(size, int),
+    ),
+    best=None,
+    env_steps=np.int32(0),
+  )
+
+
+def test_the_row_has_means_over_members_and_episodes():
+  row = metrics.generation_row(_report([[1, 3], [5, 7]]))
+  assert row == {
+    "generation": 3,
+    "eval/episode_return": 4.0,
+    "eval/episode_length": 10.0,
+    "training/critic_loss": 0.5,
+  }
+
+
+def test_the_populations_row_has_best_mean_and_worst():
+  row = metrics.pbt_row(_report([[1, 3], [5, 7], [-2, 0]], parents=[0, 1, 1]))
+  assert row["pbt/best_return"] == 6.0
+  assert row["pbt/mean_return"] == pytest.approx(7 / 3)
+  assert row["pbt/min_return"] == -1.0
+  assert (row["pbt/num_replaced"], row["pbt/num_nonfinite"]) == (1, 0)
+  assert row["pbt/hyperparams/rate/mean"] == 1.5
+  assert row["pbt/hyperparams/rate/min"] == 1.0
+  assert row["pbt/hyperparams/rate/max"] == 2.0
+
+
+def test_non_finite_members_are_counted_and_left_out():
+  row = metrics.pbt_row(_report([[1], [99], [3]], [True, False, True]))
+  assert row["pbt/best_return"] == 3.0
+  assert row["pbt/mean_return"] == 2.0
+  assert row["pbt/num_nonfinite"] == 1
+
+
+def test_without_a_finite_member_the_returns_are_nan():
+  row = metrics.pbt_row(_report([[1], [2]], [False, False]))
+  assert np.isnan(row["pbt/best_return"]) and row["pbt/num_nonfinite"] == 2
+
+
+def test_seeds_have_a_column_each_and_their_interquartile_mean():
+  row = metrics.seeds_row(_report([[0], [100], [1], [3]]), [7, 8, 9, 10])
+  assert row["eval/episode_return/seed_8"] == 100.0
+  assert row["eval/episode_return/seed_10"] == 3.0
+  assert row["eval/episode_return_iqm"] == 2.0  # Of 1 and 3.
+
+
+def test_the_interquartile_mean_is_scipys_of_the_seeds():
+  returns = np.random.default_rng(0).normal(size=(11, 3))
+  row = metrics.seeds_row(_report(returns), range(11))
+  expected = stats.trim_mean(returns.astype(np.float32).mean(axis=1), 0.25)
+  assert row["eval/episode_return_iqm"] == pytest.approx(expected)

@@ -1,0 +1,48 @@
+"""What a run calls, of which the second part may not be compiled yet."""
+
+import concurrent.futures
+import threading
+
+import jax.numpy as jnp
+import pytest
+
+from qdrl_haiku.runs.programs import Programs
+
+
+def _programs(evaluating, training=None):
+  return Programs(
+    init=None,
+    train=lambda population, _: (population + 1, 10.0),
+    evaluate=lambda population, trained, _: (2 * population, trained),
+    restart=None,
+    population=None,
+    training=training,
+    evaluating=evaluating,
+  )
+
+
+def test_a_generation_trains_and_then_selects():
+  population, report = _programs(None).train_generation(3, None)
+  assert (population, report) == (8, 10.0)
+
+
+def test_training_waits_for_what_is_compiled_meanwhile_and_says_how_long():
+  evaluating = concurrent.futures.Future()
+  timer = threading.Timer(0.2, evaluating.set_result, [None])
+  timer.start()
+  waited = _programs(evaluating).wait_to_evaluate(jnp.zeros(()))
+  assert evaluating.done() and 0.0 < waited < 10.0
+
+
+def test_what_fails_to_compile_is_told_before_training_begins():
+  training = concurrent.futures.Future()
+  training.set_exception(MemoryError("too little of it"))
+  with pytest.raises(MemoryError, match="too little"):
+    _programs(None, training).wait_to_train()
+
+
+def test_nothing_is_waited_for_once_all_is_compiled():
+  evaluating = concurrent.futures.Future()
+  evaluating.set_result(None)
+  assert _programs(evaluating).wait_to_evaluate(jnp.zeros(())) == 0.0
+  assert _programs(None).wait_to_evaluate(jnp.zeros(())) == 0.0

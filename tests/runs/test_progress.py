@@ -1,0 +1,57 @@
+"""Tests of what a run says on the terminal."""
+
+import sys
+
+import pytest
+
+from qdrl_haiku.runs import progress as progress_lib
+
+_ROW = {
+  "generation": 4, "step": 400, "training/env_steps_per_second": 1234.4
+}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  """Time that stands still until it is told to pass."""
+  now = [100.0]
+  monkeypatch.setattr(progress_lib.time, "monotonic", lambda: now[0])
+  return now
+
+
+def test_a_line_says_how_far_how_good_how_fast_and_how_long(clock, capsys):
+  progress = progress_lib.Progress(10, 2)
+  clock[0] += 6.0  # Two generations in six seconds, six to go.
+  progress.show(_ROW, "return best 9.0 mean 8.0")
+  assert capsys.readouterr().out == (
+    "generation 4/10  step 400  return best 9.0 mean 8.0  1234 steps/s  "
+    "18 s left\n"
+  )
+
+
+def test_a_wait_does_not_come_again(clock, capsys):
+  progress = progress_lib.Progress(10, 2)
+  clock[0] += 56.0
+  progress.wait(50.0)
+  progress.show(_ROW, "return 9.0")
+  assert capsys.readouterr().out.endswith("18 s left\n")
+
+
+def test_on_a_terminal_a_bar_replaces_the_one_before(
+  clock, capsys, monkeypatch
+):
+  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+  progress = progress_lib.Progress(10, 2)
+  clock[0] += 6.0
+  progress.show(_ROW, "return 9.0")
+  out = capsys.readouterr().out
+  assert out.startswith("\r") and "\n" not in out
+  assert out.endswith("[" + "#" * 8 + "." * 12 + "]")
+  progress.close()
+  assert capsys.readouterr().out == "\n"
+
+
+def test_a_message_has_a_line_of_its_own(clock, capsys):
+  progress = progress_lib.Progress(10, 0)
+  progress.say("All is well.")
+  assert capsys.readouterr().out == "All is well.\n"

@@ -1,0 +1,254 @@
+"""Tests of a second look at elites, with tiny agents."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import actors, distributed, map_elites
+from qdrl_haiku.runs import reevaluation
+from qdrl_haiku.training import elites, illumination
+from tests.training import common, test_illumination
+
+_KEY = jax.random.key(99)
+_VARIATIONS = 8
+
+
+class _Still(test_illumination.Drift):
+  """Always begins at the same place."""
+
+  def reset(self, key):
+    return self._state(jnp.array([0.1, 0.2]), jnp.zeros(()))
+
+
+def _setup(env=test_illumination.Drift, num_devices=1, **settings):
+  """Of a generation of eight variations, two episodes of each."""
+  devices = jax.devices()[:num_devices]
+  return test_illumination.setup(
+    env=env,
+    with_pbt=False,
+    mesh=distributed.population_mesh(num_devices, devices),
+    variations=_VARIATIONS,
+    **settings,
+  )
+
+
+@functools.cache
+def _filled(env):
+  """A setup and a repertoire that two generations have filled."""
+  setup = _setup(env)
+  key = jax.random.key(3)
+  train = jax.jit(functools.partial(illumination.train_generation, setup))
+  state = jax.jit(functools.partial(illumination.init_illumination, setup))(
+    key
+  )
+  for _ in range(2):
+    state, _ = train(state, key)
+  return setup, jax.device_get(state.repertoire)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+  """The cells of each batch that is evaluated."""
+  found = []
+  compile_ = reevaluation._compiled
+
+  def recorded(setup, function):
+    compiled = compile_(setup, function)
+
+    def call(genotypes, cells, key):
+      found.append(cells.tolist())
+      return compiled(genotypes, cells, key)
+
+    return call
+
+  monkeypatch.setattr(reevaluation, "_compiled", recorded)
+  return found
+
+
+def _with_cells(repertoire, cells):
+  """The repertoire, all but those cells emptied."""
+  keep = np.isin(np.arange(repertoire.fitness.size), cells)
+  return dataclasses.replace(
+    repertoire, fitness=np.where(keep, repertoire.fitness, -np.inf)
+  )
+
+
+def _one_by_one(setup, repertoire, num_reevaluations):
+  """{cell: (fitness, descriptor, where it came from)}, in a plain loop."""
+  found = {}
+  env = setup.eval_env
+
+  @jax.jit
+  def evaluate(genotype, key):
+    return actors.evaluate(
+      env,
+      setup.learner,
+      jax.tree.map(lambda x: x[None], setup.learner.from_genotype(genotype)),
+      key[None],
+      num_reevaluations,
+      env.descriptor.function,
+    )
+
+  for cell in np.flatnonzero(repertoire.occupied):
+    evaluation = evaluate(
+      common.member(repertoire.genotypes.genotype, cell),
+      jax.random.fold_in(_KEY, cell),
+    )
+    fitness = np.mean(evaluation.returns)
+    descriptor = np.mean(evaluation.descriptors[0], 0)
+    where = int(repertoire.tessellation.cell(descriptor[None])[0])
+    if where not in found or fitness > found[where][0]:
+      found[where] = (fitness, descriptor, cell)
+  return found
+
+
+def _assert_is(corrected, expected):
+  corrected = jax.device_get(corrected)
+  assert np.flatnonzero(corrected.occupied).tolist() == sorted(expected)
+  for where, (fitness, descriptor, cell) in expected.items():
+    np.testing.assert_allclose(corrected.fitness[where], fitness, rtol=1e-4)
+    np.testing.assert_allclose(
+      corrected.descriptors[where], descriptor, rtol=1e-4, atol=1e-5
+    )
+    assert corrected.genotypes[where] == cell
+
+
+@pytest.mark.parametrize("num_reevaluations", [1, 4])
+def test_each_elite_is_seen_again_by_itself(num_reevaluations):
+  setup, repertoire = _filled(test_illumination.Drift)
+  _assert_is(
+    reevaluation.reevaluate(setup, repertoire, _KEY, num_reevaluations),
+    _one_by_one(setup, repertoire, num_reevaluations),
+  )
+
+
+def test_where_nothing_is_random_a_second_look_changes_nothing():
+  setup, repertoire = _filled(_Still)
+  again = jax.device_get(
+    reevaluation.reevaluate(setup, repertoire, _KEY, 3)
+  )
+  cells = np.flatnonzero(repertoire.occupied)
+  assert 0 < cells.size < repertoire.fitness.size
+  assert np.flatnonzero(again.occupied).tolist() == cells.tolist()
+  assert again.genotypes[cells].tolist() == cells.tolist()
+  for name in ("fitness", "descriptors"):
+    np.testing.assert_allclose(
+      getattr(again, name), getattr(repertoire, name), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_occupied_cells_alone_are_evaluated_and_few_at_once(batches):
+  setup, repertoire = _filled(test_illumination.Drift)
+  occupied = np.flatnonzero(repertoire.occupied).tolist()
+  # As many episodes at once as a generation has, 8 x 2.
+  for num_reevaluations, size in ((1, 8), (2, 8), (4, 4), (100, 1)):
+    batches.clear()
+    reevaluation.reevaluate(setup, repertoire, _KEY, num_reevaluations)
+    size = min(size, len(occupied))
+    assert {len(cells) for cells in batches} == {size}
+    evaluated = sum(batches, [])
+    assert evaluated[: len(occupied)] == occupied
+    filling = evaluated[len(occupied) :]
+    assert len(filling) < size
+    assert set(filling) <= {occupied[-1]}
+
+
+def test_of_one_elite_one_is_evaluated(batches):
+  setup, repertoire = _filled(test_illumination.Drift)
+  cell = int(np.flatnonzero(repertoire.occupied)[-1])
+  alone = _with_cells(repertoire, [cell])
+  again = reevaluation.reevaluate(setup, alone, _KEY, 2)
+  assert batches == [[cell]]
+  _assert_is(again, _one_by_one(setup, alone, 2))
+
+
+def test_an_empty_repertoire_stays_empty(batches):
+  setup, repertoire = _filled(test_illumination.Drift)
+  again = reevaluation.reevaluate(
+    setup, _with_cells(repertoire, []), _KEY, 2
+  )
+  assert batches == [] and not np.any(again.occupied)
+
+
+def test_what_is_around_an_elite_does_not_matter():
+  setup, repertoire = _filled(_Still)
+  occupied = np.flatnonzero(repertoire.occupied)
+  whole, part = (
+    jax.device_get(reevaluation.reevaluate(setup, x, _KEY, 1))
+    for x in (repertoire, _with_cells(repertoire, occupied[1::2]))
+  )
+  cells = np.flatnonzero(part.occupied)
+  assert cells.tolist() == occupied[1::2].tolist()
+  np.testing.assert_allclose(
+    part.fitness[cells], whole.fitness[cells], rtol=1e-6
+  )
+
+
+def test_batches_are_what_a_generation_evaluates_and_devices_share():
+  def size(num_devices, num_reevaluations, **settings):
+    setup = test_illumination.setup(variations=8, **settings)
+    mesh = jax.sharding.AbstractMesh((num_devices,), ("population",))
+    return reevaluation.batch_size(
+      setup._replace(mesh=mesh), num_reevaluations
+    )
+
+  assert size(1, 1) == size(1, 2) == size(4, 2) == 4 + 8
+  assert size(1, 1, with_pbt=False) == 8
+  # 24 episodes at most, or one agent for each device.
+  assert [size(1, n) for n in (3, 5, 24, 25)] == [8, 4, 1, 1]
+  assert [size(4, n) for n in (3, 5, 24, 25)] == [8, 4, 4, 4]
+
+
+def _results_by_devices():
+  """Prints what a second look on four devices gives, and on one."""
+  results = []
+  _, repertoire = _filled(test_illumination.Drift)
+  for num_devices in (4, 1):
+    setup = _setup(num_devices=num_devices)
+    seen = set()
+    evaluate = elites.actors.evaluate
+
+    def spy(env, learner, states, *args, evaluate=evaluate, seen=seen):
+      seen.add(states.point.shape[0])
+      return evaluate(env, learner, states, *args)
+
+    elites.actors.evaluate = spy
+    again = reevaluation.reevaluate(setup, repertoire, _KEY, 2)
+    elites.actors.evaluate = evaluate
+    metrics = jax.device_get(map_elites.metrics(again))
+    results.append(
+      {name: float(x) for name, x in metrics.items()} | {"sizes": [*seen]}
+    )
+  print(json.dumps([len(jax.devices()), *results]))
+
+
+@pytest.mark.slow
+def test_all_devices_take_part():
+  done = subprocess.run(
+    [
+      sys.executable,
+      "-c",
+      "from tests.runs import test_reevaluation as t;"
+      " t._results_by_devices()",
+    ],
+    cwd=pathlib.Path(__file__).parents[2],
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert done.returncode == 0, done.stderr
+  count, four, one = json.loads(done.stdout.splitlines()[-1])
+  assert count == 4
+  # Each has two agents of a batch of eight.
+  assert (four.pop("sizes"), one.pop("sizes")) == ([2], [8])
+  assert four == pytest.approx(one, rel=1e-5)

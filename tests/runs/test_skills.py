@@ -1,0 +1,169 @@
+"""Tests of what is written and drawn about agents with skills."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from qdrl_haiku.drawing import skills
+from qdrl_haiku.runs import skills as runs_skills
+from qdrl_haiku.storage.directory import RunDirectory
+from tests.training import skill_common as common
+
+_K = common.NUM_SKILLS
+_P = common.POPULATION_SIZE
+_N = common.NUM_EPISODES
+
+
+def _written(path, prior=common.PRIOR, env=common.WALK, **config):
+  """A run's directory after two generations of the same evaluation."""
+  _, evaluation, _ = common.evaluated(prior, env, **config)
+  directory = RunDirectory(path)
+  for generation in (1, 2):
+    runs_skills.write(
+      directory, generation, 100 * generation, evaluation, env.descriptor
+    )
+  return directory, evaluation
+
+
+def test_a_row_per_member_and_skill_has_means_over_its_episodes(tmp_path):
+  directory, evaluation = _written(tmp_path)
+  rows = directory.rows("skills.jsonl")
+  assert len(rows) == 2 * _P * _K
+  assert {(r["generation"], r["step"]) for r in rows} == {(1, 100), (2, 200)}
+  for row in rows:
+    # Five episodes, three skills: dealt out one after the other.
+    episodes = slice(int(np.argmax(row["skill"])), None, _K)
+    assert sorted(row["skill"]) == [0.0, 0.0, 1.0]
+    for name, values in (
+      ("return", evaluation.returns),
+      ("diversity_return", evaluation.trajectory["diversity_return"]),
+    ):
+      assert row[name] == pytest.approx(
+        values[row["member"], episodes].mean(), rel=1e-6
+      )
+  assert {(r["member"], *r["skill"]) for r in rows} == {
+    (member, *skill) for member in range(_P) for skill in np.eye(_K)
+  }
+
+
+def test_continuous_skills_have_a_row_per_episode(tmp_path):
+  directory, evaluation = _written(tmp_path, common.CIRCLE)
+  rows = directory.rows("skills.jsonl")[: _P * _N]
+  for row in rows:
+    skills_of_member = evaluation.trajectory["skill"][row["member"]]
+    (episode,) = np.flatnonzero(
+      np.all(skills_of_member == np.float32(row["skill"]), axis=1)
+    )
+    assert row["return"] == pytest.approx(
+      float(evaluation.returns[row["member"], episode])
+    )
+  assert len({tuple(row["skill"]) for row in rows}) == _P * _N
+
+
+def test_the_arrays_are_those_of_the_evaluation(tmp_path):
+  directory, evaluation = _written(tmp_path)
+  arrays = dict(np.load(directory.path / "skills.npz"))
+  expected = evaluation.trajectory | {
+    "returns": evaluation.returns, "lengths": evaluation.lengths,
+    "names": ["x", "steps"], "lower": [-10.0, -0.5], "upper": [10.0, 99.5],
+  }  # fmt: skip
+  assert arrays.keys() == expected.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(arrays[name], value, err_msg=name)
+  assert sorted(x.name for x in tmp_path.iterdir()) == [
+    "skills.jsonl", "skills.npz"
+  ]  # fmt: skip
+
+
+def test_a_diverged_members_rows_are_strict_json(tmp_path):
+  _, evaluation, _ = common.evaluated()
+  returns = evaluation.returns.copy()
+  returns[1] = np.nan
+  runs_skills.write(
+    RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns),
+    None,
+  )  # fmt: skip
+  lines = (tmp_path / "skills.jsonl").read_text().splitlines()
+  rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+  assert [row["return"] is None for row in rows] == [False] * 3 + [True] * 3
+  assert "names" not in np.load(tmp_path / "skills.npz")
+
+
+def _lines(axes):
+  """Lines by what they show: paths and the points at which they end."""
+  paths = [x for x in axes.lines if x.get_marker() == "None"]
+  ends = [x for x in axes.lines if x.get_marker() != "None"]
+  return paths, ends
+
+
+def test_each_member_has_a_plot_with_its_episodes_until_they_end(tmp_path):
+  directory, evaluation = _written(tmp_path)
+  figure = skills.trajectories(directory.path / "skills.npz")
+  plots = [axes for axes in figure.axes if axes.axison]
+  assert len(plots) == _P
+  for member, axes in enumerate(plots):
+    assert axes.get_title() == f"member {member}"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "steps")
+    assert axes.get_xlim() == (-10.0, 10.0)
+    assert axes.get_ylim() == (-0.5, 99.5)
+    paths, ends = _lines(axes)
+    assert len(paths) == len(ends) == _N
+    for episode, (path, end) in enumerate(zip(paths, ends, strict=True)):
+      length = evaluation.lengths[member, episode]
+      states = evaluation.trajectory["descriptor"][member, episode, :length]
+      np.testing.assert_array_equal(path.get_xydata(), states)
+      np.testing.assert_array_equal(end.get_xydata(), states[-1:])
+      assert path.get_color() == end.get_color()
+    # Episodes i and i + 3 have the same of three skills.
+    colors = [path.get_color() for path in paths]
+    assert colors[:2] == colors[_K:]
+    assert len(set(colors)) == _K
+
+
+def test_directions_are_coloured_by_their_angle(tmp_path):
+  directory, evaluation = _written(tmp_path, common.CIRCLE)
+  figure = skills.trajectories(directory.path / "skills.npz")
+  found = {}
+  for member, axes in enumerate(x for x in figure.axes if x.axison):
+    for skill, path in zip(
+      evaluation.trajectory["skill"][member], _lines(axes)[0], strict=True
+    ):
+      found[float(np.arctan2(skill[1], skill[0]) % (2 * np.pi))] = (
+        path.get_color()
+      )
+  assert len(set(found.values())) == _P * _N
+  color = skills.skill_color
+  assert color(np.array([0.6, 0.8])) == color(np.array([1.2, 1.6]))
+
+
+@pytest.mark.parametrize(
+  "skill", [[0.7], [-3.0], [1.0], [0.2, -0.1], [0.0, 0.6, 0.8], [0.0, 0.0]]
+)
+def test_every_skill_has_a_colour(skill):
+  color = skills.skill_color(np.array(skill))
+  assert len(color) == 4
+  assert all(0 <= x <= 1 for x in color)
+
+
+def test_one_member_needs_no_name(tmp_path):
+  directory, evaluation = _written(tmp_path)
+  one = jax.tree.map(lambda x: x[:1], evaluation)
+  runs_skills.write(directory, 3, 300, one, common.WALK.descriptor)
+  figure = skills.trajectories(directory.path / "skills.npz")
+  assert [x.get_title() for x in figure.axes] == ["one colour per skill"]
+
+
+@pytest.mark.parametrize(
+  "env", [common.BLIND, common.LINE], ids=["no axis", "one axis"]
+)
+def test_there_is_no_picture_without_two_axes(env, tmp_path):
+  directory, _ = _written(
+    tmp_path, env=env, discriminator_input="observation"
+  )
+  assert skills.trajectories(directory.path / "skills.npz") is None
+
+
+def test_there_is_no_picture_without_arrays(tmp_path):
+  assert skills.trajectories(tmp_path / "skills.npz") is None

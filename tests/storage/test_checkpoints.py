@@ -1,0 +1,323 @@
+"""Tests of what a checkpoint keeps."""
+
+import errno
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pytest
+from etils import epath
+
+from qdrl_haiku.storage import checkpoints as checkpoints_lib
+from tests.training import common
+
+
+class _Box(NamedTuple):
+  content: Any
+  nothing: None
+  empty: dict[str, Any]
+
+
+def _tree():
+  return {
+    "keys": jax.random.split(jax.random.key(3), (2, 3)),
+    "box": _Box(jnp.arange(3.0), None, {}),
+    "nested": ((jnp.zeros((), jnp.int32),), {"a": {"b": jnp.array([True])}}),
+    "special": jnp.array([jnp.nan, -0.0, jnp.inf, 1e-42]),
+    "void": (jnp.zeros((2, 0), jnp.int32),),
+  }
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+  opened = checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
+  yield opened
+  opened.close()
+
+
+def test_every_kind_of_leaf_comes_back_bit_for_bit(checkpoints):
+  checkpoints.save(5, {"x": _tree()}, {})
+  restored = checkpoints.restore(5, {"x": _tree()})["x"]
+  assert jax.tree.structure(restored) == jax.tree.structure(_tree())
+  common.assert_bits_equal(restored, _tree())
+  assert jnp.issubdtype(restored["keys"].dtype, jax.dtypes.prng_key)
+  assert isinstance(restored["box"], _Box)
+
+
+def test_a_tree_can_be_read_by_its_shapes_and_without_the_others(checkpoints):
+  tree = {name: x for name, x in _tree().items() if name != "keys"}
+  checkpoints.save(5, {"x": tree, "y": {"big": jnp.ones(100)}}, {})
+  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  like = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), tree
+  )
+  common.assert_bits_equal(checkpoints.restore(5, {"x": like})["x"], tree)
+
+
+def test_a_state_may_be_a_single_array(checkpoints):
+  checkpoints.save(5, {"x": jnp.arange(3.0)}, {})
+  restored = checkpoints.restore(5, {"x": jnp.zeros(3)})["x"]
+  common.assert_bits_equal(restored, jnp.arange(3.0))
+
+
+def test_what_fails_while_writing_is_raised_and_not_logged_too(
+  checkpoints, monkeypatch, caplog
+):
+  write = epath.Path.write_text
+
+  def full(self, *args, **kwargs):
+    if self.name == "_METADATA":  # Which a thread of orbax writes.
+      raise OSError(errno.ENOSPC, "No space left on device", str(self))
+    return write(self, *args, **kwargs)
+
+  monkeypatch.setattr(epath.Path, "write_text", full)
+  with pytest.raises(OSError, match="can't be written"):
+    checkpoints.save(5, {"x": _tree()}, {})
+  assert caplog.records == []
+
+
+def test_a_record_comes_back_as_it_was(checkpoints):
+  record = {"generation": 3, "returns": [1.5, None], "best": {"return": 0.1}}
+  checkpoints.save(5, {"x": jnp.ones(2)}, record)
+  assert checkpoints.record(5) == record
+
+
+def _save(checkpoints, *steps):
+  for step in steps:
+    checkpoints.save(step, {"x": jnp.full(2, step)}, {"step": step})
+
+
+def _listing(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+def test_only_those_that_are_to_stay_are_kept(checkpoints, tmp_path):
+  assert checkpoints.steps() == []
+  _save(checkpoints, 10, 20, 30)
+  checkpoints.keep([30, 10])
+  assert checkpoints.steps() == [30, 10]
+  assert _listing(tmp_path / "checkpoints") == ["10", "30"]
+  checkpoints.keep([10])
+  _save(checkpoints, 20)  # Which isn't below the latest any more.
+  assert checkpoints.record(20) == {"step": 20}
+
+
+def test_what_a_kill_leaves_of_a_deletion_is_no_checkpoint(
+  checkpoints, tmp_path, monkeypatch
+):
+  _save(checkpoints, 10, 20)
+
+  def killed(path):
+    next(pathlib.Path(path).glob("x/_METADATA")).unlink()
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(shutil, "rmtree", killed)
+    checkpoints.keep([10])
+  assert checkpoints_lib.Checkpoints(tmp_path / "checkpoints").steps() == [10]
+  checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
+  assert _listing(tmp_path / "checkpoints") == ["10"]
+
+
+@pytest.mark.parametrize("step", [5, 10])
+def test_a_save_that_writes_nothing_is_an_error(step, checkpoints):
+  _save(checkpoints, 10)
+  with pytest.raises(OSError, match="can't be written: there is 10 already"):
+    checkpoints.save(step, {"x": jnp.zeros(2)}, {})
+  assert checkpoints.steps() == [10]
+  assert checkpoints.record(10) == {"step": 10}
+
+
+def _flip(path):
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+def _cut(path):
+  path.write_bytes(path.read_bytes()[:-3])
+
+
+_DAMAGE = {
+  "a flipped bit": (_flip, "x/d/*", "has other bytes"),
+  "a missing file": (pathlib.Path.unlink, "x/d/*", "is missing"),
+  "a record cut short": (_cut, "record/metadata", "has other bytes"),
+  "metadata cut short": (_cut, "x/_METADATA", "has other bytes"),
+  "checksums cut short": (_cut, "checksums.json", "cut short"),
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGE)
+def test_damage_is_told_by_checksums(damage, checkpoints, tmp_path):
+  harm, pattern, message = _DAMAGE[damage]
+  _save(checkpoints, 10)
+  harm(next((tmp_path / "checkpoints/10").glob(pattern)))
+  for read in (
+    lambda: checkpoints.record(10),
+    lambda: checkpoints.restore(10, {"x": jnp.zeros(2)}),
+  ):
+    with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
+      read()
+
+
+@pytest.mark.parametrize(
+  "error",
+  [MemoryError(), OSError(errno.EIO, "Input/output error"), PermissionError()],
+  ids=["memory", "disk", "permissions"],
+)
+def test_what_cannot_be_read_is_not_damaged(error, checkpoints, monkeypatch):
+  _save(checkpoints, 10)
+
+  def fail(*args, **kwargs):
+    raise error
+
+  with monkeypatch.context() as patch:
+    patch.setattr(pathlib.Path, "open", fail)
+    with pytest.raises((MemoryError, OSError)) as raised:
+      checkpoints.record(10)
+  assert getattr(raised.value, "errno", None) == (
+    None if isinstance(error, MemoryError) else error.errno or errno.EIO
+  )
+  # Nor after the checksums were found to be right.
+  checkpoints.record(10)
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints._manager, "restore", fail)
+    with pytest.raises(type(raised.value)):
+      checkpoints.restore(10, {"x": jnp.zeros(2)})
+
+
+def test_a_lost_mount_is_not_damage(checkpoints, tmp_path):
+  _save(checkpoints, 10)
+  (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+  with pytest.raises(OSError, match="checkpoint 10 can't be read"):
+    checkpoints.record(10)
+
+
+def test_without_checksums_only_what_tells_of_the_rest_is_proof(
+  checkpoints, tmp_path
+):
+  _save(checkpoints, 10, 20, 30, 40)
+  folder = tmp_path / "checkpoints"
+  for step in (10, 20, 30, 40):  # As if killed before they were written.
+    (folder / str(step) / "checksums.json").unlink()
+  assert checkpoints.record(10) == {"step": 10}
+  like = {"x": jnp.zeros(2, jnp.int32)}
+  restored = checkpoints.restore(10, like)["x"]
+  common.assert_bits_equal(restored, jnp.full(2, 10))
+  _cut(folder / "20/record/metadata")
+  (folder / "30/x/_METADATA").unlink()
+  for step, message in ((20, "record/metadata is cut"), (30, "is missing")):
+    with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
+      checkpoints.record(step)
+  for path in folder.glob("40/x/**/d/*"):
+    _cut(path)
+  with pytest.raises(OSError, match="can't be read: .*; rename it to take"):
+    checkpoints.restore(40, like)
+
+
+# Of two processes, the second of which meets with something.
+_PROCESS = """
+import sys
+import jax
+from qdrl_haiku.storage import checkpoints, checksums
+
+address, process, folder = sys.argv[1:]
+jax.distributed.initialize(address, 2, int(process))
+opened = checkpoints.Checkpoints(folder, writes=True)
+for step in (10, 20, 30):
+  opened.save(step, {}, {"step": step})
+
+def damage(folder):
+  if folder.name == "20" and process == "1":
+    raise PermissionError(13, "Permission denied")
+  return "a file is missing" if folder.name == "30" and process == "1" else None
+
+checksums.damage = damage
+opened.keep([20, 30])
+for step in (30, 20):
+  try:
+    print(opened.record(step))
+  except (checkpoints.DamagedCheckpoint, OSError) as error:
+    print(type(error).__name__, error)
+    if step == 30:
+      opened.set_aside(step)
+print(opened.steps())
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    address = f"localhost:{free.getsockname()[1]}"
+  folder = tmp_path / "checkpoints"
+  processes = [
+    subprocess.Popen(
+      [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    for i in range(2)
+  ]
+  outputs = [x.communicate(timeout=300)[0].splitlines() for x in processes]
+  assert [x.returncode for x in processes] == [0, 0]
+  for (damaged, unreadable, steps), ours, whose in zip(
+    [lines[-3:] for lines in outputs],  # What connects them talks before.
+    ("another process finds it so", "a file is missing"),
+    ("OSError", "PermissionError"),
+    strict=True,
+  ):
+    assert damaged.startswith("DamagedCheckpoint") and ours in damaged
+    assert unreadable.startswith(f"{whose} ") and "20 can't be" in unreadable
+    assert steps == "[20]"
+  assert _listing(folder) == ["20", "damaged-30"]
+
+
+def test_arrays_of_another_shape_are_refused(checkpoints):
+  checkpoints.save(10, {"x": jnp.ones(2)}, {})
+  with pytest.raises(ValueError, match="shape"):
+    checkpoints.restore(10, {"x": jnp.ones(3)})
+
+
+@pytest.mark.parametrize("num_rows", [2, 3, 5])
+def test_rows_may_be_dropped_or_added_where_that_is_wanted(
+  checkpoints, num_rows
+):
+  tree = {"x": jnp.ones((3, 4)), "keys": jax.random.split(jax.random.key(0), 3)}
+  checkpoints.save(10, {"tree": tree}, {})
+  assert checkpoints.num_rows(10, "tree") == 3
+  like = jax.tree.map(lambda x: jnp.resize(x, (num_rows, *x.shape[1:])),
+                      {"x": tree["x"], "keys": tree["keys"]})
+  restored = checkpoints.restore(10, {"tree": like}, ["tree"])["tree"]
+  assert restored["x"].shape == (num_rows, 4)
+  shared = min(num_rows, 3)
+  common.assert_bits_equal(
+    *(jax.tree.map(lambda x: x[:shared], t) for t in (restored, tree))
+  )
+  assert not restored["x"][3:].any()
+
+
+def test_only_the_number_of_rows_may_differ(checkpoints):
+  checkpoints.save(10, {"x": jnp.ones((3, 4))}, {})
+  with pytest.raises(ValueError, match="another structure"):
+    checkpoints.restore(10, {"x": jnp.ones((3, 5))}, ["x"])
+
+
+def test_trees_of_another_structure_are_refused(checkpoints):
+  checkpoints.save(10, {"x": {"a": jnp.ones(2)}}, {})
+  for other in ({"b": jnp.ones(2)}, {"a": jnp.ones(2), "b": jnp.ones(2)}, {}):
+    with pytest.raises(ValueError, match="another structure"):
+      checkpoints.restore(10, {"x": other})
+
+
+def test_opening_a_directory_to_read_says_nothing(tmp_path, caplog):
+  opened = checkpoints_lib.Checkpoints(tmp_path, writes=True)
+  opened.save(1, {"x": jnp.ones(2)}, {})
+  caplog.clear()
+  assert checkpoints_lib.Checkpoints(tmp_path).steps() == [1]
+  assert caplog.records == []

@@ -1,0 +1,96 @@
+"""Tests of a run's directory and its rows."""
+
+import json
+
+import pytest
+
+from qdrl_haiku.cpu import xla
+from qdrl_haiku.storage.directory import RunDirectory
+
+
+@pytest.fixture
+def directory(tmp_path):
+  return RunDirectory(tmp_path / "run")
+
+
+def _row(generation, **values):
+  return {"generation": generation, "step": 10 * generation} | values
+
+
+def test_a_new_run_has_its_settings_and_versions(directory):
+  directory.begin({"seed": 3, "hidden_layer_sizes": ["8", "8"]})
+  config = json.loads((directory.path / "config.json").read_text())
+  assert config == {"seed": 3, "hidden_layer_sizes": ["8", "8"]}
+  versions = json.loads((directory.path / "versions.json").read_text())
+  assert {"python", "jax", "jaxlib", "brax", "devices"} <= versions.keys()
+  assert versions["xla_left_out"] == xla.left_out()
+  assert all(versions[name] for name in ("python", "jax", "devices"))
+
+
+def test_a_directory_that_holds_something_is_refused(directory):
+  directory.path.mkdir()
+  (directory.path / "thesis.tex").write_text("precious")
+  with pytest.raises(ValueError, match="is not empty.*--resume"):
+    directory.begin({})
+  assert [path.name for path in directory.path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_directory_that_cannot_be_written_is_refused(directory):
+  directory.path.write_text("a file")
+  with pytest.raises(ValueError, match="can't be written"):
+    directory.begin({})
+
+
+def test_going_on_with_other_settings_is_refused_naming_them(directory):
+  directory.begin({"seed": 0, "num_envs": 8})
+  with pytest.raises(ValueError, match="--num_envs was 8 and is 4"):
+    directory.go_on({"seed": 0, "num_envs": 4})
+  assert directory.settings() == {"seed": 0, "num_envs": 8}
+
+
+def test_going_on_for_longer_is_allowed_and_noted(directory):
+  directory.begin({"seed": 0, "num_timesteps": 100, "resume": False})
+  settings = {"seed": 0, "num_timesteps": 200, "resume": True}
+  directory.go_on(settings)
+  assert directory.settings() == settings
+
+
+def test_a_directory_in_which_another_trains_is_refused(directory):
+  directory.begin({})
+  other = RunDirectory(directory.path)
+  with pytest.raises(ValueError, match="in use: another .*; wait for that"):
+    other.go_on({})
+  directory.close()
+  other.go_on({})
+
+
+def test_where_no_run_is_none_can_go_on(directory):
+  with pytest.raises(ValueError, match="holds no run"):
+    directory.go_on({})
+
+
+def test_rows_are_strict_json(directory):
+  directory.begin({})
+  nan, inf = float("nan"), float("inf")
+  directory.append("x.jsonl", [_row(1, a=nan, b={"c": -inf, "d": 1.5})])
+  text = (directory.path / "x.jsonl").read_text()
+  assert "NaN" not in text and "Infinity" not in text
+  assert directory.rows("x.jsonl") == [_row(1, a=None, b={"c": None, "d": 1.5})]
+
+
+def test_a_row_cut_short_by_a_kill_is_left_out(directory):
+  directory.begin({})
+  directory.append("x.jsonl", [_row(1), _row(2)])
+  with (directory.path / "x.jsonl").open("a") as file:
+    file.write('{"generation": 3, "st')
+  assert directory.rows("x.jsonl") == [_row(1), _row(2)]
+  directory.forget_after("x.jsonl", 2)
+  directory.append("x.jsonl", [_row(3)])
+  assert directory.rows("x.jsonl") == [_row(1), _row(2), _row(3)]
+
+
+def test_rows_of_later_generations_are_forgotten(directory):
+  directory.begin({})
+  directory.append("x.jsonl", [_row(g) for g in (1, 1, 2, 3)])
+  directory.forget_after("x.jsonl", 1)
+  assert directory.rows("x.jsonl") == [_row(1), _row(1)]
