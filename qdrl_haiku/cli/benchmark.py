@@ -6,6 +6,7 @@ python launchers/benchmark.py --algorithm=pbt \
 Takes the flags of train_pbt.py, or with --algorithm=me_pbt of train_me_pbt.py.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -19,17 +20,17 @@ from typing import Any
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
-from absl import flags  # noqa: E402
-
 from qdrl_haiku.cli import (  # noqa: E402
   devices,
   launch,
-  learner_flags,
   train_me_pbt,
   train_pbt,
 )
+from qdrl_haiku.cli.flags import flag  # noqa: E402
+from qdrl_haiku.cli.pbt_flags import ControllerFlags  # noqa: E402
+from qdrl_haiku.cli.train_me_pbt import MEPBTFlags  # noqa: E402
+from qdrl_haiku.cli.train_pbt import PBTFlags  # noqa: E402
 
-FLAGS = flags.FLAGS
 _GENERATIONS = ("pbt", "me_pbt")
 _ALGORITHMS = (*_GENERATIONS, "collect", "update", "exploit", "add")
 # Which of a row depends on what the compilation cache holds.
@@ -40,83 +41,96 @@ _OF_THE_START = (
 )
 
 
-def _define() -> None:
-  is_me_pbt = "--algorithm=me_pbt" in sys.argv
-  (train_me_pbt if is_me_pbt else train_pbt).define()
-  flags.DEFINE_string(
-    "algorithm",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BenchmarkFlags(ControllerFlags):
+  """Say what is measured, and how often."""
+
+  algorithm: str = flag(
     "pbt",
     "pbt or me_pbt: whole generations; collect: their steps alone; update: "
     "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
     "without agents.",
   )
-  flags.DEFINE_integer(
-    "repetitions",
+  repetitions: int = flag(
     5,
     "The median is of at most so many, after a first: as many as fit into a "
     "minute. Without --perturbation_interval each takes a few seconds, and "
     "without --num_eval_episodes an evaluation is one episode.",
   )
-  flags.DEFINE_bool(
-    "start_twice",
+  start_twice: bool = flag(
     True,
     "With pbt and me_pbt: start with an empty compilation cache, then with "
     "what it holds by then; otherwise with the usual cache.",
   )
-  flags.DEFINE_string(
-    "sweep",
-    None,
-    "A flag and its values, like population_size:1,2,4,8: a row each.",
+  sweep: str | None = flag(
+    None, "A flag and its values, like population_size:1,2,4,8: a row each."
   )
-  flags.DEFINE_string("output", "sweep.png", "A new file for a sweep's plot.")
+  output: str = flag("sweep.png", "A new file for a sweep's plot.")
 
 
-def main() -> None:
-  """Measures what the flags ask for."""
-  learner_flags.check_choice("algorithm", _ALGORITHMS)
-  if FLAGS.repetitions < 1:
-    raise ValueError(f"--repetitions={FLAGS.repetitions} must be at least 1.")
-  if FLAGS.sweep:
-    _sweep()
-  elif _starts_twice():
-    print(json.dumps(_measure_anew([])))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PBTBenchmarkFlags(PBTFlags, BenchmarkFlags):
+  """Say what is measured of a population."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MEPBTBenchmarkFlags(MEPBTFlags, BenchmarkFlags):
+  """Say what is measured of a repertoire."""
+
+
+def main(flags: BenchmarkFlags) -> None:
+  """Measures what the flags ask for.
+
+  Args:
+    flags: of the launcher.
+  """
+  flags.check_choice("algorithm", _ALGORITHMS)
+  if flags.repetitions < 1:
+    raise ValueError(f"--repetitions={flags.repetitions} must be at least 1.")
+  if flags.sweep:
+    _sweep(flags, flags.sweep)
+  elif _starts_twice(flags):
+    print(json.dumps(_measure_anew(flags, [])))
   else:
-    _measure()
+    _measure(flags)
 
 
-def _measure() -> None:
+def _measure(flags: BenchmarkFlags) -> None:
   """Measures in this process."""
-  devices.prepare_jax()
+  devices.prepare_jax(flags)
   import jax
 
   from qdrl_haiku.distributed import sharding
   from qdrl_haiku.runs import benchmark
   from qdrl_haiku.storage import strict_json, versions
 
-  row: dict[str, Any] = {"algorithm": FLAGS.algorithm}
-  if FLAGS.algorithm == "add":
-    row |= benchmark.adding(FLAGS.repetitions)
+  row: dict[str, Any] = {"algorithm": flags.algorithm}
+  if flags.algorithm == "add":
+    row |= benchmark.adding(flags.repetitions)
   else:
-    is_me_pbt = FLAGS.algorithm == "me_pbt"
-    if FLAGS.num_eval_episodes is None and FLAGS.learner != "diayn":
-      FLAGS["num_eval_episodes"].value = 1
-    setup = (train_me_pbt if is_me_pbt else train_pbt).make_setup()
+    if flags.num_eval_episodes is None and flags.learner != "diayn":
+      flags = dataclasses.replace(flags, num_eval_episodes=1)
+    if isinstance(flags, MEPBTFlags):
+      setup, _ = train_me_pbt.make_setup(flags)
+    else:
+      assert isinstance(flags, PBTFlags)
+      setup, _ = train_pbt.make_setup(flags)
     mesh = sharding.mesh_for(setup)
     setup = setup._replace(mesh=mesh)
-    if setup.controller and not FLAGS["perturbation_interval"].present:
-      is_given = FLAGS["min_replay_size"].present
+    if setup.controller and "perturbation_interval" not in flags.given:
+      is_given = "min_replay_size" in flags.given
       setup = benchmark.shortened(
-        setup, min_replay_size=FLAGS.min_replay_size if is_given else None
+        setup, min_replay_size=flags.min_replay_size if is_given else None
       )
-    key = sharding.put(mesh, jax.random.key(FLAGS.seed))
-    if FLAGS.algorithm == "collect":
-      row |= benchmark.collecting(setup, FLAGS.repetitions, key)
-    elif FLAGS.algorithm == "update":
-      row |= benchmark.updating(setup, FLAGS.repetitions, key)
-    elif FLAGS.algorithm == "exploit":
-      row |= benchmark.exploiting(setup, FLAGS.repetitions, key)
+    key = sharding.put(mesh, jax.random.key(flags.seed))
+    if flags.algorithm == "collect":
+      row |= benchmark.collecting(setup, flags.repetitions, key)
+    elif flags.algorithm == "update":
+      row |= benchmark.updating(setup, flags.repetitions, key)
+    elif flags.algorithm == "exploit":
+      row |= benchmark.exploiting(setup, flags.repetitions, key)
     else:
-      row |= benchmark.generations(setup, FLAGS.repetitions, key, _START)
+      row |= benchmark.generations(setup, flags.repetitions, key, _START)
     row |= benchmark.resources(setup, key)
     row |= {
       "devices_used": mesh.size,
@@ -126,43 +140,46 @@ def _measure() -> None:
   print(strict_json.to_json(row | versions.versions()))
 
 
-def _sweep() -> None:
+def _sweep(flags: BenchmarkFlags, sweep: str) -> None:
   """Prints a row for each value of a flag, and draws what it costs.
 
   Raises:
     ValueError: if there is no such flag, or the plot can't be written.
   """
-  match = re.fullmatch(r"(\w+):([^,]+(?:,[^,]+)+)", FLAGS.sweep)
-  if match is None or match[1] not in FLAGS:
+  match = re.fullmatch(r"(\w+):([^,]+(?:,[^,]+)+)", sweep)
+  if match is None or match[1] not in flags.kinds():
     raise ValueError(
-      f"--sweep={FLAGS.sweep} must be a flag and its values, like "
+      f"--sweep={sweep} must be a flag and its values, like "
       "population_size:1,2,4,8."
     )
-  if os.path.lexists(FLAGS.output):
-    raise ValueError(f"--output={FLAGS.output} is there; name a new file.")
+  if os.path.lexists(flags.output):
+    raise ValueError(f"--output={flags.output} is there; name a new file.")
   name, rows = match[1], []
   for value in match[2].split(","):
-    rows.append({name: value, **_measure_anew([f"--{name}={value}"])})
+    rows.append({name: value, **_measure_anew(flags, [f"--{name}={value}"])})
     print(json.dumps(rows[-1]), flush=True)
   from qdrl_haiku.drawing import costs
 
-  costs.costs(rows, name).savefig(FLAGS.output, dpi=120)
-  print(f"wrote {FLAGS.output}", file=sys.stderr)
+  costs.costs(rows, name).savefig(flags.output, dpi=120)
+  print(f"wrote {flags.output}", file=sys.stderr)
 
 
-def _measure_anew(arguments: Sequence[str]) -> dict[str, Any]:
+def _measure_anew(
+  flags: BenchmarkFlags, arguments: Sequence[str]
+) -> dict[str, Any]:
   """Measures in processes of their own, generations in two if so wanted.
 
   The compilation cache is empty for the first and holds what that one compiled
   for the second.
 
   Args:
+    flags: of the launcher.
     arguments: besides those of this process.
 
   Returns:
     The row; of generations the second one's, with the times of both starts.
   """
-  if not _starts_twice():
+  if not _starts_twice(flags):
     return _measure_elsewhere(arguments)
   with tempfile.TemporaryDirectory() as cache:
     arguments = [*arguments, f"--compilation_cache_dir={cache}"]
@@ -174,8 +191,8 @@ def _measure_anew(arguments: Sequence[str]) -> dict[str, Any]:
   return row
 
 
-def _starts_twice() -> bool:
-  return FLAGS.start_twice and FLAGS.algorithm in _GENERATIONS
+def _starts_twice(flags: BenchmarkFlags) -> bool:
+  return flags.start_twice and flags.algorithm in _GENERATIONS
 
 
 def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
@@ -198,5 +215,6 @@ def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  _define()
-  launch.run_main(main)
+  is_me_pbt = "--algorithm=me_pbt" in sys.argv
+  kind = MEPBTBenchmarkFlags if is_me_pbt else PBTBenchmarkFlags
+  launch.run_main(main, kind)

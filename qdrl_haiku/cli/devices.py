@@ -1,15 +1,11 @@
 """Which devices and processes a launcher uses, and where programs are kept."""
 
+import dataclasses
 import faulthandler
 import os
 import re
 
-from absl import flags
-
-FLAGS = flags.FLAGS
-
-PROCESS_FLAGS = ("coordinator_address", "num_processes", "process_id")
-"""The flags by which processes find each other."""
+from qdrl_haiku.cli.flags import Flags, flag
 
 # What says that processes were started together, and how many they are.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -23,11 +19,38 @@ _A_DAY = 86_400
 _HEARTBEAT_SECONDS = 30
 
 
-def prepare_jax() -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessFlags(Flags):
+  """Say which process of several this is, and where it keeps programs."""
+
+  coordinator_address: str | None = flag(
+    None,
+    "Of several processes: the first one's host and a free port there, such as "
+    "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.",
+  )
+  num_processes: int | None = flag(None, "How many processes there are.")
+  process_id: int | None = flag(
+    None, "Which of them this is, counted from 0."
+  )
+  compilation_cache_dir: str | None = flag(
+    None,
+    "Where compiled programs are kept for the next run; by default in the "
+    "user's cache directory, nowhere if empty.",
+  )
+
+
+PROCESS_FLAGS = ("coordinator_address", "num_processes", "process_id")
+"""The flags by which processes find each other."""
+
+
+def prepare_jax(flags: ProcessFlags) -> None:
   """Makes a device of each core, and keeps compiled programs for the next run.
 
   Physics gains from devices what it can't gain from threads; the environment
   may say how many. To be called before jax looks for devices.
+
+  Args:
+    flags: of the program.
 
   Raises:
     ValueError: if compiled programs can't be kept where the flag says.
@@ -36,8 +59,8 @@ def prepare_jax() -> None:
 
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
-  _join_processes()
-  cache = FLAGS.compilation_cache_dir
+  _join_processes(flags)
+  cache = flags.compilation_cache_dir
   if cache is None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     configured = getattr(jax.config, "jax_compilation_cache_dir", None)
@@ -52,7 +75,7 @@ def prepare_jax() -> None:
   try:
     os.makedirs(cache, exist_ok=True)
   except OSError as error:
-    if FLAGS.compilation_cache_dir is None:
+    if flags.compilation_cache_dir is None:
       return  # No home; compiling each time will do.
     raise ValueError(
       f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
@@ -63,31 +86,35 @@ def prepare_jax() -> None:
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def _join_processes() -> None:
+def _join_processes(flags: ProcessFlags) -> None:
   """Makes one run of several processes, if there are several.
 
   Raises:
     ValueError: if the flags don't fit each other.
   """
-  given = {name: getattr(FLAGS, name, None) for name in PROCESS_FLAGS}
-  arguments = {name: x for name, x in given.items() if x is not None}
-  if arguments:
-    missing = [f"--{name}" for name in PROCESS_FLAGS if name not in arguments]
-    if missing:
+  given = (flags.coordinator_address, flags.num_processes, flags.process_id)
+  address, number, this = given
+  if address is not None and number is not None and this is not None:
+    if not 0 <= this < number:
       raise ValueError(
-        f"{' and '.join(missing)} missing: several processes need "
-        "--coordinator_address, --num_processes and --process_id."
+        f"--process_id={this} must be at least 0 and below "
+        f"--num_processes={number}."
       )
-    if not 0 <= FLAGS.process_id < FLAGS.num_processes:
+    if not re.fullmatch(r".+:\d+", address):
       raise ValueError(
-        f"--process_id={FLAGS.process_id} must be at least 0 and below "
-        f"--num_processes={FLAGS.num_processes}."
-      )
-    if not re.fullmatch(r".+:\d+", FLAGS.coordinator_address):
-      raise ValueError(
-        f"--coordinator_address={FLAGS.coordinator_address} has no port; give "
+        f"--coordinator_address={address} has no port; give "
         "it like 10.0.0.1:1234."
       )
+  elif given != (None, None, None):
+    missing = [
+      f"--{name}"
+      for name, value in zip(PROCESS_FLAGS, given, strict=True)
+      if value is None
+    ]
+    raise ValueError(
+      f"{' and '.join(missing)} missing: several processes need "
+      "--coordinator_address, --num_processes and --process_id."
+    )
   elif not _is_in_cluster():
     return
   import jax
@@ -95,7 +122,8 @@ def _join_processes() -> None:
   _allow_waiting()
   try:
     jax.distributed.initialize(
-      **arguments, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
+      address, number, this,
+      heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
     )
   except RuntimeError as error:
     raise ValueError(

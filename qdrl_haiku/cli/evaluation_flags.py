@@ -1,13 +1,11 @@
 """The flags that say which agent is looked at, and how."""
 
+import dataclasses
 import os
-from typing import Any
-
-from absl import flags
 
 from qdrl_haiku.cli import devices, learner_flags
-
-FLAGS = flags.FLAGS
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
 # Beyond that, resampling them takes minutes.
 _MAX_EPISODES = 100_000
@@ -23,51 +21,53 @@ _OF_TRAINING = (
 _AGENTS = ("best", "cell", "descriptor", "member")
 
 
-def define() -> None:
-  """Defines the flags."""
-  flags.DEFINE_bool(
-    "best", None, "The best agent that the run ever evaluated: the default."
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationFlags(TrainingFlags):
+  """Say which agent of a run is looked at, and how."""
+
+  best: bool | None = flag(
+    None, "The best agent that the run ever evaluated: the default."
   )
-  flags.DEFINE_integer("member", None, "Which agent of the latest checkpoint.")
-  flags.DEFINE_integer("cell", None, "Which cell of the latest repertoire.")
-  flags.DEFINE_list(
-    "descriptor",
+  member: int | None = flag(None, "Which agent of the latest checkpoint.")
+  cell: int | None = flag(None, "Which cell of the latest repertoire.")
+  descriptor: tuple[str, ...] | None = flag(
     None,
     "Of the latest repertoire the occupied cell nearest to it, like 0.2,0.8.",
   )
-  flags.DEFINE_list(
-    "skill",
+  skill: tuple[str, ...] | None = flag(
     None,
     "Of DIAYN: an index, like 3, or numbers, like 0.6,0.8; by default all.",
   )
-  flags.DEFINE_string(
-    "export", None, "A new file, .npz, to which the policy is written."
+  export: str | None = flag(
+    None, "A new file, .npz, to which the policy is written."
   )
-  flags.DEFINE_string(
-    "render",
+  render: str | None = flag(
     None,
     "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
     "viewer, of its robots).",
   )
-  flags.DEFINE_string(
-    "render_to", None, "The new file; by default in the current directory."
+  render_to: str | None = flag(
+    None, "The new file; by default in the current directory."
   )
 
 
-def check() -> str:
+def checked(flags: EvaluationFlags) -> tuple[EvaluationFlags, str, str]:
   """Checks what can be checked without the run.
 
-  `render_to` is set where it isn't given.
+  Args:
+    flags: of the launcher.
 
   Returns:
-    The name of the flag that chooses the agent.
+    The flags with the file to draw to, if anything is drawn; the run's
+    directory; and the name of the flag that chooses the agent.
 
   Raises:
     ValueError: if a flag makes no sense.
   """
-  if not FLAGS.logdir:
+  logdir = flags.logdir
+  if not logdir:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
-  learner_flags.refuse_given(
+  flags.refuse_given(
     [
       *devices.PROCESS_FLAGS,
       *_OF_TRAINING,
@@ -75,97 +75,84 @@ def check() -> str:
     ],
     "a look at a run trains nothing",
   )
-  if not 0 <= FLAGS.seed < 2**32:
+  if not 0 <= flags.seed < 2**32:
     raise ValueError(
-      f"--seed={FLAGS.seed} must be at least 0 and below 2**32."
+      f"--seed={flags.seed} must be at least 0 and below 2**32."
     )
-  num_episodes = FLAGS.num_eval_episodes
+  num_episodes = flags.num_eval_episodes
   if num_episodes is not None and not 1 <= num_episodes <= _MAX_EPISODES:
     raise ValueError(
       f"--num_eval_episodes={num_episodes} must be at least 1 and at most "
       f"{_MAX_EPISODES}; leave it out for the default."
     )
-  choice = _choice()
-  if choice == "descriptor":
-    numbers(choice)
-  if FLAGS.export:
-    _check_new_file("export")
-  learner_flags.check_choice("render", _FORMATS)
-  if FLAGS.render is None:
-    learner_flags.refuse_given(
-      ["render_to"], "without --render nothing is drawn"
-    )
+  choice = _choice(flags)
+  numbers_of_descriptor(flags)
+  if flags.export:
+    _check_new_file("export", flags.export)
+  flags.check_choice("render", _FORMATS)
+  if flags.render is None:
+    flags.refuse_given(["render_to"], "without --render nothing is drawn")
   else:
-    _check_render_to(choice)
-  return choice
+    path = flags.render_to or _default_file(flags, logdir, choice)
+    if not path.endswith(f".{flags.render}"):
+      raise ValueError(
+        f"--render_to={path} doesn't end in .{flags.render}, as --render has "
+        "it; name such a file."
+      )
+    _check_new_file("render_to", path)
+    flags = dataclasses.replace(flags, render_to=path)
+  return flags, logdir, choice
 
 
-def numbers(name: str) -> list[float]:
-  """Returns the numbers that a flag lists.
+def numbers_of_descriptor(flags: EvaluationFlags) -> list[float]:
+  """Returns the numbers that --descriptor lists.
 
   Args:
-    name: of the flag.
+    flags: of the launcher.
 
   Raises:
     ValueError: if it lists something else.
   """
   try:
-    return [float(text) for text in FLAGS[name].value or ()]
+    return [float(text) for text in flags.descriptor or ()]
   except ValueError:
     raise ValueError(
-      f"--{name}={text_of(name)} is no list of numbers; give it like 0.2,0.8."
+      f"--descriptor={flags.text_of('descriptor')} is no list of numbers; give "
+      "it like 0.2,0.8."
     ) from None
 
 
-def text_of(name: str) -> str:
-  """Returns the value of a flag as it was given.
-
-  Args:
-    name: of the flag.
-  """
-  value: Any = FLAGS[name].value
-  return ",".join(value) if isinstance(value, list) else str(value)
-
-
-def _choice() -> str:
+def _choice(flags: EvaluationFlags) -> str:
   """Returns which flag chooses the agent."""
-  given = [name for name in _AGENTS if FLAGS[name].value is not None]
+  given = [name for name in _AGENTS if getattr(flags, name) is not None]
   if len(given) > 1:
     raise ValueError(
       f"{' and '.join(f'--{name}' for name in given)} choose one agent each; "
       "give one of them."
     )
-  if FLAGS.best is False:
+  if flags.best is False:
     raise ValueError("--nobest chooses no agent; give --member or --cell.")
   return given[0] if given else "best"
 
 
-def _check_render_to(choice: str) -> None:
-  """Names the file to draw to, where it isn't named, and checks the name."""
-  if FLAGS.render_to is None:
-    parts = [os.path.basename(os.path.abspath(FLAGS.logdir)), choice]
-    if choice != "best":
-      parts.append(text_of(choice))
-    if FLAGS.skill is not None:
-      parts += ["skill", text_of("skill")]
-    FLAGS["render_to"].value = f"{'-'.join(parts)}.{FLAGS.render}"
-    here, run = os.path.realpath("."), os.path.realpath(FLAGS.logdir)
-    if os.path.commonpath([here, run]) == run:
-      raise ValueError(
-        f"--render={FLAGS.render} would write into the run; name a file by "
-        "--render_to."
-      )
-  if not FLAGS.render_to.endswith(f".{FLAGS.render}"):
+def _default_file(flags: EvaluationFlags, logdir: str, choice: str) -> str:
+  """Returns the name of the file to draw to, where it isn't given."""
+  parts = [os.path.basename(os.path.abspath(logdir)), choice]
+  if choice != "best":
+    parts.append(flags.text_of(choice))
+  if flags.skill is not None:
+    parts += ["skill", flags.text_of("skill")]
+  here, run = os.path.realpath("."), os.path.realpath(logdir)
+  if os.path.commonpath([here, run]) == run:
     raise ValueError(
-      f"--render_to={FLAGS.render_to} doesn't end in .{FLAGS.render}, as "
-      "--render has it; name such a file."
+      f"--render={flags.render} would write into the run; name a file by "
+      "--render_to."
     )
-  _check_new_file("render_to")
+  return f"{'-'.join(parts)}.{flags.render}"
 
 
-def _check_new_file(name: str) -> None:
+def _check_new_file(name: str, path: str) -> None:
   """Checks that a file can be made where a flag names one."""
-  path = str(FLAGS[name].value)
   if os.path.lexists(path):
     raise ValueError(f"--{name}={path} is there; name a new file.")
   folder = os.path.dirname(os.path.abspath(path))

@@ -1,6 +1,7 @@
 """What every launcher does with its flags: parse, prepare, complain."""
 
 import atexit
+import functools
 import gc
 import logging as python_logging
 import os
@@ -8,18 +9,16 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from absl import app, flags, logging
 
 from qdrl_haiku.cli import devices
+from qdrl_haiku.cli.flags import Flags
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
-FLAGS = flags.FLAGS
-
-# Before jax is imported: XLA complains at length about each program that it
-# reads from the cache. What is an error to us is an exception anyway.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+_F = TypeVar("_F", bound=Flags)
+_T = TypeVar("_T", bound=TrainingFlags)
 # Flags that say where a run is, not what it is.
 _PLACE = ("compilation_cache_dir", "logdir", "resume", "suffix")
 # Flags of this one start, which no run remembers.
@@ -33,12 +32,15 @@ _OF_KIND = {
 
 
 def run_main(
-  main: Callable[[], None], flag_names: Mapping[str, str] | None = None
+  main: Callable[[_F], None],
+  kind: type[_F],
+  flag_names: Mapping[str, str] | None = None,
 ) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.
 
   Args:
-    main: of a launcher.
+    main: of a launcher; it's called with its flags.
+    kind: of them.
     flag_names: what the launcher's flags call settings that have another name
       in the package, for messages.
   """
@@ -48,14 +50,15 @@ def run_main(
     logging.set_verbosity(logging.WARNING)
     # matplotlib reports fonts of an environment that is gone.
     python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
+    given = kind.parsed(sys.argv)
     try:
       if len(argv) > 1:
         raise ValueError(
           f"unexpected argument {argv[1]!r}; flags begin with --."
         )
-      main()
+      main(given)
     except ValueError as error:
-      if FLAGS.debug:
+      if given.debug:
         raise
       message = str(error)
       for name, flag in (flag_names or {}).items():
@@ -68,21 +71,20 @@ def run_main(
   gc.set_threshold(100_000)
   # Nor once more at the end, which would take another second or two.
   atexit.register(gc.freeze)
-  flags.DEFINE_bool("debug", False, "Shows where an error comes from.")
-  flags.DEFINE_string(
-    "preset", None, "The flags of a file in launchers/flagfiles, by its name."
-  )
-  for flag in launchers_flags():
+  kind.define()
+  known = list(kind.kinds())
+  for name in known:
     # So that --help lists it.
-    FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-  app.run(guarded, flags_parser=_parse)
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+  app.run(guarded, flags_parser=functools.partial(_parse, known=known))
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
+def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
   """Parses flags; a wrong one ends the launcher with one line.
 
   Args:
     argv: the command line.
+    known: names of the launcher's flags.
 
   Returns:
     What is left of it.
@@ -91,14 +93,13 @@ def _parse(argv: Sequence[str]) -> list[str]:
     SystemExit: if a flag isn't known, or its value isn't of its type.
   """
   try:
-    arguments = FLAGS([_as_flagfile(argument) for argument in argv])
-    if FLAGS.preset is not None:
-      raise ValueError(f"give it as --preset={FLAGS.preset}, in one word")
+    arguments = flags.FLAGS([_as_flagfile(argument) for argument in argv])
+    if flags.FLAGS.preset is not None:
+      raise ValueError(f"give it as --preset={flags.FLAGS.preset}, in one word")
     return arguments
   except flags.UnrecognizedFlagError as error:
     from qdrl_haiku import names
 
-    known = [flag.name for flag in launchers_flags()]
     fix = names.nearest(error.flagname, known)
     if not fix.startswith("did you mean"):
       fix = "--help lists those that there are."
@@ -106,7 +107,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
   except flags.IllegalFlagValueError as error:
     # Of the form "flag --name=value: reason".
     flag = str(error).removeprefix("flag ").partition(": ")[0]
-    kind = FLAGS[flag[2:].partition("=")[0]].flag_type()
+    kind = flags.FLAGS[flag[2:].partition("=")[0]].flag_type()
     fix = _OF_KIND.get(kind, f"a {kind}")
     message = f"{flag} has a wrong value; give {fix}."
   except (flags.Error, ValueError) as error:
@@ -145,18 +146,25 @@ def _presets() -> pathlib.Path:
   return package.parent / "launchers" / "flagfiles"
 
 
-def prepare() -> None:
+def prepare(given: _T) -> _T:
   """Does what each training launcher begins with.
+
+  Args:
+    given: its flags.
+
+  Returns:
+    Those of the run, which is another's if it's to be resumed.
 
   Raises:
     ValueError: if there is no run to be resumed by this launcher.
   """
-  if FLAGS.resume:
-    if not FLAGS.logdir:
+  if given.resume:
+    if not given.logdir:
       raise ValueError("--resume needs --logdir: which run is to go on?")
-    _check_launcher()
-    use_settings_of(FLAGS.logdir, besides=_PLACE)
-  devices.prepare_jax()
+    _check_launcher(given.logdir)
+    given = with_settings_of(given, given.logdir, besides=_PLACE)
+  devices.prepare_jax(given)
+  return given
 
 
 def launcher_name() -> str:
@@ -165,7 +173,7 @@ def launcher_name() -> str:
   return stem.removeprefix("qdrl-").replace("-", "_") + ".py"
 
 
-def _check_launcher() -> None:
+def _check_launcher(logdir: str) -> None:
   """Refuses to go on with the run of another launcher.
 
   Raises:
@@ -174,20 +182,19 @@ def _check_launcher() -> None:
   from qdrl_haiku.storage.directory import RunDirectory
 
   ours = launcher_name()
-  theirs = RunDirectory(FLAGS.logdir).settings().get("launcher", ours)
+  theirs = RunDirectory(logdir).settings().get("launcher", ours)
   if theirs != ours:
     raise ValueError(
-      f"--logdir={FLAGS.logdir} is a run of {theirs}, not {ours}; resume it "
-      "with that launcher."
+      f"--logdir={logdir} is a run of {theirs}, not {ours}; resume it with "
+      "that launcher."
     )
 
 
-def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
-  """Gives the flags the values that a run was started with.
-
-  What is given on the command line stays.
+def with_settings_of(given: _F, logdir: str, besides: Sequence[str]) -> _F:
+  """Returns flags with the values that a run was started with.
 
   Args:
+    given: the flags; what was given stays.
     logdir: directory of the run.
     besides: flags that stay as they are though they weren't given.
 
@@ -196,36 +203,5 @@ def use_settings_of(logdir: str, besides: Sequence[str]) -> None:
   """
   from qdrl_haiku.storage.directory import RunDirectory
 
-  for name, value in RunDirectory(logdir).settings().items():
-    is_known = name in FLAGS and name not in besides
-    if is_known and not FLAGS[name].present:
-      if not _is_of_kind(FLAGS[name], value):
-        raise ValueError(
-          f"config.json in {logdir} is damaged: {name} is {value!r}; mend it, "
-          f"or give --{name}."
-        )
-      FLAGS[name].value = value
-
-
-def _is_of_kind(flag: Any, value: Any) -> bool:
-  """Returns whether a value, as JSON has it, is one that a flag may have."""
-  if value is None:
-    return flag.default is None
-  kinds: dict[str, Any] = {
-    "bool": bool, "float": int | float, "int": int, "string": str
-  }  # fmt: skip
-  kind = kinds.get(flag.flag_type())
-  if kind is None:  # Of several strings.
-    return isinstance(value, list) and all(isinstance(x, str) for x in value)
-  return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-
-
-def launchers_flags() -> list[Any]:
-  """Returns the flags that the launchers define, without absl's own."""
-  room = __name__.rpartition(".")[0]
-  return [
-    flag
-    for module, flags_of_it in FLAGS.flags_by_module_dict().items()
-    if module.startswith(room)
-    for flag in flags_of_it
-  ]
+  settings = RunDirectory(logdir).settings()
+  return given.with_settings(settings, besides, f"config.json in {logdir}")

@@ -4,40 +4,36 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from qdrl_haiku.cli import learner_flags
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
-FLAGS = flags.FLAGS
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ControllerFlags(TrainingFlags):
+  """Say who takes over from whom, and how hyperparameters are explored."""
 
-def define() -> None:
-  """Defines the flags of exploring, and of the search space."""
-  flags.DEFINE_string(
-    "controller",
+  controller: str = flag(
     "pbt",
     "Who takes over from whom: pbt, or package.module:function, a function of "
     "the search space that returns a controllers.Controller.",
   )
-  flags.DEFINE_string("explore", "perturb", "Or resample, or mixed.")
-  flags.DEFINE_integer(
-    "num_parents", None, "How many of the best may be parents."
+  explore: str = flag("perturb", "Or resample, or mixed.")
+  num_parents: int | None = flag(None, "How many of the best may be parents.")
+  resample_probability: float = flag(
+    0.25, "Per hyperparameter, with --explore=mixed."
   )
-  flags.DEFINE_float(
-    "resample_probability", 0.25, "Per hyperparameter, with --explore=mixed."
+  perturbation_factors: tuple[str, ...] = flag(
+    ("0.8", "1.25"), "Down and up, when perturbing."
   )
-  flags.DEFINE_list(
-    "perturbation_factors", ["0.8", "1.25"], "Down and up, when perturbing."
-  )
-  flags.DEFINE_multi_string(
-    "search_space",
-    [],
+  search_space: tuple[str, ...] = flag(
+    (),
     "name:kind:low:high, kind uniform, log_uniform or one_minus_log_uniform; "
     "or name:fixed:value. Repeatable, the last of a name counts; if given at "
     "all, the hyperparameters that aren't named are fixed.",
+    repeatable=True,
   )
-  flags.DEFINE_integer(
-    "perturbation_interval",
+  perturbation_interval: int | None = flag(
     None,
     "Environment steps per agent from one decision to the next; by default "
     "about a twentieth of --num_timesteps.",
@@ -45,11 +41,15 @@ def define() -> None:
 
 
 def make_controller(
-  search_space: Any, of_pbt: Sequence[str], **settings: Any
+  flags: ControllerFlags,
+  search_space: Any,
+  of_pbt: Sequence[str],
+  **settings: Any,
 ) -> Any:
   """Returns the controller that the flags ask for.
 
   Args:
+    flags: that ask for it.
     search_space: of the learner's hyperparameters.
     of_pbt: flags that are PBT's alone.
     **settings: of who is replaced by whom, with PBT.
@@ -59,21 +59,22 @@ def make_controller(
   """
   from qdrl_haiku import controllers
 
-  if ":" in FLAGS.controller:
-    learner_flags.refuse_given(of_pbt, "the controller is your own")
-    function = learner_flags.users_function("controller", "search_space")
+  if ":" in flags.controller:
+    flags.refuse_given(of_pbt, "the controller is your own")
+    function = flags.users_function("controller", "search_space")
     controller = function(search_space)
     kind = controllers.Controller
-    learner_flags.check_users_result("controller", controller, kind)
+    flags.check_users_result("controller", controller, kind)
     return controller
-  learner_flags.check_choice("controller", ("pbt",))
-  return controllers.pbt(make_config(**settings), search_space)
+  flags.check_choice("controller", ("pbt",))
+  return controllers.pbt(make_config(flags, **settings), search_space)
 
 
-def make_config(**settings: Any) -> Any:
+def make_config(flags: ControllerFlags, **settings: Any) -> Any:
   """Returns the controller's configuration.
 
   Args:
+    flags: that say how hyperparameters are explored.
     **settings: of who is replaced by whom.
 
   Raises:
@@ -82,33 +83,34 @@ def make_config(**settings: Any) -> Any:
   from qdrl_haiku import controllers
 
   try:
-    factors: Any = tuple(float(x) for x in FLAGS.perturbation_factors)
+    factors: Any = tuple(float(x) for x in flags.perturbation_factors)
   except ValueError:
     raise ValueError(
-      f"--perturbation_factors={','.join(FLAGS.perturbation_factors)} are no "
+      f"--perturbation_factors={','.join(flags.perturbation_factors)} are no "
       "numbers; give them like 0.8,1.25."
     ) from None
   config = controllers.PBTConfig(
-    explore=FLAGS.explore,
-    resample_probability=FLAGS.resample_probability,
+    explore=flags.explore,
+    resample_probability=flags.resample_probability,
     perturbation_factors=factors,
     **settings,
   )
-  if FLAGS.explore != "mixed":
-    learner_flags.refuse_given(
-      ["resample_probability"], f"--explore={FLAGS.explore} isn't mixed"
+  if flags.explore != "mixed":
+    flags.refuse_given(
+      ["resample_probability"], f"--explore={flags.explore} isn't mixed"
     )
-  if FLAGS.explore == "resample":
-    learner_flags.refuse_given(
+  if flags.explore == "resample":
+    flags.refuse_given(
       ["perturbation_factors"], "--explore=resample perturbs nothing"
     )
   return config
 
 
-def ranges(learner: Any) -> dict[str, Any]:
+def ranges(flags: ControllerFlags, learner: Any) -> dict[str, Any]:
   """Returns what is searched, for `config.json`, where it's by default as well.
 
   Args:
+    flags: that say what is searched.
     learner: the learner.
 
   Returns:
@@ -120,16 +122,17 @@ def ranges(learner: Any) -> dict[str, Any]:
     "ranges": {
       name: {"kind": type(values).__name__} | dataclasses.asdict(values)
       for name, values in lineage.named_leaves(
-        make_search_space(learner)
+        make_search_space(flags, learner)
       ).items()
     }
   }
 
 
-def make_search_space(learner: Any) -> Any:
+def make_search_space(flags: ControllerFlags, learner: Any) -> Any:
   """Returns what is searched of a learner's hyperparameters.
 
   Args:
+    flags: that say so.
     learner: the learner.
 
   Raises:
@@ -141,14 +144,14 @@ def make_search_space(learner: Any) -> Any:
 
   search_space = training.search_space(
     learner.hyperparams,
-    FLAGS.search_space,
-    given=learner_flags.given_hyperparams(),
+    flags.search_space,
+    given=learner_flags.given_hyperparams(flags),
     declared=learner.declared,
   )
   learner_flags.check_search_space(learner, search_space)
   ranges_ = jax.tree.leaves(search_space)
   if all(isinstance(x, controllers.Fixed) for x in ranges_):
-    learner_flags.refuse_given(
+    flags.refuse_given(
       ["explore", "perturbation_factors", "resample_probability"],
       "all hyperparameters are fixed",
     )

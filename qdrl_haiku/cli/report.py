@@ -3,57 +3,51 @@
 python launchers/report.py --logdir=logs/first --logdir=logs/second
 """
 
+import dataclasses
 import importlib.util
 import pathlib
 import sys
 from typing import Any
 
-from absl import flags
+from qdrl_haiku.cli import devices, launch, shared_flags
+from qdrl_haiku.cli.flags import Flags, flag
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
-from qdrl_haiku.cli import (
-  devices,
-  launch,
-  learner_flags,
-  shared_flags,
-  skill_flags,
-)
-
-FLAGS = flags.FLAGS
 # What elites are rolled out for in all, if nothing is said.
 _DEFAULT_STEPS = 200_000
-# Where the flags are defined that say what a run's agents are.
-_OF_AGENTS = tuple(
-  module.__name__ for module in (learner_flags, shared_flags, skill_flags)
-)
 
 
-def _define() -> None:
-  # The flags of a run's agents, to be defined later, have one of this name.
-  flags.DEFINE_multi_string(
-    "logdir",
-    None,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportFlags(Flags):
+  """Say which runs are reported, and where."""
+
+  logdir: tuple[str, ...] = flag(
+    (),
     "Directory of a run; repeatable, for runs side by side.",
-    allow_override=True,
+    repeatable=True,
   )
-  flags.DEFINE_string("output", "report.html", "A new file for the page.")
-  flags.DEFINE_integer(
-    "rollouts",
+  output: str = flag("report.html", "A new file for the page.")
+  rollouts: int | None = flag(
     None,
     "How many elites of a repertoire show an episode, 0 for none; by default "
     f"as many as {_DEFAULT_STEPS:,} environment steps are enough for.",
   )
 
 
-def main() -> None:
-  """Writes the report that the flags ask for."""
-  logdirs, rollouts = FLAGS.logdir, FLAGS.rollouts
+def main(flags: ReportFlags) -> None:
+  """Writes the report that the flags ask for.
+
+  Args:
+    flags: of the launcher.
+  """
+  logdirs, rollouts = flags.logdir, flags.rollouts
   if not logdirs:
     raise ValueError("--logdir is missing: which runs are to be reported?")
   if rollouts is not None and not 0 <= rollouts < 2**31:
     raise ValueError(
       f"--rollouts={rollouts} must be at least 0 and below 2**31."
     )
-  output = pathlib.Path(FLAGS.output)
+  output = pathlib.Path(flags.output)
   if output.exists():
     raise ValueError(f"--output={output} is there; name a new file.")
   if not output.parent.is_dir():
@@ -76,8 +70,7 @@ def main() -> None:
     if found is not None:
       elites[run.name] = found
   if rollouts != 0 and elites:
-    shared_flags.define()
-    devices.prepare_jax()
+    devices.prepare_jax(TrainingFlags())
     for run in runs:
       if run.name in elites:
         try:
@@ -103,13 +96,8 @@ def _roll_out(logdir: str, elites: Any, num_rollouts: int | None) -> Any:
   """
   from qdrl_haiku.reports import rollouts
 
-  for module in _OF_AGENTS:
-    for flag in FLAGS.flags_by_module_dict()[module]:
-      flag.unparse()  # It may hold what another run was set to.
-  launch.use_settings_of(
-    logdir, besides=("compilation_cache_dir", "logdir", "resume")
-  )
-  agent = shared_flags.make_agent()
+  flags = launch.with_settings_of(TrainingFlags(), logdir, besides=())
+  agent = shared_flags.make_agent(flags)
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // agent.eval_env.episode_steps)
   return rollouts.roll_out(
@@ -139,5 +127,4 @@ def _warn(message: str) -> None:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  _define()
-  launch.run_main(main)
+  launch.run_main(main, ReportFlags)

@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from qdrl_haiku.cli import (
   devices,
   launch,
@@ -18,8 +16,9 @@ from qdrl_haiku.cli import (
   shared_flags,
   training_runs,
 )
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
-FLAGS = flags.FLAGS
 _FLAG_NAMES = {"population_size": "num_seeds"}
 # Flags that the tuned run may have too, and that are this run's own.
 _OWN = (
@@ -28,101 +27,109 @@ _OWN = (
 )  # fmt: skip
 
 
-def _define() -> None:
-  shared_flags.define()
-  flags.DEFINE_integer(
-    "member",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrainFlags(TrainingFlags):
+  """Say whose schedule is taken, and for how many agents."""
+
+  logdir: str | None = flag(
+    None, "The tuned run; with --resume the one that is to go on."
+  )
+  seed: int = flag(
+    0, "Of the first agent; by default that of the tuned run plus 1."
+  )
+  member: int | None = flag(
     None,
     "Which agent of the tuned run's last generation; by default the best agent "
     "that it ever evaluated.",
   )
-  flags.DEFINE_integer(
-    "num_seeds", 1, "How many agents, with seeds counted on from --seed."
+  num_seeds: int = flag(
+    1, "How many agents, with seeds counted on from --seed."
   )
-  flags.DEFINE_string(
-    "output",
+  output: str | None = flag(
     None,
     "Where the new run is written; by default a new directory in logs/.",
   )
-  flags.FLAGS["logdir"].help = (
-    "The tuned run; with --resume the one that is to go on."
-  )
-  flags.FLAGS["seed"].help = (
-    "Of the first agent; by default that of the tuned run plus 1."
-  )
 
 
-def main() -> None:
-  """Trains the agents that the flags ask for."""
-  if not FLAGS.logdir:
+def main(flags: RetrainFlags) -> None:
+  """Trains the agents that the flags ask for.
+
+  Args:
+    flags: of the launcher.
+  """
+  logdir = flags.logdir
+  if not logdir:
     raise ValueError("--logdir is missing: whose schedule is to be taken?")
-  learner_flags.refuse_given(
-    ["warm_start"], "agents are trained from scratch"
-  )
-  if FLAGS.resume:
-    learner_flags.refuse_given(
+  flags.refuse_given(["warm_start"], "agents are trained from scratch")
+  if flags.resume:
+    flags.refuse_given(
       ["member", "output"], "the run that goes on has its schedule"
     )
-    launch.prepare()
+    flags = launch.prepare(flags)
   else:
-    launch.use_settings_of(FLAGS.logdir, besides=_OWN)
-    devices.prepare_jax()
-  learner_flags.refuse_given(
+    flags = launch.with_settings_of(flags, logdir, besides=_OWN)
+    devices.prepare_jax(flags)
+  flags.refuse_given(
     learner_flags.hyperparam_flags(), "the schedule has its values"
   )
   from qdrl_haiku import artifacts, training
 
-  schedule = _read_schedule()
-  agent = shared_flags.make_agent()
+  schedule, flags = _read_schedule(flags, logdir)
+  agent = shared_flags.make_agent(flags)
   setup = training.Setup(
     env=agent.env,
     eval_env=agent.eval_env,
     learner=agent.learner,
     controller=artifacts.play_back(schedule, agent.learner),
     config=shared_flags.make_training_config(
-      population_size=FLAGS.num_seeds,
+      flags,
+      population_size=flags.num_seeds,
       replay_extras=agent.replay_extras,
       fitness=agent.fitness,
       perturbation_interval=schedule.perturbation_interval,
     ),
     evaluate=agent.evaluate,
   )
-  seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds)
-  logdir = training_runs.run_training(
+  seeds = range(flags.seed, flags.seed + flags.num_seeds)
+  retrained = training_runs.run_training(
+    flags,
     setup,
-    f"retrained_{learner_flags.learner_name()}",
+    f"retrained_{learner_flags.learner_name(flags)}",
     seeds,
     more_settings={"schedule": dataclasses.asdict(schedule)},
   )
-  if not FLAGS.dry_run:
-    _compare(logdir, schedule, seeds)
+  if not flags.dry_run:
+    _compare(retrained, schedule, seeds)
 
 
-def _read_schedule() -> Any:
-  """Reads the schedule, and makes the flags those of the new run."""
+def _read_schedule(
+  flags: RetrainFlags, logdir: str
+) -> tuple[Any, RetrainFlags]:
+  """Reads the schedule, and returns it with the flags of the new run."""
   from qdrl_haiku import artifacts
   from qdrl_haiku.storage.directory import RunDirectory
 
-  settings = RunDirectory(FLAGS.logdir).settings()
-  if FLAGS.resume:
+  settings = RunDirectory(logdir).settings()
+  if flags.resume:
     try:
-      return artifacts.Schedule(**settings["schedule"])
+      return artifacts.Schedule(**settings["schedule"]), flags
     except (AttributeError, KeyError, TypeError, ValueError) as error:
       raise ValueError(
-        f"config.json in {FLAGS.logdir} is damaged: its schedule can't be "
-        "read; begin a new run."
+        f"config.json in {logdir} is damaged: its schedule can't be read; "
+        "begin a new run."
       ) from error
-  schedule = artifacts.read_schedule(FLAGS.logdir, FLAGS.member)
-  if not FLAGS["seed"].present:
+  schedule = artifacts.read_schedule(logdir, flags.member)
+  changes: dict[str, Any] = {"logdir": flags.output}
+  if "seed" not in flags.given:
     # Not the first agents of the tuned run again.
-    FLAGS.seed += 1
-  if not FLAGS["num_timesteps"].present:
+    changes["seed"] = flags.seed + 1
+  if "num_timesteps" not in flags.given:
     lost = schedule.generation - schedule.num_generations
-    FLAGS.num_timesteps -= lost * schedule.perturbation_interval
-  if FLAGS.output:
-    learner_flags.refuse_given(["suffix"], "--output is the whole name")
-  FLAGS.logdir = FLAGS.output
-  return schedule
+    steps = flags.num_timesteps - lost * schedule.perturbation_interval
+    changes["num_timesteps"] = steps
+  if flags.output:
+    flags.refuse_given(["suffix"], "--output is the whole name")
+  return schedule, dataclasses.replace(flags, **changes)
 
 
 def _compare(logdir: str, schedule: Any, seeds: Sequence[int]) -> None:
@@ -154,5 +161,4 @@ def _number(value: float | None) -> str:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  _define()
-  launch.run_main(main, _FLAG_NAMES)
+  launch.run_main(main, RetrainFlags, _FLAG_NAMES)

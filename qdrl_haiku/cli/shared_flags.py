@@ -1,139 +1,72 @@
 """The flags that launchers share, and what is made of them."""
 
+import dataclasses
 from typing import Any
 
-from absl import flags
-
 from qdrl_haiku.cli import learner_flags, skill_flags
+from qdrl_haiku.cli.devices import ProcessFlags
+from qdrl_haiku.cli.environment_flags import make_environment
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.skill_flags import SkillFlags
 
-FLAGS = flags.FLAGS
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingFlags(SkillFlags, ProcessFlags):
+  """Say how agents train, and what a run of it leaves behind."""
 
-def define() -> None:
-  """Defines the flags that every training launcher has."""
-  flags.DEFINE_string(
-    "env_name",
-    "inverted_pendulum",
-    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, or "
-    "package.module:function, returning an object with brax's reset and step.",
+  seed: int = flag(0, "Seed of all random numbers.")
+  num_timesteps: int = flag(100_000, "Environment steps per agent in all.")
+  num_envs: int = flag(8, "Environments per agent.")
+  batch_size: int = flag(256, "Transitions per critic step.")
+  grad_updates_per_step: float = flag(
+    1.0, "Critic steps per environment step; may be a fraction."
   )
-  flags.DEFINE_string(
-    "backend", None, "brax's physics: generalized, spring, positional or mjx."
+  replay_capacity: int = flag(
+    100_000, "Transitions in each agent's replay buffer."
   )
-  flags.DEFINE_integer(
-    "episode_length", None, "Steps after which an episode is truncated."
+  min_replay_size: int = flag(1000, "Transitions before learning starts.")
+  random_warm_up: bool = flag(
+    True, "Whether actions are drawn uniformly until learning starts."
   )
-  flags.DEFINE_string(
-    "maze_layout", None, "Of point_maze: maze (the default) or open."
-  )
-  flags.DEFINE_integer("action_repeat", 1, "How often an action is applied.")
-  flags.DEFINE_integer("seed", 0, "Seed of all random numbers.")
-  flags.DEFINE_integer(
-    "num_timesteps", 100_000, "Environment steps per agent in all."
-  )
-  flags.DEFINE_integer("num_envs", 8, "Environments per agent.")
-  flags.DEFINE_integer(
-    "num_eval_episodes",
-    None,
-    "Episodes per evaluation; by default 8, or with skills 2 for each.",
-  )
-  flags.DEFINE_integer("batch_size", 256, "Transitions per critic step.")
-  flags.DEFINE_float(
-    "grad_updates_per_step",
-    1.0,
-    "Critic steps per environment step; may be a fraction.",
-  )
-  flags.DEFINE_integer(
-    "replay_capacity", 100_000, "Transitions in each agent's replay buffer."
-  )
-  flags.DEFINE_integer(
-    "min_replay_size", 1000, "Transitions before learning starts."
-  )
-  flags.DEFINE_bool(
-    "random_warm_up",
-    True,
-    "Whether actions are drawn uniformly until learning starts.",
-  )
-  flags.DEFINE_bool(
-    "exact_placement",
+  exact_placement: bool = flag(
     False,
     "Computes each agent by itself, so that the number of devices changes no "
     "bit. Slower.",
   )
-  learner_flags.define()
-  skill_flags.define()
-  flags.DEFINE_string(
-    "logdir",
-    None,
-    "Where the run is written; by default a new directory in logs/.",
+  logdir: str | None = flag(
+    None, "Where the run is written; by default a new directory in logs/."
   )
-  flags.DEFINE_string("suffix", None, "Appended to the default logdir.")
-  flags.DEFINE_bool(
-    "dry_run", False, "Checks the flags, prints the memory needed, and ends."
+  suffix: str | None = flag(None, "Appended to the default logdir.")
+  dry_run: bool = flag(
+    False, "Checks the flags, prints the memory needed, and ends."
   )
-  flags.DEFINE_bool("resume", False, "Goes on with the run in --logdir.")
-  flags.DEFINE_string(
-    "warm_start", None, "Directory of a run whose agents to begin with."
+  resume: bool = flag(False, "Goes on with the run in --logdir.")
+  warm_start: str | None = flag(
+    None, "Directory of a run whose agents to begin with."
   )
-  flags.DEFINE_bool("use_tensorboard", True, "Writes TensorBoard events.")
-  flags.DEFINE_integer(
-    "checkpoint_interval",
+  use_tensorboard: bool = flag(True, "Writes TensorBoard events.")
+  checkpoint_interval: int | None = flag(
     None,
     "Generations from one checkpoint to the next; by default as many as keep "
     "checkpoints to about 5 % of the time.",
   )
-  flags.DEFINE_integer("max_checkpoints", 2, "How many checkpoints are kept.")
-  flags.DEFINE_bool(
-    "checkpoint_replay",
+  max_checkpoints: int = flag(2, "How many checkpoints are kept.")
+  checkpoint_replay: bool = flag(
     True,
     "Whether checkpoints hold the replay buffers; if not, a resumed run begins "
     "with empty ones.",
   )
-  flags.DEFINE_string(
-    "on_divergence",
+  on_divergence: str = flag(
     "restart",
     "When no agent is finite any more: restart with new ones, or stop.",
   )
-  flags.DEFINE_string(
-    "coordinator_address",
-    None,
-    "Of several processes: the first one's host and a free port there, such as "
-    "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.",
-  )
-  flags.DEFINE_integer("num_processes", None, "How many processes there are.")
-  flags.DEFINE_integer(
-    "process_id", None, "Which of them this is, counted from 0."
-  )
-  flags.DEFINE_string(
-    "compilation_cache_dir",
-    None,
-    "Where compiled programs are kept for the next run; by default in the "
-    "user's cache directory, nowhere if empty.",
-  )
 
 
-def make_environment() -> Any:
-  """Returns the environment that the flags ask for."""
-  from qdrl_haiku import environments
-
-  arguments = {}
-  if FLAGS.env_name == "point_maze":
-    arguments["layout"] = FLAGS.maze_layout or "maze"
-  else:
-    learner_flags.refuse_given(
-      ["maze_layout"], f"--env_name={FLAGS.env_name} has no layout"
-    )
-  return environments.create(
-    FLAGS.env_name,
-    backend=FLAGS.backend or None,
-    episode_length=FLAGS.episode_length,
-    action_repeat=FLAGS.action_repeat,
-    **arguments,
-  )
-
-
-def make_agent() -> learner_flags.Agent:
+def make_agent(flags: SkillFlags) -> learner_flags.Agent:
   """Returns the agents that the flags ask for, in their environment.
+
+  Args:
+    flags: that ask for them.
 
   Returns:
     What training needs of them.
@@ -141,54 +74,54 @@ def make_agent() -> learner_flags.Agent:
   Raises:
     ValueError: if a flag has no meaning for the environment or the learner.
   """
-  env = make_environment()
+  env = make_environment(flags)
   # What is on the host has one set of instances.
-  eval_env = make_environment() if getattr(env, "on_host", False) else env
-  if FLAGS.learner == "diayn":
-    agent = skill_flags.make_agent(env, eval_env)
+  eval_env = make_environment(flags) if getattr(env, "on_host", False) else env
+  if flags.learner == "diayn":
+    agent = skill_flags.make_agent(flags, env, eval_env)
   else:
-    learner_flags.refuse_given(
-      skill_flags.names(), f"{FLAGS.learner} has no skills"
+    flags.refuse_given(
+      skill_flags.NAMES, f"{flags.learner} has no skills"
     )
     agent = learner_flags.Agent(
-      env=env, eval_env=eval_env, learner=learner_flags.make_learner(env)
+      env=env, eval_env=eval_env, learner=learner_flags.make_learner(flags, env)
     )
   return agent._replace(
-    learner=learner_flags.with_given_hyperparams(agent.learner)
+    learner=learner_flags.with_given_hyperparams(flags, agent.learner)
   )
 
 
-def interval(flag: str, learner: Any) -> int:
+def interval(flags: TrainingFlags, given: int | None, learner: Any) -> int:
   """Decides how many environment steps a generation takes.
 
   Args:
-    flag: the name of the flag that says so; it's set where it wasn't given.
+    flags: of the run.
+    given: the value of the flag that says so.
     learner: the learner.
 
   Returns:
-    The flag's value; else what cuts the run into about twenty generations.
+    What was given; else what cuts the run into about twenty generations.
 
   Raises:
     ValueError: if there is no such number near by.
   """
   from qdrl_haiku import training
 
-  steps = FLAGS[flag].value
-  if steps is None:
-    steps = training.default_interval(
-      FLAGS.num_timesteps,
-      num_envs=FLAGS.num_envs,
-      grad_updates_per_step=FLAGS.grad_updates_per_step,
-      batches_per_update=learner.batches_per_update,
-    )
-    FLAGS[flag].value = steps
-  return steps
+  if given is not None:
+    return given
+  return training.default_interval(
+    flags.num_timesteps,
+    num_envs=flags.num_envs,
+    grad_updates_per_step=flags.grad_updates_per_step,
+    batches_per_update=learner.batches_per_update,
+  )
 
 
-def make_training_config(**settings: Any) -> Any:
+def make_training_config(flags: TrainingFlags, **settings: Any) -> Any:
   """Returns the configuration of training.
 
   Args:
+    flags: of the run.
     **settings: what isn't the value of the flag of the same name.
 
   Returns:
@@ -205,8 +138,8 @@ def make_training_config(**settings: Any) -> Any:
     "random_warm_up",
     "exact_placement",
   )
-  if FLAGS.num_eval_episodes is not None:
-    settings["num_eval_episodes"] = FLAGS.num_eval_episodes
+  if flags.num_eval_episodes is not None:
+    settings["num_eval_episodes"] = flags.num_eval_episodes
   return training.TrainingConfig(
-    **{name: getattr(FLAGS, name) for name in shared}, **settings
+    **{name: getattr(flags, name) for name in shared}, **settings
   )

@@ -1,12 +1,13 @@
 """The flags of DIAYN, and what they add to environment, learner, evaluation."""
 
-from typing import Any
-
-from absl import flags
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from qdrl_haiku.cli import learner_flags
-
-FLAGS = flags.FLAGS
+from qdrl_haiku.cli.environment_flags import EnvironmentFlags
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.learner_flags import LearnerFlags
 
 # Scores of an evaluation that may be the fitness of agents with skills.
 _FITNESS = (
@@ -19,51 +20,48 @@ _EPISODES_PER_SKILL = 2
 _EPISODES_OF_CONTINUOUS_SKILLS = 64
 
 
-def define() -> None:
-  """Defines the flags of DIAYN."""
-  flags.DEFINE_string("skill_type", "discrete", "DIAYN's: or continuous.")
-  flags.DEFINE_integer("num_skills", 8, "Of discrete skills.")
-  flags.DEFINE_string(
-    "skill_prior",
-    "sphere",
-    "Of continuous skills: sphere (directions) or normal.",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SkillFlags(EnvironmentFlags, LearnerFlags):
+  """Shape DIAYN, and say how many episodes show what an agent can do."""
+
+  skill_type: str = flag("discrete", "DIAYN's: or continuous.")
+  num_skills: int = flag(8, "Of discrete skills.")
+  skill_prior: str = flag(
+    "sphere", "Of continuous skills: sphere (directions) or normal."
   )
-  flags.DEFINE_integer("skill_size", 2, "Numbers in a continuous skill.")
-  flags.DEFINE_string(
-    "skill_sampling",
+  skill_size: int = flag(2, "Numbers in a continuous skill.")
+  skill_sampling: Literal["fixed", "episode"] | None = flag(
     None,
     "fixed: each environment has its skill, the default of discrete skills; "
     "episode: each episode draws one, the default of continuous ones.",
   )
-  flags.DEFINE_string(
-    "discriminator_input",
+  discriminator_input: Literal["descriptor", "observation"] = flag(
     "descriptor",
     "What of a state tells the skill: its descriptor, or the observation.",
   )
-  flags.DEFINE_list(
-    "discriminator_hidden_layer_sizes",
+  discriminator_hidden_layer_sizes: tuple[str, ...] | None = flag(
     None,
     "Widths of the discriminator's hidden layers; by default as the others.",
   )
-  flags.DEFINE_bool(
-    "subtract_log_prior",
+  subtract_log_prior: bool = flag(
     True,
     "Whether DIAYN's reward is log q(z|s) - log p(z), not log q(z|s) alone.",
   )
-  flags.DEFINE_string(
-    "fitness",
+  fitness: str = flag(
     "diversity_return",
     f"DIAYN's: which score is the fitness, {', '.join(_FITNESS)}.",
   )
 
 
-def names() -> list[str]:
-  """Returns the names of the flags that concern DIAYN alone."""
-  return [flag.name for flag in FLAGS.flags_by_module_dict()[__name__]]
+NAMES = tuple(SkillFlags.__annotations__)
+"""The flags that concern DIAYN alone."""
 
 
-def make_prior() -> Any:
+def make_prior(flags: SkillFlags) -> Any:
   """Returns what skills are drawn from.
+
+  Args:
+    flags: that shape them.
 
   Raises:
     ValueError: if a flag has no meaning.
@@ -71,25 +69,28 @@ def make_prior() -> Any:
   from qdrl_haiku import skills
 
   priors = {"sphere": skills.sphere, "normal": skills.normal}
-  learner_flags.check_choice("skill_type", ("discrete", "continuous"))
-  learner_flags.check_choice("skill_prior", priors)
-  learner_flags.check_choice("skill_sampling", ("fixed", "episode"))
-  if FLAGS.skill_type == "discrete":
-    learner_flags.refuse_given(
+  flags.check_choice("skill_type", ("discrete", "continuous"))
+  flags.check_choice("skill_prior", priors)
+  flags.check_choice("skill_sampling", ("fixed", "episode"))
+  if flags.skill_type == "discrete":
+    flags.refuse_given(
       ["skill_prior", "skill_size"], "skills are discrete", "skill_type"
     )
-    return skills.categorical(FLAGS.num_skills)
-  learner_flags.refuse_given(
+    return skills.categorical(flags.num_skills)
+  flags.refuse_given(
     ["num_skills"], "skills are continuous", "skill_type"
   )
   try:
-    return priors[FLAGS.skill_prior](FLAGS.skill_size)
+    return priors[flags.skill_prior](flags.skill_size)
   except ValueError as error:
-    raise ValueError(f"--skill_size={FLAGS.skill_size}: {error}") from error
+    raise ValueError(f"--skill_size={flags.skill_size}: {error}") from error
 
 
-def make_config() -> Any:
+def make_config(flags: SkillFlags) -> Any:
   """Returns the configuration of DIAYN.
+
+  Args:
+    flags: that say what it is.
 
   Raises:
     ValueError: if a flag has no meaning.
@@ -97,21 +98,24 @@ def make_config() -> Any:
   from qdrl_haiku import learners
 
   return learners.DIAYNConfig(
-    discriminator_input=FLAGS.discriminator_input,
+    discriminator_input=flags.discriminator_input,
     discriminator_hidden_layer_sizes=learner_flags.layer_sizes(
-      "discriminator_hidden_layer_sizes"
+      flags, "discriminator_hidden_layer_sizes"
     ),
-    activation=FLAGS.activation,
-    layer_norm=FLAGS.layer_norm,
-    subtract_log_prior=FLAGS.subtract_log_prior,
-    normalize_observations=FLAGS.normalize_observations,
+    activation=flags.activation,
+    layer_norm=flags.layer_norm,
+    subtract_log_prior=flags.subtract_log_prior,
+    normalize_observations=flags.normalize_observations,
   )
 
 
-def make_agent(env: Any, eval_env: Any) -> learner_flags.Agent:
+def make_agent(
+  flags: SkillFlags, env: Any, eval_env: Any
+) -> learner_flags.Agent:
   """Returns agents with skills in an environment.
 
   Args:
+    flags: that ask for them.
     env: the environment without skills, to collect in.
     eval_env: likewise, to be evaluated in.
 
@@ -123,10 +127,10 @@ def make_agent(env: Any, eval_env: Any) -> learner_flags.Agent:
   """
   from qdrl_haiku import environments, learners, training
 
-  prior, config = make_prior(), make_config()
+  prior, config = make_prior(flags), make_config(flags)
   descriptor_size = env.descriptor.size if env.descriptor else None
   arguments = (env.observation_size, prior, descriptor_size, config)
-  sampling = FLAGS.skill_sampling
+  sampling = flags.skill_sampling
   if sampling is None:
     sampling = "episode" if prior.num_skills is None else "fixed"
   train_env = environments.SkillEnvironment(env, prior, sampling)
@@ -136,11 +140,11 @@ def make_agent(env: Any, eval_env: Any) -> learner_flags.Agent:
     env.action_size,
     # DIAYN normalises by itself, and leaves the skills alone.
     learner_flags.make_config(
-      learners.SACConfig, normalize_observations=False
+      flags, learners.SACConfig, normalize_observations=False
     ),
   )
   learner = learners.diayn(base_learner, *arguments)
-  num_episodes = _num_eval_episodes(prior)
+  num_episodes = _num_eval_episodes(flags, prior)
   return learner_flags.Agent(
     env=train_env,
     eval_env=eval_env,
@@ -151,35 +155,37 @@ def make_agent(env: Any, eval_env: Any) -> learner_flags.Agent:
     replay_extras=("next_descriptor",)
     if config.discriminator_input == "descriptor"
     else (),
-    fitness=_fitness(prior),
+    fitness=_fitness(flags, prior),
     num_eval_episodes=num_episodes,
   )
 
 
-def one_skill(env: Any) -> Any:
-  """Returns an environment all of whose episodes have the skill of --skill.
+def one_skill(flags: SkillFlags, env: Any, given: Sequence[str]) -> Any:
+  """Returns an environment all of whose episodes have one skill.
 
   Args:
+    flags: that the agent was trained with.
     env: the environment with skills.
+    given: the skill, as --skill has it.
 
   Raises:
     ValueError: if the agent has no skills, or not that one.
   """
   from qdrl_haiku import environments, skills
 
-  if FLAGS.learner != "diayn":
+  if flags.learner != "diayn":
     raise ValueError(
-      f"--skill={','.join(FLAGS.skill)}, but the run's learner, "
-      f"{FLAGS.learner}, has no skills; leave it out."
+      f"--skill={','.join(given)}, but the run's learner, "
+      f"{flags.learner}, has no skills; leave it out."
     )
-  prior = make_prior()
+  prior = make_prior(flags)
   try:
-    numbers = [float(text) for text in FLAGS.skill]
+    numbers = [float(text) for text in given]
     is_index = prior.num_skills is not None and len(numbers) == 1
-    skill = int(FLAGS.skill[0]) if is_index else numbers
+    skill = int(given[0]) if is_index else numbers
   except ValueError:
     raise ValueError(
-      f"--skill={','.join(FLAGS.skill)} is neither an index nor numbers; give "
+      f"--skill={','.join(given)} is neither an index nor numbers; give "
       "it like 3 or 0.6,0.8."
     ) from None
   return environments.SkillEnvironment(
@@ -187,30 +193,30 @@ def one_skill(env: Any) -> Any:
   )
 
 
-def _num_eval_episodes(prior: Any) -> int:
+def _num_eval_episodes(flags: SkillFlags, prior: Any) -> int:
   """Returns the flag's value, or how many episodes show all skills."""
-  if FLAGS.num_eval_episodes is None:
+  if flags.num_eval_episodes is None:
     return (
       _EPISODES_OF_CONTINUOUS_SKILLS
       if prior.num_skills is None
       else _EPISODES_PER_SKILL * prior.num_skills
     )
-  if FLAGS.num_eval_episodes < (prior.num_skills or 1):
+  if flags.num_eval_episodes < (prior.num_skills or 1):
     raise ValueError(
-      f"--num_eval_episodes={FLAGS.num_eval_episodes} can't show all of "
-      f"--num_skills={FLAGS.num_skills}; give {FLAGS.num_skills} or more."
+      f"--num_eval_episodes={flags.num_eval_episodes} can't show all of "
+      f"--num_skills={flags.num_skills}; give {flags.num_skills} or more."
     )
-  return FLAGS.num_eval_episodes
+  return flags.num_eval_episodes
 
 
-def _fitness(prior: Any) -> str:
+def _fitness(flags: SkillFlags, prior: Any) -> str:
   """Returns the score that is the fitness, as training calls it."""
-  learner_flags.check_choice("fitness", _FITNESS)
-  if FLAGS.fitness == "discriminator_accuracy" and prior.num_skills is None:
+  flags.check_choice("fitness", _FITNESS)
+  if flags.fitness == "discriminator_accuracy" and prior.num_skills is None:
     raise ValueError(
       "--fitness=discriminator_accuracy is for discrete skills; take "
       "mutual_information_lower_bound."
     )
-  if FLAGS.fitness == "episode_return":
-    return FLAGS.fitness
-  return f"diayn/{FLAGS.fitness}"
+  if flags.fitness == "episode_return":
+    return flags.fitness
+  return f"diayn/{flags.fitness}"

@@ -3,7 +3,7 @@
 python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
 """
 
-from absl import flags
+import dataclasses
 
 from qdrl_haiku.cli import (
   launch,
@@ -12,8 +12,9 @@ from qdrl_haiku.cli import (
   training_runs,
   tuned,
 )
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
-FLAGS = flags.FLAGS
 # Of the settings that have another name where there is a controller.
 _FLAG_NAMES = {
   "population_size": "num_seeds",
@@ -21,31 +22,35 @@ _FLAG_NAMES = {
 }
 
 
-def _define() -> None:
-  shared_flags.define()
-  flags.DEFINE_integer(
-    "num_seeds", 1, "How many seeds, counted on from --seed."
-  )
-  flags.DEFINE_integer(
-    "eval_interval",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainFlags(TrainingFlags):
+  """Say how many learners train apart from each other."""
+
+  num_seeds: int = flag(1, "How many seeds, counted on from --seed.")
+  eval_interval: int | None = flag(
     None,
     "Environment steps from one evaluation to the next; by default about a "
     "twentieth of --num_timesteps.",
   )
 
 
-def main() -> None:
-  """Trains the learner that the flags ask for."""
-  launch.prepare()
+def main(flags: TrainFlags) -> None:
+  """Trains the learner that the flags ask for.
+
+  Args:
+    flags: of the launcher.
+  """
+  flags = tuned.apply(launch.prepare(flags), searched=False)
   from qdrl_haiku import training
 
-  tuned.apply(searched=False)
-  agent = shared_flags.make_agent()
+  agent = shared_flags.make_agent(flags)
+  interval = shared_flags.interval(flags, flags.eval_interval, agent.learner)
   config = shared_flags.make_training_config(
-    population_size=FLAGS.num_seeds,
+    flags,
+    population_size=flags.num_seeds,
     replay_extras=agent.replay_extras,
     fitness=agent.fitness,
-    perturbation_interval=shared_flags.interval("eval_interval", agent.learner),
+    perturbation_interval=interval,
   )
   setup = training.Setup(
     env=agent.env,
@@ -56,13 +61,13 @@ def main() -> None:
     evaluate=agent.evaluate,
   )
   training_runs.run_training(
+    dataclasses.replace(flags, eval_interval=interval),
     setup,
-    learner_flags.learner_name(),
-    range(FLAGS.seed, FLAGS.seed + FLAGS.num_seeds),
+    learner_flags.learner_name(flags),
+    range(flags.seed, flags.seed + flags.num_seeds),
   )
 
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  _define()
-  launch.run_main(main, _FLAG_NAMES)
+  launch.run_main(main, TrainFlags, _FLAG_NAMES)

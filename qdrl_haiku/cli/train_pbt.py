@@ -3,9 +3,8 @@
 python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 """
 
+import dataclasses
 from typing import Any
-
-from absl import flags
 
 from qdrl_haiku.cli import (
   launch,
@@ -15,8 +14,9 @@ from qdrl_haiku.cli import (
   training_runs,
   tuned,
 )
+from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.pbt_flags import ControllerFlags
 
-FLAGS = flags.FLAGS
 # Of the controller `pbt` alone.
 _OF_PBT = (
   "explore", "exploit", "num_parents", "num_replaced", "perturbation_factors",
@@ -24,77 +24,82 @@ _OF_PBT = (
 )  # fmt: skip
 
 
-def define() -> None:
-  """Defines the flags of this launcher."""
-  shared_flags.define()
-  pbt_flags.define()
-  flags.DEFINE_integer("population_size", 8, "Agents in the population.")
-  flags.DEFINE_integer(
-    "burn_in_period",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PBTFlags(ControllerFlags):
+  """Say what the population is, and who is replaced."""
+
+  population_size: int = flag(8, "Agents in the population.")
+  burn_in_period: int = flag(
     0,
     "Environment steps before the first decision; until then only agents that "
     "have diverged are replaced.",
   )
-  flags.DEFINE_string("exploit", "truncation", "Or tournament, or none.")
-  flags.DEFINE_integer(
-    "num_replaced",
+  exploit: str = flag("truncation", "Or tournament, or none.")
+  num_replaced: int | None = flag(
     None,
     "How many of the worst are replaced, but for who is as fit as the best.",
   )
-  flags.DEFINE_float(
-    "quantile_fraction",
-    0.25,
-    "The share that --num_parents and --num_replaced are by default.",
+  quantile_fraction: float = flag(
+    0.25, "The share that --num_parents and --num_replaced are by default."
   )
-  flags.DEFINE_bool(
-    "inherit_replay", False, "Whether a child gets its parent's replay buffer."
+  inherit_replay: bool = flag(
+    False, "Whether a child gets its parent's replay buffer."
   )
-  flags.DEFINE_integer(
-    "fitness_window", 1, "Fitness is the mean of so many evaluations."
+  fitness_window: int = flag(
+    1, "Fitness is the mean of so many evaluations."
   )
 
 
-def make_setup() -> Any:
-  """Returns the population that the flags ask for, a `training.Setup`.
+def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
+  """Returns the population that the flags ask for.
+
+  Args:
+    flags: of the launcher.
+
+  Returns:
+    The `training.Setup`, and the flags with what they left open.
 
   Raises:
     ValueError: if a flag makes no sense.
   """
   from qdrl_haiku import training
 
-  agent = shared_flags.make_agent()
+  agent = shared_flags.make_agent(flags)
   controller = pbt_flags.make_controller(
-    pbt_flags.make_search_space(agent.learner),
+    flags,
+    pbt_flags.make_search_space(flags, agent.learner),
     _OF_PBT,
-    exploit=FLAGS.exploit,
-    quantile_fraction=FLAGS.quantile_fraction,
-    num_parents=FLAGS.num_parents,
-    num_replaced=FLAGS.num_replaced,
+    exploit=flags.exploit,
+    quantile_fraction=flags.quantile_fraction,
+    num_parents=flags.num_parents,
+    num_replaced=flags.num_replaced,
   )
-  if FLAGS.exploit != "truncation":
-    learner_flags.refuse_given(
-      ["quantile_fraction"], f"--exploit={FLAGS.exploit} has no quantiles"
+  if flags.exploit != "truncation":
+    flags.refuse_given(
+      ["quantile_fraction"], f"--exploit={flags.exploit} has no quantiles"
     )
-  if FLAGS.exploit == "none":
-    learner_flags.refuse_given(
+  if flags.exploit == "none":
+    flags.refuse_given(
       ["inherit_replay"], "with --exploit=none nobody takes over"
     )
-  if None not in (FLAGS.num_parents, FLAGS.num_replaced):
-    learner_flags.refuse_given(
+  if None not in (flags.num_parents, flags.num_replaced):
+    flags.refuse_given(
       ["quantile_fraction"], "--num_parents and --num_replaced are given"
     )
+  interval = shared_flags.interval(
+    flags, flags.perturbation_interval, agent.learner
+  )
   config = shared_flags.make_training_config(
-    population_size=FLAGS.population_size,
+    flags,
+    population_size=flags.population_size,
     replay_extras=agent.replay_extras,
     fitness=agent.fitness,
-    perturbation_interval=shared_flags.interval(
-      "perturbation_interval", agent.learner
-    ),
-    fitness_window=FLAGS.fitness_window,
-    burn_in_period=FLAGS.burn_in_period,
-    inherit_replay=FLAGS.inherit_replay,
+    perturbation_interval=interval,
+    fitness_window=flags.fitness_window,
+    burn_in_period=flags.burn_in_period,
+    inherit_replay=flags.inherit_replay,
   )
-  return training.Setup(
+  setup = training.Setup(
     env=agent.env,
     eval_env=agent.eval_env,
     learner=agent.learner,
@@ -102,22 +107,26 @@ def make_setup() -> Any:
     config=config,
     evaluate=agent.evaluate,
   )
+  return setup, dataclasses.replace(flags, perturbation_interval=interval)
 
 
-def main() -> None:
-  """Trains the population that the flags ask for."""
-  launch.prepare()
-  tuned.apply(searched=True)
-  setup = make_setup()
+def main(flags: PBTFlags) -> None:
+  """Trains the population that the flags ask for.
+
+  Args:
+    flags: of the launcher.
+  """
+  flags = tuned.apply(launch.prepare(flags), searched=True)
+  setup, flags = make_setup(flags)
   training_runs.run_training(
+    flags,
     setup,
-    f"pbt_{learner_flags.learner_name()}",
-    [FLAGS.seed],
-    more_settings=pbt_flags.ranges(setup.learner),
+    f"pbt_{learner_flags.learner_name(flags)}",
+    [flags.seed],
+    more_settings=pbt_flags.ranges(flags, setup.learner),
   )
 
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  define()
-  launch.run_main(main)
+  launch.run_main(main, PBTFlags)

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from absl import flags, logging
+from absl import logging
 
-from qdrl_haiku.cli import launch, learner_flags
-
-FLAGS = flags.FLAGS
+from qdrl_haiku.cli import launch
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
 
 def run_training(
+  flags: TrainingFlags,
   setup: Any,
   algorithm: str,
   seeds: Sequence[int],
@@ -26,6 +26,7 @@ def run_training(
   """Trains, and says where the result is.
 
   Args:
+    flags: of the run.
     setup: what the population is composed of.
     algorithm: for the name of the directory.
     seeds: one, or one per member.
@@ -43,45 +44,40 @@ def run_training(
   from qdrl_haiku import runs
   from qdrl_haiku.distributed import hosts
 
-  if FLAGS.logdir:
-    learner_flags.refuse_given(["suffix"], "--logdir is the whole name")
+  if flags.logdir:
+    flags.refuse_given(["suffix"], "--logdir is the whole name")
   # Of several processes each has a clock of its own.
-  default = hosts.text_of_first(_default_logdir(algorithm))
-  logdir = FLAGS.logdir or default
-  names = [
-    flag.name for flag in launch.launchers_flags()
-    if flag.name not in launch.NOT_REMEMBERED
-  ]
+  default = hosts.text_of_first(_default_logdir(flags, algorithm))
+  logdir = flags.logdir or default
   config = runs.RunConfig(
     logdir=logdir,
     seeds=tuple(seeds),
-    num_timesteps=FLAGS.num_timesteps,
-    dry_run=FLAGS.dry_run,
-    resume=FLAGS.resume,
-    warm_start=FLAGS.warm_start,
-    use_tensorboard=FLAGS.use_tensorboard,
-    checkpoint_interval=FLAGS.checkpoint_interval,
-    max_checkpoints=FLAGS.max_checkpoints,
-    checkpoint_replay=FLAGS.checkpoint_replay,
-    on_divergence=FLAGS.on_divergence,
+    num_timesteps=flags.num_timesteps,
+    dry_run=flags.dry_run,
+    resume=flags.resume,
+    warm_start=flags.warm_start,
+    use_tensorboard=flags.use_tensorboard,
+    checkpoint_interval=flags.checkpoint_interval,
+    max_checkpoints=flags.max_checkpoints,
+    checkpoint_replay=flags.checkpoint_replay,
+    on_divergence=flags.on_divergence,
     **run_settings,
   )
-  if not FLAGS.checkpoint_replay:
+  if not flags.checkpoint_replay:
     logging.warning(
       "checkpoints are written without replay buffers: a resumed run begins "
       "with empty ones, and learns nothing until they have --min_replay_size "
       "transitions."
     )
-  _warn_of_idleness(setup)
-  _check_activation()
+  _warn_of_idleness(flags, setup)
+  _check_activation(flags)
   is_first = jax.process_index() == 0
-  if is_first and not FLAGS.dry_run:
+  if is_first and not flags.dry_run:
     print(f"writing to {logdir}", flush=True)
   to_go_on = f"go on with --resume --logdir={logdir}"
   if setup.on_host:
     to_go_on = f"begin another run with --warm_start={logdir}"
-  settings = {name: getattr(FLAGS, name) for name in names}
-  settings |= {
+  settings = flags.settings(besides=launch.NOT_REMEMBERED) | {
     "launcher": launch.launcher_name(),
     "in_effect": _in_effect(setup),
     **(more_settings or {}),
@@ -95,7 +91,7 @@ def run_training(
     print(f"error: {error}", file=sys.stderr)
     sys.exit(1)
   except (MemoryError, OSError) as error:
-    if FLAGS.debug:
+    if flags.debug:
       raise
     reason = str(error) or "the memory ran out"
     mend = "mend it"
@@ -103,31 +99,32 @@ def run_training(
       mend += ", unless it is that another process is gone"
     _fail(f"{reason}; what was written before is whole: {mend}, and {to_go_on}")
   except jax.errors.JaxRuntimeError as error:
-    if FLAGS.debug or jax.process_count() == 1:
+    if flags.debug or jax.process_count() == 1:
       raise
     reason = str(error).splitlines()[0]
     _fail(
       f"another process is gone or out of reach ({reason}); start all of them "
       f"with --resume --logdir={logdir}"
     )
-  if is_first and not FLAGS.dry_run:
+  if is_first and not flags.dry_run:
     print(f"done: {logdir}")
   return logdir
 
 
-def _warn_of_idleness(setup: Any) -> None:
+def _warn_of_idleness(flags: TrainingFlags, setup: Any) -> None:
   """Says what won't begin before the run's end.
 
   That's no mistake where a run is to be resumed for longer.
 
   Args:
+    flags: of the run.
     setup: what the population is composed of.
   """
-  steps = FLAGS.num_timesteps
-  if setup.map_elites is None and steps < FLAGS.min_replay_size:
+  steps = flags.num_timesteps
+  if setup.map_elites is None and steps < flags.min_replay_size:
     logging.warning(
       "nothing will be learned: an agent's %d steps don't reach "
-      "--min_replay_size=%d transitions.", steps, FLAGS.min_replay_size,
+      "--min_replay_size=%d transitions.", steps, flags.min_replay_size,
     )
   if setup.controller and steps <= setup.config.burn_in_period:
     logging.warning(
@@ -136,7 +133,7 @@ def _warn_of_idleness(setup: Any) -> None:
     )
 
 
-def _check_activation() -> None:
+def _check_activation(flags: TrainingFlags) -> None:
   """Refuses weights that were learned for another activation.
 
   Nothing in a checkpoint tells which one it was.
@@ -146,17 +143,17 @@ def _check_activation() -> None:
   """
   from qdrl_haiku.storage.directory import RunDirectory
 
-  if FLAGS.resume or not FLAGS.warm_start:
+  if flags.resume or not flags.warm_start:
     return
   try:
-    settings = RunDirectory(FLAGS.warm_start).settings()
+    settings = RunDirectory(flags.warm_start).settings()
   except ValueError:
     return  # Training says so, and names the flag.
-  theirs = settings.get("activation", FLAGS.activation)
-  if theirs != FLAGS.activation:
+  theirs = settings.get("activation", flags.activation)
+  if theirs != flags.activation:
     raise ValueError(
-      f"--warm_start={FLAGS.warm_start} has agents with "
-      f"--activation={theirs}, not {FLAGS.activation}; give that."
+      f"--warm_start={flags.warm_start} has agents with "
+      f"--activation={theirs}, not {flags.activation}; give that."
     )
 
 
@@ -204,8 +201,8 @@ def _fail(message: str) -> NoReturn:
   sys.exit(1)
 
 
-def _default_logdir(algorithm: str) -> str:
-  env_name = re.sub("[:/]", "-", FLAGS.env_name)
+def _default_logdir(flags: TrainingFlags, algorithm: str) -> str:
+  env_name = re.sub("[:/]", "-", flags.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-  suffix = f"-{FLAGS.suffix}" if FLAGS.suffix else ""
+  suffix = f"-{flags.suffix}" if flags.suffix else ""
   return os.path.join("logs", f"{env_name}-{algorithm}-{time}{suffix}")

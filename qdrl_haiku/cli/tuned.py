@@ -1,10 +1,11 @@
 """Settings with which a learner was found to learn an environment faster."""
 
-from typing import Any
+import dataclasses
+from typing import Any, TypeVar
 
-from absl import flags
+from qdrl_haiku.cli.shared_flags import TrainingFlags
 
-FLAGS = flags.FLAGS
+_T = TypeVar("_T", bound=TrainingFlags)
 
 # By environment and learner; how they were found is in RESULTS.md.
 _ALWAYS: dict[tuple[str, str], dict[str, Any]] = {
@@ -42,34 +43,31 @@ _OF_TEMPERATURE = (
 )
 
 
-def apply(*, searched: bool) -> None:
-  """Gives the flags these values, where the command line doesn't, and says so.
+def apply(flags: _T, *, searched: bool) -> _T:
+  """Returns flags with these values, where none were given, and says so.
 
   A run that is resumed has its settings already.
 
   Args:
+    flags: of the run.
     searched: whether a controller searches hyperparameters.
   """
   import jax
 
-  pair = (FLAGS.env_name, FLAGS.learner)
+  pair = (flags.env_name, flags.learner)
   settings = _ALWAYS.get(pair, {}) | ({} if searched else _ALONE.get(pair, {}))
   # Found with a temperature that is learned.
-  if not FLAGS.learn_temperature:
-    settings = {
-      name: value
-      for name, value in settings.items()
-      if name not in _OF_TEMPERATURE
-    }
+  without = () if flags.learn_temperature else _OF_TEMPERATURE
   chosen = {
-    name: value for name, value in settings.items() if not FLAGS[name].present
+    name: value
+    for name, value in settings.items()
+    if name not in flags.given and name not in without
   }
-  if FLAGS.resume or not chosen:
-    return
-  for name, value in chosen.items():
-    FLAGS[name].value = value
+  if flags.resume or not chosen:
+    return flags
   if jax.process_index() == 0:
     listed = ", ".join(f"{name}={value}" for name, value in chosen.items())
     print(
-      f"tuned for {FLAGS.learner} on {FLAGS.env_name}: {listed}", flush=True
+      f"tuned for {flags.learner} on {flags.env_name}: {listed}", flush=True
     )
+  return dataclasses.replace(flags, **chosen)
