@@ -46,6 +46,7 @@ def test_the_descriptor_is_where_the_torso_is(walk):
   assert abs(position).max() > 0.05
 
 
+@pytest.mark.slow
 def test_the_humanoid_goes_anywhere_as_well():
   env = environments.create("humanoid_omni")
   assert env.descriptor == environments.Descriptor(

@@ -186,6 +186,7 @@ def test_an_error_inside_a_users_module_is_shown_as_it_is(toy):
     environments.create(f"{toy}_broken:make")
 
 
+@pytest.mark.slow
 def test_brax_is_quiet():
   code = (
     "from qdrl_haiku import environments as e;"
@@ -201,6 +202,7 @@ def test_brax_is_quiet():
     assert word not in said
 
 
+@pytest.mark.slow
 def test_mujoco_leaves_no_file_and_its_warnings_are_shown(tmp_path):
   """The model of the halfcheetah has a word that MuJoCo 4 warns of."""
   (tmp_path / "users_robots.py").write_text(

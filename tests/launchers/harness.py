@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from absl import app, flags
 from absl.testing import flagsaver
+from matplotlib.figure import Figure
 
 LAUNCHERS = pathlib.Path(__file__).parents[2] / "launchers"
 
@@ -29,7 +30,9 @@ def start(name, *arguments):
   """Does what `python launchers/<name>.py <arguments>` does.
 
   absl keeps one set of flags per process, so those of the launcher are removed
-  afterwards. jax has found its devices already, so their number stays.
+  afterwards. jax has found its devices already, so their number stays. Figures
+  are made, but their files stay empty: to draw them takes as long as a small
+  run that finds its programs compiled. How they look is for tests/drawing.
 
   Raises:
     SystemExit: where the script would exit.
@@ -38,6 +41,7 @@ def start(name, *arguments):
     patch.setenv("JAX_NUM_CPU_DEVICES", "1")
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
     patch.setattr(app, "run", _run)
+    patch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:

@@ -152,6 +152,7 @@ def test_settings_of_skills_are_written_down(run):
   assert config["fitness"] == "diversity_return"
 
 
+@pytest.mark.slow
 def test_resuming_writes_no_row_twice_and_misses_none(run, tmp_path):
   again = tmp_path / "run"
   shutil.copytree(run, again)
@@ -258,6 +259,7 @@ def test_continuous_skills_leave_a_row_per_episode(flags, tmp_path):
   assert (logdir / "plots" / "trajectories.png").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_without_descriptors_can_have_skills(
   tmp_path, monkeypatch
 ):
@@ -361,6 +363,7 @@ def test_learner_flags_reach_base_learner_and_discriminator(settings_of):
   assert state.agent.observation_statistics is None
 
 
+@pytest.mark.slow
 def test_the_reward_without_the_log_prior_can_be_chosen(settings_of):
   """A discriminator that knows nothing has reward -log K then, or else 0."""
   for flag, expected in (("", 0.0), ("no", -20 * np.log(8))):

@@ -362,6 +362,7 @@ def test_without_a_run_there_is_nothing_to_evaluate(capsys, tmp_path):
   assert _listing(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_our_own_policy_of_a_users_learner_is_exported(
   tmp_path, monkeypatch, capsys
 ):

@@ -148,7 +148,11 @@ def test_an_elite_is_exported_as_it_acts(run, here, capsys):
 @pytest.mark.parametrize(
   ("flags", "name"),
   [
-    (("--descriptor=0.5,0", "--render=gif"), "run-descriptor-0.5,0.gif"),
+    pytest.param(
+      ("--descriptor=0.5,0", "--render=gif"),
+      "run-descriptor-0.5,0.gif",
+      marks=pytest.mark.slow,
+    ),
     (("--cell=3", "--render=png", "--render_to=a/b.png"), "a/b.png"),
   ],
 )

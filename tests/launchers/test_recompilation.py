@@ -10,17 +10,10 @@ import pytest
 from tests.launchers import harness, kill
 
 _LAUNCHERS = {
-  "train": [
-    "--learner=sac", "--num_seeds=2", "--eval_interval=40",
-    "--num_timesteps=160",
-  ],
-  "train_diayn": [
-    "--learner=diayn", "--num_skills=4", "--num_eval_episodes=4",
-    "--eval_interval=40", "--num_timesteps=160",
-  ],
   "train_pbt": [
-    "--learner=td3", "--population_size=4", "--perturbation_interval=40",
-    "--num_timesteps=160", "--num_replaced=1",
+    "--learner=diayn", "--num_skills=4", "--num_eval_episodes=4",
+    "--population_size=4", "--perturbation_interval=40", "--num_timesteps=160",
+    "--num_replaced=1",
   ],
   "train_me_pbt": [
     "--learner=td3", "--gradient_population_size=4",
@@ -32,22 +25,12 @@ _LAUNCHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
-    "train_pbt",
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in _LAUNCHERS
-      if name != "train_pbt"
-    ),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(_LAUNCHERS))
 def test_nothing_compiles_after_the_first_generation(name, tmp_path):
-  launcher = "train" if name == "train_diayn" else name
   finished = subprocess.run(
     [
-      sys.executable, str(harness.LAUNCHERS / f"{launcher}.py"), *kill.SMALL,
+      sys.executable, str(harness.LAUNCHERS / f"{name}.py"), *kill.SMALL,
       "--num_eval_episodes=2", *_LAUNCHERS[name],
       f"--logdir={tmp_path / 'run'}",
     ],

@@ -277,6 +277,7 @@ def test_policies_of_a_repertoire_start_different(
   assert are_small == (expected == "small")
 
 
+@pytest.mark.slow
 def test_two_parts_equal_one_run(run, tmp_path):
   for steps, resume in ((64, "--noresume"), (96, "--resume")):
     harness.start(
@@ -295,6 +296,7 @@ def test_two_parts_equal_one_run(run, tmp_path):
   ).read_text()
 
 
+@pytest.mark.slow
 def test_a_run_of_so_many_generations_can_be_made_longer(run, tmp_path, capsys):
   logdir = tmp_path / "generations"
   for number, resume in ((1, "--noresume"), (3, "--resume")):

@@ -234,6 +234,7 @@ def test_given_hyperparameters_are_fixed_and_sizes_reach_the_networks(
   assert any("observation_statistics" in path for path in shapes)
 
 
+@pytest.mark.slow
 def test_a_users_environment_and_learner_are_tuned(tmp_path):
   users_module.write(tmp_path)
   done = subprocess.run(

@@ -13,6 +13,7 @@ def test_what_was_tuned_for_an_environment_is_used_and_told(capsys):
   assert "tuned for sac on reacher: discount=0.95, tau=0.01" in out
 
 
+@pytest.mark.slow
 def test_what_the_command_line_gives_is_not_tuned(capsys):
   out = harness.run(
     capsys, "train", *_REACHER, "--discount=0.9", "--nolayer_norm"
@@ -49,6 +50,7 @@ def test_what_no_controller_searches_is_tuned_for_pbt_too(capsys, launcher):
   assert "tuned for sac on halfcheetah: normalize_observations=True\n" in out
 
 
+@pytest.mark.slow
 def test_what_a_controller_searches_is_not_tuned(capsys):
   outcome = harness.run(capsys, "train_pbt", *_REACHER, "--population_size=2")
   assert outcome.code == 0 and "tuned" not in outcome.out

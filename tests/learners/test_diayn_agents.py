@@ -103,6 +103,7 @@ def test_hyperparameters_are_the_base_learners_and_two_more():
 
 
 @pytest.mark.parametrize("name", _LEARNERS["sac"].hyperparams)
+@pytest.mark.slow
 def test_every_hyperparameter_is_live(variants, name):
   first, last = variants
   i = list(_LEARNERS["sac"].hyperparams).index(name)

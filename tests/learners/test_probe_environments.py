@@ -131,6 +131,7 @@ def _greedy(name, state, observation):
 
 
 @_EACH
+@pytest.mark.slow
 def test_the_value_of_a_last_step_is_its_reward(name):
   state = _train(name, num_steps=1.0, at_end=2.0)
   action = _greedy(name, state, [0.0])

@@ -57,6 +57,7 @@ def test_updates_are_those_of_whole_intervals(monkeypatch):
   (False, 4 * 4),
   (True, 4 * 4 + 48 * 8 * 4 + 2 * 4),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_exploiting_counts_what_children_take_over(
   inherit_replay, bytes_each, monkeypatch
 ):

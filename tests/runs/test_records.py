@@ -147,6 +147,7 @@ def test_fewer_generations_than_are_done_are_refused(straight):
 
 
 @pytest.mark.parametrize("with_pbt", [False, True])
+@pytest.mark.slow
 def test_rates_count_what_was_stepped(with_pbt):
   setup = test_illumination.setup(env=_Ends, with_pbt=with_pbt)
   key = jax.random.key(3)

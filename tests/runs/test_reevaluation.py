@@ -123,6 +123,7 @@ def _assert_is(corrected, expected):
 
 
 @pytest.mark.parametrize("num_reevaluations", [1, 4])
+@pytest.mark.slow
 def test_each_elite_is_seen_again_by_itself(num_reevaluations):
   setup, repertoire = _filled(test_illumination.Drift)
   _assert_is(
@@ -131,6 +132,7 @@ def test_each_elite_is_seen_again_by_itself(num_reevaluations):
   )
 
 
+@pytest.mark.slow
 def test_where_nothing_is_random_a_second_look_changes_nothing():
   setup, repertoire = _filled(_Still)
   again = jax.device_get(

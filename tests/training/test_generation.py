@@ -344,6 +344,7 @@ def tuned():
   return reports, train._cache_size()
 
 
+@pytest.mark.slow
 def test_a_learner_of_ten_lines_is_tuned_and_improves(tuned):
   reports, _ = tuned
   means = [np.mean(report.evaluation.returns) for report in reports]
@@ -378,6 +379,7 @@ def burning_in():
 
 
 @pytest.mark.parametrize("part", ["learner", "replay", "environment"])
+@pytest.mark.slow
 def test_burning_in_keeps_who_is_finite_and_nobody_who_is_broken(
   part, burning_in
 ):
@@ -457,6 +459,7 @@ class Waiting(common.Drift):
     )
 
 
+@pytest.mark.slow
 def test_what_an_environment_keeps_for_itself_makes_nobody_diverge(tuned):
   env = environments.Environment(Waiting(), episode_length=5)
   value_checks.check_values(env)
@@ -508,6 +511,7 @@ def test_the_generations_are_counted_from_one(tuned):
   assert [int(r.generation) for r in tuned[0]] == list(range(1, 9))
 
 
+@pytest.mark.slow
 def test_an_update_is_a_critic_step():
   setup = common.setup(
     learner=common.quadratic_learner(batches_per_update=3),

@@ -205,6 +205,7 @@ def test_the_first_repertoire_holds_random_agents(history):
   assert int(first.generation) == 0
 
 
+@pytest.mark.slow
 def test_random_agents_are_new_ones_as_the_learner_makes_them():
   env = _SETUP.env
   config = learners.TD3Config((4,), (4,), policy_final_init="fan_in")
@@ -414,6 +415,7 @@ def test_without_a_controller_there_are_variations_alone():
   assert set(np.asarray(last.genotypes.genotype.statistic).tolist()) <= known
 
 
+@pytest.mark.slow
 def test_without_variations_there_are_members_alone():
   states, reports = _two_generations(setup(variations=0))
   report = reports[-1]
@@ -474,27 +476,24 @@ def _results_by_devices(variations):
 
 # Three devices share neither the members nor the offspring evenly.
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_devices", "variations"), [(2, 2), (3, 3)])
-def test_several_devices_fill_the_repertoire_as_one_does(
-  num_devices, variations
-):
+def test_several_devices_fill_the_repertoire_as_one_does():
   done = subprocess.run(
     [
       sys.executable,
       "-c",
       "from tests.training import test_illumination as t;"
-      f" t._results_by_devices({variations})",
+      " t._results_by_devices(3)",
     ],
     cwd=pathlib.Path(__file__).parents[2],
     env=os.environ
-    | {"JAX_NUM_CPU_DEVICES": str(num_devices), "JAX_PLATFORMS": "cpu"},
+    | {"JAX_NUM_CPU_DEVICES": "3", "JAX_PLATFORMS": "cpu"},
     capture_output=True,
     text=True,
     timeout=300,
   )
   assert done.returncode == 0, done.stderr
   count, several, one = json.loads(done.stdout.splitlines()[-1])
-  assert count == num_devices
+  assert count == 3
   assert several.keys() == one.keys()
   assert [name for name in several if several[name] != one[name]] == []
 
