@@ -21,6 +21,17 @@ class Outcome(NamedTuple):
   err: str
 
 
+_savefig = Figure.savefig
+
+
+def _make(figure, path, **settings):
+  """Draws a figure to a file, which stays empty for a plot of a run."""
+  if pathlib.Path(path).parent.name == "plots":
+    pathlib.Path(path).touch()
+  else:
+    _savefig(figure, path, **settings)
+
+
 def _run(main, flags_parser=flags.FLAGS):
   """What `app.run` does, without absl's own handling of errors."""
   main(flags_parser(sys.argv))
@@ -30,9 +41,9 @@ def start(name, *arguments):
   """Does what `python launchers/<name>.py <arguments>` does.
 
   absl keeps one set of flags per process, so those of the launcher are removed
-  afterwards. jax has found its devices already, so their number stays. Figures
-  are made, but their files stay empty: to draw them takes as long as a small
-  run that finds its programs compiled. How they look is for tests/drawing.
+  afterwards. jax has found its devices already, so their number stays. A
+  run's plots are made, but their files stay empty: to draw them takes as long
+  as a small run that finds its programs compiled. tests/drawing draws them.
 
   Raises:
     SystemExit: where the script would exit.
@@ -41,7 +52,7 @@ def start(name, *arguments):
     patch.setenv("JAX_NUM_CPU_DEVICES", "1")
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
     patch.setattr(app, "run", _run)
-    patch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+    patch.setattr(Figure, "savefig", _make)
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
