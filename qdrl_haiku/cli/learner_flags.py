@@ -273,10 +273,11 @@ def check_search_space(learner: Any, search_space: Any) -> None:
   Raises:
     ValueError: if a hyperparameter could get a value that makes no sense.
   """
-  from qdrl_haiku.controllers import lineage
+  from qdrl_haiku import controllers
 
-  for name, values in lineage.named_leaves(search_space).items():
-    for value in dataclasses.astuple(values):
+  for name, values in controllers.lineage.named_leaves(search_space).items():
+    is_choice = isinstance(values, controllers.Choice)
+    for value in values.values if is_choice else dataclasses.astuple(values):
       _check_hyperparam(
         learner, name, value, f"--search_space: {name}={value}"
       )

@@ -1,12 +1,24 @@
 """The flags of how hyperparameters are explored, and the controller of them."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from qdrl_haiku.cli import learner_flags
 from qdrl_haiku.cli.flags import flag
 from qdrl_haiku.cli.shared_flags import TrainingFlags
+
+_EXPLOITING = (
+  "exploit", "num_parents", "num_replaced", "num_replaced_by_best",
+  "quantile_fraction",
+)  # fmt: skip
+_EXPLORING = ("explore", "perturbation_factors", "resample_probability")
+_OF_HALVING = ("first_rung", "reduction_factor")
+_OF_PB2 = ("optimism", "pb2_window")
+OF_ONE_KIND = ("frequencies", *_OF_HALVING, *_OF_PB2)
+"""Flags that a single kind of controller heeds."""
+OF_CONTROLLERS = (*_EXPLOITING, *_EXPLORING, *OF_ONE_KIND)
+"""Flags that some controllers heed, and others don't."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,8 +27,9 @@ class ControllerFlags(TrainingFlags):
 
   controller: str = flag(
     "pbt",
-    "Who takes over from whom: pbt, or package.module:function, a function of "
-    "the search space that returns a controllers.Controller.",
+    "Who takes over from whom, and with which hyperparameters: pbt, pb2, "
+    "mf_pbt, random_search, successive_halving, or package.module:function, a "
+    "function of the search space that returns a controllers.Controller.",
   )
   explore: str = flag("perturb", "Or resample, or mixed.")
   num_parents: int | None = flag(None, "How many of the best may be parents.")
@@ -26,11 +39,35 @@ class ControllerFlags(TrainingFlags):
   perturbation_factors: tuple[str, ...] = flag(
     ("0.8", "1.25"), "Down and up, when perturbing."
   )
+  pb2_window: int = flag(
+    128, "With --controller=pb2: latest changes of fitness that it goes by."
+  )
+  optimism: float = flag(
+    1.5,
+    "With --controller=pb2: deviations that are added to the change of fitness "
+    "that is predicted for hyperparameters.",
+  )
+  frequencies: tuple[str, ...] = flag(
+    ("1", "5"),
+    "With --controller=mf_pbt: of each group of members, the decisions from "
+    "one of its rounds to the next.",
+  )
+  first_rung: int = flag(
+    2,
+    "With --controller=successive_halving: the first decision that drops "
+    "configurations.",
+  )
+  reduction_factor: int = flag(
+    2,
+    "With --controller=successive_halving: one in so many configurations is "
+    "kept, and the next such decision is so many times as far.",
+  )
   search_space: tuple[str, ...] = flag(
     (),
     "name:kind:low:high, kind uniform, log_uniform or one_minus_log_uniform; "
-    "or name:fixed:value. Repeatable, the last of a name counts; if given at "
-    "all, the hyperparameters that aren't named are fixed.",
+    "name:choice:value:value...; or name:fixed:value. Repeatable, the last of "
+    "a name counts; if given at all, the hyperparameters that aren't named are "
+    "fixed.",
     repeatable=True,
   )
   perturbation_interval: int | None = flag(
@@ -43,7 +80,7 @@ class ControllerFlags(TrainingFlags):
 def make_controller(
   flags: ControllerFlags,
   search_space: Any,
-  of_pbt: Sequence[str],
+  of_controllers: Sequence[str],
   **settings: Any,
 ) -> Any:
   """Returns the controller that the flags ask for.
@@ -51,27 +88,33 @@ def make_controller(
   Args:
     flags: that ask for it.
     search_space: of the learner's hyperparameters.
-    of_pbt: flags that are PBT's alone.
-    **settings: of who is replaced by whom, with PBT.
+    of_controllers: flags that nothing but some controllers heeds here.
+    **settings: of who is replaced by whom, for controllers that have them.
 
   Raises:
     ValueError: if a flag makes no sense.
   """
-  from qdrl_haiku import controllers
-
   if ":" in flags.controller:
-    flags.refuse_given(of_pbt, "the controller is your own")
+    from qdrl_haiku import controllers
+
+    flags.refuse_given(of_controllers, "the controller is your own")
     function = flags.users_function("controller", "search_space")
     controller = function(search_space)
     kind = controllers.Controller
     flags.check_users_result("controller", controller, kind)
     return controller
-  flags.check_choice("controller", ("pbt",))
-  return controllers.pbt(make_config(flags, **settings), search_space)
+  flags.check_choice("controller", _KINDS)
+  chosen = _KINDS[flags.controller]
+  flags.refuse_given(
+    [name for name in of_controllers if name not in chosen.heeds],
+    f"--controller={flags.controller} doesn't heed it",
+    "controller",
+  )
+  return chosen.make(flags, search_space, settings)
 
 
 def make_config(flags: ControllerFlags, **settings: Any) -> Any:
-  """Returns the controller's configuration.
+  """Returns the configuration of population-based training.
 
   Args:
     flags: that say how hyperparameters are explored.
@@ -82,19 +125,29 @@ def make_config(flags: ControllerFlags, **settings: Any) -> Any:
   """
   from qdrl_haiku import controllers
 
+  config = controllers.PBTConfig(**_exploring(flags), **settings)
+  _refuse_unexplored(flags)
+  return config
+
+
+def _exploring(flags: ControllerFlags) -> dict[str, Any]:
+  """Returns the settings of how hyperparameters are explored."""
   try:
-    factors: Any = tuple(float(x) for x in flags.perturbation_factors)
+    factors = tuple(float(x) for x in flags.perturbation_factors)
   except ValueError:
     raise ValueError(
       f"--perturbation_factors={','.join(flags.perturbation_factors)} are no "
       "numbers; give them like 0.8,1.25."
     ) from None
-  config = controllers.PBTConfig(
-    explore=flags.explore,
-    resample_probability=flags.resample_probability,
-    perturbation_factors=factors,
-    **settings,
-  )
+  return {
+    "explore": flags.explore,
+    "resample_probability": flags.resample_probability,
+    "perturbation_factors": factors,
+  }
+
+
+def _refuse_unexplored(flags: ControllerFlags) -> None:
+  """Refuses flags that have no effect on how hyperparameters are explored."""
   if flags.explore != "mixed":
     flags.refuse_given(
       ["resample_probability"], f"--explore={flags.explore} isn't mixed"
@@ -103,7 +156,81 @@ def make_config(flags: ControllerFlags, **settings: Any) -> Any:
     flags.refuse_given(
       ["perturbation_factors"], "--explore=resample perturbs nothing"
     )
-  return config
+
+
+def _make_pbt(
+  flags: ControllerFlags, search_space: Any, settings: dict[str, Any]
+) -> Any:
+  from qdrl_haiku import controllers
+
+  return controllers.pbt(make_config(flags, **settings), search_space)
+
+
+def _make_pb2(
+  flags: ControllerFlags, search_space: Any, settings: dict[str, Any]
+) -> Any:
+  from qdrl_haiku import controllers
+
+  config = controllers.PB2Config(
+    window=flags.pb2_window, optimism=flags.optimism, **settings
+  )
+  return controllers.pb2(config, search_space)
+
+
+def _make_mf_pbt(
+  flags: ControllerFlags, search_space: Any, settings: dict[str, Any]
+) -> Any:
+  from qdrl_haiku import controllers
+
+  del settings
+  if not all(x.isdecimal() for x in flags.frequencies):
+    raise ValueError(
+      f"--frequencies={','.join(flags.frequencies)} are no counts; give them "
+      "like 1,5."
+    )
+  frequencies = tuple(int(x) for x in flags.frequencies)
+  config = controllers.MFPBTConfig(
+    frequencies=frequencies, **_exploring(flags)
+  )
+  _refuse_unexplored(flags)
+  return controllers.mf_pbt(config, search_space)
+
+
+def _make_random_search(
+  flags: ControllerFlags, search_space: Any, settings: dict[str, Any]
+) -> Any:
+  from qdrl_haiku import controllers
+
+  del flags, settings
+  return controllers.random_search(search_space)
+
+
+def _make_successive_halving(
+  flags: ControllerFlags, search_space: Any, settings: dict[str, Any]
+) -> Any:
+  from qdrl_haiku import controllers
+
+  del settings
+  config = controllers.SuccessiveHalvingConfig(
+    first_rung=flags.first_rung, reduction_factor=flags.reduction_factor
+  )
+  return controllers.successive_halving(config, search_space)
+
+
+class _Kind(NamedTuple):
+  """A kind of controller, and the flags that it heeds."""
+
+  make: Callable[[ControllerFlags, Any, dict[str, Any]], Any]
+  heeds: tuple[str, ...]
+
+
+_KINDS = {
+  "mf_pbt": _Kind(_make_mf_pbt, ("frequencies", *_EXPLORING)),
+  "pb2": _Kind(_make_pb2, (*_OF_PB2, *_EXPLOITING)),
+  "pbt": _Kind(_make_pbt, (*_EXPLOITING, *_EXPLORING)),
+  "random_search": _Kind(_make_random_search, ()),
+  "successive_halving": _Kind(_make_successive_halving, _OF_HALVING),
+}
 
 
 def ranges(flags: ControllerFlags, learner: Any) -> dict[str, Any]:
@@ -152,7 +279,6 @@ def make_search_space(flags: ControllerFlags, learner: Any) -> Any:
   ranges_ = jax.tree.leaves(search_space)
   if all(isinstance(x, controllers.Fixed) for x in ranges_):
     flags.refuse_given(
-      ["explore", "perturbation_factors", "resample_probability"],
-      "all hyperparameters are fixed",
+      [*_EXPLORING, *_OF_PB2], "all hyperparameters are fixed"
     )
   return search_space

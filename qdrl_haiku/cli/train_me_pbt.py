@@ -28,6 +28,7 @@ _OF_PBT = (
   "checkpoint_replay", "controller", "gradient_population_size", "num_envs",
   "num_parents", "num_replaced_by_best", "num_replaced_by_samples",
   "on_divergence", "perturbation_interval", "random_warm_up",
+  *pbt_flags.OF_ONE_KIND,
 )  # fmt: skip
 # Of learning from replay, which an emitter may do by itself.
 _OF_LEARNING = (
@@ -150,7 +151,7 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
     controller = pbt_flags.make_controller(
       flags,
       search_space,
-      ["num_parents", "num_replaced_by_best"],
+      ["num_parents", "num_replaced_by_best", *pbt_flags.OF_ONE_KIND],
       exploit=exploit,
       num_parents=flags.num_parents,
       num_replaced=flags.num_replaced_by_best or None,

@@ -17,12 +17,6 @@ from qdrl_haiku.cli import (
 from qdrl_haiku.cli.flags import flag
 from qdrl_haiku.cli.pbt_flags import ControllerFlags
 
-# Of the controller `pbt` alone.
-_OF_PBT = (
-  "explore", "exploit", "num_parents", "num_replaced", "perturbation_factors",
-  "quantile_fraction", "resample_probability",
-)  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PBTFlags(ControllerFlags):
@@ -68,7 +62,7 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
   controller = pbt_flags.make_controller(
     flags,
     pbt_flags.make_search_space(flags, agent.learner),
-    _OF_PBT,
+    pbt_flags.OF_CONTROLLERS,
     exploit=flags.exploit,
     quantile_fraction=flags.quantile_fraction,
     num_parents=flags.num_parents,
@@ -81,6 +75,10 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
   if flags.exploit == "none":
     flags.refuse_given(
       ["inherit_replay"], "with --exploit=none nobody takes over"
+    )
+  if flags.controller == "random_search":
+    flags.refuse_given(
+      ["inherit_replay"], "with --controller=random_search nobody takes over"
     )
   if None not in (flags.num_parents, flags.num_replaced):
     flags.refuse_given(

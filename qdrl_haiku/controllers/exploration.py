@@ -6,8 +6,12 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.controllers import search_space as ranges_lib
+from qdrl_haiku import names
+from qdrl_haiku.controllers import ranges as ranges_lib
 from qdrl_haiku.types import Array, Hyperparams, Key, typed_key
+
+RULES = ("resample", "perturb", "mixed")
+"""The explore rules, described at `PBTConfig`."""
 
 
 class Config(Protocol):
@@ -24,6 +28,34 @@ class Config(Protocol):
   @property
   def perturbation_factors(self) -> tuple[float, float]:
     """Down and up."""
+
+
+def check_settings(config: Config) -> None:
+  """Refuses settings that make no sense.
+
+  Args:
+    config: the settings.
+
+  Raises:
+    ValueError: if one is out of its range.
+  """
+  if config.explore not in RULES:
+    raise ValueError(
+      f"explore={config.explore!r} is unknown;"
+      f" {names.nearest(str(config.explore), RULES)}"
+    )
+  if not 0 <= config.resample_probability <= 1:
+    raise ValueError(
+      f"resample_probability={config.resample_probability} is not in [0, 1];"
+      " use a probability such as 0.25."
+    )
+  factors = config.perturbation_factors
+  # Beyond 1e30, float32 overflows.
+  if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:
+    raise ValueError(
+      f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
+      " up; use a pair such as (0.8, 1.25)."
+    )
 
 
 def explore(
@@ -81,9 +113,68 @@ def flatten(search_space: Any) -> tuple[list[ranges_lib.Range], Any]:
     if not isinstance(leaf, ranges_lib.Range):
       raise ValueError(
         f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
-        f" use Uniform, LogUniform, OneMinusLogUniform or Fixed({leaf!r})."
+        " use Uniform, LogUniform, OneMinusLogUniform, Choice or"
+        f" Fixed({leaf!r})."
       )
   return jax.tree.flatten(search_space)
+
+
+def draw(
+  ranges: list[ranges_lib.Range], key: Key, population_size: int
+) -> list[Array]:
+  """Draws the hyperparameters with which a population begins.
+
+  A member's do not depend on P.
+
+  Args:
+    ranges: the range of each leaf.
+    key: consumed.
+    population_size: P.
+
+  Returns:
+    The values [P] of each leaf.
+
+  Raises:
+    ValueError: if there are no members.
+  """
+  if population_size < 1:
+    raise ValueError(
+      f"population_size={population_size} has no members; use at least 1."
+    )
+  keys = member_keys(key, population_size)
+  return [
+    jax.vmap(range_.sample)(fold_in(keys, i)) for i, range_ in enumerate(ranges)
+  ]
+
+
+def check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:
+  """Refuses hyperparameters that do not fit the search space or fitness.
+
+  Args:
+    fitness: [P].
+    hyperparams: leaves [P].
+    treedef: the structure of the search space.
+
+  Raises:
+    ValueError: if one of them has another shape or structure.
+  """
+  if fitness.ndim != 1 or not fitness.shape[0]:
+    raise ValueError(
+      f"fitness has shape {fitness.shape}; give one number per member, [P]."
+    )
+  if jax.tree.structure(hyperparams) != treedef:
+    raise ValueError(
+      f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
+      f" search space {treedef}; give both the same names (Fixed where a"
+      " hyperparameter is not searched)."
+    )
+  for path, leaf in jax.tree_util.tree_leaves_with_path(hyperparams):
+    if jnp.shape(leaf) != fitness.shape:
+      raise ValueError(
+        f"hyperparameters{jax.tree_util.keystr(path)} has shape"
+        f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every leaf"
+        " one value per member, [P]."
+      )
 
 
 def member_keys(key: Key, population_size: int) -> Key:

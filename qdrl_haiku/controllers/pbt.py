@@ -10,13 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, names
 from qdrl_haiku.controllers import exploitation, exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.types import Array, Hyperparams, Key
 
 _OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")
-_EXPLORE = ("resample", "perturb", "mixed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,46 +50,8 @@ class PBTConfig:
   perturbation_factors: tuple[float, float] = (0.8, 1.25)
 
   def __post_init__(self) -> None:
-    rules = {"exploit": exploitation.RULES, "explore": _EXPLORE}
-    for name, choices in rules.items():
-      if getattr(self, name) not in choices:
-        raise ValueError(
-          f"{name}={getattr(self, name)!r} is unknown;"
-          f" {names.nearest(str(getattr(self, name)), choices)}"
-        )
-    if not 0 < self.quantile_fraction <= 0.5:
-      raise ValueError(
-        f"quantile_fraction={self.quantile_fraction} is not in (0, 0.5]; use a"
-        " share such as 0.25, or num_replaced=0 to replace nobody."
-      )
-    for name in ("num_parents", "num_replaced"):
-      count = getattr(self, name)
-      if count is None:
-        continue
-      hint = "an integer of at least 0, or None to follow quantile_fraction"
-      checks.check_count(name, count, 0, hint)
-      if self.exploit != "truncation":
-        raise ValueError(
-          f"{name}={count} would be ignored by exploit={self.exploit!r}; leave"
-          " it out, or use exploit='truncation'."
-        )
-    if self.num_parents == 0 and self.num_replaced != 0:
-      raise ValueError(
-        f"num_parents=0 leaves num_replaced={self.num_replaced} without"
-        " parents; use num_parents=1 or more, or num_replaced=0."
-      )
-    if not 0 <= self.resample_probability <= 1:
-      raise ValueError(
-        f"resample_probability={self.resample_probability} is not in [0, 1];"
-        " use a probability such as 0.25."
-      )
-    factors = self.perturbation_factors
-    # Beyond 1e30, float32 overflows.
-    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:
-      raise ValueError(
-        f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
-        " up; use a pair such as (0.8, 1.25)."
-      )
+    exploitation.check_settings(self)
+    exploration.check_settings(self)
 
 
 def pbt(config: PBTConfig, search_space: Any) -> Controller:
@@ -128,42 +88,21 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
   """
   ranges, treedef = exploration.flatten(search_space)
 
-  def counts(population_size: int) -> tuple[int, int]:
-    return exploitation.counts(
-      population_size,
-      quantile_fraction=config.quantile_fraction,
-      num_parents=config.num_parents,
-      num_replaced=config.num_replaced,
-    )
-
   def init(
     key: Key, population_size: int
   ) -> tuple[tuple[()], Hyperparams]:
-    if population_size < 1:
-      raise ValueError(
-        f"population_size={population_size} has no members; use at least 1."
-      )
-    counts(population_size)
-    keys = exploration.member_keys(key, population_size)
-    leaves = [
-      jax.vmap(range_.sample)(exploration.fold_in(keys, i))
-      for i, range_ in enumerate(ranges)
-    ]
+    leaves = exploration.draw(ranges, key, population_size)
+    exploitation.counts_of(config, population_size)
     return (), jax.tree.unflatten(treedef, leaves)
 
   def update(
     state: tuple[()], key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[tuple[()], Decision]:
     fitness = jnp.asarray(fitness, float)
-    _check_shapes(fitness, hyperparams, treedef)
+    exploration.check_shapes(fitness, hyperparams, treedef)
     keys = exploration.member_keys(key, fitness.shape[0])
-    num_parents, num_replaced = counts(fitness.shape[0])
-    parents, replaced = exploitation.choose_parents(
-      exploration.fold_in(keys, 0),
-      fitness,
-      rule=config.exploit,
-      num_parents=num_parents,
-      num_replaced=num_replaced,
+    parents, replaced = exploitation.exploit(
+      config, exploration.fold_in(keys, 0), fitness
     )
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
     children, fresh, is_copy = exploration.children(
@@ -188,24 +127,3 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
     )
 
   return Controller(init, update, _OPERATORS)
-
-
-def _check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:
-  """Refuses hyperparameters that do not fit the search space or fitness."""
-  if fitness.ndim != 1 or not fitness.shape[0]:
-    raise ValueError(
-      f"fitness has shape {fitness.shape}; give one number per member, [P]."
-    )
-  if jax.tree.structure(hyperparams) != treedef:
-    raise ValueError(
-      f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
-      f" search space {treedef}; give both the same names (Fixed where a"
-      " hyperparameter is not searched)."
-    )
-  for path, leaf in jax.tree_util.tree_leaves_with_path(hyperparams):
-    if jnp.shape(leaf) != fitness.shape:
-      raise ValueError(
-        f"hyperparameters{jax.tree_util.keystr(path)} has shape"
-        f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every leaf"
-        " one value per member, [P]."
-      )

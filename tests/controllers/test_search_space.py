@@ -191,6 +191,62 @@ def test_fixed_is_always_its_value():
 
 
 @pytest.mark.parametrize("range_", _RANGES, ids=str)
+def test_unit_positions_are_linear_on_the_scale_of_the_range(range_):
+  values = _draws(range_)[:200]
+  ends = [_to_scale(range_, v) for v in (range_.low, range_.high)]
+  positions = [
+    (_to_scale(range_, v) - min(ends)) / (max(ends) - min(ends)) for v in values
+  ]
+  found = range_.to_unit(jnp.asarray(values, jnp.float32))
+  # float32 resolves 1 - value only to 6e-8, which is 6e-5 of 0.001.
+  np.testing.assert_allclose(found, positions, atol=2e-5)
+  np.testing.assert_allclose(range_.from_unit(found), values, rtol=1e-5)
+  bounds = range_.from_unit(jnp.array([0.0, 1.0]))
+  np.testing.assert_allclose(sorted(bounds), range_._bounds(), rtol=1e-6)
+
+
+_CHOICE = controllers.Choice((32.0, 64.0, 256.0, 0.5))
+
+
+def test_choices_are_drawn_with_equal_chance():
+  values, counts = np.unique(_draws(_CHOICE), return_counts=True)
+  np.testing.assert_array_equal(values, [0.5, 32.0, 64.0, 256.0])
+  assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_choices_move_to_a_neighbour_and_back_from_the_ends():
+  values = jnp.array(_CHOICE.values)
+  down = _CHOICE.perturb(values, jnp.zeros(4, bool), _FACTORS)
+  up = _CHOICE.perturb(values, jnp.ones(4, bool), _FACTORS)
+  np.testing.assert_array_equal(down, [64.0, 32.0, 64.0, 256.0])
+  np.testing.assert_array_equal(up, [64.0, 256.0, 0.5, 256.0])
+  assert down.dtype == jnp.float32
+  two = controllers.Choice((1.0, 2.0))
+  for is_up in (False, True):
+    moved = two.perturb(jnp.array([1.0, 2.0]), jnp.full(2, is_up), _FACTORS)
+    np.testing.assert_array_equal(moved, [2.0, 1.0])
+
+
+def test_choices_are_the_same_where_they_are_one_value():
+  values = jnp.array(_CHOICE.values)
+  same = _CHOICE.same(values[:, None], values[None, :])
+  np.testing.assert_array_equal(same, np.eye(4, dtype=bool))
+  np.testing.assert_array_equal(_CHOICE.at(_CHOICE.index(values)), values)
+
+
+def test_choices_take_part_in_population_based_training():
+  space = {"batch": _CHOICE, "fixed": controllers.Fixed(1.0)}
+  pbt = controllers.pbt(controllers.PBTConfig(), space)
+  state, hyperparams = pbt.init(jax.random.key(0), 8)
+  for seed in range(4):
+    state, decision = pbt.update(
+      state, jax.random.key(seed), jnp.arange(8.0), hyperparams
+    )
+    hyperparams = decision.hyperparams
+    assert set(hyperparams["batch"].tolist()) <= set(_CHOICE.values)
+
+
+@pytest.mark.parametrize("range_", _RANGES, ids=str)
 def test_jit_and_vmap_agree_with_plain_calls(range_):
   values = jnp.asarray(_draws(range_)[:5], jnp.float32)
   up = jnp.array([True, False, True, False, True])
@@ -220,6 +276,11 @@ def test_jit_and_vmap_agree_with_plain_calls(range_):
       "target_entropy",
       controllers.Uniform(-4.0, -1.0),
     ),
+    (
+      "batch_scale:choice:1:0.5:8",
+      "batch_scale",
+      controllers.Choice((1.0, 0.5, 8.0)),
+    ),
   ],
 )
 def test_parse(text, name, range_):
@@ -232,7 +293,10 @@ def test_parse(text, name, range_):
     ("tau", "lacks a name or a kind"),
     (":uniform:0:1", "lacks a name or a kind"),
     ("tau:loguniform:1e-3:1e-1", "did you mean 'log_uniform'"),
-    ("tau:zzzz:1:2", "unknown; give one of uniform, log_uniform"),
+    ("tau:zzzz:1:2", "unknown; give one of choice, fixed"),
+    ("tau:choice:1", "leaves no choice"),
+    ("tau:choice:1:2:1", "has a value twice"),
+    ("tau:choice:1:b", "'1:b' where numbers belong"),
     ("tau:uniform:1", "has 1 numbers after 'uniform', not 2"),
     ("tau:fixed:1:2", "has 2 numbers after 'fixed', not 1"),
     ("tau:uniform:a:1", "'a:1' where numbers belong"),
@@ -264,6 +328,9 @@ def test_parse_names_the_text_and_the_fault(text, complaint):
     (lambda: controllers.OneMinusLogUniform(0.9, 1 - 1e-9), "as float32"),
     (lambda: controllers.Fixed(float("inf")), "value=inf"),
     (lambda: controllers.Fixed(True), "value=True"),
+    (lambda: controllers.Choice(()), "leaves no choice"),
+    (lambda: controllers.Choice((1.0, 1.0 + 1e-9)), "a value twice"),
+    (lambda: controllers.Choice((1.0, "2")), "value='2'"),
   ],
 )
 def test_construction_refuses(make, complaint):

@@ -76,6 +76,72 @@ _CASES = [
     "--exploit=none",
     "--exploit=none has no effect: the controller is your own",
   ),
+  *(
+    (
+      launcher,
+      f"--controller={controller} {flag}",
+      f"{flag.split('=')[0]}=.* has no effect: --controller={controller} does",
+    )
+    for launcher, controller, flag in (
+      ("train_pbt", "pbt", "--optimism=2"),
+      ("train_pbt", "pb2", "--explore=resample"),
+      ("train_pbt", "pb2", "--frequencies=1,2"),
+      ("train_pbt", "mf_pbt", "--exploit=tournament"),
+      ("train_pbt", "mf_pbt", "--pb2_window=64"),
+      ("train_pbt", "random_search", "--quantile_fraction=0.5"),
+      ("train_pbt", "successive_halving", "--perturbation_factors=0.5,2"),
+      ("train_me_pbt", "random_search", "--num_parents=1"),
+      ("train_me_pbt", "pbt", "--first_rung=1"),
+    )
+  ),
+  (
+    "train_pbt",
+    "--controller=random_search --inherit_replay",
+    "--inherit_replay=True has no effect: with --controller=random_search",
+  ),
+  ("train_pbt", "--controller=pb2 --pb2_window=0", "window=0 .*at least 1"),
+  (
+    "train_pbt",
+    "--controller=pb2 --pb2_window=7",
+    "window=7 is less than population_size=8; use",
+  ),
+  ("train_pbt", "--controller=pb2 --optimism=-1", "optimism=-1.0 .*use"),
+  ("train_pbt", "--controller=pb2 --num_parents=0", "num_parents=0 .*use"),
+  (
+    "train_pbt",
+    "--controller=mf_pbt --frequencies=1,x",
+    "--frequencies=1,x are no counts; give them like",
+  ),
+  (
+    "train_pbt",
+    "--controller=mf_pbt --frequencies=1,3,2",
+    r"frequencies=\(1, 3, 2\) don't rise from 1.*use",
+  ),
+  (
+    "train_pbt",
+    "--controller=mf_pbt --population_size=12",
+    "population_size=12 can't be divided.*multiple of 8",
+  ),
+  (
+    "train_pbt",
+    "--controller=successive_halving --reduction_factor=1",
+    "reduction_factor=1 .*at least 2",
+  ),
+  (
+    "train_pbt",
+    "--controller=successive_halving --first_rung=0",
+    "first_rung=0 .*at least 1",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:choice:0.1",
+    "search_space='tau:choice:0.1'.*leaves no choice; give two",
+  ),
+  (
+    "train_pbt",
+    "--search_space=tau:choice:0.1:5",
+    "--search_space: tau=5.0 .*from 0 to 1",
+  ),
   (
     "train_pbt",
     "--controller=tests.launchers.test_refusals:controller_that_forgets",

@@ -1,0 +1,226 @@
+"""Population-based bandits: PBT whose hyperparameters a model suggests.
+
+Parker-Holder et al. (2020), "Provably Efficient Online Hyperparameter
+Optimization with Population-Based Bandits", arXiv:2002.02518, algorithm 1.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import checks
+from qdrl_haiku.controllers import exploitation, exploration, pb2_model
+from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
+from qdrl_haiku.controllers.choice import Choice
+from qdrl_haiku.controllers.pb2_model import Changes
+from qdrl_haiku.controllers.ranges import Fixed, Interval
+from qdrl_haiku.types import Array, Hyperparams, Key
+
+_OPERATORS = (SURVIVE, "suggested", "reinitialise")
+
+
+@dataclasses.dataclass(frozen=True)
+class PB2Config:
+  """The settings of `pb2`.
+
+  Attributes:
+    exploit: who takes over from whom, as of `PBTConfig`.
+    quantile_fraction: as of `PBTConfig`.
+    num_parents: as of `PBTConfig`.
+    num_replaced: as of `PBTConfig`.
+    window: how many of the latest changes of fitness the model is made of, one
+      per member and decision; at least the population's size.
+    optimism: at least 0, how many deviations are added to the predicted change
+      of fitness when hyperparameters are chosen.
+
+  Raises:
+    ValueError: if a setting is out of its range or would be ignored.
+  """
+
+  exploit: str = "truncation"
+  quantile_fraction: float = 0.25
+  num_parents: int | None = None
+  num_replaced: int | None = None
+  window: int = 128
+  optimism: float = 1.5
+
+  def __post_init__(self) -> None:
+    exploitation.check_settings(self)
+    checks.check_count("window", self.window, 1)
+    if not 0 <= self.optimism <= 1e6:
+      raise ValueError(
+        f"optimism={self.optimism} is not in [0, 1e6]; use a number of"
+        " deviations such as 1.5."
+      )
+
+
+class PB2State(NamedTuple):
+  """What `pb2` remembers, L being the hyperparameters' number.
+
+  Attributes:
+    num_decisions: int32 [].
+    changes: the latest changes of fitness.
+    used: [P, L], the hyperparameters before the latest decision.
+    fitness: [P], on which it was made.
+    decided: [P, L], the hyperparameters after it.
+    inherited: [P], the fitness of those whose places they took.
+    predicted_change: [P], what was believed of who was replaced by the latest
+      decision: the mean of its next change of fitness; NaN for survivors.
+    predicted_deviation: [P], the deviation that goes with it.
+    length_scales: [D], of each searched hyperparameter that isn't a `Choice`,
+      in shares of its range: the shorter, the more it matters; NaN before the
+      first decision.
+  """
+
+  num_decisions: Array
+  changes: Changes
+  used: Array
+  fitness: Array
+  decided: Array
+  inherited: Array
+  predicted_change: Array
+  predicted_deviation: Array
+  length_scales: Array
+
+
+def pb2(config: PB2Config, search_space: Any) -> Controller:
+  """Makes the controller of population-based bandits.
+
+  Who takes over from whom is as with `pbt`. A child's hyperparameters are those
+  with the highest upper confidence bound of a Gaussian process over time, the
+  fitness from which a member starts and its hyperparameters, whose values are
+  the changes of fitness until the next decision. Children are decided one after
+  the other; those before, and the survivors, train with what they have: they
+  are pending, which lowers the deviation about them, so that no two are equal.
+
+  Hyperparameters act on their own scale (`LogUniform` in its logarithm). Those
+  that are a `Choice` act by PB2-Mix's kernel (arXiv:2106.15883), but the bound
+  chooses them with all others, and no EXP3 does before. Changes of fitness are
+  standardised, and fitness is put between the least and the greatest known. In
+  place of a theorem's factor, which grows with time, is `config.optimism`.
+
+  A change is known of who trained with the hyperparameters that were decided,
+  or with those before if the decision was not applied to it, as in a burn-in
+  period. Non-finite fitness is never recorded. Where no fitness is finite, all
+  are resampled, with the operator "reinitialise".
+
+  Args:
+    config: the settings.
+    search_space: a tree shaped as the hyperparameters, its leaves ranges of
+      this package.
+
+  Returns:
+    The controller, whose state is a `PB2State`. Both functions can be jitted
+    (with a static `population_size`) and raise ValueError for a population too
+    small for the configured counts, or larger than the window.
+
+  Raises:
+    ValueError: if a leaf of the search space is not such a range.
+  """
+  ranges, treedef = exploration.flatten(search_space)
+  for range_ in ranges:
+    if not isinstance(range_, Interval | Choice | Fixed):
+      raise ValueError(
+        f"{range_} has no scale that the model could use; use Uniform,"
+        " LogUniform, OneMinusLogUniform, Choice or Fixed."
+      )
+  space = pb2_model.Space(ranges)
+
+  def init(
+    key: Key, population_size: int
+  ) -> tuple[PB2State, Hyperparams]:
+    leaves = exploration.draw(ranges, key, population_size)
+    exploitation.counts_of(config, population_size)
+    if config.window < population_size:
+      raise ValueError(
+        f"window={config.window} is less than"
+        f" population_size={population_size}; use as much at least."
+      )
+    # A type of their own, so that nothing is compiled twice.
+    unknown = jnp.full(population_size, jnp.nan, jnp.float32)
+    nothing = jnp.full(
+      (population_size, len(ranges)), jnp.nan, jnp.float32
+    )
+    state = PB2State(
+      num_decisions=jnp.zeros((), jnp.int32),
+      changes=pb2_model.no_changes(space, config.window),
+      used=nothing,
+      fitness=unknown,
+      decided=nothing,
+      inherited=unknown,
+      predicted_change=unknown,
+      predicted_deviation=unknown,
+      length_scales=jnp.full(space.num_positions, jnp.nan, jnp.float32),
+    )
+    return state, jax.tree.unflatten(treedef, leaves)
+
+  def update(
+    state: PB2State, key: Key, fitness: Array, hyperparams: Hyperparams
+  ) -> tuple[PB2State, Decision]:
+    fitness = jnp.asarray(fitness, jnp.float32)
+    exploration.check_shapes(fitness, hyperparams, treedef)
+    keys = exploration.member_keys(key, fitness.shape[0])
+    parents, replaced = exploitation.exploit(
+      config, exploration.fold_in(keys, 0), fitness
+    )
+    lost = ~jnp.any(jnp.isfinite(fitness))
+    used = jnp.stack(
+      [jnp.asarray(x, jnp.float32) for x in jax.tree.leaves(hyperparams)],
+      axis=1,
+    )
+    time = state.num_decisions + 1
+    before = jnp.where(_is_now(used, state.used), state.fitness, jnp.nan)
+    before = jnp.where(_is_now(used, state.decided), state.inherited, before)
+    changes = pb2_model.record(
+      state.changes, space, time, before, fitness, used
+    )
+    suggested = pb2_model.suggest(
+      exploration.fold_in(keys, 1),
+      changes,
+      space,
+      time + 1,
+      fitness,
+      parents,
+      replaced & ~lost,
+      used,
+      optimism=config.optimism,
+    )
+    fresh = [
+      jax.vmap(range_.sample)(exploration.fold_in(keys, 2 + i))
+      for i, range_ in enumerate(ranges)
+    ]
+    leaves = [
+      jnp.where(replaced, jnp.where(lost, again, child), leaf)
+      for leaf, child, again in zip(
+        jax.tree.leaves(hyperparams), suggested.leaves, fresh, strict=True
+      )
+    ]
+    operator = jnp.where(
+      lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("suggested")
+    )
+    operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
+    state = PB2State(
+      num_decisions=time,
+      changes=changes,
+      used=used,
+      fitness=fitness,
+      decided=jnp.stack(leaves, axis=1),
+      inherited=fitness[parents],
+      predicted_change=suggested.change,
+      predicted_deviation=suggested.deviation,
+      length_scales=suggested.length_scales,
+    )
+    return state, Decision(
+      parents,
+      jax.tree.unflatten(treedef, leaves),
+      operator.astype(jnp.int32),
+    )
+
+  return Controller(init, update, _OPERATORS)
+
+
+def _is_now(used: Array, earlier: Array) -> Array:
+  """Returns whose hyperparameters [P, L] are what they were, bool [P]."""
+  return jnp.all(used == earlier, axis=1)

@@ -1,0 +1,289 @@
+"""What PB2 knows of changes of fitness, and what it makes of them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.controllers import gaussian_process, upper_confidence
+from qdrl_haiku.controllers.choice import Choice
+from qdrl_haiku.controllers.gaussian_process import Points
+from qdrl_haiku.controllers.ranges import Fixed, Interval, Range
+from qdrl_haiku.types import Array, Key
+
+_NUM_FIT_STEPS = 40
+
+
+class Space:
+  """Where hyperparameters are in what the model knows of them.
+
+  Attributes:
+    num_positions: D, how many are somewhere within an interval.
+    num_values: [K], how many values each of the others has.
+  """
+
+  def __init__(self, ranges: list[Range]) -> None:
+    self._ranges = ranges
+    self.num_positions = sum(isinstance(x, Interval) for x in ranges)
+    self.num_values = [len(x.values) for x in ranges if isinstance(x, Choice)]
+
+  def to_model(self, values: Array) -> tuple[Array, Array]:
+    """Takes values [N, L] to positions [N, D] and categories [N, K].
+
+    All of them are numbers, even where values aren't.
+    """
+    positions, categories = [], []
+    for i, range_ in enumerate(self._ranges):
+      if isinstance(range_, Interval):
+        positions.append(jnp.nan_to_num(range_.to_unit(values[:, i])))
+      elif isinstance(range_, Choice):
+        categories.append(range_.index(values[:, i]).astype(jnp.float32))
+    empty = jnp.zeros((values.shape[0], 0))
+    return (
+      jnp.stack(positions, axis=1) if positions else empty,
+      jnp.stack(categories, axis=1) if categories else empty,
+    )
+
+  def from_model(self, positions: Array, categories: Array) -> list[Array]:
+    """Takes positions [N, D] and categories [N, K] to L times values [N]."""
+    in_intervals = iter(jnp.unstack(positions, axis=1))
+    chosen = iter(jnp.unstack(categories, axis=1))
+    values = []
+    for range_ in self._ranges:
+      if isinstance(range_, Interval):
+        values.append(range_.from_unit(next(in_intervals)))
+      elif isinstance(range_, Choice):
+        values.append(range_.at(next(chosen).astype(jnp.int32)))
+      else:
+        assert isinstance(range_, Fixed)
+        values.append(jnp.full(positions.shape[0], range_.value, jnp.float32))
+    return values
+
+
+class Changes(NamedTuple):
+  """The latest changes of fitness, in a ring.
+
+  Attributes:
+    time: float32 [W], at which decision each was seen.
+    before: [W], the fitness from which it changed.
+    position: [W, D], where in their ranges the hyperparameters were.
+    category: [W, K], which of its values each `Choice` had.
+    change: [W], by how much fitness changed.
+    mask: bool [W], which rows are filled.
+    next_row: int32 [], the one that is filled next.
+  """
+
+  time: Array
+  before: Array
+  position: Array
+  category: Array
+  change: Array
+  mask: Array
+  next_row: Array
+
+
+def no_changes(space: Space, window: int) -> Changes:
+  """Returns an empty ring.
+
+  Args:
+    space: of the hyperparameters.
+    window: W.
+  """
+  return Changes(
+    time=jnp.zeros(window),
+    before=jnp.zeros(window),
+    position=jnp.zeros((window, space.num_positions)),
+    category=jnp.zeros((window, len(space.num_values))),
+    change=jnp.zeros(window),
+    mask=jnp.zeros(window, bool),
+    next_row=jnp.zeros((), jnp.int32),
+  )
+
+
+def record(
+  changes: Changes,
+  space: Space,
+  time: Array,
+  before: Array,
+  fitness: Array,
+  used: Array,
+) -> Changes:
+  """Adds those changes of fitness that are known.
+
+  Args:
+    changes: until now.
+    space: of the hyperparameters.
+    time: int32 [], of the decision.
+    before: [P], from which fitness changed; not finite where that isn't known.
+    fitness: [P].
+    used: [P, L], the hyperparameters by which it changed.
+
+  Returns:
+    The changes; in place of the earliest, where there is no room.
+  """
+  change = fitness - before
+  known = jnp.isfinite(change) & jnp.all(jnp.isfinite(used), axis=1)
+  window = changes.time.shape[0]
+  rows = changes.next_row + jnp.cumsum(known) - 1
+  # Beyond the last one is nowhere.
+  rows = jnp.where(known, rows % window, window)
+
+  def fill(old: Array, new: Array) -> Array:
+    return old.at[rows].set(new, mode="drop")
+
+  position, category = space.to_model(used)
+  return Changes(
+    time=fill(changes.time, jnp.full(known.shape, time, jnp.float32)),
+    before=fill(changes.before, before),
+    position=fill(changes.position, position),
+    category=fill(changes.category, category),
+    change=fill(changes.change, change),
+    mask=fill(changes.mask, known),
+    next_row=(changes.next_row + jnp.sum(known, dtype=jnp.int32)) % window,
+  )
+
+
+class Suggested(NamedTuple):
+  """What `suggest` returns.
+
+  Attributes:
+    leaves: L of them, [P]: the hyperparameters of who is replaced; those of
+      others are as good as theirs.
+    change: [P], the mean of the predicted change; NaN for who isn't replaced.
+    deviation: [P], that goes with it.
+    length_scales: [D], in shares of the ranges.
+  """
+
+  leaves: list[Array]
+  change: Array
+  deviation: Array
+  length_scales: Array
+
+
+def suggest(
+  keys: Key,
+  changes: Changes,
+  space: Space,
+  time: Array,
+  fitness: Array,
+  parents: Array,
+  replaced: Array,
+  used: Array,
+  *,
+  optimism: float,
+) -> Suggested:
+  """Chooses the hyperparameters of who is replaced, one after the other.
+
+  Args:
+    keys: [P], one per member; consumed.
+    changes: that are known.
+    space: of the hyperparameters.
+    time: int32 [], at which the next changes will be known.
+    fitness: [P].
+    parents: int32 [P], whose fitness each member starts from.
+    replaced: bool [P].
+    used: [P, L], the hyperparameters, which survivors keep.
+    optimism: of the deviation in the upper confidence bound.
+
+  Returns:
+    The hyperparameters, and what is believed.
+  """
+  population_size = fitness.shape[0]
+  mask = changes.mask
+  time = time.astype(jnp.float32)
+
+  # To mean 0 and variance 1; equal ones to 0.
+  count = jnp.maximum(jnp.sum(mask), 1)
+  mean = jnp.sum(jnp.where(mask, changes.change, 0.0)) / count
+  centred = jnp.where(mask, changes.change - mean, 0.0)
+  deviation = jnp.sqrt(jnp.sum(centred**2) / count)
+  deviation = jnp.where(deviation > 1e-6 * jnp.abs(mean), deviation, 1.0)
+  values = centred / deviation
+
+  # To between 0 and 1, of those that are there and those to start from.
+  known = jnp.concatenate([mask, jnp.isfinite(fitness)])
+  fitnesses = jnp.concatenate([changes.before, fitness])
+  least = jnp.min(fitnesses, where=known, initial=jnp.inf)
+  most = jnp.max(fitnesses, where=known, initial=-jnp.inf)
+  # Halves, since the difference of two numbers may overflow.
+  width = jnp.maximum(0.5 * most - 0.5 * least, 1e-30)
+
+  def scaled(fitness: Array) -> Array:
+    position = (0.5 * fitness - 0.5 * least) / width
+    return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)[:, None]
+
+  observed = Points(
+    changes.time,
+    jnp.concatenate([scaled(changes.before), changes.position], axis=1),
+    changes.category,
+  )
+  parameters = gaussian_process.fit(observed, values, mask, _NUM_FIT_STEPS)
+
+  # Members that train follow the observed points: they are pending.
+  window = mask.shape[0]
+  positions, categories = space.to_model(used)
+  starts = scaled(fitness[parents])
+  now = Points(
+    jnp.full(population_size, time),
+    jnp.concatenate([starts, positions], axis=1),
+    categories,
+  )
+  nobody = jnp.zeros(population_size, bool)
+  posterior = gaussian_process.condition(
+    parameters,
+    jax.tree.map(lambda *x: jnp.concatenate(x), observed, now),
+    jnp.append(values, jnp.zeros(population_size)),
+    jnp.append(mask, nobody),
+  )
+
+  def survive(i: Array, carry: Any) -> Any:
+    posterior, trains = carry
+    member = order[i]
+    point = jax.tree.map(lambda x: x[member], now)
+    added = gaussian_process.with_pending(posterior, window + member, point)
+    return added, trains.at[member].set(True)
+
+  def suggest(i: Array, carry: Any) -> Any:
+    posterior, trains, means, deviations = carry
+    child = order[i]
+    point = upper_confidence.maximise(
+      keys[child],
+      posterior,
+      time,
+      starts[child],
+      space.num_values,
+      (
+        posterior.points.position[window:, 1:],
+        posterior.points.category[window:],
+        trains,
+      ),
+      optimism,
+    )
+    only = jax.tree.map(lambda x: x[None], point)
+    predicted, uncertain = gaussian_process.predict(posterior, only)
+    return (
+      gaussian_process.with_pending(posterior, window + child, point),
+      trains.at[child].set(True),
+      means.at[child].set(mean + deviation * predicted[0]),
+      deviations.at[child].set(deviation * uncertain[0]),
+    )
+
+  # Those who are replaced come first.
+  order = jnp.argsort(~replaced, stable=True)
+  num_replaced = jnp.sum(replaced)
+  carry = jax.lax.fori_loop(
+    num_replaced, population_size, survive, (posterior, nobody)
+  )
+  unknown = jnp.full(population_size, jnp.nan, jnp.float32)
+  posterior, _, means, deviations = jax.lax.fori_loop(
+    0, num_replaced, suggest, (*carry, unknown, unknown)
+  )
+  return Suggested(
+    space.from_model(
+      posterior.points.position[window:, 1:],
+      posterior.points.category[window:],
+    ),
+    means,
+    deviations,
+    jnp.asarray(parameters.length_scales)[1:],
+  )

@@ -1,0 +1,320 @@
+"""The ranges that a hyperparameter is drawn from and perturbed within.
+
+Ranges are plain records, not pytree nodes, so that `jax.tree.map` over a search
+space visits them whole.
+"""
+
+import abc
+import dataclasses
+import math
+import numbers
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku.types import Array, Key
+
+# Magnitudes at which sums, widths and spacings of float32 neither overflow nor
+# become subnormal (XLA may flush those to zero, and so out of a range).
+_SMALLEST = 1e-30
+_LARGEST = 1e30
+_UNIFORM_STEP = 0.2  # Of the range.
+
+
+@runtime_checkable
+class Range(Protocol):
+  """Where one hyperparameter may be; every method works under jit and vmap."""
+
+  def sample(self, key: Key) -> Array:
+    """Draws a value.
+
+    Args:
+      key: consumed.
+
+    Returns:
+      A float32 scalar inside the range.
+    """
+
+  def perturb(
+    self, value: Array, up: Array, factors: tuple[float, float]
+  ) -> Array:
+    """Moves values one step, reflected at the bounds.
+
+    Args:
+      value: [...], the values to start from.
+      up: bool [...], which of the two steps to take.
+      factors: (down, up) with down < 1 < up, for the ranges that multiply.
+
+    Returns:
+      float32 [...], inside the range.
+    """
+
+  def same(self, first: Array, second: Array) -> Array:
+    """Tells whether two values are one value, but for float32 rounding.
+
+    Args:
+      first: [...], values inside the range.
+      second: [...], values inside the range.
+
+    Returns:
+      bool [...].
+    """
+
+
+def check_number(owner: object, name: str, value: object) -> None:
+  """Refuses what is not a number, or not one that float32 holds well.
+
+  Args:
+    owner: the range.
+    name: of the value.
+    value: that the range is made of.
+
+  Raises:
+    ValueError: if it isn't such a number.
+  """
+  if (
+    isinstance(value, bool)
+    or not isinstance(value, numbers.Real)
+    or not (value == 0 or _SMALLEST <= abs(float(value)) <= _LARGEST)
+  ):
+    raise ValueError(
+      f"{owner}: {name}={value!r} is not a number that float32 holds well; use"
+      f" 0 or a magnitude between {_SMALLEST} and {_LARGEST}."
+    )
+
+
+def _fold(offset: Array, width: float) -> Array:
+  """Reflects any offset into [0, width], however far outside it is."""
+  offset = jnp.mod(jnp.abs(offset), 2.0 * width)
+  return jnp.minimum(offset, 2.0 * width - offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval(abc.ABC):
+  """A range with two bounds, uniform on a scale that its subclass chooses."""
+
+  low: float
+  high: float
+
+  def __post_init__(self) -> None:
+    check_number(self, "low", self.low)
+    check_number(self, "high", self.high)
+    if not self.low < self.high:
+      raise ValueError(
+        f"{self}: low={self.low} is not below high={self.high}; give the"
+        " smaller bound first, or use Fixed for a single value."
+      )
+    low, high = self._bounds()
+    if not low < high:
+      raise ValueError(
+        f"{self}: low={self.low} and high={self.high} have no two float32"
+        " values between them; widen the range, or use Fixed."
+      )
+
+  @abc.abstractmethod
+  def _ends(self) -> tuple[float, float]:
+    """Returns the lower and the upper end on the scale, in float64."""
+
+  @abc.abstractmethod
+  def _to_scale(self, value: Array) -> Array:
+    """Takes values to the scale."""
+
+  @abc.abstractmethod
+  def _from_scale(self, position: Array) -> Array:
+    """Takes positions on the scale to values."""
+
+  def _steps(self, factors: tuple[float, float]) -> tuple[float, float]:
+    """Returns the steps (down, up) on the scale, here a logarithmic one."""
+    down, up = factors
+    return math.log(down), math.log(up)
+
+  def _bounds(self) -> tuple[np.float32, np.float32]:
+    """Returns the bounds in float32, rounded inward.
+
+    Rounding to nearest can move a bound outward, and a value that was clipped
+    there would be outside of the range that the user wrote.
+    """
+    low, high = np.float32(self.low), np.float32(self.high)
+    if float(low) < self.low:
+      low = np.nextafter(low, np.float32(np.inf))
+    if float(high) > self.high:
+      high = np.nextafter(high, np.float32(-np.inf))
+    return low, high
+
+  def _clip(self, value: Array) -> Array:
+    return jnp.clip(jnp.asarray(value, jnp.float32), *self._bounds())
+
+  def to_unit(self, value: Array) -> Array:
+    """Takes values to positions on the scale, its ends at 0 and 1.
+
+    Args:
+      value: [...].
+
+    Returns:
+      float32 [...], in [0, 1].
+    """
+    start, end = self._ends()
+    position = self._to_scale(self._clip(value)) - np.float32(start)
+    return jnp.clip(position / np.float32(end - start), 0.0, 1.0)
+
+  def from_unit(self, position: Array) -> Array:
+    """Takes positions to values, as `to_unit` does back.
+
+    Args:
+      position: [...], in [0, 1].
+
+    Returns:
+      float32 [...], inside the range.
+    """
+    start, end = self._ends()
+    return self._clip(self._from_scale(start + (end - start) * position))
+
+  def sample(self, key: Key) -> Array:
+    """Draws a value; see `Range.sample`."""
+    return self.from_unit(jax.random.uniform(key, (), jnp.float32))
+
+  def perturb(
+    self, value: Array, up: Array, factors: tuple[float, float]
+  ) -> Array:
+    """Moves values one step on the scale; see `Range.perturb`."""
+    start, end = self._ends()
+    step_down, step_up = self._steps(factors)
+    offset = self._to_scale(self._clip(value)) - start
+    offset += jnp.where(up, np.float32(step_up), np.float32(step_down))
+    return self._clip(self._from_scale(start + _fold(offset, end - start)))
+
+  def same(self, first: Array, second: Array) -> Array:
+    """Compares on the scale and as values; see `Range.same`.
+
+    A step up and a step down that were reflected onto each other differ by the
+    rounding of the scale (16 units in its last place are allowed) and of the
+    value itself (4 units).
+    """
+    magnitude = max(abs(end) for end in self._ends())
+    distance = jnp.abs(self._to_scale(first) - self._to_scale(second))
+    return (distance <= 2.0**-19 * magnitude) | (
+      jnp.abs(first - second) <= 2.0**-21 * jnp.abs(first)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(Interval):
+  """Uniform between two bounds; a perturbation moves by a fifth of the range.
+
+  Attributes:
+    low: the lower bound of the value.
+    high: the upper bound of the value.
+
+  Raises:
+    ValueError: if the bounds are not numbers in order.
+  """
+
+  def _ends(self) -> tuple[float, float]:
+    return float(self.low), float(self.high)
+
+  def _to_scale(self, value: Array) -> Array:
+    return value
+
+  def _from_scale(self, position: Array) -> Array:
+    return position
+
+  def _steps(self, factors: tuple[float, float]) -> tuple[float, float]:
+    step = _UNIFORM_STEP * (self.high - self.low)
+    return -step, step
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform(Interval):
+  """Log-uniform between two bounds; a perturbation multiplies the value.
+
+  Attributes:
+    low: the lower bound of the value, above 0.
+    high: the upper bound of the value.
+
+  Raises:
+    ValueError: if the bounds are not positive numbers in order.
+  """
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.low <= 0:
+      raise ValueError(
+        f"{self}: low={self.low} has no logarithm; use a bound above 0, or"
+        " Uniform."
+      )
+
+  def _ends(self) -> tuple[float, float]:
+    return math.log(self.low), math.log(self.high)
+
+  def _to_scale(self, value: Array) -> Array:
+    return jnp.log(value)
+
+  def _from_scale(self, position: Array) -> Array:
+    return jnp.exp(position)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneMinusLogUniform(Interval):
+  """A value below 1 of which 1 - value is log-uniform, such as a discount.
+
+  A perturbation multiplies 1 - value, so "up" makes the value smaller.
+
+  Attributes:
+    low: the lower bound of the value, at least 0.
+    high: the upper bound of the value, below 1 (in float32 too).
+
+  Raises:
+    ValueError: if the bounds are not in [0, 1) and in order.
+  """
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.low < 0 or np.float32(self.high) >= 1:
+      raise ValueError(
+        f"{self}: low={self.low} and high={self.high} must be in [0, 1) as"
+        " float32; they bound the value, not 1 - value."
+      )
+
+  def _ends(self) -> tuple[float, float]:
+    return math.log1p(-self.high), math.log1p(-self.low)
+
+  def _to_scale(self, value: Array) -> Array:
+    return jnp.log1p(-value)
+
+  def _from_scale(self, position: Array) -> Array:
+    return -jnp.expm1(position)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+  """A hyperparameter that is not searched.
+
+  Attributes:
+    value: what every member uses, always.
+
+  Raises:
+    ValueError: if the value is not a number.
+  """
+
+  value: float
+
+  def __post_init__(self) -> None:
+    check_number(self, "value", self.value)
+
+  def sample(self, key: Key) -> Array:
+    """Returns the value; see `Range.sample`."""
+    del key
+    return jnp.asarray(self.value, jnp.float32)
+
+  def perturb(
+    self, value: Array, up: Array, factors: tuple[float, float]
+  ) -> Array:
+    """Returns the fixed value in the shape of `value`; see `Range.perturb`."""
+    del up, factors
+    return jnp.full_like(value, self.value, dtype=jnp.float32)
+
+  def same(self, first: Array, second: Array) -> Array:
+    """Returns True: it can't tell two members apart; see `Range.same`."""
+    return jnp.ones(jnp.broadcast_shapes(first.shape, second.shape), bool)

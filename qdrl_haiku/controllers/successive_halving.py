@@ -1,0 +1,163 @@
+"""Successive halving of configurations, all members in step.
+
+Jamieson and Talwalkar (2016), "Non-stochastic Best Arm Identification and
+Hyperparameter Optimization", arXiv:1502.07943, algorithm 1; its rungs are those
+of Li et al. (2020), "A System for Massively Parallel Hyperparameter Tuning",
+arXiv:1810.05934, section 3.1, in their synchronous form.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import checks
+from qdrl_haiku.controllers import exploration
+from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
+from qdrl_haiku.types import Array, Hyperparams, Key
+
+_OPERATORS = (SURVIVE, "halved", "reinitialise")
+# Of decisions, which are counted in int32.
+_LARGEST = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SuccessiveHalvingConfig:
+  """The settings of `successive_halving`.
+
+  Attributes:
+    first_rung: the decision, from 1, that is the first to drop configurations.
+    reduction_factor: at least 2: one in so many configurations is kept at a
+      rung, and the next rung is so many times as far.
+
+  Raises:
+    ValueError: if a setting is out of its range.
+  """
+
+  first_rung: int = 2
+  reduction_factor: int = 2
+
+  def __post_init__(self) -> None:
+    checks.check_count("first_rung", self.first_rung, 1)
+    checks.check_count("reduction_factor", self.reduction_factor, 2)
+
+
+class SuccessiveHalvingState(NamedTuple):
+  """What `successive_halving` remembers.
+
+  Attributes:
+    num_decisions: int32 [].
+  """
+
+  num_decisions: Array
+
+
+def successive_halving(
+  config: SuccessiveHalvingConfig, search_space: Any
+) -> Controller:
+  """Makes the controller of synchronous successive halving.
+
+  Hyperparameters are drawn once; members with equal ones are of one
+  configuration. At each rung the best configurations are kept, each as good as
+  the best of its members; ties by index. Members of all others take over
+  weights and hyperparameters from the best members of these, in turn, so that
+  what is freed is used for those that are left: members of one configuration
+  differ in what they experience from then on.
+
+  Who isn't finite is replaced in the same way at once, rung or not. Where no
+  fitness is finite, everyone keeps its place and is resampled, with the
+  operator "reinitialise".
+
+  Args:
+    config: the settings.
+    search_space: a tree shaped as the hyperparameters, its leaves ranges.
+
+  Returns:
+    The controller, whose state is a `SuccessiveHalvingState`.
+
+  Raises:
+    ValueError: if a leaf of the search space is not a range.
+  """
+  ranges, treedef = exploration.flatten(search_space)
+
+  def init(
+    key: Key, population_size: int
+  ) -> tuple[SuccessiveHalvingState, Hyperparams]:
+    leaves = exploration.draw(ranges, key, population_size)
+    state = SuccessiveHalvingState(jnp.zeros((), jnp.int32))
+    return state, jax.tree.unflatten(treedef, leaves)
+
+  def update(
+    state: SuccessiveHalvingState,
+    key: Key,
+    fitness: Array,
+    hyperparams: Hyperparams,
+  ) -> tuple[SuccessiveHalvingState, Decision]:
+    fitness = jnp.asarray(fitness, float)
+    exploration.check_shapes(fitness, hyperparams, treedef)
+    population_size = fitness.shape[0]
+    number = state.num_decisions + 1
+    finite = jnp.isfinite(fitness)
+    lost = ~jnp.any(finite)
+    indices = jnp.arange(population_size, dtype=jnp.int32)
+
+    # The best member of each configuration, and the configurations' ranks. One
+    # is known by the first member that has it.
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+    alike = jnp.eye(population_size, dtype=bool) | jnp.all(
+      jnp.stack([x[:, None] == x[None] for x in leaves]), axis=0
+    )
+    configuration = jnp.argmax(alike, axis=1)
+    finite_fitness = jnp.where(finite, fitness, -jnp.inf)
+    has = configuration[None] == indices[:, None]
+    of_configuration = jnp.where(has, finite_fitness[None], -jnp.inf)
+    champions = jnp.argmax(of_configuration, axis=1).astype(jnp.int32)
+    scores = jnp.max(of_configuration, axis=1)
+    order = jnp.argsort(-scores, stable=True)
+    rank = jnp.zeros_like(indices).at[order].set(indices)
+
+    num_kept = jnp.minimum(
+      _num_kept(config, number, population_size),
+      jnp.sum(jnp.isfinite(scores), dtype=jnp.int32),
+    )
+    replaced = ~finite | (rank[configuration] >= num_kept)
+    turn = jnp.cumsum(replaced) - 1
+    kept = order[turn % jnp.maximum(num_kept, 1)]
+    takes_over = replaced & ~lost
+    parents = jnp.where(takes_over, champions[kept], indices)
+
+    keys = exploration.member_keys(key, population_size)
+    fresh = [
+      jax.vmap(range_.sample)(exploration.fold_in(keys, i))
+      for i, range_ in enumerate(ranges)
+    ]
+    leaves = [
+      jnp.where(lost, again, leaf[parents])
+      for leaf, again in zip(leaves, fresh, strict=True)
+    ]
+    operator = jnp.where(
+      lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("halved")
+    )
+    operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
+    decision = Decision(
+      parents=parents,
+      hyperparams=jax.tree.unflatten(treedef, leaves),
+      operator=operator.astype(jnp.int32),
+    )
+    return SuccessiveHalvingState(number), decision
+
+  return Controller(init, update, _OPERATORS)
+
+
+def _num_kept(
+  config: SuccessiveHalvingConfig, number: Array, population_size: int
+) -> Array:
+  """Returns how many configurations are kept in the decision of a number."""
+  num_kept = jnp.asarray(population_size, jnp.int32)
+  rung, left = config.first_rung, population_size
+  while left > 1 and rung <= _LARGEST:
+    left = max(left // config.reduction_factor, 1)
+    num_kept = jnp.where(number == rung, left, num_kept)
+    rung *= config.reduction_factor
+  return num_kept
