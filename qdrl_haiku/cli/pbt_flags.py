@@ -43,7 +43,7 @@ class ControllerFlags(TrainingFlags):
     128, "With --controller=pb2: latest changes of fitness that it goes by."
   )
   optimism: float = flag(
-    1.5,
+    1.0,
     "With --controller=pb2: deviations that are added to the change of fitness "
     "that is predicted for hyperparameters.",
   )

@@ -79,17 +79,17 @@ class Posterior(NamedTuple):
 
 
 def initial_parameters(num_coordinates: int) -> Parameters:
-  """Returns the parameters from which `fit` starts.
+  """Returns parameters from which `fit` may start.
 
   Args:
     num_coordinates: D.
   """
   return Parameters(
-    variance=jnp.ones(()),
-    noise=jnp.full((), 0.1),
-    length_scales=jnp.full(num_coordinates, 0.5),
-    forgetting=jnp.full((), 0.1),
-    mixture=jnp.full((), 0.5),
+    variance=jnp.ones((), jnp.float32),
+    noise=jnp.full((), 0.1, jnp.float32),
+    length_scales=jnp.full(num_coordinates, 0.5, jnp.float32),
+    forgetting=jnp.full((), 0.1, jnp.float32),
+    mixture=jnp.full((), 0.5, jnp.float32),
   )
 
 
@@ -256,7 +256,11 @@ def likelihood_gradient(
 
 
 def fit(
-  points: Points, values: Array, mask: Array, num_steps: int
+  start: Parameters,
+  points: Points,
+  values: Array,
+  mask: Array,
+  num_steps: int,
 ) -> Parameters:
   """Chooses parameters under which the observations are likely.
 
@@ -264,6 +268,7 @@ def fit(
   fixed number of steps and within bounds.
 
   Args:
+    start: the parameters to start from, within the bounds.
     points: N of them.
     values: [N], about of mean 0 and variance 1.
     mask: bool [N], which observations are there.
@@ -287,8 +292,8 @@ def fit(
     new = optax.apply_updates(logarithms, updates)
     return (jax.tree.map(jnp.clip, new, low, high), state), None
 
-  start = jax.tree.map(jnp.log, initial_parameters(points.position.shape[-1]))
+  logarithms = jax.tree.map(jnp.log, start)
   (logarithms, _), _ = jax.lax.scan(
-    step, (start, adam.init(start)), length=num_steps
+    step, (logarithms, adam.init(logarithms)), length=num_steps
   )
   return jax.tree.map(jnp.exp, logarithms)

@@ -212,7 +212,8 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
 
     def take(next_: Array, member: Array) -> tuple[Array, tuple[Array, Array]]:
       migrant = others[next_]
-      comes = is_round & finite[migrant] & (fitness[migrant] > fitness[member])
+      comes = is_round & finite[migrant] & finite[member]
+      comes &= fitness[migrant] > fitness[member]
       return next_ + comes, (comes, migrant)
 
     third = slice(2 * share, 3 * share)

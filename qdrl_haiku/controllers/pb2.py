@@ -11,9 +11,15 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks
-from qdrl_haiku.controllers import exploitation, exploration, pb2_model
+from qdrl_haiku.controllers import (
+  exploitation,
+  exploration,
+  gaussian_process,
+  pb2_model,
+)
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.controllers.choice import Choice
+from qdrl_haiku.controllers.gaussian_process import Parameters
 from qdrl_haiku.controllers.pb2_model import Changes
 from qdrl_haiku.controllers.ranges import Fixed, Interval
 from qdrl_haiku.types import Array, Hyperparams, Key
@@ -44,7 +50,7 @@ class PB2Config:
   num_parents: int | None = None
   num_replaced: int | None = None
   window: int = 128
-  optimism: float = 1.5
+  optimism: float = 1.0
 
   def __post_init__(self) -> None:
     exploitation.check_settings(self)
@@ -52,7 +58,7 @@ class PB2Config:
     if not 0 <= self.optimism <= 1e6:
       raise ValueError(
         f"optimism={self.optimism} is not in [0, 1e6]; use a number of"
-        " deviations such as 1.5."
+        " deviations such as 1.0."
       )
 
 
@@ -69,9 +75,10 @@ class PB2State(NamedTuple):
     predicted_change: [P], what was believed of who was replaced by the latest
       decision: the mean of its next change of fitness; NaN for survivors.
     predicted_deviation: [P], the deviation that goes with it.
-    length_scales: [D], of each searched hyperparameter that isn't a `Choice`,
-      in shares of its range: the shorter, the more it matters; NaN before the
-      first decision.
+    parameters: of the Gaussian process, which the next decision starts from.
+      `parameters.length_scales`, [1 + D], are of fitness and of each searched
+      hyperparameter that isn't a `Choice`, in shares of its range: the shorter,
+      the more it matters.
   """
 
   num_decisions: Array
@@ -82,7 +89,7 @@ class PB2State(NamedTuple):
   inherited: Array
   predicted_change: Array
   predicted_deviation: Array
-  length_scales: Array
+  parameters: Parameters
 
 
 def pb2(config: PB2Config, search_space: Any) -> Controller:
@@ -152,7 +159,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       inherited=unknown,
       predicted_change=unknown,
       predicted_deviation=unknown,
-      length_scales=jnp.full(space.num_positions, jnp.nan, jnp.float32),
+      parameters=gaussian_process.initial_parameters(1 + space.num_positions),
     )
     return state, jax.tree.unflatten(treedef, leaves)
 
@@ -178,6 +185,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
     )
     suggested = pb2_model.suggest(
       exploration.fold_in(keys, 1),
+      state.parameters,
       changes,
       space,
       time + 1,
@@ -210,7 +218,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       inherited=fitness[parents],
       predicted_change=suggested.change,
       predicted_deviation=suggested.deviation,
-      length_scales=suggested.length_scales,
+      parameters=suggested.parameters,
     )
     return state, Decision(
       parents,

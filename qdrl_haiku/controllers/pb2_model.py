@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from qdrl_haiku.controllers import gaussian_process, upper_confidence
 from qdrl_haiku.controllers.choice import Choice
-from qdrl_haiku.controllers.gaussian_process import Points
+from qdrl_haiku.controllers.gaussian_process import Parameters, Points
 from qdrl_haiku.controllers.ranges import Fixed, Interval, Range
 from qdrl_haiku.types import Array, Key
 
-_NUM_FIT_STEPS = 40
+_NUM_FIT_STEPS = 20
 
 
 class Space:
@@ -151,17 +151,18 @@ class Suggested(NamedTuple):
       others are as good as theirs.
     change: [P], the mean of the predicted change; NaN for who isn't replaced.
     deviation: [P], that goes with it.
-    length_scales: [D], in shares of the ranges.
+    parameters: of the Gaussian process.
   """
 
   leaves: list[Array]
   change: Array
   deviation: Array
-  length_scales: Array
+  parameters: Parameters
 
 
 def suggest(
   keys: Key,
+  parameters: Parameters,
   changes: Changes,
   space: Space,
   time: Array,
@@ -176,6 +177,7 @@ def suggest(
 
   Args:
     keys: [P], one per member; consumed.
+    parameters: of the Gaussian process, to start from.
     changes: that are known.
     space: of the hyperparameters.
     time: int32 [], at which the next changes will be known.
@@ -217,7 +219,9 @@ def suggest(
     jnp.concatenate([scaled(changes.before), changes.position], axis=1),
     changes.category,
   )
-  parameters = gaussian_process.fit(observed, values, mask, _NUM_FIT_STEPS)
+  parameters = gaussian_process.fit(
+    parameters, observed, values, mask, _NUM_FIT_STEPS
+  )
 
   # Members that train follow the observed points: they are pending.
   window = mask.shape[0]
@@ -285,5 +289,5 @@ def suggest(
     ),
     means,
     deviations,
-    jnp.asarray(parameters.length_scales)[1:],
+    parameters,
   )

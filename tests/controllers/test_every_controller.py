@@ -1,0 +1,207 @@
+"""Tests of what holds for every controller of this package."""
+
+import functools
+import math
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from qdrl_haiku import controllers
+
+_NAN, _INF = math.nan, math.inf
+_SIZE = 8
+_SPACE = {
+  "discount": controllers.OneMinusLogUniform(0.9, 0.999),
+  "kind": controllers.Choice((1.0, 2.0, 5.0)),
+  "learning_rate": controllers.LogUniform(1e-5, 1e-2),
+  "reward_scaling": controllers.Fixed(2.0),
+  "target_entropy": controllers.Uniform(-4.0, -1.0),
+}
+_INTERVALS = ("discount", "learning_rate", "target_entropy")
+_MAKE = {
+  "mf_pbt": lambda space: controllers.mf_pbt(
+    controllers.MFPBTConfig((1, 2)), space
+  ),
+  "pb2": lambda space: controllers.pb2(controllers.PB2Config(window=16), space),
+  "pbt": lambda space: controllers.pbt(controllers.PBTConfig(), space),
+  "random_search": controllers.random_search,
+  "successive_halving": lambda space: controllers.successive_halving(
+    controllers.SuccessiveHalvingConfig(), space
+  ),
+}
+_each = pytest.mark.parametrize("name", _MAKE)
+
+
+@functools.cache
+def _controller(name):
+  return _MAKE[name](_SPACE)
+
+
+@functools.cache
+def _update(name):
+  return jax.jit(_controller(name).update)
+
+
+def _init(name, seed=0):
+  return _controller(name).init(jax.random.key(seed), _SIZE)
+
+
+def _fitness(seed):
+  return jax.random.normal(jax.random.key(seed), (_SIZE,))
+
+
+def _later(name, num_decisions=3):
+  """A state, and hyperparameters, after some decisions."""
+  state, hyperparams = _init(name)
+  for seed in range(num_decisions):
+    state, decision = _update(name)(
+      state, jax.random.key(seed), _fitness(seed), hyperparams
+    )
+    hyperparams = decision.hyperparams
+  return state, hyperparams
+
+
+def _assert_inside(hyperparams):
+  for name in _INTERVALS:
+    values = np.asarray(hyperparams[name], np.float64)
+    assert np.all(values >= _SPACE[name].low), name
+    assert np.all(values <= _SPACE[name].high), name
+  assert set(np.asarray(hyperparams["kind"]).tolist()) <= {1.0, 2.0, 5.0}
+  np.testing.assert_array_equal(hyperparams["reward_scaling"], 2.0)
+
+
+@_each
+def test_it_can_be_asked_again_and_again(name):
+  controllers.check(_controller(name), _SIZE)
+
+
+@_each
+def test_one_program_makes_all_decisions(name):
+  update = jax.jit(lambda *args: _controller(name).update(*args))
+  state, hyperparams = _init(name)
+  for seed in range(3):
+    state, decision = update(
+      state, jax.random.key(seed), jnp.full(_SIZE, 1.0) * seed, hyperparams
+    )
+    hyperparams = decision.hyperparams
+  assert update._cache_size() == 1
+
+
+@_each
+def test_a_member_begins_with_what_no_population_size_changes(name):
+  init = _controller(name).init
+  _, small = init(jax.random.key(3), _SIZE)
+  _, large = init(jax.random.key(3), 2 * _SIZE)
+  _assert_inside(large)
+  for leaf, other in zip(
+    jax.tree.leaves(small), jax.tree.leaves(large), strict=True
+  ):
+    np.testing.assert_array_equal(leaf, other[:_SIZE])
+
+
+@_each
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+  fitness=strategies.lists(
+    strategies.floats(-10, 10, width=32)
+    | strategies.sampled_from([_NAN, _INF, -_INF, 1.0]),
+    min_size=_SIZE,
+    max_size=_SIZE,
+  ),
+  seed=strategies.integers(0, 2**31 - 1),
+  num_decisions=strategies.integers(0, 3),
+)
+def test_survivors_keep_every_bit_and_parents_are_finite_and_fitter(
+  name, fitness, seed, num_decisions
+):
+  state, hyperparams = jax.device_get(_later(name, num_decisions))
+  values = np.asarray(fitness, np.float32)
+  finite = np.isfinite(values)
+  after, decision = jax.device_get(
+    _update(name)(state, jax.random.key(seed), values, hyperparams)
+  )
+  operators = np.array(_controller(name).operators)[decision.operator]
+  survivors = operators == "survive"
+  assert np.all(finite[survivors])
+  for key, leaf in decision.hyperparams.items():
+    np.testing.assert_array_equal(
+      leaf[survivors].view(np.int32),
+      np.asarray(hyperparams[key])[survivors].view(np.int32),
+    )
+  np.testing.assert_array_equal(
+    decision.parents[survivors], np.flatnonzero(survivors)
+  )
+  _assert_inside(decision.hyperparams)
+  if finite.any():
+    parents = values[decision.parents]
+    assert np.all(np.isfinite(parents))
+    for child in np.flatnonzero(~survivors & finite):
+      # With successive halving, of another configuration.
+      assert parents[child] > values[child] or name == "successive_halving"
+    assert "reinitialise" not in operators
+  else:
+    np.testing.assert_array_equal(decision.parents, np.arange(_SIZE))
+    assert set(operators) == {"reinitialise"}
+    assert len(set(decision.hyperparams["learning_rate"])) == _SIZE
+
+
+@_each
+def test_a_state_from_a_checkpoint_decides_the_same(name):
+  state, hyperparams = _later(name)
+  leaves, treedef = jax.tree.flatten((state, hyperparams))
+  restored = jax.tree.unflatten(
+    treedef, [jnp.asarray(np.array(x)) for x in leaves]
+  )
+  for seed in range(3, 6):
+    args = jax.random.key(seed), _fitness(seed)
+    state, decision = _update(name)(state, *args, hyperparams)
+    again, same = _update(name)(restored[0], *args, restored[1])
+    jax.tree.map(np.testing.assert_array_equal, state, again)
+    jax.tree.map(np.testing.assert_array_equal, decision, same)
+    hyperparams, restored = decision.hyperparams, (again, same.hyperparams)
+
+
+@_each
+def test_the_key_decides_what_is_drawn(name):
+  # Two are to be replaced by all of them.
+  fitness = jnp.arange(8.0).at[0].set(_NAN).at[4].set(_NAN)
+  state, hyperparams = _later(name)
+
+  def entropies(seed):
+    _, decision = _update(name)(
+      state, jax.random.key(seed), fitness, hyperparams
+    )
+    return tuple(decision.hyperparams["target_entropy"].tolist())
+
+  assert entropies(0) == entropies(0)
+  # Successive halving draws nothing.
+  assert len({entropies(i) for i in range(4)}) > 1 or name.startswith("succ")
+
+
+@_each
+def test_where_all_is_fixed_nothing_changes(name):
+  controller = _MAKE[name]({"x": controllers.Fixed(3.0)})
+  state, hyperparams = controller.init(jax.random.key(0), _SIZE)
+  update = jax.jit(controller.update)
+  for seed in range(2):
+    state, decision = update(
+      state, jax.random.key(seed), _fitness(seed), hyperparams
+    )
+    np.testing.assert_array_equal(decision.hyperparams["x"], 3.0)
+
+
+@_each
+def test_what_is_no_range_or_does_not_fit_is_refused(name):
+  with pytest.raises(ValueError, match=r"\['tau'\]=0.005 .*Fixed"):
+    _MAKE[name]({"tau": 0.005})
+  with pytest.raises(ValueError, match="population_size=0 has no members"):
+    _controller(name).init(jax.random.key(0), 0)
+  state, hyperparams = _init(name)
+  with pytest.raises(ValueError, match="differ from the search space"):
+    _controller(name).update(
+      state, jax.random.key(0), jnp.zeros(_SIZE), {"x": jnp.zeros(_SIZE)}
+    )

@@ -1,0 +1,236 @@
+"""Tests of the controller whose groups have frequencies of their own."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import controllers
+
+_NAN, _INF = math.nan, math.inf
+_SPACE = {
+  "fixed": controllers.Fixed(2.0),
+  "rate": controllers.LogUniform(1e-4, 1.0),
+  "shape": controllers.Uniform(-1.0, 1.0),
+}
+_NUM_CASES = 1000
+
+
+def _ranked(members, fitness):
+  """Members, the best first; who isn't finite is last; ties by index."""
+  return sorted(
+    members,
+    key=lambda i: (-fitness[i] if math.isfinite(fitness[i]) else _INF, i),
+  )
+
+
+def _loop(frequencies, number, fitness):
+  """The paper's evolution step (section 4), one member after the other.
+
+  Returns:
+    By member whose weights and whose hyperparameters it has then, and what
+    happens to it: "survive", "explore" or "migrated".
+  """
+  size = len(fitness) // len(frequencies)
+  quarter = size // 4
+  groups = [
+    list(range(g * size, (g + 1) * size)) for g in range(len(frequencies))
+  ]
+  weights = list(range(len(fitness)))
+  hyperparams = list(range(len(fitness)))
+  events = ["survive"] * len(fitness)
+  everyone = _ranked(range(len(fitness)), fitness)
+  if not math.isfinite(fitness[everyone[0]]):
+    return weights, hyperparams, ["lost"] * len(fitness)
+  for frequency, group in zip(frequencies, groups, strict=True):
+    ranked = _ranked(group, fitness)
+    quarters = [ranked[i * quarter : (i + 1) * quarter] for i in range(4)]
+    for rank, member in enumerate(ranked):
+      parent = quarters[0][rank % quarter]
+      if not math.isfinite(fitness[parent]):
+        parent = ranked[0]
+      if not math.isfinite(fitness[parent]):
+        parent = everyone[0]
+      diverged = not math.isfinite(fitness[member])
+      loses = (
+        number % frequency == 0
+        and member in quarters[3]
+        and fitness[member] < fitness[parent]
+      )
+      if diverged or loses:
+        weights[member] = hyperparams[member] = parent
+        events[member] = "explore"
+    if number % frequency:
+      continue
+    migrants = [
+      i for i in everyone if i not in group and math.isfinite(fitness[i])
+    ]
+    for member in quarters[2]:
+      if not math.isfinite(fitness[member]) or not migrants:
+        continue
+      if fitness[migrants[0]] > fitness[member]:
+        migrant = migrants.pop(0)
+        weights[member] = migrant
+        theirs = frequencies[migrant // size]
+        hyperparams[member] = migrant if theirs > frequency else ranked[0]
+        events[member] = "migrated"
+  return weights, hyperparams, events
+
+
+def _fitness(random, size):
+  """Numbers with ties among them, and some that are not finite."""
+  fitness = random.integers(0, random.choice([3, 6, 1000]), size).astype(float)
+  share = random.choice([0.0, 0.1, 0.5, 0.9])
+  bad = random.uniform(size=size) < share
+  fitness[bad] = random.choice([_NAN, _INF, -_INF], bad.sum())
+  return fitness.astype(np.float32)
+
+
+@functools.cache
+def _controller(frequencies, **settings):
+  config = controllers.MFPBTConfig(frequencies, **settings)
+  return controllers.mf_pbt(config, _SPACE)
+
+
+@functools.cache
+def _update(frequencies, **settings):
+  return jax.jit(_controller(frequencies, **settings).update)
+
+
+def _hyperparams(size):
+  return {
+    "fixed": np.full(size, 2.0, np.float32),
+    "rate": np.geomspace(2e-4, 0.5, size).astype(np.float32),
+    "shape": np.linspace(-0.9, 0.9, size).astype(np.float32),
+  }
+
+
+def _state(controller, size, number):
+  state, _ = controller.init(jax.random.key(0), size)
+  return state._replace(num_decisions=jnp.int32(number - 1))
+
+
+@pytest.mark.parametrize(
+  "frequencies, size", [((1, 3), 8), ((1, 2), 16), ((1, 2, 6), 24)]
+)
+def test_parents_and_hyperparameters_are_those_of_a_plain_loop(
+  frequencies, size
+):
+  controller = _controller(frequencies)
+  names = controller.operators
+  random = np.random.default_rng(size)
+  hyperparams = _hyperparams(size)
+  seen = set()
+  fitnesses = np.stack([_fitness(random, size) for _ in range(_NUM_CASES)])
+  numbers = random.integers(1, 13, _NUM_CASES)
+  keys = jax.random.split(jax.random.key(0), _NUM_CASES)
+
+  def decide(key, number, fitness):
+    state = _state(controller, size, number)
+    return controller.update(state, key, fitness, hyperparams)[1]
+
+  decisions = jax.device_get(
+    jax.jit(jax.vmap(decide))(keys, numbers.astype(np.int32), fitnesses)
+  )
+  for case in range(_NUM_CASES):
+    weights, sources, events = _loop(
+      frequencies, int(numbers[case]), fitnesses[case]
+    )
+    seen |= set(events)
+    np.testing.assert_array_equal(decisions.parents[case], weights)
+    operators = [names[i] for i in decisions.operator[case]]
+    for member, event in enumerate(events):
+      rate = decisions.hyperparams["rate"][case, member]
+      shape = decisions.hyperparams["shape"][case, member]
+      source = sources[member]
+      if event in ("survive", "migrated"):
+        assert operators[member] == event
+        assert rate == hyperparams["rate"][source]
+        assert shape == hyperparams["shape"][source]
+      elif event == "lost":
+        assert operators[member] == "reinitialise"
+      elif operators[member] == "perturb":
+        factor = rate / hyperparams["rate"][source]
+        step = shape - hyperparams["shape"][source]
+        assert min(abs(factor - 0.8), abs(factor - 1.25)) < 1e-3 or rate > 0.6
+        assert abs(abs(step) - 0.4) < 1e-3 or abs(shape) > 0.5
+      else:
+        # A sibling has what it would have had.
+        assert operators[member] == "resample"
+  assert seen == {"survive", "explore", "migrated", "lost"}
+
+
+def test_hand_worked_round_of_both_groups():
+  # Two groups of four; a quarter is one member.
+  fitness = np.array([4.0, 3.0, 2.0, 1.0, 8.0, 7.0, 1.5, 0.5], np.float32)
+  hyperparams = _hyperparams(8)
+  update = _update((1, 2))
+  for number, parents in (
+    # The faster group alone: 3 takes over from 0; 2 takes in 4, of the slower.
+    (1, [0, 1, 4, 0, 4, 5, 6, 7]),
+    # Both: 7 takes over from 4; 6 takes in 0, of the faster.
+    (2, [0, 1, 4, 0, 4, 5, 0, 4]),
+  ):
+    state = _state(_controller((1, 2)), 8, number)
+    after, decision = update(state, jax.random.key(0), fitness, hyperparams)
+    assert after.num_decisions == number
+    np.testing.assert_array_equal(decision.parents, parents)
+    rate = decision.hyperparams["rate"]
+    # Of a slower group with its hyperparameters...
+    assert rate[2] == hyperparams["rate"][4]
+    if number == 2:
+      # ... and of a faster one with those of this group's best.
+      assert rate[6] == hyperparams["rate"][4]
+
+
+def test_the_slower_group_is_left_alone_between_its_rounds():
+  controller, update = _controller((1, 3)), _update((1, 3))
+  state, hyperparams = controller.init(jax.random.key(0), 8)
+  for number in range(1, 7):
+    fitness = jax.random.normal(jax.random.key(number), (8,))
+    state, decision = update(state, jax.random.key(9), fitness, hyperparams)
+    is_round = number % 3 == 0
+    assert bool(jnp.any(decision.operator[4:] != 0)) == is_round
+    assert bool(jnp.any(decision.operator[:4] != 0))
+    hyperparams = decision.hyperparams
+
+
+@pytest.mark.parametrize("explore", ["resample", "mixed"])
+def test_children_explore_as_they_are_told(explore):
+  fitness = np.arange(8, dtype=np.float32)
+  update = _update((1, 2), explore=explore)
+  controller = _controller((1, 2), explore=explore)
+  _, decision = update(
+    _state(controller, 8, 2), jax.random.key(0), fitness, _hyperparams(8)
+  )
+  operators = [controller.operators[i] for i in decision.operator]
+  assert operators[0] == operators[4] == explore
+
+
+@pytest.mark.parametrize(
+  "settings, complaint",
+  [
+    ({"frequencies": ()}, "don't rise from 1"),
+    ({"frequencies": (1,)}, "two or more"),
+    ({"frequencies": (2, 4)}, r"frequencies=\(2, 4\) don't rise from 1"),
+    ({"frequencies": (1, 4, 4)}, "don't rise from 1"),
+    ({"frequencies": (1, 2.5)}, "frequencies=2.5 is not a count"),
+    ({"explore": "mix"}, "explore='mix' is unknown"),
+    ({"resample_probability": 2.0}, "resample_probability=2.0 is not in"),
+    ({"perturbation_factors": (2.0, 3.0)}, "perturbation_factors="),
+  ],
+)
+def test_config_refuses(settings, complaint):
+  with pytest.raises(ValueError, match=complaint):
+    controllers.MFPBTConfig(**settings)
+
+
+@pytest.mark.parametrize("size", [4, 9, 12])
+def test_a_population_without_equal_quarters_is_refused(size):
+  controller = _controller((1, 2))
+  complaint = f"population_size={size} can't be divided .* multiple of 8"
+  with pytest.raises(ValueError, match=complaint):
+    controller.init(jax.random.key(0), size)

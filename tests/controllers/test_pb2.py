@@ -1,0 +1,283 @@
+"""Tests of the controller that suggests hyperparameters by a model."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import controllers
+
+_NAN = math.nan
+_SURVIVE, _SUGGESTED = range(2)
+_SPACE = {
+  "rate": controllers.LogUniform(1e-4, 1.0),
+  "shape": controllers.Uniform(-1.0, 1.0),
+}
+_WINDOW = 32
+
+
+@functools.cache
+def _controller(space_name="two", **settings):
+  space = {
+    "two": _SPACE,
+    "choice": {
+      "kind": controllers.Choice((1.0, 2.0, 3.0)),
+      "shape": controllers.Uniform(-1.0, 1.0),
+    },
+    "kind alone": {"kind": controllers.Choice((1.0, 2.0, 3.0))},
+  }[space_name]
+  config = controllers.PB2Config(**({"window": _WINDOW} | settings))
+  return controllers.pb2(config, space)
+
+
+@functools.cache
+def _update(space_name="two", **settings):
+  return jax.jit(_controller(space_name, **settings).update)
+
+
+def _init(space_name="two", size=8, seed=0, **settings):
+  controller = _controller(space_name, **settings)
+  return controller.init(jax.random.key(seed), size)
+
+
+def _known(state):
+  """The changes that are recorded, as (time, before, change), in order."""
+  changes = jax.device_get(state.changes)
+  rows = zip(changes.time, changes.before, changes.change, strict=True)
+  return [
+    tuple(float(x) for x in row)
+    for row, is_there in zip(rows, changes.mask, strict=True)
+    if is_there
+  ]
+
+
+def test_changes_are_recorded_from_where_each_member_started():
+  state, hyperparams = _init(size=4)
+  first = jnp.array([1.0, 2.0, 3.0, 4.0])
+  state, decision = _update()(state, jax.random.key(0), first, hyperparams)
+  # Nothing is known of what came before.
+  assert _known(state) == []
+  np.testing.assert_array_equal(decision.parents, [3, 1, 2, 3])
+  second = jnp.array([6.0, 2.5, _NAN, 5.0])
+  state, after = _update()(
+    state, jax.random.key(1), second, decision.hyperparams
+  )
+  # Member 0 is a child of 3, which had 4; who is NaN is not recorded.
+  assert _known(state) == [(2.0, 4.0, 2.0), (2.0, 2.0, 0.5), (2.0, 4.0, 1.0)]
+  rows = np.flatnonzero(state.changes.mask)
+  positions = np.asarray(state.changes.position)[rows]
+  for i, member in enumerate((0, 1, 3)):
+    rate = decision.hyperparams["rate"][member]
+    shape = decision.hyperparams["shape"][member]
+    np.testing.assert_allclose(
+      positions[i], [1 + math.log10(rate) / 4, (shape + 1) / 2], atol=1e-5
+    )
+  # And its child starts from its parent's fitness, not from NaN.
+  parent = int(after.parents[2])
+  third = second.at[2].set(10.0)
+  state, _ = _update()(state, jax.random.key(2), third, after.hyperparams)
+  assert (3.0, float(second[parent]), float(10 - second[parent])) in _known(
+    state
+  )
+
+
+def test_a_decision_that_is_not_applied_is_noticed():
+  state, hyperparams = _init(size=4)
+  fitness = jnp.array([1.0, 2.0, 3.0, 4.0])
+  state, _ = _update()(state, jax.random.key(0), fitness, hyperparams)
+  # As in a burn-in period: all go on with what they had. Member 1 has been
+  # replaced by something else altogether.
+  others = {"rate": hyperparams["rate"].at[1].set(0.123)}
+  state, _ = _update()(
+    state, jax.random.key(1), fitness + 10, hyperparams | others
+  )
+  assert _known(state) == [(2.0, 1.0, 10.0), (2.0, 3.0, 10.0), (2.0, 4.0, 10.0)]
+
+
+def test_the_latest_changes_take_the_place_of_the_earliest():
+  state, hyperparams = _init(size=4, window=6)
+  update = _update(window=6)
+  for number in range(1, 5):
+    # All are as fit as each other, and survive.
+    state, decision = update(
+      state, jax.random.key(number), jnp.full(4, 1.0 * number), hyperparams
+    )
+    np.testing.assert_array_equal(decision.operator, _SURVIVE)
+  times = sorted(time for time, *_ in _known(state))
+  assert times == [3.0, 3.0, 4.0, 4.0, 4.0, 4.0]
+  assert state.num_decisions == 4
+
+
+def _gain(hyperparams):
+  """What members gain until the next decision: most at 0.01 and 0.3."""
+  distance = (jnp.log10(hyperparams["rate"]) + 2) / 4
+  return 1 - 4 * distance**2 - (hyperparams["shape"] - 0.3) ** 2
+
+
+def _train(gain, num_decisions, space_name="two", **settings):
+  state, hyperparams = _init(space_name, **settings)
+  fitness = jnp.zeros(8)
+  decisions, states = [], []
+  for number in range(num_decisions):
+    fitness = fitness + gain(hyperparams)
+    state, decision = _update(space_name, **settings)(
+      state, jax.random.key(number), fitness, hyperparams
+    )
+    decisions.append(decision)
+    states.append(state)
+    hyperparams = decision.hyperparams
+    fitness = fitness[decision.parents]
+  return states, decisions
+
+
+def test_it_finds_what_is_best_and_says_what_it_believes():
+  states, decisions = _train(_gain, 12, window=128)
+  last, state = decisions[-1], states[-1]
+  replaced = np.asarray(last.operator) == _SUGGESTED
+  assert replaced.sum() == 2
+  gain = _gain(last.hyperparams)
+  assert np.all(gain[replaced] > 0.95)
+  np.testing.assert_array_equal(np.isnan(state.predicted_change), ~replaced)
+  np.testing.assert_array_equal(np.isnan(state.predicted_deviation), ~replaced)
+  error = np.abs(state.predicted_change - gain)[replaced]
+  assert np.all(error < 3 * state.predicted_deviation[replaced] + 0.02)
+
+
+def test_it_knows_which_hyperparameter_matters():
+  states, _ = _train(lambda x: 1 - 4 * (x["shape"] - 0.3) ** 2, 8)
+  _, rate, shape = states[-1].parameters.length_scales
+  assert rate > 2 * shape
+
+
+def test_it_finds_the_best_choice():
+  states, decisions = _train(
+    lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 10, "choice"
+  )
+  last = decisions[-1]
+  replaced = np.asarray(last.operator) == _SUGGESTED
+  np.testing.assert_array_equal(last.hyperparams["kind"][replaced], 2.0)
+  assert np.all(np.abs(last.hyperparams["shape"][replaced] - 0.3) < 0.2)
+  assert states[-1].changes.category.shape == (_WINDOW, 1)
+
+
+def test_choices_alone_can_be_searched():
+  states, decisions = _train(lambda x: 1.0 * (x["kind"] == 3), 8, "kind alone")
+  assert jnp.sum(decisions[-1].hyperparams["kind"] == 3) >= 4
+  assert states[-1].changes.position.shape == (_WINDOW, 0)
+
+
+@pytest.mark.parametrize("optimism", [0.0, 1.0])
+def test_siblings_differ_from_each_other_and_from_who_survives(optimism):
+  settings = {"num_parents": 1, "num_replaced": 6, "optimism": optimism}
+  # The more, the better: all would choose the same corner.
+  _, decisions = _train(lambda x: x["rate"] + x["shape"], 6, **settings)
+  for decision in decisions:
+    pairs = np.stack(
+      [1 + np.log10(decision.hyperparams["rate"]) / 4,
+       (decision.hyperparams["shape"] + 1) / 2], axis=1
+    )  # fmt: skip
+    apart = np.max(np.abs(pairs[:, None] - pairs[None]), axis=-1)
+    assert np.all(apart[~np.eye(8, dtype=bool)] > 0.009)
+
+
+@pytest.mark.parametrize(
+  "gain",
+  [
+    lambda x: 0.0 * x["rate"],
+    lambda x: 1e30 * x["shape"],
+    lambda x: 1e-30 * x["shape"],
+    lambda x: jnp.where(x["rate"] > 1e-2, _NAN, 1.0),
+    lambda x: jnp.where(jnp.arange(8) < 7, _NAN, x["shape"]),
+    lambda x: jnp.full(8, _NAN),
+  ],
+  ids=["constant", "huge", "tiny", "some NaN", "one number", "all NaN"],
+)
+def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
+  states, decisions = _train(gain, 4)
+  for state, decision in zip(states, decisions, strict=True):
+    for name, range_ in _SPACE.items():
+      values = np.asarray(decision.hyperparams[name])
+      assert np.all((values >= range_.low) & (values <= range_.high))
+    assert np.all(np.isfinite(state.changes.change))
+    for leaf in jax.tree.leaves(state.parameters):
+      assert np.all(np.isfinite(leaf))
+
+
+def test_equal_hyperparameters_and_equal_changes_do_no_harm():
+  state, hyperparams = _init()
+  hyperparams = jax.tree.map(lambda x: jnp.full_like(x, 0.5), hyperparams)
+  for number in range(4):
+    state, decision = _update()(
+      state, jax.random.key(number), jnp.full(8, 1.0).at[0].set(0), hyperparams
+    )
+    assert decision.operator[0] == _SUGGESTED
+    assert decision.hyperparams["shape"][0] != 0.5
+
+
+@pytest.mark.parametrize(
+  "name, value",
+  [
+    ("exploit", "tournament"),
+    ("quantile_fraction", 0.5),
+    ("num_parents", 4),
+    ("num_replaced", 4),
+    ("window", 8),
+    ("optimism", 5.0),
+  ],
+)
+def test_every_setting_is_live(name, value):
+  found = [
+    jax.tree.map(np.asarray, _train(_gain, 4, **settings)[1][-1])
+    for settings in ({}, {name: value})
+  ]
+  assert any(
+    np.any(x != y)
+    for x, y in zip(*map(jax.tree.leaves, found), strict=True)
+  )
+
+
+def test_every_setting_is_listed_as_live():
+  marks = test_every_setting_is_live.pytestmark
+  tested = {case[0] for mark in marks for case in mark.args[1]}
+  assert tested == {f.name for f in dataclasses.fields(controllers.PB2Config)}
+
+
+@pytest.mark.parametrize(
+  "settings, complaint",
+  [
+    ({"exploit": "best"}, "exploit='best' is unknown"),
+    ({"quantile_fraction": 0.7}, "quantile_fraction=0.7 is not in"),
+    ({"num_parents": 0}, "num_parents=0 leaves"),
+    ({"window": 0}, "window=0 is not a count"),
+    ({"optimism": -1.0}, r"optimism=-1.0 is not in \[0, 1e6\]"),
+    ({"optimism": _NAN}, "optimism=nan is not in"),
+  ],
+)
+def test_config_refuses(settings, complaint):
+  with pytest.raises(ValueError, match=complaint):
+    controllers.PB2Config(**settings)
+
+
+def test_a_population_larger_than_the_window_is_refused():
+  complaint = f"window={_WINDOW} is less than population_size=64"
+  with pytest.raises(ValueError, match=complaint):
+    _init(size=64)
+
+
+def test_a_range_that_is_not_this_packages_is_refused():
+  class Mine:
+    def sample(self, key):
+      return jax.random.uniform(key)
+
+    def perturb(self, value, up, factors):
+      return value
+
+    def same(self, first, second):
+      return first == second
+
+  with pytest.raises(ValueError, match="has no scale .* use Uniform"):
+    controllers.pb2(controllers.PB2Config(), {"x": Mine()})
