@@ -245,22 +245,27 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   size = config.population_size
   fitness = jnp.arange(size, dtype=jnp.float32)
 
-  def decide() -> Any:
-    state, _ = controller.init(run_key, size)
-    return controller.update(state, run_key, fitness, hyperparams)[1]
+  state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
 
-  def exploit(members: Any) -> Any:
-    return generation.inherit(
-      setup, members, decide().parents, jnp.ones(size, bool), keys
+  # All that a decision makes is handed on, or it would be left out.
+  def exploit(carried: Any) -> Any:
+    members, state, hyperparams = carried
+    state, decision = controller.update(state, run_key, fitness, hyperparams)
+    members = generation.inherit(
+      setup, members, decision.parents, jnp.ones(size, bool), keys
     )
+    return members, state, decision.hyperparams
 
-  num_replaced = int(jnp.sum(decide().parents != jnp.arange(size)))
+  _, decision = controller.update(state, run_key, fitness, hyperparams)
+  num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
   inherited = members.learner
   if config.inherit_replay:
     inherited = (members.learner, members.replay)
   moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
   median = _median_seconds(
-    jax.jit(exploit, donate_argnums=0), members, repetitions
+    jax.jit(exploit, donate_argnums=0),
+    (members, state, hyperparams),
+    repetitions,
   )
   return {
     "exploit_milliseconds": 1000 * median,
