@@ -102,7 +102,7 @@ def _of_population(setup: Setup) -> Engine:
   )
 
 
-def _of_repertoire(setup: Setup, plan: MapElites) -> Engine:
+def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
   """Returns the engine of a repertoire and its emitter."""
 
   def shardings(members: Any, replicated: Any) -> Any:
@@ -112,7 +112,7 @@ def _of_repertoire(setup: Setup, plan: MapElites) -> Engine:
       emitter = map_elites.PBTEmitterState(*[replicated] * len(fields))
       emitter = emitter._replace(members=members)
     repertoire: Any = replicated
-    if plan.shard_repertoire:
+    if qd.shard_repertoire:
       # What is small stays on every device, where all of it is looked at.
       repertoire = map_elites.Repertoire(
         genotypes=members,
@@ -159,7 +159,7 @@ def _of_repertoire(setup: Setup, plan: MapElites) -> Engine:
     shardings=shardings,
     check=check,
     begin=functools.partial(
-      repertoires.write_centroids, tessellation=plan.tessellation
+      repertoires.write_centroids, tessellation=qd.tessellation
     ),
     first_row=functools.partial(repertoires.first_row, setup),
     write=lambda directory, state, step, settings: repertoires.write(

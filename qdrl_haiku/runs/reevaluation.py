@@ -26,8 +26,8 @@ def batch_size(setup: Setup, num_reevaluations: int) -> int:
     episodes at once than there; but one for each device, and a multiple of
     their number.
   """
-  plan = setup.map_elites
-  assert plan is not None
+  qd = setup.map_elites
+  assert qd is not None
   num_agents = setup.batch_sizes[-1]
   num_episodes = num_agents * setup.config.num_eval_episodes
   at_once = min(num_agents, num_episodes // num_reevaluations)
@@ -85,9 +85,9 @@ def reevaluate(
     The new repertoire. Instead of genotypes it holds the cells, int32, in
     which they were.
   """
-  plan = setup.map_elites
-  assert plan is not None
-  corrected = map_elites.Repertoire.init(jnp.int32(0), plan.tessellation)
+  qd = setup.map_elites
+  assert qd is not None
+  corrected = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
   occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
   occupied = occupied.astype(np.int32)
   if not occupied.size:

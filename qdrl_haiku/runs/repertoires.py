@@ -123,11 +123,11 @@ def write_corrected(
     key: consumed.
     num_reevaluations: episodes of each elite, >= 1.
   """
-  plan = setup.map_elites
-  assert plan is not None
+  qd = setup.map_elites
+  assert qd is not None
   corrected = map_elites.metrics(
     reevaluation.reevaluate(setup, repertoire, key, num_reevaluations),
-    plan.qd_offset,
+    qd.qd_offset,
   )
   row = metrics.qd_row(jax.device_get(corrected))
   directory.write_json(

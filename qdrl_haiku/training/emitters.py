@@ -57,17 +57,17 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
 
 def _variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.genetic_emitter` of what a setup says."""
-  plan = setup.map_elites
-  assert plan is not None
+  qd = setup.map_elites
+  assert qd is not None
   return map_elites.genetic_emitter(
-    plan.variation_fn, plan.variation_batch_size
+    qd.variation_fn, qd.variation_batch_size
   )
 
 
 def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pbt_emitter` of what `train_members` trains."""
-  plan = setup.map_elites
-  assert plan is not None and setup.controller is not None
+  qd = setup.map_elites
+  assert qd is not None and setup.controller is not None
   over_members = functools.partial(sharding.over_members, setup)
 
   def of_members(tree: Any) -> Any:
@@ -104,10 +104,10 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       is_finite=lambda members: _is_finite(setup, members),
     ),
     setup.controller,
-    plan.variation_fn,
+    qd.variation_fn,
     population_size=setup.config.population_size,
-    variation_batch_size=plan.variation_batch_size,
-    num_replaced_by_samples=plan.num_replaced_by_samples,
+    variation_batch_size=qd.variation_batch_size,
+    num_replaced_by_samples=qd.num_replaced_by_samples,
   )
 
 

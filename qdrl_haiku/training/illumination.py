@@ -74,8 +74,8 @@ def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
     ValueError: if a setting has no effect.
   """
   emitter = emitters.make_emitter(setup)
-  plan = _plan(setup)
-  keys = population_lib.member_keys(run_key, 0, plan.num_initial_genotypes)
+  qd = _map_elites_of(setup)
+  keys = population_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   elites = elites_lib.random_elites(setup, keys)
   key = jax.random.fold_in(run_key, 0)
   evaluation = elites_lib.evaluate_elites(
@@ -83,7 +83,7 @@ def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
   )
   repertoire, state = map_elites.begin(
     emitter,
-    plan.tessellation,
+    qd.tessellation,
     elites,
     *elites_lib.fitness_and_descriptors(evaluation),
     key,
@@ -180,7 +180,7 @@ def evaluate(
   )
   best = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best_elite = jax.tree.map(lambda x: x[best], elites)
-  metrics = map_elites.metrics(repertoire, _plan(setup).qd_offset)
+  metrics = map_elites.metrics(repertoire, _map_elites_of(setup).qd_offset)
   changes = IlluminationReport(
     metrics, emitter_metrics=emitter.metrics(emitter_state)
   )
@@ -261,6 +261,6 @@ def restart_members(
   )
 
 
-def _plan(setup: Setup) -> MapElites:
+def _map_elites_of(setup: Setup) -> MapElites:
   assert setup.map_elites is not None
   return setup.map_elites

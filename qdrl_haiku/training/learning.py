@@ -32,7 +32,9 @@ def train_members(
     The members; metrics by name, [P], means over the updates; and the number
     of critic steps of each member, int32 [P].
   """
-  plan = config_lib.iterations(setup.config, setup.learner.batches_per_update)
+  iterations = config_lib.iterations(
+    setup.config, setup.learner.batches_per_update
+  )
   buffer = setup.buffer
 
   def iteration(members: Members, t: types.Array) -> Any:
@@ -48,7 +50,7 @@ def train_members(
       hyperparams,
       members.environment,
       collect_keys,
-      plan.num_env_steps,
+      iterations.num_env_steps,
     )
     states = jax.vmap(setup.learner.observe)(
       members.learner, transitions.observation
@@ -80,7 +82,7 @@ def train_members(
     return members, (metrics, observed, can_learn)
 
   members, (metrics, observed, learned) = jax.lax.scan(
-    iteration, members, jnp.arange(plan.num_iterations)
+    iteration, members, jnp.arange(iterations.num_iterations)
   )
   learned_iterations = jnp.sum(learned)
   metrics = {
@@ -96,7 +98,7 @@ def train_members(
   num_updates = jnp.full_like(
     members.replay.size,
     learned_iterations
-    * plan.num_updates
+    * iterations.num_updates
     * setup.learner.batches_per_update,
   )
   return members, metrics, num_updates

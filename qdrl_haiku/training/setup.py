@@ -116,20 +116,20 @@ class Setup(NamedTuple):
     """
     if self.on_host:
       return (1,)
-    size, plan = self.config.population_size, self.map_elites
-    if plan is None:
+    size, qd = self.config.population_size, self.map_elites
+    if qd is None:
       return (size,)
     if not self.trains_members:
-      return (plan.variation_batch_size,)
-    return size, size + plan.variation_batch_size
+      return (qd.variation_batch_size,)
+    return size, size + qd.variation_batch_size
 
   @property
   def num_shared_cells(self) -> int:
     """Cells of a repertoire that devices share, 0 if they share none."""
-    plan = self.map_elites
-    if plan is None or not plan.shard_repertoire:
+    qd = self.map_elites
+    if qd is None or not qd.shard_repertoire:
       return 0
-    return plan.tessellation.num_cells
+    return qd.tessellation.num_cells
 
   @property
   def buffer(self) -> replay.ReplayBuffer:
@@ -146,9 +146,9 @@ def check(setup: Setup) -> None:
   Raises:
     ValueError: if there is one, naming it.
   """
-  plan = setup.map_elites
+  qd = setup.map_elites
   of_decisions = ("burn_in_period", "fitness_window")
-  if plan is not None:
+  if qd is not None:
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
@@ -165,15 +165,15 @@ def check(setup: Setup) -> None:
         "whom; give one, such as controllers.pbt."
       )
     if not setup.trains_members:
-      why = f"emitter={plan.emitter!r} has no members that train"
+      why = f"emitter={qd.emitter!r} has no members that train"
       _refuse(setup.config, ("population_size",), why)
       if setup.controller is not None:
         raise ValueError(
           f"controller has no effect: {why}; leave it at None."
         )
-      if plan.num_replaced_by_samples:
+      if qd.num_replaced_by_samples:
         raise ValueError(
-          f"num_replaced_by_samples={plan.num_replaced_by_samples} has no "
+          f"num_replaced_by_samples={qd.num_replaced_by_samples} has no "
           f"effect: {why}; leave it at 0."
         )
   if setup.controller is None:
