@@ -18,8 +18,8 @@ from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.types import Array, Hyperparams, Key
 
 _OPERATORS = (SURVIVE, "halved", "reinitialise")
-# Of decisions, which are counted in int32.
-_LARGEST = 2**31 - 1
+# Decisions are counted in int32.
+_LARGEST = jnp.iinfo(jnp.int32).max
 
 
 @dataclasses.dataclass(frozen=True)
