@@ -24,12 +24,12 @@ class Outcome(NamedTuple):
 _savefig = Figure.savefig
 
 
-def _make(figure, path, **settings):
+def _make(figure, file, **settings):
   """Draws a figure to a file, which stays empty for a plot of a run."""
-  if pathlib.Path(path).parent.name == "plots":
-    pathlib.Path(path).touch()
+  if isinstance(file, pathlib.Path) and file.parent.name == "plots":
+    file.touch()
   else:
-    _savefig(figure, path, **settings)
+    _savefig(figure, file, **settings)
 
 
 def _run(main, flags_parser=flags.FLAGS):
