@@ -58,7 +58,10 @@ def _environment(tmp_path_factory, worker_id):
   folder = tmp_path_factory.getbasetemp()
   if worker_id != "master":
     folder = folder.parent  # That of all workers of pytest-xdist.
-  cache = str(folder / "compilation_cache")
+  # What runs several sessions may keep programs from one to the next.
+  cache = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(
+    folder / "compilation_cache"
+  )
   jax.config.update("jax_compilation_cache_dir", cache)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
   with pytest.MonkeyPatch.context() as patch:
