@@ -58,8 +58,8 @@ def _environment(tmp_path_factory, worker_id):
   folder = tmp_path_factory.getbasetemp()
   if worker_id != "master":
     folder = folder.parent  # That of all workers of pytest-xdist.
-  # What runs several sessions may keep programs from one to the next.
-  cache = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(
+  # The gate keeps them from one tier to the next.
+  cache = os.environ.get("QDRL_TESTS_CACHE") or str(
     folder / "compilation_cache"
   )
   jax.config.update("jax_compilation_cache_dir", cache)
