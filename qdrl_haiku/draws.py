@@ -24,8 +24,9 @@ class OfMember:
 
   # Where the same generation initialises it again.
   RESTART = 2**31 - 2
-  # Where it gets environments whose resets are to be its own.
-  RESETS = 2**31 - 3
+  # Of the states in which its episodes begin, and of its first ones' ages.
+  POOL = 2**31 - 3
+  AGES = 2**31 - 13
   # Of the first elite's key: all hyperparameters of a first repertoire.
   HYPERPARAMS = 2**31 - 10
 

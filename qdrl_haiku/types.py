@@ -3,7 +3,7 @@
 Axis letters, used in every docstring and comment:
 
   P population, E environments, T time, B batch, N batches of one update,
-  O observation, A action, K skill, D descriptor, C cells.
+  O observation, A action, K skill, D descriptor, C cells, I initial states.
 """
 
 from typing import Any, NamedTuple

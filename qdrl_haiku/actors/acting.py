@@ -15,6 +15,7 @@ def step(
   env_state: environments.State,
   key: types.Key,
   deterministic: bool = False,
+  pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps E environments for one agent.
 
@@ -26,6 +27,8 @@ def step(
     env_state: the environments' state, leaves [E, ...].
     key: for exploration; consumed.
     deterministic: whether to act greedily, without exploring.
+    pool: with which states episodes begin, leaves [E, I, ...], see
+      `Environment.step`; None to draw them.
 
   Returns:
     The environments' next state, and the transitions [E, ...].
@@ -34,7 +37,7 @@ def step(
     action = learner.act_greedy(state, env_state.obs)
   else:
     action = learner.act(state, hyperparams, env_state.obs, key)
-  return _step(env, env_state, action)
+  return _step(env, env_state, action, pool)
 
 
 def collect(
@@ -45,6 +48,7 @@ def collect(
   env_states: environments.State,
   keys: types.Key,
   num_steps: int,
+  pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps of the environments of a whole population, in one flat batch.
 
@@ -56,6 +60,8 @@ def collect(
     env_states: the environments' states, leaves [P, E, ...].
     keys: [P], for exploration, one per agent; consumed.
     num_steps: T, steps of each environment.
+    pool: with which states episodes begin, leaves [P, E, I, ...], see
+      `Environment.step`; None to draw them.
 
   Returns:
     The environments' next states, and the transitions [P, T, E, ...].
@@ -65,7 +71,7 @@ def collect(
     env_states: environments.State, keys: types.Key
   ) -> tuple[environments.State, types.Transition]:
     actions = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
-    return _step(env, env_states, actions)
+    return _step(env, env_states, actions, pool)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
   env_states, transitions = jax.lax.scan(body, env_states, step_keys)
@@ -76,9 +82,10 @@ def _step(
   env: environments.BatchedEnvironment,
   env_state: environments.State,
   action: types.Array,
+  pool: environments.State | None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps environments with any leading axes, and records what happened."""
-  next_state = env.step(env_state, action)
+  next_state = env.step(env_state, action, pool)
   return next_state, transition(env_state, action, next_state)
 
 

@@ -67,7 +67,43 @@ def evaluate(
     ValueError: if a descriptor is asked for and the environment has none.
   """
   keys = episode_keys(states, key, num_episodes)
-  env_states = env.reset(keys)
+  return evaluate_from(
+    env,
+    learner,
+    states,
+    env.reset(keys),
+    descriptor_fn,
+    record,
+    keep_transitions,
+  )
+
+
+def evaluate_from(
+  env: environments.BatchedEnvironment,
+  learner: Any,
+  states: types.State,
+  env_states: environments.State,
+  descriptor_fn: environments.DescriptorFn | None = None,
+  record: RecordFn | None = None,
+  keep_transitions: bool = False,
+) -> Evaluation:
+  """Does what `evaluate` does, from states that are given.
+
+  Args:
+    env: as there.
+    learner: as there.
+    states: the agents' states, leaves [P, ...].
+    env_states: in which the episodes begin, leaves [P, N, ...], of `env.reset`.
+    descriptor_fn: as there.
+    record: as there.
+    keep_transitions: as there.
+
+  Returns:
+    As `evaluate`.
+
+  Raises:
+    ValueError: if a descriptor is asked for and the environment has none.
+  """
   if descriptor_fn is not None and (
     "next_state_descriptor" not in env_states.info
   ):
@@ -76,7 +112,7 @@ def evaluate(
       'reports none. Let it put them in info["state_descriptor"], or evaluate '
       "without descriptor_fn."
     )
-  num_steps = env.episode_steps
+  num_steps, shape = env.episode_steps, env_states.done.shape
 
   def advance(before: environments.State) -> tuple[environments.State, Any]:
     after, actions = advance_greedily(env, learner, states, before)
@@ -112,9 +148,9 @@ def evaluate(
     (
       jnp.zeros((), jnp.int32),
       env_states,
-      jnp.ones(keys.shape, bool),
-      jnp.zeros(keys.shape),
-      jnp.zeros(keys.shape, jnp.int32),
+      jnp.ones(shape, bool),
+      jnp.zeros(shape),
+      jnp.zeros(shape, jnp.int32),
       traces,
     ),
   )

@@ -17,6 +17,9 @@ class TrainingFlags(SkillFlags, ProcessFlags):
   seed: int = flag(0, "Seed of all random numbers.")
   num_timesteps: int = flag(100_000, "Environment steps per agent in all.")
   num_envs: int = flag(8, "Environments per agent.")
+  pool_size: int = flag(
+    8, "Initial states drawn for each environment before a generation."
+  )
   batch_size: int = flag(256, "Transitions per critic step.")
   grad_updates_per_step: float = flag(
     1.0, "Critic steps per environment step; may be a fraction."
@@ -131,6 +134,7 @@ def make_training_config(flags: TrainingFlags, **settings: Any) -> Any:
 
   shared = (
     "num_envs",
+    "pool_size",
     "batch_size",
     "grad_updates_per_step",
     "replay_capacity",

@@ -150,7 +150,7 @@ def make_agent(
     eval_env=eval_env,
     learner=learner,
     evaluate=training.skill_evaluation(
-      eval_env, learners.discriminator(*arguments), num_episodes
+      eval_env, learners.discriminator(*arguments)
     ),
     replay_extras=("next_descriptor",)
     if config.discriminator_input == "descriptor"

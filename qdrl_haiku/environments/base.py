@@ -4,7 +4,7 @@
 `reset`, `step`, `observation_size`, `action_size`) into any number of them. It
 differs from brax's own wrappers in four ways: physics always sees one flat
 batch, whatever the leading axes; the true successor observation survives an
-automatic reset; each episode starts from a fresh draw of the initial state;
+automatic reset; each episode starts from an initial state of its own;
 and the state that `reset` returns has exactly the type of those that `step`
 returns, so that nothing is compiled twice.
 """
@@ -17,18 +17,13 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import compatibility, types
-from qdrl_haiku.cpu import batching
+from qdrl_haiku.cpu import batching, switch
 from qdrl_haiku.environments import checks
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
   State,
 )
-
-# Of so many at most the initial states are drawn together. With hundreds of
-# instances of different ages some end at every step, and an accelerator would
-# draw anew for all of them each time.
-_MOST_RESETS = 64
 
 
 class Environment:
@@ -136,7 +131,9 @@ class Environment:
       key = jax.random.wrap_key_data(key)
     return as_flat_batch(self._reset, key.shape, key)
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(
+    self, state: State, action: types.Array, pool: State | None = None
+  ) -> State:
     """Steps every instance, and resets those whose episode ended.
 
     An episode ends by termination (`done` of the environment) or by truncation
@@ -146,6 +143,11 @@ class Environment:
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
       action: [..., A], in [-1, 1].
+      pool: states of `reset`, leaves [..., I, ...], of which the next episodes
+        of an instance begin with one after the other, and with the first again
+        after the last: the j-th since its reset with number j modulo I. With
+        None each is drawn when it begins, which an accelerator does for all
+        instances at every step in which any episode ends.
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
@@ -153,8 +155,10 @@ class Environment:
         next_observation: [..., O], the successor before any reset,
         discount: [...], 0 where the episode terminated, else 1,
         truncation: [...], 1 where it ended without terminating, else 0,
-        steps: int32[...], steps since the reset, after `action_repeat`,
-        key: [...], from which the instance draws its later resets,
+        steps: int32[...], steps of this episode, after `action_repeat`,
+        episodes: int32[...], episodes that have ended since `reset`,
+        key: [...], from which the instance draws what else its later episodes
+          need,
       and, if the environment has one,
         state_descriptor: [..., D], of `obs`,
         next_state_descriptor: [..., D], of `next_observation`.
@@ -163,7 +167,7 @@ class Environment:
       ValueError: if the action has another shape.
     """
     self._check_action(state, action)
-    return as_flat_batch(self._step, state.done.shape, state, action)
+    return as_flat_batch(self._step, state.done.shape, state, action, pool)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps every instance without resets, as evaluation does.
@@ -195,8 +199,12 @@ class Environment:
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
     env_state = self._reset_all(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
-    state = self._observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
-    info = state.info | {"discount": zero + 1, "truncation": zero}
+    state = self._begin(env_state, key)
+    info = state.info | {
+      "discount": zero + 1,
+      "truncation": zero,
+      "episodes": state.info["steps"],
+    }
     return state.replace(reward=zero, done=zero, info=info)
 
   def _advance_batch(self, state: State, action: types.Array) -> State:
@@ -212,57 +220,47 @@ class Environment:
     info = next_state.info | {
       "discount": 1 - terminated.astype(jnp.float32),
       "truncation": (ended & ~terminated).astype(jnp.float32),
+      "episodes": state.info["episodes"],
     }
     done = ended.astype(jnp.float32)
     return next_state.replace(reward=reward, done=done, info=info)
 
-  def _step_batch(self, state: State, action: types.Array) -> State:
+  def _step_batch(
+    self, state: State, action: types.Array, pool: State | None
+  ) -> State:
     """Steps B instances and resets those that ended."""
     state = self._advance_batch(state, action)
     ended = state.done > 0
-    if ended.size > _MOST_RESETS:
-      return self._reset_in_turn(state, ended)
+
+    def reset_ended(state: State) -> State:
+      begun = self._begun(state, pool)
+      info = state.info | {
+        # What describes the step just taken stays; what the next one starts
+        # from is of the new episode.
+        name: begun.info[name]
+        for name in ("key", "steps", "state_descriptor")
+        if name in begun.info
+      }
+      info["episodes"] = state.info["episodes"] + 1
+      begun = state.replace(
+        pipeline_state=begun.pipeline_state, obs=begun.obs, info=info
+      )
+      return _select(ended, begun, state)
+
+    if pool is not None and not switch.is_on():
+      return reset_ended(state)
     # Most steps end no episode, and then a reset should cost nothing.
-    return jax.lax.cond(
-      jnp.any(ended),
-      lambda state: _select(ended, self._begin_anew(state), state),
-      lambda state: state,
-      state,
+    return jax.lax.cond(jnp.any(ended), reset_ended, lambda x: x, state)
+
+  def _begun(self, state: State, pool: State | None) -> State:
+    """Returns the first states of B next episodes."""
+    if pool is None:
+      return self._reset_batch(state.info["key"])
+    index = state.info["episodes"] % pool.done.shape[1]
+    drawn = jax.vmap(lambda tree, i: jax.tree.map(lambda x: x[i], tree))(
+      (pool.pipeline_state, pool.info["key"]), index
     )
-
-  def _reset_in_turn(self, state: State, ended: types.Array) -> State:
-    """Resets those of B instances that ended, some at a time."""
-
-    def reset_some(carry: tuple[State, types.Array]) -> Any:
-      state, waiting = carry
-      # Where fewer wait, the last indices are beyond the end and dropped.
-      (some,) = jnp.nonzero(waiting, size=_MOST_RESETS, fill_value=ended.size)
-      fresh = self._begin_anew(
-        jax.tree.map(lambda x: x.at[some].get(mode="clip"), state)
-      )
-      state = jax.tree.map(
-        lambda x, row: x.at[some].set(row, mode="drop"), state, fresh
-      )
-      return state, waiting.at[some].set(False, mode="drop")
-
-    state, _ = jax.lax.while_loop(
-      lambda carry: jnp.any(carry[1]), reset_some, (state, ended)
-    )
-    return state
-
-  def _begin_anew(self, state: State) -> State:
-    """Begins new episodes, of which nobody has acted in the first state yet.
-
-    What describes the step just taken stays; what the next one starts from is
-    of the new episode.
-    """
-    fresh = self._reset_batch(state.info["key"])
-    starts = {"key", "steps", "state_descriptor"} & fresh.info.keys()
-    return state.replace(
-      pipeline_state=fresh.pipeline_state,
-      obs=fresh.obs,
-      info=state.info | {name: fresh.info[name] for name in starts},
-    )
+    return self._begin(*drawn)
 
   def _repeat(self, env_state: Any, action: types.Array) -> Any:
     """Returns the environments' states and the summed rewards [B]."""
@@ -284,6 +282,10 @@ class Environment:
     carry = (env_state, zero, zero > 0)
     carry, _ = jax.lax.scan(repetition, carry, length=self.action_repeat)
     return carry[:2]
+
+  def _begin(self, env_state: Any, key: types.Key) -> State:
+    """Returns what `_observe` does of B first states."""
+    return self._observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
 
   def _observe(
     self, env_state: Any, key: types.Key, steps: types.Array

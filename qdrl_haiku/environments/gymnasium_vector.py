@@ -124,18 +124,27 @@ class GymnasiumEnvironment:
     return base.as_flat_batch(self._reset, key.shape, key)
 
   def step(
-    self, state: interface.State, action: types.Array
+    self,
+    state: interface.State,
+    action: types.Array,
+    pool: interface.State | None = None,
   ) -> interface.State:
     """Steps every instance, and resets those whose episode ended.
 
     Args:
       state: with leading axes [...], the one that was returned last.
       action: [..., A], in [-1, 1], scaled to the bounds of the action space.
+      pool: None, since states can't be kept.
 
     Returns:
       As `Environment.step`. An instance that returned anything non-finite is
       reset too, as if truncated.
+
+    Raises:
+      ValueError: if there is a pool.
     """
+    if pool is not None:
+      raise ValueError("pool has no effect on the host; leave it at None.")
     return base.as_flat_batch(self._step, state.done.shape, state, action)
 
   def advance(

@@ -121,7 +121,9 @@ class BatchedEnvironment(Protocol):
   def reset(self, key: types.Key) -> State:
     """Starts one episode per key [...]."""
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(
+    self, state: State, action: types.Array, pool: State | None = None
+  ) -> State:
     """Steps with actions [..., A], and resets what has ended."""
 
   def advance(self, state: State, action: types.Array) -> State:

@@ -93,12 +93,15 @@ class SkillEnvironment:
       )
     return _with_skill(state, skill, skill)
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(
+    self, state: State, action: types.Array, pool: State | None = None
+  ) -> State:
     """Steps every instance, and resets those whose episode ended.
 
     Args:
       state: with leading axes [...].
       action: [..., A], in [-1, 1].
+      pool: as of `Environment.step`; nobody looks at the skills in it.
 
     Returns:
       As `Environment.step`. `next_observation` has the skill of the step just
@@ -106,7 +109,7 @@ class SkillEnvironment:
     """
     skill = state.info["skill"]
     # The inner environment looks at neither observation nor skill.
-    state = self.env.step(state, action)
+    state = self.env.step(state, action, pool)
     return _with_skill(
       state,
       skill,

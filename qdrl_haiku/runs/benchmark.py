@@ -16,7 +16,12 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import memory, programs, records
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import generation, learning, population
+from qdrl_haiku.training import (
+  generation,
+  initial_states,
+  learning,
+  population,
+)
 from qdrl_haiku.training.setup import Setup
 
 Row = dict[str, Any]
@@ -114,15 +119,22 @@ def generations(
   state = jax.block_until_ready(made.init(run_key))
   made.wait_to_train()
   compile_seconds = time.monotonic() - begin
-  state, trained = jax.block_until_ready(made.train(state, run_key))
+  initial = made.draw(run_key, 1)
+  state, trained = jax.block_until_ready(
+    made.train(state, initial.pool, run_key)
+  )
   first_update = time.monotonic() - start
-  state, _ = jax.block_until_ready(made.evaluate(state, trained, run_key))
+  state, _ = jax.block_until_ready(
+    made.evaluate(state, trained, initial.evaluation, run_key)
+  )
   first_generation = time.monotonic() - start
   seconds: list[float] = []
   number = 1
   while len(seconds) < number:
     begin = time.monotonic()
-    state, report = jax.block_until_ready(made.train_generation(state, run_key))
+    state, report = jax.block_until_ready(
+      made.train_generation(state, run_key, 2 + len(seconds))
+    )
     seconds.append(time.monotonic() - begin)
     if len(seconds) == 1:
       number = affordable(seconds[0], repetitions)
@@ -173,9 +185,11 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   )
   members, hyperparams, keys = _population(setup, run_key)
 
+  pool = jax.jit(lambda keys: initial_states.draw_pool(setup, keys))(keys)
+
   def train(members: Any) -> Any:
     return sharding_lib.over_members(setup, learning.train_members)(
-      members, hyperparams, keys
+      members._replace(pool=pool), hyperparams, keys
     )[0]
 
   median = _median_seconds(
@@ -241,7 +255,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   """
   controller, config = setup.controller, setup.config
   assert controller is not None
-  members, hyperparams, keys = _population(setup, run_key)
+  members, hyperparams, _ = _population(setup, run_key)
   size = config.population_size
   fitness = jnp.arange(size, dtype=jnp.float32)
 
@@ -252,7 +266,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     members, state, hyperparams = carried
     state, decision = controller.update(state, run_key, fitness, hyperparams)
     members = generation.inherit(
-      setup, members, decision.parents, jnp.ones(size, bool), keys
+      setup, members, decision.parents, jnp.ones(size, bool)
     )
     return members, state, decision.hyperparams
 
@@ -333,7 +347,7 @@ def resources(setup: Setup, run_key: types.Key) -> Row:
   """
   assert setup.mesh is not None
   made = programs.make_programs(setup, setup.mesh, run_key)
-  plan = memory.memory_plan(setup, made.population)
+  plan = memory.memory_plan(setup, made.population, made.initial)
   device = setup.mesh.devices.flat[0]
   if device.platform == "cpu":
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -14,6 +14,7 @@ from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import emitters, generation, illumination, population
 from qdrl_haiku.training.config import iterations
 from qdrl_haiku.training.illumination import Illumination
+from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.population import Population
 from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import MapElites, Setup
@@ -26,9 +27,14 @@ class Engine(NamedTuple):
   """What a run calls, so that it needn't know what it trains.
 
   Attributes:
-    init: (run_key) -> the state before its first generation.
-    train: (state, run_key) -> (state, trained), the first part of a generation.
-    evaluate: (state, trained, run_key) -> (state, report), the second.
+    draw: (run_key, generation, num_agents) -> `InitialStates` of a generation
+      in which so many agents are evaluated; 0 is the one before the first.
+    num_agents: how many are in generation 0, and how many in later ones.
+    init: (run_key, initial) -> the state before its first generation.
+    train: (state, pool, run_key) -> (state, trained), the first part of a
+      generation.
+    evaluate: (state, trained, env_states, run_key) -> (state, report), the
+      second.
     restart: (state, run_key) -> the state with new members.
     init_evaluates: whether `init` evaluates agents, and so should run fast.
     shardings: (that of members, that of all else) -> a tree of them, a prefix
@@ -43,9 +49,11 @@ class Engine(NamedTuple):
       run ends with.
   """
 
-  init: Callable[[types.Key], Any]
-  train: Callable[[Any, types.Key], tuple[Any, Any]]
-  evaluate: Callable[[Any, Any, types.Key], tuple[Any, GenerationReport]]
+  draw: Callable[[types.Key, Any, int], InitialStates]
+  num_agents: tuple[int, int]
+  init: Callable[[types.Key, InitialStates], Any]
+  train: Callable[[Any, Any, types.Key], tuple[Any, Any]]
+  evaluate: Callable[[Any, Any, Any, types.Key], tuple[Any, GenerationReport]]
   restart: Callable[[Any, types.Key], Any]
   init_evaluates: bool
   shardings: Callable[[Any, Any], Any]
@@ -88,7 +96,13 @@ def _of_population(setup: Setup) -> Engine:
         )
 
   return Engine(
-    init=functools.partial(population.init_population, setup),
+    draw=lambda run_key, generation, num_agents: (
+      population.draw_initial_states(setup, run_key, generation)
+    ),
+    num_agents=(setup.config.population_size, setup.config.population_size),
+    init=lambda run_key, initial: population.init_population(
+      setup, run_key, initial.pool
+    ),
     train=functools.partial(generation.train, setup),
     evaluate=functools.partial(generation.evaluate, setup),
     restart=functools.partial(population.restart_members, setup),
@@ -151,6 +165,8 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       )
 
   return Engine(
+    draw=functools.partial(illumination.draw_initial_states, setup),
+    num_agents=(qd.num_initial_genotypes, setup.batch_sizes[-1]),
     init=functools.partial(illumination.init_illumination, setup),
     train=functools.partial(illumination.train, setup),
     evaluate=functools.partial(illumination.evaluate, setup),

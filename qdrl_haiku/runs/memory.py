@@ -11,6 +11,7 @@ import jax
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.runs.engines import State
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.setup import Setup
 
 # What makes a part smaller, as settings are called.
@@ -18,7 +19,7 @@ _SETTINGS = {
   "networks": "population_size or the networks' hidden layers",
   "optimisers": "population_size or the networks' hidden layers",
   "replay": "replay_capacity or population_size",
-  "environments": "num_envs or population_size",
+  "environments": "num_envs, pool_size or population_size",
   "repertoire": "grid_shape or num_cells",
   "batches": "batch_size, grad_updates_per_step, num_envs or population_size",
   "reevaluation": "num_reevaluations",
@@ -36,7 +37,7 @@ class MemoryPlan(NamedTuple):
     networks: of one agent's state, what is no optimiser.
     optimisers: of one agent's state, what is of a type of optax.
     replay: one agent's buffer.
-    environments: one agent's.
+    environments: one agent's, and the states in which episodes begin.
     num_agents: for how many there are slots, P or more; 0 if none are trained.
     batches: what all agents draw from their buffers for one iteration of
       learning.
@@ -87,13 +88,17 @@ class MemoryPlan(NamedTuple):
 
 
 def memory_plan(
-  setup: Setup, state: State, num_reevaluations: int = 0
+  setup: Setup,
+  state: State,
+  initial: InitialStates,
+  num_reevaluations: int = 0,
 ) -> MemoryPlan:
   """Works out from shapes what a run will hold.
 
   Args:
     setup: what the population is composed of; without a mesh, on one device.
     state: shapes of its `Population` or `Illumination`.
+    initial: shapes of the states in which a generation's episodes begin.
     num_reevaluations: how often elites are evaluated again at the end.
 
   Returns:
@@ -130,7 +135,7 @@ def memory_plan(
     networks=(_bytes(members.learner) - optimisers) // size,
     optimisers=optimisers // size,
     replay=_bytes(members.replay) // size,
-    environments=_bytes(members.environment) // size,
+    environments=_bytes((members.environment, initial.pool)) // size,
     num_agents=size,
     batches=num_drawn
     * (_bytes(members.replay.storage) // config.replay_capacity),

@@ -5,12 +5,14 @@ import time
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.engines import State, make_engine
+from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
 
@@ -19,23 +21,28 @@ class Programs(NamedTuple):
   """What a run calls; each is compiled when it's first called.
 
   Attributes:
+    draw: (run_key, generation) -> `InitialStates` of a generation; 0 is the one
+      before the first.
     init: (run_key) -> the population before its first generation.
-    train: (population, run_key) -> (population, trained), the first part of a
-      generation; the population is donated, here and below.
-    evaluate: (population, trained, run_key) -> (population, report), the second
-      one.
+    train: (population, pool, run_key) -> (population, trained), the first part
+      of a generation; the population is donated, here and below.
+    evaluate: (population, trained, env_states, run_key) -> (population,
+      report), the second one.
     restart: (population, run_key) -> the population with new members in
       place of all.
     population: shapes, dtypes and shardings of what these return.
+    initial: those of what a generation draws.
     training: what `train` waits for, None if it waits for nothing.
     evaluating: what `evaluate` waits for, likewise.
   """
 
+  draw: Any
   init: Any
   train: Any
   evaluate: Any
   restart: Any
   population: State
+  initial: InitialStates
   training: concurrent.futures.Future[Any] | None = None
   evaluating: concurrent.futures.Future[Any] | None = None
 
@@ -62,19 +69,21 @@ class Programs(NamedTuple):
     return time.monotonic() - begin
 
   def train_generation(
-    self, population: State, run_key: types.Key
+    self, population: State, run_key: types.Key, generation: int
   ) -> tuple[State, GenerationReport]:
-    """Calls both parts of a generation.
+    """Calls all that makes a generation.
 
     Args:
       population: as it is; donated.
       run_key: the run's key, or keys [P].
+      generation: which one it is, from 1.
 
     Returns:
       The population after the generation, and what happened.
     """
-    population, trained = self.train(population, run_key)
-    return self.evaluate(population, trained, run_key)
+    initial = self.draw(run_key, generation)
+    population, trained = self.train(population, initial.pool, run_key)
+    return self.evaluate(population, trained, initial.evaluation, run_key)
 
 
 def make_programs(
@@ -97,15 +106,31 @@ def make_programs(
   num_trained = setup.batch_sizes[-1]
   is_even = sharding.num_slots(mesh, num_trained) == num_trained
   options = compiler_options.of_mesh(mesh, setup.config.exact_placement)
-  init: Any = jax.jit(
+  draw_jit: Any = jax.jit(
+    engine.draw,
+    static_argnums=2,
+    out_shardings=members,
+    compiler_options=options.once,
+  )
+  init_jit: Any = jax.jit(
     engine.init,
     out_shardings=shardings,
     compiler_options=options.often
     if engine.init_evaluates
     else options.once,
   )
+
+  def draw(run_key: types.Key, generation: int) -> InitialStates:
+    # A number of NumPy's is known to all processes.
+    num_agents = engine.num_agents[min(generation, 1)]
+    return draw_jit(run_key, np.int32(generation), num_agents)
+
+  first, later = (
+    draw_jit.eval_shape(run_key, np.int32(0), n) for n in engine.num_agents
+  )
   return Programs(
-    init=init,
+    draw=draw,
+    init=lambda run_key: init_jit(run_key, draw(run_key, 0)),
     train=jax.jit(
       engine.train,
       donate_argnums=0,
@@ -124,7 +149,8 @@ def make_programs(
       out_shardings=shardings,
       compiler_options=options.once,
     ),
-    population=init.eval_shape(run_key),
+    population=init_jit.eval_shape(run_key, first),
+    initial=later,
   )
 
 
@@ -142,12 +168,16 @@ def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
     The programs, with a `train` and a `evaluate` that wait until they are
     compiled.
   """
-  population, trained = programs.train.eval_shape(programs.population, run_key)
-  lowered = programs.train.lower(programs.population, run_key)
+  initial = programs.initial
+  arguments = (programs.population, initial.pool, run_key)
+  population, trained = programs.train.eval_shape(*arguments)
+  lowered = programs.train.lower(*arguments)
   executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
   training = executor.submit(lowered.compile)
   evaluating = executor.submit(
-    lambda: programs.evaluate.lower(population, trained, run_key).compile()
+    lambda: programs.evaluate.lower(
+      population, trained, initial.evaluation, run_key
+    ).compile()
   )
   executor.shutdown(wait=False)
   return programs._replace(

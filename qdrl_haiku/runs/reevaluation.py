@@ -1,5 +1,6 @@
 """A second look at a repertoire's elites: what it'd be without their luck."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.training import elites as elites_lib
+from qdrl_haiku.training import initial_states
 from qdrl_haiku.training.setup import Setup
 
 
@@ -94,13 +96,21 @@ def reevaluate(
     return corrected
 
   def evaluate(
-    elites: map_elites.Elite, cells: types.Array, key: types.Key
+    elites: map_elites.Elite, cells: types.Array, env_states: Any
   ) -> tuple[types.Array, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
     return elites_lib.fitness_and_descriptors(
-      elites_lib.evaluate_elites(setup, chosen, key, num_reevaluations, cells)
+      elites_lib.evaluate_elites(setup, chosen, env_states)
     )
 
+  def draw(cells: types.Array, key: types.Key) -> Any:
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
+    config = dataclasses.replace(
+      setup.config, num_eval_episodes=num_reevaluations
+    )
+    return initial_states.draw_evaluation(setup._replace(config=config), keys)
+
+  draw_all = _compiled(setup, draw, is_seldom=True)
   evaluate_all = _compiled(setup, evaluate)
   num_devices = _num_devices(setup)
   size = min(
@@ -111,8 +121,9 @@ def reevaluate(
   for first in range(0, occupied.size, size):
     # The last one fills up the last batch.
     cells = occupied.take(np.arange(first, first + size), mode="clip")
+    env_states = draw_all(cells, key)
     found.append(
-      jax.device_get(evaluate_all(repertoire.genotypes, cells, key))
+      jax.device_get(evaluate_all(repertoire.genotypes, cells, env_states))
     )
   fitness, descriptors = (
     jnp.concatenate(x)[: occupied.size] for x in zip(*found, strict=True)
@@ -121,15 +132,15 @@ def reevaluate(
 
 
 def _compiled(
-  setup: Setup, function: Callable[..., Any]
+  setup: Setup, function: Callable[..., Any], is_seldom: bool = False
 ) -> Callable[..., Any]:
-  """Compiles a function, whose results every device has, as evaluation is."""
+  """Compiles a function, whose results every device has."""
   assert setup.mesh is not None
   options = compiler_options.of_mesh(setup.mesh, setup.config.exact_placement)
   return jax.jit(
     function,
     out_shardings=NamedSharding(setup.mesh, PartitionSpec()),
-    compiler_options=options.often,
+    compiler_options=options.once if is_seldom else options.often,
   )
 
 

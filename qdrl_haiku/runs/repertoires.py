@@ -8,7 +8,6 @@ import numpy as np
 
 from qdrl_haiku import environments, map_elites, types
 from qdrl_haiku.distributed import hosts, sharding
-from qdrl_haiku.drawing.repertoires import heatmap
 from qdrl_haiku.runs import metrics, reevaluation
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training.illumination import Illumination
@@ -100,6 +99,8 @@ def write(
   repertoire.save(
     folder / f"{step}.npz", settings | {"descriptor_names": descriptor.names}
   )
+  from qdrl_haiku.drawing.repertoires import heatmap
+
   heatmap(repertoire, descriptor.names).savefig(
     plots / f"repertoire_{step}.png", dpi=120
   )

@@ -12,7 +12,6 @@ from qdrl_haiku import compatibility, controllers, types
 from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts, sharding
-from qdrl_haiku.drawing.curves import plot_run
 from qdrl_haiku.runs import memory, records, resume
 from qdrl_haiku.runs.checkpoint_timing import CheckpointPlan
 from qdrl_haiku.runs.config import RunConfig
@@ -69,7 +68,7 @@ def run(
   run_key = _run_key(config, mesh)
   programs = make_programs(setup, mesh, run_key)
   plan = memory.memory_plan(
-    setup, programs.population, config.num_reevaluations
+    setup, programs.population, programs.initial, config.num_reevaluations
   )
   # All processes have as much.
   available = memory.available_bytes(mesh.local_devices)
@@ -120,6 +119,9 @@ def _train(
   population, record = resume.begin(
     setup, config, directory, checkpoints, best, programs, run_key
   )
+  # So is what draws imported, which takes as long as all of haiku.
+  from qdrl_haiku.drawing import curves
+
   programs.wait_to_train()
   compile_seconds = time.monotonic() - start
   # So that the time before an interruption counts too.
@@ -138,9 +140,12 @@ def _train(
   for generation in range(record["generation"] + 1, num_generations + 1):
     generation_start = time.monotonic()
     interruption.can_wait = True
-    population, trained = programs.train(population, run_key)
+    initial = programs.draw(run_key, generation)
+    population, trained = programs.train(population, initial.pool, run_key)
     waited = programs.wait_to_evaluate(trained)
-    population, report = programs.evaluate(population, trained, run_key)
+    population, report = programs.evaluate(
+      population, trained, initial.evaluation, run_key
+    )
     best_state = report.best.state
     report = jax.device_get(
       report._replace(best=report.best._replace(state=None))
@@ -190,7 +195,7 @@ def _train(
   if row["generation"] < num_generations:
     raise Interrupted(f"stopped after generation {row['generation']}")
   if hosts.is_first():
-    plot_run(directory)
+    curves.plot_run(directory)
   return row
 
 

@@ -26,6 +26,10 @@ class TrainingConfig:
     min_replay_size: transitions in the buffer before learning starts.
     random_warm_up: whether actions are drawn uniformly until learning starts,
       instead of from the policy.
+    pool_size: I, initial states that are drawn for each environment before a
+      generation, >= 1. Its episodes in the generation begin with one after the
+      other, and with the first again after the last. One is enough where
+      episodes last longer than a generation.
     num_eval_episodes: N, episodes per evaluation, >= 1.
     fitness: which score of an evaluation makes a member's fitness.
     fitness_window: fitness is the mean over so many evaluations, >= 1.
@@ -51,6 +55,7 @@ class TrainingConfig:
   replay_capacity: int = 100_000
   min_replay_size: int = 1000
   random_warm_up: bool = True
+  pool_size: int = 8
   num_eval_episodes: int = 8
   fitness: str = "episode_return"
   fitness_window: int = 1
@@ -66,6 +71,7 @@ class TrainingConfig:
       "batch_size",
       "replay_capacity",
       "min_replay_size",
+      "pool_size",
       "num_eval_episodes",
       "fitness_window",
     ):

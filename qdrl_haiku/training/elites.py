@@ -80,9 +80,7 @@ def vary_agents(
 def evaluate_elites(
   setup: Setup,
   elites: map_elites.Elite,
-  key: types.Key,
-  num_episodes: int | None = None,
-  numbers: types.Array | None = None,
+  env_states: environments.State,
   needs: Collection[str] = (),
 ) -> actors.Evaluation:
   """Runs greedy episodes of agents made of elites, on all devices.
@@ -90,9 +88,8 @@ def evaluate_elites(
   Args:
     setup: with `map_elites`, in an environment with descriptors.
     elites: leaves [B, ...].
-    key: consumed; elite i draws from `fold_in(key, numbers[i])`.
-    num_episodes: N, by default as in the configuration.
-    numbers: int32 [B], by default from 0 on.
+    env_states: in which episodes begin, leaves [B, N, ...], see
+      `initial_states`.
     needs: what else to keep of the episodes, of `EMITTER_NEEDS`.
 
   Returns:
@@ -100,29 +97,24 @@ def evaluate_elites(
   """
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None
-  num_episodes = num_episodes or setup.config.num_eval_episodes
 
   def evaluate(
-    setup: Setup, genotypes: Any, keys: types.Key
+    setup: Setup, genotypes: Any, env_states: environments.State
   ) -> actors.Evaluation:
-    return actors.evaluate(
+    return actors.evaluate_from(
       setup.eval_env,
       setup.learner,
       jax.vmap(setup.learner.from_genotype)(genotypes),
-      keys,
-      num_episodes,
+      env_states,
       descriptor.function,
       _state_descriptor if "state_descriptors" in needs else None,
       "transitions" in needs,
     )
 
-  size = jax.tree.leaves(elites.genotype)[0].shape[0]
-  numbers = jnp.arange(size) if numbers is None else numbers
-  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
   return sharding.of_members(
     setup.mesh,
-    sharding.over_members(setup, evaluate)(elites.genotype, keys),
-    size,
+    sharding.over_members(setup, evaluate)(elites.genotype, env_states),
+    jax.tree.leaves(elites.genotype)[0].shape[0],
   )
 
 

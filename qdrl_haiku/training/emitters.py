@@ -92,13 +92,13 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
 
   return map_elites.pbt_emitter(
     map_elites.Agents(
-      init=over_members(population_lib.init_members),
+      init=over_members(population_lib.init_agents),
       train=train,
       genotypes=lambda members: of_members(
         jax.vmap(setup.learner.genotype)(members.learner)
       ),
       inherit=lambda members, parents, keys: generation_lib.inherit(
-        setup, members, parents, _is_finite(setup, members), keys
+        setup, members, parents, _is_finite(setup, members)
       ),
       transplant=transplant,
       is_finite=lambda members: _is_finite(setup, members),

@@ -5,14 +5,15 @@ be compiled as one call or as two, with the population donated: the first one
 can train before the second one is compiled.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, controllers, types
+from qdrl_haiku import actors, controllers, environments, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
+from qdrl_haiku.training import initial_states
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members, Population
@@ -40,27 +41,32 @@ def train_generation(
   Raises:
     ValueError: if the evaluation has no such score as `config.fitness`.
   """
-  population, trained = train(setup, population, run_key)
-  return evaluate(setup, population, trained, run_key)
+  initial = population_lib.draw_initial_states(
+    setup, run_key, population.generation + 1
+  )
+  population, trained = train(setup, population, initial.pool, run_key)
+  return evaluate(setup, population, trained, initial.evaluation, run_key)
 
 
 def train(
-  setup: Setup, population: Population, run_key: types.Key
+  setup: Setup, population: Population, pool: Any, run_key: types.Key
 ) -> tuple[Population, Trained]:
   """Does the first part of `train_generation`: members collect and learn.
 
   Args:
     setup: what the population is composed of.
     population: as it is.
+    pool: of the generation's initial states, see `InitialStates`.
     run_key: as there.
 
   Returns:
     The population with trained members, and what is known of them.
   """
+  keys = _member_keys(setup, population, run_key)
   members, *trained = sharding.over_members(setup, train_members)(
-    population.members,
+    population.members._replace(pool=pool),
     population.hyperparams,
-    _keys(setup, population, run_key).train,
+    jax.vmap(jax.random.split)(keys)[:, 0],
   )
   return population.with_members(members), Trained(
     *sharding.of_members(setup.mesh, trained, setup.config.population_size)
@@ -68,7 +74,11 @@ def train(
 
 
 def evaluate(
-  setup: Setup, population: Population, trained: Trained, run_key: types.Key
+  setup: Setup,
+  population: Population,
+  trained: Trained,
+  env_states: Any,
+  run_key: types.Key,
 ) -> tuple[Population, GenerationReport]:
   """Does the second part of `train_generation`: evaluate, decide, inherit.
 
@@ -76,6 +86,7 @@ def evaluate(
     setup: what the population is composed of.
     population: of `train`.
     trained: of `train`.
+    env_states: those of evaluation, see `InitialStates`.
     run_key: as there.
 
   Returns:
@@ -86,11 +97,15 @@ def evaluate(
   """
   config = setup.config
   generation = population.generation + 1
-  keys = _keys(setup, population, run_key)
+  env_states = initial_states.evaluation_states(
+    setup,
+    population_lib.evaluation_keys(_member_keys(setup, population, run_key)),
+    env_states,
+  )
   members = population.members
   evaluation, scores, finite = sharding.of_members(
     setup.mesh,
-    sharding.over_members(setup, _evaluate_members)(members, keys.evaluate),
+    sharding.over_members(setup, _evaluate_members)(members, env_states),
     config.population_size,
   )
   if config.fitness not in scores:
@@ -138,9 +153,7 @@ def evaluate(
     decision = _sparing(
       finite & (generation < burn_in), decision, hyperparams
     )
-    members = inherit(
-      setup, members, decision.parents, finite, keys.member
-    )
+    members = inherit(setup, members, decision.parents, finite)
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
   report = GenerationReport(
@@ -163,43 +176,32 @@ def evaluate(
   return population, report
 
 
-class _Keys(NamedTuple):
-  """The keys [P] of the members in a generation, and their parts."""
-
-  member: types.Key
-  train: types.Key
-  evaluate: types.Key
-
-
-def _keys(setup: Setup, population: Population, run_key: types.Key) -> _Keys:
-  """Returns the keys of the generation that follows."""
-  keys = population_lib.member_keys(
+def _member_keys(
+  setup: Setup, population: Population, run_key: types.Key
+) -> types.Key:
+  """Returns the members' keys [P] in the generation that follows."""
+  return population_lib.member_keys(
     run_key, population.generation + 1, setup.config.population_size
   )
-  train_keys, eval_keys = jnp.unstack(
-    jax.vmap(jax.random.split)(keys), axis=1
-  )
-  return _Keys(keys, train_keys, eval_keys)
 
 
 def _evaluate_members(
-  setup: Setup, members: Members, keys: types.Key
+  setup: Setup, members: Members, env_states: environments.State
 ) -> tuple[actors.Evaluation, Scores, types.Array]:
   """Evaluates members, P of them, which may be a device's share."""
-  evaluation, scores = _evaluate(setup, members.learner, keys)
+  evaluation, scores = _evaluate(setup, members.learner, env_states)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
   return evaluation, scores, all_finite(population_lib.must_be_finite(members))
 
 
 def _evaluate(
-  setup: Setup, states: types.State, keys: types.Key
+  setup: Setup, states: types.State, env_states: environments.State
 ) -> tuple[actors.Evaluation, Scores]:
   """As `Setup.evaluate` says, or by greedy episodes."""
   if setup.evaluate is not None:
-    return setup.evaluate(setup.learner, states, keys)
-  num_episodes = setup.config.num_eval_episodes
-  evaluation = actors.evaluate(
-    setup.eval_env, setup.learner, states, keys, num_episodes
+    return setup.evaluate(setup.learner, states, env_states)
+  evaluation = actors.evaluate_from(
+    setup.eval_env, setup.learner, states, env_states
   )
   return evaluation, {}
 
@@ -225,7 +227,6 @@ def inherit(
   members: Members,
   parents: types.Array,
   finite: types.Array,
-  keys: types.Key,
 ) -> Members:
   """Gives children what they inherit.
 
@@ -238,7 +239,6 @@ def inherit(
     members: before the decision, in their slots.
     parents: int32 [P], of the decision.
     finite: bool [P], which members are finite.
-    keys: [P], the members' in this generation.
 
   Returns:
     The members after it.
@@ -248,7 +248,7 @@ def inherit(
 
   sources = jnp.where(broken, parents, indices)
   mesh = setup.mesh
-  learner, buffers, environment = members
+  learner, buffers, environment, _ = members
   if setup.config.inherit_replay:
     learner, buffers = moving.inherit(mesh, (learner, buffers), parents)
   else:
@@ -258,14 +258,6 @@ def inherit(
   if setup.on_host:
     return Members(learner, buffers, environment)
   environment = moving.inherit(mesh, environment, sources, in_place=True)
-  # Not its parent's resets again.
-  reset_keys = jax.vmap(jax.random.split, (0, None))(
-    population_lib.reset_keys(keys), setup.config.num_envs
-  )
-  info = environment.info
-  broken, reset_keys = sharding.in_slots(mesh, (broken, reset_keys))
-  reset_keys = jnp.where(broken[:, None], reset_keys, info["key"])
-  environment = environment.replace(info=info | {"key": reset_keys})
   return Members(learner, buffers, environment)
 
 

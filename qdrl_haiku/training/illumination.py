@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from qdrl_haiku import map_elites, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
-from qdrl_haiku.training import emitters
+from qdrl_haiku.training import emitters, initial_states
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.reports import (
   Best,
@@ -60,12 +61,42 @@ class Illumination(NamedTuple):
     return self._replace(emitter=self.emitter._replace(members=members))
 
 
-def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
+def draw_initial_states(
+  setup: Setup,
+  run_key: types.Key,
+  generation: types.Array | int,
+  num_agents: int,
+) -> InitialStates:
+  """Draws the states in which the episodes of a generation begin.
+
+  Args:
+    setup: with `map_elites`.
+    run_key: the run's key.
+    generation: 0 for the first repertoire, then from 1.
+    num_agents: B, how many agents are evaluated in it.
+
+  Returns:
+    The states.
+  """
+  pool: Any = ()
+  if setup.trains_members:
+    size = setup.config.population_size
+    keys = population_lib.member_keys(run_key, generation, size)
+    pool = initial_states.draw_pool(setup, keys)
+  key = map_elites.evaluation_key(jax.random.fold_in(run_key, generation))
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_agents))
+  return InitialStates(pool, initial_states.draw_evaluation(setup, keys))
+
+
+def init_illumination(
+  setup: Setup, run_key: types.Key, initial: InitialStates | None = None
+) -> Illumination:
   """Returns a repertoire of random agents, and the emitter's state.
 
   Args:
     setup: with `map_elites`.
     run_key: the run's key.
+    initial: of `draw_initial_states` of generation 0; drawn by default.
 
   Returns:
     What `train_generation` goes on with.
@@ -75,24 +106,31 @@ def init_illumination(setup: Setup, run_key: types.Key) -> Illumination:
   """
   emitter = emitters.make_emitter(setup)
   qd = _map_elites_of(setup)
+  if initial is None:
+    initial = draw_initial_states(setup, run_key, 0, qd.num_initial_genotypes)
   keys = population_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   elites = elites_lib.random_elites(setup, keys)
-  key = jax.random.fold_in(run_key, 0)
-  evaluation = elites_lib.evaluate_elites(
-    setup, elites, map_elites.evaluation_key(key)
-  )
+  evaluation = elites_lib.evaluate_elites(setup, elites, initial.evaluation)
   repertoire, state = map_elites.begin(
     emitter,
     qd.tessellation,
     elites,
     *elites_lib.fitness_and_descriptors(evaluation),
-    key,
+    jax.random.fold_in(run_key, 0),
   )
-  return Illumination(
+  illumination = Illumination(
     emitter=state,
     repertoire=repertoire,
     generation=jnp.zeros((), jnp.int32),
     initial_steps=jnp.sum(evaluation.lengths),
+  )
+  if illumination.members is None:
+    return illumination
+  keys = population_lib.member_keys(run_key, 0, setup.config.population_size)
+  put = sharding.over_members(setup, population_lib.put_into_environments)
+  env_states = initial_states.first_states(setup, keys, initial.pool)
+  return illumination.with_members(
+    put(illumination.members, env_states, keys)
   )
 
 
@@ -110,23 +148,29 @@ def train_generation(
     The new state, and what happened: of the gradient population, or of all
     offspring where there is none.
   """
-  state, elites = train(setup, state, run_key)
-  return evaluate(setup, state, elites, run_key)
+  initial = draw_initial_states(
+    setup, run_key, state.generation + 1, setup.batch_sizes[-1]
+  )
+  state, elites = train(setup, state, initial.pool, run_key)
+  return evaluate(setup, state, elites, initial.evaluation, run_key)
 
 
 def train(
-  setup: Setup, state: Illumination, run_key: types.Key
+  setup: Setup, state: Illumination, pool: Any, run_key: types.Key
 ) -> tuple[Illumination, map_elites.Elite]:
   """Does the first part of `train_generation`: asks; members train for it.
 
   Args:
     setup: with `map_elites`.
     state: as it is.
+    pool: of the generation's initial states, see `InitialStates`.
     run_key: as there.
 
   Returns:
     The state with trained members, and the offspring.
   """
+  if state.members is not None:
+    state = state.with_members(state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
   elites, emitter_state = emitters.make_emitter(setup).ask(
     state.emitter, state.repertoire, map_elites.ask_key(key)
@@ -138,6 +182,7 @@ def evaluate(
   setup: Setup,
   state: Illumination,
   elites: map_elites.Elite,
+  env_states: Any,
   run_key: types.Key,
 ) -> tuple[Illumination, GenerationReport]:
   """Does the second part of `train_generation`: evaluates, adds and tells.
@@ -146,6 +191,7 @@ def evaluate(
     setup: with `map_elites`.
     state: of `train`.
     elites: of `train`.
+    env_states: those of evaluation, see `InitialStates`.
     run_key: as there.
 
   Returns:
@@ -155,7 +201,7 @@ def evaluate(
   key = jax.random.fold_in(run_key, generation)
   emitter = emitters.make_emitter(setup)
   evaluation = elites_lib.evaluate_elites(
-    setup, elites, map_elites.evaluation_key(key), needs=emitter.needs
+    setup, elites, env_states, needs=emitter.needs
   )
   fitness, descriptors, extra_scores = sharding.replicate(
     setup.mesh,

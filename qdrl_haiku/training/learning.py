@@ -29,8 +29,8 @@ def train_members(
     keys: [P]; consumed.
 
   Returns:
-    The members; metrics by name, [P], means over the updates; and the number
-    of critic steps of each member, int32 [P].
+    The members, whose pool is used up; metrics by name, [P], means over the
+    updates; and the number of critic steps of each member, int32 [P].
   """
   iterations = config_lib.iterations(
     setup.config, setup.learner.batches_per_update
@@ -51,6 +51,7 @@ def train_members(
       members.environment,
       collect_keys,
       iterations.num_env_steps,
+      pool or None,
     )
     states = jax.vmap(setup.learner.observe)(
       members.learner, transitions.observation
@@ -81,6 +82,8 @@ def train_members(
     members = Members(states, buffers, env_states)
     return members, (metrics, observed, can_learn)
 
+  pool, members = members.pool, members._replace(pool=())
+  begin = members
   members, (metrics, observed, learned) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations)
   )
@@ -95,6 +98,13 @@ def train_members(
   metrics["observation_std"] = jnp.sqrt(
     jnp.maximum(square - jnp.square(mean), 0.0)
   )
+  if pool:
+    # Counted, since it is for the user to say how large a pool is.
+    before, after = (
+      x.environment.info["episodes"] for x in (begin, members)
+    )
+    reused = jnp.maximum(after - before - setup.config.pool_size, 0)
+    metrics["reused_initial_states"] = jnp.sum(reused, axis=1).astype(float)
   num_updates = jnp.full_like(
     members.replay.size,
     learned_iterations

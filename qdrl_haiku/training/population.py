@@ -15,6 +15,7 @@ from qdrl_haiku import (
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import initial_states
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.setup import Setup
 
@@ -28,11 +29,15 @@ class Members(NamedTuple):
     learner: the learners' states.
     replay: the replay buffers.
     environment: the environments' states, leaves [S, E, ...].
+    pool: with which states their episodes begin in a generation, leaves
+      [S, E, I, ...], see `initial_states`; () between generations, and where
+      each is drawn when it begins.
   """
 
   learner: types.State
   replay: replay.ReplayState
   environment: environments.State
+  pool: Any = ()
 
 
 class Population(NamedTuple):
@@ -99,6 +104,38 @@ def member_keys(
   return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
 
 
+def evaluation_keys(keys: types.Key) -> types.Key:
+  """Returns the keys of the members' evaluation in one generation.
+
+  Args:
+    keys: [P], the members' in this generation; they stay usable.
+
+  Returns:
+    Keys [P].
+  """
+  return jax.vmap(jax.random.split)(keys)[:, 1]
+
+
+def draw_initial_states(
+  setup: Setup, run_key: types.Key, generation: types.Array | int
+) -> initial_states.InitialStates:
+  """Draws the states in which the episodes of a generation begin.
+
+  Args:
+    setup: what the population is composed of.
+    run_key: the run's key, or keys [P], see `member_keys`.
+    generation: 0 for initialisation, then from 1.
+
+  Returns:
+    The states.
+  """
+  keys = member_keys(run_key, generation, setup.config.population_size)
+  return initial_states.InitialStates(
+    pool=initial_states.draw_pool(setup, keys),
+    evaluation=initial_states.draw_evaluation(setup, evaluation_keys(keys)),
+  )
+
+
 def controller_key(
   run_key: types.Key, generation: types.Array | int
 ) -> types.Key:
@@ -119,59 +156,85 @@ def controller_key(
   )
 
 
-def reset_keys(keys: types.Key) -> types.Key:
-  """Returns keys for the resets of what was another member's environments.
-
-  Args:
-    keys: [P], the members' in this generation; they stay usable.
-
-  Returns:
-    Keys [P].
-  """
-  return jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.RESETS)
-
-
-def init_members(setup: Setup, keys: types.Key) -> Members:
-  """Makes new agents, with empty buffers, in freshly reset environments.
-
-  The environments' first episodes are of different ages, as if all had been
-  running for long: otherwise all of an agent's environments, which are
-  truncated at the same age, would see new initial states at the same time only.
+def init_members(
+  setup: Setup, keys: types.Key, env_states: environments.State
+) -> Members:
+  """Makes new agents, with empty buffers, in environments.
 
   Args:
     setup: what the population is composed of.
     keys: [P]; consumed.
+    env_states: of `setup.env.reset`, leaves [P, E, ...].
 
   Returns:
     The members.
   """
-  learner_keys, env_keys, age_keys = jnp.unstack(
-    jax.vmap(jax.random.split, (0, None))(keys, 3), axis=1
-  )
-  num_envs = setup.config.num_envs
-  env_states = setup.env.reset(
-    jax.vmap(jax.random.split, (0, None))(env_keys, num_envs)
-  )
-  ages = jax.vmap(
-    lambda key: jax.random.randint(
-      key, (num_envs,), 0, setup.env.episode_steps
-    )
-  )(age_keys)
-  env_states = env_states.replace(info=env_states.info | {"steps": ages})
-  learner_states = jax.vmap(setup.learner.init)(learner_keys)
-  example = _transition_example(setup, learner_states, env_states)
+  members = init_agents(setup, keys)
+  return put_into_environments(setup, members, env_states, keys)
+
+
+def init_agents(setup: Setup, keys: types.Key) -> Members:
+  """Makes new agents, with empty buffers, that aren't in environments yet.
+
+  Args:
+    setup: what the population is composed of.
+    keys: [P]; they stay usable.
+
+  Returns:
+    The members, with () for their environments.
+  """
+  learner_states = jax.vmap(setup.learner.init)(keys)
+  example = _transition_example(setup, learner_states)
   buffers = jax.vmap(lambda _: setup.buffer.init(example))(
     jnp.arange(keys.shape[0])
   )
-  return Members(learner_states, buffers, env_states)
+  nowhere: Any = ()
+  return Members(learner_states, buffers, nowhere)
 
 
-def init_population(setup: Setup, run_key: types.Key) -> Population:
+def put_into_environments(
+  setup: Setup,
+  members: Members,
+  env_states: environments.State,
+  keys: types.Key,
+) -> Members:
+  """Gives new agents environments, as if all had been running for long.
+
+  The first episodes are of different ages: otherwise all of an agent's
+  environments, which are truncated at the same age, would see new initial
+  states at the same time only.
+
+  Args:
+    setup: what the population is composed of.
+    members: of `init_agents`.
+    env_states: of `setup.env.reset`, leaves [P, E, ...].
+    keys: [P]; they stay usable.
+
+  Returns:
+    The members in environments.
+  """
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.AGES)
+  ages = jax.vmap(
+    lambda key: jax.random.randint(
+      key, (setup.config.num_envs,), 0, setup.env.episode_steps
+    )
+  )(keys)
+  info = env_states.info | {"steps": ages}
+  return members._replace(environment=env_states.replace(info=info))
+
+
+def init_population(
+  setup: Setup,
+  run_key: types.Key,
+  pool: Any = (),
+) -> Population:
   """Returns a population before its first generation.
 
   Args:
     setup: what it is composed of.
     run_key: the run's key, or keys [P], see `member_keys`.
+    pool: in whose first states members begin, of generation 0, see
+      `initial_states.draw_pool`; drawn by default.
 
   Returns:
     The population.
@@ -193,9 +256,7 @@ def init_population(setup: Setup, run_key: types.Key) -> Population:
       controller_key(run_key, 0)
     )
   return Population(
-    members=sharding.over_members(setup, init_members)(
-      member_keys(run_key, 0, size)
-    ),
+    members=_members(setup, member_keys(run_key, 0, size), pool),
     hyperparams=hyperparams,
     recent_fitness=jnp.full(
       (size, setup.config.fitness_window), jnp.nan, jnp.float32
@@ -239,7 +300,14 @@ def new_members(
   """
   keys = member_keys(run_key, generation, setup.config.population_size)
   keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.RESTART)
-  return sharding.over_members(setup, init_members)(keys)
+  return _members(setup, keys)
+
+
+def _members(setup: Setup, keys: types.Key, pool: Any = ()) -> Members:
+  """Returns new members in their slots, of keys [P]."""
+  return sharding.over_members(setup, init_members)(
+    keys, initial_states.first_states(setup, keys, pool)
+  )
 
 
 def choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
@@ -278,13 +346,14 @@ def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
 
 
 def _transition_example(
-  setup: Setup, learner_states: types.State, env_states: Any
+  setup: Setup, learner_states: types.State
 ) -> types.Transition:
   """Returns shapes and dtypes of one stored transition."""
-  def one_step(states: Any, env_states: Any) -> types.Transition:
+  def one_step(states: Any) -> types.Transition:
     keys = jax.random.split(
       jax.random.key(0), jax.tree.leaves(states)[0].shape[0]
     )
+    env_states = setup.env.reset(keys[:, None])
     hyperparams = jax.tree.map(
       lambda x: jnp.full(keys.shape, x, jnp.float32),
       setup.learner.hyperparams,
@@ -294,7 +363,7 @@ def _transition_example(
     )
     return stored(setup, transitions)
 
-  shapes = jax.eval_shape(one_step, learner_states, env_states)
+  shapes = jax.eval_shape(one_step, learner_states)
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), shapes
   )

@@ -21,11 +21,12 @@ Scores = dict[str, types.Array]
 """What an evaluation says of each member, [P] by name."""
 
 EvaluateMembersFn = Callable[
-  [learners.Learner, types.State, types.Key],
+  [learners.Learner, types.State, environments.State],
   tuple[actors.Evaluation, Scores],
 ]
-"""The learner, its states, leaves [P, ...], and keys [P], consumed -> an
-evaluation, and what it says of each member beside the episode return."""
+"""The learner, its states, leaves [P, ...], and states of `eval_env` in which
+`num_eval_episodes` episodes of each begin, leaves [P, N, ...] -> an evaluation,
+and what it says of each member beside the episode return."""
 
 
 class MapElites(NamedTuple):

@@ -14,7 +14,6 @@ _COVERAGE_CELLS = 10
 def skill_evaluation(
   env: environments.SkillEnvironment,
   discriminator: learners.Discriminator,
-  num_episodes: int,
 ) -> EvaluateMembersFn:
   """Makes what evaluates a population of DIAYN agents, for a `Setup`.
 
@@ -22,7 +21,6 @@ def skill_evaluation(
     env: the environment of evaluation.
     discriminator: made by `learners.discriminator` with the settings of the
       learner, which `learners.diayn` makes.
-    num_episodes: N, episodes per agent, >= 1.
 
   Returns:
     The function. Its scores, in which the second half of an episode are the
@@ -50,10 +48,12 @@ def skill_evaluation(
     return {name: info[key] for name, key in names.items()}
 
   def evaluate(
-    learner: learners.Learner, states: types.State, keys: types.Key
+    learner: learners.Learner,
+    states: types.State,
+    env_states: environments.State,
   ) -> tuple[actors.Evaluation, Scores]:
-    evaluation = actors.evaluate(
-      env, learner, states, keys, num_episodes, record=record
+    evaluation = actors.evaluate_from(
+      env, learner, states, env_states, record=record
     )
     trajectory = evaluation.trajectory
     # A skill stays for an episode; beyond that it means nothing.

@@ -41,8 +41,10 @@ for devices in (jax.devices(), jax.devices()[:1]):
   compiled = programs.compile_generation(made, run_key)
   population = compiled.init(run_key)
   reports = []
-  for _ in range(2):
-    population, report = compiled.train_generation(population, run_key)
+  for generation in (1, 2):
+    population, report = compiled.train_generation(
+      population, run_key, generation
+    )
     reports.append(report)
   leaves = common.leaves((population, reports))
   results.append({name: x.tobytes().hex() for name, x in leaves.items()})
@@ -85,14 +87,16 @@ for num_devices in (1, 2, 4):
   for breaks in (False, True):
     population = compiled.init(run_key)
     reports = []
-    for _ in range(2):
+    for generation in (1, 2):
       if breaks:
         population = jax.jit(
           break_rest, out_shardings=jax.tree.map(
             lambda x: x.sharding, population
           )
         )(population)
-      population, report = compiled.train_generation(population, run_key)
+      population, report = compiled.train_generation(
+        population, run_key, generation
+      )
       reports.append(report)
     members = jax.device_get(population.members)
     slots = len(members.replay.size)

@@ -1,4 +1,5 @@
 import warnings
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -115,26 +116,59 @@ def test_the_environment_is_traced_for_its_check_and_never_again():
   assert drift.traces == traces
 
 
-def test_many_that_end_are_reset_some_at_a_time():
-  num_instances, most = 200, base._MOST_RESETS
-  env = base.Environment(Drift(), episode_length=1000)
-  # More than fit into one turn.
-  action = still(num_instances).at[::2, 0].set(1.0)
-  reset_keys = keys(num_instances)
-  jaxpr = jax.make_jaxpr(env.step)(env.reset(reset_keys), action).jaxpr
-  drawn = [
-    e.outvars[0].aval.shape
-    for e in equations(jaxpr)
-    if e.primitive.name == "random_bits"
-  ]
-  assert set(drawn) == {(most, 2)}
-  actual = env.step(env.reset(reset_keys), action)
-  for i in (0, 1, 2 * most, 2 * most + 1, num_instances - 1):
-    one = env.step(env.reset(reset_keys[i]), action[i])
-    jax.tree.map(
-      lambda a, b, i=i: np.testing.assert_array_equal(a[i], b),
-      numbers(actual), numbers(one),
-    )
+def _with_backend(name):
+  return mock.patch.object(jax, "default_backend", lambda: name)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_episodes_begin_with_the_states_of_their_own_pool_in_order(backend):
+  env = base.Environment(Drift(limit=10), episode_length=3)
+  pool = env.reset(keys(4, 2, seed=1))
+  state, begun = env.reset(keys(4)), np.zeros(4, int)
+  with _with_backend(backend):
+    step = jax.jit(env.step)
+    for t in range(9):
+      # The first instance terminates at every second step.
+      action = still(4).at[0, 0].set(t % 2)
+      state = step(state, action, pool)
+      for i in np.flatnonzero(state.done):
+        expected = jax.tree.map(lambda x, i=i: x[i, begun[i] % 2], pool)
+        np.testing.assert_array_equal(state.obs[i], expected.obs)
+        jax.tree.map(
+          lambda x, y, i=i: np.testing.assert_array_equal(x[i], y),
+          numbers(state.pipeline_state),
+          numbers(expected.pipeline_state),
+        )
+        for name in ("key", "steps", "state_descriptor"):
+          np.testing.assert_array_equal(
+            numbers(state.info[name])[i], numbers(expected.info[name])
+          )
+        begun[i] += 1
+  np.testing.assert_array_equal(state.info["episodes"], begun)
+  assert begun.tolist() == [4, 3, 3, 3]
+
+
+def test_with_a_pool_a_step_draws_no_initial_state():
+  env = base.Environment(Drift(), episode_length=5)
+  state, pool = env.reset(keys(3)), env.reset(keys(3, 2))
+
+  def num_drawn(*args):
+    jaxpr = jax.make_jaxpr(env.step)(state, still(3), *args).jaxpr
+    names = [e.primitive.name for e in equations(jaxpr)]
+    return names.count("random_bits")
+
+  assert num_drawn() == 1
+  assert num_drawn(pool) == 0
+
+
+def test_on_an_accelerator_a_pool_needs_no_branch():
+  env = base.Environment(Drift(), episode_length=5)
+  arguments = env.reset(keys(3)), still(3), env.reset(keys(3, 2))
+  with _with_backend("gpu"):
+    # A function of its own, since what has been traced is known.
+    jaxpr = jax.make_jaxpr(lambda *args: env._step_batch(*args))(*arguments)
+  names = {e.primitive.name for e in equations(jaxpr.jaxpr)}
+  assert not names & {"cond", "while", "scan"}
 
 
 @pytest.mark.parametrize("action_repeat", [1, 2])

@@ -26,7 +26,7 @@ _TWO_DEVICES, _THREE_DEVICES = (
 
 
 def _num_bytes(tree):
-  return sum(x.nbytes for x in jax.tree.leaves(tree))
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _made(init, setup):
@@ -34,11 +34,19 @@ def _made(init, setup):
 
 
 def _planned(setup):
-  init = population.init_population
+  return memory.memory_plan(setup, *_shapes(setup))
+
+
+def _shapes(setup):
+  """Of what is trained, and of the states in which its episodes begin."""
+  init, draw = population.init_population, population.draw_initial_states
   if setup.map_elites is not None:
     init = illumination.init_illumination
-  state = jax.eval_shape(functools.partial(init, setup), jax.random.key(0))
-  return memory.memory_plan(setup, state)
+    draw = functools.partial(
+      illumination.draw_initial_states, num_agents=setup.batch_sizes[-1]
+    )
+  key = jax.random.key(0)
+  return jax.eval_shape(lambda: (init(setup, key), draw(setup, key, 1)))
 
 
 def _sac_setup():
@@ -59,8 +67,9 @@ def test_a_small_population_is_as_worked_by_hand():
   transition = 4 * (2 + 2 + 1 + 1 + 2)
   assert plan.replay == 48 * transition + 2 * 4
   # Point, observation, reward, done: as Drift has them and once more around;
-  # key, next observation; discount, steps, truncation. Two environments.
-  assert plan.environments == 2 * 4 * (6 + 4 + 2 + 2 + 3)
+  # key, next observation; discount, steps, episodes, truncation. Two
+  # environments, and eight states in which the episodes of each begin.
+  assert plan.environments == 2 * 4 * (6 + 4 + 2 + 2 + 4) * (1 + 8)
   assert plan.num_agents == 4
   # One step of two environments makes two updates of 4 transitions.
   assert plan.batches == 4 * 2 * 4 * transition
@@ -99,18 +108,15 @@ def test_devices_that_share_the_repertoire_hold_less_of_it():
 
 def test_elites_that_are_looked_at_again_are_planned():
   setup = test_illumination.setup()
-  state = jax.eval_shape(
-    functools.partial(illumination.init_illumination, setup),
-    jax.random.key(0),
-  )
+  shapes = _shapes(setup)
   without, few, many = (
-    memory.memory_plan(setup, state, n) for n in (0, 2, 400)
+    memory.memory_plan(setup, *shapes, n) for n in (0, 2, 400)
   )
   assert without.reevaluation == 0
   # Six agents of five numbers, as many as a generation evaluates; two episodes
   # of each, with environments as above and their descriptors, and the two axes
   # of each descriptor in each of five steps.
-  environment = 4 * (6 + 4 + 2 + 2 + 3 + 3 * 2)
+  environment = 4 * (6 + 4 + 2 + 2 + 4 + 3 * 2)
   assert few.reevaluation == 4 * 6 * 5 + 12 * (environment + 4 * 5 * 2)
   assert few.total == without.total
   # One agent after the other, of which there are so many episodes.
@@ -168,10 +174,11 @@ def test_a_population_has_the_bytes_that_were_planned():
   setup = _sac_setup()
   plan = _planned(setup)
   population = _made(training.init_population, setup)
-  assert plan.held == _num_bytes(population)
+  pool = _num_bytes(_shapes(setup)[1].pool)
+  assert plan.held == _num_bytes(population) + pool
   members = population.members
   assert 4 * plan.replay == _num_bytes(members.replay)
-  assert 4 * plan.environments == _num_bytes(members.environment)
+  assert 4 * plan.environments == _num_bytes(members.environment) + pool
   assert 4 * plan.networks + 4 * plan.optimisers == _num_bytes(members.learner)
 
 
@@ -179,7 +186,8 @@ def test_an_illumination_has_the_bytes_that_were_planned():
   setup = test_illumination.setup()
   plan = _planned(setup)
   state = _made(illumination.init_illumination, setup)
-  assert plan.held == _num_bytes(state)
+  pool = _num_bytes(_shapes(setup)[1].pool)
+  assert plan.held == _num_bytes(state) + pool
   # 36 cells of a point, a statistic, two hyperparameters, the fitness and two
   # descriptors; the number of those outside.
   assert plan.repertoire == 4 * (36 * (2 + 1 + 2 + 1 + 2) + 1)
@@ -240,7 +248,7 @@ def _plan(**parts):
     ("networks", 10, "population_size or the networks' hidden layers"),
     ("optimisers", 10, "population_size or the networks' hidden layers"),
     ("replay", 11, "replay_capacity or population_size"),
-    ("environments", 10, "num_envs or population_size"),
+    ("environments", 10, "num_envs, pool_size or population_size"),
     ("repertoire", 10, "grid_shape or num_cells"),
     ("batches", 5, "batch_size, grad_updates_per_step, num_envs or popu"),
     ("reevaluation", 5, "num_reevaluations"),

@@ -7,23 +7,28 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku.runs.programs import Programs
+from qdrl_haiku.training.initial_states import InitialStates
 
 
 def _programs(evaluating, training=None):
   return Programs(
+    draw=lambda _, generation: InitialStates(generation, 3 * generation),
     init=None,
-    train=lambda population, _: (population + 1, 10.0),
-    evaluate=lambda population, trained, _: (2 * population, trained),
+    train=lambda population, pool, _: (population + pool, 10.0),
+    evaluate=lambda population, trained, begin, _: (
+      2 * population, trained + begin
+    ),
     restart=None,
     population=None,
+    initial=None,
     training=training,
     evaluating=evaluating,
   )
 
 
-def test_a_generation_trains_and_then_selects():
-  population, report = _programs(None).train_generation(3, None)
-  assert (population, report) == (8, 10.0)
+def test_a_generation_draws_trains_and_then_evaluates():
+  population, report = _programs(None).train_generation(3, None, 5)
+  assert (population, report) == (16, 25.0)
 
 
 def test_training_waits_for_what_is_compiled_meanwhile_and_says_how_long():

@@ -85,11 +85,11 @@ def evaluated(prior=PRIOR, env=WALK, **config):
       )
     )
   judge = learners.discriminator(2, prior, descriptor_size, config)
-  evaluate = training_skills.skill_evaluation(
-    environments.SkillEnvironment(env, prior, "fixed"), judge, _N
-  )
+  env = environments.SkillEnvironment(env, prior, "fixed")
+  evaluate = training_skills.skill_evaluation(env, judge)
+  keys = jax.vmap(lambda key: jax.random.split(key, _N))(_keys())
   evaluation, scores = jax.jit(functools.partial(evaluate, learner))(
-    states, _keys()
+    states, jax.jit(env.reset)(keys)
   )
   return jax.device_get((states, evaluation, scores))
 

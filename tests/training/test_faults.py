@@ -287,7 +287,7 @@ def _generations(fault, where, code):
 
 @_jit
 def _before_the_decision(population):
-  return generation_lib.train(_setup(_SOUND), population, _KEY)
+  return generation_lib.train(_setup(_SOUND), population, (), _KEY)
 
 
 @functools.cache
@@ -420,8 +420,8 @@ def _illuminate(state, codes, weight_codes):
   setup = _setup(codes, min_replay_size=18)
   offered = []
 
-  def evaluate(setup, elites, key, needs=()):
-    evaluation = evaluate_elites(setup, elites, key, needs=needs)
+  def evaluate(setup, elites, env_states, needs=()):
+    evaluation = evaluate_elites(setup, elites, env_states, needs=needs)
     offered.append((elites, *elites_lib.fitness_and_descriptors(evaluation)))
     return evaluation
 

@@ -464,8 +464,8 @@ def _results_by_devices(variations):
       programs.make_programs(placed, mesh, key), key
     )
     state = compiled.init(key)
-    for _ in range(2):
-      state, report = compiled.train_generation(state, key)
+    for generation in (1, 2):
+      state, report = compiled.train_generation(state, key, generation)
     members = jax.tree.map(lambda x: x[:_SIZE], jax.device_get(state.members))
     leaves = common.leaves((members, state.with_members(()), report))
     results.append(

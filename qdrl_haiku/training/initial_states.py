@@ -1,0 +1,112 @@
+"""The states in which the episodes of a generation begin, drawn before it.
+
+What resets an environment takes about as long to compile as what steps it, and
+an accelerator resets all instances where any of them has ended. So neither what
+trains nor what evaluates holds a reset: both are given states, which a program
+of its own draws between generations from the members' keys. On the host states
+can't be kept, and () stands in their place.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+
+from qdrl_haiku import draws, environments, types
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.training.setup import Setup
+
+
+class InitialStates(NamedTuple):
+  """In which states the episodes of a generation begin.
+
+  Attributes:
+    pool: of those in which agents collect, leaves [S, E, I, ...]; () if none
+      train.
+    evaluation: of those by which agents are evaluated, leaves [S, N, ...].
+  """
+
+  pool: Any = ()
+  evaluation: Any = ()
+
+
+def draw_pool(setup: Setup, keys: types.Key) -> Any:
+  """Draws the states with which the members' next episodes begin.
+
+  Args:
+    setup: what the population is composed of.
+    keys: [P], the members' in a generation; they stay usable.
+
+  Returns:
+    As `InitialStates.pool`.
+  """
+
+  def draw(setup: Setup, keys: types.Key) -> environments.State:
+    return setup.env.reset(_pool_keys(setup, keys))
+
+  return () if setup.on_host else sharding.over_members(setup, draw)(keys)
+
+
+def first_states(
+  setup: Setup, keys: types.Key, pool: Any = ()
+) -> environments.State:
+  """Returns the states in which members begin to collect.
+
+  Args:
+    setup: what the population is composed of.
+    keys: [P], the members' in a generation; they stay usable.
+    pool: of `draw_pool` with these keys, if there is one.
+
+  Returns:
+    The first of the pool, leaves [S, E, ...].
+  """
+
+  def draw(setup: Setup, keys: types.Key) -> environments.State:
+    return setup.env.reset(_pool_keys(setup, keys)[:, :, 0])
+
+  if pool:
+    return jax.tree.map(lambda x: x[:, :, 0], pool)
+  return sharding.over_members(setup, draw)(keys)
+
+
+def draw_evaluation(setup: Setup, keys: types.Key) -> Any:
+  """Draws the states in which agents are evaluated.
+
+  Args:
+    setup: what the population is composed of.
+    keys: one for each agent; consumed.
+
+  Returns:
+    As `InitialStates.evaluation`.
+  """
+  return () if setup.on_host else evaluation_states(setup, keys)
+
+
+def evaluation_states(
+  setup: Setup, keys: types.Key, drawn: Any = ()
+) -> environments.State:
+  """Returns the states in which agents are evaluated.
+
+  Args:
+    setup: what the population is composed of.
+    keys: one for each agent; consumed.
+    drawn: of `draw_evaluation` with these keys, if there are any.
+
+  Returns:
+    These, or what is drawn now, leaves [S, N, ...].
+  """
+
+  def draw(setup: Setup, keys: types.Key) -> environments.State:
+    return setup.eval_env.reset(_split(keys, (setup.config.num_eval_episodes,)))
+
+  return drawn or sharding.over_members(setup, draw)(keys)
+
+
+def _pool_keys(setup: Setup, keys: types.Key) -> types.Key:
+  """Returns the keys of a pool's states, [P, E, I], of the members' [P]."""
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.POOL)
+  return _split(keys, (setup.config.num_envs, setup.config.pool_size))
+
+
+def _split(keys: types.Key, shape: tuple[int, ...]) -> types.Key:
+  """Returns keys [P, *shape] of keys [P]."""
+  return jax.vmap(lambda key: jax.random.split(key, shape))(keys)
