@@ -189,6 +189,33 @@ def td3(
     )
     return action_of(state.policy_params, observation)
 
+  def policy_step(
+    params: types.Params,
+    optimizer_state: optax.OptState,
+    critic_params: types.Params,
+    observation: types.Array,
+    judged: types.Array,
+    learning_rate: types.Array,
+  ) -> tuple[types.Params, optax.OptState, types.Metrics]:
+    """Moves a policy up the first critic; `judged` is what the critics see."""
+
+    def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
+      action = action_of(params, observation)
+      q = critic.apply(critic_params, judged, action)
+      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), action
+
+    (loss, action), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
+      params
+    )
+    params, optimizer_state = optimizer.update(
+      gradients, optimizer_state, params, learning_rate
+    )
+    return params, optimizer_state, {
+      "policy_loss": loss,
+      "action_saturation": base.saturation(action),
+      "gradient_norm/policy": optax.tree.norm(gradients),
+    }
+
   def update(
     state: TD3State,
     hyperparams: types.Hyperparams,
@@ -258,20 +285,12 @@ def td3(
       unroll=True,
     )
 
-    def policy_loss_fn(
-      params: types.Params,
-    ) -> tuple[types.Array, types.Array]:
-      action = action_of(params, observations[-1])
-      q = critic.apply(critic_params, observations[-1], action)
-      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), action
-
-    (policy_loss, action), policy_gradients = jax.value_and_grad(
-      policy_loss_fn, has_aux=True
-    )(state.policy_params)
-    policy_params, policy_optimizer_state = optimizer.update(
-      policy_gradients,
-      state.policy_optimizer_state,
+    policy_params, policy_optimizer_state, policy_metrics = policy_step(
       state.policy_params,
+      state.policy_optimizer_state,
+      critic_params,
+      observations[-1],
+      observations[-1],
       hyperparams["policy_learning_rate"],
     )
 
@@ -289,12 +308,7 @@ def td3(
       critic_optimizer_state=critic_optimizer_state,
       observation_statistics=state.observation_statistics,
     )
-    metrics = jax.tree.map(jnp.mean, critic_metrics) | {
-      "policy_loss": policy_loss,
-      "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(policy_gradients),
-    }
-    return new_state, metrics
+    return new_state, jax.tree.map(jnp.mean, critic_metrics) | policy_metrics
 
   return base.Learner(
     init=init,

@@ -47,7 +47,7 @@ class SACNetworks(NamedTuple):
     critic: apply(parameters, observation [..., O], action [..., A]) ->
       [..., 2], the values of the twin critics, differentiable in reverse mode
       only; each leaf of its parameters has a leading axis of size 2, one entry
-      for each critic.
+      for each critic. With the entries of one critic alone it is [..., 1].
   """
 
   policy: Network
@@ -267,8 +267,10 @@ def _twins(critic: Network) -> Network:
     params: types.Params, observation: jax.Array, action: jax.Array
   ) -> jax.Array:
     inputs = jnp.concatenate([observation, action], axis=-1)
+    # Who needs one critic alone gives the parameters of that one.
+    num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(
-      params, jnp.broadcast_to(inputs, (_NUM_CRITICS, *inputs.shape))
+      params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape))
     )
     return fusion.gradient_apart(values)
 

@@ -5,9 +5,12 @@ from typing import Any
 
 import haiku as hk
 import jax
+import jax.numpy as jnp
 
+from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion
 
+_OUTPUT = "output"
 
 class MLP(hk.Module):
   """A multi-layer perceptron with an affine last layer."""
@@ -54,7 +57,7 @@ class MLP(hk.Module):
     """
     hidden = inputs
     for i, size in enumerate(self._hidden_layer_sizes):
-      hidden = hk.Linear(size, name=f"linear_{i}")(hidden)
+      hidden = hk.Linear(size, name=_hidden(i))(hidden)
       if self._layer_norm:
         hidden = hk.LayerNorm(
           axis=-1,
@@ -64,10 +67,38 @@ class MLP(hk.Module):
         )(hidden)
       hidden = self._activation(hidden)
     output = hk.Linear(
-      self._output_size, w_init=self._final_init, name="output"
+      self._output_size, w_init=self._final_init, name=_OUTPUT
     )
     with hk.custom_getter(_few_outputs):
       return output(hidden)
+
+
+def fix_inputs(
+  params: types.Params, first: int, values: jax.Array
+) -> types.Params:
+  """Fixes some inputs of an `MLP`, whose first layer's bias absorbs them.
+
+  Args:
+    params: of the network with I inputs.
+    first: the number of the first of K inputs that are fixed.
+    values: [K], theirs.
+
+  Returns:
+    The parameters of the same network without those inputs: of I - K.
+  """
+  layers = {name.rpartition("/")[2]: name for name in params}
+  layer = layers.get(_hidden(0), layers[_OUTPUT])
+  weights, last = params[layer]["w"], first + values.shape[0]
+  return dict(params) | {
+    layer: {
+      "w": jnp.concatenate([weights[:first], weights[last:]]),
+      "b": params[layer]["b"] + values @ weights[first:last],
+    }
+  }
+
+
+def _hidden(i: int) -> str:
+  return f"linear_{i}"
 
 
 def _few_outputs(
