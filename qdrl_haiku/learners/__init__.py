@@ -3,7 +3,7 @@
 from qdrl_haiku.learners import diayn as _diayn
 from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
-from qdrl_haiku.learners.base import Learner
+from qdrl_haiku.learners.base import Learner, SharedCritic
 from qdrl_haiku.learners.diayn import (
   DIAYNConfig,
   DIAYNGenotype,
@@ -36,6 +36,7 @@ __all__ = [
   "SACConfig",
   "SACGenotype",
   "SACState",
+  "SharedCritic",
   "TD3Config",
   "TD3Genotype",
   "TD3State",

@@ -46,6 +46,29 @@ ObserveFn = Callable[[types.State, types.Array], types.State]
 Args: the state; observations [..., O]. Returns: the new state."""
 
 
+class SharedCritic(NamedTuple):
+  """What many agents need to learn from one agent's critics.
+
+  That one sees K numbers more in each observation, after those that the many
+  see: a context, such as what is asked of an agent.
+
+  Attributes:
+    learner: of the one agent, whose observations are [O + K].
+    improve: (its state, genotype of another agent, observations [S, B, O],
+      context [K], learning rate) -> the genotype after S steps of its policy,
+      each on a batch, by a new optimiser: up what the critics say in that
+      context.
+    genotype_at: (its state, context [K]) -> the genotype of an agent that sees
+      [O], and acts as the one does in that context.
+  """
+
+  learner: "Learner"
+  improve: Callable[
+    [types.State, Any, types.Array, types.Array, types.Array], Any
+  ]
+  genotype_at: Callable[[types.State, types.Array], Any]
+
+
 class Learner(NamedTuple):
   """One algorithm, as pure functions over the state of one agent.
 
@@ -67,6 +90,8 @@ class Learner(NamedTuple):
     declared: what is known of the hyperparameters, by name (a leaf's path in
       their tree, joined by "/"); of those that aren't there and are called as
       one in `learners.HYPERPARAMETERS`, what is said there.
+    share: (K) -> how others may learn from the critics of one agent; None of a
+      learner that can't.
   """
 
   init: InitFn
@@ -79,6 +104,7 @@ class Learner(NamedTuple):
   genotype: Callable[[types.State], Any]
   from_genotype: Callable[[Any], types.State]
   declared: Mapping[str, Hyperparameter] = MappingProxyType({})
+  share: Callable[[int], SharedCritic] | None = None
 
 
 class Optimizer(NamedTuple):

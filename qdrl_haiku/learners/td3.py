@@ -13,7 +13,7 @@ import optax
 
 from qdrl_haiku import losses, networks, policies, types
 from qdrl_haiku.cpu import noise
-from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
@@ -49,6 +49,8 @@ class TD3Config:
     policy_delay: critic steps per policy step, >= 1.
     policy_final_init: how the policy's last layer starts, "small" or "fan_in",
       see `networks`.
+    own_critics: whether an agent has critics. One without can't be trained,
+      only improved by another's, see `SharedCritic`.
 
   Raises:
     ValueError: if the delay is below 1.
@@ -61,6 +63,7 @@ class TD3Config:
   normalize_observations: bool = False
   policy_delay: int = 2
   policy_final_init: str = "small"
+  own_critics: bool = True
 
   def __post_init__(self) -> None:
     if self.policy_delay != int(self.policy_delay) or self.policy_delay < 1:
@@ -76,7 +79,8 @@ class TD3State(NamedTuple):
 
   Attributes:
     policy_params: the policy's parameters.
-    critic_params: the twin critics' parameters, leaves [2, ...].
+    critic_params: the twin critics' parameters, leaves [2, ...]; None of one
+      without critics, as below.
     target_policy_params: the target policy's parameters.
     target_critic_params: the target critics' parameters, leaves [2, ...].
     policy_optimizer_state: Adam's moments for the policy.
@@ -140,7 +144,7 @@ def td3(
     return from_genotype(
       TD3Genotype(
         policy_params=policy.init(policy_key),
-        critic_params=critic.init(critic_key),
+        critic_params=critic.init(critic_key) if config.own_critics else None,
         observation_statistics=statistics.init(observation_size)
         if config.normalize_observations
         else None,
@@ -222,6 +226,11 @@ def td3(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[TD3State, types.Metrics]:
+    if not config.own_critics:
+      raise ValueError(
+        "own_critics=False leaves nothing to learn from; train the agent that "
+        "`share` gives, or make one with own_critics=True."
+      )
     chex.assert_axis_dimension(
       transitions.observation, 0, config.policy_delay
     )
@@ -310,6 +319,16 @@ def td3(
     )
     return new_state, jax.tree.map(jnp.mean, critic_metrics) | policy_metrics
 
+  def share(context_size: int) -> base.SharedCritic:
+    of_one = td3(
+      observation_size + context_size,
+      action_size,
+      dataclasses.replace(config, own_critics=True),
+    )
+    return sharing.shared_critic(
+      of_one, observation_size, policy_step, optimizer
+    )
+
   return base.Learner(
     init=init,
     update=update,
@@ -321,4 +340,5 @@ def td3(
     genotype=genotype,
     from_genotype=from_genotype,
     declared=HYPERPARAMETERS,
+    share=share,
   )

@@ -13,7 +13,7 @@ from qdrl_haiku.networks.base import (
   network,
   stateful_network,
 )
-from qdrl_haiku.networks.mlp import MLP
+from qdrl_haiku.networks.mlp import MLP, fix_inputs
 
 __all__ = [
   "MLP",
@@ -21,6 +21,7 @@ __all__ = [
   "SACNetworks",
   "StatefulNetwork",
   "TD3Networks",
+  "fix_inputs",
   "make_discriminator",
   "make_sac_networks",
   "make_td3_networks",

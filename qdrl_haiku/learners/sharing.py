@@ -1,0 +1,118 @@
+"""How many agents learn from the critics of one.
+
+Nilsson and Cully (2021), "Policy gradient assisted MAP-Elites"; with a context
+that critics see, Faldor et al. (2024), "Synergizing quality-diversity with
+descriptor-conditioned reinforcement learning", arXiv 2401.08632.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import networks, types
+from qdrl_haiku.learners import base, statistics
+
+PolicyStepFn = Callable[
+  [types.Params, Any, types.Params, types.Array, types.Array, types.Array],
+  tuple[types.Params, Any, types.Metrics],
+]
+"""A step of a policy up the first critic.
+
+Args: the policy's parameters; its optimiser's state; the critics' parameters,
+of which there may be the first one's alone; observations [B, O]; what the
+critics see of them [B, O + K]; the learning rate.
+Returns: parameters, optimiser state, and metrics.
+"""
+
+
+def shared_critic(
+  learner: base.Learner,
+  observation_size: int,
+  policy_step: PolicyStepFn,
+  optimizer: base.Optimizer,
+) -> base.SharedCritic:
+  """Lets many agents learn from the critics of one.
+
+  Args:
+    learner: of the one agent, whose observations have a context appended; its
+      state and its genotype have the fields `policy_params`, `critic_params`
+      and `observation_statistics`.
+    observation_size: O, without the context.
+    policy_step: see `PolicyStepFn`.
+    optimizer: of the policies.
+
+  Returns:
+    The functions that do so.
+  """
+
+  def improve(
+    state: types.State,
+    genotype: Any,
+    observations: types.Array,
+    context: types.Array,
+    learning_rate: types.Array,
+  ) -> Any:
+    # The policy climbs the first critic; the other one needn't be computed.
+    first = jax.tree.map(lambda x: x[:1], state.critic_params)
+
+    def step(carry: Any, batch: types.Array) -> tuple[Any, None]:
+      params, optimizer_state = carry
+      judged = statistics.normalize(
+        state.observation_statistics, _with_context(batch, context)
+      )
+      seen = statistics.normalize(genotype.observation_statistics, batch)
+      *carry, _ = policy_step(
+        params, optimizer_state, first, seen, judged, learning_rate
+      )
+      return tuple(carry), None
+
+    params = genotype.policy_params
+    (params, _), _ = jax.lax.scan(
+      step, (params, optimizer.init(params)), observations
+    )
+    genotype = genotype._replace(policy_params=params)
+    if genotype.critic_params is not None:
+      genotype = genotype._replace(critic_params=critics_at(state, context))
+    return genotype
+
+  def genotype_at(state: types.State, context: types.Array) -> Any:
+    return learner.genotype(state)._replace(
+      policy_params=networks.fix_inputs(
+        state.policy_params, observation_size, _seen(state, context)
+      ),
+      critic_params=critics_at(state, context),
+      observation_statistics=_without_context(state),
+    )
+
+  def critics_at(state: types.State, context: types.Array) -> types.Params:
+    return jax.vmap(networks.fix_inputs, (0, None, None))(
+      state.critic_params, observation_size, _seen(state, context)
+    )
+
+  def _seen(state: types.State, context: types.Array) -> types.Array:
+    """Returns the context as the networks see it."""
+    whole = _with_context(jnp.zeros(observation_size), context)
+    return statistics.normalize(state.observation_statistics, whole)[
+      observation_size:
+    ]
+
+  def _without_context(state: types.State) -> Any:
+    known = state.observation_statistics
+    if known is None:
+      return None
+    return known._replace(
+      mean=known.mean[:observation_size],
+      variance=known.variance[:observation_size],
+    )
+
+  return base.SharedCritic(learner, improve, genotype_at)
+
+
+def _with_context(
+  observations: types.Array, context: types.Array
+) -> types.Array:
+  """[..., O] and [K] -> [..., O + K]."""
+  context = jnp.broadcast_to(context, (*observations.shape[:-1], *context.shape))
+  return jnp.concatenate([observations, context], axis=-1)

@@ -1,0 +1,162 @@
+"""Tests that many agents learn from the critics of one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import learners, types
+
+_OBSERVATION, _ACTION, _CONTEXT = 3, 2, 2
+_STEPS, _BATCH, _RATE = 3, 4, 0.01
+
+
+@functools.cache
+def _learner(**settings):
+  sizes = {
+    "policy_hidden_layer_sizes": (5,),
+    "critic_hidden_layer_sizes": (6,),
+    "activation": "tanh",
+    "policy_final_init": "fan_in",
+  }
+  config = learners.TD3Config(**(sizes | settings))
+  return learners.td3(_OBSERVATION, _ACTION, config)
+
+
+def _state(learner, seed=0):
+  """An agent that has seen some observations, if it counts them."""
+  state = learner.init(jax.random.key(seed))
+  size = _OBSERVATION + _CONTEXT
+  seen = 2 + 3 * jax.random.normal(jax.random.key(9), (20, size))
+  return learner.observe(state, seen)
+
+
+def _float64(tree):
+  return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def _improved(params, critic, observations, context):
+  """The same steps in float64: -Q's gradient by hand, and Adam."""
+  x = [params[name][leaf] for name, leaf in _NAMES]
+  moments = [(np.zeros_like(p), np.zeros_like(p)) for p in x]
+  (v1, c1), (v2, _) = [
+    (critic[name]["w"][0], critic[name]["b"][0]) for name in _CRITIC
+  ]
+  for t, batch in enumerate(observations, 1):
+    w1, b1, w2, b2 = x
+    hidden = np.tanh(batch @ w1 + b1)
+    action = np.tanh(hidden @ w2 + b2)
+    judged = np.concatenate(
+      [batch, np.tile(context, (len(batch), 1)), action], axis=1
+    )
+    above = np.tanh(judged @ v1 + c1)
+    by_action = ((1 - above**2) * v2[:, 0]) @ v1[-_ACTION:].T / len(batch)
+    by_output = -by_action * (1 - action**2)
+    by_hidden = by_output @ w2.T * (1 - hidden**2)
+    gradients = [
+      batch.T @ by_hidden, by_hidden.sum(0),
+      hidden.T @ by_output, by_output.sum(0),
+    ]  # fmt: skip
+    for i, g in enumerate(gradients):
+      m = 0.9 * moments[i][0] + 0.1 * g
+      v = 0.999 * moments[i][1] + 0.001 * g**2
+      moments[i] = (m, v)
+      step = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+      x[i] = x[i] - _RATE * step
+  return x
+
+
+_NAMES = [
+  ("policy/linear_0", "w"), ("policy/linear_0", "b"),
+  ("policy/output", "w"), ("policy/output", "b"),
+]  # fmt: skip
+_CRITIC = ("critic/linear_0", "critic/output")
+
+
+@pytest.mark.parametrize("size", [0, _CONTEXT])
+def test_policies_climb_the_first_critic_as_in_float64(size):
+  learner = _learner(own_critics=False)
+  shared = learner.share(size)
+  state = shared.learner.init(jax.random.key(1))
+  genotype = learner.genotype(learner.init(jax.random.key(2)))
+  observations = jax.random.normal(
+    jax.random.key(3), (_STEPS, _BATCH, _OBSERVATION)
+  )
+  context = jnp.array([0.5, -1.0])[:size]
+  improved = jax.jit(shared.improve)(
+    state, genotype, observations, context, _RATE
+  )
+  expected = _improved(
+    _float64(genotype.policy_params),
+    _float64(state.critic_params),
+    _float64(observations),
+    _float64(context),
+  )
+  for (name, leaf), value in zip(_NAMES, expected, strict=True):
+    actual = improved.policy_params[name][leaf]
+    np.testing.assert_allclose(actual, value, rtol=1e-4, atol=1e-5)
+    moved = np.abs(actual - genotype.policy_params[name][leaf])
+    assert np.max(moved) > _RATE
+  assert improved.critic_params is None
+
+
+@pytest.mark.parametrize("hidden", [(), (5, 4)])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_agent_of_a_context_acts_as_the_one_does_there(hidden, normalize):
+  learner = _learner(
+    policy_hidden_layer_sizes=hidden, normalize_observations=normalize
+  )
+  shared = learner.share(_CONTEXT)
+  state = _state(shared.learner)
+  context = jnp.array([0.5, -1.0])
+  observation = jax.random.normal(jax.random.key(4), (7, _OBSERVATION))
+  whole = jnp.concatenate([observation, jnp.tile(context, (7, 1))], axis=1)
+  plain = learner.from_genotype(shared.genotype_at(state, context))
+  assert jax.tree.map(jnp.shape, plain) == jax.tree.map(
+    jnp.shape, learner.init(jax.random.key(0))
+  )
+  np.testing.assert_allclose(
+    learner.act_greedy(plain, observation),
+    shared.learner.act_greedy(state, whole),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+
+
+def test_a_critic_goes_with_those_that_it_has_improved():
+  learner = _learner()
+  shared = learner.share(_CONTEXT)
+  state = shared.learner.init(jax.random.key(1))
+  genotype = learner.genotype(learner.init(jax.random.key(2)))
+  context = jnp.array([0.5, -1.0])
+  improved = shared.improve(
+    state, genotype, jnp.ones((1, 2, _OBSERVATION)), context, _RATE
+  )
+  own = shared.genotype_at(state, context)
+  for x, y in zip(
+    jax.tree.leaves(improved.critic_params),
+    jax.tree.leaves(own.critic_params),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(x, y)
+
+
+def test_an_agent_without_critics_acts_and_can_not_be_trained():
+  learner = _learner(own_critics=False)
+  state = learner.init(jax.random.key(0))
+  with_critics = _learner().init(jax.random.key(0))
+  observation = jnp.ones(_OBSERVATION)
+  assert state.critic_params is None and state.target_critic_params is None
+  np.testing.assert_array_equal(
+    learner.act_greedy(state, observation),
+    _learner().act_greedy(with_critics, observation),
+  )
+  zero = jnp.zeros((2, 1))
+  batch = types.Transition(
+    jnp.zeros((2, 1, 3)), jnp.zeros((2, 1, 2)), zero, zero,
+    jnp.zeros((2, 1, 3)), {},
+  )  # fmt: skip
+  with pytest.raises(ValueError, match="own_critics=False leaves nothing"):
+    learner.update(state, learner.hyperparams, batch, jax.random.key(0))
