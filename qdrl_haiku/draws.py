@@ -17,6 +17,10 @@ class OfGeneration:
   ASK = 2**31 - 10
   EVALUATE = 2**31 - 11
   TELL = 2**31 - 12
+  TRAIN = 2**31 - 13
+  IMPROVE = 2**31 - 14
+  PARENTS = 2**31 - 15
+  TARGETS = 2**31 - 16
 
 
 class OfMember:

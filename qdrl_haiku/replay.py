@@ -39,12 +39,15 @@ class ReplayBuffer(NamedTuple):
       and with replacement in one gather; the key is consumed. The buffer
       must not be empty.
     can_sample: (state, n) -> bool [], whether at least n are there.
+    add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState, as
+      `add` of those alone for which it's true.
   """
 
   init: Callable[[Any], ReplayState]
   add: Callable[[ReplayState, Any], ReplayState]
   sample: Callable[[ReplayState, types.Key, tuple[int, ...]], Any]
   can_sample: Callable[[ReplayState, int], types.Array]
+  add_where: Callable[[ReplayState, Any, types.Array], ReplayState]
 
 
 def uniform(capacity: int) -> ReplayBuffer:
@@ -75,13 +78,17 @@ def uniform(capacity: int) -> ReplayBuffer:
       size=jnp.zeros((), jnp.int32),
     )
 
-  def add(state: ReplayState, transitions: Any) -> ReplayState:
+  def count(transitions: Any) -> int:
     batch_size = jax.tree.leaves(transitions)[0].shape[0]
     if batch_size > capacity:
       raise ValueError(
         f"{batch_size} transitions were added at once to a buffer of capacity "
         f"{capacity}; raise the capacity or add fewer."
       )
+    return batch_size
+
+  def add(state: ReplayState, transitions: Any) -> ReplayState:
+    batch_size = count(transitions)
     indices = (state.position + jnp.arange(batch_size)) % capacity
     storage = jax.tree.map(
       lambda stored, new: stored.at[indices].set(
@@ -98,6 +105,30 @@ def uniform(capacity: int) -> ReplayBuffer:
       size=jnp.minimum(state.size + batch_size, capacity),
     )
 
+  def add_where(
+    state: ReplayState, transitions: Any, where: types.Array
+  ) -> ReplayState:
+    batch_size = count(transitions)
+    turns = jnp.cumsum(where, dtype=jnp.int32)
+    # The others go to places of their own beyond the end, which are dropped.
+    indices = jnp.where(
+      where,
+      (state.position + turns - 1) % capacity,
+      capacity + jnp.arange(batch_size),
+    )
+    storage = jax.tree.map(
+      lambda stored, new: stored.at[indices].set(
+        new.astype(stored.dtype), unique_indices=True, mode="drop"
+      ),
+      state.storage,
+      transitions,
+    )
+    return ReplayState(
+      storage=storage,
+      position=(state.position + turns[-1]) % capacity,
+      size=jnp.minimum(state.size + turns[-1], capacity),
+    )
+
   def sample(state: ReplayState, key: types.Key, shape: tuple[int, ...]) -> Any:
     indices = jax.random.randint(key, shape, 0, state.size)
     return jax.tree.map(
@@ -108,4 +139,4 @@ def uniform(capacity: int) -> ReplayBuffer:
   def can_sample(state: ReplayState, n: int) -> types.Array:
     return state.size >= n
 
-  return ReplayBuffer(init, add, sample, can_sample)
+  return ReplayBuffer(init, add, sample, can_sample, add_where)

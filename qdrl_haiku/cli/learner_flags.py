@@ -21,6 +21,7 @@ _LEARNER_SETTINGS = (
   "learn_temperature",
   "initial_temperature",
   "policy_delay",
+  "own_critics",
 )
 
 
@@ -102,6 +103,11 @@ class LearnerFlags(_HyperparamFlags):
   learn_temperature: bool = flag(True, "Whether SAC's is learned.")
   initial_temperature: float = flag(1.0, "What SAC's begins with.")
   policy_delay: int = flag(2, "TD3's critic steps per policy step.")
+  own_critics: bool = flag(
+    True,
+    "Whether a TD3 agent has critics; those of a repertoire whose emitters "
+    "(ga, pga, dcrl) train none need none, and have none with pga or dcrl.",
+  )
   hyperparam: tuple[str, ...] = flag(
     (),
     "name=value, of a learner of your own. Repeatable, the last of a name "

@@ -9,14 +9,15 @@ import math
 from typing import Any
 
 from qdrl_haiku.cli import (
+  emitter_flags,
   launch,
   learner_flags,
   pbt_flags,
   shared_flags,
   training_runs,
 )
+from qdrl_haiku.cli.emitter_flags import EmitterFlags
 from qdrl_haiku.cli.flags import flag
-from qdrl_haiku.cli.pbt_flags import ControllerFlags
 
 # Of the settings that have another name here.
 _FLAG_NAMES = {
@@ -42,7 +43,7 @@ _INTERVAL = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MEPBTFlags(ControllerFlags):
+class MEPBTFlags(EmitterFlags):
   """Say what the repertoire is, and what fills it."""
 
   # New policies whose last layers are near 0 all act alike, and the first
@@ -57,12 +58,6 @@ class MEPBTFlags(ControllerFlags):
     "Environment steps per agent in all. Unless --emitter=pbt those of full "
     "episodes of one agent's evaluations: there are fewer where episodes end "
     "early.",
-  )
-  emitter: str = flag(
-    "pbt",
-    "pbt: a population that trains, and variations of elites (ME-PBT); ga: "
-    "variations alone (MAP-Elites); or package.module:function, a function of "
-    "the training.Setup that returns a map_elites.Emitter.",
   )
   num_generations: int | None = flag(
     None, "Generations, instead of --num_timesteps."
@@ -130,8 +125,9 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
       "--learner=diayn has skills, which an elite of a repertoire has not; "
       "take sac or td3."
     )
-  if ":" not in flags.emitter:
-    flags.check_choice("emitter", ("pbt", "ga"))
+  emitters = emitter_flags.parts(flags)
+  names = [part.name for part in emitters]
+  flags = emitter_flags.check(flags, emitters)
   if flags.num_generations is not None:
     flags.refuse_given(
       ["num_timesteps"], "--num_generations says how long the run is"
@@ -141,7 +137,7 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
   search_space = pbt_flags.make_search_space(flags, agent.learner)
   controller = None
   population: dict[str, Any] = {}
-  if flags.emitter == "pbt":
+  if "pbt" in names:
     exploit = "truncation"
     if not flags.num_replaced_by_best:
       exploit = "none"
@@ -163,7 +159,7 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
   else:
     why = f"with --emitter={flags.emitter} no agent trains by PBT"
     unused: tuple[str, ...] = _OF_PBT
-    if flags.emitter == "ga":
+    if names == ["ga"]:
       why = "with --emitter=ga no agent trains"
       unused += _OF_LEARNING
     flags.refuse_given(unused, why, "emitter")
@@ -173,7 +169,9 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
     learner=agent.learner,
     controller=controller,
     config=shared_flags.make_training_config(flags, **population),
-    map_elites=_make_map_elites(flags, agent.eval_env, search_space),
+    map_elites=_make_map_elites(
+      flags, emitters, agent.eval_env, search_space
+    ),
   )
   if flags.num_generations is not None:
     steps = flags.num_generations * setup.steps_per_generation
@@ -188,8 +186,9 @@ def main(flags: MEPBTFlags) -> None:
     flags: of the launcher.
   """
   setup, flags = make_setup(launch.prepare(flags))
+  names = [part.name for part in emitter_flags.parts(flags)]
   name = {"pbt": "me_pbt", "ga": "map_elites"}.get(
-    flags.emitter, flags.emitter.rpartition(":")[2]
+    flags.emitter, "-".join(map(emitter_flags.label, names))
   )
   training_runs.run_training(
     flags,
@@ -219,7 +218,12 @@ def _interval(flags: MEPBTFlags, learner: Any) -> int:
   return steps * max(1, round(_INTERVAL / steps))
 
 
-def _make_map_elites(flags: MEPBTFlags, env: Any, search_space: Any) -> Any:
+def _make_map_elites(
+  flags: MEPBTFlags,
+  emitters: list[emitter_flags.Part],
+  env: Any,
+  search_space: Any,
+) -> Any:
   """Returns what MAP-Elites adds to the setup."""
   from qdrl_haiku import controllers, training
 
@@ -238,12 +242,13 @@ def _make_map_elites(flags: MEPBTFlags, env: Any, search_space: Any) -> Any:
       raise ValueError(
         f"--{name}={getattr(flags, name)} must be finite and at least 0."
       )
-  if flags.emitter != "pbt" and flags.variation_batch_size == 0:
+  has_members = emitters[0].name == "pbt"
+  if not has_members and flags.variation_batch_size == 0:
     raise ValueError(
       f"--variation_batch_size=0 leaves --emitter={flags.emitter} with no "
       "offspring; give 1 or more."
     )
-  if flags.variation_batch_size == 0:
+  if flags.variation_batch_size == 0 and len(emitters) == 1:
     flags.refuse_given(
       ["iso_sigma", "line_sigma"],
       "--variation_batch_size=0 varies nothing",
@@ -259,7 +264,7 @@ def _make_map_elites(flags: MEPBTFlags, env: Any, search_space: Any) -> Any:
     offset = descriptor.reward_offset * env.episode_length
   config = pbt_flags.make_config(flags)
   return training.MapElites(
-    emitter=_emitter(flags),
+    emitter=emitter_flags.make_emitter(flags, emitters),
     tessellation=_make_tessellation(flags, descriptor),
     variation_fn=training.vary_agents(
       flags.iso_sigma,
@@ -269,27 +274,12 @@ def _make_map_elites(flags: MEPBTFlags, env: Any, search_space: Any) -> Any:
     variation_batch_size=flags.variation_batch_size,
     num_initial_genotypes=flags.num_initial_genotypes,
     num_replaced_by_samples=flags.num_replaced_by_samples
-    if flags.emitter == "pbt"
+    if has_members
     else 0,
     qd_offset=offset,
     shard_repertoire=flags.shard_repertoire,
+    teaching=emitter_flags.make_teaching(flags),
   )
-
-
-def _emitter(flags: MEPBTFlags) -> Any:
-  """Returns the emitter as the setup has it: a name, or a function."""
-  if ":" not in flags.emitter:
-    return flags.emitter
-  function = flags.users_function("emitter", "setup")
-
-  def make(setup: Any) -> Any:
-    from qdrl_haiku import map_elites
-
-    emitter = function(setup)
-    flags.check_users_result("emitter", emitter, map_elites.Emitter)
-    return emitter
-
-  return make
 
 
 def _make_tessellation(flags: MEPBTFlags, descriptor: Any) -> Any:

@@ -143,7 +143,7 @@ def of_members(mesh: Mesh | None, tree: Any, size: int) -> Any:
 
 
 def over_members(
-  setup: Any, function: Callable[..., Any]
+  setup: Any, function: Callable[..., Any], known: Any = None
 ) -> Callable[..., Any]:
   """Runs a function of members on each device's share of them.
 
@@ -151,24 +151,38 @@ def over_members(
     setup: the function's first argument; its `mesh` says on which devices, None
       for a plain call.
     function: (setup, *trees) -> tree; all leaves [S, ...].
+    known: a tree that every device knows, which the function takes between the
+      setup and the others; None for no such thing.
 
   Returns:
     (*trees) -> tree, of leaves [S, ...]; it takes leaves [P, ...] too.
   """
   mesh = setup.mesh
+  shared = () if known is None else (known,)
   if mesh is None:
-    return functools.partial(function, setup)
+    return functools.partial(function, setup, *shared)
   setup = setup._replace(learner=_in_loops(setup.learner))
-  local: Callable[..., Any] = functools.partial(function, setup)
-  if setup.config.exact_placement:
-    local = jax.vmap(one_by_one.one_by_one(_of_one(local)))
+
+  def local(shared: Any, trees: Any) -> Any:
+    def of_share(shared: Any, *trees: Any) -> Any:
+      return function(setup, *shared, *trees)
+
+    if not setup.config.exact_placement:
+      return of_share(shared, *trees)
+    of_each: Any = one_by_one.one_by_one(_of_one(of_share))
     # Such programs are compiled without fusion.
-    local = fusion.prevented()(local)
+    with fusion.prevented():
+      return jax.vmap(of_each, (None, *[0] * len(trees)))(shared, *trees)
+
   spec = PartitionSpec(AXIS)
   spread = jax.shard_map(
-    local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    local,
+    mesh=mesh,
+    in_specs=(PartitionSpec(), spec),
+    out_specs=spec,
+    check_vma=False,
   )
-  return lambda *trees: spread(*in_slots(mesh, trees))
+  return lambda *trees: spread(shared, in_slots(mesh, trees))
 
 
 def _in_loops(learner: Any) -> Any:
@@ -185,11 +199,14 @@ def _in_loops(learner: Any) -> Any:
 
 
 def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Returns a function of members as one of a member, without the axis."""
+  """Returns a function of members as one of a member, without the axis.
 
-  def of_one(*trees: Any) -> Any:
+  What all of them share stays the first argument.
+  """
+
+  def of_one(shared: Any, *trees: Any) -> Any:
     trees = jax.tree.map(lambda x: x[None], trees)
-    return jax.tree.map(lambda x: x[0], function(*trees))
+    return jax.tree.map(lambda x: x[0], function(shared, *trees))
 
   return of_one
 

@@ -32,6 +32,8 @@ def shared_critic(
   observation_size: int,
   policy_step: PolicyStepFn,
   optimizer: base.Optimizer,
+  *,
+  own_critics: bool,
 ) -> base.SharedCritic:
   """Lets many agents learn from the critics of one.
 
@@ -42,6 +44,8 @@ def shared_critic(
     observation_size: O, without the context.
     policy_step: see `PolicyStepFn`.
     optimizer: of the policies.
+    own_critics: whether the many have critics too: then those that improved
+      them, or are of their context.
 
   Returns:
     The functions that do so.
@@ -72,10 +76,9 @@ def shared_critic(
     (params, _), _ = jax.lax.scan(
       step, (params, optimizer.init(params)), observations
     )
-    genotype = genotype._replace(policy_params=params)
-    if genotype.critic_params is not None:
-      genotype = genotype._replace(critic_params=critics_at(state, context))
-    return genotype
+    return genotype._replace(
+      policy_params=params, critic_params=critics_at(state, context)
+    )
 
   def genotype_at(state: types.State, context: types.Array) -> Any:
     return learner.genotype(state)._replace(
@@ -86,7 +89,11 @@ def shared_critic(
       observation_statistics=_without_context(state),
     )
 
-  def critics_at(state: types.State, context: types.Array) -> types.Params:
+  def critics_at(
+    state: types.State, context: types.Array
+  ) -> types.Params | None:
+    if not own_critics:
+      return None
     return jax.vmap(networks.fix_inputs, (0, None, None))(
       state.critic_params, observation_size, _seen(state, context)
     )

@@ -326,7 +326,11 @@ def td3(
       dataclasses.replace(config, own_critics=True),
     )
     return sharing.shared_critic(
-      of_one, observation_size, policy_step, optimizer
+      of_one,
+      observation_size,
+      policy_step,
+      optimizer,
+      own_critics=config.own_critics,
     )
 
   return base.Learner(

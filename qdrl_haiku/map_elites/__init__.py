@@ -4,6 +4,7 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
 from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.dcrl_emitter import dcrl_emitter, similarity
 from qdrl_haiku.map_elites.emitters import (
   Emitter,
   genetic_emitter,
@@ -23,13 +24,16 @@ from qdrl_haiku.map_elites.metrics import (
   metrics,
   qd_score,
 )
+from qdrl_haiku.map_elites.mixture import MixtureState, mixture
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
   Elite,
   PBTEmitterState,
   pbt_emitter,
 )
+from qdrl_haiku.map_elites.pga_emitter import pga_emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.teaching import TaughtState, Teacher
 from qdrl_haiku.map_elites.tessellation import CVT, Grid, Tessellation, cvt
 from qdrl_haiku.map_elites.variation import (
   VariationFn,
@@ -44,8 +48,11 @@ __all__ = [
   "Emitter",
   "EvaluateFn",
   "Grid",
+  "MixtureState",
   "PBTEmitterState",
   "Repertoire",
+  "TaughtState",
+  "Teacher",
   "Tessellation",
   "VariationFn",
   "add_and_tell",
@@ -53,14 +60,18 @@ __all__ = [
   "begin",
   "coverage",
   "cvt",
+  "dcrl_emitter",
   "generation",
   "evaluation_key",
   "genetic_emitter",
   "iso_line",
   "max_fitness",
   "metrics",
+  "mixture",
   "pbt_emitter",
+  "pga_emitter",
   "qd_score",
+  "similarity",
   "storage",
   "together",
   "weights_only",

@@ -47,6 +47,9 @@ class Emitter(NamedTuple):
       are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
       what nobody needs isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
+    tell_first: hears how good the first individuals of a repertoire were, of
+      which there may be another number than B, see `TellFn`; None where they
+      are of no use.
   """
 
   init: InitFn
@@ -55,6 +58,7 @@ class Emitter(NamedTuple):
   batch_size: int
   needs: tuple[str, ...] = ()
   metrics: Callable[[Any], dict[str, Array]] = lambda state: {}
+  tell_first: TellFn | None = None
 
 
 def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:

@@ -31,6 +31,7 @@ def begin(
   fitness: Array,
   descriptors: Array,
   key: Key,
+  extra_scores: dict[str, Any] | None = None,
 ) -> tuple[Repertoire, Any]:
   """Makes a repertoire of first individuals, and the emitter's state.
 
@@ -41,6 +42,8 @@ def begin(
     fitness: [B].
     descriptors: [B, D].
     key: consumed.
+    extra_scores: what the emitter needs of the evaluation, leaves [B, ...];
+      with `Emitter.tell_first` alone.
 
   Returns:
     The repertoire, and the emitter's state.
@@ -48,7 +51,18 @@ def begin(
   repertoire = Repertoire.init(
     jax.tree.map(lambda x: x[0], genotypes), tessellation
   ).add(genotypes, fitness, descriptors)
-  return repertoire, emitter.init(ask_key(key), repertoire)
+  state = emitter.init(ask_key(key), repertoire)
+  if emitter.tell_first is not None:
+    state = emitter.tell_first(
+      state,
+      repertoire,
+      genotypes,
+      fitness,
+      descriptors,
+      extra_scores or {},
+      jax.random.fold_in(key, OfGeneration.TELL),
+    )
+  return repertoire, state
 
 
 def generation(

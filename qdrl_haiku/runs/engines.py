@@ -125,6 +125,12 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       fields = map_elites.PBTEmitterState._fields
       emitter = map_elites.PBTEmitterState(*[replicated] * len(fields))
       emitter = emitter._replace(members=members)
+    if isinstance(qd.emitter, tuple):
+      others = [replicated] * (len(qd.emitter) - 1)
+      fields = map_elites.MixtureState._fields
+      emitter = map_elites.MixtureState(
+        (emitter, *others), *[replicated] * (len(fields) - 1)
+      )
     repertoire: Any = replicated
     if qd.shard_repertoire:
       # What is small stays on every device, where all of it is looked at.

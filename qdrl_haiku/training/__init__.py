@@ -1,6 +1,7 @@
 """Training: what composes environments, actors, learners and controllers."""
 
 from qdrl_haiku.training.config import (
+  TeachingConfig,
   TrainingConfig,
   default_interval,
   iteration_steps,
@@ -18,7 +19,7 @@ from qdrl_haiku.training.population import (
 )
 from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.search_spaces import declaration, flag_of, search_space
-from qdrl_haiku.training.setup import MapElites, Setup
+from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import skill_evaluation
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
   "Illumination",
   "MapElites",
   "Members",
+  "Part",
   "Population",
   "Setup",
+  "TeachingConfig",
   "TrainingConfig",
   "declaration",
   "default_interval",

@@ -103,6 +103,84 @@ class TrainingConfig:
       )
 
 
+@dataclasses.dataclass(frozen=True)
+class TeachingConfig:
+  """How a repertoire's agents learn from a critic that all of them share.
+
+  Attributes:
+    num_critic_steps: of the critic in each generation, >= 1.
+    num_policy_steps: of each offspring that follows its gradient, >= 1.
+    gradient_share: of the offspring, those that do, in [0, 1]; None as the
+      emitter has it.
+    injection_share: of the offspring, those that are the critic's own policies,
+      in [0, 1]; the rest are variations. None likewise.
+    offspring_learning_rate: of the offspring that follow the gradient, > 0.
+    length_scale: L of `map_elites.similarity`, > 0, where the descriptors'
+      bounds are -1 and 1.
+
+  Raises:
+    ValueError: if a setting is out of its range.
+  """
+
+  num_critic_steps: int = 300
+  num_policy_steps: int = 100
+  gradient_share: float | None = None
+  injection_share: float | None = None
+  offspring_learning_rate: float = 5e-3
+  length_scale: float = 0.1
+
+  def __post_init__(self) -> None:
+    for name in ("num_critic_steps", "num_policy_steps"):
+      if not 1 <= getattr(self, name) <= LARGEST:
+        raise ValueError(
+          f"{name} must be at least 1 and at most {LARGEST}, got "
+          f"{getattr(self, name)}."
+        )
+    for name in ("gradient_share", "injection_share"):
+      if not 0 <= (getattr(self, name) or 0) <= 1:
+        raise ValueError(
+          f"{name} must be at least 0 and at most 1, got "
+          f"{getattr(self, name)}."
+        )
+    for name in ("offspring_learning_rate", "length_scale"):
+      if not 0 < getattr(self, name) < math.inf:
+        raise ValueError(
+          f"{name} must be finite and above 0, got {getattr(self, name)}."
+        )
+
+  def counts(
+    self, batch_size: int, gradient_share: float, injection_share: float
+  ) -> tuple[int, int, int]:
+    """Divides offspring among the three ways to make them.
+
+    Args:
+      batch_size: B, >= 0.
+      gradient_share: where this leaves it open.
+      injection_share: likewise.
+
+    Returns:
+      How many follow the gradient, are injected, and are varied; of a share
+      above 0 at least one, as far as there are enough.
+
+    Raises:
+      ValueError: if the shares are more than all.
+    """
+    if self.gradient_share is not None:
+      gradient_share = self.gradient_share
+    if self.injection_share is not None:
+      injection_share = self.injection_share
+    if gradient_share + injection_share > 1 + 1e-6:
+      raise ValueError(
+        f"gradient_share {gradient_share:g} and injection_share "
+        f"{injection_share:g} are more than all; lower one of them."
+      )
+    left, counts = batch_size, []
+    for share in (gradient_share, injection_share):
+      counts.append(min(max(round(share * batch_size), share > 0), left))
+      left -= counts[-1]
+    return counts[0], counts[1], left
+
+
 class Iterations(NamedTuple):
   """How a generation is cut into equal iterations of collecting and learning.
 

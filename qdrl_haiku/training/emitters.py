@@ -1,7 +1,6 @@
 """Where the agents of a repertoire come from: emitters by name."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training import setup as setup_lib
+from qdrl_haiku.training import teachers
 from qdrl_haiku.training.elites import EMITTER_NEEDS
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members
@@ -32,7 +32,16 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   """
   setup_lib.check(setup)
   assert setup.map_elites is not None
-  emitter_fn = setup.map_elites.emitter
+  emitter = setup.map_elites.emitter
+  if isinstance(emitter, tuple):
+    return _mixture(setup, emitter)
+  return _make(setup, emitter, setup.batch_sizes[-1])
+
+
+def _make(
+  setup: Setup, emitter_fn: str | setup_lib.EmitterFn, planned: int
+) -> map_elites.Emitter:
+  """Makes one emitter, of which so many agents are planned."""
   if isinstance(emitter_fn, str):
     if emitter_fn not in EMITTERS:
       raise ValueError(
@@ -41,7 +50,6 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
       )
     emitter_fn = EMITTERS[emitter_fn]
   emitter = emitter_fn(setup)
-  planned = setup.batch_sizes[-1]
   if not setup.on_host and emitter.batch_size != planned:
     raise ValueError(
       f"the emitter makes {emitter.batch_size} agents, and {planned} are "
@@ -53,6 +61,32 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
       f"agents' episodes; name some of {', '.join(EMITTER_NEEDS)}."
     )
   return emitter
+
+
+def _mixture(
+  setup: Setup, parts: tuple[setup_lib.Part, ...]
+) -> map_elites.Emitter:
+  """Makes several emitters, each as if it were alone with its own number."""
+  qd = setup.map_elites
+  assert qd is not None
+  adapts = parts[0].batch_size is None
+
+  def make(part: setup_lib.Part) -> map_elites.Emitter:
+    size = part.batch_size
+    if size is None:
+      size = qd.variation_batch_size
+    alone = setup._replace(
+      map_elites=qd._replace(
+        emitter=part.emitter or part.name,
+        variation_batch_size=0 if part.name == "pbt" else size,
+      )
+    )
+    return _make(alone, part.emitter or part.name, size)
+
+  return map_elites.mixture(
+    {part.name: make(part) for part in parts},
+    qd.variation_batch_size if adapts else None,
+  )
 
 
 def _variations(setup: Setup) -> map_elites.Emitter:
@@ -111,6 +145,43 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   )
 
 
+def _policy_gradients(setup: Setup) -> map_elites.Emitter:
+  """Returns `map_elites.pga_emitter`; the greedy policy is one of B."""
+  qd = setup.map_elites
+  assert qd is not None
+  share = 1 / max(1, qd.variation_batch_size)
+  return map_elites.pga_emitter(
+    teachers.make_teacher(setup, qd.teaching, sees_targets=False),
+    qd.variation_fn,
+    **_batch_sizes(qd, 0.5, share),
+  )
+
+
+def _conditioned_gradients(setup: Setup) -> map_elites.Emitter:
+  """Returns `map_elites.dcrl_emitter`, with the shares of the paper."""
+  qd = setup.map_elites
+  assert qd is not None
+  return map_elites.dcrl_emitter(
+    teachers.make_teacher(setup, qd.teaching, sees_targets=True),
+    qd.variation_fn,
+    **_batch_sizes(qd, 0.25, 0.25),
+  )
+
+
+def _batch_sizes(
+  qd: setup_lib.MapElites, gradient_share: float, injection_share: float
+) -> dict[str, int]:
+  """Returns how many offspring are made in which way, by name."""
+  improved, injected, varied = qd.teaching.counts(
+    qd.variation_batch_size, gradient_share, injection_share
+  )
+  return {
+    "gradient_batch_size": improved,
+    "injection_batch_size": injected,
+    "variation_batch_size": varied,
+  }
+
+
 def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
   finite = sharding.replicate(
@@ -120,8 +191,10 @@ def _is_finite(setup: Setup, members: Members) -> types.Array:
   return sharding.of_members(setup.mesh, finite, setup.config.population_size)
 
 
-EMITTERS: dict[str, Callable[[Setup], map_elites.Emitter]] = {
+EMITTERS: dict[str, setup_lib.EmitterFn] = {
+  "dcrl": _conditioned_gradients,
   "ga": _variations,
   "pbt": _members_and_variations,
+  "pga": _policy_gradients,
 }
 """What makes an emitter of a setup, by name."""

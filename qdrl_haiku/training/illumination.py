@@ -30,7 +30,8 @@ class Illumination(NamedTuple):
   """Everything that MAP-Elites needs in order to go on.
 
   Attributes:
-    emitter: its state; a `map_elites.PBTEmitterState` if it trains agents.
+    emitter: its state; a `map_elites.PBTEmitterState` if it trains agents, a
+      `map_elites.MixtureState` of several.
     repertoire: of `map_elites.Elite`s.
     generation: int32 [], how many have been.
     initial_steps: int32 [], environment steps that evaluating the first
@@ -43,22 +44,36 @@ class Illumination(NamedTuple):
   initial_steps: types.Array
 
   @property
+  def population(self) -> map_elites.PBTEmitterState | None:
+    """The gradient population's emitter, None if there is none."""
+    for state in _states(self.emitter):
+      if isinstance(state, map_elites.PBTEmitterState):
+        return state
+    return None
+
+  @property
   def members(self) -> Members | None:
     """The gradient population's, None if there is none."""
-    state = self.emitter
-    is_of_members = isinstance(state, map_elites.PBTEmitterState)
-    return state.members if is_of_members else None
+    population = self.population
+    return None if population is None else population.members
 
   @property
   def hyperparams(self) -> types.Hyperparams | None:
     """The gradient population's, None if there is none."""
-    state = self.emitter
-    is_of_members = isinstance(state, map_elites.PBTEmitterState)
-    return state.hyperparams if is_of_members else None
+    population = self.population
+    return None if population is None else population.hyperparams
 
   def with_members(self, members: Any) -> "Illumination":
     """Returns the same with other members, or with () in their place."""
-    return self._replace(emitter=self.emitter._replace(members=members))
+    states = tuple(
+      state._replace(members=members)
+      if isinstance(state, map_elites.PBTEmitterState)
+      else state
+      for state in _states(self.emitter)
+    )
+    if isinstance(self.emitter, map_elites.MixtureState):
+      return self._replace(emitter=self.emitter._replace(states=states))
+    return self._replace(emitter=states[0])
 
 
 def draw_initial_states(
@@ -110,13 +125,19 @@ def init_illumination(
     initial = draw_initial_states(setup, run_key, 0, qd.num_initial_genotypes)
   keys = population_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   elites = elites_lib.random_elites(setup, keys)
-  evaluation = elites_lib.evaluate_elites(setup, elites, initial.evaluation)
+  needs = () if emitter.tell_first is None else emitter.needs
+  evaluation = elites_lib.evaluate_elites(
+    setup, elites, initial.evaluation, needs=needs
+  )
   repertoire, state = map_elites.begin(
     emitter,
     qd.tessellation,
     elites,
     *elites_lib.fitness_and_descriptors(evaluation),
     jax.random.fold_in(run_key, 0),
+    sharding.replicate(
+      setup.mesh, elites_lib.extra_scores(evaluation, needs)
+    ),
   )
   illumination = Illumination(
     emitter=state,
@@ -250,27 +271,30 @@ def evaluate(
     env_steps=jnp.sum(evaluation.lengths),
     illumination=changes,
   )
+  told = state._replace(emitter=emitter_state).population
   if setup.trains_members:
+    trained = state.population
+    assert trained is not None and told is not None
     size = setup.config.population_size
     collected = size * setup.config.perturbation_interval
     of_members = jax.tree.map(lambda x: x[:size], evaluation)
     report = report._replace(
       evaluation=of_members,
       scores={"episode_return": jnp.mean(of_members.returns, axis=1)},
-      fitness=emitter_state.fitness,
-      hyperparams=state.emitter.hyperparams,
+      fitness=told.fitness,
+      hyperparams=trained.hyperparams,
       metrics={
         name: x
-        for name, x in state.emitter.metrics.items()
+        for name, x in trained.metrics.items()
         if name != "num_updates"
       },
-      num_updates=state.emitter.metrics["num_updates"].astype(jnp.int32),
-      finite=jnp.isfinite(emitter_state.fitness),
-      decision=emitter_state.decision,
+      num_updates=trained.metrics["num_updates"].astype(jnp.int32),
+      finite=jnp.isfinite(told.fitness),
+      decision=told.decision,
       env_steps=report.env_steps + collected,
       illumination=changes._replace(
-        sampled_cells=emitter_state.sampled_cells,
-        new_hyperparams=emitter_state.hyperparams,
+        sampled_cells=told.sampled_cells,
+        new_hyperparams=told.hyperparams,
       ),
     )
   return (
@@ -295,16 +319,25 @@ def restart_members(
     The state with new members, of which those that elites had replaced have
     the elites' networks.
   """
+  population = state.population
+  assert population is not None
   fresh = population_lib.new_members(setup, run_key, state.generation)
   return state.with_members(
     fresh._replace(
       learner=population_lib.choose(
-        sharding.in_slots(setup.mesh, state.emitter.sampled_cells >= 0),
-        state.emitter.members.learner,
+        sharding.in_slots(setup.mesh, population.sampled_cells >= 0),
+        population.members.learner,
         fresh.learner,
       )
     )
   )
+
+
+def _states(emitter_state: Any) -> tuple[Any, ...]:
+  """Returns the states of all emitters, of which there may be one."""
+  if isinstance(emitter_state, map_elites.MixtureState):
+    return emitter_state.states
+  return (emitter_state,)
 
 
 def _map_elites_of(setup: Setup) -> MapElites:

@@ -29,27 +29,49 @@ EvaluateMembersFn = Callable[
 and what it says of each member beside the episode return."""
 
 
+EmitterFn = Callable[["Setup"], map_elites.Emitter]
+"""Makes an emitter of elites; how many is `map_elites.variation_batch_size`."""
+
+
+class Part(NamedTuple):
+  """One of several emitters that share a repertoire.
+
+  Attributes:
+    name: for the logs, and of the emitter if that is one of `EMITTERS`.
+    batch_size: how many agents it makes; None where the emitters' shares adapt.
+    emitter: a user's own, None for that of the name.
+  """
+
+  name: str
+  batch_size: int | None = None
+  emitter: EmitterFn | None = None
+
+
 class MapElites(NamedTuple):
   """What MAP-Elites adds to what a population is composed of.
 
   Attributes:
     emitter: where new agents come from: "pbt", a population that trains and
-      variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); or
-      a function of the `Setup` that makes a `map_elites.Emitter` of elites.
+      variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga"
+      and "dcrl", agents that learn from a critic that they share
+      (PGA-MAP-Elites, DCRL-MAP-Elites); a function of the `Setup` that makes a
+      `map_elites.Emitter` of elites; or several of them, of which "pbt" is the
+      first and makes the population's members alone.
     tessellation: of the descriptor's space.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
     variation_batch_size: offspring per generation beside the population's own
-      members, >= 0.
+      members, >= 0, of all emitters together.
     num_initial_genotypes: random agents in the first repertoire, >= 1.
     num_replaced_by_samples: members that the repertoire's elites replace in
       each generation, beside those that the controller replaces.
     qd_offset: what is added to each elite's return in the QD score.
     shard_repertoire: whether the devices share the elites' genotypes, C
       divided among them, instead of each having all. With a mesh.
+    teaching: how agents learn that share a critic.
   """
 
-  emitter: str | Callable[["Setup"], map_elites.Emitter]
+  emitter: str | EmitterFn | tuple[Part, ...]
   tessellation: map_elites.Tessellation
   variation_fn: map_elites.VariationFn
   variation_batch_size: int
@@ -57,6 +79,14 @@ class MapElites(NamedTuple):
   num_replaced_by_samples: int = 0
   qd_offset: float = 0.0
   shard_repertoire: bool = False
+  teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
+
+  @property
+  def emitter_names(self) -> tuple[str, ...]:
+    """Of all emitters; "" of a function that has none."""
+    if isinstance(self.emitter, tuple):
+      return tuple(part.name for part in self.emitter)
+    return (self.emitter if isinstance(self.emitter, str) else "",)
 
 
 class Setup(NamedTuple):
@@ -89,7 +119,8 @@ class Setup(NamedTuple):
   @property
   def trains_members(self) -> bool:
     """Whether there is a population whose members train."""
-    return self.map_elites is None or self.map_elites.emitter == "pbt"
+    qd = self.map_elites
+    return qd is None or "pbt" in qd.emitter_names
 
   @property
   def steps_per_generation(self) -> int:
@@ -150,6 +181,7 @@ def check(setup: Setup) -> None:
   qd = setup.map_elites
   of_decisions = ("burn_in_period", "fitness_window")
   if qd is not None:
+    _check_parts(qd, setup.config.population_size)
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
@@ -180,6 +212,47 @@ def check(setup: Setup) -> None:
   if setup.controller is None:
     why = "without a controller nobody takes over from anybody"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+
+
+def _check_parts(qd: MapElites, population_size: int) -> None:
+  """Refuses several emitters that can't be one."""
+  if not isinstance(qd.emitter, tuple):
+    return
+  names, sizes = qd.emitter_names, [part.batch_size for part in qd.emitter]
+  if len(set(names)) < len(names):
+    raise ValueError(
+      f"emitter {', '.join(names)}: one is there twice; name each once."
+    )
+  if "pbt" in names[1:]:
+    raise ValueError(
+      f"emitter {', '.join(names)}: pbt's members come first; name it first."
+    )
+  given = [size for size in sizes if size is not None]
+  if given and len(given) < len(sizes):
+    raise ValueError(
+      f"emitter {', '.join(names)}: some have a number of offspring and some "
+      "have none; give all of them one, or none for shares that adapt."
+    )
+  if not given:
+    if "pbt" in names:
+      raise ValueError(
+        "emitter pbt: all its members have to be evaluated, so that its share "
+        "can't adapt; give each emitter a number."
+      )
+    return
+  planned = qd.variation_batch_size
+  if "pbt" in names:
+    planned += population_size
+    if sizes[0] != population_size:
+      raise ValueError(
+        f"emitter pbt: {sizes[0]} is no population of {population_size}; give "
+        "it one number."
+      )
+  if sum(given) != planned:
+    raise ValueError(
+      f"emitter {', '.join(names)}: they make {sum(given)} agents, and "
+      f"{planned} are planned; give as many."
+    )
 
 
 def _refuse(

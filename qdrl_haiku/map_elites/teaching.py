@@ -1,0 +1,188 @@
+"""Emitters whose individuals learn from one critic that is shared by all.
+
+Individuals are made in three ways: parents are improved by the critic, the
+critic's own policies are put among them, and elites are varied. All of them
+are evaluated, and the critic learns from all that they did.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.checks import check_count
+from qdrl_haiku.draws import OfGeneration
+from qdrl_haiku.map_elites.emitters import Emitter, breed
+from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.variation import VariationFn
+from qdrl_haiku.types import Array, Key, Metrics
+
+
+class Teacher(NamedTuple):
+  """What emitters need to know of a critic, as pure functions.
+
+  A target is the descriptor that an individual was made for. Keys are
+  consumed.
+
+  Attributes:
+    init: (key) -> its state: a critic that knows nothing.
+    remember: (state, what is needed of the evaluation by name, leaves
+      [B, ...], descriptors [B, D], targets [B, D]) -> state, with what
+      happened in all of it that is finite.
+    train: (state, key) -> (state, metrics by name, floats []).
+    improve: (state, individuals [n, ...], targets [n, D], key) ->
+      individuals.
+    policies: (state, targets [n, D]) -> individuals, the critic's own for each
+      of the targets.
+    needs: names of what `remember` looks at.
+  """
+
+  init: Callable[[Key], Any]
+  remember: Callable[[Any, dict[str, Any], Array, Array], Any]
+  train: Callable[[Any, Key], tuple[Any, Metrics]]
+  improve: Callable[[Any, Any, Array, Key], Any]
+  policies: Callable[[Any, Array], Any]
+  needs: tuple[str, ...] = ("transitions",)
+
+
+class TaughtState(NamedTuple):
+  """That of an emitter with a shared critic.
+
+  Attributes:
+    teacher: the critic's, and what it remembers.
+    targets: [G + I, D], of the last individuals that weren't varied.
+    metrics: of the last training, [] by name; NaN before the first.
+  """
+
+  teacher: Any
+  targets: Array
+  metrics: Metrics
+
+
+def taught_emitter(
+  teacher: Teacher,
+  variation_fn: VariationFn,
+  *,
+  gradient_batch_size: int,
+  injection_batch_size: int,
+  variation_batch_size: int,
+) -> Emitter:
+  """Makes the emitter: individuals improved, injected and varied, in order.
+
+  Parents are drawn uniformly from the occupied cells; an individual's target
+  is its parent's descriptor, an injected one's that of an elite drawn
+  likewise, and a varied one's whatever it turned out to be.
+
+  Args:
+    teacher: see `Teacher`.
+    variation_fn: makes offspring, see `VariationFn`.
+    gradient_batch_size: G, parents that are improved, >= 0.
+    injection_batch_size: I, of the critic's own policies, >= 0.
+    variation_batch_size: V, variations, >= 0.
+
+  Returns:
+    The emitter, with B = G + I + V; its state is a `TaughtState`.
+
+  Raises:
+    ValueError: if a batch size is not a count.
+  """
+  check_count("gradient_batch_size", gradient_batch_size, 0)
+  check_count("injection_batch_size", injection_batch_size, 0)
+  check_count("variation_batch_size", variation_batch_size, 0)
+  num_taught = gradient_batch_size + injection_batch_size
+
+  def init(key: Key, repertoire: Repertoire) -> TaughtState:
+    state = teacher.init(key)
+    metrics = jax.eval_shape(teacher.train, state, key)[1]
+    size = repertoire.descriptors.shape[1]
+    return TaughtState(
+      teacher=state,
+      targets=jnp.zeros((num_taught, size)),
+      # Each a buffer of its own, so that the state can be donated.
+      metrics={
+        name: jnp.full(x.shape, jnp.nan, x.dtype) for name, x in metrics.items()
+      },
+    )
+
+  def ask(
+    state: TaughtState, repertoire: Repertoire, key: Key
+  ) -> tuple[Any, TaughtState]:
+    train_key, improve_key, parents_key, targets_key = (
+      jax.random.fold_in(key, draw)
+      for draw in (
+        OfGeneration.TRAIN,
+        OfGeneration.IMPROVE,
+        OfGeneration.PARENTS,
+        OfGeneration.TARGETS,
+      )
+    )
+    taught, metrics = teacher.train(state.teacher, train_key)
+    parents = repertoire.sample_cells(parents_key, gradient_batch_size)
+    others = repertoire.sample_cells(targets_key, injection_batch_size)
+    targets = repertoire.descriptors[jnp.concatenate([parents, others])]
+    batches = []
+    if gradient_batch_size:
+      batches.append(
+        teacher.improve(
+          taught,
+          jax.tree.map(lambda x: x[parents], repertoire.genotypes),
+          targets[:gradient_batch_size],
+          improve_key,
+        )
+      )
+    if injection_batch_size:
+      batches.append(teacher.policies(taught, targets[gradient_batch_size:]))
+    batches.append(
+      breed(
+        jax.random.fold_in(key, OfGeneration.VARIATION),
+        variation_fn,
+        repertoire.sample,
+        variation_batch_size,
+      )
+    )
+    individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *batches)
+    return individuals, TaughtState(taught, targets, metrics)
+
+  def tell(
+    state: TaughtState,
+    repertoire: Repertoire,
+    genotypes: Any,
+    fitness: Array,
+    descriptors: Array,
+    extra_scores: dict[str, Any],
+    key: Key,
+  ) -> TaughtState:
+    del repertoire, genotypes, fitness, key
+    targets = jnp.concatenate([state.targets, descriptors[num_taught:]])
+    return state._replace(
+      teacher=teacher.remember(
+        state.teacher, extra_scores, descriptors, targets
+      )
+    )
+
+  def tell_first(
+    state: TaughtState,
+    repertoire: Repertoire,
+    genotypes: Any,
+    fitness: Array,
+    descriptors: Array,
+    extra_scores: dict[str, Any],
+    key: Key,
+  ) -> TaughtState:
+    del repertoire, genotypes, fitness, key
+    return state._replace(
+      teacher=teacher.remember(
+        state.teacher, extra_scores, descriptors, descriptors
+      )
+    )
+
+  return Emitter(
+    init=init,
+    ask=ask,
+    tell=tell,
+    batch_size=num_taught + variation_batch_size,
+    needs=teacher.needs,
+    metrics=lambda state: state.metrics,
+    tell_first=tell_first,
+  )

@@ -1,0 +1,282 @@
+"""The critic that a repertoire's agents share, and what it learns from."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import map_elites, replay, types
+from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.training.config import TeachingConfig
+from qdrl_haiku.training.setup import Setup
+
+
+class TeacherState(NamedTuple):
+  """A critic, and all that it learns from.
+
+  Attributes:
+    agent: state of the learner whose critics are shared.
+    replay: of `Experience`, once for all offspring.
+    num_restarts: int32 [], how often the agent was no longer finite.
+  """
+
+  agent: Any
+  replay: replay.ReplayState
+  num_restarts: types.Array
+
+
+class Experience(NamedTuple):
+  """What is stored of a step; see `types.Transition`.
+
+  Attributes:
+    observation: [O].
+    action: [A].
+    reward: [].
+    discount: [].
+    next_observation: [O].
+    descriptor: [D], of the whole episodes, the bounds at -1 and 1; None where
+      the critic sees no targets.
+    target: [D], likewise, for which the agent was made.
+  """
+
+  observation: Any
+  action: Any
+  reward: Any
+  discount: Any
+  next_observation: Any
+  descriptor: Any
+  target: Any
+
+
+def make_teacher(
+  setup: Setup, config: TeachingConfig, *, sees_targets: bool
+) -> map_elites.Teacher:
+  """Makes what `map_elites.pga_emitter` and `dcrl_emitter` need of a critic.
+
+  Whoever sees targets learns from rewards that are lifted by the environment's
+  offset, kept at 0 or above, and weighted by how near the episodes came to
+  their target (`map_elites.similarity`).
+
+  Args:
+    setup: with `map_elites`, in an environment with descriptors; its learner
+      can share critics.
+    config: how they learn.
+    sees_targets: whether critics and policy see the target.
+
+  Returns:
+    The teacher.
+
+  Raises:
+    ValueError: if the learner can't share critics, if the steps aren't whole
+      updates of it, or if the replay is too small for a generation.
+  """
+  descriptor = setup.eval_env.descriptor
+  assert descriptor is not None and setup.map_elites is not None
+  if setup.learner.share is None:
+    raise ValueError(
+      "this emitter's agents learn from critics that they share, and the "
+      "learner can't share its own; take td3, or give yours `share`."
+    )
+  shared = setup.learner.share(descriptor.size if sees_targets else 0)
+  learner, buffer = shared.learner, setup.buffer
+  num_updates, rest = divmod(
+    config.num_critic_steps, learner.batches_per_update
+  )
+  if rest:
+    raise ValueError(
+      f"num_critic_steps {config.num_critic_steps} must be a multiple of the "
+      f"{learner.batches_per_update} critic steps of an update."
+    )
+  _check_capacity(setup)
+  lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
+
+  def scaled(descriptors: types.Array) -> types.Array:
+    return 2 * (descriptors - lower) / (upper - lower) - 1
+
+  def context(targets: types.Array) -> types.Array:
+    return targets if sees_targets else targets[..., :0]
+
+  def init(key: types.Key) -> TeacherState:
+    observation = jnp.zeros(setup.eval_env.observation_size)
+    place = jnp.zeros(descriptor.size) if sees_targets else None
+    example = Experience(
+      observation=observation,
+      action=jnp.zeros(setup.eval_env.action_size),
+      reward=jnp.zeros(()),
+      discount=jnp.zeros(()),
+      next_observation=observation,
+      descriptor=place,
+      target=place,
+    )
+    return TeacherState(
+      learner.init(key), buffer.init(example), jnp.zeros((), jnp.int32)
+    )
+
+  def remember(
+    state: TeacherState,
+    extra_scores: dict[str, Any],
+    descriptors: types.Array,
+    targets: types.Array,
+  ) -> TeacherState:
+    transitions, lengths = extra_scores["transitions"], extra_scores["lengths"]
+    shape = transitions.reward.shape  # [B, N, T].
+
+    def of_steps(x: types.Array) -> types.Array:
+      x = scaled(x)[:, None, None]
+      return jnp.broadcast_to(x, (*shape, descriptor.size))
+
+    rows = Experience(
+      *transitions[:5],
+      descriptor=of_steps(descriptors) if sees_targets else None,
+      target=of_steps(targets) if sees_targets else None,
+    )
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), rows)
+    valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
+    for x in jax.tree.leaves(rows):
+      valid &= jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
+    seen = _with_target(rows.observation, rows.target)
+    return state._replace(
+      # Statistics leave out what is not finite.
+      agent=learner.observe(
+        state.agent, jnp.where(valid[:, None], seen, jnp.nan)
+      ),
+      replay=buffer.add_where(state.replay, rows, valid),
+    )
+
+  def transitions_of(rows: Experience) -> types.Transition:
+    reward = rows.reward
+    if sees_targets:
+      reward = map_elites.similarity(
+        rows.descriptor, rows.target, config.length_scale
+      ) * jnp.maximum(reward + descriptor.reward_offset, 0)
+    return types.Transition(
+      observation=_with_target(rows.observation, rows.target),
+      action=rows.action,
+      reward=reward,
+      discount=rows.discount,
+      next_observation=_with_target(rows.next_observation, rows.target),
+      extras={},
+    )
+
+  def learn(
+    agent: Any, batches: Experience, keys: types.Key
+  ) -> tuple[Any, types.Metrics]:
+    def update(agent: Any, inputs: Any) -> tuple[Any, types.Metrics]:
+      rows, key = inputs
+      return learner.update(
+        agent, setup.learner.hyperparams, transitions_of(rows), key
+      )
+
+    agent, metrics = jax.lax.scan(update, agent, (batches, keys))
+    return agent, jax.tree.map(jnp.mean, metrics)
+
+  def train_alone(
+    state: TeacherState, key: types.Key
+  ) -> tuple[TeacherState, types.Metrics]:
+    sample_key, update_key, restart_key = jax.random.split(key, 3)
+
+    def train_now(state: TeacherState) -> Any:
+      shape = (num_updates, learner.batches_per_update, setup.config.batch_size)
+      return one_by_one.alone(learn)(
+        state.agent,
+        buffer.sample(state.replay, sample_key, shape),
+        jax.random.split(update_key, num_updates),
+      )
+
+    agent, metrics = jax.lax.cond(
+      buffer.can_sample(state.replay, setup.config.min_replay_size),
+      train_now,
+      lambda state: (
+        state.agent,
+        jax.tree.map(
+          lambda x: jnp.full(x.shape, jnp.nan, x.dtype),
+          jax.eval_shape(train_now, state)[1],
+        ),
+      ),
+      state,
+    )
+    is_finite = jnp.stack(
+      [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(agent)]
+    ).all()
+    agent = jax.tree.map(
+      lambda x, new: jnp.where(is_finite, x, new),
+      agent,
+      learner.init(restart_key),
+    )
+    num_restarts = state.num_restarts + ~is_finite
+    state = TeacherState(agent, state.replay, num_restarts)
+    return state, metrics | {
+      "num_restarts": num_restarts.astype(float),
+      "replay_size": state.replay.size.astype(float),
+    }
+
+  def improve(
+    state: TeacherState, elites: Any, targets: types.Array, key: types.Key
+  ) -> Any:
+    shape = (config.num_policy_steps, setup.config.batch_size)
+    observations = buffer.sample(state.replay, key, shape).observation
+
+    def improve_all(setup: Setup, known: Any, genotypes: Any, at: Any) -> Any:
+      del setup
+      in_turn = one_by_one.on_cpu(
+        lambda agent, observations, genotype, at: shared.improve(
+          agent, genotype, observations, at, config.offspring_learning_rate
+        )
+      )
+      return jax.vmap(in_turn, (None, None, 0, 0))(*known, genotypes, at)
+
+    improved = sharding.of_members(
+      setup.mesh,
+      sharding.over_members(
+        setup, improve_all, (state.agent, observations)
+      )(elites.genotype, context(scaled(targets))),
+      targets.shape[0],
+    )
+    # Of nothing nobody can learn.
+    can = buffer.can_sample(state.replay, setup.config.min_replay_size)
+    return elites._replace(
+      genotype=jax.tree.map(
+        lambda x, old: jnp.where(can, x, old), improved, elites.genotype
+      )
+    )
+
+  def policies(state: TeacherState, targets: types.Array) -> Any:
+    at = jax.vmap(shared.genotype_at, (None, 0))
+    genotypes = sharding.everywhere(setup.mesh, at)(
+      state.agent, context(scaled(targets))
+    )
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(targets.shape[0], x, jnp.float32),
+      setup.learner.hyperparams,
+    )
+    return map_elites.Elite(genotypes, hyperparams)
+
+  return map_elites.Teacher(
+    init=init,
+    remember=remember,
+    train=sharding.everywhere(setup.mesh, train_alone),
+    improve=improve,
+    policies=policies,
+  )
+
+
+def _with_target(
+  observations: types.Array, targets: types.Array | None
+) -> types.Array:
+  if targets is None:
+    return observations
+  return jnp.concatenate([observations, targets], axis=-1)
+
+
+def _check_capacity(setup: Setup) -> None:
+  """Refuses a replay that can't take what one evaluation tells it."""
+  qd, env = setup.map_elites, setup.eval_env
+  assert qd is not None
+  num_agents = max(qd.variation_batch_size, qd.num_initial_genotypes)
+  steps = num_agents * setup.config.num_eval_episodes * env.episode_steps
+  if steps > setup.config.replay_capacity:
+    raise ValueError(
+      f"replay_capacity {setup.config.replay_capacity} is less than the "
+      f"{steps} transitions of {num_agents} agents' episodes; raise it."
+    )
