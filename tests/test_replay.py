@@ -243,3 +243,20 @@ def test_a_transition_takes_no_more_memory_than_its_numbers():
   state = replay.uniform(100).init(_transitions((), 17, 6))
   size = sum(x.nbytes for x in jax.tree.leaves(state.storage))
   assert size / 100 <= 4 * (2 * 17 + 6 + 4)
+
+
+def test_rows_of_which_some_are_left_out_follow_each_other():
+  buffer = replay.uniform(5)
+  add = jax.jit(buffer.add_where)
+  state = buffer.init(jnp.zeros(()))
+  where = jnp.array([True, False, True, True])
+  state = add(state, jnp.arange(4.0), where)
+  np.testing.assert_array_equal(state.storage, [0, 2, 3, 0, 0])
+  assert (state.position, state.size) == (3, 3)
+  # The oldest is overwritten, and nothing else.
+  state = add(state, jnp.arange(10.0, 14.0), where)
+  np.testing.assert_array_equal(state.storage, [13, 2, 3, 10, 12])
+  assert (state.position, state.size) == (1, 5)
+  again = add(state, jnp.arange(4.0), jnp.zeros(4, bool))
+  np.testing.assert_array_equal(again.storage, state.storage)
+  assert (again.position, again.size) == (1, 5)

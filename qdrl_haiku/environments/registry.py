@@ -11,6 +11,7 @@ from qdrl_haiku.environments import (
   base,
   brax_loading,
   feet_contact,
+  functions,
   gymnasium_vector,
   omnidirectional,
   playground,
@@ -40,6 +41,7 @@ class Defaults(NamedTuple):
 # coordinates, and more exact.
 DEFAULTS: dict[str, Defaults] = {
   "ant": Defaults(1000, "spring"),
+  "arm": Defaults(1, backends=()),
   "fast": Defaults(1000),
   "halfcheetah": Defaults(1000, "spring"),
   "hopper": Defaults(1000, "spring"),
@@ -49,12 +51,19 @@ DEFAULTS: dict[str, Defaults] = {
   "inverted_pendulum": Defaults(1000, "generalized"),
   "point_maze": Defaults(100, backends=()),
   "pusher": Defaults(1000, "generalized"),
+  "rastrigin": Defaults(1, backends=()),
   "reacher": Defaults(1000, "generalized"),
+  "sphere": Defaults(1, backends=()),
   "swimmer": Defaults(1000, "generalized", ("generalized",)),
   "walker2d": Defaults(1000, "spring"),
 }
 _USERS = Defaults(1000)
-_OURS: dict[str, Callable[..., Any]] = {"point_maze": point_maze.PointMaze}
+_OURS: dict[str, Callable[..., Any]] = {
+  "arm": functions.arm,
+  "point_maze": point_maze.PointMaze,
+  "rastrigin": functions.rastrigin,
+  "sphere": functions.sphere,
+}
 # Which of brax's environments is wrapped, and how.
 _ON_BRAX: dict[str, tuple[str, Callable[[Any], Any]]] = {
   "ant_trap": ("ant", ant_trap.with_trap),
@@ -99,7 +108,8 @@ def create(
     env_name: one of `names()`: brax's own; `<robot>_uni` (walk forwards, the
       descriptor is the share of time that each foot touches the ground),
       `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
-      end, the final position), `point_maze` (likewise). Or "playground:"
+      end, the final position), `point_maze` (likewise); `arm`, `rastrigin`,
+      `sphere`, functions of an action without physics. Or "playground:"
       and a name in MuJoCo Playground, such as CartpoleBalance. Or "gymnasium:"
       and an id in Gymnasium, such as Pendulum-v1. Or
       "package.module:function", a function that returns one instance;

@@ -33,7 +33,7 @@ class MixtureState(NamedTuple):
     emitters: int32 [B], whose the individuals of the last `ask` are.
     rows: int32 [B], which of that emitter's.
     evaluated: float32 [K], how many of each were, lately.
-    improved: float32 [K], how many cells they filled or improved, lately.
+    improved: float32 [K], how many cells each filled or improved, lately.
   """
 
   states: tuple[Any, ...]
@@ -58,7 +58,7 @@ def mixture(
   With it B of all are evaluated, spread evenly over what each emitter makes.
   How many of whom is decided one after the other: the next is of the emitter
   with the greatest m / n + c sqrt(ln N / n), where n are its individuals that
-  were evaluated, m those of them that filled or improved a cell, both lately
+  were evaluated, m the cells that they filled or improved, both lately
   and n including those just decided on, and N the sum of all n. An emitter is
   told of all its individuals, of which those that were not evaluated have
   fitness NaN and episodes of length 0.
@@ -176,12 +176,13 @@ def mixture(
       .at[jnp.where(is_elite, cells, num_cells)]
       .max(state.emitters, mode="drop")
     )
-    own_of = state.emitters == jnp.arange(num_parts)[:, None]
+    numbers = jnp.arange(num_parts)[:, None]
     return state._replace(
       states=tuple(states),
       found_by=jnp.where(found_by >= 0, found_by, state.found_by),
-      evaluated=_MEMORY * state.evaluated + jnp.sum(own_of, axis=1),
-      improved=_MEMORY * state.improved + jnp.sum(own_of & is_elite, axis=1),
+      evaluated=_MEMORY * state.evaluated
+      + jnp.sum(state.emitters == numbers, axis=1),
+      improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1),
     )
 
   def tell_first(
@@ -233,7 +234,7 @@ def shares(
 
   Args:
     evaluated: [K], how many of each were.
-    improved: [K], how many of those filled or improved a cell.
+    improved: [K], how many cells those filled or improved.
     batch_size: B, how many are to be.
     exploration: c of `mixture`.
 

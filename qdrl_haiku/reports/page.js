@@ -38,6 +38,8 @@ function drawRepertoire(element) {
     items.map(({name, values}) => [name, decoded(values)]);
   const descriptors = named(repertoire.descriptors);
   const hyperparams = named(repertoire.hyperparams);
+  const finders = repertoire.finders;
+  const foundBy = finders && decoded(finders.found_by);
   const [map, way] = [".map", ".way"].map((c) => element.querySelector(c));
   // Else they would grow into free room when the window changes.
   map.style.height = `${repertoire.layout.height}px`;
@@ -91,6 +93,8 @@ function drawRepertoire(element) {
       ["episode return", shown(fitness[elite])],
       ...descriptors.map(of),
       ...hyperparams.map(of),
+      ...(finders
+        ? [["found by", finders.names.at(foundBy[elite])]] : []),
       ...(ways ? [["return of the episode below", rollouts.has(cell)
         ? shown(numbers.returns[rollouts.get(cell)]) : "none; see --rollouts",
       ]] : []),

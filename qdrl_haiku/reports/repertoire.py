@@ -18,6 +18,8 @@ _PIXELS = 400
 _BINS = 64
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
+FIRST = "the first agents"
+"""What those are called that no emitter made."""
 
 
 class Elites(NamedTuple):
@@ -35,6 +37,8 @@ class Elites(NamedTuple):
     upper: [D], the greatest descriptor.
     shape: [D], cells along each axis of a grid; None of other cells.
     centroids: float32 [C, D].
+    emitters: names of those that filled the repertoire, if there were several.
+    found_by: int32 [N], which of them found each; -1 of the first agents.
   """
 
   path: pathlib.Path
@@ -48,6 +52,19 @@ class Elites(NamedTuple):
   upper: np.ndarray
   shape: tuple[int, ...] | None
   centroids: np.ndarray
+  emitters: tuple[str, ...] = ()
+  found_by: np.ndarray = np.zeros(0, np.int32)
+
+  @property
+  def finds(self) -> dict[str, int]:
+    """How many elites are whose, by name; none where there was one emitter."""
+    if not self.emitters:
+      return {}
+    names = (*self.emitters, FIRST)
+    return {
+      name: int(np.sum(self.found_by % len(names) == i))
+      for i, name in enumerate(names)
+    }
 
 
 class Picture(NamedTuple):
@@ -146,6 +163,12 @@ def to_json(elites: Elites) -> dict[str, Any]:
       {"name": name, "values": encoded(values, "<f4")}
       for name, values in elites.hyperparams.items()
     ],
+    "finders": {
+      "names": [*elites.emitters, FIRST],
+      "found_by": encoded(elites.found_by, "<i4"),
+    }
+    if elites.emitters
+    else None,
     "layout": _layout(elites, image),
   }
 
@@ -179,9 +202,13 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     num_cells = len(arrays["centroids"])
     if len(descriptors) != num_cells or (shape and np.prod(shape) != num_cells):
       raise ValueError("it has descriptors of other cells")
-    names = (record["config"] or {}).get("descriptor_names") or [
+    config = record["config"] or {}
+    names = config.get("descriptor_names") or [
       f"descriptor {i + 1}" for i in range(size)
     ]
+    found_by = np.array(config.get("found_by", []), np.int32)
+    if config.get("emitters") and found_by.shape != cells.shape:
+      raise ValueError("it doesn't say of each elite who found it")
     return Elites(
       path=path,
       step=step,
@@ -194,6 +221,8 @@ def _read(path: pathlib.Path, step: int) -> Elites:
       upper=np.array(tessellation["upper"], np.float64),
       shape=tuple(shape) if shape else None,
       centroids=arrays["centroids"],
+      emitters=tuple(config.get("emitters", ())),
+      found_by=found_by,
     )
 
 

@@ -194,6 +194,9 @@ def _repertoire(
         f" Of the {len(elites.names)} axes of the descriptor the first two "
         "are drawn; where several elites are in one place, the fittest."
       )
+    if elites.finds:
+      finds = [f"{name} {count}" for name, count in elites.finds.items()]
+      caption += f" Who found them: {', '.join(finds)}."
     report.repertoire(repertoire.to_json(elites) | {"ways": ways}, caption)
   if metrics is not None:
     report.figure(metrics, "How the repertoire was filled.")

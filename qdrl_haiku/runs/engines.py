@@ -170,6 +170,21 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
         directory, setup, state.repertoire, key, num_reevaluations
       )
 
+  def write(
+    directory: RunDirectory, state: Any, step: int, settings: dict[str, Any]
+  ) -> None:
+    finders = None
+    if isinstance(state.emitter, map_elites.MixtureState):
+      finders = repertoires.Finders(qd.emitter_names, state.emitter.found_by)
+    repertoires.write(
+      directory,
+      state.repertoire,
+      setup.eval_env.descriptor,
+      step,
+      settings,
+      finders,
+    )
+
   return Engine(
     draw=functools.partial(illumination.draw_initial_states, setup),
     num_agents=(qd.num_initial_genotypes, setup.batch_sizes[-1]),
@@ -184,8 +199,6 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       repertoires.write_centroids, tessellation=qd.tessellation
     ),
     first_row=functools.partial(repertoires.first_row, setup),
-    write=lambda directory, state, step, settings: repertoires.write(
-      directory, state.repertoire, setup.eval_env.descriptor, step, settings
-    ),
+    write=write,
     finish=finish,
   )

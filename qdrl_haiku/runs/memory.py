@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
+from qdrl_haiku import replay
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.runs.engines import State
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import emitters
 from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
 
 # What makes a part smaller, as settings are called.
@@ -24,6 +28,8 @@ _SETTINGS = {
   "batches": "batch_size, grad_updates_per_step, num_envs or population_size",
   "reevaluation": "num_reevaluations",
   "bookkeeping": "what the emitter or the controller remembers",
+  "shared_replay": "replay_capacity",
+  "recorded": "variation_batch_size, num_eval_episodes or episode_length",
 }
 
 
@@ -53,6 +59,10 @@ class MemoryPlan(NamedTuple):
       agents.
     reevaluation: what a batch of elites needs that are evaluated again once
       all generations are done, environments included.
+    shared_replay: of emitters whose agents learn from one buffer; each device
+      has it.
+    recorded: transitions of all offspring's episodes, for emitters that need
+      them: those of its own that a device records, and all, on each device.
   """
 
   networks: int
@@ -66,6 +76,8 @@ class MemoryPlan(NamedTuple):
   bookkeeping: int
   num_devices: int
   reevaluation: int = 0
+  shared_replay: int = 0
+  recorded: int = 0
 
   @property
   def agents(self) -> int:
@@ -78,13 +90,15 @@ class MemoryPlan(NamedTuple):
   def held(self) -> int:
     """Bytes of what is there from the first generation to the last."""
     return self.agents + self.num_devices * (
-      self.repertoire + self.bookkeeping
+      self.repertoire + self.bookkeeping + self.shared_replay
     )
 
   @property
   def total(self) -> int:
     """Bytes of the most that is there at any time."""
-    return self.held + max(self.batches, self.copies, self.reevaluation)
+    return self.held + max(
+      self.batches, self.copies, self.reevaluation, self.recorded
+    )
 
 
 def memory_plan(
@@ -111,11 +125,15 @@ def memory_plan(
   if setup.map_elites is not None and setup.map_elites.shard_repertoire:
     genotypes = _bytes(repertoire.genotypes)
     on_each += genotypes // num_devices - genotypes
+  buffers = _bytes(_shared_buffers(getattr(state, "emitter", None)))
+  bookkeeping = _bytes(state) - _bytes(members) - _bytes(repertoire) - buffers
   plan = MemoryPlan(
     *(0,) * 7,
     repertoire=on_each,
-    bookkeeping=_bytes(state) - _bytes(members) - _bytes(repertoire),
+    bookkeeping=bookkeeping,
     num_devices=num_devices,
+    shared_replay=buffers,
+    recorded=(1 + num_devices) * _recorded(setup),
     reevaluation=_bytes(reevaluation.batch(setup, num_reevaluations))
     if num_reevaluations
     else 0,
@@ -192,6 +210,8 @@ def check(plan: MemoryPlan, available: int | None) -> None:
   parts["repertoire"] = plan.num_devices * plan.repertoire
   parts["batches"] = plan.batches
   parts["reevaluation"] = plan.reevaluation
+  parts["shared_replay"] = plan.num_devices * plan.shared_replay
+  parts["recorded"] = plan.recorded
   parts["bookkeeping"] = plan.num_devices * plan.bookkeeping
   largest = max(parts, key=lambda name: parts[name])
   raise ValueError(
@@ -211,7 +231,9 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
   Returns:
     Lines; those of what there isn't are left out.
   """
-  each = f" on each of {plan.num_devices} devices"
+  each = ""
+  if plan.num_devices > 1:
+    each = f" on each of {plan.num_devices} devices"
   rows = {
     "networks of an agent": plan.networks,
     "optimisers of an agent": plan.optimisers,
@@ -221,7 +243,9 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
     "batches to learn from": plan.batches,
     "replay while children inherit": plan.copies,
     "elites evaluated again": plan.reevaluation,
-    f"repertoire{each if plan.num_devices > 1 else ''}": plan.repertoire,
+    "transitions of episodes": plan.recorded,
+    f"shared replay{each}": plan.shared_replay,
+    f"repertoire{each}": plan.repertoire,
     "memory needed": plan.total,
   }
   lines = [f"{name:<34}{_with_unit(x):>10}" for name, x in rows.items() if x]
@@ -242,6 +266,32 @@ def _copies(
   ):
     total += replay
   return total
+
+
+def _shared_buffers(emitter_state: Any) -> list[replay.ReplayState]:
+  """Returns the buffers that belong to emitters, not to a member."""
+
+  def ends(x: Any) -> bool:
+    return isinstance(x, replay.ReplayState | Members)
+
+  return [
+    x
+    for x in jax.tree.leaves(emitter_state, is_leaf=ends)
+    if isinstance(x, replay.ReplayState)
+  ]
+
+
+def _recorded(setup: Setup) -> int:
+  """Counts the bytes of transitions that emitters are told of."""
+  qd, env = setup.map_elites, setup.eval_env
+  if qd is None or "transitions" not in emitters.make_emitter(setup).needs:
+    return 0
+  assert env.descriptor is not None
+  num_agents = max(setup.batch_sizes[-1], qd.num_initial_genotypes)
+  steps = num_agents * setup.config.num_eval_episodes * env.episode_steps
+  # Two observations and descriptors, the action, reward and discount.
+  size = 2 * (env.observation_size + env.descriptor.size) + env.action_size + 2
+  return steps * size * np.dtype(np.float32).itemsize
 
 
 def _bytes(tree: Any) -> int:

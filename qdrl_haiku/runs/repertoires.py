@@ -1,7 +1,7 @@
 """What a run notes down of its repertoire."""
 
 import zipfile
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,6 +15,18 @@ from qdrl_haiku.training.setup import Setup
 
 _CENTROIDS = "centroids.npz"
 _FOLDER = "repertoire"
+
+
+class Finders(NamedTuple):
+  """Which emitter found which elite.
+
+  Attributes:
+    names: of the emitters.
+    found_by: int32 [C], one of them; -1 where it's none of theirs.
+  """
+
+  names: tuple[str, ...]
+  found_by: types.Array
 
 
 def first_row(
@@ -79,6 +91,7 @@ def write(
   descriptor: environments.Descriptor | None,
   step: int,
   settings: dict[str, Any],
+  emitters: Finders | None = None,
 ) -> None:
   """Writes `repertoire/<step>.npz` and draws `plots/repertoire_<step>.png`.
 
@@ -88,16 +101,21 @@ def write(
     descriptor: of the environment of evaluation.
     step: environment steps per agent so far.
     settings: with which the run was started, to rebuild the agents.
+    emitters: of several, who found what.
   """
   assert descriptor is not None
   repertoire = sharding.to_host(repertoire)
+  more: dict[str, Any] = {"descriptor_names": descriptor.names}
+  if emitters is not None:
+    found_by = sharding.to_host(emitters.found_by)[repertoire.occupied]
+    more |= {"emitters": emitters.names, "found_by": found_by.tolist()}
   if not hosts.is_first():
     return
   folder, plots = directory.path / _FOLDER, directory.path / "plots"
   for path in (folder, plots):
     path.mkdir(exist_ok=True)
   repertoire.save(
-    folder / f"{step}.npz", settings | {"descriptor_names": descriptor.names}
+    folder / f"{step}.npz", settings | more
   )
   from qdrl_haiku.drawing.repertoires import heatmap
 

@@ -1,0 +1,72 @@
+"""Tests of the tasks without physics."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from qdrl_haiku import environments
+from qdrl_haiku.environments import functions
+
+_POINTS = np.random.default_rng(0).uniform(0, 1, (5, 8))
+
+
+def _arm(point):
+  x, y, angle = 0.0, 0.0, 0.0
+  for joint in point:
+    angle += 2 * np.pi * (joint - 0.5)
+    x, y = x + np.cos(angle) / len(point), y + np.sin(angle) / len(point)
+  return -np.std(point), [0.5 + x / 2, 0.5 + y / 2]
+
+
+def _rastrigin(point):
+  x = 10 * point - 5
+  total = 10 * len(x) + np.sum(x**2 - 10 * np.cos(2 * np.pi * x))
+  return -total, point[:2]
+
+
+def _sphere(point):
+  return -np.sum((10 * point - 5) ** 2), point[:2]
+
+
+@pytest.mark.parametrize(
+  "name, expected",
+  [("arm", _arm), ("rastrigin", _rastrigin), ("sphere", _sphere)],
+)
+def test_an_episode_is_the_function_of_its_action(name, expected):
+  env = environments.create(name)
+  assert env.episode_steps == 1 and env.action_size == 8
+  state = env.reset(jax.random.split(jax.random.key(0), len(_POINTS)))
+  np.testing.assert_array_equal(state.obs, np.ones((5, 1)))
+  after = env.advance(state, jnp.asarray(2 * _POINTS - 1, jnp.float32))
+  rewards, descriptors = zip(*map(expected, _POINTS), strict=True)
+  np.testing.assert_allclose(after.reward, rewards, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    after.info["next_state_descriptor"], descriptors, atol=1e-5
+  )
+  assert np.all(after.done) and np.all(after.info["discount"] == 1)
+
+
+def test_a_straight_arm_reaches_as_far_as_it_can():
+  reward, descriptor = functions.arm_scores(jnp.full(3, 0.5))
+  np.testing.assert_allclose(reward, 0, atol=1e-6)
+  np.testing.assert_allclose(descriptor, [1.0, 0.5], atol=1e-6)
+
+
+def test_no_reward_is_below_the_offset():
+  def along_one_axis(x):
+    return -(x[0] ** 2 + 10 - 10 * np.cos(2 * np.pi * x[0]))
+
+  worst = optimize.brute(
+    along_one_axis, [(-5, 5)], Ns=2001, full_output=True
+  )[1]
+  assert 0 <= functions._RASTRIGIN_MAX + worst < 1e-3
+  halves = jnp.array([0.0, 1.0])  # As unlike as two joints can be.
+  np.testing.assert_allclose(functions.arm_scores(halves)[0], -0.5)
+  np.testing.assert_allclose(functions.sphere_scores(halves)[0], -50)
+
+
+def test_a_function_of_one_dimension_is_refused():
+  with pytest.raises(ValueError, match="num_dimensions=1 is not a count"):
+    environments.create("sphere", num_dimensions=1)

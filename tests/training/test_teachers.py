@@ -1,0 +1,264 @@
+"""Tests of the critic that a repertoire's agents share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import environments, learners, map_elites, training, types
+from qdrl_haiku.training import elites, emitters, teachers
+from tests import toy
+
+_TIMES = 3
+_GRID = map_elites.Grid((4, 4), (-10.0, 0.0), (10.0, 100.0))
+
+
+class _Walk(toy.Walk):
+  """Its rewards fall 2 below 0."""
+
+  descriptor = environments.Descriptor(
+    ("x", "steps"), (-10.0, 0.0), (10.0, 100.0), reward_offset=2.0
+  )
+
+
+def _learner(update=None):
+  """What it learns from is in its metrics, and its state counts."""
+
+  def count(state, hyperparams, transitions, key):
+    metrics = {
+      "reward": jnp.mean(transitions.reward),
+      "seen": jnp.mean(transitions.observation[..., -1]),
+    }
+    return state + 1, metrics
+
+  plain = toy.linear_learner()
+
+  def share(size):
+    of_one = plain._replace(
+      init=lambda key: jnp.zeros(()),
+      update=update or count,
+      observe=lambda state, observation: state,
+      batches_per_update=2,
+    )
+    return learners.SharedCritic(
+      of_one,
+      improve=lambda state, genotype, observations, context, rate: jax.tree.map(
+        lambda x: x + jnp.sum(context) + 100 * state, genotype
+      ),
+      genotype_at=lambda state, context: {"offset": state, "gain": state},
+    )
+
+  return plain._replace(share=share)
+
+
+def _setup(learner=None, **settings):
+  env = environments.Environment(_Walk(), episode_length=_TIMES)
+  config = {
+    "batch_size": 4, "replay_capacity": 60, "min_replay_size": 2,
+    "num_eval_episodes": 2,
+  }  # fmt: skip
+  return training.Setup(
+    env=env,
+    eval_env=env,
+    learner=learner or _learner(),
+    controller=None,
+    config=training.TrainingConfig(**(config | settings)),
+    map_elites=training.MapElites(
+      emitter="pga",
+      tessellation=_GRID,
+      variation_fn=training.vary_agents(0.1, 0.1, lambda key, x: x),
+      variation_batch_size=4,
+      num_initial_genotypes=4,
+    ),
+  )
+
+
+def _teacher(sees_targets, setup=None, **config):
+  config = training.TeachingConfig(
+    **({"num_critic_steps": 4, "length_scale": 0.5} | config)
+  )
+  return teachers.make_teacher(
+    setup or _setup(), config, sees_targets=sees_targets
+  )
+
+
+def _told(rewards, lengths):
+  """Transitions of agents' episodes, of which rewards [B, N, T] tell them."""
+  rewards = jnp.asarray(rewards, jnp.float32)
+  observation = jnp.stack([rewards, -rewards], axis=-1)
+  transitions = types.Transition(
+    observation, rewards[..., None], rewards, jnp.ones_like(rewards),
+    observation + 1, {},
+  )  # fmt: skip
+  return {"transitions": transitions, "lengths": jnp.asarray(lengths)}
+
+
+@pytest.mark.parametrize("sees_targets", [False, True])
+def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
+  sees_targets,
+):
+  teacher = _teacher(sees_targets)
+  rewards = np.arange(12.0).reshape(2, 2, _TIMES)
+  rewards[1, 0, 1] = np.nan
+  descriptors = jnp.array([[-10.0, 50.0], [10.0, 0.0]])
+  targets = jnp.array([[0.0, 100.0], [5.0, 50.0]])
+  state = jax.jit(teacher.remember)(
+    teacher.init(jax.random.key(0)),
+    _told(rewards, [[3, 1], [3, 2]]),
+    descriptors,
+    targets,
+  )
+  # 4 and 5 come after an episode's end, and so does 11; 7 is not a number.
+  kept = [0, 1, 2, 3, 6, 8, 9, 10]
+  assert state.replay.size == len(kept)
+  storage = state.replay.storage
+  np.testing.assert_array_equal(storage.reward[:8], kept)
+  np.testing.assert_array_equal(storage.reward[8:], 0)
+  np.testing.assert_array_equal(storage.observation[:8, 1], -np.array(kept))
+  np.testing.assert_array_equal(storage.next_observation[:8, 0], np.add(kept, 1))
+  if not sees_targets:
+    assert storage.descriptor is None and storage.target is None
+    return
+  np.testing.assert_array_equal(
+    storage.descriptor[:8], [[-1, 0]] * 4 + [[1, -1]] * 4
+  )
+  np.testing.assert_array_equal(
+    storage.target[:8], [[0, 1]] * 4 + [[0.5, 0]] * 4
+  )
+
+
+def _trained(teacher, reward):
+  state = teacher.remember(
+    teacher.init(jax.random.key(0)),
+    _told([[[reward] * _TIMES]], [[_TIMES]]),
+    jnp.array([[0.0, 50.0]]),
+    jnp.array([[5.0, 100.0]]),
+  )
+  return teacher.train(state, jax.random.key(1))
+
+
+@pytest.mark.parametrize("reward", [3.5, -1.5, -7.0])
+def test_rewards_are_weighted_by_how_near_an_episode_came(reward):
+  state, metrics = _trained(_teacher(sees_targets=True), reward)
+  distance = np.sqrt(0.5**2 + 1.0**2)  # Where the bounds are -1 and 1.
+  expected = np.exp(-distance / 0.5) * max(reward + 2.0, 0)
+  np.testing.assert_allclose(metrics["reward"], expected, rtol=1e-5)
+  # The target is what a critic sees last.
+  assert metrics["seen"] == 1
+  assert state.agent == 2  # Updates, of two critic steps each.
+
+
+def test_without_targets_rewards_are_as_they_are():
+  _, metrics = _trained(_teacher(sees_targets=False), -7.0)
+  assert metrics["reward"] == -7 and metrics["seen"] == 7
+
+
+def test_nothing_is_learned_before_there_is_enough():
+  setup = _setup(min_replay_size=4)
+  teacher = _teacher(True, setup)
+  state, metrics = _trained(teacher, 1.0)
+  assert state.agent == 0 and np.isnan(metrics["reward"])
+  elites_ = map_elites.Elite({"offset": jnp.ones(1), "gain": jnp.ones(1)}, {})
+  improved = teacher.improve(
+    state, elites_, jnp.array([[0.0, 0.0]]), jax.random.key(2)
+  )
+  assert improved == elites_
+
+
+def test_agents_are_improved_for_their_targets_and_keep_hyperparameters():
+  teacher = _teacher(sees_targets=True)
+  state, _ = _trained(teacher, 1.0)
+  parents = map_elites.Elite(
+    {"offset": jnp.zeros(2), "gain": jnp.ones(2)}, {"noise": jnp.arange(2.0)}
+  )
+  targets = jnp.array([[10.0, 100.0], [0.0, 75.0]])
+  improved = teacher.improve(state, parents, targets, jax.random.key(2))
+  np.testing.assert_allclose(improved.genotype["offset"], [202.0, 200.5])
+  np.testing.assert_array_equal(improved.hyperparams["noise"], [0, 1])
+  own = teacher.policies(state, targets)
+  np.testing.assert_array_equal(own.genotype["gain"], [2, 2])
+  np.testing.assert_allclose(own.hyperparams["noise"], [0.1, 0.1])
+
+
+def test_an_agent_that_diverges_begins_anew_with_what_was_stored():
+  def diverge(state, hyperparams, transitions, key):
+    return state + jnp.nan, {"loss": jnp.nan}
+
+  teacher = _teacher(False, _setup(_learner(diverge)))
+  state, metrics = _trained(teacher, 1.0)
+  assert state.agent == 0 and metrics["num_restarts"] == 1
+  assert state.replay.size == _TIMES
+
+
+def test_what_could_not_teach_is_refused():
+  sac = learners.sac(2, 1)
+  with pytest.raises(ValueError, match="the learner can't share its own; take"):
+    _teacher(False, _setup(sac))
+  with pytest.raises(ValueError, match="num_critic_steps 3 must be a multiple"):
+    _teacher(False, num_critic_steps=3)
+  with pytest.raises(ValueError, match="replay_capacity 23 is less than the 24"):
+    _teacher(False, _setup(replay_capacity=23))
+
+
+def test_all_kinds_of_emitters_make_what_is_planned():
+  plan = _setup().map_elites
+  setup = _setup()._replace(
+    map_elites=plan._replace(
+      emitter=(
+        training.Part("pga", 3), training.Part("dcrl", 4),
+        training.Part("ga", 2), training.Part("own", 1, emitters._variations),
+      ),
+      variation_batch_size=10,
+    )
+  )  # fmt: skip
+  emitter = emitters.make_emitter(setup)
+  assert emitter.batch_size == 10 and emitter.needs == ("transitions",)
+  keys = jax.random.split(jax.random.key(0), 4)
+  first = elites.random_elites(setup, keys)
+  repertoire, state = map_elites.begin(
+    emitter, _GRID, first, jnp.arange(4.0), jnp.ones((4, 2)),
+    jax.random.key(1), _told(np.ones((4, 2, _TIMES)), np.full((4, 2), _TIMES)),
+  )  # fmt: skip
+  assert [x.teacher.replay.size for x in state.states[:2]] == [24, 24]
+  offspring, _ = emitter.ask(state, repertoire, jax.random.key(2))
+  assert offspring.genotype["gain"].shape == (10,)
+
+
+@pytest.mark.parametrize(
+  "size, shares, expected",
+  [
+    (64, (0.5, 1 / 64), (32, 1, 31)),
+    (64, (0.25, 0.25), (16, 16, 32)),
+    (64, (0, 0), (0, 0, 64)),
+    (64, (1, 0), (64, 0, 0)),
+    # A share is never rounded to none, as long as there are enough.
+    (4, (0.1, 0.1), (1, 1, 2)),
+    (1, (0.5, 0.5), (1, 0, 0)),
+    (0, (0.5, 0.5), (0, 0, 0)),
+  ],
+)
+def test_offspring_are_divided_by_their_shares(size, shares, expected):
+  assert training.TeachingConfig().counts(size, *shares) == expected
+  own = training.TeachingConfig(
+    gradient_share=shares[0], injection_share=shares[1]
+  )
+  assert own.counts(size, 0.9, 0.1) == expected
+
+
+@pytest.mark.parametrize(
+  "name, value",
+  [
+    ("num_critic_steps", 0), ("num_policy_steps", 0), ("gradient_share", 1.1),
+    ("injection_share", -0.1), ("offspring_learning_rate", 0.0),
+    ("length_scale", float("nan")),
+  ],
+)  # fmt: skip
+def test_settings_out_of_their_range_are_refused(name, value):
+  with pytest.raises(ValueError, match=name):
+    training.TeachingConfig(**{name: value})
+
+
+def test_more_than_all_offspring_are_refused():
+  config = training.TeachingConfig(gradient_share=0.9)
+  with pytest.raises(ValueError, match="0.9 and injection_share 0.25 are more"):
+    config.counts(64, 0.25, 0.25)
