@@ -26,8 +26,8 @@ class EmitterFlags(ControllerFlags):
     "the gradient of one critic (PGA-MAP-Elites); dcrl: and its policies for "
     "descriptors (DCRL-MAP-Elites); or package.module:function, a function of "
     "the training.Setup that returns a map_elites.Emitter. Several with the "
-    "number of each one's agents, like pbt:10,pga:32,ga:32; or without numbers, "
-    "like pga,ga, whose shares adapt.",
+    "number of each one's agents, like pbt:10,pga:32,ga:32; or without "
+    "numbers, like pga,ga, whose shares adapt.",
   )
   num_critic_steps: int = flag(
     300, "Of the shared critic in each generation, with pga or dcrl."

@@ -121,5 +121,7 @@ def _with_context(
   observations: types.Array, context: types.Array
 ) -> types.Array:
   """[..., O] and [K] -> [..., O + K]."""
-  context = jnp.broadcast_to(context, (*observations.shape[:-1], *context.shape))
-  return jnp.concatenate([observations, context], axis=-1)
+  shape = (*observations.shape[:-1], *context.shape)
+  return jnp.concatenate(
+    [observations, jnp.broadcast_to(context, shape)], axis=-1
+  )

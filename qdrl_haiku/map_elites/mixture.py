@@ -271,4 +271,5 @@ def _own(state: MixtureState, i: int, scores: Any) -> Any:
   if "lengths" in extra_scores:
     lengths = extra_scores["lengths"]
     extra_scores["lengths"] = jnp.where(known[:, None], lengths, 0)
-  return genotypes, jnp.where(known, fitness, jnp.nan), descriptors, extra_scores
+  fitness = jnp.where(known, fitness, jnp.nan)
+  return genotypes, fitness, descriptors, extra_scores

@@ -148,6 +148,27 @@ def test_devices_and_processes_change_no_bit(
     assert kill.differences(contents, expected) == [], placement
 
 
+_SHARED_CRITICS = [
+  "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,pga:4,dcrl:4",
+  "--num_initial_genotypes=4", "--num_replaced_by_best=1",
+  "--num_replaced_by_samples=1", "--grid_shape=4,4", "--num_critic_steps=4",
+  "--num_policy_steps=3",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_agents_that_share_a_critic_are_the_same_on_any_devices(
+  cache, tmp_path
+):
+  expected = None
+  for num_devices in (1, 2, 4):
+    logdir = tmp_path / str(num_devices)
+    _run(logdir, cache, num_devices, *_SHARED_CRITICS)
+    contents = _contents(logdir)
+    expected = expected or contents
+    assert kill.differences(contents, expected) == [], num_devices
+
+
 @pytest.mark.slow
 def test_neither_processes_nor_sharing_the_cells_change_a_bit(cache, tmp_path):
   arguments = [*_ME_PBT, *_MAZE, "--learner=sac", "--num_reevaluations=3"]

@@ -133,3 +133,33 @@ def test_elites_without_hyperparameters_can_be_shown(tmp_path):
   assert problems == []
   assert (elites.hyperparams, len(elites.cells)) == ({}, 0)
   assert elites.names == ("descriptor 1", "descriptor 2")
+
+
+def test_who_found_an_elite_is_told_where_there_were_several(tmp_path):
+  saved = common.repertoire(_GRID)
+  size = int(np.sum(saved.occupied))
+  found_by = (np.arange(size) % 3 - 1).tolist()
+  saved.save(
+    tmp_path / "repertoire" / "5.npz",
+    {"emitters": ["ga", "pga"], "found_by": found_by},
+  )
+  elites, problems = reports.read_elites(tmp_path)
+  assert problems == [] and elites.emitters == ("ga", "pga")
+  assert elites.finds == {
+    "ga": found_by.count(0), "pga": found_by.count(1),
+    repertoire.FIRST: found_by.count(-1),
+  }  # fmt: skip
+  finders = repertoire.to_json(elites)["finders"]
+  assert finders["names"] == ["ga", "pga", repertoire.FIRST]
+  assert np.frombuffer(
+    base64.b64decode(finders["found_by"]["bytes"]), "<i4"
+  ).tolist() == found_by
+
+
+def test_a_file_that_says_it_of_some_elites_only_is_damaged(tmp_path):
+  saved = common.repertoire(_GRID)
+  path = tmp_path / "repertoire" / "5.npz"
+  saved.save(path, {"emitters": ["ga"], "found_by": [0]})
+  elites, problems = reports.read_elites(tmp_path)
+  assert elites is None
+  assert "it doesn't say of each elite who found it" in problems[0]

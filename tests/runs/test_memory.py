@@ -11,7 +11,7 @@ import pytest
 from qdrl_haiku import controllers, environments, learners, training
 from qdrl_haiku.runs import memory
 from qdrl_haiku.training import illumination, population
-from tests.training import common, test_illumination
+from tests.training import common, test_illumination, test_teachers
 
 _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
 _GIB = 2**30
@@ -202,6 +202,21 @@ def test_a_repertoire_alone_has_no_agents():
   assert plan.total == plan.repertoire + 2 * 4
 
 
+@pytest.mark.parametrize(("emitter", "more"), [("pga", 0), ("dcrl", 2 * 2)])
+def test_the_replay_of_a_shared_critic_is_counted_once(emitter, more):
+  setup = test_teachers.setup_of(emitter)
+  plan = _planned(setup)
+  state = _made(illumination.init_illumination, setup)
+  # Two observations, an action, reward and discount, and descriptors; counts.
+  assert plan.shared_replay == 4 * (60 * (2 * 2 + 3 + more) + 2)
+  assert plan.held == _num_bytes(state)
+  # Four agents' two episodes of three steps, and once more as they're told.
+  assert plan.recorded == 2 * 4 * (4 * 2 * 3) * (2 * (2 + 2) + 3)
+  assert plan.total == plan.held + plan.recorded
+  two = _planned(setup._replace(mesh=_TWO_DEVICES))
+  assert two.held == 2 * plan.held and two.recorded == 1.5 * plan.recorded
+
+
 def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
   one = _planned(test_illumination.setup())
   two = _planned(test_illumination.setup(mesh=_TWO_DEVICES))
@@ -252,6 +267,8 @@ def _plan(**parts):
     ("repertoire", 10, "grid_shape or num_cells"),
     ("batches", 5, "batch_size, grad_updates_per_step, num_envs or popu"),
     ("reevaluation", 5, "num_reevaluations"),
+    ("shared_replay", 10, "replay_capacity"),
+    ("recorded", 5, "variation_batch_size, num_eval_episodes or episode_l"),
   ],
 )
 def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
@@ -264,9 +281,10 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
   assert f"{part} would take the most, {takes}.0 GiB: lower {settings}" in (
     message
   )
-  # Eleven with one GiB each: four parts of two agents, two repertoires, and
-  # the copies, the batches or the elites' evaluation, whichever are more.
-  total = 11 + (8 if takes != 5 else 4)
+  # Thirteen with one GiB each: four parts of two agents, two repertoires, two
+  # shared buffers, and the copies, the batches, the elites' evaluation or what
+  # is recorded, whichever are more.
+  total = 13 + (8 if takes != 5 else 4)
   assert message.startswith(f"this run would need {total}.0 GiB of memory")
   assert "\n" not in message
 
@@ -287,8 +305,10 @@ def test_a_description_has_aligned_lines_with_units():
     "batches to learn from                1.0 GiB",
     "replay while children inherit        1.0 GiB",
     "elites evaluated again               1.0 GiB",
+    "transitions of episodes              1.0 GiB",
+    "shared replay on each of 2 devices   1.0 GiB",
     "repertoire on each of 2 devices      1.0 GiB",
-    "memory needed                        8.0 GiB of 24.0 GiB",
+    "memory needed                       10.0 GiB of 24.0 GiB",
   ]
 
 

@@ -73,6 +73,12 @@ def _setup(learner=None, **settings):
   )
 
 
+def setup_of(emitter):
+  """Four agents in each generation, of such an emitter."""
+  setup = _setup()
+  return setup._replace(map_elites=setup.map_elites._replace(emitter=emitter))
+
+
 def _teacher(sees_targets, setup=None, **config):
   config = training.TeachingConfig(
     **({"num_critic_steps": 4, "length_scale": 0.5} | config)
@@ -115,7 +121,9 @@ def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
   np.testing.assert_array_equal(storage.reward[:8], kept)
   np.testing.assert_array_equal(storage.reward[8:], 0)
   np.testing.assert_array_equal(storage.observation[:8, 1], -np.array(kept))
-  np.testing.assert_array_equal(storage.next_observation[:8, 0], np.add(kept, 1))
+  np.testing.assert_array_equal(
+    storage.next_observation[:8, 0], np.add(kept, 1)
+  )
   if not sees_targets:
     assert storage.descriptor is None and storage.target is None
     return
@@ -128,16 +136,22 @@ def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
 
 
 def _trained(teacher, reward):
-  state = teacher.remember(
-    teacher.init(jax.random.key(0)),
-    _told([[[reward] * _TIMES]], [[_TIMES]]),
-    jnp.array([[0.0, 50.0]]),
-    jnp.array([[5.0, 100.0]]),
-  )
-  return teacher.train(state, jax.random.key(1))
+  """Trains on an episode with such rewards."""
+
+  @jax.jit
+  def train(extra_scores):
+    state = teacher.remember(
+      teacher.init(jax.random.key(0)),
+      extra_scores,
+      jnp.array([[0.0, 50.0]]),
+      jnp.array([[5.0, 100.0]]),
+    )
+    return teacher.train(state, jax.random.key(1))
+
+  return train(_told([[[reward] * _TIMES]], [[_TIMES]]))
 
 
-@pytest.mark.parametrize("reward", [3.5, -1.5, -7.0])
+@pytest.mark.parametrize("reward", [3.5, -7.0])
 def test_rewards_are_weighted_by_how_near_an_episode_came(reward):
   state, metrics = _trained(_teacher(sees_targets=True), reward)
   distance = np.sqrt(0.5**2 + 1.0**2)  # Where the bounds are -1 and 1.
@@ -194,9 +208,9 @@ def test_what_could_not_teach_is_refused():
   sac = learners.sac(2, 1)
   with pytest.raises(ValueError, match="the learner can't share its own; take"):
     _teacher(False, _setup(sac))
-  with pytest.raises(ValueError, match="num_critic_steps 3 must be a multiple"):
+  with pytest.raises(ValueError, match="num_critic_steps 3 must be a"):
     _teacher(False, num_critic_steps=3)
-  with pytest.raises(ValueError, match="replay_capacity 23 is less than the 24"):
+  with pytest.raises(ValueError, match="replay_capacity 23 is less than"):
     _teacher(False, _setup(replay_capacity=23))
 
 
@@ -213,15 +227,21 @@ def test_all_kinds_of_emitters_make_what_is_planned():
   )  # fmt: skip
   emitter = emitters.make_emitter(setup)
   assert emitter.batch_size == 10 and emitter.needs == ("transitions",)
-  keys = jax.random.split(jax.random.key(0), 4)
-  first = elites.random_elites(setup, keys)
-  repertoire, state = map_elites.begin(
-    emitter, _GRID, first, jnp.arange(4.0), jnp.ones((4, 2)),
-    jax.random.key(1), _told(np.ones((4, 2, _TIMES)), np.full((4, 2), _TIMES)),
-  )  # fmt: skip
-  assert [x.teacher.replay.size for x in state.states[:2]] == [24, 24]
-  offspring, _ = emitter.ask(state, repertoire, jax.random.key(2))
+
+  @jax.jit
+  def ask(key):
+    told = _told(np.ones((4, 2, _TIMES)), np.full((4, 2), _TIMES))
+    first = elites.random_elites(setup, jax.random.split(key, 4))
+    scores = (jnp.arange(4.0), jnp.ones((4, 2)))
+    repertoire, state = map_elites.begin(
+      emitter, _GRID, first, *scores, key, told
+    )
+    return emitter.ask(state, repertoire, key)
+
+  offspring, state = ask(jax.random.key(0))
   assert offspring.genotype["gain"].shape == (10,)
+  # What the first agents did is remembered by each critic.
+  assert [x.teacher.replay.size for x in state.states[:2]] == [24, 24]
 
 
 @pytest.mark.parametrize(
