@@ -1,7 +1,7 @@
 """The flags that say where the agents of a repertoire come from."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from qdrl_haiku.cli.flags import flag
 from qdrl_haiku.cli.pbt_flags import ControllerFlags
@@ -53,6 +53,9 @@ class EmitterFlags(ControllerFlags):
     "Of dcrl: at which distance to its target an episode's rewards count 1/e, "
     "where the descriptor's bounds are -1 and 1.",
   )
+
+
+_Flags = TypeVar("_Flags", bound=EmitterFlags)
 
 
 class Part(NamedTuple):
@@ -114,7 +117,7 @@ def parts(flags: EmitterFlags) -> list[Part]:
   return sorted(found, key=lambda part: part.name != "pbt")
 
 
-def check(flags: EmitterFlags, emitters: list[Part]) -> EmitterFlags:
+def check(flags: _Flags, emitters: list[Part]) -> _Flags:
   """Refuses what has no effect on such emitters, and fills in what follows.
 
   Args:

@@ -64,7 +64,7 @@ class SharedCritic(NamedTuple):
 
   learner: "Learner"
   improve: Callable[
-    [types.State, Any, types.Array, types.Array, types.Array], Any
+    [types.State, Any, types.Array, types.Array, types.Array | float], Any
   ]
   genotype_at: Callable[[types.State, types.Array], Any]
 

@@ -56,10 +56,11 @@ def shared_critic(
     genotype: Any,
     observations: types.Array,
     context: types.Array,
-    learning_rate: types.Array,
+    learning_rate: types.Array | float,
   ) -> Any:
     # The policy climbs the first critic; the other one needn't be computed.
     first = jax.tree.map(lambda x: x[:1], state.critic_params)
+    rate = jnp.asarray(learning_rate)
 
     def step(carry: Any, batch: types.Array) -> tuple[Any, None]:
       params, optimizer_state = carry
@@ -68,7 +69,7 @@ def shared_critic(
       )
       seen = statistics.normalize(genotype.observation_statistics, batch)
       *carry, _ = policy_step(
-        params, optimizer_state, first, seen, judged, learning_rate
+        params, optimizer_state, first, seen, judged, rate
       )
       return tuple(carry), None
 

@@ -157,12 +157,17 @@ def mixture(
         for name, x in extra_scores.items()
         if name in part.needs or (part.needs and name == "lengths")
       }
-      scores = (genotypes, fitness, descriptors, needed)
+      scores: Any = (genotypes, fitness, descriptors, needed)
       if batch_size is None:
-        own: Any = jax.tree.map(lambda x, i=i: x[starts[i] : ends[i]], scores)
+        scores = jax.tree.map(lambda x, i=i: x[starts[i] : ends[i]], scores)
       else:
-        own = _own(state, i, scores)
-      states.append(part.tell(state.states[i], repertoire, *own, own_key))
+        scores = _own(state, i, scores)
+      told, values, places, extra = scores
+      states.append(
+        part.tell(
+          state.states[i], repertoire, told, values, places, extra, own_key
+        )
+      )
     cells = repertoire.tessellation.cell(descriptors)
     is_elite = (
       (repertoire.fitness[cells] == fitness)
@@ -204,7 +209,7 @@ def mixture(
     return state._replace(states=states)
 
   def metrics(state: MixtureState) -> dict[str, Array]:
-    numbers = {}
+    numbers: dict[str, Array] = {}
     for i, (name, part) in enumerate(zip(names, parts, strict=True)):
       own = part.metrics(state.states[i])
       own = own | {

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from qdrl_haiku import replay
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.runs.engines import State
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import emitters
+from qdrl_haiku.training import emitters, teachers
 from qdrl_haiku.training.initial_states import InitialStates
-from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
 
 # What makes a part smaller, as settings are called.
@@ -125,7 +123,7 @@ def memory_plan(
   if setup.map_elites is not None and setup.map_elites.shard_repertoire:
     genotypes = _bytes(repertoire.genotypes)
     on_each += genotypes // num_devices - genotypes
-  buffers = _bytes(_shared_buffers(getattr(state, "emitter", None)))
+  buffers = _bytes(teachers.buffers(getattr(state, "emitter", None)))
   bookkeeping = _bytes(state) - _bytes(members) - _bytes(repertoire) - buffers
   plan = MemoryPlan(
     *(0,) * 7,
@@ -266,19 +264,6 @@ def _copies(
   ):
     total += replay
   return total
-
-
-def _shared_buffers(emitter_state: Any) -> list[replay.ReplayState]:
-  """Returns the buffers that belong to emitters, not to a member."""
-
-  def ends(x: Any) -> bool:
-    return isinstance(x, replay.ReplayState | Members)
-
-  return [
-    x
-    for x in jax.tree.leaves(emitter_state, is_leaf=ends)
-    if isinstance(x, replay.ReplayState)
-  ]
 
 
 def _recorded(setup: Setup) -> int:

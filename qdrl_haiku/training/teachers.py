@@ -9,6 +9,7 @@ from qdrl_haiku import map_elites, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.config import TeachingConfig
+from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
 
 
@@ -127,7 +128,11 @@ def make_teacher(
       return jnp.broadcast_to(x, (*shape, descriptor.size))
 
     rows = Experience(
-      *transitions[:5],
+      observation=transitions.observation,
+      action=transitions.action,
+      reward=transitions.reward,
+      discount=transitions.discount,
+      next_observation=transitions.next_observation,
       descriptor=of_steps(descriptors) if sees_targets else None,
       target=of_steps(targets) if sees_targets else None,
     )
@@ -259,6 +264,26 @@ def make_teacher(
     improve=improve,
     policies=policies,
   )
+
+
+def buffers(emitter_state: Any) -> list[replay.ReplayState]:
+  """Returns the replay buffers that belong to emitters, not to members.
+
+  Args:
+    emitter_state: of one or several, or its shapes.
+
+  Returns:
+    The buffers.
+  """
+
+  def ends(x: Any) -> bool:
+    return isinstance(x, replay.ReplayState | Members)
+
+  return [
+    x
+    for x in jax.tree.leaves(emitter_state, is_leaf=ends)
+    if isinstance(x, replay.ReplayState)
+  ]
 
 
 def _with_target(
