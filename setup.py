@@ -10,7 +10,7 @@ _VERSION = re.search(
   r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
 ).group(1)
 _PROGRAMS = (
-  "benchmark", "evaluate", "report", "retrain_schedule", "train",
+  "benchmark", "compare", "evaluate", "report", "retrain_schedule", "train",
   "train_me_pbt", "train_pbt",
 )  # fmt: skip
 

@@ -47,10 +47,11 @@ _ALLOWED = {
     "actors", "artifacts", "controllers", "drawing", "environments",
     "learners", "map_elites", "storage", "training",
   },
+  "comparisons": {"drawing", "reports"},
   "cli": {
-    "actors", "artifacts", "controllers", "distributed", "drawing",
-    "environments", "learners", "map_elites", "reports", "runs", "skills",
-    "storage", "training",
+    "actors", "artifacts", "comparisons", "controllers", "distributed",
+    "drawing", "environments", "learners", "map_elites", "reports", "runs",
+    "skills", "storage", "training",
   },
 }  # fmt: skip
 _EVERYWHERE = {

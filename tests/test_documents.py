@@ -194,6 +194,7 @@ _NOT_RUN = {
   "--env_name=playground:": "needs what pip installs by an extra, and may "
   "download robots",
   "--process_id": "is of several hosts, and run below",
+  "launchers/compare.py": "trains in processes of its own",
 }
 
 

@@ -1,0 +1,317 @@
+"""Trains methods on tasks by seeds, one run at a time, and compares them.
+
+python launchers/compare.py --output=logs/comparison \
+  --flagfile=launchers/flagfiles/compare_maze.flags
+
+Started again, it goes on where it was.
+"""
+
+import dataclasses
+import os
+import pathlib
+import sys
+from typing import Any
+
+from qdrl_haiku.cli import launch, subprocesses
+from qdrl_haiku.cli.flags import Flags, flag
+
+_STATE = "runs.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareFlags(Flags):
+  """Say what is compared, and by which numbers."""
+
+  command: str = flag(
+    "train_pbt",
+    "A launcher that trains (train, train_pbt or train_me_pbt), and flags that "
+    "all runs have.",
+  )
+  task: tuple[str, ...] = flag(
+    (),
+    "'name: flags', such as 'maze: --env_name=point_maze'. Repeatable. The "
+    "flags may begin with another launcher.",
+    repeatable=True,
+  )
+  method: tuple[str, ...] = flag(
+    (),
+    "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
+    "task. Repeatable.",
+    repeatable=True,
+  )
+  num_seeds: tuple[str, ...] = flag(
+    ("5",),
+    "How many seeds, or task:number for one task. Repeatable, the last that "
+    "fits counts. train.py trains them side by side.",
+    repeatable=True,
+  )
+  seed: int = flag(0, "The first seed.")
+  output: str | None = flag(
+    None, "Directory of the runs and of what comes of them."
+  )
+  baseline: str | None = flag(
+    None,
+    "The method that others are compared with; by default pbt, or the first.",
+  )
+  metric: str | None = flag(
+    None,
+    "By which methods are compared, of metrics.jsonl; by default "
+    "pbt/best_return, eval/episode_return (train) or qd/qd_score "
+    "(train_me_pbt).",
+  )
+  num_last: int = flag(
+    3, "A run's final value is the mean of so many last evaluations."
+  )
+  at_steps: tuple[str, ...] = flag(
+    (), "Steps at which the latest value is a column, such as 10000,20000."
+  )
+
+
+def main(flags: CompareFlags) -> None:
+  """Trains what isn't trained yet, and compares what is.
+
+  Args:
+    flags: of the launcher.
+  """
+  from qdrl_haiku import comparisons, runs
+
+  if not flags.output:
+    raise ValueError("--output is missing: where are the runs to be?")
+  rows = comparisons.rows(
+    flags.command, flags.task, flags.method, flags.num_seeds, flags.seed
+  )
+  settings = _settings(flags, rows)
+  output = pathlib.Path(flags.output)
+  state = _State(output, rows)
+  _check(rows, state)
+  failed = []
+  with subprocesses.forwarded_signals() as process:
+    for i, row in enumerate(rows, start=1):
+      if state.is_done(row):
+        continue
+      logdir = output / row.name
+      more = [f"--logdir={logdir}"]
+      if (logdir / "config.json").exists():
+        words = [*more, "--resume"]
+      else:
+        words = [*row.flags, *_seeds(row), *more]
+      print(f"run {i} of {len(rows)}: {row.name}", flush=True)
+      logdir.parent.mkdir(parents=True, exist_ok=True)
+      done = process.run(row.launcher, words, logdir.with_suffix(".log"))
+      if process.is_interrupted:
+        break
+      if done.code:
+        failed.append(row.name)
+        print(f"failed: {row.name}: {done.message}", file=sys.stderr)
+      else:
+        state.note_done(row)
+        _write(output, rows, state, settings, with_picture=False)
+  _write(output, rows, state, settings, with_picture=True)
+  if process.is_interrupted:
+    print("interrupted; the same command goes on from here", file=sys.stderr)
+    sys.exit(runs.INTERRUPTED)
+  if failed:
+    print(
+      f"error: {len(failed)} of {len(rows)} runs failed: {', '.join(failed)}; "
+      "the same command tries them again.",
+      file=sys.stderr,
+    )
+    sys.exit(1)
+  print(f"done: {output / 'table.md'}")
+
+
+def _settings(flags: CompareFlags, rows: Any) -> Any:
+  """Returns what is asked of the runs.
+
+  Raises:
+    ValueError: if a flag makes no sense.
+  """
+  from qdrl_haiku import comparisons, names
+
+  methods = list(dict.fromkeys(row.method for row in rows))
+  baseline = flags.baseline or ("pbt" if "pbt" in methods else methods[0])
+  if baseline not in methods:
+    raise ValueError(
+      f"--baseline={baseline} is no method; {names.nearest(baseline, methods)}"
+    )
+  if flags.num_last < 1:
+    raise ValueError(f"--num_last={flags.num_last} must be at least 1.")
+  if not all(x.isdecimal() for x in flags.at_steps):
+    raise ValueError(
+      f"--at_steps={','.join(flags.at_steps)} are no numbers of steps; give "
+      "them like 10000,20000."
+    )
+  return comparisons.Settings(
+    metric=comparisons.metric(rows, flags.metric),
+    baseline=baseline,
+    num_last=flags.num_last,
+    at_steps=tuple(int(x) for x in flags.at_steps),
+  )
+
+
+class _State:
+  """Which runs are there, and by which commands."""
+
+  def __init__(self, output: pathlib.Path, rows: Any) -> None:
+    self._path = output / _STATE
+    try:
+      output.mkdir(parents=True, exist_ok=True)
+      is_there = self._path.exists()
+      self._runs = _read(self._path) if is_there else {}
+      if not is_there and any(output.iterdir()):
+        raise ValueError(
+          f"--output={output} holds something, but no comparison; choose "
+          "another directory."
+        )
+      for row in rows:
+        before = self._runs.setdefault(row.name, _entry(row))
+        if before["command"] != _entry(row)["command"]:
+          raise ValueError(
+            f"--output={output} has a run {row.name} by another command, "
+            f"'{' '.join(before['command'])}'; choose another directory."
+          )
+      self._save()
+    except OSError as error:
+      raise ValueError(
+        f"--output={output} can't be written ({error.strerror}); choose "
+        "another."
+      ) from error
+
+  def is_done(self, row: Any) -> bool:
+    return self._runs[row.name]["done"]
+
+  def note_done(self, row: Any) -> None:
+    self._runs[row.name]["done"] = True
+    self._save()
+
+  def has_begun(self, row: Any) -> bool:
+    return (self._path.parent / row.name / "config.json").exists()
+
+  def _save(self) -> None:
+    import json
+
+    from qdrl_haiku import files
+
+    with files.written_whole(self._path) as temporary:
+      temporary.write_text(json.dumps(self._runs, indent=2) + "\n")
+
+
+def _entry(row: Any) -> dict[str, Any]:
+  return {"command": [row.launcher, *row.flags], "done": False}
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+  """Reads the state.
+
+  Raises:
+    ValueError: if it's damaged.
+  """
+  import json
+
+  try:
+    runs = json.loads(path.read_text())
+    for run in runs.values():
+      if not isinstance(run["done"], bool) or not isinstance(
+        run["command"], list
+      ):
+        raise TypeError(f"{run} is no run.")
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    raise ValueError(
+      f"{path} is damaged; remove it with the runs, or choose another --output."
+    ) from error
+  return runs
+
+
+def _seeds(row: Any) -> list[str]:
+  """Returns the flags of a run's seeds."""
+  flags = [f"--seed={row.seeds[0]}"]
+  if row.launcher == "train":
+    flags.append(f"--num_seeds={len(row.seeds)}")
+  return flags
+
+
+def _check(rows: Any, state: _State) -> None:
+  """Lets launchers check the flags of runs that haven't begun.
+
+  Raises:
+    ValueError: if one refuses them.
+  """
+  from qdrl_haiku import runs
+
+  checked = set()
+  with subprocesses.forwarded_signals() as process:
+    for row in rows:
+      command = (row.launcher, *row.flags)
+      if state.is_done(row) or state.has_begun(row) or command in checked:
+        continue
+      checked.add(command)
+      print(f"checking {row.task}, {row.method}", flush=True)
+      words = [*row.flags, *_seeds(row), "--dry_run"]
+      done = process.run(row.launcher, words, pathlib.Path(os.devnull))
+      if process.is_interrupted:
+        sys.exit(runs.INTERRUPTED)
+      if done.code:
+        raise ValueError(
+          f"task {row.task}, method {row.method}: "
+          f"{done.message.removeprefix('error: ')}"
+        )
+
+
+def _write(
+  output: pathlib.Path,
+  rows: Any,
+  state: _State,
+  settings: Any,
+  *,
+  with_picture: bool,
+) -> None:
+  """Writes what comes of the runs that are done, if any is."""
+  from qdrl_haiku import comparisons, files
+  from qdrl_haiku.storage import strict_json
+
+  curves = [
+    curve
+    for row in rows
+    if state.is_done(row)
+    for curve in comparisons.read(row, output / row.name, settings.metric)
+  ]
+  if not curves:
+    return
+  scored = comparisons.score(curves, settings)
+  lines = comparisons.lines(scored, settings)
+  of_seeds = [
+    {
+      "task": curve.task, "method": curve.method, "seed": curve.seed,
+      "final": score.final, "area": score.area,
+      **{
+        f"at_{step}": x
+        for step, x in zip(settings.at_steps, score.at, strict=True)
+      },
+      "total_env_steps": curve.total_env_steps, "minutes": curve.minutes,
+    }
+    for curve, score in scored
+  ]  # fmt: skip
+  texts = {
+    "scores.jsonl": _json_lines(of_seeds, strict_json.to_json),
+    "table.jsonl": _json_lines(
+      comparisons.json_rows(lines, settings), strict_json.to_json
+    ),
+    "table.md": comparisons.markdown(lines, settings),
+  }
+  for name, text in texts.items():
+    with files.written_whole(output / name) as temporary:
+      temporary.write_text(text)
+  if not with_picture:  # It takes longer than all else.
+    return
+  figure = comparisons.picture(curves, lines, settings)
+  with files.written_whole(output / "comparison.png") as temporary:
+    figure.savefig(temporary, dpi=120)
+
+
+def _json_lines(rows: list[dict[str, Any]], to_json: Any) -> str:
+  return "".join(to_json(row) + "\n" for row in rows)
+
+
+def run() -> None:
+  """Starts this launcher with the arguments of the command line."""
+  launch.run_main(main, CompareFlags)

@@ -1,0 +1,117 @@
+"""Launchers that a launcher starts, one after the other, as processes."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+
+class Done(NamedTuple):
+  """How a launcher ended.
+
+  Attributes:
+    code: its exit code.
+    message: the last line of what it said of errors.
+  """
+
+  code: int
+  message: str
+
+
+class Processes:
+  """Starts launchers, and hands on what this process is told to stop by.
+
+  Attributes:
+    is_interrupted: whether it was told so.
+  """
+
+  def __init__(self) -> None:
+    self.is_interrupted = False
+    self._process: subprocess.Popen | None = None
+
+  def run(
+    self, launcher: str, flags: Sequence[str], log: pathlib.Path
+  ) -> Done:
+    """Runs a launcher until it ends.
+
+    Args:
+      launcher: its name, such as "train_pbt".
+      flags: for it.
+      log: a file to which all that it says is appended.
+
+    Returns:
+      How it ended.
+    """
+    if self.is_interrupted:
+      return Done(1, "interrupted")
+    message = ""
+    with (
+      log.open("a") as file,
+      subprocess.Popen(
+        [sys.executable, sibling(launcher), *flags],
+        stdout=file,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        # A terminal's Ctrl-C is handed on, and must not be heard twice.
+        process_group=0,
+      ) as process,
+    ):
+      self._process = process
+      assert process.stderr is not None
+      for line in process.stderr:
+        file.write(line)
+        file.flush()
+        message = line.strip() or message
+    self._process = None
+    return Done(process.returncode, message)
+
+  def stop(self, number: int, frame: Any) -> None:
+    """Hands a signal on.
+
+    Args:
+      number: of the signal.
+      frame: where it was noticed.
+    """
+    del frame
+    self.is_interrupted = True
+    if self._process is not None and self._process.poll() is None:
+      self._process.send_signal(number)
+
+
+@contextlib.contextmanager
+def forwarded_signals() -> Iterator[Processes]:
+  """Hands SIGINT and SIGTERM on to the launcher that runs.
+
+  Yields:
+    What starts launchers.
+  """
+  processes = Processes()
+  before = {
+    number: signal.signal(number, processes.stop)
+    for number in (signal.SIGINT, signal.SIGTERM)
+  }
+  try:
+    yield processes
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
+
+
+def sibling(launcher: str) -> str:
+  """Returns the program of another launcher.
+
+  Args:
+    launcher: its name, such as "train_pbt".
+
+  Returns:
+    Where it is: beside this one, called as this one is.
+  """
+  folder, program = os.path.split(sys.argv[0])
+  if program.endswith(".py"):
+    return os.path.join(folder, f"{launcher}.py")
+  return os.path.join(folder, f"qdrl-{launcher.replace('_', '-')}")
