@@ -6,10 +6,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.types import Array, Hyperparams, Key
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
 
 SURVIVE = "survive"
 """The first operator of every controller: a member stays as it is."""
+ROW_COLUMNS = (
+  "generation", "step", "child", "parent", "child_fitness", "parent_fitness",
+  "old_hyperparams", "new_hyperparams", "operator", "cell",
+)  # fmt: skip
+"""The columns that rows of the lineage have of any controller."""
 
 
 class Decision(NamedTuple):
@@ -20,11 +25,17 @@ class Decision(NamedTuple):
       survivor, and where no member had a finite fitness.
     hyperparams: leaves [P], from now on; a survivor's are bit-identical.
     operator: int32 [P], an index into the controller's `operators`.
+    reasons: float32 [P] by name: what else says why a member is replaced. They
+      are columns of its row in the lineage, empty where not finite.
+    metrics: float32 [] by name: what the controller says of itself, which is
+      `controller/<name>` in the rows of metrics.
   """
 
   parents: Array
   hyperparams: Hyperparams
   operator: Array
+  reasons: dict[str, Array] = {}
+  metrics: Metrics = {}
 
 
 class Controller(NamedTuple):
@@ -114,6 +125,23 @@ def check(controller: Controller, population_size: int) -> None:
       raise ValueError(
         f"the decision's {name} are {leaf.dtype}{leaf.shape}, not "
         f"int32{(population_size,)}; return those."
+      )
+  for name, leaf in decision.reasons.items():
+    if name in ROW_COLUMNS:
+      raise ValueError(
+        f"the decision's reason {name!r} has the name of a column that every "
+        "row of the lineage has; rename it."
+      )
+    if leaf.shape != (population_size,):
+      raise ValueError(
+        f"the decision's reason {name!r} is {leaf.dtype}{leaf.shape}, not "
+        f"float32{(population_size,)}; give one number per member."
+      )
+  for name, leaf in decision.metrics.items():
+    if leaf.shape:
+      raise ValueError(
+        f"the decision's metric {name!r} is {leaf.dtype}{leaf.shape}; give one "
+        "number."
       )
 
 

@@ -111,7 +111,7 @@ def rows(
     A row per member that did not survive, in order of `child`, with the columns
     generation, step, child, parent, child_fitness and parent_fitness (before
     the replacement), old_hyperparams and new_hyperparams (the child's, before
-    and after it, by name) and operator.
+    and after it, by name), operator, and the decision's reasons.
   """
   decision, fitness, old_hyperparams = jax.device_get(
     (decision, fitness, old_hyperparams)
@@ -119,6 +119,7 @@ def rows(
   fitnesses = _numbers(fitness)
   old = named_hyperparams(old_hyperparams)
   new = named_hyperparams(decision.hyperparams)
+  reasons = {name: _numbers(x) for name, x in decision.reasons.items()}
   return [
     {
       "generation": int(generation),
@@ -131,6 +132,7 @@ def rows(
       "new_hyperparams": new[child],
       "operator": operators[code],
     }
+    | {name: values[child] for name, values in reasons.items()}
     for child, (parent, code) in enumerate(
       zip(decision.parents.tolist(), decision.operator.tolist(), strict=True)
     )
@@ -184,7 +186,11 @@ def sample_rows(
 
 
 def member_rows(
-  generation: int, step: int, returns: Array, hyperparams: Hyperparams
+  generation: int,
+  step: int,
+  returns: Array,
+  hyperparams: Hyperparams,
+  fitness: Array | None = None,
 ) -> list[Row]:
   """Makes the members' rows of one generation.
 
@@ -193,11 +199,16 @@ def member_rows(
     step: environment steps per agent so far.
     returns: [P], each member's episode return.
     hyperparams: leaves [P], with which these returns came about.
+    fitness: [P], what is decided on, where that isn't the return.
 
   Returns:
-    P rows with the columns generation, step, member, return and hyperparams.
+    P rows with the columns generation, step, member, return and hyperparams,
+    and fitness if it is given.
   """
-  returns, hyperparams = jax.device_get((returns, hyperparams))
+  returns, hyperparams, fitness = jax.device_get(
+    (returns, hyperparams, fitness)
+  )
+  of_members = {} if fitness is None else {"fitness": _numbers(fitness)}
   return [
     {
       "generation": int(generation),
@@ -206,6 +217,7 @@ def member_rows(
       "return": value,
       "hyperparams": named,
     }
+    | {name: values[member] for name, values in of_members.items()}
     for member, (value, named) in enumerate(
       zip(_numbers(returns), named_hyperparams(hyperparams), strict=True)
     )

@@ -15,6 +15,7 @@ from qdrl_haiku.controllers import (
   exploitation,
   exploration,
   gaussian_process,
+  lineage,
   pb2_model,
 )
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
@@ -22,7 +23,7 @@ from qdrl_haiku.controllers.choice import Choice
 from qdrl_haiku.controllers.gaussian_process import Parameters
 from qdrl_haiku.controllers.pb2_model import Changes
 from qdrl_haiku.controllers.ranges import Fixed, Interval
-from qdrl_haiku.types import Array, Hyperparams, Key
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
 
@@ -113,6 +114,10 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
   period. Non-finite fitness is never recorded. Where no fitness is finite, all
   are resampled, with the operator "reinitialise".
 
+  Of each suggestion `Decision.reasons` tells what is believed of it, and
+  `Decision.metrics` of the model how many changes it knows, and by which
+  hyperparameters they differ: `length_scale/<name>`, in shares of its range.
+
   Args:
     config: the settings.
     search_space: a tree shaped as the hyperparameters, its leaves ranges of
@@ -134,6 +139,11 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
         " LogUniform, OneMinusLogUniform, Choice or Fixed."
       )
   space = pb2_model.Space(ranges)
+  names = [
+    name
+    for name, range_ in lineage.named_leaves(search_space).items()
+    if isinstance(range_, Interval)
+  ]
 
   def init(
     key: Key, population_size: int
@@ -224,9 +234,31 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       parents,
       jax.tree.unflatten(treedef, leaves),
       operator.astype(jnp.int32),
+      reasons={
+        "predicted_change": suggested.change,
+        "predicted_deviation": suggested.deviation,
+      },
+      metrics=_metrics(names, changes, suggested.parameters),
     )
 
   return Controller(init, update, _OPERATORS)
+
+
+def _metrics(
+  names: list[str], changes: Changes, parameters: Parameters
+) -> Metrics:
+  """Returns what the model is like."""
+  of_fitness, *length_scales = jnp.unstack(
+    jnp.asarray(parameters.length_scales)
+  )
+  named = zip(names, length_scales, strict=True)
+  return {
+    "num_changes": jnp.sum(changes.mask, dtype=jnp.float32),
+    "forgetting": jnp.asarray(parameters.forgetting),
+    "noise": jnp.asarray(parameters.noise),
+    "fitness_length_scale": of_fitness,
+    **{f"length_scale/{name}": value for name, value in named},
+  }
 
 
 def _is_now(used: Array, earlier: Array) -> Array:

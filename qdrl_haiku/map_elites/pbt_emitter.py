@@ -180,7 +180,10 @@ def pbt_emitter(
       jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size
     )
     _check_elites(repertoire, Elite(agents.genotypes(members), hyperparams))
-    decision = decision_shape._replace(
+    nothing = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), decision_shape
+    )
+    decision = nothing._replace(
       parents=jnp.arange(population_size, dtype=jnp.int32),
       # Copied, so that the state can be donated.
       hyperparams=jax.tree.map(jnp.copy, hyperparams),

@@ -45,11 +45,13 @@ class Panel(NamedTuple):
     title: what is drawn, and its unit.
     traces: of it.
     is_log: whether the vertical axis is logarithmic.
+    names: what stands on it at 0, 1, ... instead of numbers, if given.
   """
 
   title: str
   traces: list[Trace]
   is_log: bool = False
+  names: Sequence[str] = ()
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:
@@ -182,7 +184,7 @@ def panels(
     suffix = "" if number == 1 else str(number)
     layout[f"xaxis{suffix}"] = axis(x_title, 11) | {"nticks": 5}
     layout[f"yaxis{suffix}"] = axis(y_title, 11) | (
-      _log_axis(panel.traces) if panel.is_log else {}
+      _log_axis(panel.traces) if panel.is_log else _named_axis(panel.names)
     )
     layout["annotations"].append(
       {
@@ -248,6 +250,17 @@ def _log_axis(traces: Sequence[Trace]) -> dict[str, Any]:
     "type": "log",
     "tickvals": numbers(ticks),
     "ticktext": [f"{tick:g}" for tick in ticks],
+  }
+
+
+def _named_axis(names: Sequence[str]) -> dict[str, Any]:
+  """Makes an axis of a few names; an ordinary one if there are none."""
+  if not names:
+    return {}
+  return {
+    "range": [-0.5, len(names) - 0.5],
+    "tickvals": list(range(len(names))),
+    "ticktext": [text(name) for name in names],
   }
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.reports import ancestry, figure
+from qdrl_haiku.reports import ancestry, figure, groups
 from qdrl_haiku.reports.ancestry import Ancestry
 from qdrl_haiku.reports.figure import Figure, Panel, Trace
 from qdrl_haiku.reports.runs import Row, Run
@@ -84,6 +84,15 @@ def tree(run: Run) -> Figure | None:
   height = min(180 + _HEIGHT_OF_A_MEMBER * len(rows), _GREATEST_HEIGHT)
   found = figure.plot(traces, "generation", "member", height)
   found["layout"]["yaxis"] |= {"showgrid": False, "tickformat": "d"}
+  # Between groups.
+  found["layout"]["shapes"] = [
+    {
+      "type": "line", "xref": "paper", "x0": 0, "x1": 1,
+      "y0": group.members[0] - 0.5, "y1": group.members[0] - 0.5,
+      "line": {"color": "#888888", "dash": "dot", "width": 1},
+    }
+    for group in groups.groups(run)[1:]
+  ]  # fmt: skip
   return found
 
 
@@ -122,23 +131,45 @@ def _kinds(run: Run) -> dict[str, str]:
     return {}
 
 
+def _choices(run: Run, name: str) -> list[float]:
+  """Returns the values that a hyperparameter was chosen from, if it was."""
+  ranges = run.settings.get("ranges")
+  of_name = ranges.get(name) if isinstance(ranges, dict) else None
+  values = of_name.get("values") if isinstance(of_name, dict) else None
+  known = values if isinstance(values, list) else []
+  return [x for x in known if ancestry.is_number(x)]
+
+
+def _nearest(value: Any, choices: list[float]) -> int | None:
+  """Returns which of the choices a value is, but for rounding."""
+  if not ancestry.is_number(value):
+    return None
+  return min(range(len(choices)), key=lambda i: abs(choices[i] - value))
+
+
 def _panel(
   run: Run, name: str, kind: str | None, won: Ancestry | None
 ) -> Panel:
   rows = ancestry.by_member(run)
   from_one = kind == "OneMinusLogUniform"
+  choices = _choices(run, name) if kind == "Choice" else []
   everyone = [row for curve in rows.values() for row in [*curve.values(), {}]]
 
   def draw(rows: list[Row], name_in_legend: str, **look: Any) -> Trace:
     numbers = [row.get("hyperparams", {}).get(name) for row in rows]
     if from_one:
       numbers = [1 - x if ancestry.is_number(x) else None for x in numbers]
+    texts = figure.numbers(numbers)
+    if choices:
+      numbers = [_nearest(x, choices) for x in numbers]
     found = figure.line(
       [row.get("step") for row in rows],
       numbers,
       name_in_legend,
       customdata=[row.get("member") for row in rows],
-      hovertemplate="member %{customdata}<br>step %{x}<br>%{y}<extra></extra>",
+      text=[_text(x) for x in texts],
+      hovertemplate="member %{customdata}<br>step %{x}<br>%{text}"
+      "<extra></extra>",
       **look,
     )
     # A row says with what the steps before it were trained.
@@ -153,7 +184,12 @@ def _panel(
     f"1 - {title}" if from_one else title,
     traces,
     is_log=from_one or kind == "LogUniform",
+    names=[f"{x:g}" for x in choices],
   )
+
+
+def _text(value: float | None) -> str:
+  return "" if value is None else f"{value:g}"
 
 
 def _lives(
@@ -186,16 +222,15 @@ def _edges(
 def _events(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
   """Marks of how members began that aren't of the first generation."""
   kinds: dict[str, list[Row]] = {}
-  for row in replaced.values():
-    kind = row["operator"]
-    if kind not in ("sample", "reinitialise"):
-      kind = "child"
-    kinds.setdefault(kind, []).append(row)
   looks = {
     "child": ("child", figure.BLUE, "circle"),
+    "migrated": ("migrant from another group", figure.PURPLE, "diamond"),
     "sample": ("elite of the repertoire", figure.GREEN, "square"),
     "reinitialise": ("begins anew", figure.BLACK, "x"),
   }
+  for row in replaced.values():
+    kind = row["operator"]
+    kinds.setdefault(kind if kind in looks else "child", []).append(row)
   return [
     {
       "type": "scatter",
@@ -220,6 +255,11 @@ def _what_happened(row: Row) -> str:
     f"member {row['child']} {origin}, after generation {row['generation']}",
     f"operator: {figure.text(row['operator'])}",
   ]
+  if ancestry.is_number(row.get("predicted_change")):
+    change, deviation = figure.numbers(
+      [row["predicted_change"], row.get("predicted_deviation")]
+    )
+    lines.append(f"predicted change of fitness: {change} ± {deviation}")
   old = row.get("old_hyperparams") or {}
   for name, value in row["new_hyperparams"].items():
     if value != old.get(name):

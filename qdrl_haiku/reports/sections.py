@@ -14,6 +14,7 @@ from qdrl_haiku.reports import (
   repertoire,
   schedules,
   skills,
+  tuning,
 )
 from qdrl_haiku.reports.aggregation import ABSENT, Group, show
 from qdrl_haiku.reports.page import Page
@@ -127,6 +128,7 @@ def one_run(
     report.text("No generation has ended yet.")
   _learning(report, run)
   _population(report, run)
+  tuning.add(report, run)
   _repertoire(report, run, elites, ways)
   _skills(report, run)
   diagnostics = curves.metric_panels(run, "training/")

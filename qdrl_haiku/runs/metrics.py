@@ -101,6 +101,21 @@ def emitter_row(emitter_metrics: Mapping[str, Any]) -> Row:
   }
 
 
+def controller_row(controller_metrics: Mapping[str, Any]) -> Row:
+  """Makes of what a controller says of itself what the row has.
+
+  Args:
+    controller_metrics: of `Decision.metrics`, on the host.
+
+  Returns:
+    Plain numbers, `controller/<name>`.
+  """
+  return {
+    f"controller/{name}": np.asarray(value).item()
+    for name, value in controller_metrics.items()
+  }
+
+
 def seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
   """Returns what several seeds side by side add to the row.
 

@@ -122,6 +122,7 @@ def row(
     row |= metrics.emitter_row(report.illumination.emitter_metrics)
   if report.decision is not None:
     row |= metrics.pbt_row(report)
+    row |= metrics.controller_row(report.decision.metrics)
   has_members_alone = report.decision is None and report.illumination is None
   if has_members_alone or len(seeds) > 1:
     row |= metrics.seeds_row(report, seeds)
@@ -163,7 +164,9 @@ def write(
     step: environment steps per agent so far.
   """
   generation = int(report.generation)
+  config = setup.config
   if report.decision is not None:
+    is_return = (config.fitness, config.fitness_window) == ("episode_return", 1)
     directory.append(
       "pbt_members.jsonl",
       lineage.member_rows(
@@ -171,6 +174,7 @@ def write(
         step,
         report.scores["episode_return"],
         report.hyperparams,
+        None if is_return else report.fitness,
       ),
     )
     assert setup.controller is not None

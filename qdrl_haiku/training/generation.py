@@ -212,13 +212,18 @@ def _sparing(
   hyperparams: types.Hyperparams,
 ) -> controllers.Decision:
   """Returns the decision, but that some survive as they are, by bool [P]."""
-  survival = controllers.Decision(
-    parents=jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
-    hyperparams=hyperparams,
-    operator=jnp.zeros_like(decision.operator),
+  survival = (
+    jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
+    hyperparams,
+    jnp.zeros_like(decision.operator),
   )
-  return jax.tree.map(
-    lambda x, y: jnp.where(spared, x, y), survival, decision
+  parents, hyperparams, operator = jax.tree.map(
+    lambda x, y: jnp.where(spared, x, y),
+    survival,
+    (decision.parents, decision.hyperparams, decision.operator),
+  )
+  return decision._replace(
+    parents=parents, hyperparams=hyperparams, operator=operator
   )
 
 

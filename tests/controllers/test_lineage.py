@@ -99,6 +99,29 @@ def test_reinitialised_members_have_rows_too():
   assert {row["operator"] for row in rows} == {"reinitialise"}
 
 
+def test_rows_have_the_decisions_reasons():
+  operators = ["perturb", "survive", "resample"]
+  decision = _decision([1, 1, 1], operators, tau=[0.0] * 3)
+  reasons = {"predicted_change": jnp.array([0.5, 7.0, math.nan])}
+  rows = lineage.rows(
+    1,
+    10,
+    decision._replace(reasons=reasons),
+    jnp.arange(3.0),
+    {"tau": jnp.ones(3)},
+    _OPERATORS,
+  )
+  assert [row["predicted_change"] for row in rows] == [0.5, None]
+  assert set(rows[0]) == {*_COLUMNS, "predicted_change"}
+
+
+def test_a_members_fitness_is_there_where_it_is_not_the_return():
+  rows = lineage.member_rows(
+    1, 10, np.zeros(2), {"tau": np.zeros(2)}, np.array([0.5, math.nan])
+  )
+  assert [row["fitness"] for row in rows] == [0.5, None]
+
+
 def test_member_rows_have_one_per_member():
   rows = lineage.member_rows(
     2, 300, np.array([1.5, -math.inf]), {"tau": np.array([0.25, 0.5])}

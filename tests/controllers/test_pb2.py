@@ -147,6 +147,30 @@ def test_it_finds_what_is_best_and_says_what_it_believes():
   assert np.all(error < 3 * state.predicted_deviation[replaced] + 0.02)
 
 
+def test_a_decision_tells_what_is_believed():
+  state, hyperparams = _init()
+  for seed in range(2):
+    state, decision = _update()(
+      state, jax.random.key(seed), jnp.arange(8.0) * seed, hyperparams
+    )
+    hyperparams = decision.hyperparams
+  is_new = decision.operator == _SUGGESTED
+  assert jnp.any(is_new)
+  for name in ("predicted_change", "predicted_deviation"):
+    known = jnp.isfinite(decision.reasons[name])
+    np.testing.assert_array_equal(known, is_new)
+    np.testing.assert_array_equal(
+      decision.reasons[name], getattr(state, name)
+    )
+  lengths = state.parameters.length_scales.tolist()
+  metrics = {name: float(x) for name, x in decision.metrics.items()}
+  assert metrics["fitness_length_scale"] == lengths[0]
+  assert metrics["length_scale/rate"] == lengths[1]
+  assert metrics["length_scale/shape"] == lengths[2]
+  # Of those who had equal fitness, nobody was replaced.
+  assert metrics["num_changes"] == 8
+
+
 def test_it_knows_which_hyperparameter_matters():
   states, _ = _train(lambda x: 1 - 4 * (x["shape"] - 0.3) ** 2, 8)
   _, rate, shape = states[-1].parameters.length_scales

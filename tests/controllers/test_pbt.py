@@ -452,6 +452,25 @@ def test_a_key_of_the_older_kind_makes_the_same_decision():
   jax.tree.map(np.testing.assert_array_equal, older, typed)
 
 
+@pytest.mark.parametrize(
+  ("extra", "message"),
+  [
+    ({"reasons": {"child": jnp.zeros(4)}}, "'child' has the name of a column"),
+    ({"reasons": {"hope": jnp.zeros(3)}}, r"'hope' is float32\(3,\), not"),
+    ({"metrics": {"hope": jnp.zeros(4)}}, r"'hope' is float32\(4,\); give one"),
+  ],
+)
+def test_reasons_and_metrics_of_another_shape_are_refused(extra, message):
+  controller = controllers.random_search({"x": controllers.Uniform(0.0, 1.0)})
+
+  def update(*args):
+    state, decision = controller.update(*args)
+    return state, decision._replace(**extra)
+
+  with pytest.raises(ValueError, match=message):
+    controllers.check(controller._replace(update=update), 4)
+
+
 def test_inherit_takes_arrays_of_numpy():
   children = controllers.inherit({"x": np.arange(3)}, jnp.array([2, 1, 2]))
   np.testing.assert_array_equal(children["x"], [2, 1, 2])

@@ -45,6 +45,11 @@ def test_the_row_has_means_over_members_and_episodes():
   }
 
 
+def test_what_a_controller_says_of_itself_is_named_so():
+  row = metrics.controller_row({"length_scale/tau": np.float32(0.5)})
+  assert row == {"controller/length_scale/tau": 0.5}
+
+
 def test_the_populations_row_has_best_mean_and_worst():
   row = metrics.pbt_row(_report([[1, 3], [5, 7], [-2, 0]], parents=[0, 1, 1]))
   assert row["pbt/best_return"] == 6.0
