@@ -56,6 +56,23 @@ COMMANDS = {
     "--num_eval_episodes=2",
     "--normalize_observations",
   ],
+  "pb2": [
+    "train_pbt",
+    *SMALL,
+    "--population_size=4",
+    "--num_timesteps=240",
+    "--perturbation_interval=40",
+    "--controller=pb2",
+  ],
+  "mf_pbt": [
+    "train_pbt",
+    *SMALL,
+    "--population_size=8",
+    "--num_timesteps=240",
+    "--perturbation_interval=40",
+    "--controller=mf_pbt",
+    "--frequencies=1,3",
+  ],
   "diayn": [
     "train_pbt",
     *SMALL,

@@ -68,6 +68,8 @@ def test_a_run_killed_twice_ends_as_the_uninterrupted_one(
   ("name", "interval", "generations"),
   [
     ("pbt", 5, (2, 4, 5)),
+    ("pb2", 2, (5,)),
+    ("mf_pbt", 3, (4,)),
     ("diayn", 3, (2, 5)),
     ("me_pbt", 5, (3, 4)),
     ("own_learner_and_controller", 3, (2, 5)),
