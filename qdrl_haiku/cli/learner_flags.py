@@ -11,7 +11,7 @@ import numpy as np
 from qdrl_haiku import learners
 from qdrl_haiku.cli.flags import Flags, flag
 
-_LEARNERS = ("sac", "td3", "diayn")
+_LEARNERS = ("sac", "td3", "crossq", "xqc", "diayn")
 # Of the learners' configurations: the flags that fill them.
 _LEARNER_SETTINGS = (
   "activation",
@@ -22,6 +22,7 @@ _LEARNER_SETTINGS = (
   "initial_temperature",
   "policy_delay",
   "own_critics",
+  "num_atoms",
 )
 
 
@@ -78,7 +79,7 @@ class LearnerFlags(_HyperparamFlags):
 
   learner: str = flag(
     "sac",
-    "sac, td3, diayn, or package.module:function, called with "
+    "sac, td3, crossq, xqc, diayn, or package.module:function, called with "
     "observation_size and action_size and returning a Learner.",
   )
   hidden_layer_sizes: tuple[str, ...] = flag(
@@ -97,17 +98,22 @@ class LearnerFlags(_HyperparamFlags):
     "How a policy's last layer starts: small, near 0, or fan_in, as the hidden "
     "layers.",
   )
-  normalize_observations: bool = flag(
-    False, "Normalises by running statistics."
+  normalize_observations: bool | None = flag(
+    None,
+    "Normalises by running statistics; by default where critics are normalised "
+    "too, by crossq and xqc.",
   )
   learn_temperature: bool = flag(True, "Whether SAC's is learned.")
   initial_temperature: float = flag(1.0, "What SAC's begins with.")
-  policy_delay: int = flag(2, "TD3's critic steps per policy step.")
+  policy_delay: int = flag(
+    2, "Critic steps per policy step, of td3, crossq and xqc."
+  )
   own_critics: bool = flag(
     True,
     "Whether a TD3 agent has critics; those of a repertoire whose emitters "
     "(ga, pga, dcrl) train none need none, and have none with pga or dcrl.",
   )
+  num_atoms: int = flag(51, "Of the values of xqc's critics.")
   hyperparam: tuple[str, ...] = flag(
     (),
     "name=value, of a learner of your own. Repeatable, the last of a name "
@@ -145,9 +151,13 @@ def make_learner(flags: LearnerFlags, env: Any) -> Any:
       f"{names.nearest(flags.learner, _LEARNERS)} Your own is given as "
       "'package.module:function'."
     )
-  config = make_config(
-    flags, {"sac": learners.SACConfig, "td3": learners.TD3Config}[flags.learner]
-  )
+  config_class = {
+    "sac": learners.SACConfig,
+    "td3": learners.TD3Config,
+    "crossq": learners.CrossQConfig,
+    "xqc": learners.XQCConfig,
+  }[flags.learner]
+  config = make_config(flags, config_class)
   return getattr(learners, flags.learner)(*sizes, config)
 
 
@@ -179,7 +189,10 @@ def make_config(
       "critic_hidden_layer_sizes",
     )
   values = {
-    name: getattr(flags, name) for name in _LEARNER_SETTINGS if name in known
+    name: getattr(flags, name)
+    for name in _LEARNER_SETTINGS
+    # What is left open is the learner's own default.
+    if name in known and getattr(flags, name) is not None
   }
   return config_class(
     policy_hidden_layer_sizes=layer_sizes(flags, "policy_hidden_layer_sizes"),

@@ -1,9 +1,17 @@
 """Learners: pure functions that turn transitions into better agents."""
 
+from qdrl_haiku.learners import crossq as _crossq
 from qdrl_haiku.learners import diayn as _diayn
 from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
+from qdrl_haiku.learners import xqc as _xqc
 from qdrl_haiku.learners.base import Learner, SharedCritic
+from qdrl_haiku.learners.crossq import (
+  CrossQConfig,
+  CrossQGenotype,
+  CrossQState,
+  crossq,
+)
 from qdrl_haiku.learners.diayn import (
   DIAYNConfig,
   DIAYNGenotype,
@@ -16,15 +24,21 @@ from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
+from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc
 
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_sac.HYPERPARAMETERS,
   **_td3.HYPERPARAMETERS,
+  **_crossq.HYPERPARAMETERS,
+  **_xqc.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
 }
 """Those of all learners here, by name."""
 
 __all__ = [
+  "CrossQConfig",
+  "CrossQGenotype",
+  "CrossQState",
   "DIAYNConfig",
   "DIAYNGenotype",
   "DIAYNState",
@@ -40,8 +54,13 @@ __all__ = [
   "TD3Config",
   "TD3Genotype",
   "TD3State",
+  "XQCConfig",
+  "XQCGenotype",
+  "XQCState",
+  "crossq",
   "diayn",
   "discriminator",
   "sac",
   "td3",
+  "xqc",
 ]

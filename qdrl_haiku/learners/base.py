@@ -126,13 +126,16 @@ class Optimizer(NamedTuple):
   ]
 
 
-def adam() -> Optimizer:
+def adam(b1: float = 0.9) -> Optimizer:
   """Makes Adam (Kingma and Ba, arXiv 1412.6980), with optax's defaults.
+
+  Args:
+    b1: the share of the first moment that is kept in a step, in [0, 1).
 
   Returns:
     The optimiser.
   """
-  transform = optax.scale_by_adam()
+  transform = optax.scale_by_adam(b1)
 
   def update(
     gradients: types.Params,
@@ -173,3 +176,35 @@ def saturation(action: types.Array) -> types.Array:
     The share with |action| > 0.99, in [0, 1].
   """
   return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))
+
+
+def check_initial_temperature(value: float) -> None:
+  """Refuses a temperature that float32 and its logarithm don't hold well.
+
+  Args:
+    value: `initial_temperature` of a configuration.
+
+  Raises:
+    ValueError: if it is out of its range.
+  """
+  if not 1e-30 <= value <= 1e30:
+    raise ValueError(
+      f"initial_temperature must be between 1e-30 and 1e30, got {value}; 1.0 "
+      "is the usual choice."
+    )
+
+
+def check_policy_delay(value: int) -> None:
+  """Refuses what is no number of critic steps per policy step.
+
+  Args:
+    value: `policy_delay` of a configuration.
+
+  Raises:
+    ValueError: if it is no whole number, or below 1.
+  """
+  if value != int(value) or value < 1:
+    raise ValueError(
+      f"policy_delay must be a whole number of at least 1, got {value}; 2 is "
+      "the usual choice, 1 updates the policy with every critic step."
+    )

@@ -43,9 +43,38 @@ POLICY_LEARNING_RATE = Hyperparameter(
 CRITIC_LEARNING_RATE = Hyperparameter(
   1e-3, "Adam's learning rate for the critics", search="log_uniform:5e-4:5e-3"
 )
+TEMPERATURE_LEARNING_RATE = Hyperparameter(
+  1e-3,
+  "Adam's learning rate for SAC's temperature",
+  search="log_uniform:3e-4:3e-3",
+)
+TARGET_ENTROPY = Hyperparameter(
+  None, "SAC's target entropy, in nats, of -A by default", low=-math.inf
+)
 REWARD_SCALING = Hyperparameter(
   1.0, "what rewards are multiplied by", search="log_uniform:0.3:5"
 )
+_OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
+
+
+def of_temperature(
+  declared: Mapping[str, Hyperparameter], is_learned: bool
+) -> dict[str, Hyperparameter]:
+  """Returns those that a learner with a temperature has.
+
+  Args:
+    declared: by name.
+    is_learned: whether the temperature is; if not, those that learn it are
+      left out.
+
+  Returns:
+    What is declared of them, by name.
+  """
+  return {
+    name: value
+    for name, value in declared.items()
+    if is_learned or name not in _OF_TEMPERATURE
+  }
 
 
 def defaults(

@@ -1,7 +1,6 @@
 """Soft actor-critic (Haarnoja et al., arXiv 1812.05905)."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import chex
@@ -11,25 +10,17 @@ import optax
 
 from qdrl_haiku import losses, networks, policies, types
 from qdrl_haiku.learners import base, hyperparameters, statistics
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
   "discount": hyperparameters.DISCOUNT,
   "tau": hyperparameters.TAU,
   "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
   "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
-  "temperature_learning_rate": Hyperparameter(
-    1e-3,
-    "Adam's learning rate for SAC's temperature",
-    search="log_uniform:3e-4:3e-3",
-  ),
-  "target_entropy": Hyperparameter(
-    None, "SAC's target entropy, in nats, of -A by default", low=-math.inf
-  ),
+  "temperature_learning_rate": hyperparameters.TEMPERATURE_LEARNING_RATE,
+  "target_entropy": hyperparameters.TARGET_ENTROPY,
   "reward_scaling": hyperparameters.REWARD_SCALING,
 }
 """SAC's, by name."""
-_OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +55,7 @@ class SACConfig:
   policy_final_init: str = "small"
 
   def __post_init__(self) -> None:
-    # What float32 and its logarithm hold well.
-    if not 1e-30 <= self.initial_temperature <= 1e30:
-      raise ValueError(
-        "initial_temperature must be between 1e-30 and 1e30, got "
-        f"{self.initial_temperature}; 1.0 is the usual choice."
-      )
+    base.check_initial_temperature(self.initial_temperature)
 
 
 class SACState(NamedTuple):
@@ -139,11 +125,9 @@ def sac(
     policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
-  declared = {
-    name: value
-    for name, value in HYPERPARAMETERS.items()
-    if config.learn_temperature or name not in _OF_TEMPERATURE
-  }
+  declared = hyperparameters.of_temperature(
+    HYPERPARAMETERS, config.learn_temperature
+  )
   hyperparams = hyperparameters.defaults(declared)
   if config.learn_temperature:
     hyperparams["target_entropy"] = -float(action_size)

@@ -1,4 +1,4 @@
-"""Running statistics of observations, and what learners do with them."""
+"""Running statistics of observations and of rewards, and their uses."""
 
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ from qdrl_haiku import types
 
 _MAX_NORMALIZED = 10.0
 _MIN_STD = 1e-4
+_REWARD_RATE = 1e-3
 
 
 class ObservationStatistics(NamedTuple):
@@ -117,3 +118,47 @@ def normalize(
     return observation
   normalized = (observation - statistics.mean) / statistics.std
   return jnp.clip(normalized, -_MAX_NORMALIZED, _MAX_NORMALIZED)
+
+
+class RewardStatistics(NamedTuple):
+  """How large the rewards are that an agent learns from.
+
+  Attributes:
+    num_updates: int32 [], how many updates there were.
+    largest: [], the average of each batch's largest |reward|: first of all
+      batches, then with weights that fall by 0.1 % an update, so that what was
+      once is forgotten.
+  """
+
+  num_updates: types.Array
+  largest: types.Array
+
+
+def init_rewards() -> RewardStatistics:
+  """Statistics of no reward.
+
+  Returns:
+    The statistics.
+  """
+  return RewardStatistics(jnp.zeros((), jnp.int32), jnp.zeros(()))
+
+
+def update_rewards(
+  statistics: RewardStatistics, reward: types.Array
+) -> RewardStatistics:
+  """Takes in the rewards of an update.
+
+  Args:
+    statistics: what is known so far.
+    reward: [N, B], of N batches.
+
+  Returns:
+    The statistics of the rewards so far and these together.
+  """
+  largest = jnp.mean(jnp.max(jnp.abs(reward), axis=-1))
+  num_updates = statistics.num_updates + 1
+  rate = jnp.maximum(1.0 / num_updates, _REWARD_RATE)
+  return RewardStatistics(
+    num_updates,
+    statistics.largest + rate * (largest - statistics.largest),
+  )

@@ -66,12 +66,7 @@ class TD3Config:
   own_critics: bool = True
 
   def __post_init__(self) -> None:
-    if self.policy_delay != int(self.policy_delay) or self.policy_delay < 1:
-      raise ValueError(
-        "policy_delay must be a whole number of at least 1, got "
-        f"{self.policy_delay}; 2 is the usual choice, 1 updates the policy "
-        "with every critic step."
-      )
+    base.check_policy_delay(self.policy_delay)
 
 
 class TD3State(NamedTuple):

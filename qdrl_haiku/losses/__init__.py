@@ -4,6 +4,11 @@ Names end in _tm1 and _t as in rlax: the reward and the discount of step t
 follow the observation and action of step t - 1.
 """
 
+from qdrl_haiku.losses.categorical import (
+  categorical_value,
+  two_hot,
+  xqc_critic_loss,
+)
 from qdrl_haiku.losses.diayn import (
   diayn_discriminator_loss,
   diayn_normal_discriminator_loss,
@@ -24,6 +29,7 @@ from qdrl_haiku.losses.td3 import (
 )
 
 __all__ = [
+  "categorical_value",
   "diayn_discriminator_loss",
   "diayn_normal_discriminator_loss",
   "diayn_normal_reward",
@@ -36,4 +42,6 @@ __all__ = [
   "td3_critic_loss",
   "td3_policy_loss",
   "td3_target_action",
+  "two_hot",
+  "xqc_critic_loss",
 ]

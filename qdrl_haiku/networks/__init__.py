@@ -13,18 +13,31 @@ from qdrl_haiku.networks.base import (
   network,
   stateful_network,
 )
+from qdrl_haiku.networks.batch_norm import BatchNorm, with_unit_norm
+from qdrl_haiku.networks.batch_norm_critics import (
+  BatchNormCritics,
+  BatchNormNetworks,
+  make_crossq_networks,
+  make_xqc_networks,
+)
 from qdrl_haiku.networks.mlp import MLP, fix_inputs
 
 __all__ = [
+  "BatchNorm",
+  "BatchNormCritics",
+  "BatchNormNetworks",
   "MLP",
   "Network",
   "SACNetworks",
   "StatefulNetwork",
   "TD3Networks",
   "fix_inputs",
+  "make_crossq_networks",
   "make_discriminator",
   "make_sac_networks",
   "make_td3_networks",
+  "make_xqc_networks",
   "network",
   "stateful_network",
+  "with_unit_norm",
 ]

@@ -9,33 +9,23 @@ the first actions are near 0 and no tanh starts saturated (Lillicrap et al.,
 hidden ones do, so that new policies act differently from each other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names, types
+from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
-from qdrl_haiku.networks import mlp
+from qdrl_haiku.networks import mlp, settings
 from qdrl_haiku.networks.base import Network, network
 
-_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-  "elu": jax.nn.elu,
-  "gelu": jax.nn.gelu,
-  "leaky_relu": jax.nn.leaky_relu,
-  "relu": jax.nn.relu,
-  "swish": jax.nn.swish,
-  "tanh": jnp.tanh,
-}
 _POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
   "small": hk.initializers.RandomUniform(-3e-3, 3e-3),
   "fan_in": None,  # That of the hidden layers.
 }
-_NUM_CRITICS = 2
-_T = TypeVar("_T")
 
 
 class SACNetworks(NamedTuple):
@@ -191,8 +181,8 @@ def make_discriminator(
   """
   check_count("input_size", input_size, 1)
   check_count("parameter_size", parameter_size, 1)
-  _check_sizes("hidden_layer_sizes", hidden_layer_sizes)
-  activation_fn = _named("activation", activation, _ACTIVATIONS)
+  settings.check_sizes("hidden_layer_sizes", hidden_layer_sizes)
+  activation_fn = settings.named("activation", activation, settings.ACTIVATIONS)
 
   def discriminator(inputs: jax.Array) -> jax.Array:
     return mlp.MLP(
@@ -220,10 +210,10 @@ def _policy_and_critics(
   """Checks the settings and returns the policy and the twin critics."""
   check_count("observation_size", observation_size, 1)
   check_count("action_size", action_size, 1)
-  _check_sizes("policy_hidden_layer_sizes", policy_hidden_layer_sizes)
-  _check_sizes("critic_hidden_layer_sizes", critic_hidden_layer_sizes)
-  activation_fn = _named("activation", activation, _ACTIVATIONS)
-  final_init = _named(
+  settings.check_sizes("policy_hidden_layer_sizes", policy_hidden_layer_sizes)
+  settings.check_sizes("critic_hidden_layer_sizes", critic_hidden_layer_sizes)
+  activation_fn = settings.named("activation", activation, settings.ACTIVATIONS)
+  final_init = settings.named(
     "policy_final_init", policy_final_init, _POLICY_FINAL_INITS
   )
 
@@ -261,7 +251,7 @@ def _twins(critic: Network) -> Network:
   apply_both = jax.vmap(critic.apply, out_axes=-1)
 
   def init(key: types.Key) -> types.Params:
-    return jax.vmap(critic.init)(jax.random.split(key, _NUM_CRITICS))
+    return jax.vmap(critic.init)(jax.random.split(key, settings.NUM_CRITICS))
 
   def apply(
     params: types.Params, observation: jax.Array, action: jax.Array
@@ -275,22 +265,3 @@ def _twins(critic: Network) -> Network:
     return fusion.gradient_apart(values)
 
   return Network(init=init, apply=apply)
-
-
-def _named(setting: str, name: str, known: Mapping[str, _T]) -> _T:
-  """Returns what has that name, or says which names there are."""
-  if name in known:
-    return known[name]
-  raise ValueError(
-    f"{setting}={name!r} is unknown; {names.nearest(str(name), known)}"
-  )
-
-
-def _check_sizes(name: str, sizes: Any) -> None:
-  """Raises ValueError unless `sizes` is a sequence of positive integers."""
-  if not isinstance(sizes, Sequence) or isinstance(sizes, str):
-    raise ValueError(
-      f"{name} is {sizes!r}: use a sequence of integers such as (256, 256)"
-    )
-  for i, size in enumerate(sizes):
-    check_count(f"{name}[{i}]", size, 1)

@@ -14,13 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, skills
+from qdrl_haiku import learners, networks, skills
 from qdrl_haiku.artifacts import export
-from qdrl_haiku.networks import actor_critic
 
 _O, _A, _K = 5, 2, 3
 _ROOT = pathlib.Path(__file__).parents[2]
-_ACTIVATIONS = sorted(actor_critic._ACTIVATIONS)
+_ACTIVATIONS = sorted(networks.settings.ACTIVATIONS)
 _BASES = {
   "sac": (learners.sac, learners.SACConfig),
   "td3": (learners.td3, learners.TD3Config),

@@ -1,0 +1,144 @@
+"""What learners have in common that act by SAC's policy and temperature.
+
+Haarnoja et al., arXiv 1812.05905. Their states have the fields `policy_params`,
+`policy_optimizer_state`, `log_temperature`, `temperature_optimizer_state` and
+`observation_statistics` of `SACState`; their configurations
+`learn_temperature` and `initial_temperature` of `SACConfig`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku.learners import base, statistics
+
+
+class SoftPolicy(NamedTuple):
+  """Acting, and learning to act, as SAC does.
+
+  Attributes:
+    at: (policy's parameters, observation [..., O], normalised) -> distribution.
+    act: see `base.Learner`.
+    act_greedy: see `base.Learner`.
+    step: (state, hyperparameters, observation [B, O], normalised, q_fn, key) ->
+      (state, metrics): one step of the policy, and one of the temperature where
+      it's learned; q_fn: action [B, A] -> the critics' values [B, 2]. The key
+      is consumed.
+  """
+
+  at: Callable[[types.Params, types.Array], policies.NormalTanh]
+  act: base.ActFn
+  act_greedy: base.ActGreedyFn
+  step: Callable[..., tuple[Any, types.Metrics]]
+
+
+def soft_policy(
+  policy: networks.Network,
+  optimizer: base.Optimizer,
+  temperature_optimizer: base.Optimizer,
+  learn_temperature: bool,
+) -> SoftPolicy:
+  """Makes the policy's part of a learner.
+
+  Args:
+    policy: as that of `networks.SACNetworks`.
+    optimizer: of the policy.
+    temperature_optimizer: of the temperature.
+    learn_temperature: whether it's learned.
+
+  Returns:
+    Its functions.
+  """
+
+  def at(
+    params: types.Params, observation: types.Array
+  ) -> policies.NormalTanh:
+    return policies.normal_tanh(policy.apply(params, observation))
+
+  def seen(state: Any, observation: types.Array) -> policies.NormalTanh:
+    return at(
+      state.policy_params,
+      statistics.normalize(state.observation_statistics, observation),
+    )
+
+  def act(
+    state: Any,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    key: types.Key,
+  ) -> types.Array:
+    del hyperparams  # The policy is its own noise.
+    return seen(state, observation).sample(seed=key)
+
+  def act_greedy(state: Any, observation: types.Array) -> types.Array:
+    return seen(state, observation).mode()
+
+  def step(
+    state: Any,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    q_fn: Callable[[types.Array], types.Array],
+    key: types.Key,
+  ) -> tuple[Any, types.Metrics]:
+    temperature = jnp.exp(state.log_temperature)
+
+    def loss_fn(
+      params: types.Params,
+    ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
+      action, log_prob = at(params, observation).sample_and_log_prob(seed=key)
+      loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
+        q_fn(action), log_prob, temperature
+      )
+      return jnp.mean(loss), (action, log_prob)
+
+    (loss, (action, log_prob)), gradients = jax.value_and_grad(
+      loss_fn, has_aux=True
+    )(state.policy_params)
+    policy_params, policy_optimizer_state = optimizer.update(
+      gradients,
+      state.policy_optimizer_state,
+      state.policy_params,
+      hyperparams["policy_learning_rate"],
+    )
+    state = state._replace(
+      policy_params=policy_params,
+      policy_optimizer_state=policy_optimizer_state,
+    )
+    metrics = {
+      "policy_loss": loss,
+      "policy_entropy": -jnp.mean(log_prob),
+      "temperature": temperature,
+      "action_saturation": base.saturation(action),
+      "gradient_norm/policy": optax.tree.norm(gradients),
+    }
+    if not learn_temperature:
+      return state, metrics
+
+    def temperature_loss_fn(log_temperature: types.Array) -> types.Array:
+      return jnp.mean(
+        jax.vmap(losses.sac_temperature_loss, in_axes=(None, 0, None))(
+          log_temperature, log_prob, hyperparams["target_entropy"]
+        )
+      )
+
+    metrics["temperature_loss"], gradient = jax.value_and_grad(
+      temperature_loss_fn
+    )(state.log_temperature)
+    log_temperature, temperature_optimizer_state = temperature_optimizer.update(
+      gradient,
+      state.temperature_optimizer_state,
+      state.log_temperature,
+      hyperparams["temperature_learning_rate"],
+    )
+    state = state._replace(
+      log_temperature=log_temperature,
+      temperature_optimizer_state=temperature_optimizer_state,
+    )
+    return state, metrics
+
+  return SoftPolicy(at, act, act_greedy, step)
+

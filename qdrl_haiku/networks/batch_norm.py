@@ -1,0 +1,118 @@
+"""Batch normalisation, and weights of unit norm: what conditions a critic."""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+
+# As in the code of CrossQ and XQC, but for averages that begin without a bias.
+_EPSILON = 1e-3
+_RATE = 0.01
+_WARM_UP = 100_000
+_MOST_SCALING = 3.0
+_MOST_SHIFT = 5.0
+
+
+class BatchNorm(hk.Module):
+  """Normalises each unit over a batch (Ioffe and Szegedy, arXiv 1502.03167).
+
+  Its state are the averages of what the batches' mean and variance were, and
+  how many batches there were: first of all of them, then with weights that
+  fall by 1 % a batch. Batch renormalisation (Ioffe, arXiv 1702.03275) corrects
+  what the batch's statistics give towards what the averages would, within
+  bounds, once the averages are known well.
+  """
+
+  def __init__(
+    self,
+    *,
+    renormalize: bool = False,
+    warm_up: int = _WARM_UP,
+    name: str = "batch_norm",
+  ) -> None:
+    """Describes the layer.
+
+    Args:
+      renormalize: whether it's batch renormalisation.
+      warm_up: after how many batches that begins, >= 0.
+      name: the module's name, the prefix of its parameters' names.
+    """
+    super().__init__(name=name)
+    self._renormalize = renormalize
+    self._warm_up = warm_up
+
+  def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
+    """Normalises, by the batch's statistics or by the averages.
+
+    Args:
+      inputs: [..., I].
+      is_training: whether statistics are the batch's, over all leading axes,
+        and move the averages; otherwise those are used, and stay.
+
+    Returns:
+      [..., I], with a learned scale and offset.
+    """
+    size = [inputs.shape[-1]]
+    scale = hk.get_parameter("scale", size, init=jnp.ones)
+    offset = hk.get_parameter("offset", size, init=jnp.zeros)
+    mean = hk.get_state("mean", size, init=jnp.zeros)
+    variance = hk.get_state("variance", size, init=jnp.ones)
+    count = hk.get_state("count", [], jnp.int32, init=jnp.zeros)
+    if not is_training:
+      factor = scale * jax.lax.rsqrt(variance + _EPSILON)
+      return (inputs - mean) * factor + offset
+    axes = tuple(range(inputs.ndim - 1))
+    batch_mean = jnp.mean(inputs, axes)
+    # One pass over the inputs, and not two.
+    square = jnp.mean(jnp.square(inputs), axes)
+    batch_variance = jnp.maximum(square - jnp.square(batch_mean), 0.0)
+    deviation = jnp.sqrt(batch_variance + _EPSILON)
+    factor, shift = scale / deviation, offset
+    if self._renormalize:
+      average_deviation = jnp.sqrt(variance + _EPSILON)
+      scaling = jnp.clip(
+        deviation / average_deviation, 1 / _MOST_SCALING, _MOST_SCALING
+      )
+      moved = jnp.clip(
+        (batch_mean - mean) / average_deviation, -_MOST_SHIFT, _MOST_SHIFT
+      )
+      is_warm = count >= self._warm_up
+      scaling, moved = jax.lax.stop_gradient((
+        jnp.where(is_warm, scaling, 1.0),
+        jnp.where(is_warm, moved, 0.0),
+      ))
+      factor, shift = factor * scaling, shift + scale * moved
+    rate = jnp.maximum(1.0 / (count + 1), _RATE)
+    for name, average, new in (
+      ("mean", mean, batch_mean),
+      ("variance", variance, batch_variance),
+    ):
+      new = jax.lax.stop_gradient(new)
+      hk.set_state(name, average + rate * (new - average))
+    # A count that overflowed would be no count.
+    hk.set_state("count", jnp.minimum(count, jnp.int32(2**30)) + 1)
+    return (inputs - batch_mean) * factor + shift
+
+
+def with_unit_norm(params: types.Params) -> types.Params:
+  """Projects the weights that lead to each unit onto the unit sphere.
+
+  As in XQC (Palenicek et al., arXiv 2509.25174), after each step: behind such a
+  layer batch normalisation forgets the weights' norm, which would only grow,
+  and with it shrink what a step changes.
+
+  Args:
+    params: of a network, weights "w" [..., inputs, units].
+
+  Returns:
+    The parameters, those of other names as they are.
+  """
+
+  def project(path: jax.tree_util.KeyPath, x: jax.Array) -> jax.Array:
+    if path[-1] != jax.tree_util.DictKey("w"):
+      return x
+    square = jnp.sum(jnp.square(x), axis=-2, keepdims=True)
+    return x * jax.lax.rsqrt(jnp.maximum(square, 1e-20))
+
+  return jax.tree_util.tree_map_with_path(project, params)
