@@ -130,7 +130,7 @@ def save(
   Args:
     path: of the file, which must not be there yet.
     learner: the agent's.
-    state: of one agent of `learners.sac`, of `learners.td3`, or of
+    state: of one agent of `learners.sac`, `crossq`, `xqc` or `td3`, or of
       `learners.diayn` over one of them.
     activation: of the policy's hidden layers, as its learner was made with; by
       default the one is taken with which the policy acts as the agent does.
@@ -220,14 +220,15 @@ def _policy_of(state: Any, activation: str) -> Policy:
   agent, outer = state, None
   if isinstance(state, learners.DIAYNState):
     agent, outer = state.agent, state.observation_statistics
-  if isinstance(agent, learners.SACState):
+  soft = learners.SACState | learners.CrossQState | learners.XQCState
+  if isinstance(agent, soft):
     kind = "normal_tanh"
   elif isinstance(agent, learners.TD3State):
     kind = "deterministic_tanh"
   else:
     raise ValueError(
       f"state is a {type(agent).__name__}, whose policy is not known; only "
-      "agents of learners.sac, learners.td3 and learners.diayn can be exported."
+      "agents of learners.sac, crossq, xqc, td3 and diayn can be exported."
     )
   inner = agent.observation_statistics
   if outer is not None and inner is not None:

@@ -28,6 +28,7 @@ class BatchNorm(hk.Module):
     self,
     *,
     renormalize: bool = False,
+    create_offset: bool = True,
     warm_up: int = _WARM_UP,
     name: str = "batch_norm",
   ) -> None:
@@ -35,11 +36,13 @@ class BatchNorm(hk.Module):
 
     Args:
       renormalize: whether it's batch renormalisation.
+      create_offset: whether an offset is learned, beside the scale.
       warm_up: after how many batches that begins, >= 0.
       name: the module's name, the prefix of its parameters' names.
     """
     super().__init__(name=name)
     self._renormalize = renormalize
+    self._create_offset = create_offset
     self._warm_up = warm_up
 
   def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
@@ -51,11 +54,13 @@ class BatchNorm(hk.Module):
         and move the averages; otherwise those are used, and stay.
 
     Returns:
-      [..., I], with a learned scale and offset.
+      [..., I], scaled and moved as was learned.
     """
     size = [inputs.shape[-1]]
     scale = hk.get_parameter("scale", size, init=jnp.ones)
-    offset = hk.get_parameter("offset", size, init=jnp.zeros)
+    offset = jnp.zeros(())
+    if self._create_offset:
+      offset = hk.get_parameter("offset", size, init=jnp.zeros)
     mean = hk.get_state("mean", size, init=jnp.zeros)
     variance = hk.get_state("variance", size, init=jnp.ones)
     count = hk.get_state("count", [], jnp.int32, init=jnp.zeros)

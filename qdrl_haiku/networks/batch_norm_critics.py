@@ -1,6 +1,6 @@
 """The networks of CrossQ and XQC: twin critics with batch normalisation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -88,7 +88,7 @@ def make_crossq_networks(
     observation_size,
     action_size,
     layer=layer,
-    renormalize=True,
+    of_inputs={"renormalize": True},
     num_outputs=1,
     policy_hidden_layer_sizes=policy_hidden_layer_sizes,
     critic_hidden_layer_sizes=critic_hidden_layer_sizes,
@@ -143,7 +143,8 @@ def make_xqc_networks(
     observation_size,
     action_size,
     layer=layer,
-    renormalize=False,
+    # The next normalisation would take it out again.
+    of_inputs={"create_offset": False},
     num_outputs=num_atoms,
     policy_hidden_layer_sizes=policy_hidden_layer_sizes,
     critic_hidden_layer_sizes=critic_hidden_layer_sizes,
@@ -163,7 +164,7 @@ def _networks(
   action_size: int,
   *,
   layer: Callable[..., jax.Array],
-  renormalize: bool,
+  of_inputs: Mapping[str, bool],
   num_outputs: int,
   policy_hidden_layer_sizes: Sequence[int],
   critic_hidden_layer_sizes: Sequence[int],
@@ -183,9 +184,9 @@ def _networks(
 
   def features(inputs: jax.Array, is_training: bool) -> jax.Array:
     with hk.experimental.name_scope("critic"):
-      hidden = batch_norm.BatchNorm(
-        renormalize=renormalize, name="batch_norm_inputs"
-      )(inputs, is_training)
+      hidden = batch_norm.BatchNorm(**of_inputs, name="batch_norm_inputs")(
+        inputs, is_training
+      )
       for i, size in enumerate(critic_hidden_layer_sizes):
         hidden = layer(size, i, act, hidden, is_training)
     return hidden

@@ -39,10 +39,12 @@ class Case(NamedTuple):
 
 
 def case(name, **config):
-  """One learner, "sac" or "td3", normalising unless `config` says otherwise."""
+  """One learner, "sac", "td3", ..., normalising unless `config` says otherwise."""
   defaults = _CONFIG | {"normalize_observations": True}
-  if name == "td3":
+  if name != "sac":
     defaults["policy_delay"] = 2
+  if name == "xqc":
+    defaults["num_atoms"] = 7
   return _case(name, tuple(sorted((defaults | config).items())))
 
 
@@ -51,6 +53,8 @@ def _case(name, config):
   factory, config_class = {
     "sac": (learners.sac, learners.SACConfig),
     "td3": (learners.td3, learners.TD3Config),
+    "crossq": (learners.crossq, learners.CrossQConfig),
+    "xqc": (learners.xqc, learners.XQCConfig),
   }[name]
   learner = factory(OBSERVATION_SIZE, ACTION_SIZE, config_class(**dict(config)))
   return Case(

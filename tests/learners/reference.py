@@ -77,15 +77,15 @@ def norm(tree):
   return np.sqrt(sum(np.sum(x**2) for x in jax.tree.leaves(tree)))
 
 
-def adam(gradients, state, params, learning_rate):
+def adam(gradients, state, params, learning_rate, b1=0.9):
   """One step of Adam: algorithm 1 of Kingma and Ba, arXiv 1412.6980."""
   count = state.count + 1
-  mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.mu, gradients)
+  mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, gradients)
   nu = jax.tree.map(
     lambda v, g: 0.999 * v + 0.001 * g**2, state.nu, gradients
   )
   params = jax.tree.map(
-    lambda p, m, v: p - learning_rate * (m / (1 - 0.9**count))
+    lambda p, m, v: p - learning_rate * (m / (1 - b1**count))
     / (np.sqrt(v / (1 - 0.999**count)) + 1e-8),
     params, mu, nu,
   )
