@@ -39,13 +39,14 @@ _ALLOWED = {
   "drawing": {
     "actors", "environments", "learners", "map_elites", "storage", "training",
   },
-  "runs": {
-    "actors", "artifacts", "controllers", "distributed", "drawing",
-    "environments", "learners", "map_elites", "storage", "training",
-  },
   "reports": {
     "actors", "artifacts", "controllers", "drawing", "environments",
     "learners", "map_elites", "storage", "training",
+  },
+  "runs": {
+    "actors", "artifacts", "controllers", "distributed", "drawing",
+    "environments", "learners", "map_elites", "reports", "storage",
+    "training",
   },
   "comparisons": {"drawing", "reports"},
   "cli": {

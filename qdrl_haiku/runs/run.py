@@ -120,7 +120,7 @@ def _train(
     setup, config, directory, checkpoints, best, programs, run_key
   )
   # So is what draws imported, which takes as long as all of haiku.
-  from qdrl_haiku.drawing import curves
+  from qdrl_haiku.reports import pictures
 
   programs.wait_to_train()
   compile_seconds = time.monotonic() - start
@@ -195,7 +195,7 @@ def _train(
   if row["generation"] < num_generations:
     raise Interrupted(f"stopped after generation {row['generation']}")
   if hosts.is_first():
-    curves.plot_run(directory)
+    pictures.plot_run(directory.path)
   return row
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import artifacts, controllers, distributed, runs, training
-from qdrl_haiku.drawing import curves
+from qdrl_haiku.reports import pictures
 from qdrl_haiku.runs import checkpoint_timing, records
 from qdrl_haiku.runs import interruption as interruption_lib
 from qdrl_haiku.runs import resume as resume_lib
@@ -58,7 +58,7 @@ def _compiled_once():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(_RUN, "make_programs", make_or_know)
     patch.setattr(_RUN, "compile_generation", lambda programs, _: programs)
-    patch.setattr(curves, "plot_run", lambda directory: None)
+    patch.setattr(pictures, "plot_run", lambda path: None)
     yield
 
 

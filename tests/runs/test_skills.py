@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku.drawing import skills
+from qdrl_haiku.reports import skills as reports_skills
 from qdrl_haiku.runs import skills as runs_skills
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import skill_common as common
@@ -91,49 +92,43 @@ def test_a_diverged_members_rows_are_strict_json(tmp_path):
   assert "names" not in np.load(tmp_path / "skills.npz")
 
 
-def _lines(axes):
-  """Lines by what they show: paths and the points at which they end."""
-  paths = [x for x in axes.lines if x.get_marker() == "None"]
-  ends = [x for x in axes.lines if x.get_marker() != "None"]
-  return paths, ends
+def _trajectories(path):
+  return reports_skills.trajectories(reports_skills.read_episodes(path))
 
 
 def test_each_member_has_a_plot_with_its_episodes_until_they_end(tmp_path):
-  directory, evaluation = _written(tmp_path)
-  figure = skills.trajectories(directory.path / "skills.npz")
-  plots = [axes for axes in figure.axes if axes.axison]
-  assert len(plots) == _P
-  for member, axes in enumerate(plots):
-    assert axes.get_title() == f"member {member}"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "steps")
-    assert axes.get_xlim() == (-10.0, 10.0)
-    assert axes.get_ylim() == (-0.5, 99.5)
-    paths, ends = _lines(axes)
-    assert len(paths) == len(ends) == _N
-    for episode, (path, end) in enumerate(zip(paths, ends, strict=True)):
-      length = evaluation.lengths[member, episode]
-      states = evaluation.trajectory["descriptor"][member, episode, :length]
-      np.testing.assert_array_equal(path.get_xydata(), states)
-      np.testing.assert_array_equal(end.get_xydata(), states[-1:])
-      assert path.get_color() == end.get_color()
-    # Episodes i and i + 3 have the same of three skills.
-    colors = [path.get_color() for path in paths]
-    assert colors[:2] == colors[_K:]
-    assert len(set(colors)) == _K
+  _, evaluation = _written(tmp_path)
+  figure = _trajectories(tmp_path)
+  layout, traces = figure["layout"], figure["data"]
+  assert [x["text"] for x in layout["annotations"]] == [
+    f"member {member}" for member in range(_P)
+  ]
+  assert len(traces) == _P * _N
+  for i, trace in enumerate(traces):
+    member, episode = divmod(i, _N)
+    suffix = str(member + 1) if member else ""
+    assert trace["xaxis"] == f"x{suffix}"
+    for name, title, bounds in (
+      ("xaxis", "x", [-10.0, 10.0]), ("yaxis", "steps", [-0.5, 99.5])
+    ):  # fmt: skip
+      axis = layout[name + suffix]
+      assert (axis["title"]["text"], axis["range"]) == (title, bounds)
+    length = evaluation.lengths[member, episode]
+    states = evaluation.trajectory["descriptor"][member, episode, :length]
+    drawn = np.stack([trace["x"], trace["y"]], axis=1)
+    np.testing.assert_allclose(drawn, states, rtol=1e-5)
+    # A dot where it ends.
+    assert trace["marker"]["size"] == [0] * (length - 1) + [8]
+  # Episodes i and i + 3 have the same of three skills.
+  colors = [trace["line"]["color"] for trace in traces[:_N]]
+  assert colors[:2] == colors[_K:]
+  assert len(set(colors)) == _K
 
 
 def test_directions_are_coloured_by_their_angle(tmp_path):
-  directory, evaluation = _written(tmp_path, common.CIRCLE)
-  figure = skills.trajectories(directory.path / "skills.npz")
-  found = {}
-  for member, axes in enumerate(x for x in figure.axes if x.axison):
-    for skill, path in zip(
-      evaluation.trajectory["skill"][member], _lines(axes)[0], strict=True
-    ):
-      found[float(np.arctan2(skill[1], skill[0]) % (2 * np.pi))] = (
-        path.get_color()
-      )
-  assert len(set(found.values())) == _P * _N
+  _written(tmp_path, common.CIRCLE)
+  traces = _trajectories(tmp_path)["data"]
+  assert len({trace["line"]["color"] for trace in traces}) == _P * _N
   color = skills.skill_color
   assert color(np.array([0.6, 0.8])) == color(np.array([1.2, 1.6]))
 
@@ -151,19 +146,16 @@ def test_one_member_needs_no_name(tmp_path):
   directory, evaluation = _written(tmp_path)
   one = jax.tree.map(lambda x: x[:1], evaluation)
   runs_skills.write(directory, 3, 300, one, common.WALK.descriptor)
-  figure = skills.trajectories(directory.path / "skills.npz")
-  assert [x.get_title() for x in figure.axes] == ["one colour per skill"]
+  assert "annotations" not in _trajectories(tmp_path)["layout"]
 
 
 @pytest.mark.parametrize(
   "env", [common.BLIND, common.LINE], ids=["no axis", "one axis"]
 )
 def test_there_is_no_picture_without_two_axes(env, tmp_path):
-  directory, _ = _written(
-    tmp_path, env=env, discriminator_input="observation"
-  )
-  assert skills.trajectories(directory.path / "skills.npz") is None
+  _written(tmp_path, env=env, discriminator_input="observation")
+  assert _trajectories(tmp_path) is None
 
 
 def test_there_is_no_picture_without_arrays(tmp_path):
-  assert skills.trajectories(tmp_path / "skills.npz") is None
+  assert _trajectories(tmp_path) is None
