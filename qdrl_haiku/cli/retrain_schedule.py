@@ -83,9 +83,8 @@ def main(flags: RetrainFlags) -> None:
     controller=artifacts.play_back(schedule, agent.learner),
     config=shared_flags.make_training_config(
       flags,
+      agent,
       population_size=flags.num_seeds,
-      replay_extras=agent.replay_extras,
-      fitness=agent.fitness,
       perturbation_interval=schedule.perturbation_interval,
     ),
     evaluate=agent.evaluate,

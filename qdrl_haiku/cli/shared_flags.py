@@ -120,11 +120,14 @@ def interval(flags: TrainingFlags, given: int | None, learner: Any) -> int:
   )
 
 
-def make_training_config(flags: TrainingFlags, **settings: Any) -> Any:
+def make_training_config(
+  flags: TrainingFlags, agent: learner_flags.Agent, **settings: Any
+) -> Any:
   """Returns the configuration of training.
 
   Args:
     flags: of the run.
+    agent: of `make_agent`.
     **settings: what isn't the value of the flag of the same name.
 
   Returns:
@@ -142,8 +145,12 @@ def make_training_config(flags: TrainingFlags, **settings: Any) -> Any:
     "random_warm_up",
     "exact_placement",
   )
-  if flags.num_eval_episodes is not None:
-    settings["num_eval_episodes"] = flags.num_eval_episodes
+  num_episodes = agent.num_eval_episodes or flags.num_eval_episodes
+  if num_episodes is not None:
+    settings["num_eval_episodes"] = num_episodes
   return training.TrainingConfig(
-    **{name: getattr(flags, name) for name in shared}, **settings
+    **{name: getattr(flags, name) for name in shared},
+    replay_extras=agent.replay_extras,
+    fitness=agent.fitness,
+    **settings,
   )

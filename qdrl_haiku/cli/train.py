@@ -47,9 +47,8 @@ def main(flags: TrainFlags) -> None:
   interval = shared_flags.interval(flags, flags.eval_interval, agent.learner)
   config = shared_flags.make_training_config(
     flags,
+    agent,
     population_size=flags.num_seeds,
-    replay_extras=agent.replay_extras,
-    fitness=agent.fitness,
     perturbation_interval=interval,
   )
   setup = training.Setup(

@@ -28,7 +28,7 @@ _FLAG_NAMES = {
 _OF_PBT = (
   "checkpoint_replay", "controller", "gradient_population_size", "num_envs",
   "num_parents", "num_replaced_by_best", "num_replaced_by_samples",
-  "on_divergence", "perturbation_interval", "random_warm_up",
+  "on_divergence", "perturbation_interval", "pool_size", "random_warm_up",
   *pbt_flags.OF_ONE_KIND,
 )  # fmt: skip
 # Of learning from replay, which an emitter may do by itself.
@@ -168,7 +168,7 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
     eval_env=agent.eval_env,
     learner=agent.learner,
     controller=controller,
-    config=shared_flags.make_training_config(flags, **population),
+    config=shared_flags.make_training_config(flags, agent, **population),
     map_elites=_make_map_elites(
       flags, emitters, agent.eval_env, search_space
     ),

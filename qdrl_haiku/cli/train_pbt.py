@@ -89,9 +89,8 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
   )
   config = shared_flags.make_training_config(
     flags,
+    agent,
     population_size=flags.population_size,
-    replay_extras=agent.replay_extras,
-    fitness=agent.fitness,
     perturbation_interval=interval,
     fitness_window=flags.fitness_window,
     burn_in_period=flags.burn_in_period,

@@ -28,7 +28,7 @@ from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.checkpoints import Checkpoints
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training.config import nearest_multiples
+from qdrl_haiku.training.config import TrainingConfig, nearest_multiples
 from qdrl_haiku.training.setup import Setup
 
 
@@ -330,6 +330,11 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
     raise ValueError(
       "exact_placement has no effect: an environment on the host feeds one "
       "device; leave it out."
+    )
+  if setup.config.pool_size != TrainingConfig.pool_size:
+    raise ValueError(
+      f"pool_size={setup.config.pool_size} has no effect: states of an "
+      "environment on the host can't be kept; leave it out."
     )
   train_env, eval_env = (
     getattr(env, "env", env) for env in (setup.env, setup.eval_env)

@@ -55,8 +55,9 @@ def no_brax(monkeypatch):
 
 
 OURS = {
-  "ant_omni", "ant_trap", "ant_uni", "halfcheetah_uni", "hopper_uni",
-  "humanoid_omni", "humanoid_uni", "point_maze", "walker2d_uni",
+  "ant_omni", "ant_trap", "ant_uni", "arm", "halfcheetah_uni", "hopper_uni",
+  "humanoid_omni", "humanoid_uni", "point_maze", "rastrigin", "sphere",
+  "walker2d_uni",
 }
 
 

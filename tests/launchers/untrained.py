@@ -35,7 +35,9 @@ def _draw_members(setup, members, hyperparams, keys):
 
     return jax.tree_util.tree_map_with_path(moved, state)
 
-  members = members._replace(learner=jax.vmap(draw)(keys, members.learner))
+  members = members._replace(
+    learner=jax.vmap(draw)(keys, members.learner), pool=()
+  )
   return members, {}, jnp.zeros(keys.shape, jnp.int32)
 
 

@@ -127,11 +127,11 @@ def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
   if not sees_targets:
     assert storage.descriptor is None and storage.target is None
     return
-  np.testing.assert_array_equal(
-    storage.descriptor[:8], [[-1, 0]] * 4 + [[1, -1]] * 4
+  np.testing.assert_allclose(
+    storage.descriptor[:8], [[-1, 0]] * 4 + [[1, -1]] * 4, atol=1e-6
   )
-  np.testing.assert_array_equal(
-    storage.target[:8], [[0, 1]] * 4 + [[0.5, 0]] * 4
+  np.testing.assert_allclose(
+    storage.target[:8], [[0, 1]] * 4 + [[0.5, 0]] * 4, atol=1e-6
   )
 
 
