@@ -250,8 +250,8 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     run_key: replicated over the mesh.
 
   Returns:
-    Milliseconds; how many members are replaced; and the bytes of what they
-    take over, which each device receives.
+    Milliseconds, of the decision alone too; how many members are replaced; and
+    the bytes of what they take over, which each device receives.
   """
   controller, config = setup.controller, setup.config
   assert controller is not None
@@ -270,6 +270,14 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     )
     return members, state, decision.hyperparams
 
+  def decide(carried: Any) -> Any:
+    state, hyperparams = carried
+    state, decision = controller.update(state, run_key, fitness, hyperparams)
+    return state, decision.hyperparams
+
+  decision_median = _median_seconds(
+    jax.jit(decide), (state, hyperparams), repetitions
+  )
   _, decision = controller.update(state, run_key, fitness, hyperparams)
   num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
   inherited = members.learner
@@ -283,6 +291,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   )
   return {
     "exploit_milliseconds": 1000 * median,
+    "decision_milliseconds": 1000 * decision_median,
     "num_replaced": num_replaced,
     "moved_bytes": num_replaced * moved,
   }

@@ -67,6 +67,7 @@ def test_exploiting_counts_what_children_take_over(
   row = benchmark.exploiting(_setup(inherit_replay=inherit_replay), 1, _KEY)
   assert row == {
     "exploit_milliseconds": 500.0,
+    "decision_milliseconds": 500.0,
     "num_replaced": 1,
     "moved_bytes": bytes_each,
   }
