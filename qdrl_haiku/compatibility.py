@@ -64,7 +64,9 @@ def _last_square() -> float:
     matrix = jax.lax.optimization_barrier(jnp.eye(3))
     return jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2))(rows)
 
-  return float(jax.jit(squares)()[-1])
+  # It may be asked for while something else is traced.
+  with jax.ensure_compile_time_eval():
+    return float(jax.jit(squares)()[-1])
 
 
 def _tensorflow_probability_suffix() -> str | None:

@@ -183,9 +183,7 @@ def crossq(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[CrossQState, types.Metrics]:
-    chex.assert_axis_dimension(
-      transitions.observation, 0, config.policy_delay
-    )
+    chex.assert_axis_dimension(transitions.observation, 0, config.policy_delay)
     observation, next_observation = (
       statistics.normalize(state.observation_statistics, x)
       for x in (transitions.observation, transitions.next_observation)
@@ -211,10 +209,10 @@ def crossq(
       *inputs, reward, discount, log_prob = batch
 
       def loss_fn(params: types.Params) -> Any:
-        features, moved = critic.features(
+        both, moved = critic.apply(
           params, critic_state, *inputs, is_training=True
         )
-        q, next_q = jnp.split(critic.outputs(params, features)[..., 0], 2)
+        q, next_q = jnp.split(both[..., 0], 2)
         loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
           q, reward, discount, next_q, log_prob, temperature
         )
@@ -250,10 +248,10 @@ def crossq(
     )
 
     def q_fn(action: types.Array) -> types.Array:
-      features, _ = critic.features(
+      q, _ = critic.apply(
         critic_params, critic_state, observation[-1], action, is_training=False
       )
-      return critic.outputs(critic_params, features)[..., 0]
+      return q[..., 0]
 
     state, policy_metrics = soft.step(
       state, hyperparams, observation[-1], q_fn, policy_key

@@ -54,9 +54,7 @@ def soft_policy(
     Its functions.
   """
 
-  def at(
-    params: types.Params, observation: types.Array
-  ) -> policies.NormalTanh:
+  def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
     return policies.normal_tanh(policy.apply(params, observation))
 
   def seen(state: Any, observation: types.Array) -> policies.NormalTanh:
@@ -141,4 +139,3 @@ def soft_policy(
     return state, metrics
 
   return SoftPolicy(at, act, act_greedy, step)
-

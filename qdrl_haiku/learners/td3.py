@@ -166,9 +166,7 @@ def td3(
     )
 
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
-    return policies.deterministic_tanh(
-      policy.apply(params, observation)
-    ).mode()
+    return policies.deterministic_tanh(policy.apply(params, observation)).mode()
 
   def act(
     state: TD3State,

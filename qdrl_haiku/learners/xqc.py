@@ -185,9 +185,7 @@ def xqc(
       target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
       policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params),
-      temperature_optimizer_state=optimizer.init(
-        genotype.log_temperature
-      )
+      temperature_optimizer_state=optimizer.init(genotype.log_temperature)
       if config.learn_temperature
       else None,
     )
@@ -216,9 +214,7 @@ def xqc(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[XQCState, types.Metrics]:
-    chex.assert_axis_dimension(
-      transitions.observation, 0, config.policy_delay
-    )
+    chex.assert_axis_dimension(transitions.observation, 0, config.policy_delay)
     observation, next_observation = (
       statistics.normalize(state.observation_statistics, x)
       for x in (transitions.observation, transitions.next_observation)
@@ -242,15 +238,14 @@ def xqc(
     size = observation.shape[1]
 
     def next_values(*inputs: types.Array) -> types.Array:
-      features, _ = critic.features(
+      logits, _ = critic.apply(
         state.target_critic_params,
         state.critic_state,
         *inputs,
         is_training=True,
+        rows=slice(size, None),
       )
-      return values(
-        critic.outputs(state.target_critic_params, features[:, size:]), atoms
-      )
+      return values(logits, atoms)
 
     batches = (
       *inputs,
@@ -267,10 +262,14 @@ def xqc(
       observation, action, reward, discount, next_q, log_prob = batch
 
       def loss_fn(params: types.Params) -> Any:
-        features, moved = critic.features(
-          params, critic_state, observation, action, is_training=True
+        logits, moved = critic.apply(
+          params,
+          critic_state,
+          observation,
+          action,
+          is_training=True,
+          rows=slice(size),
         )
-        logits = critic.outputs(params, features[:, :size])
         loss = jax.vmap(
           losses.xqc_critic_loss, in_axes=(0, 0, 0, 0, 0, None, None)
         )(logits, reward, discount, next_q, log_prob, temperature, atoms)
@@ -307,10 +306,10 @@ def xqc(
     )
 
     def q_fn(action: types.Array) -> types.Array:
-      features, _ = critic.features(
+      logits, _ = critic.apply(
         critic_params, critic_state, observation[-1], action, is_training=False
       )
-      return values(critic.outputs(critic_params, features), atoms)
+      return values(logits, atoms)
 
     state, policy_metrics = soft.step(
       state, hyperparams, observation[-1], q_fn, policy_key

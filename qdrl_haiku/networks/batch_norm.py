@@ -1,10 +1,13 @@
 """Batch normalisation, and weights of unit norm: what conditions a critic."""
 
+import math
+
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import types
+from qdrl_haiku.cpu import fusion
 
 # As in the code of CrossQ and XQC, but for averages that begin without a bias.
 _EPSILON = 1e-3
@@ -12,6 +15,8 @@ _RATE = 0.01
 _WARM_UP = 100_000
 _MOST_SCALING = 3.0
 _MOST_SHIFT = 5.0
+# Units of a layer with few outputs.
+_FEW = 16
 
 
 class BatchNorm(hk.Module):
@@ -56,6 +61,21 @@ class BatchNorm(hk.Module):
     Returns:
       [..., I], scaled and moved as was learned.
     """
+    factor, shift = self.affine(inputs, is_training)
+    return inputs * factor + shift
+
+  def affine(
+    self, inputs: jax.Array, is_training: bool
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what normalises, for `linear_of_affine`.
+
+    Args:
+      inputs: see `__call__`.
+      is_training: likewise.
+
+    Returns:
+      [I] and [I]: inputs * the first + the second are normalised.
+    """
     size = [inputs.shape[-1]]
     scale = hk.get_parameter("scale", size, init=jnp.ones)
     offset = jnp.zeros(())
@@ -66,7 +86,7 @@ class BatchNorm(hk.Module):
     count = hk.get_state("count", [], jnp.int32, init=jnp.zeros)
     if not is_training:
       factor = scale * jax.lax.rsqrt(variance + _EPSILON)
-      return (inputs - mean) * factor + offset
+      return factor, offset - mean * factor
     axes = tuple(range(inputs.ndim - 1))
     batch_mean = jnp.mean(inputs, axes)
     # One pass over the inputs, and not two.
@@ -83,10 +103,12 @@ class BatchNorm(hk.Module):
         (batch_mean - mean) / average_deviation, -_MOST_SHIFT, _MOST_SHIFT
       )
       is_warm = count >= self._warm_up
-      scaling, moved = jax.lax.stop_gradient((
-        jnp.where(is_warm, scaling, 1.0),
-        jnp.where(is_warm, moved, 0.0),
-      ))
+      scaling, moved = jax.lax.stop_gradient(
+        (
+          jnp.where(is_warm, scaling, 1.0),
+          jnp.where(is_warm, moved, 0.0),
+        )
+      )
       factor, shift = factor * scaling, shift + scale * moved
     rate = jnp.maximum(1.0 / (count + 1), _RATE)
     for name, average, new in (
@@ -97,7 +119,58 @@ class BatchNorm(hk.Module):
       hk.set_state(name, average + rate * (new - average))
     # A count that overflowed would be no count.
     hk.set_state("count", jnp.minimum(count, jnp.int32(2**30)) + 1)
-    return (inputs - batch_mean) * factor + shift
+    return factor, shift - batch_mean * factor
+
+
+def linear_of_affine(
+  inputs: jax.Array,
+  factor: jax.Array,
+  shift: jax.Array,
+  size: int,
+  *,
+  with_bias: bool = True,
+  name: str,
+) -> jax.Array:
+  """Applies a linear layer to inputs * factor + shift.
+
+  As a layer of other weights and another bias: inputs are read once, and
+  gradients of a normalisation's statistics come out of products.
+
+  Args:
+    inputs: [..., I].
+    factor: [I].
+    shift: [I].
+    size: the layer's units.
+    with_bias: whether it has a bias.
+    name: the layer's name; its parameters are those of `hk.Linear`.
+
+  Returns:
+    [..., size].
+  """
+  return _LinearOfAffine(size, with_bias, name)(inputs, factor, shift)
+
+
+class _LinearOfAffine(hk.Module):
+  """See `linear_of_affine`."""
+
+  def __init__(self, size: int, with_bias: bool, name: str) -> None:
+    super().__init__(name=name)
+    self._size = size
+    self._with_bias = with_bias
+
+  def __call__(
+    self, inputs: jax.Array, factor: jax.Array, shift: jax.Array
+  ) -> jax.Array:
+    fan_in = inputs.shape[-1]
+    w_init = hk.initializers.TruncatedNormal(1 / math.sqrt(fan_in))
+    w = hk.get_parameter("w", [fan_in, self._size], init=w_init)
+    bias = shift @ w
+    if self._with_bias:
+      bias += hk.get_parameter("b", [self._size], init=jnp.zeros)
+    w = factor[:, None] * w
+    if self._size < _FEW:
+      w = fusion.gradient_by_outputs(w)
+    return inputs @ w + bias
 
 
 def with_unit_norm(params: types.Params) -> types.Params:

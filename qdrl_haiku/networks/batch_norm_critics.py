@@ -1,6 +1,6 @@
 """The networks of CrossQ and XQC: twin critics with batch normalisation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -10,29 +10,30 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
-from qdrl_haiku.networks import actor_critic, base, batch_norm, mlp, settings
+from qdrl_haiku.networks import actor_critic, base, batch_norm, settings
+
+_Activation = Callable[[jax.Array], jax.Array]
+# Inputs, and what normalises them.
+_Affine = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class BatchNormCritics(NamedTuple):
-  """Twin critics, of which a batch's statistics are computed together.
+  """Twin critics that keep the statistics of what they learn from.
 
   Each leaf of their parameters and of their state has a leading axis of size 2,
   one entry for each critic.
 
   Attributes:
     init: (key) -> (parameters, state). The key is consumed.
-    features: (parameters, state, observation [B, O], action [B, A], *,
-      is_training) -> (features [2, B, W], state), see
-      `networks.StatefulNetwork`; without training for any leading axes.
-    outputs: (parameters, features [2, ..., W]) -> [..., 2, K], K numbers of
-      each critic, differentiable in reverse mode only. Apart from the features,
-      since of a batch that goes through the critics together not all outputs
-      are needed.
+    apply: (parameters, state, observation [..., O], action [..., A], *,
+      is_training, rows) -> (outputs [..., 2, K], state), see
+      `networks.StatefulNetwork`; differentiable in reverse mode only. Of a
+      batch [B] that goes through the critics together for its statistics,
+      outputs are computed of `rows` only, a slice of all by default.
   """
 
   init: Callable[[types.Key], tuple[types.Params, Any]]
-  features: Callable[..., tuple[jax.Array, Any]]
-  outputs: Callable[[types.Params, jax.Array], jax.Array]
+  apply: Callable[..., tuple[jax.Array, Any]]
 
 
 class BatchNormNetworks(NamedTuple):
@@ -78,18 +79,24 @@ def make_crossq_networks(
       activation or initialiser.
   """
 
-  def layer(size: int, i: int, act: Any, hidden: Any, is_training: bool) -> Any:
-    hidden = act(hk.Linear(size, name=f"linear_{i}")(hidden))
-    return batch_norm.BatchNorm(renormalize=True, name=f"batch_norm_{i}")(
-      hidden, is_training
-    )
+  def forward(
+    inputs: jax.Array, act: _Activation, is_training: bool, rows: slice
+  ) -> jax.Array:
+    def normalized(name: str, inputs: jax.Array) -> _Affine:
+      layer = batch_norm.BatchNorm(renormalize=True, name=f"batch_norm_{name}")
+      return inputs, *layer.affine(inputs, is_training)
+
+    hidden = normalized("inputs", inputs)
+    for i, size in enumerate(critic_hidden_layer_sizes):
+      layer = batch_norm.linear_of_affine(*hidden, size, name=f"linear_{i}")
+      hidden = normalized(str(i), act(layer))
+    hidden = hidden[0][rows], *hidden[1:]
+    return batch_norm.linear_of_affine(*hidden, 1, name="output")
 
   return _networks(
     observation_size,
     action_size,
-    layer=layer,
-    of_inputs={"renormalize": True},
-    num_outputs=1,
+    forward=forward,
     policy_hidden_layer_sizes=policy_hidden_layer_sizes,
     critic_hidden_layer_sizes=critic_hidden_layer_sizes,
     activation=activation,
@@ -133,19 +140,22 @@ def make_xqc_networks(
   """
   check_count("num_atoms", num_atoms, 2)
 
-  def layer(size: int, i: int, act: Any, hidden: Any, is_training: bool) -> Any:
-    hidden = hk.Linear(size, with_bias=False, name=f"linear_{i}")(hidden)
-    return act(
-      batch_norm.BatchNorm(name=f"batch_norm_{i}")(hidden, is_training)
-    )
+  def forward(
+    inputs: jax.Array, act: _Activation, is_training: bool, rows: slice
+  ) -> jax.Array:
+    # An offset would be taken out by the next normalisation.
+    layer = batch_norm.BatchNorm(create_offset=False, name="batch_norm_inputs")
+    hidden = layer(inputs, is_training)
+    for i, size in enumerate(critic_hidden_layer_sizes):
+      hidden = hk.Linear(size, with_bias=False, name=f"linear_{i}")(hidden)
+      layer = batch_norm.BatchNorm(name=f"batch_norm_{i}")
+      hidden = act(layer(hidden, is_training))
+    return hk.Linear(num_atoms, name="output")(hidden[rows])
 
   made = _networks(
     observation_size,
     action_size,
-    layer=layer,
-    # The next normalisation would take it out again.
-    of_inputs={"create_offset": False},
-    num_outputs=num_atoms,
+    forward=forward,
     policy_hidden_layer_sizes=policy_hidden_layer_sizes,
     critic_hidden_layer_sizes=critic_hidden_layer_sizes,
     activation=activation,
@@ -163,15 +173,13 @@ def _networks(
   observation_size: int,
   action_size: int,
   *,
-  layer: Callable[..., jax.Array],
-  of_inputs: Mapping[str, bool],
-  num_outputs: int,
+  forward: Callable[[jax.Array, _Activation, bool, slice], jax.Array],
   policy_hidden_layer_sizes: Sequence[int],
   critic_hidden_layer_sizes: Sequence[int],
   activation: str,
   policy_final_init: str,
 ) -> BatchNormNetworks:
-  """Returns SAC's policy, and critics of such hidden layers."""
+  """Returns SAC's policy, and twins of what `forward` makes."""
   policy, _ = actor_critic.make_sac_networks(
     observation_size,
     action_size,
@@ -182,65 +190,44 @@ def _networks(
   )
   act = settings.ACTIVATIONS[activation]
 
-  def features(inputs: jax.Array, is_training: bool) -> jax.Array:
+  def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
     with hk.experimental.name_scope("critic"):
-      hidden = batch_norm.BatchNorm(**of_inputs, name="batch_norm_inputs")(
-        inputs, is_training
-      )
-      for i, size in enumerate(critic_hidden_layer_sizes):
-        hidden = layer(size, i, act, hidden, is_training)
-    return hidden
+      return forward(inputs, act, is_training, rows)
 
-  def outputs(features: jax.Array) -> jax.Array:
-    with hk.experimental.name_scope("critic"):
-      return mlp.output_layer(num_outputs)(features)
-
-  input_size = observation_size + action_size
-  num_features = [input_size, *critic_hidden_layer_sizes][-1]
   return BatchNormNetworks(
-    policy,
-    _twins(
-      base.stateful_network(features, input_size),
-      base.network(outputs, num_features),
-    ),
+    policy, _twins(critic, observation_size + action_size)
   )
 
 
 def _twins(
-  body: base.StatefulNetwork, head: base.Network
+  critic: Callable[[jax.Array, bool, slice], jax.Array], input_size: int
 ) -> BatchNormCritics:
   """Returns two critics as one network with stacked parameters."""
-
-  def init_one(key: types.Key) -> tuple[types.Params, Any]:
-    body_key, head_key = jax.random.split(key)
-    params, state = body.init(body_key)
-    return params | head.init(head_key), state
+  transformed: Any = hk.without_apply_rng(hk.transform_with_state(critic))
 
   def init(key: types.Key) -> tuple[types.Params, Any]:
-    keys = jax.random.split(key, settings.NUM_CRITICS)
-    return jax.vmap(init_one)(keys)
+    example = jnp.zeros([1, input_size], jnp.float32)
+    return jax.vmap(
+      lambda key: transformed.init(key, example, True, slice(None))
+    )(jax.random.split(key, settings.NUM_CRITICS))
 
-  def features(
+  def apply(
     params: types.Params,
     state: Any,
     observation: jax.Array,
     action: jax.Array,
     *,
     is_training: bool,
+    rows: slice = slice(None),
   ) -> tuple[jax.Array, Any]:
     inputs = jnp.concatenate([observation, action], axis=-1)
-    return jax.vmap(
-      lambda params, state, inputs: body.apply(
-        params, state, inputs, is_training=is_training
-      )
-    )(
-      params,
-      state,
-      jnp.broadcast_to(inputs, (settings.NUM_CRITICS, *inputs.shape)),
-    )
+    # Statistics of the inputs are the same for both.
+    outputs, state = jax.vmap(
+      lambda params, state: transformed.apply(
+        params, state, inputs, is_training, rows
+      ),
+      out_axes=(-2, 0),
+    )(params, state)
+    return fusion.gradient_apart(outputs), state
 
-  def outputs(params: types.Params, features: jax.Array) -> jax.Array:
-    values = jax.vmap(head.apply, out_axes=-2)(params, features)
-    return fusion.gradient_apart(values)
-
-  return BatchNormCritics(init=init, features=features, outputs=outputs)
+  return BatchNormCritics(init=init, apply=apply)

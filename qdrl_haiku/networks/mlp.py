@@ -66,28 +66,11 @@ class MLP(hk.Module):
           name=f"layer_norm_{i}",
         )(hidden)
       hidden = self._activation(hidden)
-    return output_layer(self._output_size, self._final_init)(hidden)
-
-
-def output_layer(
-  size: int, w_init: hk.initializers.Initializer | None = None
-) -> Callable[[jax.Array], jax.Array]:
-  """Returns an affine last layer, "output".
-
-  Args:
-    size: its units, few in most networks, >= 1.
-    w_init: the initialiser of its weights; None for that of hidden ones.
-
-  Returns:
-    The layer: [..., I] -> [..., size].
-  """
-  output = hk.Linear(size, w_init=w_init, name=_OUTPUT)
-
-  def apply(inputs: jax.Array) -> jax.Array:
+    output = hk.Linear(
+      self._output_size, w_init=self._final_init, name=_OUTPUT
+    )
     with hk.custom_getter(_few_outputs):
-      return output(inputs)
-
-  return apply
+      return output(hidden)
 
 
 def fix_inputs(

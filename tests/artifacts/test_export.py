@@ -23,6 +23,8 @@ _ACTIVATIONS = sorted(networks.settings.ACTIVATIONS)
 _BASES = {
   "sac": (learners.sac, learners.SACConfig),
   "td3": (learners.td3, learners.TD3Config),
+  "crossq": (learners.crossq, learners.CrossQConfig),
+  "xqc": (learners.xqc, learners.XQCConfig),
 }
 _KINDS = ("sac", "td3", "diayn_sac", "diayn_td3")
 
@@ -272,6 +274,20 @@ def test_a_learner_that_acts_otherwise_is_refused(saved, tmp_path):
   )
   with pytest.raises(ValueError, match="learner.act_greedy differ"):
     export.save(tmp_path / "x.npz", learner, saved.state, activation="tanh")
+
+
+@pytest.mark.parametrize("kind", ["crossq", "xqc"])
+def test_a_policy_beside_normalised_critics_acts_as_its_agent(kind, tmp_path):
+  make, config_class = _BASES[kind]
+  learner = make(_O, _A, config_class((8, 6), (4,)))
+  state = _agent(learner)
+  path = tmp_path / "policy.npz"
+  export.save(path, learner, state)
+  policy = export.load(path)
+  observation = _observations(_O, 1e2)
+  assert _assert_acts_alike(policy, learner, state, observation) > 0.02
+  assert policy.config["policy"] == "normal_tanh"
+  assert policy.config["num_normalized"] == _O
 
 
 def test_what_is_no_policy_of_ours_is_refused(saved, tmp_path):

@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 def case(name, **config):
-  """One learner, "sac", "td3", ..., normalising unless `config` says otherwise."""
+  """One learner by its name, normalising unless `config` says otherwise."""
   defaults = _CONFIG | {"normalize_observations": True}
   if name != "sac":
     defaults["policy_delay"] = 2

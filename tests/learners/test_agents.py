@@ -8,7 +8,12 @@ import pytest
 from qdrl_haiku.learners import statistics
 from tests.learners import common, reference
 
-_NAMES = ("sac", "td3")
+_NAMES = (
+  "sac",
+  "td3",
+  pytest.param("crossq", marks=pytest.mark.slow),
+  pytest.param("xqc", marks=pytest.mark.slow),
+)
 _EACH = pytest.mark.parametrize("name", _NAMES)
 
 
@@ -39,7 +44,7 @@ def test_a_genotype_keeps_the_online_networks_bit_for_bit(name):
   common.assert_equal(
     after.observation_statistics, before.observation_statistics
   )
-  if name == "sac":
+  if name != "td3":
     assert after.log_temperature == before.log_temperature
 
 
@@ -47,9 +52,10 @@ def test_a_genotype_keeps_the_online_networks_bit_for_bit(name):
 def test_a_state_from_a_genotype_has_fresh_targets_and_optimizers(name):
   case = common.case(name)
   before = _update(case, common.agent(case.learner))[0]
-  assert common.distance(before.target_critic_params, before.critic_params)
   after = case.learner.from_genotype(case.learner.genotype(before))
-  common.assert_equal(after.target_critic_params, before.critic_params)
+  if name != "crossq":  # Which has none.
+    assert common.distance(before.target_critic_params, before.critic_params)
+    common.assert_equal(after.target_critic_params, before.critic_params)
   if name == "td3":
     assert common.distance(before.target_policy_params, before.policy_params)
     common.assert_equal(after.target_policy_params, before.policy_params)

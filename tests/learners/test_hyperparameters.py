@@ -11,6 +11,8 @@ _LEARNERS = {
     3, 2, learners.SACConfig(learn_temperature=False)
   ),
   "td3": learners.td3(3, 2),
+  "crossq": learners.crossq(3, 2),
+  "xqc": learners.xqc(3, 2),
   "diayn": learners.diayn(
     _SAC, 1, skills.categorical(2),
     config=learners.DIAYNConfig(discriminator_input="observation"),

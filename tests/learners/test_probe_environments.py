@@ -27,9 +27,28 @@ _LEARNERS = {
     )
   ),
   "td3": learners.td3(1, 1, learners.TD3Config(**_NETWORKS)),
+  "crossq": learners.crossq(
+    1, 1, learners.CrossQConfig(
+      learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
+    )
+  ),
+  "xqc": learners.xqc(
+    1, 1, learners.XQCConfig(
+      learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
+    )
+  ),
 }
 _CRITIC = networks.make_sac_networks(1, 1, **_NETWORKS).critic
-_EACH = pytest.mark.parametrize("name", _LEARNERS)
+_BATCH_NORM_CRITICS = {
+  "crossq": networks.make_crossq_networks(1, 1, **_NETWORKS).critic,
+  "xqc": networks.make_xqc_networks(1, 1, num_atoms=51, **_NETWORKS).critic,
+}
+_EACH = pytest.mark.parametrize("name", [
+  pytest.param(name, marks=pytest.mark.slow)
+  if name in _BATCH_NORM_CRITICS
+  else name
+  for name in _LEARNERS
+])
 
 
 class _Probe:
@@ -106,9 +125,13 @@ def _training(name):
 def _train(name, discount=0.8, **probe):
   """An agent that learned after every step of its environments."""
   hyperparams = _LEARNERS[name].hyperparams | {
-    "policy_learning_rate": 0.01, "critic_learning_rate": 0.01, "tau": 0.1,
+    "policy_learning_rate": 0.01, "critic_learning_rate": 0.01,
     "discount": discount,
   }
+  if "tau" in hyperparams:
+    hyperparams["tau"] = 0.1
+  else:  # No target averages what steps of that size leave.
+    hyperparams["critic_learning_rate"] = 0.003
   if "exploration_noise" in hyperparams:
     hyperparams["exploration_noise"] = 0.4
   numbers = dict.fromkeys(
@@ -117,12 +140,20 @@ def _train(name, discount=0.8, **probe):
   return _training(name)(jax.random.key(0), hyperparams, numbers)
 
 
-def _values(state, observation, action):
+def _values(name, state, observation, action, discount=0.8):
   """The values of both critics, [..., 2]."""
-  return np.asarray(_CRITIC.apply(
-    state.critic_params, jnp.array(observation)[:, None],
-    jnp.array(action)[:, None],
-  ))
+  inputs = jnp.array(observation)[:, None], jnp.array(action)[:, None]
+  if name not in _BATCH_NORM_CRITICS:
+    return np.asarray(_CRITIC.apply(state.critic_params, *inputs))
+  critic, params = _BATCH_NORM_CRITICS[name], state.critic_params
+  outputs, _ = critic.apply(
+    params, state.critic_state, *inputs, is_training=False
+  )
+  if name == "crossq":
+    return np.asarray(outputs[..., 0])
+  largest = state.reward_statistics.largest + np.exp(state.log_temperature)
+  atoms = np.linspace(-1, 1, 51) * 1.25 * largest / (1 - discount)
+  return np.asarray(jax.nn.softmax(outputs) @ atoms)
 
 
 def _greedy(name, state, observation):
@@ -135,7 +166,9 @@ def _greedy(name, state, observation):
 def test_the_value_of_a_last_step_is_its_reward(name):
   state = _train(name, num_steps=1.0, at_end=2.0)
   action = _greedy(name, state, [0.0])
-  np.testing.assert_allclose(_values(state, [0.0], action), 2.0, atol=0.02)
+  np.testing.assert_allclose(
+    _values(name, state, [0.0], action), 2.0, atol=0.02
+  )
 
 
 @_EACH
@@ -143,7 +176,9 @@ def test_a_later_reward_is_discounted_once_per_step(name):
   state = _train(name, discount=0.6, num_steps=2.0, at_end=1.0, advance=1.0)
   action = _greedy(name, state, [0.0, 1.0])
   np.testing.assert_allclose(
-    _values(state, [0.0, 1.0], action), [[0.6, 0.6], [1.0, 1.0]], atol=0.02
+    _values(name, state, [0.0, 1.0], action, discount=0.6),
+    [[0.6, 0.6], [1.0, 1.0]],
+    atol=0.02,
   )
 
 
@@ -154,7 +189,7 @@ def test_the_best_action_of_each_observation_is_found(name):
   action = _greedy(name, state, observation)
   np.testing.assert_allclose(action, 0.5 * np.array(observation), atol=0.1)
   np.testing.assert_allclose(
-    _values(state, observation, action), 0.0, atol=0.05
+    _values(name, state, observation, action), 0.0, atol=0.05
   )
 
 
@@ -163,4 +198,4 @@ def test_a_truncation_does_not_end_the_value(name):
   """Episodes are cut after 3 steps; their rewards alone would give 2.44."""
   state = _train(name, num_steps=float("inf"), reward=1.0)
   action = _greedy(name, state, [0.0])
-  np.testing.assert_allclose(_values(state, [0.0], action), 5.0, atol=0.1)
+  np.testing.assert_allclose(_values(name, state, [0.0], action), 5.0, atol=0.1)

@@ -8,6 +8,7 @@ from qdrl_haiku import controllers, learners, training
 
 _SAC = learners.sac(2, 2).hyperparams
 _TD3 = learners.td3(2, 2).hyperparams
+_XQC = learners.xqc(2, 2).hyperparams
 
 
 def _searched(space):
@@ -18,7 +19,9 @@ def _searched(space):
   }
 
 
-@pytest.mark.parametrize("hyperparams", [_SAC, _TD3], ids=["sac", "td3"])
+@pytest.mark.parametrize(
+  "hyperparams", [_SAC, _TD3, _XQC], ids=["sac", "td3", "xqc"]
+)
 def test_by_default_learning_rates_discount_and_rewards_are_searched(
   hyperparams,
 ):

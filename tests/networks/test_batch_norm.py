@@ -1,0 +1,157 @@
+"""Tests of batch normalisation and of weights of unit norm, in float64."""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import networks
+from tests.learners import reference
+
+_EPSILON = 1e-3
+_RNG = np.random.default_rng(0)
+_INPUTS = _RNG.normal(2.0, 3.0, (16, 3)).astype(np.float32)
+_WARM_UP = 5
+
+
+def _layer(**settings):
+  """A layer as a network, with a scale and offset that are not trivial."""
+  made = networks.stateful_network(
+    lambda inputs, is_training: networks.BatchNorm(**settings)(
+      inputs, is_training
+    ),
+    3,
+  )
+  params, state = made.init(jax.random.key(0))
+  params = {
+    "batch_norm": {
+      "scale": jnp.array([1.0, 2.0, 0.5]),
+      "offset": jnp.array([0.0, -1.0, 3.0]),
+    }
+  }
+  return made.apply, params, state["batch_norm"]
+
+
+def _with(state, **changes):
+  return {
+    "batch_norm": state | {k: jnp.asarray(v) for k, v in changes.items()}
+  }
+
+
+def _expected(inputs, mean, variance):
+  normalized = (inputs.astype(np.float64) - mean) / np.sqrt(
+    np.add(variance, _EPSILON)
+  )
+  return normalized * [1.0, 2.0, 0.5] + [0.0, -1.0, 3.0]
+
+
+@pytest.mark.parametrize("shape", [(16, 3), (2, 8, 3)])
+def test_in_training_the_statistics_are_those_of_the_batch(shape):
+  apply, params, state = _layer()
+  outputs, _ = apply(
+    params, _with(state), _INPUTS.reshape(shape), is_training=True
+  )
+  expected = _expected(_INPUTS, _INPUTS.mean(0), _INPUTS.var(0))
+  np.testing.assert_allclose(
+    outputs, expected.reshape(shape), rtol=1e-4, atol=1e-5
+  )
+
+
+@pytest.mark.parametrize("count, rate", [(0, 1.0), (3, 0.25), (5000, 0.01)])
+def test_averages_have_no_bias_at_first_and_forget_later(count, rate):
+  apply, params, state = _layer()
+  before = _with(state, mean=[1.0, 2.0, 3.0], variance=[1.0, 4.0, 9.0],
+                 count=np.int32(count))
+  _, after = apply(params, before, _INPUTS, is_training=True)
+  after = after["batch_norm"]
+  assert after["count"] == count + 1
+  for name, batch in (("mean", _INPUTS.mean(0)), ("variance", _INPUTS.var(0))):
+    old = np.asarray(before["batch_norm"][name], np.float64)
+    np.testing.assert_allclose(
+      after[name], old + rate * (batch - old), rtol=1e-5
+    )
+
+
+def test_otherwise_the_averages_are_used_and_stay():
+  apply, params, state = _layer()
+  before = _with(state, mean=[1.0, 2.0, 3.0], variance=[1.0, 4.0, 9.0])
+  outputs, after = apply(params, before, _INPUTS[:1], is_training=False)
+  expected = _expected(_INPUTS[:1], [1.0, 2.0, 3.0], [1.0, 4.0, 9.0])
+  np.testing.assert_allclose(outputs, expected, rtol=1e-4)
+  jax.tree.map(np.testing.assert_array_equal, after, before)
+
+
+def test_batch_renormalisation_begins_after_the_warm_up():
+  apply, params, state = _layer(renormalize=True, warm_up=_WARM_UP)
+  # So far from the batch's that the last unit's corrections are at their ends.
+  mean, variance = np.array([1.5, 2.5, 90.0]), np.array([9.0, 7.0, 0.01])
+  batch_mean = _INPUTS.mean(0, dtype=np.float64)
+  batch_variance = _INPUTS.var(0, dtype=np.float64)
+  deviation = np.sqrt(batch_variance + _EPSILON)
+  average_deviation = np.sqrt(variance + _EPSILON)
+  r = np.clip(deviation / average_deviation, 1 / 3, 3)
+  d = np.clip((batch_mean - mean) / average_deviation, -5, 5)
+  assert r[2] == 3 and d[2] == -5
+  for count in (_WARM_UP - 1, _WARM_UP):
+    before = _with(state, mean=np.float32(mean), variance=np.float32(variance),
+                   count=np.int32(count))
+    outputs, _ = apply(params, before, _INPUTS, is_training=True)
+    expected = (_INPUTS - batch_mean) / deviation
+    if count == _WARM_UP:
+      expected = expected * r + d  # Ioffe, algorithm 1.
+    expected = expected * [1.0, 2.0, 0.5] + [0.0, -1.0, 3.0]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_the_gradient_goes_through_the_batchs_statistics(renormalize):
+  """But not through the corrections of batch renormalisation."""
+  apply, params, state = _layer(renormalize=renormalize, warm_up=0)
+  weights = _RNG.normal(size=(16, 3))
+  r = np.clip(np.sqrt(_INPUTS.var(0) + _EPSILON), 1 / 3, 3) ** renormalize
+
+  def loss(inputs):
+    outputs, _ = apply(params, _with(state), inputs, is_training=True)
+    return jnp.sum(outputs * jnp.float32(weights))
+
+  def expected_loss(inputs):
+    return np.sum(
+      weights * r * _expected(inputs, inputs.mean(0), inputs.var(0))
+    )
+
+  np.testing.assert_allclose(
+    jax.grad(loss)(jnp.asarray(_INPUTS)),
+    reference.gradient(expected_loss, _INPUTS.astype(np.float64)),
+    rtol=1e-3, atol=1e-5,
+  )
+
+
+def test_a_layer_may_have_no_offset():
+  made = hk.transform_with_state(
+    lambda x: networks.BatchNorm(create_offset=False)(x, True)
+  )
+  params, _ = made.init(None, _INPUTS)
+  assert set(params["batch_norm"]) == {"scale"}
+
+
+def test_weights_get_unit_norm_and_all_else_stays():
+  params = {
+    "linear_0": {"w": _RNG.normal(size=(2, 3, 4)), "b": np.ones((2, 4))},
+    "batch_norm_0": {"scale": np.full((2, 4), 3.0)},
+  }
+  params = jax.tree.map(jnp.float32, params)
+  projected = networks.with_unit_norm(params)
+  weights = np.asarray(params["linear_0"]["w"], np.float64)
+  np.testing.assert_allclose(
+    projected["linear_0"]["w"],
+    weights / np.sqrt((weights**2).sum(axis=1, keepdims=True)),
+    rtol=1e-5,
+  )
+  for module, name in (("linear_0", "b"), ("batch_norm_0", "scale")):
+    assert projected[module][name] is params[module][name]
+
+
+def test_weights_that_are_all_zero_stay_finite():
+  projected = networks.with_unit_norm({"linear": {"w": jnp.zeros((3, 2))}})
+  assert not np.any(projected["linear"]["w"])
