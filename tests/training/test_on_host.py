@@ -96,6 +96,13 @@ def test_several_processes_are_refused(tmp_path, monkeypatch):
     _run(_setup(), tmp_path / "run")
 
 
+def test_a_pool_of_states_that_cannot_be_kept_is_refused(tmp_path):
+  setup = _setup()
+  config = dataclasses.replace(setup.config, pool_size=2)
+  with pytest.raises(ValueError, match="pool_size=2 has no effect.*; leave it"):
+    _run(setup._replace(config=config), tmp_path / "run")
+
+
 def test_evaluating_where_agents_collect_is_refused(tmp_path):
   setup = _setup()
   with pytest.raises(ValueError, match="eval_env is env.*; create another"):
