@@ -1,7 +1,7 @@
 """Emitters: where the individuals come from that are tried in a repertoire."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -175,8 +175,42 @@ def together(*emitters: Emitter) -> Emitter:
       for name, value in emitter.metrics(state[i]).items()
     }
 
+  tell_first = None
+  if any(emitter.tell_first is not None for emitter in emitters):
+
+    def tell_first(state: Any, *first: Any) -> Any:
+      return tell_each_first(emitters, state, *first)
+
   needs = sorted({name for emitter in emitters for name in emitter.needs})
-  return Emitter(init, ask, tell, ends[-1], tuple(needs), metrics)
+  return Emitter(
+    init, ask, tell, ends[-1], tuple(needs), metrics, tell_first
+  )
+
+
+def tell_each_first(
+  emitters: Sequence[Emitter], states: Sequence[Any], *first: Any
+) -> tuple[Any, ...]:
+  """Tells several emitters of the first individuals, each of all of them.
+
+  Args:
+    emitters: in the order of their individuals.
+    states: theirs.
+    *first: what `Emitter.tell_first` takes beside the state; emitter i draws
+      from `fold_in(key, i)`.
+
+  Returns:
+    Their new states.
+  """
+  *told, key = first
+  functions: list[Any] = [emitter.tell_first for emitter in emitters]
+  return tuple(
+    state
+    if tell_first is None
+    else tell_first(state, *told, jax.random.fold_in(key, i))
+    for i, (tell_first, state) in enumerate(
+      zip(functions, states, strict=True)
+    )
+  )
 
 
 def breed(

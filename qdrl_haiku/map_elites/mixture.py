@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.emitters import Emitter, tell_each_first
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key
 
@@ -190,23 +190,10 @@ def mixture(
       improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1),
     )
 
-  def tell_first(
-    state: MixtureState,
-    repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
-    key: Key,
-  ) -> MixtureState:
-    first = (repertoire, genotypes, fitness, descriptors, extra_scores)
-    states = tuple(
-      own if part.tell_first is None else part.tell_first(own, *first, own_key)
-      for part, own, own_key in zip(
-        parts, state.states, keys(key), strict=True
-      )
+  def tell_first(state: MixtureState, *first: Any) -> MixtureState:
+    return state._replace(
+      states=tell_each_first(parts, state.states, *first)
     )
-    return state._replace(states=states)
 
   def metrics(state: MixtureState) -> dict[str, Array]:
     numbers: dict[str, Array] = {}

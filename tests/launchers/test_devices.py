@@ -149,7 +149,7 @@ def test_devices_and_processes_change_no_bit(
 
 
 _SHARED_CRITICS = [
-  "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,pga:4,dcrl:4",
+  "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
   "--num_initial_genotypes=4", "--num_replaced_by_best=1",
   "--num_replaced_by_samples=1", "--grid_shape=4,4", "--num_critic_steps=4",
   "--num_policy_steps=3",

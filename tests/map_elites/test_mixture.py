@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import map_elites
+from qdrl_haiku import draws, map_elites
 from qdrl_haiku.map_elites.mixture import shares
 
 # An individual's genotype is its descriptor, and names its cell.
@@ -202,6 +202,31 @@ def test_shares_are_those_of_the_greatest_upper_bounds(
   )
   expected = _expected_shares(evaluated, improved, 17, exploration)
   np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize("is_mixture", [False, True])
+def test_who_can_use_the_first_individuals_is_told_of_all(is_mixture):
+  def tell_first(state, repertoire, genotypes, *scores_and_key):
+    *_, extra, key = scores_and_key
+    return state + jnp.sum(genotypes) + extra["lengths"], key
+
+  deaf = _emitter([0.5])
+  hearing = deaf._replace(
+    init=lambda key, repertoire: jnp.zeros(()), tell_first=tell_first
+  )
+  emitter = map_elites.together(deaf, hearing)
+  if is_mixture:
+    emitter = map_elites.mixture({"a": deaf, "b": hearing})
+  x = jnp.array([[1.5], [2.5], [3.5]])
+  _, state = map_elites.begin(
+    emitter, _GRID, x, x[:, 0], x, _KEY, {"lengths": 10}
+  )
+  _, (total, key) = state.states if is_mixture else state
+  assert total == 17.5
+  told = jax.random.fold_in(_KEY, draws.OfGeneration.TELL)
+  assert key == jax.random.fold_in(told, 1)
+  assert deaf.tell_first is None
+  assert map_elites.together(deaf).tell_first is None
 
 
 def test_mixtures_that_make_no_sense_are_refused():
