@@ -392,7 +392,7 @@ _REFUSED = [
     "gradient_population_size must be at most .*99999999999",
   ),
   ("--tessellation=cvtt", "--tessellation=cvtt.*'cvt'"),
-  ("--emitter=gaa", "--emitter=gaa is unknown.*'ga'"),
+  ("--emitter=gaa", "--emitter=gaa: gaa is unknown.*'ga'"),
   ("--learner=diayn", "--learner=diayn.*sac or td3"),
   ("--variation_batch_size=-1", "--variation_batch_size=-1 .*at least 0"),
   ("--num_initial_genotypes=0", "--num_initial_genotypes=0 .*at least 1"),

@@ -83,7 +83,8 @@ def test_metrics_have_the_documented_names(run):
     "training/policy_entropy", "training/temperature",
     "training/gradient_norm/policy", "training/gradient_norm/critic",
     "training/action_saturation", "training/observation_mean",
-    "training/observation_std", "training/env_steps_per_second",
+    "training/observation_std", "training/reused_initial_states",
+    "training/env_steps_per_second",
     "training/updates_per_second", "training/compile_seconds",
   }  # fmt: skip
   hyperparams = {
