@@ -14,6 +14,9 @@ import pytest
 from qdrl_haiku import actors, environments, learners, networks, replay
 
 _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
+# Without targets nothing averages what single steps and batches leave, but
+# small steps on large batches.
+_WITHOUT_TARGETS = {"crossq": (256, 4000)}
 _NETWORKS = {
   "policy_hidden_layer_sizes": (32,),
   "critic_hidden_layer_sizes": (32,),
@@ -92,7 +95,10 @@ class _Probe:
 def _training(name):
   """(key, hyperparameters, numbers of a probe) -> an agent that has learned."""
   learner, buffer = _LEARNERS[name], replay.uniform(5000)
-  batches = (learner.batches_per_update, _BATCH_SIZE)
+  batch_size, num_updates = _WITHOUT_TARGETS.get(
+    name, (_BATCH_SIZE, _NUM_UPDATES)
+  )
+  batches = (learner.batches_per_update, batch_size)
 
   def train(key, hyperparams, probe):
     env = environments.Environment(_Probe(**probe), episode_length=3)
@@ -116,7 +122,7 @@ def _training(name):
     return jax.lax.scan(
       iteration,
       (state, env_state, buffer.init(example)),
-      jax.random.split(run_key, _NUM_UPDATES),
+      jax.random.split(run_key, num_updates),
     )[0][0]
 
   return jax.jit(train)
@@ -130,8 +136,8 @@ def _train(name, discount=0.8, **probe):
   }
   if "tau" in hyperparams:
     hyperparams["tau"] = 0.1
-  else:  # No target averages what steps of that size leave.
-    hyperparams["critic_learning_rate"] = 0.003
+  if name in _WITHOUT_TARGETS:
+    hyperparams["critic_learning_rate"] = 0.0005
   if "exploration_noise" in hyperparams:
     hyperparams["exploration_noise"] = 0.4
   numbers = dict.fromkeys(
