@@ -53,7 +53,7 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
   )
   for i in members:
     alone = case.update(states[i], hyperparams[i], batches[i], keys[i])
-    # Sums over a batch and its target's, through statistics of both, round more.
+    # Sums over a batch and its target's, through statistics, round more.
     atol = 1e-5 if name == "crossq" else 1e-6
     common.assert_close(
       common.member(together, i), alone, rtol=1e-5, atol=atol
