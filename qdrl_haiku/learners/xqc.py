@@ -205,8 +205,9 @@ def xqc(
     return _MARGIN * horizon * largest * jnp.linspace(-1, 1, config.num_atoms)
 
   def values(logits: types.Array, atoms: types.Array) -> types.Array:
-    """Returns the means [...] of logits [..., K]."""
-    return jnp.sum(jax.nn.softmax(logits) * atoms, axis=-1)
+    """Returns the means [B, 2] of logits [B, 2, K]."""
+    of_twins = jax.vmap(losses.categorical_value, in_axes=(0, None))
+    return jax.vmap(of_twins, in_axes=(0, None))(logits, atoms)
 
   def update(
     state: XQCState,
