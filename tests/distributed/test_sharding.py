@@ -49,8 +49,12 @@ for devices in (jax.devices(), jax.devices()[:1]):
   leaves = common.leaves((population, reports))
   results.append({name: x.tobytes().hex() for name, x in leaves.items()})
   if len(devices) == 2:
-    trained = made.train.eval_shape(made.population, run_key)
-    evaluate = made.evaluate.lower(*trained, run_key).compile()
+    trained = made.train.eval_shape(
+      made.population, made.initial.pool, run_key
+    )
+    evaluate = made.evaluate.lower(
+      *trained, made.initial.evaluation, run_key
+    ).compile()
     program = compiled.training.result().as_text() + evaluate.as_text()
     sharding = str(population.members.replay.storage.reward.sharding)
 print(json.dumps([results, program, sharding]))

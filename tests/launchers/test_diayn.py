@@ -375,9 +375,10 @@ def test_the_reward_without_the_log_prior_can_be_chosen(settings_of):
         np.zeros_like, states.discriminator_params
       )
     )
-    _, scores = jax.jit(
-      functools.partial(setup.evaluate, setup.learner)
-    )(states, keys)
+    begin = jax.random.split(keys[0], (1, setup.config.num_eval_episodes))
+    _, scores = jax.jit(functools.partial(setup.evaluate, setup.learner))(
+      states, jax.jit(setup.eval_env.reset)(begin)
+    )
     assert float(scores["diayn/diversity_return"][0]) == pytest.approx(
       expected, abs=1e-3
     )

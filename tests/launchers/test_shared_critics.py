@@ -13,7 +13,7 @@ _SMALL = (
   "--hidden_layer_sizes=4", "--num_initial_genotypes=4", "--grid_shape=4,4",
   "--num_eval_episodes=1", "--batch_size=8", "--min_replay_size=16",
   "--replay_capacity=200", "--num_critic_steps=4", "--num_policy_steps=2",
-  "--num_generations=3", "--nouse_tensorboard",
+  "--num_generations=3", "--repertoire_interval=1", "--nouse_tensorboard",
 )  # fmt: skip
 _MIX = (
   *_SMALL,

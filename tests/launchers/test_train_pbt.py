@@ -241,7 +241,7 @@ def test_a_users_environment_and_learner_are_tuned(tmp_path):
   done = subprocess.run(
     [
       sys.executable, harness.LAUNCHERS / "train_pbt.py", *users_module.FLAGS,
-      "--population_size=4", "--num_timesteps=160",
+      "--population_size=8", "--num_timesteps=160",
       "--perturbation_interval=16", "--logdir=run",
       "--search_space=speed:log_uniform:1e-4:1e-1", "--nouse_tensorboard",
     ],

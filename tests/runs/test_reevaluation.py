@@ -219,15 +219,15 @@ def _results_by_devices():
   for num_devices in (4, 1):
     setup = _setup(num_devices=num_devices)
     seen = set()
-    evaluate = elites.actors.evaluate
+    evaluate = elites.actors.evaluate_from
 
     def spy(env, learner, states, *args, evaluate=evaluate, seen=seen):
       seen.add(states.point.shape[0])
       return evaluate(env, learner, states, *args)
 
-    elites.actors.evaluate = spy
+    elites.actors.evaluate_from = spy
     again = reevaluation.reevaluate(setup, repertoire, _KEY, 2)
-    elites.actors.evaluate = evaluate
+    elites.actors.evaluate_from = evaluate
     metrics = jax.device_get(map_elites.metrics(again))
     results.append(
       {name: float(x) for name, x in metrics.items()} | {"sizes": [*seen]}

@@ -156,8 +156,10 @@ for name in ("mf_pbt",):
       programs.make_programs(setup._replace(mesh=mesh), mesh, run_key), run_key
     )
     population, decisions = compiled.init(run_key), []
-    for _ in range(6):
-      population, report = compiled.train_generation(population, run_key)
+    for generation in range(1, 7):
+      population, report = compiled.train_generation(
+        population, run_key, generation
+      )
       decisions.append(report.decision)
     leaves = common.leaves((population, decisions))
     results.setdefault(name, []).append({
