@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, policies, types
-from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku import losses, networks, types
+from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 
 HYPERPARAMETERS = {
   "discount": hyperparameters.DISCOUNT,
@@ -125,6 +125,9 @@ def sac(
     policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
+  soft = soft_policy.soft_policy(
+    policy, optimizer, optimizer, config.learn_temperature
+  )
   declared = hyperparameters.of_temperature(
     HYPERPARAMETERS, config.learn_temperature
   )
@@ -170,29 +173,6 @@ def sac(
       observation_statistics=genotype.observation_statistics,
     )
 
-  def policy_at(
-    params: types.Params, observation: types.Array
-  ) -> policies.NormalTanh:
-    return policies.normal_tanh(policy.apply(params, observation))
-
-  def act(
-    state: SACState,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
-    key: types.Key,
-  ) -> types.Array:
-    del hyperparams  # The policy is its own noise.
-    observation = statistics.normalize(
-      state.observation_statistics, observation
-    )
-    return policy_at(state.policy_params, observation).sample(seed=key)
-
-  def act_greedy(state: SACState, observation: types.Array) -> types.Array:
-    observation = statistics.normalize(
-      state.observation_statistics, observation
-    )
-    return policy_at(state.policy_params, observation).mode()
-
   def update(
     state: SACState,
     hyperparams: types.Hyperparams,
@@ -210,7 +190,7 @@ def sac(
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
 
-    next_action, next_log_prob = policy_at(
+    next_action, next_log_prob = soft.at(
       state.policy_params, next_observation
     ).sample_and_log_prob(seed=next_key)
     next_q = critic.apply(
@@ -238,79 +218,31 @@ def sac(
       hyperparams["critic_learning_rate"],
     )
 
-    def policy_loss_fn(
-      params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
-      action, log_prob = policy_at(params, observation).sample_and_log_prob(
-        seed=policy_key
-      )
-      q = critic.apply(critic_params, observation, action)
-      loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
-        q, log_prob, temperature
-      )
-      return jnp.mean(loss), (action, log_prob)
-
-    (policy_loss, (action, log_prob)), policy_gradients = jax.value_and_grad(
-      policy_loss_fn, has_aux=True
-    )(state.policy_params)
-    policy_params, policy_optimizer_state = optimizer.update(
-      policy_gradients,
-      state.policy_optimizer_state,
-      state.policy_params,
-      hyperparams["policy_learning_rate"],
+    state, metrics = soft.step(
+      state,
+      hyperparams,
+      observation,
+      lambda action: critic.apply(critic_params, observation, action),
+      policy_key,
     )
-    metrics = {
-      "critic_loss": critic_loss,
-      "policy_loss": policy_loss,
-      "q_mean": q_mean,
-      "policy_entropy": -jnp.mean(log_prob),
-      "temperature": temperature,
-      "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(policy_gradients),
-      "gradient_norm/critic": optax.tree.norm(critic_gradients),
-    }
-
-    log_temperature = state.log_temperature
-    temperature_optimizer_state = state.temperature_optimizer_state
-    if config.learn_temperature:
-
-      def temperature_loss_fn(log_temperature: types.Array) -> types.Array:
-        return jnp.mean(
-          jax.vmap(losses.sac_temperature_loss, in_axes=(None, 0, None))(
-            log_temperature, log_prob, hyperparams["target_entropy"]
-          )
-        )
-
-      temperature_loss, temperature_gradient = jax.value_and_grad(
-        temperature_loss_fn
-      )(log_temperature)
-      log_temperature, temperature_optimizer_state = optimizer.update(
-        temperature_gradient,
-        temperature_optimizer_state,
-        log_temperature,
-        hyperparams["temperature_learning_rate"],
-      )
-      metrics["temperature_loss"] = temperature_loss
-
-    new_state = SACState(
-      policy_params=policy_params,
+    state = state._replace(
       critic_params=critic_params,
       target_critic_params=base.move_targets(
         state.target_critic_params, critic_params, hyperparams["tau"]
       ),
-      log_temperature=log_temperature,
-      policy_optimizer_state=policy_optimizer_state,
       critic_optimizer_state=critic_optimizer_state,
-      temperature_optimizer_state=temperature_optimizer_state,
-      observation_statistics=state.observation_statistics,
     )
-    return new_state, metrics
+    return state, metrics | {
+      "critic_loss": critic_loss,
+      "q_mean": q_mean,
+      "gradient_norm/critic": optax.tree.norm(critic_gradients),
+    }
 
   return base.Learner(
     init=init,
     update=update,
-    act=act,
-    act_greedy=act_greedy,
+    act=soft.act,
+    act_greedy=soft.act_greedy,
     observe=statistics.observe,
     hyperparams=hyperparams,
     batches_per_update=1,

@@ -113,14 +113,15 @@ class XQCGenotype(NamedTuple):
 def xqc(
   observation_size: int, action_size: int, config: XQCConfig = XQCConfig()
 ) -> base.Learner:
-  """Makes XQC: SAC without target networks, with normalised critics.
+  """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
 
   The batch and the target's batch, the next observations and the policy's
-  actions at them, go through the critics together, so that both are normalised
-  by the same statistics. Each update is `policy_delay` such steps of the
-  critics, a batch each, then one step of the policy and of the temperature on
-  the last batch, for which the critics are normalised by the averages of what
-  the batches' statistics were. Nothing else than an update moves these.
+  actions at them, go through the critics together, and through the target
+  critics too, so that both are normalised by the same statistics. Each update
+  is `policy_delay` such steps of the critics, a batch each, then one step of
+  the policy and of the temperature on the last batch, for which the critics
+  are normalised by the averages of what the batches' statistics were, and one
+  move of the target critics. Nothing else than an update moves the averages.
 
   Its hyperparameters are those of `HYPERPARAMETERS`.
 
