@@ -1,6 +1,7 @@
 """The flags that choose and shape the environment, and what they make."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from qdrl_haiku.cli.flags import Flags, flag
@@ -30,11 +31,15 @@ class EnvironmentFlags(Flags):
   )
 
 
-def make_environment(flags: EnvironmentFlags) -> Any:
+def make_environment(
+  flags: EnvironmentFlags,
+  sizes_of: Callable[[Any], tuple[int, int] | None] | None = None,
+) -> Any:
   """Returns the environment that the flags ask for.
 
   Args:
     flags: that ask for it.
+    sizes_of: see `environments.create`.
   """
   from qdrl_haiku import environments
 
@@ -50,5 +55,6 @@ def make_environment(flags: EnvironmentFlags) -> Any:
     backend=flags.backend or None,
     episode_length=flags.episode_length,
     action_repeat=flags.action_repeat,
+    sizes_of=sizes_of,
     **arguments,
   )

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from absl import logging
 
-from qdrl_haiku.cli import launch
+from qdrl_haiku.cli import kept_programs, launch
 from qdrl_haiku.cli.shared_flags import TrainingFlags
 
 
@@ -49,6 +49,11 @@ def run_training(
   # Of several processes each has a clock of its own.
   default = hosts.text_of_first(_default_logdir(flags, algorithm))
   logdir = flags.logdir or default
+  settings = flags.settings(besides=launch.NOT_REMEMBERED) | {
+    "launcher": launch.launcher_name(),
+    "in_effect": _in_effect(setup),
+    **(more_settings or {}),
+  }
   config = runs.RunConfig(
     logdir=logdir,
     seeds=tuple(seeds),
@@ -61,6 +66,7 @@ def run_training(
     max_checkpoints=flags.max_checkpoints,
     checkpoint_replay=flags.checkpoint_replay,
     on_divergence=flags.on_divergence,
+    kept=kept_programs.of_run(flags, setup, settings),
     **run_settings,
   )
   if not flags.checkpoint_replay:
@@ -77,11 +83,6 @@ def run_training(
   to_go_on = f"go on with --resume --logdir={logdir}"
   if setup.on_host:
     to_go_on = f"begin another run with --warm_start={logdir}"
-  settings = flags.settings(besides=launch.NOT_REMEMBERED) | {
-    "launcher": launch.launcher_name(),
-    "in_effect": _in_effect(setup),
-    **(more_settings or {}),
-  }
   try:
     runs.run(setup, config, settings)
   except runs.Interrupted as error:

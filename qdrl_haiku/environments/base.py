@@ -9,9 +9,11 @@ and the state that `reset` returns has exactly the type of those that `step`
 returns, so that nothing is compiled twice.
 """
 
+import concurrent.futures
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,13 @@ from qdrl_haiku.environments.interface import (
   SingleEnvironment,
   State,
 )
+
+
+class _OfBatch(NamedTuple):
+  """Functions of B instances of what an `Environment` wraps."""
+
+  reset: Callable[..., Any]
+  step: Callable[..., Any]
 
 
 class Environment:
@@ -47,6 +56,7 @@ class Environment:
     episode_length: int,
     action_repeat: int = 1,
     descriptor: Descriptor | None = None,
+    sizes: tuple[int, int] | None = None,
   ) -> None:
     """Wraps an environment, after tracing it once to check what it returns.
 
@@ -56,6 +66,8 @@ class Environment:
       episode_length: truncates episodes, in steps of `env`, at least 1.
       action_repeat: how often each action is applied, at least 1.
       descriptor: of `info["state_descriptor"]`; `env.descriptor` by default.
+      sizes: of observations and actions, where the same environment has passed
+        the checks before; it is traced then only if something needs it.
 
     Raises:
       ValueError: if a number is out of range, or if what `env` returns does
@@ -93,29 +105,51 @@ class Environment:
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
-    self.observation_size: int = checks.read_size(env, "observation_size")
-    self.action_size: int = checks.read_size(env, "action_size")
-    self._spec = checks.state_spec(
-      self._env_reset, self._env_step, self.action_size
-    )
-    checks.check_spec(
-      self._spec,
-      self.observation_size,
-      None if self.descriptor is None else self.descriptor.size,
-    )
-    one_key = jax.eval_shape(lambda: jax.random.key(0))
-    action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
-    self._reset_all = batching.of_batch(
-      self._cast_result(self._env_reset), one_key
-    )
-    self._step_all = batching.of_batch(
-      self._cast_result(self._env_step), self._spec, action
-    )
+    self.observation_size: int
+    self.action_size: int
+    if sizes is not None:
+      self.observation_size, self.action_size = sizes
+    else:
+      self.observation_size = checks.read_size(env, "observation_size")
+      self.action_size = checks.read_size(env, "action_size")
+      self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
     self._reset = jax.jit(self._reset_batch)
     self._advance = jax.jit(self._advance_batch)
     self._step = jax.jit(self._step_batch)
+
+  @functools.cached_property
+  def _of_batch(self) -> _OfBatch:
+    """What `_traced` returns, where nothing needed it before."""
+    # A thread of its own knows neither of a mesh nor of a trace around it.
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as executor:
+      return executor.submit(self._traced).result()
+
+  def _traced(self) -> _OfBatch:
+    """Traces one instance, and checks what it returns."""
+    spec = checks.state_spec(
+      self._env_reset, self._env_step, self.action_size
+    )
+    checks.check_spec(
+      spec,
+      self.observation_size,
+      None if self.descriptor is None else self.descriptor.size,
+    )
+
+    def cast_result(function: Callable[..., Any]) -> Callable[..., Any]:
+      """Gives the states that it returns the dtypes of `spec`, none weak."""
+      return lambda *args: jax.tree.map(
+        lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
+        function(*args), spec,
+      )
+
+    one_key = jax.eval_shape(lambda: jax.random.key(0))
+    action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
+    return _OfBatch(
+      reset=batching.of_batch(cast_result(self._env_reset), one_key),
+      step=batching.of_batch(cast_result(self._env_step), spec, action),
+    )
 
   def reset(self, key: types.Key) -> State:
     """Starts one episode per key.
@@ -197,7 +231,7 @@ class Environment:
   def _reset_batch(self, key: types.Key) -> State:
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
-    env_state = self._reset_all(reset_key)
+    env_state = self._of_batch.reset(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
     state = self._begin(env_state, key)
     info = state.info | {
@@ -265,12 +299,12 @@ class Environment:
   def _repeat(self, env_state: Any, action: types.Array) -> Any:
     """Returns the environments' states and the summed rewards [B]."""
     if self.action_repeat == 1:
-      env_state = self._step_all(env_state, action)
+      env_state = self._of_batch.step(env_state, action)
       return env_state, env_state.reward.astype(jnp.float32)
 
     def repetition(carry: Any, _: None) -> Any:
       env_state, reward, ended = carry
-      stepped = self._step_all(env_state, action)
+      stepped = self._of_batch.step(env_state, action)
       reward += jnp.where(ended, 0, stepped.reward.astype(jnp.float32))
       env_state = _select(ended, env_state, stepped)
       done, truncated = _ends(env_state)
@@ -304,13 +338,6 @@ class Environment:
       done=env_state.done,
       metrics=dict(env_state.metrics),
       info=info,
-    )
-
-  def _cast_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives the states that it returns the dtypes of `_spec`, none weak."""
-    return lambda *args: jax.tree.map(
-      lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
-      function(*args), self._spec,
     )
 
 

@@ -116,7 +116,7 @@ def generations(
   begin = time.monotonic()
   made = programs.make_programs(setup, setup.mesh, run_key)
   # Both at once, as a run does.
-  made = programs.compile_generation(made, run_key)
+  made = programs.compile_generation(made)
   state = jax.block_until_ready(made.init(run_key))
   made.wait_to_train()
   compile_seconds = time.monotonic() - begin

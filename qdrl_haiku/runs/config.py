@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from qdrl_haiku.storage.kept import Kept
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -32,6 +34,8 @@ class RunConfig:
       repertoire to the next, >= 1; the last generation has them anyway.
     num_reevaluations: how often each elite is evaluated again at the end, for
       `corrected.json`; 0 for not at all.
+    kept: programs of earlier runs whose setup, devices and source were the
+      same, and where those of this one are kept; None for no such thing.
 
   Raises:
     ValueError: if a setting is out of its range.
@@ -50,6 +54,7 @@ class RunConfig:
   on_divergence: str = "restart"
   repertoire_interval: int = 10
   num_reevaluations: int = 0
+  kept: Kept | None = None
 
   def __post_init__(self) -> None:
     for name in (

@@ -1,6 +1,7 @@
 """The compiled programs of a run, each compiled once and for its devices."""
 
 import concurrent.futures
+import functools
 import time
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from qdrl_haiku import types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.engines import State, make_engine
+from qdrl_haiku.runs.program import Program
+from qdrl_haiku.storage.kept import Kept
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
@@ -87,7 +90,10 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-  setup: Setup, mesh: jax.sharding.Mesh, run_key: types.Key
+  setup: Setup,
+  mesh: jax.sharding.Mesh,
+  run_key: types.Key,
+  kept: Kept | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it.
 
@@ -95,6 +101,8 @@ def make_programs(
     setup: what the population is composed of.
     mesh: its mesh.
     run_key: the run's key, or keys [P], replicated over the mesh.
+    kept: programs of earlier runs whose setup and mesh were the same, so that
+      nothing needs to be traced that is there.
 
   Returns:
     The programs.
@@ -106,6 +114,7 @@ def make_programs(
   num_trained = setup.batch_sizes[-1]
   is_even = sharding.num_slots(mesh, num_trained) == num_trained
   options = compiler_options.of_mesh(mesh, setup.config.exact_placement)
+  to_init = options.often if engine.init_evaluates else options.once
   draw_jit: Any = jax.jit(
     engine.draw,
     static_argnums=2,
@@ -113,48 +122,83 @@ def make_programs(
     compiler_options=options.once,
   )
   init_jit: Any = jax.jit(
-    engine.init,
-    out_shardings=shardings,
-    compiler_options=options.often
-    if engine.init_evaluates
-    else options.once,
+    engine.init, out_shardings=shardings, compiler_options=to_init
   )
+  train_jit: Any = jax.jit(
+    engine.train,
+    donate_argnums=0,
+    out_shardings=(shardings, members if is_even else replicated),
+    compiler_options=options.always,
+  )
+  evaluate_jit: Any = jax.jit(
+    engine.evaluate,
+    donate_argnums=0,
+    out_shardings=(shardings, replicated),
+    compiler_options=options.often,
+  )
+
+  shapes = kept.read("shapes") if kept is not None else None
+  if shapes is None:
+    initial = [
+      draw_jit.eval_shape(run_key, np.int32(0), n) for n in engine.num_agents
+    ]
+    shapes = _bare((init_jit.eval_shape(run_key, initial[0]), initial))
+    if kept is not None:
+      kept.write("shapes", shapes)
+  population = _placed(shapes[0], shardings)
+  first, later = _placed(shapes[1], members)
+
+  draws = {
+    n: Program(
+      f"draw_{n}",
+      functools.partial(draw_jit.lower, run_key, np.int32(0), n),
+      options.once,
+      kept,
+    )
+    for n in engine.num_agents
+  }
 
   def draw(run_key: types.Key, generation: int) -> InitialStates:
     # A number of NumPy's is known to all processes.
     num_agents = engine.num_agents[min(generation, 1)]
-    return draw_jit(run_key, np.int32(generation), num_agents)
+    return draws[num_agents](run_key, np.int32(generation))
 
-  first, later = (
-    draw_jit.eval_shape(run_key, np.int32(0), n) for n in engine.num_agents
+  init = Program(
+    "init", lambda: init_jit.lower(run_key, first), to_init, kept
+  )
+  train = Program(
+    "train",
+    lambda: train_jit.lower(population, later.pool, run_key),
+    options.always,
+    kept,
+  )
+  evaluate = Program(
+    "evaluate",
+    lambda: evaluate_jit.lower(
+      *train_jit.eval_shape(population, later.pool, run_key),
+      later.evaluation,
+      run_key,
+    ),
+    options.often,
+    kept,
   )
   return Programs(
     draw=draw,
-    init=lambda run_key: init_jit(run_key, draw(run_key, 0)),
-    train=jax.jit(
-      engine.train,
-      donate_argnums=0,
-      out_shardings=(shardings, members if is_even else replicated),
-      compiler_options=options.always,
-    ),
-    evaluate=jax.jit(
-      engine.evaluate,
-      donate_argnums=0,
-      out_shardings=(shardings, replicated),
-      compiler_options=options.often,
-    ),
+    init=lambda run_key: init(run_key, draw(run_key, 0)),
+    train=train,
+    evaluate=evaluate,
     restart=jax.jit(
       engine.restart,
       donate_argnums=0,
       out_shardings=shardings,
       compiler_options=options.once,
     ),
-    population=init_jit.eval_shape(run_key, first),
+    population=population,
     initial=later,
   )
 
 
-def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
+def compile_generation(programs: Programs) -> Programs:
   """Begins to compile both parts of a generation, which goes on in a thread.
 
   What trains takes longest of all that a run waits for, so it's traced before
@@ -162,27 +206,40 @@ def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
 
   Args:
     programs: of `make_programs`.
-    run_key: as there.
 
   Returns:
     The programs, with a `train` and a `evaluate` that wait until they are
     compiled.
   """
-  initial = programs.initial
-  arguments = (programs.population, initial.pool, run_key)
-  population, trained = programs.train.eval_shape(*arguments)
-  lowered = programs.train.lower(*arguments)
+  programs.train.trace()
   executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-  training = executor.submit(lowered.compile)
-  evaluating = executor.submit(
-    lambda: programs.evaluate.lower(
-      population, trained, initial.evaluation, run_key
-    ).compile()
-  )
+  training = executor.submit(programs.train.compile)
+  evaluating = executor.submit(programs.evaluate.compile)
   executor.shutdown(wait=False)
   return programs._replace(
     train=lambda *args: training.result()(*args),
     evaluate=lambda *args: evaluating.result()(*args),
     training=training,
     evaluating=evaluating,
+  )
+
+
+def _bare(tree: Any) -> Any:
+  """Returns shapes and dtypes without the devices on which arrays are."""
+  return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+
+def _placed(tree: Any, shardings: Any) -> Any:
+  """Returns shapes and dtypes of arrays on devices.
+
+  Args:
+    tree: of shapes and dtypes.
+    shardings: where they are, a prefix of the tree.
+  """
+  return jax.tree.map(
+    lambda where, part: jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), part
+    ),
+    shardings,
+    tree,
   )

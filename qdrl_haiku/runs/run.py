@@ -66,7 +66,7 @@ def run(
   _check_mesh(setup)
   engine = make_engine(setup)
   run_key = _run_key(config, mesh)
-  programs = make_programs(setup, mesh, run_key)
+  programs = make_programs(setup, mesh, run_key, config.kept)
   plan = memory.memory_plan(
     setup, programs.population, programs.initial, config.num_reevaluations
   )
@@ -112,10 +112,11 @@ def _train(
   """Trains, once the directory is there."""
   num_generations = config.num_timesteps // setup.steps_per_generation
   start = time.monotonic()
+  # The first population is made, or read, while the rest is compiled, and what
+  # writes files is imported.
+  programs = compile_generation(programs)
   checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
   best = Checkpoints(directory.path / "best", writes=True)
-  # The first population is made, or read, while the rest is compiled.
-  programs = compile_generation(programs, run_key)
   population, record = resume.begin(
     setup, config, directory, checkpoints, best, programs, run_key
   )

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import orbax.checkpoint as ocp
 
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import checksums
@@ -42,6 +41,8 @@ class Checkpoints:
       writes: whether it is; if not, it's only read, also while a run writes
         there.
     """
+    import orbax.checkpoint as ocp  # Here, since importing it takes long.
+
     self._verified: set[int] = set()
     self._path = pathlib.Path(path).absolute()
     if writes and hosts.is_first():
@@ -80,6 +81,8 @@ class Checkpoints:
         it are as they were.
       JaxRuntimeError: if another process is gone, likewise.
     """
+    import orbax.checkpoint as ocp
+
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
       name: ocp.args.StandardSave({"tree": _to_stored(tree)})
@@ -142,6 +145,8 @@ class Checkpoints:
       DamagedCheckpoint: if it's damaged.
       OSError: if it can't be read though nothing proves it to be damaged.
     """
+    import orbax.checkpoint as ocp
+
     wanted = {
       name: jax.tree.map(_as_stored, tree) for name, tree in like.items()
     }
@@ -181,6 +186,8 @@ class Checkpoints:
       DamagedCheckpoint: if it's damaged.
       OSError: if it can't be read though nothing proves it to be damaged.
     """
+    import orbax.checkpoint as ocp
+
     with self._reading(step):
       restored = self._manager.restore(
         step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
@@ -237,6 +244,8 @@ class Checkpoints:
 
   def _shapes(self, step: int, name: str) -> dict[str, tuple[int, ...]]:
     """Returns shapes of a tree's leaves by path; none if there is no tree."""
+    import orbax.checkpoint as ocp
+
     folder = self._path / str(step) / name
     if not folder.exists():
       return {}

@@ -38,7 +38,7 @@ for devices in (jax.devices(), jax.devices()[:1]):
   mesh = distributed.population_mesh(4, devices)
   run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
   made = programs.make_programs(setup._replace(mesh=mesh), mesh, run_key)
-  compiled = programs.compile_generation(made, run_key)
+  compiled = programs.compile_generation(made)
   population = compiled.init(run_key)
   reports = []
   for generation in (1, 2):
@@ -86,7 +86,7 @@ for num_devices in (1, 2, 4):
   mesh = distributed.population_mesh(5, jax.devices()[:num_devices])
   run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
   compiled = programs.compile_generation(
-    programs.make_programs(setup._replace(mesh=mesh), mesh, run_key), run_key
+    programs.make_programs(setup._replace(mesh=mesh), mesh, run_key)
   )
   for breaks in (False, True):
     population = compiled.init(run_key)

@@ -493,3 +493,27 @@ def test_an_environment_that_resets_itself_is_refused(pendulum):
     ValueError, match="without brax's AutoResetWrapper"
   ):
     base.Environment(env, episode_length=10)
+
+
+def test_an_environment_that_was_checked_before_is_traced_when_it_is_needed():
+  drift = Drift()
+  env = base.Environment(drift, episode_length=5, sizes=(3, 2))
+  assert (env.observation_size, env.action_size) == (3, 2)
+  assert drift.traces == 0
+
+  # Within a mesh and another trace, neither of which the environment is to see.
+  mesh = jax.make_mesh((1,), ("population",))
+  spec = jax.sharding.PartitionSpec("population")
+
+  @jax.jit
+  @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=spec)
+  def run(key):
+    return env.step(env.reset(key), still(4)).obs
+
+  known = base.Environment(Drift(), episode_length=5)
+  expected = known.step(known.reset(keys(4)), still(4)).obs
+  np.testing.assert_array_equal(run(keys(4)), expected)
+  assert drift.traces > 0
+  np.testing.assert_array_equal(
+    env.step(env.reset(keys(4)), still(4)).obs, expected
+  )

@@ -78,16 +78,16 @@ def _compiled_once():
   make_programs = module.make_programs
   compile_generation = module.compile_generation
 
-  def make_or_know(setup, mesh, run_key):
+  def make_or_know(setup, mesh, run_key, kept):
     name = (setup.config, setup.controller is None)
     if name not in known:
       programs = make_programs(setup, mesh, run_key)
-      known[name] = compile_generation(programs, run_key)
+      known[name] = compile_generation(programs)
     return known[name]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(module, "make_programs", make_or_know)
-    patch.setattr(module, "compile_generation", lambda programs, _: programs)
+    patch.setattr(module, "compile_generation", lambda programs: programs)
     yield
 
 

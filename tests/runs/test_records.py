@@ -41,15 +41,15 @@ def _compiled_once():
   """Lets the runs of this module share their programs."""
   make_programs, known = _RUN.make_programs, []
 
-  def make_or_know(setup, mesh, run_key):
+  def make_or_know(setup, mesh, run_key, kept):
     if not known:
       programs = make_programs(setup, mesh, run_key)
-      known.append(_RUN.compile_generation(programs, run_key))
+      known.append(_RUN.compile_generation(programs))
     return known[0]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(_RUN, "make_programs", make_or_know)
-    patch.setattr(_RUN, "compile_generation", lambda programs, _: programs)
+    patch.setattr(_RUN, "compile_generation", lambda programs: programs)
     yield
 
 

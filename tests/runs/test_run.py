@@ -48,16 +48,16 @@ def _compiled_once():
   """Lets the runs of this module share their programs, and draw nothing."""
   make_programs, known = _RUN.make_programs, {}
 
-  def make_or_know(setup, mesh, run_key):
+  def make_or_know(setup, mesh, run_key, kept):
     name = (setup.config, id(setup.learner.update), run_key.shape)
     if name not in known:
       programs = make_programs(setup, mesh, run_key)
-      known[name] = _RUN.compile_generation(programs, run_key)
+      known[name] = _RUN.compile_generation(programs)
     return known[name]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(_RUN, "make_programs", make_or_know)
-    patch.setattr(_RUN, "compile_generation", lambda programs, _: programs)
+    patch.setattr(_RUN, "compile_generation", lambda programs: programs)
     patch.setattr(pictures, "plot_run", lambda path: None)
     yield
 

@@ -153,7 +153,7 @@ for name in ("mf_pbt",):
     mesh = distributed.population_mesh(8, jax.devices()[:num_devices])
     run_key = jax.device_put(key, jax.NamedSharding(mesh, jax.P()))
     compiled = programs.compile_generation(
-      programs.make_programs(setup._replace(mesh=mesh), mesh, run_key), run_key
+      programs.make_programs(setup._replace(mesh=mesh), mesh, run_key)
     )
     population, decisions = compiled.init(run_key), []
     for generation in range(1, 7):

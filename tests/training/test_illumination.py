@@ -461,7 +461,7 @@ def _results_by_devices(variations):
       config=dataclasses.replace(placed.config, num_eval_episodes=1)
     )
     compiled = programs.compile_generation(
-      programs.make_programs(placed, mesh, key), key
+      programs.make_programs(placed, mesh, key)
     )
     state = compiled.init(key)
     for generation in (1, 2):

@@ -1,0 +1,114 @@
+"""One compiled program, which may have been compiled by an earlier run."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from absl import logging
+from jax.experimental import serialize_executable
+
+from qdrl_haiku.storage import fingerprints
+from qdrl_haiku.storage.kept import Kept
+
+_HIT = "/jax/compilation_cache/cache_hits"
+_found = threading.local()
+
+
+class Program:
+  """A function that is compiled when it's first called, or read if it's kept.
+
+  What is kept is the machine's code, under a name for runs of the same kind,
+  and under what it was compiled from for all others. So a run that reads it
+  computes the same bits as the one that compiled it, and neither traces.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    lower: Callable[[], jax.stages.Lowered],
+    options: Mapping[str, Any],
+    kept: Kept | None = None,
+  ) -> None:
+    """Names what is compiled.
+
+    Args:
+      name: by which it's kept.
+      lower: traces and lowers it.
+      options: of the compiler, with which it's lowered.
+      kept: where it's kept, if it's to be.
+    """
+    self._name = name
+    self._lower = lower
+    self._options = options
+    self._kept = kept
+    self._lowered: jax.stages.Lowered | None = None
+    self._compiled: jax.stages.Compiled | None = None
+
+  def __call__(self, *args: Any) -> Any:
+    """Calls it with arguments of the shapes that it was lowered for."""
+    return self.compile()(*args)
+
+  def trace(self) -> None:
+    """Does what compiling begins with, unless it's kept."""
+    if self._kept is None or not self._kept.has(self._name):
+      self._lowered = self._lower()
+
+  def compile(self) -> jax.stages.Compiled:
+    """Returns the program."""
+    if self._compiled is None:
+      self._compiled = self._by_name() or self._by_code()
+      self._lowered = None
+    return self._compiled
+
+  def _by_name(self) -> jax.stages.Compiled | None:
+    """Returns what an earlier run of the same kind has kept."""
+    code = self._kept.read(self._name) if self._kept is not None else None
+    return self._read(code) if code is not None else None
+
+  def _by_code(self) -> jax.stages.Compiled:
+    """Returns what was kept of the same code, or compiles it."""
+    lowered = self._lowered or self._lower()
+    if self._kept is None:
+      return lowered.compile()
+    code = fingerprints.digest(
+      (fingerprints.of_compiler(), self._options, lowered.as_text())
+    )
+    compiled = self._read(code)
+    if compiled is None:
+      _found.is_hit = False
+      compiled = lowered.compile()
+      # What jax itself has read from its cache can't be written once more.
+      if _found.is_hit or not self._write(code, compiled):
+        return compiled
+    self._kept.write(self._name, code)
+    return compiled
+
+  def _read(self, code: str) -> jax.stages.Compiled | None:
+    assert self._kept is not None
+    written = self._kept.read_shared(code)
+    if written is None:
+      return None
+    try:
+      return serialize_executable.deserialize_and_load(*written)
+    except Exception as error:
+      logging.debug("%s can't be taken: %s", self._name, error)
+      return None
+
+  def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
+    """Keeps a program that hasn't run; one that has can't be."""
+    assert self._kept is not None
+    try:
+      written = serialize_executable.serialize(compiled)
+    except Exception as error:  # Such as one that calls Python.
+      logging.debug("%s can't be kept: %s", self._name, error)
+      return False
+    return self._kept.write_shared(code, written)
+
+
+def _note_hit(event: str, **_: Any) -> None:
+  if event == _HIT:
+    _found.is_hit = True
+
+
+jax.monitoring.register_event_listener(_note_hit)

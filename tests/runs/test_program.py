@@ -1,0 +1,119 @@
+"""A compiled program, which may have been compiled by an earlier run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from qdrl_haiku.runs.program import Program
+from qdrl_haiku.storage.kept import Kept
+
+_KEY = jax.random.key(0)
+
+
+class _Counted:
+  """Lowers a function, and counts how often."""
+
+  def __init__(self, function):
+    self._jit = jax.jit(function)
+    self.count = 0
+
+  def __call__(self):
+    self.count += 1
+    return self._jit.lower(_KEY)
+
+
+def _noise(size):
+  """Returns a function that no other test has compiled in this process."""
+
+  def function(key):
+    return {"noise": jnp.sort(jax.random.normal(key, (size,))), "key": key}
+
+  return function
+
+
+@pytest.fixture(autouse=True)
+def _no_cache():
+  """Compiles anew: what jax has read from its cache isn't kept."""
+  before = jax.config.values["jax_compilation_cache_dir"]
+  jax.config.update("jax_compilation_cache_dir", None)
+  compilation_cache.reset_cache()
+  yield
+  jax.config.update("jax_compilation_cache_dir", before)
+  compilation_cache.reset_cache()
+
+
+def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):
+  first, later = _Counted(_noise(5)), _Counted(_noise(5))
+  kept = Kept(tmp_path, "kind")
+  expected = Program("noise", first, {}, kept)(_KEY)
+  program = Program("noise", later, {}, kept)
+  program.trace()
+  found = program(_KEY)
+  assert (first.count, later.count) == (1, 0)
+  np.testing.assert_array_equal(found["noise"], expected["noise"])
+  assert jax.random.key_data(found["key"]).tolist() == [0, 0]
+
+
+def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
+  tmp_path, monkeypatch
+):
+  Program("noise", _Counted(_noise(7)), {}, Kept(tmp_path, "kind"))(_KEY)
+  counted = _Counted(_noise(7))
+  monkeypatch.setattr(jax.stages.Lowered, "compile", None)
+  Program("noise", counted, {}, Kept(tmp_path, "another"))(_KEY)
+  assert counted.count == 1
+  # From now on it's known by its name too.
+  Program("noise", counted, {}, Kept(tmp_path, "another"))(_KEY)
+  assert counted.count == 1
+
+
+def test_other_options_make_another_program(tmp_path):
+  kept = Kept(tmp_path, "kind")
+  Program("noise", _Counted(_noise(8)), {}, kept)(_KEY)
+  Program("noise", _Counted(_noise(8)), {"level": 0}, Kept(tmp_path, "b"))(_KEY)
+  assert len(list((tmp_path / "shared").iterdir())) == 2
+
+
+def test_a_damaged_program_is_compiled_again(tmp_path):
+  kept, counted = Kept(tmp_path, "kind"), _Counted(_noise(9))
+  expected = Program("noise", counted, {}, kept)(_KEY)
+  (path,) = (tmp_path / "shared").iterdir()
+  path.write_bytes(path.read_bytes()[:100])
+  found = Program("noise", counted, {}, kept)(_KEY)
+  assert counted.count == 2
+  np.testing.assert_array_equal(found["noise"], expected["noise"])
+
+
+def test_a_program_that_calls_python_is_not_kept(tmp_path):
+  def function(key):
+    return jax.experimental.io_callback(
+      lambda: np.float32(1), jax.ShapeDtypeStruct((), jnp.float32)
+    )
+
+  kept = Kept(tmp_path, "kind")
+  assert Program("call", _Counted(function), {}, kept)(_KEY) == 1
+  assert not kept.has("call")
+
+
+def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
+  jax.config.update("jax_compilation_cache_dir", str(tmp_path / "jax"))
+  compilation_cache.reset_cache()
+  before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+  Program("noise", _Counted(_noise(11)), {})(_KEY)
+  kept = Kept(tmp_path / "kept", "kind")
+  jax.clear_caches()
+  Program("noise", _Counted(_noise(11)), {}, kept)(_KEY)
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+  assert not kept.has("noise")
+
+
+def test_without_a_place_a_program_is_compiled_once():
+  counted = _Counted(_noise(12))
+  program = Program("noise", counted, {})
+  program.trace()
+  program(_KEY)
+  program(_KEY)
+  assert counted.count == 1
