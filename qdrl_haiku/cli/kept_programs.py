@@ -59,11 +59,7 @@ def of_run(
   Returns:
     A `storage.kept.Kept`, or None if they aren't.
   """
-  own = (
-    flags.learner, getattr(flags, "controller", ""),
-    *getattr(flags, "emitter", ()),
-  )  # fmt: skip
-  if setup.on_host or any(":" in name.partition("=")[0] for name in own):
+  if setup.on_host or _has_users_parts(flags, setup):
     return None
   env = getattr(setup.env, "env", setup.env)  # Of skills.
   parts = {
@@ -75,6 +71,15 @@ def of_run(
     "tessellation": setup.map_elites and setup.map_elites.tessellation,
   }
   return _kept(flags, "programs", env.unwrapped, parts)
+
+
+def _has_users_parts(flags: SkillFlags, setup: Any) -> bool:
+  """Returns whether a learner, controller or emitter is a user's own."""
+  if ":" in flags.learner or ":" in getattr(flags, "controller", ""):
+    return True
+  emitter = setup.map_elites and setup.map_elites.emitter
+  parts = emitter if isinstance(emitter, tuple) else ()
+  return callable(emitter) or any(part.emitter for part in parts)
 
 
 def _of_environment(flags: EnvironmentFlags, instance: Any) -> Any:

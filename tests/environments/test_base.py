@@ -502,7 +502,7 @@ def test_an_environment_that_was_checked_before_is_traced_when_it_is_needed():
   assert drift.traces == 0
 
   # Within a mesh and another trace, neither of which the environment is to see.
-  mesh = jax.make_mesh((1,), ("population",))
+  mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), "population")
   spec = jax.sharding.PartitionSpec("population")
 
   @jax.jit
