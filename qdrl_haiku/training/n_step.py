@@ -8,7 +8,6 @@ PBT changes, is known only when they are learned from.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import replay, types
