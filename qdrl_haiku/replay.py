@@ -41,6 +41,11 @@ class ReplayBuffer(NamedTuple):
     can_sample: (state, n) -> bool [], whether at least n are there.
     add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState, as
       `add` of those alone for which it's true.
+    draw: (state, key, shape) -> int32 [*shape], where those are that `sample`
+      gathers with that key.
+    later: (state, places int32 [...], n) -> (int32 [...], bool [...]): the
+      places of what was added n transitions after those at `places`, and
+      whether there is such.
   """
 
   init: Callable[[Any], ReplayState]
@@ -48,6 +53,10 @@ class ReplayBuffer(NamedTuple):
   sample: Callable[[ReplayState, types.Key, tuple[int, ...]], Any]
   can_sample: Callable[[ReplayState, int], types.Array]
   add_where: Callable[[ReplayState, Any, types.Array], ReplayState]
+  draw: Callable[[ReplayState, types.Key, tuple[int, ...]], types.Array]
+  later: Callable[
+    [ReplayState, types.Array, int], tuple[types.Array, types.Array]
+  ]
 
 
 def uniform(capacity: int) -> ReplayBuffer:
@@ -129,14 +138,38 @@ def uniform(capacity: int) -> ReplayBuffer:
       size=jnp.minimum(state.size + turns[-1], capacity),
     )
 
+  def draw(
+    state: ReplayState, key: types.Key, shape: tuple[int, ...]
+  ) -> types.Array:
+    return jax.random.randint(key, shape, 0, state.size)
+
   def sample(state: ReplayState, key: types.Key, shape: tuple[int, ...]) -> Any:
-    indices = jax.random.randint(key, shape, 0, state.size)
-    return jax.tree.map(
-      lambda stored: stored.at[indices].get(mode="promise_in_bounds"),
-      state.storage,
-    )
+    return at(state.storage, draw(state, key, shape))
+
+  def later(
+    state: ReplayState, places: types.Array, n: int
+  ) -> tuple[types.Array, types.Array]:
+    num_later = (state.position - 1 - places) % capacity
+    return (places + n) % capacity, num_later >= n
 
   def can_sample(state: ReplayState, n: int) -> types.Array:
     return state.size >= n
 
-  return ReplayBuffer(init, add, sample, can_sample, add_where)
+  return ReplayBuffer(
+    init, add, sample, can_sample, add_where, draw, later
+  )
+
+
+def at(storage: Any, places: types.Array) -> Any:
+  """Gathers what is stored.
+
+  Args:
+    storage: of a buffer, or a part of it, leaves [capacity, ...].
+    places: int32 [...], in it.
+
+  Returns:
+    A tree, leaves [..., ...].
+  """
+  return jax.tree.map(
+    lambda stored: stored.at[places].get(mode="promise_in_bounds"), storage
+  )

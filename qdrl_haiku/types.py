@@ -38,7 +38,8 @@ class Transition(NamedTuple):
     next_observation: [..., O], the true successor, also where the environment
       has reset itself since.
     extras: arrays by name that came along, such as `descriptor` and
-      `next_descriptor` [..., D], or `skill` [..., K].
+      `next_descriptor` [..., D], or `skill` [..., K]; of what is collected,
+      `truncation` [...], 1 where the episode ended without terminating.
   """
 
   observation: Array

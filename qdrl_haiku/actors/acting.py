@@ -86,7 +86,10 @@ def _step(
 ) -> tuple[environments.State, types.Transition]:
   """Steps environments with any leading axes, and records what happened."""
   next_state = env.step(env_state, action, pool)
-  return next_state, transition(env_state, action, next_state)
+  happened = transition(env_state, action, next_state)
+  # Only here, since elsewhere episodes are known as wholes.
+  happened.extras["truncation"] = next_state.info["truncation"]
+  return next_state, happened
 
 
 def transition(

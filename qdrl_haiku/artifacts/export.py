@@ -5,8 +5,13 @@
     observation_mean [n], observation_std [n]  with normalisation
     config, JSON: what stands below, beside format and version
 
+    of N residual blocks (`networks.ResidualMLP`), instead of the layers above:
+    layer_0, expand_<i>, project_<i>, output with w and b, and layer_norm_<i>,
+    the last of them before the output, with scale and offset
+
     observation_size, action_size, hidden_layer_sizes, activation
     layer_norm, layer_norm_epsilon
+    residual        true with residual blocks, else absent
     num_normalized  n: how many numbers of an observation are normalised, from
                     the first on; the others, such as a skill, are left alone
     clip            normalised numbers lie in [-clip, clip]
@@ -39,10 +44,11 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _PACKAGE = "qdrl_haiku"
 _OUTPUTS_PER_ACTION = {"normal_tanh": 2, "deterministic_tanh": 1}
-# As `learners.statistics` and `hk.LayerNorm` have them; if they change, `save`
-# finds actions that differ.
+# As `learners.statistics`, `hk.LayerNorm` and `networks.ResidualMLP` have them;
+# if they change, `save` finds it out.
 _CLIP = 10.0
 _LAYER_NORM_EPSILON = 1e-5
+_EXPANSION = 4
 # Of actions in float64, where rounding was seen to make differences of up to
 # 3e-14, and another activation, in policies as they are made, of 8e-4 and more.
 _TOLERANCE = 1e-7
@@ -96,21 +102,48 @@ class Policy:
         f"observation has shape {x.shape}: the last axis must hold the "
         f"policy's {config['observation_size']} numbers"
       )
-    n, num_hidden = config["num_normalized"], len(config["hidden_layer_sizes"])
+    n = config["num_normalized"]
     if n:
       normalized = (x[..., :n] - p["observation_mean"]) / p["observation_std"]
       normalized = np.clip(normalized, -config["clip"], config["clip"])
       x = np.concatenate([normalized, x[..., n:]], axis=-1)
-    for i in range(num_hidden):
-      x = x @ p[f"layer_{i}/w"] + p[f"layer_{i}/b"]
-      if config["layer_norm"]:
-        x = x - x.mean(axis=-1, keepdims=True)
-        variance = (x**2).mean(axis=-1, keepdims=True)
-        x = x / np.sqrt(variance + config["layer_norm_epsilon"])
-        x = x * p[f"layer_{i}/scale"] + p[f"layer_{i}/offset"]
-      x = _ACTIVATIONS[config["activation"]](x)
-    x = x @ p[f"layer_{num_hidden}/w"] + p[f"layer_{num_hidden}/b"]
+    x = self._through_blocks(x) if _is_residual(config) else self._through(x)
     return np.tanh(x[..., : config["action_size"]])
+
+  def _through(self, x: np.ndarray) -> np.ndarray:
+    """Returns what the layers of a perceptron make of inputs."""
+    num_hidden = len(self.config["hidden_layer_sizes"])
+    for i in range(num_hidden):
+      x = self._linear(f"layer_{i}", x)
+      if self.config["layer_norm"]:
+        x = self._normalized(f"layer_{i}", x)
+      x = _ACTIVATIONS[self.config["activation"]](x)
+    return self._linear(f"layer_{num_hidden}", x)
+
+  def _through_blocks(self, x: np.ndarray) -> np.ndarray:
+    """Returns what residual blocks make of inputs."""
+    num_blocks = len(self.config["hidden_layer_sizes"])
+    x = self._linear("layer_0", x)
+    for i in range(num_blocks):
+      wide = self._linear(
+        f"expand_{i}", self._normalized(f"layer_norm_{i}", x)
+      )
+      x = x + self._linear(
+        f"project_{i}", _ACTIVATIONS[self.config["activation"]](wide)
+      )
+    last = self._normalized(f"layer_norm_{num_blocks}", x)
+    return self._linear("output", last)
+
+  def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+    return x @ self.parameters[f"{name}/w"] + self.parameters[f"{name}/b"]
+
+  def _normalized(self, name: str, x: np.ndarray) -> np.ndarray:
+    x = x - x.mean(axis=-1, keepdims=True)
+    variance = (x**2).mean(axis=-1, keepdims=True)
+    x = x / np.sqrt(variance + self.config["layer_norm_epsilon"])
+    return (
+      x * self.parameters[f"{name}/scale"] + self.parameters[f"{name}/offset"]
+    )
 
 
 def save(
@@ -208,6 +241,10 @@ def load(path: str | os.PathLike[str]) -> Policy:
   return Policy(config, arrays)
 
 
+def _is_residual(config: dict[str, Any]) -> bool:
+  return config.get("residual") is True
+
+
 def _to_float64(x: Any) -> Any:
   is_float = getattr(x, "dtype", None) == np.float32
   return np.asarray(x, np.float64) if is_float else x
@@ -263,6 +300,8 @@ def _policy_of(state: Any, activation: str) -> Policy:
     "clip": _CLIP,
     "policy": kind,
   }
+  if "project_0/w" in arrays:
+    config["residual"] = True
   _check(config, arrays)
   return Policy(config, arrays)
 
@@ -270,16 +309,25 @@ def _policy_of(state: Any, activation: str) -> Policy:
 def _layers(params: Any) -> tuple[dict[str, np.ndarray], list[int]]:
   """Returns a policy's arrays by their names in the file, and layers' sizes."""
   num_hidden = sum(name.startswith("policy/linear_") for name in params)
-  modules = {"policy/output": num_hidden}
+  num_blocks = sum(name.startswith("policy/project_") for name in params)
+  modules = {"policy/output": f"layer_{num_hidden}"}
   for i in range(num_hidden):
-    modules |= {f"policy/linear_{i}": i, f"policy/layer_norm_{i}": i}
+    modules |= {
+      f"policy/linear_{i}": f"layer_{i}", f"policy/layer_norm_{i}": f"layer_{i}"
+    }  # fmt: skip
+  if num_blocks:
+    modules = {name: name.rpartition("/")[2] for name in params}
+    modules["policy/linear_0"] = "layer_0"
   arrays = {
-    f"layer_{modules[module]}/{name}": np.asarray(x)
+    f"{modules[module]}/{name}": np.asarray(x)
     for module, values in params.items()
     for name, x in values.items()
   }
-  weights = [arrays[f"layer_{i}/w"] for i in range(num_hidden + 1)]
-  return arrays, [weights[0].shape[0], *(w.shape[-1] for w in weights)]
+  hidden = [f"project_{i}" for i in range(num_blocks)]
+  last = "output" if num_blocks else f"layer_{num_hidden}"
+  hidden = hidden or [f"layer_{i}" for i in range(num_hidden)]
+  sizes = [arrays[f"{name}/w"].shape[-1] for name in (*hidden, last)]
+  return arrays, [arrays["layer_0/w"].shape[0], *sizes]
 
 
 def _agreeing_policy(
@@ -339,15 +387,11 @@ def _check(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
       )
   hidden, n = config["hidden_layer_sizes"], config["num_normalized"]
   num_outputs = _OUTPUTS_PER_ACTION[config["policy"]] * config["action_size"]
-  shapes: dict[str, tuple[int, ...]] = {}
-  for i, (rows, columns) in enumerate(
-    itertools.pairwise([config["observation_size"], *hidden, num_outputs])
-  ):
-    names = ["b", "scale", "offset"]
-    if i == len(hidden) or not config["layer_norm"]:
-      names = ["b"]
-    shapes[f"layer_{i}/w"] = (rows, columns)
-    shapes |= {f"layer_{i}/{name}": (columns,) for name in names}
+  sizes = [config["observation_size"], *hidden, num_outputs]
+  if _is_residual(config):
+    shapes = _shapes_of_blocks(sizes)
+  else:
+    shapes = _shapes_of_layers(sizes, config["layer_norm"])
   if n:
     shapes |= {"observation_mean": (n,), "observation_std": (n,)}
   for name in sorted(shapes.keys() | arrays.keys()):
@@ -359,3 +403,32 @@ def _check(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
       raise ValueError(f"{name} has numbers that are not finite")
   if n and not (arrays["observation_std"] > 0).all():
     raise ValueError("observation_std has numbers that are not above 0")
+
+
+def _shapes_of_layers(
+  sizes: list[int], layer_norm: bool
+) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of a perceptron's arrays, of sizes of all layers."""
+  shapes: dict[str, tuple[int, ...]] = {}
+  for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
+    names = ["b", "scale", "offset"]
+    if i == len(sizes) - 2 or not layer_norm:
+      names = ["b"]
+    shapes[f"layer_{i}/w"] = (rows, columns)
+    shapes |= {f"layer_{i}/{name}": (columns,) for name in names}
+  return shapes
+
+
+def _shapes_of_blocks(sizes: list[int]) -> dict[str, tuple[int, ...]]:
+  """Returns the same of residual blocks, each of which has one of the sizes."""
+  width, num_blocks = sizes[1], len(sizes) - 2
+  layers = {"layer_0": (sizes[0], width), "output": (width, sizes[-1])}
+  for i in range(num_blocks):
+    layers[f"expand_{i}"] = (width, _EXPANSION * width)
+    layers[f"project_{i}"] = (_EXPANSION * width, sizes[i + 1])
+  shapes: dict[str, tuple[int, ...]] = {}
+  for name, shape in layers.items():
+    shapes |= {f"{name}/w": shape, f"{name}/b": shape[1:]}
+  for i in range(num_blocks + 1):
+    shapes |= {f"layer_norm_{i}/{x}": (width,) for x in ("scale", "offset")}
+  return shapes

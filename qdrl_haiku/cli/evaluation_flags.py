@@ -13,7 +13,7 @@ _FORMATS = ("gif", "html", "mp4", "png")
 _OF_TRAINING = (
   "batch_size", "checkpoint_interval", "checkpoint_replay", "dry_run",
   "exact_placement", "grad_updates_per_step", "max_checkpoints",
-  "min_replay_size", "num_envs", "num_timesteps", "on_divergence",
+  "min_replay_size", "n_step", "num_envs", "num_timesteps", "on_divergence",
   "random_warm_up", "replay_capacity", "resume", "suffix", "use_tensorboard",
   "warm_start",
 )  # fmt: skip

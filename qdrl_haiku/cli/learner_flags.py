@@ -16,6 +16,9 @@ _LEARNERS = ("sac", "td3", "crossq", "xqc", "diayn")
 _LEARNER_SETTINGS = (
   "activation",
   "layer_norm",
+  "critic_layer_norm",
+  "residual",
+  "critic_residual",
   "policy_final_init",
   "normalize_observations",
   "learn_temperature",
@@ -93,6 +96,14 @@ class LearnerFlags(_HyperparamFlags):
   )
   activation: str = flag("relu", "Of the hidden layers.")
   layer_norm: bool = flag(False, "Normalises the hidden layers.")
+  critic_layer_norm: bool | None = flag(
+    None, "The same for sac's and td3's critics alone."
+  )
+  residual: bool = flag(
+    False,
+    "Makes sac's and td3's hidden layers residual blocks (SimBa) of one width.",
+  )
+  critic_residual: bool | None = flag(None, "The same for critics alone.")
   policy_final_init: str = flag(
     "small",
     "How a policy's last layer starts: small, near 0, or fan_in, as the hidden "

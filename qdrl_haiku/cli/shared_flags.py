@@ -25,6 +25,9 @@ class TrainingFlags(SkillFlags, ProcessFlags):
   grad_updates_per_step: float = flag(
     1.0, "Critic steps per environment step; may be a fraction."
   )
+  n_step: int = flag(
+    1, "Steps over which rewards are summed before bootstrapping."
+  )
   replay_capacity: int = flag(
     100_000, "Transitions in each agent's replay buffer."
   )
@@ -144,6 +147,7 @@ def make_training_config(
     "pool_size",
     "batch_size",
     "grad_updates_per_step",
+    "n_step",
     "replay_capacity",
     "min_replay_size",
     "random_warm_up",

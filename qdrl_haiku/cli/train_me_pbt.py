@@ -33,7 +33,8 @@ _OF_PBT = (
 )  # fmt: skip
 # Of learning from replay, which an emitter may do by itself.
 _OF_LEARNING = (
-  "batch_size", "grad_updates_per_step", "min_replay_size", "replay_capacity",
+  "batch_size", "grad_updates_per_step", "min_replay_size", "n_step",
+  "replay_capacity",
 )  # fmt: skip
 # jax counts in int32, and computes in float32.
 _NO_COUNT = 2**31

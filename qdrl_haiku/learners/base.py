@@ -92,6 +92,9 @@ class Learner(NamedTuple):
       one in `learners.HYPERPARAMETERS`, what is said there.
     share: (K) -> how others may learn from the critics of one agent; None of a
       learner that can't.
+    takes_sums: whether a transition's reward may be the discounted sum of
+      several steps, and its discount the product of theirs; not where the
+      learner rewards single steps by itself.
   """
 
   init: InitFn
@@ -105,6 +108,7 @@ class Learner(NamedTuple):
   from_genotype: Callable[[Any], types.State]
   declared: Mapping[str, Hyperparameter] = MappingProxyType({})
   share: Callable[[int], SharedCritic] | None = None
+  takes_sums: bool = True
 
 
 class Optimizer(NamedTuple):
@@ -115,19 +119,19 @@ class Optimizer(NamedTuple):
 
   Attributes:
     init: parameters -> optimiser state.
-    update: (gradients, optimiser state, parameters, learning rate) ->
-      (parameters, optimiser state).
+    update: (gradients, optimiser state, parameters, learning rate, weight
+      decay) -> (parameters, optimiser state); there is no decay by default.
   """
 
   init: Callable[[types.Params], optax.OptState]
-  update: Callable[
-    [types.Params, optax.OptState, types.Params, types.Array],
-    tuple[types.Params, optax.OptState],
-  ]
+  update: Callable[..., tuple[types.Params, optax.OptState]]
 
 
 def adam(b1: float = 0.9) -> Optimizer:
   """Makes Adam (Kingma and Ba, arXiv 1412.6980), with optax's defaults.
+
+  With weight decay it's AdamW (Loshchilov and Hutter, arXiv 1711.05101): what
+  is taken off the weights is no part of the moments.
 
   Args:
     b1: the share of the first moment that is kept in a step, in [0, 1).
@@ -142,8 +146,11 @@ def adam(b1: float = 0.9) -> Optimizer:
     state: optax.OptState,
     params: types.Params,
     learning_rate: types.Array,
+    weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, optax.OptState]:
     steps, state = transform.update(gradients, state, params)
+    if weight_decay is not None:
+      steps = jax.tree.map(lambda s, p: s + weight_decay * p, steps, params)
     params = jax.tree.map(lambda p, s: p - learning_rate * s, params, steps)
     return params, state
 

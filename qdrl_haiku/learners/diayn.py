@@ -329,6 +329,7 @@ def diayn(
     genotype=genotype,
     from_genotype=from_genotype,
     declared=declared,
+    takes_sums=False,
   )
 
 

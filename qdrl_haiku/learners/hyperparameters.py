@@ -54,6 +54,9 @@ TARGET_ENTROPY = Hyperparameter(
 REWARD_SCALING = Hyperparameter(
   1.0, "what rewards are multiplied by", search="log_uniform:0.3:5"
 )
+WEIGHT_DECAY = Hyperparameter(
+  0.01, "how much of its weights a step of residual networks takes off"
+)
 _OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
 
 
@@ -74,6 +77,26 @@ def of_temperature(
     name: value
     for name, value in declared.items()
     if is_learned or name not in _OF_TEMPERATURE
+  }
+
+
+def of_blocks(
+  declared: Mapping[str, Hyperparameter], are_there: bool
+) -> dict[str, Hyperparameter]:
+  """Returns those that a learner with or without residual blocks has.
+
+  Args:
+    declared: by name.
+    are_there: whether the policy or the critics have some; if not, their
+      `weight_decay` is left out.
+
+  Returns:
+    What is declared of them, by name.
+  """
+  return {
+    name: value
+    for name, value in declared.items()
+    if are_there or name != "weight_decay"
   }
 
 

@@ -19,6 +19,7 @@ HYPERPARAMETERS = {
   "temperature_learning_rate": hyperparameters.TEMPERATURE_LEARNING_RATE,
   "target_entropy": hyperparameters.TARGET_ENTROPY,
   "reward_scaling": hyperparameters.REWARD_SCALING,
+  "weight_decay": hyperparameters.WEIGHT_DECAY,
 }
 """SAC's, by name."""
 
@@ -32,6 +33,11 @@ class SACConfig:
     critic_hidden_layer_sizes: widths of each critic's hidden layers.
     activation: name of the hidden layers' activation, see `networks`.
     layer_norm: whether hidden layers are layer-normalised.
+    critic_layer_norm: the same for the critics alone; None for no difference.
+    residual: whether hidden layers are residual blocks as SimBa has them (Lee
+      et al., arXiv 2410.09754), layer-normalised and all of one width, beside
+      normalised observations. Only with some is there `weight_decay`.
+    critic_residual: the same for the critics alone; None for no difference.
     normalize_observations: whether the networks see observations normalised
       by the agent's running statistics.
     learn_temperature: whether the temperature is learned; if not, it stays at
@@ -49,6 +55,9 @@ class SACConfig:
   critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
   activation: str = "relu"
   layer_norm: bool = False
+  critic_layer_norm: bool | None = None
+  residual: bool = False
+  critic_residual: bool | None = None
   normalize_observations: bool = False
   learn_temperature: bool = True
   initial_temperature: float = 1.0
@@ -122,6 +131,9 @@ def sac(
     critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
+    critic_layer_norm=config.critic_layer_norm,
+    residual=config.residual,
+    critic_residual=config.critic_residual,
     policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
@@ -129,7 +141,10 @@ def sac(
     policy, optimizer, optimizer, config.learn_temperature
   )
   declared = hyperparameters.of_temperature(
-    HYPERPARAMETERS, config.learn_temperature
+    hyperparameters.of_blocks(
+      HYPERPARAMETERS, bool(config.residual or config.critic_residual)
+    ),
+    config.learn_temperature,
   )
   hyperparams = hyperparameters.defaults(declared)
   if config.learn_temperature:
@@ -216,6 +231,7 @@ def sac(
       state.critic_optimizer_state,
       state.critic_params,
       hyperparams["critic_learning_rate"],
+      hyperparams.get("weight_decay"),
     )
 
     state, metrics = soft.step(

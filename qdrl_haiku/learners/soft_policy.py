@@ -101,6 +101,7 @@ def soft_policy(
       state.policy_optimizer_state,
       state.policy_params,
       hyperparams["policy_learning_rate"],
+      hyperparams.get("weight_decay"),
     )
     state = state._replace(
       policy_params=policy_params,

@@ -31,6 +31,7 @@ HYPERPARAMETERS = {
     0.3, "TD3's noise on actions while collecting", search="uniform:0.1:0.5"
   ),
   "reward_scaling": hyperparameters.REWARD_SCALING,
+  "weight_decay": hyperparameters.WEIGHT_DECAY,
 }
 """TD3's, by name; noises are standard deviations in units of the action."""
 
@@ -44,6 +45,11 @@ class TD3Config:
     critic_hidden_layer_sizes: widths of each critic's hidden layers.
     activation: name of the hidden layers' activation, see `networks`.
     layer_norm: whether hidden layers are layer-normalised.
+    critic_layer_norm: the same for the critics alone; None for no difference.
+    residual: whether hidden layers are residual blocks as SimBa has them (Lee
+      et al., arXiv 2410.09754), layer-normalised and all of one width, beside
+      normalised observations. Only with some is there `weight_decay`.
+    critic_residual: the same for the critics alone; None for no difference.
     normalize_observations: whether the networks see observations normalised
       by the agent's running statistics.
     policy_delay: critic steps per policy step, >= 1.
@@ -60,6 +66,9 @@ class TD3Config:
   critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
   activation: str = "relu"
   layer_norm: bool = False
+  critic_layer_norm: bool | None = None
+  residual: bool = False
+  critic_residual: bool | None = None
   normalize_observations: bool = False
   policy_delay: int = 2
   policy_final_init: str = "small"
@@ -130,9 +139,15 @@ def td3(
     critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
+    critic_layer_norm=config.critic_layer_norm,
+    residual=config.residual,
+    critic_residual=config.critic_residual,
     policy_final_init=config.policy_final_init,
   )
   optimizer = base.adam()
+  declared = hyperparameters.of_blocks(
+    HYPERPARAMETERS, bool(config.residual or config.critic_residual)
+  )
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -193,6 +208,7 @@ def td3(
     observation: types.Array,
     judged: types.Array,
     learning_rate: types.Array,
+    weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, optax.OptState, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
@@ -205,7 +221,7 @@ def td3(
       params
     )
     params, optimizer_state = optimizer.update(
-      gradients, optimizer_state, params, learning_rate
+      gradients, optimizer_state, params, learning_rate, weight_decay
     )
     return params, optimizer_state, {
       "policy_loss": loss,
@@ -272,6 +288,7 @@ def td3(
         optimizer_state,
         params,
         hyperparams["critic_learning_rate"],
+        hyperparams.get("weight_decay"),
       )
       return carry, {
         "critic_loss": loss,
@@ -294,6 +311,7 @@ def td3(
       observations[-1],
       observations[-1],
       hyperparams["policy_learning_rate"],
+      hyperparams.get("weight_decay"),
     )
 
     tau = hyperparams["tau"]
@@ -332,10 +350,10 @@ def td3(
     act=act,
     act_greedy=act_greedy,
     observe=statistics.observe,
-    hyperparams=hyperparameters.defaults(HYPERPARAMETERS),
+    hyperparams=hyperparameters.defaults(declared),
     batches_per_update=config.policy_delay,
     genotype=genotype,
     from_genotype=from_genotype,
-    declared=HYPERPARAMETERS,
+    declared=declared,
     share=share,
   )

@@ -21,6 +21,7 @@ from qdrl_haiku.networks.batch_norm_critics import (
   make_xqc_networks,
 )
 from qdrl_haiku.networks.mlp import MLP, fix_inputs
+from qdrl_haiku.networks.residual import ResidualMLP
 
 __all__ = [
   "BatchNorm",
@@ -28,6 +29,7 @@ __all__ = [
   "BatchNormNetworks",
   "MLP",
   "Network",
+  "ResidualMLP",
   "SACNetworks",
   "StatefulNetwork",
   "TD3Networks",

@@ -9,7 +9,7 @@ the first actions are near 0 and no tanh starts saturated (Lillicrap et al.,
 hidden ones do, so that new policies act differently from each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import haiku as hk
@@ -21,6 +21,7 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import mlp, settings
 from qdrl_haiku.networks.base import Network, network
+from qdrl_haiku.networks.residual import ResidualMLP
 
 _POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
   "small": hk.initializers.RandomUniform(-3e-3, 3e-3),
@@ -65,6 +66,9 @@ def make_sac_networks(
   critic_hidden_layer_sizes: Sequence[int] = (256, 256),
   activation: str = "relu",
   layer_norm: bool = False,
+  critic_layer_norm: bool | None = None,
+  residual: bool = False,
+  critic_residual: bool | None = None,
   policy_final_init: str = "small",
 ) -> SACNetworks:
   """Returns the policy and the twin critics of SAC.
@@ -81,6 +85,10 @@ def make_sac_networks(
       "swish" or "tanh".
     layer_norm: whether LayerNorm stands before each activation, in the policy
       and in the critics.
+    critic_layer_norm: the same for the critics alone; None for no difference.
+    residual: whether hidden layers are the blocks of a `ResidualMLP`, in the
+      policy and in the critics. Their sizes are then all alike.
+    critic_residual: the same for the critics alone; None for no difference.
     policy_final_init: how the weights of the policy's last layer start:
       "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
 
@@ -89,7 +97,8 @@ def make_sac_networks(
 
   Raises:
     ValueError: for a size that is not a positive integer, or an unknown
-      activation or initialiser.
+      activation or initialiser, or for blocks of different sizes, or with
+      LayerNorm before activations.
   """
   return SACNetworks(
     *_policy_and_critics(
@@ -100,6 +109,9 @@ def make_sac_networks(
       critic_hidden_layer_sizes=critic_hidden_layer_sizes,
       activation=activation,
       layer_norm=layer_norm,
+      critic_layer_norm=critic_layer_norm,
+      residual=residual,
+      critic_residual=critic_residual,
       policy_final_init=policy_final_init,
     )
   )
@@ -113,6 +125,9 @@ def make_td3_networks(
   critic_hidden_layer_sizes: Sequence[int] = (256, 256),
   activation: str = "relu",
   layer_norm: bool = False,
+  critic_layer_norm: bool | None = None,
+  residual: bool = False,
+  critic_residual: bool | None = None,
   policy_final_init: str = "small",
 ) -> TD3Networks:
   """Returns the policy and the twin critics of TD3.
@@ -129,6 +144,10 @@ def make_td3_networks(
       "swish" or "tanh".
     layer_norm: whether LayerNorm stands before each activation, in the policy
       and in the critics.
+    critic_layer_norm: the same for the critics alone; None for no difference.
+    residual: whether hidden layers are the blocks of a `ResidualMLP`, in the
+      policy and in the critics. Their sizes are then all alike.
+    critic_residual: the same for the critics alone; None for no difference.
     policy_final_init: how the weights of the policy's last layer start:
       "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
 
@@ -137,7 +156,8 @@ def make_td3_networks(
 
   Raises:
     ValueError: for a size that is not a positive integer, or an unknown
-      activation or initialiser.
+      activation or initialiser, or for blocks of different sizes, or with
+      LayerNorm before activations.
   """
   return TD3Networks(
     *_policy_and_critics(
@@ -148,6 +168,9 @@ def make_td3_networks(
       critic_hidden_layer_sizes=critic_hidden_layer_sizes,
       activation=activation,
       layer_norm=layer_norm,
+      critic_layer_norm=critic_layer_norm,
+      residual=residual,
+      critic_residual=critic_residual,
       policy_final_init=policy_final_init,
     )
   )
@@ -205,6 +228,9 @@ def _policy_and_critics(
   critic_hidden_layer_sizes: Sequence[int],
   activation: str,
   layer_norm: bool,
+  critic_layer_norm: bool | None,
+  residual: bool,
+  critic_residual: bool | None,
   policy_final_init: str,
 ) -> tuple[Network, Network]:
   """Checks the settings and returns the policy and the twin critics."""
@@ -216,31 +242,72 @@ def _policy_and_critics(
   final_init = settings.named(
     "policy_final_init", policy_final_init, _POLICY_FINAL_INITS
   )
-
-  def policy(observation: jax.Array) -> jax.Array:
-    return mlp.MLP(
-      policy_hidden_layer_sizes,
-      outputs_per_action * action_size,
-      activation=activation_fn,
-      layer_norm=layer_norm,
-      final_init=final_init,
-      name="policy",
-    )(observation)
-
-  def critic(inputs: jax.Array) -> jax.Array:
-    values = mlp.MLP(
-      critic_hidden_layer_sizes,
-      1,
-      activation=activation_fn,
-      layer_norm=layer_norm,
-      name="critic",
-    )(inputs)
-    return values[..., 0]
-
+  policy = _perceptron(
+    "policy",
+    policy_hidden_layer_sizes,
+    outputs_per_action * action_size,
+    activation=activation_fn,
+    layer_norm=layer_norm,
+    residual=residual,
+    final_init=final_init,
+  )
+  critic = _perceptron(
+    "critic",
+    critic_hidden_layer_sizes,
+    1,
+    activation=activation_fn,
+    layer_norm=layer_norm if critic_layer_norm is None else critic_layer_norm,
+    residual=residual if critic_residual is None else critic_residual,
+    final_init=None,
+  )
   return (
     network(policy, observation_size),
-    _twins(network(critic, observation_size + action_size)),
+    _twins(
+      network(
+        lambda inputs: critic(inputs)[..., 0], observation_size + action_size
+      )
+    ),
   )
+
+
+def _perceptron(
+  name: str,
+  sizes: Sequence[int],
+  output_size: int,
+  *,
+  activation: Callable[[jax.Array], jax.Array],
+  layer_norm: bool,
+  residual: bool,
+  final_init: hk.initializers.Initializer | None,
+) -> Callable[[jax.Array], jax.Array]:
+  """Returns what applies an `MLP` or a `ResidualMLP`, if that can be."""
+  if not residual:
+    return lambda inputs: mlp.MLP(
+      sizes,
+      output_size,
+      activation=activation,
+      layer_norm=layer_norm,
+      final_init=final_init,
+      name=name,
+    )(inputs)
+  if layer_norm:
+    raise ValueError(
+      f"layer_norm has no effect on the {name}'s residual blocks, which are "
+      "normalised by themselves; leave it out, or take no residual blocks."
+    )
+  if len(set(sizes)) != 1:
+    raise ValueError(
+      f"{name}_hidden_layer_sizes={tuple(sizes)} are no sizes of residual "
+      "blocks, which add to each other; give one or more that are alike, such "
+      "as (128, 128)."
+    )
+  return lambda inputs: ResidualMLP(
+    sizes,
+    output_size,
+    activation=activation,
+    final_init=final_init,
+    name=name,
+  )(inputs)
 
 
 def _twins(critic: Network) -> Network:

@@ -1,4 +1,4 @@
-"""The multi-layer perceptron that all networks are."""
+"""Multi-layer perceptrons, and the layers that networks share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion
 
 _OUTPUT = "output"
+
 
 class MLP(hk.Module):
   """A multi-layer perceptron with an affine last layer."""
@@ -57,26 +58,36 @@ class MLP(hk.Module):
     """
     hidden = inputs
     for i, size in enumerate(self._hidden_layer_sizes):
-      hidden = hk.Linear(size, name=_hidden(i))(hidden)
+      hidden = hk.Linear(size, name=hidden_name(i))(hidden)
       if self._layer_norm:
-        hidden = hk.LayerNorm(
-          axis=-1,
-          create_scale=True,
-          create_offset=True,
-          name=f"layer_norm_{i}",
-        )(hidden)
+        hidden = layer_norm(i)(hidden)
       hidden = self._activation(hidden)
-    output = hk.Linear(
-      self._output_size, w_init=self._final_init, name=_OUTPUT
-    )
+    return output_layer(self._output_size, self._final_init)(hidden)
+
+
+def layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
+  """Makes the i-th LayerNorm of a module, with learned scale and offset."""
+  return hk.LayerNorm(
+    axis=-1, create_scale=True, create_offset=True, name=f"layer_norm_{i}"
+  )
+
+
+def output_layer(
+  size: int, init: hk.initializers.Initializer | None
+) -> Callable[[jax.Array], jax.Array]:
+  """Makes a module's last layer, which has few units."""
+
+  def apply(hidden: jax.Array) -> jax.Array:
     with hk.custom_getter(_few_outputs):
-      return output(hidden)
+      return hk.Linear(size, w_init=init, name=_OUTPUT)(hidden)
+
+  return apply
 
 
 def fix_inputs(
   params: types.Params, first: int, values: jax.Array
 ) -> types.Params:
-  """Fixes some inputs of an `MLP`, whose first layer's bias absorbs them.
+  """Fixes some inputs of a network, whose first layer's bias absorbs them.
 
   Args:
     params: of the network with I inputs.
@@ -87,7 +98,7 @@ def fix_inputs(
     The parameters of the same network without those inputs: of I - K.
   """
   layers = {name.rpartition("/")[2]: name for name in params}
-  layer = layers.get(_hidden(0), layers[_OUTPUT])
+  layer = layers.get(hidden_name(0), layers[_OUTPUT])
   weights, last = params[layer]["w"], first + values.shape[0]
   return dict(params) | {
     layer: {
@@ -97,7 +108,8 @@ def fix_inputs(
   }
 
 
-def _hidden(i: int) -> str:
+def hidden_name(i: int) -> str:
+  """Returns the name of a module's i-th hidden layer."""
   return f"linear_{i}"
 
 

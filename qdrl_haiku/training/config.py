@@ -22,6 +22,8 @@ class TrainingConfig:
       two evaluations, and so between two decisions of the controller.
     batch_size: B, transitions per critic step, >= 1.
     grad_updates_per_step: critic steps per step, > 0; may be a fraction.
+    n_step: how many steps a transition that is learned from is over, >= 1:
+      fewer where the episode ends before; see `training.n_step`.
     replay_capacity: transitions in the replay buffer.
     min_replay_size: transitions in the buffer before learning starts.
     random_warm_up: whether actions are drawn uniformly until learning starts,
@@ -52,6 +54,7 @@ class TrainingConfig:
   perturbation_interval: int = 1000
   batch_size: int = 256
   grad_updates_per_step: float = 1.0
+  n_step: int = 1
   replay_capacity: int = 100_000
   min_replay_size: int = 1000
   random_warm_up: bool = True
@@ -69,6 +72,7 @@ class TrainingConfig:
       "population_size",
       "perturbation_interval",
       "batch_size",
+      "n_step",
       "replay_capacity",
       "min_replay_size",
       "pool_size",
@@ -95,6 +99,12 @@ class TrainingConfig:
         f"min_replay_size {self.min_replay_size} is more than replay_capacity "
         f"{self.replay_capacity}, so learning would never start; lower the "
         "first or raise the second."
+      )
+    if self.n_step * self.num_envs > self.replay_capacity:
+      raise ValueError(
+        f"replay_capacity {self.replay_capacity} doesn't hold n_step="
+        f"{self.n_step} steps of each of {self.num_envs} environments; raise "
+        "the first or lower the second."
       )
     if self.batch_size > self.replay_capacity:
       raise ValueError(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from qdrl_haiku import actors, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import n_step
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
@@ -83,6 +84,10 @@ def train_members(
     return members, (metrics, observed, can_learn)
 
   pool, members = members.pool, members._replace(pool=())
+  if setup.config.n_step > 1 and (setup.on_host or setup.config.inherit_replay):
+    members = members._replace(
+      replay=jax.vmap(lambda b: n_step.cut(setup, b))(members.replay)
+    )
   begin = members
   members, (metrics, observed, learned) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations)
@@ -140,14 +145,16 @@ def learn(
   batches = (num_updates, batches_per_update, setup.config.batch_size)
   sample_keys, update_keys = _split(keys)
   # All of them in one gather.
-  transitions = jax.vmap(lambda b, k: setup.buffer.sample(b, k, batches))(
+  sampled = jax.vmap(lambda b, k: _sample(setup, b, k, batches))(
     buffers, sample_keys
   )
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
-  def updates(
-    state: Any, hyperparams: Any, transitions: Any, keys: Any
-  ) -> Any:
+  def updates(state: Any, hyperparams: Any, sampled: Any, keys: Any) -> Any:
+    transitions = sampled
+    if setup.config.n_step > 1:
+      transitions = n_step.fold(sampled, hyperparams)
+
     def update(state: Any, inputs: Any) -> Any:
       transitions, key = inputs
       return setup.learner.update(state, hyperparams, transitions, key)
@@ -156,9 +163,21 @@ def learn(
 
   # One member after the other, not one update: its networks stay in the cache.
   states, metrics = jax.vmap(one_by_one.on_cpu(updates))(
-    states, hyperparams, transitions, update_keys
+    states, hyperparams, sampled, update_keys
   )
   return states, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)
+
+
+def _sample(
+  setup: Setup,
+  buffer: replay.ReplayState,
+  key: types.Key,
+  shape: tuple[int, ...],
+) -> Any:
+  """Draws transitions of single steps, or what is to be folded to one each."""
+  if setup.config.n_step > 1:
+    return n_step.sample(setup, buffer, key, shape)
+  return setup.buffer.sample(buffer, key, shape)
 
 
 def _warming_up(setup: Setup, size: types.Array) -> Any:

@@ -333,15 +333,18 @@ def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
   """Returns what of transitions the replay buffer keeps.
 
   Args:
-    setup: whose configuration names the extras to keep.
+    setup: whose configuration names the extras to keep; of steps that are
+      summed, where episodes end is kept too.
     transitions: with all their extras.
 
   Returns:
     The transitions with only those extras.
   """
-  names = setup.config.replay_extras
+  names = {*setup.config.replay_extras}
+  if setup.config.n_step > 1:
+    names.add("truncation")
   return transitions._replace(
-    extras={name: transitions.extras[name] for name in names}
+    extras={name: transitions.extras[name] for name in sorted(names)}
   )
 
 

@@ -178,6 +178,7 @@ def check(setup: Setup) -> None:
   Raises:
     ValueError: if there is one, naming it.
   """
+  _check_n_step(setup)
   qd = setup.map_elites
   of_decisions = ("burn_in_period", "fitness_window")
   if qd is not None:
@@ -212,6 +213,32 @@ def check(setup: Setup) -> None:
   if setup.controller is None:
     why = "without a controller nobody takes over from anybody"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+
+
+def _check_n_step(setup: Setup) -> None:
+  """Refuses sums of rewards where there is no such thing."""
+  n = setup.config.n_step
+  if n == 1:
+    return
+  if not setup.learner.takes_sums:
+    raise ValueError(
+      f"n_step={n}, but the learner rewards single steps by itself; take "
+      "n_step=1."
+    )
+  named = controllers.lineage.named_leaves(setup.learner.hyperparams)
+  if "discount" not in named:
+    raise ValueError(
+      f"n_step={n} sums rewards by the hyperparameter discount, and the "
+      f"learner's are {', '.join(named)}; give it one, or take n_step=1."
+    )
+  taught = {"pga", "dcrl"}.intersection(
+    () if setup.map_elites is None else setup.map_elites.emitter_names
+  )
+  if taught:
+    raise ValueError(
+      f"n_step={n}, but with emitter {', '.join(sorted(taught))} agents learn "
+      "from single steps; take n_step=1."
+    )
 
 
 def _check_parts(qd: MapElites, population_size: int) -> None:

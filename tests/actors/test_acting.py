@@ -119,7 +119,9 @@ def test_only_a_termination_has_discount_0(collected):
 
 def test_extras_carry_the_descriptors_of_both_ends(collected):
   transitions = collected[1]
-  assert set(transitions.extras) == {"descriptor", "next_descriptor"}
+  assert set(transitions.extras) == {
+    "descriptor", "next_descriptor", "truncation"
+  }
   np.testing.assert_array_equal(
     transitions.extras["descriptor"], transitions.observation
   )
@@ -128,14 +130,14 @@ def test_extras_carry_the_descriptors_of_both_ends(collected):
   )
 
 
-def test_extras_are_empty_without_descriptors():
+def test_extras_tell_truncations_alone_without_descriptors():
   env = environments.Environment(toy.Countdown(3), episode_length=5)
   state = env.reset(jax.random.split(jax.random.key(0), 2))
   _, transition = actors.step(
     env, _LEARNER, _member(_STATES, 0), _member(_HYPERPARAMS, 0), state,
     jax.random.key(1),
   )
-  assert transition.extras == {}
+  assert set(transition.extras) == {"truncation"}
   np.testing.assert_array_equal(transition.reward, state.obs[:, 0])
 
 

@@ -120,6 +120,25 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
   )
 
 
+@pytest.mark.parametrize("kind", ["sac", "td3"])
+def test_residual_blocks_act_as_their_agent(kind, tmp_path):
+  make, config_class = _BASES[kind]
+  learner = make(_O, _A, config_class(
+    policy_hidden_layer_sizes=(6, 6),
+    critic_hidden_layer_sizes=(4,),
+    residual=True,
+    normalize_observations=True,
+  ))
+  state = _agent(learner)
+  path = tmp_path / "policy.npz"
+  export.save(path, learner, state)
+  policy = export.load(path)
+  assert policy.config["residual"]
+  assert policy.config["hidden_layer_sizes"] == [6, 6]
+  observation = _observations(_O, 1e3)
+  assert _assert_acts_alike(policy, learner, state, observation) > 0.02
+
+
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("activation", _ACTIVATIONS)
 def test_every_activation_is_known(activation, layer_norm, tmp_path):

@@ -223,6 +223,43 @@ def test_adam_is_the_published_one():
   assert int(state.count) == 20
 
 
+def test_weight_decay_is_that_of_adamw():
+  optimizer, params = base.adam(), jnp.array([1.0, -2.0])
+  theirs = optax.adamw(0.05, weight_decay=0.3)
+  their_params, their_state = params, theirs.init(params)
+  state = optimizer.init(params)
+  for gradient in ([0.5, 1.0], [-0.2, 3.0]):
+    gradient = jnp.array(gradient)
+    steps, their_state = theirs.update(gradient, their_state, their_params)
+    their_params = optax.apply_updates(their_params, steps)
+    params, state = optimizer.update(gradient, state, params, 0.05, 0.3)
+  np.testing.assert_allclose(params, their_params, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_weight_decay_is_live_where_there_are_residual_blocks(name):
+  assert "weight_decay" not in common.case(name).learner.hyperparams
+  case = common.case(
+    name,
+    residual=True,
+    policy_hidden_layer_sizes=(4,),
+    critic_hidden_layer_sizes=(4,),
+  )
+  assert case.learner.hyperparams["weight_decay"] == 0.01
+  state, batches = common.agent(case.learner), common.batches(case.learner)
+  updated = [
+    case.update(
+      state,
+      common.hyperparams(case.learner, weight_decay=decay),
+      batches,
+      jax.random.key(0),
+    )[0]
+    for decay in (0.0, 1.0)
+  ]
+  for field in ("policy_params", "critic_params"):
+    assert common.distance(*(getattr(x, field) for x in updated)) > 1e-3
+
+
 def test_the_learning_rate_is_no_part_of_the_optimizer():
   """optax's adam at a constant rate, from a state that never saw the rate."""
   optimizer, params = base.adam(), jnp.array([1.0, -2.0])

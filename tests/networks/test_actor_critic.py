@@ -47,6 +47,29 @@ def _inputs(*leading):
   return jnp.asarray(observation), jnp.asarray(action)
 
 
+def _normalized(x, norm):
+  """LayerNorm, in float64."""
+  centred = x - x.mean(axis=-1, keepdims=True)
+  variance = (centred**2).mean(axis=-1, keepdims=True)
+  return centred / np.sqrt(variance + 1e-5) * norm["scale"] + norm["offset"]
+
+
+def _residual_forward(params, name, inputs, num_blocks):
+  """Returns the outputs of a SimBa network, in float64."""
+  params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+  def linear(layer, x):
+    return x @ params[f"{name}/{layer}"]["w"] + params[f"{name}/{layer}"]["b"]
+
+  hidden = linear("linear_0", np.asarray(inputs, np.float64))
+  for i in range(num_blocks):
+    normalized = _normalized(hidden, params[f"{name}/layer_norm_{i}"])
+    expanded = np.maximum(linear(f"expand_{i}", normalized), 0)
+    hidden = hidden + linear(f"project_{i}", expanded)
+  last = _normalized(hidden, params[f"{name}/layer_norm_{num_blocks}"])
+  return linear("output", last)
+
+
 def _forward(params, name, inputs, activation):
   """Returns the outputs of an MLP, in float64."""
   params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
@@ -56,10 +79,7 @@ def _forward(params, name, inputs, activation):
     layer = params[f"{name}/linear_{i}"]
     hidden = hidden @ layer["w"] + layer["b"]
     if norm := params.get(f"{name}/layer_norm_{i}"):
-      centred = hidden - hidden.mean(axis=-1, keepdims=True)
-      variance = (centred**2).mean(axis=-1, keepdims=True)
-      hidden = centred / np.sqrt(variance + 1e-5)
-      hidden = hidden * norm["scale"] + norm["offset"]
+      hidden = _normalized(hidden, norm)
     hidden = _REFERENCES[activation](hidden)
     i += 1
   return hidden @ params[f"{name}/output"]["w"] + params[f"{name}/output"]["b"]
@@ -111,6 +131,92 @@ def test_critics_equal_two_float64_forward_passes(layer_norm):
     np.concatenate(expected, axis=-1),
     rtol=1e-5,
     atol=1e-5,
+  )
+
+
+def test_residual_networks_equal_float64_forward_passes():
+  made = _make(
+    residual=True,
+    policy_hidden_layer_sizes=(6,),
+    critic_hidden_layer_sizes=(8, 8),
+  )
+  policy, critic = (_randomised(x.init(_KEY)) for x in made)
+  assert policy["policy/expand_0"]["w"].shape == (6, 24)
+  observation, action = _inputs(10)
+  inputs = np.concatenate([observation, action], axis=-1)
+  values = [
+    _residual_forward(
+      jax.tree.map(lambda x, i=i: x[i], critic), "critic", inputs, 2
+    )
+    for i in range(2)
+  ]
+  for actual, expected in (
+    (
+      made.policy.apply(policy, observation),
+      _residual_forward(policy, "policy", observation, 1),
+    ),
+    (
+      made.critic.apply(critic, observation, action),
+      np.concatenate(values, axis=-1),
+    ),
+  ):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  ("setting", "layer"),
+  [("layer_norm", "layer_norm_0"), ("residual", "project_0")],
+)
+def test_critics_alone_may_have_what_policies_have_not(setting, layer):
+  settings = {
+    "policy_hidden_layer_sizes": (8, 8),
+    "critic_hidden_layer_sizes": (8, 8),
+  }
+  for both, critics in ((False, True), (True, False), (True, None)):
+    made = _make(**settings, **{setting: both, f"critic_{setting}": critics})
+    policy, critic = (jax.eval_shape(x.init, _KEY) for x in made)
+    assert (f"policy/{layer}" in policy) == both
+    expected = both if critics is None else critics
+    assert (f"critic/{layer}" in critic) == expected
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"residual": True}, r"policy_hidden_layer_sizes=\(8, 6\) are no sizes of"),
+    (
+      {"critic_residual": True, "critic_hidden_layer_sizes": ()},
+      r"critic_hidden_layer_sizes=\(\) are no sizes of residual blocks",
+    ),
+    (
+      {
+        "critic_residual": True,
+        "layer_norm": True,
+        "critic_hidden_layer_sizes": (4,),
+      },
+      "layer_norm has no effect on the critic's residual blocks",
+    ),
+  ],
+)
+def test_residual_blocks_that_can_not_be_are_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    _make(**settings)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_fixed_inputs_are_absorbed(residual):
+  sizes = {"policy_hidden_layer_sizes": (8, 8)}
+  policy = _make(**sizes, residual=residual, critic_residual=False).policy
+  params = _randomised(policy.init(_KEY))
+  observation, _ = _inputs(4)
+  values = jnp.array([0.5, -2.0])
+  whole = observation.at[:, 1:3].set(values)
+  fixed = networks.fix_inputs(params, 1, values)
+  np.testing.assert_allclose(
+    policy.apply(fixed, jnp.delete(observation, np.array([1, 2]), axis=1)),
+    policy.apply(params, whole),
+    rtol=1e-4,
+    atol=1e-4,
   )
 
 

@@ -1,0 +1,139 @@
+"""Transitions over several steps, put together where they are sampled.
+
+Sutton and Barto, "Reinforcement learning", 2018, section 7.1; with replay as in
+Hessel et al., "Rainbow", arXiv 1710.02298: what is done between is not
+corrected for. Steps are stored once; with which discount they are summed, which
+PBT changes, is known only when they are learned from.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from qdrl_haiku import replay, types
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.training.setup import Setup
+
+_TRUNCATION = "truncation"
+
+
+class Windows(NamedTuple):
+  """Steps that follow each other in one episode of one environment.
+
+  They end after n, where the episode ended, or with the latest step there is.
+
+  Attributes:
+    transition: from the first step's observation to the last one's next
+      observation, leaves [...]; its reward and discount are those of the first.
+    rewards: [n - 1, ...], of the others, 0 after the last.
+    discounts: [n - 1, ...], likewise, 1 after the last.
+    is_inside: bool [n - 1, ...], whether they are there.
+  """
+
+  transition: types.Transition
+  rewards: types.Array
+  discounts: types.Array
+  is_inside: types.Array
+
+
+def sample(
+  setup: Setup,
+  state: replay.ReplayState,
+  key: types.Key,
+  shape: tuple[int, ...],
+) -> Windows:
+  """Draws first steps as `replay.ReplayBuffer.sample` does, and what follows.
+
+  Args:
+    setup: what the population is composed of, with `n_step` above 1.
+    state: of one member's buffer, to which its environments' steps were added
+      in turn.
+    key: consumed.
+    shape: of what is drawn.
+
+  Returns:
+    The windows, leaves [*shape, ...]; of extras, those called "next_..." are of
+    the last steps, and the others of the first.
+  """
+  stored: types.Transition = state.storage
+  first = setup.buffer.draw(state, key, shape)
+
+  def ends(places: types.Array) -> types.Array:
+    discount, truncation = replay.at(
+      (stored.discount, stored.extras[_TRUNCATION]), places
+    )
+    return (discount == 0) | (truncation != 0)
+
+  last, goes_on = first, ~ends(first)
+  steps = []
+  for i in range(1, setup.config.n_step):
+    places, exists = setup.buffer.later(
+      state, first, i * setup.config.num_envs
+    )
+    is_inside = goes_on & exists
+    reward, discount = replay.at((stored.reward, stored.discount), places)
+    steps.append((
+      jnp.where(is_inside, reward, 0),
+      jnp.where(is_inside, discount, 1),
+      is_inside,
+    ))
+    last = jnp.where(is_inside, places, last)
+    goes_on = is_inside & ~ends(places)
+
+  extras = {
+    name: replay.at(x, last if name.startswith("next_") else first)
+    for name, x in stored.extras.items()
+    if name in setup.config.replay_extras
+  }
+  transition = types.Transition(
+    observation=replay.at(stored.observation, first),
+    action=replay.at(stored.action, first),
+    reward=replay.at(stored.reward, first),
+    discount=replay.at(stored.discount, first),
+    next_observation=replay.at(stored.next_observation, last),
+    extras=extras,
+  )
+  return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
+
+
+def cut(setup: Setup, state: replay.ReplayState) -> replay.ReplayState:
+  """Ends all windows with the latest steps.
+
+  For a buffer to which steps of other environments are going to be added: an
+  inherited one, or one whose environments have been reset.
+
+  Args:
+    setup: what the population is composed of, with `n_step` above 1.
+    state: of one member's buffer.
+
+  Returns:
+    The same, but that the latest steps were truncations.
+  """
+  capacity = setup.config.replay_capacity
+  latest = state.position - 1 - jnp.arange(setup.config.num_envs)
+  extras = state.storage.extras
+  ends = extras[_TRUNCATION].at[latest % capacity].set(1)
+  return state._replace(
+    storage=state.storage._replace(extras=extras | {_TRUNCATION: ends})
+  )
+
+
+def fold(windows: Windows, hyperparams: types.Hyperparams) -> types.Transition:
+  """Makes one transition of each window, by the discount of one member.
+
+  Args:
+    windows: leaves [...].
+    hyperparams: scalars, `discount` among them: g.
+
+  Returns:
+    Transitions [...] whose reward is r_0 + g d_0 (r_1 + g d_1 (r_2 + ...)), for
+    rewards r and discounts d of m <= n steps, and whose discount is
+    d_0 g d_1 g d_2 ..., with m - 1 times g: a learner that multiplies it by g
+    once more bootstraps with g^m.
+  """
+  own = lineage.named_leaves(hyperparams)["discount"]
+  reward, discount = windows.transition.reward, windows.transition.discount
+  for i in range(windows.rewards.shape[0]):
+    reward += discount * own * windows.rewards[i]
+    discount *= jnp.where(windows.is_inside[i], own * windows.discounts[i], 1)
+  return windows.transition._replace(reward=reward, discount=discount)

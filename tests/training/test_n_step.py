@@ -1,0 +1,213 @@
+"""Tests of transitions over several steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import learners, skills, training, types
+from qdrl_haiku.training import n_step
+from tests.training import common
+
+_N, _E, _T = 3, 3, 40
+# No multiple of E, so that a step's rows stand on both sides of the end.
+_CAPACITY = 32
+_DISCOUNT = 0.9
+_SETUP = common.setup(n_step=_N, num_envs=_E, replay_capacity=_CAPACITY)
+
+
+def _history():
+  """Steps [T, E] of environments, many of which end an episode."""
+  rng = np.random.default_rng(0)
+  outcome = rng.choice(3, size=(_T, _E), p=[0.6, 0.2, 0.2])
+  time, env = np.meshgrid(np.arange(_T), np.arange(_E), indexing="ij")
+  return types.Transition(
+    observation=np.stack([env, time], axis=-1).astype(np.float32),
+    action=rng.normal(size=(_T, _E, 1)).astype(np.float32),
+    reward=rng.normal(size=(_T, _E)).astype(np.float32),
+    discount=(outcome != 1).astype(np.float32),
+    next_observation=np.stack([env, time + 0.5], axis=-1).astype(np.float32),
+    extras={"truncation": (outcome == 2).astype(np.float32)},
+  )
+
+
+def _rows(history, begin, end):
+  return jax.tree.map(lambda x: x[begin:end].reshape(-1, *x.shape[2:]), history)
+
+
+def _expected(history, num_steps, env, time):
+  """Sums one window in float64: reward, discount, and its last step."""
+  reward, power = 0.0, 1.0
+  last = time
+  for i in range(_N):
+    last = time + i
+    reward += power * float(history.reward[last, env])
+    power *= float(history.discount[last, env])
+    is_last = i == _N - 1 or last == num_steps - 1
+    if is_last or not power or history.extras["truncation"][last, env]:
+      break
+    power *= _DISCOUNT
+  return reward, power, last
+
+
+@jax.jit
+def _sample(state, key):
+  windows = n_step.sample(_SETUP, state, key, (200,))
+  return n_step.fold(windows, {"discount": _DISCOUNT})
+
+
+def _buffer(history, cuts=()):
+  """Adds the history a few steps at a time; yields after each addition."""
+  example = jax.tree.map(lambda x: x[0, 0], history)
+  state = _SETUP.buffer.init(example)
+  add = jax.jit(_SETUP.buffer.add)
+  for begin in range(0, _T, 5):
+    if begin in cuts:
+      state = n_step.cut(_SETUP, state)
+    state = add(state, _rows(history, begin, begin + 5))
+    yield begin + 5, state
+
+
+def test_sums_are_those_of_recorded_episodes_in_a_buffer_that_wraps():
+  history = _history()
+  lengths, ends = set(), set()
+  for num_steps, state in _buffer(history):
+    batch = _sample(state, jax.random.key(num_steps))
+    oldest = max(0, num_steps * _E - _CAPACITY)
+    drawn = set()
+    for i in range(batch.reward.shape[0]):
+      env, time = (int(x) for x in batch.observation[i])
+      drawn.add(time * _E + env)
+      reward, discount, last = _expected(history, num_steps, env, time)
+      np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5, atol=1e-6)
+      np.testing.assert_allclose(batch.discount[i], discount, rtol=1e-6)
+      np.testing.assert_array_equal(
+        batch.next_observation[i], history.next_observation[last, env]
+      )
+      np.testing.assert_array_equal(
+        batch.action[i], history.action[time, env]
+      )
+      lengths.add(last - time)
+      ends.add((
+        history.discount[last, env] == 0,
+        history.extras["truncation"][last, env] == 1,
+        last == num_steps - 1,
+      ))
+    assert drawn == set(range(oldest, num_steps * _E))
+  assert lengths == {0, 1, 2}
+  # Terminated, truncated, neither; each at the latest step and before.
+  assert len(ends) == 6
+
+
+def test_a_cut_ends_what_came_before():
+  history = _history()
+  # Nothing ends by itself.
+  history = history._replace(
+    discount=np.ones_like(history.discount),
+    extras={"truncation": np.zeros_like(history.reward)},
+  )
+  state = dict(_buffer(history, cuts=(20,)))[25]
+  batch = _sample(state, jax.random.key(0))
+  begin, end = batch.observation[:, 1], batch.next_observation[:, 1] - 0.5
+  assert set(np.unique(end[begin < 20])) == {16, 17, 18, 19}
+  np.testing.assert_array_equal(end[begin >= 20], np.minimum(
+    begin[begin >= 20] + _N - 1, 24
+  ))
+
+
+def _remembering_learner():
+  """Remembers the batch that it learned from last."""
+  learner = common.quadratic_learner()
+
+  def init(key):
+    return learner.init(key)._replace(empty=_empty_batch())
+
+  def update(state, hyperparams, transitions, key):
+    state, metrics = learner.update(state, hyperparams, transitions, key)
+    return state._replace(empty=transitions), metrics
+
+  return learner._replace(
+    init=init,
+    update=update,
+    hyperparams=learner.hyperparams | {"discount": 0.5},
+  )
+
+
+def _empty_batch():
+  def zeros(*shape):
+    return jnp.zeros((1, 64, *shape))
+
+  return types.Transition(zeros(2), zeros(2), zeros(), zeros(), zeros(2), {})
+
+
+def test_members_learn_from_sums_by_their_own_discounts():
+  setup = common.setup(
+    learner=_remembering_learner(), population_size=2, batch_size=64,
+    replay_capacity=64, perturbation_interval=48, n_step=_N,
+  )  # fmt: skip
+  population = training.init_population(setup, jax.random.key(0))
+  discounts = np.array([0.5, 0.9], np.float32)
+  keys = jax.random.split(jax.random.key(1), 2)
+  members, *_ = jax.jit(
+    lambda members: training.train_members(
+      setup, members, population.hyperparams | {"discount": discounts}, keys
+    )
+  )(population.members)
+  for i, discount in enumerate(discounts):
+    member = jax.device_get(common.member(members, i))
+    stored, size = member.replay.storage, int(member.replay.size)
+    batch = jax.tree.map(lambda x: x[0], member.learner.empty)
+    assert batch.extras == {}
+    for j in range(64):
+      # A point is never twice where it was.
+      (row,) = np.flatnonzero(
+        (stored.observation == batch.observation[j]).all(axis=1)
+      )
+      reward, power, last = float(stored.reward[row]), 1.0, row
+      for _ in range(_N - 1):
+        later = last + setup.config.num_envs
+        if later >= size or (
+          stored.observation[later] != stored.next_observation[last]
+        ).any():
+          break
+        last, power = later, power * discount
+        reward += power * float(stored.reward[last])
+      np.testing.assert_allclose(batch.reward[j], reward, rtol=1e-5)
+      np.testing.assert_allclose(batch.discount[j], power, rtol=1e-6)
+      np.testing.assert_array_equal(
+        batch.next_observation[j], stored.next_observation[last]
+      )
+
+
+def test_one_step_is_stored_and_drawn_as_it_is():
+  setup = common.setup()
+  members = training.init_population(setup, jax.random.key(0)).members
+  assert members.replay.storage.extras == {}
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"n_step": 0}, "n_step must be at least 1"),
+    ({"n_step": 25}, "replay_capacity 48 doesn't hold n_step=25.*of 2 env"),
+    (
+      {"n_step": 2, "learner": common.quadratic_learner()},
+      "n_step=2 sums rewards by.*are learning_rate, parent",
+    ),
+    (
+      {
+        "n_step": 2,
+        "learner": learners.diayn(
+          learners.sac(5, 2),
+          2,
+          skills.categorical(3),
+          config=learners.DIAYNConfig(discriminator_input="observation"),
+        ),
+      },
+      "n_step=2, but the learner rewards single steps by itself",
+    ),
+  ],
+)
+def test_what_can_not_be_summed_is_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    training.init_population(common.setup(**settings), jax.random.key(0))
