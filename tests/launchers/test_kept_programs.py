@@ -9,11 +9,12 @@ import pytest
 
 from tests.launchers import harness, users_module
 
-_TRAIN = (
-  "--learner=sac --num_seeds=2 --hidden_layer_sizes=4 --num_envs=2"
-  " --batch_size=8 --min_replay_size=8 --eval_interval=20 --num_timesteps=40"
-  " --num_eval_episodes=1 --episode_length=10 --nouse_tensorboard"
-).split()
+_TRAIN = [
+  "--learner=sac", "--num_seeds=2", "--hidden_layer_sizes=4", "--num_envs=2",
+  "--batch_size=8", "--min_replay_size=8", "--eval_interval=20",
+  "--num_timesteps=40", "--num_eval_episodes=1", "--episode_length=10",
+  "--nouse_tensorboard",
+]  # fmt: skip
 # So that a process says when it's traced.
 _STEP = "  def step(self, state, action):\n"
 _LOUD = f"{_STEP}    print('traced')\n"

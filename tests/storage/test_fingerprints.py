@@ -58,7 +58,7 @@ def test_a_circle_ends():
 
 def test_what_can_not_be_told_apart_is_refused():
   with pytest.raises(fingerprints.Unknown, match="generator"):
-    fingerprints.digest((x for x in [1]))
+    fingerprints.digest(x for x in [1])
 
 
 def test_robots_that_differ_in_one_number_differ():
