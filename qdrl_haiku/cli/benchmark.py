@@ -22,6 +22,7 @@ _START = time.monotonic()
 # Imports are a part of what is measured.
 from qdrl_haiku.cli import (  # noqa: E402
   devices,
+  kept_programs,
   launch,
   train_me_pbt,
   train_pbt,
@@ -39,6 +40,8 @@ _OF_THE_START = (
   "time_to_first_update_seconds",
   "time_to_first_generation_seconds",
 )
+# What changes nothing that is compiled.
+_OF_MEASURING = ("output", "repetitions", "start_twice", "sweep")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,12 @@ def _measure(flags: BenchmarkFlags) -> None:
     elif flags.algorithm == "exploit":
       row |= benchmark.exploiting(setup, flags.repetitions, key)
     else:
-      row |= benchmark.generations(setup, flags.repetitions, key, _START)
+      besides = (*launch.NOT_REMEMBERED, *_OF_MEASURING)
+      settings = flags.settings(besides)
+      kept = kept_programs.of_run(flags, setup, settings)
+      row |= benchmark.generations(
+        setup, flags.repetitions, key, _START, kept
+      )
     row |= benchmark.resources(setup, key)
     row |= {
       "devices_used": mesh.size,

@@ -16,6 +16,7 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import memory, programs, records
+from qdrl_haiku.storage.kept import Kept
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (
   generation,
@@ -96,7 +97,11 @@ def affordable(seconds_each: float, most: int) -> int:
 
 
 def generations(
-  setup: Setup, repetitions: int, run_key: types.Key, start: float
+  setup: Setup,
+  repetitions: int,
+  run_key: types.Key,
+  start: float,
+  kept: Kept | None = None,
 ) -> Row:
   """Times whole generations, compiled and called as a run does.
 
@@ -106,6 +111,7 @@ def generations(
       which learning may not have begun.
     run_key: replicated over the mesh.
     start: of the process, by `time.monotonic`.
+    kept: where programs are, as `runs.RunConfig` has it.
 
   Returns:
     Rates, also as a part of the machine's peak; what compiling took until
@@ -114,7 +120,7 @@ def generations(
   """
   assert setup.mesh is not None
   begin = time.monotonic()
-  made = programs.make_programs(setup, setup.mesh, run_key)
+  made = programs.make_programs(setup, setup.mesh, run_key, kept)
   # Both at once, as a run does.
   made = programs.compile_generation(made)
   state = jax.block_until_ready(made.init(run_key))

@@ -11,6 +11,7 @@ import sys
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from qdrl_haiku import artifacts, controllers, distributed, runs, training
@@ -394,9 +395,7 @@ def test_a_checkpoint_that_cannot_be_read_ends_the_run_and_stays(
     if where == "checksums":
       patch.setattr(pathlib.Path, "open", fail)
     else:
-      patch.setattr(
-        checkpoints_lib.ocp.CheckpointManager, "restore", fail_to_restore
-      )
+      patch.setattr(ocp.CheckpointManager, "restore", fail_to_restore)
     with pytest.raises(type(error)) as raised:
       _run(logdir, 4, resume=True)
   if isinstance(error, OSError):
