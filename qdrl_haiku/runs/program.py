@@ -1,10 +1,12 @@
 """One compiled program, which may have been compiled by an earlier run."""
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from absl import logging
 from jax.experimental import serialize_executable
 
@@ -89,6 +91,7 @@ class Program:
     written = self._kept.read_shared(code)
     if written is None:
       return None
+    _prepare_lapack()
     try:
       return serialize_executable.deserialize_and_load(*written)
     except Exception as error:
@@ -104,6 +107,17 @@ class Program:
       logging.debug("%s can't be kept: %s", self._name, error)
       return False
     return self._kept.write_shared(code, written)
+
+
+@functools.cache
+def _prepare_lapack() -> None:
+  """Fills in where LAPACK's functions are.
+
+  jax does so when it lowers the first that calls one; without it a program that
+  was read calls address 0.
+  """
+  matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)
+  jax.jit(jnp.linalg.cholesky).lower(matrix)
 
 
 def _note_hit(event: str, **_: Any) -> None:

@@ -1,5 +1,8 @@
 """A compiled program, which may have been compiled by an earlier run."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +111,37 @@ def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
   Program("noise", _Counted(_noise(11)), {}, kept)(_KEY)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
   assert not kept.has("noise")
+
+
+_OF_A_PROCESS = """
+import pathlib, sys
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+from qdrl_haiku.runs.program import Program
+from qdrl_haiku.storage.kept import Kept
+
+def lower():
+  print("lowered")
+  return jax.jit(jnp.linalg.cholesky).lower(jnp.eye(3))
+
+kept = Kept(pathlib.Path(sys.argv[1]), "kind")
+print(Program("root", lower, {}, kept)(4 * jnp.eye(3))[0, 0])
+"""
+
+
+@pytest.mark.slow
+def test_another_process_runs_a_program_that_calls_a_library(tmp_path):
+  command = [sys.executable, "-c", _OF_A_PROCESS, str(tmp_path)]
+  printed = [
+    subprocess.run(
+      command, check=True, capture_output=True, text=True
+    ).stdout.split()
+    for _ in range(2)
+  ]
+  assert printed == [["lowered", "2.0"], ["2.0"]]
 
 
 def test_without_a_place_a_program_is_compiled_once():
