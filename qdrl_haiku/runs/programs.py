@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import compiler_options
-from qdrl_haiku.distributed import sharding
+from qdrl_haiku.distributed import apart, sharding
 from qdrl_haiku.runs.engines import State, make_engine
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.reports import GenerationReport
@@ -137,11 +137,13 @@ def make_programs(
       out_shardings=(shardings, members if is_even else replicated),
       compiler_options=options.always,
     ),
-    evaluate=jax.jit(
+    evaluate=apart.Program(
       engine.evaluate,
-      donate_argnums=0,
+      mesh,
       out_shardings=(shardings, replicated),
       compiler_options=options.often,
+      # Decisions are the same whether placement is exact or not.
+      own_options=compiler_options.of_mesh(mesh, exact=False).often,
     ),
     restart=jax.jit(
       engine.restart,
@@ -175,9 +177,11 @@ def compile_generation(programs: Programs, run_key: types.Key) -> Programs:
   executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
   training = executor.submit(lowered.compile)
   evaluating = executor.submit(
-    lambda: programs.evaluate.lower(
-      population, trained, initial.evaluation, run_key
-    ).compile()
+    programs.evaluate.compile,
+    population,
+    trained,
+    initial.evaluation,
+    run_key,
   )
   executor.shutdown(wait=False)
   return programs._replace(
