@@ -13,7 +13,7 @@ the first to the last of them has to be there in between.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.extend import core as jax_core
@@ -55,6 +55,26 @@ def by_itself(function: Callable[..., Any]) -> Callable[..., Any]:
   return call
 
 
+class Compiled(NamedTuple):
+  """A compiled function, like that of `jax.jit`.
+
+  Attributes:
+    call: it.
+    parts: the programs that it consists of, as jax has them.
+  """
+
+  call: Callable[..., Any]
+  parts: tuple[Any, ...]
+
+  def __call__(self, *args: Any) -> Any:
+    """Calls it."""
+    return self.call(*args)
+
+  def as_text(self) -> str:
+    """Returns all parts as XLA's text."""
+    return "\n".join(part.as_text() for part in self.parts)
+
+
 class Program:
   """A function of arrays on a mesh, compiled around what is `by_itself` in it.
 
@@ -84,7 +104,7 @@ class Program:
     self._out_shardings = out_shardings
     self._options = compiler_options
     self._own_options = own_options
-    self._compiled: Callable[..., Any] | None = None
+    self._compiled: Compiled | None = None
 
   def __call__(self, *args: Any) -> Any:
     """Calls the function, which is compiled the first time."""
@@ -92,7 +112,7 @@ class Program:
       self._compiled = self.compile(*args)
     return self._compiled(*args)
 
-  def compile(self, *args: Any) -> Callable[..., Any]:
+  def compile(self, *args: Any) -> Compiled:
     """Compiles the function.
 
     Args:
@@ -105,7 +125,8 @@ class Program:
     jaxpr = closed.jaxpr
     hole = _place(jaxpr)
     if hole is None:
-      return self._jit(self._function, self._out_shardings, (0,), args)
+      whole = self._jit(self._function, self._out_shardings, (0,), args)
+      return Compiled(whole, (whole,))
     part, before, after = (
       jaxpr.eqns[hole],
       jaxpr.eqns[:hole],
@@ -179,7 +200,7 @@ class Program:
         treedef, [next(soon if x else late) for x in is_early]
       )
 
-    return call
+    return Compiled(call, (begin, decide, end))
 
   def _jit(
     self, function: Any, out_shardings: Any, donated: Any, args: Any
