@@ -18,6 +18,8 @@ from qdrl_haiku.types import Array
 # of some hundred equal points then.
 _JITTER = 1e-4
 _LEARNING_RATE = 0.1
+# Rows of a matrix that are factorised together.
+_BLOCK = 8
 
 
 class Points(NamedTuple):
@@ -115,49 +117,116 @@ def kernel(parameters: Parameters, first: Points, second: Points) -> Array:
   Returns:
     [N, M].
   """
-  difference = first.position[:, None] - second.position[None]
-  distance = jnp.sum((difference / parameters.length_scales) ** 2, axis=-1)
-  alike = jnp.exp(-0.5 * distance)
-  if first.category.shape[-1]:
-    agreeing = first.category[:, None] == second.category[None]
-    agreement = jnp.mean(agreeing.astype(alike.dtype), axis=-1)
+  alike, agreement, remembered = _factors(parameters, first, second)
+  mixed = alike
+  if agreement is not None:
     mixture = parameters.mixture
-    alike = (1 - mixture) * 0.5 * (agreement + alike) + (
+    mixed = (1 - mixture) * 0.5 * (agreement + alike) + (
       mixture * agreement * alike
     )
+  return parameters.variance * mixed * remembered
+
+
+def _factors(
+  parameters: Parameters, first: Points, second: Points
+) -> tuple[Array, Array | None, Array]:
+  """Returns of two sets of points, [N, M], what `kernel` is made of.
+
+  Returns:
+    k_x; k_h, or None without categories; and what is remembered.
+  """
+  # By coordinate, so that all of it is one loop over pairs of points.
+  columns = zip(
+    (first.position / parameters.length_scales).T,
+    (second.position / parameters.length_scales).T,
+    strict=True,
+  )
   apart = jnp.abs(first.time[:, None] - second.time[None])
-  remembered = (1 - parameters.forgetting) ** (0.5 * apart)
-  return parameters.variance * alike * remembered
+  distance = jnp.zeros_like(apart)
+  for one, other in columns:
+    distance += (one[:, None] - other[None]) ** 2
+  remembered = jnp.exp(0.5 * jnp.log1p(-parameters.forgetting) * apart)
+  agreement = None
+  if first.category.shape[-1]:
+    agreeing = first.category[:, None] == second.category[None]
+    agreement = jnp.mean(agreeing.astype(apart.dtype), axis=-1)
+  return jnp.exp(-0.5 * distance), agreement, remembered
 
 
 def _covariance(parameters: Parameters, points: Points) -> Array:
   """Returns the covariances of noisy observations, [N, N]."""
-  noise = parameters.noise + _JITTER * parameters.variance
-  return kernel(parameters, points, points) + noise * jnp.eye(
-    points.time.shape[0]
-  )
+  covariance = kernel(parameters, points, points)
+  return covariance + _added(parameters) * jnp.eye(covariance.shape[0])
 
 
-def _whiten(
-  parameters: Parameters, whitening: Array, covariance: Array, row: Array
-) -> Array:
-  """Returns L^-1 with one more point, given its covariances [N].
+def _added(parameters: Parameters) -> Array:
+  """Returns what is added to the diagonal."""
+  return parameters.noise + _JITTER * parameters.variance
 
-  With l = L^-1 k, the new row of L is (l, s), s^2 = k(x, x) + noise - |l|^2.
-  That is never less than the noise, but for rounding: nothing can fail here.
-  Products are all that it takes; LAPACK's threads, which wait for each other
-  in loops, make so small a matrix many times slower on a machine that is busy.
+
+def _inverse_factor(covariance: Array, least: Array) -> Array:
+  """Returns L^-1 of a Cholesky factor L of a matrix [N, N].
+
+  By blocks of rows. With l = L^-1 K' of a block's covariances K with those
+  before, and V V' = C - l' l of those within, its rows are V^-1 (-l' L^-1, 1).
+  Products are nearly all that it takes; LAPACK's threads, which wait for each
+  other in loops, make so small a matrix many times slower on a machine that is
+  busy.
+
+  Args:
+    covariance: [N, N].
+    least: [], what no pivot is below, but for rounding: nothing can fail here.
+
+  Returns:
+    [N, N], lower triangular.
   """
-  known = whitening @ covariance
-  remainder = jnp.maximum(
-    covariance[row] - jnp.sum(known**2), parameters.noise
+  size = covariance.shape[0]
+  num_blocks = -(-size // _BLOCK)
+  rest = num_blocks * _BLOCK - size
+  padded = jax.scipy.linalg.block_diag(
+    covariance, jnp.eye(rest, dtype=covariance.dtype)
   )
-  new = (-known @ whitening).at[row].add(1.0) / jnp.sqrt(remainder)
-  return whitening.at[row].set(new)
+
+  def add(i: Array, inverse: Array) -> Array:
+    begin = i * _BLOCK
+    rows = jax.lax.dynamic_slice_in_dim(padded, begin, _BLOCK)
+    known = rows @ inverse.T
+    within = jax.lax.dynamic_slice_in_dim(rows, begin, _BLOCK, axis=1)
+    own = _inverse_factor_by_rows(within - known @ known.T, least)
+    new = jax.lax.dynamic_update_slice_in_dim(
+      -own @ (known @ inverse), own, begin, axis=1
+    )
+    return jax.lax.dynamic_update_slice_in_dim(inverse, new, begin, axis=0)
+
+  inverse = jax.lax.fori_loop(0, num_blocks, add, jnp.zeros_like(padded))
+  return inverse[:size, :size]
+
+
+def _inverse_factor_by_rows(covariance: Array, least: Array) -> Array:
+  """Does what `_inverse_factor` does, one row after the other.
+
+  With l = L^-1 k, the new row of L is (l, s), s^2 = k(x, x) - |l|^2. No product
+  of a library's, so that XLA makes one kernel of all.
+  """
+
+  def add(i: Array, inverse: Array) -> Array:
+    row = covariance[i]
+    known = jnp.sum(inverse * row, axis=1)
+    pivot = jnp.maximum(row[i] - jnp.sum(known**2), least)
+    new = -jnp.sum(known[:, None] * inverse, axis=0)
+    return inverse.at[i].set(new.at[i].add(1.0) / jnp.sqrt(pivot))
+
+  return jax.lax.fori_loop(
+    0, covariance.shape[0], add, jnp.zeros_like(covariance)
+  )
 
 
 def condition(
-  parameters: Parameters, points: Points, values: Array, mask: Array
+  parameters: Parameters,
+  points: Points,
+  values: Array,
+  mask: Array,
+  pending: Array | None = None,
 ) -> Posterior:
   """Returns what is believed after observations (algorithm 2.1).
 
@@ -166,21 +235,25 @@ def condition(
     points: N of them.
     values: [N]; where masked, finite ones that don't matter.
     mask: bool [N], which observations are there.
+    pending: bool [N], which points will be observed too, whatever will come of
+      it: the deviations are known beforehand, the means stay as they are. They
+      follow all that are there. None for no such points.
 
   Returns:
     The posterior.
   """
+  known = mask if pending is None else mask | pending
   covariance = _covariance(parameters, points)
-
-  def add(i: Array, whitening: Array) -> Array:
-    added = _whiten(parameters, whitening, covariance[i], i)
-    return jnp.where(mask[i], added, whitening)
-
-  whitening = jax.lax.fori_loop(
-    0, mask.shape[0], add, jnp.zeros_like(covariance)
+  # As if the others had nothing to do with anything.
+  covariance = jnp.where(known[:, None] & known[None], covariance, 0.0)
+  diagonal = jnp.where(known, jnp.diagonal(covariance), 1.0)
+  covariance = jnp.where(
+    jnp.eye(known.shape[0], dtype=bool), diagonal, covariance
   )
-  weights = (whitening @ values) @ whitening
-  return Posterior(parameters, points, whitening, weights)
+  whitening = _inverse_factor(covariance, parameters.noise)
+  whitening = jnp.where(known[:, None], whitening, 0.0)
+  explained = jnp.where(mask, whitening @ jnp.where(mask, values, 0.0), 0.0)
+  return Posterior(parameters, points, whitening, explained @ whitening)
 
 
 def with_pending(posterior: Posterior, row: Array, point: Points) -> Posterior:
@@ -198,13 +271,16 @@ def with_pending(posterior: Posterior, row: Array, point: Points) -> Posterior:
   """
   points = jax.tree.map(lambda x, y: x.at[row].set(y), posterior.points, point)
   only = jax.tree.map(lambda x: x[None], point)
-  parameters = posterior.parameters
+  parameters, whitening = posterior.parameters, posterior.whitening
   covariance = kernel(parameters, points, only)[:, 0]
-  covariance = covariance.at[row].add(
-    parameters.noise + _JITTER * parameters.variance
+  # Another row of `_inverse_factor_by_rows`.
+  known = whitening @ covariance
+  variance = covariance[row] + _added(parameters)
+  pivot = jnp.maximum(variance - jnp.sum(known**2), parameters.noise)
+  new = (-known @ whitening).at[row].add(1.0) / jnp.sqrt(pivot)
+  return posterior._replace(
+    points=points, whitening=whitening.at[row].set(new)
   )
-  whitening = _whiten(parameters, posterior.whitening, covariance, row)
-  return posterior._replace(points=points, whitening=whitening)
 
 
 def predict(posterior: Posterior, points: Points) -> tuple[Array, Array]:
@@ -251,8 +327,39 @@ def likelihood_gradient(
   by_covariance = 0.5 * (
     weights[:, None] * weights[None] - whitening.T @ whitening
   )
-  _, pull_back = jax.vjp(lambda x: _covariance(x, points), parameters)
-  return pull_back(by_covariance)[0]
+  alike, agreement, remembered = _factors(parameters, points, points)
+  mixture = jnp.asarray(parameters.mixture)
+  mixed, by_alike = alike, jnp.ones_like(mixture)
+  by_mixture = jnp.zeros_like(mixture)
+  scaled = by_covariance * remembered
+  if agreement is not None:
+    mean, product = 0.5 * (agreement + alike), agreement * alike
+    mixed = (1 - mixture) * mean + mixture * product
+    by_alike = 0.5 * (1 - mixture) + mixture * agreement
+    by_mixture = parameters.variance * jnp.sum(scaled * (product - mean))
+  by_logarithm = scaled * mixed
+  apart = jnp.abs(points.time[:, None] - points.time[None])
+  # Of each pair (x - x')^2 = x^2 - 2 x x' + x'^2, and all is symmetric.
+  by_distance = scaled * by_alike * alike
+  centred = points.position - 0.5
+  squares = jnp.sum(by_distance, axis=1) @ centred**2
+  products = jnp.sum(centred * (by_distance @ centred), axis=0)
+  total = jnp.sum(by_logarithm)
+  trace = jnp.trace(by_covariance)
+  variance = parameters.variance
+  return Parameters(
+    variance=total + _JITTER * trace,
+    noise=trace,
+    length_scales=2
+    * variance
+    * (squares - products)
+    / parameters.length_scales**3,
+    forgetting=-0.5
+    * variance
+    * jnp.sum(by_logarithm * apart)
+    / (1 - parameters.forgetting),
+    mixture=by_mixture,
+  )
 
 
 def fit(

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 
 from qdrl_haiku import checks
 from qdrl_haiku.controllers import (
+  bandit,
   exploitation,
   exploration,
   gaussian_process,
   lineage,
   pb2_model,
 )
+from qdrl_haiku.controllers.bandit import Bandit
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.controllers.choice import Choice
 from qdrl_haiku.controllers.gaussian_process import Parameters
@@ -80,6 +82,7 @@ class PB2State(NamedTuple):
       `parameters.length_scales`, [1 + D], are of fitness and of each searched
       hyperparameter that isn't a `Choice`, in shares of its range: the shorter,
       the more it matters.
+    choices: which values of each `Choice` seem good.
   """
 
   num_decisions: Array
@@ -91,6 +94,7 @@ class PB2State(NamedTuple):
   predicted_change: Array
   predicted_deviation: Array
   parameters: Parameters
+  choices: Bandit
 
 
 def pb2(config: PB2Config, search_space: Any) -> Controller:
@@ -103,11 +107,15 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
   the other; those before, and the survivors, train with what they have: they
   are pending, which lowers the deviation about them, so that no two are equal.
 
-  Hyperparameters act on their own scale (`LogUniform` in its logarithm). Those
-  that are a `Choice` act by PB2-Mix's kernel (arXiv:2106.15883), but the bound
-  chooses them with all others, and no EXP3 does before. Changes of fitness are
-  standardised, and fitness is put between the least and the greatest known. In
-  place of a theorem's factor, which grows with time, is `config.optimism`.
+  Hyperparameters act on their own scale (`LogUniform` in its logarithm). Of
+  each that is a `Choice` a bandit first draws the values of all children
+  together, and the bound chooses the others given them, as in PB2-Mix
+  (arXiv:2106.15883); the model knows values by its kernel. The bandit's rewards
+  are changes of fitness between the least and the greatest known. Survivors'
+  values weren't drawn, so that they teach it nothing. Changes of fitness are
+  standardised for the model, and fitness is put between the least and the
+  greatest known. In place of a theorem's factor, which grows with time, is
+  `config.optimism`.
 
   A change is known of who trained with the hyperparameters that were decided,
   or with those before if the decision was not applied to it, as in a burn-in
@@ -170,6 +178,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       predicted_change=unknown,
       predicted_deviation=unknown,
       parameters=gaussian_process.initial_parameters(1 + space.num_positions),
+      choices=bandit.start(space.num_values, population_size),
     )
     return state, jax.tree.unflatten(treedef, leaves)
 
@@ -189,9 +198,19 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
     )
     time = state.num_decisions + 1
     before = jnp.where(_is_now(used, state.used), state.fitness, jnp.nan)
-    before = jnp.where(_is_now(used, state.decided), state.inherited, before)
+    is_applied = _is_now(used, state.decided)
+    before = jnp.where(is_applied, state.inherited, before)
     changes = pb2_model.record(
       state.changes, space, time, before, fitness, used
+    )
+    _, categories = space.to_model(used)
+    change = jnp.where(is_applied, fitness - before, jnp.nan)
+    choices = bandit.learn(
+      state.choices, categories, pb2_model.rewards(changes, change)
+    )
+    # Of all members together, and so of the first one's key.
+    drawn, choices = bandit.draw(
+      jax.random.fold_in(keys[0], 2 + len(ranges)), choices, replaced & ~lost
     )
     suggested = pb2_model.suggest(
       exploration.fold_in(keys, 1),
@@ -203,6 +222,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       parents,
       replaced & ~lost,
       used,
+      drawn,
       optimism=config.optimism,
     )
     fresh = [
@@ -229,6 +249,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       predicted_change=suggested.change,
       predicted_deviation=suggested.deviation,
       parameters=suggested.parameters,
+      choices=choices,
     )
     return state, Decision(
       parents,

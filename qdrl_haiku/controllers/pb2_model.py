@@ -11,7 +11,7 @@ from qdrl_haiku.controllers.gaussian_process import Parameters, Points
 from qdrl_haiku.controllers.ranges import Fixed, Interval, Range
 from qdrl_haiku.types import Array, Key
 
-_NUM_FIT_STEPS = 20
+_NUM_FIT_STEPS = 8
 
 
 class Space:
@@ -143,6 +143,26 @@ def record(
   )
 
 
+def rewards(changes: Changes, change: Array) -> Array:
+  """Puts changes of fitness between the least and the greatest known.
+
+  Args:
+    changes: that are known, these among them.
+    change: [P], not finite where it isn't known.
+
+  Returns:
+    [P], in [0, 1], 0.5 where all known ones are equal; not a number for those
+    that aren't.
+  """
+  # Halves, since the difference of two numbers may overflow.
+  halves = 0.5 * changes.change
+  least = jnp.min(halves, where=changes.mask, initial=jnp.inf)
+  most = jnp.max(halves, where=changes.mask, initial=-jnp.inf)
+  width = most - least
+  reward = jnp.where(width > 0, (0.5 * change - least) / width, 0.5)
+  return jnp.where(jnp.isfinite(change), jnp.clip(reward, 0.0, 1.0), jnp.nan)
+
+
 class Suggested(NamedTuple):
   """What `suggest` returns.
 
@@ -170,6 +190,7 @@ def suggest(
   parents: Array,
   replaced: Array,
   used: Array,
+  drawn: Array,
   *,
   optimism: float,
 ) -> Suggested:
@@ -185,6 +206,7 @@ def suggest(
     parents: int32 [P], whose fitness each member starts from.
     replaced: bool [P].
     used: [P, L], the hyperparameters, which survivors keep.
+    drawn: [P, K], the categories of who is replaced.
     optimism: of the deviation in the upper confidence bound.
 
   Returns:
@@ -223,7 +245,7 @@ def suggest(
     parameters, observed, values, mask, _NUM_FIT_STEPS
   )
 
-  # Members that train follow the observed points: they are pending.
+  # Members follow the observed points. Those that survive are pending.
   window = mask.shape[0]
   positions, categories = space.to_model(used)
   starts = scaled(fitness[parents])
@@ -232,20 +254,13 @@ def suggest(
     jnp.concatenate([starts, positions], axis=1),
     categories,
   )
-  nobody = jnp.zeros(population_size, bool)
   posterior = gaussian_process.condition(
     parameters,
     jax.tree.map(lambda *x: jnp.concatenate(x), observed, now),
     jnp.append(values, jnp.zeros(population_size)),
-    jnp.append(mask, nobody),
+    jnp.append(mask, jnp.zeros(population_size, bool)),
+    jnp.append(jnp.zeros(window, bool), ~replaced),
   )
-
-  def survive(i: Array, carry: Any) -> Any:
-    posterior, trains = carry
-    member = order[i]
-    point = jax.tree.map(lambda x: x[member], now)
-    added = gaussian_process.with_pending(posterior, window + member, point)
-    return added, trains.at[member].set(True)
 
   def suggest(i: Array, carry: Any) -> Any:
     posterior, trains, means, deviations = carry
@@ -255,7 +270,7 @@ def suggest(
       posterior,
       time,
       starts[child],
-      space.num_values,
+      drawn[child],
       (
         posterior.points.position[window:, 1:],
         posterior.points.category[window:],
@@ -274,13 +289,9 @@ def suggest(
 
   # Those who are replaced come first.
   order = jnp.argsort(~replaced, stable=True)
-  num_replaced = jnp.sum(replaced)
-  carry = jax.lax.fori_loop(
-    num_replaced, population_size, survive, (posterior, nobody)
-  )
   unknown = jnp.full(population_size, jnp.nan, jnp.float32)
   posterior, _, means, deviations = jax.lax.fori_loop(
-    0, num_replaced, suggest, (*carry, unknown, unknown)
+    0, jnp.sum(replaced), suggest, (posterior, ~replaced, unknown, unknown)
   )
   return Suggested(
     space.from_model(

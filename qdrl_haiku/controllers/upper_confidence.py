@@ -1,7 +1,5 @@
 """Where a Gaussian process may be high: the most of its upper bound."""
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -9,10 +7,10 @@ import optax
 from qdrl_haiku.controllers.gaussian_process import Points, Posterior, predict
 from qdrl_haiku.types import Array, Key
 
-_NUM_CANDIDATES = 512
+_NUM_CANDIDATES = 128
 _NUM_CLIMBED = 8
-_NUM_STEPS = 24
-_LEARNING_RATE = 0.05
+_NUM_STEPS = 12
+_LEARNING_RATE = 0.1
 # Of each range. Two that are nearer, in all, are one.
 _NEAR = 0.01
 
@@ -43,22 +41,22 @@ def maximise(
   posterior: Posterior,
   time: Array,
   fixed: Array,
-  num_values: Sequence[int],
+  category: Array,
   taken: tuple[Array, Array, Array],
   optimism: float,
 ) -> Points:
   """Looks for settings at which the upper confidence bound is high.
 
-  Random candidates, of which the best climb for some steps of Adam, their
-  categories unchanged. The best of all wins, but for those that are as good as
-  equal to what somebody else has already.
+  Random candidates, of which the best climb for some steps of Adam. The best of
+  all wins, but for those that are as good as equal to what somebody else has
+  already.
 
   Args:
     key: consumed.
     posterior: what is believed.
     time: [], of the point.
     fixed: [F], the first coordinates of its position, which aren't chosen.
-    num_values: how many values each category has, K of them.
+    category: [K], which aren't either.
     taken: the settings that others have: the other coordinates [N, D], the
       categories [N, K], and bool [N], who counts.
     optimism: as of `bound`.
@@ -69,38 +67,35 @@ def maximise(
   others, other_categories, counts = taken
   num_coordinates = others.shape[-1]
 
-  def points(coordinates: Array, categories: Array) -> Points:
+  def points(coordinates: Array) -> Points:
     size = coordinates.shape[0]
     position = jnp.concatenate(
       [jnp.broadcast_to(fixed, (size, fixed.shape[0])), coordinates], axis=1
     )
-    return Points(jnp.full(size, time), position, categories)
+    return Points(
+      jnp.full(size, time),
+      position,
+      jnp.broadcast_to(category, (size, category.shape[0])),
+    )
 
-  def value(coordinates: Array, categories: Array) -> Array:
-    return bound(posterior, points(coordinates, categories), optimism)
+  def value(coordinates: Array) -> Array:
+    return bound(posterior, points(coordinates), optimism)
 
-  key, *category_keys = jax.random.split(key, 1 + len(num_values))
   shape = (_NUM_CANDIDATES, num_coordinates)
   candidates = jax.random.uniform(key, shape, jnp.float32)
-  columns = [
-    jax.random.randint(key, (_NUM_CANDIDATES,), 0, number)
-    for key, number in zip(category_keys, num_values, strict=True)
-  ]
-  categories = jnp.stack(columns, axis=1).astype(jnp.float32) if columns else (
-    jnp.zeros((_NUM_CANDIDATES, 0))
-  )
-  values = value(candidates, categories)
+  values = value(candidates)
   # What isn't a number is not the best.
   _, best = jax.lax.top_k(jnp.nan_to_num(values, nan=-jnp.inf), _NUM_CLIMBED)
-  climbing, of_climbing = candidates[best], categories[best]
+  climbing = candidates[best]
 
-  adam = optax.adam(_LEARNING_RATE)
+  # Smaller and smaller steps.
+  adam = optax.adam(optax.linear_schedule(_LEARNING_RATE, 0.0, _NUM_STEPS))
 
   def step(
     carry: tuple[Array, optax.OptState], _: None
   ) -> tuple[tuple[Array, optax.OptState], None]:
     coordinates, state = carry
-    gradient = jax.grad(lambda x: -jnp.sum(value(x, of_climbing)))(coordinates)
+    gradient = jax.grad(lambda x: -jnp.sum(value(x)))(coordinates)
     updates, state = adam.update(jnp.nan_to_num(gradient), state)
     return (jnp.clip(coordinates + updates, 0.0, 1.0), state), None
 
@@ -108,16 +103,15 @@ def maximise(
     step, (climbing, adam.init(climbing)), length=_NUM_STEPS
   )
   candidates = jnp.concatenate([candidates, climbed])
-  categories = jnp.concatenate([categories, of_climbing])
-  values = jnp.concatenate([values, value(climbed, of_climbing)])
+  values = jnp.concatenate([values, value(climbed)])
   values = jnp.nan_to_num(values, nan=-jnp.inf)
   apart = jnp.any(jnp.abs(candidates[:, None] - others) > _NEAR, axis=-1)
-  apart |= jnp.any(categories[:, None] != other_categories, axis=-1)
+  apart |= jnp.any(category != other_categories, axis=-1)
   is_new = jnp.all(apart | ~counts, axis=-1)
   # Where all are taken, one of them has to do.
   ranked = jnp.where(jnp.any(is_new) & ~is_new, -jnp.inf, values)
   winner = jnp.argmax(ranked)
   # Where none is a number, the first new one.
   winner = jnp.where(ranked[winner] > -jnp.inf, winner, jnp.argmax(is_new))
-  chosen = points(candidates[winner][None], categories[winner][None])
+  chosen = points(candidates[winner][None])
   return jax.tree.map(lambda x: x[0], chosen)

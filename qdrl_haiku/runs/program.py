@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from absl import logging
 from jax.experimental import serialize_executable
 
+from qdrl_haiku.distributed import apart
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.kept import Kept
 
@@ -30,6 +31,7 @@ class Program:
     name: str,
     lower: Callable[[], jax.stages.Lowered],
     options: Mapping[str, Any],
+    devices: Sequence[jax.Device],
     kept: Kept | None = None,
   ) -> None:
     """Names what is compiled.
@@ -38,11 +40,13 @@ class Program:
       name: by which it's kept.
       lower: traces and lowers it.
       options: of the compiler, with which it's lowered.
+      devices: on which it runs.
       kept: where it's kept, if it's to be.
     """
     self._name = name
     self._lower = lower
     self._options = options
+    self._devices = devices
     self._kept = kept
     self._lowered: jax.stages.Lowered | None = None
     self._compiled: jax.stages.Compiled | None = None
@@ -93,7 +97,10 @@ class Program:
       return None
     _prepare_lapack()
     try:
-      return serialize_executable.deserialize_and_load(*written)
+      machine_code, in_tree, out_tree = written
+      return serialize_executable.deserialize_and_load(
+        machine_code, in_tree, out_tree, execution_devices=self._devices
+      )
     except Exception as error:
       logging.debug("%s can't be taken: %s", self._name, error)
       return None
@@ -107,6 +114,37 @@ class Program:
       logging.debug("%s can't be kept: %s", self._name, error)
       return False
     return self._kept.write_shared(code, written)
+
+
+def keeping(name: str, kept: Kept | None) -> apart.Keeping:
+  """Says where the parts of a function are kept that is compiled in parts.
+
+  Args:
+    name: by which they are kept.
+    kept: where they are, if they are to be.
+
+  Returns:
+    What finds or compiles them.
+  """
+
+  def plan(make: Callable[[], apart.Plan | None]) -> apart.Plan | None:
+    if kept is None:
+      return make()
+    found = kept.read(f"{name}_plan")
+    if found is None:
+      found = (make(),)
+      kept.write(f"{name}_plan", found)
+    return found[0]
+
+  def part(
+    part: str,
+    lower: Callable[[], jax.stages.Lowered],
+    options: Mapping[str, Any],
+    devices: Sequence[jax.Device],
+  ) -> jax.stages.Compiled:
+    return Program(f"{name}_{part}", lower, options, devices, kept).compile()
+
+  return apart.Keeping(plan, part)
 
 
 @functools.cache

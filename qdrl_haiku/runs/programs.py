@@ -11,9 +11,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import compiler_options
-from qdrl_haiku.distributed import sharding
+from qdrl_haiku.distributed import apart, sharding
 from qdrl_haiku.runs.engines import State, make_engine
-from qdrl_haiku.runs.program import Program
+from qdrl_haiku.runs.program import Program, keeping
 from qdrl_haiku.storage.kept import Kept
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.reports import GenerationReport
@@ -114,6 +114,7 @@ def make_programs(
   num_trained = setup.batch_sizes[-1]
   is_even = sharding.num_slots(mesh, num_trained) == num_trained
   options = compiler_options.of_mesh(mesh, setup.config.exact_placement)
+  devices = list(mesh.devices.flat)
   to_init = options.often if engine.init_evaluates else options.once
   draw_jit: Any = jax.jit(
     engine.draw,
@@ -129,12 +130,6 @@ def make_programs(
     donate_argnums=0,
     out_shardings=(shardings, members if is_even else replicated),
     compiler_options=options.always,
-  )
-  evaluate_jit: Any = jax.jit(
-    engine.evaluate,
-    donate_argnums=0,
-    out_shardings=(shardings, replicated),
-    compiler_options=options.often,
   )
 
   shapes = kept.read("shapes") if kept is not None else None
@@ -153,6 +148,7 @@ def make_programs(
       f"draw_{n}",
       functools.partial(draw_jit.lower, run_key, np.int32(0), n),
       options.once,
+      devices,
       kept,
     )
     for n in engine.num_agents
@@ -164,23 +160,28 @@ def make_programs(
     return draws[num_agents](run_key, np.int32(generation))
 
   init = Program(
-    "init", lambda: init_jit.lower(run_key, first), to_init, kept
+    "init", lambda: init_jit.lower(run_key, first), to_init, devices, kept
   )
   train = Program(
     "train",
     lambda: train_jit.lower(population, later.pool, run_key),
     options.always,
+    devices,
     kept,
   )
-  evaluate = Program(
-    "evaluate",
-    lambda: evaluate_jit.lower(
+  evaluate = apart.Program(
+    engine.evaluate,
+    mesh,
+    arguments=lambda: (
       *train_jit.eval_shape(population, later.pool, run_key),
       later.evaluation,
       run_key,
     ),
-    options.often,
-    kept,
+    out_shardings=(shardings, replicated),
+    compiler_options=options.often,
+    # Decisions are the same whether placement is exact or not.
+    own_options=compiler_options.of_mesh(mesh, exact=False).often,
+    keeping=keeping("evaluate", kept),
   )
   return Programs(
     draw=draw,

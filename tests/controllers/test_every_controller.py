@@ -22,7 +22,7 @@ _SPACE = {
   "target_entropy": controllers.Uniform(-4.0, -1.0),
 }
 _INTERVALS = ("discount", "learning_rate", "target_entropy")
-_MAKE = {
+MAKE = {
   "mf_pbt": lambda space: controllers.mf_pbt(
     controllers.MFPBTConfig((1, 2)), space
   ),
@@ -33,21 +33,21 @@ _MAKE = {
     controllers.SuccessiveHalvingConfig(), space
   ),
 }
-_each = pytest.mark.parametrize("name", _MAKE)
+_each = pytest.mark.parametrize("name", MAKE)
 
 
 @functools.cache
-def _controller(name):
-  return _MAKE[name](_SPACE)
+def controller(name):
+  return MAKE[name](_SPACE)
 
 
 @functools.cache
 def _update(name):
-  return jax.jit(_controller(name).update)
+  return jax.jit(controller(name).update)
 
 
 def _init(name, seed=0):
-  return _controller(name).init(jax.random.key(seed), _SIZE)
+  return controller(name).init(jax.random.key(seed), _SIZE)
 
 
 def _fitness(seed):
@@ -76,12 +76,12 @@ def _assert_inside(hyperparams):
 
 @_each
 def test_it_can_be_asked_again_and_again(name):
-  controllers.check(_controller(name), _SIZE)
+  controllers.check(controller(name), _SIZE)
 
 
 @_each
 def test_one_program_makes_all_decisions(name):
-  update = jax.jit(lambda *args: _controller(name).update(*args))
+  update = jax.jit(lambda *args: controller(name).update(*args))
   state, hyperparams = _init(name)
   for seed in range(3):
     state, decision = update(
@@ -93,7 +93,7 @@ def test_one_program_makes_all_decisions(name):
 
 @_each
 def test_a_member_begins_with_what_no_population_size_changes(name):
-  init = _controller(name).init
+  init = controller(name).init
   _, small = init(jax.random.key(3), _SIZE)
   _, large = init(jax.random.key(3), 2 * _SIZE)
   _assert_inside(large)
@@ -124,7 +124,7 @@ def test_survivors_keep_every_bit_and_parents_are_finite_and_fitter(
   after, decision = jax.device_get(
     _update(name)(state, jax.random.key(seed), values, hyperparams)
   )
-  operators = np.array(_controller(name).operators)[decision.operator]
+  operators = np.array(controller(name).operators)[decision.operator]
   survivors = operators == "survive"
   assert np.all(finite[survivors])
   for key, leaf in decision.hyperparams.items():
@@ -184,7 +184,7 @@ def test_the_key_decides_what_is_drawn(name):
 
 @_each
 def test_where_all_is_fixed_nothing_changes(name):
-  controller = _MAKE[name]({"x": controllers.Fixed(3.0)})
+  controller = MAKE[name]({"x": controllers.Fixed(3.0)})
   state, hyperparams = controller.init(jax.random.key(0), _SIZE)
   update = jax.jit(controller.update)
   for seed in range(2):
@@ -197,11 +197,11 @@ def test_where_all_is_fixed_nothing_changes(name):
 @_each
 def test_what_is_no_range_or_does_not_fit_is_refused(name):
   with pytest.raises(ValueError, match=r"\['tau'\]=0.005 .*Fixed"):
-    _MAKE[name]({"tau": 0.005})
+    MAKE[name]({"tau": 0.005})
   with pytest.raises(ValueError, match="population_size=0 has no members"):
-    _controller(name).init(jax.random.key(0), 0)
+    controller(name).init(jax.random.key(0), 0)
   state, hyperparams = _init(name)
   with pytest.raises(ValueError, match="differ from the search space"):
-    _controller(name).update(
+    controller(name).update(
       state, jax.random.key(0), jnp.zeros(_SIZE), {"x": jnp.zeros(_SIZE)}
     )

@@ -179,12 +179,18 @@ def test_it_knows_which_hyperparameter_matters():
 
 def test_it_finds_the_best_choice():
   states, decisions = _train(
-    lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 10, "choice"
+    lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 30, "choice"
   )
-  last = decisions[-1]
-  replaced = np.asarray(last.operator) == _SUGGESTED
-  np.testing.assert_array_equal(last.hyperparams["kind"][replaced], 2.0)
-  assert np.all(np.abs(last.hyperparams["shape"][replaced] - 0.3) < 0.2)
+  # Values are drawn, and the model knows what goes with which.
+  (weights,) = states[-1].choices.weights
+  assert weights[1] > 2 * max(weights[0], weights[2])
+  new = np.stack([x.operator for x in decisions[-10:]]) == _SUGGESTED
+  kind, shape = (
+    np.stack([x.hyperparams[name] for x in decisions[-10:]])[new]
+    for name in ("kind", "shape")
+  )
+  assert np.mean(kind == 2) > 0.5
+  assert np.mean(np.abs(shape - 0.3)) < 0.2
   assert states[-1].changes.category.shape == (_WINDOW, 1)
 
 
@@ -192,6 +198,28 @@ def test_choices_alone_can_be_searched():
   states, decisions = _train(lambda x: 1.0 * (x["kind"] == 3), 8, "kind alone")
   assert jnp.sum(decisions[-1].hyperparams["kind"] == 3) >= 4
   assert states[-1].changes.position.shape == (_WINDOW, 0)
+
+
+def test_a_choice_learns_from_those_alone_who_train_with_what_was_drawn():
+  state, hyperparams = _init("choice")
+  fitness = jnp.arange(8.0)
+  update = _update("choice")
+  state, decision = update(state, jax.random.key(0), fitness, hyperparams)
+  replaced = np.asarray(decision.operator) == _SUGGESTED
+  np.testing.assert_array_equal(state.choices.gains[:, 0] > 0, replaced)
+  (before,) = state.choices.weights
+  # The best of all changes is one of theirs.
+  child = int(np.flatnonzero(replaced)[0])
+  gained = fitness[decision.parents].at[child].add(5.0)
+  for hyperparams, learns in (
+    (decision.hyperparams, True),
+    # As in a burn-in period.
+    (hyperparams, False),
+  ):
+    after, _ = update(state, jax.random.key(1), gained, hyperparams)
+    (weights,) = after.choices.weights
+    kind = int(decision.hyperparams["kind"][child]) - 1
+    assert (weights[kind] > before[kind] + 0.01) == learns
 
 
 @pytest.mark.parametrize("optimism", [0.0, 1.0])

@@ -52,9 +52,9 @@ for devices in (jax.devices(), jax.devices()[:1]):
     trained = made.train.eval_shape(
       made.population, made.initial.pool, run_key
     )
-    evaluate = made.evaluate.lower(
+    evaluate = made.evaluate.compile(
       *trained, made.initial.evaluation, run_key
-    ).compile()
+    )
     program = compiled.training.result().as_text() + evaluate.as_text()
     sharding = str(population.members.replay.storage.reward.sharding)
 print(json.dumps([results, program, sharding]))

@@ -13,6 +13,7 @@ from qdrl_haiku.runs.program import Program
 from qdrl_haiku.storage.kept import Kept
 
 _KEY = jax.random.key(0)
+_ON = jax.devices()[:1]
 
 
 class _Counted:
@@ -50,8 +51,8 @@ def _no_cache():
 def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):
   first, later = _Counted(_noise(5)), _Counted(_noise(5))
   kept = Kept(tmp_path, "kind")
-  expected = Program("noise", first, {}, kept)(_KEY)
-  program = Program("noise", later, {}, kept)
+  expected = Program("noise", first, {}, _ON, kept)(_KEY)
+  program = Program("noise", later, {}, _ON, kept)
   program.trace()
   found = program(_KEY)
   assert (first.count, later.count) == (1, 0)
@@ -62,29 +63,31 @@ def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):
 def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
   tmp_path, monkeypatch
 ):
-  Program("noise", _Counted(_noise(7)), {}, Kept(tmp_path, "kind"))(_KEY)
+  kept = Kept(tmp_path, "kind")
+  Program("noise", _Counted(_noise(7)), {}, _ON, kept)(_KEY)
   counted = _Counted(_noise(7))
   monkeypatch.setattr(jax.stages.Lowered, "compile", None)
-  Program("noise", counted, {}, Kept(tmp_path, "another"))(_KEY)
+  Program("noise", counted, {}, _ON, Kept(tmp_path, "another"))(_KEY)
   assert counted.count == 1
   # From now on it's known by its name too.
-  Program("noise", counted, {}, Kept(tmp_path, "another"))(_KEY)
+  Program("noise", counted, {}, _ON, Kept(tmp_path, "another"))(_KEY)
   assert counted.count == 1
 
 
 def test_other_options_make_another_program(tmp_path):
   kept = Kept(tmp_path, "kind")
-  Program("noise", _Counted(_noise(8)), {}, kept)(_KEY)
-  Program("noise", _Counted(_noise(8)), {"level": 0}, Kept(tmp_path, "b"))(_KEY)
+  Program("noise", _Counted(_noise(8)), {}, _ON, kept)(_KEY)
+  other = Kept(tmp_path, "another")
+  Program("noise", _Counted(_noise(8)), {"level": 0}, _ON, other)(_KEY)
   assert len(list((tmp_path / "shared").iterdir())) == 2
 
 
 def test_a_damaged_program_is_compiled_again(tmp_path):
   kept, counted = Kept(tmp_path, "kind"), _Counted(_noise(9))
-  expected = Program("noise", counted, {}, kept)(_KEY)
+  expected = Program("noise", counted, {}, _ON, kept)(_KEY)
   (path,) = (tmp_path / "shared").iterdir()
   path.write_bytes(path.read_bytes()[:100])
-  found = Program("noise", counted, {}, kept)(_KEY)
+  found = Program("noise", counted, {}, _ON, kept)(_KEY)
   assert counted.count == 2
   np.testing.assert_array_equal(found["noise"], expected["noise"])
 
@@ -96,7 +99,7 @@ def test_a_program_that_calls_python_is_not_kept(tmp_path):
     )
 
   kept = Kept(tmp_path, "kind")
-  assert Program("call", _Counted(function), {}, kept)(_KEY) == 1
+  assert Program("call", _Counted(function), {}, _ON, kept)(_KEY) == 1
   assert not kept.has("call")
 
 
@@ -105,10 +108,10 @@ def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
   compilation_cache.reset_cache()
   before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-  Program("noise", _Counted(_noise(11)), {})(_KEY)
+  Program("noise", _Counted(_noise(11)), {}, _ON)(_KEY)
   kept = Kept(tmp_path / "kept", "kind")
   jax.clear_caches()
-  Program("noise", _Counted(_noise(11)), {}, kept)(_KEY)
+  Program("noise", _Counted(_noise(11)), {}, _ON, kept)(_KEY)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
   assert not kept.has("noise")
 
@@ -128,7 +131,7 @@ def lower():
   return jax.jit(jnp.linalg.cholesky).lower(jnp.eye(3))
 
 kept = Kept(pathlib.Path(sys.argv[1]), "kind")
-print(Program("root", lower, {}, kept)(4 * jnp.eye(3))[0, 0])
+print(Program("root", lower, {}, jax.devices()[:1], kept)(4 * jnp.eye(3))[0, 0])
 """
 
 
@@ -146,7 +149,7 @@ def test_another_process_runs_a_program_that_calls_a_library(tmp_path):
 
 def test_without_a_place_a_program_is_compiled_once():
   counted = _Counted(_noise(12))
-  program = Program("noise", counted, {})
+  program = Program("noise", counted, {}, _ON)
   program.trace()
   program(_KEY)
   program(_KEY)

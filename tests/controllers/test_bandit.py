@@ -1,0 +1,141 @@
+"""Tests of the bandit that draws values of choices, against plain loops."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku.controllers import bandit
+
+_ROUNDS = bandit._NUM_ROUNDS
+
+
+def _chances(weights, number):
+  """Algorithm's lines 3 to 7 in float64, its equation solved by bisection."""
+  size = len(weights)
+  if number < size:
+    gamma = math.sqrt(
+      size * math.log(size / number) / ((math.e - 1) * number * _ROUNDS)
+    )
+  else:
+    gamma = bandit._EXPLORATION
+  gamma = min(gamma, 1.0)
+  capped, is_capped = weights, np.zeros(size, bool)
+  if number < size and gamma < 1:
+    share = (1 / number - gamma / size) / (1 - gamma)
+    if weights.max() >= share * weights.sum():
+      low, high = 0.0, weights.max()
+      for _ in range(200):
+        cap = (low + high) / 2
+        too_low = cap < share * np.minimum(weights, cap).sum()
+        low, high = (cap, high) if too_low else (low, cap)
+      is_capped = weights >= high * (1 - 1e-12)
+      capped = np.minimum(weights, high)
+  return (1 - gamma) * capped / capped.sum() + gamma / size, is_capped, gamma
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_chances_are_those_of_the_paper(size):
+  random = np.random.default_rng(size)
+  chances_of = jax.jit(bandit.chances_of)
+  for number in range(1, size + 3):
+    for power in (0.1, 1.0, 5.0):
+      weights = np.exp(power * random.normal(size=size))
+      weights = (weights / weights.sum()).astype(np.float32)
+      found = chances_of(weights, jnp.int32(number))
+      expected = _chances(weights.astype(np.float64), number)
+      np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
+      np.testing.assert_array_equal(found[1], expected[1])
+      np.testing.assert_allclose(found[2], expected[2], rtol=1e-5)
+      if number < size:
+        assert np.all(number * np.asarray(found[0]) <= 1 + 1e-5)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_values_are_drawn_as_often_as_their_chances_say(number):
+  known = bandit.start([4, 2], 6)
+  weights = jnp.array([0.5, 0.3, 0.15, 0.05])
+  known = known._replace(weights=(weights, known.weights[1]))
+  where = np.arange(6) < number
+  keys = jax.random.split(jax.random.key(number), 4000)
+  categories, drawn = jax.jit(
+    jax.vmap(lambda key: bandit.draw(key, known, where))
+  )(keys)
+  found = np.asarray(categories[:, :number, 0], int)
+  counts = np.stack([(found == c).sum(axis=1) for c in range(4)], axis=1)
+  chances, is_capped, gamma = map(
+    np.asarray, bandit.chances_of(weights, number)
+  )
+  np.testing.assert_allclose(counts.mean(axis=0), number * chances, atol=0.03)
+  # Each of them, whoever gets it.
+  for member in range(number):
+    often = np.bincount(found[:, member], minlength=4) / len(keys)
+    np.testing.assert_allclose(often, chances, atol=0.03)
+  # No more often than can't be helped.
+  assert np.all(counts <= np.ceil(number * chances - 1e-4))
+  gains = np.asarray(drawn.gains)
+  assert not gains[:, number:].any()
+  expected = np.where(is_capped, 0, gamma / (4 * chances))[found]
+  np.testing.assert_allclose(gains[:, :number, 0], expected, rtol=1e-5)
+
+
+def test_weights_are_raised_as_the_paper_says():
+  known = bandit.Bandit(
+    (jnp.array([0.2, 0.3, 0.5]),),
+    jnp.array([[0.4], [0.4], [0.3], [0.7], [0.0]]),
+  )
+  categories = jnp.array([[0.0], [0.0], [1.0], [2.0], [2.0]])
+  rewards = jnp.array([1.0, 0.5, 0.8, jnp.nan, 1.0])
+  after = bandit.learn(known, categories, rewards)
+  shared = math.e / (3 * _ROUNDS)
+  expected = np.array([0.2 * math.exp(0.6), 0.3 * math.exp(0.24), 0.5]) + shared
+  np.testing.assert_allclose(
+    after.weights[0], expected / expected.sum(), rtol=1e-5
+  )
+  # Each draw teaches once.
+  assert not np.any(after.gains)
+
+
+def test_a_value_that_becomes_the_best_is_found():
+  where = jnp.arange(8) < 2
+
+  def round_(known, number):
+    categories, known = bandit.draw(
+      jax.random.fold_in(jax.random.key(0), number), known, where
+    )
+    best = jnp.where(number < 300, 0, 2)
+    known = bandit.learn(known, categories, 1.0 * (categories[:, 0] == best))
+    return known, known.weights[0]
+
+  _, weights = jax.lax.scan(round_, bandit.start([3], 8), jnp.arange(600))
+  # One of each two draws.
+  for best, begin in ((0, 200), (2, 500)):
+    mean = jnp.mean(weights[begin : begin + 100], axis=0)
+    assert 2 * bandit.chances_of(mean, 2)[0][best] > 0.9
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, jnp.nan])
+def test_weights_stay_numbers_whatever_comes(reward):
+  where = jnp.ones(4, bool)
+  known = bandit.start([2, 3], 4)
+  learn = jax.jit(bandit.learn)
+  for number in range(50):
+    categories, known = _draw()(jax.random.key(number), known, where)
+    known = learn(known, categories * 0, jnp.full(4, reward))
+  for weights in known.weights:
+    assert np.all(weights > 1e-4)
+    np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-5)
+
+
+@functools.cache
+def _draw():
+  return jax.jit(bandit.draw)
+
+
+def test_where_nobody_is_replaced_nothing_is_drawn():
+  known = bandit.start([3], 4)
+  _, drawn = _draw()(jax.random.key(0), known, jnp.zeros(4, bool))
+  assert not np.any(drawn.gains)
