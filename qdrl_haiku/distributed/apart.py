@@ -8,8 +8,9 @@ hole in the program around it. It becomes a program of its own, the same
 whatever the devices are; each process has its first one run it, and hands the
 results to its others.
 
-That costs two more programs to be started in each call, and what passes from
-the first to the last of them has to be there in between.
+So there are three programs to be started instead of one, and what passes from
+the first to the last has to be there in between. On the other hand devices that
+are threads of one CPU don't all decide the same at once.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,12 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend import core as jax_core
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import (
+  Mesh,
+  NamedSharding,
+  PartitionSpec,
+  SingleDeviceSharding,
+)
 
 from qdrl_haiku import types
 
@@ -89,7 +95,7 @@ class Program:
     out_shardings: Any,
     compiler_options: dict[str, Any],
     own_options: dict[str, Any],
-  ):
+  ) -> None:
     """Compiles nothing yet.
 
     Args:
@@ -127,11 +133,7 @@ class Program:
     if hole is None:
       whole = self._jit(self._function, self._out_shardings, (0,), args)
       return Compiled(whole, (whole,))
-    part, before, after = (
-      jaxpr.eqns[hole],
-      jaxpr.eqns[:hole],
-      jaxpr.eqns[hole + 1 :],
-    )
+    before, part, *after = (jaxpr.eqns[:hole], *jaxpr.eqns[hole:])
     shardings = jax.tree.leaves(
       jax.tree.broadcast(self._out_shardings, shapes)
     )
@@ -140,30 +142,43 @@ class Program:
 
     # What is known before is a result at once; all else, and arguments, which
     # may be donated, come last.
-    early = _outputs(before)
-    is_early = [_is_in(x, early) for x in jaxpr.outvars]
-    results = [
-      [x for x, known in zip(jaxpr.outvars, is_early, strict=True) if known],
-      [x for x, known in zip(jaxpr.outvars, is_early, strict=True) if not known],
+    early = {x: None for equation in before for x in equation.outvars}
+    is_early = [
+      not isinstance(x, jax_core.Literal) and x in early
+      for x in jaxpr.outvars
     ]
-    kept = _inputs(after, results[1])
+    soon, late = (
+      [i for i, known in enumerate(is_early) if known == when]
+      for when in (True, False)
+    )
+    last_results = [jaxpr.outvars[i] for i in late]
+    kept = _inputs(after, last_results)
     handed = [x for x in early if x in kept]
-    first = [x for x in jaxpr.invars if x in _inputs(before, part.invars)]
+    needed = _inputs(before, part.invars)
+    first = [x for x in jaxpr.invars if x in needed]
     last = [x for x in jaxpr.invars if x in kept]
 
     replicated = NamedSharding(self._mesh, PartitionSpec())
-    of_first: list[Any] = [shardings[i] for i, x in enumerate(is_early) if x]
     begin = self._jit(
-      _function(closed, before, first, [*part.invars, *handed, *results[0]]),
-      [*[replicated] * len(part.invars), *[None] * len(handed), *of_first],
+      _function(
+        closed,
+        before,
+        first,
+        [*part.invars, *handed, *[jaxpr.outvars[i] for i in soon]],
+      ),
+      [
+        *[replicated] * len(part.invars),
+        *[None] * len(handed),
+        *[shardings[i] for i in soon],
+      ],
       [i for i, x in enumerate(first) if x in donated and x not in kept],
       [given[x] for x in first],
     )
     num_asked, num_known = len(part.invars), len(part.invars) + len(handed)
     chosen = begin.output_shardings[num_asked:num_known]
     end = self._jit(
-      _function(closed, after, [*last, *handed, *part.outvars], results[1]),
-      [shardings[i] for i, x in enumerate(is_early) if not x],
+      _function(closed, after, [*last, *handed, *part.outvars], last_results),
+      [shardings[i] for i in late],
       [i for i, x in enumerate(last) if x in donated],
       [
         *[given[x] for x in last],
@@ -188,16 +203,17 @@ class Program:
       known = begin(*[leaves[places[x]] for x in first])
       asked, handed = known[:num_asked], known[num_asked:num_known]
       decided = decide(*[x.addressable_data(0) for x in asked])
-      late = iter(
-        end(
+      results = [
+        *known[num_known:],
+        *end(
           *[leaves[places[x]] for x in last],
           *handed,
           *_everywhere(replicated, decided),
-        )
-      )
-      soon = iter(known[num_known:])
+        ),
+      ]
+      by_place = dict(zip([*soon, *late], results, strict=True))
       return jax.tree.unflatten(
-        treedef, [next(soon if x else late) for x in is_early]
+        treedef, [by_place[i] for i in range(len(by_place))]
       )
 
     return Compiled(call, (begin, decide, end))
@@ -235,19 +251,10 @@ def _function(
   return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(part, closed.consts))
 
 
-def _outputs(equations: Any) -> list[Any]:
-  """Returns the variables that operations define."""
-  return [x for equation in equations for x in equation.outvars]
-
-
 def _inputs(equations: Any, results: Any) -> set[Any]:
   """Returns the variables that operations take, and those of the results."""
   taken = [x for equation in equations for x in equation.invars]
   return {x for x in [*taken, *results] if not isinstance(x, jax_core.Literal)}
-
-
-def _is_in(variable: Any, variables: list[Any]) -> bool:
-  return not isinstance(variable, jax_core.Literal) and variable in variables
 
 
 def _specified(variable: Any, sharding: Any) -> jax.ShapeDtypeStruct:

@@ -144,7 +144,7 @@ for name in test_every_controller.MAKE:
       generation, mesh, out_shardings=((members, known, known), known),
       compiler_options=options, own_options=options,
     )
-    memory, hyperparams = controller.init(key, 8)
+    memory, hyperparams = jax.jit(lambda: controller.init(key, 8))()
     carried = jax.device_put(
       (jnp.zeros(8), memory, hyperparams), (members, known, known)
     )
