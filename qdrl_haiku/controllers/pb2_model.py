@@ -5,7 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.controllers import gaussian_process, upper_confidence
+from qdrl_haiku.controllers import (
+  gaussian_process,
+  likelihood,
+  upper_confidence,
+)
 from qdrl_haiku.controllers.choice import Choice
 from qdrl_haiku.controllers.gaussian_process import Parameters, Points
 from qdrl_haiku.controllers.ranges import Fixed, Interval, Range
@@ -241,7 +245,7 @@ def suggest(
     jnp.concatenate([scaled(changes.before), changes.position], axis=1),
     changes.category,
   )
-  parameters = gaussian_process.fit(
+  parameters = likelihood.fit(
     parameters, observed, values, mask, _NUM_FIT_STEPS
   )
 

@@ -8,8 +8,9 @@ hole in the program around it. It becomes a program of its own, the same
 whatever the devices are; each process has its first one run it, and hands the
 results to its others.
 
-That costs two more programs to be started in each call, and what passes from
-the first to the last of them has to be there in between.
+So there are three programs to be started instead of one, and what passes from
+the first to the last has to be there in between. On the other hand devices that
+are threads of one CPU don't all decide the same at once.
 """
 
 import functools
@@ -216,13 +217,14 @@ class Program:
 
     # What is known before is a result at once; all else, and arguments, which
     # may be donated, come last.
-    early = _outputs(before)
+    early = {x: None for equation in before for x in equation.outvars}
     is_early = [_is_in(x, early) for x in jaxpr.outvars]
     soon = [x for x in jaxpr.outvars if _is_in(x, early)]
     late = [x for x in jaxpr.outvars if not _is_in(x, early)]
     kept = _inputs(after, late)
     handed = [x for x in early if x in kept]
-    first = [x for x in jaxpr.invars if x in _inputs(before, part.invars)]
+    needed = _inputs(before, part.invars)
+    first = [x for x in jaxpr.invars if x in needed]
     last = [x for x in jaxpr.invars if x in kept]
     num_asked, num_known = len(part.invars), len(part.invars) + len(handed)
     replicated = NamedSharding(self._mesh, PartitionSpec())
@@ -334,18 +336,13 @@ def _function(
   return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(part, closed.consts))
 
 
-def _outputs(equations: Any) -> list[Any]:
-  """Returns the variables that operations define."""
-  return [x for equation in equations for x in equation.outvars]
-
-
 def _inputs(equations: Any, results: Any) -> set[Any]:
   """Returns the variables that operations take, and those of the results."""
   taken = [x for equation in equations for x in equation.invars]
   return {x for x in [*taken, *results] if not isinstance(x, jax_core.Literal)}
 
 
-def _is_in(variable: Any, variables: list[Any]) -> bool:
+def _is_in(variable: Any, variables: dict[Any, None]) -> bool:
   return not isinstance(variable, jax_core.Literal) and variable in variables
 
 

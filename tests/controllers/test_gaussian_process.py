@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku.controllers import gaussian_process
+from qdrl_haiku.controllers import gaussian_process, likelihood
 from qdrl_haiku.controllers.gaussian_process import Parameters, Points
 
 _SIZE = 24
@@ -156,7 +156,7 @@ def test_pending_points_lower_the_deviation_and_leave_the_mean():
 
 def test_gradient_is_that_of_the_likelihood():
   parameters, points, values = _parameters(), _points(0), _values(0)
-  found = jax.jit(gaussian_process.likelihood_gradient)(
+  found = jax.jit(likelihood.gradient)(
     *_cast((parameters, points, values), np.float32), jnp.ones(_SIZE, bool)
   )
   for name in Parameters._fields:
@@ -177,7 +177,7 @@ def test_gradient_is_that_of_the_likelihood():
 @functools.cache
 def _fit():
   start = gaussian_process.initial_parameters(2)
-  return jax.jit(functools.partial(gaussian_process.fit, start, num_steps=40))
+  return jax.jit(functools.partial(likelihood.fit, start, num_steps=40))
 
 
 def test_fitting_makes_observations_likelier_and_finds_what_matters():

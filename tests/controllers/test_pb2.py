@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers
+from qdrl_haiku.controllers import bandit
 
 _NAN = math.nan
 _SURVIVE, _SUGGESTED = range(2)
@@ -181,15 +182,15 @@ def test_it_finds_the_best_choice():
   states, decisions = _train(
     lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 30, "choice"
   )
-  # Values are drawn, and the model knows what goes with which.
+  # One of the two that are drawn each time, and the other differs.
   (weights,) = states[-1].choices.weights
-  assert weights[1] > 2 * max(weights[0], weights[2])
+  assert 2 * bandit.chances_of(weights, 2)[0][1] > 0.8
   new = np.stack([x.operator for x in decisions[-10:]]) == _SUGGESTED
   kind, shape = (
     np.stack([x.hyperparams[name] for x in decisions[-10:]])[new]
     for name in ("kind", "shape")
   )
-  assert np.mean(kind == 2) > 0.5
+  assert np.mean(kind == 2) >= 0.4
   assert np.mean(np.abs(shape - 0.3)) < 0.2
   assert states[-1].changes.category.shape == (_WINDOW, 1)
 
@@ -211,12 +212,12 @@ def test_a_choice_learns_from_those_alone_who_train_with_what_was_drawn():
   # The best of all changes is one of theirs.
   child = int(np.flatnonzero(replaced)[0])
   gained = fitness[decision.parents].at[child].add(5.0)
-  for hyperparams, learns in (
+  for used, learns in (
     (decision.hyperparams, True),
     # As in a burn-in period.
     (hyperparams, False),
   ):
-    after, _ = update(state, jax.random.key(1), gained, hyperparams)
+    after, _ = update(state, jax.random.key(1), gained, used)
     (weights,) = after.choices.weights
     kind = int(decision.hyperparams["kind"][child]) - 1
     assert (weights[kind] > before[kind] + 0.01) == learns

@@ -7,7 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku.controllers import gaussian_process, upper_confidence
+from qdrl_haiku.controllers import (
+  gaussian_process,
+  likelihood,
+  upper_confidence,
+)
 from qdrl_haiku.controllers.gaussian_process import Points
 
 _NUM_DATA_SETS = 50
@@ -31,7 +35,7 @@ def _data(key, num_coordinates, num_categories):
   values = (values - jnp.mean(values)) / jnp.std(values)
   mask = jnp.ones(_NUM_POINTS, bool)
   start = gaussian_process.initial_parameters(1 + num_coordinates)
-  parameters = gaussian_process.fit(start, points, values, mask, 40)
+  parameters = likelihood.fit(start, points, values, mask, 40)
   return gaussian_process.condition(parameters, points, values, mask)
 
 
