@@ -55,8 +55,8 @@ class MemoryPlan(NamedTuple):
       emitters remember.
     num_devices: each has the repertoire and the bookkeeping; they share the
       agents.
-    reevaluation: what a batch of elites needs that are evaluated again once
-      all generations are done, environments included.
+    reevaluation: what a batch of elites needs that are evaluated again between
+      generations, environments included.
     shared_replay: of emitters whose agents learn from one buffer; each device
       has it.
     recorded: transitions of all offspring's episodes, for emitters that need
@@ -111,7 +111,7 @@ def memory_plan(
     setup: what the population is composed of; without a mesh, on one device.
     state: shapes of its `Population` or `Illumination`.
     initial: shapes of the states in which a generation's episodes begin.
-    num_reevaluations: how often elites are evaluated again at the end.
+    num_reevaluations: how often elites are evaluated again.
 
   Returns:
     The plan.
@@ -133,7 +133,7 @@ def memory_plan(
     shared_replay=buffers,
     recorded=(1 + num_devices) * _recorded(setup),
     reevaluation=_bytes(reevaluation.batch(setup, num_reevaluations))
-    if num_reevaluations
+    if num_reevaluations and setup.map_elites is not None
     else 0,
   )
   if members is None:
