@@ -164,7 +164,9 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
         num_outside=replicated,
         tessellation=replicated,
       )
-    return Illumination(emitter, repertoire, replicated, replicated)
+    return Illumination(
+      emitter, repertoire, replicated, replicated, contenders=replicated
+    )
 
   def check(config: RunConfig) -> None:
     if setup.eval_env.descriptor is None:
