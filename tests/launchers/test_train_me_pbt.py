@@ -441,7 +441,7 @@ _REFUSED = [
     "--num_reevaluations=0 --reevaluation_interval=2",
     "--reevaluation_interval=2 has no effect: --num_reevaluations=0",
   ),
-  ("--adding=twice", "--adding=twice.*'once'"),
+  ("--adding=twice", "--adding=twice is unknown; give .*once, adaptive"),
   ("--resampling_depth=2", "--resampling_depth=2 has no effect: --adding=once"),
   ("--adding=adaptive --resampling_share=1", "share must be .* got 1.0"),
   ("--adding=adaptive --resampling_depth=0", "depth must be .* got 0"),
