@@ -21,6 +21,8 @@ class OfGeneration:
   IMPROVE = 2**31 - 14
   PARENTS = 2**31 - 15
   TARGETS = 2**31 - 16
+  REEVALUATE = 2**31 - 17
+  RESAMPLE = 2**31 - 18
 
 
 class OfMember:

@@ -11,8 +11,9 @@ from qdrl_haiku.cli.skill_flags import SkillFlags
 _OF_NO_PROGRAM = (
   "checkpoint_interval", "checkpoint_replay", "compilation_cache_dir",
   "logdir", "max_checkpoints", "num_generations", "num_reevaluations",
-  "num_timesteps", "on_divergence", "repertoire_interval", "resume", "seed",
-  "suffix", "use_tensorboard", "warm_start",
+  "num_timesteps", "on_divergence", "reevaluation_interval",
+  "repertoire_interval", "resume", "seed", "suffix", "use_tensorboard",
+  "warm_start",
 )  # fmt: skip
 
 

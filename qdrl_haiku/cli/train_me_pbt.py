@@ -12,12 +12,13 @@ from qdrl_haiku.cli import (
   emitter_flags,
   launch,
   learner_flags,
+  noise_flags,
   pbt_flags,
   shared_flags,
   training_runs,
 )
-from qdrl_haiku.cli.emitter_flags import EmitterFlags
 from qdrl_haiku.cli.flags import flag
+from qdrl_haiku.cli.noise_flags import NoiseFlags
 
 # Of the settings that have another name here.
 _FLAG_NAMES = {
@@ -44,7 +45,7 @@ _INTERVAL = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MEPBTFlags(EmitterFlags):
+class MEPBTFlags(NoiseFlags):
   """Say what the repertoire is, and what fills it."""
 
   # New policies whose last layers are near 0 all act alike, and the first
@@ -99,11 +100,6 @@ class MEPBTFlags(EmitterFlags):
   repertoire_interval: int = flag(
     10,
     "Generations from one file and picture of the repertoire to the next.",
-  )
-  num_reevaluations: int = flag(
-    0,
-    "If above 0: at the end each elite is evaluated so often again, and the "
-    "metrics of what remains are written to corrected.json.",
   )
 
 
@@ -200,7 +196,7 @@ def main(flags: MEPBTFlags) -> None:
     if setup.controller
     else None,
     repertoire_interval=flags.repertoire_interval,
-    num_reevaluations=flags.num_reevaluations,
+    **noise_flags.second_looks(flags),
   )
 
 
@@ -280,6 +276,7 @@ def _make_map_elites(
     qd_offset=offset,
     shard_repertoire=flags.shard_repertoire,
     teaching=emitter_flags.make_teaching(flags),
+    resampling=noise_flags.make_resampling(flags),
   )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qdrl_haiku import map_elites
@@ -13,29 +14,57 @@ _PIXELS = 512
 
 
 def heatmap(
-  repertoire: map_elites.Repertoire, names: Sequence[str]
+  repertoire: map_elites.Repertoire,
+  names: Sequence[str],
+  corrected: map_elites.Repertoire | None = None,
 ) -> Figure:
   """Draws the fitness of each cell; empty cells stay grey.
 
   Args:
     repertoire: on the host.
     names: of the D axes of the descriptor.
+    corrected: the same elites evaluated again, on the host, in cells as the
+      repertoire has them; drawn beside it, in the same colours.
 
   Returns:
     The cells of one or two axes as they lie; of more, the elites at the first
     two, the fittest on top.
   """
+  shown = {"": repertoire}
+  if corrected is not None:
+    shown = {"as found: ": repertoire, "evaluated again: ": corrected}
+  figure = Figure(figsize=(1 + 5 * len(shown), 5), layout="constrained")
+  fitness = np.concatenate(
+    [np.asarray(x.fitness)[np.asarray(x.occupied)] for x in shown.values()]
+  )
+  colors: dict[str, Any] = {"cmap": matplotlib.colormaps["viridis"]}
+  if fitness.size:
+    colors |= {"vmin": fitness.min(), "vmax": fitness.max()}
+  grid = figure.subplots(1, len(shown), squeeze=False)[0]
+  for axes, (title, one) in zip(grid, shown.items(), strict=True):
+    drawn = _draw(axes, one, names, colors)
+    coverage = 100 * np.mean(np.asarray(one.occupied))
+    axes.set_title(f"{title}{coverage:.1f} % of {one.fitness.size} cells")
+  figure.colorbar(drawn, ax=list(grid), label="episode return")
+  return figure
+
+
+def _draw(
+  axes: Axes,
+  repertoire: map_elites.Repertoire,
+  names: Sequence[str],
+  colors: dict[str, Any],
+) -> Any:
+  """Draws one repertoire, and returns what a bar of colours explains."""
   tessellation = repertoire.tessellation
   fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
-  figure = Figure(figsize=(6, 5), layout="constrained")
-  axes = figure.subplots()
   axes.set_facecolor("0.85")
   drawn: Any
   lower, upper = np.array(tessellation.lower), np.array(tessellation.upper)
   if len(names) > 2:
     order = np.argsort(fitness)  # NaN comes last, and isn't drawn.
     x, y = np.asarray(repertoire.descriptors)[order, :2].T
-    drawn = axes.scatter(x, y, c=fitness[order], s=12, cmap="viridis")
+    drawn = axes.scatter(x, y, c=fitness[order], s=12, **colors)
     axes.set(xlim=(lower[0], upper[0]), ylim=(lower[1], upper[1]))
   else:
     # The middles of so many pixels along each axis.
@@ -56,14 +85,11 @@ def heatmap(
       extent=(lower[0], upper[0], *vertical),
       aspect="auto",
       interpolation="nearest",
-      cmap=matplotlib.colormaps["viridis"],
+      **colors,
     )
   axes.set_xlabel(names[0])
   if len(names) > 1:
     axes.set_ylabel(names[1])
   else:
     axes.set_yticks([])
-  figure.colorbar(drawn, label="episode return")
-  coverage = 100 * np.mean(np.asarray(repertoire.occupied))
-  axes.set_title(f"{coverage:.1f} % of {fitness.size} cells")
-  return figure
+  return drawn

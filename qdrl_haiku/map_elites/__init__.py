@@ -15,8 +15,10 @@ from qdrl_haiku.map_elites.loop import (
   add_and_tell,
   ask_key,
   begin,
+  contest_and_tell,
   evaluation_key,
   generation,
+  resampled_generation,
 )
 from qdrl_haiku.map_elites.metrics import (
   coverage,
@@ -33,6 +35,14 @@ from qdrl_haiku.map_elites.pbt_emitter import (
 )
 from qdrl_haiku.map_elites.pga_emitter import pga_emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.resampling import (
+  Contenders,
+  Resampling,
+  contest,
+  draw,
+  evaluations_per_elite,
+  first_contenders,
+)
 from qdrl_haiku.map_elites.teaching import TaughtState, Teacher
 from qdrl_haiku.map_elites.tessellation import CVT, Grid, Tessellation, cvt
 from qdrl_haiku.map_elites.variation import (
@@ -44,6 +54,7 @@ from qdrl_haiku.map_elites.variation import (
 __all__ = [
   "Agents",
   "CVT",
+  "Contenders",
   "Elite",
   "Emitter",
   "EvaluateFn",
@@ -51,6 +62,7 @@ __all__ = [
   "MixtureState",
   "PBTEmitterState",
   "Repertoire",
+  "Resampling",
   "TaughtState",
   "Teacher",
   "Tessellation",
@@ -58,11 +70,16 @@ __all__ = [
   "add_and_tell",
   "ask_key",
   "begin",
+  "contest",
+  "contest_and_tell",
   "coverage",
   "cvt",
   "dcrl_emitter",
+  "draw",
   "generation",
   "evaluation_key",
+  "evaluations_per_elite",
+  "first_contenders",
   "genetic_emitter",
   "iso_line",
   "max_fitness",
@@ -71,6 +88,7 @@ __all__ = [
   "pbt_emitter",
   "pga_emitter",
   "qd_score",
+  "resampled_generation",
   "similarity",
   "storage",
   "together",

@@ -8,10 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku.draws import OfGeneration
+from qdrl_haiku.map_elites import resampling
 from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.mixture import MixtureState
 from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.resampling import Contenders
 from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Key
 
@@ -125,6 +129,102 @@ def add_and_tell(
     jax.random.fold_in(key, OfGeneration.TELL),
   )
   return repertoire, state
+
+
+def resampled_generation(
+  emitter: Emitter,
+  evaluate: EvaluateFn,
+  repertoire: Repertoire,
+  contenders: Contenders,
+  state: Any,
+  key: Key,
+) -> tuple[Repertoire, Contenders, Any]:
+  """Does what `generation` does where evaluations are noisy.
+
+  Args:
+    emitter: where new individuals come from, B of them.
+    evaluate: see `EvaluateFn`; called with those and R that were drawn.
+    repertoire: as it is.
+    contenders: of `first_contenders`, then as they are.
+    state: the emitter's.
+    key: consumed.
+
+  Returns:
+    The repertoire, the contenders, and the emitter's state after it.
+  """
+  genotypes, state = emitter.ask(state, repertoire, ask_key(key))
+  drawn, contenders = resampling.draw(contenders, key)
+  scores = evaluate(
+    jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn),
+    evaluation_key(key),
+  )
+  size = emitter.batch_size
+  again = scores[0][size:], scores[1][size:]
+  fitness, descriptors, extra_scores = jax.tree.map(lambda x: x[:size], scores)
+  return contest_and_tell(
+    emitter,
+    repertoire,
+    contenders,
+    again,
+    state,
+    genotypes,
+    fitness,
+    descriptors,
+    extra_scores,
+    key,
+  )
+
+
+def contest_and_tell(
+  emitter: Emitter,
+  repertoire: Repertoire,
+  contenders: Contenders,
+  again: tuple[Array, Array],
+  state: Any,
+  genotypes: Any,
+  fitness: Array,
+  descriptors: Array,
+  extra_scores: dict[str, Any],
+  key: Key,
+) -> tuple[Repertoire, Contenders, Any]:
+  """Does what `add_and_tell` does, with means of several evaluations.
+
+  The emitter hears of its new individuals alone. A mixture finds out who found
+  an elite, also of one that moved or came back; it counts as improvements
+  those of its new individuals that are fitter than the elite was.
+
+  Args:
+    emitter: that was asked for new individuals.
+    repertoire: before they are added.
+    contenders: of `resampling.draw`.
+    again: fitness [R] and descriptors [R, D] of those that were drawn.
+    state: the emitter's, of `ask`.
+    genotypes: of new individuals, leaves [B, ...].
+    fitness: theirs, [B].
+    descriptors: [B, D].
+    extra_scores: what else their evaluation found out, leaves [B, ...].
+    key: the generation's.
+
+  Returns:
+    The repertoire, the contenders, and the emitter's state after it.
+  """
+  is_mixture = isinstance(state, MixtureState)
+  labels = state.emitters if is_mixture else None
+  repertoire, contenders = resampling.contest(
+    repertoire, contenders, again, genotypes, fitness, descriptors, labels
+  )
+  state = emitter.tell(
+    state,
+    repertoire,
+    genotypes,
+    fitness,
+    descriptors,
+    extra_scores,
+    jax.random.fold_in(key, OfGeneration.TELL),
+  )
+  if is_mixture:
+    state = state._replace(found_by=contenders.elite_labels)
+  return repertoire, contenders, state
 
 
 def ask_key(key: Key) -> Key:

@@ -118,7 +118,7 @@ class Repertoire:
     fitness, descriptors = jnp.asarray(fitness), jnp.asarray(descriptors)
     genotypes = jax.tree.map(jnp.asarray, genotypes)
     self._check(genotypes, fitness, descriptors)
-    fitness, descriptors = _canonical(fitness), _canonical(descriptors)
+    fitness, descriptors = canonical(fitness), canonical(descriptors)
     num_cells, batch_size = self.fitness.shape[0], fitness.shape[0]
     if not batch_size:
       return self
@@ -130,7 +130,7 @@ class Repertoire:
       valid &= jnp.all(jnp.isfinite(_rows(leaf)), axis=1)
     cells = jnp.where(valid, cells, num_cells)
 
-    keys = (cells, -fitness, *jnp.unstack(descriptors, axis=1), *_hash(leaves))
+    keys = (cells, -fitness, *jnp.unstack(descriptors, axis=1), *hashes(leaves))
     *sorted_keys, order = jax.lax.sort(
       (*keys, jnp.arange(batch_size)), num_keys=len(keys)
     )
@@ -269,14 +269,21 @@ def _rows(leaf: Array) -> Array:
   return leaf.reshape(leaf.shape[0], -1)
 
 
-def _canonical(x: Array) -> Array:
-  """float32, and one zero: two that are equal must also be so to the bit."""
+def canonical(x: Array) -> Array:
+  """Returns float32, and one zero: what is equal must be so to the bit.
+
+  Args:
+    x: fitness or descriptors.
+  """
   x = x.astype(jnp.float32)
   return jnp.where(x == 0, 0, x)
 
 
-def _hash(leaves: list[Array]) -> tuple[Array, Array]:
-  """Returns two 32-bit hashes of each row of a batch, uint32 [B].
+def hashes(leaves: list[Array]) -> tuple[Array, Array]:
+  """Returns two 32-bit hashes of each individual of a batch, uint32 [B].
+
+  Args:
+    leaves: of genotypes, [B, ...].
 
   Sums over mixed (word, position) pairs: integers, whose sum is exact in any
   order, and which change when two words trade places.

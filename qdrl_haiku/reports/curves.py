@@ -19,7 +19,12 @@ _LABELS = {
   "eval/episode_length": "episode length [steps]",
   "eval/episode_return": "episode return, mean over agents",
   "pbt/best_return": "best return in the population",
+  "qd/corrected_coverage": "coverage, evaluated again [% of cells]",
+  "qd/corrected_max_fitness": "highest mean return, evaluated again",
+  "qd/corrected_qd_score": "QD score, evaluated again",
   "qd/coverage": "coverage [% of cells]",
+  "qd/descriptor_spread": "standard deviation of descriptors",
+  "qd/fitness_spread": "standard deviation of returns",
   "qd/max_fitness": "highest return in the repertoire",
   "qd/num_outside": "descriptors out of bounds [count]",
   "qd/qd_score": "QD score [sum of returns + offset]",
@@ -27,7 +32,11 @@ _LABELS = {
   "training/policy_entropy": "policy entropy [nats]",
   "training/updates_per_second": "updates per second",
 }
-_WITHOUT_CURVE = ("training/compile_seconds",)
+# What was lost is the distance of two others.
+_WITHOUT_CURVE = (
+  "qd/lost_coverage", "qd/lost_max_fitness", "qd/lost_qd_score",
+  "qd/reevaluation_env_steps", "training/compile_seconds",
+)  # fmt: skip
 
 
 def label(metric: str) -> str:
@@ -81,6 +90,11 @@ def metric_panels(run: Run, prefix: str) -> Figure | None:
     values = figure.numbers(row.get(name) for row in run.metrics)
     if any(value is not None for value in values):
       trace = figure.line(steps, values, name, figure.BLUE, showlegend=False)
+      if _has_lone_points(values):
+        trace |= {
+          "mode": "lines+markers",
+          "marker": {"color": figure.BLUE, "size": 6},
+        }
       items.append(Panel(label(name), [trace]))
   return figure.panels(items, figure.STEPS) if items else None
 
@@ -119,6 +133,15 @@ def band(curve: Series, color: str) -> list[Trace]:
     )  # fmt: skip
   )
   return traces
+
+
+def _has_lone_points(values: Sequence[float | None]) -> bool:
+  """Tells whether a line would leave out a value between two that lack."""
+  known = [False, *(value is not None for value in values), False]
+  return any(
+    known[i] and not (known[i - 1] or known[i + 1])
+    for i in range(1, len(known) - 1)
+  )
 
 
 def _of_seeds(run: Run) -> list[Trace]:

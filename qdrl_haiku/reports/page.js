@@ -40,6 +40,11 @@ function drawRepertoire(element) {
   const hyperparams = named(repertoire.hyperparams);
   const finders = repertoire.finders;
   const foundBy = finders && decoded(finders.found_by);
+  const again = repertoire.again;
+  const seenAgain = again && [
+    ["episode return", again.fitness],
+    ...again.descriptors.map((x, i) => [repertoire.descriptors[i].name, x]),
+  ].map(([name, {mean, spread}]) => [name, decoded(mean), decoded(spread)]);
   const [map, way] = [".map", ".way"].map((c) => element.querySelector(c));
   // Else they would grow into free room when the window changes.
   map.style.height = `${repertoire.layout.height}px`;
@@ -92,6 +97,10 @@ function drawRepertoire(element) {
       ["cell", `${cell} of ${repertoire.num_cells}`],
       ["episode return", shown(fitness[elite])],
       ...descriptors.map(of),
+      ...(again ? seenAgain.map(([name, mean, spread]) => [
+        `${name}, ${again.num_episodes} times again`,
+        `${shown(mean[elite])} ± ${shown(spread[elite])}`,
+      ]) : []),
       ...hyperparams.map(of),
       ...(finders
         ? [["found by", finders.names.at(foundBy[elite])]] : []),

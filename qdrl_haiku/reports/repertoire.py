@@ -5,6 +5,7 @@ They are read with NumPy alone, whatever agents they are.
 
 import base64
 import pathlib
+import zipfile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,24 @@ _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
 FIRST = "the first agents"
 """What those are called that no emitter made."""
+
+
+class Again(NamedTuple):
+  """What N elites did when they were evaluated again, as M episodes have it.
+
+  Attributes:
+    num_episodes: M.
+    fitness: float32 [N], the mean.
+    fitness_spread: float32 [N], the standard deviation; NaN of one episode.
+    descriptors: float32 [N, D], the mean.
+    descriptor_spread: float32 [N, D], the standard deviation, likewise.
+  """
+
+  num_episodes: int
+  fitness: np.ndarray
+  fitness_spread: np.ndarray
+  descriptors: np.ndarray
+  descriptor_spread: np.ndarray
 
 
 class Elites(NamedTuple):
@@ -39,6 +58,7 @@ class Elites(NamedTuple):
     centroids: float32 [C, D].
     emitters: names of those that filled the repertoire, if there were several.
     found_by: int32 [N], which of them found each; -1 of the first agents.
+    again: what they did when they were evaluated again, if they were.
   """
 
   path: pathlib.Path
@@ -54,6 +74,7 @@ class Elites(NamedTuple):
   centroids: np.ndarray
   emitters: tuple[str, ...] = ()
   found_by: np.ndarray = np.zeros(0, np.int32)
+  again: Again | None = None
 
   @property
   def finds(self) -> dict[str, int]:
@@ -100,9 +121,18 @@ def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   }
   for step in sorted(files, reverse=True):
     try:
-      return _read(files[step], step), problems
+      elites = _read(files[step], step)
     except (OSError, ValueError) as error:
       problems.append(str(error))
+      continue
+    path = run_path / "reevaluation" / f"{step}.npz"
+    try:
+      return elites._replace(again=_read_again(path, elites)), problems
+    except FileNotFoundError:
+      pass
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+      problems.append(f"{path} can't be read: {error}")
+    return elites, problems
   return None, problems
 
 
@@ -169,6 +199,7 @@ def to_json(elites: Elites) -> dict[str, Any]:
     }
     if elites.emitters
     else None,
+    "again": _again_to_json(elites.again),
     "layout": _layout(elites, image),
   }
 
@@ -224,6 +255,48 @@ def _read(path: pathlib.Path, step: int) -> Elites:
       emitters=tuple(config.get("emitters", ())),
       found_by=found_by,
     )
+
+
+def _read_again(path: pathlib.Path, elites: Elites) -> Again:
+  """Reads what `runs.repertoires` wrote of a second look at these elites."""
+  with np.load(path) as file:
+    cells, fitness, descriptors = (
+      file[name] for name in ("cells", "fitness", "descriptors")
+    )
+  if not np.array_equal(cells, elites.cells) or (
+    descriptors.shape != (*fitness.shape, len(elites.names))
+  ):
+    raise ValueError("it is of other elites")
+  ddof = min(1, fitness.shape[1] - 1)
+  spreads = [x.std(axis=1, ddof=ddof) for x in (fitness, descriptors)]
+  if not ddof:
+    spreads = [np.full_like(x, np.nan) for x in spreads]
+  return Again(
+    num_episodes=fitness.shape[1],
+    fitness=fitness.mean(axis=1),
+    fitness_spread=spreads[0],
+    descriptors=descriptors.mean(axis=1),
+    descriptor_spread=spreads[1],
+  )
+
+
+def _again_to_json(again: Again | None) -> dict[str, Any] | None:
+  """Returns means and standard deviations, of the descriptor by axis."""
+  if again is None:
+    return None
+  pairs = [
+    (again.fitness, again.fitness_spread),
+    *zip(again.descriptors.T, again.descriptor_spread.T, strict=True),
+  ]
+  fitness, *descriptors = [
+    {"mean": encoded(mean, "<f4"), "spread": encoded(spread, "<f4")}
+    for mean, spread in pairs
+  ]
+  return {
+    "num_episodes": again.num_episodes,
+    "fitness": fitness,
+    "descriptors": descriptors,
+  }
 
 
 def _layout(elites: Elites, image: Picture) -> dict[str, Any]:

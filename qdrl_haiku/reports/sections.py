@@ -199,9 +199,49 @@ def _repertoire(
     if elites.finds:
       finds = [f"{name} {count}" for name, count in elites.finds.items()]
       caption += f" Who found them: {', '.join(finds)}."
+    if elites.again is not None:
+      caption += (
+        " Behind ± is the standard deviation over the episodes in which the "
+        "elite was evaluated again."
+      )
     report.repertoire(repertoire.to_json(elites) | {"ways": ways}, caption)
+  _second_look(report, run)
   if metrics is not None:
     report.figure(metrics, "How the repertoire was filled.")
+
+
+def _second_look(report: Page, run: Run) -> None:
+  """Adds how much of a repertoire is left without its elites' luck."""
+  looked = [row for row in run.metrics if _is_corrected(row)]
+  if not looked:
+    return
+  row = looked[-1]
+  names = ("qd/coverage", "qd/qd_score", "qd/max_fitness")
+  head = [f"after {row['step']} steps", "as found", "evaluated again", "lost"]
+  rows = [
+    [
+      curves.label(name),
+      *(
+        f"{row[column]:.5g}"
+        for column in (
+          name,
+          name.replace("qd/", "qd/corrected_"),
+          name.replace("qd/", "qd/lost_"),
+        )
+      ),
+    ]
+    for name in names
+    if ancestry.is_number(row.get(name))
+  ]
+  report.html(page.table(head, rows))
+  report.text(
+    "Elites are the luckiest of many. Evaluated again, and put into an empty "
+    "repertoire by their means, they fill fewer cells, and worse."
+  )
+
+
+def _is_corrected(row: Mapping[str, Any]) -> bool:
+  return ancestry.is_number(row.get("qd/corrected_coverage"))
 
 
 def _skills(report: Page, run: Run) -> None:

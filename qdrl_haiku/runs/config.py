@@ -32,8 +32,10 @@ class RunConfig:
       ones, or "stop".
     repertoire_interval: generations from one file and picture of the
       repertoire to the next, >= 1; the last generation has them anyway.
-    num_reevaluations: how often each elite is evaluated again at the end, for
-      `corrected.json`; 0 for not at all.
+    num_reevaluations: how often each elite of a repertoire is evaluated again
+      at the end; 0 for not at all, and never.
+    reevaluation_interval: generations from one such second look to the next,
+      >= 1, beside that at the end; None for that alone.
     kept: programs of earlier runs whose setup, devices and source were the
       same, and where those of this one are kept; None for no such thing.
 
@@ -53,7 +55,8 @@ class RunConfig:
   checkpoint_replay: bool = True
   on_divergence: str = "restart"
   repertoire_interval: int = 10
-  num_reevaluations: int = 0
+  num_reevaluations: int = 2
+  reevaluation_interval: int | None = None
   kept: Kept | None = None
 
   def __post_init__(self) -> None:
@@ -62,6 +65,7 @@ class RunConfig:
       "checkpoint_interval",
       "max_checkpoints",
       "repertoire_interval",
+      "reevaluation_interval",
     ):
       value = getattr(self, name)
       if value is not None and value < 1:

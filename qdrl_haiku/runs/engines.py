@@ -4,10 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-
 from qdrl_haiku import map_elites, types
-from qdrl_haiku.runs import repertoires
+from qdrl_haiku.runs import reevaluation, repertoires
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.metrics import Row
 from qdrl_haiku.storage.directory import RunDirectory
@@ -21,6 +19,18 @@ from qdrl_haiku.training.setup import MapElites, Setup
 
 State = Population | Illumination
 """What is trained; its shapes and shardings too."""
+
+
+class SecondLook(NamedTuple):
+  """What a second look at a repertoire's elites says.
+
+  Attributes:
+    row: what it adds to the row of the generation.
+    found: what was found; None where nobody looked.
+  """
+
+  row: Row
+  found: reevaluation.Reevaluation | None = None
 
 
 class Engine(NamedTuple):
@@ -43,10 +53,10 @@ class Engine(NamedTuple):
     begin: writes what a new run's directory has from its start.
     first_row: (state before its first generation, seed) -> a row of metrics of
       it; None where nothing is known yet.
-    write: (directory, state, step, settings) writes what there is to look at,
-      at intervals and in the end.
-    finish: (directory, state, run_key, num_reevaluations) writes what a whole
-      run ends with.
+    second_look: (num_reevaluations) -> a function (state, run_key, is_due) ->
+      `SecondLook`, which looks if it's due and there is anything to look at.
+    write: (directory, state, step, settings, found) writes what there is to
+      look at, and what a second look found, at intervals and in the end.
   """
 
   draw: Callable[[types.Key, Any, int], InitialStates]
@@ -60,8 +70,17 @@ class Engine(NamedTuple):
   check: Callable[[RunConfig], None]
   begin: Callable[[RunDirectory], None]
   first_row: Callable[[Any, int], Row | None]
-  write: Callable[[RunDirectory, Any, int, dict[str, Any]], None]
-  finish: Callable[[RunDirectory, Any, types.Key, int], None]
+  second_look: Callable[[int], Callable[[Any, types.Key, bool], SecondLook]]
+  write: Callable[
+    [
+      RunDirectory,
+      Any,
+      int,
+      dict[str, Any],
+      reevaluation.Reevaluation | None,
+    ],
+    None,
+  ]
 
 
 def make_engine(setup: Setup) -> Engine:
@@ -87,7 +106,9 @@ def _of_population(setup: Setup) -> Engine:
 
   def check(config: RunConfig) -> None:
     iterations(setup.config, setup.learner.batches_per_update)
-    for name in ("num_reevaluations", "repertoire_interval"):
+    for name in (
+      "num_reevaluations", "reevaluation_interval", "repertoire_interval"
+    ):  # fmt: skip
       value, default = getattr(config, name), getattr(RunConfig, name)
       if value != default:
         raise ValueError(
@@ -111,8 +132,10 @@ def _of_population(setup: Setup) -> Engine:
     check=check,
     begin=lambda directory: None,
     first_row=lambda state, seed: None,
-    write=lambda directory, state, step, settings: None,
-    finish=lambda directory, state, run_key, num_reevaluations: None,
+    second_look=lambda num_reevaluations: (
+      lambda state, run_key, is_due: SecondLook({})
+    ),
+    write=lambda directory, state, step, settings, found: None,
   )
 
 
@@ -141,7 +164,9 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
         num_outside=replicated,
         tessellation=replicated,
       )
-    return Illumination(emitter, repertoire, replicated, replicated)
+    return Illumination(
+      emitter, repertoire, replicated, replicated, contenders=replicated
+    )
 
   def check(config: RunConfig) -> None:
     if setup.eval_env.descriptor is None:
@@ -158,20 +183,29 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       )
     emitters.make_emitter(setup)
 
-  def finish(
-    directory: RunDirectory,
-    state: Any,
-    run_key: types.Key,
+  def second_look(
     num_reevaluations: int,
-  ) -> None:
+  ) -> Callable[[Any, types.Key, bool], SecondLook]:
+    reevaluate: reevaluation.ReevaluateFn | None = None
     if num_reevaluations:
-      key = jax.random.fold_in(run_key, int(state.generation))
-      repertoires.write_corrected(
-        directory, setup, state.repertoire, key, num_reevaluations
-      )
+      reevaluate = reevaluation.make_reevaluate(setup, num_reevaluations)
+
+    def look(state: Any, run_key: types.Key, is_due: bool) -> SecondLook:
+      found = None
+      if is_due and reevaluate is not None:
+        key = reevaluation.reevaluation_key(run_key, int(state.generation))
+        found = reevaluate(state.repertoire, key)
+      row = reevaluation.row(state.repertoire, found, qd.qd_offset)
+      return SecondLook(row, found)
+
+    return look
 
   def write(
-    directory: RunDirectory, state: Any, step: int, settings: dict[str, Any]
+    directory: RunDirectory,
+    state: Any,
+    step: int,
+    settings: dict[str, Any],
+    found: reevaluation.Reevaluation | None,
   ) -> None:
     finders = None
     if isinstance(state.emitter, map_elites.MixtureState):
@@ -183,7 +217,10 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       step,
       settings,
       finders,
+      found,
     )
+    if found is not None:
+      repertoires.write_reevaluation(directory, found, step, qd.qd_offset)
 
   return Engine(
     draw=functools.partial(illumination.draw_initial_states, setup),
@@ -199,6 +236,6 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       repertoires.write_centroids, tessellation=qd.tessellation
     ),
     first_row=functools.partial(repertoires.first_row, setup),
+    second_look=second_look,
     write=write,
-    finish=finish,
   )

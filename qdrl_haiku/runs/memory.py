@@ -22,7 +22,7 @@ _SETTINGS = {
   "optimisers": "population_size or the networks' hidden layers",
   "replay": "replay_capacity or population_size",
   "environments": "num_envs, pool_size or population_size",
-  "repertoire": "grid_shape or num_cells",
+  "repertoire": "grid_shape, num_cells or resampling_depth",
   "batches": "batch_size, grad_updates_per_step, num_envs or population_size",
   "reevaluation": "num_reevaluations",
   "bookkeeping": "what the emitter or the controller remembers",
@@ -49,14 +49,14 @@ class MemoryPlan(NamedTuple):
       diverged, and once more as it's sent, on each device; all a second time
       if children inherit them, or with exact placement. The batches are gone
       by then.
-    repertoire: all cells, with what tells them apart; 0 without one. What of
-      it a device holds, if they share it.
+    repertoire: all cells, with what tells them apart, and those next in line;
+      0 without one. What of it a device holds, if they share it.
     bookkeeping: hyperparameters, fitness, decisions, and what controllers and
       emitters remember.
     num_devices: each has the repertoire and the bookkeeping; they share the
       agents.
-    reevaluation: what a batch of elites needs that are evaluated again once
-      all generations are done, environments included.
+    reevaluation: what a batch of elites needs that are evaluated again between
+      generations, environments included.
     shared_replay: of emitters whose agents learn from one buffer; each device
       has it.
     recorded: transitions of all offspring's episodes, for emitters that need
@@ -111,7 +111,7 @@ def memory_plan(
     setup: what the population is composed of; without a mesh, on one device.
     state: shapes of its `Population` or `Illumination`.
     initial: shapes of the states in which a generation's episodes begin.
-    num_reevaluations: how often elites are evaluated again at the end.
+    num_reevaluations: how often elites are evaluated again.
 
   Returns:
     The plan.
@@ -119,12 +119,14 @@ def memory_plan(
   members = state.members
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   repertoire: Any = getattr(state, "repertoire", None)
-  on_each = _bytes(repertoire)
+  contenders = _bytes(getattr(state, "contenders", ()))
+  on_each = _bytes(repertoire) + contenders
   if setup.map_elites is not None and setup.map_elites.shard_repertoire:
     genotypes = _bytes(repertoire.genotypes)
     on_each += genotypes // num_devices - genotypes
   buffers = _bytes(teachers.buffers(getattr(state, "emitter", None)))
-  bookkeeping = _bytes(state) - _bytes(members) - _bytes(repertoire) - buffers
+  bookkeeping = _bytes(state) - buffers - contenders
+  bookkeeping -= _bytes(members) + _bytes(repertoire)
   plan = MemoryPlan(
     *(0,) * 7,
     repertoire=on_each,
@@ -133,7 +135,7 @@ def memory_plan(
     shared_replay=buffers,
     recorded=(1 + num_devices) * _recorded(setup),
     reevaluation=_bytes(reevaluation.batch(setup, num_reevaluations))
-    if num_reevaluations
+    if num_reevaluations and setup.map_elites is not None
     else 0,
   )
   if members is None:

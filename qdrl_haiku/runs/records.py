@@ -71,9 +71,11 @@ def updated(
   step = generation * setup.steps_per_generation
   if not setup.trains_members:
     # Episodes may have ended early. Each offspring takes at least one step in
-    # a generation, so that this, rounded down, always grows.
-    offspring_steps = total_env_steps - record["initial_env_steps"]
-    step = offspring_steps // report.num_updates.shape[0]
+    # a generation, so that this, rounded down, always grows; and at first there
+    # may be too few agents to be evaluated again.
+    num_agents = report.num_updates.shape[0] + setup.num_resampled
+    steps = total_env_steps - record["initial_env_steps"]
+    step = max(steps // num_agents, record["step"] + 1)
   best = record["best"]
   if np.isfinite(report.best.fitness) and (
     best is None or report.best.fitness > best["fitness"]

@@ -1,19 +1,59 @@
-"""A second look at a repertoire's elites: what it'd be without their luck."""
+"""A second look at a repertoire's elites: what it'd be without their luck.
+
+Flageat and Cully (2023), "Uncertain Quality-Diversity: Evaluation methodology
+and new methods for Quality-Diversity in uncertain domains", arXiv:2302.00463.
+"""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import map_elites, types
+from qdrl_haiku import draws, map_elites, types
 from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.runs import metrics
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import initial_states
 from qdrl_haiku.training.setup import Setup
+
+# What a repertoire has and its corrected one may have less of.
+_LOST = ("qd_score", "coverage", "max_fitness")
+_COLUMNS = (
+  *(f"qd/{kind}_{name}" for kind in ("corrected", "lost") for name in _LOST),
+  "qd/fitness_spread", "qd/descriptor_spread", "qd/reevaluation_env_steps",
+)  # fmt: skip
+
+
+class Reevaluation(NamedTuple):
+  """What N elites did when they were looked at again, on the host.
+
+  Attributes:
+    cells: int32 [N], in which the elites are.
+    fitness: float32 [N, M], of each of M episodes.
+    descriptors: float32 [N, M, D], likewise.
+    env_steps: that these episodes took together.
+    corrected: the elites in an empty repertoire, by their means. Instead of
+      genotypes it holds the cells, int32, in which they were.
+  """
+
+  cells: np.ndarray
+  fitness: np.ndarray
+  descriptors: np.ndarray
+  env_steps: int
+  corrected: map_elites.Repertoire
+
+
+ReevaluateFn = Callable[[map_elites.Repertoire, types.Key], Reevaluation]
+"""Looks at all elites again.
+
+Args: the repertoire, on all devices; the key, consumed: the elite of cell i
+draws from `fold_in(key, i)`. Of several processes each has to call it.
+Returns: what they did.
+"""
 
 
 def batch_size(setup: Setup, num_reevaluations: int) -> int:
@@ -25,15 +65,19 @@ def batch_size(setup: Setup, num_reevaluations: int) -> int:
 
   Returns:
     As many as a generation evaluates, or so many fewer that there are no more
-    episodes at once than there; but one for each device, and a multiple of
-    their number.
+    episodes at once than there, and no more than there are cells; but one for
+    each device, and a multiple of their number.
   """
   qd = setup.map_elites
   assert qd is not None
   num_agents = setup.batch_sizes[-1]
   num_episodes = num_agents * setup.config.num_eval_episodes
-  at_once = min(num_agents, num_episodes // num_reevaluations)
   num_devices = _num_devices(setup)
+  at_once = min(
+    num_agents,
+    num_episodes // num_reevaluations,
+    -(-qd.tessellation.num_cells // num_devices) * num_devices,
+  )
   return max(1, at_once // num_devices) * num_devices
 
 
@@ -64,71 +108,141 @@ def batch(setup: Setup, num_reevaluations: int) -> Any:
   return jax.eval_shape(make)
 
 
-def reevaluate(
-  setup: Setup,
-  repertoire: map_elites.Repertoire,
-  key: types.Key,
-  num_reevaluations: int,
-) -> map_elites.Repertoire:
-  """Returns what the repertoire would be if its elites had not been lucky.
+def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
+  """Makes what finds out what a repertoire is if its elites aren't lucky.
 
   Each elite is evaluated again, and added to an empty repertoire by its mean
   fitness and its mean descriptor (the "corrected" repertoire of Flageat and
-  Cully, "Fast and stable MAP-Elites in noisy domains", 2020). Of several
-  processes each has to call this.
+  Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
+  fits any number of elites, and is compiled in the first call.
 
   Args:
     setup: with `map_elites` and a mesh.
-    repertoire: whose elites are looked at, on all devices.
-    key: consumed; the elite of cell i draws from `fold_in(key, i)`.
-    num_reevaluations: episodes of each elite, >= 1.
+    num_reevaluations: M, episodes of each elite, >= 1.
 
   Returns:
-    The new repertoire. Instead of genotypes it holds the cells, int32, in
-    which they were.
+    See `ReevaluateFn`.
   """
   qd = setup.map_elites
   assert qd is not None
-  corrected = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
-  occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
-  occupied = occupied.astype(np.int32)
-  if not occupied.size:
-    return corrected
-
-  def evaluate(
-    elites: map_elites.Elite, cells: types.Array, env_states: Any
-  ) -> tuple[types.Array, types.Array]:
-    chosen = jax.tree.map(lambda x: x[cells], elites)
-    return elites_lib.fitness_and_descriptors(
-      elites_lib.evaluate_elites(setup, chosen, env_states)
+  num_cells = qd.tessellation.num_cells
+  size = batch_size(setup, num_reevaluations)
+  drawn_with = setup._replace(
+    config=dataclasses.replace(
+      setup.config, num_eval_episodes=num_reevaluations
     )
+  )
 
   def draw(cells: types.Array, key: types.Key) -> Any:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
-    config = dataclasses.replace(
-      setup.config, num_eval_episodes=num_reevaluations
-    )
-    return initial_states.draw_evaluation(setup._replace(config=config), keys)
+    return initial_states.draw_evaluation(drawn_with, keys)
+
+  def evaluate(
+    elites: map_elites.Elite, cells: types.Array, env_states: Any
+  ) -> tuple[types.Array, Any, types.Array]:
+    chosen = jax.tree.map(lambda x: x[cells], elites)
+    evaluation = elites_lib.evaluate_elites(setup, chosen, env_states)
+    return evaluation.returns, evaluation.descriptors, evaluation.lengths
+
+  def correct(
+    cells: types.Array, fitness: types.Array, descriptors: types.Array
+  ) -> map_elites.Repertoire:
+    empty = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
+    return empty.add(cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1))
 
   draw_all = _compiled(setup, draw, is_seldom=True)
   evaluate_all = _compiled(setup, evaluate)
-  num_devices = _num_devices(setup)
-  size = min(
-    batch_size(setup, num_reevaluations),
-    -(-occupied.size // num_devices) * num_devices,
-  )
-  found = []
-  for first in range(0, occupied.size, size):
-    # The last one fills up the last batch.
-    cells = occupied.take(np.arange(first, first + size), mode="clip")
-    env_states = draw_all(cells, key)
-    found.append(
-      jax.device_get(evaluate_all(repertoire.genotypes, cells, env_states))
+  correct_all = _compiled(setup, correct, is_seldom=True)
+
+  def reevaluate(
+    repertoire: map_elites.Repertoire, key: types.Key
+  ) -> Reevaluation:
+    occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
+    occupied = occupied.astype(np.int32)
+    # What is not finite is not added.
+    fitness = np.full((num_cells, num_reevaluations), np.nan, np.float32)
+    axes = len(qd.tessellation.lower)
+    descriptors = np.full((*fitness.shape, axes), np.nan, np.float32)
+    env_steps = 0
+    for first in range(0, occupied.size, size):
+      # The last one fills up the last batch.
+      cells = occupied.take(np.arange(first, first + size), mode="clip")
+      returns, places, lengths = jax.device_get(
+        evaluate_all(repertoire.genotypes, cells, draw_all(cells, key))
+      )
+      fitness[cells], descriptors[cells] = returns, places
+      env_steps += int(lengths[: occupied.size - first].sum())
+    corrected = correct_all(
+      np.arange(num_cells, dtype=np.int32), fitness, descriptors
     )
-  fitness, descriptors = (
-    jnp.concatenate(x)[: occupied.size] for x in zip(*found, strict=True)
+    return Reevaluation(
+      cells=occupied,
+      fitness=fitness[occupied],
+      descriptors=descriptors[occupied],
+      env_steps=env_steps,
+      corrected=jax.device_get(corrected),
+    )
+
+  return reevaluate
+
+
+def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
+  """Returns what elites draw from that are looked at after a generation.
+
+  Args:
+    run_key: the run's key.
+    generation: after which one.
+  """
+  return jax.random.fold_in(
+    jax.random.fold_in(run_key, generation), draws.OfGeneration.REEVALUATE
   )
-  return corrected.add(occupied, fitness, descriptors)
+
+
+def row(
+  repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
+) -> metrics.Row:
+  """Returns what a second look adds to the row of a generation.
+
+  Args:
+    repertoire: as it was looked at.
+    again: what was found; None where nobody looked.
+    offset: of the QD score.
+
+  Returns:
+    `qd/corrected_{qd_score,coverage,max_fitness}` of the corrected repertoire;
+    `qd/lost_*`, by how much less that is; `qd/fitness_spread` and
+    `qd/descriptor_spread`, means over the elites of the standard deviation over
+    episodes, and over the descriptor's axes, NaN of one episode; and
+    `qd/reevaluation_env_steps`, which `total_env_steps` leaves out. All are NaN
+    where nobody looked.
+  """
+  if again is None:
+    return dict.fromkeys(_COLUMNS, np.nan)
+  seen, corrected = (
+    metrics.qd_row(jax.device_get(map_elites.metrics(x, offset)))
+    for x in (repertoire, again.corrected)
+  )
+  values = [corrected[f"qd/{name}"] for name in _LOST]
+  values += [seen[f"qd/{x}"] - corrected[f"qd/{x}"] for x in _LOST]
+  for x in (again.fitness, again.descriptors):
+    spread = spreads(x)
+    spread = spread[np.isfinite(spread)]
+    values.append(float(np.mean(spread)) if spread.size else np.nan)
+  return dict(zip(_COLUMNS, [*values, again.env_steps], strict=True))
+
+
+def spreads(values: np.ndarray) -> np.ndarray:
+  """Returns how far each elite's episodes differ.
+
+  Args:
+    values: [N, M, ...], of M episodes.
+
+  Returns:
+    Standard deviations [N, ...], as of a sample; NaN of one episode.
+  """
+  if values.shape[1] < 2:
+    return np.full((len(values), *values.shape[2:]), np.nan)
+  return np.std(values, axis=1, ddof=1, dtype=np.float64)
 
 
 def _compiled(

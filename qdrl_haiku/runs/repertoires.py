@@ -1,5 +1,6 @@
 """What a run notes down of its repertoire."""
 
+import json
 import zipfile
 from typing import Any, NamedTuple
 
@@ -8,13 +9,16 @@ import numpy as np
 
 from qdrl_haiku import environments, map_elites, types
 from qdrl_haiku.distributed import hosts, sharding
-from qdrl_haiku.runs import metrics, reevaluation
+from qdrl_haiku.runs import metrics
+from qdrl_haiku.runs.reevaluation import Reevaluation
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training.illumination import Illumination
 from qdrl_haiku.training.setup import Setup
 
 _CENTROIDS = "centroids.npz"
+_CORRECTED = "corrected.json"
 _FOLDER = "repertoire"
+_REEVALUATIONS = "reevaluation"
 
 
 class Finders(NamedTuple):
@@ -92,6 +96,7 @@ def write(
   step: int,
   settings: dict[str, Any],
   emitters: Finders | None = None,
+  found: Reevaluation | None = None,
 ) -> None:
   """Writes `repertoire/<step>.npz` and draws `plots/repertoire_<step>.png`.
 
@@ -102,6 +107,7 @@ def write(
     step: environment steps per agent so far.
     settings: with which the run was started, to rebuild the agents.
     emitters: of several, who found what.
+    found: by a second look, to be drawn beside it.
   """
   assert descriptor is not None
   repertoire = sharding.to_host(repertoire)
@@ -119,36 +125,56 @@ def write(
   )
   from qdrl_haiku.drawing.repertoires import heatmap
 
-  heatmap(repertoire, descriptor.names).savefig(
+  corrected = None if found is None else found.corrected
+  heatmap(repertoire, descriptor.names, corrected).savefig(
     plots / f"repertoire_{step}.png", dpi=120
   )
 
 
-def write_corrected(
-  directory: RunDirectory,
-  setup: Setup,
-  repertoire: map_elites.Repertoire,
-  key: types.Key,
-  num_reevaluations: int,
+def write_reevaluation(
+  directory: RunDirectory, found: Reevaluation, step: int, offset: float
 ) -> None:
-  """Writes `corrected.json`: the metrics of the elites, evaluated again.
+  """Writes `reevaluation/<step>.npz` and `corrected.json`.
 
-  All processes evaluate, and the first one writes.
+  The first has all episodes of all elites, the second the metrics of the elites
+  in an empty repertoire, by their means, as `metrics.jsonl` has them of the
+  repertoire itself.
 
   Args:
     directory: of the run.
-    setup: with `map_elites` and a mesh.
-    repertoire: of the last generation.
-    key: consumed.
-    num_reevaluations: episodes of each elite, >= 1.
+    found: by a second look.
+    step: environment steps per agent so far.
+    offset: of the QD score.
   """
-  qd = setup.map_elites
-  assert qd is not None
-  corrected = map_elites.metrics(
-    reevaluation.reevaluate(setup, repertoire, key, num_reevaluations),
-    qd.qd_offset,
+  if not hosts.is_first():
+    return
+  (directory.path / _REEVALUATIONS).mkdir(exist_ok=True)
+  directory.write_arrays(
+    f"{_REEVALUATIONS}/{step}.npz",
+    {
+      "cells": found.cells,
+      "fitness": found.fitness,
+      "descriptors": found.descriptors,
+    },
   )
-  row = metrics.qd_row(jax.device_get(corrected))
+  corrected = jax.device_get(map_elites.metrics(found.corrected, offset))
   directory.write_json(
-    "corrected.json", row | {"num_reevaluations": num_reevaluations}
+    _CORRECTED,
+    metrics.qd_row(corrected) | {"num_reevaluations": found.fitness.shape[1]},
   )
+
+
+def known_reevaluations(directory: RunDirectory) -> int:
+  """Returns how often each elite was evaluated again for `corrected.json`.
+
+  Args:
+    directory: of a run.
+
+  Returns:
+    0 if there is no such file.
+  """
+  try:
+    text = (directory.path / _CORRECTED).read_text()
+    return int(json.loads(text)["num_reevaluations"])
+  except (OSError, ValueError, KeyError):
+    return 0

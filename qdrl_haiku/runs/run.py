@@ -12,7 +12,7 @@ from qdrl_haiku import compatibility, controllers, types
 from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts, sharding
-from qdrl_haiku.runs import memory, records, resume
+from qdrl_haiku.runs import memory, records, repertoires, resume
 from qdrl_haiku.runs.checkpoint_timing import CheckpointPlan
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.engines import Engine, State, make_engine
@@ -130,6 +130,7 @@ def _train(
   writer = MetricsWriter(directory, config.use_tensorboard)
   progress = Progress(num_generations, record["generation"])
   plan = CheckpointPlan(config.checkpoint_interval, progress.say)
+  look_again = engine.second_look(config.num_reevaluations)
   first_row = None
   if not record["generation"]:
     first_row = engine.first_row(population, config.seeds[0])
@@ -138,6 +139,7 @@ def _train(
 
   # That of a run which is at its end already.
   row: dict[str, Any] = (directory.rows("metrics.jsonl") or [{}])[-1]
+  was_done = record["generation"] == num_generations
   for generation in range(record["generation"] + 1, num_generations + 1):
     generation_start = time.monotonic()
     interruption.can_wait = True
@@ -161,6 +163,13 @@ def _train(
     )
     row = records.row(config.seeds, report, record) | rates
     row["training/compile_seconds"] = compile_seconds
+    is_last = generation == num_generations
+    again = look_again(
+      population,
+      run_key,
+      is_last or _is_multiple(generation, config.reevaluation_interval),
+    )
+    row |= again.row
     if first_row:
       # It has the columns of the others, which are known now.
       writer.write(dict.fromkeys(row, math.nan) | first_row)
@@ -174,9 +183,12 @@ def _train(
     if record["best"] and record["best"]["step"] == row["step"]:
       best.save(row["step"], {"learner": best_state}, record["best"])
       resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
-    is_last = generation == num_generations
-    if is_last or generation % config.repertoire_interval == 0:
-      engine.write(directory, population, row["step"], settings)
+    if (
+      is_last
+      or again.found is not None
+      or _is_multiple(generation, config.repertoire_interval)
+    ):
+      engine.write(directory, population, row["step"], settings, again.found)
     # Last, since a resumed run goes on with what follows its checkpoint.
     stops = is_last or hosts.any_of_all(interruption.requested)
     if stops or plan.is_due(generation):
@@ -189,8 +201,11 @@ def _train(
     if stops:
       break
   interruption.can_wait = False
-  if row["generation"] == num_generations:
-    engine.finish(directory, population, run_key, config.num_reevaluations)
+  asked = config.num_reevaluations
+  if was_done and asked != repertoires.known_reevaluations(directory):
+    again = look_again(population, run_key, True)
+    if again.found is not None:
+      engine.write(directory, population, row["step"], settings, again.found)
   for file in (progress, writer, checkpoints, best):
     file.close()
   if row["generation"] < num_generations:
@@ -198,6 +213,10 @@ def _train(
   if hosts.is_first():
     pictures.plot_run(directory.path)
   return row
+
+
+def _is_multiple(generation: int, interval: int | None) -> bool:
+  return interval is not None and generation % interval == 0
 
 
 def _after_divergence(

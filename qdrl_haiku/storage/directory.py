@@ -24,6 +24,7 @@ _MAY_CHANGE = (
   "num_reevaluations",
   "num_timesteps",
   "on_divergence",
+  "reevaluation_interval",
   "repertoire_interval",
   "resume",
   "suffix",

@@ -35,7 +35,7 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   emitter = setup.map_elites.emitter
   if isinstance(emitter, tuple):
     return _mixture(setup, emitter)
-  return _make(setup, emitter, setup.batch_sizes[-1])
+  return _make(setup, emitter, setup.num_offspring)
 
 
 def _make(

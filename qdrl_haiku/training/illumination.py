@@ -36,12 +36,15 @@ class Illumination(NamedTuple):
     generation: int32 [], how many have been.
     initial_steps: int32 [], environment steps that evaluating the first
       genotypes took.
+    contenders: of the repertoire, a `map_elites.Contenders`, if agents are
+      evaluated again; else ().
   """
 
   emitter: Any
   repertoire: map_elites.Repertoire
   generation: types.Array
   initial_steps: types.Array
+  contenders: Any = ()
 
   @property
   def population(self) -> map_elites.PBTEmitterState | None:
@@ -129,11 +132,12 @@ def init_illumination(
   evaluation = elites_lib.evaluate_elites(
     setup, elites, initial.evaluation, needs=needs
   )
+  scores = elites_lib.fitness_and_descriptors(evaluation)
   repertoire, state = map_elites.begin(
     emitter,
     qd.tessellation,
     elites,
-    *elites_lib.fitness_and_descriptors(evaluation),
+    *scores,
     jax.random.fold_in(run_key, 0),
     sharding.replicate(
       setup.mesh, elites_lib.extra_scores(evaluation, needs)
@@ -145,6 +149,11 @@ def init_illumination(
     generation=jnp.zeros((), jnp.int32),
     initial_steps=jnp.sum(evaluation.lengths),
   )
+  if qd.resampling is not None:
+    contenders = map_elites.first_contenders(
+      qd.resampling, setup.num_offspring, qd.tessellation, elites, *scores
+    )
+    illumination = illumination._replace(contenders=contenders)
   if illumination.members is None:
     return illumination
   keys = population_lib.member_keys(run_key, 0, setup.config.population_size)
@@ -188,7 +197,8 @@ def train(
     run_key: as there.
 
   Returns:
-    The state with trained members, and the offspring.
+    The state with trained members; and the offspring, and after it those that
+    are evaluated again, as the state's `contenders` say.
   """
   if state.members is not None:
     state = state.with_members(state.members._replace(pool=pool))
@@ -196,6 +206,10 @@ def train(
   elites, emitter_state = emitters.make_emitter(setup).ask(
     state.emitter, state.repertoire, map_elites.ask_key(key)
   )
+  if state.contenders:
+    drawn, contenders = map_elites.draw(state.contenders, key)
+    elites = jax.tree.map(lambda *x: jnp.concatenate(x), elites, drawn)
+    state = state._replace(contenders=contenders)
   return state._replace(emitter=emitter_state), elites
 
 
@@ -232,22 +246,53 @@ def evaluate(
     ),
   )
   evaluation = evaluation._replace(trajectory=None, transitions=None)
+  env_steps = jnp.sum(evaluation.lengths)
   finite = generation_lib.all_finite(
     (fitness, descriptors)
   ) & sharding.replicate(setup.mesh, generation_lib.all_finite(elites))
-  repertoire, emitter_state = map_elites.add_and_tell(
-    emitter,
-    state.repertoire,
-    state.emitter,
-    elites,
-    jnp.where(finite, fitness, jnp.nan),
-    descriptors,
-    extra_scores,
-    key,
-  )
+  counted = jnp.where(finite, fitness, jnp.nan)
+  if not state.contenders:
+    repertoire, emitter_state = map_elites.add_and_tell(
+      emitter,
+      state.repertoire,
+      state.emitter,
+      elites,
+      counted,
+      descriptors,
+      extra_scores,
+      key,
+    )
+  else:
+    size = emitter.batch_size
+    env_steps -= _steps_of_nobody(state.contenders, evaluation.lengths[size:])
+    again = counted[size:], descriptors[size:]
+    # What the rest of this says is about new agents.
+    counted, descriptors, extra_scores = jax.tree.map(
+      lambda x: x[:size], (counted, descriptors, extra_scores)
+    )
+    elites, evaluation, finite, fitness = jax.tree.map(
+      lambda x: x[:size], (elites, evaluation, finite, fitness)
+    )
+    repertoire, contenders, emitter_state = map_elites.contest_and_tell(
+      emitter,
+      state.repertoire,
+      state.contenders,
+      again,
+      state.emitter,
+      elites,
+      counted,
+      descriptors,
+      extra_scores,
+      key,
+    )
+    state = state._replace(contenders=contenders)
   best = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best_elite = jax.tree.map(lambda x: x[best], elites)
   metrics = map_elites.metrics(repertoire, _map_elites_of(setup).qd_offset)
+  if state.contenders:
+    metrics["qd/evaluations_per_elite"] = map_elites.evaluations_per_elite(
+      state.contenders
+    )
   changes = IlluminationReport(
     metrics, emitter_metrics=emitter.metrics(emitter_state)
   )
@@ -268,7 +313,7 @@ def evaluate(
       hyperparams=best_elite.hyperparams,
       state=setup.learner.from_genotype(best_elite.genotype),
     ),
-    env_steps=jnp.sum(evaluation.lengths),
+    env_steps=env_steps,
     illumination=changes,
   )
   told = state._replace(emitter=emitter_state).population
@@ -331,6 +376,14 @@ def restart_members(
       )
     )
   )
+
+
+def _steps_of_nobody(
+  contenders: map_elites.Contenders, lengths: types.Array
+) -> types.Array:
+  """Counts steps of agents that stood in for contenders that there aren't."""
+  is_nobody = contenders.drawn >= contenders.fitness.shape[0]
+  return jnp.sum(jnp.where(is_nobody[:, None], lengths, 0))
 
 
 def _states(emitter_state: Any) -> tuple[Any, ...]:

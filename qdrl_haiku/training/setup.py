@@ -69,6 +69,9 @@ class MapElites(NamedTuple):
     shard_repertoire: whether the devices share the elites' genotypes, C
       divided among them, instead of each having all. With a mesh.
     teaching: how agents learn that share a critic.
+    resampling: how often agents are evaluated again before they count as they
+      do on average, see `map_elites.Resampling`; None where each is added by
+      the evaluation after it was made.
   """
 
   emitter: str | EmitterFn | tuple[Part, ...]
@@ -80,6 +83,7 @@ class MapElites(NamedTuple):
   qd_offset: float = 0.0
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
+  resampling: map_elites.Resampling | None = None
 
   @property
   def emitter_names(self) -> tuple[str, ...]:
@@ -143,17 +147,31 @@ class Setup(NamedTuple):
   def batch_sizes(self) -> tuple[int, ...]:
     """Batches of agents that devices share in each generation.
 
-    The one that takes longest comes first: members, which train, then the
-    offspring that is evaluated.
+    The one that takes longest comes first: members, which train, then all that
+    are evaluated.
     """
     if self.on_host:
       return (1,)
-    size, qd = self.config.population_size, self.map_elites
-    if qd is None:
+    size = self.config.population_size
+    if self.map_elites is None:
       return (size,)
-    if not self.trains_members:
-      return (qd.variation_batch_size,)
-    return size, size + qd.variation_batch_size
+    num_evaluated = self.num_offspring + self.num_resampled
+    return (size, num_evaluated) if self.trains_members else (num_evaluated,)
+
+  @property
+  def num_offspring(self) -> int:
+    """New agents in each generation of a repertoire, members among them."""
+    assert self.map_elites is not None
+    size = self.config.population_size if self.trains_members else 0
+    return size + self.map_elites.variation_batch_size
+
+  @property
+  def num_resampled(self) -> int:
+    """Agents that are evaluated again in each generation, beside new ones."""
+    qd = self.map_elites
+    if qd is None or qd.resampling is None:
+      return 0
+    return qd.resampling.num_drawn(self.num_offspring)
 
   @property
   def num_shared_cells(self) -> int:
@@ -183,6 +201,7 @@ def check(setup: Setup) -> None:
   of_decisions = ("burn_in_period", "fitness_window")
   if qd is not None:
     _check_parts(qd, setup.config.population_size)
+    _check_resampling(setup, qd)
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
@@ -238,6 +257,23 @@ def _check_n_step(setup: Setup) -> None:
     raise ValueError(
       f"n_step={n}, but with emitter {', '.join(sorted(taught))} agents learn "
       "from single steps; take n_step=1."
+    )
+
+
+def _check_resampling(setup: Setup, qd: MapElites) -> None:
+  """Refuses what agents that are evaluated again can't do."""
+  if qd.resampling is None:
+    return
+  why = "where agents are evaluated again (adding=adaptive)"
+  if qd.shard_repertoire:
+    raise ValueError(
+      f"shard_repertoire: {why}, those next in line change their places "
+      "between cells, which devices can't share; leave one of them out."
+    )
+  if setup.on_host:
+    raise ValueError(
+      f"the environment is on the host: {why}, its instances are new ones "
+      "each time; take adding=once."
     )
 
 

@@ -141,15 +141,7 @@ for name in test_every_controller.MAKE:
       return (points, memory, decision.hyperparams), decision
 
     options = compiler_options.of_mesh(mesh, False).often
-<<<<<<< HEAD
-    memory, hyperparams = controller.init(key, 8)
-=======
-    program = apart.Program(
-      generation, mesh, out_shardings=((members, known, known), known),
-      compiler_options=options, own_options=options,
-    )
     memory, hyperparams = jax.jit(lambda: controller.init(key, 8))()
->>>>>>> tuning
     carried = jax.device_put(
       (jnp.zeros(8), memory, hyperparams), (members, known, known)
     )

@@ -33,6 +33,18 @@ def test_cells_are_drawn_where_they_lie():
   assert axes.get_title() == "25.0 % of 8 cells"
 
 
+def test_a_corrected_repertoire_is_drawn_beside_it_in_the_same_colours():
+  corrected = planes.repertoire(planes.GRID, [[7.0, 0.5]], [8.0])
+  figure = heatmap(planes.PLANE, ("x", "y"), corrected)
+  images = [axes.images[0] for axes in figure.axes[:2]]
+  assert [axes.get_title() for axes in figure.axes[:2]] == [
+    "as found: 25.0 % of 8 cells", "evaluated again: 12.5 % of 8 cells",
+  ]  # fmt: skip
+  values = [np.unique(x.get_array().compressed()) for x in images]
+  assert [x.tolist() for x in values] == [[10.0, 20.0], [8.0]]
+  assert {image.get_clim() for image in images} == {(8.0, 20.0)}
+
+
 def test_one_axis_is_drawn_as_a_strip():
   grid = map_elites.Grid((4,), (0.0,), (8.0,))
   line = planes.repertoire(grid, [[3.0]], [10.0])

@@ -96,6 +96,8 @@ COMMANDS = {
     "--perturbation_interval=40",
     "--num_eval_episodes=1",
     "--repertoire_interval=2",
+    "--reevaluation_interval=4",
+    "--adding=adaptive",
   ],
 }
 # With parts of a user's own, see `tests/trials`.
@@ -122,6 +124,7 @@ _TRIALS = {
     "--num_generations=6",
     "--num_eval_episodes=1",
     "--repertoire_interval=2",
+    "--num_reevaluations=0",
   ],
 }
 _FLAGFILES = harness.LAUNCHERS / "flagfiles"

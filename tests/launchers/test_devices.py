@@ -152,7 +152,7 @@ _SHARED_CRITICS = [
   "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
   "--num_initial_genotypes=4", "--num_replaced_by_best=1",
   "--num_replaced_by_samples=1", "--grid_shape=4,4", "--num_critic_steps=4",
-  "--num_policy_steps=3",
+  "--num_policy_steps=3", "--adding=adaptive",
 ]  # fmt: skip
 
 

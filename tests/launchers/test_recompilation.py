@@ -20,7 +20,8 @@ _LAUNCHERS = {
     "--variation_batch_size=4", "--num_initial_genotypes=4",
     "--num_replaced_by_best=1", "--num_replaced_by_samples=1",
     "--grid_shape=4,4", "--perturbation_interval=40", "--num_generations=4",
-    "--repertoire_interval=1",
+    "--repertoire_interval=1", "--reevaluation_interval=1",
+    "--adding=adaptive",
   ],
 }  # fmt: skip
 

@@ -14,12 +14,13 @@ _SMALL = (
   "--num_eval_episodes=1", "--batch_size=8", "--min_replay_size=16",
   "--replay_capacity=200", "--num_critic_steps=4", "--num_policy_steps=2",
   "--num_generations=3", "--repertoire_interval=1", "--nouse_tensorboard",
+  "--num_reevaluations=0",
 )  # fmt: skip
 _MIX = (
   *_SMALL,
   "--emitter=pga:3,dcrl:4,pbt:3,ga:2,tests.trials.learning_emitter:make_emitter:2",
   "--num_replaced_by_best=1", "--num_replaced_by_samples=1", "--num_envs=2",
-  "--perturbation_interval=16",
+  "--perturbation_interval=16", "--adding=adaptive",
 )  # fmt: skip
 _NAMES = ("pbt", "pga", "dcrl", "ga", "make_emitter")
 _ADAPTING = (

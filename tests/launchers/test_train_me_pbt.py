@@ -45,10 +45,11 @@ _PBT = (
   "--replay_capacity=128",
   "--perturbation_interval=32",
   "--repertoire_interval=2",
+  "--reevaluation_interval=2",
 )
 _GA = (
   *_SHARED, "--env_name=point_maze", "--emitter=ga", "--tessellation=cvt",
-  "--num_cells=16", "--num_timesteps=60",
+  "--num_cells=16", "--num_timesteps=60", "--num_reevaluations=0",
 )  # fmt: skip
 # What depends on the clock.
 _TIMES = {
@@ -110,9 +111,8 @@ def run(tmp_path_factory):
   """The directory of three generations of ME-PBT."""
   logdir = tmp_path_factory.mktemp("logs") / "run"
   harness.start(
-    "train_me_pbt", *_PBT, "--num_timesteps=96", "--num_reevaluations=2",
-    f"--logdir={logdir}",
-  )  # fmt: skip
+    "train_me_pbt", *_PBT, "--num_timesteps=96", f"--logdir={logdir}"
+  )
   return logdir
 
 
@@ -128,12 +128,13 @@ def test_a_run_leaves_all_its_files(run):
   assert {path.name for path in run.iterdir()} == {
     "config.json", "versions.json", "metrics.jsonl", "metrics.csv",
     "pbt_lineage.jsonl", "pbt_members.jsonl", "best", "checkpoints", "plots",
-    "repertoire", "corrected.json",
+    "repertoire", "reevaluation", "corrected.json",
   }  # fmt: skip
   # Each second generation, and the last.
-  assert {path.name for path in (run / "repertoire").iterdir()} == {
-    "64.npz", "96.npz"
-  }
+  for folder in ("repertoire", "reevaluation"):
+    assert {path.name for path in (run / folder).iterdir()} == {
+      "64.npz", "96.npz"
+    }
   assert {path.name for path in (run / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png",
     "repertoire.png", "repertoire_64.png", "repertoire_96.png",
@@ -226,6 +227,25 @@ def test_a_stored_policy_does_again_what_it_did(run):
     )
 
 
+def test_where_nothing_is_random_nothing_is_lost(run):
+  *_, before, last = _rows(run)
+  for name in ("qd_score", "coverage", "max_fitness"):
+    assert last[f"qd/lost_{name}"] == pytest.approx(0, abs=1e-3)
+    assert last[f"qd/corrected_{name}"] == pytest.approx(
+      last[f"qd/{name}"], rel=1e-4
+    )
+  for name in ("qd/fitness_spread", "qd/descriptor_spread"):
+    assert last[name] == pytest.approx(0, abs=1e-3)
+  num_elites = round(last["qd/coverage"] * 128 / 100)
+  assert last["qd/reevaluation_env_steps"] == num_elites * 2 * 10
+  # Nobody looked after the first generation.
+  rows = _rows(run)
+  assert [row["qd/lost_coverage"] is None for row in rows] == [
+    True, True, False, False
+  ]
+  assert before["qd/reevaluation_env_steps"] > 0
+
+
 def test_where_nothing_is_random_corrected_metrics_are_the_last(run):
   corrected = json.loads((run / "corrected.json").read_text())
   assert corrected.pop("num_reevaluations") == 2
@@ -281,7 +301,7 @@ def test_policies_of_a_repertoire_start_different(
 def test_two_parts_equal_one_run(run, tmp_path):
   for steps, resume in ((64, "--noresume"), (96, "--resume")):
     harness.start(
-      "train_me_pbt", *_PBT, "--num_reevaluations=2", resume,
+      "train_me_pbt", *_PBT, resume,
       f"--num_timesteps={steps}", f"--logdir={tmp_path / 'parts'}",
     )  # fmt: skip
   for name in ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl"):
@@ -299,7 +319,7 @@ def test_two_parts_equal_one_run(run, tmp_path):
 @pytest.mark.slow
 def test_a_run_of_so_many_generations_can_be_made_longer(run, tmp_path, capsys):
   logdir = tmp_path / "generations"
-  for number, resume in ((1, "--noresume"), (3, "--resume")):
+  for number, resume in ((2, "--noresume"), (3, "--resume")):
     outcome = harness.run(
       capsys, "train_me_pbt", *_PBT, f"--num_generations={number}", resume,
       f"--logdir={logdir}",
@@ -337,6 +357,21 @@ def test_map_elites_alone_leaves_a_repertoire(ga_run):
   assert rows[-1]["qd/coverage"] == pytest.approx(
     100 * float(np.mean(repertoire.occupied))
   )
+
+
+def test_elites_of_a_run_that_is_over_can_be_evaluated_again(run, tmp_path):
+  logdir = tmp_path / "run"
+  shutil.copytree(run, logdir)
+  rows = (logdir / "metrics.jsonl").read_text()
+  harness.start(
+    "train_me_pbt", *_PBT, "--num_timesteps=96", "--num_reevaluations=3",
+    "--resume", f"--logdir={logdir}",
+  )  # fmt: skip
+  corrected = json.loads((logdir / "corrected.json").read_text())
+  assert corrected["num_reevaluations"] == 3
+  with np.load(logdir / "reevaluation" / "96.npz") as file:
+    assert file["fitness"].shape[1] == 3
+  assert (logdir / "metrics.jsonl").read_text() == rows
 
 
 def test_a_resumed_run_does_not_look_for_centroids_again(
@@ -401,6 +436,19 @@ _REFUSED = [
   ("--iso_sigma=inf", "--iso_sigma=inf must be finite"),
   ("--num_replaced_by_samples=-1", "--num_replaced_by_samples=-1 .*at least 0"),
   ("--num_reevaluations=-1", "num_reevaluations must be .* got -1"),
+  ("--reevaluation_interval=0", "reevaluation_interval must be .* got 0"),
+  (
+    "--num_reevaluations=0 --reevaluation_interval=2",
+    "--reevaluation_interval=2 has no effect: --num_reevaluations=0",
+  ),
+  ("--adding=twice", "--adding=twice is unknown; give .*once, adaptive"),
+  ("--resampling_depth=2", "--resampling_depth=2 has no effect: --adding=once"),
+  ("--adding=adaptive --resampling_share=1", "share must be .* got 1.0"),
+  ("--adding=adaptive --resampling_depth=0", "depth must be .* got 0"),
+  (
+    "--adding=adaptive --shard_repertoire",
+    "shard_repertoire: .*adding=adaptive.*leave one of them out",
+  ),
   ("--repertoire_interval=0", "repertoire_interval must be .* got 0"),
   ("--num_generations=0", "--num_generations=0 must be at least 1"),
   (

@@ -25,7 +25,7 @@ _REPERTOIRE = [
   *_SMALL, "--learner=td3", "--hidden_layer_sizes=8",
   "--emitter=tests.trials.learning_emitter:make_emitter",
   "--variation_batch_size=4", "--num_initial_genotypes=4", "--grid_shape=4,4",
-  "--num_generations=4", "--num_eval_episodes=1",
+  "--num_generations=4", "--num_eval_episodes=1", "--num_reevaluations=0",
 ]  # fmt: skip
 
 

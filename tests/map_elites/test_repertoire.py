@@ -209,7 +209,7 @@ def test_the_bits_of_genotypes_break_ties(genotypes):
 
 def test_either_hash_alone_tells_genotypes_apart():
   rows = jnp.array(list(itertools.permutations(np.float32([0, 1, 2, 3, 4]))))
-  hashes = np.asarray(repertoire_lib._hash([rows[:, :2], rows[:, 2:]]))
+  hashes = np.asarray(repertoire_lib.hashes([rows[:, :2], rows[:, 2:]]))
   assert [len(np.unique(words)) for words in hashes] == [120, 120]
   assert not np.any(hashes[0] == hashes[1])
 

@@ -156,6 +156,57 @@ def test_who_found_an_elite_is_told_where_there_were_several(tmp_path):
   ).tolist() == found_by
 
 
+def _look_again(tmp_path, saved, num_episodes):
+  """Writes what episodes say of elites; returns returns and descriptors."""
+  cells = np.flatnonzero(saved.occupied).astype(np.int32)
+  rng = np.random.default_rng(1)
+  fitness = rng.normal(size=(len(cells), num_episodes)).astype(np.float32)
+  descriptors = rng.normal(size=(*fitness.shape, 2)).astype(np.float32)
+  RunDirectory(tmp_path).write_arrays(
+    "reevaluation/400.npz",
+    {"cells": cells, "fitness": fitness, "descriptors": descriptors},
+  )
+  return fitness, descriptors
+
+
+def _numbers(column):
+  return np.frombuffer(base64.b64decode(column["bytes"]), "<f4")
+
+
+def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
+  _, saved = _written(tmp_path, _GRID)
+  (tmp_path / "reevaluation").mkdir()
+  fitness, descriptors = _look_again(tmp_path, saved, 3)
+  elites, problems = reports.read_elites(tmp_path)
+  assert problems == []
+  again = repertoire.to_json(elites)["again"]
+  assert again["num_episodes"] == 3
+  for column, values in (
+    (again["fitness"], fitness), (again["descriptors"][1], descriptors[..., 1])
+  ):  # fmt: skip
+    np.testing.assert_allclose(
+      _numbers(column["mean"]), values.mean(1), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+      _numbers(column["spread"]), values.std(1, ddof=1), rtol=1e-5
+    )
+
+
+def test_a_second_look_at_other_elites_is_reported_and_not_shown(tmp_path):
+  _, saved = _written(tmp_path, _GRID)
+  (tmp_path / "reevaluation").mkdir()
+  path = tmp_path / "reevaluation" / "400.npz"
+  _look_again(tmp_path, saved, 1)
+  elites, problems = reports.read_elites(tmp_path)
+  assert problems == [] and np.isnan(elites.again.fitness_spread).all()
+  with np.load(path) as file:
+    arrays = dict(file)
+  np.savez(path, **arrays | {"cells": arrays["cells"][::-1]})
+  elites, problems = reports.read_elites(tmp_path)
+  assert elites.again is None and repertoire.to_json(elites)["again"] is None
+  assert f"{path} can't be read: it is of other elites" in problems[0]
+
+
 def test_a_file_that_says_it_of_some_elites_only_is_damaged(tmp_path):
   saved = common.repertoire(_GRID)
   path = tmp_path / "repertoire" / "5.npz"

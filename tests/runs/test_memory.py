@@ -264,7 +264,7 @@ def _plan(**parts):
     ("optimisers", 10, "population_size or the networks' hidden layers"),
     ("replay", 11, "replay_capacity or population_size"),
     ("environments", 10, "num_envs, pool_size or population_size"),
-    ("repertoire", 10, "grid_shape or num_cells"),
+    ("repertoire", 10, "grid_shape, num_cells or resampling_depth"),
     ("batches", 5, "batch_size, grad_updates_per_step, num_envs or popu"),
     ("reevaluation", 5, "num_reevaluations"),
     ("shared_replay", 10, "replay_capacity"),

@@ -84,6 +84,12 @@ def _with_cells(repertoire, cells):
   )
 
 
+def _again(setup, repertoire, num_reevaluations):
+  """The corrected repertoire."""
+  reevaluate = reevaluation.make_reevaluate(setup, num_reevaluations)
+  return reevaluate(repertoire, _KEY).corrected
+
+
 def _one_by_one(setup, repertoire, num_reevaluations):
   """{cell: (fitness, descriptor, where it came from)}, in a plain loop."""
   found = {}
@@ -129,7 +135,7 @@ def _assert_is(corrected, expected):
 def test_each_elite_is_seen_again_by_itself(num_reevaluations):
   setup, repertoire = _filled(test_illumination.Drift)
   _assert_is(
-    reevaluation.reevaluate(setup, repertoire, _KEY, num_reevaluations),
+    _again(setup, repertoire, num_reevaluations),
     _one_by_one(setup, repertoire, num_reevaluations),
   )
 
@@ -137,9 +143,7 @@ def test_each_elite_is_seen_again_by_itself(num_reevaluations):
 @pytest.mark.slow
 def test_where_nothing_is_random_a_second_look_changes_nothing():
   setup, repertoire = _filled(_Still)
-  again = jax.device_get(
-    reevaluation.reevaluate(setup, repertoire, _KEY, 3)
-  )
+  again = _again(setup, repertoire, 3)
   cells = np.flatnonzero(repertoire.occupied)
   assert 0 < cells.size < repertoire.fitness.size
   assert np.flatnonzero(again.occupied).tolist() == cells.tolist()
@@ -156,8 +160,7 @@ def test_occupied_cells_alone_are_evaluated_and_few_at_once(batches):
   # As many episodes at once as a generation has, 8 x 2.
   for num_reevaluations, size in ((1, 8), (2, 8), (4, 4), (100, 1)):
     batches.clear()
-    reevaluation.reevaluate(setup, repertoire, _KEY, num_reevaluations)
-    size = min(size, len(occupied))
+    _again(setup, repertoire, num_reevaluations)
     assert {len(cells) for cells in batches} == {size}
     evaluated = sum(batches, [])
     assert evaluated[: len(occupied)] == occupied
@@ -166,20 +169,76 @@ def test_occupied_cells_alone_are_evaluated_and_few_at_once(batches):
     assert set(filling) <= {occupied[-1]}
 
 
-def test_of_one_elite_one_is_evaluated(batches):
+def test_the_same_programs_look_at_any_number_of_elites(monkeypatch):
   setup, repertoire = _filled(test_illumination.Drift)
-  cell = int(np.flatnonzero(repertoire.occupied)[-1])
-  alone = _with_cells(repertoire, [cell])
-  again = reevaluation.reevaluate(setup, alone, _KEY, 2)
-  assert batches == [[cell]]
-  _assert_is(again, _one_by_one(setup, alone, 2))
+  compiled = []
+  compile_ = reevaluation._compiled
+
+  def recorded(*args, **kwargs):
+    compiled.append(compile_(*args, **kwargs))
+    return compiled[-1]
+
+  monkeypatch.setattr(reevaluation, "_compiled", recorded)
+  reevaluate = reevaluation.make_reevaluate(setup, 2)
+  occupied = np.flatnonzero(repertoire.occupied)
+  for num_elites in (1, 5, len(occupied)):
+    chosen = _with_cells(repertoire, occupied[-num_elites:])
+    found = reevaluate(chosen, _KEY)
+    assert found.cells.tolist() == occupied[-num_elites:].tolist()
+    # Episodes of five steps.
+    assert found.env_steps == num_elites * 2 * 5
+  assert [x._cache_size() for x in compiled] == [1, 1, 1]
+  alone = _with_cells(repertoire, occupied[-1:])
+  _assert_is(reevaluate(alone, _KEY).corrected, _one_by_one(setup, alone, 2))
+
+
+def test_rows_have_what_numpy_finds_of_all_episodes():
+  setup, repertoire = _filled(test_illumination.Drift)
+  found = reevaluation.make_reevaluate(setup, 4)(repertoire, _KEY)
+  row = reevaluation.row(repertoire, found, 100.0)
+  fitness, descriptors = (
+    np.asarray(x, np.float64) for x in (found.fitness, found.descriptors)
+  )
+  best = {}
+  places = np.clip(descriptors.mean(1), -2, 2)
+  for value, place in zip(fitness.mean(1), places, strict=True):
+    cell = tuple(np.minimum((place + 2) / 4 * 6, 5).astype(int))
+    best[cell] = max(value, best.get(cell, -np.inf))
+  corrected = {
+    "qd_score": sum(best.values()) + 100 * len(best),
+    "coverage": 100 * len(best) / 36,
+    "max_fitness": max(best.values()),
+  }
+  seen = np.asarray(repertoire.fitness, np.float64)[found.cells]
+  apparent = {
+    "qd_score": np.sum(seen + 100),
+    "coverage": 100 * seen.size / 36,
+    "max_fitness": seen.max(),
+  }
+  # Somebody was lucky.
+  assert apparent["qd_score"] > corrected["qd_score"]
+  expected = {
+    **{f"qd/corrected_{name}": x for name, x in corrected.items()},
+    **{f"qd/lost_{x}": apparent[x] - corrected[x] for x in corrected},
+    "qd/fitness_spread": np.sqrt(fitness.var(1) * 4 / 3).mean(),
+    "qd/descriptor_spread": np.sqrt(descriptors.var(1) * 4 / 3).mean(),
+    "qd/reevaluation_env_steps": seen.size * 4 * 5,
+  }
+  assert row == pytest.approx(expected, rel=1e-4, abs=1e-4)
+  nobody_looked = reevaluation.row(repertoire, None, 100.0)
+  assert nobody_looked.keys() == row.keys()
+  assert np.isnan(list(nobody_looked.values())).all()
+
+
+def test_one_episode_says_nothing_of_how_far_episodes_differ():
+  values = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
+  assert np.isnan(reevaluation.spreads(values)).all()
+  assert reevaluation.spreads(np.array([[1.0, 3.0]])) == np.sqrt([2.0])
 
 
 def test_an_empty_repertoire_stays_empty(batches):
   setup, repertoire = _filled(test_illumination.Drift)
-  again = reevaluation.reevaluate(
-    setup, _with_cells(repertoire, []), _KEY, 2
-  )
+  again = _again(setup, _with_cells(repertoire, []), 2)
   assert batches == [] and not np.any(again.occupied)
 
 
@@ -187,7 +246,7 @@ def test_what_is_around_an_elite_does_not_matter():
   setup, repertoire = _filled(_Still)
   occupied = np.flatnonzero(repertoire.occupied)
   whole, part = (
-    jax.device_get(reevaluation.reevaluate(setup, x, _KEY, 1))
+    _again(setup, x, 1)
     for x in (repertoire, _with_cells(repertoire, occupied[1::2]))
   )
   cells = np.flatnonzero(part.occupied)
@@ -226,7 +285,7 @@ def _results_by_devices():
       return evaluate(env, learner, states, *args)
 
     elites.actors.evaluate_from = spy
-    again = reevaluation.reevaluate(setup, repertoire, _KEY, 2)
+    again = _again(setup, repertoire, 2)
     elites.actors.evaluate_from = evaluate
     metrics = jax.device_get(map_elites.metrics(again))
     results.append(

@@ -1,9 +1,7 @@
 """Tests of what a run notes down of its repertoire."""
 
 import json
-import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -54,26 +52,32 @@ def test_the_first_row_has_the_metrics_of_the_first_repertoire():
   }
 
 
-def test_corrected_metrics_are_those_of_a_second_look(tmp_path, monkeypatch):
-  asked = []
-
-  def reevaluate(setup, repertoire, key, num_reevaluations):
-    asked.append((setup.mesh, num_reevaluations))
-    return planes.repertoire(planes.GRID, [[1.0, -0.5]], [8.0])
-
-  monkeypatch.setattr(reevaluation, "reevaluate", reevaluate)
-  setup = test_illumination.setup(mesh="some", qd_offset=1.0)
-  repertoires.write_corrected(
-    RunDirectory(tmp_path), setup, planes.PLANE, jax.random.key(0), 6
+def test_what_a_second_look_found_is_written_and_drawn(tmp_path):
+  directory = RunDirectory(tmp_path)
+  descriptor = environments.Descriptor(("x", "y"), (0.0, -1.0), (8.0, 1.0))
+  found = reevaluation.Reevaluation(
+    cells=np.array([1, 6], np.int32),
+    fitness=np.array([[7.0, 9.0], [5.0, 7.0]], np.float32),
+    descriptors=np.zeros((2, 2, 2), np.float32),
+    env_steps=20,
+    corrected=planes.repertoire(planes.GRID, [[1.0, -0.5]], [8.0]),
   )
-  # On the devices of training.
-  assert asked == [("some", 6)]
+  assert repertoires.known_reevaluations(directory) == 0
+  repertoires.write(
+    directory, planes.PLANE, descriptor, 100, _SETTINGS, found=found
+  )
+  repertoires.write_reevaluation(directory, found, 100, offset=1.0)
+  assert repertoires.known_reevaluations(directory) == 2
   written = json.loads((tmp_path / "corrected.json").read_text())
   assert written == {
-    "num_reevaluations": 6,
+    "num_reevaluations": 2,
     "qd/coverage": 12.5,
     "qd/max_fitness": 8.0,
     "qd/num_outside": 0,
     "qd/qd_score": 9.0,
   }
-  assert not any(math.isnan(x) for x in written.values())
+  with np.load(tmp_path / "reevaluation" / "100.npz") as file:
+    for name in ("cells", "fitness", "descriptors"):
+      np.testing.assert_array_equal(file[name], getattr(found, name))
+  png = (tmp_path / "plots" / "repertoire_100.png").read_bytes()
+  assert png.startswith(b"\x89PNG")

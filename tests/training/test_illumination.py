@@ -415,6 +415,57 @@ def test_without_a_controller_there_are_variations_alone():
   assert set(np.asarray(last.genotypes.genotype.statistic).tolist()) <= known
 
 
+def test_agents_are_evaluated_again_and_count_by_their_means():
+  of = setup(
+    with_pbt=False, variations=6, resampling=map_elites.Resampling(0.25, 2)
+  )
+  init, train, evaluate = (
+    jax.jit(functools.partial(x, of))
+    for x in (
+      illumination.init_illumination, illumination.train, illumination.evaluate
+    )
+  )  # fmt: skip
+  assert (of.num_offspring, of.num_resampled, of.batch_sizes) == (6, 2, (8,))
+  state, num_moved = init(_KEY), 0
+  for generation in (1, 2, 3):
+    initial = illumination.draw_initial_states(of, _KEY, generation, 8)
+    asked, agents = train(state, (), _KEY)
+    fitness, descriptors, steps = _evaluated(agents.genotype, generation)
+    after, report = evaluate(asked, agents, initial.evaluation, _KEY)
+    # Each of them ten steps; the report is of new agents alone.
+    assert int(report.env_steps) == int(steps) == 8 * 2 * 5
+    np.testing.assert_allclose(report.fitness, fitness[:6], rtol=1e-4)
+    before = jax.device_get(asked.contenders)
+    points = np.asarray(after.contenders.genotypes.genotype.policy_params)
+    for place, *seen in zip(
+      before.drawn, fitness[6:], descriptors[6:], strict=True
+    ):
+      point = before.genotypes.genotype.policy_params[place]
+      where = np.flatnonzero((points == point).all(1))
+      if not where.size:
+        continue  # Others were better.
+      (now,) = where
+      num_moved += 1
+      count = before.num_evaluations[place]
+      assert after.contenders.num_evaluations[now] == count + 1
+      means = (before.fitness[place], before.descriptors[place])
+      for mean, x, found in zip(
+        means,
+        seen,
+        (after.contenders.fitness[now], after.contenders.descriptors[now]),
+        strict=True,
+      ):
+        np.testing.assert_allclose(
+          found, (count * mean + x) / (count + 1), rtol=1e-3, atol=1e-5
+        )
+    state = after
+  assert num_moved
+  np.testing.assert_allclose(
+    report.illumination.metrics["qd/evaluations_per_elite"],
+    map_elites.evaluations_per_elite(state.contenders),
+  )
+
+
 @pytest.mark.slow
 def test_without_variations_there_are_members_alone():
   states, reports = _two_generations(setup(variations=0))

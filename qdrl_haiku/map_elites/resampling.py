@@ -1,0 +1,317 @@
+"""Adding to a repertoire where evaluations are noisy: Extract-ME.
+
+Flageat et al. (2025), "Extract-QD framework: a generic approach for
+quality-diversity in noisy, stochastic or uncertain domains", arXiv:2502.06585.
+
+Each cell keeps its D fittest individuals, each with the mean of all its
+evaluations. In each generation some of them are evaluated again, the fitter of
+a cell the likelier; they stay, move to another cell, change places with the
+next in line, or drop out, as their new means say. The repertoire is the first
+of each cell.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.draws import OfGeneration
+from qdrl_haiku.map_elites import repertoire as repertoire_lib
+from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.types import Array, Key
+
+
+@dataclasses.dataclass(frozen=True)
+class Resampling:
+  """How often individuals are evaluated again.
+
+  Attributes:
+    share: of all evaluations of a generation, in (0, 1); as the paper has it.
+    depth: D, individuals that a cell keeps, >= 1. With 1 an elite that a lucky
+      newcomer displaces is lost, and doesn't come back when the newcomer's mean
+      falls; and a cell is empty once its elite has moved.
+
+  Raises:
+    ValueError: if a setting is out of its range.
+  """
+
+  share: float = 0.25
+  depth: int = 4
+
+  def __post_init__(self) -> None:
+    if not 0 < self.share < 1:
+      raise ValueError(
+        f"resampling share must be above 0 and below 1, got {self.share}."
+      )
+    if not 1 <= self.depth < 2**31:
+      raise ValueError(
+        f"resampling depth must be at least 1 and below 2**31, got "
+        f"{self.depth}."
+      )
+
+  def num_drawn(self, batch_size: int) -> int:
+    """Returns how many are evaluated again beside new ones.
+
+    Args:
+      batch_size: B, new individuals in a generation.
+
+    Returns:
+      R, at least 1, so that R / (B + R) is about the share.
+    """
+    return max(1, round(batch_size * self.share / (1 - self.share)))
+
+
+class Contenders(NamedTuple):
+  """All individuals that cells keep, in S = C D places of no order.
+
+  Attributes:
+    genotypes: leaves [S, ...].
+    fitness: float32 [S], the mean of an individual's evaluations; -inf where a
+      place is free.
+    descriptors: float32 [S, D], likewise.
+    num_evaluations: int32 [S], 0 where a place is free.
+    ranks: int32 [S], how many of its cell are fitter; S where it's free.
+    labels: int32 [S], what the caller said of each.
+    elites: int32 [C], the place of each cell's first; S where it is empty.
+    drawn: int32 [R], the places of those that are evaluated again; S of none.
+  """
+
+  genotypes: Any
+  fitness: Array
+  descriptors: Array
+  num_evaluations: Array
+  ranks: Array
+  labels: Array
+  elites: Array
+  drawn: Array
+
+  @property
+  def elite_labels(self) -> Array:
+    """What the caller said of each cell's elite, int32 [C]; -1 of no elite."""
+    return _take(self.labels, self.elites, -1)
+
+
+def first_contenders(
+  resampling: Resampling,
+  batch_size: int,
+  tessellation: Tessellation,
+  genotypes: Any,
+  fitness: Array,
+  descriptors: Array,
+) -> Contenders:
+  """Makes the contenders for a repertoire of first individuals.
+
+  Args:
+    resampling: how often they are evaluated again.
+    batch_size: B, new individuals in later generations.
+    tessellation: of C cells.
+    genotypes: of the first individuals, leaves [N, ...], N >= 1.
+    fitness: [N].
+    descriptors: [N, D].
+
+  Returns:
+    The contenders.
+  """
+  genotype = jax.tree.map(lambda x: x[0], genotypes)
+  empty = Repertoire.init(genotype, tessellation)
+  num_cells = empty.fitness.shape[0]
+  size = num_cells * resampling.depth
+  num_drawn = resampling.num_drawn(batch_size)
+  contenders = Contenders(
+    genotypes=jax.tree.map(
+      lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), empty.genotypes
+    ),
+    fitness=jnp.full(size, -jnp.inf, jnp.float32),
+    descriptors=jnp.zeros((size, empty.descriptors.shape[1]), jnp.float32),
+    num_evaluations=jnp.zeros(size, jnp.int32),
+    ranks=jnp.full(size, size, jnp.int32),
+    labels=jnp.full(size, -1, jnp.int32),
+    elites=jnp.full(num_cells, size, jnp.int32),
+    drawn=jnp.full(num_drawn, size, jnp.int32),
+  )
+  nothing = jnp.zeros(num_drawn), jnp.zeros((num_drawn, descriptors.shape[1]))
+  return contest(
+    empty, contenders, nothing, genotypes, fitness, descriptors
+  )[1]
+
+
+def draw(contenders: Contenders, key: Key) -> tuple[Any, Contenders]:
+  """Draws contenders that are evaluated again.
+
+  Without replacement, one after the other with a probability in proportion to
+  exp(-rank); by the greatest sums with Gumbel noise, which is the same.
+
+  Args:
+    contenders: as they are.
+    key: the generation's.
+
+  Returns:
+    Their genotypes, leaves [R, ...], of which those mean nothing that are more
+    than there are contenders; and the contenders, with `drawn`.
+  """
+  size = contenders.fitness.shape[0]
+  noise = jax.random.gumbel(
+    jax.random.fold_in(key, OfGeneration.RESAMPLE), (size,)
+  )
+  scores = jnp.where(
+    contenders.num_evaluations > 0, noise - contenders.ranks, -jnp.inf
+  )
+  num_drawn = contenders.drawn.shape[0]
+  best, places = jax.lax.top_k(scores, min(num_drawn, size))
+  places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
+  places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
+  genotypes = jax.tree.map(
+    lambda x: x.at[places].get(mode="clip"), contenders.genotypes
+  )
+  return genotypes, contenders._replace(drawn=places)
+
+
+def contest(
+  repertoire: Repertoire,
+  contenders: Contenders,
+  again: tuple[Array, Array],
+  genotypes: Any,
+  fitness: Array,
+  descriptors: Array,
+  labels: Array | None = None,
+) -> tuple[Repertoire, Contenders]:
+  """Updates means, and lets new individuals and old ones contest the cells.
+
+  As with `Repertoire.add` the order of a batch doesn't matter, an incumbent
+  wins a tie, and an individual with a NaN or an infinity anywhere is ignored;
+  so a contender drops out whose new evaluation has one.
+
+  Args:
+    repertoire: of the contenders.
+    contenders: of `draw`.
+    again: fitness [R] and descriptors [R, D] of those that were drawn.
+    genotypes: of new individuals, leaves [B, ...].
+    fitness: theirs, [B].
+    descriptors: [B, D].
+    labels: what to remember of each, int32 [B]; -1 by default.
+
+  Returns:
+    The repertoire and the contenders, of whom none is drawn.
+  """
+  known = _with_evaluations(contenders, *again)
+  num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
+  size, depth = fitness.shape[0], num_places // num_cells
+  fitness, descriptors = map(
+    repertoire_lib.canonical, (jnp.asarray(fitness), jnp.asarray(descriptors))
+  )
+  leaves = list(map(jnp.asarray, jax.tree.leaves(genotypes)))
+  finite = jnp.isfinite(fitness)
+  for leaf in leaves:
+    finite &= jnp.all(jnp.isfinite(leaf.reshape(size, -1)), axis=1)
+  # All together, those that are known first.
+  all_fitness = jnp.concatenate([known.fitness, fitness])
+  places_of_all = jnp.concatenate([known.descriptors, descriptors])
+  valid = jnp.concatenate([known.num_evaluations > 0, finite])
+  cells = repertoire.tessellation.cell(places_of_all)
+  valid &= jnp.isfinite(all_fitness) & (cells < num_cells)
+  cells = jnp.where(valid, cells, num_cells)
+  numbers = jnp.arange(num_places + size, dtype=jnp.int32)
+  none = jnp.zeros(num_places, jnp.uint32)
+  keys = (
+    cells,
+    -all_fitness,
+    numbers >= num_places,
+    *jnp.unstack(places_of_all, axis=1),
+    *(jnp.concatenate([none, x]) for x in repertoire_lib.hashes(leaves)),
+    numbers,
+  )
+  sorted_cells, *_, order = jax.lax.sort(keys, num_keys=len(keys))
+  is_first = jnp.diff(sorted_cells, prepend=-1) != 0
+  in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
+  ranks = jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
+  kept = valid & (ranks < depth)
+  # Newcomers take the free places in turn, by what they are.
+  old, new = slice(num_places), slice(num_places, None)
+  turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
+  turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)[new]
+  free = jnp.argsort(kept[old], stable=True)
+  places = jnp.where(
+    kept[new], free.at[turns].get(mode="clip"), num_places + numbers[:size]
+  )
+
+  def write(stored: Array, values: Array) -> Array:
+    return stored.at[places].set(values, mode="drop", unique_indices=True)
+
+  def rewrite(values: Array, empty: Any) -> Array:
+    return write(jnp.where(kept[old], values[old], empty), values[new])
+
+  if labels is None:
+    labels = jnp.full(size, -1, jnp.int32)
+  new_ranks = rewrite(ranks, num_places)
+  elite_cells = jnp.where(new_ranks == 0, rewrite(cells, num_cells), num_cells)
+  elites = (
+    jnp.full(num_cells, num_places, jnp.int32)
+    .at[elite_cells]
+    .set(numbers[:num_places], mode="drop")
+  )
+  ones = jnp.ones(size, jnp.int32)
+  contenders = Contenders(
+    genotypes=jax.tree.map(write, known.genotypes, genotypes),
+    fitness=rewrite(all_fitness, -jnp.inf),
+    descriptors=write(
+      jnp.where(kept[old, None], known.descriptors, 0), descriptors
+    ),
+    num_evaluations=rewrite(
+      jnp.concatenate([known.num_evaluations, ones]), 0
+    ),
+    ranks=new_ranks,
+    labels=rewrite(jnp.concatenate([known.labels, labels]), -1),
+    elites=elites,
+    drawn=jnp.full_like(known.drawn, num_places),
+  )
+  outside = valid & repertoire.tessellation.outside(places_of_all)
+  num_outside = jnp.sum(outside[new], dtype=jnp.int32)
+  return dataclasses.replace(
+    repertoire,
+    genotypes=jax.tree.map(
+      lambda x: _take(x, elites, 0), contenders.genotypes
+    ),
+    fitness=_take(contenders.fitness, elites, -jnp.inf),
+    descriptors=_take(contenders.descriptors, elites, 0),
+    num_outside=repertoire.num_outside + num_outside,
+  ), contenders
+
+
+def evaluations_per_elite(contenders: Contenders) -> Array:
+  """Returns how often elites were evaluated in the mean, []; NaN of none.
+
+  Args:
+    contenders: any.
+  """
+  num_places = contenders.fitness.shape[0]
+  counts = _take(contenders.num_evaluations, contenders.elites, 0)
+  num_elites = jnp.sum(contenders.elites < num_places)
+  return jnp.where(num_elites > 0, jnp.sum(counts) / num_elites, jnp.nan)
+
+
+def _with_evaluations(
+  contenders: Contenders, fitness: Array, descriptors: Array
+) -> Contenders:
+  """Moves the means of those that were drawn towards what was seen now."""
+  drawn = contenders.drawn
+  counts = _take(contenders.num_evaluations, drawn, 0) + 1
+
+  def moved(means: Array, seen: Array) -> Array:
+    mean = _take(means, drawn, 0)
+    weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
+    mean = repertoire_lib.canonical(mean + (seen - mean) / weights)
+    return means.at[drawn].set(mean, mode="drop")
+
+  return contenders._replace(
+    fitness=moved(contenders.fitness, fitness),
+    descriptors=moved(contenders.descriptors, descriptors),
+    num_evaluations=contenders.num_evaluations.at[drawn].set(
+      counts, mode="drop"
+    ),
+  )
+
+
+def _take(values: Array, places: Array, empty: Any) -> Array:
+  return values.at[places].get(mode="fill", fill_value=empty)
