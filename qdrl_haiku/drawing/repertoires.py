@@ -22,8 +22,8 @@ def heatmap(
     names: of the D axes of the descriptor.
 
   Returns:
-    The cells of one or two axes as they lie; of more, the elites at the first
-    two, the fittest on top.
+    The cells of one or two axes as they lie; of more, or where there are no
+    cells, the elites at the first two, the fittest on top.
   """
   tessellation = repertoire.tessellation
   fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
@@ -31,10 +31,15 @@ def heatmap(
   axes = figure.subplots()
   axes.set_facecolor("0.85")
   drawn: Any
-  lower, upper = np.array(tessellation.lower), np.array(tessellation.upper)
-  if len(names) > 2:
+  lower, upper = repertoire.bounds
+  has_cells = not isinstance(tessellation, map_elites.Unstructured)
+  if len(names) > 2 or not has_cells:
     order = np.argsort(fitness)  # NaN comes last, and isn't drawn.
-    x, y = np.asarray(repertoire.descriptors)[order, :2].T
+    x, y = repertoire.descriptors[order, 0], np.full(fitness.shape, 0.5)
+    if len(names) > 1:
+      y = repertoire.descriptors[order, 1]
+    else:
+      lower, upper = np.append(lower, 0), np.append(upper, 1)
     drawn = axes.scatter(x, y, c=fitness[order], s=12, cmap="viridis")
     axes.set(xlim=(lower[0], upper[0]), ylim=(lower[1], upper[1]))
   else:
@@ -64,6 +69,9 @@ def heatmap(
   else:
     axes.set_yticks([])
   figure.colorbar(drawn, label="episode return")
-  coverage = 100 * np.mean(np.asarray(repertoire.occupied))
-  axes.set_title(f"{coverage:.1f} % of {fitness.size} cells")
+  title = f"{np.sum(repertoire.occupied)} elites"
+  if has_cells:
+    coverage = 100 * np.mean(np.asarray(repertoire.occupied))
+    title = f"{coverage:.1f} % of {fitness.size} cells"
+  axes.set_title(title)
   return figure

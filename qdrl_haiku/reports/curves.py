@@ -21,6 +21,7 @@ _LABELS = {
   "pbt/best_return": "best return in the population",
   "qd/coverage": "coverage [% of cells]",
   "qd/max_fitness": "highest return in the repertoire",
+  "qd/num_elites": "elites [count]",
   "qd/num_outside": "descriptors out of bounds [count]",
   "qd/qd_score": "QD score [sum of returns + offset]",
   "training/env_steps_per_second": "environment steps per second",

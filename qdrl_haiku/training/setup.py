@@ -54,9 +54,10 @@ class MapElites(NamedTuple):
     emitter: where new agents come from: "pbt", a population that trains and
       variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga"
       and "dcrl", agents that learn from a critic that they share
-      (PGA-MAP-Elites, DCRL-MAP-Elites); a function of the `Setup` that makes a
-      `map_elites.Emitter` of elites; or several of them, of which "pbt" is the
-      first and makes the population's members alone.
+      (PGA-MAP-Elites, DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a
+      function of the `Setup` that makes a `map_elites.Emitter` of elites; or
+      several of them, of which "pbt" is the first and makes the population's
+      members alone.
     tessellation: of the descriptor's space.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
@@ -69,6 +70,7 @@ class MapElites(NamedTuple):
     shard_repertoire: whether the devices share the elites' genotypes, C
       divided among them, instead of each having all. With a mesh.
     teaching: how agents learn that share a critic.
+    cma: how CMA-ES searches.
   """
 
   emitter: str | EmitterFn | tuple[Part, ...]
@@ -80,6 +82,7 @@ class MapElites(NamedTuple):
   qd_offset: float = 0.0
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
+  cma: config_lib.CMAConfig = config_lib.CMAConfig()
 
   @property
   def emitter_names(self) -> tuple[str, ...]:
