@@ -26,10 +26,10 @@ class EmitterFlags(ControllerFlags):
     "variations alone (MAP-Elites); pga: beside variations agents that follow "
     "the gradient of one critic (PGA-MAP-Elites); dcrl: and its policies for "
     "descriptors (DCRL-MAP-Elites); cma: samples of CMA-ES, which goes where "
-    "they improve the repertoire (CMA-ME); or package.module:function, a function of "
-    "the training.Setup that returns a map_elites.Emitter. Several with the "
-    "number of each one's agents, like pbt:10,pga:32,ga:32; or without "
-    "numbers, like pga,ga, whose shares adapt.",
+    "they improve the repertoire (CMA-ME); or package.module:function, a "
+    "function of the training.Setup that returns a map_elites.Emitter. Several "
+    "with the number of each one's agents, like pbt:10,pga:32,ga:32; or "
+    "without numbers, like pga,ga, whose shares adapt.",
   )
   num_critic_steps: int = flag(
     300, "Of the shared critic in each generation, with pga or dcrl."
@@ -148,12 +148,18 @@ def check(flags: _Flags, emitters: list[Part]) -> _Flags:
       f"with --emitter={flags.emitter} no critic is shared",
       "emitter",
     )
-  elif not any(":" in name for name in names) and "pbt" not in names:
+  trains_alone = any(":" in name or name == "pbt" for name in names)
+  if taught and not trains_alone:
     flags.refuse_given(
       ["grad_updates_per_step"], "--num_critic_steps says how often"
     )
-    if "own_critics" not in flags.given and flags.learner == "td3":
-      flags = dataclasses.replace(flags, own_critics=False)
+  if (
+    (taught or "cma" in names)
+    and not trains_alone
+    and "own_critics" not in flags.given
+    and flags.learner == "td3"
+  ):
+    flags = dataclasses.replace(flags, own_critics=False)
   if taught and "dcrl" not in names:
     flags.refuse_given(["length_scale"], "pga sees no targets", "emitter")
   if "cma" not in names:

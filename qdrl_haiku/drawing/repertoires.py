@@ -32,12 +32,12 @@ def heatmap(
   axes.set_facecolor("0.85")
   drawn: Any
   lower, upper = repertoire.bounds
-  has_cells = not isinstance(tessellation, map_elites.Unstructured)
-  if len(names) > 2 or not has_cells:
+  if len(names) > 2 or isinstance(tessellation, map_elites.Unstructured):
     order = np.argsort(fitness)  # NaN comes last, and isn't drawn.
-    x, y = repertoire.descriptors[order, 0], np.full(fitness.shape, 0.5)
+    points = np.asarray(repertoire.descriptors)[order]
+    x, y = points[:, 0], np.full(fitness.shape, 0.5)
     if len(names) > 1:
-      y = repertoire.descriptors[order, 1]
+      y = points[:, 1]
     else:
       lower, upper = np.append(lower, 0), np.append(upper, 1)
     drawn = axes.scatter(x, y, c=fitness[order], s=12, cmap="viridis")
@@ -69,9 +69,9 @@ def heatmap(
   else:
     axes.set_yticks([])
   figure.colorbar(drawn, label="episode return")
-  title = f"{np.sum(repertoire.occupied)} elites"
-  if has_cells:
-    coverage = 100 * np.mean(np.asarray(repertoire.occupied))
-    title = f"{coverage:.1f} % of {fitness.size} cells"
+  coverage = 100 * np.mean(np.asarray(repertoire.occupied))
+  title = f"{coverage:.1f} % of {fitness.size} cells"
+  if isinstance(tessellation, map_elites.Unstructured):
+    title = f"{np.sum(repertoire.occupied)} elites of {fitness.size}"
   axes.set_title(title)
   return figure

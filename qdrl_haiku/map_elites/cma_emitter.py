@@ -14,7 +14,7 @@ from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
 from qdrl_haiku.map_elites.emitters import Emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Unstructured
+from qdrl_haiku.map_elites.tessellation import CVT, Grid, Unstructured
 from qdrl_haiku.types import Array, Key
 
 
@@ -48,9 +48,10 @@ def cma_emitter(
   that was there. A strategy without any, one that is ill-conditioned, and one
   with a number that isn't finite begin anew with an elite drawn uniformly.
 
-  Weights vary; all else is that of the elite with which a strategy began. Where others decide how many of its
-  offspring are evaluated (`mixture` of shares that adapt), those that aren't
-  are no parents, so that a strategy soon begins anew.
+  Weights vary; all else is that of the elite with which a strategy began.
+  Where others decide how many of its offspring are evaluated (`mixture` of
+  shares that adapt), those that aren't are no parents, so that a strategy soon
+  begins anew.
 
   Args:
     make_strategies: of how many numbers there are to vary, such as `cma_es`
@@ -77,12 +78,7 @@ def cma_emitter(
     return repertoire.sample(key, K)
 
   def init(key: Key, repertoire: Repertoire) -> CMAState:
-    if isinstance(repertoire.tessellation, Unstructured):
-      raise ValueError(
-        "the emitter cma ranks its offspring by the cells that they improve, "
-        "and there are none; take --tessellation=grid or cvt, or another "
-        "--emitter."
-      )
+    _tessellation_of(repertoire)
     elites = elites_of(repertoire, key)
     return CMAState(
       strategies=strategies.init(jax.vmap(flat.ravel)(elites)),
@@ -114,7 +110,7 @@ def cma_emitter(
     key: Key,
   ) -> CMAState:
     del extra_scores
-    cells = repertoire.tessellation.cell(descriptors)
+    cells = _tessellation_of(repertoire).cell(descriptors)
     before = state.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
     is_new = before == -jnp.inf
     improvement = jnp.where(is_new, fitness, fitness - before)
@@ -169,6 +165,21 @@ def ranks_of(
   )
   ranks = jnp.argsort(order, axis=1).astype(jnp.int32)
   return ranks, jnp.sum(is_parent, axis=1, dtype=jnp.int32)
+
+
+def _tessellation_of(repertoire: Repertoire) -> Grid | CVT:
+  """Returns the cells that may be improved.
+
+  Raises:
+    ValueError: if there are none.
+  """
+  tessellation = repertoire.tessellation
+  if isinstance(tessellation, Unstructured):
+    raise ValueError(
+      "the emitter cma ranks its offspring by the cells that they improve, and "
+      "there are none; take --tessellation=grid or cvt, or another --emitter."
+    )
+  return tessellation
 
 
 def _choose(condition: Array, new: Any, old: Any) -> Any:

@@ -146,7 +146,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
 
 
 def _improvements(setup: Setup) -> map_elites.Emitter:
-  """Returns `map_elites.cma_emitter`, whose strategies search alike anywhere."""
+  """Returns `map_elites.cma_emitter`, alike on any devices."""
   qd = setup.map_elites
   assert qd is not None
   config, everywhere = qd.cma, functools.partial(
