@@ -167,8 +167,9 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
       can_go_on=everywhere(strategies.can_go_on),
     )
 
+  keys = jax.random.split(jax.random.key(0), qd.num_initial_genotypes)
   elites = jax.eval_shape(
-    lambda key: elites_lib.random_elites(setup, key[None]), jax.random.key(0)
+    functools.partial(elites_lib.random_elites, setup), keys
   )
   elite = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites
