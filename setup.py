@@ -61,6 +61,8 @@ setuptools.setup(
     "chex",
     "distrax",
     "dm-haiku",
+    # Its CMA-ES, as it is from this version on.
+    "evosax>=0.3.2,<0.4",
     # 0.10.2 computes wrong numbers on CPU: a vmapped matrix-vector product
     # that is then reduced (jax issue 39103). Below the next minor versions
     # after those tested: to raise a bound, install the new version, run all

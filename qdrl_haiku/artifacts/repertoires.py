@@ -95,9 +95,15 @@ def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
   exists = 0 <= cell < num_cells
   if exists and repertoire.occupied[cell]:
     return
+  fault = "is empty" if exists else f"is none of 0 to {num_cells - 1}"
+  if isinstance(repertoire.tessellation, map_elites.Unstructured):
+    occupied = np.flatnonzero(repertoire.occupied)
+    raise ValueError(
+      f"cell {cell} {fault}; one that holds an elite is {occupied[0]}, and "
+      "those near to a descriptor are found by it."
+    )
   centroids = np.asarray(repertoire.tessellation.centroids)
   centroid = centroids[np.clip(cell, 0, num_cells - 1)]
-  fault = "is empty" if exists else f"is none of 0 to {num_cells - 1}"
   raise ValueError(
     f"cell {cell} {fault}; the nearest that holds an elite is "
     f"{nearest_occupied(repertoire, centroid)}."
@@ -115,13 +121,14 @@ def nearest_occupied(
 
   Returns:
     Of the cells that hold an elite the one whose centroid is nearest, with the
-    bounds scaled to a cube; of several equally near ones the first.
+    bounds scaled to a cube; of several equally near ones the first. Where
+    there are no cells, that of the elite which is nearest itself.
 
   Raises:
     ValueError: if the descriptor is not D finite numbers.
   """
   tessellation = repertoire.tessellation
-  lower, upper = np.array(tessellation.lower), np.array(tessellation.upper)
+  lower, upper = repertoire.bounds
   point = np.asarray(descriptor, np.float64)
   if point.shape != lower.shape or not np.isfinite(point).all():
     raise ValueError(
@@ -130,6 +137,9 @@ def nearest_occupied(
       f"{','.join(f'{x:g}' for x in upper)}."
     )
   point = np.clip(point, lower, upper)
-  offsets = (np.asarray(tessellation.centroids) - point) / (upper - lower)
+  places = repertoire.descriptors
+  if not isinstance(tessellation, map_elites.Unstructured):
+    places = tessellation.centroids
+  offsets = (np.asarray(places) - point) / (upper - lower)
   distances = np.sum(offsets**2, axis=1)
   return int(np.argmin(np.where(repertoire.occupied, distances, np.inf)))

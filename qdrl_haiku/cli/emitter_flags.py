@@ -6,13 +6,14 @@ from typing import Any, NamedTuple, TypeVar
 from qdrl_haiku.cli.flags import flag
 from qdrl_haiku.cli.pbt_flags import ControllerFlags
 
-_EMITTERS = ("pbt", "ga", "pga", "dcrl")
+_EMITTERS = ("pbt", "ga", "pga", "dcrl", "cma")
 # Those whose agents share a critic.
 _TAUGHT = ("pga", "dcrl")
 _OF_TEACHING = (
   "num_critic_steps", "num_policy_steps", "gradient_share", "injection_share",
   "offspring_learning_rate",
 )  # fmt: skip
+_OF_CMA = ("num_strategies", "step_size")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,11 @@ class EmitterFlags(ControllerFlags):
     "pbt: a population that trains, and variations of elites (ME-PBT); ga: "
     "variations alone (MAP-Elites); pga: beside variations agents that follow "
     "the gradient of one critic (PGA-MAP-Elites); dcrl: and its policies for "
-    "descriptors (DCRL-MAP-Elites); or package.module:function, a function of "
-    "the training.Setup that returns a map_elites.Emitter. Several with the "
-    "number of each one's agents, like pbt:10,pga:32,ga:32; or without "
-    "numbers, like pga,ga, whose shares adapt.",
+    "descriptors (DCRL-MAP-Elites); cma: samples of CMA-ES, which goes where "
+    "they improve the repertoire (CMA-ME); or package.module:function, a "
+    "function of the training.Setup that returns a map_elites.Emitter. Several "
+    "with the number of each one's agents, like pbt:10,pga:32,ga:32; or "
+    "without numbers, like pga,ga, whose shares adapt.",
   )
   num_critic_steps: int = flag(
     300, "Of the shared critic in each generation, with pga or dcrl."
@@ -52,6 +54,13 @@ class EmitterFlags(ControllerFlags):
     0.1,
     "Of dcrl: at which distance to its target an episode's rewards count 1/e, "
     "where the descriptor's bounds are -1 and 1.",
+  )
+  num_strategies: int = flag(
+    1, "CMA-ES's that share the offspring of cma evenly."
+  )
+  step_size: float = flag(
+    0.3,
+    "Of cma, in units of the weights, when CMA-ES begins around an elite.",
   )
 
 
@@ -139,14 +148,24 @@ def check(flags: _Flags, emitters: list[Part]) -> _Flags:
       f"with --emitter={flags.emitter} no critic is shared",
       "emitter",
     )
-  elif not any(":" in name for name in names) and "pbt" not in names:
+  trains_alone = any(":" in name or name == "pbt" for name in names)
+  if taught and not trains_alone:
     flags.refuse_given(
       ["grad_updates_per_step"], "--num_critic_steps says how often"
     )
-    if "own_critics" not in flags.given and flags.learner == "td3":
-      flags = dataclasses.replace(flags, own_critics=False)
+  if (
+    (taught or "cma" in names)
+    and not trains_alone
+    and "own_critics" not in flags.given
+    and flags.learner == "td3"
+  ):
+    flags = dataclasses.replace(flags, own_critics=False)
   if taught and "dcrl" not in names:
     flags.refuse_given(["length_scale"], "pga sees no targets", "emitter")
+  if "cma" not in names:
+    flags.refuse_given(
+      _OF_CMA, f"with --emitter={flags.emitter} nothing is sampled", "emitter"
+    )
   if emitters[0].batch_size is None:
     return flags
   why = f"--emitter={flags.emitter} has the numbers"
@@ -208,6 +227,20 @@ def make_teaching(flags: EmitterFlags) -> Any:
   return training.TeachingConfig(
     **{name: getattr(flags, name) for name in (*_OF_TEACHING, "length_scale")}
   )
+
+
+def make_cma(flags: EmitterFlags) -> Any:
+  """Returns how CMA-ES searches.
+
+  Args:
+    flags: of the launcher.
+
+  Returns:
+    A `training.CMAConfig`.
+  """
+  from qdrl_haiku import training
+
+  return training.CMAConfig(**{name: getattr(flags, name) for name in _OF_CMA})
 
 
 def _function(flags: EmitterFlags, path: str) -> Any:

@@ -64,11 +64,19 @@ class MEPBTFlags(NoiseFlags):
   num_generations: int | None = flag(
     None, "Generations, instead of --num_timesteps."
   )
-  tessellation: str = flag("grid", "Of the descriptors: or cvt.")
-  grid_shape: tuple[str, ...] = flag(
-    ("32", "32"), "Cells of a grid along each descriptor."
+  tessellation: str = flag(
+    "grid",
+    "Of the descriptors: or cvt; or none, where those stay that are fit or far "
+    "from all that are fitter (dominated novelty search).",
   )
-  num_cells: int = flag(1024, "Cells of --tessellation=cvt.")
+  grid_shape: tuple[str, ...] = flag(
+    ("32", "32"),
+    "Cells of a grid along each descriptor; with --tessellation=none those in "
+    "which QD score and coverage are told.",
+  )
+  num_cells: int = flag(
+    1024, "Cells of --tessellation=cvt, or elites of none."
+  )
   gradient_population_size: int = flag(
     10, "Agents that train, with --emitter=pbt."
   )
@@ -156,8 +164,8 @@ def make_setup(flags: MEPBTFlags) -> tuple[Any, MEPBTFlags]:
   else:
     why = f"with --emitter={flags.emitter} no agent trains by PBT"
     unused: tuple[str, ...] = _OF_PBT
-    if names == ["ga"]:
-      why = "with --emitter=ga no agent trains"
+    if not set(names) - {"cma", "ga"}:
+      why = f"with --emitter={flags.emitter} no agent trains"
       unused += _OF_LEARNING
     flags.refuse_given(unused, why, "emitter")
   setup = training.Setup(
@@ -245,6 +253,10 @@ def _make_map_elites(
       f"--variation_batch_size=0 leaves --emitter={flags.emitter} with no "
       "offspring; give 1 or more."
     )
+  if [part.name for part in emitters] == ["cma"]:
+    flags.refuse_given(
+      ["iso_sigma", "line_sigma"], "--emitter=cma varies nothing", "emitter"
+    )
   if flags.variation_batch_size == 0 and len(emitters) == 1:
     flags.refuse_given(
       ["iso_sigma", "line_sigma"],
@@ -277,6 +289,7 @@ def _make_map_elites(
     shard_repertoire=flags.shard_repertoire,
     teaching=emitter_flags.make_teaching(flags),
     resampling=noise_flags.make_resampling(flags),
+    cma=emitter_flags.make_cma(flags),
   )
 
 
@@ -289,8 +302,19 @@ def _make_tessellation(flags: MEPBTFlags, descriptor: Any) -> Any:
   from qdrl_haiku.runs import repertoires
   from qdrl_haiku.storage.directory import RunDirectory
 
-  flags.check_choice("tessellation", ("grid", "cvt"))
+  flags.check_choice("tessellation", ("grid", "cvt", "none"))
   bounds = (descriptor.lower, descriptor.upper)
+  if flags.tessellation == "none":
+    _check_count(flags, "num_cells", 1)
+    is_bounded = all(map(math.isfinite, (*bounds[0], *bounds[1])))
+    fits = is_bounded and len(flags.grid_shape) == descriptor.size
+    return map_elites.Unstructured(
+      flags.num_cells,
+      descriptor.size,
+      _make_grid(flags, descriptor)
+      if fits or "grid_shape" in flags.given
+      else None,
+    )
   if flags.tessellation == "cvt":
     flags.refuse_given(
       ["grid_shape"], "--tessellation=cvt is no grid", "tessellation"
@@ -303,6 +327,13 @@ def _make_tessellation(flags: MEPBTFlags, descriptor: Any) -> Any:
         return map_elites.CVT(jnp.asarray(centroids), *bounds)
     return map_elites.cvt(jax.random.key(flags.seed), flags.num_cells, *bounds)
   flags.refuse_given(["num_cells"], "--tessellation=grid has a shape")
+  return _make_grid(flags, descriptor)
+
+
+def _make_grid(flags: MEPBTFlags, descriptor: Any) -> Any:
+  """Returns the grid of --grid_shape."""
+  from qdrl_haiku import map_elites
+
   shape = flags.grid_shape
   if len(shape) != descriptor.size or not all(
     text.isdecimal() and int(text) > 0 for text in shape
@@ -318,7 +349,7 @@ def _make_tessellation(flags: MEPBTFlags, descriptor: Any) -> Any:
       f"--grid_shape={','.join(shape)} makes {math.prod(sizes)} cells, which "
       "must be below 2**31; lower it."
     )
-  return map_elites.Grid(sizes, *bounds)
+  return map_elites.Grid(sizes, descriptor.lower, descriptor.upper)
 
 
 def _check_count(flags: MEPBTFlags, name: str, least: int) -> None:

@@ -149,7 +149,7 @@ def _covariance(parameters: Parameters, points: Points) -> Array:
 
 def _added(parameters: Parameters) -> Array:
   """Returns what is added to the diagonal."""
-  return parameters.noise + JITTER * parameters.variance
+  return jnp.asarray(parameters.noise + JITTER * parameters.variance)
 
 
 def _inverse_factor(covariance: Array, least: Array) -> Array:
@@ -238,7 +238,7 @@ def condition(
   covariance = jnp.where(
     jnp.eye(known.shape[0], dtype=bool), diagonal, covariance
   )
-  whitening = _inverse_factor(covariance, parameters.noise)
+  whitening = _inverse_factor(covariance, jnp.asarray(parameters.noise))
   whitening = jnp.where(known[:, None], whitening, 0.0)
   explained = jnp.where(mask, whitening @ jnp.where(mask, values, 0.0), 0.0)
   return Posterior(parameters, points, whitening, explained @ whitening)

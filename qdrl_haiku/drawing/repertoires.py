@@ -27,8 +27,8 @@ def heatmap(
       repertoire has them; drawn beside it, in the same colours.
 
   Returns:
-    The cells of one or two axes as they lie; of more, the elites at the first
-    two, the fittest on top.
+    The cells of one or two axes as they lie; of more, or where there are no
+    cells, the elites at the first two, the fittest on top.
   """
   shown = {"": repertoire}
   if corrected is not None:
@@ -43,10 +43,17 @@ def heatmap(
   grid = figure.subplots(1, len(shown), squeeze=False)[0]
   for axes, (title, one) in zip(grid, shown.items(), strict=True):
     drawn = _draw(axes, one, names, colors)
-    coverage = 100 * np.mean(np.asarray(one.occupied))
-    axes.set_title(f"{title}{coverage:.1f} % of {one.fitness.size} cells")
+    axes.set_title(f"{title}{_extent(one)}")
   figure.colorbar(drawn, ax=list(grid), label="episode return")
   return figure
+
+
+def _extent(repertoire: map_elites.Repertoire) -> str:
+  """Says how much of a repertoire is filled."""
+  occupied, size = np.asarray(repertoire.occupied), repertoire.fitness.size
+  if isinstance(repertoire.tessellation, map_elites.Unstructured):
+    return f"{np.sum(occupied)} elites of {size}"
+  return f"{100 * np.mean(occupied):.1f} % of {size} cells"
 
 
 def _draw(
@@ -60,10 +67,15 @@ def _draw(
   fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
   axes.set_facecolor("0.85")
   drawn: Any
-  lower, upper = np.array(tessellation.lower), np.array(tessellation.upper)
-  if len(names) > 2:
+  lower, upper = repertoire.bounds
+  if len(names) > 2 or isinstance(tessellation, map_elites.Unstructured):
     order = np.argsort(fitness)  # NaN comes last, and isn't drawn.
-    x, y = np.asarray(repertoire.descriptors)[order, :2].T
+    points = np.asarray(repertoire.descriptors)[order]
+    x, y = points[:, 0], np.full(fitness.shape, 0.5)
+    if len(names) > 1:
+      y = points[:, 1]
+    else:
+      lower, upper = np.append(lower, 0), np.append(upper, 1)
     drawn = axes.scatter(x, y, c=fitness[order], s=12, **colors)
     axes.set(xlim=(lower[0], upper[0]), ylim=(lower[1], upper[1]))
   else:

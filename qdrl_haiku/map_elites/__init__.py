@@ -4,6 +4,8 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
 from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.cma_emitter import CMAState, cma_emitter
+from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
 from qdrl_haiku.map_elites.dcrl_emitter import dcrl_emitter, similarity
 from qdrl_haiku.map_elites.emitters import (
   Emitter,
@@ -44,7 +46,13 @@ from qdrl_haiku.map_elites.resampling import (
   first_contenders,
 )
 from qdrl_haiku.map_elites.teaching import TaughtState, Teacher
-from qdrl_haiku.map_elites.tessellation import CVT, Grid, Tessellation, cvt
+from qdrl_haiku.map_elites.tessellation import (
+  CVT,
+  Grid,
+  Tessellation,
+  Unstructured,
+  cvt,
+)
 from qdrl_haiku.map_elites.variation import (
   VariationFn,
   iso_line,
@@ -53,6 +61,7 @@ from qdrl_haiku.map_elites.variation import (
 
 __all__ = [
   "Agents",
+  "CMAState",
   "CVT",
   "Contenders",
   "Elite",
@@ -63,15 +72,19 @@ __all__ = [
   "PBTEmitterState",
   "Repertoire",
   "Resampling",
+  "Strategies",
   "TaughtState",
   "Teacher",
   "Tessellation",
+  "Unstructured",
   "VariationFn",
   "add_and_tell",
   "ask_key",
   "begin",
   "contest",
   "contest_and_tell",
+  "cma_emitter",
+  "cma_es",
   "coverage",
   "cvt",
   "dcrl_emitter",

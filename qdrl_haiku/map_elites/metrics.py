@@ -3,11 +3,15 @@
 import jax.numpy as jnp
 
 from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Metrics
 
 
 def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
   """Sums fitness + offset over the occupied cells (Pugh et al., 2015).
+
+  Without cells over those of the grid in which they are told; where there is
+  none either, over all elites.
 
   Args:
     repertoire: any.
@@ -17,12 +21,19 @@ def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
   Returns:
     [], 0 if every cell is empty.
   """
+  repertoire = _in_cells(repertoire)
   occupied = repertoire.occupied
   return jnp.sum(jnp.where(occupied, repertoire.fitness + offset, 0))
 
 
 def coverage(repertoire: Repertoire) -> Array:
-  """Returns the share of cells that are occupied, [], in percent."""
+  """Returns the share of cells that are occupied, [], in percent.
+
+  Args:
+    repertoire: any; without cells see `qd_score`, of places where there is no
+      grid.
+  """
+  repertoire = _in_cells(repertoire)
   return 100 * jnp.sum(repertoire.occupied) / repertoire.occupied.size
 
 
@@ -42,11 +53,27 @@ def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
 
   Returns:
     `qd/qd_score`, `qd/coverage` in percent, `qd/max_fitness`, and
-    `qd/num_outside`, how many descriptors were outside the bounds so far.
+    `qd/num_outside`, how many descriptors were outside the bounds so far;
+    without cells `qd/num_elites` too.
   """
-  return {
-    "qd/qd_score": qd_score(repertoire, offset),
-    "qd/coverage": coverage(repertoire),
+  numbers = {}
+  if isinstance(repertoire.tessellation, Unstructured):
+    numbers["qd/num_elites"] = jnp.sum(repertoire.occupied)
+  cells = _in_cells(repertoire)
+  return numbers | {
+    "qd/qd_score": qd_score(cells, offset),
+    "qd/coverage": coverage(cells),
     "qd/max_fitness": max_fitness(repertoire),
     "qd/num_outside": repertoire.num_outside,
   }
+
+
+def _in_cells(repertoire: Repertoire) -> Repertoire:
+  """Returns elites without cells in those of the grid, if there is one."""
+  tessellation = repertoire.tessellation
+  if not isinstance(tessellation, Unstructured) or tessellation.grid is None:
+    return repertoire
+  places = jnp.arange(repertoire.fitness.shape[0])
+  return Repertoire.init(places[0], tessellation.grid).add(
+    places, repertoire.fitness, repertoire.descriptors
+  )

@@ -30,6 +30,7 @@ class MixtureState(NamedTuple):
     found_by: int32 [C], which emitter found the elite of each cell; -1 where
       none is, or where it's one of the first.
     fitness: float32 [C], the repertoire's when `ask` was called.
+    descriptors: float32 [C, D], likewise.
     emitters: int32 [B], whose the individuals of the last `ask` are.
     rows: int32 [B], which of that emitter's.
     evaluated: float32 [K], how many of each were, lately.
@@ -39,6 +40,7 @@ class MixtureState(NamedTuple):
   states: tuple[Any, ...]
   found_by: Array
   fitness: Array
+  descriptors: Array
   emitters: Array
   rows: Array
   evaluated: Array
@@ -104,6 +106,7 @@ def mixture(
       ),
       found_by=jnp.full(num_cells, -1, jnp.int32),
       fitness=jnp.copy(repertoire.fitness),
+      descriptors=jnp.copy(repertoire.descriptors),
       emitters=jnp.zeros(size, jnp.int32),
       rows=jnp.zeros(size, jnp.int32),
       evaluated=jnp.zeros(num_parts),
@@ -137,6 +140,7 @@ def mixture(
     return individuals, state._replace(
       states=states,
       fitness=jnp.copy(repertoire.fitness),
+      descriptors=jnp.copy(repertoire.descriptors),
       emitters=chosen,
       rows=rows.astype(jnp.int32),
     )
@@ -168,13 +172,13 @@ def mixture(
           state.states[i], repertoire, told, values, places, extra, own_key
         )
       )
-    cells = repertoire.tessellation.cell(descriptors)
-    is_elite = (
-      (repertoire.fitness[cells] == fitness)
-      & (fitness > state.fitness[cells])
-      & jnp.all(repertoire.descriptors[cells] == descriptors, axis=1)
-    )
     num_cells = repertoire.fitness.shape[0]
+    # Some were there before: a cell of the same elite as then.
+    cells = repertoire.find(fitness, descriptors)
+    is_same = (repertoire.fitness == state.fitness) & jnp.all(
+      repertoire.descriptors == state.descriptors, axis=1
+    )
+    is_elite = ~is_same.at[cells].get(mode="fill", fill_value=True)
     # Of equal ones the last, so that the order of writing doesn't matter.
     found_by = (
       jnp.full(num_cells, -1, jnp.int32)

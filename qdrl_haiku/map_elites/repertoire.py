@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.map_elites import dominated_novelty, storage
+from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Key
 
 
@@ -79,7 +80,9 @@ class Repertoire:
         lambda x: jnp.zeros((num_cells, *x.shape), x.dtype), genotype
       ),
       fitness=jnp.full(num_cells, -jnp.inf, jnp.float32),
-      descriptors=jnp.zeros((num_cells, len(tessellation.lower)), jnp.float32),
+      descriptors=jnp.zeros(
+        (num_cells, tessellation.num_dimensions), jnp.float32
+      ),
       num_outside=jnp.zeros((), jnp.int32),
       tessellation=jax.tree.map(jnp.copy, tessellation),
     )
@@ -89,10 +92,29 @@ class Repertoire:
     """Which cells hold an individual, bool [C]."""
     return self.fitness > -jnp.inf
 
+  @property
+  def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest descriptor, [D] each, outside of jit.
+
+    Without cells those of the grid, or of the elites where there is none; a
+    little apart where all are alike.
+    """
+    bounded: Any = self.tessellation
+    if isinstance(bounded, Unstructured):
+      bounded = bounded.grid
+    if bounded is not None:
+      return np.array(bounded.lower), np.array(bounded.upper)
+    elites = np.asarray(self.descriptors, np.float64)[np.asarray(self.occupied)]
+    return storage.extent(elites)
+
   def add(
     self, genotypes: Any, fitness: Array, descriptors: Array
   ) -> "Repertoire":
     """Puts each individual in its cell where it is fitter than what is there.
+
+    Without cells (`Unstructured`) those stay that `dominated_novelty` says, of
+    which nobody has the same descriptor as another; whoever stays keeps the
+    place.
 
     The result depends on what is in the batch, not on its order: individuals
     of one cell and equal fitness are told apart by their descriptors (the
@@ -123,24 +145,22 @@ class Repertoire:
     if not batch_size:
       return self
 
-    cells = self.tessellation.cell(descriptors)
     leaves = jax.tree.leaves(genotypes)
-    valid = (cells < num_cells) & jnp.isfinite(fitness)
+    valid = jnp.isfinite(fitness) & jnp.all(jnp.isfinite(descriptors), axis=1)
     for leaf in leaves:
       valid &= jnp.all(jnp.isfinite(_rows(leaf)), axis=1)
-    cells = jnp.where(valid, cells, num_cells)
-
-    keys = (cells, -fitness, *jnp.unstack(descriptors, axis=1), *hashes(leaves))
-    *sorted_keys, order = jax.lax.sort(
-      (*keys, jnp.arange(batch_size)), num_keys=len(keys)
-    )
-    best = jnp.diff(sorted_keys[0], prepend=-1) != 0
-    best = jnp.zeros(batch_size, bool).at[order].set(best, unique_indices=True)
-    incumbents = self.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
-    # Losers go to places of their own beyond the end, which are dropped.
-    places = jnp.where(
-      best & (fitness > incumbents), cells, num_cells + jnp.arange(batch_size)
-    )
+    if isinstance(self.tessellation, Unstructured):
+      places = dominated_novelty.places(
+        self.fitness,
+        self.descriptors,
+        jnp.where(valid, fitness, -jnp.inf),
+        jnp.where(valid[:, None], descriptors, 0),
+        hashes(leaves),
+        self.tessellation.num_neighbors,
+      )
+    else:
+      cells = jnp.where(valid, self.tessellation.cell(descriptors), num_cells)
+      places = self._places(cells, fitness, descriptors, hashes(leaves))
 
     def write(stored: Array, new: Array) -> Array:
       return stored.at[places].set(new, mode="drop", unique_indices=True)
@@ -153,6 +173,31 @@ class Repertoire:
       descriptors=write(self.descriptors, descriptors),
       num_outside=self.num_outside + jnp.sum(outside, dtype=jnp.int32),
     )
+
+  def find(self, fitness: Array, descriptors: Array) -> Array:
+    """Finds individuals that are elites now, with that fitness and descriptor.
+
+    Args:
+      fitness: [B].
+      descriptors: [B, D].
+
+    Returns:
+      int32 [B], the cell of each; C for those that are none.
+    """
+    fitness, descriptors = canonical(fitness), canonical(descriptors)
+    num_cells = self.fitness.shape[0]
+    if isinstance(self.tessellation, Unstructured):
+      same = self.occupied & jnp.all(
+        descriptors[:, None] == self.descriptors, axis=2
+      )
+      cells = jnp.argmax(same, axis=1).astype(jnp.int32)
+    else:
+      cells = self.tessellation.cell(descriptors)
+    is_there = self.fitness.at[cells].get(mode="clip") == fitness
+    is_there &= jnp.all(
+      self.descriptors.at[cells].get(mode="clip") == descriptors, axis=1
+    )
+    return jnp.where(is_there, cells, num_cells)
 
   def sample_cells(self, key: Key, n: int) -> Array:
     """Draws occupied cells, uniformly and with replacement.
@@ -221,6 +266,29 @@ class Repertoire:
         are not like `like`.
     """
     return cls(**storage.load(path, like))
+
+  def _places(
+    self,
+    cells: Array,
+    fitness: Array,
+    descriptors: Array,
+    hashes: tuple[Array, ...],
+  ) -> Array:
+    """Returns the cell of each individual that is the best of its, int32 [B].
+
+    Losers have places of their own beyond the end.
+    """
+    num_cells, batch_size = self.fitness.shape[0], fitness.shape[0]
+    keys = (cells, -fitness, *jnp.unstack(descriptors, axis=1), *hashes)
+    *sorted_keys, order = jax.lax.sort(
+      (*keys, jnp.arange(batch_size)), num_keys=len(keys)
+    )
+    best = jnp.diff(sorted_keys[0], prepend=-1) != 0
+    best = jnp.zeros(batch_size, bool).at[order].set(best, unique_indices=True)
+    incumbents = self.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
+    return jnp.where(
+      best & (fitness > incumbents), cells, num_cells + jnp.arange(batch_size)
+    )
 
   def _check(self, genotypes: Any, fitness: Array, descriptors: Array) -> None:
     """Refuses a batch that does not fit."""

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Key
 
 
@@ -195,6 +195,8 @@ def contest(
   Returns:
     The repertoire and the contenders, of whom none is drawn.
   """
+  tessellation = repertoire.tessellation
+  assert not isinstance(tessellation, Unstructured), "They contest cells."
   known = _with_evaluations(contenders, *again)
   num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
   size, depth = fitness.shape[0], num_places // num_cells
@@ -209,7 +211,7 @@ def contest(
   all_fitness = jnp.concatenate([known.fitness, fitness])
   places_of_all = jnp.concatenate([known.descriptors, descriptors])
   valid = jnp.concatenate([known.num_evaluations > 0, finite])
-  cells = repertoire.tessellation.cell(places_of_all)
+  cells = tessellation.cell(places_of_all)
   valid &= jnp.isfinite(all_fitness) & (cells < num_cells)
   cells = jnp.where(valid, cells, num_cells)
   numbers = jnp.arange(num_places + size, dtype=jnp.int32)

@@ -1,6 +1,7 @@
 """Repertoires as files: one `.npz` that NumPy alone can read, no pickle in it.
 
-    fitness [C], -inf where empty    descriptors [C, D]    centroids [C, D]
+    fitness [C], -inf where empty    descriptors [C, D]
+    centroids [C, D], unless there are no cells
     cells [N], which are occupied    num_outside []
     genotypes/<path/of/leaf> [N, ...], where row i is of cells[i]
     config, JSON: format, version, tessellation, genotype, config
@@ -10,6 +11,7 @@ unsigned integers of the same bits; its dtype is in `config`.
 """
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.metadata
 import json
@@ -24,7 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import files
-from qdrl_haiku.map_elites.tessellation import CVT, Grid, Tessellation
+from qdrl_haiku.map_elites.tessellation import (
+  CVT,
+  Grid,
+  Tessellation,
+  Unstructured,
+)
 
 _FORMAT = 1
 _GENOTYPES = "genotypes"
@@ -68,11 +75,12 @@ def save(
   arrays |= {
     "fitness": fitness,
     "descriptors": np.asarray(repertoire.descriptors),
-    "centroids": np.asarray(repertoire.tessellation.centroids),
     "num_outside": np.asarray(repertoire.num_outside),
     "cells": cells,
     "config": np.asarray(text),
   }
+  if not isinstance(repertoire.tessellation, Unstructured):
+    arrays["centroids"] = np.asarray(repertoire.tessellation.centroids)
   path.parent.mkdir(parents=True, exist_ok=True)
   with files.written_whole(path) as temporary, temporary.open("wb") as file:
     np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -82,11 +90,9 @@ def load(path: str | os.PathLike[str], like: Any = None) -> dict[str, Any]:
   """Reads the fields of a repertoire; see `Repertoire.load`."""
   with opened(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
-    tessellation = _make_tessellation(
-      record["tessellation"], arrays["centroids"]
-    )
+    tessellation = _make_tessellation(record["tessellation"], arrays)
     _expect(arrays, "fitness", (tessellation.num_cells,), "float32")
-    shape = (tessellation.num_cells, len(tessellation.lower))
+    shape = (tessellation.num_cells, tessellation.num_dimensions)
     _expect(arrays, "descriptors", shape, "float32")
     _expect(arrays, "num_outside", (), "int32")
     if not np.array_equal(cells, np.flatnonzero(fitness > -np.inf)):
@@ -128,6 +134,23 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any] | None:
   """
   with opened(path) as (_, record):
     return record["config"]
+
+
+def extent(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the bounds of elites whose descriptors have none.
+
+  Args:
+    descriptors: float64 [N, D].
+
+  Returns:
+    The least and the greatest, [D] each, which differ; 0 and 1 of nobody.
+  """
+  if not len(descriptors):
+    size = descriptors.shape[1]
+    return np.zeros(size), np.ones(size)
+  lower, upper = descriptors.min(axis=0), descriptors.max(axis=0)
+  width = np.where(upper > lower, upper - lower, np.abs(lower) + 1)
+  return lower - 0.02 * width, upper + 0.02 * width
 
 
 @contextlib.contextmanager
@@ -177,30 +200,35 @@ def _expect(
 
 
 def _describe_tessellation(tessellation: Tessellation) -> dict[str, Any]:
+  if isinstance(tessellation, Unstructured):
+    settings = dataclasses.asdict(tessellation)
+    return {"kind": "none", **settings}
   bounds = {"lower": tessellation.lower, "upper": tessellation.upper}
   if isinstance(tessellation, Grid):
     return {"kind": "grid", "shape": tessellation.shape, **bounds}
   if isinstance(tessellation, CVT):
     return {"kind": "cvt", **bounds}
   raise ValueError(
-    f"tessellation={tessellation!r} can't be saved; use a Grid or a CVT."
+    f"tessellation={tessellation!r} can't be saved; use a Grid, a CVT or none."
   )
 
 
-def _make_tessellation(
-  settings: dict[str, Any], centroids: np.ndarray
-) -> Tessellation:
-  lower, upper = settings["lower"], settings["upper"]
-  if settings["kind"] == "grid":
-    grid = Grid(settings["shape"], lower, upper)
-    shape = (grid.num_cells, len(grid.lower))
-    _expect({"centroids": centroids}, "centroids", shape, "float32")
+def _make_tessellation(settings: dict[str, Any], arrays: Any) -> Tessellation:
+  settings = dict(settings)
+  kind = settings.pop("kind")
+  if kind == "none":
+    grid = settings.pop("grid")
+    return Unstructured(**settings, grid=grid and Grid(**grid))
+  if kind == "grid":
+    grid = Grid(**settings)
+    shape = (grid.num_cells, grid.num_dimensions)
+    _expect(arrays, "centroids", shape, "float32")
     return grid
-  if settings["kind"] == "cvt":
-    shape = (len(centroids), len(lower))
-    _expect({"centroids": centroids}, "centroids", shape, "float32")
-    return CVT(jnp.asarray(centroids), lower, upper)
-  raise ValueError(f"its tessellation is {settings['kind']!r}")
+  if kind == "cvt":
+    shape = (len(arrays["centroids"]), len(settings["lower"]))
+    _expect(arrays, "centroids", shape, "float32")
+    return CVT(jnp.asarray(arrays["centroids"]), **settings)
+  raise ValueError(f"its tessellation is {kind!r}")
 
 
 def _names(tree: Any) -> Any:

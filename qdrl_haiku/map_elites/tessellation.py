@@ -1,6 +1,6 @@
-"""Tessellations: which cell of a repertoire a descriptor belongs to.
+"""Tessellations: which cell of a repertoire a descriptor belongs to, if any.
 
-Both are pytrees that can be passed to compiled functions. Descriptors are
+They are pytrees that can be passed to compiled functions. Descriptors are
 float32; one outside the bounds belongs to the cell at the border, and one with
 a NaN or an infinity to none: its cell is `num_cells`, which is out of range.
 """
@@ -62,6 +62,11 @@ class Grid:
   def num_cells(self) -> int:
     """C, the number of cells."""
     return math.prod(self.shape)
+
+  @property
+  def num_dimensions(self) -> int:
+    """D, of a descriptor."""
+    return len(self.lower)
 
   @property
   def centroids(self) -> Array:
@@ -151,6 +156,11 @@ class CVT:
     """C, the number of cells."""
     return self.centroids.shape[0]
 
+  @property
+  def num_dimensions(self) -> int:
+    """D, of a descriptor."""
+    return len(self.lower)
+
   def cell(self, descriptors: Array) -> Array:
     """Finds the cells of descriptors; see `Grid.cell`."""
     descriptors = _checked_descriptors(descriptors, len(self.lower))
@@ -167,7 +177,53 @@ class CVT:
     return _outside(descriptors, self.lower, self.upper)
 
 
-Tessellation = Grid | CVT
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=[],
+  meta_fields=["num_cells", "num_dimensions", "grid", "num_neighbors"],
+)
+@dataclasses.dataclass(frozen=True)
+class Unstructured:
+  """No cells but places, for whoever is fit or far from all that are fitter.
+
+  What stays is decided by `dominated_novelty`, by distances in the descriptors'
+  own units; they need no bounds.
+
+  Attributes:
+    num_cells: C, places, >= 1.
+    num_dimensions: D, of a descriptor, >= 1.
+    grid: in whose cells the QD score and the coverage are told; None for sums
+      over all elites, and the share of the places that are occupied.
+    num_neighbors: k of dominated novelty, >= 1.
+
+  Raises:
+    ValueError: if a setting is out of its range, or the grid of other
+      descriptors.
+  """
+
+  num_cells: int
+  num_dimensions: int
+  grid: Grid | None = None
+  num_neighbors: int = 3
+
+  def __post_init__(self) -> None:
+    for name in ("num_cells", "num_dimensions", "num_neighbors"):
+      check_count(name, getattr(self, name), 1)
+    if self.grid and self.grid.num_dimensions != self.num_dimensions:
+      raise ValueError(
+        f"grid={self.grid!r} is of {self.grid.num_dimensions} dimensions, and"
+        f" num_dimensions={self.num_dimensions}; give both as many."
+      )
+
+  def outside(self, descriptors: Array) -> Array:
+    """Tells which descriptors are outside the grid; see `Grid.outside`."""
+    if self.grid is None:
+      descriptors = _checked_descriptors(descriptors, self.num_dimensions)
+      return jnp.zeros(descriptors.shape[0], bool)
+    return self.grid.outside(descriptors)
+
+
+Tessellation = Grid | CVT | Unstructured
 
 
 def cvt(

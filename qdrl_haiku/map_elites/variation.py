@@ -112,18 +112,8 @@ def weights_only(
   """
 
   def vary(key: Key, x1: Any, x2: Any) -> Any:
-    flat = jax.tree_util.tree_leaves_with_path(x1)
+    chosen = _weights_of(x1, is_weight)
     treedef: Any = jax.tree.structure(x1)
-    if is_weight is None:
-      chosen = _named_params(flat)
-    else:
-      chosen = [is_weight(path) for path, _ in flat]
-    if not any(chosen):
-      raise ValueError(
-        f"is_weight={is_weight} finds no weights in the genotype {treedef}, so"
-        " offspring would be copies; give an is_weight that is true of the"
-        " leaves that may vary."
-      )
 
     def weights(x: Any) -> Any:
       return treedef.unflatten(
@@ -145,10 +135,81 @@ def weights_only(
     remaining = iter(jax.tree.leaves(varied))
     return treedef.unflatten(
       next(remaining) if is_chosen else leaf
-      for (_, leaf), is_chosen in zip(flat, chosen, strict=True)
+      for leaf, is_chosen in zip(jax.tree.leaves(x1), chosen, strict=True)
     )
 
   return vary
+
+
+class Weights:
+  """A genotype's weights as one vector, and back.
+
+  Attributes:
+    size: N, how many there are.
+  """
+
+  def __init__(
+    self,
+    genotype: Any,
+    is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+  ) -> None:
+    """Finds them.
+
+    Args:
+      genotype: an example, or its shapes and dtypes.
+      is_weight: see `weights_only`.
+
+    Raises:
+      ValueError: if there are none.
+    """
+    chosen = _weights_of(genotype, is_weight)
+    self._indices = [i for i, is_chosen in enumerate(chosen) if is_chosen]
+    leaves = jax.tree.leaves(genotype)
+    sizes = [math.prod(leaves[i].shape) for i in self._indices]
+    self._ends = list(itertools.accumulate(sizes))
+    self.size = self._ends[-1]
+
+  def ravel(self, genotype: Any) -> Array:
+    """Returns the weights of one individual as float32 [N].
+
+    Args:
+      genotype: its.
+    """
+    leaves = jax.tree.leaves(genotype)
+    return jnp.concatenate(
+      [leaves[i].reshape(-1).astype(jnp.float32) for i in self._indices]
+    )
+
+  def put(self, vector: Array, genotype: Any) -> Any:
+    """Returns an individual with other weights.
+
+    Args:
+      vector: [N], the weights.
+      genotype: whose all else is.
+    """
+    leaves, treedef = jax.tree.flatten(genotype)
+    parts = jnp.split(vector, self._ends[:-1])
+    for i, part in zip(self._indices, parts, strict=True):
+      leaves[i] = part.reshape(leaves[i].shape).astype(leaves[i].dtype)
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def _weights_of(
+  genotype: Any, is_weight: Callable[[jax.tree_util.KeyPath], bool] | None
+) -> list[bool]:
+  """Returns which leaves are weights, see `weights_only`."""
+  flat = jax.tree_util.tree_leaves_with_path(genotype)
+  if is_weight is None:
+    chosen = _named_params(flat)
+  else:
+    chosen = [is_weight(path) for path, _ in flat]
+  if not any(chosen):
+    raise ValueError(
+      f"is_weight={is_weight} finds no weights in the genotype"
+      f" {jax.tree.structure(genotype)}, so offspring would be copies; give an"
+      " is_weight that is true of the leaves that may vary."
+    )
+  return chosen
 
 
 def _named_params(flat: list[tuple[jax.tree_util.KeyPath, Any]]) -> list[bool]:

@@ -26,6 +26,7 @@ _LABELS = {
   "qd/descriptor_spread": "standard deviation of descriptors",
   "qd/fitness_spread": "standard deviation of returns",
   "qd/max_fitness": "highest return in the repertoire",
+  "qd/num_elites": "elites [count]",
   "qd/num_outside": "descriptors out of bounds [count]",
   "qd/qd_score": "QD score [sum of returns + offset]",
   "training/env_steps_per_second": "environment steps per second",

@@ -55,7 +55,9 @@ class Elites(NamedTuple):
     lower: [D], the least descriptor.
     upper: [D], the greatest descriptor.
     shape: [D], cells along each axis of a grid; None of other cells.
-    centroids: float32 [C, D].
+    centroids: float32 [C, D]; nothing where there are no cells.
+    num_cells: C; where there are no cells, of places.
+    has_cells: whether a descriptor belongs to a cell.
     emitters: names of those that filled the repertoire, if there were several.
     found_by: int32 [N], which of them found each; -1 of the first agents.
     again: what they did when they were evaluated again, if they were.
@@ -72,6 +74,8 @@ class Elites(NamedTuple):
   upper: np.ndarray
   shape: tuple[int, ...] | None
   centroids: np.ndarray
+  num_cells: int
+  has_cells: bool = True
   emitters: tuple[str, ...] = ()
   found_by: np.ndarray = np.zeros(0, np.int32)
   again: Again | None = None
@@ -144,15 +148,17 @@ def picture(elites: Elites) -> Picture:
 
   Returns:
     All cells as they lie, if D is 1 or 2; the fittest elites that are found at
-    the same place of the first two axes, if D is more.
+    the same place of the first two axes, if D is more or there are no cells.
   """
   lower, upper = elites.lower, elites.upper
   x = (float(lower[0]), float(upper[0]))
-  if len(lower) == 1:
+  if len(lower) == 1 and elites.has_cells:
     cells = _along(elites, np.linspace(0, 1, 2 * _PIXELS + 1)[1::2, None])
     return Picture(cells[None], x, (0.0, 1.0))
+  if len(lower) == 1:
+    return Picture(_fittest(elites), x, (0.0, 1.0))
   y = (float(lower[1]), float(upper[1]))
-  if len(lower) > 2:
+  if len(lower) > 2 or not elites.has_cells:
     return Picture(_fittest(elites), x, y)
   if elites.shape is not None:
     cells = np.arange(len(elites.centroids)).reshape(elites.shape).T
@@ -175,7 +181,7 @@ def to_json(elites: Elites) -> dict[str, Any]:
   image = picture(elites)
   return {
     "step": elites.step,
-    "num_cells": len(elites.centroids),
+    "num_cells": elites.num_cells,
     "image": {
       "rows": image.cells.shape[0],
       "columns": image.cells.shape[1],
@@ -222,6 +228,11 @@ def _read(path: pathlib.Path, step: int) -> Elites:
   with storage.opened(path) as (arrays, record):
     cells, descriptors = arrays["cells"], arrays["descriptors"]
     tessellation = record["tessellation"]
+    has_cells = tessellation["kind"] != "none"
+    bounded = tessellation if has_cells else tessellation["grid"] or {}
+    if not bounded:
+      lower, upper = storage.extent(descriptors[cells].astype(np.float64))
+      bounded = {"lower": lower, "upper": upper}
     hyperparams = {
       name.removeprefix(_HYPERPARAMS): arrays[name]
       for name in arrays
@@ -230,7 +241,11 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     if not all(x.shape == cells.shape for x in hyperparams.values()):
       raise ValueError("its hyperparameters are no numbers, one per elite")
     shape, size = tessellation.get("shape"), descriptors.shape[1]
-    num_cells = len(arrays["centroids"])
+    num_cells = tessellation.get("num_cells")
+    centroids = np.zeros((0, size), np.float32)
+    if has_cells:
+      centroids = arrays["centroids"]
+      num_cells = len(centroids)
     if len(descriptors) != num_cells or (shape and np.prod(shape) != num_cells):
       raise ValueError("it has descriptors of other cells")
     config = record["config"] or {}
@@ -248,10 +263,12 @@ def _read(path: pathlib.Path, step: int) -> Elites:
       descriptors=descriptors[cells],
       hyperparams=hyperparams,
       names=tuple(names),
-      lower=np.array(tessellation["lower"], np.float64),
-      upper=np.array(tessellation["upper"], np.float64),
+      lower=np.array(bounded["lower"], np.float64),
+      upper=np.array(bounded["upper"], np.float64),
       shape=tuple(shape) if shape else None,
-      centroids=arrays["centroids"],
+      centroids=centroids,
+      num_cells=num_cells,
+      has_cells=has_cells,
       emitters=tuple(config.get("emitters", ())),
       found_by=found_by,
     )
@@ -331,9 +348,12 @@ def _along(elites: Elites, unit: np.ndarray) -> np.ndarray:
 def _fittest(elites: Elites) -> np.ndarray:
   """Returns the cell of the fittest elite at each place of two axes."""
   size = np.array(elites.shape[:2] if elites.shape else (_BINS, _BINS))
-  lower, upper = elites.lower[:2], elites.upper[:2]
-  share = (elites.descriptors[:, :2] - lower) / (upper - lower)
-  place = np.clip((share * size).astype(int), 0, size - 1)
+  num = min(2, len(elites.lower))
+  lower, upper = elites.lower[:num], elites.upper[:num]
+  share = (elites.descriptors[:, :num] - lower) / (upper - lower)
+  size[num:] = 1
+  place = np.zeros((len(share), 2), int)
+  place[:, :num] = np.clip((share * size[:num]).astype(int), 0, size[:num] - 1)
   image = np.full(size[::-1], -1, np.int32)
   order = np.argsort(elites.fitness)  # The fittest is written last.
   image[place[order, 1], place[order, 0]] = elites.cells[order]

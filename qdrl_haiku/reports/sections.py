@@ -187,11 +187,17 @@ def _repertoire(
     return
   report.heading(3, "Repertoire")
   if elites is not None:
+    cells = "cells" if elites.has_cells else "places"
     caption = (
       f"After {elites.step} steps, {len(elites.cells)} of "
-      f"{len(elites.centroids)} cells are occupied. Click one to see its elite."
+      f"{elites.num_cells} {cells} are occupied. Click one to see its elite."
     )
-    if len(elites.names) > 2:
+    if not elites.has_cells:
+      caption += (
+        " Without cells each stays that is fit or far from all that are fitter."
+        " Where several are at one place of the picture, the fittest is drawn."
+      )
+    elif len(elites.names) > 2:
       caption += (
         f" Of the {len(elites.names)} axes of the descriptor the first two "
         "are drawn; where several elites are in one place, the fittest."

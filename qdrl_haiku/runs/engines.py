@@ -150,9 +150,9 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       emitter = emitter._replace(members=members)
     if isinstance(qd.emitter, tuple):
       others = [replicated] * (len(qd.emitter) - 1)
-      fields = map_elites.MixtureState._fields
+      num_fields = len(map_elites.MixtureState._fields)
       emitter = map_elites.MixtureState(
-        (emitter, *others), *[replicated] * (len(fields) - 1)
+        (emitter, *others), *[replicated] * (num_fields - 1)
       )
     repertoire: Any = replicated
     if qd.shard_repertoire:

@@ -161,7 +161,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     occupied = occupied.astype(np.int32)
     # What is not finite is not added.
     fitness = np.full((num_cells, num_reevaluations), np.nan, np.float32)
-    axes = len(qd.tessellation.lower)
+    axes = qd.tessellation.num_dimensions
     descriptors = np.full((*fitness.shape, axes), np.nan, np.float32)
     env_steps = 0
     for first in range(0, occupied.size, size):

@@ -1,6 +1,7 @@
 """Training: what composes environments, actors, learners and controllers."""
 
 from qdrl_haiku.training.config import (
+  CMAConfig,
   TeachingConfig,
   TrainingConfig,
   default_interval,
@@ -23,6 +24,7 @@ from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import skill_evaluation
 
 __all__ = [
+  "CMAConfig",
   "GenerationReport",
   "Illumination",
   "MapElites",

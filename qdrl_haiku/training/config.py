@@ -191,6 +191,50 @@ class TeachingConfig:
     return counts[0], counts[1], left
 
 
+@dataclasses.dataclass(frozen=True)
+class CMAConfig:
+  """How CMA-ES searches where a repertoire can be improved.
+
+  Attributes:
+    num_strategies: that share the emitter's offspring evenly, >= 1.
+    step_size: of each at first, > 0, in units of the weights.
+
+  Raises:
+    ValueError: if a setting is out of its range.
+  """
+
+  num_strategies: int = 1
+  step_size: float = 0.3
+
+  def __post_init__(self) -> None:
+    if not 1 <= self.num_strategies <= LARGEST:
+      raise ValueError(
+        f"num_strategies must be at least 1 and at most {LARGEST}, got "
+        f"{self.num_strategies}."
+      )
+    if not 0 < self.step_size < math.inf:
+      raise ValueError(
+        f"step_size must be finite and above 0, got {self.step_size}."
+      )
+
+  def population_size(self, batch_size: int) -> int:
+    """Returns how many offspring each strategy makes.
+
+    Args:
+      batch_size: B, of all together.
+
+    Raises:
+      ValueError: if they can't share them evenly, two or more each.
+    """
+    size, rest = divmod(batch_size, self.num_strategies)
+    if rest or size < 2:
+      raise ValueError(
+        f"num_strategies {self.num_strategies} can't share {batch_size} "
+        "offspring evenly, two or more each; give a multiple."
+      )
+    return size
+
+
 class Iterations(NamedTuple):
   """How a generation is cut into equal iterations of collecting and learning.
 

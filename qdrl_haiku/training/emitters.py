@@ -7,11 +7,11 @@ import jax
 
 from qdrl_haiku import map_elites, names, types
 from qdrl_haiku.distributed import apart, sharding
+from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training import teachers
-from qdrl_haiku.training.elites import EMITTER_NEEDS
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
@@ -55,10 +55,10 @@ def _make(
       f"the emitter makes {emitter.batch_size} agents, and {planned} are "
       f"planned; let it make variation_batch_size={planned} of them."
     )
-  if unknown := set(emitter.needs) - set(EMITTER_NEEDS):
+  if unknown := set(emitter.needs) - set(elites_lib.EMITTER_NEEDS):
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
-      f"agents' episodes; name some of {', '.join(EMITTER_NEEDS)}."
+      f"agents' episodes; name some of {', '.join(elites_lib.EMITTER_NEEDS)}."
     )
   return emitter
 
@@ -147,6 +147,41 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   )
 
 
+def _improvements(setup: Setup) -> map_elites.Emitter:
+  """Returns `map_elites.cma_emitter`, alike on any devices."""
+  qd = setup.map_elites
+  assert qd is not None
+  config, everywhere = qd.cma, functools.partial(
+    sharding.everywhere, setup.mesh
+  )
+
+  def make_strategies(size: int) -> map_elites.Strategies:
+    strategies = map_elites.cma_es(
+      size,
+      config.num_strategies,
+      config.population_size(qd.variation_batch_size),
+      config.step_size,
+    )
+    return strategies._replace(
+      init=everywhere(strategies.init),
+      ask=everywhere(strategies.ask),
+      tell=everywhere(strategies.tell),
+      can_go_on=everywhere(strategies.can_go_on),
+    )
+
+  keys = jax.random.split(jax.random.key(0), qd.num_initial_genotypes)
+  elites = jax.eval_shape(
+    functools.partial(elites_lib.random_elites, setup), keys
+  )
+  elite = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites
+  )
+  # A critic's weights are no part of what an elite does.
+  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(elite)]
+  of_policy = _is_of_policy if any(map(_is_of_policy, paths)) else None
+  return map_elites.cma_emitter(make_strategies, elite, of_policy)
+
+
 def _policy_gradients(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pga_emitter`; the greedy policy is one of B."""
   qd = setup.map_elites
@@ -184,6 +219,12 @@ def _batch_sizes(
   }
 
 
+def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
+  """Whether a leaf of an elite is one of its policy's weights."""
+  names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
+  return "policy_params" in names
+
+
 def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
   finite = sharding.replicate(
@@ -194,6 +235,7 @@ def _is_finite(setup: Setup, members: Members) -> types.Array:
 
 
 EMITTERS: dict[str, setup_lib.EmitterFn] = {
+  "cma": _improvements,
   "dcrl": _conditioned_gradients,
   "ga": _variations,
   "pbt": _members_and_variations,

@@ -54,9 +54,10 @@ class MapElites(NamedTuple):
     emitter: where new agents come from: "pbt", a population that trains and
       variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga"
       and "dcrl", agents that learn from a critic that they share
-      (PGA-MAP-Elites, DCRL-MAP-Elites); a function of the `Setup` that makes a
-      `map_elites.Emitter` of elites; or several of them, of which "pbt" is the
-      first and makes the population's members alone.
+      (PGA-MAP-Elites, DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a
+      function of the `Setup` that makes a `map_elites.Emitter` of elites; or
+      several of them, of which "pbt" is the first and makes the population's
+      members alone.
     tessellation: of the descriptor's space.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
@@ -72,6 +73,7 @@ class MapElites(NamedTuple):
     resampling: how often agents are evaluated again before they count as they
       do on average, see `map_elites.Resampling`; None where each is added by
       the evaluation after it was made.
+    cma: how CMA-ES searches.
   """
 
   emitter: str | EmitterFn | tuple[Part, ...]
@@ -84,6 +86,7 @@ class MapElites(NamedTuple):
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
   resampling: map_elites.Resampling | None = None
+  cma: config_lib.CMAConfig = config_lib.CMAConfig()
 
   @property
   def emitter_names(self) -> tuple[str, ...]:
@@ -265,6 +268,11 @@ def _check_resampling(setup: Setup, qd: MapElites) -> None:
   if qd.resampling is None:
     return
   why = "where agents are evaluated again (adding=adaptive)"
+  if isinstance(qd.tessellation, map_elites.Unstructured):
+    raise ValueError(
+      f"tessellation=none: {why}, they contest cells; take a tessellation, or "
+      "adding=once."
+    )
   if qd.shard_repertoire:
     raise ValueError(
       f"shard_repertoire: {why}, those next in line change their places "

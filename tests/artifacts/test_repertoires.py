@@ -158,3 +158,18 @@ def test_a_repertoire_that_is_not_there_or_damaged_is_refused(tmp_path):
   (tmp_path / "repertoire" / "90.npz").write_text("no repertoire")
   with pytest.raises(ValueError, match="90.npz can't be read as a repertoire"):
     repertoires.read_latest(learner, str(tmp_path))
+
+
+@pytest.mark.parametrize("grid", [None, planes.GRID])
+def test_without_cells_the_elite_itself_is_nearest(grid):
+  elites = planes.repertoire(
+    map_elites.Unstructured(6, 2, grid),
+    [[1.0, -0.5], [4.0, 0.0], [7.0, 0.5]],
+    [1.0, 3.0, 2.0],
+  )
+  for point, fitness in (((3.0, 0.0), 3.0), ((9.0, 0.6), 2.0)):
+    cell = repertoires.nearest_occupied(elites, point)
+    assert elites.fitness[cell] == fitness
+  for cell, fault in ((5, "is empty"), (6, "is none of 0 to 5")):
+    with pytest.raises(ValueError, match=f"cell {cell} {fault}; one that hold"):
+      repertoires.check_cell(elites, cell)

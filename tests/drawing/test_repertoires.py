@@ -89,3 +89,21 @@ def test_an_empty_repertoire_can_be_drawn(num_axes, tmp_path):
   assert figure.axes[0].get_title().startswith("0.0 %")
   grey = matplotlib.colors.to_rgba("0.85")
   assert figure.axes[0].get_facecolor() == grey
+
+
+def test_without_cells_the_elites_are_drawn_where_they_are():
+  none = map_elites.Unstructured(4, 2, planes.GRID)
+  elites = planes.repertoire(none, [[1.0, -0.5], [7.0, 0.5]], [10.0, 20.0])
+  axes = heatmap(elites, "xy").axes[0]
+  (points,) = axes.collections
+  places = points.get_offsets()[:2]
+  np.testing.assert_allclose(places, [[1.0, -0.5], [7.0, 0.5]])
+  np.testing.assert_array_equal(points.get_array()[:2], [10, 20])
+  assert (axes.get_xlim(), axes.get_ylim()) == ((0, 8), (-1, 1))
+  assert axes.get_title() == "2 elites of 4"
+
+
+def test_without_cells_and_bounds_the_elites_say_what_is_drawn():
+  none = map_elites.Unstructured(4, 1)
+  axes = heatmap(planes.repertoire(none, [-50.0, 50], [1.0, 2]), "x").axes[0]
+  assert axes.get_xlim() == (-52, 52)

@@ -156,14 +156,28 @@ _SHARED_CRITICS = [
 ]  # fmt: skip
 
 
+_SAMPLED = [
+  "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,cma:8",
+  "--num_strategies=2", "--num_initial_genotypes=8", "--num_replaced_by_best=1",
+  "--num_replaced_by_samples=1", "--grid_shape=4,4",
+]  # fmt: skip
+_WITHOUT_CELLS = [
+  *_ME_PBT, *_MAZE, "--learner=sac", "--tessellation=none", "--num_cells=16",
+  "--shard_repertoire",
+]  # fmt: skip
+
+
 @pytest.mark.slow
-def test_agents_that_share_a_critic_are_the_same_on_any_devices(
-  cache, tmp_path
-):
+@pytest.mark.parametrize(
+  "arguments",
+  [_SHARED_CRITICS, _SAMPLED, _WITHOUT_CELLS],
+  ids=["shared critics", "samples of CMA-ES", "no cells"],
+)
+def test_repertoires_are_the_same_on_any_devices(arguments, cache, tmp_path):
   expected = None
   for num_devices in (1, 2, 4):
     logdir = tmp_path / str(num_devices)
-    _run(logdir, cache, num_devices, *_SHARED_CRITICS)
+    _run(logdir, cache, num_devices, *arguments)
     contents = _contents(logdir)
     expected = expected or contents
     assert kill.differences(contents, expected) == [], num_devices

@@ -9,6 +9,7 @@ import pytest
 from qdrl_haiku import map_elites, reports
 from qdrl_haiku.reports import repertoire, rollouts
 from qdrl_haiku.storage.directory import RunDirectory
+from tests import planes
 from tests.reports import common
 
 _GRID = map_elites.Grid((4, 2), (0.0, -1.0), (8.0, 1.0))
@@ -214,3 +215,25 @@ def test_a_file_that_says_it_of_some_elites_only_is_damaged(tmp_path):
   elites, problems = reports.read_elites(tmp_path)
   assert elites is None
   assert "it doesn't say of each elite who found it" in problems[0]
+
+
+@pytest.mark.parametrize("size, grid", [(2, None), (1, None), (2, _GRID)])
+def test_without_cells_the_fittest_elite_at_each_place_is_drawn(
+  tmp_path, size, grid
+):
+  rng = np.random.default_rng(0)
+  saved = planes.repertoire(
+    map_elites.Unstructured(8, size, grid),
+    rng.uniform(-1, 1, (6, size)),
+    rng.normal(size=6),
+  )
+  common.write_repertoire(RunDirectory(tmp_path), saved, names="ab"[:size])
+  elites, problems = reports.read_elites(tmp_path)
+  assert problems == []
+  assert not elites.has_cells and elites.num_cells == 8
+  image = repertoire.picture(elites)
+  assert image.cells.shape == ((64, 64) if size == 2 else (1, 64))
+  drawn = image.cells[image.cells >= 0]
+  assert set(drawn) <= set(elites.cells) and len(drawn) > 1
+  assert np.argmax(saved.fitness) in drawn
+  repertoire.to_json(elites)

@@ -1,0 +1,174 @@
+"""CMA-ES, several of them at once, told which of their points were good.
+
+Hansen (2016), "The CMA evolution strategy: a tutorial", arXiv:1604.00772. The
+update is evosax's; what is ours is that the number of parents changes from one
+generation to the next, as CMA-ME asks for.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.checks import check_count
+from qdrl_haiku.types import Array, Key
+
+# The covariance of all pairs of numbers: beyond it a generation takes seconds.
+MAX_SIZE = 1024
+# Of the covariance's eigenvalues, in float32.
+_MAX_CONDITION = 1e6
+
+
+class Strategies(NamedTuple):
+  """K strategies that search [N] numbers, as pure functions.
+
+  Attributes:
+    init: (means [K, N]) -> their states, leaves [K, ...].
+    ask: (states, key) -> (points [K, L, N], states); the key is consumed.
+    tell: (states, points [K, L, N], ranks int32 [K, L], from 0 for the best,
+      num_parents int32 [K], each >= 1) -> states, drawn towards the first so
+      many.
+    can_go_on: (states) -> bool [K]; false where the covariance is
+      ill-conditioned, or anything not finite.
+    step_sizes: (states) -> [K].
+    num_strategies: K.
+    population_size: L.
+  """
+
+  init: Callable[[Array], Any]
+  ask: Callable[[Any, Key], tuple[Array, Any]]
+  tell: Callable[[Any, Array, Array, Array], Any]
+  can_go_on: Callable[[Any], Array]
+  step_sizes: Callable[[Any], Array]
+  num_strategies: int
+  population_size: int
+
+
+def cma_es(
+  size: int, num_strategies: int, population_size: int, step_size: float
+) -> Strategies:
+  """Makes the strategies.
+
+  Args:
+    size: N, in [1, `MAX_SIZE`].
+    num_strategies: K, >= 1.
+    population_size: L, >= 2, points of each.
+    step_size: sigma at first, > 0.
+
+  Returns:
+    The strategies.
+
+  Raises:
+    ValueError: if a number is out of its range.
+  """
+  from evosax.algorithms.distribution_based import cma_es as evosax_lib
+
+  check_count("num_strategies", num_strategies, 1)
+  check_count("population_size", population_size, 2)
+  if not 1 <= size <= MAX_SIZE:
+    raise ValueError(
+      f"size={size} numbers are too many, since CMA-ES adapts the covariance "
+      f"of all pairs of them; use at most {MAX_SIZE}, such as a policy with "
+      "fewer or smaller hidden layers."
+    )
+  if not 0 < step_size < float("inf"):
+    raise ValueError(
+      f"step_size={step_size} must be finite and above 0; use about as much as "
+      "the numbers differ, such as 0.5."
+    )
+  # Numbers of its own, even while this is traced.
+  with jax.ensure_compile_time_eval():
+    strategy = evosax_lib.CMA_ES(
+      population_size,
+      jnp.zeros(size),
+      # We say what a point weighs, rather than how good it is.
+      fitness_shaping_fn=lambda points, weights, state, params: weights,
+    )
+    defaults = strategy.default_params.replace(
+      std_init=jnp.float32(step_size)
+    )
+    unused = jax.random.key(0)
+
+  def init_one(mean: Array) -> Any:
+    state = strategy.init(unused, mean, defaults)
+    # Of the types that they have later.
+    return jax.tree.map(lambda x: jnp.array(x, jnp.result_type(x)), state)
+
+  def ask(states: Any, key: Key) -> tuple[Array, Any]:
+    return jax.vmap(strategy.ask, (0, 0, None))(
+      jax.random.split(key, num_strategies), states, defaults
+    )
+
+  def tell_one(
+    state: Any, points: Array, ranks: Array, num_parents: Array
+  ) -> Any:
+    weights = parents_weights(population_size, num_parents)
+    own = jnp.where(ranks < num_parents, weights[ranks], 0)
+    # Nothing can be wrong with a point that weighs nothing.
+    points = jnp.where(own[:, None] > 0, points, state.mean)
+    params = defaults.replace(
+      weights=weights, **learning_rates(size, weights)
+    )
+    return strategy.tell(unused, points, own, state, params)[0]
+
+  def can_go_on_one(state: Any) -> Array:
+    C, _, D = evosax_lib.eigen_decomposition(state.C)
+    del C
+    numbers = (state.mean, state.std, state.p_std, state.p_c, state.C)
+    finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]).all()
+    condition = (jnp.max(D) / jnp.min(D)) ** 2
+    return finite & (condition < _MAX_CONDITION)
+
+  return Strategies(
+    init=jax.vmap(init_one),
+    ask=ask,
+    tell=jax.vmap(tell_one),
+    can_go_on=jax.vmap(can_go_on_one),
+    step_sizes=lambda states: states.std,
+    num_strategies=num_strategies,
+    population_size=population_size,
+  )
+
+
+def parents_weights(population_size: int, num_parents: Array) -> Array:
+  """Returns what parents weigh, equation 49 of the tutorial without the rest.
+
+  log(m + 1/2) - log(i) for the i-th best of m, divided by their sum.
+
+  Args:
+    population_size: L.
+    num_parents: m, int32 [], in [1, L].
+
+  Returns:
+    [L], from the best to the worst; 0 for those that are no parents.
+  """
+  places = jnp.arange(1, population_size + 1)
+  weights = jnp.log(num_parents + 0.5) - jnp.log(places)
+  weights = jnp.where(places <= num_parents, weights, 0)
+  return weights / jnp.sum(weights)
+
+
+def learning_rates(size: int, weights: Array) -> dict[str, Array]:
+  """Returns what evosax takes for so many parents, equations 8 and 55 to 58.
+
+  Args:
+    size: N.
+    weights: [L], >= 0, of sum 1.
+
+  Returns:
+    Numbers [] by evosax's names.
+  """
+  mu_eff = 1 / jnp.sum(weights**2)
+  c_std = (mu_eff + 2) / (size + mu_eff + 5)
+  c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)
+  c_mu = 2 * (mu_eff - 2 + 1 / mu_eff) / ((size + 2) ** 2 + mu_eff)
+  damping = jnp.sqrt(jnp.maximum(mu_eff - 1, 0) / (size + 1)) - 1
+  return {
+    "mu_eff": mu_eff,
+    "c_std": c_std,
+    "d_std": 1 + 2 * jnp.maximum(damping, 0) + c_std,
+    "c_c": (4 + mu_eff / size) / (size + 4 + 2 * mu_eff / size),
+    "c_1": c_1,
+    "c_mu": jnp.clip(c_mu, 0, 1 - c_1),
+  }

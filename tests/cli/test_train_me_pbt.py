@@ -1,0 +1,43 @@
+"""Tests of the repertoires that flags ask for."""
+
+import jax
+import numpy as np
+import pytest
+
+from qdrl_haiku.cli import train_me_pbt
+from qdrl_haiku.training import elites, illumination
+
+
+def _num_cells(emitter, **more):
+  """How many of 1,024 cells the first 64 agents fill."""
+  values = {
+    "env_name": "arm", "learner": "td3", "emitter": emitter,
+    "hidden_layer_sizes": ("8",), "num_initial_genotypes": 64,
+    "num_eval_episodes": 1, "num_generations": 1,
+  } | more  # fmt: skip
+  setup, _ = train_me_pbt.make_setup(
+    train_me_pbt.MEPBTFlags(**values, given=frozenset(values))
+  )
+
+  @jax.jit
+  def cells(key):
+    initial = illumination.draw_initial_states(setup, key, 0, 64)
+    first = elites.random_elites(setup, jax.random.split(key, 64))
+    evaluation = elites.evaluate_elites(setup, first, initial.evaluation)
+    _, descriptors = elites.fitness_and_descriptors(evaluation)
+    return setup.map_elites.tessellation.cell(descriptors)
+
+  return len(np.unique(cells(jax.random.key(0))))
+
+
+@pytest.mark.parametrize(
+  "emitter",
+  ["pga"]
+  + [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("pbt", "ga", "dcrl", "cma")
+  ],
+)
+def test_first_agents_differ_whatever_the_emitter(emitter):
+  assert _num_cells(emitter) > 40
+  assert _num_cells(emitter, policy_final_init="small") < 4

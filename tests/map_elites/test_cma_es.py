@@ -1,0 +1,115 @@
+"""Tests of the strategies that search for improvements."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from evosax.algorithms.distribution_based import cma_es as evosax_lib
+
+from qdrl_haiku import map_elites
+from qdrl_haiku.map_elites.cma_es import learning_rates, parents_weights
+
+_SIZE, _POPULATION = 3, 6
+
+
+def _update(mean, sigma, points, ranks, num_parents, turns=2):
+  """Hansen's tutorial in float64, with the same points again each time."""
+  m, n = num_parents, _SIZE
+  weights = np.log(m + 0.5) - np.log(np.arange(1, m + 1))
+  weights /= weights.sum()
+  mu = 1 / np.sum(weights**2)
+  cs = (mu + 2) / (n + mu + 5)
+  ds = 1 + 2 * max(0, np.sqrt((mu - 1) / (n + 1)) - 1) + cs
+  cc = (4 + mu / n) / (n + 4 + 2 * mu / n)
+  c1 = 2 / ((n + 1.3) ** 2 + mu)
+  cmu = min(1 - c1, 2 * (mu - 2 + 1 / mu) / ((n + 2) ** 2 + mu))
+  chi = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
+  C, ps, pc = np.eye(n), np.zeros(n), np.zeros(n)
+  parents = points[np.argsort(ranks)[:m]]
+  for _ in range(turns):
+    values, B = np.linalg.eigh(C)
+    y = (parents - mean) / sigma
+    step = weights @ y
+    mean = mean + sigma * step
+    whitened = B @ (B.T @ step / np.sqrt(values))
+    ps = (1 - cs) * ps + np.sqrt(cs * (2 - cs) * mu) * whitened
+    pc = (1 - cc) * pc + np.sqrt(cc * (2 - cc) * mu) * step
+    sigma = sigma * np.exp(cs / ds * (np.linalg.norm(ps) / chi - 1))
+    C = (1 - c1 - cmu) * C + c1 * np.outer(pc, pc)
+    C = C + cmu * (y.T * weights) @ y
+  return mean, sigma, C
+
+
+@pytest.fixture(scope="module")
+def strategies():
+  made = map_elites.cma_es(_SIZE, 2, _POPULATION, 0.5)
+  return made._replace(
+    init=jax.jit(made.init),
+    tell=jax.jit(made.tell),
+    can_go_on=jax.jit(made.can_go_on),
+  )
+
+
+@pytest.mark.parametrize("num_parents", [2, 5])
+def test_an_update_is_that_of_the_tutorial(strategies, num_parents):
+  rng = np.random.default_rng(0)
+  means = rng.normal(size=(2, _SIZE))
+  points = means[:, None] + 0.2 * rng.normal(size=(2, _POPULATION, _SIZE))
+  ranks = np.stack([rng.permutation(_POPULATION) for _ in range(2)])
+
+  @jax.jit
+  def turn(states):
+    # The covariance is decomposed when points are asked for.
+    _, states = strategies.ask(states, jax.random.key(0))
+    return strategies.tell(
+      states,
+      jnp.asarray(points, jnp.float32),
+      jnp.asarray(ranks, jnp.int32),
+      jnp.full(2, num_parents),
+    )
+
+  states = strategies.init(jnp.asarray(means, jnp.float32))
+  states = turn(turn(states))
+  assert np.all(strategies.can_go_on(states))
+  for i in range(2):
+    mean, sigma, C = _update(means[i], 0.5, points[i], ranks[i], num_parents)
+    np.testing.assert_allclose(states.mean[i], mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(states.std[i], sigma, rtol=1e-4)
+    np.testing.assert_allclose(states.C[i], C, rtol=1e-3, atol=1e-5)
+
+
+def test_half_the_points_as_parents_weigh_what_evosax_has_it():
+  strategy = evosax_lib.CMA_ES(_POPULATION, jnp.zeros(_SIZE))
+  strategy.use_negative_weights = False
+  expected = strategy.default_params
+  weights = parents_weights(_POPULATION, jnp.int32(_POPULATION // 2))
+  np.testing.assert_allclose(weights, expected.weights, atol=1e-6)
+  for name, value in learning_rates(_SIZE, weights).items():
+    np.testing.assert_allclose(value, getattr(expected, name), rtol=1e-5)
+
+
+def test_what_is_no_parent_has_no_influence(strategies):
+  points = jnp.ones((2, _POPULATION, _SIZE)).at[:, 2:].set(jnp.nan)
+  ranks = jnp.tile(jnp.arange(_POPULATION, dtype=jnp.int32), (2, 1))
+  states = strategies.init(jnp.zeros((2, _SIZE)))
+  told = strategies.tell(states, points, ranks, jnp.full(2, 2))
+  assert np.all(strategies.can_go_on(told))
+  np.testing.assert_allclose(told.mean, 1.0, rtol=1e-6)
+
+
+def test_who_is_ill_conditioned_or_not_finite_can_not_go_on(strategies):
+  states = strategies.init(jnp.zeros((2, _SIZE)))
+  assert strategies.can_go_on(states).tolist() == [True, True]
+  flat = states.replace(C=states.C.at[1, 0, 0].set(1e8))
+  assert strategies.can_go_on(flat).tolist() == [True, False]
+  broken = states.replace(std=states.std.at[0].set(jnp.nan))
+  assert strategies.can_go_on(broken).tolist() == [False, True]
+
+
+def test_settings_that_make_no_sense_are_refused():
+  with pytest.raises(ValueError, match="size=1025 numbers .* at most 1024"):
+    map_elites.cma_es(1025, 1, 8, 0.1)
+  with pytest.raises(ValueError, match="population_size=1 is not a count"):
+    map_elites.cma_es(3, 1, 1, 0.1)
+  with pytest.raises(ValueError, match="step_size=0.0 must be finite and"):
+    map_elites.cma_es(3, 1, 8, 0.0)
