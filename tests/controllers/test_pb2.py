@@ -191,7 +191,8 @@ def test_it_finds_the_best_choice():
     for name in ("kind", "shape")
   )
   assert np.mean(kind == 2) >= 0.4
-  assert np.mean(np.abs(shape - 0.3)) < 0.2
+  # Now and then they look again at what has been forgotten.
+  assert np.median(np.abs(shape - 0.3)) < 0.2
   assert states[-1].changes.category.shape == (_WINDOW, 1)
 
 
