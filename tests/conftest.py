@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import pathlib
+import zlib
 
 import jax
 import pytest
@@ -15,6 +16,29 @@ from qdrl_haiku.cpu import xla
 gc.set_threshold(100_000)
 # So that two of them have room on a laptop with 8 GB.
 _MOST_BYTES = 1_600_000_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+  """Lets a part of the tests be chosen, for who has little time."""
+  parser.addoption(
+    "--share",
+    default="0/1",
+    help="i/n: of n shares of all tests the i-th, counted from 0",
+  )
+
+
+def pytest_collection_modifyitems(
+  config: pytest.Config, items: list[pytest.Item]
+) -> None:
+  """Leaves out what isn't of the share; a module's tests stay together."""
+  share, number = map(int, config.getoption("--share").split("/"))
+  kept = [
+    item
+    for item in items
+    if zlib.crc32(item.nodeid.partition("::")[0].encode()) % number == share
+  ]
+  config.hook.pytest_deselected(items=[x for x in items if x not in kept])
+  items[:] = kept
 
 
 def pytest_configure() -> None:

@@ -100,7 +100,7 @@ class TrainingConfig:
         f"{self.replay_capacity}, so learning would never start; lower the "
         "first or raise the second."
       )
-    if self.n_step * self.num_envs > self.replay_capacity:
+    if self.n_step > 1 and self.n_step * self.num_envs > self.replay_capacity:
       raise ValueError(
         f"replay_capacity {self.replay_capacity} doesn't hold n_step="
         f"{self.n_step} steps of each of {self.num_envs} environments; raise "
