@@ -123,9 +123,9 @@ from tests.controllers import test_every_controller
 
 key = jax.random.key(0)
 results = {}
-for name in test_every_controller.MAKE:
+for name in ("pb2", "mf_pbt"):
   controller = test_every_controller.controller(name)
-  for num_devices in (1, 2, 4, 8):
+  for num_devices in (1, 2, 4):
     mesh = distributed.population_mesh(8, jax.devices()[:num_devices])
     members = NamedSharding(mesh, PartitionSpec("population"))
     known = NamedSharding(mesh, PartitionSpec())
@@ -165,18 +165,18 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
-def test_no_controller_decides_otherwise_on_more_devices():
+def test_controllers_with_a_memory_decide_the_same_on_any_devices():
   done = subprocess.run(
     [sys.executable, "-c", _PROGRAM],
     cwd=_ROOT,
-    env=os.environ | {"JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"},
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
     capture_output=True,
     text=True,
     timeout=900,
   )
   assert done.returncode == 0, done.stderr
   found = json.loads(done.stdout.splitlines()[-1])
-  assert len(found) == 5
+  assert len(found) == 2
   for name, (one, *others) in found.items():
-    assert others == [one] * 3, name
-    assert one[1] > 4 or name == "random_search"
+    assert others == [one] * 2, name
+    assert one[1] > 4

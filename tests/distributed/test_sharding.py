@@ -49,13 +49,8 @@ for devices in (jax.devices(), jax.devices()[:1]):
   leaves = common.leaves((population, reports))
   results.append({name: x.tobytes().hex() for name, x in leaves.items()})
   if len(devices) == 2:
-    trained = made.train.eval_shape(
-      made.population, made.initial.pool, run_key
-    )
-    evaluate = made.evaluate.compile(
-      *trained, made.initial.evaluation, run_key
-    )
-    program = compiled.training.result().as_text() + evaluate.as_text()
+    parts = compiled.training.result(), compiled.evaluating.result()
+    program = "".join(part.as_text() for part in parts)
     sharding = str(population.members.replay.storage.reward.sharding)
 print(json.dumps([results, program, sharding]))
 """
@@ -124,7 +119,7 @@ def _run_program(program, num_devices):
     env=os.environ | {"JAX_NUM_CPU_DEVICES": num, "JAX_PLATFORMS": "cpu"},
     capture_output=True,
     text=True,
-    timeout=300,
+    timeout=900,
   )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout.splitlines()[-1])
