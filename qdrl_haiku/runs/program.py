@@ -1,6 +1,7 @@
 """One compiled program, which may have been compiled by an earlier run."""
 
 import functools
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,10 @@ from qdrl_haiku.storage.kept import Kept
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
+_COLLECTIVES = re.compile(
+  r" (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)"
+  r"(?:-start)?\("
+)
 
 
 class Program:
@@ -23,7 +28,7 @@ class Program:
 
   What is kept is the machine's code, under a name for runs of the same kind,
   and under what it was compiled from for all others. So a run that reads it
-  computes the same bits as the one that compiled it, and neither traces.
+  computes the same bits as the one that compiled it, and doesn't trace.
   """
 
   def __init__(
@@ -108,12 +113,27 @@ class Program:
   def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
     """Keeps a program that hasn't run; one that has can't be."""
     assert self._kept is not None
+    if len(self._devices) > 1 and num_collectives(compiled.as_text() or "") > 1:
+      return False
     try:
       written = serialize_executable.serialize(compiled)
     except Exception as error:  # Such as one that calls Python.
       logging.debug("%s can't be kept: %s", self._name, error)
       return False
     return self._kept.write_shared(code, written)
+
+
+def num_collectives(program: str) -> int:
+  """Returns in how many places devices wait for each other.
+
+  When XLA reads a program for CPUs it forgets in which order these are, so that
+  devices have been seen to wait for each other forever in two different places
+  (jax 0.10.1). What has more than one isn't kept therefore.
+
+  Args:
+    program: XLA's text.
+  """
+  return len(_COLLECTIVES.findall(program))
 
 
 def keeping(name: str, kept: Kept | None) -> apart.Keeping:
