@@ -1,4 +1,7 @@
-"""What a start of a launcher leaves for the next ones."""
+"""What a start of a launcher leaves for the next ones.
+
+On one device, since of several what they wait for each other in isn't kept.
+"""
 
 import json
 import os
@@ -28,7 +31,7 @@ def _start(folder, name, *flags):
       f"--logdir={name}", f"--compilation_cache_dir={folder / 'cache'}", *flags,
     ],
     cwd=folder,
-    env={**os.environ, "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": os.getcwd()},
+    env={**os.environ, "JAX_NUM_CPU_DEVICES": "1", "PYTHONPATH": os.getcwd()},
     capture_output=True,
     text=True,
     check=False,
