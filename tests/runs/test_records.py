@@ -64,6 +64,8 @@ def _run(logdir, generations=_GENERATIONS, **config):
       repertoire_interval=2,
       checkpoint_interval=1,
       max_checkpoints=9,
+      # What was found at a former end stays in its row.
+      num_reevaluations=0,
       **config,
     ),
     {"num_timesteps": num_timesteps},
