@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from qdrl_haiku import map_elites, names, types
-from qdrl_haiku.distributed import apart, sharding
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
@@ -137,9 +137,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       transplant=transplant,
       is_finite=lambda members: _is_finite(setup, members),
     ),
-    setup.controller._replace(
-      update=apart.by_itself(setup.controller.update)
-    ),
+    setup.controller,
     qd.variation_fn,
     population_size=setup.config.population_size,
     variation_batch_size=qd.variation_batch_size,

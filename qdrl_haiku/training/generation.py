@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import actors, controllers, environments, types
 from qdrl_haiku.cpu import one_by_one
-from qdrl_haiku.distributed import apart, moving, sharding
+from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import initial_states
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training.learning import train_members
@@ -139,7 +139,8 @@ def evaluate(
 
   decision, controller = None, population.controller
   if setup.controller is not None:
-    controller, decision = apart.by_itself(setup.controller.update)(
+    decide = one_by_one.alone(setup.controller.update)
+    controller, decision = sharding.everywhere(setup.mesh, decide)(
       controller,
       population_lib.controller_key(run_key, generation),
       fitness,
