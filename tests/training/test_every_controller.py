@@ -145,7 +145,7 @@ from tests.training import common, test_every_controller
 
 key = jax.random.key(0)
 results = {}
-for name in ("mf_pbt", "pb2"):
+for name in ("mf_pbt",):
   setup = common.setup(
     test_every_controller.MAKE[name](), population_size=8
   )
