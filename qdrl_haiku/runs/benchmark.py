@@ -11,11 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import map_elites, types
-from qdrl_haiku.cpu import compiler_options
-from qdrl_haiku.distributed import apart
+from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import memory, programs, records
 from qdrl_haiku.storage.kept import Kept
@@ -268,14 +266,12 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   size = config.population_size
   fitness = jnp.arange(size, dtype=jnp.float32)
 
-  mesh = setup.mesh
-  assert mesh is not None
-  options = compiler_options.of_mesh(mesh, config.exact_placement).often
-  own = compiler_options.of_mesh(mesh, exact=False).often
-  device = mesh.local_devices[0]
-  key = jax.device_put(run_key, device)
-  state = jax.jit(lambda key: controller.init(key, size)[0])(key)
-  update = apart.by_itself(controller.update)
+  state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
+
+  # As in a generation: divided among devices they would wait for each other.
+  update = sharding_lib.everywhere(
+    setup.mesh, one_by_one.alone(controller.update)
+  )
 
   # All that a decision makes is handed on, or it would be left out.
   def exploit(carried: Any) -> Any:
@@ -288,36 +284,22 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
 
   def decide(carried: Any) -> Any:
     state, hyperparams = carried
-    state, decision = controller.update(state, key, fitness, hyperparams)
+    state, decision = update(state, run_key, fitness, hyperparams)
     return state, decision.hyperparams
 
   # Once before, so that all is placed as it stays, and compiled once more.
-  decide = jax.jit(decide, compiler_options=own)
-  decided = decide(jax.device_put((state, hyperparams), device))
+  decide = jax.jit(decide)
+  decided = decide((state, hyperparams))
   decision_median = _median_seconds(decide, decided, repetitions)
-  _, decision = controller.update(state, key, fitness, decided[1])
+  _, decision = controller.update(state, run_key, fitness, hyperparams)
   num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
   inherited = members.learner
   if config.inherit_replay:
     inherited = (members.learner, members.replay)
   moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
-  replicated = NamedSharding(mesh, PartitionSpec())
-  shardings = (
-    NamedSharding(mesh, PartitionSpec(sharding_lib.AXIS)),
-    replicated,
-    replicated,
-  )
-  placed = jax.device_put((members, *decided), shardings)
-  program = apart.Program(
-    exploit,
-    mesh,
-    arguments=lambda: (placed,),
-    out_shardings=shardings,
-    compiler_options=options,
-    own_options=own,
-  )
-  exploited = program(placed)
-  median = _median_seconds(program, exploited, repetitions)
+  exploit = jax.jit(exploit, donate_argnums=0)
+  exploited = exploit((members, *decided))
+  median = _median_seconds(exploit, exploited, repetitions)
   return {
     "exploit_milliseconds": 1000 * median,
     "decision_milliseconds": 1000 * decision_median,

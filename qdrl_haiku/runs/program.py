@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from absl import logging
 from jax.experimental import serialize_executable
 
-from qdrl_haiku.distributed import apart
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.kept import Kept
 
@@ -134,37 +133,6 @@ def num_collectives(program: str) -> int:
     program: XLA's text.
   """
   return len(_COLLECTIVES.findall(program))
-
-
-def keeping(name: str, kept: Kept | None) -> apart.Keeping:
-  """Says where the parts of a function are kept that is compiled in parts.
-
-  Args:
-    name: by which they are kept.
-    kept: where they are, if they are to be.
-
-  Returns:
-    What finds or compiles them.
-  """
-
-  def plan(make: Callable[[], apart.Plan | None]) -> apart.Plan | None:
-    if kept is None:
-      return make()
-    found = kept.read(f"{name}_plan")
-    if found is None:
-      found = (make(),)
-      kept.write(f"{name}_plan", found)
-    return found[0]
-
-  def part(
-    part: str,
-    lower: Callable[[], jax.stages.Lowered],
-    options: Mapping[str, Any],
-    devices: Sequence[jax.Device],
-  ) -> jax.stages.Compiled:
-    return Program(f"{name}_{part}", lower, options, devices, kept).compile()
-
-  return apart.Keeping(plan, part)
 
 
 @functools.cache

@@ -11,9 +11,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import compiler_options
-from qdrl_haiku.distributed import apart, sharding
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.engines import State, make_engine
-from qdrl_haiku.runs.program import Program, keeping
+from qdrl_haiku.runs.program import Program
 from qdrl_haiku.storage.kept import Kept
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.reports import GenerationReport
@@ -131,6 +131,12 @@ def make_programs(
     out_shardings=(shardings, members if is_even else replicated),
     compiler_options=options.always,
   )
+  evaluate_jit: Any = jax.jit(
+    engine.evaluate,
+    donate_argnums=0,
+    out_shardings=(shardings, replicated),
+    compiler_options=options.often,
+  )
 
   shapes = kept.read("shapes") if kept is not None else None
   if shapes is None:
@@ -169,19 +175,16 @@ def make_programs(
     devices,
     kept,
   )
-  evaluate = apart.Program(
-    engine.evaluate,
-    mesh,
-    arguments=lambda: (
+  evaluate = Program(
+    "evaluate",
+    lambda: evaluate_jit.lower(
       *train_jit.eval_shape(population, later.pool, run_key),
       later.evaluation,
       run_key,
     ),
-    out_shardings=(shardings, replicated),
-    compiler_options=options.often,
-    # Decisions are the same whether placement is exact or not.
-    own_options=compiler_options.of_mesh(mesh, exact=False).often,
-    keeping=keeping("evaluate", kept),
+    options.often,
+    devices,
+    kept,
   )
   return Programs(
     draw=draw,
