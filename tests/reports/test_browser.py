@@ -174,7 +174,11 @@ def _click(browser, middle, cell):
 
 def _assert_numbers(found, saved, cell):
   """Compares what the page says of a cell with the repertoire's file."""
-  numbers = {name: float(x) for name, x in found.items() if name != "cell"}
+  numbers = {
+    name: float(x)
+    for name, x in found.items()
+    if name != "cell" and not name.endswith("again")
+  }
   hyperparams = {
     name.rpartition("/")[2]: saved[name][saved["cells"] == cell][0]
     for name in saved
@@ -189,6 +193,28 @@ def _assert_numbers(found, saved, cell):
   for name, value in expected.items():
     assert numbers[name] == pytest.approx(value, rel=1e-5), name
   assert len(expected) > 4
+
+
+def _assert_seen_again(found, again, cell):
+  """Compares what the page says of a second look with that look's file."""
+  row = again["cells"] == cell
+  said = {
+    name: [float(x) for x in text.split(" ± ")]
+    for name, text in found.items()
+    if name.endswith(", 2 times again")
+  }
+  expected = {
+    "episode return": again["fitness"][row][0],
+    "x": again["descriptors"][row][0, :, 0],
+    "y": again["descriptors"][row][0, :, 1],
+  }
+  assert {name.split(",")[0] for name in said} == set(expected)
+  for name, values in expected.items():
+    np.testing.assert_allclose(
+      said[f"{name}, 2 times again"],
+      (values.mean(), values.std(ddof=1)),
+      rtol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("kind", ["grid", "cvt", "three_axes"])
@@ -295,10 +321,12 @@ def _listing(folder):
 def test_the_report_of_a_real_run_shows_its_elites(browser, trained):
   _open(browser, trained / "page.html")
   saved = dict(np.load(trained / "maze" / "repertoire" / "120.npz"))
+  again = dict(np.load(trained / "maze" / "reevaluation" / "120.npz"))
   assert len(saved["cells"]) > 1
   for cell in saved["cells"][:2]:
     found, _ = _click(browser, saved["centroids"][cell], cell)
     _assert_numbers(found, saved, cell)
+    _assert_seen_again(found, again, cell)
     assert float(found["return of the episode below"]) < 40
     start, *_, way, end = browser.execute_script(
       "return document.querySelector('.way').data"
