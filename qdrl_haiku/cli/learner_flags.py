@@ -109,10 +109,8 @@ class LearnerFlags(_HyperparamFlags):
     "How a policy's last layer starts: small, near 0, or fan_in, as the hidden "
     "layers.",
   )
-  normalize_observations: bool | None = flag(
-    None,
-    "Normalises by running statistics; by default where critics are normalised "
-    "too, by crossq and xqc.",
+  normalize_observations: bool = flag(
+    True, "Normalises observations by the agent's own running statistics."
   )
   learn_temperature: bool = flag(True, "Whether SAC's is learned.")
   initial_temperature: float = flag(1.0, "What SAC's begins with.")

@@ -105,7 +105,7 @@ def make_config(flags: SkillFlags) -> Any:
     activation=flags.activation,
     layer_norm=flags.layer_norm,
     subtract_log_prior=flags.subtract_log_prior,
-    normalize_observations=bool(flags.normalize_observations),
+    normalize_observations=flags.normalize_observations,
   )
 
 

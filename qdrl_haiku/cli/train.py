@@ -10,7 +10,6 @@ from qdrl_haiku.cli import (
   learner_flags,
   shared_flags,
   training_runs,
-  tuned,
 )
 from qdrl_haiku.cli.flags import flag
 from qdrl_haiku.cli.shared_flags import TrainingFlags
@@ -40,7 +39,7 @@ def main(flags: TrainFlags) -> None:
   Args:
     flags: of the launcher.
   """
-  flags = tuned.apply(launch.prepare(flags), searched=False)
+  flags = launch.prepare(flags)
   from qdrl_haiku import training
 
   agent = shared_flags.make_agent(flags)

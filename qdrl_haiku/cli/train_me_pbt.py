@@ -55,6 +55,10 @@ class MEPBTFlags(NoiseFlags):
     "How a policy's last layer starts: fan_in, as the hidden layers, or small, "
     "near 0.",
   )
+  # A variation has one parent's statistics, but weights of two.
+  normalize_observations: bool = flag(
+    False, "Normalises observations by the agent's own running statistics."
+  )
   num_timesteps: int = flag(
     100_000,
     "Environment steps per agent in all. Unless --emitter=pbt those of full "

@@ -12,7 +12,6 @@ from qdrl_haiku.cli import (
   pbt_flags,
   shared_flags,
   training_runs,
-  tuned,
 )
 from qdrl_haiku.cli.flags import flag
 from qdrl_haiku.cli.pbt_flags import ControllerFlags
@@ -113,7 +112,7 @@ def main(flags: PBTFlags) -> None:
   Args:
     flags: of the launcher.
   """
-  flags = tuned.apply(launch.prepare(flags), searched=True)
+  flags = launch.prepare(flags)
   setup, flags = make_setup(flags)
   training_runs.run_training(
     flags,

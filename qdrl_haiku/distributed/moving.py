@@ -1,4 +1,9 @@
-"""Moving members from device to device: children take over from parents."""
+"""Moving members from device to device: children take over from parents.
+
+Whoever moves one after the other counts turns, and the number of the next one
+travels with each member: so the devices wait for each other in one order, also
+where XLA has forgotten its own (`runs.waiting`).
+"""
 
 import functools
 from collections.abc import Callable
@@ -9,29 +14,37 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from qdrl_haiku import controllers, types
-from qdrl_haiku.distributed import sharding
+from qdrl_haiku.distributed import bits, sharding
 
 
-def member(mesh: Mesh | None, members: Any, index: types.Array) -> Any:
+def member(
+  mesh: Mesh | None,
+  members: Any,
+  index: types.Array,
+  turn: types.Array | int = 0,
+) -> tuple[Any, types.Array]:
   """Returns one member, known to every device, inside a compiled function.
 
   Args:
     mesh: the devices, or None.
     members: leaves [S, ...].
     index: int32 [].
+    turn: int32 [], which one it is.
 
   Returns:
-    The member; that alone is moved.
+    The member; that alone is moved. And the next turn.
   """
-  return _on_shares(mesh, _fetch, PartitionSpec())(members, index)
+  fetch = _on_shares(mesh, _fetch, PartitionSpec())
+  return fetch(members, (index, jnp.int32(turn)))
 
 
 def inherit(
   mesh: Mesh | None,
   members: Any,
   parents: types.Array,
+  turn: types.Array | int = 0,
   in_place: bool = False,
-) -> Any:
+) -> tuple[Any, types.Array]:
   """Does what `controllers.inherit` does, moving only what changes.
 
   The children are replaced one after the other; of each, its parent's device
@@ -42,42 +55,56 @@ def inherit(
     mesh: the devices, or None.
     members: leaves [S, ...].
     parents: int32 [P], known to every device; slots beyond them stay.
+    turn: int32 [], which one it is.
     in_place: whether no parent has another parent than itself, so that there
       need be no second copy of the members.
 
   Returns:
-    The members after it.
+    The members after it, and the next turn.
   """
+  first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
   if is_one_device and not in_place and jax.default_backend() != "cpu":
     # For each turn of a loop an accelerator would start kernels for each array.
-    return controllers.inherit(members, parents)
+    return controllers.inherit(members, parents), first_turn
 
   def local(
-    axis_name: str | None, members: Any, parents: types.Array
-  ) -> Any:
+    axis_name: str | None,
+    members: Any,
+    known: tuple[types.Array, types.Array],
+  ) -> tuple[Any, types.Array]:
+    parents, first_turn = known
     is_child = parents != jnp.arange(parents.shape[0])
     children = jnp.argsort(~is_child, stable=True)
     num_local = jax.tree.leaves(members)[0].shape[0]
     first = _first(axis_name, num_local)
 
-    def replace(i: types.Array, after: Any) -> Any:
-      child = children[i]
-      parent = _fetch(axis_name, after if in_place else members, parents[child])
+    def is_due(state: tuple[Any, types.Array]) -> types.Array:
+      return state[1] - first_turn < jnp.sum(is_child)
+
+    def replace(state: tuple[Any, types.Array]) -> tuple[Any, types.Array]:
+      after, turn = state
+      child = children[turn - first_turn]
+      parent, turn = _fetch(
+        axis_name, after if in_place else members, (parents[child], turn)
+      )
       place = child - first
       # Beyond the end on all devices but the child's own, and dropped there.
       place = jnp.where((place >= 0) & (place < num_local), place, num_local)
-      return jax.tree.map(
+      after = jax.tree.map(
         lambda x, row: x.at[place].set(row, mode="drop"), after, parent
       )
+      return after, turn
 
-    return jax.lax.fori_loop(0, jnp.sum(is_child), replace, members)
+    return jax.lax.while_loop(is_due, replace, (members, first_turn))
 
-  return _on_shares(mesh, local, PartitionSpec(sharding.AXIS))(members, parents)
+  out_spec = (PartitionSpec(sharding.AXIS), PartitionSpec())
+  move = _on_shares(mesh, local, out_spec)
+  return move(members, (parents, first_turn))
 
 
 def _on_shares(
-  mesh: Mesh | None, function: Callable[..., Any], out_spec: PartitionSpec
+  mesh: Mesh | None, function: Callable[..., Any], out_spec: Any
 ) -> Callable[..., Any]:
   """Runs (axis name or None, members, replicated) -> tree on each share."""
   if mesh is None:
@@ -96,8 +123,19 @@ def _first(axis_name: str | None, num_local: int) -> Any:
   return 0 if axis_name is None else jax.lax.axis_index(axis_name) * num_local
 
 
-def _fetch(axis_name: str | None, members: Any, index: types.Array) -> Any:
-  """Returns one member, from whatever device it is on."""
+def _fetch(
+  axis_name: str | None,
+  members: Any,
+  which: tuple[types.Array, types.Array],
+) -> tuple[Any, types.Array]:
+  """Returns one member, from whatever device it is on, and the next turn.
+
+  Args:
+    axis_name: None for one device.
+    members: leaves [S / n, ...].
+    which: the member's index, and the turn.
+  """
+  index, turn = which
   num_local = jax.tree.leaves(members)[0].shape[0]
   place = index - _first(axis_name, num_local)
   row = jax.tree.map(
@@ -106,37 +144,15 @@ def _fetch(axis_name: str | None, members: Any, index: types.Array) -> Any:
     ),
     members,
   )
+  message = row, turn + 1
   if axis_name is None:
-    return row
+    return message
   is_here = (place >= 0) & (place < num_local)
-
-  def send(x: types.Array) -> types.Array:
-    # As integers: of floats, a sum with zero isn't always the same bits.
-    bits = _to_bits(x)
-    bits = jax.lax.psum(jnp.where(is_here, bits, 0), axis_name)
-    return _from_bits(bits, x)
-
-  return jax.tree.map(send, row)
-
-
-def _to_bits(x: types.Array) -> types.Array:
-  """Returns unsigned integers that hold the same bits."""
-  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-    return jax.random.key_data(x)
-  if x.dtype == bool:
-    return x.astype(jnp.uint8)
-  return jax.lax.bitcast_convert_type(
-    x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")
+  sent = jax.lax.psum(
+    jax.tree.map(lambda x: jnp.where(is_here, bits.of(x), 0), message),
+    axis_name,
   )
-
-
-def _from_bits(bits: types.Array, like: types.Array) -> types.Array:
-  """Returns the reverse of `_to_bits`."""
-  if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
-    return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
-  if like.dtype == bool:
-    return bits.astype(bool)
-  return jax.lax.bitcast_convert_type(bits, like.dtype)
+  return jax.tree.map(bits.back, sent, message)
 
 
 def refill(mesh: Mesh | None, members: Any, size: int) -> Any:
@@ -154,6 +170,6 @@ def refill(mesh: Mesh | None, members: Any, size: int) -> Any:
 
   def fill(members: Any) -> Any:
     sources = jnp.minimum(jnp.arange(slots), size - 1)
-    return inherit(mesh, members, sources, in_place=True)
+    return inherit(mesh, members, sources, in_place=True)[0]
 
   return jax.jit(fill, donate_argnums=0)(members)

@@ -22,6 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion, one_by_one
+from qdrl_haiku.distributed import bits
 
 AXIS = "population"
 
@@ -126,20 +127,47 @@ def in_slots(mesh: Mesh | None, tree: Any) -> Any:
   return jax.tree.map(fill, tree)
 
 
-def of_members(mesh: Mesh | None, tree: Any, size: int) -> Any:
-  """Leaves out the slots that no member is in.
+def known(mesh: Mesh | None, tree: Any, size: int) -> Any:
+  """Makes known to every device what each of them knows of its members.
+
+  All of it travels at once. Where devices wait for each other twice in a
+  program, either has to need what the other brings: XLA doesn't keep an order
+  of its own in programs that it has read from a file (`runs.waiting`).
 
   Args:
     mesh: the devices, None for no such thing.
-    tree: leaves [S, ...].
+    tree: leaves [S, ...], in the members' slots.
     size: P, how many members there are.
 
   Returns:
-    The tree, leaves [P, ...]; known to every device if any slot is left out.
+    The tree, leaves [P, ...], on every device; without the slots that no member
+    is in.
   """
-  if num_slots(mesh, size) == size:
-    return tree
-  return jax.tree.map(lambda x: x[:size], replicate(mesh, tree))
+  if mesh is not None and mesh.size > 1:
+    gather = jax.shard_map(
+      functools.partial(_gather, mesh.size),
+      mesh=mesh,
+      in_specs=PartitionSpec(AXIS),
+      out_specs=PartitionSpec(),
+      check_vma=False,
+    )
+    tree = gather(tree)
+  return jax.tree.map(lambda x: x[:size], tree)
+
+
+def _gather(num_devices: int, tree: Any) -> Any:
+  """Returns what all devices have; of each its own, leaves [S / n, ...]."""
+  index = jax.lax.axis_index(AXIS)
+
+  def padded(x: types.Array) -> types.Array:
+    mine = bits.of(x)
+    all_of_them = jnp.zeros((num_devices, *mine.shape), mine.dtype)
+    all_of_them = all_of_them.at[index].set(mine)
+    return all_of_them.reshape(-1, *mine.shape[1:])
+
+  # One sum of many arrays, which XLA makes one message; gathers stay many.
+  summed = jax.lax.psum(jax.tree.map(padded, tree), AXIS)
+  return jax.tree.map(bits.back, summed, tree)
 
 
 def over_members(

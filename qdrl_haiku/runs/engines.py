@@ -47,8 +47,8 @@ class Engine(NamedTuple):
       second.
     restart: (state, run_key) -> the state with new members.
     init_evaluates: whether `init` evaluates agents, and so should run fast.
-    shardings: (that of members, that of all else) -> a tree of them, a prefix
-      of the state.
+    shardings: (that of members, that of all else) -> trees of them, prefixes of
+      the state and of what `train` says.
     check: refuses settings of a run that don't fit, with ValueError.
     begin: writes what a new run's directory has from its start.
     first_row: (state before its first generation, seed) -> a row of metrics of
@@ -66,7 +66,7 @@ class Engine(NamedTuple):
   evaluate: Callable[[Any, Any, Any, types.Key], tuple[Any, GenerationReport]]
   restart: Callable[[Any, types.Key], Any]
   init_evaluates: bool
-  shardings: Callable[[Any, Any], Any]
+  shardings: Callable[[Any, Any], tuple[Any, Any]]
   check: Callable[[RunConfig], None]
   begin: Callable[[RunDirectory], None]
   first_row: Callable[[Any, int], Row | None]
@@ -100,9 +100,9 @@ def make_engine(setup: Setup) -> Engine:
 def _of_population(setup: Setup) -> Engine:
   """Returns the engine of members alone."""
 
-  def shardings(members: Any, replicated: Any) -> Any:
+  def shardings(members: Any, replicated: Any) -> tuple[Any, Any]:
     state: Any = Population(*[replicated] * len(Population._fields))
-    return state.with_members(members)
+    return state.with_members(members), members
 
   def check(config: RunConfig) -> None:
     iterations(setup.config, setup.learner.batches_per_update)
@@ -142,7 +142,7 @@ def _of_population(setup: Setup) -> Engine:
 def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
   """Returns the engine of a repertoire and its emitter."""
 
-  def shardings(members: Any, replicated: Any) -> Any:
+  def shardings(members: Any, replicated: Any) -> tuple[Any, Any]:
     emitter: Any = replicated
     if setup.trains_members:
       fields = map_elites.PBTEmitterState._fields
@@ -164,9 +164,10 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
         num_outside=replicated,
         tessellation=replicated,
       )
-    return Illumination(
+    state = Illumination(
       emitter, repertoire, replicated, replicated, contenders=replicated
     )
+    return state, replicated
 
   def check(config: RunConfig) -> None:
     if setup.eval_env.descriptor is None:

@@ -1,7 +1,6 @@
 """One compiled program, which may have been compiled by an earlier run."""
 
 import functools
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,15 +10,12 @@ import jax.numpy as jnp
 from absl import logging
 from jax.experimental import serialize_executable
 
+from qdrl_haiku.runs import waiting
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.kept import Kept
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
-_COLLECTIVES = re.compile(
-  r" (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)"
-  r"(?:-start)?\("
-)
 
 
 class Program:
@@ -112,7 +108,7 @@ class Program:
   def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
     """Keeps a program that hasn't run; one that has can't be."""
     assert self._kept is not None
-    if len(self._devices) > 1 and num_collectives(compiled.as_text() or "") > 1:
+    if not waiting.in_one_order(compiled.as_text() or ""):
       return False
     try:
       written = serialize_executable.serialize(compiled)
@@ -120,19 +116,6 @@ class Program:
       logging.debug("%s can't be kept: %s", self._name, error)
       return False
     return self._kept.write_shared(code, written)
-
-
-def num_collectives(program: str) -> int:
-  """Returns in how many places devices wait for each other.
-
-  When XLA reads a program for CPUs it forgets in which order these are, so that
-  devices have been seen to wait for each other forever in two different places
-  (jax 0.10.1). What has more than one isn't kept therefore.
-
-  Args:
-    program: XLA's text.
-  """
-  return len(_COLLECTIVES.findall(program))
 
 
 @functools.cache

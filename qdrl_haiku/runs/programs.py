@@ -110,9 +110,7 @@ def make_programs(
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   engine = make_engine(setup)
-  shardings = engine.shardings(members, replicated)
-  num_trained = setup.batch_sizes[-1]
-  is_even = sharding.num_slots(mesh, num_trained) == num_trained
+  shardings, trained = engine.shardings(members, replicated)
   options = compiler_options.of_mesh(mesh, setup.config.exact_placement)
   devices = list(mesh.devices.flat)
   to_init = options.often if engine.init_evaluates else options.once
@@ -128,7 +126,7 @@ def make_programs(
   train_jit: Any = jax.jit(
     engine.train,
     donate_argnums=0,
-    out_shardings=(shardings, members if is_even else replicated),
+    out_shardings=(shardings, trained),
     compiler_options=options.always,
   )
   evaluate_jit: Any = jax.jit(

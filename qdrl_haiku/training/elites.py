@@ -93,7 +93,7 @@ def evaluate_elites(
     needs: what else to keep of the episodes, of `EMITTER_NEEDS`.
 
   Returns:
-    The evaluation, of B agents, with descriptors.
+    The evaluation, of B agents, with descriptors; known to every device.
   """
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None
@@ -111,7 +111,7 @@ def evaluate_elites(
       "transitions" in needs,
     )
 
-  return sharding.of_members(
+  return sharding.known(
     setup.mesh,
     sharding.over_members(setup, evaluate)(elites.genotype, env_states),
     jax.tree.leaves(elites.genotype)[0].shape[0],

@@ -104,21 +104,23 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   assert qd is not None and setup.controller is not None
   over_members = functools.partial(sharding.over_members, setup)
 
-  def of_members(tree: Any) -> Any:
-    return sharding.of_members(setup.mesh, tree, setup.config.population_size)
+  def known(tree: Any) -> Any:
+    return sharding.known(setup.mesh, tree, setup.config.population_size)
 
   def train(
     members: Members, hyperparams: types.Hyperparams, keys: types.Key
   ) -> tuple[Members, types.Metrics]:
     members, *trained = over_members(train_members)(members, hyperparams, keys)
-    metrics, num_updates = of_members(trained)
+    metrics, num_updates = known(trained)
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
   def transplant(
     members: Members, genotypes: Any, where: types.Array, keys: types.Key
   ) -> Members:
     del keys  # What an agent collects and learns draws from its own.
-    where, genotypes = sharding.in_slots(setup.mesh, (where, genotypes))
+    # Or XLA would divide among the devices what has decided this.
+    decided = sharding.replicate(setup.mesh, (where, genotypes))
+    where, genotypes = sharding.in_slots(setup.mesh, decided)
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
     return members._replace(
       learner=population_lib.choose(where, states, members.learner)
@@ -128,7 +130,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     map_elites.Agents(
       init=over_members(population_lib.init_agents),
       train=train,
-      genotypes=lambda members: of_members(
+      genotypes=lambda members: known(
         jax.vmap(setup.learner.genotype)(members.learner)
       ),
       inherit=lambda members, parents, keys: generation_lib.inherit(
@@ -137,7 +139,9 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       transplant=transplant,
       is_finite=lambda members: _is_finite(setup, members),
     ),
-    setup.controller,
+    setup.controller._replace(
+      update=sharding.everywhere(setup.mesh, setup.controller.update)
+    ),
     qd.variation_fn,
     population_size=setup.config.population_size,
     variation_batch_size=qd.variation_batch_size,
@@ -225,11 +229,11 @@ def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
-  finite = sharding.replicate(
+  return sharding.known(
     setup.mesh,
     generation_lib.all_finite(population_lib.must_be_finite(members)),
+    setup.config.population_size,
   )
-  return sharding.of_members(setup.mesh, finite, setup.config.population_size)
 
 
 EMITTERS: dict[str, setup_lib.EmitterFn] = {

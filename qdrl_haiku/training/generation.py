@@ -68,9 +68,7 @@ def train(
     population.hyperparams,
     jax.vmap(jax.random.split)(keys)[:, 0],
   )
-  return population.with_members(members), Trained(
-    *sharding.of_members(setup.mesh, trained, setup.config.population_size)
-  )
+  return population.with_members(members), Trained(*trained)
 
 
 def evaluate(
@@ -103,9 +101,13 @@ def evaluate(
     env_states,
   )
   members = population.members
-  evaluation, scores, finite = sharding.of_members(
+  # A few numbers per member, which every device then knows of all of them.
+  (evaluation, scores, finite), trained = sharding.known(
     setup.mesh,
-    sharding.over_members(setup, _evaluate_members)(members, env_states),
+    (
+      sharding.over_members(setup, _evaluate_members)(members, env_states),
+      trained,
+    ),
     config.population_size,
   )
   if config.fitness not in scores:
@@ -113,28 +115,20 @@ def evaluate(
       f"fitness={config.fitness!r} is no score of this evaluation; give one of "
       f"{', '.join(sorted(scores))}."
     )
-  # A few numbers per member, which every device then knows of all of them.
-  latest, returns, hyperparams, finite = sharding.replicate(
-    setup.mesh,
-    (
-      scores[config.fitness],
-      scores["episode_return"],
-      population.hyperparams,
-      finite,
-    ),
-  )
-  finite = finite & all_finite((hyperparams, latest, returns))
+  hyperparams, latest = population.hyperparams, scores[config.fitness]
+  finite = finite & all_finite((hyperparams, latest, scores["episode_return"]))
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(population.recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
   fitness = one_by_one.alone(_windowed_mean)(recent_fitness)
   index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
+  best_state, turn = moving.member(setup.mesh, members.learner, index)
   best = Best(
     member=index,
     fitness=latest[index],
     episode_return=scores["episode_return"][index],
     hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
-    state=moving.member(setup.mesh, members.learner, index),
+    state=best_state,
   )
 
   decision, controller = None, population.controller
@@ -153,7 +147,7 @@ def evaluate(
     decision = _sparing(
       finite & (generation < burn_in), decision, hyperparams
     )
-    members = inherit(setup, members, decision.parents, finite)
+    members = inherit(setup, members, decision.parents, finite, turn)
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
   report = GenerationReport(
@@ -232,6 +226,7 @@ def inherit(
   members: Members,
   parents: types.Array,
   finite: types.Array,
+  turn: types.Array | int = 0,
 ) -> Members:
   """Gives children what they inherit.
 
@@ -244,6 +239,7 @@ def inherit(
     members: before the decision, in their slots.
     parents: int32 [P], of the decision.
     finite: bool [P], which members are finite.
+    turn: int32 [], of those in which members are moved.
 
   Returns:
     The members after it.
@@ -255,14 +251,18 @@ def inherit(
   mesh = setup.mesh
   learner, buffers, environment, _ = members
   if setup.config.inherit_replay:
-    learner, buffers = moving.inherit(mesh, (learner, buffers), parents)
+    (learner, buffers), turn = moving.inherit(
+      mesh, (learner, buffers), parents, turn
+    )
   else:
-    learner = moving.inherit(mesh, learner, parents)
+    learner, turn = moving.inherit(mesh, learner, parents, turn)
     # The parents of broken members are finite, and so none of these.
-    buffers = moving.inherit(mesh, buffers, sources, in_place=True)
+    buffers, turn = moving.inherit(mesh, buffers, sources, turn, in_place=True)
   if setup.on_host:
     return Members(learner, buffers, environment)
-  environment = moving.inherit(mesh, environment, sources, in_place=True)
+  environment, _ = moving.inherit(
+    mesh, environment, sources, turn, in_place=True
+  )
   return Members(learner, buffers, environment)
 
 

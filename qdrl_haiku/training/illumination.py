@@ -127,7 +127,10 @@ def init_illumination(
   if initial is None:
     initial = draw_initial_states(setup, run_key, 0, qd.num_initial_genotypes)
   keys = population_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
-  elites = elites_lib.random_elites(setup, keys)
+  # Or XLA would divide among the devices what adds them, too.
+  elites = sharding.replicate(
+    setup.mesh, elites_lib.random_elites(setup, keys)
+  )
   needs = () if emitter.tell_first is None else emitter.needs
   evaluation = elites_lib.evaluate_elites(
     setup, elites, initial.evaluation, needs=needs
@@ -139,9 +142,7 @@ def init_illumination(
     elites,
     *scores,
     jax.random.fold_in(run_key, 0),
-    sharding.replicate(
-      setup.mesh, elites_lib.extra_scores(evaluation, needs)
-    ),
+    elites_lib.extra_scores(evaluation, needs),
   )
   illumination = Illumination(
     emitter=state,
@@ -238,18 +239,11 @@ def evaluate(
   evaluation = elites_lib.evaluate_elites(
     setup, elites, env_states, needs=emitter.needs
   )
-  fitness, descriptors, extra_scores = sharding.replicate(
-    setup.mesh,
-    (
-      *elites_lib.fitness_and_descriptors(evaluation),
-      elites_lib.extra_scores(evaluation, emitter.needs),
-    ),
-  )
+  fitness, descriptors = elites_lib.fitness_and_descriptors(evaluation)
+  extra_scores = elites_lib.extra_scores(evaluation, emitter.needs)
   evaluation = evaluation._replace(trajectory=None, transitions=None)
   env_steps = jnp.sum(evaluation.lengths)
-  finite = generation_lib.all_finite(
-    (fitness, descriptors)
-  ) & sharding.replicate(setup.mesh, generation_lib.all_finite(elites))
+  finite = generation_lib.all_finite((fitness, descriptors, elites))
   counted = jnp.where(finite, fitness, jnp.nan)
   if not state.contenders:
     repertoire, emitter_state = map_elites.add_and_tell(

@@ -81,9 +81,9 @@ class Trained(NamedTuple):
   """What is known of members that have trained and aren't evaluated yet.
 
   Attributes:
-    metrics: by name, [P], means over the generation's updates; NaN if there
+    metrics: by name, [S], means over the generation's updates; NaN if there
       was none.
-    num_updates: int32 [P], critic steps of each member.
+    num_updates: int32 [S], critic steps of each member.
   """
 
   metrics: types.Metrics

@@ -231,7 +231,9 @@ def make_teacher(
       )
       return jax.vmap(in_turn, (None, None, 0, 0))(*known, genotypes, at)
 
-    improved = sharding.of_members(
+    # Or XLA would divide among the devices what has chosen them.
+    elites, targets = sharding.replicate(setup.mesh, (elites, targets))
+    improved = sharding.known(
       setup.mesh,
       sharding.over_members(
         setup, improve_all, (state.agent, observations)

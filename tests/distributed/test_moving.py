@@ -24,14 +24,15 @@ def test_members_move_as_parents_say_bit_for_bit(parents, has_mesh):
     "keys": jax.random.split(jax.random.key(0), 4),
   }
   parents = jnp.array(parents)
-  moved = jax.jit(lambda x: moving.inherit(mesh, x, parents))(members)
+  moved, turn = jax.jit(lambda x: moving.inherit(mesh, x, parents, 5))(members)
   common.assert_bits_equal(moved, controllers.inherit(members, parents))
+  assert turn == 5 + jnp.sum(parents != jnp.arange(4))
 
 
 def test_members_may_move_in_place_where_no_parent_is_replaced():
   members = jnp.arange(8.0).reshape(4, 2)
   parents = jnp.array([2, 1, 2, 1])
-  moved = jax.jit(
+  moved, _ = jax.jit(
     lambda x: moving.inherit(None, x, parents, in_place=True)
   )(members)
   common.assert_bits_equal(moved, members[parents])
@@ -40,5 +41,6 @@ def test_members_may_move_in_place_where_no_parent_is_replaced():
 def test_one_member_is_fetched_as_it_is():
   mesh = distributed.population_mesh(4, jax.devices()[:1])
   members = {"x": jnp.arange(8.0).reshape(4, 2), "flag": jnp.eye(4, dtype=bool)}
-  fetched = jax.jit(lambda i: moving.member(mesh, members, i))(2)
+  fetched, turn = jax.jit(lambda i: moving.member(mesh, members, i, 5))(2)
+  assert turn == 6
   common.assert_bits_equal(fetched, jax.tree.map(lambda x: x[2], members))

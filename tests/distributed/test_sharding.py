@@ -18,6 +18,7 @@ import pytest
 
 from qdrl_haiku import distributed
 from qdrl_haiku.distributed import sharding
+from qdrl_haiku.runs import waiting
 from tests.training import common
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -50,7 +51,7 @@ for devices in (jax.devices(), jax.devices()[:1]):
   results.append({name: x.tobytes().hex() for name, x in leaves.items()})
   if len(devices) == 2:
     parts = compiled.training.result(), compiled.evaluating.result()
-    program = "".join(part.as_text() for part in parts)
+    program = [part.as_text() for part in parts]
     sharding = str(population.members.replay.storage.reward.sharding)
 print(json.dumps([results, program, sharding]))
 """
@@ -174,29 +175,31 @@ def test_members_are_spread_over_the_devices(two_devices):
   assert "'population': 2" in two_devices[2]
 
 
-def _gathers(program):
-  """Shapes that the program gathers, outside of conditional branches."""
-  conditional = set(
-    re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", program)
-  )
-  for branches in re.findall(r"branch_computations=\{([^}]*)\}", program):
-    conditional |= {name.strip(" %") for name in branches.split(",")}
+def _sent(program):
+  """Shapes of all that one device sends to others, outside of loops."""
   shapes, name = [], None
+  in_loops = set(re.findall(r"body=%?([\w.\-]+)", program))
   for line in program.splitlines():
     if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line):
       name = header[1]
-    gather = re.search(r"= (.*) all-gather(?:-start)?\(", line)
-    if gather and name not in conditional:
-      shapes.append(gather[1])
+    sent = re.search(r"= (.*) all-(?:gather|reduce)(?:-start)?\(", line)
+    if sent and name not in in_loops:
+      shapes += re.findall(r"\w+\[[\d,]*\]", sent[1])
   return shapes
 
 
 @pytest.mark.slow
-def test_no_replay_buffer_is_gathered_where_none_is_inherited(two_devices):
-  gathered = _gathers(two_devices[1])
-  # A few numbers of each member are, and of no networks.
-  assert gathered
-  assert not [shape for shape in gathered if re.search(r"\b47\b", shape)]
+def test_no_replay_buffer_is_sent_where_none_is_inherited(two_devices):
+  sent = _sent("".join(two_devices[1]))
+  # A few numbers of each member are, and the best one's networks.
+  assert "u32[4]" in sent
+  assert not [shape for shape in sent if re.search(r"\b47\b", shape)]
+
+
+@pytest.mark.slow
+def test_devices_wait_for_each_other_in_one_order(two_devices):
+  for program in two_devices[1]:
+    assert waiting.in_one_order(program)
 
 
 def _devices(count):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from qdrl_haiku.runs.program import Program, num_collectives
+from qdrl_haiku.runs.program import Program
 from qdrl_haiku.storage.kept import Kept
 
 _KEY = jax.random.key(0)
@@ -145,16 +145,6 @@ def test_another_process_runs_a_program_that_calls_a_library(tmp_path):
     for _ in range(2)
   ]
   assert printed == [["lowered", "2.0"], ["2.0"]]
-
-
-def test_places_where_devices_wait_for_each_other_are_counted():
-  lines = [
-    "%x = f32[4] all-gather(%a), replica_groups={{0,1}}",
-    "%y = f32[] all-reduce-start(%b), to_apply=%add",
-    "%z = f32[] all-reduce-done(%y)",
-    "%w = f32[] fusion(%z), calls=%all-reduce.1",
-  ]
-  assert num_collectives("\n".join(lines)) == 2
 
 
 def test_without_a_place_a_program_is_compiled_once():
