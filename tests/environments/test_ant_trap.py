@@ -98,6 +98,7 @@ def test_an_ant_in_front_of_a_wall_is_stopped(paths, way, axis, side):
   assert side[0] < state.info["state_descriptor"][-1, axis] < side[1]
 
 
+@pytest.mark.slow
 def test_an_ant_can_walk_around_the_trap(paths):
   state = paths["around"]
   assert not state.done.any()
@@ -106,6 +107,7 @@ def test_an_ant_can_walk_around_the_trap(paths):
   )
 
 
+@pytest.mark.slow
 def test_going_forwards_is_rewarded(paths):
   x = paths["ahead"].info["state_descriptor"][:, 0]
   velocity = np.diff(x) / 0.05
@@ -115,6 +117,7 @@ def test_going_forwards_is_rewarded(paths):
   assert velocity[:60].mean() > 1.5
 
 
+@pytest.mark.slow
 def test_the_ant_sees_where_it_is_in_units_of_the_bounds(paths):
   state = paths["around"]
   position = state.info["state_descriptor"].astype(np.float64)

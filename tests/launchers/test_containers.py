@@ -41,6 +41,7 @@ def _rows(logdir):
   return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_samples_of_cma_and_variations_fill_a_repertoire(cma):
   row = _rows(cma)[-1]
   assert row["emitter/cma/step_size"] > 0

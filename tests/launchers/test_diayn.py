@@ -199,6 +199,7 @@ def test_the_fitness_of_a_population_is_its_diversity(pbt_run):
   assert {"hyperparameters.png", "skills.png", "trajectories.png"} <= names
 
 
+@pytest.mark.slow
 def test_a_members_diversity_is_that_of_its_skills(pbt_run):
   rows = _rows(pbt_run, "skills.jsonl")
   for row in _rows(pbt_run, "metrics.jsonl"):

@@ -262,7 +262,9 @@ def _listing(folder):
     ("pbt_sac", ()),
     ("train_sac", ("--member=1",)),
     ("discrete", (f"--num_eval_episodes={_K}",)),
-    ("circle", ("--skill=0.6,0.8", "--member=0")),
+    pytest.param(
+      "circle", ("--skill=0.6,0.8", "--member=0"), marks=pytest.mark.slow
+    ),
   ],
 )
 def test_the_run_stays_as_it_is(

@@ -181,6 +181,7 @@ _UNUSED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pga", "dcrl"])
 def test_presets_of_halfcheetah_are_runs(name, tmp_path, capsys):
   outcome = harness.run(

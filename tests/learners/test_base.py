@@ -236,7 +236,9 @@ def test_weight_decay_is_that_of_adamw():
   np.testing.assert_allclose(params, their_params, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3"])
+@pytest.mark.parametrize(
+  "name", ["td3", pytest.param("sac", marks=pytest.mark.slow)]
+)
 def test_weight_decay_is_live_where_there_are_residual_blocks(name):
   assert "weight_decay" not in common.case(name).learner.hyperparams
   case = common.case(
