@@ -16,8 +16,8 @@ def of(x: types.Array) -> types.Array:
     x: of numbers, flags or typed keys.
 
   Returns:
-    uint32 of the same shape, or uint64 of what has 64 bits; of keys with an axis
-    more. All alike, so that XLA sends them together.
+    uint32 of the same shape, or uint64 of what has 64 bits; of keys with one
+    axis more. All alike, so that XLA sends them together.
   """
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     return jax.random.key_data(x)

@@ -116,7 +116,8 @@ def normalize(
   """
   if statistics is None:
     return observation
-  normalized = (observation - statistics.mean) / statistics.std
+  # One division for each entry: cheaper, and rounded alike on any devices.
+  normalized = (observation - statistics.mean) * (1 / statistics.std)
   return jnp.clip(normalized, -_MAX_NORMALIZED, _MAX_NORMALIZED)
 
 

@@ -96,9 +96,9 @@ def cma_es(
     return jax.tree.map(lambda x: jnp.array(x, jnp.result_type(x)), state)
 
   def ask(states: Any, key: Key) -> tuple[Array, Any]:
-    return jax.vmap(strategy.ask, (0, 0, None))(
-      jax.random.split(key, num_strategies), states, defaults
-    )
+    return _one_after_the_other(
+      lambda key, state: strategy.ask(key, state, defaults)
+    )(jax.random.split(key, num_strategies), states)
 
   def tell_one(
     state: Any, points: Array, ranks: Array, num_parents: Array
@@ -123,12 +123,21 @@ def cma_es(
   return Strategies(
     init=jax.vmap(init_one),
     ask=ask,
-    tell=jax.vmap(tell_one),
-    can_go_on=jax.vmap(can_go_on_one),
+    tell=_one_after_the_other(tell_one),
+    can_go_on=_one_after_the_other(can_go_on_one),
     step_sizes=lambda states: states.std,
     num_strategies=num_strategies,
     population_size=population_size,
   )
+
+
+def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Returns a function of each strategy as one of all of them.
+
+  LAPACK's decomposition of a batch of matrices waits for threads of those that
+  compute; where all of these wait so, for several devices, nobody goes on.
+  """
+  return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 
 def parents_weights(population_size: int, num_parents: Array) -> Array:

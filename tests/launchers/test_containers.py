@@ -12,10 +12,14 @@ _SMALL = (
   "--num_initial_genotypes=4", "--num_eval_episodes=1", "--num_generations=3",
   "--repertoire_interval=1", "--nouse_tensorboard",
 )  # fmt: skip
-_CMA = (*_SMALL, "--emitter=cma:4,ga:4", "--num_strategies=2")
+_CMA = (
+  *_SMALL, "--emitter=cma:4,ga:4", "--num_strategies=2",
+  "--num_reevaluations=0",
+)  # fmt: skip
 _NONE = (
   *_SMALL, "--noown_critics", "--emitter=ga", "--variation_batch_size=6",
   "--iso_sigma=0.5", "--tessellation=none", "--num_cells=5", "--grid_shape=4,4",
+  "--num_reevaluations=2", "--reevaluation_interval=1",
 )  # fmt: skip
 
 
@@ -31,8 +35,7 @@ def cma(tmp_path_factory):
 def none(tmp_path_factory):
   """A run without cells."""
   logdir = tmp_path_factory.mktemp("logs") / "none"
-  arguments = (*_NONE, "--num_reevaluations=2", f"--logdir={logdir}")
-  harness.start("train_me_pbt", *arguments)
+  harness.start("train_me_pbt", *_NONE, f"--logdir={logdir}")
   return logdir
 
 
@@ -85,7 +88,7 @@ def test_elites_without_cells_are_evaluated_and_reported_on(
 @pytest.mark.parametrize("name", ["cma", "none"])
 def test_a_run_in_two_parts_is_the_same_to_the_bit(name, request, tmp_path):
   whole = request.getfixturevalue(name)
-  arguments = _CMA if name == "cma" else (*_NONE, "--num_reevaluations=2")
+  arguments = _CMA if name == "cma" else _NONE
   for number, resume in ((1, "--noresume"), (3, "--resume")):
     harness.start(
       "train_me_pbt", *arguments, f"--num_generations={number}", resume,
