@@ -97,7 +97,7 @@ def evaluate(
   generation = population.generation + 1
   env_states = initial_states.evaluation_states(
     setup,
-    population_lib.evaluation_keys(_member_keys(setup, population, run_key)),
+    initial_states.evaluation_keys(_member_keys(setup, population, run_key)),
     env_states,
   )
   members = population.members

@@ -7,9 +7,11 @@ of its own draws between generations from the members' keys. On the host states
 can't be kept, and () stands in their place.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku import draws, environments, types
 from qdrl_haiku.distributed import sharding
@@ -44,6 +46,62 @@ def draw_pool(setup: Setup, keys: types.Key) -> Any:
     return setup.env.reset(_pool_keys(setup, keys))
 
   return () if setup.on_host else sharding.over_members(setup, draw)(keys)
+
+
+def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
+  """Draws all states that a generation of members begins episodes in.
+
+  Where they collect and are evaluated in one environment, one reset draws both:
+  nothing of the program takes longer to compile.
+
+  Args:
+    setup: what the population is composed of.
+    keys: [P], the members' in a generation; they stay usable.
+
+  Returns:
+    The states.
+  """
+  to_evaluate = evaluation_keys(keys)
+  if setup.on_host or setup.env is not setup.eval_env:
+    return InitialStates(
+      draw_pool(setup, keys), draw_evaluation(setup, to_evaluate)
+    )
+
+  def draw(
+    setup: Setup, keys: types.Key, to_evaluate: types.Key
+  ) -> InitialStates:
+    of_pool = _pool_keys(setup, keys)
+    size, *shape = of_pool.shape
+    num_in_pool = math.prod(shape)
+    states = setup.env.reset(
+      jnp.concatenate(
+        [
+          of_pool.reshape(size, num_in_pool),
+          _split(to_evaluate, (setup.config.num_eval_episodes,)),
+        ],
+        axis=1,
+      )
+    )
+    return InitialStates(
+      pool=jax.tree.map(
+        lambda x: x[:, :num_in_pool].reshape(size, *shape, *x.shape[2:]), states
+      ),
+      evaluation=jax.tree.map(lambda x: x[:, num_in_pool:], states),
+    )
+
+  return sharding.over_members(setup, draw)(keys, to_evaluate)
+
+
+def evaluation_keys(keys: types.Key) -> types.Key:
+  """Returns the keys of the members' evaluation in one generation.
+
+  Args:
+    keys: [P], the members' in this generation; they stay usable.
+
+  Returns:
+    Keys [P].
+  """
+  return jax.vmap(jax.random.split)(keys)[:, 1]
 
 
 def first_states(

@@ -104,18 +104,6 @@ def member_keys(
   return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
 
 
-def evaluation_keys(keys: types.Key) -> types.Key:
-  """Returns the keys of the members' evaluation in one generation.
-
-  Args:
-    keys: [P], the members' in this generation; they stay usable.
-
-  Returns:
-    Keys [P].
-  """
-  return jax.vmap(jax.random.split)(keys)[:, 1]
-
-
 def draw_initial_states(
   setup: Setup, run_key: types.Key, generation: types.Array | int
 ) -> initial_states.InitialStates:
@@ -130,10 +118,7 @@ def draw_initial_states(
     The states.
   """
   keys = member_keys(run_key, generation, setup.config.population_size)
-  return initial_states.InitialStates(
-    pool=initial_states.draw_pool(setup, keys),
-    evaluation=initial_states.draw_evaluation(setup, evaluation_keys(keys)),
-  )
+  return initial_states.draw_for_members(setup, keys)
 
 
 def controller_key(

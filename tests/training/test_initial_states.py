@@ -49,7 +49,29 @@ def test_neither_training_nor_evaluation_holds_a_reset():
   arguments = population, trained, initial.evaluation, _KEY
   assert not jaxprs.named(evaluate, "atan", *arguments)
   draw = functools.partial(population_lib.draw_initial_states, setup, _KEY)
-  assert len(jaxprs.named(draw, "atan", 1)) == 2
+  assert len(jaxprs.named(draw, "atan", 1)) == 1
+
+
+def test_of_two_environments_each_draws_its_own_states():
+  setup = _setup()._replace(eval_env=_setup(_Marked()).env)
+  draw = functools.partial(population_lib.draw_initial_states, setup, _KEY)
+  assert len(jaxprs.named(draw, "atan", 1)) == 1
+  initial = draw(1)
+  alone = initial_states.draw_pool(
+    setup, population_lib.member_keys(_KEY, 1, setup.config.population_size)
+  )
+  np.testing.assert_array_equal(initial.pool.obs, alone.obs)
+
+
+def test_one_environment_draws_what_two_alike_do():
+  setup = _setup()
+  two = setup._replace(eval_env=_setup().env)
+  assert two.eval_env is not two.env
+  one, other = (
+    population_lib.draw_initial_states(x, _KEY, 1) for x in (setup, two)
+  )
+  for x, y in zip(one, other, strict=True):
+    np.testing.assert_allclose(x.obs, y.obs, rtol=1e-6)
 
 
 def test_no_two_members_instances_or_generations_share_an_initial_state():
