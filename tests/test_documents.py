@@ -71,7 +71,7 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 46
+  assert len(_commands()) == 47
   assert len(_snippets("README.md", "python")) == 1
   assert len(_snippets(_RECIPES, "python")) == 5
   assert len(_snippets("BUILD.md", "python")) == 3
