@@ -1,7 +1,4 @@
-"""What a start of a launcher leaves for the next ones.
-
-On one device, since of several what they wait for each other in isn't kept.
-"""
+"""What a start of a launcher leaves for the next ones."""
 
 import json
 import os
@@ -23,7 +20,7 @@ _STEP = "  def step(self, state, action):\n"
 _LOUD = f"{_STEP}    print('traced')\n"
 
 
-def _start(folder, name, *flags):
+def _start(folder, name, *flags, num_devices=1):
   """Starts the launcher in a process of its own; returns what it printed."""
   done = subprocess.run(
     [
@@ -31,7 +28,8 @@ def _start(folder, name, *flags):
       f"--logdir={name}", f"--compilation_cache_dir={folder / 'cache'}", *flags,
     ],
     cwd=folder,
-    env={**os.environ, "JAX_NUM_CPU_DEVICES": "1", "PYTHONPATH": os.getcwd()},
+    env={**os.environ, "JAX_NUM_CPU_DEVICES": str(num_devices),
+         "PYTHONPATH": os.getcwd()},
     capture_output=True,
     text=True,
     check=False,
@@ -66,6 +64,18 @@ def test_a_second_start_traces_nothing_and_computes_the_same(tmp_path):
   path.write_text(path.read_text().replace("0.1 * action", "0.2 * action"))
   assert "traced" in _start(tmp_path, "edited", *flags)
   assert _rows(tmp_path, "edited") != _rows(tmp_path, "second")
+
+
+@pytest.mark.slow
+def test_a_second_start_on_two_devices_traces_nothing_either(tmp_path):
+  path = tmp_path / "lines_of_mine.py"
+  path.write_text(users_module.SOURCE.replace(_STEP, _LOUD))
+  flags = ("--env_name=lines_of_mine:make_env",)
+  assert "traced" in _start(tmp_path, "first", *flags, num_devices=2)
+  assert "traced" not in _start(tmp_path, "second", *flags, num_devices=2)
+  assert _rows(tmp_path, "first") == _rows(tmp_path, "second")
+  assert "traced" in _start(tmp_path, "alone", *flags)
+  assert _rows(tmp_path, "first") == _rows(tmp_path, "alone")
 
 
 @pytest.mark.slow

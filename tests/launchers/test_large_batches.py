@@ -13,7 +13,8 @@ _SMALLER = (
   "--batch_size=512", "--grad_updates_per_step=0.0625",
   "--replay_capacity=65536", "--min_replay_size=640", "--population_size=2",
   "--hidden_layer_sizes=64,64", "--num_timesteps=64000",
-  "--perturbation_interval=6400", "--num_eval_episodes=4", "--nouse_tensorboard",
+  "--perturbation_interval=6400", "--num_eval_episodes=4",
+  "--nouse_tensorboard",
 )  # fmt: skip
 
 
