@@ -43,7 +43,9 @@ def draw_pool(setup: Setup, keys: types.Key) -> Any:
   """
 
   def draw(setup: Setup, keys: types.Key) -> environments.State:
-    return setup.env.reset(_pool_keys(setup, keys))
+    # Instances are told apart along the last axis, such as by their skills.
+    states = setup.env.reset(jnp.moveaxis(_pool_keys(setup, keys), 2, 0))
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), states)
 
   return () if setup.on_host else sharding.over_members(setup, draw)(keys)
 
@@ -51,8 +53,8 @@ def draw_pool(setup: Setup, keys: types.Key) -> Any:
 def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
   """Draws all states that a generation of members begins episodes in.
 
-  Where they collect and are evaluated in one environment, one reset draws both:
-  nothing of the program takes longer to compile.
+  Where they collect and are evaluated in one environment without skills, one
+  reset draws both: nothing of the program takes longer to compile.
 
   Args:
     setup: what the population is composed of.
@@ -62,7 +64,8 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
     The states.
   """
   to_evaluate = evaluation_keys(keys)
-  if setup.on_host or setup.env is not setup.eval_env:
+  draws_both = isinstance(setup.env, environments.Environment)
+  if setup.on_host or setup.env is not setup.eval_env or not draws_both:
     return InitialStates(
       draw_pool(setup, keys), draw_evaluation(setup, to_evaluate)
     )

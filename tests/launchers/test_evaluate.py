@@ -90,7 +90,9 @@ def _learner(name):
   prior = _PRIORS.get(name)
   sizes = ((4, 4), (4, 4), "tanh")
   if prior is None:
-    return learners.sac(2, 2, learners.SACConfig(*sizes))
+    return learners.sac(
+      2, 2, learners.SACConfig(*sizes, normalize_observations=True)
+    )
   base = learners.sac(2 + prior.size, 2, learners.SACConfig(*sizes))
   config = learners.DIAYNConfig("descriptor", (4, 4), "tanh")
   return learners.diayn(base, 2, prior, 2, config)

@@ -19,6 +19,7 @@ _SETTINGS = {
   "episode_length": 20,
   "learner": "td3",
   "hidden_layer_sizes": ["4", "4"],
+  "normalize_observations": False,
   "activation": "tanh",
 }
 _LEARNER = learners.td3(2, 2, learners.TD3Config((4, 4), (4, 4), "tanh"))

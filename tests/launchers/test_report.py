@@ -61,12 +61,14 @@ def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
     tmp_path / "first",
     learners.td3(2, 2, learners.TD3Config((4,), (4,))),
     env_name="point_maze", learner="td3", hidden_layer_sizes=["4"],
-    episode_length=9,
+    episode_length=9, normalize_observations=False,
   )  # fmt: skip
   # What isn't said is as flags have it by default.
   _write_agents(
     tmp_path / "second",
-    learners.sac(2, 2, learners.SACConfig((5,), (5,))),
+    learners.sac(
+      2, 2, learners.SACConfig((5,), (5,), normalize_observations=True)
+    ),
     env_name="point_maze", hidden_layer_sizes=["5"],
   )  # fmt: skip
   with untrained.quick_compilation():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import environments, training
+from qdrl_haiku import environments, skills, training
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import initial_states
 from qdrl_haiku.training import population as population_lib
@@ -61,6 +61,19 @@ def test_of_two_environments_each_draws_its_own_states():
     setup, population_lib.member_keys(_KEY, 1, setup.config.population_size)
   )
   np.testing.assert_array_equal(initial.pool.obs, alone.obs)
+
+
+def test_instances_begin_with_skills_of_their_own():
+  alone = environments.Environment(common.Drift(), episode_length=5)
+  env = environments.SkillEnvironment(alone, skills.categorical(3))
+  setup = _setup(population_size=2, num_envs=6)._replace(env=env, eval_env=env)
+  initial = population_lib.draw_initial_states(setup, _KEY, 0)
+  keys = population_lib.member_keys(_KEY, 0, 2)
+  first = initial_states.first_states(setup, keys, initial.pool)
+  chosen = np.argmax(first.obs[..., -3:], axis=-1)
+  np.testing.assert_array_equal(chosen, [[0, 1, 2, 0, 1, 2]] * 2)
+  again = initial_states.first_states(setup, keys)
+  np.testing.assert_array_equal(first.obs, again.obs)
 
 
 def test_one_environment_draws_what_two_alike_do():
