@@ -405,3 +405,18 @@ def test_the_preset_is_a_run_with_skills(settings_of):
   assert setup.env.prior.num_skills == 16
   assert setup.config.num_envs == 16
   assert setup.config.fitness == "diayn/diversity_return"
+
+
+@pytest.mark.slow
+def test_skills_of_the_preset_are_told_apart(tmp_path):
+  preset = harness.LAUNCHERS / "flagfiles" / "diayn_point_maze.flags"
+  logdir = tmp_path / "run"
+  harness.start(
+    "train", f"--flagfile={preset}", "--num_timesteps=6000",
+    "--eval_interval=2000", "--nouse_tensorboard", f"--logdir={logdir}",
+  )  # fmt: skip
+  accuracies = [
+    json.loads(line)["diayn/discriminator_accuracy"]
+    for line in (logdir / "metrics.jsonl").read_text().splitlines()
+  ]
+  assert accuracies[-1] >= 0.5, accuracies

@@ -30,12 +30,12 @@ _PRIORS = {"discrete": skills.categorical(_K), "circle": skills.sphere(2)}
 _RUNS = {
   "discrete": (
     "train", "--learner=diayn", f"--num_skills={_K}", "--num_seeds=2",
-    "--eval_interval=8",
+    "--eval_interval=8", "--nonormalize_observations",
   ),
   "circle": (
     "train_pbt", "--learner=diayn", "--skill_type=continuous",
     "--population_size=2", "--perturbation_interval=8", "--num_parents=1",
-    "--num_replaced=1",
+    "--num_replaced=1", "--nonormalize_observations",
   ),
   "train_sac": (
     "train", "--learner=sac", "--num_seeds=2", "--eval_interval=8"

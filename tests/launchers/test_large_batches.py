@@ -11,9 +11,9 @@ _PRESET = harness.LAUNCHERS / "flagfiles" / "gpu_large_batch.flags"
 _SMALLER = (
   "--env_name=point_maze", "--maze_layout=open", "--num_envs=64",
   "--batch_size=512", "--grad_updates_per_step=0.0625",
-  "--replay_capacity=65536", "--min_replay_size=640", "--population_size=2",
-  "--hidden_layer_sizes=64,64", "--num_timesteps=64000",
-  "--perturbation_interval=6400", "--num_eval_episodes=4",
+  "--replay_capacity=65536", "--min_replay_size=1280", "--population_size=2",
+  "--hidden_layer_sizes=64,64", "--num_timesteps=6400",
+  "--perturbation_interval=1280", "--num_eval_episodes=4",
   "--nouse_tensorboard",
 )  # fmt: skip
 
@@ -37,5 +37,6 @@ def test_agents_that_learn_from_large_batches_learn_the_maze(tmp_path):
     json.loads(line)
     for line in (logdir / "metrics.jsonl").read_text().splitlines()
   ]
-  first, last = (rows[i]["pbt/mean_return"] for i in (0, -1))
-  assert last > first + 5, [row["pbt/mean_return"] for row in rows]
+  returns = [row["pbt/mean_return"] for row in rows]
+  # The first evaluation is before they learn.
+  assert returns[0] < 1 and returns[-1] > 5, returns
