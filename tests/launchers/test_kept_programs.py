@@ -74,8 +74,8 @@ def test_a_second_start_on_two_devices_traces_nothing_either(tmp_path):
   assert "traced" in _start(tmp_path, "first", *flags, num_devices=2)
   assert "traced" not in _start(tmp_path, "second", *flags, num_devices=2)
   assert _rows(tmp_path, "first") == _rows(tmp_path, "second")
+  # One device is another kind.
   assert "traced" in _start(tmp_path, "alone", *flags)
-  assert _rows(tmp_path, "first") == _rows(tmp_path, "alone")
 
 
 @pytest.mark.slow
