@@ -54,7 +54,7 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
   """Draws all states that a generation of members begins episodes in.
 
   Where they collect and are evaluated in one environment without skills, one
-  reset draws both: nothing of the program takes longer to compile.
+  reset draws both, since nothing of the program takes longer to compile.
 
   Args:
     setup: what the population is composed of.
@@ -64,8 +64,8 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
     The states.
   """
   to_evaluate = evaluation_keys(keys)
-  draws_both = isinstance(setup.env, environments.Environment)
-  if setup.on_host or setup.env is not setup.eval_env or not draws_both:
+  is_plain = isinstance(setup.env, environments.Environment)
+  if setup.env is not setup.eval_env or not is_plain:
     return InitialStates(
       draw_pool(setup, keys), draw_evaluation(setup, to_evaluate)
     )
