@@ -4,9 +4,7 @@ import dataclasses
 import functools
 import resource
 import statistics
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +13,7 @@ import jax.numpy as jnp
 from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
-from qdrl_haiku.runs import memory, programs, records
+from qdrl_haiku.runs import memory, peak, programs, records, timing
 from qdrl_haiku.storage.kept import Kept
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (
@@ -29,8 +27,7 @@ from qdrl_haiku.training.setup import Setup
 Row = dict[str, Any]
 """Numbers by name."""
 
-# What a measurement may take, compilation aside, and one interval of it.
-_SECONDS = 40.0
+# What one interval may take.
 _INTERVAL_SECONDS = 6.0
 # What a device does in a second, about: floating-point operations of updates,
 # and environment steps. Not measured, so that intervals are the same each time.
@@ -54,7 +51,7 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
   config, per_update = setup.config, setup.learner.batches_per_update
   platform = setup.mesh.devices.flat[0].platform
   flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
-  update_seconds = flops_per_update(setup) / flops
+  update_seconds = peak.flops_per_update(setup) / flops
   seconds = config.population_size / setup.mesh.size * (
     1 / _STEPS + config.grad_updates_per_step * update_seconds
   )
@@ -72,28 +69,6 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
       config, perturbation_interval=interval, min_replay_size=min_replay_size
     )
   )
-
-
-def affordable(seconds_each: float, most: int) -> int:
-  """Decides how many repetitions there will be, and says so.
-
-  Args:
-    seconds_each: what the first of them took.
-    most: how many are wanted, >= 1.
-
-  Returns:
-    As many as fit into a minute, at least the first.
-  """
-  number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
-  # What is over at once needs no announcement.
-  if (number - 1) * seconds_each > 5:
-    print(
-      f"measuring {number} of {most} repetitions, "
-      f"{number * seconds_each:.0f} s in all",
-      file=sys.stderr,
-      flush=True,
-    )
-  return number
 
 
 def generations(
@@ -144,7 +119,7 @@ def generations(
     )
     seconds.append(time.monotonic() - begin)
     if len(seconds) == 1:
-      number = affordable(seconds[0], repetitions)
+      number = timing.affordable(seconds[0], repetitions)
   median = statistics.median(seconds)
   rates = {
     name.removeprefix("training/"): x
@@ -154,7 +129,7 @@ def generations(
   }
   return {
     **rates,
-    **_of_peak(setup, rates["updates_per_second"]),
+    **peak.of_peak(setup, rates["updates_per_second"]),
     "generation_seconds": median,
     "repetitions": number,
     "compile_seconds": compile_seconds,
@@ -199,7 +174,7 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
       members._replace(pool=pool), hyperparams, keys
     )[0]
 
-  median = _median_seconds(
+  median = timing.median_seconds(
     jax.jit(train, donate_argnums=0), members, repetitions
   )
   steps = config.population_size * config.perturbation_interval
@@ -238,14 +213,14 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
       states, full, hyperparams, keys
     )
 
-  median = _median_seconds(
+  median = timing.median_seconds(
     jax.jit(learn, donate_argnums=0), members.learner, repetitions
   )
   updates = (
     plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
   )
   rate = setup.config.population_size * updates / median
-  return {"updates_per_second": rate, **_of_peak(setup, rate)}
+  return {"updates_per_second": rate, **peak.of_peak(setup, rate)}
 
 
 def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
@@ -290,7 +265,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   # Once before, so that all is placed as it stays, and compiled once more.
   decide = jax.jit(decide)
   decided = decide((state, hyperparams))
-  decision_median = _median_seconds(decide, decided, repetitions)
+  decision_median = timing.median_seconds(decide, decided, repetitions)
   _, decision = controller.update(state, run_key, fitness, hyperparams)
   num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
   inherited = members.learner
@@ -299,7 +274,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
   exploit = jax.jit(exploit, donate_argnums=0)
   exploited = exploit((members, *decided))
-  median = _median_seconds(exploit, exploited, repetitions)
+  median = timing.median_seconds(exploit, exploited, repetitions)
   return {
     "exploit_milliseconds": 1000 * median,
     "decision_milliseconds": 1000 * decision_median,
@@ -345,7 +320,7 @@ def adding(repetitions: int) -> Row:
     repertoire = repertoire.add(
       first, -jnp.sum(jnp.square(first), axis=1), jnp.tanh(first[:, :2])
     )
-    median = _median_seconds(
+    median = timing.median_seconds(
       jax.jit(generation, donate_argnums=0),
       (repertoire, jax.random.key(2)),
       repetitions,
@@ -370,79 +345,13 @@ def resources(setup: Setup, run_key: types.Key) -> Row:
   plan = memory.memory_plan(setup, made.population, made.initial)
   device = setup.mesh.devices.flat[0]
   if device.platform == "cpu":
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    most_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   else:
-    peak = device.memory_stats()["peak_bytes_in_use"]
+    most_bytes = device.memory_stats()["peak_bytes_in_use"]
   return {
     "replay_bytes_per_transition": plan.replay // setup.config.replay_capacity,
-    "peak_memory_bytes": peak,
+    "peak_memory_bytes": most_bytes,
   }
-
-
-def flops_per_update(setup: Setup) -> float:
-  """Returns what XLA counts for one critic step of one agent.
-
-  Args:
-    setup: whose learner it is.
-
-  Returns:
-    Floating-point operations, of whatever kind.
-  """
-  members, hyperparams, keys = jax.eval_shape(
-    lambda: _population(setup._replace(mesh=None), jax.random.key(0))
-  )
-  one = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
-    (members.learner, hyperparams, members.replay.storage, keys),
-  )
-  shape = (setup.learner.batches_per_update, setup.config.batch_size)
-  transitions = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((*shape, *x.shape[1:]), x.dtype), one[2]
-  )
-  update: Any = jax.jit(setup.learner.update)
-  compiled = update.lower(one[0], one[1], transitions, one[3]).compile()
-  return compiled.cost_analysis()["flops"] / shape[0]
-
-
-def _of_peak(setup: Setup, updates_per_second: float) -> Row:
-  """Returns what updates at a rate make of the machine."""
-  assert setup.mesh is not None
-  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
-  return {
-    "flops_per_update": flops,
-    "achieved_gflops": updates_per_second * flops / 1e9,
-    "matmul_peak_gflops": peak / 1e9,
-    "fraction_of_peak": updates_per_second * flops / peak,
-  }
-
-
-def matmul_peak(mesh: jax.sharding.Mesh) -> float:
-  """Measures what products of large float32 matrices reach on all devices.
-
-  Args:
-    mesh: the devices.
-
-  Returns:
-    Floating-point operations per second.
-  """
-  size = matmul_size(mesh.devices.flat[0].platform)
-  where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
-  x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
-  multiply = jax.jit(lambda x: 1e-3 * jnp.matmul(x, x), out_shardings=where)
-  return 2 * mesh.size * size**3 / _median_seconds(multiply, x, 9)
-
-
-def matmul_size(platform: str) -> int:
-  """Returns how large matrices have to be for the fastest products.
-
-  Args:
-    platform: as jax calls it.
-
-  Returns:
-    Rows and columns: an accelerator would do little else than start a product
-    of what keeps a core busy.
-  """
-  return 1024 if platform == "cpu" else 8192
 
 
 def _population(setup: Setup, run_key: types.Key) -> Any:
@@ -450,22 +359,3 @@ def _population(setup: Setup, run_key: types.Key) -> Any:
   state = jax.jit(functools.partial(population.init_population, setup))(run_key)
   keys = population.member_keys(run_key, 1, setup.config.population_size)
   return state.members, state.hyperparams, keys
-
-
-def _median_seconds(
-  call: Callable[[Any], Any], state: Any, repetitions: int
-) -> float:
-  """Measures the median time of calls that go on from one another.
-
-  As many of them as a minute has room for, at least one.
-  """
-  state = jax.block_until_ready(call(state))
-  seconds: list[float] = []
-  number = 1
-  while len(seconds) < number:
-    begin = time.monotonic()
-    state = jax.block_until_ready(call(state))
-    seconds.append(time.monotonic() - begin)
-    if len(seconds) == 1:
-      number = affordable(seconds[0], repetitions)
-  return statistics.median(seconds)

@@ -1,12 +1,13 @@
 """In which order the devices of a program wait for each other."""
 
+import itertools
 import re
 
 _COLLECTIVES = re.compile(
   r" (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)"
   r"(?:-start)?\("
 )
-_COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) .*\{$")
+_COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) ")
 _INSTRUCTION = re.compile(r"(?:ROOT )?%([\w.\-]+) = (.*)$")
 _NAME = re.compile(r"%([\w.\-]+)")
 
@@ -26,45 +27,28 @@ def in_one_order(program: str) -> bool:
     Whether of any two collective operations that may run at once one needs,
     directly or not, what the other brings.
   """
-  if not _COLLECTIVES.search(program):
-    return True
-  computations = _computations(program)
-  waiting: dict[str, bool] = {}
-
-  def waits(name: str) -> bool:
-    """Whether devices wait for each other in a computation."""
-    if name not in waiting:
-      waiting[name] = any(map(is_waiting, computations[name].values()))
-    return waiting[name]
-
-  def is_waiting(instruction: str) -> bool:
-    return bool(_COLLECTIVES.search(instruction)) or any(
-      waits(name)
-      for name in _NAME.findall(instruction)
-      if name in computations
-    )
-
-  for instructions in computations.values():
-    waits_there = [x for x, text in instructions.items() if is_waiting(text)]
-    # In the text what is needed comes first.
-    for before, after in zip(waits_there, waits_there[1:], strict=False):
+  waiting, names = _COLLECTIVES, []
+  # In the text what is needed comes first, computations as instructions.
+  for text in program.split("\n}"):
+    computation = _COMPUTATION.match(text.lstrip("\n").rpartition("\n\n")[2])
+    if computation is None or not waiting.search(text):
+      continue
+    instructions = _instructions(text)
+    waits = [x for x, line in instructions.items() if waiting.search(line)]
+    for before, after in itertools.pairwise(waits):
       if before not in _needs(instructions, after):
         return False
+    names.append(re.escape(computation[1]))
+    waiting = re.compile(
+      rf"{_COLLECTIVES.pattern}|%(?:{'|'.join(names)})(?![\w.\-])"
+    )
   return True
 
 
-def _computations(program: str) -> dict[str, dict[str, str]]:
-  """Returns what is after "=" of each computation's instructions, by name."""
-  found: dict[str, dict[str, str]] = {}
-  instructions: dict[str, str] = {}
-  for line in program.splitlines():
-    if not line.startswith(" "):
-      start = _COMPUTATION.match(line)
-      if start:
-        instructions = found.setdefault(start[1], {})
-    elif match := _INSTRUCTION.match(line.strip()):
-      instructions[match[1]] = match[2]
-  return found
+def _instructions(computation: str) -> dict[str, str]:
+  """Returns what is after "=" of a computation's instructions, by name."""
+  lines = map(str.strip, computation.splitlines())
+  return dict(found.groups() for x in lines if (found := _INSTRUCTION.match(x)))
 
 
 def _needs(instructions: dict[str, str], name: str) -> set[str]:

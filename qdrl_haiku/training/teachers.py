@@ -1,5 +1,6 @@
 """The critic that a repertoire's agents share, and what it learns from."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -69,8 +70,9 @@ def make_teacher(
     The teacher.
 
   Raises:
-    ValueError: if the learner can't share critics, if the steps aren't whole
-      updates of it, or if the replay is too small for a generation.
+    ValueError: if the learner can't share critics, if targets have no bounds
+      to be scaled by, if the steps aren't whole updates of the learner, or if
+      the replay is too small for a generation.
   """
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None and setup.map_elites is not None
@@ -78,6 +80,13 @@ def make_teacher(
     raise ValueError(
       "this emitter's agents learn from critics that they share, and the "
       "learner can't share its own; take td3, or give yours `share`."
+    )
+  bounds = (*descriptor.lower, *descriptor.upper)
+  if sees_targets and not all(map(math.isfinite, bounds)):
+    raise ValueError(
+      "this emitter compares descriptors in units of their bounds, and "
+      f"those of {', '.join(descriptor.names)} aren't all finite; give the "
+      "environment's descriptor finite ones, or take pga."
     )
   shared = setup.learner.share(descriptor.size if sees_targets else 0)
   learner, buffer = shared.learner, setup.buffer

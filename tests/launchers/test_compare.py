@@ -162,15 +162,21 @@ def test_another_commands_runs_are_not_taken_for_its_own(
   )
 
 
-@pytest.mark.parametrize("preset", ["compare_maze", "compare_controllers"])
-def test_presets_are_tables(capsys, tmp_path, monkeypatch, started, preset):
+@pytest.mark.parametrize(("preset", "num_runs"), [
+  ("compare_controllers", 52),
+  ("compare_emitters", 36),
+  ("compare_maze", 4),
+  ("compare_physics", 16),
+])  # fmt: skip
+def test_presets_are_tables(
+  capsys, tmp_path, monkeypatch, started, preset, num_runs
+):
   monkeypatch.setattr(comparisons, "lines", lambda *_: [])
   outcome = harness.run(
     capsys, "compare", f"--preset={preset}", f"--output={tmp_path / 'out'}"
   )
   assert outcome.code == 0, outcome.err
-  wanted = {"compare_maze": 4, "compare_controllers": 52}
-  assert len(_trained(started)) == wanted[preset]
+  assert len(_trained(started)) == num_runs
 
 
 def test_launchers_are_started_as_this_one_was(monkeypatch):

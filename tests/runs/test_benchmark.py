@@ -8,7 +8,7 @@ import pytest
 
 from qdrl_haiku import controllers, distributed
 from qdrl_haiku.drawing import costs
-from qdrl_haiku.runs import benchmark
+from qdrl_haiku.runs import benchmark, peak, timing
 from tests.launchers import harness
 from tests.training import common
 
@@ -31,17 +31,15 @@ def test_flops_are_those_of_one_critic_step():
     return state._replace(point=state.point + product[0, 0]), metrics
 
   setup = _setup(learner._replace(update=update))
-  per_step = benchmark.flops_per_update(setup)
+  per_step = peak.flops_per_update(setup)
   product = 2 * 50 * 50 * 40 / learner.batches_per_update
   # The rest is a few operations on vectors of two.
   assert product <= per_step < product + 1000
 
 
 def test_updates_are_those_of_whole_intervals(monkeypatch):
-  monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
-  monkeypatch.setattr(
-    benchmark, "_median_seconds", lambda call, state, n: 0.5
-  )
+  monkeypatch.setattr(peak, "matmul_peak", lambda mesh: 1e9)
+  monkeypatch.setattr(timing, "median_seconds", lambda call, state, n: 0.5)
   setup = _setup()
   row = benchmark.updating(setup, 1, _KEY)
   # One update per step of four agents, in half a second.
@@ -62,7 +60,7 @@ def test_exploiting_counts_what_children_take_over(
   inherit_replay, bytes_each, monkeypatch
 ):
   monkeypatch.setattr(
-    benchmark, "_median_seconds", lambda call, state, n: call(state) and 0.5
+    timing, "median_seconds", lambda call, state, n: call(state) and 0.5
   )
   row = benchmark.exploiting(_setup(inherit_replay=inherit_replay), 1, _KEY)
   assert row == {
@@ -84,7 +82,7 @@ def test_exploiting_counts_what_children_take_over(
 def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
   seconds, most, number, capsys
 ):
-  assert benchmark.affordable(seconds, most) == number
+  assert timing.affordable(seconds, most) == number
   said = capsys.readouterr().err
   assert bool(said) == ((number - 1) * seconds > 5)
   if said:
@@ -94,9 +92,9 @@ def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
 
 def test_repetitions_end_when_the_minute_is_over(monkeypatch):
   clock = iter(range(0, 10_000, 15))
-  monkeypatch.setattr(benchmark.time, "monotonic", lambda: next(clock))
+  monkeypatch.setattr(timing.time, "monotonic", lambda: next(clock))
   calls = []
-  seconds = benchmark._median_seconds(lambda n: calls.append(n) or n, 0, 9)
+  seconds = timing.median_seconds(lambda n: calls.append(n) or n, 0, 9)
   # A first one, and as many of 15 seconds as fit.
   assert (seconds, len(calls)) == (15, 3)
 
@@ -104,7 +102,7 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch):
 def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   # A critic step of a second.
   monkeypatch.setattr(benchmark, "_FLOPS", {"cpu": 1e9})
-  monkeypatch.setattr(benchmark, "flops_per_update", lambda setup: 1e9)
+  monkeypatch.setattr(peak, "flops_per_update", lambda setup: 1e9)
   setup = _setup(perturbation_interval=160, min_replay_size=32)
   short = benchmark.shortened(setup).config
   # Four agents and 6 seconds: not more than one iteration.
@@ -113,13 +111,13 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   assert short.min_replay_size == 2
   kept = benchmark.shortened(setup, min_replay_size=32).config
   assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
-  monkeypatch.setattr(benchmark, "flops_per_update", lambda setup: 5e4)
+  monkeypatch.setattr(peak, "flops_per_update", lambda setup: 5e4)
   assert benchmark.shortened(setup).config == setup.config
 
 
 def test_products_that_show_the_peak_are_larger_on_accelerators():
-  assert benchmark.matmul_size("cpu") == 1024
-  assert benchmark.matmul_size("gpu") >= 8192
+  assert peak.matmul_size("cpu") == 1024
+  assert peak.matmul_size("gpu") >= 8192
 
 
 @pytest.mark.slow
@@ -133,7 +131,7 @@ def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
     assert members.replay.size.tolist() == [16] * 4
     return 0.5
 
-  monkeypatch.setattr(benchmark, "_median_seconds", call_twice)
+  monkeypatch.setattr(timing, "median_seconds", call_twice)
   row = benchmark.collecting(_setup(), 1, _KEY)
   assert row["env_steps_per_second"] == 4 * 16 / 0.5
   common.assert_bits_equal(seen[0].point, seen[1].point)
@@ -146,7 +144,7 @@ def test_collecting_more_than_replay_holds_is_refused():
 
 @pytest.mark.slow
 def test_generations_are_counted_as_a_run_counts_them(monkeypatch):
-  monkeypatch.setattr(benchmark, "matmul_peak", lambda mesh: 1e9)
+  monkeypatch.setattr(peak, "matmul_peak", lambda mesh: 1e9)
   row = benchmark.generations(_setup(), 2, _KEY, start=0.0)
   per_generation = row["generation_seconds"]
   # Without those of evaluation.

@@ -1,5 +1,7 @@
 """Tests of the critic that a repertoire's agents share."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -212,6 +214,18 @@ def test_what_could_not_teach_is_refused():
     _teacher(False, num_critic_steps=3)
   with pytest.raises(ValueError, match="replay_capacity 23 is less than"):
     _teacher(False, _setup(replay_capacity=23))
+
+
+def test_targets_without_bounds_are_refused():
+  walk = _Walk()
+  walk.descriptor = environments.Descriptor(
+    ("x", "steps"), (-math.inf, 0.0), (math.inf, 100.0)
+  )
+  env = environments.Environment(walk, episode_length=_TIMES)
+  setup = _setup()._replace(env=env, eval_env=env)
+  _teacher(False, setup)
+  with pytest.raises(ValueError, match="of x, steps aren't all finite; give"):
+    _teacher(True, setup)
 
 
 def test_all_kinds_of_emitters_make_what_is_planned():
