@@ -79,7 +79,7 @@ def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
     by = jnp.sum(jnp.where(has, raised[:, None], 0.0), axis=0)
     shared = math.e / (_NUM_ROUNDS * size) * jnp.sum(weights)
     weights = weights * jnp.exp(by) + shared
-    return weights / jnp.sum(weights)
+    return weights * (1 / jnp.sum(weights))
 
   weights = [
     later(x, categories[:, k], raised[:, k])
@@ -167,5 +167,6 @@ def chances_of(
   cap = caps[jnp.argmax(caps >= jnp.append(ascending[-2::-1], 0.0))]
   is_capped = is_fewer & (weights >= cap)
   capped = jnp.where(is_capped, cap, weights)
-  chances = (1 - exploration) * capped / jnp.sum(capped) + exploration / size
+  shares = capped * (1 / jnp.sum(capped))
+  chances = (1 - exploration) * shares + exploration / size
   return chances, is_capped, exploration

@@ -123,11 +123,12 @@ def factors(
   Returns:
     k_x; k_h, or None without categories; and what is remembered.
   """
-  # By coordinate, so that all of it is one loop over pairs of points.
+  # By coordinate, so that all of it is one loop over pairs of points. Whatever
+  # many numbers would be divided by they are multiplied by the inverse of, here
+  # and elsewhere: XLA does so itself, but not on any number of devices.
+  inverse = 1 / jnp.asarray(parameters.length_scales)
   columns = zip(
-    (first.position / parameters.length_scales).T,
-    (second.position / parameters.length_scales).T,
-    strict=True,
+    (first.position * inverse).T, (second.position * inverse).T, strict=True
   )
   apart = jnp.abs(first.time[:, None] - second.time[None])
   distance = jnp.zeros_like(apart)
@@ -202,7 +203,7 @@ def _inverse_factor_by_rows(covariance: Array, least: Array) -> Array:
     known = jnp.sum(inverse * row, axis=1)
     pivot = jnp.maximum(row[i] - jnp.sum(known**2), least)
     new = -jnp.sum(known[:, None] * inverse, axis=0)
-    return inverse.at[i].set(new.at[i].add(1.0) / jnp.sqrt(pivot))
+    return inverse.at[i].set(new.at[i].add(1.0) * (1 / jnp.sqrt(pivot)))
 
   return jax.lax.fori_loop(
     0, covariance.shape[0], add, jnp.zeros_like(covariance)
@@ -265,7 +266,7 @@ def with_pending(posterior: Posterior, row: Array, point: Points) -> Posterior:
   known = whitening @ covariance
   variance = covariance[row] + _added(parameters)
   pivot = jnp.maximum(variance - jnp.sum(known**2), parameters.noise)
-  new = (-known @ whitening).at[row].add(1.0) / jnp.sqrt(pivot)
+  new = (-known @ whitening).at[row].add(1.0) * (1 / jnp.sqrt(pivot))
   return posterior._replace(
     points=points, whitening=whitening.at[row].set(new)
   )

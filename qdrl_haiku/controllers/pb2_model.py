@@ -163,7 +163,8 @@ def rewards(changes: Changes, change: Array) -> Array:
   least = jnp.min(halves, where=changes.mask, initial=jnp.inf)
   most = jnp.max(halves, where=changes.mask, initial=-jnp.inf)
   width = most - least
-  reward = jnp.where(width > 0, (0.5 * change - least) / width, 0.5)
+  inverse = 1 / jnp.maximum(width, 1e-30)
+  reward = jnp.where(width > 0, (0.5 * change - least) * inverse, 0.5)
   return jnp.where(jnp.isfinite(change), jnp.clip(reward, 0.0, 1.0), jnp.nan)
 
 
@@ -226,7 +227,7 @@ def suggest(
   centred = jnp.where(mask, changes.change - mean, 0.0)
   deviation = jnp.sqrt(jnp.sum(centred**2) / count)
   deviation = jnp.where(deviation > 1e-6 * jnp.abs(mean), deviation, 1.0)
-  values = centred / deviation
+  values = centred * (1 / deviation)
 
   # To between 0 and 1, of those that are there and those to start from.
   known = jnp.concatenate([mask, jnp.isfinite(fitness)])
@@ -237,7 +238,7 @@ def suggest(
   width = jnp.maximum(0.5 * most - 0.5 * least, 1e-30)
 
   def scaled(fitness: Array) -> Array:
-    position = (0.5 * fitness - 0.5 * least) / width
+    position = (0.5 * fitness - 0.5 * least) * (1 / width)
     return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)[:, None]
 
   observed = Points(

@@ -50,6 +50,7 @@ class Program:
     self._kept = kept
     self._lowered: jax.stages.Lowered | None = None
     self._compiled: jax.stages.Compiled | None = None
+    self._compiling = threading.Lock()
 
   def __call__(self, *args: Any) -> Any:
     """Calls it with arguments of the shapes that it was lowered for."""
@@ -57,15 +58,18 @@ class Program:
 
   def trace(self) -> None:
     """Does what compiling begins with, unless it's kept."""
-    if self._kept is None or not self._kept.has(self._name):
-      self._lowered = self._lower()
+    with self._compiling:
+      is_kept = self._kept is not None and self._kept.has(self._name)
+      if self._compiled is None and not is_kept:
+        self._lowered = self._lower()
 
   def compile(self) -> jax.stages.Compiled:
-    """Returns the program."""
-    if self._compiled is None:
-      self._compiled = self._by_name() or self._by_code()
-      self._lowered = None
-    return self._compiled
+    """Returns the program; threads that ask for it wait for the first one."""
+    with self._compiling:
+      if self._compiled is None:
+        self._compiled = self._by_name() or self._by_code()
+        self._lowered = None
+      return self._compiled
 
   def _by_name(self) -> jax.stages.Compiled | None:
     """Returns what an earlier run of the same kind has kept."""

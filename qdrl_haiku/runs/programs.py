@@ -20,6 +20,23 @@ from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
 
 
+class _Draw:
+  """Draws initial states, before the first generation or in a later one."""
+
+  def __init__(self, first: Program, later: Program) -> None:
+    self._first = first
+    self._later = later
+
+  def __call__(self, run_key: types.Key, generation: int) -> InitialStates:
+    program = self._later if generation else self._first
+    # A number of NumPy's is known to all processes.
+    return program(run_key, np.int32(generation))
+
+  def compile(self) -> None:
+    """Compiles what later generations need."""
+    self._later.compile()
+
+
 class Programs(NamedTuple):
   """What a run calls; each is compiled when it's first called.
 
@@ -158,11 +175,7 @@ def make_programs(
     for n in engine.num_agents
   }
 
-  def draw(run_key: types.Key, generation: int) -> InitialStates:
-    # A number of NumPy's is known to all processes.
-    num_agents = engine.num_agents[min(generation, 1)]
-    return draws[num_agents](run_key, np.int32(generation))
-
+  draw = _Draw(*(draws[n] for n in engine.num_agents))
   init = Program(
     "init", lambda: init_jit.lower(run_key, first), to_init, devices, kept
   )
@@ -201,10 +214,10 @@ def make_programs(
 
 
 def compile_generation(programs: Programs) -> Programs:
-  """Begins to compile both parts of a generation, which goes on in a thread.
+  """Begins to compile what a generation is, which goes on in a thread.
 
   What trains takes longest of all that a run waits for, so it's traced before
-  anything else is.
+  anything else is. What draws is called with it, and so comes next.
 
   Args:
     programs: of `make_programs`.
@@ -216,8 +229,13 @@ def compile_generation(programs: Programs) -> Programs:
   programs.train.trace()
   executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
   training = executor.submit(programs.train.compile)
+  executor.submit(programs.draw.compile)
   evaluating = executor.submit(programs.evaluate.compile)
   executor.shutdown(wait=False)
+  # XLA compiles in the meantime what trains.
+  tracer = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+  tracer.submit(programs.evaluate.trace)
+  tracer.shutdown(wait=False)
   return programs._replace(
     train=lambda *args: training.result()(*args),
     evaluate=lambda *args: evaluating.result()(*args),

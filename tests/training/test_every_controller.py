@@ -145,7 +145,7 @@ from tests.training import common, test_every_controller
 
 key = jax.random.key(0)
 results = {}
-for name in ("mf_pbt",):
+for name in ("mf_pbt", "pb2"):
   setup = common.setup(
     test_every_controller.MAKE[name](), population_size=8
   )
