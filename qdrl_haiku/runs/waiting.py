@@ -48,7 +48,7 @@ def in_one_order(program: str) -> bool:
 def _instructions(computation: str) -> dict[str, str]:
   """Returns what is after "=" of a computation's instructions, by name."""
   lines = map(str.strip, computation.splitlines())
-  return dict(found.groups() for x in lines if (found := _INSTRUCTION.match(x)))
+  return {x[1]: x[2] for x in map(_INSTRUCTION.match, lines) if x is not None}
 
 
 def _needs(instructions: dict[str, str], name: str) -> set[str]:

@@ -1,5 +1,6 @@
 """A compiled program, which may have been compiled by an earlier run."""
 
+import concurrent.futures
 import subprocess
 import sys
 
@@ -46,6 +47,16 @@ def _no_cache():
   yield
   jax.config.update("jax_compilation_cache_dir", before)
   compilation_cache.reset_cache()
+
+
+def test_threads_that_need_it_at_once_compile_it_once():
+  lower = _Counted(_noise(4))
+  program = Program("noise", lower, {}, _ON)
+  with concurrent.futures.ThreadPoolExecutor(3) as threads:
+    threads.submit(program.trace)
+    compiled = list(threads.map(lambda _: program.compile(), range(2)))
+  assert compiled[0] is compiled[1]
+  assert lower.count == 1
 
 
 def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):

@@ -6,7 +6,7 @@ import threading
 import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku.runs.programs import Programs
+from qdrl_haiku.runs.programs import Programs, compile_generation
 from qdrl_haiku.training.initial_states import InitialStates
 
 
@@ -51,3 +51,27 @@ def test_nothing_is_waited_for_once_all_is_compiled():
   evaluating.set_result(None)
   assert _programs(evaluating).wait_to_evaluate(jnp.zeros(())) == 0.0
   assert _programs(None).wait_to_evaluate(jnp.zeros(())) == 0.0
+
+
+class _Part:
+  """Notes what is done with it."""
+
+  def __init__(self, name, calls):
+    self._name = name
+    self._calls = calls
+
+  def trace(self):
+    self._calls.append(f"trace {self._name}")
+
+  def compile(self):
+    self._calls.append(f"compile {self._name}")
+
+
+def test_what_is_called_first_is_compiled_first():
+  calls = []
+  parts = {x: _Part(x, calls) for x in ("draw", "train", "evaluate")}
+  made = compile_generation(_programs(None)._replace(**parts))
+  made.evaluating.result()
+  assert calls[0] == "trace train"
+  compiled = [x for x in calls if x.startswith("compile")]
+  assert compiled == ["compile train", "compile draw", "compile evaluate"]
