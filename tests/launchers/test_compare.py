@@ -165,13 +165,14 @@ def test_another_commands_runs_are_not_taken_for_its_own(
 @pytest.mark.parametrize(("preset", "num_runs"), [
   ("compare_controllers", 52),
   ("compare_emitters", 36),
+  ("compare_learners", 42),
   ("compare_maze", 4),
   ("compare_physics", 16),
 ])  # fmt: skip
 def test_presets_are_tables(
   capsys, tmp_path, monkeypatch, started, preset, num_runs
 ):
-  monkeypatch.setattr(comparisons, "lines", lambda *_: [])
+  monkeypatch.setattr(comparisons, "read", lambda *_: [])
   outcome = harness.run(
     capsys, "compare", f"--preset={preset}", f"--output={tmp_path / 'out'}"
   )
