@@ -7,7 +7,7 @@ _COLLECTIVES = re.compile(
   r" (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)"
   r"(?:-start)?\("
 )
-_COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) ")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"(?:ROOT )?%([\w.\-]+) = (.*)$")
 _NAME = re.compile(r"%([\w.\-]+)")
 
@@ -27,18 +27,18 @@ def in_one_order(program: str) -> bool:
     Whether of any two collective operations that may run at once one needs,
     directly or not, what the other brings.
   """
-  waiting, names = _COLLECTIVES, []
+  waiting = _COLLECTIVES
+  names: list[str] = []
   # In the text what is needed comes first, computations as instructions.
   for text in program.split("\n}"):
-    computation = _COMPUTATION.match(text.lstrip("\n").rpartition("\n\n")[2])
-    if computation is None or not waiting.search(text):
+    if not waiting.search(text):
       continue
     instructions = _instructions(text)
     waits = [x for x, line in instructions.items() if waiting.search(line)]
     for before, after in itertools.pairwise(waits):
       if before not in _needs(instructions, after):
         return False
-    names.append(re.escape(computation[1]))
+    names += map(re.escape, _COMPUTATION.findall(text))
     waiting = re.compile(
       rf"{_COLLECTIVES.pattern}|%(?:{'|'.join(names)})(?![\w.\-])"
     )
