@@ -48,11 +48,14 @@ _ALLOWED = {
     "environments", "learners", "map_elites", "reports", "storage",
     "training",
   },
+  "benchmarks": {
+    "distributed", "map_elites", "runs", "storage", "training"
+  },
   "comparisons": {"drawing", "reports"},
   "cli": {
-    "actors", "artifacts", "comparisons", "controllers", "distributed",
-    "drawing", "environments", "learners", "map_elites", "reports", "runs",
-    "skills", "storage", "training",
+    "actors", "artifacts", "benchmarks", "comparisons", "controllers",
+    "distributed", "drawing", "environments", "learners", "map_elites",
+    "reports", "runs", "skills", "storage", "training",
   },
 }  # fmt: skip
 _EVERYWHERE = {

@@ -103,13 +103,13 @@ def _measure(flags: BenchmarkFlags) -> None:
   devices.prepare_jax(flags)
   import jax
 
+  from qdrl_haiku.benchmarks import measurements
   from qdrl_haiku.distributed import sharding
-  from qdrl_haiku.runs import benchmark
   from qdrl_haiku.storage import strict_json, versions
 
   row: dict[str, Any] = {"algorithm": flags.algorithm}
   if flags.algorithm == "add":
-    row |= benchmark.adding(flags.repetitions)
+    row |= measurements.adding(flags.repetitions)
   else:
     if flags.num_eval_episodes is None and flags.learner != "diayn":
       flags = dataclasses.replace(flags, num_eval_episodes=1)
@@ -122,24 +122,24 @@ def _measure(flags: BenchmarkFlags) -> None:
     setup = setup._replace(mesh=mesh)
     if setup.controller and "perturbation_interval" not in flags.given:
       is_given = "min_replay_size" in flags.given
-      setup = benchmark.shortened(
+      setup = measurements.shortened(
         setup, min_replay_size=flags.min_replay_size if is_given else None
       )
     key = sharding.put(mesh, jax.random.key(flags.seed))
     if flags.algorithm == "collect":
-      row |= benchmark.collecting(setup, flags.repetitions, key)
+      row |= measurements.collecting(setup, flags.repetitions, key)
     elif flags.algorithm == "update":
-      row |= benchmark.updating(setup, flags.repetitions, key)
+      row |= measurements.updating(setup, flags.repetitions, key)
     elif flags.algorithm == "exploit":
-      row |= benchmark.exploiting(setup, flags.repetitions, key)
+      row |= measurements.exploiting(setup, flags.repetitions, key)
     else:
       besides = (*launch.NOT_REMEMBERED, *_OF_MEASURING)
       settings = flags.settings(besides)
       kept = kept_programs.of_run(flags, setup, settings)
-      row |= benchmark.generations(
+      row |= measurements.generations(
         setup, flags.repetitions, key, _START, kept
       )
-    row |= benchmark.resources(setup, key)
+    row |= measurements.resources(setup, key)
     row |= {
       "devices_used": mesh.size,
       "perturbation_interval": setup.config.perturbation_interval,

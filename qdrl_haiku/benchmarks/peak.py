@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku.benchmarks import timing
 from qdrl_haiku.distributed import sharding as sharding_lib
-from qdrl_haiku.runs import timing
 from qdrl_haiku.training import population
 from qdrl_haiku.training.setup import Setup
 

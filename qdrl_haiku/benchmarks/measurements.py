@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import map_elites, types
+from qdrl_haiku.benchmarks import peak, timing
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
-from qdrl_haiku.runs import memory, peak, programs, records, timing
+from qdrl_haiku.runs import memory, programs, records
 from qdrl_haiku.storage.kept import Kept
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (

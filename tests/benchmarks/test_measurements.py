@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import controllers, distributed
+from qdrl_haiku.benchmarks import measurements, peak, timing
 from qdrl_haiku.drawing import costs
-from qdrl_haiku.runs import benchmark, peak, timing
 from tests.launchers import harness
 from tests.training import common
 
@@ -41,7 +41,7 @@ def test_updates_are_those_of_whole_intervals(monkeypatch):
   monkeypatch.setattr(peak, "matmul_peak", lambda mesh: 1e9)
   monkeypatch.setattr(timing, "median_seconds", lambda call, state, n: 0.5)
   setup = _setup()
-  row = benchmark.updating(setup, 1, _KEY)
+  row = measurements.updating(setup, 1, _KEY)
   # One update per step of four agents, in half a second.
   rate = 4 * setup.config.perturbation_interval / 0.5
   assert row["updates_per_second"] == rate
@@ -62,7 +62,7 @@ def test_exploiting_counts_what_children_take_over(
   monkeypatch.setattr(
     timing, "median_seconds", lambda call, state, n: call(state) and 0.5
   )
-  row = benchmark.exploiting(_setup(inherit_replay=inherit_replay), 1, _KEY)
+  row = measurements.exploiting(_setup(inherit_replay=inherit_replay), 1, _KEY)
   assert row == {
     "exploit_milliseconds": 500.0,
     "decision_milliseconds": 500.0,
@@ -101,18 +101,18 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch):
 
 def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   # A critic step of a second.
-  monkeypatch.setattr(benchmark, "_FLOPS", {"cpu": 1e9})
+  monkeypatch.setattr(measurements, "_FLOPS", {"cpu": 1e9})
   monkeypatch.setattr(peak, "flops_per_update", lambda setup: 1e9)
   setup = _setup(perturbation_interval=160, min_replay_size=32)
-  short = benchmark.shortened(setup).config
+  short = measurements.shortened(setup).config
   # Four agents and 6 seconds: not more than one iteration.
   assert short.perturbation_interval == 2
   # So that the second interval has all its updates.
   assert short.min_replay_size == 2
-  kept = benchmark.shortened(setup, min_replay_size=32).config
+  kept = measurements.shortened(setup, min_replay_size=32).config
   assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
   monkeypatch.setattr(peak, "flops_per_update", lambda setup: 5e4)
-  assert benchmark.shortened(setup).config == setup.config
+  assert measurements.shortened(setup).config == setup.config
 
 
 def test_products_that_show_the_peak_are_larger_on_accelerators():
@@ -132,20 +132,20 @@ def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
     return 0.5
 
   monkeypatch.setattr(timing, "median_seconds", call_twice)
-  row = benchmark.collecting(_setup(), 1, _KEY)
+  row = measurements.collecting(_setup(), 1, _KEY)
   assert row["env_steps_per_second"] == 4 * 16 / 0.5
   common.assert_bits_equal(seen[0].point, seen[1].point)
 
 
 def test_collecting_more_than_replay_holds_is_refused():
   with pytest.raises(ValueError, match="must be more than the 64 steps"):
-    benchmark.collecting(_setup(), 3, _KEY)
+    measurements.collecting(_setup(), 3, _KEY)
 
 
 @pytest.mark.slow
 def test_generations_are_counted_as_a_run_counts_them(monkeypatch):
   monkeypatch.setattr(peak, "matmul_peak", lambda mesh: 1e9)
-  row = benchmark.generations(_setup(), 2, _KEY, start=0.0)
+  row = measurements.generations(_setup(), 2, _KEY, start=0.0)
   per_generation = row["generation_seconds"]
   # Without those of evaluation.
   steps = row["env_steps_per_second"] * per_generation

@@ -1,0 +1,1 @@
+"""How fast training is, and what the machine could do."""
