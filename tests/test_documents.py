@@ -212,8 +212,9 @@ def _budget(name, command, steps):
     return ["--num_eval_episodes=2"]
   if "--resume" in command or name == "retrain_schedule":
     return [f"--num_timesteps={steps}"]  # The run knows the rest.
-  if any(part in command for part in ("pga", "dcrl", "--env_name=arm")):
-    return []  # Only prepared.
+  prepared = ("pga", "dcrl", "--env_name=arm", "--env_name=sphere")
+  if any(part in command for part in prepared):
+    return []
   if "--emitter=ga" in command:  # Two episodes of 20 steps are its 40.
     return [*short, "--variation_batch_size=4", "--num_generations=1"]
   if name == "train_me_pbt":
