@@ -164,8 +164,11 @@ class _State:
           "another directory."
         )
       for row in rows:
-        before = self._runs.setdefault(row.name, _entry(row))
-        if before["command"] != _entry(row)["command"]:
+        before = self._runs.get(row.name)
+        # A command that was refused, or never came to its turn, may change.
+        if before is None or not (before["done"] or self.has_begun(row)):
+          self._runs[row.name] = _entry(row)
+        elif before["command"] != _entry(row)["command"]:
           raise ValueError(
             f"--output={output} has a run {row.name} by another command, "
             f"'{' '.join(before['command'])}'; choose another directory."

@@ -145,6 +145,15 @@ def test_what_makes_no_sense_ends_it_before_anything_is_trained(
   assert not _trained(started)
 
 
+def test_a_command_that_was_refused_may_be_corrected(
+  capsys, tmp_path, started
+):
+  assert _compare(capsys, tmp_path, "--method=x: --controller=none").code == 2
+  outcome = _compare(capsys, tmp_path, "--method=x: --controller=pb2")
+  assert outcome.code == 0
+  assert "| x | 2 |" in (tmp_path / "out" / "table.md").read_text()
+
+
 def test_another_commands_runs_are_not_taken_for_its_own(
   capsys, tmp_path, started
 ):
