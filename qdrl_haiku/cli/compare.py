@@ -36,7 +36,7 @@ class CompareFlags(Flags):
   method: tuple[str, ...] = flag(
     (),
     "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
-    "task. Repeatable.",
+    "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
     repeatable=True,
   )
   num_seeds: tuple[str, ...] = flag(

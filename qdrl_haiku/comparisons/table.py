@@ -57,7 +57,8 @@ def rows(
   Args:
     command: a launcher, and flags that all runs have.
     tasks: "name: flags" each. The flags may begin with another launcher.
-    methods: likewise; their flags come last, and so override a task's.
+    methods: likewise; their flags come after a task's, and so override them.
+      Those of one with the name task/method come last, on this task alone.
     num_seeds: "5", or "task:3" for one task; the last that fits counts.
     first_seed: from which they are counted on.
 
@@ -69,12 +70,14 @@ def rows(
   """
   commands = [_split(f"command={command}", command)]
   named_tasks = _named("task", tasks)
-  named_methods = _named("method", methods)
+  of_one_task = [x for x in methods if "/" in x.partition(":")[0]]
+  named_methods = _named("method", [x for x in methods if x not in of_one_task])
+  more = _on_one_task(of_one_task, named_tasks, named_methods)
   counts = _counts(num_seeds, named_tasks)
   found: list[Row] = []
   for task, of_task in named_tasks.items():
     for method, of_method in named_methods.items():
-      parts = [*commands, of_task, of_method]
+      parts = [*commands, of_task, of_method, *more.get((task, method), [])]
       launchers = [launcher for launcher, _ in parts if launcher is not None]
       if not launchers:
         raise ValueError(
@@ -134,6 +137,29 @@ def _named(
     if name in found:
       raise ValueError(f"{kind}={text!r} has the name of another; rename one.")
     found[name] = _split(f"{kind}={text!r}", words)
+  return found
+
+
+def _on_one_task(
+  texts: Sequence[str],
+  tasks: Mapping[str, object],
+  methods: Mapping[str, object],
+) -> dict[tuple[str, str], list[tuple[str | None, list[str]]]]:
+  """Returns what methods have on one task alone, by task and method."""
+  found: dict[tuple[str, str], list[tuple[str | None, list[str]]]] = {}
+  for text in texts:
+    name, _, words = text.partition(":")
+    task, _, method = (x.strip() for x in name.partition("/"))
+    for kind, given, known in (
+      ("task", task, tasks), ("method", method, methods)
+    ):
+      if given not in known:
+        raise ValueError(
+          f"method={text!r}: there is no {kind} {given!r};"
+          f" {names.nearest(given, known)}"
+        )
+    pair = task, method
+    found.setdefault(pair, []).append(_split(f"method={text!r}", words))
   return found
 
 

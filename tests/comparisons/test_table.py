@@ -37,6 +37,15 @@ def test_a_methods_flags_come_after_a_tasks():
   )  # fmt: skip
 
 
+def test_a_method_may_have_flags_on_one_task_alone():
+  rows = _rows(
+    methods=(*_METHODS, "ant/pb2: --tau=0.1"), num_seeds=("1",)
+  )
+  assert len(rows) == 4
+  assert rows[3].flags[-2:] == ("--controller=pb2", "--tau=0.1")
+  assert not any("--tau=0.1" in row.flags for row in rows[:3])
+
+
 def test_train_has_its_seeds_side_by_side():
   rows = _rows(methods=("alone: train", "pbt:"), first_seed=3)
   assert [row.name for row in rows if row.method == "alone"] == [
@@ -71,6 +80,9 @@ def test_the_metric_is_the_launchers():
     ({"tasks": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
     ({"tasks": ("../x: --env_name=ant",)}, "has no name"),
     ({"methods": ("a:", "a: --explore=mixed")}, "has the name of another"),
+    ({"methods": ("a:", "aunt/a: --tau=0")}, "no task 'aunt'; .*'ant'"),
+    ({"methods": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
+    ({"methods": ("a:", "ant/a: --x tau=0")}, "'tau=0' is no flag"),
     ({"num_seeds": ("many",)}, "num_seeds=many is no number from 1 to 1000"),
     ({"num_seeds": ("0",)}, "num_seeds=0 is no number from 1"),
     ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
