@@ -87,7 +87,7 @@ def test_only_weights_vary():
   assert len(np.unique(individuals["policy_params"])) == 4 * 6
 
 
-def test_it_fills_a_repertoire_better_than_variations():
+def test_it_finds_larger_steps_where_those_of_variations_are_too_small():
   batch_size, num_generations, seeds = 64, 40, jnp.arange(5)
 
   def score(emitter, seed):
@@ -104,16 +104,15 @@ def test_it_fills_a_repertoire_better_than_variations():
     (repertoire, _), _ = jax.lax.scan(step, state, keys)
     return map_elites.qd_score(repertoire, 25.0 * _SIZE)
 
-  # The best of several sigmas for it.
   variation = functools.partial(
-    map_elites.iso_line, iso_sigma=0.05, line_sigma=0.3
+    map_elites.iso_line, iso_sigma=0.01, line_sigma=0.1
   )
   variations = map_elites.genetic_emitter(variation, batch_size)
   found, expected = (
     jax.jit(jax.vmap(functools.partial(score, emitter)))(seeds)
     for emitter in (_cma(batch_size), variations)
   )
-  assert np.sum(np.asarray(found) > np.asarray(expected)) >= 4
+  assert np.all(np.asarray(found) > 2 * np.asarray(expected))
 
 
 def test_no_cells_to_improve_are_refused():
