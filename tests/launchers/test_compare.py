@@ -173,8 +173,9 @@ def test_another_commands_runs_are_not_taken_for_its_own(
 
 @pytest.mark.parametrize(("preset", "num_runs"), [
   ("compare_controllers", 52),
-  ("compare_emitters", 30),
-  ("compare_learners", 42),
+  ("compare_emitters", 36),
+  ("compare_emitters_maze", 15),
+  ("compare_learners", 49),
   ("compare_maze", 4),
   ("compare_physics", 16),
 ])  # fmt: skip
