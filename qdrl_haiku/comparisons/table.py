@@ -150,17 +150,21 @@ def _on_one_task(
   for text in texts:
     name, _, words = text.partition(":")
     task, _, method = (x.strip() for x in name.partition("/"))
-    for kind, given, known in (
-      ("task", task, tasks), ("method", method, methods)
-    ):
-      if given not in known:
-        raise ValueError(
-          f"method={text!r}: there is no {kind} {given!r};"
-          f" {names.nearest(given, known)}"
-        )
-    pair = task, method
-    found.setdefault(pair, []).append(_split(f"method={text!r}", words))
+    where = f"method={text!r}"
+    _check_known(where, "task", task, tasks)
+    _check_known(where, "method", method, methods)
+    found.setdefault((task, method), []).append(_split(where, words))
   return found
+
+
+def _check_known(
+  where: str, kind: str, name: str, known: Mapping[str, object]
+) -> None:
+  """Checks that the table has a task or a method of a name."""
+  if name not in known:
+    raise ValueError(
+      f"{where}: there is no {kind} {name!r}; {names.nearest(name, known)}"
+    )
 
 
 def _split(where: str, text: str) -> tuple[str | None, list[str]]:
@@ -203,10 +207,7 @@ def _counts(
         f"num_seeds={text} is no number from 1 to 1000, nor one after a task's"
         " name; give it like 5, or ant:3."
       )
-    if task and task not in tasks:
-      raise ValueError(
-        f"num_seeds={text}: there is no task {task!r};"
-        f" {names.nearest(task, tasks)}"
-      )
+    if task:
+      _check_known(f"num_seeds={text}", "task", task, tasks)
     counts |= {name: int(number) for name in ([task] if task else tasks)}
   return counts
