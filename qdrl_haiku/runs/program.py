@@ -81,9 +81,14 @@ class Program:
     lowered = self._lowered or self._lower()
     if self._kept is None:
       return lowered.compile()
-    code = fingerprints.digest(
-      (fingerprints.of_compiler(), self._options, lowered.as_text())
-    )
+    # Unused arguments aren't in the code, and are checked all the same.
+    code = fingerprints.digest((
+      fingerprints.of_compiler(),
+      self._options,
+      lowered.as_text(),
+      str(lowered.args_info),
+      str(lowered.out_info),
+    ))
     compiled = self._read(code)
     if compiled is None:
       _found.is_hit = False

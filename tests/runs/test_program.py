@@ -1,6 +1,7 @@
 """A compiled program, which may have been compiled by an earlier run."""
 
 import concurrent.futures
+import functools
 import subprocess
 import sys
 
@@ -83,6 +84,15 @@ def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
   # From now on it's known by its name too.
   Program("noise", counted, {}, _ON, Kept(tmp_path, "another"))(_KEY)
   assert counted.count == 1
+
+
+def test_arguments_that_are_not_used_tell_programs_apart(tmp_path):
+  lower = jax.jit(lambda used, unused: used + 1).lower
+  for size in (2, 3):
+    args = jnp.zeros(7), jnp.zeros(size)
+    kept = Kept(tmp_path, f"kind of {size}")
+    program = Program("sum", functools.partial(lower, *args), {}, _ON, kept)
+    np.testing.assert_array_equal(program(*args), np.ones(7))
 
 
 def test_other_options_make_another_program(tmp_path):
