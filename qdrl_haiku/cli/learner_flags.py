@@ -113,7 +113,7 @@ class LearnerFlags(_HyperparamFlags):
     True, "Normalises observations by the agent's own running statistics."
   )
   learn_temperature: bool = flag(True, "Whether SAC's is learned.")
-  initial_temperature: float = flag(1.0, "What SAC's begins with.")
+  initial_temperature: float = flag(0.3, "What SAC's begins with.")
   policy_delay: int = flag(
     2, "Critic steps per policy step, of td3, crossq and xqc."
   )

@@ -196,8 +196,8 @@ def check_initial_temperature(value: float) -> None:
   """
   if not 1e-30 <= value <= 1e30:
     raise ValueError(
-      f"initial_temperature must be between 1e-30 and 1e30, got {value}; 1.0 "
-      "is the usual choice."
+      f"initial_temperature must be between 1e-30 and 1e30, got {value}; 0.3 "
+      "is the default."
     )
 
 

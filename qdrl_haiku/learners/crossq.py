@@ -54,7 +54,7 @@ class CrossQConfig:
   activation: str = "relu"
   normalize_observations: bool = True
   learn_temperature: bool = True
-  initial_temperature: float = 1.0
+  initial_temperature: float = 0.3
   policy_delay: int = 2
   policy_final_init: str = "small"
 
@@ -141,7 +141,9 @@ def crossq(
   )
   hyperparams = hyperparameters.defaults(declared)
   if config.learn_temperature:
-    hyperparams["target_entropy"] = -float(action_size)
+    hyperparams["target_entropy"] = hyperparameters.default_target_entropy(
+      action_size
+    )
 
   def init(key: types.Key) -> CrossQState:
     policy_key, critic_key = jax.random.split(key)

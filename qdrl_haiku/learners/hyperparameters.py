@@ -31,17 +31,17 @@ class Hyperparameter(NamedTuple):
 
 
 DISCOUNT = Hyperparameter(
-  0.98,
+  0.995,
   "discount factor per step",
   high=1.0,
   search="one_minus_log_uniform:0.96:0.998",
 )
 TAU = Hyperparameter(0.01, "rate at which target networks follow", high=1.0)
 POLICY_LEARNING_RATE = Hyperparameter(
-  1e-3, "Adam's learning rate for the policy", search="log_uniform:2e-4:2e-3"
+  3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:2e-3"
 )
 CRITIC_LEARNING_RATE = Hyperparameter(
-  1e-3, "Adam's learning rate for the critics", search="log_uniform:5e-4:5e-3"
+  2e-3, "Adam's learning rate for the critics", search="log_uniform:5e-4:5e-3"
 )
 TEMPERATURE_LEARNING_RATE = Hyperparameter(
   1e-3,
@@ -49,7 +49,7 @@ TEMPERATURE_LEARNING_RATE = Hyperparameter(
   search="log_uniform:3e-4:3e-3",
 )
 TARGET_ENTROPY = Hyperparameter(
-  None, "SAC's target entropy, in nats, of -A by default", low=-math.inf
+  None, "SAC's target entropy, in nats, of -A / 2 by default", low=-math.inf
 )
 REWARD_SCALING = Hyperparameter(
   1.0, "what rewards are multiplied by", search="log_uniform:0.3:5"
@@ -58,6 +58,21 @@ WEIGHT_DECAY = Hyperparameter(
   0.01, "how much of its weights a step of residual networks takes off"
 )
 _OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
+
+
+def default_target_entropy(action_size: int) -> float:
+  """Returns the target entropy of SAC where nothing else is said.
+
+  It is half of what Haarnoja et al. (arXiv 1812.05905) take: agents that
+  explore more learn more within few steps.
+
+  Args:
+    action_size: A.
+
+  Returns:
+    -A / 2, in nats.
+  """
+  return -action_size / 2
 
 
 def of_temperature(

@@ -60,7 +60,7 @@ class SACConfig:
   critic_residual: bool | None = None
   normalize_observations: bool = False
   learn_temperature: bool = True
-  initial_temperature: float = 1.0
+  initial_temperature: float = 0.3
   policy_final_init: str = "small"
 
   def __post_init__(self) -> None:
@@ -148,7 +148,9 @@ def sac(
   )
   hyperparams = hyperparameters.defaults(declared)
   if config.learn_temperature:
-    hyperparams["target_entropy"] = -float(action_size)
+    hyperparams["target_entropy"] = hyperparameters.default_target_entropy(
+      action_size
+    )
 
   def init(key: types.Key) -> SACState:
     policy_key, critic_key = jax.random.split(key)

@@ -59,7 +59,7 @@ class XQCConfig:
   activation: str = "relu"
   normalize_observations: bool = True
   learn_temperature: bool = True
-  initial_temperature: float = 1.0
+  initial_temperature: float = 0.3
   policy_delay: int = 2
   num_atoms: int = 51
   policy_final_init: str = "small"
@@ -154,7 +154,9 @@ def xqc(
   )
   hyperparams = hyperparameters.defaults(declared)
   if config.learn_temperature:
-    hyperparams["target_entropy"] = -float(action_size)
+    hyperparams["target_entropy"] = hyperparameters.default_target_entropy(
+      action_size
+    )
 
   def init(key: types.Key) -> XQCState:
     policy_key, critic_key = jax.random.split(key)

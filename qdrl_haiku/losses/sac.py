@@ -89,7 +89,7 @@ def sac_temperature_loss(
   Args:
     log_temperature: [], the logarithm of the temperature.
     log_prob: [], the log-probability of an action drawn from the policy.
-    target_entropy: [], in nats; -A is customary.
+    target_entropy: [], in nats; -A is customary, -A / 2 our default.
 
   Returns:
     [], the loss.

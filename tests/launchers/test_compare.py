@@ -175,7 +175,7 @@ def test_another_commands_runs_are_not_taken_for_its_own(
   ("compare_controllers", 52),
   ("compare_emitters", 36),
   ("compare_emitters_maze", 15),
-  ("compare_learners", 49),
+  ("compare_learners", 42),
   ("compare_maze", 4),
   ("compare_physics", 16),
 ])  # fmt: skip

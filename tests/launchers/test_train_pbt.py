@@ -138,7 +138,7 @@ def test_the_settings_are_those_of_the_flags(run):
     assert found == value
   # Also where flags leave it open.
   assert config["in_effect"]["hyperparams"]["tau"] == 0.01
-  assert config["in_effect"]["hyperparams"]["discount"] == 0.98
+  assert config["in_effect"]["hyperparams"]["discount"] == 0.995
   assert config["in_effect"]["fitness"] == "episode_return"
   assert config["ranges"]["policy_learning_rate"] == {
     "kind": "LogUniform", "low": 2e-4, "high": 2e-3

@@ -72,12 +72,12 @@ def _differs(states, i, field):
 
 def test_the_hyperparameters_are_those_that_are_documented():
   assert _LEARNER.hyperparams == {
-    "discount": 0.98,
+    "discount": 0.995,
     "tau": 0.01,
-    "policy_learning_rate": 1e-3,
-    "critic_learning_rate": 1e-3,
+    "policy_learning_rate": 3e-4,
+    "critic_learning_rate": 2e-3,
     "temperature_learning_rate": 1e-3,
-    "target_entropy": -2.0,
+    "target_entropy": -1.0,
     "reward_scaling": 1.0,
   }
   assert _LEARNER.batches_per_update == 1

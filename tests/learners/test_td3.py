@@ -73,10 +73,10 @@ def _updated(policy_delay, num_updates=1):
 
 def test_the_hyperparameters_are_those_that_are_documented():
   assert _LEARNER.hyperparams == {
-    "discount": 0.98,
+    "discount": 0.995,
     "tau": 0.01,
-    "policy_learning_rate": 1e-3,
-    "critic_learning_rate": 1e-3,
+    "policy_learning_rate": 3e-4,
+    "critic_learning_rate": 2e-3,
     "target_noise_scale": 0.2,
     "target_noise_clip": 0.5,
     "exploration_noise": 0.3,

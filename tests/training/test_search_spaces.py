@@ -38,7 +38,7 @@ def test_by_default_learning_rates_discount_and_rewards_are_searched(
 def test_what_is_not_searched_is_fixed_at_the_learners_value():
   space = training.search_space(_SAC, [], {})
   assert space["tau"] == controllers.Fixed(_SAC["tau"])
-  assert space["target_entropy"] == controllers.Fixed(-2.0)
+  assert space["target_entropy"] == controllers.Fixed(-1.0)
 
 
 def test_a_given_value_is_not_searched_by_default():
