@@ -30,6 +30,7 @@ class Hyperparameter(NamedTuple):
   search: str | None = None
 
 
+# With these SAC learns most over brax's robots, see launchers/RESULTS.md.
 DISCOUNT = Hyperparameter(
   0.995,
   "discount factor per step",
