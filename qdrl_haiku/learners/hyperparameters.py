@@ -30,7 +30,8 @@ class Hyperparameter(NamedTuple):
   search: str | None = None
 
 
-# With these SAC learns most over brax's robots, see launchers/RESULTS.md.
+# Of what was tried SAC learns most over brax's robots with these defaults, see
+# launchers/RESULTS.md.
 DISCOUNT = Hyperparameter(
   0.995,
   "discount factor per step",
