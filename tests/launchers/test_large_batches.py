@@ -9,8 +9,8 @@ from tests.launchers import harness
 _PRESET = harness.LAUNCHERS / "flagfiles" / "gpu_large_batch.flags"
 # A sixteenth of the environments and of the batch, in the open maze.
 _SMALLER = (
-  "--env_name=point_maze", "--maze_layout=open", "--num_envs=64",
-  "--batch_size=512", "--grad_updates_per_step=0.0625",
+  "--env_name=point_maze", "--backend=", "--maze_layout=open",
+  "--num_envs=64", "--batch_size=512", "--grad_updates_per_step=0.0625",
   "--replay_capacity=65536", "--min_replay_size=1280", "--population_size=2",
   "--hidden_layer_sizes=64,64", "--num_timesteps=6400",
   "--perturbation_interval=1280", "--num_eval_episodes=4",
