@@ -36,11 +36,14 @@ class PBTFlags(ControllerFlags):
     0.25, "The share that --num_parents and --num_replaced are by default."
   )
   inherit_replay: bool = flag(
-    False, "Whether a child gets its parent's replay buffer."
+    True, "Whether a child gets its parent's replay buffer."
   )
   fitness_window: int = flag(
     1, "Fitness is the mean of so many evaluations."
   )
+
+
+_WHERE_NOBODY_TAKES_OVER = {"exploit": "none", "controller": "random_search"}
 
 
 def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
@@ -71,14 +74,12 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
     flags.refuse_given(
       ["quantile_fraction"], f"--exploit={flags.exploit} has no quantiles"
     )
-  if flags.exploit == "none":
-    flags.refuse_given(
-      ["inherit_replay"], "with --exploit=none nobody takes over"
-    )
-  if flags.controller == "random_search":
-    flags.refuse_given(
-      ["inherit_replay"], "with --controller=random_search nobody takes over"
-    )
+  for name, value in _WHERE_NOBODY_TAKES_OVER.items():
+    if getattr(flags, name) == value:
+      flags.refuse_given(
+        ["inherit_replay"], f"with --{name}={value} nobody takes over"
+      )
+      flags = dataclasses.replace(flags, inherit_replay=False)
   if None not in (flags.num_parents, flags.num_replaced):
     flags.refuse_given(
       ["quantile_fraction"], "--num_parents and --num_replaced are given"

@@ -141,7 +141,7 @@ def test_the_settings_are_those_of_the_flags(run):
   assert config["in_effect"]["hyperparams"]["discount"] == 0.995
   assert config["in_effect"]["fitness"] == "episode_return"
   assert config["ranges"]["policy_learning_rate"] == {
-    "kind": "LogUniform", "low": 2e-4, "high": 2e-3
+    "kind": "LogUniform", "low": 1.5e-4, "high": 6e-4
   }
   # Of every flag of ours and no other's.
   assert {"exploit", "backend", "logdir"} <= config.keys()

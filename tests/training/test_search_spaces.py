@@ -22,7 +22,7 @@ def _searched(space):
 @pytest.mark.parametrize(
   "hyperparams", [_SAC, _TD3, _XQC], ids=["sac", "td3", "xqc"]
 )
-def test_by_default_learning_rates_discount_and_rewards_are_searched(
+def test_by_default_rates_discount_and_rewards_are_searched_from_half_to_twice(
   hyperparams,
 ):
   space = training.search_space(hyperparams, [], {})
@@ -30,7 +30,8 @@ def test_by_default_learning_rates_discount_and_rewards_are_searched(
   for name, range_ in space.items():
     if name.endswith("learning_rate"):
       assert isinstance(range_, controllers.LogUniform)
-      assert range_.high >= 9.99 * range_.low
+      assert range_.low == pytest.approx(hyperparams[name] / 2)
+      assert range_.high == pytest.approx(hyperparams[name] * 2)
   assert isinstance(space["discount"], controllers.OneMinusLogUniform)
   assert isinstance(space["reward_scaling"], controllers.LogUniform)
 
