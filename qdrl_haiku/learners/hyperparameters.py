@@ -30,9 +30,9 @@ class Hyperparameter(NamedTuple):
   search: str | None = None
 
 
-# Of what was tried SAC learns most over brax's robots with these defaults. What is
-# searched goes from half to twice of them: within the steps that most runs have, few
-# agents make up for a start from farther away. See launchers/RESULTS.md for both.
+# Of what was tried SAC learns most over brax's robots with these defaults, see
+# launchers/RESULTS.md. Half to twice of them is searched: within the steps of
+# most runs few agents don't make up for a start from farther away.
 DISCOUNT = Hyperparameter(
   0.995,
   "discount factor per step",

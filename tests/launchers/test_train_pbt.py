@@ -208,6 +208,24 @@ def test_an_interval_that_was_not_given_is_written_down(monkeypatch, tmp_path):
   assert config["perturbation_interval"] == 800
 
 
+@pytest.mark.parametrize(("chosen", "inherits"), [
+  ("--controller=pb2", True),
+  ("--noinherit_replay", False),
+  ("--exploit=none", False),
+  ("--controller=random_search", False),
+])  # fmt: skip
+def test_children_inherit_replay_where_someone_takes_over(
+  chosen, inherits, monkeypatch, tmp_path
+):
+  setup = _settings_of(
+    monkeypatch, tmp_path, "--env_name=point_maze", chosen
+  )
+  assert setup.config.inherit_replay is inherits
+  (logdir,) = (tmp_path / "logs").iterdir()
+  config = json.loads((logdir / "config.json").read_text())
+  assert config["inherit_replay"] is inherits
+
+
 def test_given_hyperparameters_are_fixed_and_sizes_reach_the_networks(
   monkeypatch, tmp_path
 ):
