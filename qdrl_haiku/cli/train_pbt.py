@@ -36,7 +36,7 @@ class PBTFlags(ControllerFlags):
     0.25, "The share that --num_parents and --num_replaced are by default."
   )
   inherit_replay: bool = flag(
-    True, "Whether a child gets its parent's replay buffer."
+    False, "Whether a child gets its parent's replay buffer."
   )
   fitness_window: int = flag(
     1, "Fitness is the mean of so many evaluations."
@@ -77,7 +77,7 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
   for name, value in _WHERE_NOBODY_TAKES_OVER.items():
     if getattr(flags, name) == value:
       flags.refuse_given(
-        ["inherit_replay"], f"with --{name}={value} nobody takes over"
+        ["inherit_replay"], f"with --{name}={value} nobody takes over", name
       )
       flags = dataclasses.replace(flags, inherit_replay=False)
   if None not in (flags.num_parents, flags.num_replaced):

@@ -141,7 +141,7 @@ def test_the_settings_are_those_of_the_flags(run):
   assert config["in_effect"]["hyperparams"]["discount"] == 0.995
   assert config["in_effect"]["fitness"] == "episode_return"
   assert config["ranges"]["policy_learning_rate"] == {
-    "kind": "LogUniform", "low": 1.5e-4, "high": 6e-4
+    "kind": "LogUniform", "low": 2e-4, "high": 5e-4
   }
   # Of every flag of ours and no other's.
   assert {"exploit", "backend", "logdir"} <= config.keys()
@@ -214,11 +214,12 @@ def test_an_interval_that_was_not_given_is_written_down(monkeypatch, tmp_path):
   ("--exploit=none", False),
   ("--controller=random_search", False),
 ])  # fmt: skip
-def test_children_inherit_replay_where_someone_takes_over(
+def test_children_inherit_replay_as_a_preset_says_where_someone_takes_over(
   chosen, inherits, monkeypatch, tmp_path
 ):
+  preset = harness.LAUNCHERS / "flagfiles" / "quickstart.flags"
   setup = _settings_of(
-    monkeypatch, tmp_path, "--env_name=point_maze", chosen
+    monkeypatch, tmp_path, f"--flagfile={preset}", chosen
   )
   assert setup.config.inherit_replay is inherits
   (logdir,) = (tmp_path / "logs").iterdir()

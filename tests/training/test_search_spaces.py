@@ -22,18 +22,22 @@ def _searched(space):
 @pytest.mark.parametrize(
   "hyperparams", [_SAC, _TD3, _XQC], ids=["sac", "td3", "xqc"]
 )
-def test_by_default_rates_discount_and_rewards_are_searched_from_half_to_twice(
+def test_by_default_rates_discount_and_rewards_are_searched_around_their_values(
   hyperparams,
 ):
   space = training.search_space(hyperparams, [], {})
   assert space.keys() == hyperparams.keys()
   for name, range_ in space.items():
-    if name.endswith("learning_rate"):
+    if name == "reward_scaling" or name.endswith("learning_rate"):
       assert isinstance(range_, controllers.LogUniform)
-      assert range_.low == pytest.approx(hyperparams[name] / 2)
-      assert range_.high == pytest.approx(hyperparams[name] * 2)
-  assert isinstance(space["discount"], controllers.OneMinusLogUniform)
-  assert isinstance(space["reward_scaling"], controllers.LogUniform)
+      low, value, high = range_.low, hyperparams[name], range_.high
+    elif name == "discount":
+      assert isinstance(range_, controllers.OneMinusLogUniform)
+      low, value, high = 1 - range_.high, 1 - hyperparams[name], 1 - range_.low
+    else:
+      continue
+    assert low / value == pytest.approx(0.6, rel=0.12)
+    assert high / value == pytest.approx(1.6, rel=0.12)
 
 
 def test_what_is_not_searched_is_fixed_at_the_learners_value():
