@@ -31,8 +31,8 @@ class Hyperparameter(NamedTuple):
 
 
 # Of what was tried SAC learns most over brax's robots with these defaults, see
-# launchers/RESULTS.md. From 0.6 to 1.6 times these is searched: within the steps
-# of most runs few agents don't make up for a start from farther away.
+# launchers/RESULTS.md. From 0.6 to 1.6 times these is searched: within the
+# steps of most runs few agents don't make up for a start from farther away.
 DISCOUNT = Hyperparameter(
   0.995,
   "discount factor per step",
