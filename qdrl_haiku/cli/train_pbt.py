@@ -79,6 +79,7 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
       flags.refuse_given(
         ["inherit_replay"], f"with --{name}={value} nobody takes over", name
       )
+      # A preset may have said so, for the choices that it was made with.
       flags = dataclasses.replace(flags, inherit_replay=False)
   if None not in (flags.num_parents, flags.num_replaced):
     flags.refuse_given(

@@ -36,6 +36,7 @@ def test_by_default_rates_discount_and_rewards_are_searched_around_their_values(
       low, value, high = 1 - range_.high, 1 - hyperparams[name], 1 - range_.low
     else:
       continue
+    # Bounds have one or two digits, such as 2e-4 to 5e-4 around 3e-4.
     assert low / value == pytest.approx(0.6, rel=0.12)
     assert high / value == pytest.approx(1.6, rel=0.12)
 
