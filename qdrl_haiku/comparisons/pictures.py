@@ -28,7 +28,7 @@ def picture(
   overall = tasks[0] if len(tasks) == 1 else results.ALL_TASKS
   of_all = [line for line in lines if line.task == overall]
   scale = "" if overall != results.ALL_TASKS else ", from 0 to 1 in each task"
-  even = f"probability of being better than {settings.baseline}"
+  even = f"probability of being\nbetter than {settings.baseline}"
   bars = {
     f"final{scale}": {line.method: line.final for line in of_all},
     even: {

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 _NUM_COLUMNS = 3
 _COLORS = tuple(f"C{i}" for i in range(10))
@@ -71,7 +72,6 @@ def comparison(
         linewidth=0,
       )  # fmt: skip
     axes.set(title=task, xlabel="environment steps per agent", ylabel=label)
-    axes.legend(fontsize="small")
   for title, of_title in bars.items():
     axes = next(panels)
     _draw_intervals(axes, of_title, colors)
@@ -81,6 +81,12 @@ def comparison(
       axes.set_xlim(-0.02, 1.02)
   for axes in panels:
     axes.set_axis_off()
+  figure.legend(
+    [Line2D([], [], color=colors[method]) for method in methods],
+    methods,
+    loc="outside upper center",
+    ncols=2 * num_columns,
+  )
   return figure
 
 

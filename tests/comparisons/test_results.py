@@ -125,7 +125,7 @@ def test_the_picture_has_a_panel_per_task_and_two_of_all(curves, lines):
   titles = [axes.get_title() for axes in figure.axes]
   assert titles[:4] == [
     "maze", "ant", "final, from 0 to 1 in each task",
-    "probability of being better than pbt",
+    "probability of being\nbetter than pbt",
   ]  # fmt: skip
   maze = figure.axes[0]
   assert [line.get_label() for line in maze.lines] == ["pbt", "pb2"]
@@ -135,6 +135,13 @@ def test_the_picture_has_a_panel_per_task_and_two_of_all(curves, lines):
   # The same colour everywhere.
   bars = figure.axes[2].patches
   assert bars[1].get_facecolor()[:3] == matplotlib_rgb(maze.lines[0])
+  (legend,) = figure.legends
+  assert {
+    text.get_text(): matplotlib_rgb(line)
+    for text, line in zip(
+      legend.get_texts(), legend.get_lines(), strict=True
+    )
+  } == {x.get_label(): matplotlib_rgb(x) for x in maze.lines}
 
 
 def matplotlib_rgb(line):
