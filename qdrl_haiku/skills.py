@@ -9,6 +9,7 @@ a learner needs to know neither which kind it has nor how it is drawn:
   normal       K numbers, independent and standard normal
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import losses, types
+from qdrl_haiku.config import Settings, setting
 
 
 class SkillPrior(NamedTuple):
@@ -216,3 +218,66 @@ def _vector(skill: Any, size: int) -> np.ndarray:
   if vector.shape != (size,) or not np.all(np.abs(vector) <= largest):
     raise ValueError(f"skill is {skill!r}: give {size} finite numbers.")
   return vector
+
+
+@dataclasses.dataclass(frozen=True)
+class SkillConfig(Settings):
+  """Says which skills there are, and when agents get new ones."""
+
+  title = "Skills"
+
+  skill_type: str = setting(
+    "discrete",
+    "Kind of skills: discrete, one of --num_skills, or continuous.",
+    choices=("discrete", "continuous"),
+  )
+  num_skills: int = setting(
+    8,
+    "How many discrete skills there are.",
+    low=2,
+    only={"skill_type": ("discrete",)},
+  )
+  skill_prior: str = setting(
+    "sphere",
+    "Distribution of continuous skills: sphere (directions) or normal.",
+    choices=("sphere", "normal"),
+    only={"skill_type": ("continuous",)},
+    flag="",
+  )
+  skill_size: int = setting(
+    2,
+    "Numbers in a continuous skill: 2 or 3.",
+    low=1,
+    only={"skill_type": ("continuous",)},
+  )
+  skill_sampling: str | None = setting(
+    None,
+    "When an environment gets a skill: fixed, once and for all, the default of "
+    "discrete skills; episode, anew at each episode, that of continuous ones.",
+    choices=("fixed", "episode"),
+  )
+
+  def prior(self) -> SkillPrior:
+    """Returns the distribution that skills are drawn from.
+
+    Raises:
+      ValueError: if there are no skills of that size.
+    """
+    if self.skill_type == "discrete":
+      return categorical(self.num_skills)
+    kind = {"sphere": sphere, "normal": normal}[self.skill_prior]
+    try:
+      return kind(self.skill_size)
+    except ValueError as error:
+      raise ValueError(f"skill_size={self.skill_size}: {error}") from error
+
+  @property
+  def sampling(self) -> str:
+    """When an environment gets a skill while agents train."""
+    is_discrete = self.skill_type == "discrete"
+    return self.skill_sampling or ("fixed" if is_discrete else "episode")
+
+  @property
+  def num_eval_episodes(self) -> int:
+    """Episodes that show all skills, or enough of continuous ones."""
+    return 2 * self.num_skills if self.skill_type == "discrete" else 64

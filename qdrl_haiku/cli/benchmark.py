@@ -14,131 +14,121 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
-from qdrl_haiku.cli import (  # noqa: E402
-  devices,
-  kept_programs,
-  launch,
-  train_me_pbt,
-  train_pbt,
-)
-from qdrl_haiku.cli.flags import flag  # noqa: E402
-from qdrl_haiku.cli.pbt_flags import ControllerFlags  # noqa: E402
-from qdrl_haiku.cli.train_me_pbt import MEPBTFlags  # noqa: E402
-from qdrl_haiku.cli.train_pbt import PBTFlags  # noqa: E402
+from qdrl_haiku import config as config_lib  # noqa: E402
+from qdrl_haiku import experiment, learners  # noqa: E402
+from qdrl_haiku.cli import devices, launch, training  # noqa: E402
+from qdrl_haiku.cli.flags import Given  # noqa: E402
+from qdrl_haiku.config import Settings, setting  # noqa: E402
+from qdrl_haiku.experiment import Config, Program  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
-_ALGORITHMS = (*_GENERATIONS, "collect", "update", "exploit", "add")
 # Which of a row depends on what the compilation cache holds.
 _OF_THE_START = (
   "compile_seconds",
   "time_to_first_update_seconds",
   "time_to_first_generation_seconds",
 )
-# What changes nothing that is compiled.
-_OF_MEASURING = ("output", "repetitions", "start_twice", "sweep")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkFlags(ControllerFlags):
-  """Say what is measured, and how often."""
+@dataclasses.dataclass(frozen=True)
+class BenchmarkConfig(Settings):
+  """Says what is measured, and how often."""
 
-  algorithm: str = flag(
+  title = "Benchmark"
+
+  algorithm: str = setting(
     "pbt",
     "pbt or me_pbt: whole generations; collect: their steps alone; update: "
     "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
     "without agents.",
+    choices=("pbt", "me_pbt", "collect", "update", "exploit", "add"),
   )
-  repetitions: int = flag(
+  repetitions: int = setting(
     5,
     "The median is of at most so many, after a first: as many as fit into a "
     "minute. Without --perturbation_interval each takes a few seconds, and "
     "without --num_eval_episodes an evaluation is one episode.",
+    low=1,
   )
-  start_twice: bool = flag(
+  start_twice: bool = setting(
     True,
     "With pbt and me_pbt: start with an empty compilation cache, then with "
     "what it holds by then; otherwise with the usual cache.",
   )
-  sweep: str | None = flag(
+  sweep: str | None = setting(
     None, "A flag and its values, like population_size:1,2,4,8: a row each."
   )
-  output: str = flag("sweep.png", "A new file for a sweep's plot.")
+  output: str = setting("sweep.png", "New file for a sweep's plot.")
+
+  @property
+  def starts_twice(self) -> bool:
+    """Whether whole generations are measured in two processes."""
+    return self.start_twice and self.algorithm in _GENERATIONS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PBTBenchmarkFlags(PBTFlags, BenchmarkFlags):
-  """Say what is measured of a population."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MEPBTBenchmarkFlags(MEPBTFlags, BenchmarkFlags):
-  """Say what is measured of a repertoire."""
-
-
-def main(flags: BenchmarkFlags) -> None:
+def main(given: Given) -> None:
   """Measures what the flags ask for.
 
   Args:
-    flags: of the launcher.
+    given: what the flags were given.
   """
-  flags.check_choice("algorithm", _ALGORITHMS)
-  if flags.repetitions < 1:
-    raise ValueError(f"--repetitions={flags.repetitions} must be at least 1.")
-  if flags.sweep:
-    _sweep(flags, flags.sweep)
-  elif _starts_twice(flags):
-    print(json.dumps(_measure_anew(flags, [])))
+  own = given.only(config_lib.flags(BenchmarkConfig()))
+  config = config_lib.replaced(BenchmarkConfig(), own.values, own.typed)
+  program = _program()
+  if config.sweep:
+    _sweep(config, config.sweep, program.flags())
+  elif config.starts_twice:
+    print(json.dumps(_measure_anew(config, [])))
   else:
-    _measure(flags)
+    devices.prepare_jax(devices.configure(given))
+    _measure(config, training.configure(program, given), given.values)
 
 
-def _measure(flags: BenchmarkFlags) -> None:
+def _program() -> Program:
+  """Returns the program whose runs are measured."""
+  is_me_pbt = "--algorithm=me_pbt" in sys.argv
+  return experiment.TRAIN_ME_PBT if is_me_pbt else experiment.TRAIN_PBT
+
+
+def _measure(
+  config: BenchmarkConfig, run: Config, given: Mapping[str, Any]
+) -> None:
   """Measures in this process."""
-  devices.prepare_jax(flags)
   import jax
 
   from qdrl_haiku.benchmarks import measurements
   from qdrl_haiku.distributed import sharding
   from qdrl_haiku.storage import strict_json, versions
 
-  row: dict[str, Any] = {"algorithm": flags.algorithm}
-  if flags.algorithm == "add":
-    row |= measurements.adding(flags.repetitions)
+  row: dict[str, Any] = {"algorithm": config.algorithm}
+  if config.algorithm == "add":
+    row |= measurements.adding(config.repetitions)
   else:
-    if flags.num_eval_episodes is None and flags.learner != "diayn":
-      flags = dataclasses.replace(flags, num_eval_episodes=1)
-    if isinstance(flags, MEPBTFlags):
-      setup, _ = train_me_pbt.make_setup(flags)
-    else:
-      assert isinstance(flags, PBTFlags)
-      setup, _ = train_pbt.make_setup(flags)
+    is_diayn = isinstance(run.learner, learners.DIAYNAgentConfig)
+    if run.training.num_eval_episodes is None and not is_diayn:
+      settings = dataclasses.replace(run.training, num_eval_episodes=1)
+      run = dataclasses.replace(run, training=settings)
+    setup = run.build()
     mesh = sharding.mesh_for(setup)
     setup = setup._replace(mesh=mesh)
-    if setup.controller and "perturbation_interval" not in flags.given:
-      is_given = "min_replay_size" in flags.given
-      setup = measurements.shortened(
-        setup, min_replay_size=flags.min_replay_size if is_given else None
-      )
-    key = sharding.put(mesh, jax.random.key(flags.seed))
-    if flags.algorithm == "collect":
-      row |= measurements.collecting(setup, flags.repetitions, key)
-    elif flags.algorithm == "update":
-      row |= measurements.updating(setup, flags.repetitions, key)
-    elif flags.algorithm == "exploit":
-      row |= measurements.exploiting(setup, flags.repetitions, key)
+    if setup.controller and "perturbation_interval" not in given:
+      size = given.get("min_replay_size")
+      setup = measurements.shortened(setup, min_replay_size=size)
+    key = sharding.put(mesh, jax.random.key(run.run.seed))
+    if config.algorithm == "collect":
+      row |= measurements.collecting(setup, config.repetitions, key)
+    elif config.algorithm == "update":
+      row |= measurements.updating(setup, config.repetitions, key)
+    elif config.algorithm == "exploit":
+      row |= measurements.exploiting(setup, config.repetitions, key)
     else:
-      besides = (*launch.NOT_REMEMBERED, *_OF_MEASURING)
-      settings = flags.settings(besides)
-      kept = kept_programs.of_run(flags, setup, settings)
-      row |= measurements.generations(
-        setup, flags.repetitions, key, _START, kept
-      )
+      row |= measurements.generations(setup, config.repetitions, key, _START)
     row |= measurements.resources(setup, key)
     row |= {
       "devices_used": mesh.size,
@@ -148,32 +138,34 @@ def _measure(flags: BenchmarkFlags) -> None:
   print(strict_json.to_json(row | versions.versions()))
 
 
-def _sweep(flags: BenchmarkFlags, sweep: str) -> None:
+def _sweep(
+  config: BenchmarkConfig, sweep: str, known: Collection[str]
+) -> None:
   """Prints a row for each value of a flag, and draws what it costs.
 
   Raises:
     ValueError: if there is no such flag, or the plot can't be written.
   """
   match = re.fullmatch(r"(\w+):([^,]+(?:,[^,]+)+)", sweep)
-  if match is None or match[1] not in flags.kinds():
+  if match is None or match[1] not in known:
     raise ValueError(
       f"--sweep={sweep} must be a flag and its values, like "
       "population_size:1,2,4,8."
     )
-  if os.path.lexists(flags.output):
-    raise ValueError(f"--output={flags.output} is there; name a new file.")
+  if os.path.lexists(config.output):
+    raise ValueError(f"--output={config.output} is there; name a new file.")
   name, rows = match[1], []
   for value in match[2].split(","):
-    rows.append({name: value, **_measure_anew(flags, [f"--{name}={value}"])})
+    rows.append({name: value, **_measure_anew(config, [f"--{name}={value}"])})
     print(json.dumps(rows[-1]), flush=True)
   from qdrl_haiku.drawing import costs
 
-  costs.costs(rows, name).savefig(flags.output, dpi=120)
-  print(f"wrote {flags.output}", file=sys.stderr)
+  costs.costs(rows, name).savefig(config.output, dpi=120)
+  print(f"wrote {config.output}", file=sys.stderr)
 
 
 def _measure_anew(
-  flags: BenchmarkFlags, arguments: Sequence[str]
+  config: BenchmarkConfig, arguments: Sequence[str]
 ) -> dict[str, Any]:
   """Measures in processes of their own, generations in two if so wanted.
 
@@ -181,13 +173,13 @@ def _measure_anew(
   for the second.
 
   Args:
-    flags: of the launcher.
+    config: of the benchmark.
     arguments: besides those of this process.
 
   Returns:
     The row; of generations the second one's, with the times of both starts.
   """
-  if not _starts_twice(flags):
+  if not config.starts_twice:
     return _measure_elsewhere(arguments)
   with tempfile.TemporaryDirectory() as cache:
     arguments = [*arguments, f"--compilation_cache_dir={cache}"]
@@ -197,10 +189,6 @@ def _measure_anew(
     row[f"warm_{name}"] = row[name]
     row[name] = cold[name]
   return row
-
-
-def _starts_twice(flags: BenchmarkFlags) -> bool:
-  return flags.start_twice and flags.algorithm in _GENERATIONS
 
 
 def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
@@ -223,6 +211,6 @@ def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  is_me_pbt = "--algorithm=me_pbt" in sys.argv
-  kind = MEPBTBenchmarkFlags if is_me_pbt else PBTBenchmarkFlags
-  launch.run_main(main, kind)
+  own = config_lib.flags(BenchmarkConfig()) | _program().flags()
+  own |= config_lib.flags(devices.ProcessConfig())
+  launch.run_main(main, own, __doc__, _program().renamed)

@@ -12,76 +12,87 @@ import pathlib
 import sys
 from typing import Any
 
+from qdrl_haiku import config as config_lib
 from qdrl_haiku.cli import launch, subprocesses
-from qdrl_haiku.cli.flags import Flags, flag
+from qdrl_haiku.cli.flags import Given
+from qdrl_haiku.config import Settings, setting
 
 _STATE = "runs.json"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareFlags(Flags):
-  """Say what is compared, and by which numbers."""
+@dataclasses.dataclass(frozen=True)
+class CompareConfig(Settings):
+  """Says what is compared, and by which numbers."""
 
-  command: str = flag(
+  title = "Comparison"
+
+  command: str = setting(
     "train_pbt",
     "A launcher that trains (train, train_pbt or train_me_pbt), and flags that "
     "all runs have.",
   )
-  task: tuple[str, ...] = flag(
+  task: tuple[str, ...] = setting(
     (),
     "'name: flags', such as 'maze: --env_name=point_maze'. Repeatable. The "
     "flags may begin with another launcher.",
     repeatable=True,
   )
-  method: tuple[str, ...] = flag(
+  method: tuple[str, ...] = setting(
     (),
     "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
     "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
     repeatable=True,
   )
-  num_seeds: tuple[str, ...] = flag(
+  num_seeds: tuple[str, ...] = setting(
     ("5",),
     "How many seeds, or task:number for one task. Repeatable, the last that "
     "fits counts. train.py trains them side by side.",
     repeatable=True,
   )
-  seed: int = flag(0, "The first seed.")
-  output: str | None = flag(
+  seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
+  output: str | None = setting(
     None, "Directory of the runs and of what comes of them."
   )
-  baseline: str | None = flag(
+  baseline: str | None = setting(
     None,
     "The method that others are compared with; by default pbt, or the first.",
   )
-  metric: str | None = flag(
+  metric: str | None = setting(
     None,
-    "By which methods are compared, of metrics.jsonl; by default "
+    "Metric of metrics.jsonl by which methods are compared; by default "
     "pbt/best_return, eval/episode_return (train) or qd/qd_score "
     "(train_me_pbt).",
   )
-  num_last: int = flag(
-    3, "A run's final value is the mean of so many last evaluations."
+  num_last: int = setting(
+    3, "A run's final value is the mean of so many last evaluations.", low=1
   )
-  at_steps: tuple[str, ...] = flag(
-    (), "Steps at which the latest value is a column, such as 10000,20000."
-  )
+  at_steps: tuple[int, ...] = setting(
+    (), "Steps at which the latest value is a column, such as 10000,20000.",
+    low=0,
+  )  # fmt: skip
 
 
-def main(flags: CompareFlags) -> None:
+def main(given: Given) -> None:
   """Trains what isn't trained yet, and compares what is.
 
   Args:
-    flags: of the launcher.
+    given: what the flags were given.
   """
+  own = given.only(config_lib.flags(CompareConfig()))
+  config = config_lib.replaced(CompareConfig(), own.values, own.typed)
   from qdrl_haiku import comparisons, runs
 
-  if not flags.output:
+  if not config.output:
     raise ValueError("--output is missing: where are the runs to be?")
   rows = comparisons.rows(
-    flags.command, flags.task, flags.method, flags.num_seeds, flags.seed
+    config.command,
+    config.task,
+    config.method,
+    config.num_seeds,
+    config.seed,
   )
-  settings = _settings(flags, rows)
-  output = pathlib.Path(flags.output)
+  settings = _settings(config, rows)
+  output = pathlib.Path(config.output)
   state = _State(output, rows)
   _check(rows, state)
   failed = []
@@ -120,7 +131,7 @@ def main(flags: CompareFlags) -> None:
   print(f"done: {output / 'table.md'}")
 
 
-def _settings(flags: CompareFlags, rows: Any) -> Any:
+def _settings(config: CompareConfig, rows: Any) -> Any:
   """Returns what is asked of the runs.
 
   Raises:
@@ -129,23 +140,16 @@ def _settings(flags: CompareFlags, rows: Any) -> Any:
   from qdrl_haiku import comparisons, names
 
   methods = list(dict.fromkeys(row.method for row in rows))
-  baseline = flags.baseline or ("pbt" if "pbt" in methods else methods[0])
+  baseline = config.baseline or ("pbt" if "pbt" in methods else methods[0])
   if baseline not in methods:
     raise ValueError(
       f"--baseline={baseline} is no method; {names.nearest(baseline, methods)}"
     )
-  if flags.num_last < 1:
-    raise ValueError(f"--num_last={flags.num_last} must be at least 1.")
-  if not all(x.isdecimal() for x in flags.at_steps):
-    raise ValueError(
-      f"--at_steps={','.join(flags.at_steps)} are no numbers of steps; give "
-      "them like 10000,20000."
-    )
   return comparisons.Settings(
-    metric=comparisons.metric(rows, flags.metric),
+    metric=comparisons.metric(rows, config.metric),
     baseline=baseline,
-    num_last=flags.num_last,
-    at_steps=tuple(int(x) for x in flags.at_steps),
+    num_last=config.num_last,
+    at_steps=config.at_steps,
   )
 
 
@@ -317,4 +321,4 @@ def _json_lines(rows: list[dict[str, Any]], to_json: Any) -> str:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  launch.run_main(main, CompareFlags)
+  launch.run_main(main, config_lib.flags(CompareConfig()), __doc__)

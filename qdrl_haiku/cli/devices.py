@@ -5,7 +5,8 @@ import faulthandler
 import os
 import re
 
-from qdrl_haiku.cli.flags import Flags, flag
+from qdrl_haiku.cli.flags import Given
+from qdrl_haiku.config import Settings, flags, replaced, setting
 
 # What says that processes were started together, and how many they are.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -14,43 +15,55 @@ _WAITING = (
   "xla_cpu_collective_call_terminate_timeout_seconds",
   "xla_cpu_collective_timeout_seconds",
 )
+# The settings by which processes find each other.
+_JOINING = ("coordinator_address", "num_processes", "process_id")
 _A_DAY = 86_400
 # Within which the others notice that a process is gone.
 _HEARTBEAT_SECONDS = 30
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProcessFlags(Flags):
-  """Say which process of several this is, and where it keeps programs."""
+@dataclasses.dataclass(frozen=True)
+class ProcessConfig(Settings):
+  """Says which process of several this is, and where it keeps programs."""
 
-  coordinator_address: str | None = flag(
+  title = "Processes"
+
+  compilation_cache_dir: str | None = setting(
     None,
-    "Of several processes: the first one's host and a free port there, such as "
+    "Directory in which compiled programs are kept for the next run; by "
+    "default in the user's cache directory, nowhere if empty.",
+  )
+  coordinator_address: str | None = setting(
+    None,
+    "Host of the first of several processes and a free port there, such as "
     "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.",
   )
-  num_processes: int | None = flag(None, "How many processes there are.")
-  process_id: int | None = flag(
-    None, "Which of them this is, counted from 0."
+  num_processes: int | None = setting(
+    None, "How many processes there are.", low=1
   )
-  compilation_cache_dir: str | None = flag(
-    None,
-    "Where compiled programs are kept for the next run; by default in the "
-    "user's cache directory, nowhere if empty.",
+  process_id: int | None = setting(
+    None, "Number of this process, counted from 0.", low=0
   )
 
 
-PROCESS_FLAGS = ("coordinator_address", "num_processes", "process_id")
-"""The flags by which processes find each other."""
+def configure(given: Given) -> ProcessConfig:
+  """Returns the configuration that flags ask for.
+
+  Args:
+    given: what the flags were given.
+  """
+  config = ProcessConfig()
+  return replaced(config, given.only(flags(config)).values, given.typed)
 
 
-def prepare_jax(flags: ProcessFlags) -> None:
+def prepare_jax(config: ProcessConfig) -> None:
   """Makes a device of each core, and keeps compiled programs for the next run.
 
   Physics gains from devices what it can't gain from threads; the environment
   may say how many. To be called before jax looks for devices.
 
   Args:
-    flags: of the program.
+    config: of the program.
 
   Raises:
     ValueError: if compiled programs can't be kept where the flag says.
@@ -59,8 +72,8 @@ def prepare_jax(flags: ProcessFlags) -> None:
 
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
-  _join_processes(flags)
-  cache = flags.compilation_cache_dir
+  _join_processes(config)
+  cache = config.compilation_cache_dir
   if cache is None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     configured = getattr(jax.config, "jax_compilation_cache_dir", None)
@@ -75,7 +88,7 @@ def prepare_jax(flags: ProcessFlags) -> None:
   try:
     os.makedirs(cache, exist_ok=True)
   except OSError as error:
-    if flags.compilation_cache_dir is None:
+    if config.compilation_cache_dir is None:
       return  # No home; compiling each time will do.
     raise ValueError(
       f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
@@ -86,13 +99,15 @@ def prepare_jax(flags: ProcessFlags) -> None:
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def _join_processes(flags: ProcessFlags) -> None:
+def _join_processes(config: ProcessConfig) -> None:
   """Makes one run of several processes, if there are several.
 
   Raises:
     ValueError: if the flags don't fit each other.
   """
-  given = (flags.coordinator_address, flags.num_processes, flags.process_id)
+  given = (
+    config.coordinator_address, config.num_processes, config.process_id
+  )  # fmt: skip
   address, number, this = given
   if address is not None and number is not None and this is not None:
     if not 0 <= this < number:
@@ -108,7 +123,7 @@ def _join_processes(flags: ProcessFlags) -> None:
   elif given != (None, None, None):
     missing = [
       f"--{name}"
-      for name, value in zip(PROCESS_FLAGS, given, strict=True)
+      for name, value in zip(_JOINING, given, strict=True)
       if value is None
     ]
     raise ValueError(

@@ -5,114 +5,279 @@ python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any
 
-from qdrl_haiku.cli import (
-  devices,
-  evaluation_flags,
-  launch,
-  shared_flags,
-  skill_flags,
-)
-from qdrl_haiku.cli.evaluation_flags import EvaluationFlags
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.cli import devices, launch
+from qdrl_haiku.cli.flags import Given
+from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.environments import EnvironmentConfig
 
 _DEFAULT_EPISODES = 16
-# Flags that mean something else here than when the run was started.
-_OWN = (
-  "compilation_cache_dir", "logdir", "num_eval_episodes", "resume", "seed"
-)  # fmt: skip
+# Each of them chooses one agent.
+_AGENTS = ("best", "cell", "descriptor", "member")
 
 
-def main(flags: EvaluationFlags) -> None:
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig(Settings):
+  """Says which agent of a run is evaluated, and how."""
+
+  title = "Evaluation"
+
+  logdir: str = setting("", "Directory of the run.")
+  best: bool | None = setting(
+    None, "Evaluates the best agent that the run ever evaluated: the default."
+  )
+  member: int | None = setting(
+    None, "Evaluates this member of the latest checkpoint.", low=0
+  )
+  cell: int | None = setting(
+    None, "Evaluates the elite of this cell of the latest repertoire.", low=0
+  )
+  descriptor: tuple[float, ...] | None = setting(
+    None,
+    "Evaluates the elite of the occupied cell nearest to this descriptor in "
+    "the latest repertoire, like 0.2,0.8.",
+  )
+  skill: tuple[str, ...] | None = setting(
+    None,
+    "Evaluates one skill of DIAYN: an index, like 3, or numbers, like 0.6,0.8; "
+    "by default all skills.",
+  )
+  # Beyond the bound, resampling them takes minutes.
+  num_eval_episodes: int | None = setting(
+    None,
+    f"Episodes to evaluate; by default {_DEFAULT_EPISODES}, or with skills 2 "
+    "for each.",
+    low=1,
+    high=100_000,
+  )
+  seed: int = setting(
+    0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1
+  )
+  export: str | None = setting(
+    None, "New file, .npz, to which the policy is written."
+  )
+  render: str | None = setting(
+    None,
+    "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
+    "viewer, of its robots).",
+    choices=("gif", "html", "mp4", "png"),
+  )
+  render_to: str | None = setting(
+    None, "New file to draw to; by default one in the current directory."
+  )
+  environment: EnvironmentConfig = EnvironmentConfig()
+
+  @property
+  def choice(self) -> str:
+    """The setting that chooses the agent."""
+    given = [name for name in _AGENTS if getattr(self, name) is not None]
+    return given[0] if given else "best"
+
+  def text(self, name: str) -> str:
+    """Returns the value of a setting as it is typed.
+
+    Args:
+      name: of the setting.
+    """
+    value = getattr(self, name)
+    if isinstance(value, tuple):
+      return ",".join(f"{x:g}" if isinstance(x, float) else x for x in value)
+    return str(value)
+
+
+def main(given: Given) -> None:
   """Evaluates the agent that the flags ask for.
 
   Args:
-    flags: of the launcher.
+    given: what the flags were given.
   """
-  flags, logdir, choice = evaluation_flags.checked(flags)
-  flags = launch.with_settings_of(flags, logdir, besides=_OWN)
-  devices.prepare_jax(flags)
+  own = given.only(config_lib.flags(EvaluateConfig()))
+  config = _checked(
+    config_lib.replaced(EvaluateConfig(), own.values, own.typed)
+  )
+  from qdrl_haiku import experiment
+
+  run = experiment.read_config(config.logdir)
+  changes = own.only(config_lib.flags(run.environment))
+  run = dataclasses.replace(
+    run,
+    environment=config_lib.replaced(
+      run.environment, changes.values, changes.typed
+    ),
+  )
+  devices.prepare_jax(devices.configure(given))
+  _evaluate(config, run)
+
+
+def _evaluate(config: EvaluateConfig, run: Any) -> None:
+  """Evaluates the agent of a run, and prints, exports and draws it."""
   import jax
 
-  from qdrl_haiku import artifacts, environments
+  from qdrl_haiku import artifacts, environments, experiment, learners
   from qdrl_haiku.artifacts import export
   from qdrl_haiku.drawing import episodes
   from qdrl_haiku.storage import strict_json
 
-  num_episodes = flags.num_eval_episodes
-  of_agent = flags
-  if flags.skill is not None:  # They needn't show all skills.
-    of_agent = dataclasses.replace(flags, num_eval_episodes=None)
-  agent = shared_flags.make_agent(of_agent)
+  num_episodes = config.num_eval_episodes
+  if config.skill is None and num_episodes is not None:
+    run = dataclasses.replace(
+      run,
+      training=dataclasses.replace(
+        run.training, num_eval_episodes=num_episodes
+      ),
+    )
+  agent = experiment.make_agent(run)
   learner, eval_env = agent.learner, agent.eval_env
-  if flags.skill is not None:
-    eval_env = skill_flags.one_skill(flags, eval_env, flags.skill)
-  elif num_episodes is None:
+  if config.skill is not None:
+    eval_env = _one_skill(run, eval_env, config.skill)
+  elif num_episodes is None and isinstance(
+    run.learner, learners.DIAYNAgentConfig
+  ):
     num_episodes = agent.num_eval_episodes
-  if flags.render:
-    with _as_flag(flags, "render"):
+  if config.render:
+    with _as_flag(config, "render"):
       scene = environments.scene(eval_env)
-      episodes.check_format(scene, flags.render)
-  state, which, facts = _read_agent(flags, logdir, learner, choice)
-  if flags.skill is not None:
-    which += f", skill {flags.text_of('skill')}"
-  key = jax.random.key(flags.seed)
+      episodes.check_format(scene, config.render)
+  state, which, facts = _read_agent(config, learner)
+  if config.skill is not None:
+    which += f", skill {config.text('skill')}"
+  key = jax.random.key(config.seed)
   evaluation = artifacts.evaluate_agent(
     eval_env, learner, state, key, num_episodes or _DEFAULT_EPISODES
   )
   summary = facts | artifacts.summarize_evaluation(
     evaluation, eval_env.descriptor
   )
-  if flags.export:
-    with _as_flag(flags, "export"):
+  env_name = run.environment.env_name
+  if config.export:
+    with _as_flag(config, "export"):
       export.save(
-        flags.export,
+        config.export,
         learner,
         state,
         # A learner of one's own doesn't say which it has.
-        activation=None if ":" in flags.learner else flags.activation,
-        info={"env_name": flags.env_name, "agent": which},
+        activation=config_lib.values(run).get("activation"),
+        info={"env_name": env_name, "agent": which},
       )
-  if flags.render:
+  if config.render:
     episode = episodes.first_episode(eval_env, learner, state, key, scene)
-    title = f"{flags.env_name}: {which}"
-    with _as_flag(flags, "render_to"):
-      episodes.render(str(flags.render_to), flags.render, scene, episode, title)
-  print(f"{logdir}: {which}")
+    title = f"{env_name}: {which}"
+    with _as_flag(config, "render_to"):
+      episodes.render(
+        str(config.render_to), config.render, scene, episode, title
+      )
+  print(f"{config.logdir}: {which}")
   width = max(map(len, summary))
   for name, value in summary.items():
     print(f"  {name:<{width}} {value:g}")
-  for path in filter(None, (flags.export, flags.render_to)):
+  for path in filter(None, (config.export, config.render_to)):
     print(f"wrote {path}")
   print(strict_json.to_json({"agent": which, **summary}))
 
 
+def _checked(config: EvaluateConfig) -> EvaluateConfig:
+  """Checks what can be checked without the run, and names the file to draw."""
+  if not config.logdir:
+    raise ValueError("--logdir is missing: which run is to be evaluated?")
+  given = [name for name in _AGENTS if getattr(config, name) is not None]
+  if len(given) > 1:
+    raise ValueError(
+      f"{' and '.join(f'--{name}' for name in given)} choose one agent each; "
+      "give one of them."
+    )
+  if config.best is False:
+    raise ValueError("--nobest chooses no agent; give --member or --cell.")
+  if config.export:
+    _check_new_file("export", config.export)
+  if config.render is None:
+    if config.render_to is not None:
+      raise ValueError(
+        f"--render_to={config.render_to} has no effect: without --render "
+        "nothing is drawn; leave it out."
+      )
+    return config
+  path = config.render_to or _default_file(config)
+  if not path.endswith(f".{config.render}"):
+    raise ValueError(
+      f"--render_to={path} doesn't end in .{config.render}, as --render has "
+      "it; name such a file."
+    )
+  _check_new_file("render_to", path)
+  return dataclasses.replace(config, render_to=path)
+
+
+def _default_file(config: EvaluateConfig) -> str:
+  """Returns the name of the file to draw to, where it isn't given."""
+  choice = config.choice
+  parts = [os.path.basename(os.path.abspath(config.logdir)), choice]
+  if choice != "best":
+    parts.append(config.text(choice))
+  if config.skill is not None:
+    parts += ["skill", config.text("skill")]
+  here, run = os.path.realpath("."), os.path.realpath(config.logdir)
+  if os.path.commonpath([here, run]) == run:
+    raise ValueError(
+      f"--render={config.render} would write into the run; name a file by "
+      "--render_to."
+    )
+  return f"{'-'.join(parts)}.{config.render}"
+
+
+def _check_new_file(name: str, path: str) -> None:
+  """Checks that a file can be made where a flag names one."""
+  if os.path.lexists(path):
+    raise ValueError(f"--{name}={path} is there; name a new file.")
+  folder = os.path.dirname(os.path.abspath(path))
+  while not os.path.lexists(folder):  # It will be made.
+    folder = os.path.dirname(folder)
+  if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+    raise ValueError(
+      f"--{name}={path} can't be written in {folder}; name another file."
+    )
+
+
+def _one_skill(run: Any, env: Any, given: tuple[str, ...]) -> Any:
+  """Returns an environment all of whose episodes have one skill."""
+  from qdrl_haiku import environments, learners, skills
+
+  text = ",".join(given)
+  if not isinstance(run.learner, learners.DIAYNAgentConfig):
+    learner = config_lib.chosen(run, "learner")
+    raise ValueError(
+      f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
+      "it out."
+    )
+  prior = run.learner.skills.prior()
+  try:
+    numbers = [float(x) for x in given]
+    is_index = prior.num_skills is not None and len(numbers) == 1
+    skill = int(given[0]) if is_index else numbers
+  except ValueError:
+    raise ValueError(
+      f"--skill={text} is neither an index nor numbers; give it like 3 or "
+      "0.6,0.8."
+    ) from None
+  return environments.SkillEnvironment(
+    env.env, skills.constant(prior, skill), "episode"
+  )
+
+
 def _read_agent(
-  flags: EvaluationFlags, logdir: str, learner: Any, choice: str
+  config: EvaluateConfig, learner: Any
 ) -> tuple[Any, str, dict[str, Any]]:
-  """Reads the agent that a flag chooses.
-
-  Args:
-    flags: of the launcher.
-    logdir: directory of the run.
-    learner: as the run had it.
-    choice: the flag's name.
-
-  Returns:
-    The agent's state, who it is, and what else is known of it.
-
-  Raises:
-    ValueError: if there is no such agent.
-  """
+  """Reads the chosen agent: its state, which it is, what else is known."""
   from qdrl_haiku import artifacts
 
-  if choice == "best":
-    state, record = artifacts.read_best(learner, logdir)
+  if config.choice == "best":
+    state, record = artifacts.read_best(learner, config.logdir)
     return state, f"best agent, of step {record['step']}", {}
-  if choice == "member":
-    return _read_member(flags.member or 0, logdir, learner)
-  return _read_elite(flags, logdir, learner, choice)
+  if config.member is not None:
+    return _read_member(config.member, config.logdir, learner)
+  return _read_elite(config, learner)
 
 
 def _read_member(
@@ -132,7 +297,7 @@ def _read_member(
     )
   states, record = artifacts.read_agents(learner, logdir)
   size = len(record["returns"])
-  if not 0 <= member < size:
+  if member >= size:
     raise ValueError(
       f"--member={member}, but there are {size} agents; give one from 0 to "
       f"{size - 1}."
@@ -142,22 +307,20 @@ def _read_member(
 
 
 def _read_elite(
-  flags: EvaluationFlags, logdir: str, learner: Any, choice: str
+  config: EvaluateConfig, learner: Any
 ) -> tuple[Any, str, dict[str, Any]]:
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
   import jax
 
   from qdrl_haiku.artifacts import repertoires
 
-  repertoire, step = repertoires.read_latest(learner, logdir)
-  cell = flags.cell
-  with _as_flag(flags, choice):
+  repertoire, step = repertoires.read_latest(learner, config.logdir)
+  cell = config.cell
+  with _as_flag(config, config.choice):
     if cell is not None:
       repertoires.check_cell(repertoire, cell)
     else:
-      cell = repertoires.nearest_occupied(
-        repertoire, evaluation_flags.numbers_of_descriptor(flags)
-      )
+      cell = repertoires.nearest_occupied(repertoire, config.descriptor or ())
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (
@@ -168,9 +331,9 @@ def _read_elite(
 
 
 @contextlib.contextmanager
-def _as_flag(flags: EvaluationFlags, name: str) -> Iterator[None]:
+def _as_flag(config: EvaluateConfig, name: str) -> Iterator[None]:
   """Says which flag it was that asked for what can't be done."""
-  flag = f"--{name}={flags.text_of(name)}"
+  flag = f"--{name}={config.text(name)}"
   try:
     yield
   except OSError as error:
@@ -183,4 +346,6 @@ def _as_flag(flags: EvaluationFlags, name: str) -> Iterator[None]:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  launch.run_main(main, EvaluationFlags)
+  own = config_lib.flags(EvaluateConfig())
+  own |= config_lib.flags(devices.ProcessConfig())
+  launch.run_main(main, own, __doc__)

@@ -1,6 +1,7 @@
-"""What every launcher does with its flags: parse, prepare, complain."""
+"""What every program does with its flags: parse them, and complain."""
 
 import atexit
+import dataclasses
 import functools
 import gc
 import logging as python_logging
@@ -9,48 +10,63 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 from absl import app, flags, logging
 
-from qdrl_haiku.cli import devices
-from qdrl_haiku.cli.flags import Flags
-from qdrl_haiku.cli.shared_flags import TrainingFlags
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.cli import flags as flags_lib
+from qdrl_haiku.cli.flags import Given
+from qdrl_haiku.config import Flag, Settings, setting
 
-_F = TypeVar("_F", bound=Flags)
-_T = TypeVar("_T", bound=TrainingFlags)
-# Flags that say where a run is, not what it is.
-_PLACE = ("compilation_cache_dir", "logdir", "resume", "suffix")
-# Flags of this one start, which no run remembers.
-NOT_REMEMBERED = ("debug", "dry_run", "preset", *devices.PROCESS_FLAGS)
 # What a flag of a kind, as absl calls it, wants.
 _OF_KIND = {
   "bool": "true or false",
   "float": "a number",
   "int": "an integer",
 }
+_HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramConfig(Settings):
+  """Configures what every program has."""
+
+  title = "Program"
+
+  preset: str | None = setting(
+    None,
+    "The flags of a file in launchers/flagfiles, by its name; like "
+    "--flagfile=<file> for one of your own.",
+  )
+  debug: bool = setting(False, "Whether an error shows where it comes from.")
 
 
 def run_main(
-  main: Callable[[_F], None],
-  kind: type[_F],
-  flag_names: Mapping[str, str] | None = None,
+  main: Callable[[Given], None],
+  own: Mapping[str, Flag],
+  summary: str,
+  renamed: Mapping[str, str] | None = None,
 ) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.
 
   Args:
-    main: of a launcher; it's called with its flags.
-    kind: of them.
-    flag_names: what the launcher's flags call settings that have another name
-      in the package, for messages.
+    main: of a program; it's called with what the flags were given.
+    own: the program's flags, by name.
+    summary: what the program does, for `--help`.
+    renamed: what the program calls settings that have another name in the
+      package, for messages.
   """
+  known = dict(own) | config_lib.flags(ProgramConfig())
+  if _HELP.intersection(sys.argv):
+    print(flags_lib.help_text(summary, known.values()))
+    return
 
   def guarded(argv: Sequence[str]) -> None:
     # orbax reports every file that it writes.
     logging.set_verbosity(logging.WARNING)
     # matplotlib reports fonts of an environment that is gone.
     python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
-    given = kind.parsed(sys.argv)
+    given = flags_lib.parsed(known.values(), sys.argv)
     try:
       if len(argv) > 1:
         raise ValueError(
@@ -58,10 +74,10 @@ def run_main(
         )
       main(given)
     except ValueError as error:
-      if given.debug:
+      if given.values.get("debug"):
         raise
       message = str(error)
-      for name, flag in (flag_names or {}).items():
+      for name, flag in (renamed or {}).items():
         message = re.sub(rf"\b{name}\b", flag, message)
       print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
@@ -71,27 +87,12 @@ def run_main(
   gc.set_threshold(100_000)
   # Nor once more at the end, which would take another second or two.
   atexit.register(gc.freeze)
-  kind.define()
-  known = list(kind.kinds())
-  for name in known:
-    # So that --help lists it.
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-  app.run(guarded, flags_parser=functools.partial(_parse, known=known))
+  flags_lib.define(known.values())
+  app.run(guarded, flags_parser=functools.partial(_parse, known=list(known)))
 
 
 def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
-  """Parses flags; a wrong one ends the launcher with one line.
-
-  Args:
-    argv: the command line.
-    known: names of the launcher's flags.
-
-  Returns:
-    What is left of it.
-
-  Raises:
-    SystemExit: if a flag isn't known, or its value isn't of its type.
-  """
+  """Parses flags; a wrong one ends the program with one line."""
   try:
     arguments = flags.FLAGS([_as_flagfile(argument) for argument in argv])
     if flags.FLAGS.preset is not None:
@@ -118,11 +119,7 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
 
 
 def _as_flagfile(argument: str) -> str:
-  """Returns the flagfile for `--preset=name`; else the argument itself.
-
-  Raises:
-    ValueError: if there is no such preset.
-  """
+  """Returns the flagfile of `--preset=name`; else the argument itself."""
   match = re.fullmatch("--?preset=(.*)", argument)
   if match is None:
     return argument
@@ -146,62 +143,7 @@ def _presets() -> pathlib.Path:
   return package.parent / "launchers" / "flagfiles"
 
 
-def prepare(given: _T) -> _T:
-  """Does what each training launcher begins with.
-
-  Args:
-    given: its flags.
-
-  Returns:
-    Those of the run, which is another's if it's to be resumed.
-
-  Raises:
-    ValueError: if there is no run to be resumed by this launcher.
-  """
-  if given.resume:
-    if not given.logdir:
-      raise ValueError("--resume needs --logdir: which run is to go on?")
-    _check_launcher(given.logdir)
-    given = with_settings_of(given, given.logdir, besides=_PLACE)
-  devices.prepare_jax(given)
-  return given
-
-
-def launcher_name() -> str:
-  """Returns the launcher's, such as train_pbt.py, however it was started."""
+def program_name() -> str:
+  """Returns the running program's, such as train_pbt, however it's started."""
   stem = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-  return stem.removeprefix("qdrl-").replace("-", "_") + ".py"
-
-
-def _check_launcher(logdir: str) -> None:
-  """Refuses to go on with the run of another launcher.
-
-  Raises:
-    ValueError: if it is one, or if there is no run.
-  """
-  from qdrl_haiku.storage.directory import RunDirectory
-
-  ours = launcher_name()
-  theirs = RunDirectory(logdir).settings().get("launcher", ours)
-  if theirs != ours:
-    raise ValueError(
-      f"--logdir={logdir} is a run of {theirs}, not {ours}; resume it with "
-      "that launcher."
-    )
-
-
-def with_settings_of(given: _F, logdir: str, besides: Sequence[str]) -> _F:
-  """Returns flags with the values that a run was started with.
-
-  Args:
-    given: the flags; what was given stays.
-    logdir: directory of the run.
-    besides: flags that stay as they are though they weren't given.
-
-  Raises:
-    ValueError: if there is no run, or if its settings are damaged.
-  """
-  from qdrl_haiku.storage.directory import RunDirectory
-
-  settings = RunDirectory(logdir).settings()
-  return given.with_settings(settings, besides, f"config.json in {logdir}")
+  return stem.removeprefix("qdrl-").replace("-", "_")

@@ -9,45 +9,47 @@ import pathlib
 import sys
 from typing import Any
 
-from qdrl_haiku.cli import devices, launch, shared_flags
-from qdrl_haiku.cli.flags import Flags, flag
-from qdrl_haiku.cli.shared_flags import TrainingFlags
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.cli import devices, launch
+from qdrl_haiku.cli.flags import Given
+from qdrl_haiku.config import Settings, setting
 
 # What elites are rolled out for in all, if nothing is said.
 _DEFAULT_STEPS = 200_000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportFlags(Flags):
-  """Say which runs are reported, and where."""
+@dataclasses.dataclass(frozen=True)
+class ReportConfig(Settings):
+  """Says which runs are reported, and where."""
 
-  logdir: tuple[str, ...] = flag(
+  title = "Report"
+
+  logdir: tuple[str, ...] = setting(
     (),
     "Directory of a run; repeatable, for runs side by side.",
     repeatable=True,
   )
-  output: str = flag("report.html", "A new file for the page.")
-  rollouts: int | None = flag(
+  output: str = setting("report.html", "New file for the page.")
+  rollouts: int | None = setting(
     None,
     "How many elites of a repertoire show an episode, 0 for none; by default "
     f"as many as {_DEFAULT_STEPS:,} environment steps are enough for.",
+    low=0,
   )
 
 
-def main(flags: ReportFlags) -> None:
+def main(given: Given) -> None:
   """Writes the report that the flags ask for.
 
   Args:
-    flags: of the launcher.
+    given: what the flags were given.
   """
-  logdirs, rollouts = flags.logdir, flags.rollouts
+  own = given.only(config_lib.flags(ReportConfig()))
+  config = config_lib.replaced(ReportConfig(), own.values, own.typed)
+  logdirs, rollouts = config.logdir, config.rollouts
   if not logdirs:
     raise ValueError("--logdir is missing: which runs are to be reported?")
-  if rollouts is not None and not 0 <= rollouts < 2**31:
-    raise ValueError(
-      f"--rollouts={rollouts} must be at least 0 and below 2**31."
-    )
-  output = pathlib.Path(flags.output)
+  output = pathlib.Path(config.output)
   if output.exists():
     raise ValueError(f"--output={output} is there; name a new file.")
   if not output.parent.is_dir():
@@ -70,7 +72,7 @@ def main(flags: ReportFlags) -> None:
     if found is not None:
       elites[run.name] = found
   if rollouts != 0 and elites:
-    devices.prepare_jax(TrainingFlags())
+    devices.prepare_jax(devices.ProcessConfig())
     for run in runs:
       if run.name in elites:
         try:
@@ -81,23 +83,11 @@ def main(flags: ReportFlags) -> None:
 
 
 def _roll_out(logdir: str, elites: Any, num_rollouts: int | None) -> Any:
-  """Lets elites of a run act again.
-
-  Args:
-    logdir: directory of the run.
-    elites: of its repertoire.
-    num_rollouts: how many of them; None for as many as is usual.
-
-  Returns:
-    Where they went, for the page.
-
-  Raises:
-    ValueError: if the run's environment or agents can't be made again.
-  """
+  """Lets elites of a run act again, and returns where they went."""
+  from qdrl_haiku import experiment
   from qdrl_haiku.reports import rollouts
 
-  flags = launch.with_settings_of(TrainingFlags(), logdir, besides=())
-  agent = shared_flags.make_agent(flags)
+  agent = experiment.make_agent(experiment.read_config(logdir))
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // agent.eval_env.episode_steps)
   return rollouts.roll_out(
@@ -127,4 +117,4 @@ def _warn(message: str) -> None:
 
 def run() -> None:
   """Starts this launcher with the arguments of the command line."""
-  launch.run_main(main, ReportFlags)
+  launch.run_main(main, config_lib.flags(ReportConfig()), __doc__)

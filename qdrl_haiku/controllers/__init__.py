@@ -21,6 +21,7 @@ from qdrl_haiku.controllers.ranges import (
   Range,
   Uniform,
 )
+from qdrl_haiku.controllers.registry import KINDS, RandomSearchConfig, make
 from qdrl_haiku.controllers.schedule import schedule
 from qdrl_haiku.controllers.successive_halving import (
   SuccessiveHalvingConfig,
@@ -32,11 +33,13 @@ __all__ = [
   "Controller",
   "Decision",
   "Fixed",
+  "KINDS",
   "LogUniform",
   "MFPBTConfig",
   "OneMinusLogUniform",
   "PB2Config",
   "PBTConfig",
+  "RandomSearchConfig",
   "Range",
   "SuccessiveHalvingConfig",
   "Uniform",
@@ -44,6 +47,7 @@ __all__ = [
   "explore",
   "inherit",
   "lineage",
+  "make",
   "mf_pbt",
   "pb2",
   "pbt",

@@ -1,65 +1,59 @@
 """Explore: how the hyperparameters of a child differ from its parent's."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names
+from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.controllers import ranges as ranges_lib
 from qdrl_haiku.types import Array, Hyperparams, Key, typed_key
 
-RULES = ("resample", "perturb", "mixed")
-"""The explore rules, described at `PBTConfig`."""
 
+@dataclasses.dataclass(frozen=True)
+class ExplorationConfig(Settings):
+  """Says how a child's hyperparameters follow from its parent's."""
 
-class Config(Protocol):
-  """The settings that matter here; `PBTConfig` says what they are."""
+  title = "Controller"
 
-  @property
-  def explore(self) -> str:
-    """"perturb", "resample" or "mixed"."""
+  explore: str = setting(
+    "perturb",
+    "How a child's hyperparameters follow from its parent's: perturb moves "
+    "each a step up or down, resample draws each anew, mixed chooses for each "
+    "by --resample_probability.",
+    choices=("resample", "perturb", "mixed"),
+    needs="searched",
+  )
+  resample_probability: float = setting(
+    0.25,
+    "Probability that --explore=mixed draws a hyperparameter anew.",
+    low=0,
+    high=1,
+    only={"explore": ("mixed",)},
+    needs="searched",
+  )
+  perturbation_factors: tuple[float, float] = setting(
+    (0.8, 1.25),
+    "Factors of a step down and of a step up.",
+    only={"explore": ("perturb", "mixed")},
+    needs="searched",
+  )
 
-  @property
-  def resample_probability(self) -> float:
-    """Of each hyperparameter, under "mixed"."""
-
-  @property
-  def perturbation_factors(self) -> tuple[float, float]:
-    """Down and up."""
-
-
-def check_settings(config: Config) -> None:
-  """Refuses settings that make no sense.
-
-  Args:
-    config: the settings.
-
-  Raises:
-    ValueError: if one is out of its range.
-  """
-  if config.explore not in RULES:
-    raise ValueError(
-      f"explore={config.explore!r} is unknown;"
-      f" {names.nearest(str(config.explore), RULES)}"
-    )
-  if not 0 <= config.resample_probability <= 1:
-    raise ValueError(
-      f"resample_probability={config.resample_probability} is not in [0, 1];"
-      " use a probability such as 0.25."
-    )
-  factors = config.perturbation_factors
-  # Beyond 1e30, float32 overflows.
-  if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:
-    raise ValueError(
-      f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
-      " up; use a pair such as (0.8, 1.25)."
-    )
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    factors = self.perturbation_factors
+    # Beyond 1e30, float32 overflows.
+    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:
+      raise ValueError(
+        f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
+        " up; use a pair such as (0.8, 1.25)."
+      )
 
 
 def explore(
-  config: Config, search_space: Any
+  config: ExplorationConfig, search_space: Any
 ) -> Callable[[Key, Hyperparams], Hyperparams]:
   """Makes what changes hyperparameters as a child's, if nobody is replaced.
 
@@ -189,7 +183,7 @@ def fold_in(keys: Key, data: int | Array) -> Key:
 
 
 def children(
-  config: Config,
+  config: ExplorationConfig,
   ranges: list[ranges_lib.Range],
   keys: Key,
   parents: Array,

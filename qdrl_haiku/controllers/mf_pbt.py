@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
+from qdrl_haiku.controllers.exploration import ExplorationConfig
 from qdrl_haiku.types import Array, Hyperparams, Key
 
 _OPERATORS = (
@@ -21,38 +22,28 @@ _OPERATORS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class MFPBTConfig:
-  """The settings of `mf_pbt`.
+class MFPBTConfig(ExplorationConfig):
+  """Configures `mf_pbt`."""
 
-  Attributes:
-    frequencies: of each group, the decisions from one of its rounds to the
-      next; rising, the first one 1. The groups are equally large, each a
-      multiple of four, and have the members in order of their index.
-    explore: how a child's hyperparameters follow from its parent's, as of
-      `PBTConfig`; so are the two settings below.
-    resample_probability: as of `PBTConfig`.
-    perturbation_factors: as of `PBTConfig`.
-
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  frequencies: tuple[int, ...] = (1, 5)
-  explore: str = "perturb"
-  resample_probability: float = 0.25
-  perturbation_factors: tuple[float, float] = (0.8, 1.25)
+  # The groups are equally large, each a multiple of four, and have the members
+  # in order of their index.
+  frequencies: tuple[int, ...] = setting(
+    (1, 5),
+    "Decisions from one round of each group of members to its next, rising "
+    "from 1.",
+    low=1,
+    needs="members",
+  )
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     frequencies = self.frequencies
-    for frequency in frequencies:
-      checks.check_count("frequencies", frequency, 1)
     rises = list(frequencies) == sorted({*frequencies})
     if len(frequencies) < 2 or frequencies[0] != 1 or not rises:
       raise ValueError(
         f"frequencies={frequencies} don't rise from 1, two or more; use the"
         " decisions between the rounds of each group, such as (1, 5)."
       )
-    exploration.check_settings(self)
 
 
 class MFPBTState(NamedTuple):

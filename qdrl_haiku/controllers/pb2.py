@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import (
   bandit,
   exploitation,
@@ -22,6 +22,7 @@ from qdrl_haiku.controllers import (
 from qdrl_haiku.controllers.bandit import Bandit
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.controllers.choice import Choice
+from qdrl_haiku.controllers.exploitation import ExploitationConfig
 from qdrl_haiku.controllers.gaussian_process import Parameters
 from qdrl_haiku.controllers.pb2_model import Changes
 from qdrl_haiku.controllers.ranges import Fixed, Interval
@@ -31,38 +32,24 @@ _OPERATORS = (SURVIVE, "suggested", "reinitialise")
 
 
 @dataclasses.dataclass(frozen=True)
-class PB2Config:
-  """The settings of `pb2`.
+class PB2Config(ExploitationConfig):
+  """Configures `pb2`."""
 
-  Attributes:
-    exploit: who takes over from whom, as of `PBTConfig`.
-    quantile_fraction: as of `PBTConfig`.
-    num_parents: as of `PBTConfig`.
-    num_replaced: as of `PBTConfig`.
-    window: how many of the latest changes of fitness the model is made of, one
-      per member and decision; at least the population's size.
-    optimism: at least 0, how many deviations are added to the predicted change
-      of fitness when hyperparameters are chosen.
-
-  Raises:
-    ValueError: if a setting is out of its range or would be ignored.
-  """
-
-  exploit: str = "truncation"
-  quantile_fraction: float = 0.25
-  num_parents: int | None = None
-  num_replaced: int | None = None
-  window: int = 128
-  optimism: float = 1.0
-
-  def __post_init__(self) -> None:
-    exploitation.check_settings(self)
-    checks.check_count("window", self.window, 1)
-    if not 0 <= self.optimism <= 1e6:
-      raise ValueError(
-        f"optimism={self.optimism} is not in [0, 1e6]; use a number of"
-        " deviations such as 1.0."
-      )
+  window: int = setting(
+    128,
+    "Latest changes of fitness that the model is made of, one per member and "
+    "decision; at least the population's size.",
+    low=1,
+    flag="",
+  )
+  optimism: float = setting(
+    1.0,
+    "Deviations added to the predicted change of fitness when pb2 chooses "
+    "hyperparameters.",
+    low=0,
+    high=1e6,
+    needs="searched",
+  )
 
 
 class PB2State(NamedTuple):

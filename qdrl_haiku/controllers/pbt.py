@@ -12,46 +12,16 @@ import jax.numpy as jnp
 
 from qdrl_haiku.controllers import exploitation, exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
+from qdrl_haiku.controllers.exploitation import ExploitationConfig
+from qdrl_haiku.controllers.exploration import ExplorationConfig
 from qdrl_haiku.types import Array, Hyperparams, Key
 
 _OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")
 
 
 @dataclasses.dataclass(frozen=True)
-class PBTConfig:
-  """The settings of `pbt`.
-
-  Attributes:
-    exploit: "truncation": the worst take over from draws among the best;
-      "tournament": each member meets another and takes over if that one is
-      fitter; "none": random search. Nobody takes over from a member that isn't
-      fitter: where all are equally fit, all survive. Non-finite members are
-      always replaced.
-    explore: how a child's hyperparameters follow from its parent's: "perturb",
-      "resample", or "mixed", which chooses for each hyperparameter.
-    quantile_fraction: in (0, 0.5], the share of the population behind each
-      count that is None; at least one member where there are two or more.
-    num_parents: how many of the best may be parents (truncation only).
-    num_replaced: how many of the worst are replaced (truncation only); fewer
-      where some of them are as fit as the best.
-    resample_probability: in [0, 1], of each hyperparameter under "mixed".
-    perturbation_factors: (down, up) with 0 < down < 1 < up.
-
-  Raises:
-    ValueError: if a setting is out of its range or would be ignored.
-  """
-
-  exploit: str = "truncation"
-  explore: str = "perturb"
-  quantile_fraction: float = 0.25
-  num_parents: int | None = None
-  num_replaced: int | None = None
-  resample_probability: float = 0.25
-  perturbation_factors: tuple[float, float] = (0.8, 1.25)
-
-  def __post_init__(self) -> None:
-    exploitation.check_settings(self)
-    exploration.check_settings(self)
+class PBTConfig(ExplorationConfig, ExploitationConfig):
+  """Configures `pbt`."""
 
 
 def pbt(config: PBTConfig, search_space: Any) -> Controller:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.types import Array, Hyperparams, Key
@@ -23,24 +23,21 @@ _LARGEST = jnp.iinfo(jnp.int32).max
 
 
 @dataclasses.dataclass(frozen=True)
-class SuccessiveHalvingConfig:
-  """The settings of `successive_halving`.
+class SuccessiveHalvingConfig(Settings):
+  """Configures `successive_halving`."""
 
-  Attributes:
-    first_rung: the decision, from 1, that is the first to drop configurations.
-    reduction_factor: at least 2: one in so many configurations is kept at a
-      rung, and the next rung is so many times as far.
+  title = "Controller"
 
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  first_rung: int = 2
-  reduction_factor: int = 2
-
-  def __post_init__(self) -> None:
-    checks.check_count("first_rung", self.first_rung, 1)
-    checks.check_count("reduction_factor", self.reduction_factor, 2)
+  first_rung: int = setting(
+    2, "The first decision, from 1, that drops configurations.", low=1, flag=""
+  )
+  reduction_factor: int = setting(
+    2,
+    "One in so many configurations is kept at a rung, and the next rung is so "
+    "many times as far.",
+    low=2,
+    flag="",
+  )
 
 
 class SuccessiveHalvingState(NamedTuple):

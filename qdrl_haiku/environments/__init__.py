@@ -1,6 +1,7 @@
 """Environments: batches of them, their registry, and our own."""
 
 from qdrl_haiku.environments.base import Environment
+from qdrl_haiku.environments.config import EnvironmentConfig
 from qdrl_haiku.environments.descriptors import (
   DescriptorFn,
   final_descriptor,
@@ -23,6 +24,7 @@ __all__ = [
   "Descriptor",
   "DescriptorFn",
   "Environment",
+  "EnvironmentConfig",
   "GymnasiumEnvironment",
   "PlaneScene",
   "PointMaze",

@@ -6,6 +6,7 @@ from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
 from qdrl_haiku.learners import xqc as _xqc
 from qdrl_haiku.learners.base import Learner, SharedCritic
+from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.crossq import (
   CrossQConfig,
   CrossQGenotype,
@@ -21,6 +22,7 @@ from qdrl_haiku.learners.diayn import (
   discriminator,
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
@@ -36,15 +38,18 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
 """Those of all learners here, by name."""
 
 __all__ = [
+  "AgentConfig",
   "CrossQConfig",
   "CrossQGenotype",
   "CrossQState",
+  "DIAYNAgentConfig",
   "DIAYNConfig",
   "DIAYNGenotype",
   "DIAYNState",
   "Discriminator",
   "HYPERPARAMETERS",
   "Hyperparameter",
+  "KINDS",
   "Learner",
   "ObservationStatistics",
   "SACConfig",
@@ -60,6 +65,7 @@ __all__ = [
   "crossq",
   "diayn",
   "discriminator",
+  "make",
   "sac",
   "td3",
   "xqc",

@@ -183,35 +183,3 @@ def saturation(action: types.Array) -> types.Array:
     The share with |action| > 0.99, in [0, 1].
   """
   return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))
-
-
-def check_initial_temperature(value: float) -> None:
-  """Refuses a temperature that float32 and its logarithm don't hold well.
-
-  Args:
-    value: `initial_temperature` of a configuration.
-
-  Raises:
-    ValueError: if it is out of its range.
-  """
-  if not 1e-30 <= value <= 1e30:
-    raise ValueError(
-      f"initial_temperature must be between 1e-30 and 1e30, got {value}; 0.3 "
-      "is the default."
-    )
-
-
-def check_policy_delay(value: int) -> None:
-  """Refuses what is no number of critic steps per policy step.
-
-  Args:
-    value: `policy_delay` of a configuration.
-
-  Raises:
-    ValueError: if it is no whole number, or below 1.
-  """
-  if value != int(value) or value < 1:
-    raise ValueError(
-      f"policy_delay must be a whole number of at least 1, got {value}; 2 is "
-      "the usual choice, 1 updates the policy with every critic step."
-    )

@@ -13,6 +13,8 @@ import optax
 
 from qdrl_haiku import losses, networks, types
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
+from qdrl_haiku.learners import config as config_lib
+from qdrl_haiku.learners.config import SoftAgentConfig
 
 HYPERPARAMETERS = {
   "discount": hyperparameters.DISCOUNT,
@@ -28,39 +30,11 @@ _B1 = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class CrossQConfig:
-  """What shapes CrossQ's networks or its computation.
+class CrossQConfig(SoftAgentConfig):
+  """Shapes CrossQ's networks and its computation."""
 
-  Attributes:
-    policy_hidden_layer_sizes: widths of the policy's hidden layers.
-    critic_hidden_layer_sizes: widths of each critic's hidden layers.
-    activation: name of the hidden layers' activation, see `networks`.
-    normalize_observations: whether the networks see observations normalised by
-      the agent's running statistics. The critics' first layer normalises by
-      those of the batch in any case; the paper's policy does so too.
-    learn_temperature: as in `SACConfig`.
-    initial_temperature: as in `SACConfig`.
-    policy_delay: critic steps per step of the policy and of the temperature,
-      >= 1; 3 in the paper, and TD3's here, so that steps are cut up alike.
-    policy_final_init: how the policy's last layer starts, "small" or "fan_in",
-      see `networks`.
-
-  Raises:
-    ValueError: if the initial temperature or the delay is out of its range.
-  """
-
-  policy_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  activation: str = "relu"
-  normalize_observations: bool = True
-  learn_temperature: bool = True
-  initial_temperature: float = 0.3
-  policy_delay: int = 2
-  policy_final_init: str = "small"
-
-  def __post_init__(self) -> None:
-    base.check_initial_temperature(self.initial_temperature)
-    base.check_policy_delay(self.policy_delay)
+  # 3 in the paper, and TD3's here, so that steps are cut up alike.
+  policy_delay: int = config_lib.policy_delay()
 
 
 class CrossQState(NamedTuple):
@@ -125,12 +99,7 @@ def crossq(
     ValueError: if a size or a setting is out of its range.
   """
   policy, critic = networks.make_crossq_networks(
-    observation_size,
-    action_size,
-    policy_hidden_layer_sizes=config.policy_hidden_layer_sizes,
-    critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
-    activation=config.activation,
-    policy_final_init=config.policy_final_init,
+    observation_size, action_size, config.network
   )
   optimizer, temperature_optimizer = base.adam(_B1), base.adam()
   soft = soft_policy.soft_policy(
@@ -157,7 +126,7 @@ def crossq(
           jnp.asarray(config.initial_temperature, jnp.float32)
         ),
         observation_statistics=statistics.init(observation_size)
-        if config.normalize_observations
+        if config.normalizes
         else None,
       )
     )

@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import networks, skills, types
+from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
@@ -24,38 +25,43 @@ HYPERPARAMETERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class DIAYNConfig:
-  """What shapes DIAYN's discriminator or its computation.
+class DIAYNConfig(Settings):
+  """Shapes DIAYN's discriminator and its computation."""
 
-  Attributes:
-    discriminator_input: what of the next state tells the skill: its
-      "descriptor", or the whole "observation".
-    discriminator_hidden_layer_sizes: widths of the hidden layers.
-    activation: name of the hidden layers' activation, see `networks`.
-    layer_norm: whether hidden layers are layer-normalised.
-    subtract_log_prior: whether the intrinsic reward is log q(z|s) - log p(z),
-      instead of log q(z|s) alone, which makes living on cost something.
-    normalize_observations: whether the agent, and a discriminator of
-      observations, see them normalised by running statistics; skills are left
-      alone. The base learner is then made without.
+  title = "Skills"
 
-  Raises:
-    ValueError: if there is no such input.
-  """
-
-  discriminator_input: Literal["descriptor", "observation"] = "descriptor"
-  discriminator_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  activation: str = "relu"
-  layer_norm: bool = False
-  subtract_log_prior: bool = True
-  normalize_observations: bool = False
-
-  def __post_init__(self) -> None:
-    if self.discriminator_input not in ("descriptor", "observation"):
-      raise ValueError(
-        f"discriminator_input={self.discriminator_input!r} is unknown; give "
-        "'descriptor' or 'observation'."
-      )
+  discriminator_input: str = setting(
+    "descriptor",
+    "What of the next state tells the skill: its descriptor, or the whole "
+    "observation.",
+    choices=("descriptor", "observation"),
+  )
+  discriminator_hidden_layer_sizes: tuple[int, ...] | None = setting(
+    None,
+    "Widths of the discriminator's hidden layers; by default "
+    "--hidden_layer_sizes.",
+    low=1,
+  )
+  activation: str = setting(
+    "relu", "Activation of the discriminator, see `NetworkConfig`.", flag=""
+  )
+  layer_norm: bool = setting(
+    False, "Whether the discriminator's layers are normalised.", flag=""
+  )
+  # Without it living on costs something.
+  subtract_log_prior: bool = setting(
+    True,
+    "Whether the intrinsic reward is log q(z|s) - log p(z), not log q(z|s) "
+    "alone.",
+    flag="",
+  )
+  # The skills are left alone; the base learner is made without.
+  normalize_observations: bool = setting(
+    False,
+    "Whether the agent, and a discriminator of observations, see them "
+    "normalised by running statistics.",
+    flag="",
+  )
 
 
 class DIAYNState(NamedTuple):
@@ -133,7 +139,7 @@ def discriminator(
   network = networks.make_discriminator(
     input_size,
     prior.parameter_size,
-    hidden_layer_sizes=config.discriminator_hidden_layer_sizes,
+    config.discriminator_hidden_layer_sizes or (256, 256),
     activation=config.activation,
     layer_norm=config.layer_norm,
   )

@@ -10,6 +10,8 @@ import optax
 
 from qdrl_haiku import losses, networks, types
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
+from qdrl_haiku.learners.config import SoftAgentConfig
+from qdrl_haiku.networks import ResidualNetworkConfig
 
 HYPERPARAMETERS = {
   "discount": hyperparameters.DISCOUNT,
@@ -25,46 +27,10 @@ HYPERPARAMETERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class SACConfig:
-  """What shapes SAC's networks or its computation.
+class SACConfig(SoftAgentConfig):
+  """Shapes SAC's networks and its computation."""
 
-  Attributes:
-    policy_hidden_layer_sizes: widths of the policy's hidden layers.
-    critic_hidden_layer_sizes: widths of each critic's hidden layers.
-    activation: name of the hidden layers' activation, see `networks`.
-    layer_norm: whether hidden layers are layer-normalised.
-    critic_layer_norm: the same for the critics alone; None for no difference.
-    residual: whether hidden layers are residual blocks as SimBa has them (Lee
-      et al., arXiv 2410.09754), layer-normalised and all of one width, beside
-      normalised observations. Only with some is there `weight_decay`.
-    critic_residual: the same for the critics alone; None for no difference.
-    normalize_observations: whether the networks see observations normalised
-      by the agent's running statistics.
-    learn_temperature: whether the temperature is learned; if not, it stays at
-      `initial_temperature`, and the hyperparameters have neither
-      `temperature_learning_rate` nor `target_entropy`.
-    initial_temperature: what the temperature begins with, > 0.
-    policy_final_init: how the policy's last layer starts, "small" or "fan_in",
-      see `networks`.
-
-  Raises:
-    ValueError: if the initial temperature is out of its range.
-  """
-
-  policy_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  activation: str = "relu"
-  layer_norm: bool = False
-  critic_layer_norm: bool | None = None
-  residual: bool = False
-  critic_residual: bool | None = None
-  normalize_observations: bool = False
-  learn_temperature: bool = True
-  initial_temperature: float = 0.3
-  policy_final_init: str = "small"
-
-  def __post_init__(self) -> None:
-    base.check_initial_temperature(self.initial_temperature)
+  network: ResidualNetworkConfig = ResidualNetworkConfig()
 
 
 class SACState(NamedTuple):
@@ -125,16 +91,7 @@ def sac(
     ValueError: if a size or a setting is out of its range.
   """
   policy, critic = networks.make_sac_networks(
-    observation_size,
-    action_size,
-    policy_hidden_layer_sizes=config.policy_hidden_layer_sizes,
-    critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
-    activation=config.activation,
-    layer_norm=config.layer_norm,
-    critic_layer_norm=config.critic_layer_norm,
-    residual=config.residual,
-    critic_residual=config.critic_residual,
-    policy_final_init=config.policy_final_init,
+    observation_size, action_size, config.network
   )
   optimizer = base.adam()
   soft = soft_policy.soft_policy(
@@ -142,7 +99,7 @@ def sac(
   )
   declared = hyperparameters.of_temperature(
     hyperparameters.of_blocks(
-      HYPERPARAMETERS, bool(config.residual or config.critic_residual)
+      HYPERPARAMETERS, config.network.has_residual_blocks
     ),
     config.learn_temperature,
   )
@@ -162,7 +119,7 @@ def sac(
           jnp.asarray(config.initial_temperature, jnp.float32)
         ),
         observation_statistics=statistics.init(observation_size)
-        if config.normalize_observations
+        if config.normalizes
         else None,
       )
     )

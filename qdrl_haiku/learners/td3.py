@@ -12,9 +12,13 @@ import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
+from qdrl_haiku.learners import config as config_lib
+from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.networks import ResidualNetworkConfig
 
 HYPERPARAMETERS = {
   "discount": hyperparameters.DISCOUNT,
@@ -37,45 +41,17 @@ HYPERPARAMETERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TD3Config:
-  """What shapes TD3's networks or its computation.
+class TD3Config(AgentConfig):
+  """Shapes TD3's networks and its computation."""
 
-  Attributes:
-    policy_hidden_layer_sizes: widths of the policy's hidden layers.
-    critic_hidden_layer_sizes: widths of each critic's hidden layers.
-    activation: name of the hidden layers' activation, see `networks`.
-    layer_norm: whether hidden layers are layer-normalised.
-    critic_layer_norm: the same for the critics alone; None for no difference.
-    residual: whether hidden layers are residual blocks as SimBa has them (Lee
-      et al., arXiv 2410.09754), layer-normalised and all of one width, beside
-      normalised observations. Only with some is there `weight_decay`.
-    critic_residual: the same for the critics alone; None for no difference.
-    normalize_observations: whether the networks see observations normalised
-      by the agent's running statistics.
-    policy_delay: critic steps per policy step, >= 1.
-    policy_final_init: how the policy's last layer starts, "small" or "fan_in",
-      see `networks`.
-    own_critics: whether an agent has critics. One without can't be trained,
-      only improved by another's, see `SharedCritic`.
-
-  Raises:
-    ValueError: if the delay is below 1.
-  """
-
-  policy_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  critic_hidden_layer_sizes: tuple[int, ...] = (256, 256)
-  activation: str = "relu"
-  layer_norm: bool = False
-  critic_layer_norm: bool | None = None
-  residual: bool = False
-  critic_residual: bool | None = None
-  normalize_observations: bool = False
-  policy_delay: int = 2
-  policy_final_init: str = "small"
-  own_critics: bool = True
-
-  def __post_init__(self) -> None:
-    base.check_policy_delay(self.policy_delay)
+  network: ResidualNetworkConfig = ResidualNetworkConfig()
+  policy_delay: int = config_lib.policy_delay()
+  own_critics: bool = setting(
+    True,
+    "Whether an agent has critics. One without can't be trained, only improved "
+    "by another's, see `SharedCritic`.",
+    flag="",
+  )
 
 
 class TD3State(NamedTuple):
@@ -133,20 +109,11 @@ def td3(
     ValueError: if a size or a setting is out of its range.
   """
   policy, critic = networks.make_td3_networks(
-    observation_size,
-    action_size,
-    policy_hidden_layer_sizes=config.policy_hidden_layer_sizes,
-    critic_hidden_layer_sizes=config.critic_hidden_layer_sizes,
-    activation=config.activation,
-    layer_norm=config.layer_norm,
-    critic_layer_norm=config.critic_layer_norm,
-    residual=config.residual,
-    critic_residual=config.critic_residual,
-    policy_final_init=config.policy_final_init,
+    observation_size, action_size, config.network
   )
   optimizer = base.adam()
   declared = hyperparameters.of_blocks(
-    HYPERPARAMETERS, bool(config.residual or config.critic_residual)
+    HYPERPARAMETERS, config.network.has_residual_blocks
   )
 
   def init(key: types.Key) -> TD3State:
@@ -156,7 +123,7 @@ def td3(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key) if config.own_critics else None,
         observation_statistics=statistics.init(observation_size)
-        if config.normalize_observations
+        if config.normalizes
         else None,
       )
     )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.repertoire import Repertoire
@@ -24,32 +25,31 @@ from qdrl_haiku.types import Array, Key
 
 
 @dataclasses.dataclass(frozen=True)
-class Resampling:
-  """How often individuals are evaluated again.
+class Resampling(Settings):
+  """Says how often individuals are evaluated again, with --adding=adaptive."""
 
-  Attributes:
-    share: of all evaluations of a generation, in (0, 1); as the paper has it.
-    depth: D, individuals that a cell keeps, >= 1. With 1 an elite that a lucky
-      newcomer displaces is lost, and doesn't come back when the newcomer's mean
-      falls; and a cell is empty once its elite has moved.
+  title = "Repertoire"
 
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  share: float = 0.25
-  depth: int = 4
-
-  def __post_init__(self) -> None:
-    if not 0 < self.share < 1:
-      raise ValueError(
-        f"resampling share must be above 0 and below 1, got {self.share}."
-      )
-    if not 1 <= self.depth < 2**31:
-      raise ValueError(
-        f"resampling depth must be at least 1 and below 2**31, got "
-        f"{self.depth}."
-      )
+  share: float = setting(
+    0.25,
+    "Share of a generation's evaluations that are of agents which were "
+    "evaluated before, with --adding=adaptive. They come on top of new agents.",
+    above=0,
+    high=0.999999,
+    flag="resampling_share",
+    needs="resampling",
+  )
+  # With a depth of 1 an elite that a lucky newcomer displaces is lost, and
+  # doesn't come back when the newcomer's mean falls; and a cell is empty once
+  # its elite has moved.
+  depth: int = setting(
+    4,
+    "Agents kept for each cell, with --adding=adaptive: the elite, and those "
+    "next in line.",
+    low=1,
+    flag="resampling_depth",
+    needs="resampling",
+  )
 
   def num_drawn(self, batch_size: int) -> int:
     """Returns how many are evaluated again beside new ones.

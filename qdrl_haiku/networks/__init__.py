@@ -20,6 +20,7 @@ from qdrl_haiku.networks.batch_norm_critics import (
   make_crossq_networks,
   make_xqc_networks,
 )
+from qdrl_haiku.networks.config import NetworkConfig, ResidualNetworkConfig
 from qdrl_haiku.networks.mlp import MLP, fix_inputs
 from qdrl_haiku.networks.residual import ResidualMLP
 
@@ -29,7 +30,9 @@ __all__ = [
   "BatchNormNetworks",
   "MLP",
   "Network",
+  "NetworkConfig",
   "ResidualMLP",
+  "ResidualNetworkConfig",
   "SACNetworks",
   "StatefulNetwork",
   "TD3Networks",

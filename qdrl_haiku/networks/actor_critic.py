@@ -19,8 +19,14 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
-from qdrl_haiku.networks import mlp, settings
+from qdrl_haiku.networks import mlp
 from qdrl_haiku.networks.base import Network, network
+from qdrl_haiku.networks.config import (
+  ACTIVATIONS,
+  NUM_CRITICS,
+  NetworkConfig,
+  ResidualNetworkConfig,
+)
 from qdrl_haiku.networks.residual import ResidualMLP
 
 _POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
@@ -61,15 +67,7 @@ class TD3Networks(NamedTuple):
 def make_sac_networks(
   observation_size: int,
   action_size: int,
-  *,
-  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
-  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
-  activation: str = "relu",
-  layer_norm: bool = False,
-  critic_layer_norm: bool | None = None,
-  residual: bool = False,
-  critic_residual: bool | None = None,
-  policy_final_init: str = "small",
+  config: NetworkConfig = ResidualNetworkConfig(),
 ) -> SACNetworks:
   """Returns the policy and the twin critics of SAC.
 
@@ -79,56 +77,24 @@ def make_sac_networks(
   Args:
     observation_size: O, >= 1.
     action_size: A, >= 1.
-    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
-    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
-    activation: of all hidden layers: "elu", "gelu", "leaky_relu", "relu",
-      "swish" or "tanh".
-    layer_norm: whether LayerNorm stands before each activation, in the policy
-      and in the critics.
-    critic_layer_norm: the same for the critics alone; None for no difference.
-    residual: whether hidden layers are the blocks of a `ResidualMLP`, in the
-      policy and in the critics. Their sizes are then all alike.
-    critic_residual: the same for the critics alone; None for no difference.
-    policy_final_init: how the weights of the policy's last layer start:
-      "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
+    config: what shapes the networks.
 
   Returns:
     The policy, with 2A outputs (locations, then raw scales), and the critics.
 
   Raises:
-    ValueError: for a size that is not a positive integer, or an unknown
-      activation or initialiser, or for blocks of different sizes, or with
-      LayerNorm before activations.
+    ValueError: for a size that is not a positive integer, or for residual
+      blocks of different sizes, or with LayerNorm before activations.
   """
   return SACNetworks(
-    *_policy_and_critics(
-      observation_size,
-      action_size,
-      outputs_per_action=2,
-      policy_hidden_layer_sizes=policy_hidden_layer_sizes,
-      critic_hidden_layer_sizes=critic_hidden_layer_sizes,
-      activation=activation,
-      layer_norm=layer_norm,
-      critic_layer_norm=critic_layer_norm,
-      residual=residual,
-      critic_residual=critic_residual,
-      policy_final_init=policy_final_init,
-    )
+    *_policy_and_critics(observation_size, action_size, 2, config)
   )
 
 
 def make_td3_networks(
   observation_size: int,
   action_size: int,
-  *,
-  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
-  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
-  activation: str = "relu",
-  layer_norm: bool = False,
-  critic_layer_norm: bool | None = None,
-  residual: bool = False,
-  critic_residual: bool | None = None,
-  policy_final_init: str = "small",
+  config: NetworkConfig = ResidualNetworkConfig(),
 ) -> TD3Networks:
   """Returns the policy and the twin critics of TD3.
 
@@ -138,49 +104,25 @@ def make_td3_networks(
   Args:
     observation_size: O, >= 1.
     action_size: A, >= 1.
-    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
-    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
-    activation: of all hidden layers: "elu", "gelu", "leaky_relu", "relu",
-      "swish" or "tanh".
-    layer_norm: whether LayerNorm stands before each activation, in the policy
-      and in the critics.
-    critic_layer_norm: the same for the critics alone; None for no difference.
-    residual: whether hidden layers are the blocks of a `ResidualMLP`, in the
-      policy and in the critics. Their sizes are then all alike.
-    critic_residual: the same for the critics alone; None for no difference.
-    policy_final_init: how the weights of the policy's last layer start:
-      "small", from U(-3e-3, 3e-3), or "fan_in", as those of hidden layers.
+    config: what shapes the networks.
 
   Returns:
     The policy, with A outputs, and the critics.
 
   Raises:
-    ValueError: for a size that is not a positive integer, or an unknown
-      activation or initialiser, or for blocks of different sizes, or with
-      LayerNorm before activations.
+    ValueError: for a size that is not a positive integer, or for residual
+      blocks of different sizes, or with LayerNorm before activations.
   """
   return TD3Networks(
-    *_policy_and_critics(
-      observation_size,
-      action_size,
-      outputs_per_action=1,
-      policy_hidden_layer_sizes=policy_hidden_layer_sizes,
-      critic_hidden_layer_sizes=critic_hidden_layer_sizes,
-      activation=activation,
-      layer_norm=layer_norm,
-      critic_layer_norm=critic_layer_norm,
-      residual=residual,
-      critic_residual=critic_residual,
-      policy_final_init=policy_final_init,
-    )
+    *_policy_and_critics(observation_size, action_size, 1, config)
   )
 
 
 def make_discriminator(
   input_size: int,
   parameter_size: int,
-  *,
   hidden_layer_sizes: Sequence[int] = (256, 256),
+  *,
   activation: str = "relu",
   layer_norm: bool = False,
 ) -> Network:
@@ -192,7 +134,7 @@ def make_discriminator(
     input_size: I, how many numbers describe a state to it, >= 1.
     parameter_size: how many parameters the distribution over skills has, >= 1.
     hidden_layer_sizes: units of the hidden layers, each >= 1.
-    activation: of all hidden layers, see `make_sac_networks`.
+    activation: of all hidden layers, see `NetworkConfig`.
     layer_norm: whether LayerNorm stands before each activation.
 
   Returns:
@@ -204,14 +146,13 @@ def make_discriminator(
   """
   check_count("input_size", input_size, 1)
   check_count("parameter_size", parameter_size, 1)
-  settings.check_sizes("hidden_layer_sizes", hidden_layer_sizes)
-  activation_fn = settings.named("activation", activation, settings.ACTIVATIONS)
+  shape = NetworkConfig(tuple(hidden_layer_sizes), activation=activation)
 
   def discriminator(inputs: jax.Array) -> jax.Array:
     return mlp.MLP(
-      hidden_layer_sizes,
+      shape.hidden_layer_sizes,
       parameter_size,
-      activation=activation_fn,
+      activation=ACTIVATIONS[activation],
       layer_norm=layer_norm,
       name="discriminator",
     )(inputs)
@@ -222,42 +163,39 @@ def make_discriminator(
 def _policy_and_critics(
   observation_size: int,
   action_size: int,
-  *,
   outputs_per_action: int,
-  policy_hidden_layer_sizes: Sequence[int],
-  critic_hidden_layer_sizes: Sequence[int],
-  activation: str,
-  layer_norm: bool,
-  critic_layer_norm: bool | None,
-  residual: bool,
-  critic_residual: bool | None,
-  policy_final_init: str,
+  config: NetworkConfig,
 ) -> tuple[Network, Network]:
-  """Checks the settings and returns the policy and the twin critics."""
+  """Checks the sizes and returns the policy and the twin critics."""
   check_count("observation_size", observation_size, 1)
   check_count("action_size", action_size, 1)
-  settings.check_sizes("policy_hidden_layer_sizes", policy_hidden_layer_sizes)
-  settings.check_sizes("critic_hidden_layer_sizes", critic_hidden_layer_sizes)
-  activation_fn = settings.named("activation", activation, settings.ACTIVATIONS)
-  final_init = settings.named(
-    "policy_final_init", policy_final_init, _POLICY_FINAL_INITS
-  )
+  layer_norm = residual = critic_layer_norm = critic_residual = False
+  if isinstance(config, ResidualNetworkConfig):
+    layer_norm, residual = config.layer_norm, config.residual
+    critic_layer_norm, critic_residual = (
+      policys if own is None else own
+      for own, policys in (
+        (config.critic_layer_norm, layer_norm),
+        (config.critic_residual, residual),
+      )
+    )
+  activation = ACTIVATIONS[config.activation]
   policy = _perceptron(
     "policy",
-    policy_hidden_layer_sizes,
+    config.policy_sizes,
     outputs_per_action * action_size,
-    activation=activation_fn,
+    activation=activation,
     layer_norm=layer_norm,
     residual=residual,
-    final_init=final_init,
+    final_init=_POLICY_FINAL_INITS[config.policy_final_init or "small"],
   )
   critic = _perceptron(
     "critic",
-    critic_hidden_layer_sizes,
+    config.critic_sizes,
     1,
-    activation=activation_fn,
-    layer_norm=layer_norm if critic_layer_norm is None else critic_layer_norm,
-    residual=residual if critic_residual is None else critic_residual,
+    activation=activation,
+    layer_norm=critic_layer_norm,
+    residual=critic_residual,
     final_init=None,
   )
   return (
@@ -318,7 +256,7 @@ def _twins(critic: Network) -> Network:
   apply_both = jax.vmap(critic.apply, out_axes=-1)
 
   def init(key: types.Key) -> types.Params:
-    return jax.vmap(critic.init)(jax.random.split(key, settings.NUM_CRITICS))
+    return jax.vmap(critic.init)(jax.random.split(key, NUM_CRITICS))
 
   def apply(
     params: types.Params, observation: jax.Array, action: jax.Array

@@ -1,6 +1,6 @@
 """The networks of CrossQ and XQC: twin critics with batch normalisation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
-from qdrl_haiku.networks import actor_critic, base, batch_norm, settings
+from qdrl_haiku.networks import actor_critic, base, batch_norm
+from qdrl_haiku.networks.config import ACTIVATIONS, NUM_CRITICS, NetworkConfig
 
 _Activation = Callable[[jax.Array], jax.Array]
 # Inputs, and what normalises them.
@@ -51,11 +52,7 @@ class BatchNormNetworks(NamedTuple):
 def make_crossq_networks(
   observation_size: int,
   action_size: int,
-  *,
-  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
-  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
-  activation: str = "relu",
-  policy_final_init: str = "small",
+  config: NetworkConfig = NetworkConfig(),
 ) -> BatchNormNetworks:
   """Returns the policy and the twin critics of CrossQ.
 
@@ -66,17 +63,13 @@ def make_crossq_networks(
   Args:
     observation_size: O, >= 1.
     action_size: A, >= 1.
-    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
-    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
-    activation: of all hidden layers, see `make_sac_networks`.
-    policy_final_init: see `make_sac_networks`.
+    config: what shapes the networks.
 
   Returns:
     The policy, as that of `make_sac_networks`, and the critics, of one output.
 
   Raises:
-    ValueError: for a size that is not a positive integer, or an unknown
-      activation or initialiser.
+    ValueError: for a size that is not a positive integer.
   """
 
   def forward(
@@ -87,32 +80,21 @@ def make_crossq_networks(
       return inputs, *layer.affine(inputs, is_training)
 
     hidden = normalized("inputs", inputs)
-    for i, size in enumerate(critic_hidden_layer_sizes):
+    for i, size in enumerate(config.critic_sizes):
       layer = batch_norm.linear_of_affine(*hidden, size, name=f"linear_{i}")
       hidden = normalized(str(i), act(layer))
     hidden = hidden[0][rows], *hidden[1:]
     return batch_norm.linear_of_affine(*hidden, 1, name="output")
 
-  return _networks(
-    observation_size,
-    action_size,
-    forward=forward,
-    policy_hidden_layer_sizes=policy_hidden_layer_sizes,
-    critic_hidden_layer_sizes=critic_hidden_layer_sizes,
-    activation=activation,
-    policy_final_init=policy_final_init,
-  )
+  return _networks(observation_size, action_size, config, forward)
 
 
 def make_xqc_networks(
   observation_size: int,
   action_size: int,
+  config: NetworkConfig = NetworkConfig(),
   *,
   num_atoms: int,
-  policy_hidden_layer_sizes: Sequence[int] = (256, 256),
-  critic_hidden_layer_sizes: Sequence[int] = (256, 256),
-  activation: str = "relu",
-  policy_final_init: str = "small",
 ) -> BatchNormNetworks:
   """Returns the policy and the twin critics of XQC.
 
@@ -125,18 +107,14 @@ def make_xqc_networks(
   Args:
     observation_size: O, >= 1.
     action_size: A, >= 1.
+    config: what shapes the networks.
     num_atoms: K, of each critic's distribution of values, >= 2.
-    policy_hidden_layer_sizes: units of the policy's hidden layers, each >= 1.
-    critic_hidden_layer_sizes: units of each critic's hidden layers, each >= 1.
-    activation: of all hidden layers, see `make_sac_networks`.
-    policy_final_init: see `make_sac_networks`.
 
   Returns:
     The policy, as that of `make_sac_networks`, and the critics, of K outputs.
 
   Raises:
-    ValueError: for a size that is not a positive integer, too few atoms, or an
-      unknown activation or initialiser.
+    ValueError: for a size that is not a positive integer, or too few atoms.
   """
   check_count("num_atoms", num_atoms, 2)
 
@@ -146,21 +124,13 @@ def make_xqc_networks(
     # An offset would be taken out by the next normalisation.
     layer = batch_norm.BatchNorm(create_offset=False, name="batch_norm_inputs")
     hidden = layer(inputs, is_training)
-    for i, size in enumerate(critic_hidden_layer_sizes):
+    for i, size in enumerate(config.critic_sizes):
       hidden = hk.Linear(size, with_bias=False, name=f"linear_{i}")(hidden)
       layer = batch_norm.BatchNorm(name=f"batch_norm_{i}")
       hidden = act(layer(hidden, is_training))
     return hk.Linear(num_atoms, name="output")(hidden[rows])
 
-  made = _networks(
-    observation_size,
-    action_size,
-    forward=forward,
-    policy_hidden_layer_sizes=policy_hidden_layer_sizes,
-    critic_hidden_layer_sizes=critic_hidden_layer_sizes,
-    activation=activation,
-    policy_final_init=policy_final_init,
-  )
+  made = _networks(observation_size, action_size, config, forward)
 
   def init(key: types.Key) -> tuple[types.Params, Any]:
     params, state = made.critic.init(key)
@@ -172,23 +142,14 @@ def make_xqc_networks(
 def _networks(
   observation_size: int,
   action_size: int,
-  *,
+  config: NetworkConfig,
   forward: Callable[[jax.Array, _Activation, bool, slice], jax.Array],
-  policy_hidden_layer_sizes: Sequence[int],
-  critic_hidden_layer_sizes: Sequence[int],
-  activation: str,
-  policy_final_init: str,
 ) -> BatchNormNetworks:
   """Returns SAC's policy, and twins of what `forward` makes."""
   policy, _ = actor_critic.make_sac_networks(
-    observation_size,
-    action_size,
-    policy_hidden_layer_sizes=policy_hidden_layer_sizes,
-    critic_hidden_layer_sizes=critic_hidden_layer_sizes,
-    activation=activation,
-    policy_final_init=policy_final_init,
+    observation_size, action_size, config
   )
-  act = settings.ACTIVATIONS[activation]
+  act = ACTIVATIONS[config.activation]
 
   def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
     with hk.experimental.name_scope("critic"):
@@ -209,7 +170,7 @@ def _twins(
     example = jnp.zeros([1, input_size], jnp.float32)
     return jax.vmap(
       lambda key: transformed.init(key, example, True, slice(None))
-    )(jax.random.split(key, settings.NUM_CRITICS))
+    )(jax.random.split(key, NUM_CRITICS))
 
   def apply(
     params: types.Params,

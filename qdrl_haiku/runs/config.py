@@ -2,85 +2,133 @@
 
 import dataclasses
 
-from qdrl_haiku.storage.kept import Kept
+from qdrl_haiku.config import Settings, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig:
-  """What a run is, beside what it trains.
+class RunConfig(Settings):
+  """Says how long a run is, what it leaves behind, and how it goes on."""
 
-  Attributes:
-    logdir: the directory that it leaves behind.
-    num_timesteps: environment steps per agent in all, a multiple of the
-      interval of a generation; of MAP-Elites without members the most that
-      there can be, if no episode ends early.
-    seeds: one seed, from which the run's key is made; or one per member, which
-      makes each member a run of its own.
-    dry_run: whether to stop where everything is checked and the memory is
-      planned, before anything is written or compiled.
-    resume: whether to go on from the latest checkpoint in `logdir`.
-    warm_start: directory of another run whose agents this one begins with, or
-      None. It stays the same when the run is resumed, and isn't read then.
-    use_tensorboard: whether to write TensorBoard events.
-    checkpoint_interval: generations from one checkpoint to the next, >= 1;
-      None for as many as keep checkpoints to about a twentieth of the time.
-    max_checkpoints: how many checkpoints are kept, >= 1.
-    checkpoint_replay: whether checkpoints hold the replay buffers. Without
-      them a resumed run begins with empty ones, and isn't the run that it
-      would have been.
-    on_divergence: what is done when no member is finite: "restart" with new
-      ones, or "stop".
-    repertoire_interval: generations from one file and picture of the
-      repertoire to the next, >= 1; the last generation has them anyway.
-    num_reevaluations: how often each elite of a repertoire is evaluated again
-      at the end; 0 for not at all, and never.
-    reevaluation_interval: generations from one such second look to the next,
-      >= 1, beside that at the end; None for that alone.
-    kept: programs of earlier runs whose setup, devices and source were the
-      same, and where those of this one are kept; None for no such thing.
+  title = "Run"
 
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  logdir: str
-  num_timesteps: int
-  seeds: tuple[int, ...] = (0,)
-  dry_run: bool = False
-  resume: bool = False
-  warm_start: str | None = None
-  use_tensorboard: bool = True
-  checkpoint_interval: int | None = None
-  max_checkpoints: int = 2
-  checkpoint_replay: bool = True
-  on_divergence: str = "restart"
-  repertoire_interval: int = 10
-  num_reevaluations: int = 2
-  reevaluation_interval: int | None = None
-  kept: Kept | None = None
+  num_timesteps: int = setting(
+    100_000,
+    "Environment steps per agent in all. Where no members train, those of full "
+    "episodes of one agent's evaluations: there are fewer where episodes end "
+    "early.",
+    low=1,
+    high=2**53,
+    needs="timesteps",
+    may_change=True,
+    compiled=False,
+  )
+  num_generations: int | None = setting(
+    None,
+    "Generations, instead of --num_timesteps.",
+    low=1,
+    needs="repertoire",
+    may_change=True,
+    compiled=False,
+  )
+  seed: int = setting(
+    0,
+    "Seed of all random numbers; of several agents without a controller, of "
+    "the first one.",
+    low=0,
+    high=2**32 - 1,
+    compiled=False,
+  )
+  logdir: str | None = setting(
+    None,
+    "Directory of the run; by default a new one in logs/.",
+    may_change=True,
+    compiled=False,
+  )
+  resume: bool = setting(
+    False,
+    "Goes on with the run in --logdir from its last checkpoint.",
+    may_change=True,
+    compiled=False,
+  )
+  warm_start: str | None = setting(
+    None,
+    "Directory of another run whose agents this one begins with.",
+    needs="members",
+    compiled=False,
+  )
+  checkpoint_interval: int | None = setting(
+    None,
+    "Generations from one checkpoint to the next; by default as many as keep "
+    "checkpoints to about 5 % of the time.",
+    low=1,
+    may_change=True,
+    compiled=False,
+  )
+  max_checkpoints: int = setting(
+    2,
+    "How many checkpoints are kept, the latest ones.",
+    low=1,
+    may_change=True,
+    compiled=False,
+  )
+  checkpoint_replay: bool = setting(
+    True,
+    "Whether checkpoints hold the replay buffers; if not, a resumed run begins "
+    "with empty ones.",
+    needs="members",
+    compiled=False,
+  )
+  on_divergence: str = setting(
+    "restart",
+    "What happens when all agents have diverged: restart them, or stop the "
+    "run.",
+    choices=("restart", "stop"),
+    needs="members",
+    may_change=True,
+    compiled=False,
+  )
+  repertoire_interval: int = setting(
+    10,
+    "Generations from one file and picture of the repertoire to the next; the "
+    "last generation has them anyway.",
+    low=1,
+    needs="repertoire",
+    may_change=True,
+    compiled=False,
+  )
+  num_reevaluations: int = setting(
+    2,
+    "How often each elite is evaluated again when the run ends, for what the "
+    "repertoire is without luck; 0 for not at all. Their steps aren't counted "
+    "in total_env_steps.",
+    low=0,
+    needs="repertoire",
+    may_change=True,
+  )
+  reevaluation_interval: int | None = setting(
+    None,
+    "Generations from one such reevaluation to the next; by default there is "
+    "one at the end alone.",
+    low=1,
+    needs="repertoire",
+    may_change=True,
+    compiled=False,
+  )
+  use_tensorboard: bool = setting(
+    True, "Whether TensorBoard events are written.",
+    may_change=True, compiled=False,
+  )  # fmt: skip
+  dry_run: bool = setting(
+    False,
+    "Checks all settings, prints the memory needed, and ends.",
+    may_change=True,
+    compiled=False,
+  )
 
   def __post_init__(self) -> None:
-    for name in (
-      "num_timesteps",
-      "checkpoint_interval",
-      "max_checkpoints",
-      "repertoire_interval",
-      "reevaluation_interval",
-    ):
-      value = getattr(self, name)
-      if value is not None and value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
-    if self.num_reevaluations < 0:
+    super().__post_init__()
+    if self.reevaluation_interval is not None and not self.num_reevaluations:
       raise ValueError(
-        f"num_reevaluations must be at least 0, got {self.num_reevaluations}."
+        f"reevaluation_interval={self.reevaluation_interval} has no effect: "
+        "num_reevaluations=0 evaluates no elite again; leave it out."
       )
-    if self.on_divergence not in ("restart", "stop"):
-      raise ValueError(
-        f"on_divergence={self.on_divergence!r} is unknown; give 'restart' or "
-        "'stop'."
-      )
-    for seed in self.seeds:
-      if not 0 <= seed < 2**32:
-        raise ValueError(
-          f"seed must be at least 0 and below 2**32, got {seed}."
-        )

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -31,24 +32,34 @@ from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.config import TrainingConfig, nearest_multiples
 from qdrl_haiku.training.setup import Setup
 
+Callback = Callable[[dict[str, Any]], None]
+"""Called with the row of metrics of a generation."""
+
 
 class Diverged(Exception):
   """No member was finite, and the run was to stop then."""
 
 
 def run(
-  setup: Setup, config: RunConfig, settings: dict[str, Any]
-) -> dict[str, Any]:
+  setup: Setup,
+  config: RunConfig,
+  settings: dict[str, Any],
+  may_change: Collection[str] = (),
+  callback: Callback | None = None,
+) -> tuple[dict[str, Any], State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
 
   Args:
     setup: what the population is composed of; without a mesh it gets one of
       the devices that share it best.
-    config: what the run is.
+    config: what the run is, with its directory.
     settings: all that the user set, for `config.json`.
+    may_change: names of those with which a run may go on that began with
+      others.
+    callback: called with the row of metrics of each generation.
 
   Returns:
-    The last row of metrics; none of a dry run.
+    The last row of metrics, and what was trained; nothing of a dry run.
 
   Raises:
     ValueError: if the settings don't fit each other or what is in `logdir`.
@@ -65,8 +76,9 @@ def run(
   setup = setup._replace(mesh=mesh)
   _check_mesh(setup)
   engine = make_engine(setup)
-  run_key = _run_key(config, mesh)
-  programs = make_programs(setup, mesh, run_key, config.kept)
+  seeds = _seeds(setup, config)
+  run_key = _run_key(seeds, mesh)
+  programs = make_programs(setup, mesh, run_key)
   plan = memory.memory_plan(
     setup, programs.population, programs.initial, config.num_reevaluations
   )
@@ -79,10 +91,10 @@ def run(
     print(_describe_devices(setup, is_chosen), flush=True)
   memory.check(plan, available)
   if config.dry_run:
-    return {}
-  directory = RunDirectory(config.logdir)
+    return {}, None
+  directory = RunDirectory(_logdir(config))
   if config.resume:
-    directory.go_on(settings)
+    directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
     engine.begin(directory)
@@ -94,8 +106,10 @@ def run(
       settings,
       programs,
       run_key,
+      seeds,
       directory,
       interruption,
+      callback,
     )
 
 
@@ -106,9 +120,11 @@ def _train(
   settings: dict[str, Any],
   programs: Programs,
   run_key: types.Key,
+  seeds: Sequence[int],
   directory: RunDirectory,
   interruption: Interruption,
-) -> dict[str, Any]:
+  callback: Callback | None,
+) -> tuple[dict[str, Any], State]:
   """Trains, once the directory is there."""
   num_generations = config.num_timesteps // setup.steps_per_generation
   start = time.monotonic()
@@ -133,7 +149,7 @@ def _train(
   look_again = engine.second_look(config.num_reevaluations)
   first_row = None
   if not record["generation"]:
-    first_row = engine.first_row(population, config.seeds[0])
+    first_row = engine.first_row(population, seeds[0])
   if first_row is not None:
     record = records.begun(record, int(first_row["total_env_steps"]))
 
@@ -161,7 +177,7 @@ def _train(
     record = records.updated(
       record, setup, report, walltime=time.monotonic() - start
     )
-    row = records.row(config.seeds, report, record) | rates
+    row = records.row(seeds, report, record) | rates
     row["training/compile_seconds"] = compile_seconds
     is_last = generation == num_generations
     again = look_again(
@@ -198,6 +214,8 @@ def _train(
         )
         resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
     progress.show(row, records.summary(row))
+    if callback is not None:
+      callback(row)
     if stops:
       break
   interruption.can_wait = False
@@ -212,7 +230,7 @@ def _train(
     raise Interrupted(f"stopped after generation {row['generation']}")
   if hosts.is_first():
     pictures.plot_run(directory.path)
-  return row
+  return row, population
 
 
 def _is_multiple(generation: int, interval: int | None) -> bool:
@@ -264,7 +282,7 @@ def _check(setup: Setup, engine: Engine, config: RunConfig) -> None:
   if setup.controller is not None:
     controllers.check(setup.controller, setup.config.population_size)
   if config.resume:
-    directory = RunDirectory(config.logdir)
+    directory = RunDirectory(_logdir(config))
     for name in row_files.FILES:  # Raises if one is damaged.
       directory.rows(name)
     rows = directory.rows("metrics.jsonl", row_files.COLUMNS["metrics.jsonl"])
@@ -366,7 +384,26 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
     )
 
 
-def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:
+def _logdir(config: RunConfig) -> str:
+  """Returns the run's directory, which has to be given."""
+  if not config.logdir:
+    raise ValueError("logdir is missing: where is the run to be?")
+  return config.logdir
+
+
+def _seeds(setup: Setup, config: RunConfig) -> tuple[int, ...]:
+  """Returns the run's seed, or one per member that is a run of its own."""
+  is_several = setup.controller is None and setup.map_elites is None
+  number = setup.config.population_size if is_several else 1
+  seeds = tuple(range(config.seed, config.seed + number))
+  if seeds[-1] >= 2**32:
+    raise ValueError(
+      f"seed must be at least 0 and below 2**32, got {seeds[-1]}."
+    )
+  return seeds
+
+
+def _run_key(seeds: Sequence[int], mesh: jax.sharding.Mesh) -> types.Key:
   """Returns the run's key, or one per seed, on all devices."""
-  keys = jax.vmap(jax.random.key)(np.asarray(config.seeds, np.uint32))
-  return sharding.put(mesh, keys if len(config.seeds) > 1 else keys[0])
+  keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+  return sharding.put(mesh, keys if len(seeds) > 1 else keys[0])

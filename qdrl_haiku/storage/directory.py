@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,23 +13,6 @@ import numpy as np
 from qdrl_haiku import files
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import strict_json, versions
-
-# Settings with which a run may be continued other than it began.
-_MAY_CHANGE = (
-  "checkpoint_interval",
-  "compilation_cache_dir",
-  "logdir",
-  "max_checkpoints",
-  "num_generations",
-  "num_reevaluations",
-  "num_timesteps",
-  "on_divergence",
-  "reevaluation_interval",
-  "repertoire_interval",
-  "resume",
-  "suffix",
-  "use_tensorboard",
-)
 
 
 class RunDirectory:
@@ -73,11 +56,14 @@ class RunDirectory:
         "another."
       ) from error
 
-  def go_on(self, settings: dict[str, Any]) -> None:
+  def go_on(
+    self, settings: dict[str, Any], may_change: Collection[str] = ()
+  ) -> None:
     """Checks that a run is continued as it began, and notes what may change.
 
     Args:
       settings: all that the run is continued with.
+      may_change: names of those that may differ from what it began with.
 
     Raises:
       ValueError: if there is no run here, if it had other settings, or if
@@ -87,7 +73,7 @@ class RunDirectory:
     differing = [
       f"--{name} was {before.get(name)!r} and is {settings.get(name)!r}"
       for name in sorted(before.keys() | settings.keys())
-      if name not in _MAY_CHANGE and before.get(name) != settings.get(name)
+      if name not in may_change and before.get(name) != settings.get(name)
     ]
     if differing:
       raise ValueError(

@@ -18,8 +18,14 @@ from qdrl_haiku.training.population import (
   init_population,
   restart_members,
 )
+from qdrl_haiku.training.repertoire_config import RepertoireConfig
 from qdrl_haiku.training.reports import GenerationReport
-from qdrl_haiku.training.search_spaces import declaration, flag_of, search_space
+from qdrl_haiku.training.search_spaces import (
+  declaration,
+  flag_of,
+  search_space,
+  with_values,
+)
 from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import skill_evaluation
 
@@ -31,6 +37,7 @@ __all__ = [
   "Members",
   "Part",
   "Population",
+  "RepertoireConfig",
   "Setup",
   "TeachingConfig",
   "TrainingConfig",
@@ -46,4 +53,5 @@ __all__ = [
   "train_generation",
   "train_members",
   "vary_agents",
+  "with_values",
 ]

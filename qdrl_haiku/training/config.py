@@ -5,95 +5,119 @@ import fractions
 import math
 from typing import NamedTuple
 
-LARGEST = 2**31 - 1
-"""What an int32 holds: jax counts and indexes with those."""
+from qdrl_haiku.config import Settings, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
-  """How a population is trained; every number is per agent.
+class TrainingConfig(Settings):
+  """Says how a population is trained; every number is per agent.
 
   A step is one transition of one environment.
-
-  Attributes:
-    population_size: P, >= 1.
-    num_envs: E, environments, >= 1.
-    perturbation_interval: steps per generation: what an agent collects between
-      two evaluations, and so between two decisions of the controller.
-    batch_size: B, transitions per critic step, >= 1.
-    grad_updates_per_step: critic steps per step, > 0; may be a fraction.
-    n_step: how many steps a transition that is learned from is over, >= 1:
-      fewer where the episode ends before; see `training.n_step`.
-    replay_capacity: transitions in the replay buffer.
-    min_replay_size: transitions in the buffer before learning starts.
-    random_warm_up: whether actions are drawn uniformly until learning starts,
-      instead of from the policy.
-    pool_size: I, initial states that are drawn for each environment before a
-      generation, >= 1. Its episodes in the generation begin with one after the
-      other, and with the first again after the last. One is enough where
-      episodes last longer than a generation.
-    num_eval_episodes: N, episodes per evaluation, >= 1.
-    fitness: which score of an evaluation makes a member's fitness.
-    fitness_window: fitness is the mean over so many evaluations, >= 1.
-    burn_in_period: steps before the controller's first decision, >= 0; until
-      then it replaces only members that aren't finite.
-    inherit_replay: whether a child takes over its parent's replay buffer;
-      otherwise it goes on with its own.
-    replay_extras: names of the transitions' extras that are stored.
-    exact_placement: whether each member is computed by itself, so that the
-      numbers don't depend on how many devices there are, to the last bit.
-      Physics is slower then, and the replay is held twice. Without a mesh it
-      has no effect.
-
-  Raises:
-    ValueError: if a setting is out of its range, or if two don't fit.
   """
 
-  population_size: int = 1
-  num_envs: int = 8
-  perturbation_interval: int = 1000
-  batch_size: int = 256
-  grad_updates_per_step: float = 1.0
-  n_step: int = 1
-  replay_capacity: int = 100_000
-  min_replay_size: int = 1000
-  random_warm_up: bool = True
-  pool_size: int = 8
-  num_eval_episodes: int = 8
-  fitness: str = "episode_return"
-  fitness_window: int = 1
-  burn_in_period: int = 0
-  inherit_replay: bool = False
-  replay_extras: tuple[str, ...] = ()
-  exact_placement: bool = False
+  title = "Training"
+
+  population_size: int = setting(
+    1, "Agents in the population.", low=1, needs="population_size"
+  )
+  num_envs: int = setting(
+    8, "Environments in which each agent collects.", low=1, needs="members"
+  )
+  perturbation_interval: int | None = setting(
+    1000,
+    "Environment steps per agent and generation: from one evaluation, and one "
+    "decision of the controller, to the next; by default about a twentieth of "
+    "--num_timesteps.",
+    low=1,
+    needs="members",
+  )
+  batch_size: int = setting(
+    256, "Transitions per critic step.", low=1, needs="learning"
+  )
+  # Below 1e-5 `_iteration` would round it to no critic step at all.
+  grad_updates_per_step: float = setting(
+    1.0,
+    "Critic steps per environment step; may be a fraction.",
+    low=1e-5,
+    high=1e5,
+    needs="replay updates",
+  )
+  n_step: int = setting(
+    1,
+    "Steps over which rewards are summed before bootstrapping; fewer where the "
+    "episode ends before.",
+    low=1,
+    needs="learning",
+  )
+  replay_capacity: int = setting(
+    100_000,
+    "Transitions in each agent's replay buffer.",
+    low=1,
+    needs="learning",
+  )
+  min_replay_size: int = setting(
+    1000,
+    "Transitions in the replay buffer before learning starts.",
+    low=1,
+    needs="learning",
+  )
+  random_warm_up: bool = setting(
+    True,
+    "Whether actions are drawn uniformly until learning starts, instead of "
+    "from the policy.",
+    flag="",
+    needs="members",
+  )
+  pool_size: int = setting(
+    8,
+    "Initial states drawn for each environment before a generation. Its "
+    "episodes begin in one after the other, and in the first again after the "
+    "last; 1 is enough where episodes last longer than a generation.",
+    low=1,
+    needs="members",
+  )
+  num_eval_episodes: int | None = setting(
+    8,
+    "Episodes per evaluation; by default 8, or with skills 2 for each, or 64 "
+    "of continuous ones.",
+    low=1,
+  )
+  fitness: str = setting(
+    "episode_return",
+    "Which score of an evaluation is a member's fitness.",
+    flag="",
+  )
+  fitness_window: int = setting(
+    1,
+    "Evaluations over which fitness is averaged.",
+    low=1,
+    needs="decisions",
+  )
+  burn_in_period: int = setting(
+    0,
+    "Environment steps before the controller's first decision; until then only "
+    "diverged agents are replaced.",
+    low=0,
+    needs="decisions",
+  )
+  inherit_replay: bool = setting(
+    False,
+    "Whether a child gets its parent's replay buffer; otherwise it goes on "
+    "with its own.",
+    needs="replacement",
+  )
+  replay_extras: tuple[str, ...] = setting(
+    (), "Names of the transitions' extras that are stored.", flag=""
+  )
+  exact_placement: bool = setting(
+    False,
+    "Whether each agent is computed by itself, so that the number of devices "
+    "changes no bit. Slower.",
+    needs="members",
+  )
 
   def __post_init__(self) -> None:
-    for name in (
-      "population_size",
-      "perturbation_interval",
-      "batch_size",
-      "n_step",
-      "replay_capacity",
-      "min_replay_size",
-      "pool_size",
-      "num_eval_episodes",
-      "fitness_window",
-    ):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 1, got {getattr(self, name)}."
-        )
-      if getattr(self, name) > LARGEST:
-        raise ValueError(
-          f"{name} must be at most {LARGEST}, got {getattr(self, name)}."
-        )
-    if not 0 <= self.burn_in_period <= LARGEST:
-      raise ValueError(
-        f"burn_in_period must be at least 0 and at most {LARGEST}, got "
-        f"{self.burn_in_period}; 0 lets the controller decide from the first "
-        "generation on."
-      )
-    _check_rate(self.num_envs, self.grad_updates_per_step)
+    super().__post_init__()
     if self.min_replay_size > self.replay_capacity:
       raise ValueError(
         f"min_replay_size {self.min_replay_size} is more than replay_capacity "
@@ -114,49 +138,54 @@ class TrainingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TeachingConfig:
-  """How a repertoire's agents learn from a critic that all of them share.
+class TeachingConfig(Settings):
+  """Says how agents of a repertoire learn from a critic that they share."""
 
-  Attributes:
-    num_critic_steps: of the critic in each generation, >= 1.
-    num_policy_steps: of each offspring that follows its gradient, >= 1.
-    gradient_share: of the offspring, those that do, in [0, 1]; None as the
-      emitter has it.
-    injection_share: of the offspring, those that are the critic's own policies,
-      in [0, 1]; the rest are variations. None likewise.
-    offspring_learning_rate: of the offspring that follow the gradient, > 0.
-    length_scale: L of `map_elites.similarity`, > 0, where the descriptors'
-      bounds are -1 and 1.
+  title = "Emitters"
 
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  num_critic_steps: int = 300
-  num_policy_steps: int = 100
-  gradient_share: float | None = None
-  injection_share: float | None = None
-  offspring_learning_rate: float = 5e-3
-  length_scale: float = 0.1
-
-  def __post_init__(self) -> None:
-    for name in ("num_critic_steps", "num_policy_steps"):
-      if not 1 <= getattr(self, name) <= LARGEST:
-        raise ValueError(
-          f"{name} must be at least 1 and at most {LARGEST}, got "
-          f"{getattr(self, name)}."
-        )
-    for name in ("gradient_share", "injection_share"):
-      if not 0 <= (getattr(self, name) or 0) <= 1:
-        raise ValueError(
-          f"{name} must be at least 0 and at most 1, got "
-          f"{getattr(self, name)}."
-        )
-    for name in ("offspring_learning_rate", "length_scale"):
-      if not 0 < getattr(self, name) < math.inf:
-        raise ValueError(
-          f"{name} must be finite and above 0, got {getattr(self, name)}."
-        )
+  num_critic_steps: int = setting(
+    300,
+    "Steps of the shared critic in each generation, with --emitter=pga or "
+    "dcrl.",
+    low=1,
+    needs="teaching",
+  )
+  num_policy_steps: int = setting(
+    100,
+    "Steps of each offspring that follows the shared critic's gradient, with "
+    "--emitter=pga or dcrl.",
+    low=1,
+    needs="teaching",
+  )
+  gradient_share: float | None = setting(
+    None,
+    "Share of the offspring that follows the critic's gradient, of pga (0.5) "
+    "or dcrl (0.25).",
+    low=0,
+    high=1,
+    needs="teaching",
+  )
+  injection_share: float | None = setting(
+    None,
+    "Share of the offspring that are the shared critic's own policies, of pga "
+    "(one agent) or dcrl (0.25); the rest are variations.",
+    low=0,
+    high=1,
+    needs="teaching",
+  )
+  offspring_learning_rate: float = setting(
+    5e-3,
+    "Adam's learning rate of the offspring that follow the gradient.",
+    above=0,
+    flag="",
+  )
+  length_scale: float = setting(
+    0.1,
+    "L of `map_elites.similarity`: at which distance to its target an "
+    "episode's rewards count 1/e, where the descriptor's bounds are -1 and 1.",
+    above=0,
+    flag="",
+  )
 
   def counts(
     self, batch_size: int, gradient_share: float, injection_share: float
@@ -192,30 +221,21 @@ class TeachingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class CMAConfig:
-  """How CMA-ES searches where a repertoire can be improved.
+class CMAConfig(Settings):
+  """Says how CMA-ES searches where a repertoire can be improved."""
 
-  Attributes:
-    num_strategies: that share the emitter's offspring evenly, >= 1.
-    step_size: of each at first, > 0, in units of the weights.
+  title = "Emitters"
 
-  Raises:
-    ValueError: if a setting is out of its range.
-  """
-
-  num_strategies: int = 1
-  step_size: float = 0.3
-
-  def __post_init__(self) -> None:
-    if not 1 <= self.num_strategies <= LARGEST:
-      raise ValueError(
-        f"num_strategies must be at least 1 and at most {LARGEST}, got "
-        f"{self.num_strategies}."
-      )
-    if not 0 < self.step_size < math.inf:
-      raise ValueError(
-        f"step_size must be finite and above 0, got {self.step_size}."
-      )
+  num_strategies: int = setting(
+    1, "How many CMA-ES's share the emitter's offspring evenly.", low=1, flag=""
+  )
+  step_size: float = setting(
+    0.3,
+    "Step size with which CMA-ES begins around an elite, in units of the "
+    "weights, with --emitter=cma.",
+    above=0,
+    needs="cma",
+  )
 
   def population_size(self, batch_size: int) -> int:
     """Returns how many offspring each strategy makes.
@@ -318,11 +338,7 @@ def iteration_steps(
 
   Returns:
     Environment steps per agent.
-
-  Raises:
-    ValueError: if a number is out of its range.
   """
-  _check_rate(num_envs, grad_updates_per_step)
   num_env_steps, _ = _iteration(
     num_envs, grad_updates_per_step, batches_per_update
   )
@@ -348,8 +364,7 @@ def default_interval(
     Environment steps per agent and generation.
 
   Raises:
-    ValueError: if a number is out of its range, or if no number of generations
-      up to 200 cuts the run.
+    ValueError: if no number of generations up to 200 cuts the run.
   """
   steps = iteration_steps(
     num_envs=num_envs,
@@ -369,21 +384,6 @@ def default_interval(
     )
   generations = min(fitting, key=lambda n: abs(math.log(n / 20)))
   return num_timesteps // generations
-
-
-def _check_rate(num_envs: int, grad_updates_per_step: float) -> None:
-  """Refuses what makes no iteration."""
-  if not 1 <= num_envs <= LARGEST:
-    limit = "at least 1" if num_envs < 1 else f"at most {LARGEST}"
-    raise ValueError(
-      f"num_envs must be {limit}, got {num_envs}; 8 is common."
-    )
-  # Below that, `_iteration` would round it to no critic step at all.
-  if not 1e-5 <= grad_updates_per_step <= 1e5:
-    raise ValueError(
-      f"grad_updates_per_step must be at least 1e-5 and at most 1e5, got "
-      f"{grad_updates_per_step}; 1 is one critic step per environment step."
-    )
 
 
 def _iteration(

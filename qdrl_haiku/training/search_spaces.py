@@ -1,10 +1,14 @@
 """What a controller searches: by default, and as users say it."""
 
+import dataclasses
+import math
+import numbers
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 
 from qdrl_haiku import controllers, learners, names, types
 from qdrl_haiku.controllers import lineage
@@ -12,8 +16,8 @@ from qdrl_haiku.controllers import lineage
 
 def search_space(
   hyperparams: types.Hyperparams,
-  specifications: Sequence[str],
-  given: Mapping[str, float],
+  specifications: Sequence[str] = (),
+  given: Mapping[str, float] = MappingProxyType({}),
   declared: Mapping[str, learners.Hyperparameter] = MappingProxyType({}),
 ) -> Any:
   """Returns a range for each hyperparameter of a learner.
@@ -32,8 +36,8 @@ def search_space(
     aren't searched.
 
   Raises:
-    ValueError: if a specification is wrong, or names no hyperparameter, or
-      names one that is fixed.
+    ValueError: if a specification is wrong, names no hyperparameter or one that
+      is fixed, or has a value that is out of its range.
   """
   named = lineage.named_leaves(hyperparams)
   said = dict(
@@ -57,7 +61,82 @@ def search_space(
     searched.get(name) or controllers.Fixed(value)
     for name, value in named.items()
   ]
+  for name, values in zip(named, ranges, strict=True):
+    is_choice = isinstance(values, controllers.Choice)
+    for value in values.values if is_choice else dataclasses.astuple(values):
+      check_value(declared, name, value, f"--search_space: {name}={value}")
   return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
+
+
+def with_values(
+  learner: learners.Learner, given: Mapping[str, float]
+) -> learners.Learner:
+  """Returns the learner with other values of its hyperparameters.
+
+  Args:
+    learner: the learner.
+    given: values by name.
+
+  Raises:
+    ValueError: if there is no such hyperparameter, if one is no number, or if a
+      value is out of its range.
+  """
+  named = lineage.named_leaves(learner.hyperparams)
+  if not named:
+    raise ValueError(
+      "the learner has no hyperparameters; give it one, such as "
+      "{'discount': 0.99}, though it needn't heed it."
+    )
+  for name, value in named.items():
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+      raise ValueError(
+        f"the learner has the hyperparameter {name}={value!r}; give a Python "
+        "float."
+      )
+  for name, value in given.items():
+    if name not in named and name in learners.HYPERPARAMETERS:
+      raise ValueError(
+        f"--{name}={value} has no effect: the learner's hyperparameters are "
+        f"{', '.join(named)}; leave it out."
+      )
+    if name not in named:
+      raise ValueError(
+        f"--hyperparam={name}={value:g} is no hyperparameter of the "
+        f"learner; {names.nearest(name, named)}"
+      )
+    check_value(learner.declared, name, value, f"{flag_of(name)}={value}")
+  leaves = [given.get(name, value) for name, value in named.items()]
+  structure = jax.tree.structure(learner.hyperparams)
+  return learner._replace(hyperparams=jax.tree.unflatten(structure, leaves))
+
+
+def check_value(
+  declared: Mapping[str, learners.Hyperparameter],
+  name: str,
+  value: float,
+  where: str,
+) -> None:
+  """Refuses a value of a known hyperparameter that is out of its range.
+
+  Args:
+    declared: what the learner says of its hyperparameters.
+    name: of the hyperparameter.
+    value: given for it.
+    where: what gives it, for the message.
+
+  Raises:
+    ValueError: if it makes no sense.
+  """
+  known = declaration(name, declared)
+  if known is None:
+    return
+  low, high = known.low, known.high
+  with np.errstate(over="ignore"):
+    is_finite = np.isfinite(np.float32(value))
+  if not (is_finite and low <= value <= high):
+    bounds = f" from {low:g}" if low > -math.inf else ""
+    bounds += f" to {high:g}" if high < math.inf else " on" if bounds else ""
+    raise ValueError(f"{where} makes no sense; give a finite number{bounds}.")
 
 
 def declaration(

@@ -19,7 +19,7 @@ from qdrl_haiku.artifacts import export
 
 _O, _A, _K = 5, 2, 3
 _ROOT = pathlib.Path(__file__).parents[2]
-_ACTIVATIONS = sorted(networks.settings.ACTIVATIONS)
+_ACTIVATIONS = sorted(networks.config.ACTIVATIONS)
 _BASES = {
   "sac": (learners.sac, learners.SACConfig),
   "td3": (learners.td3, learners.TD3Config),

@@ -1,0 +1,33 @@
+"""How settings are declared, and what follows from their declarations."""
+
+from qdrl_haiku.config.settings import (
+  LARGEST,
+  Missing,
+  Settings,
+  UsersOwn,
+  choice,
+  setting,
+)
+from qdrl_haiku.config.tree import (
+  Flag,
+  check_effects,
+  chosen,
+  flags,
+  replaced,
+  values,
+)
+
+__all__ = [
+  "Flag",
+  "LARGEST",
+  "Missing",
+  "Settings",
+  "UsersOwn",
+  "check_effects",
+  "choice",
+  "chosen",
+  "flags",
+  "replaced",
+  "setting",
+  "values",
+]

@@ -1,0 +1,344 @@
+"""Declares settings; flags, checks and `config.json` follow from that.
+
+A setting is a field of a frozen dataclass that stands beside what it
+configures. A configuration is a tree of such dataclasses: a field's value may
+be another one (a section), or one of several by name (a choice). The names of
+settings are unique in a tree, but for those that the kinds of a choice share.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+import numbers
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+from qdrl_haiku import names
+
+LARGEST = 2**31 - 1
+"""The largest number that an int32 holds, with which jax counts."""
+_DECLARATION = "declaration"
+NOTHING: Mapping[str, Any] = types.MappingProxyType({})
+
+
+class Declaration(NamedTuple):
+  """Describes one setting.
+
+  Attributes:
+    help: a sentence or two for `--help`.
+    low: the least value; of a tuple, of each element.
+    high: the largest value, likewise; of integers `LARGEST` by default.
+    above: an exclusive lower bound, likewise.
+    choices: all words that the value may be; empty for any.
+    only: settings of the same dataclass, with those of their values with which
+      this one has an effect.
+    needs: a part of the whole configuration without which this setting has no
+      effect, as the root's `missing` names it.
+    may_change: whether a resumed run may have another value.
+    compiled: whether the value changes a compiled program.
+    flag: the name on the command line, "" for none; None for the field's.
+    repeatable: whether each element has a flag of its own.
+    title: the section of `--help`, "" for that of the configuration.
+    kinds: of a choice, the configurations by name.
+    keys: of a mapping from names to numbers, the help of each known name.
+  """
+
+  help: str
+  low: float = -math.inf
+  high: float = math.inf
+  above: float = -math.inf
+  choices: tuple[str, ...] = ()
+  only: Mapping[str, tuple[Any, ...]] = NOTHING
+  needs: str | None = None
+  may_change: bool = False
+  compiled: bool = True
+  flag: str | None = None
+  repeatable: bool = False
+  title: str = ""
+  kinds: Mapping[str, "Settings"] = NOTHING
+  keys: Mapping[str, str] = NOTHING
+
+
+def setting(default: Any, help: str, **declared: Any) -> Any:
+  """Declares a setting.
+
+  Args:
+    default: its value where nothing else is said.
+    help: a sentence or two for `--help`.
+    **declared: further attributes of its `Declaration`.
+
+  Returns:
+    The field of a dataclass.
+  """
+  metadata = {_DECLARATION: Declaration(help, **declared)}
+  if isinstance(default, dict):
+    return dataclasses.field(
+      default_factory=lambda: dict(default), metadata=metadata
+    )
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+def choice(
+  default: str, kinds: Mapping[str, "Settings"], help: str, **declared: Any
+) -> Any:
+  """Declares a setting whose value is one of several configurations.
+
+  The user's own "package.module:function" is one too, as `UsersOwn`.
+
+  Args:
+    default: the name of the default one.
+    kinds: the configurations by name, with their defaults.
+    help: a sentence or two for `--help`.
+    **declared: further attributes of its `Declaration`.
+
+  Returns:
+    The field of a dataclass.
+  """
+  return setting(kinds[default], help, kinds=kinds, **declared)
+
+
+class Missing(NamedTuple):
+  """Says why a configuration lacks a part.
+
+  Attributes:
+    why: a clause, such as "--emitter=ga trains no members".
+    by: the settings by which it lacks the part.
+  """
+
+  why: str
+  by: tuple[str, ...]
+
+
+class Kind(NamedTuple):
+  """Describes the type of a setting's values.
+
+  Attributes:
+    base: bool, int, float, str or tuple.
+    element: of a tuple, the type of its elements.
+    optional: whether None is a value.
+  """
+
+  base: type
+  element: type
+  optional: bool
+
+  @classmethod
+  def of(cls, hint: Any) -> Self:
+    """Returns the kind that a type hint describes.
+
+    Args:
+      hint: such as `int`, `float | None` or `tuple[int, ...]`.
+    """
+    optional = types.NoneType in typing.get_args(hint)
+    if optional:
+      hint = next(x for x in typing.get_args(hint) if x is not types.NoneType)
+    if typing.get_origin(hint) is tuple:
+      return cls(tuple, typing.get_args(hint)[0], optional)
+    return cls(hint, hint, optional)
+
+  def parse(self, name: str, value: Any) -> Any:
+    """Returns a value as a configuration has it.
+
+    Args:
+      name: of the setting, for messages.
+      value: as a command line or a JSON file has it.
+
+    Raises:
+      ValueError: if it isn't of this kind.
+    """
+    if value is None and self.optional:
+      return None
+    if self.base is not tuple:
+      return _simple(name, value, self.base)
+    if not isinstance(value, list | tuple):
+      raise ValueError(f"{name} is {value!r}; give a list.")
+    try:
+      return tuple(_simple(name, x, self.element) for x in value)
+    except ValueError:
+      text = ",".join(map(str, value))
+      what, example = _LISTS[self.element]
+      raise ValueError(
+        f"{name}={text} is no list of {what}; give it like {example}."
+      ) from None
+
+
+_LISTS = {
+  int: ("integers", "256,256"),
+  float: ("numbers", "0.8,1.25"),
+  str: ("words", "a,b"),
+}
+_NOUNS = {
+  bool: "true or false",
+  int: "an integer",
+  float: "a number",
+  str: "a word",
+  tuple: "a tuple",
+}
+_TYPES: dict[type, Any] = {
+  bool: bool, int: numbers.Integral, float: numbers.Real, str: str
+}  # fmt: skip
+
+
+def _simple(name: str, value: Any, kind: type) -> Any:
+  """Returns a value of a simple type, read from a text if need be."""
+  try:
+    if isinstance(value, str) and kind in (int, float):
+      return kind(value)
+    if isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (
+      kind is bool
+    ):
+      return kind(value)
+  except ValueError:
+    pass
+  raise ValueError(f"{name} is {value!r}; give {_NOUNS[kind]}.")
+
+
+@functools.cache
+def kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
+  """Returns the kind of each field of a configuration.
+
+  Args:
+    owner: its class.
+  """
+  return {
+    name: Kind.of(hint)
+    for name, hint in typing.get_type_hints(owner).items()
+    if typing.get_origin(hint) is not ClassVar
+  }
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The base of configurations, which checks their values when they are made.
+
+  The class attribute `title` is that of the settings in `--help`.
+
+  Raises:
+    ValueError: if a value is out of its range or has no effect beside the
+      others, naming the setting, the value and the fix.
+  """
+
+  title: ClassVar[str] = "Settings"
+
+  def __post_init__(self) -> None:
+    for field in dataclasses.fields(self):
+      declared = declaration(field)
+      if declared is None:
+        continue
+      value = getattr(self, field.name)
+      _check(field.name, value, declared, kinds(type(self))[field.name])
+      by = unmet(vars(self), declared)
+      if by is not None and value != field.default:
+        raise ValueError(
+          f"{field.name}={value!r} has no effect: {by} is "
+          f"{getattr(self, by)!r}; leave it out."
+        )
+
+  def missing(self) -> Mapping[str, Missing]:
+    """Returns the parts that a whole configuration lacks, by name."""
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class UsersOwn(Settings):
+  """Names a function of the user's.
+
+  Attributes:
+    path: "package.module:function", see `names.load_function`.
+  """
+
+  path: str
+
+  def call(self, flag: str, kind: type, **arguments: Any) -> Any:
+    """Calls the function.
+
+    Args:
+      flag: the flag that names the function, for messages.
+      kind: the type of what it returns.
+      **arguments: its arguments; it may name them otherwise.
+
+    Returns:
+      What it returns.
+
+    Raises:
+      ValueError: if there is no such function, if it can't be called so, or if
+        it returns something else.
+    """
+    function = names.load_function(self.path)
+    try:
+      inspect.signature(function).bind(*arguments.values())
+    except (TypeError, ValueError) as error:
+      raise ValueError(
+        f"--{flag}={self.path} can't be called with {' and '.join(arguments)} "
+        f"({error}); give a function of that."
+      ) from error
+    result = function(*arguments.values())
+    if not isinstance(result, kind):
+      module = ".".join(kind.__module__.split(".")[:2])
+      raise ValueError(
+        f"--{flag}={self.path} returned a {type(result).__name__}; return a "
+        f"{module}.{kind.__name__}."
+      )
+    return result
+
+
+def declaration(field: dataclasses.Field) -> Declaration | None:
+  """Returns how a field was declared; None of a section.
+
+  Args:
+    field: of a configuration.
+  """
+  return field.metadata.get(_DECLARATION)
+
+
+def _check(name: str, value: Any, declared: Declaration, kind: Kind) -> None:
+  """Refuses a value of another type, out of its range, or no known word."""
+  if declared.kinds or declared.keys or (value is None and kind.optional):
+    return
+  if isinstance(value, tuple) != (kind.base is tuple):
+    raise ValueError(f"{name} is {value!r}; give {_NOUNS[kind.base]}.")
+  for x in value if isinstance(value, tuple) else (value,):
+    allowed = _TYPES[kind.element]
+    if not isinstance(x, allowed) or isinstance(x, bool) != (allowed is bool):
+      raise ValueError(f"{name} is {x!r}; give {_NOUNS[kind.element]}.")
+    if declared.choices and x not in declared.choices:
+      raise ValueError(
+        f"{name}={x!r} is unknown; {names.nearest(x, declared.choices)}"
+      )
+    if kind.element not in (int, float):
+      continue
+    high = declared.high
+    if kind.element is int and math.isinf(high):
+      high = LARGEST
+    if not declared.low <= x <= high or not x > declared.above:
+      raise ValueError(f"{name} must be {_range(declared, high)}, got {x}.")
+    if math.isinf(x):
+      raise ValueError(f"{name} must be finite, got {x}.")
+
+
+def _range(declared: Declaration, high: float) -> str:
+  """Returns the words for a range."""
+  words = []
+  if declared.low > -math.inf:
+    words.append(f"at least {declared.low:.10g}")
+  if declared.above > -math.inf:
+    words.append(f"above {declared.above:.10g}")
+  if high < math.inf:
+    words.append(f"at most {high:.10g}")
+  return " and ".join(words) or "a number"
+
+
+def unmet(values: Mapping[str, Any], declared: Declaration) -> str | None:
+  """Returns the setting by whose value another one has no effect.
+
+  Args:
+    values: of the settings of one dataclass, by name.
+    declared: how the other one was declared.
+  """
+  for name, effective in declared.only.items():
+    if values[name] not in effective:
+      return name
+  return None

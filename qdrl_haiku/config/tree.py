@@ -1,0 +1,318 @@
+"""Walks trees of settings: their flags, their values, and changes of them."""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from qdrl_haiku import names
+from qdrl_haiku.config.settings import (
+  NOTHING,
+  Declaration,
+  Kind,
+  Missing,
+  Settings,
+  UsersOwn,
+  declaration,
+  kinds,
+  unmet,
+)
+
+
+class Flag(NamedTuple):
+  """Describes a setting as a command line and `config.json` have it.
+
+  Attributes:
+    name: without dashes.
+    kind: of its values.
+    default: its value where it isn't given.
+    declared: the declaration.
+    section: the title under which `--help` lists it.
+  """
+
+  name: str
+  kind: Kind
+  default: Any
+  declared: Declaration
+  section: str
+
+  def text(self, value: Any) -> str:
+    """Returns the flag with a value, as a person types it.
+
+    Args:
+      value: of the setting.
+    """
+    is_list = isinstance(value, list | tuple)
+    return f"--{self.name}={','.join(map(str, value)) if is_list else value}"
+
+
+class _Node(NamedTuple):
+  """Holds a field of a configuration; `declared` is None of a section."""
+
+  field: dataclasses.Field
+  flag: str
+  declared: Declaration | None
+  value: Any
+
+  def named_flags(self, owner: type[Settings]) -> Iterator[Flag]:
+    """Yields the setting's own flags, and those of all its kinds."""
+    declared, title = self.declared, owner.title
+    if declared is None:
+      yield from flags(self.value).values()
+      return
+    title = declared.title or title
+    kind, value = kinds(owner)[self.field.name], self.value
+    if declared.keys:
+      for key, text in declared.keys.items():
+        of_key = declared._replace(help=text, keys=NOTHING)
+        yield Flag(key, Kind(float, float, True), None, of_key, title)
+      kind, value = Kind(tuple, str, False), ()
+    elif declared.kinds:
+      kind, value = Kind(str, str, False), kind_name(declared, value)
+    if self.flag:
+      yield Flag(self.flag, kind, value, declared, title)
+    for config in declared.kinds.values():
+      yield from flags(config).values()
+
+
+def _nodes(config: Settings) -> Iterator[_Node]:
+  """Yields the sections and declared fields that a configuration has."""
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    declared = declaration(field)
+    if declared is None:
+      if isinstance(value, Settings):
+        yield _Node(field, "", None, value)
+    elif not (declared.kinds and value is None):
+      name = field.name if declared.flag is None else declared.flag
+      yield _Node(field, name, declared, value)
+
+
+def flags(config: Settings) -> dict[str, Flag]:
+  """Returns the flags of all settings in a tree, and in all of its choices.
+
+  Args:
+    config: the root, with the defaults.
+
+  Returns:
+    By name, in the order of declaration. What several kinds have is there once.
+  """
+  found: dict[str, Flag] = {}
+  for node in _nodes(config):
+    for flag in node.named_flags(type(config)):
+      found.setdefault(flag.name, flag)
+  return found
+
+
+def kind_name(declared: Declaration, value: Settings) -> str:
+  """Returns the name of a choice's value.
+
+  Args:
+    declared: the choice.
+    value: one of its kinds, with any settings, or a user's own.
+  """
+  if isinstance(value, UsersOwn):
+    return value.path
+  return next(
+    name for name, kind in declared.kinds.items() if type(kind) is type(value)
+  )
+
+
+def chosen(config: Settings, name: str) -> str:
+  """Returns the name of the kind that a choice has.
+
+  Args:
+    config: the configuration.
+    name: of the choice's field.
+  """
+  field = next(x for x in dataclasses.fields(config) if x.name == name)
+  declared = declaration(field)
+  assert declared is not None
+  return kind_name(declared, getattr(config, name))
+
+
+def values(config: Settings) -> dict[str, Any]:
+  """Returns the values of all settings that a configuration has.
+
+  Args:
+    config: the root.
+
+  Returns:
+    By their flags, as JSON has them; None of a known name that isn't given.
+  """
+  found: dict[str, Any] = {}
+  for node in _nodes(config):
+    declared, value = node.declared, node.value
+    if declared is None:
+      found |= values(value)
+    elif declared.keys:
+      found |= {key: value.get(key) for key in declared.keys}
+      found[node.flag] = [
+        f"{key}={x}" for key, x in value.items() if key not in declared.keys
+      ]
+    elif declared.kinds:
+      found |= values(value)
+      found[node.flag] = kind_name(declared, value)
+    elif node.flag:
+      found[node.flag] = list(value) if isinstance(value, tuple) else value
+  return found
+
+
+def replaced(
+  config: Any,
+  given: Mapping[str, Any],
+  typed: Collection[str] | None = None,
+) -> Any:
+  """Returns a configuration with the values that flags were given.
+
+  Args:
+    config: the root, with the defaults.
+    given: values by flag, as a command line or a JSON file has them.
+    typed: flags that override what a flagfile gave for another choice; None to
+      ignore all that has no effect, as a run's `config.json` may hold.
+
+  Returns:
+    The configuration. Settings without effect have their classes' defaults.
+
+  Raises:
+    ValueError: if a value is wrong or has no effect.
+  """
+  known = flags(config)
+  without: dict[str, Missing] = {}
+  used: set[str] = set()
+  result = _replaced(config, given, used, without)
+  missing = result.missing()
+  result = _reset(result, missing)
+  for name in given:
+    need = known[name].declared.needs
+    reason = missing.get(need) if name in used and need else None
+    reason = reason or (None if name in used else without.get(name))
+    if reason is None or typed is None:
+      continue
+    if name in typed or not any(by in typed for by in reason.by):
+      raise ValueError(
+        f"{known[name].text(given[name])} has no effect: {reason.why}; leave "
+        "it out."
+      )
+  return result
+
+
+def _replaced(
+  config: Any,
+  given: Mapping[str, Any],
+  used: set[str],
+  without: dict[str, Missing],
+) -> Any:
+  """Replaces values in one configuration and those below it.
+
+  Notes the flags that it has `used`, and why it is `without` others.
+  """
+  changes: dict[str, Any] = {}
+  for node in _nodes(config):
+    name, declared, flag = node.field.name, node.declared, node.flag
+    if declared is None:
+      changes[name] = _replaced(node.value, given, used, without)
+    elif declared.keys:
+      changes[name] = dict(node.value) | _numbers(declared, flag, given)
+      used |= {*declared.keys, flag}
+    elif declared.kinds:
+      used.add(flag)
+      kind = _chosen(node, given)
+      changes[name] = _replaced(kind, given, used, without)
+      why = f"--{flag}={kind_name(declared, kind)} has no such setting"
+      for other in declared.kinds.values():
+        for absent in flags(other):
+          without.setdefault(absent, Missing(why, (flag,)))
+    elif flag in given and flag:
+      used.add(flag)
+      changes[name] = kinds(type(config))[name].parse(
+        f"--{flag}", given[flag]
+      )
+  after = vars(config) | changes
+  for node in _nodes(config):
+    if node.declared and (by := unmet(after, node.declared)) is not None:
+      changes[node.field.name] = node.field.default
+      used.discard(node.flag)
+      without[node.flag] = Missing(f"--{by}={after[by]}", (by,))
+  return dataclasses.replace(config, **changes)
+
+
+def _chosen(node: _Node, given: Mapping[str, Any]) -> Settings:
+  """Returns the kind of a choice that a flag names."""
+  assert node.declared is not None
+  if node.flag not in given:
+    return node.value
+  name, known = given[node.flag], node.declared.kinds
+  if name in known:
+    return known[name]
+  if ":" in name:
+    return UsersOwn(name)
+  raise ValueError(
+    f"--{node.flag}={name} is unknown; {names.nearest(name, known)} Your own "
+    "is given as 'package.module:function'."
+  )
+
+
+def _numbers(
+  declared: Declaration, flag: str, given: Mapping[str, Any]
+) -> dict[str, float]:
+  """Returns the numbers by name that flags of a mapping were given."""
+  found = {
+    key: float(given[key])
+    for key in declared.keys
+    if given.get(key) is not None
+  }
+  for text in given.get(flag, ()):
+    key, _, value = text.partition("=")
+    if key in declared.keys:
+      raise ValueError(
+        f"--{flag}={text} is for a name without a flag of its own; give "
+        f"--{key}={value}."
+      )
+    try:
+      found[key] = float(value)
+    except ValueError:
+      raise ValueError(
+        f"--{flag}={text} is not of the form name=value; give it like "
+        "speed=0.01."
+      ) from None
+  return found
+
+
+def _reset(config: Any, missing: Mapping[str, Missing]) -> Any:
+  """Gives the settings that need a missing part their classes' defaults."""
+  changes: dict[str, Any] = {}
+  for node in _nodes(config):
+    if node.declared is None or node.declared.kinds:
+      if isinstance(node.value, Settings):
+        changes[node.field.name] = _reset(node.value, missing)
+    elif node.declared.needs in missing:
+      changes[node.field.name] = node.field.default
+  return dataclasses.replace(config, **changes)
+
+
+def check_effects(config: Settings) -> None:
+  """Refuses values in a whole configuration that have no effect.
+
+  Args:
+    config: the root.
+
+  Raises:
+    ValueError: if a setting isn't at its default and needs a part that is
+      missing.
+  """
+  missing = config.missing()
+
+  def check(part: Settings) -> None:
+    for node in _nodes(part):
+      if isinstance(node.value, Settings):
+        check(node.value)
+      declared = node.declared
+      if declared is None or declared.kinds or declared.needs not in missing:
+        continue
+      if node.value != node.field.default:
+        raise ValueError(
+          f"{node.field.name}={node.value!r} has no effect: "
+          f"{missing[declared.needs].why}; leave it out."
+        )
+
+  check(config)

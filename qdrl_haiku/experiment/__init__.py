@@ -1,0 +1,33 @@
+"""A whole run: its configuration, what that composes, and training it."""
+
+from qdrl_haiku.experiment.agents import Agent, make_agent
+from qdrl_haiku.experiment.config import Config
+from qdrl_haiku.experiment.plan import Plan, plan
+from qdrl_haiku.experiment.programs import (
+  PROGRAMS,
+  TRAIN,
+  TRAIN_ME_PBT,
+  TRAIN_PBT,
+  Program,
+  program_of,
+  read_config,
+)
+from qdrl_haiku.experiment.train import Result, train, with_logdir
+
+__all__ = [
+  "Agent",
+  "Config",
+  "PROGRAMS",
+  "Plan",
+  "Program",
+  "Result",
+  "TRAIN",
+  "TRAIN_ME_PBT",
+  "TRAIN_PBT",
+  "make_agent",
+  "plan",
+  "program_of",
+  "read_config",
+  "train",
+  "with_logdir",
+]

@@ -1,0 +1,145 @@
+"""The agents that a configuration describes, in their environment."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from qdrl_haiku import environments, learners, training
+from qdrl_haiku.experiment.config import Config
+
+_EVAL_EPISODES = 8
+
+
+class Agent(NamedTuple):
+  """Holds what training needs of the agents that a configuration describes.
+
+  Attributes:
+    env: the environment in which they collect.
+    eval_env: the one in which they are evaluated.
+    learner: the learner, with the hyperparameters that are given.
+    evaluate: see `training.Setup`.
+    replay_extras: see `training.TrainingConfig`.
+    fitness: see `training.TrainingConfig`.
+    num_eval_episodes: how many it takes to see all that they can do.
+  """
+
+  env: environments.BatchedEnvironment
+  eval_env: environments.BatchedEnvironment
+  learner: learners.Learner
+  evaluate: Any = None
+  replay_extras: tuple[str, ...] = ()
+  fitness: str = "episode_return"
+  num_eval_episodes: int = _EVAL_EPISODES
+
+
+def make_agent(config: Config) -> Agent:
+  """Makes the agents that a configuration describes, in their environment.
+
+  Args:
+    config: of the run.
+
+  Returns:
+    What training needs of them.
+
+  Raises:
+    ValueError: if a setting doesn't fit the environment or the learner.
+  """
+  env = config.environment.make()
+  # An environment on the host has one set of instances.
+  eval_env = (
+    config.environment.make() if getattr(env, "on_host", False) else env
+  )
+  choice = _for_repertoire(config).learner
+  if isinstance(choice, learners.DIAYNAgentConfig):
+    agent = _with_skills(config, choice, env, eval_env)
+  else:
+    sizes = (env.observation_size, env.action_size)
+    agent = Agent(env, eval_env, learners.make(choice, *sizes))
+  learner = training.with_values(agent.learner, config.hyperparams)
+  return agent._replace(learner=learner)
+
+
+def _for_repertoire(config: Config) -> Config:
+  """Fills in settings of learners whose defaults a repertoire changes."""
+  repertoire, learner = config.repertoire, config.learner
+  if repertoire is None or not isinstance(learner, learners.AgentConfig):
+    return config
+  changes: dict[str, Any] = {}
+  # A variation has one parent's statistics, but weights of two.
+  if learner.normalize_observations is None:
+    changes["normalize_observations"] = False
+  # New policies whose last layers are near 0 all act alike, and the first
+  # repertoire would be a few cells.
+  if learner.network.policy_final_init is None:
+    changes["network"] = dataclasses.replace(
+      learner.network, policy_final_init="fan_in"
+    )
+  shares = {"pga", "dcrl", "cma"}.intersection(repertoire.names)
+  if (
+    isinstance(learner, learners.TD3Config)
+    and shares
+    and not repertoire.trains_alone
+  ):
+    changes["own_critics"] = False
+  return dataclasses.replace(
+    config, learner=dataclasses.replace(learner, **changes)
+  )
+
+
+def _with_skills(
+  config: Config,
+  choice: learners.DIAYNAgentConfig,
+  env: environments.BatchedEnvironment,
+  eval_env: environments.BatchedEnvironment,
+) -> Agent:
+  """Returns agents with skills, as `make_agent` does."""
+  if config.repertoire is not None:
+    raise ValueError(
+      "learner=diayn has skills, which an elite of a repertoire has not; take "
+      "sac or td3."
+    )
+  prior = choice.skills.prior()
+  network = choice.base.network
+  sizes = choice.discriminator.discriminator_hidden_layer_sizes
+  discriminator = dataclasses.replace(
+    choice.discriminator,
+    discriminator_hidden_layer_sizes=(
+      network.hidden_layer_sizes if sizes is None else sizes
+    ),
+    activation=network.activation,
+    layer_norm=network.layer_norm,
+    normalize_observations=choice.base.normalizes,
+  )
+  arguments = (
+    env.observation_size,
+    prior,
+    env.descriptor.size if env.descriptor else None,
+    discriminator,
+  )
+  train_env = environments.SkillEnvironment(env, prior, choice.skills.sampling)
+  eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
+  base = learners.sac(
+    train_env.observation_size,
+    env.action_size,
+    # DIAYN normalises by itself, and leaves the skills alone.
+    dataclasses.replace(choice.base, normalize_observations=False),
+  )
+  given = config.training.num_eval_episodes
+  if given is not None and given < (prior.num_skills or 1):
+    raise ValueError(
+      f"--num_eval_episodes={given} can't show all of --num_skills="
+      f"{prior.num_skills}; give {prior.num_skills} or more."
+    )
+  sees_descriptors = discriminator.discriminator_input == "descriptor"
+  return Agent(
+    env=train_env,
+    eval_env=eval_env,
+    learner=learners.diayn(base, *arguments),
+    evaluate=training.skill_evaluation(
+      eval_env, learners.discriminator(*arguments)
+    ),
+    replay_extras=("next_descriptor",) if sees_descriptors else (),
+    fitness=choice.fitness
+    if choice.fitness == "episode_return"
+    else f"diayn/{choice.fitness}",
+    num_eval_episodes=choice.skills.num_eval_episodes,
+  )

@@ -1,0 +1,135 @@
+"""The programs that train, and what their settings are called."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.experiment.config import Config
+from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training import RepertoireConfig, TrainingConfig
+
+
+class Program(NamedTuple):
+  """Describes a program that trains.
+
+  Attributes:
+    name: of its launcher, without the suffix.
+    defaults: of its settings.
+    renamed: what it calls settings that have another name in the package.
+  """
+
+  name: str
+  defaults: Config
+  renamed: Mapping[str, str]
+
+  def flags(self) -> dict[str, config_lib.Flag]:
+    """Returns the flags of the settings that can have an effect, by name."""
+    missing = self.defaults.missing()
+    found = {}
+    for name, flag in config_lib.flags(self.defaults).items():
+      lacked = missing.get(flag.declared.needs or "")
+      # What lacks a part for no setting's sake can't get it.
+      if lacked is None or lacked.by:
+        name = self.renamed.get(name, name)
+        found[name] = flag._replace(name=name)
+    return found
+
+  def values(self, config: Config) -> dict[str, Any]:
+    """Returns the values of a configuration, as `config.json` has them.
+
+    Args:
+      config: the configuration.
+    """
+    values = config_lib.values(config)
+    return {
+      self.renamed.get(name, name): value for name, value in values.items()
+    }
+
+  def configure(
+    self, given: Mapping[str, Any], typed: frozenset[str] | None = None
+  ) -> Config:
+    """Returns the defaults with the values that flags were given.
+
+    Args:
+      given: values by flag.
+      typed: flags that override what a flagfile gave for another choice; None
+        to ignore what has no effect or isn't known.
+
+    Returns:
+      The configuration.
+
+    Raises:
+      ValueError: if a value is wrong or has no effect.
+    """
+    original = {new: old for old, new in self.renamed.items()}
+    known = config_lib.flags(self.defaults)
+    values = {original.get(name, name): x for name, x in given.items()}
+    if typed is None:
+      values = {name: x for name, x in values.items() if name in known}
+    else:
+      typed = frozenset(original.get(name, name) for name in typed)
+    return config_lib.replaced(self.defaults, values, typed)
+
+
+# Their defaults follow from the length of the run and from the skills.
+_OPEN = {"perturbation_interval": None, "num_eval_episodes": None}
+TRAIN = Program(
+  "train",
+  Config(controller=None, training=TrainingConfig(**_OPEN)),
+  {
+    "population_size": "num_seeds",
+    "perturbation_interval": "eval_interval",
+  },
+)
+TRAIN_PBT = Program(
+  "train_pbt", Config(training=TrainingConfig(population_size=8, **_OPEN)), {}
+)
+TRAIN_ME_PBT = Program(
+  "train_me_pbt",
+  Config(
+    training=TrainingConfig(population_size=10, **_OPEN),
+    repertoire=RepertoireConfig(),
+  ),
+  {
+    "population_size": "gradient_population_size",
+    "num_replaced": "num_replaced_by_best",
+  },
+)
+PROGRAMS = {
+  program.name: program for program in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)
+}
+"""The programs that train, by name."""
+
+
+def program_of(config: Config) -> Program:
+  """Returns the program that trains what a configuration describes.
+
+  Args:
+    config: of a run.
+  """
+  if config.repertoire is not None:
+    return TRAIN_ME_PBT
+  return TRAIN if config.controller is None else TRAIN_PBT
+
+
+def read_config(logdir: str) -> Config:
+  """Reads the configuration of a run.
+
+  Args:
+    logdir: directory of the run.
+
+  Returns:
+    The configuration.
+
+  Raises:
+    ValueError: if there is no run, or its configuration is damaged.
+  """
+  settings = RunDirectory(logdir).settings()
+  name = str(settings.get("launcher", "")).removesuffix(".py")
+  program = PROGRAMS.get(name, TRAIN_PBT)
+  try:
+    return program.configure(settings)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f"config.json in {logdir} is damaged: {error}"
+    ) from error

@@ -1,0 +1,168 @@
+"""Training what a configuration describes, from its start or its checkpoint."""
+
+import dataclasses
+import datetime
+import os
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import runs, training
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.cpu import switch
+from qdrl_haiku.distributed import hosts
+from qdrl_haiku.experiment.config import Config
+from qdrl_haiku.experiment.plan import Plan, plan
+from qdrl_haiku.experiment.programs import program_of
+from qdrl_haiku.storage.directory import RunDirectory
+
+
+class Result(NamedTuple):
+  """Holds what a run came to.
+
+  Attributes:
+    logdir: directory of the run.
+    metrics: the last row of `metrics.jsonl`; empty of a dry run.
+    state: what was trained, as it is in the end; None of a dry run.
+  """
+
+  logdir: str
+  metrics: dict[str, Any]
+  state: Any
+
+
+def train(
+  config: Config, callback: Callable[[dict[str, Any]], None] | None = None
+) -> Result:
+  """Trains what a configuration describes, and writes a run's directory.
+
+  Args:
+    config: of the run.
+    callback: called with the row of metrics of each generation.
+
+  Returns:
+    Where the run is, and what it came to.
+
+  Raises:
+    ValueError: if a setting is wrong or has no effect beside the others, before
+      anything is compiled or written.
+    OSError: if something can't be written, or a checkpoint can't be read; the
+      run can be resumed from its last checkpoint.
+    Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
+    Diverged: if the run ended because no agent was finite.
+  """
+  config = with_logdir(config)
+  made = plan(config)
+  _warn(made)
+  _check_activation(config)
+  program = program_of(config)
+  settings = program.values(made.config) | {
+    "launcher": f"{program.name}.py",
+    "in_effect": _in_effect(made.setup),
+  }
+  if made.setup.controller is not None:
+    settings["ranges"] = _ranges(made.search_space)
+  may_change = [
+    name for name, flag in program.flags().items() if flag.declared.may_change
+  ]
+  if hosts.is_first() and not config.run.dry_run:
+    print(f"writing to {config.run.logdir}", flush=True)
+  metrics, state = runs.run(
+    made.setup, made.config.run, settings, may_change, callback
+  )
+  return Result(str(config.run.logdir), metrics, state)
+
+
+def with_logdir(config: Config) -> Config:
+  """Names a new directory of environment, algorithm and time, if none is given.
+
+  Args:
+    config: of the run.
+
+  Returns:
+    The configuration with the run's directory.
+
+  Raises:
+    ValueError: if a run is to go on and it isn't said which.
+  """
+  if config.run.logdir:
+    return config
+  if config.run.resume:
+    raise ValueError("--resume needs --logdir: which run is to go on?")
+  env_name = re.sub("[:/]", "-", config.environment.env_name)
+  time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+  # Of several processes each has a clock of its own.
+  name = hosts.text_of_first(f"{env_name}-{config.algorithm}-{time}")
+  run = dataclasses.replace(config.run, logdir=os.path.join("logs", name))
+  return dataclasses.replace(config, run=run)
+
+
+def _warn(made: Plan) -> None:
+  """Tells what won't begin before the run's end, and what won't be kept.
+
+  That's no mistake where a run is to be resumed for longer.
+  """
+  run, settings = made.config.run, made.setup.config
+  if not run.checkpoint_replay:
+    logging.warning(
+      "checkpoints are written without replay buffers: a resumed run begins "
+      "with empty ones, and learns nothing until they have --min_replay_size "
+      "transitions."
+    )
+  is_plain = made.setup.map_elites is None
+  if is_plain and run.num_timesteps < settings.min_replay_size:
+    logging.warning(
+      "nothing will be learned: an agent's %d steps don't reach "
+      "--min_replay_size=%d transitions.",
+      run.num_timesteps, settings.min_replay_size,
+    )  # fmt: skip
+  if made.setup.controller and run.num_timesteps <= settings.burn_in_period:
+    logging.warning(
+      "no finite agent will be replaced: --burn_in_period=%d lasts for all of "
+      "--num_timesteps=%d.",
+      settings.burn_in_period, run.num_timesteps,
+    )  # fmt: skip
+
+
+def _check_activation(config: Config) -> None:
+  """Refuses weights of another activation, which no checkpoint tells."""
+  other = config.run.warm_start
+  if config.run.resume or not other:
+    return
+  try:
+    settings = RunDirectory(other).settings()
+  except ValueError:
+    return  # Training says so, and names the setting.
+  ours = config_lib.values(config).get("activation")
+  theirs = settings.get("activation", ours)
+  if ours is not None and theirs != ours:
+    raise ValueError(
+      f"--warm_start={other} has agents with --activation={theirs}, not "
+      f"{ours}; give that."
+    )
+
+
+def _in_effect(setup: training.Setup) -> dict[str, Any]:
+  """Returns what holds where settings leave it open, as JSON has it."""
+  hyperparams = lineage.named_leaves(setup.learner.hyperparams)
+  env = getattr(setup.env, "env", setup.env)  # Without skills.
+  backend = getattr(getattr(env, "unwrapped", None), "backend", None)
+  return {
+    "backend": backend if isinstance(backend, str) else None,
+    "episode_length": setup.env.episode_length,
+    "fitness": setup.config.fitness,
+    "hyperparams": {name: float(x) for name, x in hyperparams.items()},
+    "num_eval_episodes": setup.config.num_eval_episodes,
+    "plain": switch.is_plain(),
+  }
+
+
+def _ranges(search_space: Any) -> dict[str, Any]:
+  """Returns the ranges of hyperparameters, as JSON has them."""
+  return {
+    name: {"kind": type(values).__name__} | dataclasses.asdict(values)
+    for name, values in lineage.named_leaves(search_space).items()
+  }

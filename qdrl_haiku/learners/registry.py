@@ -1,0 +1,84 @@
+"""Learners by name, as configurations choose them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from qdrl_haiku.config import Settings, UsersOwn, setting
+from qdrl_haiku.learners.base import Learner
+from qdrl_haiku.learners.crossq import CrossQConfig, crossq
+from qdrl_haiku.learners.diayn import DIAYNConfig
+from qdrl_haiku.learners.sac import SACConfig, sac
+from qdrl_haiku.learners.td3 import TD3Config, td3
+from qdrl_haiku.learners.xqc import XQCConfig, xqc
+from qdrl_haiku.skills import SkillConfig
+
+_FITNESS = (
+  "episode_return",
+  "diversity_return",
+  "discriminator_accuracy",
+  "mutual_information_lower_bound",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DIAYNAgentConfig(Settings):
+  """Composes DIAYN of a base learner, a discriminator and skills."""
+
+  title = "Skills"
+
+  base: SACConfig = SACConfig()
+  discriminator: DIAYNConfig = DIAYNConfig()
+  skills: SkillConfig = SkillConfig()
+  fitness: str = setting(
+    "diversity_return",
+    f"Which score of an evaluation is the fitness: {', '.join(_FITNESS)}.",
+    choices=_FITNESS,
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    is_discrete = self.skills.skill_type == "discrete"
+    if self.fitness == "discriminator_accuracy" and not is_discrete:
+      raise ValueError(
+        "fitness=discriminator_accuracy is for discrete skills; take "
+        "mutual_information_lower_bound."
+      )
+
+
+KINDS: dict[str, Settings] = {
+  "sac": SACConfig(),
+  "td3": TD3Config(),
+  "crossq": CrossQConfig(),
+  "xqc": XQCConfig(),
+  "diayn": DIAYNAgentConfig(),
+}
+"""The configurations of all learners, by name."""
+_MAKERS: dict[type[Settings], Callable[[int, int, Any], Learner]] = {
+  SACConfig: sac,
+  TD3Config: td3,
+  CrossQConfig: crossq,
+  XQCConfig: xqc,
+}
+
+
+def make(config: Settings, observation_size: int, action_size: int) -> Learner:
+  """Makes the learner, without skills, that a configuration describes.
+
+  Args:
+    config: of one of `KINDS`, or a user's own function of the two sizes.
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
+
+  Returns:
+    The learner.
+
+  Raises:
+    ValueError: if a user's function makes something else.
+  """
+  if isinstance(config, UsersOwn):
+    return config.call(
+      "learner", Learner,
+      observation_size=observation_size, action_size=action_size,
+    )  # fmt: skip
+  return _MAKERS[type(config)](observation_size, action_size, config)

@@ -1,0 +1,270 @@
+"""The settings of a repertoire and of what fills it."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import environments, map_elites, names
+from qdrl_haiku.config import Missing, Settings, setting
+from qdrl_haiku.training.config import CMAConfig, TeachingConfig
+from qdrl_haiku.training.emitters import EMITTERS
+from qdrl_haiku.training.setup import EmitterFn, Part, Setup
+
+_TAUGHT = ("pga", "dcrl")
+# Beyond that float32 overflows where numbers are added up.
+_LARGEST_FLOAT = 1e30
+
+
+@dataclasses.dataclass(frozen=True)
+class RepertoireConfig(Settings):
+  """Says what a repertoire is, and where its agents come from."""
+
+  title = "Repertoire"
+
+  emitter: str = setting(
+    "pbt",
+    "Where agents come from. pbt: a population that trains, and variations of "
+    "elites (ME-PBT); ga: variations alone (MAP-Elites); pga: beside "
+    "variations agents that follow the gradient of one critic "
+    "(PGA-MAP-Elites); dcrl: and that critic's policies for descriptors "
+    "(DCRL-MAP-Elites); cma: samples of CMA-ES, which goes where they improve "
+    "the repertoire (CMA-ME); or package.module:function, a function of the "
+    "training.Setup that returns a map_elites.Emitter. Several with the number "
+    "of each one's agents, like pbt:10,pga:32,ga:32; or without numbers, like "
+    "pga,ga, whose shares adapt.",
+  )
+  variation_batch_size: int = setting(
+    10, "Variations of elites in each generation.", low=0, needs="unnumbered"
+  )
+  num_initial_genotypes: int = setting(
+    20, "Random agents in the first repertoire.", low=1
+  )
+  num_replaced_by_samples: int = setting(
+    2,
+    "How many of the next worst members elites of the repertoire replace in "
+    "each generation.",
+    low=0,
+    needs="members",
+  )
+  tessellation: str = setting(
+    "grid",
+    "Cells of the descriptors' space: grid; cvt, a centroidal Voronoi "
+    "tessellation; or none, where those elites stay that are fit or far from "
+    "all that are fitter (dominated novelty search).",
+    choices=("grid", "cvt", "none"),
+  )
+  grid_shape: tuple[int, ...] = setting(
+    (32, 32),
+    "Cells of a grid along each descriptor; with --tessellation=none those in "
+    "which QD score and coverage are told.",
+    low=1,
+    only={"tessellation": ("grid", "none")},
+  )
+  num_cells: int = setting(
+    1024,
+    "Cells of --tessellation=cvt, or elites of --tessellation=none.",
+    low=1,
+    only={"tessellation": ("cvt", "none")},
+  )
+  iso_sigma: float = setting(
+    0.01,
+    "Standard deviation of the noise on each weight of a variation.",
+    low=0,
+    high=_LARGEST_FLOAT,
+    needs="variation",
+  )
+  line_sigma: float = setting(
+    0.1,
+    "Standard deviation of a variation's step along the line to another elite.",
+    low=0,
+    high=_LARGEST_FLOAT,
+    needs="variation",
+  )
+  adding: str = setting(
+    "once",
+    "How agents get into the repertoire: once, by the evaluation after they "
+    "are made; or adaptive, for noisy environments: the best are evaluated "
+    "again and again, and count by their means (Extract-ME).",
+    choices=("once", "adaptive"),
+  )
+  resampling: map_elites.Resampling = map_elites.Resampling()
+  teaching: TeachingConfig = TeachingConfig()
+  cma: CMAConfig = CMAConfig()
+  qd_offset: float | None = setting(
+    None,
+    "Number added to each elite's return in the QD score; by default the "
+    "environment's offset per step times --episode_length.",
+    low=-_LARGEST_FLOAT,
+    high=_LARGEST_FLOAT,
+  )
+  shard_repertoire: bool = setting(
+    False,
+    "Whether the devices share the cells, instead of each having all elites.",
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if math.prod(self.grid_shape) > config_lib.LARGEST:
+      raise ValueError(
+        f"grid_shape={self.grid_shape} makes {math.prod(self.grid_shape)} "
+        "cells, which must be below 2**31; lower it."
+      )
+    has_no_offspring = self.variation_batch_size == 0 and not self.has_members
+    if has_no_offspring and self.parts[0].batch_size is None:
+      raise ValueError(
+        f"variation_batch_size=0 leaves --emitter={self.emitter} with no "
+        "offspring; give 1 or more."
+      )
+
+  @property
+  def parts(self) -> tuple[Part, ...]:
+    """The emitters, pbt first; a user's own is called as its function.
+
+    Raises:
+      ValueError: if one is unknown, or if the numbers make no sense.
+    """
+    found = []
+    for text in self.emitter.split(","):
+      path, _, number = text.rpartition(":")
+      path, size = (path, int(number)) if number.isdecimal() else (text, None)
+      emitter = _users_emitter(path) if ":" in path else None
+      if emitter is None and path not in EMITTERS:
+        raise ValueError(
+          f"emitter={self.emitter}: {path} is unknown; "
+          f"{names.nearest(path, EMITTERS)}"
+        )
+      if size == 0:
+        raise ValueError(
+          f"emitter={self.emitter} has an emitter that makes nothing; leave "
+          "it out."
+        )
+      found.append(Part(path.rpartition(":")[2], size, emitter))
+    return tuple(sorted(found, key=lambda part: part.name != "pbt"))
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """Names of the emitters."""
+    return tuple(part.name for part in self.parts)
+
+  @property
+  def has_members(self) -> bool:
+    """Whether there is a population whose members train."""
+    return self.parts[0].name == "pbt"
+
+  @property
+  def trains_alone(self) -> bool:
+    """Whether agents may train by themselves, not by a shared critic alone."""
+    return self.has_members or any(part.emitter for part in self.parts)
+
+  @property
+  def algorithm(self) -> str:
+    """Name of the algorithm, for the name of a run's directory."""
+    known = {"pbt": "me_pbt", "ga": "map_elites"}
+    return known.get(self.emitter, "-".join(self.names))
+
+  def num_members(self, population_size: int) -> int:
+    """Returns the size of the population.
+
+    Args:
+      population_size: where the emitters have no numbers.
+    """
+    number = self.parts[0].batch_size if self.has_members else None
+    return population_size if number is None else number
+
+  @property
+  def num_variations(self) -> int:
+    """Agents that emitters make in a generation, beside members."""
+    sizes = [part.batch_size for part in self.parts if part.name != "pbt"]
+    if self.parts[0].batch_size is None:
+      return self.variation_batch_size
+    return sum(size or 0 for size in sizes)
+
+  def missing(self) -> Mapping[str, Missing]:
+    """Returns the parts that a repertoire's configuration lacks, by name."""
+    found = {}
+    by = f"with --emitter={self.emitter}"
+    taught = any(name in _TAUGHT for name in self.names)
+    cause = ("emitter",)
+    if not self.has_members:
+      found["members"] = Missing(f"{by} no agent trains by PBT", cause)
+      found["population_size"] = found["members"]
+    if not taught and not self.trains_alone:
+      found["learning"] = Missing(f"{by} no agent trains", cause)
+      found["replay updates"] = found["learning"]
+    elif not self.trains_alone:
+      found["replay updates"] = Missing(
+        "--num_critic_steps says how often the shared critic learns", cause
+      )
+    if not taught:
+      found["teaching"] = Missing(f"{by} no critic is shared", cause)
+    if "cma" not in self.names:
+      found["cma"] = Missing(f"{by} nothing is sampled", cause)
+    if self.parts[0].batch_size is not None:
+      numbered = Missing(f"--emitter={self.emitter} has the numbers", cause)
+      found |= {"unnumbered": numbered, "population_size": numbered}
+    if self.names == ("cma",):
+      found["variation"] = Missing("--emitter=cma varies nothing", cause)
+    elif self.num_variations == 0:
+      found["variation"] = Missing(
+        "--variation_batch_size=0 varies nothing", ("variation_batch_size",)
+      )
+    if self.adding == "once":
+      found["resampling"] = Missing(
+        "--adding=once evaluates an agent once", ("adding",)
+      )
+    return found
+
+  def make_tessellation(
+    self,
+    descriptor: environments.Descriptor,
+    seed: int,
+    centroids: Any | None = None,
+  ) -> map_elites.Tessellation:
+    """Makes the cells of the descriptors' space.
+
+    Args:
+      descriptor: of the environment.
+      seed: of the centroids, with `tessellation="cvt"`.
+      centroids: of a run that goes on, [C, D], in place of new ones.
+
+    Returns:
+      The tessellation.
+
+    Raises:
+      ValueError: if the grid doesn't fit the descriptor.
+    """
+    bounds = (descriptor.lower, descriptor.upper)
+    if self.tessellation == "cvt":
+      if centroids is not None:
+        return map_elites.CVT(jax.numpy.asarray(centroids), *bounds)
+      return map_elites.cvt(jax.random.key(seed), self.num_cells, *bounds)
+    fits = len(self.grid_shape) == descriptor.size
+    if self.tessellation == "none":
+      default = type(self).grid_shape
+      is_bounded = all(map(math.isfinite, (*bounds[0], *bounds[1])))
+      if self.grid_shape == default and not (fits and is_bounded):
+        return map_elites.Unstructured(self.num_cells, descriptor.size, None)
+    if not fits:
+      raise ValueError(
+        f"grid_shape={','.join(map(str, self.grid_shape))} doesn't fit the "
+        f"descriptor {', '.join(descriptor.names)}; give {descriptor.size} "
+        f"numbers like {','.join(['32'] * descriptor.size)}."
+      )
+    grid = map_elites.Grid(self.grid_shape, *bounds)
+    if self.tessellation == "none":
+      return map_elites.Unstructured(self.num_cells, descriptor.size, grid)
+    return grid
+
+
+def _users_emitter(path: str) -> EmitterFn:
+  """Returns the function of a user's emitter, whose result is checked."""
+  own = config_lib.UsersOwn(path)
+
+  def make(setup: Setup) -> map_elites.Emitter:
+    return own.call("emitter", map_elites.Emitter, setup=setup)
+
+  return make
