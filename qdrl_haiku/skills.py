@@ -242,7 +242,7 @@ class SkillConfig(Settings):
     "Distribution of continuous skills: sphere (directions) or normal.",
     choices=("sphere", "normal"),
     only={"skill_type": ("continuous",)},
-    flag="",
+    offered=False,
   )
   skill_size: int = setting(
     2,
@@ -255,6 +255,7 @@ class SkillConfig(Settings):
     "When an environment gets a skill: fixed, once and for all, the default of "
     "discrete skills; episode, anew at each episode, that of continuous ones.",
     choices=("fixed", "episode"),
+    offered=False,
   )
 
   def prior(self) -> SkillPrior:

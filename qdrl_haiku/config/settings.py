@@ -39,7 +39,9 @@ class Declaration(NamedTuple):
       effect, as the root's `missing` names it.
     may_change: whether a resumed run may have another value.
     compiled: whether the value changes a compiled program.
-    flag: the name on the command line, "" for none; None for the field's.
+    flag: the name in `config.json` and on command lines; None for the field's,
+      "" of what follows from other settings, and is in neither.
+    offered: whether command lines have it.
     repeatable: whether each element has a flag of its own.
     title: the section of `--help`, "" for that of the configuration.
     kinds: of a choice, the configurations by name.
@@ -56,6 +58,7 @@ class Declaration(NamedTuple):
   may_change: bool = False
   compiled: bool = True
   flag: str | None = None
+  offered: bool = True
   repeatable: bool = False
   title: str = ""
   kinds: Mapping[str, "Settings"] = NOTHING
@@ -310,25 +313,23 @@ def _check(name: str, value: Any, declared: Declaration, kind: Kind) -> None:
       )
     if kind.element not in (int, float):
       continue
-    high = declared.high
-    if kind.element is int and math.isinf(high):
-      high = LARGEST
-    if not declared.low <= x <= high or not x > declared.above:
-      raise ValueError(f"{name} must be {_range(declared, high)}, got {x}.")
-    if math.isinf(x):
-      raise ValueError(f"{name} must be finite, got {x}.")
+    wrong = _violation(x, declared, kind.element)
+    if wrong is not None:
+      raise ValueError(f"{name} must be {wrong}, got {x}.")
 
 
-def _range(declared: Declaration, high: float) -> str:
-  """Returns the words for a range."""
-  words = []
-  if declared.low > -math.inf:
-    words.append(f"at least {declared.low:.10g}")
-  if declared.above > -math.inf:
-    words.append(f"above {declared.above:.10g}")
-  if high < math.inf:
-    words.append(f"at most {high:.10g}")
-  return " and ".join(words) or "a number"
+def _violation(x: float, declared: Declaration, kind: type) -> str | None:
+  """Returns the words for the bound that a number violates, if it does."""
+  high = declared.high
+  if kind is int and math.isinf(high):
+    high = LARGEST
+  if declared.low > -math.inf and not x >= declared.low:
+    return f"at least {declared.low:.10g}"
+  if declared.above > -math.inf and not x > declared.above:
+    return f"above {declared.above:.10g}"
+  if high < math.inf and not x <= high:
+    return f"at most {high:.10g}"
+  return None if math.isfinite(x) else "finite"
 
 
 def unmet(values: Mapping[str, Any], declared: Declaration) -> str | None:

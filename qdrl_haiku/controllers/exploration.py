@@ -32,12 +32,14 @@ class ExplorationConfig(Settings):
     low=0,
     high=1,
     only={"explore": ("mixed",)},
+    offered=False,
     needs="searched",
   )
   perturbation_factors: tuple[float, float] = setting(
     (0.8, 1.25),
     "Factors of a step down and of a step up.",
     only={"explore": ("perturb", "mixed")},
+    offered=False,
     needs="searched",
   )
 

@@ -40,7 +40,9 @@ class PB2Config(ExploitationConfig):
     "Latest changes of fitness that the model is made of, one per member and "
     "decision; at least the population's size.",
     low=1,
-    flag="",
+    flag="pb2_window",
+    offered=False,
+    needs="members",
   )
   optimism: float = setting(
     1.0,

@@ -29,14 +29,17 @@ class SuccessiveHalvingConfig(Settings):
   title = "Controller"
 
   first_rung: int = setting(
-    2, "The first decision, from 1, that drops configurations.", low=1, flag=""
+    2,
+    "The first decision, from 1, that drops configurations.",
+    low=1,
+    offered=False,
   )
   reduction_factor: int = setting(
     2,
     "One in so many configurations is kept at a rung, and the next rung is so "
     "many times as far.",
     low=2,
-    flag="",
+    offered=False,
   )
 
 

@@ -34,6 +34,7 @@ class EnvironmentConfig(Settings):
     1,
     "How many steps of the environment each action lasts.",
     low=1,
+    offered=False,
   )
   maze_layout: str | None = setting(
     None, "Walls of point_maze: maze (the default) or open.", needs="maze"

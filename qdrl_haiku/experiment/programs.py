@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import learners
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import RepertoireConfig, TrainingConfig
@@ -25,11 +26,18 @@ class Program(NamedTuple):
   def flags(self) -> dict[str, config_lib.Flag]:
     """Returns the flags of the settings that can have an effect, by name."""
     missing = self.defaults.missing()
+    without: set[str] = set()
+    if self.defaults.repertoire is not None:
+      # Its elites have no skills.
+      skilled = config_lib.flags(learners.KINDS["diayn"])
+      without = skilled.keys() - config_lib.flags(learners.SACConfig()).keys()
     found = {}
     for name, flag in config_lib.flags(self.defaults).items():
+      if name in without:
+        continue
       lacked = missing.get(flag.declared.needs or "")
       # What lacks a part for no setting's sake can't get it.
-      if lacked is None or lacked.by:
+      if flag.declared.offered and (lacked is None or lacked.by):
         name = self.renamed.get(name, name)
         found[name] = flag._replace(name=name)
     return found

@@ -34,6 +34,7 @@ class SoftAgentConfig(AgentConfig):
     True,
     "Whether the temperature is learned; if not, it stays at "
     "--initial_temperature.",
+    offered=False,
   )
   initial_temperature: float = setting(
     0.3, "Temperature of the entropy at first.", low=1e-30, high=1e30

@@ -32,8 +32,8 @@ class DIAYNConfig(Settings):
 
   discriminator_input: str = setting(
     "descriptor",
-    "What of the next state tells the skill: its descriptor, or the whole "
-    "observation.",
+    "Part of the next state that the discriminator sees: its descriptor, or "
+    "the whole observation.",
     choices=("descriptor", "observation"),
   )
   discriminator_hidden_layer_sizes: tuple[int, ...] | None = setting(
@@ -41,6 +41,7 @@ class DIAYNConfig(Settings):
     "Widths of the discriminator's hidden layers; by default "
     "--hidden_layer_sizes.",
     low=1,
+    offered=False,
   )
   activation: str = setting(
     "relu", "Activation of the discriminator, see `NetworkConfig`.", flag=""
@@ -53,7 +54,7 @@ class DIAYNConfig(Settings):
     True,
     "Whether the intrinsic reward is log q(z|s) - log p(z), not log q(z|s) "
     "alone.",
-    flag="",
+    offered=False,
   )
   # The skills are left alone; the base learner is made without.
   normalize_observations: bool = setting(

@@ -40,7 +40,10 @@ class XQCConfig(SoftAgentConfig):
   # 3 in the paper, and TD3's here, so that steps are cut up alike.
   policy_delay: int = config_lib.policy_delay()
   num_atoms: int = setting(
-    51, "Atoms of the distribution of values of xqc's critics.", low=2
+    51,
+    "Atoms of the distribution of values of xqc's critics.",
+    low=2,
+    offered=False,
   )
 
 

@@ -37,6 +37,7 @@ class Resampling(Settings):
     above=0,
     high=0.999999,
     flag="resampling_share",
+    offered=False,
     needs="resampling",
   )
   # With a depth of 1 an elite that a lucky newcomer displaces is lost, and
@@ -48,6 +49,7 @@ class Resampling(Settings):
     "next in line.",
     low=1,
     flag="resampling_depth",
+    offered=False,
     needs="resampling",
   )
 

@@ -77,7 +77,9 @@ class ResidualNetworkConfig(NetworkConfig):
     "in the critics.",
   )
   critic_layer_norm: bool | None = setting(
-    None, "--layer_norm of the critics; by default that of the policy."
+    None,
+    "--layer_norm of the critics; by default that of the policy.",
+    offered=False,
   )
   residual: bool = setting(
     False,
@@ -85,7 +87,9 @@ class ResidualNetworkConfig(NetworkConfig):
     "(SimBa, Lee et al., arXiv 2410.09754), in the policy and in the critics.",
   )
   critic_residual: bool | None = setting(
-    None, "--residual of the critics; by default that of the policy."
+    None,
+    "--residual of the critics; by default that of the policy.",
+    offered=False,
   )
 
   @property

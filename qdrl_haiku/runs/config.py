@@ -80,8 +80,8 @@ class RunConfig(Settings):
   )
   on_divergence: str = setting(
     "restart",
-    "What happens when all agents have diverged: restart them, or stop the "
-    "run.",
+    "Whether all agents restart when all have diverged: restart; or the run "
+    "ends: stop.",
     choices=("restart", "stop"),
     needs="members",
     may_change=True,
@@ -92,6 +92,7 @@ class RunConfig(Settings):
     "Generations from one file and picture of the repertoire to the next; the "
     "last generation has them anyway.",
     low=1,
+    offered=False,
     needs="repertoire",
     may_change=True,
     compiled=False,
@@ -110,6 +111,7 @@ class RunConfig(Settings):
     "Generations from one such reevaluation to the next; by default there is "
     "one at the end alone.",
     low=1,
+    offered=False,
     needs="repertoire",
     may_change=True,
     compiled=False,

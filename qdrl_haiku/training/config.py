@@ -65,7 +65,7 @@ class TrainingConfig(Settings):
     True,
     "Whether actions are drawn uniformly until learning starts, instead of "
     "from the policy.",
-    flag="",
+    offered=False,
     needs="members",
   )
   pool_size: int = setting(
@@ -177,14 +177,16 @@ class TeachingConfig(Settings):
     5e-3,
     "Adam's learning rate of the offspring that follow the gradient.",
     above=0,
-    flag="",
+    offered=False,
+    needs="teaching",
   )
   length_scale: float = setting(
     0.1,
     "L of `map_elites.similarity`: at which distance to its target an "
     "episode's rewards count 1/e, where the descriptor's bounds are -1 and 1.",
     above=0,
-    flag="",
+    offered=False,
+    needs="teaching",
   )
 
   def counts(
@@ -227,13 +229,18 @@ class CMAConfig(Settings):
   title = "Emitters"
 
   num_strategies: int = setting(
-    1, "How many CMA-ES's share the emitter's offspring evenly.", low=1, flag=""
+    1,
+    "How many CMA-ES's share the emitter's offspring evenly.",
+    low=1,
+    offered=False,
+    needs="cma",
   )
   step_size: float = setting(
     0.3,
     "Step size with which CMA-ES begins around an elite, in units of the "
     "weights, with --emitter=cma.",
     above=0,
+    offered=False,
     needs="cma",
   )
 

@@ -48,6 +48,7 @@ class RepertoireConfig(Settings):
     "How many of the next worst members elites of the repertoire replace in "
     "each generation.",
     low=0,
+    offered=False,
     needs="members",
   )
   tessellation: str = setting(
@@ -100,6 +101,7 @@ class RepertoireConfig(Settings):
     "environment's offset per step times --episode_length.",
     low=-_LARGEST_FLOAT,
     high=_LARGEST_FLOAT,
+    offered=False,
   )
   shard_repertoire: bool = setting(
     False,

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import environments, learners, training
+from tests import configs
 from tests.training import common
 
 _SIZES = {
@@ -18,7 +19,7 @@ _KEY = jax.random.key(1)
 
 def _learner(name, env):
   config = {"sac": learners.SACConfig, "td3": learners.TD3Config}[name]
-  config = config(normalize_observations=True, **_SIZES)
+  config = configs.make(config, normalize_observations=True, **_SIZES)
   make = getattr(learners, name)
   return make(env.observation_size, env.action_size, config)
 

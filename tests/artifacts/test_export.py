@@ -16,6 +16,7 @@ import pytest
 
 from qdrl_haiku import learners, networks, skills
 from qdrl_haiku.artifacts import export
+from tests import configs
 
 _O, _A, _K = 5, 2, 3
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -36,7 +37,8 @@ def _learner(
   make, config_class = _BASES[kind.removeprefix("diayn_")]
   has_skills = kind.startswith("diayn")
   size = _O + _K if has_skills else _O
-  learner = make(size, _A, config_class(
+  learner = make(size, _A, configs.make(
+    config_class,
     policy_hidden_layer_sizes=sizes,
     critic_hidden_layer_sizes=(4,),
     activation=activation,
@@ -123,7 +125,8 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
 @pytest.mark.parametrize("kind", ["sac", "td3"])
 def test_residual_blocks_act_as_their_agent(kind, tmp_path):
   make, config_class = _BASES[kind]
-  learner = make(_O, _A, config_class(
+  learner = make(_O, _A, configs.make(
+    config_class,
     policy_hidden_layer_sizes=(6, 6),
     critic_hidden_layer_sizes=(4,),
     residual=True,

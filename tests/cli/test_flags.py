@@ -1,156 +1,120 @@
-"""Tests of flags as one frozen value."""
+"""Tests of absl's flags of declared settings."""
 
 import dataclasses
-import json
 
 import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
-from qdrl_haiku.cli.benchmark import MEPBTBenchmarkFlags
-from qdrl_haiku.cli.flags import Flags, flag
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import experiment
+from qdrl_haiku.cli import devices, evaluate
+from qdrl_haiku.cli import flags as flags_lib
+from qdrl_haiku.config import Settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Walk(Flags):
+@dataclasses.dataclass(frozen=True)
+class _Walk(Settings):
   """Flags of every type."""
 
-  steps: int = flag(3, "How many.")
-  pace: float | None = flag(None, "Steps per second.")
-  alone: bool = flag(True, "Without company.")
-  path: str = flag("field", "Or wood.")
-  stops: tuple[str, ...] = flag(("inn", "hill"), "On the way.")
-  note: tuple[str, ...] = flag((), "Repeatable.", repeatable=True)
+  title = "Walk"
+
+  steps: int = setting(3, "How many steps.")
+  pace: float | None = setting(None, "Steps per second.")
+  alone: bool = setting(True, "Whether nobody comes along.")
+  path: str = setting("field", "Field or wood.")
+  stops: tuple[str, ...] = setting(("inn", "hill"), "Stops on the way.")
+  note: tuple[str, ...] = setting((), "A note.", repeatable=True)
 
 
 @pytest.fixture
 def parse():
   """Returns what a command line is parsed to."""
+  flags = config_lib.flags(_Walk())
 
   def parse_(*arguments):
     command = ["walk.py", *arguments]
-    # A set of flags of our own, since absl has one for the whole process.
-    own = absl_flags.FlagValues()
-    with pytest.MonkeyPatch.context() as patch:
-      for name in ("bool", "float", "integer", "string", "list"):
-        _bind(patch, f"DEFINE_{name}", own)
-      _bind(patch, "DEFINE_multi_string", own)
-      patch.setattr(absl_flags, "FLAGS", own)
-      _Walk.define()
-      own(command)
-      return _Walk.parsed(command)
+    with flagsaver.flagsaver():
+      known = list(absl_flags.FLAGS)
+      flags_lib.define(flags.values())
+      absl_flags.FLAGS(command)
+      given = flags_lib.parsed(flags.values(), command)
+      absl_flags.FLAGS.unparse_flags()
+      for name in set(absl_flags.FLAGS) - set(known):
+        delattr(absl_flags.FLAGS, name)
+    return given
 
   return parse_
 
 
-def _bind(patch, name, own):
-  define = getattr(absl_flags, name)
-  patch.setattr(
-    absl_flags, name, lambda *arguments: define(*arguments, flag_values=own)
-  )
+def test_flags_not_given_are_left_out(parse):
+  assert parse() == flags_lib.Given({}, frozenset())
 
 
-def test_flags_not_given_have_the_values_of_their_fields(parse):
-  assert parse() == _Walk()
-
-
-def test_values_have_the_types_of_their_fields(parse):
-  walk = parse(
+def test_values_have_the_types_of_their_settings(parse):
+  given = parse(
     "--steps=4", "--pace=2", "--noalone", "--path=wood", "--stops=pub",
     "--note=a", "--note=b",
   )  # fmt: skip
-  assert walk == _Walk(
-    given=frozenset({"steps", "pace", "alone", "path", "stops", "note"}),
-    typed=walk.given,
-    steps=4,
-    pace=2.0,
-    alone=False,
-    path="wood",
-    stops=("pub",),
+  assert config_lib.replaced(_Walk(), given.values) == _Walk(
+    steps=4, pace=2.0, alone=False, path="wood", stops=("pub",),
     note=("a", "b"),
-  )
-  assert isinstance(walk.pace, float)
+  )  # fmt: skip
 
 
 def test_what_a_flagfile_gives_is_given_but_not_typed(parse, tmp_path):
   (tmp_path / "long.flags").write_text("--steps=9\n")
-  walk = parse(f"--flagfile={tmp_path / 'long.flags'}", "--path=wood")
-  assert walk.steps == 9
-  assert walk.given == {"steps", "path"}
-  assert walk.typed == {"path"}
+  given = parse(f"--flagfile={tmp_path / 'long.flags'}", "--path=wood")
+  assert given.values == {"steps": 9, "path": "wood"}
+  assert given.typed == {"path"}
 
 
-def test_nothing_is_ever_written_back():
-  with pytest.raises(dataclasses.FrozenInstanceError):
-    _Walk().steps = 4  # type: ignore[misc]
+def test_help_lists_flags_in_sections_with_their_defaults():
+  text = flags_lib.help_text("Walks.", config_lib.flags(_Walk()).values())
+  assert text.splitlines()[:5] == [
+    "Walks.",
+    "",
+    "Walk:",
+    "  --steps=3: How many steps.",
+    "  --pace: Steps per second.",
+  ]
+  assert "  --[no]alone=true: Whether nobody comes along." in text
 
 
-def test_settings_are_what_json_gives_back():
-  walk = _Walk(steps=4, stops=("pub",), path="wood")
-  settings = walk.settings(besides=["path"])
-  assert json.loads(json.dumps(settings)) == settings
-  assert "path" not in settings and "given" not in settings
-  assert _Walk().with_settings(settings, (), "here") == _Walk(
-    steps=4, stops=("pub",)
-  )
+_PROGRAMS = {
+  **{name: x.flags() for name, x in experiment.PROGRAMS.items()},
+  "evaluate": config_lib.flags(evaluate.EvaluateConfig()),
+  "processes": config_lib.flags(devices.ProcessConfig()),
+}
 
 
-def test_settings_of_a_run_leave_what_was_given_and_what_is_excepted():
-  walk = _Walk(given=frozenset({"steps"}), steps=5, path="wood")
-  found = walk.with_settings(
-    {"steps": 4, "path": "field", "alone": False, "unknown": 1}, ["path"], ""
-  )
-  assert (found.steps, found.path, found.alone) == (5, "wood", False)
+@pytest.mark.parametrize("flags", _PROGRAMS.values(), ids=_PROGRAMS)
+def test_each_help_text_stands_alone(flags):
+  """No text leans on a neighbour, and each is one or more sentences."""
+  leaning = ("Or ", "Of ", "The same", "Which of them", "What ", "Likewise")
+  for flag in flags.values():
+    text = flag.declared.help
+    assert not text.startswith(leaning), (flag.name, text)
+    assert text.endswith("."), (flag.name, text)
 
 
-@pytest.mark.parametrize(
-  ("name", "value"),
-  [
-    ("steps", "4"),
-    ("steps", True),
-    ("steps", None),
-    ("pace", False),
-    ("alone", 1),
-    ("stops", "inn"),
-    ("stops", [1]),
-  ],
-)
-def test_settings_of_another_type_are_damage(name, value):
-  with pytest.raises(ValueError, match=f"run is damaged: {name} is .*--{name}"):
-    _Walk().with_settings({name: value}, (), "run")
+@pytest.mark.parametrize("name", experiment.PROGRAMS)
+def test_sections_begin_with_what_is_used_most(name):
+  sections = [x.section for x in _PROGRAMS[name].values()]
+  assert list(dict.fromkeys(sections))[:3] == [
+    "Environment", "Run", "Training"
+  ]  # fmt: skip
 
 
-def test_flags_without_effect_are_refused_where_they_were_given():
-  walk = _Walk(given=frozenset({"stops"}))
-  walk.refuse_given(["steps"], "no walk")
-  with pytest.raises(ValueError, match="--stops=inn,hill has no effect: no"):
-    walk.refuse_given(["steps", "stops"], "no walk")
+def test_evaluates_own_flags_come_first_and_training_has_none():
+  flags = _PROGRAMS["evaluate"]
+  assert list(flags)[:2] == ["logdir", "best"]
+  assert not {"batch_size", "learner", "activation"} & flags.keys()
 
 
-def test_a_choice_on_the_command_line_overrides_a_flagfiles_other_flags():
-  walk = _Walk(
-    given=frozenset({"path", "steps"}), typed=frozenset({"path"}), path="wood"
-  )
-  walk.refuse_given(["steps"], "woods have none", "path")
-  with pytest.raises(ValueError, match="--steps=3 has no effect"):
-    walk.refuse_given(["steps"], "woods have none", "pace")
-
-
-def test_a_word_that_is_no_choice_is_told_the_nearest():
-  _Walk().check_choice("path", ["field", "wood"])
-  _Walk().check_choice("pace", ["slow"])
-  with pytest.raises(ValueError, match="--path=filed is unknown; .*'field'"):
-    _Walk(path="filed").check_choice("path", ["field", "wood"])
-
-
-def test_every_flag_of_the_largest_program_can_be_defined_and_parsed():
-  with flagsaver.flagsaver():
-    MEPBTBenchmarkFlags.define()
-    command = ["benchmark.py", "--discount=0.9", "--policy_final_init=small"]
-    absl_flags.FLAGS(command)
-    parsed = MEPBTBenchmarkFlags.parsed(command)
-    absl_flags.FLAGS.unparse_flags()
-  assert parsed.settings() == MEPBTBenchmarkFlags().settings() | {
-    "discount": 0.9,
-    "policy_final_init": "small",
-  }
+@pytest.mark.parametrize("name", experiment.PROGRAMS)
+def test_no_launcher_has_more_flags_than_a_person_reads(name):
+  hyperparams = [
+    x for x in _PROGRAMS[name].values() if x.section == "Hyperparameters"
+  ]
+  assert len(_PROGRAMS[name]) - len(hyperparams) <= 60

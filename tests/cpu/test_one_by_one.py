@@ -7,6 +7,7 @@ import pytest
 
 from qdrl_haiku import learners, types
 from qdrl_haiku.cpu import one_by_one
+from tests import configs
 
 
 def _function(tree, scale):
@@ -55,7 +56,8 @@ def test_a_learner_computes_the_same_update():
   base = learners.sac(
     3,
     1,
-    learners.SACConfig(
+    configs.make(
+      learners.SACConfig,
       policy_hidden_layer_sizes=(4,), critic_hidden_layer_sizes=(4,)
     ),
   )

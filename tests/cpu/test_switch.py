@@ -23,17 +23,17 @@ def _member(x):
 
 
 def _policy_gradient(params, x):
-  policy, _ = networks.make_td3_networks(3, 2, policy_hidden_layer_sizes=(4,))
+  policy, _ = networks.make_td3_networks(3, 2, networks.NetworkConfig((4,)))
   return jax.grad(lambda p: jnp.sum(policy.apply(p, x) ** 2))(params)
 
 
 def _critic_gradient(params, x):
-  _, critic = networks.make_td3_networks(3, 3, critic_hidden_layer_sizes=(4,))
+  _, critic = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
   return jax.grad(lambda p: jnp.sum(critic.apply(p, x, x) ** 2))(params)
 
 
-_POLICY, _ = networks.make_td3_networks(3, 2, policy_hidden_layer_sizes=(4,))
-_, _CRITIC = networks.make_td3_networks(3, 3, critic_hidden_layer_sizes=(4,))
+_POLICY, _ = networks.make_td3_networks(3, 2, networks.NetworkConfig((4,)))
+_, _CRITIC = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
 _HOOKS = {
   "noise": (lambda x: noise.normal(_KEY, x.shape) + x, (_X,)),
   "members": (lambda x: jax.vmap(one_by_one.on_cpu(_member))(x), (_X,)),

@@ -11,6 +11,7 @@ import pytest
 
 from qdrl_haiku import artifacts, environments, learners, skills
 from qdrl_haiku.artifacts import export
+from tests import configs
 from tests.launchers import harness, untrained
 from tests.learners import reference
 
@@ -91,9 +92,11 @@ def _learner(name):
   sizes = ((4, 4), (4, 4), "tanh")
   if prior is None:
     return learners.sac(
-      2, 2, learners.SACConfig(*sizes, normalize_observations=True)
+      2, 2, configs.sized(learners.SACConfig, *sizes)
     )
-  base = learners.sac(2 + prior.size, 2, learners.SACConfig(*sizes))
+  base = learners.sac(2 + prior.size, 2, configs.sized(
+    learners.SACConfig, *sizes, normalize_observations=False
+  ))
   config = learners.DIAYNConfig("descriptor", (4, 4), "tanh")
   return learners.diayn(base, 2, prior, 2, config)
 
@@ -373,9 +376,10 @@ def test_our_own_policy_of_a_users_learner_is_exported(
   (tmp_path / "users_sac.py").write_text(
     "from qdrl_haiku import learners\n"
     "def make(observation_size, action_size):\n"
-    "  config = learners.SACConfig(\n"
-    "    (4, 4), (4,), activation='elu', normalize_observations=True\n"
+    "  network = networks.ResidualNetworkConfig(\n"
+    "    (4, 4), (4, 4), (4,), activation='elu'\n"
     "  )\n"
+    "  config = learners.SACConfig(network)\n"
     "  return learners.sac(observation_size, action_size, config)\n"
   )
   monkeypatch.syspath_prepend(str(tmp_path))
@@ -389,7 +393,7 @@ def test_our_own_policy_of_a_users_learner_is_exported(
   policy = export.load(tmp_path / "policy.npz")
   assert policy.config["activation"] == "elu"
   learner = learners.sac(
-    2, 2, learners.SACConfig((4, 4), (4,), "elu", normalize_observations=True)
+    2, 2, configs.sized(learners.SACConfig, (4, 4), (4,), activation="elu")
   )
   state, _ = artifacts.read_best(learner, str(logdir))
   observation = np.float32([[0.2, -0.3], [0.9, 0.1]])

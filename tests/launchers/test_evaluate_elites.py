@@ -12,6 +12,7 @@ import pytest
 from qdrl_haiku import environments, learners, map_elites
 from qdrl_haiku.artifacts import export
 from qdrl_haiku.storage.directory import RunDirectory
+from tests import configs
 from tests.launchers import harness, test_evaluate, untrained
 
 _SETTINGS = {
@@ -22,7 +23,17 @@ _SETTINGS = {
   "normalize_observations": False,
   "activation": "tanh",
 }
-_LEARNER = learners.td3(2, 2, learners.TD3Config((4, 4), (4, 4), "tanh"))
+_LEARNER = learners.td3(
+  2,
+  2,
+  configs.sized(
+    learners.TD3Config,
+    (4, 4),
+    (4, 4),
+    activation="tanh",
+    normalize_observations=False,
+  ),
+)
 _GRID = map_elites.Grid((4, 4), (-1.0, -1.0), (1.0, 1.0))
 # Where the elites of the latest repertoire are said to have ended, and how.
 _FOUND = {0: (-0.9, -0.8), 3: (-0.9, 0.9), 14: (0.8, 0.1)}

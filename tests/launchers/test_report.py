@@ -9,6 +9,7 @@ import pytest
 
 from qdrl_haiku import learners, map_elites
 from qdrl_haiku.storage.directory import RunDirectory
+from tests import configs
 from tests.launchers import harness, untrained
 from tests.reports import common
 
@@ -59,7 +60,13 @@ def test_several_runs_are_on_one_page_that_says_where_it_is(capsys, tmp_path):
 def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
   _write_agents(
     tmp_path / "first",
-    learners.td3(2, 2, learners.TD3Config((4,), (4,))),
+    learners.td3(
+      2,
+      2,
+      configs.sized(
+        learners.TD3Config, (4,), (4,), normalize_observations=False
+      ),
+    ),
     env_name="point_maze", learner="td3", hidden_layer_sizes=["4"],
     episode_length=9, normalize_observations=False,
   )  # fmt: skip
@@ -67,7 +74,7 @@ def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
   _write_agents(
     tmp_path / "second",
     learners.sac(
-      2, 2, learners.SACConfig((5,), (5,), normalize_observations=True)
+      2, 2, configs.sized(learners.SACConfig, (5,), (5,))
     ),
     env_name="point_maze", hidden_layer_sizes=["5"],
   )  # fmt: skip

@@ -18,6 +18,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.environments import point_maze
 from qdrl_haiku.storage.directory import RunDirectory
+from tests import configs
 from tests.launchers import harness
 
 _RUN = "qdrl_haiku.runs.run"
@@ -198,8 +199,8 @@ def test_a_stored_policy_does_again_what_it_did(run):
     settings["env_name"], episode_length=settings["episode_length"]
   )
   learner = learners.td3(
-    2, 2, learners.TD3Config(
-      policy_hidden_layer_sizes=sizes, critic_hidden_layer_sizes=sizes
+    2, 2, configs.sized(
+      learners.TD3Config, sizes, sizes, normalize_observations=False
     )
   )  # fmt: skip
   cells = np.flatnonzero(repertoire.occupied)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import artifacts, learners
+from tests import configs
 from tests.launchers import harness
 
 _FLAGS = (
@@ -33,7 +34,7 @@ def test_a_run_goes_on_to_the_bit_and_is_evaluated_and_exported(
     "--resume",
   )  # fmt: skip
   learner = learners.xqc(
-    2, 2, learners.XQCConfig((8,), (8,), num_atoms=11)
+    2, 2, configs.sized(learners.XQCConfig, (8,), (8,), num_atoms=11)
   )
   found = [
     artifacts.read_agents(learner, str(logdir))[0]

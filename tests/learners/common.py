@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import learners, types
+from tests import configs
 
 OBSERVATION_SIZE, ACTION_SIZE = 3, 2
 BATCH_SIZE, POPULATION_SIZE = 6, 9
@@ -56,7 +57,8 @@ def _case(name, config):
     "crossq": (learners.crossq, learners.CrossQConfig),
     "xqc": (learners.xqc, learners.XQCConfig),
   }[name]
-  learner = factory(OBSERVATION_SIZE, ACTION_SIZE, config_class(**dict(config)))
+  made = configs.make(config_class, **dict(config))
+  learner = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
   return Case(
     learner,
     jax.jit(learner.update),

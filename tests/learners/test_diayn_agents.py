@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, skills
-from tests import jaxprs
+from tests import configs, jaxprs
 from tests.learners import common
 from tests.learners import diayn_common as diayn
 
@@ -31,7 +31,9 @@ def _base(name):
     "sac": (learners.sac, learners.SACConfig),
     "td3": (learners.td3, learners.TD3Config),
   }[name]
-  config = config_class(
+  config = configs.make(
+    config_class,
+    normalize_observations=False,
     policy_hidden_layer_sizes=(4,),
     critic_hidden_layer_sizes=(5,),
     activation="tanh",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments, learners, networks, replay
+from tests import configs
 
 _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
 # Without targets nothing averages what single steps and batches leave, but
@@ -25,26 +26,30 @@ _NETWORKS = {
 _LEARNERS = {
   # An entropy that weighs next to nothing, so that values are plain returns.
   "sac": learners.sac(
-    1, 1, learners.SACConfig(
+    1, 1, configs.make(
+      learners.SACConfig,
       learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
     )
   ),
-  "td3": learners.td3(1, 1, learners.TD3Config(**_NETWORKS)),
+  "td3": learners.td3(1, 1, configs.make(learners.TD3Config, **_NETWORKS)),
   "crossq": learners.crossq(
-    1, 1, learners.CrossQConfig(
+    1, 1, configs.make(
+      learners.CrossQConfig,
       learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
     )
   ),
   "xqc": learners.xqc(
-    1, 1, learners.XQCConfig(
+    1, 1, configs.make(
+      learners.XQCConfig,
       learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
     )
   ),
 }
-_CRITIC = networks.make_sac_networks(1, 1, **_NETWORKS).critic
+_SHAPE = networks.NetworkConfig(**_NETWORKS)
+_CRITIC = networks.make_sac_networks(1, 1, _SHAPE).critic
 _BATCH_NORM_CRITICS = {
-  "crossq": networks.make_crossq_networks(1, 1, **_NETWORKS).critic,
-  "xqc": networks.make_xqc_networks(1, 1, num_atoms=51, **_NETWORKS).critic,
+  "crossq": networks.make_crossq_networks(1, 1, _SHAPE).critic,
+  "xqc": networks.make_xqc_networks(1, 1, _SHAPE, num_atoms=51).critic,
 }
 _EACH = pytest.mark.parametrize("name", [
   pytest.param(name, marks=pytest.mark.slow)

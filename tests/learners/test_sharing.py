@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, types
+from tests import configs
 
 _OBSERVATION, _ACTION, _CONTEXT = 3, 2, 2
 _STEPS, _BATCH, _RATE = 3, 4, 0.01
@@ -20,8 +21,9 @@ def _learner(**settings):
     "critic_hidden_layer_sizes": (6,),
     "activation": "tanh",
     "policy_final_init": "fan_in",
+    "normalize_observations": False,
   }
-  config = learners.TD3Config(**(sizes | settings))
+  config = configs.make(learners.TD3Config, **(sizes | settings))
   return learners.td3(_OBSERVATION, _ACTION, config)
 
 

@@ -12,6 +12,7 @@ import pytest
 from qdrl_haiku import learners, map_elites
 from qdrl_haiku.learners import statistics as statistics_lib
 from qdrl_haiku.map_elites import storage
+from tests import configs
 
 _GRID = map_elites.Grid((2, 3), (0.0, -1.0), (1.0, 2.0))
 _CELLS = np.array([1, 3, 4])
@@ -86,7 +87,8 @@ def test_an_empty_repertoire_comes_back(path):
 def test_genotypes_of_a_learner_come_back_with_their_hyperparameters(
   path, normalize_observations
 ):
-  config = learners.SACConfig(
+  config = configs.make(
+    learners.SACConfig,
     policy_hidden_layer_sizes=(4,),
     critic_hidden_layer_sizes=(4,),
     normalize_observations=normalize_observations,

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import learners, map_elites
+from tests import configs
 
 _N = 4000
 # The least p-value that chance alone is allowed; the keys are fixed.
@@ -172,7 +173,8 @@ def test_weights_of_a_sac_agent_are_its_networks():
   learner = learners.sac(
     3,
     2,
-    learners.SACConfig(
+    configs.make(
+      learners.SACConfig,
       policy_hidden_layer_sizes=(4,),
       critic_hidden_layer_sizes=(4,),
       normalize_observations=True,

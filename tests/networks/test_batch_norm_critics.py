@@ -7,12 +7,12 @@ import pytest
 
 from qdrl_haiku import networks
 
-_SIZES = {
-  "policy_hidden_layer_sizes": (4,), "critic_hidden_layer_sizes": (5, 6)
-}
+_SHAPE = networks.NetworkConfig(
+  policy_hidden_layer_sizes=(4,), critic_hidden_layer_sizes=(5, 6)
+)
 _MADE = {
-  "crossq": networks.make_crossq_networks(3, 2, **_SIZES),
-  "xqc": networks.make_xqc_networks(3, 2, num_atoms=7, **_SIZES),
+  "crossq": networks.make_crossq_networks(3, 2, _SHAPE),
+  "xqc": networks.make_xqc_networks(3, 2, _SHAPE, num_atoms=7),
 }
 _EACH = pytest.mark.parametrize("name", _MADE)
 _RNG = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def test_xqcs_weights_begin_with_unit_norm():
 def test_the_policy_is_sacs(name):
   policy = _MADE[name].policy
   params = policy.init(jax.random.key(0))
-  expected = networks.make_sac_networks(3, 2, **_SIZES).policy
+  expected = networks.make_sac_networks(3, 2, _SHAPE).policy
   jax.tree.map(
     np.testing.assert_array_equal, params, expected.init(jax.random.key(0))
   )

@@ -11,11 +11,14 @@ import pytest
 
 from qdrl_haiku import actors, environments, learners, map_elites, reports
 from qdrl_haiku.reports import rollouts
+from tests import configs
 from tests.launchers import untrained
 from tests.reports import common
 
 _ENV = environments.create("point_maze", episode_length=7)
-_LEARNER = learners.td3(2, 2, learners.TD3Config((4,), (4,)))
+_LEARNER = learners.td3(2, 2, configs.sized(
+    learners.TD3Config, (4,), (4,), normalize_observations=False
+  ))
 _GRID = map_elites.Grid((3, 2), (-1.0, -1.0), (1.0, 1.0))
 _CELLS = [0, 2, 3, 5]
 # A body with one stick, and what stays in the world.
@@ -84,7 +87,9 @@ def test_as_many_act_as_are_asked_for(elites):
 
 
 def test_agents_of_another_kind_are_refused(elites):
-  learner = learners.td3(2, 2, learners.TD3Config((5,), (4,)))
+  learner = learners.td3(2, 2, configs.sized(
+    learners.TD3Config, (5,), (4,), normalize_observations=False
+  ))
   with pytest.raises(ValueError, match="agents of another kind"):
     rollouts.roll_out(_ENV, learner, elites, 2)
 

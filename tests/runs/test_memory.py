@@ -11,6 +11,7 @@ import pytest
 from qdrl_haiku import controllers, environments, learners, training
 from qdrl_haiku.runs import memory
 from qdrl_haiku.training import illumination, population
+from tests import configs
 from tests.training import common, test_illumination, test_teachers
 
 _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
@@ -51,7 +52,9 @@ def _shapes(setup):
 
 def _sac_setup():
   env = environments.create("point_maze")
-  config = learners.SACConfig((3,), (3,))
+  config = configs.sized(
+    learners.SACConfig, (3,), (3,), normalize_observations=False
+  )
   learner = learners.sac(env.observation_size, env.action_size, config)
   return common.setup(
     learner=learner, replay_capacity=100, perturbation_interval=16
@@ -145,7 +148,9 @@ def test_a_call_of_several_batches_draws_them_all():
 def test_adams_moments_are_optimisers_and_the_rest_are_networks():
   plan = _planned(
     common.setup(
-      learner=learners.sac(2, 2, learners.SACConfig((3,), (3,)))
+      learner=learners.sac(2, 2, configs.sized(
+    learners.SACConfig, (3,), (3,), normalize_observations=False
+  ))
     )
   )
   policy = (2 * 3 + 3) + (3 * 4 + 4)

@@ -49,7 +49,7 @@ def _compiled_once():
   """Lets the runs of this module share their programs, and draw nothing."""
   make_programs, known = _RUN.make_programs, {}
 
-  def make_or_know(setup, mesh, run_key, kept):
+  def make_or_know(setup, mesh, run_key):
     name = (setup.config, id(setup.learner.update), run_key.shape)
     if name not in known:
       programs = make_programs(setup, mesh, run_key)
@@ -65,13 +65,15 @@ def _compiled_once():
 
 def _run(logdir, generations, setup=_SETUP, settings=_SETTINGS, **config):
   config = {"use_tensorboard": False, "checkpoint_interval": 1} | config
-  return runs.run(
+  row, _ = runs.run(
     setup,
     runs.RunConfig(
       logdir=str(logdir), num_timesteps=generations * _INTERVAL, **config
     ),
     settings | {"num_timesteps": generations * _INTERVAL},
+    may_change=["num_timesteps"],
   )
+  return row
 
 
 def _killed_after(generation, *args, **kwargs):
@@ -101,7 +103,7 @@ def _checkpoint(logdir):
   checkpoints = checkpoints_lib.Checkpoints(logdir / "checkpoints")
   step = checkpoints.steps()[0]
   like = resume_lib.to_trees(
-    runs.RunConfig(str(logdir), 1),
+    runs.RunConfig(logdir=str(logdir)),
     training.init_population(_SETUP, jax.random.key(0)),
   )
   trees = checkpoints.restore(step, like)
@@ -460,8 +462,7 @@ def test_resuming_for_fewer_steps_than_are_done_is_refused(straight):
 
 def test_a_run_of_many_seeds_has_the_key_of_each():
   seeds = (0, 7, 2**32 - 1)
-  config = runs.RunConfig(logdir="", num_timesteps=1, seeds=seeds)
-  keys = _RUN._run_key(config, distributed.population_mesh(3))
+  keys = _RUN._run_key(seeds, distributed.population_mesh(3))
   for key, seed in zip(keys, seeds, strict=True):
     np.testing.assert_array_equal(
       jax.random.key_data(key), jax.random.key_data(jax.random.key(seed))
@@ -490,8 +491,8 @@ def test_resuming_with_another_setting_is_refused_naming_it(straight):
     (1, {"checkpoint_interval": 0}, "checkpoint_interval must be"),
     (1, {"max_checkpoints": -1}, "max_checkpoints must be .* got -1"),
     (1, {"on_divergence": "stpo"}, "on_divergence='stpo' is unknown; give"),
-    (1, {"seeds": (-1,)}, "seed must be .* got -1"),
-    (1, {"seeds": (2**32,)}, "seed must be .* got 4294967296"),
+    (1, {"seed": -1}, "seed must be .* got -1"),
+    (1, {"seed": 2**32}, "seed must be .* got 4294967296"),
     (1, {"warm_start": "/no/such/run"}, "/no/such/run holds no run"),
   ],
 )
@@ -772,8 +773,7 @@ def test_each_seed_has_the_key_that_it_has_alone():
   mesh = distributed.population_mesh(1, jax.devices()[:1])
 
   def key_data(*seeds):
-    config = runs.RunConfig("run", num_timesteps=1, seeds=seeds)
-    return np.asarray(jax.random.key_data(_RUN._run_key(config, mesh)))
+    return np.asarray(jax.random.key_data(_RUN._run_key(seeds, mesh)))
 
   expected = np.asarray(jax.random.key_data(jax.random.key(6)))
   np.testing.assert_array_equal(key_data(6), expected)

@@ -20,7 +20,7 @@ from qdrl_haiku import (
   training,
 )
 from qdrl_haiku.training import generation, illumination, population
-from tests import jaxprs, kernels
+from tests import configs, jaxprs, kernels
 
 _KEY = jax.random.key(0)
 _SIZES = {"policy_hidden_layer_sizes": (8,), "critic_hidden_layer_sizes": (8,)}
@@ -49,7 +49,9 @@ def _setup(learner=learners.sac, with_repertoire=False):
   env = environments.create("point_maze", episode_length=20)
   config = {learners.sac: learners.SACConfig, learners.td3: learners.TD3Config}
   made = learner(
-    env.observation_size, env.action_size, config[learner](**_SIZES)
+    env.observation_size, env.action_size, configs.make(
+      config[learner], normalize_observations=False, **_SIZES
+    )
   )
   space = jax.tree.map(controllers.Fixed, made.hyperparams)
   pbt = controllers.pbt(controllers.PBTConfig(), space)

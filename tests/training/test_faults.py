@@ -21,6 +21,7 @@ from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import illumination
 from qdrl_haiku.training import population as population_lib
+from tests import configs
 from tests.controllers import common as controllers_common
 from tests.training import common
 
@@ -102,7 +103,8 @@ _ENV = environments.Environment(Fragile(), episode_length=5)
 _LEARNER = learners.sac(
   2,
   2,
-  learners.SACConfig(
+  configs.make(
+    learners.SACConfig,
     policy_hidden_layer_sizes=(4,),
     critic_hidden_layer_sizes=(4,),
     normalize_observations=True,

@@ -27,6 +27,7 @@ from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.runs import programs, records
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import elites, emitters, illumination
+from tests import configs
 from tests.training import common
 
 _KEY = jax.random.key(3)
@@ -208,7 +209,9 @@ def test_the_first_repertoire_holds_random_agents(history):
 @pytest.mark.slow
 def test_random_agents_are_new_ones_as_the_learner_makes_them():
   env = _SETUP.env
-  config = learners.TD3Config((4,), (4,), policy_final_init="fan_in")
+  config = configs.sized(
+    learners.TD3Config, (4,), (4,), policy_final_init="fan_in"
+  )
   td3 = learners.td3(env.observation_size, env.action_size, config)
   keys = jax.random.split(jax.random.key(3), 8)
   found, expected = jax.jit(

@@ -49,7 +49,8 @@ def _setup(**settings):
 
 
 def _run(setup, logdir, **config):
-  runs.run(setup, runs.RunConfig(str(logdir), 48, **config), {})
+  config = runs.RunConfig(logdir=str(logdir), num_timesteps=48, **config)
+  runs.run(setup, config, {})
 
 
 def test_one_device_is_taken_whatever_there_are():

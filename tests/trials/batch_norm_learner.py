@@ -32,7 +32,7 @@ class Genotype(NamedTuple):
 
 def make_learner(observation_size, action_size):
   policy, _ = networks.make_td3_networks(
-    observation_size, action_size, policy_hidden_layer_sizes=(_WIDTH,)
+    observation_size, action_size, networks.NetworkConfig((_WIDTH,))
   )
 
   def value(inputs, is_training):

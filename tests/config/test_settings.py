@@ -1,0 +1,167 @@
+"""Tests of declared settings."""
+
+import dataclasses
+import math
+
+import pytest
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.config import Missing, Settings, choice, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class _Boots(Settings):
+  """Of every type, with ranges and words."""
+
+  size: int = setting(42, "Their size.", low=15, high=60)
+  weight: float = setting(1.0, "Kilograms.", above=0)
+  colour: str = setting("red", "A colour.", choices=("red", "blue"))
+  laces: tuple[int, ...] = setting((90, 120), "Centimetres.", low=10)
+  waxed: bool = setting(False, "Whether they are waxed.")
+  wax: float | None = setting(None, "Grams.", low=0, only={"waxed": (True,)})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Skates(Settings):
+  """Another kind."""
+
+  size: int = setting(42, "Their size.", low=15, high=60)
+  wheels: int = setting(4, "How many.", low=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Walk(Settings):
+  """A root: a section, a choice, numbers by name, and needs."""
+
+  steps: int = setting(3, "How many.", may_change=True)
+  map: str | None = setting(None, "Where to go.", needs="guide")
+  guide: bool = setting(False, "Whether somebody leads.")
+  shoes: Settings = choice(
+    "boots", {"boots": _Boots(), "skates": _Skates()}, "On the feet."
+  )
+  speeds: dict = setting(
+    {}, "name=value.", keys={"uphill": "km/h uphill."}, flag="speed"
+  )
+
+  def missing(self):
+    if self.guide:
+      return {}
+    return {"guide": Missing("nobody leads", ("guide",))}
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"size": 14}, "size must be at least 15, got 14"),
+    ({"size": 61}, "size must be .* got 61"),
+    ({"size": 42.5}, "size is 42.5; give an integer"),
+    ({"size": True}, "size is True; give an integer"),
+    ({"weight": 0.0}, "weight must be above 0, got 0.0"),
+    ({"weight": math.nan}, "weight must be above 0, got nan"),
+    ({"weight": math.inf}, "weight must be finite, got inf"),
+    ({"weight": "heavy"}, "weight is 'heavy'; give a number"),
+    ({"colour": "rde"}, "colour='rde' is unknown; did you mean 'red'"),
+    ({"laces": (90, 9)}, "laces must be at least 10, got 9"),
+    ({"laces": 90}, "laces is 90; give a tuple"),
+    ({"waxed": 1}, "waxed is 1; give true or false"),
+    ({"wax": 3.0}, "wax=3.0 has no effect: waxed is False; leave it out"),
+  ],
+)
+def test_a_value_that_makes_no_sense_is_refused(settings, message):
+  with pytest.raises(ValueError, match=message):
+    _Boots(**settings)
+
+
+def test_integers_have_the_range_of_an_int32_by_default():
+  with pytest.raises(ValueError, match="steps must be at most 2147483647"):
+    _Walk(steps=2**31)
+
+
+def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():
+  assert list(config_lib.flags(_Walk())) == [
+    "steps", "map", "guide", "shoes", "size", "weight", "colour", "laces",
+    "waxed", "wax", "wheels", "uphill", "speed",
+  ]  # fmt: skip
+
+
+def test_values_are_what_the_chosen_kind_has_and_come_back():
+  walk = _Walk(
+    shoes=_Skates(wheels=8), speeds={"uphill": 3.0, "downhill": 5.0}
+  )
+  values = config_lib.values(walk)
+  assert values == {
+    "steps": 3, "map": None, "guide": False, "shoes": "skates", "size": 42,
+    "wheels": 8, "uphill": 3.0, "speed": ["downhill=5.0"],
+  }  # fmt: skip
+  assert config_lib.replaced(_Walk(), values) == walk
+
+
+def _replaced(given, typed=()):
+  return config_lib.replaced(_Walk(), given, typed)
+
+
+def test_values_are_read_as_their_settings_types():
+  walk = _replaced(
+    {"steps": 4, "laces": ["80", "81"], "weight": 2, "speed": ["a=1", "a=2"]}
+  )
+  assert walk.steps == 4
+  assert walk.shoes == _Boots(laces=(80, 81), weight=2.0)
+  assert walk.speeds == {"a": 2.0}
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({"laces": ["80", "x"]}, "--laces=80,x is no list of integers; give it"),
+    ({"shoes": "bots"}, "--shoes=bots is unknown; did you mean 'boots'"),
+    ({"wheels": 6}, "--wheels=6 has no effect: --shoes=boots has no such"),
+    ({"wax": 1.0}, "--wax=1.0 has no effect: --waxed=False; leave it out"),
+    ({"map": "north"}, "--map=north has no effect: nobody leads; leave it"),
+    ({"speed": ["uphill=1"]}, "own; give --uphill=1"),
+    ({"speed": ["fast"]}, "--speed=fast is not of the form name=value"),
+  ],
+)
+def test_a_flag_that_makes_no_sense_or_has_no_effect_is_refused(
+  given, message
+):
+  with pytest.raises(ValueError, match=message):
+    _replaced(given)
+
+
+def test_a_typed_choice_overrides_what_a_flagfile_says_for_another():
+  given = {"shoes": "skates", "colour": "blue", "wheels": 6}
+  assert _replaced(given, {"shoes"}).shoes == _Skates(wheels=6)
+  with pytest.raises(ValueError, match="--colour=blue has no effect"):
+    _replaced(given, {"shoes", "colour"})
+  with pytest.raises(ValueError, match="--colour=blue has no effect"):
+    _replaced(given)
+
+
+def test_a_typed_part_overrides_what_a_flagfile_says_for_it():
+  given = {"guide": False, "map": "north", "waxed": False, "wax": 2.0}
+  walk = _replaced(given, {"guide", "waxed"})
+  assert walk.map is None and walk.shoes == _Boots()
+
+
+def test_what_a_run_was_with_is_read_whatever_it_had_besides():
+  values = {"shoes": "boots", "wheels": 6, "steps": 7, "map": "north"}
+  assert config_lib.replaced(_Walk(), values) == _Walk(steps=7)
+
+
+def test_a_setting_that_needs_a_missing_part_is_refused():
+  config_lib.check_effects(_Walk(guide=True, map="north"))
+  with pytest.raises(ValueError, match="map='north' has no effect: nobody"):
+    config_lib.check_effects(_Walk(map="north"))
+
+
+def _users(size):
+  return _Boots(size)
+
+
+def test_a_users_function_is_called_and_its_result_checked():
+  own = config_lib.UsersOwn(f"{__name__}:_users")
+  assert own.call("shoes", _Boots, size=20) == _Boots(20)
+  with pytest.raises(ValueError, match="returned a _Boots; return a .*_Skates"):
+    own.call("shoes", _Skates, size=20)
+  with pytest.raises(ValueError, match="can't be called with size and colour"):
+    own.call("shoes", _Boots, size=20, colour="red")
