@@ -1,12 +1,54 @@
 """Population-based and quality-diversity reinforcement learning in JAX.
 
-A researcher starts a launcher; an engineer composes learners, actors and
-controllers; an author tests one loss. Each package stands alone and says in
-its docstring what it is for.
+A researcher starts a launcher, or calls `qdrl_haiku.train`; an engineer
+composes learners, actors and controllers; an author tests one loss. Each room
+stands alone and says in its docstring what it is for:
+
+  import qdrl_haiku as qd
+  learner = qd.learners.sac(observation_size=3, action_size=1)
 """
+
+import importlib
+from typing import Any
 
 from qdrl_haiku import compatibility
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
+
+_ROOMS = (
+  "actors",
+  "artifacts",
+  "config",
+  "controllers",
+  "distributed",
+  "environments",
+  "experiment",
+  "learners",
+  "losses",
+  "map_elites",
+  "networks",
+  "policies",
+  "replay",
+  "runs",
+  "skills",
+  "training",
+  "types",
+)
+_OF_EXPERIMENT = ("Config", "read_config", "train")
+__all__ = [*_ROOMS, *_OF_EXPERIMENT]
 
 compatibility.check()
+
+
+def __getattr__(name: str) -> Any:
+  """Imports a room when it is first used, so that `import` stays quick."""
+  if name in _OF_EXPERIMENT:
+    return getattr(importlib.import_module("qdrl_haiku.experiment"), name)
+  if name in _ROOMS:
+    return importlib.import_module(f"qdrl_haiku.{name}")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  """Returns the names of rooms too, for completion."""
+  return sorted([*globals(), *__all__])
