@@ -1,4 +1,4 @@
-"""Measures how fast training is, and prints a line of JSON.
+r"""Measures how fast training is, and prints a line of JSON.
 
 python launchers/benchmark.py --algorithm=pbt \
   --flagfile=launchers/flagfiles/quickstart.flags
@@ -48,27 +48,32 @@ _OF_MEASURING = ("output", "repetitions", "start_twice", "sweep")
 class BenchmarkFlags(ControllerFlags):
   """Say what is measured, and how often."""
 
+  section = "Benchmark"
+
   algorithm: str = flag(
     "pbt",
-    "pbt or me_pbt: whole generations; collect: their steps alone; update: "
-    "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
-    "without agents.",
+    "Part of training to measure: pbt or me_pbt, whole generations; collect, "
+    "environment steps alone; update, updates alone; exploit, a decision and "
+    "the copies that follow; or add, adding to a repertoire without agents.",
   )
+  sweep: str | None = flag(
+    None,
+    "Flag and values of it to measure one after the other, such as "
+    "population_size:1,2,4,8; by default none.",
+  )
+  output: str = flag("sweep.png", "New file for the plot of --sweep.")
   repetitions: int = flag(
     5,
-    "The median is of at most so many, after a first: as many as fit into a "
-    "minute. Without --perturbation_interval each takes a few seconds, and "
-    "without --num_eval_episodes an evaluation is one episode.",
+    "Largest number of timed repetitions, as many as fit into a minute after "
+    "an untimed one; their median is printed. Without --perturbation_interval "
+    "each takes a few seconds, and without --num_eval_episodes an evaluation "
+    "has one episode.",
   )
   start_twice: bool = flag(
     True,
-    "With pbt and me_pbt: start with an empty compilation cache, then with "
-    "what it holds by then; otherwise with the usual cache.",
+    "Whether pbt and me_pbt start with an empty compilation cache and again "
+    "with a full one, instead of once with the usual cache.",
   )
-  sweep: str | None = flag(
-    None, "A flag and its values, like population_size:1,2,4,8: a row each."
-  )
-  output: str = flag("sweep.png", "A new file for a sweep's plot.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Trains methods on tasks by seeds, one run at a time, and compares them.
+r"""Trains methods on tasks by seeds, one run at a time, and compares them.
 
 python launchers/compare.py --output=logs/comparison \
   --flagfile=launchers/flagfiles/compare_maze.flags
@@ -22,48 +22,51 @@ _STATE = "runs.json"
 class CompareFlags(Flags):
   """Say what is compared, and by which numbers."""
 
+  section = "Comparison"
+
   command: str = flag(
     "train_pbt",
-    "A launcher that trains (train, train_pbt or train_me_pbt), and flags that "
-    "all runs have.",
+    "Launcher that trains (train, train_pbt or train_me_pbt), and the flags "
+    "that all runs have.",
   )
   task: tuple[str, ...] = flag(
     (),
-    "'name: flags', such as 'maze: --env_name=point_maze'. Repeatable. The "
-    "flags may begin with another launcher.",
+    "Task as 'name: flags', such as 'maze: --env_name=point_maze'; the flags "
+    "may begin with another launcher.",
     repeatable=True,
   )
   method: tuple[str, ...] = flag(
     (),
-    "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
-    "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
+    "Method as 'name: flags', such as 'pb2: --controller=pb2', whose flags "
+    "override those of a task; 'ant/pb2: --tau=0.1' adds flags for one task.",
     repeatable=True,
   )
   num_seeds: tuple[str, ...] = flag(
     ("5",),
-    "How many seeds, or task:number for one task. Repeatable, the last that "
-    "fits counts. train.py trains them side by side.",
+    "Number of seeds, or task:number for one task; the last that fits counts.",
     repeatable=True,
   )
-  seed: int = flag(0, "The first seed.")
+  seed: int = flag(0, "First seed of each method on each task.")
   output: str | None = flag(
-    None, "Directory of the runs and of what comes of them."
+    None, "Directory to which the runs, the table and the picture are written."
   )
   baseline: str | None = flag(
     None,
-    "The method that others are compared with; by default pbt, or the first.",
+    "Method that the others are compared with; by default pbt, or the first.",
   )
   metric: str | None = flag(
     None,
-    "By which methods are compared, of metrics.jsonl; by default "
-    "pbt/best_return, eval/episode_return (train) or qd/qd_score "
-    "(train_me_pbt).",
+    "Metric of metrics.jsonl by which methods are compared; by default "
+    "pbt/best_return of train_pbt, eval/episode_return of train, and "
+    "qd/qd_score of train_me_pbt.",
   )
   num_last: int = flag(
-    3, "A run's final value is the mean of so many last evaluations."
+    3, "Number of a run's last evaluations whose mean is its final value."
   )
   at_steps: tuple[str, ...] = flag(
-    (), "Steps at which the latest value is a column, such as 10000,20000."
+    (),
+    "Environment steps, such as 10000,20000, at which the latest value gets a "
+    "column in the table.",
   )
 
 

@@ -23,19 +23,28 @@ _HEARTBEAT_SECONDS = 30
 class ProcessFlags(Flags):
   """Say which process of several this is, and where it keeps programs."""
 
+  section = "Devices and processes"
+
   coordinator_address: str | None = flag(
     None,
-    "Of several processes: the first one's host and a free port there, such as "
-    "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.",
+    "Host of the first of several processes and a free port there, such as "
+    "10.0.0.1:1234; not needed under Slurm, Open MPI and Kubernetes.",
   )
-  num_processes: int | None = flag(None, "How many processes there are.")
+  num_processes: int | None = flag(
+    None,
+    "Number of processes that train together; not needed under Slurm, Open MPI "
+    "and Kubernetes.",
+  )
   process_id: int | None = flag(
-    None, "Which of them this is, counted from 0."
+    None,
+    "Number of this process among all that train together, counted from 0; not "
+    "needed under Slurm, Open MPI and Kubernetes.",
   )
   compilation_cache_dir: str | None = flag(
     None,
-    "Where compiled programs are kept for the next run; by default in the "
-    "user's cache directory, nowhere if empty.",
+    "Directory in which compiled programs are kept for later runs; by default "
+    "in the user's cache directory, and none if empty.",
+    section="Start",
   )
 
 

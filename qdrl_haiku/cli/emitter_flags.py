@@ -20,47 +20,56 @@ _OF_CMA = ("num_strategies", "step_size")
 class EmitterFlags(ControllerFlags):
   """Say where the agents of a repertoire come from."""
 
+  section = "Emitters"
+
   emitter: str = flag(
     "pbt",
-    "pbt: a population that trains, and variations of elites (ME-PBT); ga: "
-    "variations alone (MAP-Elites); pga: beside variations agents that follow "
-    "the gradient of one critic (PGA-MAP-Elites); dcrl: and its policies for "
-    "descriptors (DCRL-MAP-Elites); cma: samples of CMA-ES, which goes where "
-    "they improve the repertoire (CMA-ME); or package.module:function, a "
-    "function of the training.Setup that returns a map_elites.Emitter. Several "
-    "with the number of each one's agents, like pbt:10,pga:32,ga:32; or "
-    "without numbers, like pga,ga, whose shares adapt.",
+    "Emitters that make the agents of a generation: pbt, a population that "
+    "trains and variations of elites (ME-PBT); ga, variations alone "
+    "(MAP-Elites); pga, variations and agents that follow the gradient of one "
+    "shared critic (PGA-MAP-Elites); dcrl, the same with a critic that is "
+    "conditioned on descriptors (DCRL-MAP-Elites); cma, samples of CMA-ES "
+    "(CMA-ME); or package.module:function, a function of the training.Setup "
+    "that returns a map_elites.Emitter. Several emitters are given with the "
+    "number of each one's agents, like pbt:10,pga:32,ga:32, or without "
+    "numbers, like pga,ga, for shares that adapt.",
   )
   num_critic_steps: int = flag(
-    300, "Of the shared critic in each generation, with pga or dcrl."
+    300, "Steps of the shared critic of pga or dcrl in each generation."
   )
   num_policy_steps: int = flag(
-    100, "Of each agent that follows its gradient, with pga or dcrl."
+    100,
+    "Gradient steps of each agent of pga or dcrl that follows the shared "
+    "critic.",
   )
   gradient_share: float | None = flag(
     None,
-    "Of the offspring of pga (0.5) or dcrl (0.25), those that follow the "
-    "gradient.",
+    "Share of the agents of pga or dcrl that follow the shared critic's "
+    "gradient; by default 0.5 with pga and 0.25 with dcrl.",
   )
   injection_share: float | None = flag(
     None,
-    "Of the offspring of pga (one agent) or dcrl (0.25), those that are the "
-    "critic's own policies; the rest are variations.",
+    "Share of the agents of pga or dcrl that are the shared critic's own "
+    "policies, by default one agent with pga and 0.25 with dcrl; the rest are "
+    "variations.",
   )
   offspring_learning_rate: float = flag(
-    5e-3, "Of agents that follow the gradient, with pga or dcrl."
+    5e-3,
+    "Adam's learning rate for agents of pga or dcrl that follow the shared "
+    "critic.",
   )
   length_scale: float = flag(
     0.1,
-    "Of dcrl: at which distance to its target an episode's rewards count 1/e, "
-    "where the descriptor's bounds are -1 and 1.",
+    "Distance from the target descriptor at which dcrl multiplies rewards by "
+    "1/e, where the descriptor's bounds are -1 and 1.",
   )
   num_strategies: int = flag(
-    1, "CMA-ES's that share the offspring of cma evenly."
+    1, "Number of CMA-ES instances that share the agents of cma evenly."
   )
   step_size: float = flag(
     0.3,
-    "Of cma, in units of the weights, when CMA-ES begins around an elite.",
+    "Standard deviation, in units of the weights, with which CMA-ES starts "
+    "around an elite with cma.",
   )
 
 

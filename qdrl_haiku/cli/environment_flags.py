@@ -11,23 +11,35 @@ from qdrl_haiku.cli.flags import Flags, flag
 class EnvironmentFlags(Flags):
   """Name and shape the environment, and say how often it is evaluated in."""
 
+  section = "Environment"
+
   env_name: str = flag(
     "inverted_pendulum",
-    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, or "
-    "package.module:function, returning an object with brax's reset and step.",
+    "Environment: a name of brax, point_maze, playground:<name>, "
+    "gymnasium:<id>, or package.module:function, a function that returns an "
+    "object with brax's reset and step.",
   )
   backend: str | None = flag(
-    None, "brax's physics: generalized, spring, positional or mjx."
+    None,
+    "Physics of a brax environment: generalized, spring, positional or mjx; by "
+    "default the one that is set for the robot.",
   )
   episode_length: int | None = flag(
-    None, "Steps after which an episode is truncated."
+    None,
+    "Environment steps after which an episode is truncated; by default the "
+    "environment's own number.",
   )
   maze_layout: str | None = flag(
-    None, "Of point_maze: maze (the default) or open."
+    None, "Walls of point_maze: maze (the default) or open."
   )
-  action_repeat: int = flag(1, "How often an action is applied.")
+  action_repeat: int = flag(
+    1, "Steps of physics for which each action is repeated."
+  )
   num_eval_episodes: int | None = flag(
-    None, "Episodes per evaluation; by default 8, or with skills 2 for each."
+    None,
+    "Episodes per agent in each evaluation; by default 8, or with DIAYN 2 for "
+    "each discrete skill and 64 with continuous ones.",
+    section="Evaluation",
   )
 
 

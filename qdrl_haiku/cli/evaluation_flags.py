@@ -25,29 +25,56 @@ _AGENTS = ("best", "cell", "descriptor", "member")
 class EvaluationFlags(TrainingFlags):
   """Say which agent of a run is looked at, and how."""
 
-  best: bool | None = flag(
-    None, "The best agent that the run ever evaluated: the default."
+  section = "Agent to evaluate"
+  hidden_sections = frozenset({
+    "Controller", "Devices and processes", "Environment", "Hyperparameters",
+    "Learner", "Population", "Run", "Skills of DIAYN (--learner=diayn)",
+    "Training",
+  })  # fmt: skip
+  help_note = "Settings of training are read from the run's config.json."
+
+  logdir: str | None = flag(
+    None, "Directory of the run to look at.", section="Agent to evaluate"
   )
-  member: int | None = flag(None, "Which agent of the latest checkpoint.")
-  cell: int | None = flag(None, "Which cell of the latest repertoire.")
+  seed: int = flag(
+    0, "Seed of the episodes of the evaluation.", section="Evaluation"
+  )
+  best: bool | None = flag(
+    None,
+    "Whether the best agent that the run ever evaluated is looked at, which is "
+    "the default.",
+  )
+  member: int | None = flag(
+    None,
+    "Number of an agent of the latest checkpoint to look at, counted from 0.",
+  )
+  cell: int | None = flag(
+    None,
+    "Number of a cell of the latest repertoire whose elite to look at, counted "
+    "from 0.",
+  )
   descriptor: tuple[str, ...] | None = flag(
     None,
-    "Of the latest repertoire the occupied cell nearest to it, like 0.2,0.8.",
+    "Descriptor, such as 0.2,0.8: the elite of the nearest occupied cell of "
+    "the latest repertoire is looked at.",
   )
   skill: tuple[str, ...] | None = flag(
     None,
-    "Of DIAYN: an index, like 3, or numbers, like 0.6,0.8; by default all.",
+    "Skill of a DIAYN agent to look at: an index, such as 3, or the numbers of "
+    "a continuous one, such as 0.6,0.8; by default all skills.",
   )
   export: str | None = flag(
-    None, "A new file, .npz, to which the policy is written."
+    None, "New .npz file to which the policy is written; by default none."
   )
   render: str | None = flag(
     None,
-    "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
-    "viewer, of its robots).",
+    "Format in which the first episode is drawn: png, gif, mp4 (needs ffmpeg), "
+    "or html (brax's viewer, for its robots); by default none.",
   )
   render_to: str | None = flag(
-    None, "The new file; by default in the current directory."
+    None,
+    "New file for the drawing of --render; by default one in the current "
+    "directory, named after the run.",
   )
 
 

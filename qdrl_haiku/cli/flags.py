@@ -11,23 +11,30 @@ import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from absl import flags as absl_flags
 
 
-def flag(default: Any, help_: str, *, repeatable: bool = False) -> Any:
+def flag(
+  default: Any,
+  help_: str,
+  *,
+  repeatable: bool = False,
+  section: str | None = None,
+) -> Any:
   """Returns the field of a flag.
 
   Args:
     default: its value if it isn't given.
-    help_: what `--help` says.
+    help_: what `--help` says: full sentences that need no other flag's text.
     repeatable: whether each value is given by a flag of its own, instead of
       all by one with commas.
+    section: where `--help` lists it, of `help.SECTIONS`; by default the section
+      of the class that first declares the flag.
   """
-  return dataclasses.field(
-    default=default, metadata={"help": help_, "repeatable": repeatable}
-  )
+  metadata = {"help": help_, "repeatable": repeatable, "section": section}
+  return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,14 +44,24 @@ class Flags:
   Attributes:
     given: names of the flags that were given, in flagfiles or otherwise.
     typed: names of those that are on the command line itself.
+    section: where `--help` lists the flags that a class declares.
+    hidden_sections: those that `--help` leaves out.
+    help_note: what `--help` says of them.
   """
+
+  section: ClassVar[str] = "Start"
+  hidden_sections: ClassVar[frozenset[str]] = frozenset()
+  help_note: ClassVar[str] = ""
 
   given: frozenset[str] = frozenset()
   typed: frozenset[str] = frozenset()
 
-  debug: bool = flag(False, "Shows where an error comes from.")
   preset: str | None = flag(
-    None, "The flags of a file in launchers/flagfiles, by its name."
+    None,
+    "Name of a file in launchers/flagfiles whose flags are read in its place.",
+  )
+  debug: bool = flag(
+    False, "Whether an error is shown with its traceback instead of one line."
   )
 
   @classmethod

@@ -3,10 +3,12 @@
 import atexit
 import functools
 import gc
+import inspect
 import logging as python_logging
 import os
 import pathlib
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -14,6 +16,7 @@ from typing import TypeVar
 from absl import app, flags, logging
 
 from qdrl_haiku.cli import devices
+from qdrl_haiku.cli import help as help_lib
 from qdrl_haiku.cli.flags import Flags
 from qdrl_haiku.cli.shared_flags import TrainingFlags
 
@@ -71,11 +74,13 @@ def run_main(
   gc.set_threshold(100_000)
   # Nor once more at the end, which would take another second or two.
   atexit.register(gc.freeze)
+  if help_lib.REQUESTS & set(sys.argv[1:]):
+    # Whoever reads it, such as head, may stop before the end.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    print(help_lib.text(kind, inspect.getmodule(main).__doc__ or ""))
+    sys.exit(0)
   kind.define()
   known = list(kind.kinds())
-  for name in known:
-    # So that --help lists it.
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
   app.run(guarded, flags_parser=functools.partial(_parse, known=known))
 
 

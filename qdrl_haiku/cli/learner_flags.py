@@ -54,8 +54,9 @@ class Agent(NamedTuple):
 
 def _help(declared: learners.Hyperparameter) -> str:
   """Returns what `--help` says of a hyperparameter."""
-  default = "" if declared.default is None else f" ({declared.default:g})"
-  return f"Hyperparameter{default}: {declared.help}."
+  value = declared.default
+  default = "" if value is None else f"; by default {value:g}"
+  return f"{declared.help[0].upper()}{declared.help[1:]}{default}."
 
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ else:
       for name, declared in learners.HYPERPARAMETERS.items()
     ],
     bases=(Flags,),
+    namespace={"section": "Hyperparameters"},
     frozen=True,
     kw_only=True,
   )
@@ -80,54 +82,75 @@ else:
 class LearnerFlags(_HyperparamFlags):
   """Choose and shape the learner."""
 
+  section = "Learner"
+
   learner: str = flag(
     "sac",
-    "sac, td3, crossq, xqc, diayn, or package.module:function, called with "
-    "observation_size and action_size and returning a Learner.",
+    "Learning algorithm: sac, td3, crossq, xqc, diayn, or "
+    "package.module:function, which is called with observation_size and "
+    "action_size and returns a learners.Learner.",
   )
   hidden_layer_sizes: tuple[str, ...] = flag(
-    ("256", "256"), "Widths of the hidden layers."
+    ("256", "256"), "Widths of hidden layers, such as 64,64; empty for none."
   )
   policy_hidden_layer_sizes: tuple[str, ...] | None = flag(
-    None, "The same for policies alone."
+    None, "Widths of policies' hidden layers; by default --hidden_layer_sizes."
   )
   critic_hidden_layer_sizes: tuple[str, ...] | None = flag(
-    None, "The same for critics alone."
+    None, "Widths of critics' hidden layers; by default --hidden_layer_sizes."
   )
-  activation: str = flag("relu", "Of the hidden layers.")
-  layer_norm: bool = flag(False, "Normalises the hidden layers.")
+  activation: str = flag(
+    "relu",
+    "Activation of hidden layers: elu, gelu, leaky_relu, relu, swish or tanh.",
+  )
+  normalize_observations: bool = flag(
+    True, "Whether agents normalise observations by running statistics."
+  )
+  layer_norm: bool = flag(
+    False, "Whether hidden layers are layer-normalised, of sac, td3 and diayn."
+  )
   critic_layer_norm: bool | None = flag(
-    None, "The same for sac's and td3's critics alone."
+    None,
+    "Whether critics' hidden layers are layer-normalised, of sac and td3; by "
+    "default as --layer_norm says.",
   )
   residual: bool = flag(
     False,
-    "Makes sac's and td3's hidden layers residual blocks (SimBa) of one width.",
+    "Whether hidden layers are residual blocks of one width (SimBa), of sac "
+    "and td3.",
   )
-  critic_residual: bool | None = flag(None, "The same for critics alone.")
+  critic_residual: bool | None = flag(
+    None,
+    "Whether critics' hidden layers are residual blocks (SimBa), of sac and "
+    "td3; by default as --residual says.",
+  )
   policy_final_init: str = flag(
     "small",
-    "How a policy's last layer starts: small, near 0, or fan_in, as the hidden "
-    "layers.",
+    "Initial weights of a policy's last layer: small, close to 0, or fan_in, "
+    "as large as those of the hidden layers.",
   )
-  normalize_observations: bool = flag(
-    True, "Normalises observations by the agent's own running statistics."
+  learn_temperature: bool = flag(
+    True, "Whether the temperature of sac, crossq and xqc is learned."
   )
-  learn_temperature: bool = flag(True, "Whether SAC's is learned.")
-  initial_temperature: float = flag(0.3, "What SAC's begins with.")
+  initial_temperature: float = flag(
+    0.3, "Temperature of sac, crossq and xqc at the start of training."
+  )
   policy_delay: int = flag(
-    2, "Critic steps per policy step, of td3, crossq and xqc."
+    2, "Critic steps for each policy step of td3, crossq and xqc."
   )
+  num_atoms: int = flag(51, "Atoms of the distributions of values of xqc.")
   own_critics: bool = flag(
     True,
-    "Whether a TD3 agent has critics; those of a repertoire whose emitters "
-    "(ga, pga, dcrl) train none need none, and have none with pga or dcrl.",
+    "Whether a TD3 agent has critics of its own; by default not in a "
+    "repertoire that is filled by pga, dcrl or cma without pbt. Agents of ga "
+    "alone need none.",
   )
-  num_atoms: int = flag(51, "Of the values of xqc's critics.")
   hyperparam: tuple[str, ...] = flag(
     (),
-    "name=value, of a learner of your own. Repeatable, the last of a name "
+    "Hyperparameter of your own learner as name=value; the last of a name "
     "counts.",
     repeatable=True,
+    section="Hyperparameters",
   )
 
 

@@ -12,34 +12,35 @@ _OF_RESAMPLING = ("resampling_share", "resampling_depth")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseFlags(EmitterFlags):
-  """Say how often agents are evaluated that episodes flatter or wrong."""
+  """Say how often the agents of a repertoire are evaluated."""
+
+  section = "Evaluation"
 
   adding: str = flag(
     "once",
-    "How agents get into the repertoire: once, by the evaluation after they "
-    "are made; or adaptive, for noisy environments: the best are evaluated "
-    "again and again, and count by their means (Extract-ME).",
+    "Evaluation by which agents enter the repertoire: once, after they are "
+    "made; or adaptive, for noisy environments, where the best are evaluated "
+    "again and ranked by the means of their evaluations (Extract-ME).",
   )
   resampling_share: float = flag(
     0.25,
-    "Of all evaluations of a generation, with --adding=adaptive: those of "
-    "agents that were evaluated before. They come on top of new agents.",
+    "Share of a generation's evaluations that go to agents which were "
+    "evaluated before, with --adding=adaptive; the number of new agents stays.",
   )
   resampling_depth: int = flag(
     4,
-    "Agents kept for each cell, with --adding=adaptive: the elite, and those "
-    "next in line.",
+    "Number of the fittest agents that each cell keeps with --adding=adaptive.",
   )
   num_reevaluations: int = flag(
     2,
-    "How often each elite is evaluated again when a run ends, for what the "
-    "repertoire is without luck; 0 for not at all. No step of it counts in "
+    "Number of times that each elite is evaluated again when a run ends, for "
+    "corrected scores; 0 for none. These steps do not count in "
     "total_env_steps.",
   )
   reevaluation_interval: int | None = flag(
     None,
-    "Generations from one such second look to the next; by default there is "
-    "one at the end alone.",
+    "Generations from one reevaluation of all elites to the next; by default "
+    "the only one is at the end.",
   )
 
 

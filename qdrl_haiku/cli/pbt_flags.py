@@ -23,57 +23,72 @@ OF_CONTROLLERS = (*_EXPLOITING, *_EXPLORING, *OF_ONE_KIND)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ControllerFlags(TrainingFlags):
-  """Say who takes over from whom, and how hyperparameters are explored."""
+  """Say which agents replace others, and how hyperparameters are explored."""
+
+  section = "Controller"
 
   controller: str = flag(
     "pbt",
-    "Who takes over from whom, and with which hyperparameters: pbt, pb2, "
-    "mf_pbt, random_search, successive_halving, or package.module:function, a "
-    "function of the search space that returns a controllers.Controller.",
-  )
-  explore: str = flag("perturb", "Or resample, or mixed.")
-  num_parents: int | None = flag(None, "How many of the best may be parents.")
-  resample_probability: float = flag(
-    0.25, "Per hyperparameter, with --explore=mixed."
-  )
-  perturbation_factors: tuple[str, ...] = flag(
-    ("0.8", "1.25"), "Down and up, when perturbing."
-  )
-  pb2_window: int = flag(
-    128, "With --controller=pb2: latest changes of fitness that it goes by."
-  )
-  optimism: float = flag(
-    1.0,
-    "With --controller=pb2: deviations that are added to the change of fitness "
-    "that is predicted for hyperparameters.",
-  )
-  frequencies: tuple[str, ...] = flag(
-    ("1", "5"),
-    "With --controller=mf_pbt: of each group of members, the decisions from "
-    "one of its rounds to the next.",
-  )
-  first_rung: int = flag(
-    2,
-    "With --controller=successive_halving: the first decision that drops "
-    "configurations.",
-  )
-  reduction_factor: int = flag(
-    2,
-    "With --controller=successive_halving: one in so many configurations is "
-    "kept, and the next such decision is so many times as far.",
-  )
-  search_space: tuple[str, ...] = flag(
-    (),
-    "name:kind:low:high, kind uniform, log_uniform or one_minus_log_uniform; "
-    "name:choice:value:value...; or name:fixed:value. Repeatable, the last of "
-    "a name counts; if given at all, the hyperparameters that aren't named are "
-    "fixed.",
-    repeatable=True,
+    "Controller that replaces agents and changes their hyperparameters: pbt, "
+    "pb2, mf_pbt, random_search, successive_halving, or "
+    "package.module:function, a function of the search space that returns a "
+    "controllers.Controller.",
   )
   perturbation_interval: int | None = flag(
     None,
-    "Environment steps per agent from one decision to the next; by default "
-    "about a twentieth of --num_timesteps.",
+    "Environment steps per agent from one decision of the controller to the "
+    "next; by default about a twentieth of --num_timesteps.",
+  )
+  search_space: tuple[str, ...] = flag(
+    (),
+    "Range in which a hyperparameter is searched: name:kind:low:high with kind "
+    "uniform, log_uniform or one_minus_log_uniform; name:choice:value:value...;"
+    " or name:fixed:value. The last range of a name counts, and "
+    "hyperparameters that are not named are fixed; by default the learner's "
+    "own ranges are searched.",
+    repeatable=True,
+  )
+  explore: str = flag(
+    "perturb",
+    "Change of a child's hyperparameters by pbt and mf_pbt: perturb those of "
+    "the parent, resample from the search space, or mixed, which chooses one "
+    "of the two for each hyperparameter.",
+  )
+  perturbation_factors: tuple[str, ...] = flag(
+    ("0.8", "1.25"),
+    "Factors by which pbt and mf_pbt perturb a hyperparameter down and up.",
+  )
+  resample_probability: float = flag(
+    0.25,
+    "Probability of each hyperparameter to be resampled with --explore=mixed.",
+  )
+  num_parents: int | None = flag(
+    None,
+    "Number of the best agents that may be parents; by default a quarter of "
+    "the population.",
+  )
+  optimism: float = flag(
+    1.0,
+    "Standard deviations that pb2 adds to the change of fitness it predicts "
+    "when it chooses hyperparameters.",
+  )
+  pb2_window: int = flag(
+    128, "Number of the latest changes of fitness from which pb2 predicts."
+  )
+  frequencies: tuple[str, ...] = flag(
+    ("1", "5"),
+    "Decisions of mf_pbt from one round to the next, for each of its groups of "
+    "agents.",
+  )
+  first_rung: int = flag(
+    2,
+    "Number of the first decision in which successive_halving drops "
+    "configurations, counted from 1.",
+  )
+  reduction_factor: int = flag(
+    2,
+    "Factor by which successive_halving lowers the number of configurations "
+    "at a decision, and raises the number of decisions until the next.",
   )
 
 

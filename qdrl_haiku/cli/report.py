@@ -21,16 +21,20 @@ _DEFAULT_STEPS = 200_000
 class ReportFlags(Flags):
   """Say which runs are reported, and where."""
 
+  section = "Report"
+
   logdir: tuple[str, ...] = flag(
     (),
-    "Directory of a run; repeatable, for runs side by side.",
+    "Directory of a run; several runs are shown side by side.",
     repeatable=True,
   )
-  output: str = flag("report.html", "A new file for the page.")
+  output: str = flag(
+    "report.html", "New file to which the page is written."
+  )
   rollouts: int | None = flag(
     None,
-    "How many elites of a repertoire show an episode, 0 for none; by default "
-    f"as many as {_DEFAULT_STEPS:,} environment steps are enough for.",
+    "Number of elites of a repertoire whose episodes are shown, 0 for none; by "
+    f"default as many as {_DEFAULT_STEPS:,} environment steps are enough for.",
   )
 
 

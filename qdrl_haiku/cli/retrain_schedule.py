@@ -31,23 +31,29 @@ _OWN = (
 class RetrainFlags(TrainingFlags):
   """Say whose schedule is taken, and for how many agents."""
 
+  section = "Schedule to retrain with"
+
   logdir: str | None = flag(
-    None, "The tuned run; with --resume the one that is to go on."
+    None,
+    "Directory of the tuned run; with --resume, of the run that goes on.",
+    section="Schedule to retrain with",
   )
   seed: int = flag(
-    0, "Of the first agent; by default that of the tuned run plus 1."
+    0,
+    "Seed of the first agent; by default that of the tuned run plus 1.",
+    section="Schedule to retrain with",
   )
   member: int | None = flag(
     None,
-    "Which agent of the tuned run's last generation; by default the best agent "
-    "that it ever evaluated.",
+    "Number of the agent of the tuned run's last generation whose schedule is "
+    "taken; by default the best agent that the run ever evaluated.",
   )
   num_seeds: int = flag(
-    1, "How many agents, with seeds counted on from --seed."
+    1, "Number of agents to train, with seeds from --seed upwards."
   )
   output: str | None = flag(
     None,
-    "Where the new run is written; by default a new directory in logs/.",
+    "Directory to which the new run is written; by default a new one in logs/.",
   )
 
 

@@ -12,60 +12,95 @@ from qdrl_haiku.cli.skill_flags import SkillFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingFlags(SkillFlags, ProcessFlags):
-  """Say how agents train, and what a run of it leaves behind."""
+class RunFlags(SkillFlags, ProcessFlags):
+  """Say how long a run is, and what it leaves behind."""
 
+  section = "Run"
+
+  num_timesteps: int = flag(
+    100_000, "Environment steps that each agent collects in the whole run."
+  )
+  logdir: str | None = flag(
+    None,
+    "Directory to which the run is written; by default a new one in logs/.",
+  )
   seed: int = flag(0, "Seed of all random numbers.")
-  num_timesteps: int = flag(100_000, "Environment steps per agent in all.")
-  num_envs: int = flag(8, "Environments per agent.")
-  pool_size: int = flag(
-    8, "Initial states drawn for each environment before a generation."
+  resume: bool = flag(
+    False, "Whether the run in --logdir goes on from its last checkpoint."
+  )
+  dry_run: bool = flag(
+    False,
+    "Whether to check the flags, print the memory needed, and end without "
+    "training.",
+  )
+  warm_start: str | None = flag(
+    None,
+    "Directory of a run from whose last agents training starts; by default "
+    "from new ones.",
+  )
+  suffix: str | None = flag(
+    None, "Text that is appended to the name of the default directory in logs/."
+  )
+  checkpoint_interval: int | None = flag(
+    None,
+    "Generations from one checkpoint to the next; by default as many as keep "
+    "the time for checkpoints at about 5 %.",
+  )
+  max_checkpoints: int = flag(
+    2, "Number of checkpoints that are kept, the latest ones."
+  )
+  checkpoint_replay: bool = flag(
+    True,
+    "Whether checkpoints hold the replay buffers; without them a resumed run "
+    "begins with empty ones.",
+  )
+  use_tensorboard: bool = flag(
+    True, "Whether metrics are written as TensorBoard events too."
+  )
+  on_divergence: str = flag(
+    "restart",
+    "Reaction when no agent is finite any more: restart with new agents, or "
+    "stop the run.",
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingFlags(RunFlags):
+  """Say how agents collect experience and learn from it."""
+
+  section = "Training"
+
+  num_envs: int = flag(
+    8, "Environments in which each agent collects side by side."
   )
   batch_size: int = flag(256, "Transitions per critic step.")
   grad_updates_per_step: float = flag(
     1.0, "Critic steps per environment step; may be a fraction."
   )
   n_step: int = flag(
-    1, "Steps over which rewards are summed before bootstrapping."
+    1, "Environment steps over which rewards are summed before bootstrapping."
   )
   replay_capacity: int = flag(
-    100_000, "Transitions in each agent's replay buffer."
+    100_000, "Transitions that each agent's replay buffer can hold."
   )
-  min_replay_size: int = flag(1000, "Transitions before learning starts.")
+  min_replay_size: int = flag(
+    1000, "Transitions in an agent's replay buffer before learning starts."
+  )
   random_warm_up: bool = flag(
-    True, "Whether actions are drawn uniformly until learning starts."
+    True,
+    "Whether actions are drawn uniformly until learning starts, instead of "
+    "from the policy.",
+  )
+  pool_size: int = flag(
+    8,
+    "Initial states drawn for each environment before a generation, in which "
+    "its episodes begin one after the other.",
   )
   exact_placement: bool = flag(
     False,
-    "Computes each agent by itself, so that the number of devices changes no "
-    "bit. Slower.",
-  )
-  logdir: str | None = flag(
-    None, "Where the run is written; by default a new directory in logs/."
-  )
-  suffix: str | None = flag(None, "Appended to the default logdir.")
-  dry_run: bool = flag(
-    False, "Checks the flags, prints the memory needed, and ends."
-  )
-  resume: bool = flag(False, "Goes on with the run in --logdir.")
-  warm_start: str | None = flag(
-    None, "Directory of a run whose agents to begin with."
-  )
-  use_tensorboard: bool = flag(True, "Writes TensorBoard events.")
-  checkpoint_interval: int | None = flag(
-    None,
-    "Generations from one checkpoint to the next; by default as many as keep "
-    "checkpoints to about 5 % of the time.",
-  )
-  max_checkpoints: int = flag(2, "How many checkpoints are kept.")
-  checkpoint_replay: bool = flag(
-    True,
-    "Whether checkpoints hold the replay buffers; if not, a resumed run begins "
-    "with empty ones.",
-  )
-  on_divergence: str = flag(
-    "restart",
-    "When no agent is finite any more: restart with new ones, or stop.",
+    "Whether each agent is computed by itself, so that the number of devices "
+    "changes no bit of the result; slower.",
+    section="Devices and processes",
   )
 
 

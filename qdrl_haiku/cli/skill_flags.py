@@ -24,32 +24,42 @@ _EPISODES_OF_CONTINUOUS_SKILLS = 64
 class SkillFlags(EnvironmentFlags, LearnerFlags):
   """Shape DIAYN, and say how many episodes show what an agent can do."""
 
-  skill_type: str = flag("discrete", "DIAYN's: or continuous.")
-  num_skills: int = flag(8, "Of discrete skills.")
-  skill_prior: str = flag(
-    "sphere", "Of continuous skills: sphere (directions) or normal."
+  section = "Skills of DIAYN (--learner=diayn)"
+
+  skill_type: str = flag(
+    "discrete", "Type of DIAYN's skills: discrete or continuous."
   )
-  skill_size: int = flag(2, "Numbers in a continuous skill.")
+  num_skills: int = flag(8, "Number of discrete skills.")
+  skill_prior: str = flag(
+    "sphere",
+    "Prior distribution of continuous skills: sphere, uniform over unit "
+    "vectors, or normal.",
+  )
+  skill_size: int = flag(2, "Dimensions of a continuous skill.")
   skill_sampling: Literal["fixed", "episode"] | None = flag(
     None,
-    "fixed: each environment has its skill, the default of discrete skills; "
-    "episode: each episode draws one, the default of continuous ones.",
+    "When a skill is drawn: fixed, once for each environment, the default of "
+    "discrete skills; or episode, at the start of each episode, the default of "
+    "continuous ones.",
   )
   discriminator_input: Literal["descriptor", "observation"] = flag(
     "descriptor",
-    "What of a state tells the skill: its descriptor, or the observation.",
+    "Input of the discriminator: the state's descriptor, or the observation.",
   )
   discriminator_hidden_layer_sizes: tuple[str, ...] | None = flag(
     None,
-    "Widths of the discriminator's hidden layers; by default as the others.",
+    "Widths of the discriminator's hidden layers; by default those of "
+    "--hidden_layer_sizes.",
   )
   subtract_log_prior: bool = flag(
     True,
-    "Whether DIAYN's reward is log q(z|s) - log p(z), not log q(z|s) alone.",
+    "Whether DIAYN's reward is log q(z|s) - log p(z) instead of log q(z|s) "
+    "alone.",
   )
   fitness: str = flag(
     "diversity_return",
-    f"DIAYN's: which score is the fitness, {', '.join(_FITNESS)}.",
+    "Score of an evaluation by which agents with skills are ranked: "
+    f"{', '.join(_FITNESS[:-1])} or {_FITNESS[-1]}.",
   )
 
 

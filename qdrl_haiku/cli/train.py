@@ -25,11 +25,16 @@ _FLAG_NAMES = {
 class TrainFlags(TrainingFlags):
   """Say how many learners train apart from each other."""
 
-  num_seeds: int = flag(1, "How many seeds, counted on from --seed.")
+  section = "Run"
+
+  num_seeds: int = flag(
+    1, "Number of agents, which train apart with seeds from --seed upwards."
+  )
   eval_interval: int | None = flag(
     None,
-    "Environment steps from one evaluation to the next; by default about a "
-    "twentieth of --num_timesteps.",
+    "Environment steps per agent from one evaluation to the next; by default "
+    "about a twentieth of --num_timesteps.",
+    section="Evaluation",
   )
 
 

@@ -1,4 +1,4 @@
-"""Fills a repertoire with agents: MAP-Elites, or ME-PBT.
+r"""Fills a repertoire with agents: MAP-Elites, or ME-PBT.
 
 python launchers/train_me_pbt.py \
   --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
@@ -48,70 +48,95 @@ _INTERVAL = 1000
 class MEPBTFlags(NoiseFlags):
   """Say what the repertoire is, and what fills it."""
 
+  section = "Repertoire"
+
   # New policies whose last layers are near 0 all act alike, and the first
   # repertoire would be a few cells.
   policy_final_init: str = flag(
     "fan_in",
-    "How a policy's last layer starts: fan_in, as the hidden layers, or small, "
-    "near 0.",
+    "Initial weights of a policy's last layer: fan_in, as large as those of "
+    "the hidden layers, or small, close to 0.",
   )
   # A variation has one parent's statistics, but weights of two.
   normalize_observations: bool = flag(
-    False, "Normalises observations by the agent's own running statistics."
+    False,
+    "Whether observations are normalised by the agent's own running mean and "
+    "standard deviation.",
   )
   num_timesteps: int = flag(
     100_000,
-    "Environment steps per agent in all. Unless --emitter=pbt those of full "
-    "episodes of one agent's evaluations: there are fewer where episodes end "
-    "early.",
+    "Environment steps per agent in the whole run; without the emitter pbt, "
+    "environment steps of full episodes in one agent's evaluations, of which "
+    "there are fewer where episodes end early.",
   )
   num_generations: int | None = flag(
-    None, "Generations, instead of --num_timesteps."
+    None,
+    "Number of generations, given instead of --num_timesteps.",
+    section="Run",
   )
   tessellation: str = flag(
     "grid",
-    "Of the descriptors: or cvt; or none, where those stay that are fit or far "
-    "from all that are fitter (dominated novelty search).",
+    "Division of the descriptor space into cells: grid; cvt, a centroidal "
+    "Voronoi tessellation; or none, an archive that keeps agents which are fit "
+    "or far from all fitter ones (dominated novelty search).",
   )
   grid_shape: tuple[str, ...] = flag(
     ("32", "32"),
-    "Cells of a grid along each descriptor; with --tessellation=none those in "
-    "which QD score and coverage are told.",
+    "Number of cells of the grid along each descriptor; with "
+    "--tessellation=none the grid in which QD score and coverage are measured.",
   )
   num_cells: int = flag(
-    1024, "Cells of --tessellation=cvt, or elites of none."
-  )
-  gradient_population_size: int = flag(
-    10, "Agents that train, with --emitter=pbt."
+    1024,
+    "Number of cells of --tessellation=cvt, or of elites of "
+    "--tessellation=none.",
   )
   variation_batch_size: int = flag(
-    10, "Variations of elites in each generation."
-  )
-  num_replaced_by_best: int = flag(
-    2, "How many of the worst agents the best replace in each generation."
-  )
-  num_replaced_by_samples: int = flag(
-    2, "How many of the next worst elites of the repertoire replace."
+    10, "Number of variations of elites in each generation."
   )
   num_initial_genotypes: int = flag(
-    20, "Random agents in the first repertoire."
+    20, "Number of random agents that the first repertoire is made from."
   )
-  iso_sigma: float = flag(0.01, "Of the noise on the weights of an elite.")
+  iso_sigma: float = flag(
+    0.01,
+    "Standard deviation of the noise that a variation adds to each weight of "
+    "an elite.",
+  )
   line_sigma: float = flag(
-    0.1, "Of the step towards or away from another elite."
+    0.1,
+    "Standard deviation of a variation's step along the line to another elite, "
+    "in units of their distance.",
   )
-  shard_repertoire: bool = flag(
-    False,
-    "Whether the devices share the cells, instead of each having all elites.",
+  gradient_population_size: int = flag(
+    10,
+    "Number of agents that train with the emitter pbt.",
+    section="Population",
+  )
+  num_replaced_by_best: int = flag(
+    2,
+    "Number of the worst training agents that are replaced by the best ones "
+    "in each generation.",
+    section="Population",
+  )
+  num_replaced_by_samples: int = flag(
+    2,
+    "Number of the next worst training agents that are replaced by elites "
+    "drawn from the repertoire in each generation.",
+    section="Population",
   )
   qd_offset: float | None = flag(
     None,
-    "Added to each elite's return in the QD score; by default the "
-    "environment's offset per step times --episode_length.",
+    "Number that is added to each elite's return in the QD score; by default "
+    "the environment's offset per step times the episode's length.",
   )
   repertoire_interval: int = flag(
     10,
     "Generations from one file and picture of the repertoire to the next.",
+  )
+  shard_repertoire: bool = flag(
+    False,
+    "Whether the elites are divided over the devices instead of copied to each "
+    "of them.",
+    section="Devices and processes",
   )
 
 

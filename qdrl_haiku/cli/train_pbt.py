@@ -19,27 +19,36 @@ from qdrl_haiku.cli.pbt_flags import ControllerFlags
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PBTFlags(ControllerFlags):
-  """Say what the population is, and who is replaced."""
+  """Say what the population is, and which agents are replaced."""
 
-  population_size: int = flag(8, "Agents in the population.")
-  burn_in_period: int = flag(
-    0,
-    "Environment steps before the first decision; until then only agents that "
-    "have diverged are replaced.",
-  )
-  exploit: str = flag("truncation", "Or tournament, or none.")
-  num_replaced: int | None = flag(
-    None,
-    "How many of the worst are replaced, but for who is as fit as the best.",
+  section = "Population"
+
+  population_size: int = flag(8, "Number of agents in the population.")
+  exploit: str = flag(
+    "truncation",
+    "Rule by which pbt and pb2 replace agents: truncation (the worst by copies "
+    "of the best), tournament (the less fit of two by the other), or none.",
   )
   quantile_fraction: float = flag(
-    0.25, "The share that --num_parents and --num_replaced are by default."
+    0.25,
+    "Share of the population that may be parents and that is replaced, where "
+    "--num_parents and --num_replaced leave it open.",
+  )
+  num_replaced: int | None = flag(
+    None,
+    "Number of the worst agents that are replaced in a decision, fewer if some "
+    "are as fit as the best; by default a quarter of the population.",
+  )
+  burn_in_period: int = flag(
+    0,
+    "Environment steps per agent before the first decision; until then only "
+    "agents that have diverged are replaced.",
   )
   inherit_replay: bool = flag(
-    False, "Whether a child gets its parent's replay buffer."
+    False, "Whether a child gets a copy of its parent's replay buffer."
   )
   fitness_window: int = flag(
-    1, "Fitness is the mean of so many evaluations."
+    1, "Number of the latest evaluations whose mean is an agent's fitness."
   )
 
 
