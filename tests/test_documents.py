@@ -1,6 +1,7 @@
 """Runs every snippet of the documents as it is written, for few steps."""
 
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import training
+from qdrl_haiku.drawing import repertoires
 from tests.launchers import harness
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -88,9 +90,10 @@ def test_recipes_of_the_readme_are_among_all_recipes():
 
 
 @pytest.mark.parametrize(
-  ("document", "most"), [("README.md", 150), ("BUILD.md", 300)]
+  ("document", "most"),
+  [("README.md", 150), ("BUILD.md", 300), ("launchers/RESULTS.md", 450)],
 )
-def test_what_is_read_first_is_short(document, most):
+def test_documents_are_short(document, most):
   assert len((_ROOT / document).read_text().splitlines()) <= most
 
 
@@ -386,3 +389,32 @@ def test_map_elites_by_hand_fills_the_grid():
   assert metrics["qd/coverage"] > 95
   # The least that the function can be is 0.
   assert -1 < metrics["qd/max_fitness"] <= 0
+  assert '`heatmap(repertoire, ("x", "y"))' in (_ROOT / _RECIPES).read_text()
+  figure = repertoires.heatmap(names["repertoire"], ("x", "y"))
+  assert "of 1024 cells" in figure.axes[0].get_title()
+
+
+def test_what_the_table_for_people_from_qdax_names_is_there():
+  text = (_ROOT / _RECIPES).read_text()
+  table = text[text.index("## Coming from QDax") :]
+  ours = "".join(line.split(" | ")[1] for line in re.findall(r"\| .*", table))
+  rooms = "actors|controllers|drawing|environments|learners|map_elites|replay"
+  named = re.findall(rf"`((?:{rooms}|skills)(?:\.\w+)+)", ours)
+  assert len(named) > 40
+  for name in named:
+    room, *parts = name.split(".")
+    found = importlib.import_module(f"qdrl_haiku.{room}")
+    for part in parts:
+      found = getattr(found, part)
+
+
+@pytest.mark.parametrize(
+  "topic",
+  [
+    "heatmap", "scoring function", "descriptor_extractor", "reward_offset",
+    "fitness before descriptors", "skills.categorical", "AURORA",
+  ],
+)  # fmt: skip
+def test_the_table_for_people_from_qdax_has(topic):
+  text = (_ROOT / _RECIPES).read_text()
+  assert topic in text[text.index("## Coming from QDax") :]

@@ -9,6 +9,8 @@ from qdrl_haiku.comparisons import results, statistics
 from qdrl_haiku.comparisons.results import Line, Settings
 from qdrl_haiku.comparisons.scores import Curve
 from qdrl_haiku.drawing import comparison
+from qdrl_haiku.reports import curves as reports_curves
+from qdrl_haiku.reports import figure
 
 
 def picture(
@@ -27,21 +29,28 @@ def picture(
   tasks = list(dict.fromkeys(curve.task for curve in curves))
   overall = tasks[0] if len(tasks) == 1 else results.ALL_TASKS
   of_all = [line for line in lines if line.task == overall]
-  scale = "" if overall != results.ALL_TASKS else ", from 0 to 1 in each task"
-  even = f"probability of being\nbetter than {settings.baseline}"
+  label = reports_curves.label(settings.metric)
+  final, unit = "final", label
+  if overall == results.ALL_TASKS:
+    final = "final, from 0 to 1 in each task"
+    unit = "0: lowest run of a task, 1: highest"
   bars = {
-    f"final{scale}": {line.method: line.final for line in of_all},
-    even: {
-      line.method: line.improvement
-      for line in of_all
-      if line.improvement is not None
-    },
+    final: comparison.Bars(unit, {line.method: line.final for line in of_all}),
+    f"probability of being\nbetter than {settings.baseline}": comparison.Bars(
+      "probability",
+      {
+        line.method: line.improvement
+        for line in of_all
+        if line.improvement is not None
+      },
+      even=0.5,
+    ),
   }
   return comparison.comparison(
     {task: _bands(curves, task) for task in tasks},
-    {title: values for title, values in bars.items() if values},
-    settings.metric,
-    even,
+    {title: one for title, one in bars.items() if one.intervals},
+    label,
+    figure.PALETTE,
   )
 
 

@@ -18,7 +18,7 @@ HYPERPARAMETERS = {
     1e-3, "Adam's learning rate for the discriminator"
   ),
   "task_reward_weight": Hyperparameter(
-    0.0, "how much of the task's reward DIAYN adds to its own"
+    0.0, "weight of the task's reward, which is added to DIAYN's own"
   ),
 }
 """DIAYN's, by name, beside those of the learner that it wraps."""

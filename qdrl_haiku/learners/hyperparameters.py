@@ -39,7 +39,11 @@ DISCOUNT = Hyperparameter(
   high=1.0,
   search="one_minus_log_uniform:0.992:0.997",
 )
-TAU = Hyperparameter(0.01, "rate at which target networks follow", high=1.0)
+TAU = Hyperparameter(
+  0.01,
+  "share by which target networks move to the online ones after each step",
+  high=1.0,
+)
 POLICY_LEARNING_RATE = Hyperparameter(
   3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
 )
@@ -54,13 +58,15 @@ TEMPERATURE_LEARNING_RATE = Hyperparameter(
   search="log_uniform:6e-4:1.6e-3",
 )
 TARGET_ENTROPY = Hyperparameter(
-  None, "SAC's target entropy, in nats, of -A / 2 by default", low=-math.inf
+  None,
+  "SAC's target entropy, in nats; by default -A / 2 for actions of A numbers",
+  low=-math.inf,
 )
 REWARD_SCALING = Hyperparameter(
-  1.0, "what rewards are multiplied by", search="log_uniform:0.6:1.6"
+  1.0, "factor that rewards are multiplied by", search="log_uniform:0.6:1.6"
 )
 WEIGHT_DECAY = Hyperparameter(
-  0.01, "how much of its weights a step of residual networks takes off"
+  0.01, "weight decay of residual networks, in units of the learning rate"
 )
 _OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
 

@@ -26,13 +26,18 @@ HYPERPARAMETERS = {
   "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
   "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
   "target_noise_scale": Hyperparameter(
-    0.2, "TD3's noise on target actions", search="uniform:0.02:0.2"
+    0.2,
+    "standard deviation of TD3's noise on target actions, in units of actions",
+    search="uniform:0.02:0.2",
   ),
   "target_noise_clip": Hyperparameter(
-    0.5, "bound of TD3's noise on target actions"
+    0.5, "largest noise on target actions of TD3, in units of actions"
   ),
   "exploration_noise": Hyperparameter(
-    0.3, "TD3's noise on actions while collecting", search="uniform:0.1:0.5"
+    0.3,
+    "standard deviation of TD3's noise on collected actions, in units of "
+    "actions",
+    search="uniform:0.1:0.5",
   ),
   "reward_scaling": hyperparameters.REWARD_SCALING,
   "weight_decay": hyperparameters.WEIGHT_DECAY,

@@ -18,7 +18,7 @@ RETURN = "episode return"
 
 # Told apart by people who are colour-blind too (Okabe and Ito, 2008).
 BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072b2", "#d55e00", "#009e73"
-PURPLE, SKY, AMBER = "#aa4499", "#56b4e9", "#b8860b"
+PURPLE, SKY, AMBER = "#cc79a7", "#56b4e9", "#e69f00"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, AMBER, SKY, BLACK)
 # Of those of whom there are many.
 PALE = "#a6c3dc"

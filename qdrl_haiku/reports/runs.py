@@ -11,6 +11,8 @@ from qdrl_haiku.storage.directory import RunDirectory
 
 Row = dict[str, Any]
 
+# Emitters whose agents never learn with hyperparameters of their own.
+_WITHOUT_TRAINING = ("ga", "pga", "dcrl", "cma")
 # Settings that say where and with which seed a run is, not what it is.
 _NOT_ITS_OWN = (
   "compilation_cache_dir", "logdir", "resume", "seed", "suffix"
@@ -48,6 +50,17 @@ class Run(NamedTuple):
       for name, value in self.settings.items()
       if name not in _NOT_ITS_OWN
     }
+
+  @property
+  def elites_have_trained(self) -> bool:
+    """Whether a repertoire's agents learned with hyperparameters of their own.
+
+    The variation changes those of all elites alike, since an elite may become a
+    member that trains.
+    """
+    emitters = self.settings.get("emitter", "pbt").split(",")
+    names = [emitter.partition(":")[0] for emitter in emitters]
+    return not set(names) <= set(_WITHOUT_TRAINING)
 
 
 def read_runs(logdirs: Sequence[str]) -> list[Run]:

@@ -210,6 +210,8 @@ def _repertoire(
         " Behind ± is the standard deviation over the episodes in which the "
         "elite was evaluated again."
       )
+    if not run.elites_have_trained:
+      elites = elites._replace(hyperparams={})
     report.repertoire(repertoire.to_json(elites) | {"ways": ways}, caption)
   _second_look(report, run)
   if metrics is not None:

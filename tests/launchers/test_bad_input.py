@@ -143,6 +143,7 @@ def test_help_lists_the_launchers_flags():
     capture_output=True,
     text=True,
   )
+  assert finished.returncode == 0
   for name in ("search_space", "discount", "[no]dry_run", "[no]debug"):
     assert f"--{name}:" in finished.stdout
 

@@ -98,6 +98,31 @@ def test_without_rollouts_no_agent_is_made(capsys, tmp_path):
   assert shown["ways"] is None
 
 
+@pytest.mark.parametrize(
+  ("emitter", "are_shown"),
+  [
+    ("pbt", True),
+    ("pbt:4,ga:8", True),
+    ("my_module:make", True),
+    ("my_module:make:4,ga:8", True),
+    ("ga", False),
+    ("cma", False),
+    ("pga:8,ga:8", False),
+    ("pga,dcrl,ga", False),
+  ],
+)
+def test_hyperparameters_of_elites_are_shown_where_agents_train(
+  emitter, are_shown, capsys, tmp_path
+):
+  directory = common.write_population(tmp_path / "run", emitter=emitter)
+  common.write_repertoire(directory, common.repertoire(_GRID))
+  _, page = _report(capsys, tmp_path, directory.path, flags=["--rollouts=0"])
+  (shown,) = _data(page)["repertoires"]
+  names = [column["name"] for column in shown["hyperparams"]]
+  expected = ["discount", "policy_learning_rate"] if are_shown else []
+  assert names == expected
+
+
 def test_agents_that_cannot_be_made_again_are_shown_without(capsys, tmp_path):
   directory = common.write_population(tmp_path / "run", env_name="gone:gone")
   common.write_repertoire(directory, common.repertoire(_GRID))
