@@ -324,12 +324,17 @@ def _violation(x: float, declared: Declaration, kind: type) -> str | None:
   if kind is int and math.isinf(high):
     high = LARGEST
   if declared.low > -math.inf and not x >= declared.low:
-    return f"at least {declared.low:.10g}"
+    return f"at least {_text(declared.low)}"
   if declared.above > -math.inf and not x > declared.above:
-    return f"above {declared.above:.10g}"
+    return f"above {_text(declared.above)}"
   if high < math.inf and not x <= high:
-    return f"at most {high:.10g}"
+    return f"at most {_text(high)}"
   return None if math.isfinite(x) else "finite"
+
+
+def _text(bound: float) -> str:
+  """Returns a bound as people write it."""
+  return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def unmet(values: Mapping[str, Any], declared: Declaration) -> str | None:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from qdrl_haiku import environments, learners, training
+from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment.config import Config
 
 _EVAL_EPISODES = 8
@@ -43,6 +44,7 @@ def make_agent(config: Config) -> Agent:
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
+  _check_sizes(config.learner)
   env = config.environment.make()
   # An environment on the host has one set of instances.
   eval_env = (
@@ -56,6 +58,24 @@ def make_agent(config: Config) -> Agent:
     agent = Agent(env, eval_env, learners.make(choice, *sizes))
   learner = training.with_values(agent.learner, config.hyperparams)
   return agent._replace(learner=learner)
+
+
+def _check_sizes(learner: Settings) -> None:
+  """Refuses widths that no network has, since each is given its own."""
+  if isinstance(learner, learners.AgentConfig):
+    network, own = learner.network, ()
+  elif isinstance(learner, learners.DIAYNAgentConfig):
+    network = learner.base.network
+    own = (learner.discriminator.discriminator_hidden_layer_sizes,)
+  else:
+    return
+  own += (network.policy_hidden_layer_sizes, network.critic_hidden_layer_sizes)
+  default = type(network).hidden_layer_sizes
+  if None not in own and network.hidden_layer_sizes != default:
+    raise ValueError(
+      f"hidden_layer_sizes={network.hidden_layer_sizes} has no effect: each "
+      "network is given its own; leave it out."
+    )
 
 
 def _for_repertoire(config: Config) -> Config:

@@ -24,7 +24,12 @@ class Program(NamedTuple):
   renamed: Mapping[str, str]
 
   def flags(self) -> dict[str, config_lib.Flag]:
-    """Returns the flags of the settings that can have an effect, by name."""
+    """Returns the settings that command lines have, by name."""
+    settings = self.settings()
+    return {name: x for name, x in settings.items() if x.declared.offered}
+
+  def settings(self) -> dict[str, config_lib.Flag]:
+    """Returns the settings that can have an effect, by name."""
     missing = self.defaults.missing()
     without: set[str] = set()
     if self.defaults.repertoire is not None:
@@ -37,7 +42,7 @@ class Program(NamedTuple):
         continue
       lacked = missing.get(flag.declared.needs or "")
       # What lacks a part for no setting's sake can't get it.
-      if flag.declared.offered and (lacked is None or lacked.by):
+      if lacked is None or lacked.by:
         name = self.renamed.get(name, name)
         found[name] = flag._replace(name=name)
     return found

@@ -66,7 +66,9 @@ def train(
   if made.setup.controller is not None:
     settings["ranges"] = _ranges(made.search_space)
   may_change = [
-    name for name, flag in program.flags().items() if flag.declared.may_change
+    name
+    for name, setting in program.settings().items()
+    if setting.declared.may_change
   ]
   if hosts.is_first() and not config.run.dry_run:
     print(f"writing to {config.run.logdir}", flush=True)

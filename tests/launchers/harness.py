@@ -10,6 +10,8 @@ from absl import app, flags
 from absl.testing import flagsaver
 from matplotlib.figure import Figure
 
+from qdrl_haiku.experiment import Program
+
 LAUNCHERS = pathlib.Path(__file__).parents[2] / "launchers"
 
 
@@ -52,6 +54,8 @@ def start(name, *arguments):
     patch.setenv("JAX_NUM_CPU_DEVICES", "1")
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
     patch.setattr(app, "run", _run)
+    # Settings that command lines don't have are tested by them all the same.
+    patch.setattr(Program, "flags", Program.settings)
     patch.setattr(Figure, "savefig", _make)
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
