@@ -25,7 +25,7 @@ _REFUSALS = [
     "--learner=diayn --num_eval_episodes=7",
     "--num_eval_episodes=7 .*--num_skills=8; give 8 or more",
   ),
-  (f"{_CONTINUOUS} --num_eval_episodes=0", "episodes must be at least 1, got 0"),
+  (f"{_CONTINUOUS} --num_eval_episodes=0", "must be at least 1, got 0"),
   (
     f"{_CONTINUOUS} --fitness=discriminator_accuracy",
     "fitness=discriminator_accuracy .*mutual_information_lower_bound",
