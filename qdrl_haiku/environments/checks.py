@@ -61,7 +61,7 @@ def _advice(env: Any) -> str:
     # Of an environment, or of what Gymnasium's registry says about one.
     spec = getattr(env, "spec", env)
     env_id = getattr(spec, "id", None)
-    if env_id is None or getattr(spec, "additional_wrappers", ()):
+    if env_id is None or getattr(spec, "additional_wrappers", None):
       return (
         "environments of Gymnasium are made by name, as many as are needed: "
         "gymnasium.register('Mine-v0', ...) with the class, or a function that "

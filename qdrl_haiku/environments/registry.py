@@ -163,6 +163,8 @@ def create(
       raise ValueError(
         f"{given} has no effect on an environment that exists; leave it out."
       )
+    if "mujoco" in sys.modules:  # What made it may step MuJoCo.
+      brax_loading.redirect_mujocos_warnings()
     if episode_length is None:
       episode_length = _USERS.episode_length
     env = base.Environment(
