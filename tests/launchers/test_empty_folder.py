@@ -22,10 +22,13 @@ def make():
   mujoco.MjModel.from_xml_string(_MODEL)
   return environments.PointMaze()
 '''
+_TASK = (
+  "--env_name=warning_maze:make", "--episode_length=20",
+  "--hidden_layer_sizes=4", "--num_eval_episodes=2",
+)  # fmt: skip
 _SMALL = (
-  "--env_name=warning_maze:make", "--episode_length=20", "--num_envs=2",
-  "--batch_size=8", "--hidden_layer_sizes=4", "--replay_capacity=200",
-  "--min_replay_size=16", "--num_eval_episodes=2",
+  *_TASK, "--num_envs=2", "--batch_size=8", "--replay_capacity=200",
+  "--min_replay_size=16",
 )  # fmt: skip
 _PBT = (
   *_SMALL, "--population_size=2", "--perturbation_interval=40",
@@ -36,7 +39,7 @@ _PROGRAMS = (
    "--logdir={}/train"),
   ("train", *_SMALL, "--dry_run"),
   ("train_pbt", *_PBT, "--logdir={}/pbt"),
-  ("train_me_pbt", *_SMALL, "--emitter=ga", "--variation_batch_size=4",
+  ("train_me_pbt", *_TASK, "--emitter=ga", "--variation_batch_size=4",
    "--num_generations=1", "--logdir={}/me_pbt"),
   ("evaluate", "--logdir={}/pbt", "--render=gif", "--render_to={}/episode.gif",
    "--export={}/policy.npz"),
