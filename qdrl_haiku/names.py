@@ -12,9 +12,8 @@ def load_function(path: str) -> Callable[..., Any]:
   """Imports a user's function.
 
   Args:
-    path: "package.module:function". The module is looked up on `sys.path`, to
-      which the current working directory is appended: last, so that no file
-      there can take the place of an installed package.
+    path: "package.module:function". The module is looked up on `sys.path` and
+      in the current working directory, see `search_working_directory`.
 
   Returns:
     The function.
@@ -29,9 +28,7 @@ def load_function(path: str) -> Callable[..., Any]:
     raise ValueError(
       f"{path!r} is no function; give it as 'package.module:function'."
     )
-  directory = os.getcwd()
-  if directory not in sys.path:
-    sys.path.append(directory)
+  directory = search_working_directory()
   try:
     module = importlib.import_module(module_name)
   except ModuleNotFoundError as error:
@@ -52,6 +49,19 @@ def load_function(path: str) -> Callable[..., Any]:
   return function
 
 
+def search_working_directory() -> str:
+  """Appends the current working directory to `sys.path`, and returns it.
+
+  Returns:
+    The directory: looked into last, so that no file there can take the place
+    of an installed package.
+  """
+  directory = os.getcwd()
+  if directory not in sys.path:
+    sys.path.append(directory)
+  return directory
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
   """Returns advice for an unknown name: what could be meant by it.
 
@@ -60,10 +70,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known: what could have been given.
 
   Returns:
-    The known names that resemble it, or all if none does.
+    The known names that resemble it, capitals or not, or all if none does.
   """
   known = list(known)
-  close = difflib.get_close_matches(name, known)
+  by_lower = {k.lower(): k for k in known}
+  close = [
+    by_lower[k] for k in difflib.get_close_matches(name.lower(), by_lower)
+  ]
   if close:
     return f"did you mean {' or '.join(map(repr, close))}?"
   return f"give one of {', '.join(known) or '(there is none)'}."

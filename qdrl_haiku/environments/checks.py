@@ -20,13 +20,18 @@ def check_interface(env: Any) -> None:
     env: the object.
 
   Raises:
-    ValueError: if it lacks a method or a size, or if a method takes other
-      arguments.
+    ValueError: if it is a class, if it is any number of instances, if it lacks
+      a method or a size, or if a method takes other arguments.
   """
-  needed = (
-    "give an object with reset(key), step(state, action), observation_size and "
-    "action_size."
-  )
+  needed = _advice(env)
+  if inspect.isclass(env):
+    raise ValueError(f"env={env.__name__} is a class; {needed}")
+  if hasattr(env, "advance") and hasattr(env, "episode_steps"):
+    raise ValueError(
+      f"env={type(env).__name__} is any number of instances already, as "
+      "environments.create returns them; use it as it is."
+    )
+  _check_has_no_vmap(env)
   for name, num_arguments in (("reset", 1), ("step", 2)):
     method = getattr(env, name, None)
     if not callable(method):
@@ -46,6 +51,50 @@ def check_interface(env: Any) -> None:
     # Of the class: brax computes the one by a reset.
     if not hasattr(type(env), name) and not hasattr(env, name):
       raise ValueError(f"env={type(env).__name__} has no {name!r}; {needed}")
+
+
+def _advice(env: Any) -> str:
+  """Says what to give in the place of something that isn't an instance."""
+  kind = env if inspect.isclass(env) else type(env)
+  packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
+  if packages & {"gym", "gymnasium"}:
+    # Of an environment, or of what Gymnasium's registry says about one.
+    spec = getattr(env, "spec", env)
+    env_id = getattr(spec, "id", None)
+    if env_id is None or getattr(spec, "additional_wrappers", None):
+      return (
+        "environments of Gymnasium are made by name, as many as are needed: "
+        "gymnasium.register('Mine-v0', ...) with the class, or a function that "
+        "makes it and its wrappers, and give 'gymnasium:Mine-v0'."
+      )
+    return (
+      "environments of Gymnasium are made by name, as many as are needed: give "
+      f"'gymnasium:{env_id}'."
+    )
+  if inspect.isclass(env):
+    return f"give an instance, {kind.__name__}(...)."
+  if callable(env) and not hasattr(env, "reset"):
+    return (
+      "call it and give the environment that it returns, or give its name, "
+      "'package.module:function'."
+    )
+  return (
+    "give an object with reset(key), step(state, action), observation_size and "
+    "action_size."
+  )
+
+
+def _check_has_no_vmap(env: Any) -> None:
+  """Refuses brax's wrappers that make a batch of instances."""
+  inner = env
+  while inner is not None:
+    name = type(inner).__name__
+    if name.endswith("VmapWrapper"):
+      raise ValueError(
+        f"env={type(env).__name__} is a batch of instances already; give the "
+        f"environment of one instance, without brax's {name}."
+      )
+    inner = getattr(inner, "env", None)
 
 
 def read_size(env: Any, name: str) -> int:

@@ -10,6 +10,7 @@ that isn't the last is refused when it is stepped, never stepped out of order.
 
 import functools
 import math
+import re
 from typing import Any
 
 import jax
@@ -17,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from qdrl_haiku import types
-from qdrl_haiku.environments import base, interface
+from qdrl_haiku import names, types
+from qdrl_haiku.environments import base, gymnasium_spaces, interface
 
 _DEFAULT_EPISODE_LENGTH = 1000
 
@@ -51,8 +52,9 @@ class GymnasiumEnvironment:
       **kwargs: for the environment's constructor.
 
     Raises:
-      ValueError: if there is no such environment, if its spaces aren't boxes,
-        or if the actions' has no bounds, or if the number is out of range.
+      ValueError: if there is no such environment, if its constructor takes
+        other arguments, if its spaces aren't boxes, or if the actions' has no
+        bounds, or if the number is out of range.
     """
     import gymnasium
 
@@ -67,28 +69,13 @@ class GymnasiumEnvironment:
       disable_env_checker=True,
       **kwargs,
     )
-    try:
-      env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-      reason = " ".join(str(error).split())
-      raise ValueError(
-        f"env_name='gymnasium:{env_id}' can't be made: {reason}"
-      ) from error
+    env = _make(env_id, kwargs)
     spaces: dict[str, Any] = {
       name: getattr(env, name) for name in ("observation_space", "action_space")
     }
     for name, space in spaces.items():
-      if not isinstance(space, gymnasium.spaces.Box):
-        raise ValueError(
-          f"the {name} of 'gymnasium:{env_id}' is {space}; only a Box can be "
-          "learned with, so wrap it in one of your own, and register that."
-        )
+      gymnasium_spaces.check(env_id, name, space)
     self._action_space = spaces["action_space"]
-    if not self._action_space.is_bounded():
-      raise ValueError(
-        f"the action_space of 'gymnasium:{env_id}' has no bounds, to which -1 "
-        "and 1 could be scaled; wrap it in gymnasium.wrappers.RescaleAction."
-      )
     if episode_length is None:
       spec = env.spec
       episode_length = spec.max_episode_steps if spec else None
@@ -133,7 +120,8 @@ class GymnasiumEnvironment:
 
     Args:
       state: with leading axes [...], the one that was returned last.
-      action: [..., A], in [-1, 1], scaled to the bounds of the action space.
+      action: [..., A], in [-1, 1], scaled to the bounds of the action space;
+        where that has integers, each of them has an equal share.
       pool: None, since states can't be kept.
 
     Returns:
@@ -240,7 +228,7 @@ class GymnasiumEnvironment:
         "only; create another environment for episodes beside these."
       )
     obs, reward, terminated, truncated, _ = self._envs.step(
-      self._scaled(np.asarray(action))
+      gymnasium_spaces.scaled(np.asarray(action), self._action_space)
     )
     next_observation, reward = _flat(obs), reward.astype(np.float32)
     # A broken instance would stay so, since nothing can take its place.
@@ -262,15 +250,6 @@ class GymnasiumEnvironment:
       [np.full(size, self._clock, np.int32), np.arange(size, dtype=np.int32)],
       axis=1,
     )
-
-  def _scaled(self, action: np.ndarray) -> np.ndarray:
-    """Scales from [-1, 1] to the action space: [B, A] -> [B, ...]."""
-    space = self._action_space
-    low, high = (x.astype(np.float64) for x in (space.low, space.high))
-    # Of an agent that has diverged.
-    action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))
-    scaled = low + (np.clip(action, -1, 1) + 1) / 2 * (high - low)
-    return scaled.astype(space.dtype)
 
 
 def create(
@@ -342,3 +321,43 @@ def _like(key: types.Key, dtype: Any) -> jax.ShapeDtypeStruct:
 def _flat(observation: np.ndarray) -> np.ndarray:
   """[B, ...] -> [B, O]."""
   return observation.reshape(observation.shape[0], -1).astype(np.float32)
+
+
+def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
+  """Makes one instance, or says in one line why it can't be made."""
+  import gymnasium
+
+  if ":" in env_id:  # A module that registers it.
+    names.search_working_directory()
+  fix = ""
+  try:
+    return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+  except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    problem: BaseException = error
+  except TypeError as error:
+    cause = error.__cause__
+    if cause is None:  # It's no environment of Gymnasium's.
+      problem = error
+    elif cause.__traceback__ is None or cause.__traceback__.tb_next is None:
+      # The call itself failed, nothing that was called.
+      problem = cause
+      fix = _missing_arguments(str(cause))
+    else:
+      raise
+  reason = " ".join(str(problem).split())
+  raise ValueError(
+    f"env_name='gymnasium:{env_id}' can't be made: {reason}{fix}"
+  ) from problem
+
+
+def _missing_arguments(reason: str) -> str:
+  """Says how what a constructor lacks is given."""
+  if " missing " not in reason:
+    return ""
+  missing = re.findall(r"'(\w+)'", reason)
+  registered = ", ".join(f"{name!r}: ..." for name in missing)
+  given = ", ".join(f"{name}=..." for name in missing)
+  return (
+    f"; register it with gymnasium.register(..., kwargs={{{registered}}}), or "
+    f"make it by environments.create(..., {given})."
+  )

@@ -64,6 +64,19 @@ class Playground:
     return _state(self._step(state.pipeline_state, action))
 
 
+def adapted(env: Any) -> Any:
+  """Wraps an environment if it is one of Playground's.
+
+  Args:
+    env: of one instance.
+
+  Returns:
+    A `Playground`; any other environment as it is.
+  """
+  packages = {c.__module__.partition(".")[0] for c in type(env).__mro__}
+  return Playground(env) if "mujoco_playground" in packages else env
+
+
 def create(
   name: str,
   *,

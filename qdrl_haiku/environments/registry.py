@@ -1,7 +1,10 @@
 """Environments by name, and their defaults."""
 
+import difflib
 import functools
 import inspect
+import re
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -93,11 +96,24 @@ _ELSEWHERE: dict[str, Callable[..., Any]] = {
   "gymnasium": gymnasium_vector.create,
   "playground": playground.create,
 }
+# What else is written before the colon, and what is meant by it.
+_PREFIXES = {
+  "brax": "",
+  "gym": "gymnasium:",
+  "gymnasium": "gymnasium:",
+  "mujoco_playground": "playground:",
+  "playground": "playground:",
+}
 
 
 def names() -> tuple[str, ...]:
-  """Returns the names that `create` knows, in alphabetical order."""
-  return tuple(sorted(DEFAULTS))
+  """Returns the names that `create` knows, in alphabetical order.
+
+  Returns:
+    Those of brax and of this package, and what has been registered by
+    `brax.envs.register_environment`.
+  """
+  return tuple(sorted({*DEFAULTS, *_registered()}))
 
 
 def create(
@@ -112,7 +128,8 @@ def create(
   """Creates an environment, of which there can be any number of instances.
 
   Args:
-    env_name: one of `names()`: brax's own; `<robot>_uni` (walk forwards, the
+    env_name: one of `names()`: brax's own, and what was registered by
+      `brax.envs.register_environment`; `<robot>_uni` (walk forwards, the
       descriptor is the share of time that each foot touches the ground),
       `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
       end, the final position), `point_maze` (likewise); `arm`, `rastrigin`,
@@ -146,10 +163,14 @@ def create(
       raise ValueError(
         f"{given} has no effect on an environment that exists; leave it out."
       )
+    if "mujoco" in sys.modules:  # What made it may step MuJoCo.
+      brax_loading.redirect_mujocos_warnings()
     if episode_length is None:
       episode_length = _USERS.episode_length
     env = base.Environment(
-      env_name, episode_length=episode_length, action_repeat=action_repeat
+      playground.adapted(env_name),
+      episode_length=episode_length,
+      action_repeat=action_repeat,
     )
     value_checks.check_values(env)
     return env
@@ -165,13 +186,8 @@ def create(
       action_repeat=action_repeat,
       **kwargs,
     )
-  is_users = bool(colon)
-  if not is_users and env_name not in DEFAULTS:
-    fix = names_lib.nearest(env_name, names())
-    raise ValueError(
-      f"env_name={env_name!r} is unknown; {fix} "
-      "Your own is given as 'package.module:function'."
-    )
+  _check_name(env_name)
+  is_users = bool(colon) or env_name in _registered()
   defaults = _USERS if is_users else DEFAULTS[env_name]
   if backend is not None and backend not in defaults.backends:
     fix = names_lib.nearest(backend, defaults.backends)
@@ -188,7 +204,7 @@ def create(
   def wrap(env: Any) -> base.Environment:
     sizes = None if sizes_of is None else sizes_of(env)
     wrapped = base.Environment(
-      env,
+      playground.adapted(env),
       episode_length=episode_length,
       action_repeat=action_repeat,
       sizes=sizes,
@@ -197,10 +213,8 @@ def create(
       value_checks.check_values(wrapped)
     return wrapped
 
-  if is_users or env_name in _OURS:
-    function = (
-      names_lib.load_function(env_name) if is_users else _OURS[env_name]
-    )
+  if colon or env_name in _OURS:
+    function = names_lib.load_function(env_name) if colon else _OURS[env_name]
     _check_arguments(env_name, function, kwargs)
     return wrap(function(**kwargs))
   brax_name, change = _ON_BRAX.get(env_name, (env_name, lambda env: env))
@@ -209,9 +223,47 @@ def create(
     # brax's constructors hand what they don't know to their base class, whose
     # complaint names neither the environment nor what it takes.
     _check_arguments(
-      env_name, env_class, kwargs, ("backend", "n_frames", "debug")
+      env_name,
+      env_class,
+      kwargs,
+      () if is_users else ("backend", "n_frames", "debug"),
     )
     return wrap(change(env_class(**kwargs)))
+
+
+def _registered() -> set[str]:
+  """Returns the names of what users have registered with brax."""
+  # Where nobody has imported brax, nobody has registered anything.
+  known: dict[str, Any] = getattr(sys.modules.get("brax.envs"), "_envs", {})
+  return {
+    name
+    for name, env_class in known.items()
+    if name not in {*_OURS, *_ON_BRAX}
+    # One of brax's own names may have been given to another class.
+    and not (name in DEFAULTS and env_class.__module__.startswith("brax."))
+  }
+
+
+def _check_name(env_name: str) -> None:
+  """Refuses an unknown name, and says what could be meant by it."""
+  place, colon, name = env_name.partition(":")
+  if not colon and env_name in names():
+    return
+  prefixes = difflib.get_close_matches(place.lower(), _PREFIXES, 1)
+  is_exact = place.lower() in _PREFIXES
+  if colon and (is_exact or (prefixes and not name.isidentifier())):
+    fix = f"did you mean {_PREFIXES[prefixes[0]] + name!r}?"
+  elif re.search(r"-v\d+$", env_name):
+    fix = f"did you mean 'gymnasium:{env_name}'?"
+  elif colon:  # A user's function, which is looked for later.
+    return
+  else:
+    fix = names_lib.nearest(env_name, names())
+  raise ValueError(
+    f"env_name={env_name!r} is unknown; {fix} Your own is given as "
+    "'package.module:function', others as 'gymnasium:<id>' or "
+    "'playground:<name>'."
+  )
 
 
 def _check_arguments(

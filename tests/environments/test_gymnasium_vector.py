@@ -220,7 +220,7 @@ _SPACES = {
   ("Pendulum-v1", {"backend": "spring"}, "backend='spring' .*; leave it out"),
   ("Pendulum-v1", {"action_repeat": 2}, "action_repeat=2 isn't done .*leave"),
   ("Pendulum-v1", {"episode_length": 0}, "episode_length=0 must be at least 1"),
-  ("Wrong-v0", {"action": _SPACES["free"]}, "has no bounds.*RescaleAction"),
+  ("Wrong-v0", {"action": _SPACES["free"]}, "has no bounds.*TransformAction"),
   (
     "Wrong-v0",
     {"observation": _SPACES["dict"]},

@@ -113,6 +113,19 @@ def test_episodes_are_as_of_any_environment(stand_in, name):
   assert state.obs[1, 0, 0] != first[1, 0]
 
 
+def test_an_instance_of_playgrounds_is_taken_as_it_is(monkeypatch):
+  monkeypatch.setattr(_Hill, "__module__", "mujoco_playground._src.hill")
+  env = environments.create(_Hill("state"), episode_length=3)
+  assert (env.observation_size, env.action_size) == (2, 1)
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  state = env.step(state, jnp.full((2, 1), 0.3))
+  x = state.obs[:, 0]
+  np.testing.assert_allclose(state.obs, np.stack([x, 2 * x], 1), rtol=1e-6)
+  np.testing.assert_allclose(state.reward, x, rtol=1e-6)
+  with pytest.raises(ValueError, match=r"env=_Hill is a class; .*_Hill\("):
+    environments.create(_Hill)
+
+
 def test_settings_reach_the_environment(stand_in):
   env = environments.create(
     "playground:Hill", episode_length=4, action_repeat=2,

@@ -1,5 +1,7 @@
+import functools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -87,6 +89,117 @@ def test_an_environment_that_exists_is_taken_as_it_is():
     environments.create(maze, layout="open", backend="spring")
 
 
+def _make():
+  return environments.PointMaze()
+
+
+@pytest.mark.parametrize(("env", "message"), [
+  (environments.PointMaze, r"env=PointMaze is a class; give .*PointMaze\("),
+  (_make, "env=function has no .*; call it and give .*'package.module:func"),
+  (functools.partial(_make), "env=partial has no .*; call it and give "),
+  (None, "env=NoneType has no method 'reset'; give an object with reset"),
+])
+def test_what_is_no_instance_is_refused_by_what_to_give(env, message):
+  with pytest.raises(ValueError, match=message):
+    environments.create(env)
+
+
+@pytest.mark.parametrize("make", [
+  lambda gymnasium: gymnasium.make("Pendulum-v1"),
+  lambda gymnasium: gymnasium.make_vec("Pendulum-v1", num_envs=2),
+  lambda gymnasium: gymnasium.spec("Pendulum-v1"),
+])
+def test_an_environment_of_gymnasium_is_refused_by_its_name(make):
+  env = make(pytest.importorskip("gymnasium"))
+  with pytest.raises(ValueError, match="give 'gymnasium:Pendulum-v1'"):
+    environments.create(env)
+
+
+@pytest.mark.parametrize("make", [
+  lambda gymnasium: gymnasium.Env,
+  lambda gymnasium: gymnasium.Env(),
+  lambda gymnasium: gymnasium.wrappers.ClipAction(
+    gymnasium.make("Pendulum-v1")
+  ),
+])
+def test_of_gymnasium_what_has_no_name_is_to_be_registered(make):
+  env = make(pytest.importorskip("gymnasium"))
+  with pytest.raises(ValueError, match=r"gymnasium.register\('Mine-v0', "):
+    environments.create(env)
+
+
+def test_environments_that_are_batches_already_are_refused():
+  pytest.importorskip("gymnasium")
+  env = environments.create("gymnasium:Pendulum-v1")
+  with pytest.raises(ValueError, match="GymnasiumEnvironment is any number"):
+    environments.create(env)
+  maze = environments.create("point_maze")
+  with pytest.raises(ValueError, match="give .* its `unwrapped`"):
+    environments.create(maze)
+  with brax_loading.quiet_brax():
+    pendulum = brax_loading.brax_class("inverted_pendulum")()
+    from brax.envs.wrappers import training
+
+    for batch in (
+      training.VmapWrapper(pendulum),
+      training.AutoResetWrapper(training.VmapWrapper(pendulum, 4)),
+    ):
+      with pytest.raises(ValueError, match="without brax's VmapWrapper"):
+        environments.create(batch)
+
+
+@pytest.fixture
+def braxs_registry(monkeypatch):
+  """brax's own, to which a test may add."""
+  brax_loading.brax_class("fast")
+  import brax.envs
+
+  monkeypatch.setattr(brax.envs, "_envs", dict(brax.envs._envs))
+  return brax.envs
+
+
+class _Registered(environments.PointMaze):
+  """An environment that a user registers, with a descriptor and a setting."""
+
+  def __init__(self, layout="maze", wrong=False):
+    super().__init__(layout)
+    self._wrong = wrong
+
+  def reset(self, key):
+    state = super().reset(key)
+    return state.replace(obs=state.obs * jnp.nan) if self._wrong else state
+
+
+def test_a_name_registered_with_brax_is_known(braxs_registry):
+  braxs_registry.register_environment("my_maze", _Registered)
+  assert "my_maze" in environments.names()
+  env = environments.create("my_maze", layout="open", episode_length=7)
+  assert isinstance(env.unwrapped, _Registered)
+  assert len(env.unwrapped.walls) == 0
+  assert env.episode_length == 7
+  assert env.descriptor is env.unwrapped.descriptor
+  assert environments.create("my_maze").episode_length == 1000
+  with pytest.raises(ValueError, match="did you mean 'my_maze'"):
+    environments.create("My_Mase")
+  with pytest.raises(ValueError, match="layot='open' .* 'my_maze'; did you"):
+    environments.create("my_maze", layot="open")
+  # As of any user's own, its numbers are looked at.
+  with pytest.raises(ValueError, match="env.reset returned NaN in obs"):
+    environments.create("my_maze", wrong=True)
+
+
+def test_one_of_braxs_names_may_be_given_to_another_class(braxs_registry):
+  braxs_registry.register_environment("ant", _Registered)
+  assert isinstance(environments.create("ant").unwrapped, _Registered)
+  with pytest.raises(ValueError, match="env.reset returned NaN in obs"):
+    environments.create("ant", wrong=True)
+
+
+def test_our_own_names_stay_ours(braxs_registry):
+  braxs_registry.register_environment("arm", _Registered)
+  assert environments.create("arm").action_size == 8
+
+
 def test_what_an_environment_that_exists_returns_is_checked():
   maze = environments.PointMaze()
   reset = maze.reset
@@ -132,11 +245,22 @@ def test_the_point_maze_needs_no_brax(no_brax):
 @pytest.mark.parametrize("name, advice", [
   ("half_cheetah", "did you mean 'halfcheetah'"),
   ("Ant", "did you mean 'ant'"),
+  ("HALFCHEETAH", "did you mean 'halfcheetah'"),
   ("qqq", "give one of ant, ant_omni, "),
+  ("Pendulum-v1", "did you mean 'gymnasium:Pendulum-v1'"),
+  ("ALE/Pong-v5", "did you mean 'gymnasium:ALE/Pong-v5'"),
+  ("gym:Pendulum-v1", "did you mean 'gymnasium:Pendulum-v1'"),
+  ("Gymnasium:Pendulum-v1", "did you mean 'gymnasium:Pendulum-v1'"),
+  ("gymnasum:Pendulum-v1", "did you mean 'gymnasium:Pendulum-v1'"),
+  ("my_module:Mine-v0", "did you mean 'gymnasium:my_module:Mine-v0'"),
+  ("Playground:Hill", "did you mean 'playground:Hill'"),
+  ("mujoco_playground:Hill", "did you mean 'playground:Hill'"),
+  ("brax:ant", "did you mean 'ant'"),
 ])
 def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
-  with pytest.raises(ValueError, match=advice) as error:
+  with pytest.raises(ValueError, match=re.escape(advice)) as error:
     environments.create(name)
+  assert "'gymnasium:<id>' or 'playground:<name>'" in str(error.value)
   assert "package.module:function" in str(error.value)
   assert f"env_name={name!r}" in str(error.value)
 
