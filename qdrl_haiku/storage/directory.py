@@ -76,6 +76,8 @@ class RunDirectory:
   def go_on(self, settings: dict[str, Any]) -> None:
     """Checks that a run is continued as it began, and notes what may change.
 
+    `versions.json` stays what it was when the run began.
+
     Args:
       settings: all that the run is continued with.
 
@@ -97,6 +99,9 @@ class RunDirectory:
     self._hold()
     hosts.wait_for_all("settings are the same")
     self.write_json("config.json", settings)
+    # A kill may have come before it was written.
+    if not (self.path / "versions.json").exists():
+      self.write_json("versions.json", versions.versions())
 
   def close(self) -> None:
     """Lets another process train in the directory."""

@@ -14,7 +14,14 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from qdrl_haiku import artifacts, controllers, distributed, runs, training
+from qdrl_haiku import (
+  artifacts,
+  controllers,
+  distributed,
+  map_elites,
+  runs,
+  training,
+)
 from qdrl_haiku.reports import pictures
 from qdrl_haiku.runs import checkpoint_timing, records
 from qdrl_haiku.runs import interruption as interruption_lib
@@ -417,6 +424,23 @@ def test_a_checkpoint_of_another_version_is_refused_naming_both(
   version = records.initial()["version"]
   with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
     _run(tmp_path / "run", 2, resume=True)
+
+
+def test_centroids_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
+  tmp_path, monkeypatch
+):
+  cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
+  setup = test_illumination.setup()
+  setup = setup._replace(
+    map_elites=setup.map_elites._replace(tessellation=cells)
+  )
+  # As if killed before anything but the settings was written.
+  settings = _SETTINGS | {"num_timesteps": 4 * _INTERVAL}
+  RunDirectory(tmp_path / "run").begin(settings)
+  monkeypatch.setattr(_RUN, "_train", lambda *arguments: {})
+  _run(tmp_path / "run", 4, setup=setup, resume=True)
+  with np.load(tmp_path / "run" / "centroids.npz") as file:
+    np.testing.assert_array_equal(file["centroids"], cells.centroids)
 
 
 def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(
