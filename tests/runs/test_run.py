@@ -148,6 +148,18 @@ def test_a_run_in_two_parts_equals_one_at_a_stretch(straight, tmp_path):
   _assert_same_run(tmp_path / "parts", straight)
 
 
+def test_a_run_in_a_directory_of_an_odd_name_goes_on_and_is_read(
+  straight, tmp_path
+):
+  logdir = tmp_path / "lr=[1e-3]" / "a\\b"
+  _run(logdir, 2)
+  _run(logdir, 4, resume=True)
+  _assert_same_run(logdir, straight)
+  _, record = artifacts.read_agents(_SETUP.learner, str(logdir))
+  assert record["generation"] == 4
+  _run(tmp_path / "[warm]", 1, warm_start=str(logdir))
+
+
 def test_what_follows_the_last_checkpoint_is_done_again_not_twice(
   straight, tmp_path
 ):
