@@ -22,9 +22,9 @@ def flops_per_update(setup: Setup) -> float:
     Floating-point operations, of whatever kind.
   """
   key = jax.random.key(0)
-  init = functools.partial(
-    population.init_population, setup._replace(mesh=None)
-  )
+  # A member learns alike whether there is a repertoire or not.
+  alone = setup._replace(mesh=None, map_elites=None)
+  init = functools.partial(population.init_population, alone)
   state = jax.eval_shape(init, key)
   learner, hyperparams, transition = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),

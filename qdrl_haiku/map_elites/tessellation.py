@@ -30,7 +30,9 @@ class Grid:
   """Equal boxes, numbered in row-major order.
 
   So a quantity [C] of the cells, reshaped to `shape`, is its picture. A cell
-  has its lower edge, and the last of a dimension its upper edge too.
+  has its lower edge, and the last of a dimension its upper edge too: which cell
+  a descriptor is in follows from comparing it with `edges`, and from nothing
+  that is rounded.
 
   Attributes:
     shape: [D], the number of cells along each dimension, each >= 1.
@@ -38,7 +40,8 @@ class Grid:
     upper: [D], the greatest descriptor.
 
   Raises:
-    ValueError: if a setting is out of its range, or if their lengths differ.
+    ValueError: if a setting is out of its range, if their lengths differ, or
+      if there are more cells than float32 tells apart between the bounds.
   """
 
   shape: tuple[int, ...]
@@ -57,6 +60,14 @@ class Grid:
     object.__setattr__(self, "shape", tuple(map(int, shape)))
     object.__setattr__(self, "lower", lower)
     object.__setattr__(self, "upper", upper)
+    # Not by the edges themselves, of which there may be far too many.
+    largest = np.maximum(np.abs(_float32(lower)), np.abs(_float32(upper)))
+    if np.any(np.subtract(upper, lower) / shape <= np.spacing(largest)):
+      raise ValueError(
+        f"shape={self.shape!r} has cells narrower than float32 resolves between"
+        f" lower={lower!r} and upper={upper!r}; use fewer cells, or shift the"
+        " descriptor towards 0."
+      )
 
   @property
   def num_cells(self) -> int:
@@ -67,6 +78,18 @@ class Grid:
   def num_dimensions(self) -> int:
     """D, of a descriptor."""
     return len(self.lower)
+
+  @property
+  def edges(self) -> tuple[np.ndarray, ...]:
+    """The edges of the n cells along each dimension, D times float32 [n + 1].
+
+    Edge i is lower + (upper - lower) * i / n in float64, rounded once.
+    """
+    bounds = zip(self.lower, self.upper, self.shape, strict=True)
+    return tuple(
+      _float32(low + (high - low) * np.arange(num + 1) / num)
+      for low, high, num in bounds
+    )
 
   @property
   def centroids(self) -> Array:
@@ -92,14 +115,15 @@ class Grid:
       ValueError: if the descriptors have another shape.
     """
     descriptors = _checked_descriptors(descriptors, len(self.lower))
-    lower, upper = _float32(self.lower), _float32(self.upper)
-    # Multiplied rather than divided: compilers replace a division by a
-    # constant, and then a descriptor on an edge changes its cell under jit.
-    sizes = np.subtract(self.upper, self.lower)
-    per_unit = np.float32(np.divide(self.shape, sizes))
-    position = (jnp.clip(descriptors, lower, upper) - lower) * per_unit
-    last = np.asarray(self.shape, np.int32) - 1
-    index = jnp.minimum(position.astype(jnp.int32), last)
+    # Compared rather than computed: rounding would move a descriptor on an
+    # edge into another cell, and differently under jit.
+    index = jnp.stack(
+      [
+        jnp.searchsorted(edges[1:-1], x, side="right", method="scan_unrolled")
+        for edges, x in zip(self.edges, descriptors.T, strict=True)
+      ],
+      axis=1,
+    )
     strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
     cells = jnp.sum(index * np.asarray(strides, np.int32), 1, dtype=jnp.int32)
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
@@ -130,8 +154,9 @@ class CVT:
 
   Distances are measured with the bounds scaled to a cube, so that each
   dimension counts alike whatever its unit. A descriptor outside is moved to
-  the nearest point of the bounds first; of two centroids equally near, it
-  belongs to the first.
+  the nearest point of the bounds first. Of centroids whose float32 distances
+  are equal, it belongs to the first; unlike a grid's, the edges of these cells
+  are where rounding puts them.
 
   Attributes:
     centroids: float32 [C, D], inside the bounds.

@@ -347,13 +347,18 @@ def _along(elites: Elites, unit: np.ndarray) -> np.ndarray:
 
 def _fittest(elites: Elites) -> np.ndarray:
   """Returns the cell of the fittest elite at each place of two axes."""
-  size = np.array(elites.shape[:2] if elites.shape else (_BINS, _BINS))
-  num = min(2, len(elites.lower))
-  lower, upper = elites.lower[:num], elites.upper[:num]
-  share = (elites.descriptors[:, :num] - lower) / (upper - lower)
-  size[num:] = 1
-  place = np.zeros((len(share), 2), int)
-  place[:, :num] = np.clip((share * size[:num]).astype(int), 0, size[:num] - 1)
+  if elites.shape is not None:
+    size = np.array(elites.shape[:2])
+    place = np.stack(np.unravel_index(elites.cells, elites.shape)[:2], axis=1)
+  else:
+    size, num = np.array((_BINS, _BINS)), min(2, len(elites.lower))
+    lower, upper = elites.lower[:num], elites.upper[:num]
+    share = (elites.descriptors[:, :num] - lower) / (upper - lower)
+    size[num:] = 1
+    place = np.zeros((len(share), 2), int)
+    place[:, :num] = np.clip(
+      (share * size[:num]).astype(int), 0, size[:num] - 1
+    )
   image = np.full(size[::-1], -1, np.int32)
   order = np.argsort(elites.fitness)  # The fittest is written last.
   image[place[order, 1], place[order, 0]] = elites.cells[order]

@@ -50,7 +50,7 @@ class Engine(NamedTuple):
     shardings: (that of members, that of all else) -> trees of them, prefixes of
       the state and of what `train` says.
     check: refuses settings of a run that don't fit, with ValueError.
-    begin: writes what a new run's directory has from its start.
+    begin: writes what a run's directory has from its start.
     first_row: (state before its first generation, seed) -> a row of metrics of
       it; None where nothing is known yet.
     second_look: (num_reevaluations) -> a function (state, run_key, is_due) ->

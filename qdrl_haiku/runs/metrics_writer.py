@@ -2,6 +2,8 @@
 
 import csv
 import math
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from qdrl_haiku.distributed import hosts
@@ -18,13 +20,16 @@ class MetricsWriter:
   def __init__(self, directory: RunDirectory, use_tensorboard: bool) -> None:
     """Goes on after the rows that are there.
 
+    From these rows the other files are written anew, so that they hold what a
+    kill kept from them, and nothing that the run will do again.
+
     Args:
       directory: of the run.
       use_tensorboard: whether to write events too.
     """
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
-    self._events = None
+    self._events: _Events | None = None
     if not hosts.is_first():
       return
     rows = directory.rows("metrics.jsonl")
@@ -32,13 +37,7 @@ class MetricsWriter:
     for row in rows:
       self._append_csv(row)
     if use_tensorboard:
-      import tensorboardX  # Here, since importing it takes long.
-
-      # What an interrupted run wrote beyond these rows is written again.
-      self._events = tensorboardX.SummaryWriter(
-        str(directory.path),
-        purge_step=rows[-1]["step"] + 1 if rows else None,
-      )
+      self._events = _Events(directory, rows)
 
   def write(self, row: dict[str, float | int]) -> None:
     """Writes one row; each row of a run has the same names.
@@ -51,9 +50,7 @@ class MetricsWriter:
     self._directory.append("metrics.jsonl", [row])
     self._append_csv(row)
     if self._events is not None:
-      for name, value in row.items():
-        if math.isfinite(value):
-          self._events.add_scalar(name, value, int(row["step"]))
+      self._events.write(row, time.time())
       self._events.flush()
 
   def close(self) -> None:
@@ -68,3 +65,55 @@ class MetricsWriter:
       if is_new:
         writer.writeheader()
       writer.writerow(strict_json.strict(row))
+
+
+class _Events:
+  """Writes TensorBoard events, which are on the disk once they're flushed.
+
+  Not by tensorboardX's `SummaryWriter`: its `flush` returns before a thread has
+  written what is in its queue, and a kill loses that.
+  """
+
+  def __init__(
+    self, directory: RunDirectory, rows: Sequence[dict[str, Any]]
+  ) -> None:
+    # Here, since importing it takes long.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto import event_pb2
+
+    before = list(directory.path.glob("events.out.tfevents.*"))
+    self._writer = EventsWriter(
+      str(directory.path.absolute() / "events"), f".{time.time_ns()}"
+    )
+    now = time.time()
+    if before:
+      # So that a TensorBoard that looks on forgets what it has read of them.
+      restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+      self._writer.write_event(
+        event_pb2.Event(wall_time=now, step=0, session_log=restart)
+      )
+    seconds = [row.get("walltime") or 0.0 for row in rows]
+    for row, since_start in zip(rows, seconds, strict=True):
+      self.write(row, now - seconds[-1] + since_start)
+    self.flush()
+    for path in before:
+      path.unlink()
+
+  def write(self, row: dict[str, Any], wall_time: float) -> None:
+    """Writes the numbers of a row that are finite, as one event."""
+    from tensorboardX import summary
+    from tensorboardX.proto import event_pb2
+
+    event = event_pb2.Event(wall_time=wall_time, step=int(row["step"]))
+    for name, value in row.items():
+      if value is not None and math.isfinite(value):
+        event.summary.value.extend(summary.scalar(name, value).value)
+    self._writer.write_event(event)
+
+  def flush(self) -> None:
+    """Returns when all that was written is on the disk."""
+    self._writer.flush()
+
+  def close(self) -> None:
+    """Closes the file."""
+    self._writer.close()

@@ -97,7 +97,8 @@ def run(
     directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
-    engine.begin(directory)
+  # On resuming too: a kill may have come before it.
+  engine.begin(directory)
   with contextlib.closing(directory), interruptible() as interruption:
     return _train(
       setup,

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from qdrl_haiku.distributed import hosts
-from qdrl_haiku.storage import checksums
+from qdrl_haiku.storage import checksums, orbax_paths, stored_trees
 
 # What a checkpoint is called that was set aside; and one that is being
 # deleted, until the next run deletes what a kill left of it.
@@ -48,10 +47,14 @@ class Checkpoints:
     if writes and hosts.is_first():
       for deleted in self._path.glob(f"{_DELETED}*"):
         shutil.rmtree(deleted)
+    if writes:
+      self._path.mkdir(parents=True, exist_ok=True)
+    # What orbax is told instead of the path.
+    self._plain, self._forget_plain = orbax_paths.plain(self._path, self)
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
       self._manager = ocp.CheckpointManager(
-        self._path,
+        self._plain,
         options=ocp.CheckpointManagerOptions(
           # The arrays are donated to the next generation, which must not
           # overwrite what is still being written.
@@ -71,21 +74,23 @@ class Checkpoints:
   ) -> None:
     """Writes a checkpoint, whole or not at all; those that are there stay.
 
+    Something of the first one is read back.
+
     Args:
       step: its name, above those of all that are there.
       trees: of arrays, typed keys included.
       record: of plain Python values.
 
     Raises:
-      OSError: if it can't be written, or isn't above the latest; those before
-        it are as they were.
+      OSError: if it can't be written or read back, or isn't above the latest;
+        those before it are as they were.
       JaxRuntimeError: if another process is gone, likewise.
     """
     import orbax.checkpoint as ocp
 
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
-      name: ocp.args.StandardSave({"tree": _to_stored(tree)})
+      name: ocp.args.StandardSave({"tree": stored_trees.to_stored(tree)})
       for name, tree in trees.items()
     }
     try:
@@ -98,6 +103,8 @@ class Checkpoints:
         raise OSError(f"there is {self.steps()[0]} already")
       if hosts.is_first():
         checksums.write(self._path / str(step))
+      if self.steps() == [step]:
+        self._read_back(step, trees)
     # A disk that is full makes orbax and tensorstore raise nearly anything.
     except Exception as error:
       is_jax = isinstance(error, jax.errors.JaxRuntimeError)
@@ -105,7 +112,7 @@ class Checkpoints:
         raise
       raise OSError(
         _errno(error),
-        f"checkpoint {step} can't be written: {_first_line(error)}",
+        f"checkpoint {step} can't be written: {self._first_line(error)}",
         str(self._path),
       ) from error
 
@@ -148,7 +155,8 @@ class Checkpoints:
     import orbax.checkpoint as ocp
 
     wanted = {
-      name: jax.tree.map(_as_stored, tree) for name, tree in like.items()
+      name: jax.tree.map(stored_trees.as_stored, tree)
+      for name, tree in like.items()
     }
     with self._reading(step):
       found = {name: self._shapes(step, name) for name in like}
@@ -169,7 +177,7 @@ class Checkpoints:
         ),
       )
     return {
-      name: _from_stored(restored[name]["tree"], like=tree)
+      name: stored_trees.from_stored(restored[name]["tree"], like=tree)
       for name, tree in like.items()
     }
 
@@ -241,12 +249,13 @@ class Checkpoints:
   def close(self) -> None:
     """Ends the manager's threads."""
     self._manager.close()
+    self._forget_plain()
 
   def _shapes(self, step: int, name: str) -> dict[str, tuple[int, ...]]:
     """Returns shapes of a tree's leaves by path; none if there is no tree."""
     import orbax.checkpoint as ocp
 
-    folder = self._path / str(step) / name
+    folder = self._plain / str(step) / name
     if not folder.exists():
       return {}
     metadata = ocp.StandardCheckpointHandler().metadata(folder)
@@ -265,13 +274,32 @@ class Checkpoints:
     # What can't be read makes orbax, tensorstore and json raise nearly
     # anything.
     except Exception as error:
-      message = f"checkpoint {step} can't be read: {_first_line(error)}"
+      message = f"checkpoint {step} can't be read: {self._first_line(error)}"
       if not os.path.exists(self._path / str(step) / checksums.NAME):
         message += (
           "; a kill left it without checksums, which would tell whether it is "
           "damaged; rename it to take the one before"
         )
       raise OSError(_errno(error), message, str(self._path)) from error
+
+  def _read_back(self, step: int, names: Collection[str]) -> None:
+    """Sets the first checkpoint aside and raises if a tree can't be read."""
+    error = None
+    try:
+      for name in names:
+        orbax_paths.read_smallest(self._plain / str(step) / name)
+    except Exception as raised:
+      error = raised
+    if hosts.any_of_all(error is not None):
+      raise OSError(
+        "it can't be read back, so choose another directory; it is set aside "
+        f"as {self.set_aside(step).name} ({self._first_line(error)})"
+      )
+
+  def _first_line(self, error: Exception | None) -> str:
+    """Returns the first line of an error, of the path that the user knows."""
+    text = str(error).replace(str(self._plain), str(self._path))
+    return (text.splitlines() or [type(error).__name__])[0][:200]
 
   def _verify(self, step: int) -> None:
     """Raises if a checkpoint is damaged, or can't be read, for any process."""
@@ -339,51 +367,3 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
 def _errno(error: Exception) -> int:
   return (isinstance(error, OSError) and error.errno) or errno.EIO
-
-
-def _first_line(error: Exception) -> str:
-  return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-def _is_key(x: Any) -> bool:
-  return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _to_stored(tree: Any) -> Any:
-  """Typed keys become the integers they consist of, empty arrays nothing.
-
-  orbax can store neither.
-  """
-
-  def convert(x: Any) -> Any:
-    if not x.size:
-      return None
-    return jax.random.key_data(x) if _is_key(x) else x
-
-  return jax.tree.map(convert, tree)
-
-
-def _as_stored(x: Any) -> Any:
-  """Returns what orbax is to restore where `x` is wanted."""
-  if not x.size:
-    return None
-  if not _is_key(x):
-    return x
-  data = jax.eval_shape(jax.random.key_data, x)
-  return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
-
-
-def _from_stored(tree: Any, like: Any) -> Any:
-  """Returns the reverse: keys and empty arrays again, where `like` has some."""
-
-  def convert(like: Any, x: Any) -> Any:
-    if not like.size:
-      return jnp.zeros(like.shape, like.dtype, device=like.sharding)
-    if not _is_key(like):
-      return x
-    found: list[Any] = []
-    # Traced, since only arrays and tracers say it.
-    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(x, impl=found[0])
-
-  return jax.tree.map(convert, like, tree)

@@ -61,6 +61,8 @@ class RunDirectory:
   ) -> None:
     """Checks that a run is continued as it began, and notes what may change.
 
+    `versions.json` stays what it was when the run began.
+
     Args:
       settings: all that the run is continued with.
       may_change: names of those that may differ from what it began with.
@@ -83,6 +85,9 @@ class RunDirectory:
     self._hold()
     hosts.wait_for_all("settings are the same")
     self.write_json("config.json", settings)
+    # A kill may have come before it was written.
+    if not (self.path / "versions.json").exists():
+      self.write_json("versions.json", versions.versions())
 
   def close(self) -> None:
     """Lets another process train in the directory."""

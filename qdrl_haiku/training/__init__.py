@@ -9,7 +9,13 @@ from qdrl_haiku.training.config import (
 )
 from qdrl_haiku.training.elites import vary_agents
 from qdrl_haiku.training.generation import train_generation
-from qdrl_haiku.training.illumination import Illumination
+from qdrl_haiku.training.illumination import Illumination, init_illumination
+from qdrl_haiku.training.illumination import (
+  restart_members as restart_illumination,
+)
+from qdrl_haiku.training.illumination import (
+  train_generation as train_illumination,
+)
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import (
   Members,
@@ -44,13 +50,16 @@ __all__ = [
   "declaration",
   "default_interval",
   "flag_of",
+  "init_illumination",
   "init_members",
   "init_population",
   "iteration_steps",
+  "restart_illumination",
   "restart_members",
   "search_space",
   "skill_evaluation",
   "train_generation",
+  "train_illumination",
   "train_members",
   "vary_agents",
   "with_values",

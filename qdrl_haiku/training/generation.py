@@ -15,6 +15,7 @@ from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import initial_states
 from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.population import Members, Population
 from qdrl_haiku.training.reports import Best, GenerationReport, Trained
@@ -39,8 +40,10 @@ def train_generation(
     The population after the controller's decision, and what happened.
 
   Raises:
-    ValueError: if the evaluation has no such score as `config.fitness`.
+    ValueError: if the evaluation has no such score as `config.fitness`, or if
+      there is a repertoire, see `train_illumination`.
   """
+  setup_lib.check_no_repertoire(setup, "train_generation", "train_illumination")
   initial = population_lib.draw_initial_states(
     setup, run_key, population.generation + 1
   )

@@ -16,6 +16,7 @@ from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters, initial_states
 from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.reports import (
@@ -23,7 +24,7 @@ from qdrl_haiku.training.reports import (
   GenerationReport,
   IlluminationReport,
 )
-from qdrl_haiku.training.setup import MapElites, Setup
+from qdrl_haiku.training.setup import Setup
 
 
 class Illumination(NamedTuple):
@@ -120,10 +121,13 @@ def init_illumination(
     What `train_generation` goes on with.
 
   Raises:
-    ValueError: if a setting has no effect.
+    ValueError: if a setting has no effect, or if there is no repertoire to
+      fill, see `init_population`.
   """
+  qd = setup_lib.check_repertoire(
+    setup, "init_illumination", "init_population"
+  )
   emitter = emitters.make_emitter(setup)
-  qd = _map_elites_of(setup)
   if initial is None:
     initial = draw_initial_states(setup, run_key, 0, qd.num_initial_genotypes)
   keys = population_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
@@ -178,7 +182,11 @@ def train_generation(
   Returns:
     The new state, and what happened: of the gradient population, or of all
     offspring where there is none.
+
+  Raises:
+    ValueError: if there is no repertoire to fill, see the one of a population.
   """
+  setup_lib.check_repertoire(setup, "train_illumination", "train_generation")
   initial = draw_initial_states(
     setup, run_key, state.generation + 1, setup.batch_sizes[-1]
   )
@@ -282,7 +290,8 @@ def evaluate(
     state = state._replace(contenders=contenders)
   best = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best_elite = jax.tree.map(lambda x: x[best], elites)
-  metrics = map_elites.metrics(repertoire, _map_elites_of(setup).qd_offset)
+  assert setup.map_elites is not None
+  metrics = map_elites.metrics(repertoire, setup.map_elites.qd_offset)
   if state.contenders:
     metrics["qd/evaluations_per_elite"] = map_elites.evaluations_per_elite(
       state.contenders
@@ -357,7 +366,11 @@ def restart_members(
   Returns:
     The state with new members, of which those that elites had replaced have
     the elites' networks.
+
+  Raises:
+    ValueError: if there is no repertoire, see the one of a population.
   """
+  setup_lib.check_repertoire(setup, "restart_illumination", "restart_members")
   population = state.population
   assert population is not None
   fresh = population_lib.new_members(setup, run_key, state.generation)
@@ -385,8 +398,3 @@ def _states(emitter_state: Any) -> tuple[Any, ...]:
   if isinstance(emitter_state, map_elites.MixtureState):
     return emitter_state.states
   return (emitter_state,)
-
-
-def _map_elites_of(setup: Setup) -> MapElites:
-  assert setup.map_elites is not None
-  return setup.map_elites

@@ -225,8 +225,10 @@ def init_population(
     The population.
 
   Raises:
-    ValueError: if the settings don't fit each other, or one has no effect.
+    ValueError: if the settings don't fit each other, or one has no effect, as
+      `map_elites` would, see `init_illumination`.
   """
+  setup_lib.check_no_repertoire(setup, "init_population", "init_illumination")
   setup_lib.check(setup)
   size = setup.config.population_size
   config_lib.iterations(setup.config, setup.learner.batches_per_update)
@@ -263,7 +265,13 @@ def restart_members(
 
   Returns:
     The population with new members, which have no fitness yet.
+
+  Raises:
+    ValueError: if there is a repertoire, see `restart_illumination`.
   """
+  setup_lib.check_no_repertoire(
+    setup, "restart_members", "restart_illumination"
+  )
   return population._replace(
     members=new_members(setup, run_key, population.generation),
     recent_fitness=jnp.full_like(population.recent_fitness, jnp.nan),

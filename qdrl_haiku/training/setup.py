@@ -190,6 +190,46 @@ class Setup(NamedTuple):
     return replay.uniform(self.config.replay_capacity)
 
 
+def check_no_repertoire(setup: Setup, name: str, instead: str) -> None:
+  """Refuses a setup whose repertoire a function would ignore.
+
+  Args:
+    setup: that the function is called with.
+    name: of the function.
+    instead: the name of the one that fills a repertoire.
+
+  Raises:
+    ValueError: if there is a repertoire, naming both.
+  """
+  if setup.map_elites is not None:
+    raise ValueError(
+      f"map_elites has no effect on training.{name}, which trains members "
+      f"alone; call training.{instead}, or leave map_elites at None."
+    )
+
+
+def check_repertoire(setup: Setup, name: str, instead: str) -> MapElites:
+  """Returns what fills a repertoire, which a function needs.
+
+  Args:
+    setup: that the function is called with.
+    name: of the function.
+    instead: the name of the one for members alone.
+
+  Returns:
+    `setup.map_elites`.
+
+  Raises:
+    ValueError: if there is none, naming both.
+  """
+  if setup.map_elites is None:
+    raise ValueError(
+      f"map_elites=None, but training.{name} fills a repertoire; give a "
+      f"training.MapElites, or call training.{instead}."
+    )
+  return setup.map_elites
+
+
 def check(setup: Setup) -> None:
   """Refuses settings that would be ignored beside the others.
 

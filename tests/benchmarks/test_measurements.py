@@ -10,7 +10,7 @@ from qdrl_haiku import controllers, distributed
 from qdrl_haiku.benchmarks import measurements, peak, timing
 from qdrl_haiku.drawing import costs
 from tests.launchers import harness
-from tests.training import common
+from tests.training import common, test_illumination
 
 _KEY = jax.random.key(0)
 
@@ -35,6 +35,12 @@ def test_flops_are_those_of_one_critic_step():
   product = 2 * 50 * 50 * 40 / learner.batches_per_update
   # The rest is a few operations on vectors of two.
   assert product <= per_step < product + 1000
+
+
+def test_flops_are_the_same_where_there_is_a_repertoire():
+  setup = test_illumination.setup()
+  per_step = peak.flops_per_update(setup)
+  assert per_step == peak.flops_per_update(setup._replace(map_elites=None)) > 0
 
 
 def test_updates_are_those_of_whole_intervals(monkeypatch):

@@ -22,6 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import app, flags, logging
 
+from tests import events
 from tests.launchers import harness
 
 _DYING = pathlib.Path(__file__).parent / "dying.py"
@@ -55,6 +56,7 @@ COMMANDS = {
     "--perturbation_interval=40",
     "--num_eval_episodes=2",
     "--normalize_observations",
+    "--use_tensorboard",
   ],
   "pb2": [
     "train_pbt",
@@ -217,7 +219,8 @@ def contents(logdir: pathlib.Path) -> dict[str, Any]:
     logdir: of the run.
 
   Returns:
-    Rows by file; arrays by checkpoint and leaf; arrays of repertoires.
+    Rows by file; numbers of events; arrays by checkpoint and leaf; arrays of
+    repertoires.
   """
   found: dict[str, Any] = {}
   for name in _ROWS:
@@ -226,6 +229,12 @@ def contents(logdir: pathlib.Path) -> dict[str, Any]:
         {k: v for k, v in json.loads(line).items() if not _TIMES.search(k)}
         for line in (logdir / name).read_text().splitlines()
       ]
+  found["versions"] = (logdir / "versions.json").exists()
+  found["events"] = sorted(
+    (name, step, repr(value))
+    for name, step, value in events.events(logdir)
+    if not _TIMES.search(name)
+  )
   found["csv rows"] = (logdir / "metrics.csv").read_text().count("\n")
   for folder in ("checkpoints", "best"):
     # The last; what else is kept depends on where the run was interrupted.

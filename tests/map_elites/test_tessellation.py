@@ -244,3 +244,55 @@ def test_bounds_and_shape_may_be_arrays_and_lists():
   grid = map_elites.Grid([np.int64(2), 3], np.zeros(2), jnp.ones(2))
   assert grid == map_elites.Grid((2, 3), (0.0, 0.0), (1.0, 1.0))
   assert hash(grid) == hash(map_elites.Grid((2, 3), (0, 0), (1, 1)))
+
+
+@pytest.mark.parametrize(
+  ("num", "lower", "upper"),
+  [
+    (100, -30.0, 30.0),
+    (30, -1.0, 1.0),
+    (10_000, 0.0, 1.0),
+    (10_000, -30.0, 30.0),
+    (997, 1000.0, 1000.1),
+    (49, 1e-6, 3e-6),
+    (3, -3e38, 3e38),
+  ],
+)
+def test_every_lower_edge_belongs_to_its_cell(num, lower, upper):
+  grid = map_elites.Grid((num,), (lower,), (upper,))
+  indices = np.arange(num)
+  edges = np.float32(lower + (np.float64(upper) - lower) * indices / num)
+  np.testing.assert_array_equal(grid.edges[0][:-1], edges)
+  # XLA takes what is nearer to 0 than a normal number for 0.
+  below = np.nextafter(edges, np.float32(-np.inf))
+  below = np.where(edges == 0, -np.finfo(np.float32).tiny, below)[1:, None]
+  for cell in (grid.cell, jax.jit(grid.cell)):
+    np.testing.assert_array_equal(cell(edges[:, None]), indices)
+    np.testing.assert_array_equal(cell(below), indices[:-1])
+
+
+def test_every_corner_of_a_grid_belongs_to_its_cell_under_vmap():
+  grid = map_elites.Grid((7, 1, 30), (-0.3, 0.0, -1.0), (0.4, 1.0, 1.0))
+  corners = list(itertools.product(*(edges[:-1] for edges in grid.edges)))
+  cells = jax.vmap(grid.cell)(np.array(corners, np.float32)[:, None])
+  np.testing.assert_array_equal(np.ravel(cells), np.arange(210))
+
+
+@pytest.mark.parametrize(
+  ("num", "lower", "upper"),
+  [(10, 1e8, 1e8 + 16), (10_000, 1000.0, 1000.1), (2**31, 0.0, 1.0)],
+)
+def test_cells_that_float32_cannot_tell_apart_are_refused(num, lower, upper):
+  with pytest.raises(ValueError, match="narrower than float32 .*fewer cells"):
+    map_elites.Grid((3, num), (0.0, lower), (1.0, upper))
+
+
+def test_finding_cells_of_a_large_grid_needs_no_table():
+  grid = map_elites.Grid((10_000,), (0.0,), (1.0,))
+  rows = jnp.zeros((64, 1))
+  sizes = [
+    variable.aval.size
+    for equation in jaxprs.equations(grid.cell, rows)
+    for variable in equation.outvars
+  ]
+  assert max(sizes) <= 10_000

@@ -91,6 +91,22 @@ def test_of_three_axes_the_fittest_of_each_place_is_drawn(tmp_path):
   assert -1 in image.cells
 
 
+def test_of_three_axes_an_elite_on_an_edge_is_drawn_in_its_cell(tmp_path):
+  grid = map_elites.Grid((30, 30, 1), (-1.0,) * 3, (1.0,) * 3)
+  edges = grid.edges[0][:-1]
+  saved = map_elites.Repertoire.init(
+    map_elites.Elite({"w": jnp.zeros(1)}, {"discount": jnp.zeros(())}), grid
+  ).add(
+    map_elites.Elite({"w": jnp.zeros((30, 1))}, {"discount": jnp.zeros(30)}),
+    jnp.arange(30.0),
+    jnp.stack([edges, edges, jnp.zeros(30)], axis=1),
+  )
+  common.write_repertoire(RunDirectory(tmp_path), saved)
+  elites, _ = reports.read_elites(tmp_path)
+  image = repertoire.picture(elites)
+  assert np.all(np.diagonal(image.cells) >= 0)
+
+
 def test_numbers_survive_as_text(tmp_path):
   elites, _ = _written(tmp_path, _GRID)
   text = repertoire.to_json(elites)["hyperparams"][0]

@@ -1,13 +1,13 @@
 """Tests of rows of metrics as files."""
 
 import csv
-import struct
 
+import numpy as np
 import pytest
-from tensorboardX.proto import event_pb2
 
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
 from qdrl_haiku.storage.directory import RunDirectory
+from tests.events import events
 
 
 @pytest.fixture
@@ -19,21 +19,14 @@ def _row(generation, **values):
   return {"generation": generation, "step": 10 * generation} | values
 
 
-def _events(path):
-  """The scalars in TensorBoard's files: (name, step, value)."""
-  found = []
-  for file in sorted(path.glob("events*")):
-    data = file.read_bytes()
-    while data:
-      # A length, its checksum, the event, its checksum.
-      (length,) = struct.unpack("<Q", data[:8])
-      event = event_pb2.Event.FromString(data[12 : 12 + length])
-      data = data[16 + length :]
-      found += [
-        (value.tag, event.step, value.simple_value)
-        for value in event.summary.value
-      ]
-  return found
+def _numbers(rows):
+  """What TensorBoard's files are to hold of rows."""
+  return sorted(
+    (name, row["step"], float(np.float32(value)))
+    for row in rows
+    for name, value in row.items()
+    if value is not None
+  )
 
 
 def test_metrics_are_the_same_in_every_file(directory):
@@ -49,9 +42,8 @@ def test_metrics_are_the_same_in_every_file(directory):
   for row, cells in zip(rows, table, strict=True):
     for name, value in row.items():
       assert cells[name] == ("" if value is None else str(value))
-  events = _events(directory.path)
-  assert ("loss", 10, 0.5) in events and ("loss", 20, 1.0) in events
-  assert not [event for event in events if event[0] == "missing"]
+  assert sorted(events(directory.path)) == _numbers(rows)
+  assert ("loss", 20, 1.0) in events(directory.path)
 
 
 def test_tensorboard_can_be_left_out(directory):
@@ -73,3 +65,44 @@ def test_a_resumed_writer_goes_on_after_the_rows_that_are_left(directory):
   with (directory.path / "metrics.csv").open(newline="") as file:
     steps = [row["step"] for row in csv.DictReader(file)]
   assert steps == ["10", "20", "30"]
+
+
+def test_a_row_that_was_written_survives_a_kill(directory):
+  directory.begin({})
+  writer = MetricsWriter(directory, use_tensorboard=True)
+  row = _row(1, **{f"loss_{i}": 0.1 * i for i in range(200)})
+  writer.write(row)  # And isn't closed.
+  assert sorted(events(directory.path)) == _numbers([row])
+
+
+def test_a_resumed_run_has_the_events_of_its_rows_and_each_once(directory):
+  directory.begin({})
+  writer = MetricsWriter(directory, use_tensorboard=True)
+  for generation in (1, 2, 3):
+    writer.write(_row(generation, walltime=9.0, loss=0.5, missing=float("nan")))
+  (file,) = directory.path.glob("events*")
+  file.write_bytes(file.read_bytes()[:-100])  # As an older version left it.
+  directory.forget_after("metrics.jsonl", 2)
+  writer = MetricsWriter(directory, use_tensorboard=True)
+  writer.write(_row(3, walltime=12.0, loss=1.5, missing=float("nan")))
+  rows = directory.rows("metrics.jsonl")
+  assert [row["step"] for row in rows] == [10, 20, 30]
+  assert sorted(events(directory.path)) == _numbers(rows)
+  assert len(list(directory.path.glob("events*"))) == 1
+
+
+def test_events_that_are_wanted_from_a_resumption_on_begin_with_the_run(
+  directory
+):
+  directory.begin({})
+  MetricsWriter(directory, use_tensorboard=False).write(_row(1, loss=0.5))
+  MetricsWriter(directory, use_tensorboard=True)
+  assert ("loss", 10, 0.5) in events(directory.path)
+
+
+def test_a_run_killed_before_its_first_checkpoint_leaves_no_events(directory):
+  directory.begin({})
+  MetricsWriter(directory, use_tensorboard=True).write(_row(1, loss=0.5))
+  directory.forget_after("metrics.jsonl", -1)
+  MetricsWriter(directory, use_tensorboard=True)
+  assert events(directory.path) == []

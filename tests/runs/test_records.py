@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import runs
-from qdrl_haiku.runs import records
+from qdrl_haiku.runs import interruption, records
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import illumination
 from tests.training import test_illumination
@@ -133,7 +133,7 @@ def test_a_run_in_parts_counts_as_one_at_a_stretch(straight, tmp_path):
 
 def test_a_run_that_is_told_to_stop_can_go_on(straight, tmp_path, monkeypatch):
   with monkeypatch.context() as patch, pytest.raises(runs.Interrupted):
-    patch.setattr(_RUN.hosts, "any_of_all", lambda _: True)
+    patch.setattr(interruption.Interruption, "requested", True)
     _run(tmp_path / "run")
   assert len(_rows(tmp_path / "run")) == 1 + 1
   _run(tmp_path / "run", resume=True)

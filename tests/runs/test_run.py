@@ -14,7 +14,14 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from qdrl_haiku import artifacts, controllers, distributed, runs, training
+from qdrl_haiku import (
+  artifacts,
+  controllers,
+  distributed,
+  map_elites,
+  runs,
+  training,
+)
 from qdrl_haiku.reports import pictures
 from qdrl_haiku.runs import checkpoint_timing, records
 from qdrl_haiku.runs import interruption as interruption_lib
@@ -141,6 +148,18 @@ def test_a_run_in_two_parts_equals_one_at_a_stretch(straight, tmp_path):
   _run(tmp_path / "parts", 2)
   _run(tmp_path / "parts", 4, resume=True)
   _assert_same_run(tmp_path / "parts", straight)
+
+
+def test_a_run_in_a_directory_of_an_odd_name_goes_on_and_is_read(
+  straight, tmp_path
+):
+  logdir = tmp_path / "lr=[1e-3]" / "a\\b"
+  _run(logdir, 2)
+  _run(logdir, 4, resume=True)
+  _assert_same_run(logdir, straight)
+  _, record = artifacts.read_agents(_SETUP.learner, str(logdir))
+  assert record["generation"] == 4
+  _run(tmp_path / "[warm]", 1, warm_start=str(logdir))
 
 
 def test_what_follows_the_last_checkpoint_is_done_again_not_twice(
@@ -419,6 +438,23 @@ def test_a_checkpoint_of_another_version_is_refused_naming_both(
   version = records.initial()["version"]
   with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
     _run(tmp_path / "run", 2, resume=True)
+
+
+def test_centroids_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
+  tmp_path, monkeypatch
+):
+  cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
+  setup = test_illumination.setup()
+  setup = setup._replace(
+    map_elites=setup.map_elites._replace(tessellation=cells)
+  )
+  # As if killed before anything but the settings was written.
+  settings = _SETTINGS | {"num_timesteps": 4 * _INTERVAL}
+  RunDirectory(tmp_path / "run").begin(settings)
+  monkeypatch.setattr(_RUN, "_train", lambda *arguments: {})
+  _run(tmp_path / "run", 4, setup=setup, resume=True)
+  with np.load(tmp_path / "run" / "centroids.npz") as file:
+    np.testing.assert_array_equal(file["centroids"], cells.centroids)
 
 
 def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(

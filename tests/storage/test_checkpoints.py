@@ -1,6 +1,8 @@
 """Tests of what a checkpoint keeps."""
 
 import errno
+import gc
+import os
 import pathlib
 import shutil
 import socket
@@ -14,6 +16,7 @@ import pytest
 from etils import epath
 
 from qdrl_haiku.storage import checkpoints as checkpoints_lib
+from qdrl_haiku.storage import orbax_paths
 from tests.training import common
 
 
@@ -57,6 +60,101 @@ def test_a_tree_can_be_read_by_its_shapes_and_without_the_others(checkpoints):
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), tree
   )
   common.assert_bits_equal(checkpoints.restore(5, {"x": like})["x"], tree)
+
+
+_NAMES = [
+  "a[x]", "lr=[1e-3]/seed=0", "a[!x]", "[", "a]", "a\\b", "\\", "gs:", "a{b}",
+  "a*b", "a?b", "a#b", "100%", "a:b", "it's", 'a"b', "a b", "a\nb", "äöü", "~",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_directory_may_have_any_name(name, tmp_path):
+  folder = tmp_path / name / "checkpoints"
+  opened = checkpoints_lib.Checkpoints(folder, writes=True)
+  _save(opened, 10, 20)
+  opened.close()
+  reader = checkpoints_lib.Checkpoints(folder)
+  assert reader.steps() == [20, 10]
+  assert reader.record(20) == {"step": 20}
+  like = {"x": jnp.zeros(2, jnp.int32)}
+  assert reader.restore(20, like)["x"].tolist() == [20, 20]
+  assert reader.num_rows(20, "x") == 2
+  reader.close()
+  first = pathlib.Path(name).parts[0]
+  assert [path.name for path in tmp_path.iterdir()] == [first]
+
+
+@pytest.mark.parametrize("name", ["a?b", "a*b"])
+def test_what_a_kill_left_in_a_directory_of_a_like_name_is_let_be(
+  name, tmp_path
+):
+  _save(checkpoints_lib.Checkpoints(tmp_path / "aXb", writes=True), 10)
+  left = (tmp_path / "aXb" / "10").rename(
+    tmp_path / "aXb" / "10.orbax-checkpoint-tmp"
+  )
+  (left / "x").rename(left / "x.orbax-checkpoint-tmp")
+  opened = checkpoints_lib.Checkpoints(tmp_path / name, writes=True)
+  opened.save(10, {"x": jnp.full(2, 20)}, {})
+  like = {"x": jnp.zeros(2, jnp.int32)}
+  assert opened.restore(10, like)["x"].tolist() == [20, 20]
+
+
+def test_a_directory_may_be_reached_by_a_link(tmp_path):
+  (tmp_path / "a[x]").mkdir()
+  link = tmp_path / "link"
+  link.symlink_to(tmp_path / "a[x]")
+  _save(checkpoints_lib.Checkpoints(link / "run", writes=True), 10)
+  reader = checkpoints_lib.Checkpoints(tmp_path / "a[x]" / "run")
+  assert reader.record(10) == {"step": 10}
+
+
+def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
+  def held():
+    paths = [f"/proc/self/fd/{x}" for x in os.listdir("/proc/self/fd")]
+    return [x for x in paths if os.path.realpath(x) == str(tmp_path / "a[x]")]
+
+  opened = checkpoints_lib.Checkpoints(tmp_path / "a[x]", writes=True)
+  assert len(held()) == 1
+  opened.close()
+  assert not held()
+  opened = checkpoints_lib.Checkpoints(tmp_path / "a[x]")
+  assert len(held()) == 1
+  del opened
+  gc.collect()
+  assert not held()
+
+
+def test_where_an_odd_name_cannot_be_held_that_is_said(tmp_path, monkeypatch):
+  monkeypatch.setattr(orbax_paths, "_OPEN", tmp_path / "proc")
+  with pytest.raises(OSError, match="a.x.*; choose a directory of letters"):
+    checkpoints_lib.Checkpoints(tmp_path / "a[x]", writes=True)
+
+
+def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
+  tmp_path, monkeypatch
+):
+  # As if nobody knew what orbax can't take.
+  monkeypatch.setattr(
+    orbax_paths, "plain", lambda path, owner: (path, lambda: None)
+  )
+  opened = checkpoints_lib.Checkpoints(tmp_path / "a[x]", writes=True)
+  with pytest.raises(OSError, match="can't be read back, so choose another"):
+    _save(opened, 10)
+  assert opened.steps() == []
+  assert _listing(tmp_path / "a[x]") == ["damaged-10"]
+
+
+def test_errors_name_the_directory_that_the_user_knows(tmp_path):
+  folder = tmp_path / "a[x]"
+  opened = checkpoints_lib.Checkpoints(folder, writes=True)
+  _save(opened, 10)
+  (folder / "10" / "checksums.json").unlink()
+  for path in folder.glob("10/x/**/d/*"):
+    _cut(path)
+  with pytest.raises(OSError, match="can't be read") as raised:
+    opened.restore(10, {"x": jnp.zeros(2, jnp.int32)})
+  assert "/proc" not in str(raised.value)
 
 
 def test_a_state_may_be_a_single_array(checkpoints):
@@ -250,15 +348,41 @@ print(opened.steps())
 """
 
 
-@pytest.mark.slow
-def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
+# Of two processes, each of which has a row.
+_SHARDS = """
+import sys
+import jax
+import numpy as np
+from qdrl_haiku.storage import checkpoints
+
+address, process, folder = sys.argv[1:]
+jax.distributed.initialize(address, 2, int(process))
+mesh = jax.make_mesh(
+  (2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)
+)
+rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+array = jax.make_array_from_callback(
+  rows.shape,
+  jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")),
+  lambda index: rows[index],
+)
+opened = checkpoints.Checkpoints(folder, writes=True)
+opened.save(10, {"x": array}, {"step": 10})
+opened.close()
+opened = checkpoints.Checkpoints(folder)
+restored = opened.restore(10, {"x": array})["x"]
+print(opened.record(10), restored.addressable_shards[0].data.tolist())
+"""
+
+
+def _in_two_processes(code, folder):
+  """The lines that two processes of some code write, which have to end well."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
-  folder = tmp_path / "checkpoints"
   processes = [
     subprocess.Popen(
-      [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
+      [sys.executable, "-c", code, address, str(i), str(folder)],
       stdout=subprocess.PIPE,
       text=True,
     )
@@ -266,6 +390,20 @@ def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
   ]
   outputs = [x.communicate(timeout=300)[0].splitlines() for x in processes]
   assert [x.returncode for x in processes] == [0, 0]
+  return outputs
+
+
+@pytest.mark.slow
+def test_two_processes_write_and_read_in_a_directory_of_an_odd_name(tmp_path):
+  outputs = _in_two_processes(_SHARDS, tmp_path / "a[x]\\b")
+  for row, lines in zip(([0, 1, 2], [3, 4, 5]), outputs, strict=True):
+    assert lines[-1] == f"{{'step': 10}} {[[float(x) for x in row]]}"
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
+  folder = tmp_path / "checkpoints"
+  outputs = _in_two_processes(_PROCESS, folder)
   for (damaged, unreadable, steps), ours, whose in zip(
     [lines[-3:] for lines in outputs],  # What connects them talks before.
     ("another process finds it so", "a file is missing"),

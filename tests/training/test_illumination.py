@@ -568,6 +568,33 @@ def test_settings_that_a_repertoire_does_not_read_are_refused(
     emitters.make_emitter(_SETUP._replace(config=config))
 
 
+@pytest.mark.parametrize(
+  ("name", "instead"),
+  [
+    ("init_population", "init_illumination"),
+    ("train_generation", "train_illumination"),
+    ("restart_members", "restart_illumination"),
+  ],
+)
+def test_a_function_that_would_ignore_the_repertoire_is_refused(name, instead):
+  arguments = (_KEY,) if name.startswith("init") else (None, _KEY)
+  with pytest.raises(ValueError, match=f"map_elites .*training.{instead}"):
+    getattr(training, name)(_SETUP, *arguments)
+  with pytest.raises(ValueError, match=f"map_elites=None.*training.{name}"):
+    getattr(training, instead)(common.setup(), *arguments)
+
+
+def test_a_repertoire_can_be_filled_by_what_is_exported():
+  state = jax.eval_shape(
+    functools.partial(training.init_illumination, _SETUP), _KEY
+  )
+  after, report = jax.eval_shape(
+    functools.partial(training.train_illumination, _SETUP), state, _KEY
+  )
+  assert jax.tree.leaves(after) == jax.tree.leaves(state)
+  assert report.illumination.metrics["qd/coverage"].shape == ()
+
+
 def test_an_evaluation_of_ones_own_is_refused():
   with pytest.raises(ValueError, match="evaluate has no effect"):
     emitters.make_emitter(_SETUP._replace(evaluate=lambda *_: None))
