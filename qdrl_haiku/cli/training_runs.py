@@ -91,6 +91,9 @@ def run_training(
   except runs.Diverged as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(1)
+  except runs.EndedDiverged as error:
+    print(f"error: {error} What the run left is in {logdir}.", file=sys.stderr)
+    sys.exit(runs.DIVERGED)
   except (MemoryError, OSError) as error:
     if flags.debug:
       raise

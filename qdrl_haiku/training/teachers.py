@@ -147,8 +147,7 @@ def make_teacher(
     )
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), rows)
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
-    for x in jax.tree.leaves(rows):
-      valid &= jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
+    valid &= types.all_finite(rows)
     seen = _with_target(rows.observation, rows.target)
     return state._replace(
       # Statistics leave out what is not finite.

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import controllers, environments, training
+from qdrl_haiku import controllers, environments, training, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.environments import value_checks
 from qdrl_haiku.runs import metrics
-from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
 from tests.controllers import common as controllers_common
 from tests.training import common
@@ -494,7 +493,7 @@ def test_what_an_agent_is_given_has_to_be_finite(name, undisturbed):
   def judged(environment):
     changed = members._replace(environment=environment)
     tree = population_lib.must_be_finite(changed)
-    return np.asarray(generation_lib.all_finite(tree)).tolist()
+    return np.asarray(types.all_finite(tree)).tolist()
 
   environment = members.environment
   assert judged(environment) == [True] * 4
