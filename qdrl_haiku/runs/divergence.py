@@ -15,7 +15,7 @@ from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
 
 DIVERGED = 3
-"""Of a run that is done, and ended with members that diverge again and again."""
+"""Of a run that is done, but whose members diverged again and again."""
 
 _IN_A_ROW = 3
 # Squares of larger numbers, and of returns made of them, overflow float32.
@@ -121,7 +121,7 @@ def cause(setup: Setup, members: Members, report: GenerationReport) -> str:
 def _looked_at(
   setup: Setup, learners: types.State, stored: types.Transition
 ) -> dict[str, Any]:
-  """Returns whether any learner is finite, and how large values are, by name."""
+  """Returns whether any learner is finite, and how large values are."""
 
   def largest(x: types.Array) -> types.Array:
     return jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)))

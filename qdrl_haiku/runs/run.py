@@ -232,8 +232,8 @@ def _after_divergence(
   """Makes new members in place of those that have all diverged, or ends."""
   if config.on_divergence == "stop":
     raise divergence.Diverged(
-      f"all members have diverged in generation {generation}{reason}; lower the "
-      "learning rates, or resume with on_divergence=restart."
+      f"all members have diverged in generation {generation}{reason}; lower "
+      "the learning rates, or resume with on_divergence=restart."
     )
   progress.say(
     f"All members have diverged in generation {generation}{reason}; they begin "
