@@ -62,7 +62,7 @@ def warn(num_diverged: int, reason: str) -> None:
   if num_diverged == _IN_A_ROW and hosts.is_first():
     print(
       f"WARNING: all members have diverged in {num_diverged} generations in a "
-      f"row{reason}: nothing is learned.\n{_ADVICE}; if it goes on to the end, "
+      f"row{reason}.\n{_ADVICE}; if it goes on to the end, "
       f"the exit code is {DIVERGED}.",
       file=sys.stderr,
       flush=True,

@@ -216,16 +216,26 @@ def _observed(observations: types.Array) -> dict[str, types.Array]:
 def _nonfinite(
   transitions: types.Transition, is_finite: types.Array
 ) -> dict[str, types.Array]:
-  """Counts those [P, T, E] that aren't finite, and what of them isn't: [P]."""
-  seen = (transitions.observation, transitions.next_observation)
-  return {
-    f"nonfinite_{name}": jnp.sum(~x, axis=(1, 2))
-    for name, x in (
-      ("transitions", is_finite),
-      ("observations", types.all_finite(seen, 3)),
-      ("rewards", jnp.isfinite(transitions.reward)),
+  """Counts those [P, T, E] that aren't finite, [P] by name.
+
+  Observations and rewards are counted where the environment is to blame for
+  them: where the agent acted with what is finite.
+  """
+  before, action, after, reward = (
+    types.all_finite(x, 3)
+    for x in (
+      transitions.observation,
+      transitions.action,
+      transitions.next_observation,
+      transitions.reward,
     )
+  )
+  counted = {
+    "nonfinite_transitions": ~is_finite,
+    "nonfinite_observations": ~before | (action & ~after),
+    "nonfinite_rewards": before & action & ~reward,
   }
+  return {name: jnp.sum(x, axis=(1, 2)) for name, x in counted.items()}
 
 
 def _warming_up(setup: Setup) -> Any:

@@ -13,6 +13,10 @@ from qdrl_haiku.training.config import TeachingConfig
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
 
+# Of descriptors, in halves of their range: further away they say no more, and a
+# network that sees them learns nothing else.
+_FARTHEST = 10.0
+
 
 class TeacherState(NamedTuple):
   """A critic, and all that it learns from.
@@ -102,7 +106,8 @@ def make_teacher(
   lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
 
   def scaled(descriptors: types.Array) -> types.Array:
-    return 2 * (descriptors - lower) / (upper - lower) - 1
+    scaled = 2 * (descriptors - lower) / (upper - lower) - 1
+    return jnp.clip(scaled, -_FARTHEST, _FARTHEST)
 
   def context(targets: types.Array) -> types.Array:
     return targets if sees_targets else targets[..., :0]
