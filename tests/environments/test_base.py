@@ -287,23 +287,29 @@ def test_a_truncation_by_the_environment_is_one(done):
 
 @pytest.mark.parametrize("with_pool", [False, True])
 @pytest.mark.parametrize(
-  "make",
+  ("make", "num_steps"),
   [
-    liars.one_nan_obs_at_step,
-    liars.late_inf_reward,
-    liars.nan_descriptor_at_step,
+    (liars.one_nan_obs_at_step, 1),
+    (liars.late_inf_reward, 3),
+    (liars.nan_descriptor_at_step, 1),
     # Terminates in the same step.
-    lambda: liars.Walk(
-      None, {"obs": jnp.full(2, jnp.nan), "done": jnp.float32(1)}
+    (
+      lambda: liars.Walk(
+        None, {"obs": jnp.full(2, jnp.nan), "done": jnp.float32(1)}
+      ),
+      1,
     ),
   ],
   ids=["observation", "reward", "descriptor", "at its end"],
 )
-def test_an_episode_that_does_not_stay_finite_is_truncated(make, with_pool):
+def test_an_episode_that_does_not_stay_finite_is_truncated(
+  make, num_steps, with_pool
+):
   env = base.Environment(make(), episode_length=10)
   pool = env.reset(keys(2, 3, seed=1)) if with_pool else None
   state = env.reset(keys(2))
-  while not state.done.any():
+  for _ in range(num_steps):
+    assert not state.done.any()
     state = env.step(state, still(2), pool)
   assert state.done.tolist() == state.info["truncation"].tolist() == [1, 1]
   assert state.info["discount"].tolist() == [1, 1]

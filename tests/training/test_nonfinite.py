@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, learners, training
+from qdrl_haiku.training import learning
 from tests.training import common
 
 _KEYS = jax.random.split(jax.random.key(1), 2)
@@ -106,16 +107,6 @@ def test_steps_that_are_not_finite_are_left_out_and_counted(
       np.testing.assert_allclose(statistics.mean[i], seen.mean(0), atol=1e-5)
 
 
-def test_the_observation_of_a_step_that_is_left_out_is_not_in_the_metrics():
-  _, members, metrics, _ = _trained("reward")
-  for i, size in enumerate(members.replay.size):
-    seen = members.replay.storage.observation[i, :size].astype(np.float64)
-    # Each iteration counts alike, however many steps are left out in it.
-    np.testing.assert_allclose(
-      metrics["observation_mean"][i], seen.mean(), atol=0.1
-    )
-
-
 def test_one_huge_observation_leaves_statistics_and_metrics_finite():
   _, members, metrics, _ = _trained("obs", 1e30)
   statistics = members.learner.observation_statistics
@@ -138,17 +129,10 @@ def _that_may_act_with_nan():
   return learner._replace(act=act)
 
 
-@pytest.mark.parametrize("min_replay_size", [4, 30])
-@pytest.mark.parametrize("random_warm_up", [False, True])
-def test_a_member_whose_steps_never_count_does_not_keep_others_from_learning(
-  min_replay_size, random_warm_up
-):
-  settings = {
-    "learner": _that_may_act_with_nan(),
-    "min_replay_size": min_replay_size,
-    "random_warm_up": random_warm_up,
-  }
-  setup = common.setup(population_size=2, **settings)
+def test_a_member_whose_steps_never_count_does_not_keep_others_from_learning():
+  setup = common.setup(
+    learner=_that_may_act_with_nan(), population_size=2, random_warm_up=False
+  )
   population = training.init_population(setup, jax.random.key(0))
   train = jax.jit(lambda *args: training.train_members(setup, *args))
 
@@ -159,8 +143,6 @@ def test_a_member_whose_steps_never_count_does_not_keep_others_from_learning(
   sound, *_ = trained([0, 0])
   members, metrics, num_updates = trained([0, 1])
   common.assert_bits_equal(common.member(members, 0), common.member(sound, 0))
-  if random_warm_up:  # Then its actions are drawn, and it has steps.
-    return
   # It stays as it is, but for what it has seen.
   assert num_updates.tolist()[1] == 0 and members.replay.size.tolist()[1] == 0
   before = common.member(population.members.learner, 1)
@@ -168,6 +150,20 @@ def test_a_member_whose_steps_never_count_does_not_keep_others_from_learning(
   assert metrics["nonfinite_transitions"].tolist() == [0, 16]
   # The agent's own fault, not the environment's.
   assert metrics["nonfinite_observations"].tolist() == [0, 0]
+
+
+def test_each_member_acts_at_random_until_its_own_replay_has_its_minimum():
+  setup = common.setup(random_warm_up=True, min_replay_size=4)
+  states = jax.vmap(setup.learner.init)(_KEYS)
+  inputs = (setup.learner.hyperparams, jnp.zeros((2, 3, 2)), _KEYS)
+  act = jax.vmap(learning._warming_up(setup).act, (0, None, 0, 0))
+  actions = act((states, jnp.array([4, 3])), *inputs)
+  own_keys = jax.vmap(jax.random.split)(_KEYS)[:, 0]
+  expected = jax.vmap(setup.learner.act, (0, None, 0, 0))(
+    states, *inputs[:2], own_keys
+  )
+  np.testing.assert_array_equal(actions[0], expected[0])
+  assert np.all(actions[1] != expected[1])
 
 
 def test_where_no_step_is_ever_finite_nobody_learns_and_training_ends():
