@@ -245,6 +245,38 @@ def test_a_transition_takes_no_more_memory_than_its_numbers():
   assert size / 100 <= 4 * (2 * 17 + 6 + 4)
 
 
+def _added(buffer, start, batch, where):
+  """Adds rows, of which some are left out, to `start` of them."""
+  state = buffer.add(buffer.init(jnp.zeros(())), jnp.arange(float(start)))
+  return buffer.add_where(state, jnp.array(batch), jnp.array(where))
+
+
+def test_rows_that_are_left_out_take_no_place_where_the_buffer_wraps():
+  # Places 0 1 2 3 hold 0 1 2 and nothing; the next place is 3.
+  state = _added(
+    replay.uniform(4), 3, [10.0, 11, 12, 13], [False, True, True, False]
+  )
+  np.testing.assert_array_equal(state.storage, [12, 1, 2, 11])
+  assert (state.position, state.size) == (1, 4)
+
+
+def test_where_all_rows_are_left_out_a_buffer_stays_as_it_is():
+  state = _added(replay.uniform(4), 3, [np.nan] * 4, [False] * 4)
+  np.testing.assert_array_equal(state.storage, [0, 1, 2, 0])
+  assert (state.position, state.size) == (3, 3)
+
+
+@pytest.mark.parametrize("start", [0, 2, 3, 5])
+def test_where_no_row_is_left_out_a_buffer_is_the_same_to_the_bit(start):
+  buffer, batch = replay.uniform(5), [10.0, 11, 12, 13]
+  state = _added(buffer, start, batch, [True] * 4)
+  before = buffer.add(buffer.init(jnp.zeros(())), jnp.arange(float(start)))
+  expected = buffer.add(before, jnp.array(batch))
+  for x, y in zip(state, expected, strict=True):
+    assert x.dtype == y.dtype
+    np.testing.assert_array_equal(x, y)
+
+
 def test_rows_of_which_some_are_left_out_follow_each_other():
   buffer = replay.uniform(5)
   add = jax.jit(buffer.add_where)

@@ -111,10 +111,14 @@ def main(given: Given) -> None:
       done = process.run(row.launcher, words, logdir.with_suffix(".log"))
       if process.is_interrupted:
         break
-      if done.code:
+      if done.code == runs.DIVERGED:
+        print(f"diverged: {row.name}: {done.message}", file=sys.stderr)
+      elif done.code:
         failed.append(row.name)
         print(f"failed: {row.name}: {done.message}", file=sys.stderr)
-      else:
+      # A run that diverged is done as well, and counts, or a method would be
+      # judged by its other seeds.
+      if done.code in (0, runs.DIVERGED):
         state.note_done(row)
         _write(output, rows, state, settings, with_picture=False)
   _write(output, rows, state, settings, with_picture=True)

@@ -79,6 +79,9 @@ def _train(config: Config, *, shows_errors: bool) -> None:
   except runs.Diverged as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(1)
+  except runs.EndedDiverged as error:
+    print(f"error: {error} What the run left is in {logdir}.", file=sys.stderr)
+    sys.exit(runs.DIVERGED)
   except (MemoryError, OSError) as error:
     if shows_errors:
       raise

@@ -16,6 +16,7 @@ from qdrl_haiku.controllers.ranges import Fixed, Interval, Range
 from qdrl_haiku.types import Array, Key
 
 _NUM_FIT_STEPS = 8
+_LARGEST_CHANGE = 1e15
 
 
 class Space:
@@ -221,10 +222,12 @@ def suggest(
   mask = changes.mask
   time = time.astype(jnp.float32)
 
-  # To mean 0 and variance 1; equal ones to 0.
+  # To mean 0 and variance 1; equal ones to 0. Squares of larger changes would
+  # overflow, and what is known of all others be nothing.
+  change = jnp.clip(changes.change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
   count = jnp.maximum(jnp.sum(mask), 1)
-  mean = jnp.sum(jnp.where(mask, changes.change, 0.0)) / count
-  centred = jnp.where(mask, changes.change - mean, 0.0)
+  mean = jnp.sum(jnp.where(mask, change, 0.0)) / count
+  centred = jnp.where(mask, change - mean, 0.0)
   deviation = jnp.sqrt(jnp.sum(centred**2) / count)
   deviation = jnp.where(deviation > 1e-6 * jnp.abs(mean), deviation, 1.0)
   values = centred * (1 / deviation)

@@ -172,7 +172,10 @@ class Environment:
 
     An episode ends by termination (`done` of the environment) or by truncation
     (at `episode_length`, or where the environment itself reports
-    `info["truncation"]`); a termination at the last step is a termination.
+    `info["truncation"]`); a termination at the last step is a termination. It
+    ends as truncated, whatever else, where the observation before the step, the
+    action, or the observation, reward or descriptor after it isn't finite:
+    nothing goes on from there, and who learns leaves that step out.
 
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
@@ -263,7 +266,9 @@ class Environment:
     self, state: State, action: types.Array, pool: State | None
   ) -> State:
     """Steps B instances and resets those that ended."""
+    before = (state.obs, action)
     state = self._advance_batch(state, action)
+    state = _truncate_nonfinite(before, state)
     ended = state.done > 0
 
     def reset_ended(state: State) -> State:
@@ -346,6 +351,23 @@ def _ends(env_state: Any) -> tuple[types.Array, types.Array]:
   done = env_state.done != 0
   truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
   return done, truncated
+
+
+def _truncate_nonfinite(before: Any, state: State) -> State:
+  """Ends episodes [B] that didn't stay finite in a step, as truncated."""
+  after = [
+    state.info[name]
+    for name in ("next_observation", "next_state_descriptor")
+    if name in state.info
+  ]
+  finite = types.all_finite((before, state.reward, after))
+  ends = {
+    name: jnp.where(finite, state.info[name], 1)
+    for name in ("discount", "truncation")
+  }
+  return state.replace(
+    done=jnp.where(finite, state.done, 1), info=state.info | ends
+  )
 
 
 def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:

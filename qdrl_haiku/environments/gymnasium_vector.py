@@ -125,8 +125,7 @@ class GymnasiumEnvironment:
       pool: None, since states can't be kept.
 
     Returns:
-      As `Environment.step`. An instance that returned anything non-finite is
-      reset too, as if truncated.
+      As `Environment.step`.
 
     Raises:
       ValueError: if there is a pool.
@@ -232,8 +231,11 @@ class GymnasiumEnvironment:
     )
     next_observation, reward = _flat(obs), reward.astype(np.float32)
     # A broken instance would stay so, since nothing can take its place.
-    finite = np.isfinite(next_observation).all(axis=1) & np.isfinite(reward)
+    action = np.asarray(action).reshape(len(reward), -1)
+    values = np.column_stack([next_observation, reward, action])
+    finite = np.isfinite(values).all(axis=1)
     ended = terminated | truncated | np.asarray(expires) | ~finite
+    terminated = terminated & finite
     obs = next_observation
     if ended.any():
       fresh, _ = self._envs.reset(

@@ -9,6 +9,9 @@ from qdrl_haiku import types
 _MAX_NORMALIZED = 10.0
 _MIN_STD = 1e-4
 _REWARD_RATE = 1e-3
+# The square of a difference of two such numbers, summed over 10^7 of them, is
+# still a float32; no observation or reward that means anything is as large.
+_LARGEST = 1e15
 
 
 class ObservationStatistics(NamedTuple):
@@ -49,10 +52,23 @@ def init(observation_size: int) -> ObservationStatistics:
   )
 
 
+def counted(observation: types.Array) -> types.Array:
+  """Tells which observations statistics are made of.
+
+  Args:
+    observation: [..., O].
+
+  Returns:
+    bool [...], false where an entry isn't finite, or is beyond 1e15: the square
+    of a larger one overflows float32, and the variance would be NaN for ever.
+  """
+  return jnp.all(jnp.abs(observation) <= _LARGEST, axis=-1)
+
+
 def update(
   statistics: ObservationStatistics, observation: types.Array
 ) -> ObservationStatistics:
-  """Takes in observations; one with any non-finite entry is left out.
+  """Takes in observations, but those that `counted` leaves out.
 
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).
@@ -65,7 +81,7 @@ def update(
     The statistics of the observations so far and these together.
   """
   batch = observation.reshape(-1, observation.shape[-1])
-  valid = jnp.all(jnp.isfinite(batch), axis=-1, keepdims=True)
+  valid = counted(batch)[:, None]
   batch = jnp.where(valid, batch, 0.0)
   batch_count = jnp.sum(valid.astype(batch.dtype))
   count = statistics.num_observations + batch_count
@@ -147,7 +163,7 @@ def init_rewards() -> RewardStatistics:
 def update_rewards(
   statistics: RewardStatistics, reward: types.Array
 ) -> RewardStatistics:
-  """Takes in the rewards of an update.
+  """Takes in the rewards of an update; one beyond 1e15 counts as 0.
 
   Args:
     statistics: what is known so far.
@@ -156,7 +172,9 @@ def update_rewards(
   Returns:
     The statistics of the rewards so far and these together.
   """
-  largest = jnp.mean(jnp.max(jnp.abs(reward), axis=-1))
+  size = jnp.abs(reward)
+  size = jnp.where(size <= _LARGEST, size, 0.0)
+  largest = jnp.mean(jnp.max(size, axis=-1))
   num_updates = statistics.num_updates + 1
   rate = jnp.maximum(1.0 / num_updates, _REWARD_RATE)
   return RewardStatistics(

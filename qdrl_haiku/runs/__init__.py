@@ -1,7 +1,16 @@
 """What a run is: compiled programs, checkpoints, records, interruption."""
 
 from qdrl_haiku.runs.config import RunConfig
+from qdrl_haiku.runs.divergence import DIVERGED, Diverged, EndedDiverged
 from qdrl_haiku.runs.interruption import INTERRUPTED, Interrupted
-from qdrl_haiku.runs.run import Diverged, run
+from qdrl_haiku.runs.run import run
 
-__all__ = ["Diverged", "INTERRUPTED", "Interrupted", "RunConfig", "run"]
+__all__ = [
+  "DIVERGED",
+  "Diverged",
+  "EndedDiverged",
+  "INTERRUPTED",
+  "Interrupted",
+  "RunConfig",
+  "run",
+]

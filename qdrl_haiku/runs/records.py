@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.runs import metrics, skills
+from qdrl_haiku.runs import divergence, metrics, skills
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
@@ -32,6 +32,7 @@ def initial() -> Record:
     "total_env_steps": 0,
     "returns": None,
     "best": None,
+    "diverged": 0,
   }
 
 
@@ -90,6 +91,9 @@ def updated(
       "return": float(report.best.episode_return),
       "hyperparams": lineage.named_hyperparams(hyperparams)[0],
     }
+  num_diverged = record.get("diverged", 0)
+  if setup.trains_members:
+    num_diverged = divergence.num_in_a_row(num_diverged, report)
   return record | {
     "generation": generation,
     "step": step,
@@ -97,6 +101,7 @@ def updated(
     "total_env_steps": total_env_steps,
     "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
     "best": best,
+    "diverged": num_diverged,
   }
 
 

@@ -13,7 +13,7 @@ from qdrl_haiku import compatibility, controllers, types
 from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts, sharding
-from qdrl_haiku.runs import memory, records, repertoires, resume
+from qdrl_haiku.runs import divergence, memory, records, repertoires, resume
 from qdrl_haiku.runs.checkpoint_timing import CheckpointPlan
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.engines import Engine, State, make_engine
@@ -34,10 +34,6 @@ from qdrl_haiku.training.setup import Setup
 
 Callback = Callable[[dict[str, Any]], None]
 """Called with the row of metrics of a generation."""
-
-
-class Diverged(Exception):
-  """No member was finite, and the run was to stop then."""
 
 
 def run(
@@ -67,6 +63,8 @@ def run(
       run can be resumed from its last checkpoint.
     Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
     Diverged: if no member is finite, and `on_divergence` is "stop".
+    EndedDiverged: if the run is done, but no member was finite after its last
+      three generations, or after any.
   """
   # Everything is checked before anything is written.
   compatibility.check_numbers()
@@ -194,8 +192,10 @@ def _train(
     writer.write(row)
     records.write(directory, setup, report, row["step"])
     if setup.trains_members and not report.finite.any():
+      reason = divergence.cause(setup, population.members, report)
+      divergence.warn(record["diverged"], reason)
       population = _after_divergence(
-        config, programs, population, run_key, generation, progress
+        config, programs, population, run_key, generation, reason, progress
       )
     if record["best"] and record["best"]["step"] == row["step"]:
       best.save(row["step"], {"learner": best_state}, record["best"])
@@ -231,6 +231,7 @@ def _train(
     raise Interrupted(f"stopped after generation {row['generation']}")
   if hosts.is_first():
     pictures.plot_run(directory.path)
+  divergence.check_end(record.get("diverged", 0), num_generations)
   return row, population
 
 
@@ -244,16 +245,18 @@ def _after_divergence(
   population: State,
   run_key: types.Key,
   generation: int,
+  reason: str,
   progress: Progress,
 ) -> State:
   """Makes new members in place of those that have all diverged, or ends."""
   if config.on_divergence == "stop":
-    raise Diverged(
-      f"all members have diverged in generation {generation}; lower the "
-      "learning rates, or resume with on_divergence=restart."
+    raise divergence.Diverged(
+      f"all members have diverged in generation {generation}{reason}; lower "
+      "the learning rates, or resume with on_divergence=restart."
     )
   progress.say(
-    f"All members have diverged in generation {generation}; they begin anew."
+    f"All members have diverged in generation {generation}{reason}; they begin "
+    "anew."
   )
   return programs.restart(population, run_key)
 

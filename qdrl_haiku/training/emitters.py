@@ -231,7 +231,7 @@ def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
   return sharding.known(
     setup.mesh,
-    generation_lib.all_finite(population_lib.must_be_finite(members)),
+    types.all_finite(population_lib.must_be_finite(members)),
     setup.config.population_size,
   )
 

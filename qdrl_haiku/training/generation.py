@@ -119,7 +119,9 @@ def evaluate(
       f"{', '.join(sorted(scores))}."
     )
   hyperparams, latest = population.hyperparams, scores[config.fitness]
-  finite = finite & all_finite((hyperparams, latest, scores["episode_return"]))
+  finite = finite & types.all_finite(
+    (hyperparams, latest, scores["episode_return"])
+  )
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(population.recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
@@ -188,7 +190,8 @@ def _evaluate_members(
   """Evaluates members, P of them, which may be a device's share."""
   evaluation, scores = _evaluate(setup, members.learner, env_states)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
-  return evaluation, scores, all_finite(population_lib.must_be_finite(members))
+  is_finite = types.all_finite(population_lib.must_be_finite(members))
+  return evaluation, scores, is_finite
 
 
 def _evaluate(
@@ -276,21 +279,3 @@ def _windowed_mean(recent_fitness: types.Array) -> types.Array:
     jnp.nanmean(recent_fitness, axis=1),
     jnp.nan,
   )
-
-
-def all_finite(tree: Any) -> types.Array:
-  """Returns whether all floats of each member are finite.
-
-  Args:
-    tree: leaves [P, ...].
-
-  Returns:
-    bool [P].
-  """
-  floats = [
-    x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
-  ]
-  per_leaf = [
-    jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim))) for x in floats
-  ]
-  return jnp.all(jnp.stack(per_leaf), axis=0)

@@ -14,7 +14,6 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters, initial_states
-from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.initial_states import InitialStates
@@ -251,7 +250,7 @@ def evaluate(
   extra_scores = elites_lib.extra_scores(evaluation, emitter.needs)
   evaluation = evaluation._replace(trajectory=None, transitions=None)
   env_steps = jnp.sum(evaluation.lengths)
-  finite = generation_lib.all_finite((fitness, descriptors, elites))
+  finite = types.all_finite((fitness, descriptors, elites))
   counted = jnp.where(finite, fitness, jnp.nan)
   if not state.contenders:
     repertoire, emitter_state = map_elites.add_and_tell(

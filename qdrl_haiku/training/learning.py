@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import actors, replay, types
 from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import n_step
 from qdrl_haiku.training import population as population_lib
@@ -22,6 +23,9 @@ def train_members(
   keys: types.Key,
 ) -> tuple[Members, types.Metrics, types.Array]:
   """Collects and learns for `perturbation_interval` steps.
+
+  A step with anything non-finite is left out of replay and statistics and
+  counted; a member whose replay hasn't got its minimum doesn't learn.
 
   Args:
     setup: what the population is composed of.
@@ -42,29 +46,26 @@ def train_members(
     collect_keys, learn_keys = _split(
       jax.vmap(jax.random.fold_in, (0, None))(keys, t)
     )
-    # Members have collected equally much, so one of them speaks for all.
-    size = jnp.min(members.replay.size)
     env_states, transitions = actors.collect(
       setup.env,
-      _warming_up(setup, size),
-      members.learner,
+      _warming_up(setup),
+      (members.learner, members.replay.size),
       hyperparams,
       members.environment,
       collect_keys,
       iterations.num_env_steps,
       pool or None,
     )
-    states = jax.vmap(setup.learner.observe)(
-      members.learner, transitions.observation
-    )
-    rows = jax.tree.map(
+    is_finite = types.all_finite(transitions, 3)
+    # Statistics leave out what is not finite.
+    seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
+    states = jax.vmap(setup.learner.observe)(members.learner, seen)
+    rows, where = jax.tree.map(
       lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-      population_lib.stored(setup, transitions),
+      (population_lib.stored(setup, transitions), is_finite),
     )
-    buffers = jax.vmap(buffer.add)(members.replay, rows)
-    can_learn = jnp.all(
-      buffer.can_sample(buffers, setup.config.min_replay_size)
-    )
+    buffers = jax.vmap(lambda *x: _add(setup, *x))(members.replay, rows, where)
+    can_learn = buffer.can_sample(buffers, setup.config.min_replay_size)
     arguments = (states, buffers, hyperparams, learn_keys)
     learn_now = functools.partial(learn, setup)
     nothing = jax.tree.map(
@@ -72,14 +73,12 @@ def train_members(
       jax.eval_shape(learn_now, *arguments)[1],
     )
     states, metrics = jax.lax.cond(
-      can_learn, learn_now, lambda states, *_: (states, nothing), *arguments
+      jnp.any(can_learn),
+      learn_now,
+      lambda states, *_: (states, nothing),
+      *arguments,
     )
-    observed = {
-      "observation_mean": jnp.mean(transitions.observation, axis=(1, 2, 3)),
-      "observation_square": jnp.mean(
-        jnp.square(transitions.observation), axis=(1, 2, 3)
-      ),
-    }
+    observed = _observed(seen) | _nonfinite(transitions, is_finite)
     members = Members(states, buffers, env_states)
     return members, (metrics, observed, can_learn)
 
@@ -92,7 +91,7 @@ def train_members(
   members, (metrics, observed, learned) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations)
   )
-  learned_iterations = jnp.sum(learned)
+  learned_iterations = jnp.sum(learned, axis=0)
   metrics = {
     name: jnp.sum(x, axis=0) / learned_iterations
     for name, x in metrics.items()
@@ -103,6 +102,11 @@ def train_members(
   metrics["observation_std"] = jnp.sqrt(
     jnp.maximum(square - jnp.square(mean), 0.0)
   )
+  metrics |= {
+    name: jnp.sum(x, axis=0).astype(float)
+    for name, x in observed.items()
+    if name.startswith("nonfinite_")
+  }
   if pool:
     # Counted, since it is for the user to say how large a pool is.
     before, after = (
@@ -110,11 +114,10 @@ def train_members(
     )
     reused = jnp.maximum(after - before - setup.config.pool_size, 0)
     metrics["reused_initial_states"] = jnp.sum(reused, axis=1).astype(float)
-  num_updates = jnp.full_like(
-    members.replay.size,
+  num_updates = (
     learned_iterations
     * iterations.num_updates
-    * setup.learner.batches_per_update,
+    * setup.learner.batches_per_update
   )
   return members, metrics, num_updates
 
@@ -131,12 +134,13 @@ def learn(
   Args:
     setup: what the population is composed of.
     states: the learners', leaves [P, ...].
-    buffers: leaves [P, ...], from which can be sampled.
+    buffers: leaves [P, ...].
     hyperparams: leaves [P].
     keys: [P]; consumed.
 
   Returns:
-    The new states, and metrics by name, [P], means over the updates.
+    The new states, and metrics by name, [P], means over the updates. A member
+    whose buffer hasn't got its minimum stays as it is, and has metrics of 0.
   """
   batches_per_update = setup.learner.batches_per_update
   num_updates = config_lib.iterations(
@@ -162,10 +166,14 @@ def learn(
     return jax.lax.scan(update, state, (transitions, keys))
 
   # One member after the other, not one update: its networks stay in the cache.
-  states, metrics = jax.vmap(one_by_one.on_cpu(updates))(
+  learned, metrics = jax.vmap(one_by_one.on_cpu(updates))(
     states, hyperparams, sampled, update_keys
   )
-  return states, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)
+  return population_lib.choose(
+    setup.buffer.can_sample(buffers, setup.config.min_replay_size),
+    (learned, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)),
+    (states, jax.tree.map(lambda x: jnp.zeros(len(x), x.dtype), metrics)),
+  )
 
 
 def _sample(
@@ -180,13 +188,71 @@ def _sample(
   return setup.buffer.sample(buffer, key, shape)
 
 
-def _warming_up(setup: Setup, size: types.Array) -> Any:
-  """Returns a learner that acts uniformly until the buffer has its minimum."""
+def _add(
+  setup: Setup,
+  state: replay.ReplayState,
+  rows: types.Transition,
+  where: types.Array,
+) -> replay.ReplayState:
+  """Adds steps to one member's buffer, but those that are left out."""
+  if setup.config.n_step > 1:
+    return n_step.add(setup, state, rows, where)
+  return setup.buffer.add_where(state, rows, where)
+
+
+def _observed(observations: types.Array) -> dict[str, types.Array]:
+  """Returns means over what statistics count of [P, T, E, O], by name."""
+  counts = statistics.counted(observations)
+  seen = jnp.where(counts[..., None], observations, 0.0)
+  # Exactly 1, and a mean what it is without it, where all are counted.
+  correction = counts[0].size / jnp.maximum(jnp.sum(counts, axis=(1, 2)), 1)
+  return {
+    "observation_mean": jnp.mean(seen, axis=(1, 2, 3)) * correction,
+    "observation_square": jnp.mean(jnp.square(seen), axis=(1, 2, 3))
+    * correction,
+  }
+
+
+def _nonfinite(
+  transitions: types.Transition, is_finite: types.Array
+) -> dict[str, types.Array]:
+  """Counts those [P, T, E] that aren't finite, [P] by name.
+
+  Observations and rewards are counted where the environment is to blame for
+  them: where the agent acted with what is finite.
+  """
+  before, action, after, reward = (
+    types.all_finite(x, 3)
+    for x in (
+      transitions.observation,
+      transitions.action,
+      transitions.next_observation,
+      transitions.reward,
+    )
+  )
+  counted = {
+    "nonfinite_transitions": ~is_finite,
+    "nonfinite_observations": ~before | (action & ~after),
+    "nonfinite_rewards": before & action & ~reward,
+  }
+  return {name: jnp.sum(x, axis=(1, 2)) for name, x in counted.items()}
+
+
+def _warming_up(setup: Setup) -> Any:
+  """Returns a learner that acts uniformly until its buffer has its minimum.
+
+  Its state is the learner's and the size of the buffer.
+  """
+
+  def act_only(state: Any, *inputs: Any) -> Any:
+    return setup.learner.act(state[0], *inputs)
+
   if not setup.config.random_warm_up:
-    return setup.learner
+    return setup.learner._replace(act=act_only)
 
   def act(state: Any, hyperparams: Any, observation: Any, key: Any) -> Any:
     act_key, uniform_key = jax.random.split(key)
+    state, size = state
     action = setup.learner.act(state, hyperparams, observation, act_key)
     uniform = jax.random.uniform(
       uniform_key, action.shape, action.dtype, -1.0, 1.0

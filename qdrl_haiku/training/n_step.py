@@ -4,10 +4,15 @@ Sutton and Barto, "Reinforcement learning", 2018, section 7.1; with replay as in
 Hessel et al., "Rainbow", arXiv 1710.02298: what is done between is not
 corrected for. Steps are stored once; with which discount they are summed, which
 PBT changes, is known only when they are learned from.
+
+Which steps follow each other, their places tell. So a step that is left out
+(it wasn't finite) gets a place too, in which another one that was added with it
+stands once more, and no window goes on to there.
 """
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import replay, types
@@ -15,6 +20,9 @@ from qdrl_haiku.controllers import lineage
 from qdrl_haiku.training.setup import Setup
 
 _TRUNCATION = "truncation"
+# Of what stands in place of a step that is left out; 0 and 1 say of others
+# whether an episode ended with them.
+_INSTEAD = 2
 
 
 class Windows(NamedTuple):
@@ -58,27 +66,27 @@ def sample(
   stored: types.Transition = state.storage
   first = setup.buffer.draw(state, key, shape)
 
-  def ends(places: types.Array) -> types.Array:
-    discount, truncation = replay.at(
-      (stored.discount, stored.extras[_TRUNCATION]), places
+  def outcome(places: types.Array) -> tuple[types.Array, ...]:
+    return replay.at(
+      (stored.reward, stored.discount, stored.extras[_TRUNCATION]), places
     )
-    return (discount == 0) | (truncation != 0)
 
-  last, goes_on = first, ~ends(first)
+  _, discount, truncation = outcome(first)
+  last, goes_on = first, (discount != 0) & (truncation == 0)
   steps = []
   for i in range(1, setup.config.n_step):
     places, exists = setup.buffer.later(
       state, first, i * setup.config.num_envs
     )
-    is_inside = goes_on & exists
-    reward, discount = replay.at((stored.reward, stored.discount), places)
+    reward, discount, truncation = outcome(places)
+    is_inside = goes_on & exists & (truncation != _INSTEAD)
     steps.append((
       jnp.where(is_inside, reward, 0),
       jnp.where(is_inside, discount, 1),
       is_inside,
     ))
     last = jnp.where(is_inside, places, last)
-    goes_on = is_inside & ~ends(places)
+    goes_on = is_inside & (discount != 0) & (truncation == 0)
 
   extras = {
     name: replay.at(x, last if name.startswith("next_") else first)
@@ -96,7 +104,36 @@ def sample(
   return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
 
 
-def cut(setup: Setup, state: replay.ReplayState) -> replay.ReplayState:
+def add(
+  setup: Setup,
+  state: replay.ReplayState,
+  steps: types.Transition,
+  where: types.Array,
+) -> replay.ReplayState:
+  """Adds steps of all environments, but some; see above.
+
+  Args:
+    setup: what the population is composed of, with `n_step` above 1.
+    state: of one member's buffer.
+    steps: leaves [B, ...], of each environment in turn.
+    where: bool [B], which count. Where none does, none is added.
+
+  Returns:
+    The buffer with those steps.
+  """
+  has_any = jnp.any(where)
+  sources = jnp.where(where, jnp.arange(where.size), jnp.argmax(where))
+  truncation = jnp.where(where, steps.extras[_TRUNCATION], _INSTEAD)
+  steps = jax.tree.map(lambda x: x[sources], steps)
+  steps = steps._replace(extras=steps.extras | {_TRUNCATION: truncation})
+  return setup.buffer.add_where(
+    cut(setup, state, ~has_any), steps, jnp.broadcast_to(has_any, where.shape)
+  )
+
+
+def cut(
+  setup: Setup, state: replay.ReplayState, where: types.Array | bool = True
+) -> replay.ReplayState:
   """Ends all windows with the latest steps.
 
   For a buffer to which steps of other environments are going to be added: an
@@ -105,6 +142,7 @@ def cut(setup: Setup, state: replay.ReplayState) -> replay.ReplayState:
   Args:
     setup: what the population is composed of, with `n_step` above 1.
     state: of one member's buffer.
+    where: bool [], whether to do so.
 
   Returns:
     The same, but that the latest steps were truncations.
@@ -112,7 +150,10 @@ def cut(setup: Setup, state: replay.ReplayState) -> replay.ReplayState:
   capacity = setup.config.replay_capacity
   latest = state.position - 1 - jnp.arange(setup.config.num_envs)
   extras = state.storage.extras
-  ends = extras[_TRUNCATION].at[latest % capacity].set(1)
+  places = latest % capacity
+  ends = extras[_TRUNCATION]
+  # What stands instead of a step stays that.
+  ends = ends.at[places].set(jnp.maximum(ends[places], where))
   return state._replace(
     storage=state.storage._replace(extras=extras | {_TRUNCATION: ends})
   )

@@ -67,8 +67,9 @@ class Population(NamedTuple):
 def must_be_finite(members: Members) -> Any:
   """Returns what of members has to be finite: what they learn and act with.
 
-  Not the environments' own states and metrics, where an infinity may stand by
-  design (a timer that never ends); what agents see of them counts.
+  Not their environments: an infinity may stand there by design (a timer that
+  never ends), and an instance that returned anything non-finite is reset, and
+  nothing is learned from that step.
 
   Args:
     members: leaves [P, ...].
@@ -76,8 +77,7 @@ def must_be_finite(members: Members) -> Any:
   Returns:
     A tree, leaves [P, ...].
   """
-  seen = members.environment.replace(pipeline_state=(), metrics={})
-  return members._replace(environment=seen)
+  return members.learner, members.replay
 
 
 def member_keys(

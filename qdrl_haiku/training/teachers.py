@@ -13,6 +13,10 @@ from qdrl_haiku.training.config import TeachingConfig
 from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
 
+# Of descriptors, in halves of their range: further away they say no more, and a
+# network that sees them learns nothing else.
+_FARTHEST = 10.0
+
 
 class TeacherState(NamedTuple):
   """A critic, and all that it learns from.
@@ -102,7 +106,8 @@ def make_teacher(
   lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
 
   def scaled(descriptors: types.Array) -> types.Array:
-    return 2 * (descriptors - lower) / (upper - lower) - 1
+    scaled = 2 * (descriptors - lower) / (upper - lower) - 1
+    return jnp.clip(scaled, -_FARTHEST, _FARTHEST)
 
   def context(targets: types.Array) -> types.Array:
     return targets if sees_targets else targets[..., :0]
@@ -147,8 +152,7 @@ def make_teacher(
     )
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), rows)
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
-    for x in jax.tree.leaves(rows):
-      valid &= jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
+    valid &= types.all_finite(rows)
     seen = _with_target(rows.observation, rows.target)
     return state._replace(
       # Statistics leave out what is not finite.

@@ -56,6 +56,23 @@ def _known(state):
   ]
 
 
+@pytest.mark.parametrize("size", [1e20, -1e30, 3e38])
+def test_one_huge_change_leaves_the_model_of_the_others_finite(size):
+  state, hyperparams = _init(size=4)
+  fitness = jnp.array([1.0, 2.0, 3.0, 4.0])
+  for later in ([5.0, 2.5, 3.5, 1.0], [5.0, size, 3.0, 0.5]):
+    state, decision = _update()(
+      state, jax.random.key(0), fitness, hyperparams
+    )
+    fitness, hyperparams = jnp.array(later), decision.hyperparams
+  state, decision = _update()(state, jax.random.key(1), fitness, hyperparams)
+  replaced = np.asarray(decision.operator) > 0
+  assert replaced.any()
+  assert np.isfinite(state.predicted_change[replaced]).all()
+  for x in jax.tree.leaves((decision.hyperparams, state.parameters)):
+    assert np.isfinite(x).all()
+
+
 def test_changes_are_recorded_from_where_each_member_started():
   state, hyperparams = _init(size=4)
   first = jnp.array([1.0, 2.0, 3.0, 4.0])

@@ -9,6 +9,7 @@ from jax.extend.core import jaxprs_in_params
 
 from qdrl_haiku import environments
 from qdrl_haiku.environments import base, brax_loading, interface
+from tests.environments import liars
 
 BOUNDS = interface.Descriptor(("x", "y"), (-5.0, -5.0), (5.0, 5.0))
 
@@ -282,6 +283,56 @@ def test_a_truncation_by_the_environment_is_one(done):
   info = state.info
   assert (state.done, info["discount"], info["truncation"]) == (1, 1, 1)
   assert info["steps"] == 0
+
+
+@pytest.mark.parametrize("with_pool", [False, True])
+@pytest.mark.parametrize(
+  ("make", "num_steps"),
+  [
+    (liars.one_nan_obs_at_step, 1),
+    (liars.late_inf_reward, 3),
+    (liars.nan_descriptor_at_step, 1),
+    # Terminates in the same step.
+    (
+      lambda: liars.Walk(
+        None, {"obs": jnp.full(2, jnp.nan), "done": jnp.float32(1)}
+      ),
+      1,
+    ),
+  ],
+  ids=["observation", "reward", "descriptor", "at its end"],
+)
+def test_an_episode_that_does_not_stay_finite_is_truncated(
+  make, num_steps, with_pool
+):
+  env = base.Environment(make(), episode_length=10)
+  pool = env.reset(keys(2, 3, seed=1)) if with_pool else None
+  state = env.reset(keys(2))
+  for _ in range(num_steps):
+    assert not state.done.any()
+    state = env.step(state, still(2), pool)
+  assert state.done.tolist() == state.info["truncation"].tolist() == [1, 1]
+  assert state.info["discount"].tolist() == [1, 1]
+  # What it goes on from is the first state of another episode.
+  assert state.info["steps"].tolist() == [0, 0]
+  assert np.isfinite(state.obs).all()
+  assert state.pipeline_state.pipeline_state.tolist() == [0, 0]
+  if with_pool:
+    np.testing.assert_array_equal(state.obs, pool.obs[:, 0])
+
+
+def test_an_action_that_is_not_finite_ends_its_own_episode_alone():
+  env = base.Environment(Drift(), episode_length=10)
+  state = env.step(env.reset(keys(3)), still(3).at[1, 0].set(jnp.nan))
+  assert state.info["truncation"].tolist() == [0, 1, 0]
+  assert state.info["steps"].tolist() == [1, 0, 1]
+  assert np.isfinite(state.obs).all()
+
+
+def test_evaluation_goes_on_with_what_is_not_finite():
+  env = base.Environment(liars.one_nan_obs_at_step(), episode_length=10)
+  state = env.advance(env.reset(keys(2)), still(2))
+  assert not state.done.any() and np.isnan(state.obs).any()
 
 
 def test_only_ended_instances_are_reset_and_each_draws_afresh():

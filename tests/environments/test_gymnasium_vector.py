@@ -171,6 +171,20 @@ def test_an_instance_that_breaks_is_reset():
   assert np.isfinite(states[2].obs).all() and np.isfinite(states[3].obs).all()
 
 
+def test_an_instance_that_breaks_at_its_end_is_truncated_not_terminated():
+  state = _run(_counter(bad=2, last=2), 2)[2]
+  assert state.done.tolist() == state.info["truncation"].tolist() == [1, 1]
+  assert state.info["discount"].tolist() == [1, 1]
+
+
+def test_an_action_that_is_not_finite_ends_the_episode():
+  env = _counter()
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  state = env.step(state, jnp.zeros((2, 2)).at[1, 0].set(jnp.nan))
+  assert state.info["truncation"].tolist() == [0, 1]
+  assert state.info["steps"].tolist() == [1, 0]
+
+
 def test_only_the_last_state_can_be_stepped():
   env = _counter()
   states = _run(env, 1)

@@ -37,10 +37,12 @@ def started(monkeypatch):
       return subprocesses.Done(2, "error: --controller=none is unknown.")
     if "dry_run" not in given and "resume" not in given:
       if given.get("controller") == "broken":
-        return subprocesses.Done(1, "error: all have diverged")
+        return subprocesses.Done(1, "error: the disk is full")
       common.write_population(
         given["logdir"], scale=1 + float(given["seed"]), seed=given["seed"]
       )
+    if given.get("controller") == "diverging" and "dry_run" not in given:
+      return subprocesses.Done(3, "error: all members have diverged")
     self.is_interrupted = given.get("controller") == "interrupted"
     return subprocesses.Done(0, "")
 
@@ -107,9 +109,20 @@ def test_what_had_begun_is_resumed(capsys, tmp_path, started):
 def test_a_run_that_fails_does_not_stop_the_others(capsys, tmp_path, started):
   outcome = _compare(capsys, tmp_path, "--method=x: --controller=broken")
   assert outcome.code == 1
-  assert "failed: maze/x/seed_0: error: all have diverged" in outcome.err
+  assert "failed: maze/x/seed_0: error: the disk is full" in outcome.err
   assert "2 of 6 runs failed: maze/x/seed_0, maze/x/seed_1" in outcome.err
   assert "| pb2 | 2 |" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_run_that_diverged_is_done_and_counts(capsys, tmp_path, started):
+  flags = ("--method=x: --controller=diverging",)
+  outcome = _compare(capsys, tmp_path, *flags)
+  assert outcome.code == 0
+  assert "diverged: maze/x/seed_1: error: all members have" in outcome.err
+  assert "| x | 2 |" in (tmp_path / "out" / "table.md").read_text()
+  started.clear()
+  assert _compare(capsys, tmp_path, *flags).code == 0
+  assert not _trained(started)
 
 
 def test_an_interruption_ends_it_with_the_code_of_runs(

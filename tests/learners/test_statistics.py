@@ -45,6 +45,31 @@ def test_any_split_into_batches_gives_the_statistics_of_all_data(splits):
   _assert_statistics_of(_run(*np.split(data, splits)), data)
 
 
+@pytest.mark.parametrize("value", [1e30, -3e38, 1e16, np.nan, np.inf])
+def test_an_observation_whose_square_overflows_is_left_out(value):
+  data = _data()
+  broken = np.insert(data, 17, data[0], axis=0)
+  broken[17, 1] = value
+  for leaf, expected in zip(_run(broken), _run(data), strict=True):
+    np.testing.assert_allclose(leaf, expected, rtol=1e-6)
+  alone = _run(data, broken[17:18])
+  for leaf, expected in zip(alone, _run(data), strict=True):
+    np.testing.assert_array_equal(leaf, expected)
+
+
+def test_an_observation_up_to_the_bound_counts_and_leaves_all_finite():
+  state = _run(np.full((1000, 3), 1e15, np.float32), -_data() * 1e13)
+  assert float(state.num_observations) == 1060
+  assert np.isfinite(state.variance).all() and np.isfinite(state.std).all()
+
+
+@pytest.mark.parametrize("value", [1e30, np.nan, -np.inf])
+def test_a_reward_beyond_all_bounds_does_not_say_how_large_rewards_are(value):
+  reward = np.float32([[1.0, -3.0], [2.0, value]])
+  state = statistics.update_rewards(statistics.init_rewards(), reward)
+  assert float(state.largest) == 2.5
+
+
 def test_any_leading_axes_count_as_observations():
   data = _data(24)
   _assert_statistics_of(_run(data.reshape(2, 3, 4, 3)), data)

@@ -714,7 +714,9 @@ def test_a_population_that_has_diverged_begins_anew(
     fitness_window=2,
     burn_in_period=burn_in_period,
   )
-  _run(tmp_path / "run", 2, setup=setup)
+  # Each generation of the run is lost.
+  with pytest.raises(runs.EndedDiverged, match="last 2 of 2 generations"):
+    _run(tmp_path / "run", 2, setup=setup)
   assert "All members have diverged" in capsys.readouterr().out
   rows = _rows(tmp_path / "run", "metrics.jsonl")
   assert [row["pbt/num_nonfinite"] for row in rows] == [4, 4]

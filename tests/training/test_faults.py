@@ -2,8 +2,9 @@
 
 NaN or infinity anywhere in one agent touches no other agent, bit for bit; such
 an agent is replaced at the next decision and counted; nothing that is not
-finite enters the normalisation statistics or a repertoire. Faults are data, so
-each of the two compiled generations serves all of them.
+finite enters the normalisation statistics or a repertoire. What environments
+return in training is left out, and no agent is replaced for that. Faults are
+data, so each of the two compiled generations serves all of them.
 """
 
 import dataclasses
@@ -167,10 +168,9 @@ _FAULTS = (
   *(f"learner/{name}" for name in _LEARNER_PARTS),
   *(f"replay/{name}" for name in _REPLAY_PARTS),
   *(f"hyperparams/{name}" for name in sorted(_SPACE)),
-  *(f"step/{name}" for name in _STEP),
-  "environment",
   "evaluation/reward",
 )
+_LEFT_OUT = (*(f"step/{name}" for name in _STEP), "environment")
 
 
 def _inject(fault, state, where, code):
@@ -341,6 +341,32 @@ def test_whoever_has_a_fault_is_replaced_by_a_sound_one_at_once(case):
   assert next_report.decision.parents.tolist() == list(range(_SIZE))
 
 
+@pytest.fixture(scope="module", params=_cases(_LEFT_OUT))
+def left_out(request):
+  """Whose environments broke, and the two generations with that."""
+  return request.param[1], _generations(*request.param)
+
+
+def test_what_environments_return_in_training_touches_no_other_member(left_out):
+  where, generations = left_out
+  for actual, expected in zip(generations, _faultless(), strict=True):
+    _assert_same_members(
+      _of_members(*actual), _of_members(*expected), _others(where)
+    )
+
+
+def test_nobody_is_replaced_for_what_environments_return_in_training(left_out):
+  where, ((population, report), (later, _)) = left_out
+  assert np.all(report.finite) and not np.any(report.decision.operator)
+  assert _is_finite(population) and _is_finite(later)
+  # A reset makes each instance sound again.
+  counts = np.zeros(_SIZE)
+  counts[np.array(where)] = 2
+  np.testing.assert_array_equal(
+    report.metrics["nonfinite_transitions"], counts
+  )
+
+
 def test_an_infinity_that_environments_keep_to_themselves_is_no_fault():
   for population, report in _faultless():
     inner = population.members.environment.pipeline_state
@@ -356,10 +382,12 @@ def test_statistics_leave_out_observations_that_are_not_finite(code):
     _inject("step/observation", _base(), (2,), code)
   )
   statistics = population.members.learner.observation_statistics
-  # The buffer still holds all that was ever collected, 16 per generation.
-  seen = population.members.replay.storage.observation[2, :32]
-  finite = seen[np.isfinite(seen).all(axis=1)].astype(np.float64)
-  assert 16 <= len(finite) < 32
+  # The buffer still holds all that was ever collected, 16 per generation, but
+  # one step of each of the two environments.
+  size = population.members.replay.size[2]
+  seen = population.members.replay.storage.observation[2, :size]
+  finite = np.asarray(seen, np.float64)
+  assert len(finite) == 30
   assert statistics.num_observations[2] == len(finite)
   for actual, expected in (
     (statistics.mean, finite.mean(0)), (statistics.variance, finite.var(0))
@@ -557,7 +585,6 @@ _OFFERED = (
   scope="module",
   params=_cases(
     (*_OFFERED, "learner/critic_optimizer_state", "replay/reward")
-    + ("environment", *(f"step/{name}" for name in _STEP))
   ),
 )
 def illuminated(request):

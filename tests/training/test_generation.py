@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import controllers, environments, training
+from qdrl_haiku import controllers, environments, training, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.environments import value_checks
 from qdrl_haiku.runs import metrics
-from qdrl_haiku.training import generation as generation_lib
 from qdrl_haiku.training import population as population_lib
 from tests.controllers import common as controllers_common
 from tests.training import common
@@ -485,26 +484,28 @@ def test_what_an_environment_keeps_for_itself_makes_nobody_diverge(tuned):
   assert np.mean(means[-2:]) > np.mean(means[:2]) + 0.5
 
 
-@pytest.mark.parametrize(
-  "name", ["obs", "reward", "discount", "next_observation", "truncation"]
-)
-def test_what_an_agent_is_given_has_to_be_finite(name, undisturbed):
+def test_what_an_agent_learns_and_acts_with_has_to_be_finite(undisturbed):
   members = undisturbed[0].members
 
-  def judged(environment):
-    changed = members._replace(environment=environment)
-    tree = population_lib.must_be_finite(changed)
-    return np.asarray(generation_lib.all_finite(tree)).tolist()
+  def judged(**changes):
+    tree = population_lib.must_be_finite(members._replace(**changes))
+    return np.asarray(types.all_finite(tree)).tolist()
 
-  environment = members.environment
-  assert judged(environment) == [True] * 4
-  if name in environment.info:
-    broken = environment.info[name].at[1].set(jnp.inf)
-    environment = environment.replace(info=environment.info | {name: broken})
-  else:
-    broken = getattr(environment, name).at[1].set(jnp.inf)
-    environment = environment.replace(**{name: broken})
-  assert judged(environment) == [True, False, True, True]
+  assert judged() == [True] * 4
+  point = members.learner.point.at[1, 0].set(jnp.nan)
+  assert judged(learner=members.learner._replace(point=point)) == [
+    True, False, True, True
+  ]
+  storage = members.replay.storage
+  storage = storage._replace(reward=storage.reward.at[2, 5].set(jnp.inf))
+  assert judged(replay=members.replay._replace(storage=storage)) == [
+    True, True, False, True
+  ]
+  # What an environment returns is left out of what is learned.
+  environment = members.environment.replace(
+    obs=members.environment.obs.at[3].set(jnp.nan)
+  )
+  assert judged(environment=environment) == [True] * 4
 
 
 def test_the_generations_are_counted_from_one(tuned):

@@ -115,6 +115,52 @@ def test_a_cut_ends_what_came_before():
   ))
 
 
+@pytest.mark.parametrize("begin", [5, 10, 11])
+def test_no_window_holds_or_jumps_over_a_step_that_is_left_out(begin):
+  history = _history()
+  # Nothing ends by itself.
+  history = history._replace(
+    discount=np.ones_like(history.discount),
+    extras={"truncation": np.zeros_like(history.reward)},
+  )
+  # One step of one environment, all steps of another time, all of 7 to 9.
+  left_out = np.zeros((_T, _E), bool)
+  left_out[6, 1] = left_out[12] = left_out[begin : begin + 3] = True
+  broken = jax.tree.map(np.copy, history)
+  broken.reward[left_out] = np.nan
+  state = _SETUP.buffer.init(jax.tree.map(lambda x: x[0, 0], history))
+  add = jax.jit(lambda *args: n_step.add(_SETUP, *args))
+  drawn = set()
+  for time in range(20):
+    state = add(state, _rows(broken, time, time + 1), ~left_out[time])
+    if time < 3:
+      continue
+    batch = jax.device_get(_sample(state, jax.random.key(time)))
+    assert np.isfinite(batch.reward).all()
+    for i in range(batch.reward.shape[0]):
+      env, first = (int(x) for x in batch.observation[i])
+      drawn.add((first, env))
+      assert not left_out[first, env]
+      last = int(batch.next_observation[i, 1] - 0.5)
+      steps = np.arange(first, last + 1)
+      assert not left_out[steps, env].any() and len(steps) <= _N
+      reward = np.sum(history.reward[steps, env] * _DISCOUNT ** (steps - first))
+      np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5, atol=1e-6)
+  assert drawn == {
+    (t, e) for t in range(20) for e in range(_E) if not left_out[t, e]
+  }
+
+
+def test_steps_that_are_all_finite_are_stored_as_without_the_check():
+  history = _history()
+  *_, (_, expected) = _buffer(history)
+  state = _SETUP.buffer.init(jax.tree.map(lambda x: x[0, 0], history))
+  for begin in range(0, _T, 5):
+    rows = _rows(history, begin, begin + 5)
+    state = n_step.add(_SETUP, state, rows, jnp.ones(5 * _E, bool))
+  common.assert_bits_equal(state, expected)
+
+
 def _remembering_learner():
   """Remembers the batch that it learned from last."""
   learner = common.quadratic_learner()

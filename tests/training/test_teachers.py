@@ -137,6 +137,22 @@ def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
   )
 
 
+def test_a_descriptor_far_outside_says_only_that_it_is():
+  teacher = _teacher(sees_targets=True)
+  state = jax.jit(teacher.remember)(
+    teacher.init(jax.random.key(0)),
+    _told(np.ones((1, 1, _TIMES)), [[1]]),
+    jnp.array([[1e30, 50.0]]),
+    jnp.array([[-1e30, 100.0]]),
+  )
+  np.testing.assert_allclose(
+    state.replay.storage.descriptor[0], [10, 0], atol=1e-6
+  )
+  np.testing.assert_allclose(
+    state.replay.storage.target[0], [-10, 1], atol=1e-6
+  )
+
+
 def _trained(teacher, reward):
   """Trains on an episode with such rewards."""
 

@@ -1,0 +1,140 @@
+"""What is said and done when no member of a population is finite."""
+
+import functools
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import types
+from qdrl_haiku.distributed import hosts, sharding
+from qdrl_haiku.training.population import Members
+from qdrl_haiku.training.reports import GenerationReport
+from qdrl_haiku.training.setup import Setup
+
+DIVERGED = 3
+"""Of a run that is done, but whose members diverged again and again."""
+
+_IN_A_ROW = 3
+# Squares of larger numbers, and of returns made of them, overflow float32.
+_LARGE = 1e15
+_ADVICE = (
+  "Lower --reward_scaling or the learning rates, or let the environment return "
+  "smaller numbers"
+)
+
+
+class Diverged(Exception):
+  """No member was finite, and the run was to stop then."""
+
+
+class EndedDiverged(Exception):
+  """The run is done, but its members diverged again and again until the end."""
+
+
+def num_in_a_row(before: int, report: GenerationReport) -> int:
+  """Counts generations in a row after which no member was finite.
+
+  One in which nothing was learned, since new members fill their replay, doesn't
+  end the row.
+
+  Args:
+    before: the number before the generation.
+    report: of the generation, on the host.
+
+  Returns:
+    The number after it.
+  """
+  if not report.finite.any():
+    return before + 1
+  return 0 if report.num_updates.any() else before
+
+
+def warn(num_diverged: int, reason: str) -> None:
+  """Says, the first time that it happens again and again, what to try.
+
+  Args:
+    num_diverged: in a row until now, see `num_in_a_row`.
+    reason: of `cause`.
+  """
+  if num_diverged == _IN_A_ROW and hosts.is_first():
+    print(
+      f"WARNING: all members have diverged in {num_diverged} generations in a "
+      f"row{reason}.\n{_ADVICE}; if it goes on to the end, "
+      f"the exit code is {DIVERGED}.",
+      file=sys.stderr,
+      flush=True,
+    )
+
+
+def check_end(num_diverged: int, num_generations: int) -> None:
+  """Refuses to call a run a success that diverged until its end.
+
+  Args:
+    num_diverged: in a row at the end, see `num_in_a_row`.
+    num_generations: of the run.
+
+  Raises:
+    EndedDiverged: if these are three or more, or all of them.
+  """
+  if num_diverged >= min(_IN_A_ROW, num_generations):
+    raise EndedDiverged(
+      f"all members have diverged in the last {num_diverged} of "
+      f"{num_generations} generations in which anything was learned. {_ADVICE}."
+    )
+
+
+def cause(setup: Setup, members: Members, report: GenerationReport) -> str:
+  """Tells which values of the environment made all members diverge.
+
+  Args:
+    setup: what the population is composed of.
+    members: after the generation, before they are replaced.
+    report: of the generation, on the host.
+
+  Returns:
+    Words to follow "have diverged", "" if the environment wasn't the cause.
+  """
+  found = jax.device_get(
+    jax.jit(functools.partial(_looked_at, setup))(
+      members.learner, members.replay.storage
+    )
+  )
+  if found.pop("learner"):
+    # So it was in evaluation; training has left out and counted the same.
+    counts = {
+      name: int(np.sum(report.metrics.get(f"nonfinite_{name}", 0)))
+      for name in ("observations", "rewards")
+    }
+    named = [f"{name} ({n} in training)" for name, n in counts.items() if n]
+    return ": not finite in the environment are its " + (
+      " and ".join(named) or "rewards in evaluation"
+    )
+  large = [f"{name} of {x:.0e}" for name, x in found.items() if x > _LARGE]
+  if large:
+    return f": the environment returns {' and '.join(large)}"
+  return ""
+
+
+def _looked_at(
+  setup: Setup, learners: types.State, stored: types.Transition
+) -> dict[str, Any]:
+  """Returns whether any learner is finite, and how large values are."""
+
+  def largest(x: types.Array) -> types.Array:
+    return jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)))
+
+  of_members = sharding.known(
+    setup.mesh,
+    {
+      "learner": types.all_finite(learners),
+      "observations": jnp.maximum(
+        largest(stored.observation), largest(stored.next_observation)
+      ),
+      "rewards": largest(stored.reward),
+    },
+    setup.config.population_size,
+  )
+  return {name: jnp.max(x) for name, x in of_members.items()}

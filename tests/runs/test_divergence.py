@@ -1,0 +1,126 @@
+"""Tests of what is said where no member is finite, and how a run ends then."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import training
+from qdrl_haiku.runs import divergence
+from tests.training import common
+
+_SETUP = common.setup()
+
+
+def _report(finite, learned=True, **metrics):
+  return types.SimpleNamespace(
+    finite=np.array([False, finite]),
+    num_updates=np.array([learned, learned]),
+    metrics={name: np.array([0.0, x]) for name, x in metrics.items()},
+  )
+
+
+def _num_in_a_row(*reports):
+  number = 0
+  for report in reports:
+    number = divergence.num_in_a_row(number, report)
+  return number
+
+
+def test_generations_in_which_nothing_is_learned_end_no_row():
+  lost, sound = _report(finite=False), _report(finite=True)
+  assert _num_in_a_row(lost, lost) == 2
+  assert _num_in_a_row(lost, lost, sound, lost) == 1
+  waits = _report(finite=True, learned=False)
+  assert _num_in_a_row(lost, waits, lost, waits, lost) == 3
+
+
+@pytest.mark.parametrize(
+  ("in_a_row", "of", "is_lost"),
+  [
+    (0, 1, False), (1, 4, False), (2, 3, False), (1, 1, True), (2, 2, True),
+    (3, 40, True),
+  ],
+)  # fmt: skip
+def test_a_run_is_lost_that_diverged_three_times_in_a_row_or_always(
+  in_a_row, of, is_lost
+):
+  if is_lost:
+    words = f"last {in_a_row} of {of} .*reward_scaling"
+    with pytest.raises(divergence.EndedDiverged, match=words):
+      divergence.check_end(in_a_row, of)
+  else:
+    divergence.check_end(in_a_row, of)
+
+
+def test_what_to_try_is_said_once(capsys):
+  for number in range(1, 6):
+    divergence.warn(number, ": rewards of 1e+30")
+  out, err = capsys.readouterr()
+  assert out == ""
+  assert err.count("WARNING") == 1 and len(err.splitlines()) == 2
+  for words in (
+    "in 3 generations in a row: rewards of 1e+30", "--reward_scaling",
+    "learning rates", "exit code is 3",
+  ):
+    assert words in err
+
+
+@pytest.fixture(scope="module")
+def members():
+  return training.init_population(_SETUP, jax.random.key(0)).members
+
+
+def _broken(members):
+  """The same, but that no learner is finite."""
+  point = jnp.full_like(members.learner.point, jnp.nan)
+  return members._replace(learner=members.learner._replace(point=point))
+
+
+def _storing(members, **values):
+  storage = members.replay.storage
+  storage = storage._replace(
+    **{
+      name: getattr(storage, name).at[2, 7].set(x) for name, x in values.items()
+    }
+  )
+  return members._replace(replay=members.replay._replace(storage=storage))
+
+
+@pytest.mark.parametrize(
+  ("values", "expected"),
+  [
+    ({}, ""),
+    ({"reward": -1e30}, ": the environment returns rewards of 1e+30"),
+    (
+      {"next_observation": 3e25, "reward": 1e20},
+      ": the environment returns observations of 3e+25 and rewards of 1e+20",
+    ),
+    ({"reward": 1e9}, ""),
+  ],
+)
+def test_huge_values_are_named_as_the_cause(values, expected, members):
+  stored = _storing(_broken(members), **values)
+  report = _report(finite=False, nonfinite_rewards=3)
+  assert divergence.cause(_SETUP, stored, report) == expected
+
+
+@pytest.mark.parametrize(
+  ("counts", "expected"),
+  [
+    ({}, "rewards in evaluation"),
+    ({"nonfinite_rewards": 3}, "rewards (3 in training)"),
+    (
+      {"nonfinite_observations": 2, "nonfinite_rewards": 3},
+      "observations (2 in training) and rewards (3 in training)",
+    ),
+  ],
+)
+def test_values_are_named_that_made_returns_of_sound_agents_not_finite(
+  counts, expected, members
+):
+  report = _report(finite=False, **counts)
+  words = divergence.cause(_SETUP, members, report)
+  assert words == f": not finite in the environment are its {expected}"
