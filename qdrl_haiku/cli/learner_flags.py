@@ -2,13 +2,10 @@
 
 import dataclasses
 import inspect
-import math
 import numbers
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from qdrl_haiku import learners
+from qdrl_haiku import checks, learners
 from qdrl_haiku.cli.flags import Flags, flag
 
 _LEARNERS = ("sac", "td3", "crossq", "xqc", "diayn")
@@ -327,7 +324,9 @@ def layer_sizes(flags: LearnerFlags, name: str) -> tuple[int, ...]:
   text = getattr(flags, name)
   if text is None:
     name, text = "hidden_layer_sizes", flags.hidden_layer_sizes
-  if not all(size.isdecimal() and int(size) > 0 for size in text):
+  if not all(
+    size.isdecimal() and 0 < int(size) <= checks.LARGEST for size in text
+  ):
     raise ValueError(
       f"--{name}={','.join(text)} is no list of widths; give it like 256,256."
     )
@@ -359,17 +358,8 @@ def _check_hyperparam(
   from qdrl_haiku import training
 
   known = training.declaration(name, learner.declared)
-  if known is None:
-    return
-  low, high = known.low, known.high
-  with np.errstate(over="ignore"):
-    is_finite = np.isfinite(np.float32(value))
-  if not (is_finite and low <= value <= high):
-    bounds = f" from {low:g}" if low > -math.inf else ""
-    bounds += f" to {high:g}" if high < math.inf else " on" if bounds else ""
-    raise ValueError(
-      f"{where} makes no sense; give a finite number{bounds}."
-    )
+  if known is not None:
+    known.check(where, value)
 
 
 def _sizes_apart(flags: LearnerFlags) -> list[str]:

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from typing import Any
 
+from qdrl_haiku import checks
 from qdrl_haiku.cli import (
   emitter_flags,
   launch,
@@ -37,9 +38,8 @@ _OF_LEARNING = (
   "batch_size", "grad_updates_per_step", "min_replay_size", "n_step",
   "replay_capacity",
 )  # fmt: skip
-# jax counts in int32, and computes in float32.
+# jax counts in int32.
 _NO_COUNT = 2**31
-_LARGEST_FLOAT = 1e30
 # Of a generation, about, if nothing is said.
 _INTERVAL = 1000
 
@@ -246,11 +246,6 @@ def _make_map_elites(
   _check_count(flags, "variation_batch_size", 0)
   _check_count(flags, "num_replaced_by_samples", 0)
   _check_count(flags, "num_initial_genotypes", 1)
-  for name in ("iso_sigma", "line_sigma"):
-    if not 0 <= getattr(flags, name) <= _LARGEST_FLOAT:
-      raise ValueError(
-        f"--{name}={getattr(flags, name)} must be finite and at least 0."
-      )
   has_members = emitters[0].name == "pbt"
   if not has_members and flags.variation_batch_size == 0:
     raise ValueError(
@@ -268,7 +263,7 @@ def _make_map_elites(
       "variation_batch_size",
     )
   offset = flags.qd_offset
-  if offset is not None and not abs(offset) <= _LARGEST_FLOAT:
+  if offset is not None and not abs(offset) <= checks.LARGEST_FLOAT:
     raise ValueError(
       f"--qd_offset={offset} must be finite; leave it out for the "
       "environment's own."

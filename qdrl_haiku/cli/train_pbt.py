@@ -77,10 +77,14 @@ def make_setup(flags: PBTFlags) -> tuple[Any, PBTFlags]:
   for name, value in _WHERE_NOBODY_TAKES_OVER.items():
     if getattr(flags, name) == value:
       flags.refuse_given(
-        ["inherit_replay"], f"with --{name}={value} nobody takes over", name
+        ["burn_in_period", "fitness_window", "inherit_replay"],
+        f"with --{name}={value} nobody takes over",
+        name,
       )
       # A preset may have said so, for the choices that it was made with.
-      flags = dataclasses.replace(flags, inherit_replay=False)
+      flags = dataclasses.replace(
+        flags, burn_in_period=0, fitness_window=1, inherit_replay=False
+      )
   if None not in (flags.num_parents, flags.num_replaced):
     flags.refuse_given(
       ["quantile_fraction"], "--num_parents and --num_replaced are given"

@@ -56,7 +56,7 @@ def run_training(
   }
   config = runs.RunConfig(
     logdir=logdir,
-    seeds=tuple(seeds),
+    seeds=seeds,
     num_timesteps=flags.num_timesteps,
     dry_run=flags.dry_run,
     resume=flags.resume,
@@ -206,4 +206,9 @@ def _default_logdir(flags: TrainingFlags, algorithm: str) -> str:
   env_name = re.sub("[:/]", "-", flags.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
   suffix = f"-{flags.suffix}" if flags.suffix else ""
+  if os.path.basename(suffix) != suffix:
+    raise ValueError(
+      f"--suffix={flags.suffix} would lead out of logs/; leave the separators "
+      "of paths out, or name the whole directory by --logdir."
+    )
   return os.path.join("logs", f"{env_name}-{algorithm}-{time}{suffix}")

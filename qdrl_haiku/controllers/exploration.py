@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names
+from qdrl_haiku import checks, names
 from qdrl_haiku.controllers import ranges as ranges_lib
 from qdrl_haiku.types import Array, Hyperparams, Key, typed_key
 
@@ -49,6 +49,9 @@ def check_settings(config: Config) -> None:
       f"resample_probability={config.resample_probability} is not in [0, 1];"
       " use a probability such as 0.25."
     )
+  checks.check_float(
+    "resample_probability", config.resample_probability, may_be_zero=True
+  )
   factors = config.perturbation_factors
   # Beyond 1e30, float32 overflows.
   if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:

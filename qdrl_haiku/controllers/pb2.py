@@ -28,6 +28,8 @@ from qdrl_haiku.controllers.ranges import Fixed, Interval
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
+# With more, a decision takes minutes.
+_MAX_WINDOW = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,8 @@ class PB2Config:
     num_parents: as of `PBTConfig`.
     num_replaced: as of `PBTConfig`.
     window: how many of the latest changes of fitness the model is made of, one
-      per member and decision; at least the population's size.
+      per member and decision; at least the population's size, and at most
+      4,096, since a decision's time grows with its cube.
     optimism: at least 0, how many deviations are added to the predicted change
       of fitness when hyperparameters are chosen.
 
@@ -57,12 +60,13 @@ class PB2Config:
 
   def __post_init__(self) -> None:
     exploitation.check_settings(self)
-    checks.check_count("window", self.window, 1)
+    checks.check_count("window", self.window, 1, maximum=_MAX_WINDOW)
     if not 0 <= self.optimism <= 1e6:
       raise ValueError(
         f"optimism={self.optimism} is not in [0, 1e6]; use a number of"
         " deviations such as 1.0."
       )
+    checks.check_float("optimism", self.optimism, may_be_zero=True)
 
 
 class PB2State(NamedTuple):
@@ -262,7 +266,9 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       metrics=_metrics(names, changes, suggested.parameters),
     )
 
-  return Controller(init, update, _OPERATORS)
+  return Controller(
+    init, update, _OPERATORS, exploitation.first_decision(config)
+  )
 
 
 def _metrics(

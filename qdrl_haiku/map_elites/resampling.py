@@ -269,7 +269,6 @@ def contest(
     drawn=jnp.full_like(known.drawn, num_places),
   )
   outside = valid & repertoire.tessellation.outside(places_of_all)
-  num_outside = jnp.sum(outside[new], dtype=jnp.int32)
   return dataclasses.replace(
     repertoire,
     genotypes=jax.tree.map(
@@ -277,7 +276,7 @@ def contest(
     ),
     fitness=_take(contenders.fitness, elites, -jnp.inf),
     descriptors=_take(contenders.descriptors, elites, 0),
-    num_outside=repertoire.num_outside + num_outside,
+    num_outside=repertoire.count_outside(outside[new]),
   ), contenders
 
 

@@ -1,6 +1,7 @@
 """The settings of a whole run."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from qdrl_haiku.storage.kept import Kept
 
@@ -45,7 +46,7 @@ class RunConfig:
 
   logdir: str
   num_timesteps: int
-  seeds: tuple[int, ...] = (0,)
+  seeds: Sequence[int] = (0,)
   dry_run: bool = False
   resume: bool = False
   warm_start: str | None = None
@@ -79,7 +80,10 @@ class RunConfig:
         f"on_divergence={self.on_divergence!r} is unknown; give 'restart' or "
         "'stop'."
       )
-    for seed in self.seeds:
+    seeds = self.seeds
+    if isinstance(seeds, range):  # There may be too many to be looked at.
+      seeds = (seeds[0], seeds[-1])
+    for seed in seeds:
       if not 0 <= seed < 2**32:
         raise ValueError(
           f"seed must be at least 0 and below 2**32, got {seed}."

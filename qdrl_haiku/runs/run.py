@@ -65,8 +65,9 @@ def run(
   setup = setup._replace(mesh=mesh)
   _check_mesh(setup)
   engine = make_engine(setup)
-  run_key = _run_key(config, mesh)
-  programs = make_programs(setup, mesh, run_key, config.kept)
+  programs = make_programs(
+    setup, mesh, _run_key_shape(config, mesh), config.kept
+  )
   plan = memory.memory_plan(
     setup, programs.population, programs.initial, config.num_reevaluations
   )
@@ -93,7 +94,7 @@ def run(
       config,
       settings,
       programs,
-      run_key,
+      _run_key(config, mesh),
       directory,
       interruption,
     )
@@ -263,6 +264,14 @@ def _check(setup: Setup, engine: Engine, config: RunConfig) -> None:
     )
   if setup.controller is not None:
     controllers.check(setup.controller, setup.config.population_size)
+    first = setup.controller.first_decision
+    if first is not None and first * interval > config.num_timesteps:
+      raise ValueError(
+        f"the controller replaces nobody before its decision {first} "
+        f"(first_rung), but num_timesteps {config.num_timesteps} has "
+        f"{config.num_timesteps // interval} generations; lower first_rung, or "
+        "raise num_timesteps."
+      )
   if config.resume:
     directory = RunDirectory(config.logdir)
     for name in row_files.FILES:  # Raises if one is damaged.
@@ -364,6 +373,16 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
       "eval_env is env, but an environment on the host has one set of "
       "instances; create another to evaluate in."
     )
+
+
+def _run_key_shape(
+  config: RunConfig, mesh: jax.sharding.Mesh
+) -> jax.ShapeDtypeStruct:
+  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
+  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
+  shape = (len(config.seeds),) if len(config.seeds) > 1 else ()
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
 
 
 def _run_key(config: RunConfig, mesh: jax.sharding.Mesh) -> types.Key:

@@ -5,8 +5,8 @@ import fractions
 import math
 from typing import NamedTuple
 
-LARGEST = 2**31 - 1
-"""What an int32 holds: jax counts and indexes with those."""
+from qdrl_haiku import checks
+from qdrl_haiku.checks import LARGEST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,10 +153,7 @@ class TeachingConfig:
           f"{getattr(self, name)}."
         )
     for name in ("offspring_learning_rate", "length_scale"):
-      if not 0 < getattr(self, name) < math.inf:
-        raise ValueError(
-          f"{name} must be finite and above 0, got {getattr(self, name)}."
-        )
+      checks.check_float(name, getattr(self, name), may_be_zero=False)
 
   def counts(
     self, batch_size: int, gradient_share: float, injection_share: float
@@ -212,10 +209,7 @@ class CMAConfig:
         f"num_strategies must be at least 1 and at most {LARGEST}, got "
         f"{self.num_strategies}."
       )
-    if not 0 < self.step_size < math.inf:
-      raise ValueError(
-        f"step_size must be finite and above 0, got {self.step_size}."
-      )
+    checks.check_float("step_size", self.step_size, may_be_zero=False)
 
   def population_size(self, batch_size: int) -> int:
     """Returns how many offspring each strategy makes.
@@ -265,7 +259,8 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
 
   Raises:
     ValueError: if `perturbation_interval` isn't a whole number of iterations,
-      or if the replay buffer can't take what one iteration collects.
+      or of more critic steps than an int32 counts, or if the replay buffer
+      can't take what one iteration collects.
   """
   num_env_steps, num_updates = _iteration(
     config.num_envs, config.grad_updates_per_step, batches_per_update
@@ -284,6 +279,16 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
     raise ValueError(
       f"replay_capacity {config.replay_capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it."
+    )
+  num_critic_steps = (
+    config.perturbation_interval // steps * num_updates * batches_per_update
+  )
+  if num_critic_steps > LARGEST:
+    raise ValueError(
+      f"perturbation_interval {config.perturbation_interval} with "
+      f"grad_updates_per_step={config.grad_updates_per_step} makes "
+      f"{num_critic_steps} critic steps, which must be at most {LARGEST}; "
+      "lower one of them."
     )
   return Iterations(
     num_iterations=config.perturbation_interval // steps,

@@ -16,6 +16,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import search_spaces
 
 Scores = dict[str, types.Array]
 """What an evaluation says of each member, [P] by name."""
@@ -199,6 +200,7 @@ def check(setup: Setup) -> None:
   Raises:
     ValueError: if there is one, naming it.
   """
+  _check_hyperparams(setup.learner)
   _check_n_step(setup)
   qd = setup.map_elites
   of_decisions = ("burn_in_period", "fitness_window")
@@ -235,6 +237,18 @@ def check(setup: Setup) -> None:
   if setup.controller is None:
     why = "without a controller nobody takes over from anybody"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+  elif qd is None and setup.controller.first_decision is None:
+    why = "the controller replaces non-finite members alone"
+    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+
+
+def _check_hyperparams(learner: learners.Learner) -> None:
+  """Refuses values of hyperparameters that make no sense."""
+  named = controllers.lineage.named_leaves(learner.hyperparams)
+  for name, value in named.items():
+    known = search_spaces.declaration(name, learner.declared)
+    if known is not None:
+      known.check(f"the learner's hyperparameter {name}={value}", value)
 
 
 def _check_n_step(setup: Setup) -> None:
