@@ -31,6 +31,7 @@ def main(flags: EvaluationFlags) -> None:
     flags: of the launcher.
   """
   flags, logdir, choice = evaluation_flags.checked(flags)
+  launch.refuse_other_settings(flags, logdir, skill_flags.of_agents())
   flags = launch.with_settings_of(flags, logdir, besides=_OWN)
   devices.prepare_jax(flags)
   import jax

@@ -205,3 +205,27 @@ def with_settings_of(given: _F, logdir: str, besides: Sequence[str]) -> _F:
 
   settings = RunDirectory(logdir).settings()
   return given.with_settings(settings, besides, f"config.json in {logdir}")
+
+
+def refuse_other_settings(
+  given: Flags, logdir: str, names: Sequence[str]
+) -> None:
+  """Refuses flags that say of a run's agents what they aren't.
+
+  Args:
+    given: the flags.
+    logdir: directory of the run.
+    names: of flags that have to be as the run had them.
+
+  Raises:
+    ValueError: if there is no run, or if one was given with another value.
+  """
+  from qdrl_haiku.storage.directory import RunDirectory
+
+  settings = type(given)().settings() | RunDirectory(logdir).settings()
+  for name in names:
+    if name in given.given and given.settings()[name] != settings[name]:
+      raise ValueError(
+        f"--{name}={given.text_of(name)}, but the agents in {logdir} have "
+        f"{settings[name]}, and compute something else otherwise; leave it out."
+      )

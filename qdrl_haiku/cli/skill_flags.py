@@ -57,6 +57,13 @@ NAMES = tuple(SkillFlags.__annotations__)
 """The flags that concern DIAYN alone."""
 
 
+def of_agents() -> list[str]:
+  """Returns the flags that shape what agents compute, in any environment."""
+  return [
+    name for name in SkillFlags.kinds() if name not in EnvironmentFlags.kinds()
+  ]
+
+
 def make_prior(flags: SkillFlags) -> Any:
   """Returns what skills are drawn from.
 

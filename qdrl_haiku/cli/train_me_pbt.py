@@ -343,12 +343,10 @@ def _make_grid(flags: MEPBTFlags, descriptor: Any) -> Any:
       f"{','.join(['32'] * descriptor.size)}."
     )
   sizes = tuple(int(text) for text in shape)
-  if math.prod(sizes) >= _NO_COUNT:
-    raise ValueError(
-      f"--grid_shape={','.join(shape)} makes {math.prod(sizes)} cells, which "
-      "must be below 2**31; lower it."
-    )
-  return map_elites.Grid(sizes, descriptor.lower, descriptor.upper)
+  try:
+    return map_elites.Grid(sizes, descriptor.lower, descriptor.upper)
+  except ValueError as error:
+    raise ValueError(f"--grid_shape={','.join(shape)}: {error}") from error
 
 
 def _check_count(flags: MEPBTFlags, name: str, least: int) -> None:

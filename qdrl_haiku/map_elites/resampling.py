@@ -19,7 +19,11 @@ import jax.numpy as jnp
 from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.map_elites.tessellation import (
+  MAX_CELLS,
+  Tessellation,
+  Unstructured,
+)
 from qdrl_haiku.types import Array, Key
 
 
@@ -113,7 +117,15 @@ def first_contenders(
 
   Returns:
     The contenders.
+
+  Raises:
+    ValueError: if cells keep more individuals than can be numbered.
   """
+  if tessellation.num_cells * resampling.depth > MAX_CELLS:
+    raise ValueError(
+      f"resampling depth {resampling.depth} times {tessellation.num_cells} "
+      f"cells is more than {MAX_CELLS}; lower one of them."
+    )
   genotype = jax.tree.map(lambda x: x[0], genotypes)
   empty = Repertoire.init(genotype, tessellation)
   num_cells = empty.fitness.shape[0]
