@@ -38,7 +38,7 @@ def check_count(
       f"{name}={value!r} is not a count; use"
       f" {hint or f'an integer of at least {minimum}'}."
     )
-  if value > maximum:
+  if int(value) > maximum:
     raise ValueError(
       f"{name}={value!r} is too large; use an integer of at most {maximum}."
     )

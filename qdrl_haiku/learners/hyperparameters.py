@@ -47,14 +47,16 @@ class Hyperparameter(NamedTuple):
     is_above = value > self.low if self.excludes_low else value >= self.low
     if is_above and value <= self.high and checks.fits_float32(value):
       return
-    bounds = f" from {self.low:g}" if self.low > -math.inf else ""
-    bounds += f" to {self.high:g}" if self.high < math.inf else ""
-    bounds += " on" if bounds and self.high == math.inf else ""
-    bounds += f", but not {self.low:g}" if self.excludes_low else ""
+    above, most, on = "from", "to", " on"
+    if self.excludes_low:
+      above, most, on = "above", "and at most", ""
+    bounds = f" {above} {self.low:g}" if self.low > -math.inf else ""
+    if self.high < math.inf:
+      bounds += f" {most} {self.high:g}"
+    elif bounds:
+      bounds += on
     if 0 < abs(value) < checks.SMALLEST_FLOAT:
-      bounds += (
-        f", and none that float32 doesn't hold, below {checks.SMALLEST_FLOAT:g}"
-      )
+      bounds += f"; float32 holds none below {checks.SMALLEST_FLOAT:g} well"
     raise ValueError(f"{where} makes no sense; give a finite number{bounds}.")
 
 

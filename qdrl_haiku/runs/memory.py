@@ -305,7 +305,8 @@ def _num_evaluated(setup: Setup) -> int:
   qd = setup.map_elites
   if qd is None:
     return setup.config.population_size
-  return max(setup.num_offspring + setup.num_resampled, qd.num_initial_genotypes)
+  num_later = setup.num_offspring + setup.num_resampled
+  return max(num_later, qd.num_initial_genotypes)
 
 
 def _evaluation(
@@ -350,10 +351,11 @@ def _recorded(setup: Setup) -> int:
   if qd is None or "transitions" not in emitters.make_emitter(setup).needs:
     return 0
   assert env.descriptor is not None
-  steps = _num_evaluated(setup) * setup.config.num_eval_episodes * env.episode_steps
+  steps = setup.config.num_eval_episodes * env.episode_steps
   # Two observations and descriptors, the action, reward and discount.
   size = 2 * (env.observation_size + env.descriptor.size) + env.action_size + 2
-  return steps * size * np.dtype(np.float32).itemsize
+  size *= np.dtype(np.float32).itemsize
+  return _num_evaluated(setup) * steps * size
 
 
 def _bytes(tree: Any) -> int:

@@ -8,6 +8,7 @@ import jax
 
 from qdrl_haiku import (
   actors,
+  checks,
   controllers,
   environments,
   learners,
@@ -207,6 +208,7 @@ def check(setup: Setup) -> None:
   if qd is not None:
     _check_parts(qd, setup.config.population_size)
     _check_resampling(setup, qd)
+    _check_first_steps(setup, qd)
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
@@ -296,6 +298,19 @@ def _check_resampling(setup: Setup, qd: MapElites) -> None:
     raise ValueError(
       f"the environment is on the host: {why}, its instances are new ones "
       "each time; take adding=once."
+    )
+
+
+def _check_first_steps(setup: Setup, qd: MapElites) -> None:
+  """Refuses a first evaluation of more steps than an int32 counts."""
+  num_episodes = setup.config.num_eval_episodes
+  episode_steps = setup.eval_env.episode_steps
+  steps = qd.num_initial_genotypes * num_episodes * episode_steps
+  if steps > checks.LARGEST:
+    raise ValueError(
+      f"num_initial_genotypes {qd.num_initial_genotypes} times "
+      f"num_eval_episodes {num_episodes} times {episode_steps} steps are "
+      f"{steps}, which must be at most {checks.LARGEST}; lower one of them."
     )
 
 
