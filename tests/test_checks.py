@@ -32,7 +32,7 @@ def test_a_count_that_an_int32_does_not_hold_is_refused(value):
 @pytest.mark.parametrize("value", [1e-50, 1e-40, -1.0, 1e300, np.inf, np.nan])
 @pytest.mark.parametrize("may_be_zero", [True, False])
 def test_what_is_no_size_in_float32_is_refused(value, may_be_zero):
-  with pytest.raises(ValueError, match=f"rate={value!r} must be finite and".replace("+", "[+]")):
+  with pytest.raises(ValueError, match="^rate=.* must be finite and .*; use"):
     checks.check_float("rate", value, may_be_zero=may_be_zero)
 
 

@@ -106,9 +106,9 @@ class GymnasiumEnvironment:
     self.episode_steps: int = episode_length
     self.descriptor: interface.Descriptor | None = None
     self._envs: Any = None
-    # Counts resets and steps, from 2^31 on anew, since jax holds it in an int32.
-    # Each state has the count with which it came, and the numbers of the
-    # instances: a ticket, [B, 2].
+    # Counts resets and steps, from 0 again after 2^31, since states are int32.
+    # Each has the count with which it came, and the numbers of the instances: a
+    # ticket, [B, 2].
     self._clock = 0
     self._reset = jax.jit(self._reset_batch)
     self._step = jax.jit(self._step_batch)
