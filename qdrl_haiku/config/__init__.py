@@ -1,7 +1,6 @@
 """How settings are declared, and what follows from their declarations."""
 
 from qdrl_haiku.config.settings import (
-  LARGEST,
   Missing,
   Settings,
   UsersOwn,
@@ -19,7 +18,6 @@ from qdrl_haiku.config.tree import (
 
 __all__ = [
   "Flag",
-  "LARGEST",
   "Missing",
   "Settings",
   "UsersOwn",

@@ -16,10 +16,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
-from qdrl_haiku import names
+from qdrl_haiku import checks, names
 
-LARGEST = 2**31 - 1
-"""The largest number that an int32 holds, with which jax counts."""
 _DECLARATION = "declaration"
 NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -30,7 +28,7 @@ class Declaration(NamedTuple):
   Attributes:
     help: a sentence or two for `--help`.
     low: the least value; of a tuple, of each element.
-    high: the largest value, likewise; of integers `LARGEST` by default.
+    high: the largest value, likewise; of integers 2^31 - 1 by default.
     above: an exclusive lower bound, likewise.
     choices: all words that the value may be; empty for any.
     only: settings of the same dataclass, with those of their values with which
@@ -322,14 +320,21 @@ def _violation(x: float, declared: Declaration, kind: type) -> str | None:
   """Returns the words for the bound that a number violates, if it does."""
   high = declared.high
   if kind is int and math.isinf(high):
-    high = LARGEST
+    high = checks.LARGEST
   if declared.low > -math.inf and not x >= declared.low:
     return f"at least {_text(declared.low)}"
   if declared.above > -math.inf and not x > declared.above:
     return f"above {_text(declared.above)}"
   if high < math.inf and not x <= high:
     return f"at most {_text(high)}"
-  return None if math.isfinite(x) else "finite"
+  if not math.isfinite(x):
+    return "finite"
+  if kind is float and not checks.fits_float32(x):
+    return (
+      f"0 or of a magnitude from {checks.SMALLEST_FLOAT:g} to "
+      f"{checks.LARGEST_FLOAT:g}, as float32 holds it"
+    )
+  return None
 
 
 def _text(bound: float) -> str:

@@ -53,6 +53,8 @@ class Controller(NamedTuple):
     operators: what may happen to a member, by name; `Decision.operator`
       indexes it. The first is "survive": the member stays as it is, and no row
       of the lineage tells of it.
+    first_decision: the number, from 1, of the first decision that may replace
+      finite members; None if only non-finite ones are ever replaced.
   """
 
   init: Callable[[Key, int], tuple[Any, Hyperparams]]
@@ -60,6 +62,7 @@ class Controller(NamedTuple):
     [Any, Key, Array, Hyperparams], tuple[Any, Decision]
   ]
   operators: tuple[str, ...] = (SURVIVE, "replace")
+  first_decision: int | None = 1
 
 
 def inherit(members: Any, parents: Array) -> Any:

@@ -29,6 +29,8 @@ from qdrl_haiku.controllers.ranges import Fixed, Interval
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
+# With more, a decision takes minutes.
+_MAX_WINDOW = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,7 @@ class PB2Config(ExploitationConfig):
     "Latest changes of fitness that the model is made of, one per member and "
     "decision; at least the population's size.",
     low=1,
+    high=_MAX_WINDOW,
     flag="pb2_window",
     offered=False,
     needs="members",
@@ -251,7 +254,9 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
       metrics=_metrics(names, changes, suggested.parameters),
     )
 
-  return Controller(init, update, _OPERATORS)
+  return Controller(
+    init, update, _OPERATORS, exploitation.first_decision(config)
+  )
 
 
 def _metrics(

@@ -96,4 +96,6 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
       operator.astype(jnp.int32),
     )
 
-  return Controller(init, update, _OPERATORS)
+  return Controller(
+    init, update, _OPERATORS, exploitation.first_decision(config)
+  )

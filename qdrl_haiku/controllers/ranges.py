@@ -14,12 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku import checks
 from qdrl_haiku.types import Array, Key
 
-# Magnitudes at which sums, widths and spacings of float32 neither overflow nor
-# become subnormal (XLA may flush those to zero, and so out of a range).
-_SMALLEST = 1e-30
-_LARGEST = 1e30
 _UNIFORM_STEP = 0.2  # Of the range.
 
 
@@ -77,11 +74,12 @@ def check_number(owner: object, name: str, value: object) -> None:
   if (
     isinstance(value, bool)
     or not isinstance(value, numbers.Real)
-    or not (value == 0 or _SMALLEST <= abs(float(value)) <= _LARGEST)
+    or not checks.fits_float32(float(value))
   ):
     raise ValueError(
       f"{owner}: {name}={value!r} is not a number that float32 holds well; use"
-      f" 0 or a magnitude between {_SMALLEST} and {_LARGEST}."
+      f" 0 or a magnitude between {checks.SMALLEST_FLOAT} and"
+      f" {checks.LARGEST_FLOAT}."
     )
 
 

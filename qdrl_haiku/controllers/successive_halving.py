@@ -147,7 +147,7 @@ def successive_halving(
     )
     return SuccessiveHalvingState(number), decision
 
-  return Controller(init, update, _OPERATORS)
+  return Controller(init, update, _OPERATORS, config.first_rung)
 
 
 def _num_kept(

@@ -93,8 +93,9 @@ class GymnasiumEnvironment:
     self.episode_steps: int = episode_length
     self.descriptor: interface.Descriptor | None = None
     self._envs: Any = None
-    # Counts resets and steps. Each state has the count with which it came, and
-    # the numbers of the instances: a ticket, [B, 2].
+    # Counts resets and steps, from 0 again after 2^31, since states are int32.
+    # Each has the count with which it came, and the numbers of the instances: a
+    # ticket, [B, 2].
     self._clock = 0
     self._reset = jax.jit(self._reset_batch)
     self._step = jax.jit(self._step_batch)
@@ -215,7 +216,7 @@ class GymnasiumEnvironment:
         self._envs.close()
       self._envs = self._make_vec(num_envs=len(seeds))
     obs, _ = self._envs.reset(seed=seeds)
-    self._clock += 1
+    self._clock = (self._clock + 1) % 2**31
     return self._ticket(), _flat(obs)
 
   def _step_on_host(
@@ -242,7 +243,7 @@ class GymnasiumEnvironment:
         seed=np.asarray(seed).tolist(), options={"reset_mask": ended}
       )
       obs = _flat(fresh)
-    self._clock += 1
+    self._clock = (self._clock + 1) % 2**31
     return self._ticket(), next_observation, obs, reward, terminated, ended
 
   def _ticket(self) -> np.ndarray:

@@ -96,6 +96,8 @@ class Config(Settings):
     elif rule == "none":
       why = "with --exploit=none no agent is replaced"
       found["replacement"] = Missing(why, ("exploit",))
+    if "replacement" in found:
+      found.setdefault("decisions", found["replacement"])
     said = [text.split(":")[1:2] for text in self.search_space]
     if said and all(kind == ["fixed"] for kind in said):
       why = "all hyperparameters are fixed"

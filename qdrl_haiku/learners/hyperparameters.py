@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from qdrl_haiku import checks
+
 
 class Hyperparameter(NamedTuple):
   """A number that may change while an agent learns, without recompiling.
@@ -21,6 +23,7 @@ class Hyperparameter(NamedTuple):
     search: the range that controllers search by default, as
       `controllers.search_space.parse` reads it after the name, such as
       "log_uniform:1e-4:1e-2"; None for one that isn't searched.
+    excludes_low: whether it has to be above `low`.
   """
 
   default: float | None
@@ -28,6 +31,33 @@ class Hyperparameter(NamedTuple):
   low: float = 0.0
   high: float = math.inf
   search: str | None = None
+  excludes_low: bool = False
+
+  def check(self, where: str, value: float) -> None:
+    """Refuses a value that makes no sense.
+
+    Args:
+      where: it was given, with the value, for the message.
+      value: of the hyperparameter.
+
+    Raises:
+      ValueError: if it is out of bounds, or would overflow or become 0 in
+        float32.
+    """
+    is_above = value > self.low if self.excludes_low else value >= self.low
+    if is_above and value <= self.high and checks.fits_float32(value):
+      return
+    above, most, on = "from", "to", " on"
+    if self.excludes_low:
+      above, most, on = "above", "and at most", ""
+    bounds = f" {above} {self.low:g}" if self.low > -math.inf else ""
+    if self.high < math.inf:
+      bounds += f" {most} {self.high:g}"
+    elif bounds:
+      bounds += on
+    if 0 < abs(value) < checks.SMALLEST_FLOAT:
+      bounds += f"; float32 holds none below {checks.SMALLEST_FLOAT:g} well"
+    raise ValueError(f"{where} makes no sense; give a finite number{bounds}.")
 
 
 # Of what was tried SAC learns most over brax's robots with these defaults, see
@@ -43,6 +73,7 @@ TAU = Hyperparameter(
   0.01,
   "share by which target networks move to the online ones after each step",
   high=1.0,
+  excludes_low=True,
 )
 POLICY_LEARNING_RATE = Hyperparameter(
   3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
@@ -63,7 +94,10 @@ TARGET_ENTROPY = Hyperparameter(
   low=-math.inf,
 )
 REWARD_SCALING = Hyperparameter(
-  1.0, "factor that rewards are multiplied by", search="log_uniform:0.6:1.6"
+  1.0,
+  "factor that rewards are multiplied by",
+  search="log_uniform:0.6:1.6",
+  excludes_low=True,
 )
 WEIGHT_DECAY = Hyperparameter(
   0.01, "weight decay of residual networks, in units of the learning rate"

@@ -141,7 +141,7 @@ class RewardStatistics(NamedTuple):
   """How large the rewards are that an agent learns from.
 
   Attributes:
-    num_updates: int32 [], how many updates there were.
+    num_updates: int32 [], how many updates there were, at most 2^30 + 1.
     largest: [], the average of each batch's largest |reward|: first of all
       batches, then with weights that fall by 0.1 % an update, so that what was
       once is forgotten.
@@ -175,7 +175,8 @@ def update_rewards(
   size = jnp.abs(reward)
   size = jnp.where(size <= _LARGEST, size, 0.0)
   largest = jnp.mean(jnp.max(size, axis=-1))
-  num_updates = statistics.num_updates + 1
+  # A count that overflowed would be no count.
+  num_updates = jnp.minimum(statistics.num_updates, jnp.int32(2**30)) + 1
   rate = jnp.maximum(1.0 / num_updates, _REWARD_RATE)
   return RewardStatistics(
     num_updates,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.checks import check_count
+from qdrl_haiku.checks import check_count, check_float
 from qdrl_haiku.types import Array, Key
 
 # The covariance of all pairs of numbers: beyond it a generation takes seconds.
@@ -54,7 +54,7 @@ def cma_es(
     size: N, in [1, `MAX_SIZE`].
     num_strategies: K, >= 1.
     population_size: L, >= 2, points of each.
-    step_size: sigma at first, > 0.
+    step_size: sigma at first, > 0; about as much as the numbers differ.
 
   Returns:
     The strategies.
@@ -72,11 +72,7 @@ def cma_es(
       f"of all pairs of them; use at most {MAX_SIZE}, such as a policy with "
       "fewer or smaller hidden layers."
     )
-  if not 0 < step_size < float("inf"):
-    raise ValueError(
-      f"step_size={step_size} must be finite and above 0; use about as much as "
-      "the numbers differ, such as 0.5."
-    )
+  check_float("step_size", step_size, may_be_zero=False)
   # Numbers of its own, even while this is traced.
   with jax.ensure_compile_time_eval():
     strategy = evosax_lib.CMA_ES(

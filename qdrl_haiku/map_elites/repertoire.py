@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku.checks import LARGEST
 from qdrl_haiku.map_elites import dominated_novelty, storage
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Key
@@ -36,7 +37,7 @@ class Repertoire:
     fitness: float32 [C], -inf where a cell is empty.
     descriptors: float32 [C, D]; zeros where a cell is empty.
     num_outside: int32 [], how many descriptors were outside the bounds so far
-      and counted into the cell at the border.
+      and counted into the cell at the border; 2^31 - 1 where there were more.
     tessellation: which cell a descriptor belongs to.
   """
 
@@ -171,8 +172,20 @@ class Repertoire:
       genotypes=jax.tree.map(write, self.genotypes, genotypes),
       fitness=write(self.fitness, fitness),
       descriptors=write(self.descriptors, descriptors),
-      num_outside=self.num_outside + jnp.sum(outside, dtype=jnp.int32),
+      num_outside=self.count_outside(outside),
     )
+
+  def count_outside(self, outside: Array) -> Array:
+    """Counts descriptors outside the bounds on, as far as an int32 can.
+
+    Args:
+      outside: bool [B], of more individuals.
+
+    Returns:
+      What `num_outside` is with them.
+    """
+    more = jnp.sum(outside, dtype=jnp.int32)
+    return jnp.minimum(self.num_outside, LARGEST - more) + more
 
   def find(self, fitness: Array, descriptors: Array) -> Array:
     """Finds individuals that are elites now, with that fitness and descriptor.

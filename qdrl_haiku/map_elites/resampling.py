@@ -20,7 +20,11 @@ from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.map_elites.tessellation import (
+  MAX_CELLS,
+  Tessellation,
+  Unstructured,
+)
 from qdrl_haiku.types import Array, Key
 
 
@@ -115,7 +119,15 @@ def first_contenders(
 
   Returns:
     The contenders.
+
+  Raises:
+    ValueError: if cells keep more individuals than can be numbered.
   """
+  if tessellation.num_cells * resampling.depth > MAX_CELLS:
+    raise ValueError(
+      f"resampling depth {resampling.depth} times {tessellation.num_cells} "
+      f"cells is more than {MAX_CELLS}; lower one of them."
+    )
   genotype = jax.tree.map(lambda x: x[0], genotypes)
   empty = Repertoire.init(genotype, tessellation)
   num_cells = empty.fitness.shape[0]
@@ -271,7 +283,6 @@ def contest(
     drawn=jnp.full_like(known.drawn, num_places),
   )
   outside = valid & repertoire.tessellation.outside(places_of_all)
-  num_outside = jnp.sum(outside[new], dtype=jnp.int32)
   return dataclasses.replace(
     repertoire,
     genotypes=jax.tree.map(
@@ -279,7 +290,7 @@ def contest(
     ),
     fitness=_take(contenders.fitness, elites, -jnp.inf),
     descriptors=_take(contenders.descriptors, elites, 0),
-    num_outside=repertoire.num_outside + num_outside,
+    num_outside=repertoire.count_outside(outside[new]),
   ), contenders
 
 

@@ -19,6 +19,13 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites import k_means
 from qdrl_haiku.types import Array, Key
 
+MAX_CELLS = 2**30
+"""How many cells there may be: as many numbers of int32 are beyond them, for
+what has no cell."""
+# With more, k-means takes many minutes.
+_MAX_CENTROIDS = 50_000
+# All pairs of which are compared in each generation.
+_MAX_PLACES = 2**20
 
 @functools.partial(
   jax.tree_util.register_dataclass,
@@ -35,7 +42,8 @@ class Grid:
   that is rounded.
 
   Attributes:
-    shape: [D], the number of cells along each dimension, each >= 1.
+    shape: [D], the number of cells along each dimension, each >= 1; at most
+      `MAX_CELLS` in all.
     lower: [D], the least descriptor.
     upper: [D], the greatest descriptor.
 
@@ -56,6 +64,11 @@ class Grid:
         f"shape={self.shape!r} is not one count of cells for each of the"
         f" {len(lower)} dimensions of the bounds; use"
         f" {(10,) * len(lower)}, for example."
+      )
+    if math.prod(map(int, shape)) > MAX_CELLS:
+      raise ValueError(
+        f"shape={self.shape!r} makes {math.prod(map(int, shape))} cells; use"
+        f" at most {MAX_CELLS}."
       )
     object.__setattr__(self, "shape", tuple(map(int, shape)))
     object.__setattr__(self, "lower", lower)
@@ -215,7 +228,8 @@ class Unstructured:
   own units; they need no bounds.
 
   Attributes:
-    num_cells: C, places, >= 1.
+    num_cells: C, places, from 1 to 2^20, since each generation compares all
+      pairs.
     num_dimensions: D, of a descriptor, >= 1.
     grid: in whose cells the QD score and the coverage are told; None for sums
       over all elites, and the share of the places that are occupied.
@@ -233,7 +247,7 @@ class Unstructured:
 
   def __post_init__(self) -> None:
     for name in ("num_cells", "num_dimensions", "num_neighbors"):
-      check_count(name, getattr(self, name), 1)
+      check_count(name, getattr(self, name), 1, maximum=_MAX_PLACES)
     if self.grid and self.grid.num_dimensions != self.num_dimensions:
       raise ValueError(
         f"grid={self.grid!r} is of {self.grid.num_dimensions} dimensions, and"
@@ -263,8 +277,8 @@ def cvt(
 
   Args:
     key: consumed; the same key gives the same centroids.
-    num_cells: C, >= 1. The time grows with its square; beyond a few thousand
-      there are fewer iterations, from 30 down to 5.
+    num_cells: C, from 1 to 50,000. The time grows with its square; beyond a
+      few thousand there are fewer iterations, from 30 down to 5.
     lower: [D], the least descriptor.
     upper: [D], the greatest descriptor.
 
@@ -276,6 +290,11 @@ def cvt(
   """
   lower, upper = _checked_bounds(lower, upper)
   check_count("num_cells", num_cells, 1)
+  if num_cells > _MAX_CENTROIDS:
+    raise ValueError(
+      f"num_cells={num_cells} takes k-means, whose time grows with its square,"
+      f" too long; use at most {_MAX_CENTROIDS}, or a grid."
+    )
   unit = k_means.centroids(key, int(num_cells), len(lower))
   centroids = _float32(lower) + unit * (_float32(upper) - _float32(lower))
   return CVT(centroids, lower, upper)

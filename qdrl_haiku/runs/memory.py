@@ -1,6 +1,7 @@
 """How much memory a run will hold, known before anything is allocated."""
 
 import contextlib
+import math
 import os
 import pathlib
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.runs.engines import State
 from qdrl_haiku.training import config as config_lib
@@ -23,7 +25,14 @@ _SETTINGS = {
   "replay": "replay_capacity or population_size",
   "environments": "num_envs, pool_size or population_size",
   "repertoire": "grid_shape, num_cells or resampling_depth",
-  "batches": "batch_size, grad_updates_per_step, num_envs or population_size",
+  "batches": (
+    "batch_size, grad_updates_per_step, num_critic_steps, num_envs or "
+    "population_size"
+  ),
+  "evaluation": (
+    "num_eval_episodes, population_size, variation_batch_size or "
+    "num_initial_genotypes"
+  ),
   "reevaluation": "num_reevaluations",
   "bookkeeping": "what the emitter or the controller remembers",
   "shared_replay": "replay_capacity",
@@ -34,8 +43,7 @@ _SETTINGS = {
 class MemoryPlan(NamedTuple):
   """What a run holds on all its devices together, in bytes.
 
-  What the compiled programs need beside it, such as activations and the
-  environments in which agents are evaluated, is not in it.
+  What the compiled programs need beside it, such as activations, is not in it.
 
   Attributes:
     networks: of one agent's state, what is no optimiser.
@@ -44,7 +52,7 @@ class MemoryPlan(NamedTuple):
     environments: one agent's, and the states in which episodes begin.
     num_agents: for how many there are slots, P or more; 0 if none are trained.
     batches: what all agents draw from their buffers for one iteration of
-      learning.
+      learning, and on each device a critic that they share for a generation.
     copies: of buffers. With a controller, one on its way to a member that has
       diverged, and once more as it's sent, on each device; all a second time
       if children inherit them, or with exact placement. The batches are gone
@@ -55,8 +63,11 @@ class MemoryPlan(NamedTuple):
       emitters remember.
     num_devices: each has the repertoire and the bookkeeping; they share the
       agents.
-    reevaluation: what a batch of elites needs that are evaluated again between
-      generations, environments included.
+    evaluation: the offspring of a generation, or the first genotypes if they
+      need more; and of all agents that are evaluated the states in which
+      episodes begin, and what is recorded of each step.
+    reevaluation: the same of a batch of elites that are evaluated again between
+      generations.
     shared_replay: of emitters whose agents learn from one buffer; each device
       has it.
     recorded: transitions of all offspring's episodes, for emitters that need
@@ -73,6 +84,7 @@ class MemoryPlan(NamedTuple):
   repertoire: int
   bookkeeping: int
   num_devices: int
+  evaluation: int = 0
   reevaluation: int = 0
   shared_replay: int = 0
   recorded: int = 0
@@ -94,8 +106,10 @@ class MemoryPlan(NamedTuple):
   @property
   def total(self) -> int:
     """Bytes of the most that is there at any time."""
-    return self.held + max(
-      self.batches, self.copies, self.reevaluation, self.recorded
+    return (
+      self.held
+      + self.evaluation
+      + max(self.batches, self.copies, self.reevaluation, self.recorded)
     )
 
 
@@ -128,15 +142,30 @@ def memory_plan(
   bookkeeping = _bytes(state) - buffers - contenders
   bookkeeping -= _bytes(members) + _bytes(repertoire)
   plan = MemoryPlan(
-    *(0,) * 7,
+    *(0,) * 5,
+    batches=num_devices * _shared_batches(setup, state),
+    copies=0,
     repertoire=on_each,
     bookkeeping=bookkeeping,
     num_devices=num_devices,
-    shared_replay=buffers,
-    recorded=(1 + num_devices) * _recorded(setup),
-    reevaluation=_bytes(reevaluation.batch(setup, num_reevaluations))
+    evaluation=_evaluation(
+      setup,
+      state,
+      initial,
+      sharding.num_slots(setup.mesh, _num_evaluated(setup)),
+      setup.config.num_eval_episodes,
+    ),
+    reevaluation=_evaluation(
+      setup,
+      state,
+      initial,
+      reevaluation.batch_size(setup, num_reevaluations),
+      num_reevaluations,
+    )
     if num_reevaluations and setup.map_elites is not None
     else 0,
+    shared_replay=buffers,
+    recorded=(1 + num_devices) * _recorded(setup),
   )
   if members is None:
     return plan
@@ -155,7 +184,8 @@ def memory_plan(
     replay=_bytes(members.replay) // size,
     environments=_bytes((members.environment, initial.pool)) // size,
     num_agents=size,
-    batches=num_drawn
+    batches=plan.batches
+    + num_drawn
     * (_bytes(members.replay.storage) // config.replay_capacity),
     copies=_copies(setup, _bytes(members.replay), size, plan.num_devices),
   )
@@ -209,6 +239,7 @@ def check(plan: MemoryPlan, available: int | None) -> None:
   parts["replay"] += plan.copies
   parts["repertoire"] = plan.num_devices * plan.repertoire
   parts["batches"] = plan.batches
+  parts["evaluation"] = plan.evaluation
   parts["reevaluation"] = plan.reevaluation
   parts["shared_replay"] = plan.num_devices * plan.shared_replay
   parts["recorded"] = plan.recorded
@@ -242,6 +273,7 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
     f"agents, {plan.num_agents} in all": plan.agents,
     "batches to learn from": plan.batches,
     "replay while children inherit": plan.copies,
+    "agents while they are evaluated": plan.evaluation,
     "elites evaluated again": plan.reevaluation,
     "transitions of episodes": plan.recorded,
     f"shared replay{each}": plan.shared_replay,
@@ -268,17 +300,62 @@ def _copies(
   return total
 
 
+def _num_evaluated(setup: Setup) -> int:
+  """Counts the agents that are evaluated at once, at most."""
+  qd = setup.map_elites
+  if qd is None:
+    return setup.config.population_size
+  num_later = setup.num_offspring + setup.num_resampled
+  return max(num_later, qd.num_initial_genotypes)
+
+
+def _evaluation(
+  setup: Setup,
+  state: State,
+  initial: InitialStates,
+  num_agents: int,
+  num_episodes: int,
+) -> int:
+  """Counts the bytes of agents that are evaluated, see `MemoryPlan`."""
+  env, descriptor = setup.eval_env, setup.eval_env.descriptor
+  repertoire: Any = getattr(state, "repertoire", None)
+  elite = env_state = per_step = 0
+  if repertoire is not None:  # Members are there anyway.
+    elite = _bytes(repertoire.genotypes) // repertoire.fitness.shape[0]
+  if drawn := jax.tree.leaves(initial.evaluation):
+    num_drawn = math.prod(drawn[0].shape[:2])
+    env_state = _bytes(initial.evaluation) // num_drawn
+  if setup.map_elites is not None or setup.evaluate is not None:
+    per_step = 0 if descriptor is None else descriptor.size
+  if setup.evaluate is not None:
+    # Observations, and what is said of each.
+    per_step += 2 * env.observation_size
+  recorded = env.episode_steps * per_step * np.dtype(np.float32).itemsize
+  return num_agents * (elite + num_episodes * (env_state + recorded))
+
+
+def _shared_batches(setup: Setup, state: State) -> int:
+  """Counts the bytes of what a critic that agents share learns from at once."""
+  buffers = teachers.buffers(getattr(state, "emitter", None))
+  if setup.map_elites is None or not buffers:
+    return 0
+  teaching, config = setup.map_elites.teaching, setup.config
+  num_steps = teaching.num_critic_steps + teaching.num_policy_steps
+  row = sum(_bytes(x.storage) for x in buffers) // config.replay_capacity
+  return num_steps * config.batch_size * row
+
+
 def _recorded(setup: Setup) -> int:
   """Counts the bytes of transitions that emitters are told of."""
   qd, env = setup.map_elites, setup.eval_env
   if qd is None or "transitions" not in emitters.make_emitter(setup).needs:
     return 0
   assert env.descriptor is not None
-  num_agents = max(setup.batch_sizes[-1], qd.num_initial_genotypes)
-  steps = num_agents * setup.config.num_eval_episodes * env.episode_steps
+  steps = setup.config.num_eval_episodes * env.episode_steps
   # Two observations and descriptors, the action, reward and discount.
   size = 2 * (env.observation_size + env.descriptor.size) + env.action_size + 2
-  return steps * size * np.dtype(np.float32).itemsize
+  size *= np.dtype(np.float32).itemsize
+  return _num_evaluated(setup) * steps * size
 
 
 def _bytes(tree: Any) -> int:

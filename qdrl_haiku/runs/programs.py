@@ -109,7 +109,7 @@ class Programs(NamedTuple):
 def make_programs(
   setup: Setup,
   mesh: jax.sharding.Mesh,
-  run_key: types.Key,
+  run_key: types.Key | jax.ShapeDtypeStruct,
   kept: Kept | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it.
@@ -117,7 +117,8 @@ def make_programs(
   Args:
     setup: what the population is composed of.
     mesh: its mesh.
-    run_key: the run's key, or keys [P], replicated over the mesh.
+    run_key: shape, dtype and sharding of the run's key, or of keys [P],
+      replicated over the mesh.
     kept: programs of earlier runs whose setup and mesh were the same, so that
       nothing needs to be traced that is there.
 

@@ -68,7 +68,7 @@ def updated(
   """
   returns = report.scores["episode_return"]
   generation = int(report.generation)
-  total_env_steps = record["total_env_steps"] + int(report.env_steps)
+  total_env_steps = record["total_env_steps"] + env_steps(setup, report)
   step = generation * setup.steps_per_generation
   if not setup.trains_members:
     # Episodes may have ended early. Each offspring takes at least one step in
@@ -103,6 +103,20 @@ def updated(
     "best": best,
     "diverged": num_diverged,
   }
+
+
+def env_steps(setup: Setup, report: GenerationReport) -> int:
+  """Counts the environment steps of a generation, however many there are.
+
+  Args:
+    setup: what the population is composed of.
+    report: of the generation, on the host.
+
+  Returns:
+    The steps of all agents together, in collecting and in evaluation.
+  """
+  evaluated = np.sum(report.evaluation_steps, dtype=np.int64)
+  return _collected_steps(setup) + int(evaluated)
 
 
 def row(
@@ -150,13 +164,18 @@ def rates(
     The rates by name; the steps are those that members collected, or of
     evaluation where there are none.
   """
-  steps = int(report.env_steps)
-  if setup.trains_members:
-    steps = setup.steps_per_generation * report.num_updates.shape[0]
+  steps = _collected_steps(setup) or env_steps(setup, report)
   return {
     "training/env_steps_per_second": steps / seconds,
     "training/updates_per_second": int(report.num_updates.sum()) / seconds,
   }
+
+
+def _collected_steps(setup: Setup) -> int:
+  """Counts the steps that members collect in a generation; 0 without any."""
+  if not setup.trains_members:
+    return 0
+  return setup.config.population_size * setup.config.perturbation_interval
 
 
 def write(

@@ -81,33 +81,6 @@ def batch_size(setup: Setup, num_reevaluations: int) -> int:
   return max(1, at_once // num_devices) * num_devices
 
 
-def batch(setup: Setup, num_reevaluations: int) -> Any:
-  """Returns what a batch of elites is evaluated with, to be counted.
-
-  Args:
-    setup: with `map_elites`, in an environment with descriptors.
-    num_reevaluations: episodes of each elite, >= 1.
-
-  Returns:
-    Shapes and dtypes of its agents and environments, and of what is recorded
-    of the episodes.
-  """
-  descriptor = setup.eval_env.descriptor
-  assert descriptor is not None
-  size = batch_size(setup, num_reevaluations)
-  num_steps = setup.eval_env.episode_steps
-
-  def make() -> Any:
-    keys = jax.random.split(jax.random.key(0), (size, num_reevaluations))
-    return (
-      jax.vmap(setup.learner.init)(keys[:, 0]),
-      setup.eval_env.reset(keys),
-      jnp.zeros((num_steps, *keys.shape, descriptor.size)),
-    )
-
-  return jax.eval_shape(make)
-
-
 def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   """Makes what finds out what a repertoire is if its elites aren't lucky.
 

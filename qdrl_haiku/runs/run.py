@@ -75,8 +75,7 @@ def run(
   _check_mesh(setup)
   engine = make_engine(setup)
   seeds = _seeds(setup, config)
-  run_key = _run_key(seeds, mesh)
-  programs = make_programs(setup, mesh, run_key)
+  programs = make_programs(setup, mesh, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
     setup, programs.population, programs.initial, config.num_reevaluations
   )
@@ -104,7 +103,7 @@ def run(
       config,
       settings,
       programs,
-      run_key,
+      _run_key(seeds, mesh),
       seeds,
       directory,
       interruption,
@@ -285,6 +284,14 @@ def _check(setup: Setup, engine: Engine, config: RunConfig) -> None:
     )
   if setup.controller is not None:
     controllers.check(setup.controller, setup.config.population_size)
+    first = setup.controller.first_decision
+    if first is not None and first * interval > config.num_timesteps:
+      raise ValueError(
+        f"the controller replaces nobody before its decision {first} "
+        f"(first_rung), but num_timesteps {config.num_timesteps} has "
+        f"{config.num_timesteps // interval} generations; lower first_rung, or "
+        "raise num_timesteps."
+      )
   if config.resume:
     directory = RunDirectory(_logdir(config))
     for name in row_files.FILES:  # Raises if one is damaged.
@@ -395,16 +402,26 @@ def _logdir(config: RunConfig) -> str:
   return config.logdir
 
 
-def _seeds(setup: Setup, config: RunConfig) -> tuple[int, ...]:
+def _seeds(setup: Setup, config: RunConfig) -> range:
   """Returns the run's seed, or one per member that is a run of its own."""
   is_several = setup.controller is None and setup.map_elites is None
   number = setup.config.population_size if is_several else 1
-  seeds = tuple(range(config.seed, config.seed + number))
+  seeds = range(config.seed, config.seed + number)
   if seeds[-1] >= 2**32:
     raise ValueError(
       f"seed must be at least 0 and below 2**32, got {seeds[-1]}."
     )
   return seeds
+
+
+def _run_key_shape(
+  seeds: Sequence[int], mesh: jax.sharding.Mesh
+) -> jax.ShapeDtypeStruct:
+  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
+  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
+  shape = (len(seeds),) if len(seeds) > 1 else ()
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
 
 
 def _run_key(seeds: Sequence[int], mesh: jax.sharding.Mesh) -> types.Key:

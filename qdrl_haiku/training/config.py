@@ -5,6 +5,7 @@ import fractions
 import math
 from typing import NamedTuple
 
+from qdrl_haiku.checks import LARGEST
 from qdrl_haiku.config import Settings, setting
 
 
@@ -292,7 +293,8 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
 
   Raises:
     ValueError: if `perturbation_interval` isn't a whole number of iterations,
-      or if the replay buffer can't take what one iteration collects.
+      or of more critic steps than an int32 counts, or if the replay buffer
+      can't take what one iteration collects.
   """
   num_env_steps, num_updates = _iteration(
     config.num_envs, config.grad_updates_per_step, batches_per_update
@@ -311,6 +313,16 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
     raise ValueError(
       f"replay_capacity {config.replay_capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it."
+    )
+  num_critic_steps = (
+    config.perturbation_interval // steps * num_updates * batches_per_update
+  )
+  if num_critic_steps > LARGEST:
+    raise ValueError(
+      f"perturbation_interval {config.perturbation_interval} with "
+      f"grad_updates_per_step={config.grad_updates_per_step} makes "
+      f"{num_critic_steps} critic steps, which must be at most {LARGEST}; "
+      "lower one of them."
     )
   return Iterations(
     num_iterations=config.perturbation_interval // steps,

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, draws, environments, map_elites, types
+from qdrl_haiku import actors, checks, draws, environments, map_elites, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
@@ -58,7 +58,12 @@ def vary_agents(
 
   Returns:
     The variation of `map_elites.Elite`s.
+
+  Raises:
+    ValueError: if a standard deviation is out of its range.
   """
+  checks.check_float("iso_sigma", iso_sigma, may_be_zero=True)
+  checks.check_float("line_sigma", line_sigma, may_be_zero=True)
   vary_weights = map_elites.weights_only(
     functools.partial(
       map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma

@@ -166,8 +166,7 @@ def evaluate(
     finite=finite,
     decision=decision,
     best=best,
-    env_steps=config.population_size * config.perturbation_interval
-    + jnp.sum(evaluation.lengths),
+    evaluation_steps=evaluation.lengths,
   )
   population = Population(
     members, hyperparams, recent_fitness, generation, controller

@@ -249,7 +249,7 @@ def evaluate(
   fitness, descriptors = elites_lib.fitness_and_descriptors(evaluation)
   extra_scores = elites_lib.extra_scores(evaluation, emitter.needs)
   evaluation = evaluation._replace(trajectory=None, transitions=None)
-  env_steps = jnp.sum(evaluation.lengths)
+  evaluation_steps = evaluation.lengths
   finite = types.all_finite((fitness, descriptors, elites))
   counted = jnp.where(finite, fitness, jnp.nan)
   if not state.contenders:
@@ -265,7 +265,9 @@ def evaluate(
     )
   else:
     size = emitter.batch_size
-    env_steps -= _steps_of_nobody(state.contenders, evaluation.lengths[size:])
+    evaluation_steps = evaluation_steps.at[size:].multiply(
+      _is_somebody(state.contenders)[:, None]
+    )
     again = counted[size:], descriptors[size:]
     # What the rest of this says is about new agents.
     counted, descriptors, extra_scores = jax.tree.map(
@@ -315,7 +317,7 @@ def evaluate(
       hyperparams=best_elite.hyperparams,
       state=setup.learner.from_genotype(best_elite.genotype),
     ),
-    env_steps=env_steps,
+    evaluation_steps=evaluation_steps,
     illumination=changes,
   )
   told = state._replace(emitter=emitter_state).population
@@ -323,7 +325,6 @@ def evaluate(
     trained = state.population
     assert trained is not None and told is not None
     size = setup.config.population_size
-    collected = size * setup.config.perturbation_interval
     of_members = jax.tree.map(lambda x: x[:size], evaluation)
     report = report._replace(
       evaluation=of_members,
@@ -338,7 +339,6 @@ def evaluate(
       num_updates=trained.metrics["num_updates"].astype(jnp.int32),
       finite=jnp.isfinite(told.fitness),
       decision=told.decision,
-      env_steps=report.env_steps + collected,
       illumination=changes._replace(
         sampled_cells=told.sampled_cells,
         new_hyperparams=told.hyperparams,
@@ -384,12 +384,9 @@ def restart_members(
   )
 
 
-def _steps_of_nobody(
-  contenders: map_elites.Contenders, lengths: types.Array
-) -> types.Array:
-  """Counts steps of agents that stood in for contenders that there aren't."""
-  is_nobody = contenders.drawn >= contenders.fitness.shape[0]
-  return jnp.sum(jnp.where(is_nobody[:, None], lengths, 0))
+def _is_somebody(contenders: map_elites.Contenders) -> types.Array:
+  """Tells which of those that were drawn are contenders, bool [R]."""
+  return contenders.drawn < contenders.fitness.shape[0]
 
 
 def _states(emitter_state: Any) -> tuple[Any, ...]:

@@ -7,16 +7,14 @@ from typing import Any
 
 import jax
 
+from qdrl_haiku import checks, environments, map_elites, names
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import environments, map_elites, names
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
 from qdrl_haiku.training.emitters import EMITTERS
 from qdrl_haiku.training.setup import EmitterFn, Part, Setup
 
 _TAUGHT = ("pga", "dcrl")
-# Beyond that float32 overflows where numbers are added up.
-_LARGEST_FLOAT = 1e30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +73,14 @@ class RepertoireConfig(Settings):
     0.01,
     "Standard deviation of the noise on each weight of a variation.",
     low=0,
-    high=_LARGEST_FLOAT,
+    high=checks.LARGEST_FLOAT,
     needs="variation",
   )
   line_sigma: float = setting(
     0.1,
     "Standard deviation of a variation's step along the line to another elite.",
     low=0,
-    high=_LARGEST_FLOAT,
+    high=checks.LARGEST_FLOAT,
     needs="variation",
   )
   adding: str = setting(
@@ -99,8 +97,8 @@ class RepertoireConfig(Settings):
     None,
     "Number added to each elite's return in the QD score; by default the "
     "environment's offset per step times --episode_length.",
-    low=-_LARGEST_FLOAT,
-    high=_LARGEST_FLOAT,
+    low=-checks.LARGEST_FLOAT,
+    high=checks.LARGEST_FLOAT,
     offered=False,
   )
   shard_repertoire: bool = setting(
@@ -110,11 +108,6 @@ class RepertoireConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if math.prod(self.grid_shape) > config_lib.LARGEST:
-      raise ValueError(
-        f"grid_shape={self.grid_shape} makes {math.prod(self.grid_shape)} "
-        "cells, which must be below 2**31; lower it."
-      )
     has_no_offspring = self.variation_batch_size == 0 and not self.has_members
     if has_no_offspring and self.parts[0].batch_size is None:
       raise ValueError(

@@ -58,8 +58,9 @@ class GenerationReport(NamedTuple):
       see `population.must_be_finite`, and its fitness.
     decision: the controller's, or None if there is no controller.
     best: the fittest by this evaluation alone.
-    env_steps: int32 [], environment steps that all members took together, in
-      collecting and in evaluation.
+    evaluation_steps: int32 [B, N], environment steps of each episode by which
+      agents were evaluated, elites that are evaluated again among them. Their
+      sum may be more than an int32 holds.
     illumination: what happened to the repertoire; None where there is none.
   """
 
@@ -73,7 +74,7 @@ class GenerationReport(NamedTuple):
   finite: types.Array
   decision: controllers.Decision | None
   best: Best
-  env_steps: types.Array
+  evaluation_steps: types.Array
   illumination: IlluminationReport | None = None
 
 

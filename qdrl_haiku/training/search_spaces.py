@@ -1,14 +1,12 @@
 """What a controller searches: by default, and as users say it."""
 
 import dataclasses
-import math
 import numbers
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import jax
-import numpy as np
 
 from qdrl_haiku import controllers, learners, names, types
 from qdrl_haiku.controllers import lineage
@@ -128,15 +126,8 @@ def check_value(
     ValueError: if it makes no sense.
   """
   known = declaration(name, declared)
-  if known is None:
-    return
-  low, high = known.low, known.high
-  with np.errstate(over="ignore"):
-    is_finite = np.isfinite(np.float32(value))
-  if not (is_finite and low <= value <= high):
-    bounds = f" from {low:g}" if low > -math.inf else ""
-    bounds += f" to {high:g}" if high < math.inf else " on" if bounds else ""
-    raise ValueError(f"{where} makes no sense; give a finite number{bounds}.")
+  if known is not None:
+    known.check(where, value)
 
 
 def declaration(

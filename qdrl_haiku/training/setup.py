@@ -8,6 +8,7 @@ import jax
 
 from qdrl_haiku import (
   actors,
+  checks,
   controllers,
   environments,
   learners,
@@ -16,6 +17,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import search_spaces
 
 Scores = dict[str, types.Array]
 """What an evaluation says of each member, [P] by name."""
@@ -239,12 +241,14 @@ def check(setup: Setup) -> None:
   Raises:
     ValueError: if there is one, naming it.
   """
+  _check_hyperparams(setup.learner)
   _check_n_step(setup)
   qd = setup.map_elites
   of_decisions = ("burn_in_period", "fitness_window")
   if qd is not None:
     _check_parts(qd, setup.config.population_size)
     _check_resampling(setup, qd)
+    _check_first_steps(setup, qd)
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
@@ -275,6 +279,18 @@ def check(setup: Setup) -> None:
   if setup.controller is None:
     why = "without a controller nobody takes over from anybody"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+  elif qd is None and setup.controller.first_decision is None:
+    why = "the controller replaces non-finite members alone"
+    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+
+
+def _check_hyperparams(learner: learners.Learner) -> None:
+  """Refuses values of hyperparameters that make no sense."""
+  named = controllers.lineage.named_leaves(learner.hyperparams)
+  for name, value in named.items():
+    known = search_spaces.declaration(name, learner.declared)
+    if known is not None:
+      known.check(f"the learner's hyperparameter {name}={value}", value)
 
 
 def _check_n_step(setup: Setup) -> None:
@@ -322,6 +338,19 @@ def _check_resampling(setup: Setup, qd: MapElites) -> None:
     raise ValueError(
       f"the environment is on the host: {why}, its instances are new ones "
       "each time; take adding=once."
+    )
+
+
+def _check_first_steps(setup: Setup, qd: MapElites) -> None:
+  """Refuses a first evaluation of more steps than an int32 counts."""
+  num_episodes = setup.config.num_eval_episodes
+  episode_steps = setup.eval_env.episode_steps
+  steps = qd.num_initial_genotypes * num_episodes * episode_steps
+  if steps > checks.LARGEST:
+    raise ValueError(
+      f"num_initial_genotypes {qd.num_initial_genotypes} times "
+      f"num_eval_episodes {num_episodes} times {episode_steps} steps are "
+      f"{steps}, which must be at most {checks.LARGEST}; lower one of them."
     )
 
 

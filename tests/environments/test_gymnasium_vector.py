@@ -200,6 +200,15 @@ def test_only_the_last_state_can_be_stepped():
     jax.block_until_ready(env.step(states[1], jnp.zeros((2, 2))))
 
 
+def test_more_steps_than_an_int32_counts_go_on():
+  env = _counter()
+  env._clock = 2**31 - 2
+  states = _run(env, 3)
+  assert states[1].pipeline_state[:, 0].tolist() == [0, 0]
+  with pytest.raises(Exception, match="the state that it returned last only"):
+    jax.block_until_ready(env.step(states[1], jnp.zeros((2, 2))))
+
+
 def test_evaluation_counts_the_first_episodes_and_sees_their_ends():
   env = _counter(last=3)
   learner = toy.linear_learner()._replace(

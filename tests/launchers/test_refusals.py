@@ -140,7 +140,7 @@ _CASES = [
   (
     "train_pbt",
     "--search_space=tau:choice:0.1:5",
-    "--search_space: tau=5.0 .*from 0 to 1",
+    "--search_space: tau=5.0 .*above 0 and at most 1",
   ),
   (
     "train_pbt",
@@ -251,6 +251,29 @@ _CASES = [
     "eval_interval 80 .* 72 or 96",
   ),
   ("train", "--learner=td3 --policy_delay=0", "policy_delay must .* got 0"),
+  # Sizes beyond what counts, whose time or memory nobody has.
+  ("train", f"--hidden_layer_sizes={10**20}", "=1000.* is no list of widths"),
+  (
+    "train",
+    "--hidden_layer_sizes=2147483647",
+    "networks' hidden layers",
+  ),
+  ("train", "--num_seeds=2147483647", "this run would need .* or num_seeds"),
+  (
+    "train_pbt",
+    "--controller=pb2 --pb2_window=1000000000000",
+    "window=1000000000000 is too large; use",
+  ),
+  (
+    "train_pbt",
+    "--controller=mf_pbt --frequencies=1,1000000000000",
+    "frequencies=1000000000000 is too large; use",
+  ),
+  (
+    "train",
+    "--num_eval_episodes=1000000000",
+    "evaluation would take the most, .*: lower num_eval_episodes",
+  ),
   # Two that don't fit.
   (
     "train",
@@ -295,16 +318,48 @@ _CASES = [
     "--perturbation_factors=a,b",
     "--perturbation_factors=a,b is no list of numbers; give it",
   ),
+  (
+    "train_pbt",
+    "--exploit=none --burn_in_period=8",
+    "--burn_in_period=8 has no effect: with --exploit=none nobody",
+  ),
+  (
+    "train_pbt",
+    "--num_replaced=0 --burn_in_period=8",
+    "burn_in_period=8 has no effect: the controller replaces non-finite",
+  ),
+  (
+    "train_pbt",
+    "--controller=random_search --fitness_window=2",
+    "--fitness_window=2 has no effect: with --controller=random_search",
+  ),
+  (
+    "train_pbt",
+    "--controller=successive_halving --first_rung=21",
+    "before its decision 21 .* 100000 has 20 generations; lower first_rung",
+  ),
   # Hyperparameters and their ranges.
+  ("train", "--reward_scaling=0", "reward_scaling=0.0 .*number above 0[.]"),
+  ("train", "--tau=0", "--tau=0.0 .*number above 0 and at most 1[.]"),
+  (
+    "train_pbt",
+    "--search_space=reward_scaling:uniform:0:1",
+    "search_space: reward_scaling=0.0 .* above 0[.]",
+  ),
+  (
+    "train",
+    "--policy_learning_rate=1e-50",
+    "policy_learning_rate=1e-50 .*float32 holds none below 1e-30",
+  ),
   ("train", "--discount=1.5", "--discount=1.5 .*from 0 to 1"),
-  ("train", "--tau=nan", "--tau=nan .*from 0 to 1"),
+  ("train", "--tau=nan", "--tau=nan .*above 0 and at most 1"),
   ("train", "--policy_learning_rate=-1", "policy_learning_rate=-1.0 .*from 0"),
   ("train_pbt", "--reward_scaling=inf", "--reward_scaling=inf .*finite"),
   ("train", "--initial_temperature=0", "initial_temperature .* got 0.0"),
   ("train", "--initial_temperature=inf", "initial_temperature .* got inf"),
   ("train", "--initial_temperature=1e300", "must be at most 1e.30, got"),
   ("train", "--discount=-0.1", "--discount=-0.1 .*from 0 to 1"),
-  ("train", "--tau=2", "--tau=2.0 .*from 0 to 1"),
+  ("train", "--tau=2", "--tau=2.0 .*above 0 and at most 1"),
   ("train", "--critic_learning_rate=nan", "critic_learning_rate=nan .*from 0"),
   ("train", "--critic_learning_rate=1e300", "rate=1e.300 .*from 0 on[.]"),
   ("train", "--target_entropy=nan", "--target_entropy=nan .*finite number[.]"),
@@ -360,8 +415,8 @@ _CASES = [
   ),
   (
     "train_pbt",
-    "--search_space=tau:uniform:0:5",
-    "--search_space: tau=5.0 .*from 0 to 1",
+    "--search_space=tau:uniform:0.1:5",
+    "--search_space: tau=5.0 .*above 0 and at most 1",
   ),
   (
     "train_pbt",

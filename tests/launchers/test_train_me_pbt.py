@@ -408,7 +408,33 @@ _REFUSED = [
   ("--grid_shape=8,-1", "--grid_shape=8,-1 .*give 2 numbers"),
   ("--tessellation=cvt --num_cells=0", "--num_cells=0 must be at least 1"),
   ("--num_cells=16", "--num_cells=16 has no effect: --tessellation=grid"),
-  ("--grid_shape=99999,99999", r"--grid_shape=99999,99999 .*below 2\*\*31"),
+  ("--grid_shape=99999,99999", "=99999,99999: .* makes 9999800001 cells"),
+  ("--grid_shape=99999,99998", "=99999,99998: .*use at most 1073741824"),
+  (
+    "--tessellation=none --num_cells=2147483647 --emitter=ga",
+    "num_cells=2147483647 is too large; use an integer of at most 1048576",
+  ),
+  (
+    "--tessellation=cvt --num_cells=2147483647",
+    "num_cells=2147483647 takes k-means, .* too long; use at most 50000",
+  ),
+  (
+    "--tessellation=cvt --num_cells=2000000",
+    "num_cells=2000000 takes k-means, .* too long; use at most 50000",
+  ),
+  (
+    "--adding=adaptive --resampling_depth=2147483647",
+    "resampling depth 2147483647 times 1024 cells is more than",
+  ),
+  (
+    "--variation_batch_size=100000000",
+    "evaluation would take the most, .*: lower .*variation_batch_size",
+  ),
+  (
+    "--num_initial_genotypes=100000000",
+    "100000000 times num_eval_episodes 8 times .* at most 2147483647; lower",
+  ),
+  ("--line_sigma=1e-50", "line_sigma=1e-50 must be .*in float32 too; use 0 or"),
   ("--qd_offset=nan", "--qd_offset=nan must be finite"),
   ("--policy_final_init=fanin", "policy_final_init='fanin' .*mean 'fan_in'"),
   (
@@ -432,9 +458,9 @@ _REFUSED = [
   ("--learner=diayn", "--learner=diayn.*sac or td3"),
   ("--variation_batch_size=-1", "--variation_batch_size=-1 .*at least 0"),
   ("--num_initial_genotypes=0", "--num_initial_genotypes=0 .*at least 1"),
-  ("--iso_sigma=-1", "--iso_sigma=-1.0 .*at least 0"),
-  ("--line_sigma=nan", "--line_sigma=nan must be finite"),
-  ("--iso_sigma=inf", "--iso_sigma=inf must be finite"),
+  ("--iso_sigma=-1", "iso_sigma=-1.0 must be .*at least 0"),
+  ("--line_sigma=nan", "line_sigma=nan must be finite"),
+  ("--iso_sigma=inf", "iso_sigma=inf must be finite"),
   ("--num_replaced_by_samples=-1", "--num_replaced_by_samples=-1 .*at least 0"),
   ("--num_reevaluations=-1", "num_reevaluations must be .* got -1"),
   ("--reevaluation_interval=0", "reevaluation_interval must be .* got 0"),

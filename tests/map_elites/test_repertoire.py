@@ -1,5 +1,6 @@
 """Tests of who stays in a repertoire, and of who is drawn from it."""
 
+import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
@@ -277,6 +278,14 @@ def test_descriptors_outside_are_counted_also_where_they_lose():
   repertoire = _ADD(_ADD(_EMPTY, *batch), *batch)
   assert int(repertoire.num_outside) == 4
   np.testing.assert_array_equal(repertoire.fitness[jnp.array([1, 5])], [4, 3])
+
+
+def test_the_count_of_those_outside_stops_where_an_int32_does():
+  start = dataclasses.replace(_EMPTY, num_outside=jnp.int32(2**31 - 2))
+  batch = _genotypes(range(3)), np.zeros(3, np.float32), np.full((3, 2), 9.0)
+  repertoire = _ADD(start, *batch)
+  assert int(repertoire.num_outside) == 2**31 - 1
+  assert int(_ADD(repertoire, *batch).num_outside) == 2**31 - 1
 
 
 def test_no_individuals_change_nothing():

@@ -82,7 +82,43 @@ def test_a_small_population_is_as_worked_by_hand():
   # Two hyperparameters and a fitness of each, one count of generations.
   assert plan.bookkeeping == 4 * (4 * 3 + 1)
   assert plan.held == 4 * (16 + plan.replay + plan.environments) + 52
-  assert plan.total == plan.held + max(plan.batches, plan.copies)
+  # Two episodes of each of four members, of which nothing is recorded.
+  assert plan.evaluation == 4 * 2 * 4 * (6 + 4 + 2 + 2 + 4)
+  batches = max(plan.batches, plan.copies)
+  assert plan.total == plan.held + plan.evaluation + batches
+
+
+def test_episodes_of_evaluation_are_planned_and_refused():
+  few, many = (
+    _planned(common.setup(_PBT, num_eval_episodes=n)) for n in (2, 2000)
+  )
+  assert many.total - few.total == 999 * few.evaluation > 0
+  assert "agents while they are evaluated" in memory.describe(many, None)
+  with pytest.raises(ValueError, match="evaluation .*lower num_eval_episodes"):
+    memory.check(many, many.total - 1)
+
+
+@pytest.mark.parametrize(
+  ("name", "members"),
+  [("variation_batch_size", 4), ("num_initial_genotypes", 0)],
+)
+def test_offspring_and_first_genotypes_are_planned(name, members):
+  setup = test_illumination.setup()
+  plan = setup.map_elites._replace(**{name: 4000})
+  many = _planned(setup._replace(map_elites=plan))
+  # Elites of five numbers and two episodes, with environments as above and
+  # their descriptors, and the two axes of each descriptor in each of five
+  # steps. Members are among the offspring.
+  size = 4 * (5 + 2 * (6 + 4 + 2 + 2 + 4 + 3 * 2) + 2 * 5 * 2)
+  assert many.evaluation == (4000 + members) * size
+
+
+def test_what_an_evaluation_of_skills_records_is_planned():
+  setup = common.setup(_PBT)
+  more = setup._replace(evaluate=lambda *_: None)
+  # Two observations of two numbers each in five steps.
+  recorded = 4 * 2 * 5 * 4 * (2 * 2)
+  assert _planned(more).evaluation == _planned(setup).evaluation + recorded
 
 
 @pytest.mark.parametrize(
@@ -124,7 +160,7 @@ def test_elites_that_are_looked_at_again_are_planned():
   assert few.total == without.total
   # One agent after the other, of which there are so many episodes.
   assert many.reevaluation == 4 * 5 + 400 * (environment + 4 * 5 * 2)
-  assert many.total == many.held + many.reevaluation
+  assert many.total == many.held + many.evaluation + many.reevaluation
   lines = memory.describe(many, None)
   assert "elites evaluated again" in lines
   assert "elites evaluated again" not in memory.describe(without, None)
@@ -135,7 +171,7 @@ def test_elites_that_are_looked_at_again_are_planned():
 def test_without_a_controller_batches_come_on_top_and_no_copies():
   plan = _planned(common.setup())
   assert plan.copies == 0
-  assert plan.total == plan.held + 1024
+  assert plan.total == plan.held + plan.evaluation + 1024
 
 
 def test_a_call_of_several_batches_draws_them_all():
@@ -204,7 +240,7 @@ def test_a_repertoire_alone_has_no_agents():
   plan = _planned(setup)
   assert plan.num_agents == plan.batches == plan.copies == plan.agents == 0
   # Two counts beside the repertoire.
-  assert plan.total == plan.repertoire + 2 * 4
+  assert plan.total == plan.repertoire + 2 * 4 + plan.evaluation
 
 
 @pytest.mark.parametrize(("emitter", "more"), [("pga", 0), ("dcrl", 2 * 2)])
@@ -217,9 +253,12 @@ def test_the_replay_of_a_shared_critic_is_counted_once(emitter, more):
   assert plan.held == _num_bytes(state)
   # Four agents' two episodes of three steps, and once more as they're told.
   assert plan.recorded == 2 * 4 * (4 * 2 * 3) * (2 * (2 + 2) + 3)
-  assert plan.total == plan.held + plan.recorded
+  # What 300 steps of the critic and 100 of policies draw, four rows each.
+  assert plan.batches == 400 * 4 * 4 * (2 * 2 + 3 + more)
+  assert plan.total == plan.held + plan.evaluation + plan.batches
   two = _planned(setup._replace(mesh=_TWO_DEVICES))
   assert two.held == 2 * plan.held and two.recorded == 1.5 * plan.recorded
+  assert two.batches == 2 * plan.batches
 
 
 def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
@@ -241,6 +280,7 @@ def test_slots_that_are_left_over_take_memory_too():
     num_devices=3,
     batches=6 * one.batches // 4,
     copies=(6 + 3 * 2) * one.replay,
+    evaluation=6 * one.evaluation // 4,
   )
   assert three.agents == 6 * one.agents // 4
 
@@ -270,7 +310,8 @@ def _plan(**parts):
     ("replay", 11, "replay_capacity or population_size"),
     ("environments", 10, "num_envs, pool_size or population_size"),
     ("repertoire", 10, "grid_shape, num_cells or resampling_depth"),
-    ("batches", 5, "batch_size, grad_updates_per_step, num_envs or popu"),
+    ("batches", 5, "batch_size, grad_updates_per_step, num_critic_steps, nu"),
+    ("evaluation", 5, "num_eval_episodes, population_size, variation_batch_"),
     ("reevaluation", 5, "num_reevaluations"),
     ("shared_replay", 10, "replay_capacity"),
     ("recorded", 5, "variation_batch_size, num_eval_episodes or episode_l"),
@@ -286,10 +327,10 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
   assert f"{part} would take the most, {takes}.0 GiB: lower {settings}" in (
     message
   )
-  # Thirteen with one GiB each: four parts of two agents, two repertoires, two
-  # shared buffers, and the copies, the batches, the elites' evaluation or what
-  # is recorded, whichever are more.
-  total = 13 + (8 if takes != 5 else 4)
+  # Fourteen with one GiB each: four parts of two agents, two repertoires, two
+  # shared buffers, the evaluation, and the copies, the batches, the elites'
+  # evaluation or what is recorded, whichever are more.
+  total = 14 + (8 if takes != 5 else 4)
   assert message.startswith(f"this run would need {total}.0 GiB of memory")
   assert "\n" not in message
 
@@ -309,11 +350,12 @@ def test_a_description_has_aligned_lines_with_units():
     "agents, 2 in all                     5.0 GiB",
     "batches to learn from                1.0 GiB",
     "replay while children inherit        1.0 GiB",
+    "agents while they are evaluated      1.0 GiB",
     "elites evaluated again               1.0 GiB",
     "transitions of episodes              1.0 GiB",
     "shared replay on each of 2 devices   1.0 GiB",
     "repertoire on each of 2 devices      1.0 GiB",
-    "memory needed                       10.0 GiB of 24.0 GiB",
+    "memory needed                       11.0 GiB of 24.0 GiB",
   ]
 
 

@@ -31,7 +31,7 @@ def _report(returns, finite=None, parents=None, scores=None):
       np.zeros(size, int),
     ),
     best=None,
-    env_steps=np.int32(0),
+    evaluation_steps=np.zeros(returns.shape, np.int32),
   )
 
 

@@ -840,7 +840,7 @@ def _report(generation, returns, finite=(True, True)):
       hyperparams={"rate": rates[member]},
       state=None,
     ),
-    env_steps=7,
+    evaluation_steps=np.array([[3], [4]], np.int32),
   )
 
 
@@ -859,7 +859,37 @@ def test_the_best_is_the_best_ever_and_never_a_diverged_one():
     found.append((best["generation"], best["member"], best["return"]))
   assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
   assert record["best"]["hyperparams"] == {"rate": 0.5}
-  assert record["total_env_steps"] == 28
+  assert record["total_env_steps"] == 4 * (3 + 4 + 4 * _INTERVAL)
+
+
+def test_more_steps_than_an_int32_counts_are_counted():
+  setup = common.setup(population_size=3000, perturbation_interval=2**20)
+  record = records.initial()
+  for generation in (1, 2):
+    report = _report(generation, [3.0, 9.0])
+    record = records.updated(record, setup, report, 0.0)
+  assert record["total_env_steps"] == 2 * (3000 * 2**20 + 7)
+  rates = records.rates(setup, report, 2.0)
+  assert rates["training/env_steps_per_second"] == 3000 * 2**19
+
+
+def test_episodes_of_more_steps_than_an_int32_counts_are_counted():
+  setup = test_illumination.setup(with_pbt=False)
+  steps = np.full((3, 2), 2**30, np.int32)
+  report = _report(1, [3.0, 9.0])._replace(evaluation_steps=steps)
+  assert records.env_steps(setup, report) == 6 * 2**30
+
+
+def test_a_first_rung_beyond_the_runs_end_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(_RUN, "make_programs", None)
+  halving = controllers.successive_halving(
+    controllers.SuccessiveHalvingConfig(first_rung=4), common.SPACE
+  )
+  with pytest.raises(ValueError, match="decision 4 .* 3 generations; lower"):
+    _run(tmp_path / "run", 3, setup=common.setup(halving))
+  # The last generation decides too.
+  with pytest.raises(TypeError, match="NoneType"):
+    _run(tmp_path / "run", 4, setup=common.setup(halving))
 
 
 def test_cells_that_devices_cannot_share_are_refused():
@@ -896,6 +926,10 @@ def _variations(**plan):
     (
       _elites()._replace(evaluate=lambda *_: None),
       "evaluate has no effect: with map_elites .*leave it at None",
+    ),
+    (
+      common.setup(controllers.random_search(common.SPACE), burn_in_period=16),
+      "burn_in_period=16 .*replaces non-finite members alone.*at 0",
     ),
     (
       common.setup(burn_in_period=16),

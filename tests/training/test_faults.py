@@ -258,7 +258,7 @@ def _of_members(state, report):
       generation=None,
       best=None,
       decision=report.decision.operator,
-      env_steps=None,
+      evaluation_steps=None,
       illumination=None,
     ),
   )

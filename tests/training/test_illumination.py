@@ -247,8 +247,7 @@ def test_offspring_are_the_trained_members_and_then_variations(history):
   )
   report = history[1][1]
   np.testing.assert_allclose(report.fitness, fitness[:_SIZE], rtol=1e-4)
-  collected = _SIZE * _SETUP.config.perturbation_interval
-  assert int(report.env_steps) == collected + int(steps)
+  assert np.sum(report.evaluation_steps) == int(steps)
   assert float(report.best.fitness) == pytest.approx(float(max(fitness)))
 
 
@@ -408,7 +407,7 @@ def test_without_a_controller_there_are_variations_alone():
     assert report.fitness.shape == (_VARIATIONS,)
     assert report.decision is None
     assert not np.any(report.num_updates)
-    assert int(report.env_steps) == 5 * 2 * _VARIATIONS
+    assert np.sum(report.evaluation_steps) == 5 * 2 * _VARIATIONS
     assert np.nanmax(report.fitness) <= np.max(state.repertoire.fitness)
   assert of.steps_per_generation == 5 * 2
   first, *_, last = (s.repertoire for s in states)
@@ -436,7 +435,7 @@ def test_agents_are_evaluated_again_and_count_by_their_means():
     fitness, descriptors, steps = _evaluated(agents.genotype, generation)
     after, report = evaluate(asked, agents, initial.evaluation, _KEY)
     # Each of them ten steps; the report is of new agents alone.
-    assert int(report.env_steps) == int(steps) == 8 * 2 * 5
+    assert np.sum(report.evaluation_steps) == int(steps) == 8 * 2 * 5
     np.testing.assert_allclose(report.fitness, fitness[:6], rtol=1e-4)
     before = jax.device_get(asked.contenders)
     points = np.asarray(after.contenders.genotypes.genotype.policy_params)
@@ -474,7 +473,7 @@ def test_without_variations_there_are_members_alone():
   states, reports = _two_generations(setup(variations=0))
   report = reports[-1]
   assert report.fitness.shape == report.finite.shape == (_SIZE,)
-  assert int(report.env_steps) == _SIZE * (16 + 5 * 2)
+  assert np.sum(report.evaluation_steps) == _SIZE * 5 * 2
   assert int(states[-1].generation) == 2
   assert np.sum(states[-1].repertoire.occupied) >= 1
 
