@@ -104,7 +104,7 @@ def test_a_run_in_two_parts_is_the_same_to_the_bit(name, request, tmp_path):
     (["--emitter=ga", "--step_size=1"], "nothing is sampled"),
     (["--emitter=cma", "--iso_sigma=1"], "--emitter=cma varies nothing"),
     (["--emitter=cma", "--num_strategies=3"], "can't share 10 offspring even"),
-    (["--emitter=cma", "--step_size=0"], "step_size=0.0 must be finite"),
+    (["--emitter=cma", "--step_size=0"], "step_size must be above 0"),
     (["--emitter=cma", "--hidden_layer_sizes=64,64"], "at most 1024, such as"),
     (["--emitter=cma", "--tessellation=none"], "by the cells that they improv"),
     (["--emitter=ga", "--tessellation=nune"], "did you mean 'none'"),

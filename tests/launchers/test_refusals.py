@@ -252,7 +252,7 @@ _CASES = [
   ),
   ("train", "--learner=td3 --policy_delay=0", "policy_delay must .* got 0"),
   # Sizes beyond what counts, whose time or memory nobody has.
-  ("train", f"--hidden_layer_sizes={10**20}", "=1000.* is no list of widths"),
+  ("train", f"--hidden_layer_sizes={10**20}", "at most 2147483647, got 1000"),
   (
     "train",
     "--hidden_layer_sizes=2147483647",
@@ -262,12 +262,12 @@ _CASES = [
   (
     "train_pbt",
     "--controller=pb2 --pb2_window=1000000000000",
-    "window=1000000000000 is too large; use",
+    "window must be at most 4096, got 1000000000000",
   ),
   (
     "train_pbt",
     "--controller=mf_pbt --frequencies=1,1000000000000",
-    "frequencies=1000000000000 is too large; use",
+    "frequencies must be at most 2147483647, got 1000000000000",
   ),
   (
     "train",
@@ -311,7 +311,7 @@ _CASES = [
   (
     "train_pbt",
     "--perturbation_factors=0.8,1e300",
-    r"perturbation_factors=\(0.8, 1e\+300\) .*use",
+    "perturbation_factors must be .*, as float32 holds it",
   ),
   (
     "train_pbt",
@@ -321,7 +321,7 @@ _CASES = [
   (
     "train_pbt",
     "--exploit=none --burn_in_period=8",
-    "--burn_in_period=8 has no effect: with --exploit=none nobody",
+    "--burn_in_period=8 has no effect: with --exploit=none no",
   ),
   (
     "train_pbt",

@@ -401,15 +401,15 @@ def test_map_elites_alone_goes_on(ga_run, tmp_path):
 # The flags, and what the message must have: flag, value, and what to do.
 _REFUSED = [
   ("--env_name=inverted_pendulum", "pendulum has no state descr.*give"),
-  ("--grid_shape=32", "--grid_shape=32 .*x, y; give 2 .*32,32"),
-  ("--grid_shape=8,8,8", "--grid_shape=8,8,8 .*give 2 numbers"),
-  ("--grid_shape=8,x", "--grid_shape=8,x .*give 2 numbers"),
-  ("--grid_shape=8,0", "--grid_shape=8,0 .*give 2 numbers"),
-  ("--grid_shape=8,-1", "--grid_shape=8,-1 .*give 2 numbers"),
-  ("--tessellation=cvt --num_cells=0", "--num_cells=0 must be at least 1"),
+  ("--grid_shape=32", "grid_shape=32 .*x, y; give 2 .*32,32"),
+  ("--grid_shape=8,8,8", "grid_shape=8,8,8 .*give 2 numbers"),
+  ("--grid_shape=8,x", "--grid_shape=8,x is no list of integers"),
+  ("--grid_shape=8,0", "grid_shape must be at least 1, got 0"),
+  ("--grid_shape=8,-1", "grid_shape must be at least 1, got -1"),
+  ("--tessellation=cvt --num_cells=0", "num_cells must be at least 1, got 0"),
   ("--num_cells=16", "--num_cells=16 has no effect: --tessellation=grid"),
-  ("--grid_shape=99999,99999", "=99999,99999: .* makes 9999800001 cells"),
-  ("--grid_shape=99999,99998", "=99999,99998: .*use at most 1073741824"),
+  ("--grid_shape=99999,99999", "makes 9999800001 cells"),
+  ("--grid_shape=99999,99998", "makes 9999700002 cells; use at most 1073741824"),
   (
     "--tessellation=none --num_cells=2147483647 --emitter=ga",
     "num_cells=2147483647 is too large; use an integer of at most 1048576",
@@ -434,41 +434,41 @@ _REFUSED = [
     "--num_initial_genotypes=100000000",
     "100000000 times num_eval_episodes 8 times .* at most 2147483647; lower",
   ),
-  ("--line_sigma=1e-50", "line_sigma=1e-50 must be .*in float32 too; use 0 or"),
-  ("--qd_offset=nan", "--qd_offset=nan must be finite"),
+  ("--line_sigma=1e-50", "line_sigma must be 0 or of a magnitude from 1e-30"),
+  ("--qd_offset=nan", "qd_offset must be at least .* got nan"),
   ("--policy_final_init=fanin", "policy_final_init='fanin' .*mean 'fan_in'"),
   (
     "--num_initial_genotypes=99999999999",
-    r"--num_initial_genotypes=99999999999 must .*below 2\*\*31",
+    "num_initial_genotypes must be at most .*99999999999",
   ),
   (
     "--variation_batch_size=99999999999",
-    r"--variation_batch_size=99999999999 must .*below 2\*\*31",
+    "variation_batch_size must be at most .*99999999999",
   ),
   (
     "--num_generations=99999999999",
-    r"--num_generations=99999999999 must .*below 2\*\*31",
+    "num_generations must be at most .*99999999999",
   ),
   (
     "--gradient_population_size=99999999999",
     "gradient_population_size must be at most .*99999999999",
   ),
-  ("--tessellation=cvtt", "--tessellation=cvtt.*'cvt'"),
-  ("--emitter=gaa", "--emitter=gaa: gaa is unknown.*'ga'"),
-  ("--learner=diayn", "--learner=diayn.*sac or td3"),
-  ("--variation_batch_size=-1", "--variation_batch_size=-1 .*at least 0"),
-  ("--num_initial_genotypes=0", "--num_initial_genotypes=0 .*at least 1"),
-  ("--iso_sigma=-1", "iso_sigma=-1.0 must be .*at least 0"),
-  ("--line_sigma=nan", "line_sigma=nan must be finite"),
-  ("--iso_sigma=inf", "iso_sigma=inf must be finite"),
-  ("--num_replaced_by_samples=-1", "--num_replaced_by_samples=-1 .*at least 0"),
+  ("--tessellation=cvtt", "tessellation='cvtt'.*'cvt'"),
+  ("--emitter=gaa", "emitter=gaa: gaa is unknown.*'ga'"),
+  ("--learner=diayn", "learner=diayn.*sac or td3"),
+  ("--variation_batch_size=-1", "variation_batch_size must be at least 0, got -1"),
+  ("--num_initial_genotypes=0", "num_initial_genotypes must be at least 1, got 0"),
+  ("--iso_sigma=-1", "iso_sigma must be at least 0, got -1.0"),
+  ("--line_sigma=nan", "line_sigma must be at least 0, got nan"),
+  ("--iso_sigma=inf", "iso_sigma must be at most 1e.30, got inf"),
+  ("--num_replaced_by_samples=-1", "num_replaced_by_samples must be at least 0, got -1"),
   ("--num_reevaluations=-1", "num_reevaluations must be .* got -1"),
   ("--reevaluation_interval=0", "reevaluation_interval must be .* got 0"),
   (
     "--num_reevaluations=0 --reevaluation_interval=2",
-    "--reevaluation_interval=2 has no effect: --num_reevaluations=0",
+    "reevaluation_interval=2 has no effect: num_reevaluations=0",
   ),
-  ("--adding=twice", "--adding=twice is unknown; give .*once, adaptive"),
+  ("--adding=twice", "adding='twice' is unknown; give .*once, adaptive"),
   ("--resampling_depth=2", "--resampling_depth=2 has no effect: --adding=once"),
   ("--adding=adaptive --resampling_share=1", "share must be .* got 1.0"),
   ("--adding=adaptive --resampling_depth=0", "depth must be .* got 0"),
@@ -477,7 +477,7 @@ _REFUSED = [
     "shard_repertoire: .*adding=adaptive.*leave one of them out",
   ),
   ("--repertoire_interval=0", "repertoire_interval must be .* got 0"),
-  ("--num_generations=0", "--num_generations=0 must be at least 1"),
+  ("--num_generations=0", "num_generations must be at least 1, got 0"),
   (
     "--num_generations=2 --num_timesteps=2000",
     "--num_timesteps=2000 has no effect.*--num_generations.*leave",
@@ -488,7 +488,7 @@ _REFUSED = [
   ),
   (
     "--num_replaced_by_best=-1",
-    "num_replaced_by_best=-1 is not a count.*at least 0",
+    "num_replaced_by_best must be at least 0, got -1",
   ),
   (
     "--gradient_population_size=4 --num_replaced_by_best=4",
@@ -507,7 +507,7 @@ _REFUSED = [
     "--gradient_population_size=4 --num_replaced_by_samples=4",
     "num_replaced_by_samples=4 .*(?<!_)gradient_population_size=4",
   ),
-  ("--emitter=ga --variation_batch_size=0", "--variation_batch_size=0 leaves"),
+  ("--emitter=ga --variation_batch_size=0", "variation_batch_size=0 leaves"),
   *(
     (
       f"--emitter=ga {flag}",
@@ -524,7 +524,7 @@ _REFUSED = [
   ),
   (
     "--tessellation=cvt --grid_shape=8,8",
-    "--grid_shape=.* has no effect: --tessellation=cvt is no grid",
+    "--grid_shape=.* has no effect: --tessellation=cvt",
   ),
   *(
     (
@@ -535,7 +535,7 @@ _REFUSED = [
   ),
   (
     "--emitter=ga --num_generations=0",
-    "--num_generations=0 must be at least 1",
+    "num_generations must be at least 1, got 0",
   ),
   (
     "--emitter=ga --num_generations=2 --num_timesteps=2000",
