@@ -11,7 +11,7 @@ a learner needs to know neither which kind it has nor how it is drawn:
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import chex
 import jax
@@ -273,10 +273,11 @@ class SkillConfig(Settings):
       raise ValueError(f"skill_size={self.skill_size}: {error}") from error
 
   @property
-  def sampling(self) -> str:
+  def sampling(self) -> Literal["fixed", "episode"]:
     """When an environment gets a skill while agents train."""
-    is_discrete = self.skill_type == "discrete"
-    return self.skill_sampling or ("fixed" if is_discrete else "episode")
+    if self.skill_sampling is None:
+      return "fixed" if self.skill_type == "discrete" else "episode"
+    return "fixed" if self.skill_sampling == "fixed" else "episode"
 
   @property
   def num_eval_episodes(self) -> int:

@@ -41,6 +41,8 @@ class Declaration(NamedTuple):
       "" of what follows from other settings, and is in neither.
     offered: whether command lines have it.
     repeatable: whether each element has a flag of its own.
+    open: whether a whole configuration may leave the value open, as None, and
+      fills it in where it is built; elsewhere it is always there.
     title: the section of `--help`, "" for that of the configuration.
     kinds: of a choice, the configurations by name.
     keys: of a mapping from names to numbers, the help of each known name.
@@ -58,6 +60,7 @@ class Declaration(NamedTuple):
   flag: str | None = None
   offered: bool = True
   repeatable: bool = False
+  open: bool = False
   title: str = ""
   kinds: Mapping[str, "Settings"] = NOTHING
   keys: Mapping[str, str] = NOTHING
@@ -198,17 +201,20 @@ def _simple(name: str, value: Any, kind: type) -> Any:
 
 
 @functools.cache
-def kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
+def kinds(owner: Any) -> Mapping[str, Kind]:
   """Returns the kind of each field of a configuration.
 
   Args:
-    owner: its class.
+    owner: its class, a subclass of `Settings`.
   """
-  return {
-    name: Kind.of(hint)
-    for name, hint in typing.get_type_hints(owner).items()
-    if typing.get_origin(hint) is not ClassVar
-  }
+  hints = typing.get_type_hints(owner)
+  found = {}
+  for field in dataclasses.fields(owner):
+    kind, declared = Kind.of(hints[field.name]), declaration(field)
+    if declared is not None and declared.open:
+      kind = kind._replace(optional=True)
+    found[field.name] = kind
+  return found
 
 
 @dataclasses.dataclass(frozen=True)

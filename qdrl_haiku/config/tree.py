@@ -307,12 +307,13 @@ def check_effects(config: Settings) -> None:
       if isinstance(node.value, Settings):
         check(node.value)
       declared = node.declared
-      if declared is None or declared.kinds or declared.needs not in missing:
+      if declared is None or declared.kinds:
         continue
-      if node.value != node.field.default:
+      reason = missing.get(declared.needs or "")
+      if reason is not None and node.value != node.field.default:
         raise ValueError(
-          f"{node.field.name}={node.value!r} has no effect: "
-          f"{missing[declared.needs].why}; leave it out."
+          f"{node.field.name}={node.value!r} has no effect: {reason.why}; "
+          "leave it out."
         )
 
   check(config)

@@ -9,7 +9,7 @@ handed from one decision to the next.
 from qdrl_haiku.controllers import lineage, search_space
 from qdrl_haiku.controllers.base import Controller, Decision, check, inherit
 from qdrl_haiku.controllers.choice import Choice
-from qdrl_haiku.controllers.exploration import explore
+from qdrl_haiku.controllers.exploration import ExplorationConfig, explore
 from qdrl_haiku.controllers.mf_pbt import MFPBTConfig, mf_pbt
 from qdrl_haiku.controllers.pb2 import PB2Config, pb2
 from qdrl_haiku.controllers.pbt import PBTConfig, pbt
@@ -32,6 +32,7 @@ __all__ = [
   "Choice",
   "Controller",
   "Decision",
+  "ExplorationConfig",
   "Fixed",
   "KINDS",
   "LogUniform",

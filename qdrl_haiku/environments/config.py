@@ -61,7 +61,7 @@ class EnvironmentConfig(Settings):
     Raises:
       ValueError: see `create`.
     """
-    layout = {}
+    layout: dict[str, Any] = {}
     if self.env_name == "point_maze":
       layout["layout"] = self.maze_layout or "maze"
     return registry.create(

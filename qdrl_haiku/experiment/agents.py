@@ -62,14 +62,14 @@ def make_agent(config: Config) -> Agent:
 
 def _check_sizes(learner: Settings) -> None:
   """Refuses widths that no network has, since each is given its own."""
-  if isinstance(learner, learners.AgentConfig):
-    network, own = learner.network, ()
-  elif isinstance(learner, learners.DIAYNAgentConfig):
-    network = learner.base.network
-    own = (learner.discriminator.discriminator_hidden_layer_sizes,)
-  else:
+  own: list[tuple[int, ...] | None] = []
+  if isinstance(learner, learners.DIAYNAgentConfig):
+    own.append(learner.discriminator.discriminator_hidden_layer_sizes)
+    learner = learner.base
+  if not isinstance(learner, learners.AgentConfig):
     return
-  own += (network.policy_hidden_layer_sizes, network.critic_hidden_layer_sizes)
+  network = learner.network
+  own += [network.policy_hidden_layer_sizes, network.critic_hidden_layer_sizes]
   default = type(network).hidden_layer_sizes
   if None not in own and network.hidden_layer_sizes != default:
     raise ValueError(

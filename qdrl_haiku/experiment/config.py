@@ -85,9 +85,9 @@ class Config(Settings):
       why = "--num_generations says how long the run is"
       found["timesteps"] = Missing(why, ("num_generations",))
     if self.controller is None:
-      why = Missing("without a controller no agent is replaced", ())
+      alone = Missing("without a controller no agent is replaced", ())
       return found | dict.fromkeys(
-        ("controller", "decisions", "replacement", "searched"), why
+        ("controller", "decisions", "replacement", "searched"), alone
       )
     rule = getattr(self.controller, "exploit", None)
     if isinstance(self.controller, controllers.RandomSearchConfig):
@@ -113,9 +113,10 @@ class Config(Settings):
     Raises:
       ValueError: if a setting is wrong or has no effect beside the others.
     """
-    from qdrl_haiku.experiment import plan  # Which knows this class.
+    # Which knows this class.
+    from qdrl_haiku.experiment.plan import plan
 
-    return plan.plan(self).setup
+    return plan(self).setup
 
   @property
   def algorithm(self) -> str:

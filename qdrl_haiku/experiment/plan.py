@@ -129,7 +129,9 @@ def _map_elites(
   offset = repertoire.qd_offset
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length
-  explores = isinstance(config.controller, controllers.ExplorationConfig)
+  exploration = config.controller
+  if not isinstance(exploration, controllers.ExplorationConfig):
+    exploration = controllers.PBTConfig()
   (first, *others) = repertoire.parts
   is_single = not others and first.batch_size is None
   return training.MapElites(
@@ -140,10 +142,7 @@ def _map_elites(
     variation_fn=training.vary_agents(
       repertoire.iso_sigma,
       repertoire.line_sigma,
-      controllers.explore(
-        config.controller if explores else controllers.PBTConfig(),
-        search_space,
-      ),
+      controllers.explore(exploration, search_space),
     ),
     variation_batch_size=repertoire.num_variations,
     num_initial_genotypes=repertoire.num_initial_genotypes,

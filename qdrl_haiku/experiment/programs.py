@@ -85,7 +85,9 @@ class Program(NamedTuple):
 
 
 # Their defaults follow from the length of the run and from the skills.
-_OPEN = {"perturbation_interval": None, "num_eval_episodes": None}
+_OPEN: dict[str, Any] = {
+  "perturbation_interval": None, "num_eval_episodes": None
+}  # fmt: skip
 TRAIN = Program(
   "train",
   Config(controller=None, training=TrainingConfig(**_OPEN)),

@@ -24,12 +24,13 @@ class TrainingConfig(Settings):
   num_envs: int = setting(
     8, "Environments in which each agent collects.", low=1, needs="members"
   )
-  perturbation_interval: int | None = setting(
+  perturbation_interval: int = setting(
     1000,
     "Environment steps per agent and generation: from one evaluation, and one "
     "decision of the controller, to the next; by default about a twentieth of "
     "--num_timesteps.",
     low=1,
+    open=True,
     needs="members",
   )
   batch_size: int = setting(
@@ -77,11 +78,12 @@ class TrainingConfig(Settings):
     low=1,
     needs="members",
   )
-  num_eval_episodes: int | None = setting(
+  num_eval_episodes: int = setting(
     8,
     "Episodes per evaluation; by default 8, or with skills 2 for each, or 64 "
     "of continuous ones.",
     low=1,
+    open=True,
   )
   fitness: str = setting(
     "episode_return",

@@ -59,7 +59,8 @@ def search_space(
     searched.get(name) or controllers.Fixed(value)
     for name, value in named.items()
   ]
-  for name, values in zip(named, ranges, strict=True):
+  for name, range_ in zip(named, ranges, strict=True):
+    values: Any = range_
     is_choice = isinstance(values, controllers.Choice)
     for value in values.values if is_choice else dataclasses.astuple(values):
       check_value(declared, name, value, f"--search_space: {name}={value}")

@@ -409,7 +409,10 @@ _REFUSED = [
   ("--tessellation=cvt --num_cells=0", "num_cells must be at least 1, got 0"),
   ("--num_cells=16", "--num_cells=16 has no effect: --tessellation=grid"),
   ("--grid_shape=99999,99999", "makes 9999800001 cells"),
-  ("--grid_shape=99999,99998", "makes 9999700002 cells; use at most 1073741824"),
+  (
+    "--grid_shape=99999,99998",
+    "makes 9999700002 cells; use at most 1073741824",
+  ),
   (
     "--tessellation=none --num_cells=2147483647 --emitter=ga",
     "num_cells=2147483647 is too large; use an integer of at most 1048576",
@@ -456,12 +459,21 @@ _REFUSED = [
   ("--tessellation=cvtt", "tessellation='cvtt'.*'cvt'"),
   ("--emitter=gaa", "emitter=gaa: gaa is unknown.*'ga'"),
   ("--learner=diayn", "learner=diayn.*sac or td3"),
-  ("--variation_batch_size=-1", "variation_batch_size must be at least 0, got -1"),
-  ("--num_initial_genotypes=0", "num_initial_genotypes must be at least 1, got 0"),
+  (
+    "--variation_batch_size=-1",
+    "variation_batch_size must be at least 0, got -1",
+  ),
+  (
+    "--num_initial_genotypes=0",
+    "num_initial_genotypes must be at least 1, got 0",
+  ),
   ("--iso_sigma=-1", "iso_sigma must be at least 0, got -1.0"),
   ("--line_sigma=nan", "line_sigma must be at least 0, got nan"),
   ("--iso_sigma=inf", "iso_sigma must be at most 1e.30, got inf"),
-  ("--num_replaced_by_samples=-1", "num_replaced_by_samples must be at least 0, got -1"),
+  (
+    "--num_replaced_by_samples=-1",
+    "num_replaced_by_samples must be at least 0, got -1",
+  ),
   ("--num_reevaluations=-1", "num_reevaluations must be .* got -1"),
   ("--reevaluation_interval=0", "reevaluation_interval must be .* got 0"),
   (
@@ -519,7 +531,7 @@ _REFUSED = [
       "--num_parents=1", "--num_replaced_by_best=1",
       "--num_replaced_by_samples=1", "--on_divergence=stop",
       "--perturbation_interval=32", "--random_warm_up=false",
-      "--replay_capacity=100", "--checkpoint_replay=false",
+      "--replay_capacity=2000", "--checkpoint_replay=false",
     )
   ),
   (
