@@ -7,7 +7,6 @@ settings are unique in a tree, but for those that the kinds of a choice share.
 """
 
 import dataclasses
-import functools
 import inspect
 import math
 import numbers
@@ -200,7 +199,6 @@ def _simple(name: str, value: Any, kind: type) -> Any:
   raise ValueError(f"{name} is {value!r}; give {_NOUNS[kind]}.")
 
 
-@functools.cache
 def kinds(owner: Any) -> Mapping[str, Kind]:
   """Returns the kind of each field of a configuration.
 
