@@ -135,7 +135,7 @@ def _measure(flags: BenchmarkFlags) -> None:
     else:
       besides = (*launch.NOT_REMEMBERED, *_OF_MEASURING)
       settings = flags.settings(besides)
-      kept = kept_programs.of_run(flags, setup, settings)
+      kept = kept_programs.of_run(setup, settings)
       row |= measurements.generations(
         setup, flags.repetitions, key, _START, kept
       )

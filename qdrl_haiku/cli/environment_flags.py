@@ -1,7 +1,6 @@
 """The flags that choose and shape the environment, and what they make."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from qdrl_haiku.cli.flags import Flags, flag
@@ -32,14 +31,13 @@ class EnvironmentFlags(Flags):
 
 
 def make_environment(
-  flags: EnvironmentFlags,
-  sizes_of: Callable[[Any], tuple[int, int] | None] | None = None,
+  flags: EnvironmentFlags, sizes: tuple[int, int] | None = None
 ) -> Any:
   """Returns the environment that the flags ask for.
 
   Args:
     flags: that ask for it.
-    sizes_of: see `environments.create`.
+    sizes: see `environments.create`.
   """
   from qdrl_haiku import environments
 
@@ -55,6 +53,6 @@ def make_environment(
     backend=flags.backend or None,
     episode_length=flags.episode_length,
     action_repeat=flags.action_repeat,
-    sizes_of=sizes_of,
+    sizes=sizes,
     **arguments,
   )

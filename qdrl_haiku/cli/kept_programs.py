@@ -1,11 +1,16 @@
-"""Where a launcher finds what earlier starts like this one have found out."""
+"""Where a launcher finds what earlier starts like this one have found out.
+
+By name only what is ours alone is found, since of that versions, files and
+settings say all. What a user's own code has read, or replaced, nobody knows: it
+is traced at each start, and its programs are found by what was traced.
+"""
 
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from qdrl_haiku.cli.environment_flags import EnvironmentFlags
-from qdrl_haiku.cli.skill_flags import SkillFlags
 
 # Settings that change no program.
 _OF_NO_PROGRAM = (
@@ -15,19 +20,20 @@ _OF_NO_PROGRAM = (
   "repertoire_interval", "resume", "seed", "suffix", "use_tensorboard",
   "warm_start",
 )  # fmt: skip
+# "package.module:function" or "gymnasium:id", as an emitter with a number.
+_CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?")
 
 
-def sizes_of(flags: EnvironmentFlags, instance: Any) -> Any:
-  """Returns the sizes of an environment that was checked before.
+def sizes_of(flags: EnvironmentFlags) -> Any:
+  """Returns the sizes of an environment of ours that was checked before.
 
   Args:
     flags: that ask for it.
-    instance: the environment of one instance.
 
   Returns:
     Sizes of observations and actions, or None if they aren't kept.
   """
-  kept = _of_environment(flags, instance)
+  kept = _of_environment(flags)
   return None if kept is None else kept.read("sizes")
 
 
@@ -38,70 +44,65 @@ def keep_sizes(flags: EnvironmentFlags, env: Any) -> None:
     flags: that ask for the environment.
     env: that has passed all checks.
   """
-  instance = getattr(env, "unwrapped", None)
-  kept = None if instance is None else _of_environment(flags, instance)
+  kept = _of_environment(flags)
   if kept is not None and not kept.has("sizes"):
     kept.write("sizes", (env.observation_size, env.action_size))
 
 
-def of_run(
-  flags: SkillFlags, setup: Any, settings: Mapping[str, Any]
-) -> Any:
+def of_run(setup: Any, settings: Mapping[str, Any]) -> Any:
   """Returns where the programs of a run are kept.
 
-  Programs with a user's own learner, controller or emitter aren't: what these
-  have read isn't known.
-
   Args:
-    flags: of the run.
-    setup: that they have made.
-    settings: all that the run depends on, by name.
+    setup: what the run is composed of.
+    settings: all that it depends on, by name, as `config.json` has them.
 
   Returns:
     A `storage.kept.Kept`, or None if they aren't.
   """
-  if setup.on_host or _has_users_parts(flags, setup):
+  if setup.on_host:
     return None
-  env = getattr(setup.env, "env", setup.env)  # Of skills.
+  import jax
+  import numpy as np
+
   parts = {
-    "settings": {
-      name: value
-      for name, value in settings.items()
-      if name not in _OF_NO_PROGRAM
-    },
-    "tessellation": setup.map_elites and setup.map_elites.tessellation,
+    name: value
+    for name, value in settings.items()
+    if name not in _OF_NO_PROGRAM
   }
-  return _kept(flags, "programs", env.unwrapped, parts)
+  # Centroids are drawn by the seed, or read.
+  tessellation = setup.map_elites and setup.map_elites.tessellation
+  leaves = jax.tree.leaves(tessellation)
+  return _kept(parts, [np.asarray(x).tolist() for x in leaves])
 
 
-def _has_users_parts(flags: SkillFlags, setup: Any) -> bool:
-  """Returns whether a learner, controller or emitter is a user's own."""
-  if ":" in flags.learner or ":" in getattr(flags, "controller", ""):
-    return True
-  emitter = setup.map_elites and setup.map_elites.emitter
-  parts = emitter if isinstance(emitter, tuple) else ()
-  return callable(emitter) or any(part.emitter for part in parts)
-
-
-def _of_environment(flags: EnvironmentFlags, instance: Any) -> Any:
-  names = EnvironmentFlags.kinds()
-  parts = {name: getattr(flags, name) for name in names}
-  return _kept(flags, "environments", instance, parts)
-
-
-def _kept(
-  flags: EnvironmentFlags, kind: str, instance: Any, parts: Any
-) -> Any:
-  """Returns where something is kept that depends on an environment.
+def names_code(settings: Mapping[str, Any]) -> bool:
+  """Returns whether a setting names code that isn't ours.
 
   Args:
-    flags: of the launcher.
-    kind: of what is kept.
-    instance: the environment of one instance.
-    parts: what else it depends on.
+    settings: by name, as JSON has them.
+  """
+  texts: list[Any] = []
+  for value in settings.values():
+    texts += value if isinstance(value, list) else [value]
+  return any(
+    _CODE.fullmatch(part)
+    for text in texts
+    if isinstance(text, str)
+    for part in text.split(",")
+  )
 
-  Returns:
-    A `storage.kept.Kept`, or None where nothing is kept.
+
+def _of_environment(flags: EnvironmentFlags) -> Any:
+  names = EnvironmentFlags.kinds()
+  return _kept({name: getattr(flags, name) for name in names}, "sizes")
+
+
+def _kept(settings: Mapping[str, Any], rest: Any) -> Any:
+  """Returns where something is kept, None where nothing is.
+
+  Args:
+    settings: that it depends on.
+    rest: what else it depends on.
   """
   import jax
 
@@ -111,12 +112,7 @@ def _kept(
   folder = jax.config.values["jax_compilation_cache_dir"]
   if not (folder and jax.config.values["jax_enable_compilation_cache"]):
     return None
-  place, colon, _ = flags.env_name.partition(":")
-  users = fingerprints.of_users_modules(place) if colon else []
-  try:
-    key = fingerprints.digest(
-      (fingerprints.of_process(), users, instance, parts)
-    )
-  except fingerprints.Unknown:
-    return None
-  return Kept(pathlib.Path(folder) / kind, key)
+  key = None
+  if not names_code(settings) and fingerprints.users_module() is None:
+    key = fingerprints.digest([fingerprints.of_process(), settings, rest])
+  return Kept(pathlib.Path(folder) / "kept", key)

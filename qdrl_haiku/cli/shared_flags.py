@@ -1,7 +1,6 @@
 """The flags that launchers share, and what is made of them."""
 
 import dataclasses
-import functools
 from typing import Any
 
 from qdrl_haiku.cli import kept_programs, learner_flags, skill_flags
@@ -81,9 +80,7 @@ def make_agent(flags: SkillFlags) -> learner_flags.Agent:
   Raises:
     ValueError: if a flag has no meaning for the environment or the learner.
   """
-  env = make_environment(
-    flags, functools.partial(kept_programs.sizes_of, flags)
-  )
+  env = make_environment(flags, kept_programs.sizes_of(flags))
   kept_programs.keep_sizes(flags, env)
   # What is on the host has one set of instances.
   eval_env = make_environment(flags) if getattr(env, "on_host", False) else env

@@ -66,7 +66,7 @@ def run_training(
     max_checkpoints=flags.max_checkpoints,
     checkpoint_replay=flags.checkpoint_replay,
     on_divergence=flags.on_divergence,
-    kept=kept_programs.of_run(flags, setup, settings),
+    kept=kept_programs.of_run(setup, settings),
     **run_settings,
   )
   if not flags.checkpoint_replay:

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from absl import logging
 from jax.experimental import serialize_executable
 
-from qdrl_haiku.runs import waiting
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.kept import Kept
 
@@ -82,13 +81,13 @@ class Program:
     if self._kept is None:
       return lowered.compile()
     # Unused arguments aren't in the code, and are checked all the same.
-    code = fingerprints.digest((
+    code = fingerprints.digest([
       fingerprints.of_compiler(),
-      self._options,
+      dict(self._options),
       lowered.as_text(),
       str(lowered.args_info),
       str(lowered.out_info),
-    ))
+    ])
     compiled = self._read(code)
     if compiled is None:
       _found.is_hit = False
@@ -117,8 +116,6 @@ class Program:
   def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
     """Keeps a program that hasn't run; one that has can't be."""
     assert self._kept is not None
-    if not waiting.in_one_order(compiled.as_text() or ""):
-      return False
     try:
       written = serialize_executable.serialize(compiled)
     except Exception as error:  # Such as one that calls Python.

@@ -1,34 +1,35 @@
 """What one start of a program found out, kept for the next ones."""
 
+import contextlib
+import hashlib
 import os
 import pathlib
 import pickle
-import shutil
 from typing import Any, NamedTuple
 
 from absl import logging
 
 from qdrl_haiku import files
 
-_SHARED = "shared"
-# How many starts, and how many shared values, are remembered, the latest ones.
-_MOST = 200
+# How many files are kept, the latest used ones; a start has up to ten.
+_MOST = 500
 
 
 class Kept(NamedTuple):
   """Values of each different start of a program, and values that starts share.
 
-  Whatever is damaged, or of another version, counts as not there. Values are
-  pickled, so the folder must be one that nobody else can write to, as that of
-  compiled programs must be.
+  Values are pickled, so they are only read from a folder and files that no
+  other user can write to, and after their checksum. A value of which anything
+  else is true is deleted, and counts as not there.
 
   Attributes:
-    folder: of all starts.
-    key: of one, such as `fingerprints.digest` returns.
+    folder: of all values.
+    key: of the start, as `fingerprints.digest` returns it; None for one that
+      nothing is known of before, so that it has no values of its own.
   """
 
   folder: pathlib.Path
-  key: str
+  key: str | None
 
   def has(self, name: str) -> bool:
     """Returns whether a value of this start is there; it may be damaged.
@@ -36,7 +37,7 @@ class Kept(NamedTuple):
     Args:
       name: of the value.
     """
-    return self._path(name).exists()
+    return self.key is not None and self._path(name).exists()
 
   def read(self, name: str) -> Any:
     """Returns a value of this start, or None if it isn't there.
@@ -44,7 +45,7 @@ class Kept(NamedTuple):
     Args:
       name: of the value.
     """
-    return _read(self._path(name), self._path(name).parent)
+    return None if self.key is None else _read(self._path(name))
 
   def write(self, name: str, value: Any) -> bool:
     """Writes a value of this start, and returns whether that could be done.
@@ -53,7 +54,7 @@ class Kept(NamedTuple):
       name: of the value.
       value: to be pickled.
     """
-    return _write(self._path(name), value) and _forget_oldest(self.folder)
+    return self.key is not None and _write(self._path(name), value)
 
   def read_shared(self, code: str) -> Any:
     """Returns a value that starts share, or None if it isn't there.
@@ -61,8 +62,7 @@ class Kept(NamedTuple):
     Args:
       code: what it follows from, as `fingerprints.digest` returns.
     """
-    path = self._shared(code)
-    return _read(path, path)
+    return _read(self.folder / code)
 
   def write_shared(self, code: str, value: Any) -> bool:
     """Writes a value for all starts, and returns whether that could be done.
@@ -71,51 +71,59 @@ class Kept(NamedTuple):
       code: what it follows from, as `fingerprints.digest` returns.
       value: to be pickled.
     """
-    path = self._shared(code)
-    return _write(path, value) and _forget_oldest(path.parent)
+    return _write(self.folder / code, value)
 
   def _path(self, name: str) -> pathlib.Path:
-    return self.folder / self.key / f"{name}.pickle"
-
-  def _shared(self, code: str) -> pathlib.Path:
-    return self.folder / _SHARED / f"{code}.pickle"
+    return self.folder / f"{self.key}-{name}"
 
 
-def _read(path: pathlib.Path, used: pathlib.Path) -> Any:
-  """Reads a value, and notes that something was used."""
+def _read(path: pathlib.Path) -> Any:
+  """Reads a value, notes that it was used, and deletes what is in doubt."""
   try:
-    with path.open("rb") as file:
-      value = pickle.load(file)
-    os.utime(used)
-    return value
+    _check_private(path.parent)
+  except OSError as error:
+    logging.debug("%s isn't read: %s", path, error)
+    return None
+  try:
+    _check_private(path)
+    data = path.read_bytes()
+    checksum, pickled = data[:32], data[32:]
+    if hashlib.sha256(pickled).digest() != checksum:
+      raise ValueError("its checksum is another")
+    os.utime(path)
+    return pickle.loads(pickled)
   except FileNotFoundError:
     return None
   except Exception as error:
-    logging.debug("%s can't be read: %s", path, error)
+    logging.debug("%s is deleted: %s", path, error)
+    with contextlib.suppress(OSError):
+      path.unlink()
     return None
 
 
 def _write(path: pathlib.Path, value: Any) -> bool:
+  """Writes a value with its checksum, and deletes what was used long ago."""
   try:
-    data = pickle.dumps(value)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    pickled = pickle.dumps(value)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_private(path.parent)
     with files.written_whole(path) as temporary:
-      temporary.write_bytes(data)
-    return True
+      temporary.chmod(0o600)  # Whatever new files have usually.
+      temporary.write_bytes(hashlib.sha256(pickled).digest() + pickled)
   except Exception as error:
     logging.debug("%s can't be written: %s", path, error)
     return False
-
-
-def _forget_oldest(folder: pathlib.Path) -> bool:
-  """Deletes what was last used before the latest ones; returns True."""
   try:
-    found = [path for path in folder.iterdir() if path.name != _SHARED]
-    for path in sorted(found, key=lambda x: x.stat().st_mtime)[:-_MOST]:
-      if path.is_dir():
-        shutil.rmtree(path)
-      else:
-        path.unlink()
+    found = sorted(path.parent.iterdir(), key=lambda x: x.stat().st_mtime)
+    for old in found[:-_MOST]:
+      old.unlink()
   except OSError as error:  # Another process has done it.
-    logging.debug("%s can't be tidied: %s", folder, error)
+    logging.debug("%s can't be tidied: %s", path.parent, error)
   return True
+
+
+def _check_private(path: pathlib.Path) -> None:
+  """Raises PermissionError where others may have written something."""
+  reason = files.why_not_private(os.lstat(path))
+  if reason is not None:
+    raise PermissionError(reason)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from qdrl_haiku.runs.program import Program
@@ -100,17 +101,53 @@ def test_other_options_make_another_program(tmp_path):
   Program("noise", _Counted(_noise(8)), {}, _ON, kept)(_KEY)
   other = Kept(tmp_path, "another")
   Program("noise", _Counted(_noise(8)), {"level": 0}, _ON, other)(_KEY)
-  assert len(list((tmp_path / "shared").iterdir())) == 2
+  assert len(_programs(tmp_path)) == 2
 
 
-def test_a_damaged_program_is_compiled_again(tmp_path):
+def _programs(folder):
+  """Files of programs; those of a start have a name behind their key."""
+  return [x for x in folder.iterdir() if "-" not in x.name]
+
+
+def test_a_start_that_nothing_is_known_of_traces_and_compiles_nothing(
+  tmp_path, monkeypatch
+):
+  kept = Kept(tmp_path, "kind")
+  expected = Program("noise", _Counted(_noise(13)), {}, _ON, kept)(_KEY)
+  counted = _Counted(_noise(13))
+  monkeypatch.setattr(jax.stages.Lowered, "compile", None)
+  for turn in (1, 2):
+    program = Program("noise", counted, {}, _ON, Kept(tmp_path, None))
+    program.trace()
+    np.testing.assert_array_equal(program(_KEY)["noise"], expected["noise"])
+    assert counted.count == turn
+
+
+@pytest.mark.parametrize("position", [0, 40, 1000, -1000, -1])
+def test_a_damaged_program_is_deleted_and_compiled_again(
+  tmp_path, monkeypatch, position
+):
   kept, counted = Kept(tmp_path, "kind"), _Counted(_noise(9))
-  expected = Program("noise", counted, {}, _ON, kept)(_KEY)
-  (path,) = (tmp_path / "shared").iterdir()
-  path.write_bytes(path.read_bytes()[:100])
-  found = Program("noise", counted, {}, _ON, kept)(_KEY)
-  assert counted.count == 2
-  np.testing.assert_array_equal(found["noise"], expected["noise"])
+  expected = Program("noise", _Counted(_noise(9)), {}, _ON, kept)(_KEY)
+  (path,) = _programs(tmp_path)
+  damaged = bytearray(path.read_bytes())
+  damaged[position] ^= 1
+  path.write_bytes(damaged)
+  was_there = []
+
+  def lower():
+    was_there.append(path.exists())
+    return counted()
+
+  load = serialize_executable.deserialize_and_load
+  monkeypatch.setattr(serialize_executable, "deserialize_and_load", None)
+  again = Program("noise", lower, {}, _ON, kept)(_KEY)
+  assert was_there == [False]
+  np.testing.assert_array_equal(again["noise"], expected["noise"])
+  # What was written in its place is whole.
+  monkeypatch.setattr(serialize_executable, "deserialize_and_load", load)
+  Program("noise", lower, {}, _ON, kept)(_KEY)
+  assert counted.count == 1
 
 
 def test_a_program_that_calls_python_is_not_kept(tmp_path):
@@ -138,8 +175,7 @@ def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
 
 
 _OF_A_PROCESS = """
-import pathlib, sys
-import subprocess
+import pathlib
 import sys
 
 import jax
