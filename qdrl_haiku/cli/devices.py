@@ -69,10 +69,10 @@ def prepare_jax(flags: ProcessFlags) -> None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     configured = getattr(jax.config, "jax_compilation_cache_dir", None)
     cache = configured or os.path.join(home, "qdrl_haiku")
-  # XLA forgets in which order devices on CPUs wait for each other where it reads
-  # a program from a file: those of several processes, and two places in a
-  # program of which neither needs what the other brings, have been seen to wait
-  # forever (jax 0.10.1). Only where a repertoire is divided are there such two.
+  # XLA forgets in which order devices on CPUs wait for each other where it
+  # reads a program from a file: those of several processes, and in places of
+  # which none needs what the other brings, have been seen to wait forever (jax
+  # 0.10.1). Only where a repertoire is divided are there such places.
   forgets = jax.distributed.is_initialized() or getattr(
     flags, "shard_repertoire", False
   )

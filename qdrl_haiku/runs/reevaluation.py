@@ -152,9 +152,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     return empty.add(cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1))
 
   # Divided, as the evaluation has them.
-  draw_all = _compiled(
-    setup, draw, is_seldom=True, where=PartitionSpec(sharding.AXIS)
-  )
+  draw_all = _compiled(setup, draw, is_seldom=True, is_divided=True)
   evaluate_all = _compiled(setup, evaluate)
   correct_all = _compiled(setup, correct, is_seldom=True)
 
@@ -253,14 +251,15 @@ def _compiled(
   setup: Setup,
   function: Callable[..., Any],
   is_seldom: bool = False,
-  where: PartitionSpec = PartitionSpec(),
+  is_divided: bool = False,
 ) -> Callable[..., Any]:
-  """Compiles a function, whose results every device has if not said else."""
+  """Compiles a function, whose results every device has, or its share of."""
   assert setup.mesh is not None
   options = compiler_options.of_mesh(setup.mesh, setup.config.exact_placement)
+  spec = PartitionSpec(sharding.AXIS) if is_divided else PartitionSpec()
   return jax.jit(
     function,
-    out_shardings=NamedSharding(setup.mesh, where),
+    out_shardings=NamedSharding(setup.mesh, spec),
     compiler_options=options.once if is_seldom else options.often,
   )
 

@@ -98,9 +98,9 @@ def users_module() -> str | None:
     Its name, None if there is none.
   """
   package = os.path.dirname(qdrl_haiku.__file__)
-  places = (package, os.path.join(os.path.dirname(package), "launchers"))
-  places += tuple(map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts")))
-  places = tuple(os.path.join(place, "") for place in places)
+  ours = (package, os.path.join(os.path.dirname(package), "launchers"))
+  pythons = map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts"))
+  places = tuple(os.path.join(place, "") for place in (*ours, *pythons))
   for name, module in sorted(sys.modules.items()):
     path = getattr(module, "__dict__", {}).get("__file__")
     if path is None and name != "__main__":

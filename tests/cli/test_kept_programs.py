@@ -1,5 +1,6 @@
 """What is found by name, and what is traced at each start."""
 
+import functools
 import importlib
 import json
 import os
@@ -54,6 +55,7 @@ import gears_of_mine
 HERE = pathlib.Path(__file__).parent
 SPEED = json.loads((HERE / "speed.json").read_text())
 FROM_ENVIRONMENT = float(os.environ["MY_SPEED"])
+TABLE = np.append(np.zeros(20_000), SPEED)
 EDITED = {edited}
 
 
@@ -96,6 +98,7 @@ def _start(folder, monkeypatch, speed, expression):
   "expression",
   [
     "SPEED",
+    "jnp.asarray(TABLE)[jnp.int32(x) + 20_000]",
     "json.loads((HERE / 'speed.json').read_text())",
     "np.loadtxt(HERE / 'speed.txt')",
     "self.loaded",
@@ -119,7 +122,7 @@ def test_an_environment_that_computes_something_else_is_traced_anew(
     kept = kept_programs._kept({"env_name": "robots_of_mine:Line"}, "programs")
     program = Program(
       "step",
-      lambda: jax.jit(env.step).lower(jnp.zeros(())),
+      functools.partial(jax.jit(env.step).lower, jnp.zeros(())),
       {},
       jax.devices()[:1],
       kept,
