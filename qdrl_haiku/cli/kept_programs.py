@@ -71,8 +71,9 @@ def of_run(setup: Any, settings: Mapping[str, Any]) -> Any:
   }
   # Centroids are drawn by the seed, or read.
   tessellation = setup.map_elites and setup.map_elites.tessellation
-  leaves = jax.tree.leaves(tessellation)
-  return _kept(parts, [np.asarray(x).tolist() for x in leaves])
+  leaves, structure = jax.tree.flatten(tessellation)
+  numbers = [np.asarray(x).tolist() for x in leaves]
+  return _kept(parts, [repr(setup.config), str(structure), numbers])
 
 
 def names_code(settings: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import sys
+import types
 
 import brax
 import jax
@@ -13,7 +14,7 @@ import pytest
 from absl import logging
 from jax.experimental.compilation_cache import compilation_cache
 
-from qdrl_haiku import environments
+from qdrl_haiku import environments, map_elites, training
 from qdrl_haiku.cli import devices, kept_programs
 from qdrl_haiku.cli.environment_flags import EnvironmentFlags
 from qdrl_haiku.cli.train_me_pbt import MEPBTFlags
@@ -165,6 +166,45 @@ def test_what_is_ours_alone_is_found_by_name(cache, name, value):
   ]
   assert None not in keys
   assert keys[0] == keys[1] != keys[2]
+
+
+def _setup(tessellation, **config):
+  qd = types.SimpleNamespace(tessellation=tessellation)
+  return types.SimpleNamespace(
+    on_host=False,
+    map_elites=qd,
+    config=training.TrainingConfig(**config),
+  )
+
+
+@pytest.mark.parametrize(
+  "other",
+  [
+    _setup(map_elites.Grid((4,), (0.0,), (1.0,)), min_replay_size=8),
+    _setup(map_elites.Grid((4,), (0.0,), (2.0,))),
+    _setup(map_elites.CVT(jnp.asarray([[0.2], [0.7]]), (0.0,), (1.0,))),
+    _setup(map_elites.CVT(jnp.asarray([[0.2], [0.8]]), (0.0,), (1.0,))),
+    _setup(None),
+  ],
+)
+def test_what_settings_leave_open_is_in_the_name(cache, other):
+  """As what a seed draws, and what a benchmark shortens."""
+  grid = map_elites.Grid((4,), (0.0,), (1.0,))
+  one, same, another = (
+    kept_programs.of_run(x, {"num_envs": 8}).key
+    for x in (_setup(grid), _setup(grid), other)
+  )
+  assert one == same != another
+
+
+@pytest.mark.parametrize("setting", ["num_envs", "seed"])
+def test_other_settings_are_another_name_if_they_change_programs(
+  cache, setting
+):
+  keys = [
+    kept_programs.of_run(_setup(None), {setting: x}).key for x in (1, 2)
+  ]
+  assert (keys[0] == keys[1]) == (setting == "seed")
 
 
 def test_beside_a_users_module_nothing_is_found_by_name(cache, monkeypatch):

@@ -15,8 +15,8 @@ _TRAIN = [
   "--num_timesteps=40", "--num_eval_episodes=1", "--episode_length=10",
   "--nouse_tensorboard",
 ]  # fmt: skip
-_TRACED = "tracing + transforming train for pjit"
-# So that a process says when it's traced.
+_TRACED = "module conversion jit(train)"
+# So that a process says when its environment is traced.
 _STEP = "  def step(self, state, action):\n"
 _LOUD = f"{_STEP}    print('traced')\n"
 
