@@ -1,8 +1,10 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and those of one user alone."""
 
 import contextlib
 import os
 import pathlib
+import secrets
+import stat
 from collections.abc import Iterator
 
 _MARK = ".tmp"
@@ -13,16 +15,19 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Lets a file be written beside its place, which it takes in the end.
 
   A kill at any moment leaves the old file or the new one; and perhaps a part of
-  the latter under another name, see `is_cut_short`.
+  the latter under another name, see `is_cut_short`. Nobody can guess that name,
+  and nothing that is there already is written to.
 
   Args:
     path: of the file, in a folder that is there.
 
   Yields:
-    Where to write; of the same ending.
+    Where to write, an empty file; of the same ending.
   """
   path = pathlib.Path(path)
-  temporary = path.with_name(f".{path.stem}{_MARK}{path.suffix}")
+  mark = f"{_MARK}-{secrets.token_hex(8)}"
+  temporary = path.with_name(f".{path.stem}{mark}{path.suffix}")
+  temporary.touch(exist_ok=False)  # Exclusively, so it follows no link.
   try:
     yield temporary
     os.replace(temporary, path)
@@ -37,3 +42,18 @@ def is_cut_short(path: pathlib.Path) -> bool:
     path: of the file.
   """
   return path.name.startswith(".") and _MARK in path.name
+
+
+def why_not_private(status: os.stat_result) -> str | None:
+  """Returns why others may have written a file or folder; None if they can't.
+
+  Args:
+    status: of `os.lstat`, so that a link counts as others'.
+  """
+  if stat.S_ISLNK(status.st_mode):
+    return "it is a link"
+  if status.st_uid != os.geteuid():
+    return "it belongs to another user"
+  if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    return f"others may write to it (mode {stat.S_IMODE(status.st_mode):o})"
+  return None

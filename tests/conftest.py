@@ -86,10 +86,14 @@ def _environment(tmp_path_factory, worker_id):
   cache = os.environ.get("QDRL_TESTS_CACHE") or str(
     folder / "compilation_cache"
   )
+  # What others may write to isn't used.
+  pathlib.Path(cache).mkdir(mode=0o700, parents=True, exist_ok=True)
   jax.config.update("jax_compilation_cache_dir", cache)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAX_COMPILATION_CACHE_DIR", cache)
+    # jax's own cache keeps what tests compile.
+    patch.setattr("qdrl_haiku.experiment.cache_key._open", lambda *_: None)
     # jax sets it where it's imported; launchers find what a user's have.
     patch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     yield

@@ -1,5 +1,8 @@
 """Tests of files that are there whole or not at all."""
 
+import os
+import secrets
+
 import pytest
 
 from qdrl_haiku import files
@@ -28,3 +31,55 @@ def test_where_writing_fails_the_old_file_stays(tmp_path):
     raise OSError("disk is full")
   assert path.read_text() == "old"
   assert list(tmp_path.iterdir()) == [path]
+
+
+def test_each_file_is_written_under_another_name(tmp_path):
+  names = set()
+  for _ in range(3):
+    with files.written_whole(tmp_path / "x.json") as temporary:
+      names.add(temporary.name)
+  assert len(names) == 3 and ".x.tmp.json" not in names
+
+
+def test_a_link_where_a_file_would_be_written_is_not_followed(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(secrets, "token_hex", lambda size: "guessed")
+  others = tmp_path / "others.json"
+  others.write_text("theirs")
+  (tmp_path / ".x.tmp-guessed.json").symlink_to(others)
+  with (
+    pytest.raises(FileExistsError),
+    files.written_whole(tmp_path / "x.json") as temporary,
+  ):
+    temporary.write_text("ours")
+  assert others.read_text() == "theirs"
+
+
+def test_a_file_may_be_read_by_whom_new_files_may_be(tmp_path):
+  (tmp_path / "usual").touch()
+  with files.written_whole(tmp_path / "x.json") as temporary:
+    temporary.write_text("new")
+  modes = [(tmp_path / x).stat().st_mode for x in ("usual", "x.json")]
+  assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o500])
+def test_what_others_may_not_write_to_is_private(tmp_path, mode):
+  tmp_path.chmod(mode)
+  assert files.why_not_private(os.lstat(tmp_path)) is None
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_what_others_may_write_to_is_not_private(tmp_path, mode):
+  tmp_path.chmod(mode)
+  assert f"mode {mode:o}" in files.why_not_private(os.lstat(tmp_path))
+
+
+def test_what_others_own_and_links_are_not_private(tmp_path, monkeypatch):
+  link = tmp_path / "link"
+  link.symlink_to(tmp_path)
+  assert "link" in files.why_not_private(os.lstat(link))
+  someone_else = os.geteuid() + 1
+  monkeypatch.setattr(os, "geteuid", lambda: someone_else)
+  assert "another user" in files.why_not_private(os.lstat(tmp_path))

@@ -15,7 +15,7 @@ from qdrl_haiku.benchmarks import peak, timing
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import memory, programs, records
-from qdrl_haiku.storage.kept import Kept
+from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (
   generation,
@@ -77,7 +77,7 @@ def generations(
   repetitions: int,
   run_key: types.Key,
   start: float,
-  kept: Kept | None = None,
+  cache: ProgramCache | None = None,
 ) -> Row:
   """Times whole generations, compiled and called as a run does.
 
@@ -87,7 +87,7 @@ def generations(
       which learning may not have begun.
     run_key: replicated over the mesh.
     start: of the process, by `time.monotonic`.
-    kept: where programs are, as `runs.RunConfig` has it.
+    cache: the cache of programs, see `runs.run`.
 
   Returns:
     Rates, also as a part of the machine's peak; what compiling took until
@@ -96,7 +96,7 @@ def generations(
   """
   assert setup.mesh is not None
   begin = time.monotonic()
-  made = programs.make_programs(setup, setup.mesh, run_key, kept)
+  made = programs.make_programs(setup, setup.mesh, run_key, cache)
   # Both at once, as a run does.
   made = programs.compile_generation(made)
   state = jax.block_until_ready(made.init(run_key))

@@ -128,7 +128,13 @@ def _measure(
     elif config.algorithm == "exploit":
       row |= measurements.exploiting(setup, config.repetitions, key)
     else:
-      row |= measurements.generations(setup, config.repetitions, key, _START)
+      row |= measurements.generations(
+        setup,
+        config.repetitions,
+        key,
+        _START,
+        experiment.program_cache(run, setup),
+      )
     row |= measurements.resources(setup, key)
     row |= {
       "devices_used": mesh.size,

@@ -3,8 +3,12 @@
 import dataclasses
 import faulthandler
 import os
+import pathlib
 import re
 
+from absl import logging
+
+from qdrl_haiku import files
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, flags, replaced, setting
 
@@ -56,7 +60,9 @@ def configure(given: Given) -> ProcessConfig:
   return replaced(config, given.only(flags(config)).values, given.typed)
 
 
-def prepare_jax(config: ProcessConfig) -> None:
+def prepare_jax(
+  config: ProcessConfig, *, divides_repertoire: bool = False
+) -> None:
   """Makes a device of each core, and keeps compiled programs for the next run.
 
   Physics gains from devices what it can't gain from threads; the environment
@@ -64,6 +70,7 @@ def prepare_jax(config: ProcessConfig) -> None:
 
   Args:
     config: of the program.
+    divides_repertoire: whether devices share the cells of a repertoire.
 
   Raises:
     ValueError: if compiled programs can't be kept where the flag says.
@@ -78,15 +85,18 @@ def prepare_jax(config: ProcessConfig) -> None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     configured = getattr(jax.config, "jax_compilation_cache_dir", None)
     cache = configured or os.path.join(home, "qdrl_haiku")
-  # With several processes on CPUs, programs that were read from the cache have
-  # been seen to wait for each other forever: their collective operations no
-  # longer keep one order (jax 0.10.1).
-  are_several = jax.distributed.is_initialized()
-  if not cache or (are_several and jax.default_backend() == "cpu"):
+  # XLA forgets in which order devices on CPUs wait for each other where it
+  # reads a program from a file: those of several processes, and in places of
+  # which none needs what the other brings, have been seen to wait forever (jax
+  # 0.10.1). Only where a repertoire is divided are there such places.
+  forgets = jax.distributed.is_initialized() or divides_repertoire
+  if not cache or (forgets and jax.default_backend() == "cpu"):
     jax.config.update("jax_enable_compilation_cache", False)
     return
+  folder = pathlib.Path(cache)
   try:
-    os.makedirs(cache, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    reason = files.why_not_private(os.lstat(folder))
   except OSError as error:
     if config.compilation_cache_dir is None:
       return  # No home; compiling each time will do.
@@ -94,9 +104,26 @@ def prepare_jax(config: ProcessConfig) -> None:
       f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
       "choose another, or leave it empty."
     ) from error
+  if reason is not None:
+    logging.warning(
+      "--compilation_cache_dir=%s isn't used, since %s and what is kept there "
+      "is run; delete it, or choose a folder of your own.", cache, reason
+    )
+    jax.config.update("jax_enable_compilation_cache", False)
+    return
   jax.config.update("jax_compilation_cache_dir", cache)
   # Small programs count too: there are many of them.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+  _note_checksums()
+
+
+def _note_checksums() -> None:
+  """Lets jax compress what it keeps by zlib alone, which tells damage."""
+  from jax._src import compilation_cache
+
+  for name in ("zstandard", "zstd"):
+    if hasattr(compilation_cache, name):
+      setattr(compilation_cache, name, None)
 
 
 def _join_processes(config: ProcessConfig) -> None:

@@ -22,7 +22,11 @@ def run(program: Program, summary: str) -> None:
 
   def main(given: Given) -> None:
     config = configure(program, given)
-    devices.prepare_jax(devices.configure(given))
+    repertoire = config.repertoire
+    devices.prepare_jax(
+      devices.configure(given),
+      divides_repertoire=bool(repertoire and repertoire.shard_repertoire),
+    )
     _train(config, shows_errors="debug" in given.typed)
 
   launch.run_main(main, own, summary, program.renamed)

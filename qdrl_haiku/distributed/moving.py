@@ -2,7 +2,7 @@
 
 Whoever moves one after the other counts turns, and the number of the next one
 travels with each member: so the devices wait for each other in one order, also
-where XLA has forgotten its own (`runs.waiting`).
+where XLA has forgotten its own (`cli.devices`).
 """
 
 import functools

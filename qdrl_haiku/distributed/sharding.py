@@ -132,7 +132,7 @@ def known(mesh: Mesh | None, tree: Any, size: int) -> Any:
 
   All of it travels at once. Where devices wait for each other twice in a
   program, either has to need what the other brings: XLA doesn't keep an order
-  of its own in programs that it has read from a file (`runs.waiting`).
+  of its own in programs that it has read from a file (`cli.devices`).
 
   Args:
     mesh: the devices, None for no such thing.

@@ -52,8 +52,11 @@ class EnvironmentConfig(Settings):
     """Whether jax doesn't hold the states of the environment."""
     return self.env_name.startswith("gymnasium:")
 
-  def make(self) -> Any:
+  def make(self, sizes: tuple[int, int] | None = None) -> Any:
     """Makes the environment.
+
+    Args:
+      sizes: see `create`.
 
     Returns:
       The environment, of any number of instances.
@@ -69,5 +72,6 @@ class EnvironmentConfig(Settings):
       backend=self.backend or None,
       episode_length=self.episode_length,
       action_repeat=self.action_repeat,
+      sizes=sizes,
       **layout,
     )

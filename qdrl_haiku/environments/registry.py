@@ -25,11 +25,6 @@ from qdrl_haiku.environments import (
 BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 
-SizesFn = Callable[[Any], tuple[int, int] | None]
-"""An environment of one instance -> the sizes of its observations and actions,
-if it's known to be what it was when it was traced and checked; else None."""
-
-
 class Defaults(NamedTuple):
   """What `create` takes for an environment where nothing else is said.
 
@@ -122,7 +117,7 @@ def create(
   backend: str | None = None,
   episode_length: int | None = None,
   action_repeat: int = 1,
-  sizes_of: SizesFn | None = None,
+  sizes: tuple[int, int] | None = None,
   **kwargs: Any,
 ) -> Any:
   """Creates an environment, of which there can be any number of instances.
@@ -144,8 +139,8 @@ def create(
       (before `action_repeat`), at least 1. By default as in `DEFAULTS`, as
       Playground or Gymnasium have it, and 1,000 for a user's own.
     action_repeat: how often each action is applied, at least 1.
-    sizes_of: tells what was found of an instance that has been checked before,
-      see `SizesFn`.
+    sizes: of observations and actions, where the same environment of ours has
+      passed the checks before.
     **kwargs: for the environment's constructor, or the user's function, or in
       Playground what replaces parts of the environment's configuration.
 
@@ -202,14 +197,13 @@ def create(
     episode_length = defaults.episode_length
 
   def wrap(env: Any) -> base.Environment:
-    sizes = None if sizes_of is None else sizes_of(env)
     wrapped = base.Environment(
       playground.adapted(env),
       episode_length=episode_length,
       action_repeat=action_repeat,
       sizes=sizes,
     )
-    if is_users and sizes is None:
+    if is_users:
       value_checks.check_values(wrapped)
     return wrapped
 

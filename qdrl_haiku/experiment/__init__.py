@@ -1,6 +1,7 @@
 """A whole run: its configuration, what that composes, and training it."""
 
 from qdrl_haiku.experiment.agents import Agent, make_agent
+from qdrl_haiku.experiment.cache_key import program_cache
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.experiment.plan import Plan, plan
 from qdrl_haiku.experiment.programs import (
@@ -26,6 +27,7 @@ __all__ = [
   "TRAIN_PBT",
   "make_agent",
   "plan",
+  "program_cache",
   "program_of",
   "read_config",
   "train",

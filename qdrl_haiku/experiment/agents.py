@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
+from qdrl_haiku.experiment import cache_key
 from qdrl_haiku.experiment.config import Config
 
 _EVAL_EPISODES = 8
@@ -45,7 +46,8 @@ def make_agent(config: Config) -> Agent:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
   _check_sizes(config.learner)
-  env = config.environment.make()
+  env = config.environment.make(cache_key.sizes_of(config.environment))
+  cache_key.keep_sizes(config.environment, env)
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env

@@ -14,6 +14,7 @@ from qdrl_haiku import runs, training
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
+from qdrl_haiku.experiment.cache_key import program_cache
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.experiment.plan import Plan, plan
 from qdrl_haiku.experiment.programs import program_of
@@ -73,7 +74,12 @@ def train(
   if hosts.is_first() and not config.run.dry_run:
     print(f"writing to {config.run.logdir}", flush=True)
   metrics, state = runs.run(
-    made.setup, made.config.run, settings, may_change, callback
+    made.setup,
+    made.config.run,
+    settings,
+    may_change,
+    callback,
+    program_cache(made.config, made.setup),
   )
   return Result(str(config.run.logdir), metrics, state)
 

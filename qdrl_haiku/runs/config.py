@@ -105,6 +105,7 @@ class RunConfig(Settings):
     low=0,
     needs="repertoire",
     may_change=True,
+    compiled=False,
   )
   reevaluation_interval: int | None = setting(
     None,

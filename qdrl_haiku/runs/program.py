@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from absl import logging
 from jax.experimental import serialize_executable
 
-from qdrl_haiku.runs import waiting
 from qdrl_haiku.storage import fingerprints
-from qdrl_haiku.storage.kept import Kept
+from qdrl_haiku.storage.program_cache import ProgramCache
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
@@ -32,7 +31,7 @@ class Program:
     lower: Callable[[], jax.stages.Lowered],
     options: Mapping[str, Any],
     devices: Sequence[jax.Device],
-    kept: Kept | None = None,
+    cache: ProgramCache | None = None,
   ) -> None:
     """Names what is compiled.
 
@@ -41,13 +40,13 @@ class Program:
       lower: traces and lowers it.
       options: of the compiler, with which it's lowered.
       devices: on which it runs.
-      kept: where it's kept, if it's to be.
+      cache: where it's kept, if it's to be.
     """
     self._name = name
     self._lower = lower
     self._options = options
     self._devices = devices
-    self._kept = kept
+    self._cache = cache
     self._lowered: jax.stages.Lowered | None = None
     self._compiled: jax.stages.Compiled | None = None
     self._compiling = threading.Lock()
@@ -59,7 +58,7 @@ class Program:
   def trace(self) -> None:
     """Does what compiling begins with, unless it's kept."""
     with self._compiling:
-      is_kept = self._kept is not None and self._kept.has(self._name)
+      is_kept = self._cache is not None and self._cache.has(self._name)
       if self._compiled is None and not is_kept:
         self._lowered = self._lower()
 
@@ -73,22 +72,22 @@ class Program:
 
   def _by_name(self) -> jax.stages.Compiled | None:
     """Returns what an earlier run of the same kind has kept."""
-    code = self._kept.read(self._name) if self._kept is not None else None
+    code = self._cache.read(self._name) if self._cache is not None else None
     return self._read(code) if code is not None else None
 
   def _by_code(self) -> jax.stages.Compiled:
     """Returns what was kept of the same code, or compiles it."""
     lowered = self._lowered or self._lower()
-    if self._kept is None:
+    if self._cache is None:
       return lowered.compile()
     # Unused arguments aren't in the code, and are checked all the same.
-    code = fingerprints.digest((
+    code = fingerprints.digest([
       fingerprints.of_compiler(),
-      self._options,
+      dict(self._options),
       lowered.as_text(),
       str(lowered.args_info),
       str(lowered.out_info),
-    ))
+    ])
     compiled = self._read(code)
     if compiled is None:
       _found.is_hit = False
@@ -96,12 +95,12 @@ class Program:
       # What jax itself has read from its cache can't be written once more.
       if _found.is_hit or not self._write(code, compiled):
         return compiled
-    self._kept.write(self._name, code)
+    self._cache.write(self._name, code)
     return compiled
 
   def _read(self, code: str) -> jax.stages.Compiled | None:
-    assert self._kept is not None
-    written = self._kept.read_shared(code)
+    assert self._cache is not None
+    written = self._cache.read_shared(code)
     if written is None:
       return None
     _prepare_lapack()
@@ -116,15 +115,13 @@ class Program:
 
   def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
     """Keeps a program that hasn't run; one that has can't be."""
-    assert self._kept is not None
-    if not waiting.in_one_order(compiled.as_text() or ""):
-      return False
+    assert self._cache is not None
     try:
       written = serialize_executable.serialize(compiled)
     except Exception as error:  # Such as one that calls Python.
       logging.debug("%s can't be kept: %s", self._name, error)
       return False
-    return self._kept.write_shared(code, written)
+    return self._cache.write_shared(code, written)
 
 
 @functools.cache

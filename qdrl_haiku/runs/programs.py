@@ -14,7 +14,7 @@ from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.engines import State, make_engine
 from qdrl_haiku.runs.program import Program
-from qdrl_haiku.storage.kept import Kept
+from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
@@ -110,7 +110,7 @@ def make_programs(
   setup: Setup,
   mesh: jax.sharding.Mesh,
   run_key: types.Key | jax.ShapeDtypeStruct,
-  kept: Kept | None = None,
+  cache: ProgramCache | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it.
 
@@ -119,7 +119,7 @@ def make_programs(
     mesh: its mesh.
     run_key: shape, dtype and sharding of the run's key, or of keys [P],
       replicated over the mesh.
-    kept: programs of earlier runs whose setup and mesh were the same, so that
+    cache: programs of earlier runs whose setup and mesh were the same, so that
       nothing needs to be traced that is there.
 
   Returns:
@@ -154,14 +154,14 @@ def make_programs(
     compiler_options=options.often,
   )
 
-  shapes = kept.read("shapes") if kept is not None else None
+  shapes = cache.read("shapes") if cache is not None else None
   if shapes is None:
     initial = [
       draw_jit.eval_shape(run_key, np.int32(0), n) for n in engine.num_agents
     ]
     shapes = _bare((init_jit.eval_shape(run_key, initial[0]), initial))
-    if kept is not None:
-      kept.write("shapes", shapes)
+    if cache is not None:
+      cache.write("shapes", shapes)
   population = _placed(shapes[0], shardings)
   first, later = _placed(shapes[1], members)
 
@@ -171,21 +171,21 @@ def make_programs(
       functools.partial(draw_jit.lower, run_key, np.int32(0), n),
       options.once,
       devices,
-      kept,
+      cache,
     )
     for n in engine.num_agents
   }
 
   draw = _Draw(*(draws[n] for n in engine.num_agents))
   init = Program(
-    "init", lambda: init_jit.lower(run_key, first), to_init, devices, kept
+    "init", lambda: init_jit.lower(run_key, first), to_init, devices, cache
   )
   train = Program(
     "train",
     lambda: train_jit.lower(population, later.pool, run_key),
     options.always,
     devices,
-    kept,
+    cache,
   )
   evaluate = Program(
     "evaluate",
@@ -196,7 +196,7 @@ def make_programs(
     ),
     options.often,
     devices,
-    kept,
+    cache,
   )
   return Programs(
     draw=draw,

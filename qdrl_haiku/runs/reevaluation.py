@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import draws, map_elites, types
 from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import metrics
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import initial_states
@@ -123,7 +124,8 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     empty = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
     return empty.add(cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1))
 
-  draw_all = _compiled(setup, draw, is_seldom=True)
+  # Divided, as the evaluation has them.
+  draw_all = _compiled(setup, draw, is_seldom=True, is_divided=True)
   evaluate_all = _compiled(setup, evaluate)
   correct_all = _compiled(setup, correct, is_seldom=True)
 
@@ -219,14 +221,18 @@ def spreads(values: np.ndarray) -> np.ndarray:
 
 
 def _compiled(
-  setup: Setup, function: Callable[..., Any], is_seldom: bool = False
+  setup: Setup,
+  function: Callable[..., Any],
+  is_seldom: bool = False,
+  is_divided: bool = False,
 ) -> Callable[..., Any]:
-  """Compiles a function, whose results every device has."""
+  """Compiles a function, whose results every device has, or its share of."""
   assert setup.mesh is not None
   options = compiler_options.of_mesh(setup.mesh, setup.config.exact_placement)
+  spec = PartitionSpec(sharding.AXIS) if is_divided else PartitionSpec()
   return jax.jit(
     function,
-    out_shardings=NamedSharding(setup.mesh, PartitionSpec()),
+    out_shardings=NamedSharding(setup.mesh, spec),
     compiler_options=options.once if is_seldom else options.often,
   )
 

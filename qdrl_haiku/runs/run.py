@@ -28,6 +28,7 @@ from qdrl_haiku.runs.progress import Progress
 from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.checkpoints import Checkpoints
 from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.config import TrainingConfig, nearest_multiples
 from qdrl_haiku.training.setup import Setup
@@ -42,6 +43,7 @@ def run(
   settings: dict[str, Any],
   may_change: Collection[str] = (),
   callback: Callback | None = None,
+  cache: ProgramCache | None = None,
 ) -> tuple[dict[str, Any], State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
 
@@ -53,6 +55,8 @@ def run(
     may_change: names of those with which a run may go on that began with
       others.
     callback: called with the row of metrics of each generation.
+    cache: programs of earlier runs whose setup, devices and source were the
+      same, and where those of this one are kept; None for no such thing.
 
   Returns:
     The last row of metrics, and what was trained; nothing of a dry run.
@@ -75,7 +79,7 @@ def run(
   _check_mesh(setup)
   engine = make_engine(setup)
   seeds = _seeds(setup, config)
-  programs = make_programs(setup, mesh, _run_key_shape(seeds, mesh))
+  programs = make_programs(setup, mesh, _run_key_shape(seeds, mesh), cache)
   plan = memory.memory_plan(
     setup, programs.population, programs.initial, config.num_reevaluations
   )

@@ -18,7 +18,7 @@ import pytest
 
 from qdrl_haiku import distributed
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.runs import waiting
+from tests.distributed import collective_order
 from tests.training import common
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def test_no_replay_buffer_is_sent_where_none_is_inherited(two_devices):
 @pytest.mark.slow
 def test_devices_wait_for_each_other_in_one_order(two_devices):
   for program in two_devices[1]:
-    assert waiting.in_one_order(program)
+    assert collective_order.in_one_order(program)
 
 
 def _devices(count):

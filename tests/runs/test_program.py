@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
 from qdrl_haiku.runs.program import Program
-from qdrl_haiku.storage.kept import Kept
+from qdrl_haiku.storage.program_cache import ProgramCache
 
 _KEY = jax.random.key(0)
 _ON = jax.devices()[:1]
@@ -62,7 +63,7 @@ def test_threads_that_need_it_at_once_compile_it_once():
 
 def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):
   first, later = _Counted(_noise(5)), _Counted(_noise(5))
-  kept = Kept(tmp_path, "kind")
+  kept = ProgramCache(tmp_path, "kind")
   expected = Program("noise", first, {}, _ON, kept)(_KEY)
   program = Program("noise", later, {}, _ON, kept)
   program.trace()
@@ -75,14 +76,14 @@ def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):
 def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
   tmp_path, monkeypatch
 ):
-  kept = Kept(tmp_path, "kind")
+  kept = ProgramCache(tmp_path, "kind")
   Program("noise", _Counted(_noise(7)), {}, _ON, kept)(_KEY)
   counted = _Counted(_noise(7))
   monkeypatch.setattr(jax.stages.Lowered, "compile", None)
-  Program("noise", counted, {}, _ON, Kept(tmp_path, "another"))(_KEY)
+  Program("noise", counted, {}, _ON, ProgramCache(tmp_path, "another"))(_KEY)
   assert counted.count == 1
   # From now on it's known by its name too.
-  Program("noise", counted, {}, _ON, Kept(tmp_path, "another"))(_KEY)
+  Program("noise", counted, {}, _ON, ProgramCache(tmp_path, "another"))(_KEY)
   assert counted.count == 1
 
 
@@ -90,27 +91,63 @@ def test_arguments_that_are_not_used_tell_programs_apart(tmp_path):
   lower = jax.jit(lambda used, unused: used + 1).lower
   for size in (2, 3):
     args = jnp.zeros(7), jnp.zeros(size)
-    kept = Kept(tmp_path, f"kind of {size}")
+    kept = ProgramCache(tmp_path, f"kind of {size}")
     program = Program("sum", functools.partial(lower, *args), {}, _ON, kept)
     np.testing.assert_array_equal(program(*args), np.ones(7))
 
 
 def test_other_options_make_another_program(tmp_path):
-  kept = Kept(tmp_path, "kind")
+  kept = ProgramCache(tmp_path, "kind")
   Program("noise", _Counted(_noise(8)), {}, _ON, kept)(_KEY)
-  other = Kept(tmp_path, "another")
+  other = ProgramCache(tmp_path, "another")
   Program("noise", _Counted(_noise(8)), {"level": 0}, _ON, other)(_KEY)
-  assert len(list((tmp_path / "shared").iterdir())) == 2
+  assert len(_programs(tmp_path)) == 2
 
 
-def test_a_damaged_program_is_compiled_again(tmp_path):
-  kept, counted = Kept(tmp_path, "kind"), _Counted(_noise(9))
-  expected = Program("noise", counted, {}, _ON, kept)(_KEY)
-  (path,) = (tmp_path / "shared").iterdir()
-  path.write_bytes(path.read_bytes()[:100])
-  found = Program("noise", counted, {}, _ON, kept)(_KEY)
-  assert counted.count == 2
-  np.testing.assert_array_equal(found["noise"], expected["noise"])
+def _programs(folder):
+  """Files of programs; those of a start have a name behind their key."""
+  return [x for x in folder.iterdir() if "-" not in x.name]
+
+
+def test_a_start_that_nothing_is_known_of_traces_and_compiles_nothing(
+  tmp_path, monkeypatch
+):
+  kept = ProgramCache(tmp_path, "kind")
+  expected = Program("noise", _Counted(_noise(13)), {}, _ON, kept)(_KEY)
+  counted = _Counted(_noise(13))
+  monkeypatch.setattr(jax.stages.Lowered, "compile", None)
+  for turn in (1, 2):
+    program = Program("noise", counted, {}, _ON, ProgramCache(tmp_path, None))
+    program.trace()
+    np.testing.assert_array_equal(program(_KEY)["noise"], expected["noise"])
+    assert counted.count == turn
+
+
+@pytest.mark.parametrize("position", [0, 40, 1000, -1000, -1])
+def test_a_damaged_program_is_deleted_and_compiled_again(
+  tmp_path, monkeypatch, position
+):
+  kept, counted = ProgramCache(tmp_path, "kind"), _Counted(_noise(9))
+  expected = Program("noise", _Counted(_noise(9)), {}, _ON, kept)(_KEY)
+  (path,) = _programs(tmp_path)
+  damaged = bytearray(path.read_bytes())
+  damaged[position] ^= 1
+  path.write_bytes(damaged)
+  was_there = []
+
+  def lower():
+    was_there.append(path.exists())
+    return counted()
+
+  load = serialize_executable.deserialize_and_load
+  monkeypatch.setattr(serialize_executable, "deserialize_and_load", None)
+  again = Program("noise", lower, {}, _ON, kept)(_KEY)
+  assert was_there == [False]
+  np.testing.assert_array_equal(again["noise"], expected["noise"])
+  # What was written in its place is whole.
+  monkeypatch.setattr(serialize_executable, "deserialize_and_load", load)
+  Program("noise", lower, {}, _ON, kept)(_KEY)
+  assert counted.count == 1
 
 
 def test_a_program_that_calls_python_is_not_kept(tmp_path):
@@ -119,7 +156,7 @@ def test_a_program_that_calls_python_is_not_kept(tmp_path):
       lambda: np.float32(1), jax.ShapeDtypeStruct((), jnp.float32)
     )
 
-  kept = Kept(tmp_path, "kind")
+  kept = ProgramCache(tmp_path, "kind")
   assert Program("call", _Counted(function), {}, _ON, kept)(_KEY) == 1
   assert not kept.has("call")
 
@@ -130,7 +167,7 @@ def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
   before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
   Program("noise", _Counted(_noise(11)), {}, _ON)(_KEY)
-  kept = Kept(tmp_path / "kept", "kind")
+  kept = ProgramCache(tmp_path / "kept", "kind")
   jax.clear_caches()
   Program("noise", _Counted(_noise(11)), {}, _ON, kept)(_KEY)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
@@ -138,20 +175,19 @@ def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
 
 
 _OF_A_PROCESS = """
-import pathlib, sys
-import subprocess
+import pathlib
 import sys
 
 import jax
 import jax.numpy as jnp
 from qdrl_haiku.runs.program import Program
-from qdrl_haiku.storage.kept import Kept
+from qdrl_haiku.storage.program_cache import ProgramCache
 
 def lower():
   print("lowered")
   return jax.jit(jnp.linalg.cholesky).lower(jnp.eye(3))
 
-kept = Kept(pathlib.Path(sys.argv[1]), "kind")
+kept = ProgramCache(pathlib.Path(sys.argv[1]), "kind")
 print(Program("root", lower, {}, jax.devices()[:1], kept)(4 * jnp.eye(3))[0, 0])
 """
 

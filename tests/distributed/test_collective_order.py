@@ -1,8 +1,13 @@
 """Tests of the order in which devices wait for each other."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from qdrl_haiku.runs.waiting import in_one_order
+from tests.distributed.collective_order import in_one_order
+from tests.launchers import harness
 
 _BODY = """%body.1 (p: f32[4]) -> f32[4] {
   %p = f32[4] parameter(0)
@@ -62,3 +67,46 @@ def test_the_parts_of_one_that_is_split_in_time_are_one():
   assert in_one_order(
     _main(start, "ROOT %done = f32[4] all-reduce-done(%start)")
   )
+
+
+_SMALL = (
+  "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
+  "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
+  "--min_replay_size=16", "--num_eval_episodes=2", "--num_timesteps=80",
+  "--perturbation_interval=40", "--nouse_tensorboard",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("launcher", "flags"),
+  [
+    ("train_pbt", ["--population_size=4", "--inherit_replay"]),
+    (
+      "train_me_pbt",
+      ["--gradient_population_size=4", "--variation_batch_size=4",
+       "--num_initial_genotypes=8", "--grid_shape=4,4",
+       "--num_replaced_by_best=2", "--num_replaced_by_samples=1"],
+    ),
+  ],
+)  # fmt: skip
+def test_whatever_a_run_compiles_is_in_one_order(tmp_path, launcher, flags):
+  dump = tmp_path / "programs"
+  subprocess.run(
+    [
+      sys.executable, str(harness.LAUNCHERS / f"{launcher}.py"), *_SMALL,
+      *flags, f"--logdir={tmp_path / 'run'}", "--compilation_cache_dir=",
+    ],
+    env=os.environ | {
+      "JAX_NUM_CPU_DEVICES": "2",
+      "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
+    },
+    check=True,
+    capture_output=True,
+  )  # fmt: skip
+  programs = {
+    path.name: path.read_text()
+    for path in dump.glob("*after_optimizations.txt")
+  }
+  assert any("all-reduce" in text for text in programs.values())
+  assert [x for x in programs if not in_one_order(programs[x])] == []

@@ -1,0 +1,103 @@
+"""Which entries of the cache of programs a configuration may use.
+
+By name only what is ours alone is found, since versions, files and settings say
+all of that. What a user's own code has read, or replaced, can't be known: it is
+traced at each start, and its programs are found by what was traced.
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import training
+from qdrl_haiku.environments import EnvironmentConfig
+from qdrl_haiku.experiment.config import Config
+from qdrl_haiku.storage import fingerprints
+from qdrl_haiku.storage.program_cache import ProgramCache
+
+# "package.module:function" or "gymnasium:id", as an emitter with a number.
+_CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?")
+
+
+def sizes_of(config: EnvironmentConfig) -> tuple[int, int] | None:
+  """Returns the sizes of an environment of ours that was checked before.
+
+  Args:
+    config: that asks for it.
+
+  Returns:
+    Sizes of observations and actions, or None if they aren't in the cache.
+  """
+  cache = _open(dataclasses.asdict(config), "sizes")
+  return None if cache is None else cache.read("sizes")
+
+
+def keep_sizes(config: EnvironmentConfig, env: Any) -> None:
+  """Keeps what `sizes_of` returns the next time.
+
+  Args:
+    config: that asks for the environment.
+    env: that has passed all checks.
+  """
+  cache = _open(dataclasses.asdict(config), "sizes")
+  if cache is not None and not cache.has("sizes"):
+    cache.write("sizes", (env.observation_size, env.action_size))
+
+
+def program_cache(config: Config, setup: training.Setup) -> ProgramCache | None:
+  """Opens the cache for the programs of a run.
+
+  Args:
+    config: of the run.
+    setup: what it is composed of.
+
+  Returns:
+    The cache, or None if programs aren't kept.
+  """
+  if setup.on_host:
+    return None
+  known = config_lib.flags(config)
+  settings = {
+    name: value
+    for name, value in config_lib.values(config).items()
+    if known[name].declared.compiled
+  }
+  # Centroids are drawn by the seed, or read.
+  tessellation = setup.map_elites and setup.map_elites.tessellation
+  leaves, structure = jax.tree.flatten(tessellation)
+  numbers = [np.asarray(x).tolist() for x in leaves]
+  return _open(settings, [repr(setup.config), str(structure), numbers])
+
+
+def names_code(settings: Mapping[str, Any]) -> bool:
+  """Returns whether a setting names code that isn't ours.
+
+  Args:
+    settings: by name, as JSON has them.
+  """
+  texts: list[Any] = []
+  for value in settings.values():
+    texts += value if isinstance(value, list) else [value]
+  return any(
+    _CODE.fullmatch(part)
+    for text in texts
+    if isinstance(text, str)
+    for part in text.split(",")
+  )
+
+
+def _open(settings: Mapping[str, Any], rest: Any) -> ProgramCache | None:
+  """Opens the cache for what depends on settings and on some more."""
+  folder = jax.config.values["jax_compilation_cache_dir"]
+  if not (folder and jax.config.values["jax_enable_compilation_cache"]):
+    return None
+  key = None
+  if not names_code(settings) and fingerprints.users_module() is None:
+    key = fingerprints.digest([fingerprints.of_process(), settings, rest])
+  return ProgramCache(pathlib.Path(folder) / "kept", key)

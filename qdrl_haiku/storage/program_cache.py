@@ -1,0 +1,129 @@
+"""The cache of programs: what a start found out, kept for the next ones."""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import pickle
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from qdrl_haiku import files
+
+# How many files are kept, the latest used ones; a start has up to ten.
+_MOST = 500
+
+
+class ProgramCache(NamedTuple):
+  """Values of each different start of a program, and values that starts share.
+
+  Values are pickled, so they are only read from a folder and files that no
+  other user can write to, and after their checksum. A value of which anything
+  else is true is deleted, and counts as not there.
+
+  Attributes:
+    folder: of all values.
+    key: of the start, as `fingerprints.digest` returns it; None for one that
+      nothing is known of before, so that it has no values of its own.
+  """
+
+  folder: pathlib.Path
+  key: str | None
+
+  def has(self, name: str) -> bool:
+    """Returns whether a value of this start is there; it may be damaged.
+
+    Args:
+      name: of the value.
+    """
+    return self.key is not None and self._path(name).exists()
+
+  def read(self, name: str) -> Any:
+    """Returns a value of this start, or None if it isn't there.
+
+    Args:
+      name: of the value.
+    """
+    return None if self.key is None else _read(self._path(name))
+
+  def write(self, name: str, value: Any) -> bool:
+    """Writes a value of this start, and returns whether that could be done.
+
+    Args:
+      name: of the value.
+      value: to be pickled.
+    """
+    return self.key is not None and _write(self._path(name), value)
+
+  def read_shared(self, code: str) -> Any:
+    """Returns a value that starts share, or None if it isn't there.
+
+    Args:
+      code: what it follows from, as `fingerprints.digest` returns.
+    """
+    return _read(self.folder / code)
+
+  def write_shared(self, code: str, value: Any) -> bool:
+    """Writes a value for all starts, and returns whether that could be done.
+
+    Args:
+      code: what it follows from, as `fingerprints.digest` returns.
+      value: to be pickled.
+    """
+    return _write(self.folder / code, value)
+
+  def _path(self, name: str) -> pathlib.Path:
+    return self.folder / f"{self.key}-{name}"
+
+
+def _read(path: pathlib.Path) -> Any:
+  """Reads a value, notes that it was used, and deletes what is in doubt."""
+  try:
+    _check_private(path.parent)
+  except OSError as error:
+    logging.debug("%s isn't read: %s", path, error)
+    return None
+  try:
+    _check_private(path)
+    data = path.read_bytes()
+    checksum, pickled = data[:32], data[32:]
+    if hashlib.sha256(pickled).digest() != checksum:
+      raise ValueError("its checksum is another")
+    os.utime(path)
+    return pickle.loads(pickled)
+  except FileNotFoundError:
+    return None
+  except Exception as error:
+    logging.debug("%s is deleted: %s", path, error)
+    with contextlib.suppress(OSError):
+      path.unlink()
+    return None
+
+
+def _write(path: pathlib.Path, value: Any) -> bool:
+  """Writes a value with its checksum, and deletes what was used long ago."""
+  try:
+    pickled = pickle.dumps(value)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_private(path.parent)
+    with files.written_whole(path) as temporary:
+      temporary.chmod(0o600)  # Whatever new files have usually.
+      temporary.write_bytes(hashlib.sha256(pickled).digest() + pickled)
+  except Exception as error:
+    logging.debug("%s can't be written: %s", path, error)
+    return False
+  try:
+    found = sorted(path.parent.iterdir(), key=lambda x: x.stat().st_mtime)
+    for old in found[:-_MOST]:
+      old.unlink()
+  except OSError as error:  # Another process has done it.
+    logging.debug("%s can't be tidied: %s", path.parent, error)
+  return True
+
+
+def _check_private(path: pathlib.Path) -> None:
+  """Raises PermissionError where others may have written something."""
+  reason = files.why_not_private(os.lstat(path))
+  if reason is not None:
+    raise PermissionError(reason)

@@ -1,0 +1,152 @@
+"""What one start of a program keeps for the next ones."""
+
+import hashlib
+import os
+import pathlib
+import pickle
+import random
+import stat
+import time
+
+import pytest
+
+from qdrl_haiku.storage import program_cache as cache_lib
+from qdrl_haiku.storage.program_cache import ProgramCache
+
+
+@pytest.fixture
+def folder(tmp_path):
+  return tmp_path / "kept"
+
+
+class _Bomb:
+  """Makes a file where it's unpickled."""
+
+  def __init__(self, path):
+    self._path = path
+
+  def __reduce__(self):
+    return pathlib.Path.touch, (self._path,)
+
+
+def _plant(path, value):
+  """Writes a file as another user would, with the right checksum."""
+  data = pickle.dumps(value)
+  path.write_bytes(hashlib.sha256(data).digest() + data)
+
+
+def test_a_value_is_read_by_a_start_with_the_same_key(folder):
+  assert ProgramCache(folder, "one").write("sizes", (3, 1))
+  assert ProgramCache(folder, "one").read("sizes") == (3, 1)
+  assert ProgramCache(folder, "other").read("sizes") is None
+  assert not ProgramCache(folder, "other").has("sizes")
+
+
+def test_a_start_of_which_nothing_is_known_has_no_values_of_its_own(folder):
+  kept = ProgramCache(folder, None)
+  assert not kept.write("sizes", (3, 1))
+  assert kept.read("sizes") is None and not kept.has("sizes")
+
+
+@pytest.mark.parametrize("key", ["other", None])
+def test_a_shared_value_is_read_by_every_start(folder, key):
+  assert ProgramCache(folder, "one").write_shared("code", b"machine code")
+  assert ProgramCache(folder, key).read_shared("code") == b"machine code"
+  assert ProgramCache(folder, key).read_shared("another") is None
+
+
+def test_a_value_with_a_flipped_bit_is_deleted_and_never_unpickled(
+  folder, monkeypatch
+):
+  kept = ProgramCache(folder, "one")
+  kept.write("train", random.Random(0).randbytes(28_000))
+  (path,) = folder.iterdir()
+  data = path.read_bytes()
+  monkeypatch.setattr(pickle, "loads", None)
+  positions = [*range(64), *random.Random(1).sample(range(len(data)), 200)]
+  for position in positions:
+    damaged = bytearray(data)
+    damaged[position] ^= 1 << position % 8
+    path.write_bytes(damaged)
+    assert kept.has("train")
+    assert kept.read("train") is None
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("size", [0, 10, 32, 40])
+def test_a_value_that_is_cut_short_is_deleted(folder, size):
+  kept = ProgramCache(folder, "one")
+  kept.write("sizes", (3, 1))
+  (path,) = folder.iterdir()
+  path.write_bytes(path.read_bytes()[:size])
+  assert kept.read("sizes") is None
+  assert not path.exists()
+
+
+def test_the_folder_is_made_for_its_owner_alone(folder):
+  before = os.umask(0)
+  ProgramCache(folder, "one").write("sizes", (3, 1))
+  os.umask(before)
+  (path,) = folder.iterdir()
+  modes = [stat.S_IMODE(x.stat().st_mode) for x in (folder, path)]
+  assert modes == [0o700, 0o600]
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_from_a_folder_that_others_may_write_to_nothing_is_read(
+  folder, tmp_path, mode
+):
+  folder.mkdir()
+  _plant(folder / "one-sizes", _Bomb(tmp_path / "exploded"))
+  folder.chmod(mode)
+  kept = ProgramCache(folder, "one")
+  assert kept.read("sizes") is None
+  assert not kept.write("other", 1)
+  assert not (tmp_path / "exploded").exists()
+
+
+def test_from_a_folder_that_others_own_nothing_is_read(
+  folder, tmp_path, monkeypatch
+):
+  folder.mkdir(0o700)
+  _plant(folder / "one-sizes", _Bomb(tmp_path / "exploded"))
+  someone_else = os.geteuid() + 1
+  monkeypatch.setattr(os, "geteuid", lambda: someone_else)
+  assert ProgramCache(folder, "one").read("sizes") is None
+  assert not (tmp_path / "exploded").exists()
+
+
+def test_a_link_to_a_folder_is_not_followed(folder, tmp_path):
+  (tmp_path / "theirs").mkdir(0o700)
+  _plant(tmp_path / "theirs" / "one-sizes", _Bomb(tmp_path / "exploded"))
+  folder.symlink_to(tmp_path / "theirs")
+  assert ProgramCache(folder, "one").read("sizes") is None
+  assert not (tmp_path / "exploded").exists()
+
+
+def test_a_file_that_others_may_have_written_is_deleted(folder, tmp_path):
+  folder.mkdir(0o700)
+  path = folder / "one-sizes"
+  _plant(path, _Bomb(tmp_path / "exploded"))
+  path.chmod(0o666)
+  assert ProgramCache(folder, "one").read("sizes") is None
+  assert not path.exists()
+  assert not (tmp_path / "exploded").exists()
+
+
+def test_what_can_not_be_written_is_left_out(folder):
+  assert not ProgramCache(folder, "one").write("sizes", lambda: None)
+  folder.write_text("")
+  assert not ProgramCache(folder, "one").write("sizes", (3, 1))
+
+
+def test_what_was_used_least_lately_is_forgotten(folder, monkeypatch):
+  monkeypatch.setattr(cache_lib, "_MOST", 2)
+  kept = ProgramCache(folder, "one")
+  for i, code in enumerate(("first", "second", "third")):
+    kept.write_shared(code, i)
+    long_ago = time.time() - 1000 + i
+    os.utime(folder / code, (long_ago, long_ago))
+    if code == "second":
+      kept.read_shared("first")
+  assert [kept.read_shared(x) for x in ("first", "second")] == [0, None]
