@@ -14,6 +14,7 @@ _ALLOWED = {
   "draws": set(),
   "files": set(),
   "checks": set(),
+  "config": set(),
   "compatibility": set(),
   "cpu": set(),
   "losses": set(),
@@ -52,14 +53,19 @@ _ALLOWED = {
     "distributed", "map_elites", "runs", "storage", "training"
   },
   "comparisons": {"drawing", "reports"},
+  "experiment": {
+    "controllers", "distributed", "environments", "learners", "runs",
+    "storage", "training",
+  },
   "cli": {
-    "actors", "artifacts", "benchmarks", "comparisons", "controllers",
-    "distributed", "drawing", "environments", "learners", "map_elites",
-    "reports", "runs", "skills", "storage", "training",
+    "artifacts", "benchmarks", "comparisons", "distributed", "drawing",
+    "environments", "experiment", "learners", "reports", "runs", "skills",
+    "storage",
   },
 }  # fmt: skip
 _EVERYWHERE = {
-  "types", "names", "draws", "files", "checks", "compatibility", "cpu"
+  "types", "names", "draws", "files", "checks", "config", "compatibility",
+  "cpu",
 }  # fmt: skip
 
 

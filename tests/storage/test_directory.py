@@ -51,7 +51,7 @@ def test_going_on_with_other_settings_is_refused_naming_them(directory):
 def test_going_on_for_longer_is_allowed_and_noted(directory):
   directory.begin({"seed": 0, "num_timesteps": 100, "resume": False})
   settings = {"seed": 0, "num_timesteps": 200, "resume": True}
-  directory.go_on(settings)
+  directory.go_on(settings, ["num_timesteps", "resume"])
   assert directory.settings() == settings
 
 

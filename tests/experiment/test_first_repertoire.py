@@ -1,10 +1,10 @@
-"""Tests of the repertoires that flags ask for."""
+"""Tests of the repertoires that configurations ask for."""
 
 import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku.cli import train_me_pbt
+from qdrl_haiku import experiment
 from qdrl_haiku.training import elites, illumination
 
 
@@ -15,9 +15,7 @@ def _num_cells(emitter, **more):
     "hidden_layer_sizes": ("8",), "num_initial_genotypes": 64,
     "num_eval_episodes": 1, "num_generations": 1,
   } | more  # fmt: skip
-  setup, _ = train_me_pbt.make_setup(
-    train_me_pbt.MEPBTFlags(**values, given=frozenset(values))
-  )
+  setup = experiment.TRAIN_ME_PBT.configure(values).build()
 
   @jax.jit
   def cells(key):
