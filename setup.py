@@ -10,8 +10,8 @@ _VERSION = re.search(
   r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
 ).group(1)
 _PROGRAMS = (
-  "benchmark", "compare", "evaluate", "report", "retrain_schedule", "train",
-  "train_me_pbt", "train_pbt",
+  "benchmark", "compare", "evaluate", "report", "train", "train_me_pbt",
+  "train_pbt",
 )  # fmt: skip
 
 setuptools.setup(

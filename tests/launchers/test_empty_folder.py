@@ -45,8 +45,6 @@ _PROGRAMS = (
    "--export={}/policy.npz"),
   ("report", "--logdir={}/pbt", "--logdir={}/me_pbt",
    "--output={}/report.html"),
-  ("retrain_schedule", "--logdir={}/pbt", "--num_seeds=1",
-   "--output={}/retrained"),
   ("compare", f"--command=train_pbt {' '.join(_PBT)}", "--task=maze: ",
    "--method=pbt: ", "--num_seeds=1", "--output={}/compared"),
   ("benchmark", *_PBT, "--repetitions=1"),

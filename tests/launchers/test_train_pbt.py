@@ -313,7 +313,6 @@ def test_hyperparameters_may_be_any_tree(tmp_path, monkeypatch, capsys):
   start("train_pbt", "--logdir=run", "--resume", "--num_timesteps=32")
   start("evaluate", "--logdir=run")
   start("evaluate", "--logdir=run", "--member=3")
-  start("retrain_schedule", "--logdir=run", "--output=again")
   start("report", "--logdir=run", "--output=page.html")
   # And what is given is fixed.
   start(
