@@ -211,21 +211,15 @@ def _break(population, part):
     learner = members.learner
     point = learner.point.at[2, 0].set(jnp.nan)
     members = members._replace(learner=learner._replace(point=point))
-  elif part == "replay":
+  else:
     storage = members.replay.storage
     reward = storage.reward.at[2].set(jnp.nan)
     storage = storage._replace(reward=reward)
     members = members._replace(replay=members.replay._replace(storage=storage))
-  else:
-    state = members.environment.pipeline_state
-    state = state.replace(obs=state.obs.at[2, 1].set(jnp.nan))
-    members = members._replace(
-      environment=members.environment.replace(pipeline_state=state)
-    )
   return population._replace(members=members)
 
 
-@pytest.fixture(scope="module", params=["learner", "replay", "environment"])
+@pytest.fixture(scope="module", params=["learner", "replay"])
 def broken(request, trainer, undisturbed):
   """Two more generations, with and without NaN in member 2 before the first."""
   healthy = trainer.train(undisturbed[0])
