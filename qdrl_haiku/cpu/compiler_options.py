@@ -22,40 +22,34 @@ class CompilerOptions(NamedTuple):
   once: dict[str, Any]
 
 
-def of_mesh(mesh: jax.sharding.Mesh, exact: bool) -> CompilerOptions:
+def of_mesh(mesh: jax.sharding.Mesh) -> CompilerOptions:
   """Returns the options for programs on a mesh.
 
   Args:
     mesh: whose devices are of one platform.
-    exact: whether operations are not to be fused, so that what they are fused
-      with changes no rounding.
 
   Returns:
     The options; none elsewhere than on CPUs, or with QDRL_PLAIN=1.
   """
   if switch.is_plain():
     return CompilerOptions({}, {}, {})
-  return _of_platform(mesh.devices.flat[0].platform, exact)
+  return _of_platform(mesh.devices.flat[0].platform)
 
 
 @functools.cache
-def _of_platform(platform: str, exact: bool) -> CompilerOptions:
+def _of_platform(platform: str) -> CompilerOptions:
   """Returns what `of_mesh` does.
 
   On a CPU LLVM's costlier passes take a quarter of the time that compiling
   takes, and gain 2 % in speed at most; the newer way of fusing operations takes
-  another third, and makes updates 20 % faster, but nothing else. Fused
-  operations also round differently, by what they are fused with, and that
-  depends on whether there is one device or several. Without any of LLVM's
-  passes what resets environments is compiled three times as fast, and runs a
-  fifth as fast, once.
+  another third, and makes updates 20 % faster, but nothing else. Without any of
+  LLVM's passes what resets environments is compiled three times as fast, and
+  runs a fifth as fast, once.
   """
   if platform != "cpu":
     return CompilerOptions({}, {}, {})
   level = "xla_backend_optimization_level"
   always: dict[str, Any] = {level: 1}
-  if exact:
-    always["xla_disable_hlo_passes"] = "fusion"
   often = always | {"xla_cpu_use_fusion_emitters": False}
   once = often | {level: 0}
   return CompilerOptions(*map(xla.known_options, (always, often, once)))

@@ -1,7 +1,6 @@
 """What XLA merges into one kernel on CPUs, and what it doesn't."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,20 +13,6 @@ from qdrl_haiku.cpu import switch, xla
 # it would do harm.
 _SMALL_CALL = "xla_cpu_small_call"
 _MARK = {_SMALL_CALL: "true", "inlineable": "false"}
-# jax keeps traces by its value too: what was traced with kernels is never taken
-# for what is to have none.
-_PREVENTED = jax.make_user_context(default_value=False)
-
-
-@contextlib.contextmanager
-def prevented() -> Iterator[None]:
-  """Leaves many kernels in what is traced meanwhile.
-
-  For programs whose operations XLA doesn't fuse: of thousands of single ones it
-  takes many minutes to make a kernel.
-  """
-  with _PREVENTED(True):
-    yield
 
 
 def one_kernel(
@@ -55,11 +40,7 @@ def one_kernel(
   )
 
   def call(*args: jax.Array) -> list[jax.Array]:
-    if (
-      not switch.is_on()
-      or _PREVENTED.value
-      or not xla.knows_mark(_SMALL_CALL)
-    ):
+    if not switch.is_on() or not xla.knows_mark(_SMALL_CALL):
       return many_kernels(*args)
     # XLA dies of a kernel with an argument that isn't used. So all of them are
     # results too, and needed for the one that is marked.

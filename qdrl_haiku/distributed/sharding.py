@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
-from qdrl_haiku.cpu import fusion, one_by_one
+from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import bits
 
 AXIS = "population"
@@ -192,15 +192,7 @@ def over_members(
   setup = setup._replace(learner=_in_loops(setup.learner))
 
   def local(shared: Any, trees: Any) -> Any:
-    def of_share(shared: Any, *trees: Any) -> Any:
-      return function(setup, *shared, *trees)
-
-    if not setup.config.exact_placement:
-      return of_share(shared, *trees)
-    of_each: Any = one_by_one.one_by_one(_of_one(of_share))
-    # Such programs are compiled without fusion.
-    with fusion.prevented():
-      return jax.vmap(of_each, (None, *[0] * len(trees)))(shared, *trees)
+    return function(setup, *shared, *trees)
 
   spec = PartitionSpec(AXIS)
   spread = jax.shard_map(
@@ -224,19 +216,6 @@ def _in_loops(learner: Any) -> Any:
     act_greedy=one_by_one.on_cpu(learner.act_greedy),
     observe=one_by_one.on_cpu(learner.observe),
   )
-
-
-def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Returns a function of members as one of a member, without the axis.
-
-  What all of them share stays the first argument.
-  """
-
-  def of_one(shared: Any, *trees: Any) -> Any:
-    trees = jax.tree.map(lambda x: x[None], trees)
-    return jax.tree.map(lambda x: x[0], function(shared, *trees))
-
-  return of_one
 
 
 def replicate(mesh: Mesh | None, tree: Any) -> Any:

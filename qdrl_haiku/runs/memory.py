@@ -55,8 +55,7 @@ class MemoryPlan(NamedTuple):
       learning, and on each device a critic that they share for a generation.
     copies: of buffers. With a controller, one on its way to a member that has
       diverged, and once more as it's sent, on each device; all a second time
-      if children inherit them, or with exact placement. The batches are gone
-      by then.
+      if children inherit them. The batches are gone by then.
     repertoire: all cells, with what tells them apart, and those next in line;
       0 without one. What of it a device holds, if they share it.
     bookkeeping: hyperparameters, fitness, decisions, and what controllers and
@@ -293,9 +292,7 @@ def _copies(
   total = 0
   if setup.controller is not None:
     total += num_devices * 2 * replay // num_slots
-  if config.exact_placement or (
-    config.inherit_replay and setup.controller is not None
-  ):
+  if config.inherit_replay and setup.controller is not None:
     total += replay
   return total
 

@@ -129,7 +129,7 @@ def make_programs(
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   engine = make_engine(setup)
   shardings, trained = engine.shardings(members, replicated)
-  options = compiler_options.of_mesh(mesh, setup.config.exact_placement)
+  options = compiler_options.of_mesh(mesh)
   devices = list(mesh.devices.flat)
   to_init = options.often if engine.init_evaluates else options.once
   draw_jit: Any = jax.jit(

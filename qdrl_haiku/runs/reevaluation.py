@@ -228,7 +228,7 @@ def _compiled(
 ) -> Callable[..., Any]:
   """Compiles a function, whose results every device has, or its share of."""
   assert setup.mesh is not None
-  options = compiler_options.of_mesh(setup.mesh, setup.config.exact_placement)
+  options = compiler_options.of_mesh(setup.mesh)
   spec = PartitionSpec(sharding.AXIS) if is_divided else PartitionSpec()
   return jax.jit(
     function,

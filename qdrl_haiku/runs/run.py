@@ -11,7 +11,6 @@ import numpy as np
 
 from qdrl_haiku import compatibility, controllers, types
 from qdrl_haiku.artifacts.agents import read_agents
-from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.runs import divergence, memory, records, repertoires, resume
 from qdrl_haiku.runs.checkpoint_timing import CheckpointPlan
@@ -267,15 +266,6 @@ def _after_divergence(
 def _check(setup: Setup, engine: Engine, config: RunConfig) -> None:
   """Refuses what doesn't fit, as `run` documents."""
   setup_lib.check(setup)
-  if setup.config.exact_placement and jax.default_backend() != "cpu":
-    raise ValueError(
-      f"exact_placement is for CPUs; on a {jax.default_backend()} programs "
-      "round as they are fused, whatever is asked for; leave it out."
-    )
-  if setup.config.exact_placement and switch.is_plain():
-    raise ValueError(
-      "exact_placement needs what QDRL_PLAIN turns off; leave one of them out."
-    )
   if setup.on_host:
     _check_on_host(setup, config)
   engine.check(config)
@@ -378,11 +368,6 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
     raise ValueError(
       f"mesh has {setup.mesh.size} devices, but an environment on the host "
       "feeds one; leave the mesh out."
-    )
-  if setup.config.exact_placement:
-    raise ValueError(
-      "exact_placement has no effect: an environment on the host feeds one "
-      "device; leave it out."
     )
   if setup.config.pool_size != TrainingConfig.pool_size:
     raise ValueError(

@@ -112,12 +112,6 @@ class TrainingConfig(Settings):
   replay_extras: tuple[str, ...] = setting(
     (), "Names of the transitions' extras that are stored.", flag=""
   )
-  exact_placement: bool = setting(
-    False,
-    "Whether each agent is computed by itself, so that the number of devices "
-    "changes no bit. Slower.",
-    needs="members",
-  )
 
   def __post_init__(self) -> None:
     super().__post_init__()

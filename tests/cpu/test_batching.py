@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.cpu import batching, fusion
+from qdrl_haiku.cpu import batching
 from tests import jaxprs, kernels
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -41,20 +41,6 @@ def test_on_a_cpu_it_is_one_kernel():
 
 def test_a_large_batch_stays_many_kernels_which_threads_share():
   assert not kernels.num_marked(_compiled(_physics, np.tile(_X, (200, 1))))
-
-
-def test_it_can_be_prevented():
-  with fusion.prevented():
-    compiled = _compiled(_physics, _X)
-  assert not kernels.num_marked(compiled)
-
-
-def test_a_function_that_was_jitted_elsewhere_is_traced_for_both():
-  batched = jax.jit(batching.of_batch(_physics, _SPEC))
-  for _ in range(2):
-    assert kernels.num_marked(batched.lower(_X).compile())
-    with fusion.prevented():
-      assert not kernels.num_marked(batched.lower(_X).compile())
 
 
 def test_elsewhere_than_on_cpus_nothing_is_rewritten(monkeypatch):

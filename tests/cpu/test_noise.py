@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku.cpu import fusion, noise
+from qdrl_haiku.cpu import noise
 from tests import kernels
 
 _KEY = jax.random.key(7)
@@ -47,8 +47,3 @@ def test_a_batch_is_one_kernel():
 
 def test_very_much_is_many_kernels_which_threads_share():
   assert not _num_marked(lambda key: noise.normal(key, (300, 200)), _KEY)
-
-
-def test_it_can_be_prevented():
-  with fusion.prevented():
-    assert not _num_marked(lambda key: noise.normal(key, (256, 6)), _KEY)

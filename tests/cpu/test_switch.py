@@ -75,6 +75,6 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
 
 def test_compiler_options_are_left_out(monkeypatch):
   mesh = distributed.population_mesh(1)
-  assert all(compiler_options.of_mesh(mesh, exact=False))
+  assert all(compiler_options.of_mesh(mesh))
   monkeypatch.setenv("QDRL_PLAIN", "1")
-  assert not any(compiler_options.of_mesh(mesh, exact=False))
+  assert not any(compiler_options.of_mesh(mesh))

@@ -121,18 +121,9 @@ def test_what_an_evaluation_of_skills_records_is_planned():
   assert _planned(more).evaluation == _planned(setup).evaluation + recorded
 
 
-@pytest.mark.parametrize(
-  ("controller", "settings", "copies"),
-  [
-    (_PBT, {"inherit_replay": True}, 2 + 4),
-    (_PBT, {"exact_placement": True}, 2 + 4),
-    (None, {"exact_placement": True}, 4),
-  ],
-)
-def test_buffers_are_there_twice_only_where_they_have_to_be(
-  controller, settings, copies
-):
-  plan = _planned(common.setup(controller, **settings))
+@pytest.mark.parametrize(("inherits", "copies"), [(True, 2 + 4), (False, 2)])
+def test_buffers_are_there_twice_only_where_they_have_to_be(inherits, copies):
+  plan = _planned(common.setup(_PBT, inherit_replay=inherits))
   assert plan.copies == copies * plan.replay
 
 

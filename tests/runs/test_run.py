@@ -548,14 +548,6 @@ def test_nonsense_is_refused_before_anything_is_written(
   assert not (tmp_path / "run").exists()
 
 
-def test_exact_placement_on_an_accelerator_is_refused(tmp_path, monkeypatch):
-  config = dataclasses.replace(_SETUP.config, exact_placement=True)
-  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  with pytest.raises(ValueError, match="exact_placement is for CPUs"):
-    _run(tmp_path / "run", 1, _SETUP._replace(config=config))
-  assert not (tmp_path / "run").exists()
-
-
 def test_a_dry_run_says_what_memory_it_needs_and_writes_nothing(
   tmp_path, capsys
 ):
