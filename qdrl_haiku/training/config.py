@@ -315,10 +315,9 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
   )
   if num_critic_steps > LARGEST:
     raise ValueError(
-      f"perturbation_interval {config.perturbation_interval} with "
-      f"grad_updates_per_step={config.grad_updates_per_step} makes "
+      f"perturbation_interval {config.perturbation_interval} makes "
       f"{num_critic_steps} critic steps, which must be at most {LARGEST}; "
-      "lower one of them."
+      "lower it, or grad_updates_per_step."
     )
   return Iterations(
     num_iterations=config.perturbation_interval // steps,
