@@ -1,7 +1,7 @@
 """What a function computes, read from its jaxpr."""
 
 import jax
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Literal, jaxprs_in_params
 
 
 def equations(function, *args):
@@ -43,3 +43,58 @@ def waiting_loops(function, *args):
     for loop in named(jax.vmap(function), "while", *batch)
     if loop.params["cond_jaxpr"].out_avals[0].shape
   ]
+
+
+def reused_keys(function, *args):
+  """What draws from a key that something else draws from too.
+
+  Drawing from a key, splitting it, and folding the same number into it again
+  are such uses. Values are known by how they are computed; what is different in
+  each turn of a loop is taken for the first turn's.
+
+  Args:
+    function: to be traced.
+    *args: its arguments, or their shapes.
+
+  Returns:
+    The equations that come later, as text.
+  """
+  numbers, used, found = {}, set(), []
+
+  def number(*computed):
+    return numbers.setdefault(computed, len(numbers))
+
+  def visit(jaxpr, inputs):
+    known = dict(zip(jaxpr.invars, inputs, strict=True))
+    known |= {x: number("constant", id(x)) for x in jaxpr.constvars}
+
+    def of(variable):
+      if isinstance(variable, Literal):
+        return number("literal", str(variable.val))
+      return known[variable]
+
+    for equation in jaxpr.eqns:
+      name, params = equation.primitive.name, equation.params
+      given = [of(x) for x in equation.invars]
+      computed = name, str(params)
+      inner = list(jaxprs_in_params(params))
+      for each in inner:
+        # Of several, the last inputs are theirs.
+        outputs = visit(each, given[len(given) - len(each.invars) :])
+      if name in ("random_bits", "random_split", "random_fold_in"):
+        use = name == "random_fold_in", *given
+        if use in used:
+          found.append(str(equation))
+        used.add(use)
+      if len(inner) != 1 or name == "scan":
+        if inner:
+          computed = name, id(equation)
+        outputs = [
+          number(*computed, *given, i) for i in range(len(equation.outvars))
+        ]
+      known.update(zip(equation.outvars, outputs, strict=True))
+    return [of(x) for x in jaxpr.outvars]
+
+  jaxpr = jax.make_jaxpr(function)(*args).jaxpr
+  visit(jaxpr, [number("argument", i) for i in range(len(jaxpr.invars))])
+  return found

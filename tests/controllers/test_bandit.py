@@ -139,3 +139,7 @@ def test_where_nobody_is_replaced_nothing_is_drawn():
   known = bandit.start([3], 4)
   _, drawn = _draw()(jax.random.key(0), known, jnp.zeros(4, bool))
   assert not np.any(drawn.gains)
+  categories, _ = bandit.draw(
+    jax.random.key(0), bandit.start([], 4), jnp.ones(4, bool)
+  )
+  assert categories.shape == (4, 0)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies
 
 from qdrl_haiku import controllers
+from tests import jaxprs
 
 _NAN, _INF = math.nan, math.inf
 _SIZE = 8
@@ -181,6 +182,15 @@ def test_the_key_decides_what_is_drawn(name):
   assert drawn(0) == drawn(0)
   # Successive halving draws nothing.
   assert len({drawn(i) for i in range(4)}) > 1 or name.startswith("succ")
+
+
+@_each
+def test_no_two_draws_are_from_one_key(name):
+  state, hyperparams = jax.eval_shape(lambda: _init(name))
+  fitness = jax.ShapeDtypeStruct((_SIZE,), jnp.float32)
+  assert not jaxprs.reused_keys(
+    controller(name).update, state, jax.random.key(0), fitness, hyperparams
+  )
 
 
 @_each

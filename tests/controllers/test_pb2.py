@@ -101,6 +101,8 @@ def test_changes_are_recorded_from_where_each_member_started():
   assert (3.0, float(second[parent]), float(10 - second[parent])) in _known(
     state
   )
+  # There is room for all of them.
+  assert len(_known(state)) == 7
 
 
 def test_a_decision_that_is_not_applied_is_noticed():

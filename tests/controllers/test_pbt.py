@@ -250,6 +250,20 @@ def test_perturbation_is_a_fair_coin_and_independent_across_leaves():
       assert abs(product.mean()) < _CORRELATION_BOUND
 
 
+def test_exploring_draws_from_other_keys_than_exploiting():
+  def steps_up(key):
+    # Of the first member; 0 instead of 1 is for the choice of its parent.
+    key = jax.random.fold_in(jax.random.fold_in(key, 0), 1)
+    coins = jax.vmap(
+      lambda leaf: jax.random.split(jax.random.fold_in(key, leaf), 4)[0]
+    )(jnp.array([0, 1, 3]))  # The third leaf is fixed.
+    return jax.vmap(jax.random.uniform)(coins) < 0.5
+
+  keys = jax.random.split(jax.random.key(0), _NUM_KEYS)
+  expected = jax.jit(jax.vmap(steps_up))(keys)
+  np.testing.assert_array_equal(_steps(_family("perturb"))[:, 0] > 0, expected)
+
+
 def test_perturbation_starts_at_the_parent():
   children = _family("perturb").hyperparams
   rate = children["learning_rate"][:, 0]
@@ -522,6 +536,7 @@ def test_inherit_refuses_leaves_without_the_population_axis(leaf):
     ),
     ({"resample_probability": 1.1}, "resample_probability=1.1 is not in"),
     ({"perturbation_factors": (1.25, 0.8)}, "perturbation_factors="),
+    ({"perturbation_factors": (0.0, 1.25)}, "perturbation_factors="),
     ({"perturbation_factors": (0.8, _INF)}, "perturbation_factors="),
     ({"perturbation_factors": (0.8,)}, "perturbation_factors="),
   ],

@@ -47,6 +47,28 @@ def _nobody(num_coordinates, num_categories):
   )
 
 
+def test_the_bound_is_above_the_mean_by_some_deviations():
+  # One observation, of 2 at 0.3. In length scales, 0.5 each, the points asked
+  # are 0, 1 and far away from it.
+  parameters = gaussian_process.initial_parameters(1)
+  points = Points(
+    jnp.zeros(3), jnp.array([[0.3], [0.8], [9.0]]), jnp.zeros((3, 0))
+  )
+  first = jax.tree.map(lambda x: x[:1], points)
+  posterior = gaussian_process.condition(
+    parameters, first, jnp.array([2.0]), jnp.array([True])
+  )
+  covariance = np.array([1.0, np.exp(-0.5), 0.0])
+  observed = 1 + 0.1 + gaussian_process.JITTER  # With the noise.
+  mean = 2 * covariance / observed
+  deviation = np.sqrt(1 - covariance**2 / observed)
+  np.testing.assert_allclose(
+    upper_confidence.bound(posterior, points, 1.5),
+    mean + 1.5 * deviation,
+    rtol=1e-5,
+  )
+
+
 @pytest.mark.parametrize(
   "num_coordinates, num_categories", [(1, 0), (3, 0), (2, 2)]
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku.learners import statistics
+from tests import jaxprs
 from tests.learners import common, reference
 
 _NAMES = (
@@ -203,3 +204,13 @@ def test_networks_see_normalised_observations(name):
           normal(observation)),
       rtol=1e-4, atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "crossq", "xqc"])
+def test_no_two_draws_are_from_one_key(name):
+  learner, key = common.case(name).learner, jax.random.key(0)
+  state = jax.eval_shape(learner.init, key)
+  hyperparams, batches = common.hyperparams(learner), common.batches(learner)
+  assert not jaxprs.reused_keys(learner.init, key)
+  given = state, hyperparams, batches, key
+  assert not jaxprs.reused_keys(learner.update, *given)

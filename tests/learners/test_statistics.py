@@ -168,3 +168,18 @@ def test_initial_statistics_can_be_donated():
   state = statistics.init(3)
   update(state, _data())
   assert all(x.is_deleted() for x in state)
+
+
+def test_the_largest_reward_is_averaged_and_slowly_forgotten():
+  update = jax.jit(statistics.update_rewards)
+  state = statistics.init_rewards()
+  # Of two batches each; their largest are 3 and 2, 4 and 6, 0 and 0.
+  for rewards, expected in (
+    ([[3.0, -1.0], [1.0, -2.0]], 2.5),
+    ([[-4.0, 0.0], [6.0, 5.0]], 3.75),
+    ([[0.0, 0.0], [0.0, 0.0]], 2.5),
+  ):
+    state = update(state, jnp.array(rewards))
+    np.testing.assert_allclose(state.largest, expected, rtol=1e-6)
+  late = update(state._replace(num_updates=jnp.int32(5000)), jnp.zeros((2, 2)))
+  np.testing.assert_allclose(late.largest, 2.5 * 0.999, rtol=1e-6)

@@ -213,6 +213,8 @@ def test_either_hash_alone_tells_genotypes_apart():
   hashes = np.asarray(repertoire_lib.hashes([rows[:, :2], rows[:, 2:]]))
   assert [len(np.unique(words)) for words in hashes] == [120, 120]
   assert not np.any(hashes[0] == hashes[1])
+  # Two leaves are hashed as one: no two words have the same position.
+  np.testing.assert_array_equal(repertoire_lib.hashes([rows]), hashes)
 
 
 def test_the_least_descriptor_breaks_ties_before_genotypes():
@@ -302,6 +304,17 @@ def test_a_repertoire_with_centroids_works_alike():
   found, expected = _ADD(repertoire, *batch), _ADD(_EMPTY, *batch)
   for name in ("genotypes", "fitness", "descriptors", "num_outside"):
     _assert_bits_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_bounds_are_the_grids_or_a_little_beyond_the_elites():
+  np.testing.assert_array_equal(_EMPTY.bounds, [(0, 0), (1, 1)])
+  none = map_elites.Repertoire.init(
+    jnp.zeros(1), map_elites.Unstructured(4, 2)
+  )
+  np.testing.assert_array_equal(none.bounds, [(0, 0), (1, 1)])
+  one = _ADD(none, np.zeros((1, 1)), np.zeros(1), np.float32([[3.0, -1.0]]))
+  # By 2 % of their width, which is of one alone 1 more than its distance.
+  np.testing.assert_allclose(one.bounds, [(2.92, -1.04), (3.08, -0.96)])
 
 
 def test_init_takes_shapes_in_place_of_an_example():

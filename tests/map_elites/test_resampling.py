@@ -218,6 +218,35 @@ def _noisy(points, key):
   )
 
 
+@jax.jit
+def _resampled_without_noise(key):
+  """The contenders after a generation."""
+  emitter = map_elites.genetic_emitter(lambda key, x1, x2: (x1 + x2) / 2, 6)
+  first = jax.random.uniform(key, (6, 8))
+  scores = _of_arms(first)
+  repertoire, state = map_elites.begin(emitter, _TOY_GRID, first, *scores, key)
+  contenders = map_elites.first_contenders(
+    _RESAMPLING, 6, _TOY_GRID, first, *scores
+  )
+  return map_elites.resampled_generation(
+    emitter,
+    lambda points, key: (*_of_arms(points), {}),
+    repertoire,
+    contenders,
+    state,
+    key,
+  )[1]
+
+
+def test_who_is_evaluated_again_without_noise_stays_as_it_was():
+  contenders = _resampled_without_noise(jax.random.key(0))
+  counts = np.asarray(contenders.num_evaluations)
+  assert np.sum(counts == 2) == _RESAMPLING.num_drawn(6)
+  found = contenders.fitness, contenders.descriptors
+  for mean, score in zip(found, _of_arms(contenders.genotypes), strict=True):
+    np.testing.assert_allclose(mean[counts > 0], score[counts > 0], rtol=1e-5)
+
+
 @functools.partial(jax.jit, static_argnums=1)
 def _corrected_qd_score(seed, resampling):
   """After as many evaluations with or without resampling, without noise."""

@@ -312,6 +312,12 @@ def _resave(path, change):
       lambda arrays, _: arrays.update(centroids=np.zeros((2, 2))),
       "centroids is",
     ),
+    (
+      lambda arrays, _: arrays.update(
+        {"genotypes/w": np.array([{}] * 3, object)}
+      ),
+      "allow_pickle",
+    ),
     (lambda _, record: record.update(format=99), "format is 99"),
     (lambda _, record: record.pop("genotype"), "genotype"),
     (

@@ -118,6 +118,7 @@ def test_what_training_says_is_in_the_row_from_the_beginning():
   _, state, before = _ask(emitter, _repertoire(), jax.random.key(0))
   assert np.isnan(emitter.metrics(before)["loss"])
   assert emitter.metrics(state) == {"loss": 0}
+  assert before.targets.shape == state.targets.shape
 
 
 def test_parents_and_targets_are_drawn_by_the_key():

@@ -218,6 +218,7 @@ def test_what_a_kill_leaves_of_a_deletion_is_no_checkpoint(
     patch.setattr(shutil, "rmtree", killed)
     checkpoints.keep([10])
   assert checkpoints_lib.Checkpoints(tmp_path / "checkpoints").steps() == [10]
+  assert len(_listing(tmp_path / "checkpoints")) == 2  # Reading changes none.
   checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
   assert _listing(tmp_path / "checkpoints") == ["10"]
 
