@@ -14,6 +14,7 @@ _ALLOWED = {
   "draws": set(),
   "files": set(),
   "checks": set(),
+  "eager": set(),
   "compatibility": set(),
   "cpu": set(),
   "losses": set(),
@@ -59,7 +60,7 @@ _ALLOWED = {
   },
 }  # fmt: skip
 _EVERYWHERE = {
-  "types", "names", "draws", "files", "checks", "compatibility", "cpu"
+  "types", "names", "draws", "files", "checks", "compatibility", "cpu", "eager"
 }  # fmt: skip
 
 

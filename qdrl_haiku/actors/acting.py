@@ -4,9 +4,10 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import eager, environments, types
 
 
+@eager.compiled("env", "learner", "deterministic")
 def step(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -40,6 +41,7 @@ def step(
   return _step(env, env_state, action, pool)
 
 
+@eager.compiled("env", "learner", "num_steps")
 def collect(
   env: environments.BatchedEnvironment,
   learner: Any,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors.acting import transition
 
 RecordFn = Callable[[environments.State], Any]
@@ -33,6 +33,14 @@ class Evaluation(NamedTuple):
   transitions: types.Transition | None = None
 
 
+@eager.compiled(
+  "env",
+  "learner",
+  "num_episodes",
+  "descriptor_fn",
+  "record",
+  "keep_transitions",
+)
 def evaluate(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -78,6 +86,9 @@ def evaluate(
   )
 
 
+@eager.compiled(
+  "env", "learner", "descriptor_fn", "record", "keep_transitions"
+)
 def evaluate_from(
   env: environments.BatchedEnvironment,
   learner: Any,

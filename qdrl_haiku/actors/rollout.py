@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors import evaluation
 
 ExtractFn = Callable[[environments.State], Any]
@@ -32,6 +32,7 @@ class Rollout(NamedTuple):
   actions: types.Array
 
 
+@eager.compiled("env", "learner", "num_steps", "extract")
 def rollout(
   env: environments.BatchedEnvironment,
   learner: Any,

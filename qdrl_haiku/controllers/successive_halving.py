@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, eager
 from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.types import Array, Hyperparams, Key
@@ -88,6 +88,7 @@ def successive_halving(
     state = SuccessiveHalvingState(jnp.zeros((), jnp.int32))
     return state, jax.tree.unflatten(treedef, leaves)
 
+  @eager.compiled()
   def update(
     state: SuccessiveHalvingState,
     key: Key,

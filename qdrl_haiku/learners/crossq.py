@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, types
+from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 
 HYPERPARAMETERS = {
@@ -179,6 +179,7 @@ def crossq(
       else None,
     )
 
+  @eager.compiled()
   def update(
     state: CrossQState,
     hyperparams: types.Hyperparams,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import networks, skills, types
+from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
@@ -301,6 +301,7 @@ def diayn(
     )
     return state, (batch, metrics)
 
+  @eager.compiled()
   def update(
     state: DIAYNState,
     hyperparams: types.Hyperparams,

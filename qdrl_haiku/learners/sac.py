@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, types
+from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 
 HYPERPARAMETERS = {
@@ -190,6 +190,7 @@ def sac(
       observation_statistics=genotype.observation_statistics,
     )
 
+  @eager.compiled()
   def update(
     state: SACState,
     hyperparams: types.Hyperparams,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku import eager, losses, networks, policies, types
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
@@ -229,6 +229,7 @@ def td3(
       "gradient_norm/policy": optax.tree.norm(gradients),
     }
 
+  @eager.compiled()
   def update(
     state: TD3State,
     hyperparams: types.Hyperparams,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, types
+from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 
 HYPERPARAMETERS = {
@@ -212,6 +212,7 @@ def xqc(
     of_twins = jax.vmap(losses.categorical_value, in_axes=(0, None))
     return jax.vmap(of_twins, in_axes=(0, None))(logits, atoms)
 
+  @eager.compiled()
   def update(
     state: XQCState,
     hyperparams: types.Hyperparams,

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, controllers, environments, types
+from qdrl_haiku import actors, controllers, eager, environments, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import initial_states
@@ -21,6 +21,7 @@ from qdrl_haiku.training.reports import Best, GenerationReport, Trained
 from qdrl_haiku.training.setup import Scores, Setup
 
 
+@eager.compiled("setup")
 def train_generation(
   setup: Setup, population: Population, run_key: types.Key
 ) -> tuple[Population, GenerationReport]:

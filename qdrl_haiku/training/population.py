@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from qdrl_haiku import (
   actors,
   draws,
+  eager,
   environments,
   replay,
   types,
@@ -141,6 +142,7 @@ def controller_key(
   )
 
 
+@eager.compiled("setup")
 def init_members(
   setup: Setup, keys: types.Key, env_states: environments.State
 ) -> Members:
@@ -208,6 +210,7 @@ def put_into_environments(
   return members._replace(environment=env_states.replace(info=info))
 
 
+@eager.compiled("setup")
 def init_population(
   setup: Setup,
   run_key: types.Key,
@@ -251,6 +254,7 @@ def init_population(
   )
 
 
+@eager.compiled("setup")
 def restart_members(
   setup: Setup, population: Population, run_key: types.Key
 ) -> Population:
