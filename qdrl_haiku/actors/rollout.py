@@ -47,6 +47,8 @@ def rollout(
   Skills that an environment deals out are dealt along the P agents, so P
   copies of one agent show P skills.
 
+  Compiled once, as `evaluate` is.
+
   Args:
     env: the environment.
     learner: whose `act_greedy` chooses the actions.
@@ -58,6 +60,9 @@ def rollout(
 
   Returns:
     What was kept, and rewards and actions.
+
+  Raises:
+    ValueError: if not all of the states' leaves have the first axis P.
   """
   env_states = env.reset(evaluation.episode_keys(states, key, 1)[:, 0])
 

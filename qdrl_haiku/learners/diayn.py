@@ -10,6 +10,7 @@ import optax
 
 from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
@@ -308,6 +309,9 @@ def diayn(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[DIAYNState, types.Metrics]:
+    check_update(
+      transitions, hyperparams, defaults, base_learner.batches_per_update
+    )
     state, (transitions, metrics) = jax.lax.scan(
       lambda state, batch: relabel(state, hyperparams, batch),
       state,

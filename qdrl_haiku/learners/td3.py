@@ -6,7 +6,6 @@ Fujimoto, van Hoof and Meger, arXiv 1802.09477.
 import dataclasses
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -14,6 +13,7 @@ import optax
 from qdrl_haiku import eager, losses, networks, policies, types
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
+from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
@@ -148,6 +148,7 @@ def td3(
   declared = hyperparameters.of_blocks(
     HYPERPARAMETERS, bool(config.residual or config.critic_residual)
   )
+  defaults = hyperparameters.defaults(declared)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -241,9 +242,7 @@ def td3(
         "own_critics=False leaves nothing to learn from; train the agent that "
         "`share` gives, or make one with own_critics=True."
       )
-    chex.assert_axis_dimension(
-      transitions.observation, 0, config.policy_delay
-    )
+    check_update(transitions, hyperparams, defaults, config.policy_delay)
     observations = statistics.normalize(
       state.observation_statistics, transitions.observation
     )
@@ -351,7 +350,7 @@ def td3(
     act=act,
     act_greedy=act_greedy,
     observe=statistics.observe,
-    hyperparams=hyperparameters.defaults(declared),
+    hyperparams=defaults,
     batches_per_update=config.policy_delay,
     genotype=genotype,
     from_genotype=from_genotype,

@@ -39,7 +39,9 @@ class TrainingConfig:
       then it replaces only members that aren't finite.
     inherit_replay: whether a child takes over its parent's replay buffer;
       otherwise it goes on with its own.
-    replay_extras: names of the transitions' extras that are stored.
+    replay_extras: names of the transitions' extras that are stored, and so in
+      the batches that a learner's update gets: some of `truncation`,
+      `descriptor`, `next_descriptor` and `skill`; see `types.Transition`.
     exact_placement: whether each member is computed by itself, so that the
       numbers don't depend on how many devices there are, to the last bit.
       Physics is slower then, and the replay is held twice. Without a mesh it

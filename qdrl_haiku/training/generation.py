@@ -30,6 +30,10 @@ def train_generation(
   If no member is finite afterwards (`GenerationReport.finite`), there is nobody
   to inherit from: `restart_members` begins anew, as `run` does.
 
+  Compiled once for the setup: what changes in its environments, or elsewhere in
+  it, later isn't seen, so make a new one. `jax.jit` with a donated population
+  needs less memory.
+
   Args:
     setup: what the population is composed of.
     population: as it is.
