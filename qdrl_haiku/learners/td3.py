@@ -184,6 +184,7 @@ def td3(
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
     return policies.deterministic_tanh(policy.apply(params, observation)).mode()
 
+  @eager.compiled()
   def act(
     state: TD3State,
     hyperparams: types.Hyperparams,

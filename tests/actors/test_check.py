@@ -7,7 +7,16 @@ import pytest
 from qdrl_haiku import actors, environments
 from tests import compilations, toy
 
-_LEARNER = toy.linear_learner()
+_TOY = toy.linear_learner()
+
+
+def _act(state, hyperparams, observation, key):
+  action = _TOY.act(state, hyperparams, observation, key)
+  # By a new function in each call, as learners draw from distributions.
+  return jax.lax.map(lambda x: x, action)
+
+
+_LEARNER = _TOY._replace(act=_act)
 _P, _E = 3, 2
 _ENV = environments.Environment(toy.Walk(limit=1.5), episode_length=4)
 _STATES = {

@@ -151,6 +151,15 @@ def test_an_update_outside_of_jit_is_compiled_once(name):
     assert expected in (None, found)
 
 
+@_EACH
+def test_acting_outside_of_jit_is_compiled_once(name):
+  case = common.case(name)
+  args = (common.agent(case.learner), case.learner.hyperparams)
+  case.learner.act(*args, common.observations(4), jax.random.key(0))
+  args = (*args, common.observations(4, seed=1), jax.random.key(1))
+  assert compilations.of(case.learner.act, *args) == 0
+
+
 def test_help_says_what_each_function_takes_and_returns():
   text = inspect.getdoc(learners.Learner)
   for line in (
