@@ -1,7 +1,10 @@
-"""Checks of settings; messages name the setting, its value and the fix."""
+"""Checks of settings and trees; messages name what is wrong, and the fix."""
 
 import numbers
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 LARGEST = 2**31 - 1
 """What an int32 holds: jax counts and indexes with those."""
@@ -74,3 +77,77 @@ def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
       f"{'0 or ' if may_be_zero else ''}a number from {SMALLEST_FLOAT:g} to "
       f"{LARGEST_FLOAT:g}."
     )
+
+
+def check_hyperparams(hyperparams: Any, defaults: Any) -> None:
+  """Refuses hyperparameters of which some are missing.
+
+  Args:
+    hyperparams: a tree.
+    defaults: the learner's own, a tree.
+
+  Raises:
+    ValueError: if there are fewer than these, naming the others.
+  """
+  given = leaf_names(hyperparams)
+  missing = [name for name in leaf_names(defaults) if name not in given]
+  if missing:
+    raise ValueError(
+      f"hyperparams lack {', '.join(missing)}; give a tree like the learner's "
+      "own, Learner.hyperparams."
+    )
+
+
+def difference(found: Any, expected: Any) -> str | None:
+  """Describes where two trees of arrays, or of their shapes, differ.
+
+  Args:
+    found: a tree of arrays.
+    expected: likewise.
+
+  Returns:
+    How the trees or the first two arrays differ in structure, shape or dtype;
+    None where they don't.
+  """
+  structures: list[Any] = [jax.tree.structure(x) for x in (found, expected)]
+  if structures[0] != structures[1]:
+    return f"the tree is {structures[0]}, not {structures[1]}"
+  leaves = zip(_named(found), jax.tree.leaves(expected), strict=True)
+  for (name, x), y in leaves:
+    if (x.shape, x.dtype) != (y.shape, y.dtype):
+      return (
+        f"{name or 'the array'} is {x.dtype}{x.shape}, not {y.dtype}{y.shape}"
+      )
+  return None
+
+
+def describe(tree: Any) -> str:
+  """Describes a tree of arrays by the shapes of its first leaves.
+
+  Args:
+    tree: of arrays, or of their shapes.
+
+  Returns:
+    Such as "policy_params/w (3, 64), policy_params/b (64,), ...".
+  """
+  shapes = [
+    f"{name or 'an array'} {jnp.shape(x)}" for name, x in _named(tree)
+  ]
+  return ", ".join(shapes[:2] + ["..."] * (len(shapes) > 2)) or "no array"
+
+
+def leaf_names(tree: Any) -> list[str]:
+  """Returns the names of a tree's leaves, their paths joined by "/".
+
+  Args:
+    tree: such as hyperparameters.
+  """
+  return [name for name, _ in _named(tree)]
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+  """Returns a tree's leaves and their names."""
+  return [
+    (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  ]

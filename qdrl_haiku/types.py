@@ -40,7 +40,10 @@ class Transition(NamedTuple):
       has reset itself since.
     extras: arrays by name that came along, such as `descriptor` and
       `next_descriptor` [..., D], or `skill` [..., K]; of what is collected,
-      `truncation` [...], 1 where the episode ended without terminating.
+      `truncation` [...], 1 where the episode ended without terminating. The
+      batches of an update are drawn uniformly from replay, in no order, and
+      have those alone that `TrainingConfig.replay_extras` names: by default
+      none, and so no `truncation`.
   """
 
   observation: Array

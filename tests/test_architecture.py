@@ -15,6 +15,7 @@ _ALLOWED = {
   "files": set(),
   "checks": set(),
   "config": set(),
+  "eager": set(),
   "compatibility": set(),
   "cpu": set(),
   "losses": set(),
@@ -65,7 +66,7 @@ _ALLOWED = {
 }  # fmt: skip
 _EVERYWHERE = {
   "types", "names", "draws", "files", "checks", "config", "compatibility",
-  "cpu",
+  "cpu", "eager",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Runs every snippet of the documents as it is written, for few steps."""
 
+import ast
 import dataclasses
 import importlib
 import json
@@ -18,6 +19,7 @@ import pytest
 
 from qdrl_haiku import training
 from qdrl_haiku.drawing import repertoires
+from tests import compilations
 from tests.launchers import harness
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -128,6 +130,21 @@ def test_every_picture_is_shown():
     assert f"pictures/{picture.name})" in shown
 
 
+def _compiled_again(snippet, names):
+  """Counts what compiles where a snippet that has been run goes on.
+
+  Its calls are made once more, from its first key on, with the objects and
+  functions that it has made.
+  """
+  calls = [
+    ast.unparse(statement)
+    for statement in ast.parse(snippet).body
+    if not isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef))
+  ]
+  first = next(i for i, call in enumerate(calls) if "jax.random.key" in call)
+  return compilations.of(exec, "\n".join(calls[first:]), names)
+
+
 @pytest.mark.slow
 def test_pipeline_by_hand_has_25_lines_and_learns():
   snippet = _python(_RECIPES, "actors.collect")
@@ -138,6 +155,8 @@ def test_pipeline_by_hand_has_25_lines_and_learns():
   exec(shorter, names)
   # Standing still is worth 0, and 8 is all there is.
   assert names["fitness"].max() > 4
+  # One decision is enough for what a second run compiles.
+  assert _compiled_again(snippet.replace("1001", "201"), names) == 0
 
 
 def test_setup_by_hand_can_be_trained():
@@ -283,12 +302,14 @@ def test_commands_of_the_recipes_run_as_they_are_written(
   for command in _commands():
     _run(capsys, command)
   # logs/pendulum and logs/maze are there now, of other numbers of steps.
-  names = _execute(_python("README.md", "artifacts.read_best"))
+  best = _python("README.md", "artifacts.read_best")
+  names = _execute(best)
   assert names["record"]["step"] in (20, 40, 60)
-  names = _execute(
-    _python(_RECIPES, "Repertoire.load").replace("24000", "40")
-  )
+  assert _compiled_again(best, names) == 0
+  elite = _python(_RECIPES, "Repertoire.load").replace("24000", "40")
+  names = _execute(elite)
   assert jnp.isfinite(names["evaluation"].returns).all()
+  assert _compiled_again(elite, names) == 0
 
 
 def test_what_is_not_run_is_in_the_recipes():
@@ -384,7 +405,9 @@ def test_processes_of_a_cluster_find_each_other(way, tmp_path):
 
 def test_map_elites_by_hand_fills_the_grid():
   names: dict = {}
-  exec(_python(_RECIPES, "genetic_emitter"), names)
+  snippet = _python(_RECIPES, "genetic_emitter")
+  exec(snippet, names)
+  assert _compiled_again(snippet, names) == 0
   metrics = names["map_elites"].metrics(names["repertoire"])
   assert metrics["qd/coverage"] > 95
   # The least that the function can be is 0.

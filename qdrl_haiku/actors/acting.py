@@ -4,9 +4,11 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import checks, eager, environments, types
+from qdrl_haiku.actors.check import check_one, check_population
 
 
+@eager.compiled("env", "learner", "deterministic")
 def step(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -18,6 +20,9 @@ def step(
   pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps E environments for one agent.
+
+  Compiled once for `env`, `learner` and the arrays' shapes: what changes in
+  these objects later isn't seen, so make new ones.
 
   Args:
     env: the environment; it resets itself where an episode ends.
@@ -32,7 +37,12 @@ def step(
 
   Returns:
     The environments' next state, and the transitions [E, ...].
+
+  Raises:
+    ValueError: if hyperparameters are missing, or aren't those of one agent.
   """
+  checks.check_hyperparams(hyperparams, learner.hyperparams)
+  check_one(hyperparams)
   if deterministic:
     action = learner.act_greedy(state, env_state.obs)
   else:
@@ -40,6 +50,7 @@ def step(
   return _step(env, env_state, action, pool)
 
 
+@eager.compiled("env", "learner", "num_steps")
 def collect(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -50,7 +61,10 @@ def collect(
   num_steps: int,
   pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
-  """Steps of the environments of a whole population, in one flat batch.
+  """Steps the environments of a whole population, in one flat batch.
+
+  Compiled once for `env`, `learner`, `num_steps` and the arrays' shapes: what
+  changes in these objects later isn't seen, so make new ones.
 
   Args:
     env: the environment; it resets itself where an episode ends.
@@ -65,7 +79,18 @@ def collect(
 
   Returns:
     The environments' next states, and the transitions [P, T, E, ...].
+
+  Raises:
+    ValueError: if hyperparameters are missing, or if an argument has another
+      first axis than P.
   """
+  checks.check_hyperparams(hyperparams, learner.hyperparams)
+  check_population(
+    env_states=env_states.done,
+    states=states,
+    hyperparams=hyperparams,
+    keys=keys,
+  )
 
   def body(
     env_states: environments.State, keys: types.Key

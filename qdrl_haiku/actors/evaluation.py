@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors.acting import transition
+from qdrl_haiku.actors.check import check_population
 
 RecordFn = Callable[[environments.State], Any]
 """States [P, N] after a step -> what to keep of them, leaves [P, N, ...]."""
@@ -33,6 +34,14 @@ class Evaluation(NamedTuple):
   transitions: types.Transition | None = None
 
 
+@eager.compiled(
+  "env",
+  "learner",
+  "num_episodes",
+  "descriptor_fn",
+  "record",
+  "keep_transitions",
+)
 def evaluate(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -47,6 +56,10 @@ def evaluate(
 
   Each environment runs one episode, and the whole stops when the last of them
   has ended. Nothing of the agents changes, running statistics included.
+
+  Compiled once for `env`, `learner`, the functions, the numbers and the arrays'
+  shapes: what changes in these objects later isn't seen, so make new ones, and
+  a lambda that is written in a loop is a new one each time.
 
   Args:
     env: the environment, which may be another than the one of training.
@@ -64,7 +77,8 @@ def evaluate(
     Returns, lengths, descriptors and what was kept per agent and episode.
 
   Raises:
-    ValueError: if a descriptor is asked for and the environment has none.
+    ValueError: if a descriptor is asked for and the environment has none, or
+      if not all of the states' leaves have the first axis P.
   """
   keys = episode_keys(states, key, num_episodes)
   return evaluate_from(
@@ -78,6 +92,9 @@ def evaluate(
   )
 
 
+@eager.compiled(
+  "env", "learner", "descriptor_fn", "record", "keep_transitions"
+)
 def evaluate_from(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -102,8 +119,9 @@ def evaluate_from(
     As `evaluate`.
 
   Raises:
-    ValueError: if a descriptor is asked for and the environment has none.
+    ValueError: as there.
   """
+  check_population(env_states=env_states.done, states=states)
   if descriptor_fn is not None and (
     "next_state_descriptor" not in env_states.info
   ):
@@ -179,7 +197,10 @@ def episode_keys(
     Keys [P, N], of which the first are the same whatever N is.
   """
   key = types.typed_key(key)
-  if key.ndim == 0:
+  if key.ndim:
+    check_population(key=key, states=states)
+  else:
+    check_population(states=states)
     population_size = jax.tree.leaves(states)[0].shape[0]
     key = jax.vmap(jax.random.fold_in, (None, 0))(
       key, jnp.arange(population_size)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors import evaluation
 
 ExtractFn = Callable[[environments.State], Any]
@@ -32,6 +32,7 @@ class Rollout(NamedTuple):
   actions: types.Array
 
 
+@eager.compiled("env", "learner", "num_steps", "extract")
 def rollout(
   env: environments.BatchedEnvironment,
   learner: Any,
@@ -46,6 +47,8 @@ def rollout(
   Skills that an environment deals out are dealt along the P agents, so P
   copies of one agent show P skills.
 
+  Compiled once, as `evaluate` is.
+
   Args:
     env: the environment.
     learner: whose `act_greedy` chooses the actions.
@@ -57,6 +60,9 @@ def rollout(
 
   Returns:
     What was kept, and rewards and actions.
+
+  Raises:
+    ValueError: if not all of the states' leaves have the first axis P.
   """
   env_states = env.reset(evaluation.episode_keys(states, key, 1)[:, 0])
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import eager
 from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
@@ -96,6 +97,7 @@ def mf_pbt(config: MFPBTConfig, search_space: Any) -> Controller:
     state = MFPBTState(jnp.zeros((), jnp.int32))
     return state, jax.tree.unflatten(treedef, leaves)
 
+  @eager.compiled()
   def update(
     state: MFPBTState, key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[MFPBTState, Decision]:

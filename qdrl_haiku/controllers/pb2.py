@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import eager
 from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import (
   bandit,
@@ -174,6 +175,7 @@ def pb2(config: PB2Config, search_space: Any) -> Controller:
     )
     return state, jax.tree.unflatten(treedef, leaves)
 
+  @eager.compiled()
   def update(
     state: PB2State, key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[PB2State, Decision]:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import eager
 from qdrl_haiku.controllers import exploitation, exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.controllers.exploitation import ExploitationConfig
@@ -65,6 +66,7 @@ def pbt(config: PBTConfig, search_space: Any) -> Controller:
     exploitation.counts_of(config, population_size)
     return (), jax.tree.unflatten(treedef, leaves)
 
+  @eager.compiled()
   def update(
     state: tuple[()], key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[tuple[()], Decision]:

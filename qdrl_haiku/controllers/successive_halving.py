@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import eager
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
@@ -88,6 +89,7 @@ def successive_halving(
     state = SuccessiveHalvingState(jnp.zeros((), jnp.int32))
     return state, jax.tree.unflatten(treedef, leaves)
 
+  @eager.compiled()
   def update(
     state: SuccessiveHalvingState,
     key: Key,

@@ -6,6 +6,7 @@ from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
 from qdrl_haiku.learners import xqc as _xqc
 from qdrl_haiku.learners.base import Learner, SharedCritic
+from qdrl_haiku.learners.check import check
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.crossq import (
   CrossQConfig,
@@ -62,6 +63,7 @@ __all__ = [
   "XQCConfig",
   "XQCGenotype",
   "XQCState",
+  "check",
   "crossq",
   "diayn",
   "discriminator",

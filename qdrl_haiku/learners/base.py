@@ -16,34 +16,17 @@ import optax
 from qdrl_haiku import types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
+# What these take and return stands in `Learner`.
 InitFn = Callable[[types.Key], types.State]
-"""A new agent. Args: the key, consumed. Returns: its state."""
-
 UpdateFn = Callable[
   [types.State, types.Hyperparams, types.Transition, types.Key],
   tuple[types.State, types.Metrics],
 ]
-"""`batches_per_update` critic steps, and what goes with them.
-
-Args: the state; the hyperparameters, scalars; transitions [N, B, ...], with
-N = batches_per_update also when that is 1; the key, consumed.
-Returns: the new state, and scalar metrics by name.
-"""
-
 ActFn = Callable[
   [types.State, types.Hyperparams, types.Array, types.Key], types.Array
 ]
-"""Actions that explore. Args: the state; the hyperparameters; observations
-[..., O]; the key, consumed. Returns: actions [..., A] in [-1, 1]."""
-
 ActGreedyFn = Callable[[types.State, types.Array], types.Array]
-"""The best actions known. Args: the state; observations [..., O].
-Returns: actions [..., A] in [-1, 1]."""
-
 ObserveFn = Callable[[types.State, types.Array], types.State]
-"""Updates running statistics, once per collected observation.
-
-Args: the state; observations [..., O]. Returns: the new state."""
 
 
 class SharedCritic(NamedTuple):
@@ -72,20 +55,34 @@ class SharedCritic(NamedTuple):
 class Learner(NamedTuple):
   """One algorithm, as pure functions over the state of one agent.
 
+  `learners.check` says whether one's own is as described here. Axes: N
+  batches, B transitions in each, O observation, A action. Keys are consumed.
+
   Attributes:
-    init: makes an agent, see `InitFn`.
-    update: learns from transitions, see `UpdateFn`.
-    act: acts and explores, see `ActFn`.
-    act_greedy: acts without exploring, see `ActGreedyFn`.
-    observe: updates running statistics, see `ObserveFn`; evaluation never
-      calls it.
+    init: (key) -> state, a new agent: any tree of at least one array, without
+      a key in it.
+    update: (state, hyperparams, transitions [N, B, ...], key) -> (state,
+      metrics): learns from N = `batches_per_update` batches, which have the
+      axis N also where that is 1; metrics are scalars by name. `hyperparams`
+      are scalars, in a tree like the learner's. In training each batch holds
+      transitions drawn uniformly from the agent's replay buffer: in no order,
+      from many episodes and older policies, so that a learner that must learn
+      from its latest steps in their order (on-policy) can't be trained by
+      this. Of `extras` they have what `TrainingConfig.replay_extras` names
+      and nothing else, `truncation` included. See `types.Transition`.
+    act: (state, hyperparams, observations [..., O], key) -> actions [..., A]
+      in [-1, 1], which explore.
+    act_greedy: (state, observations [..., O]) -> actions [..., A] in [-1, 1],
+      the best known.
+    observe: (state, observations [..., O]) -> state: updates running
+      statistics, once per collected observation; evaluation never calls it.
     hyperparams: the defaults, a tree of Python floats; `update` and `act` take
       a tree of the same structure.
     batches_per_update: N, how many batches one call of `update` takes, each of
       them one critic step.
-    genotype: State -> what a repertoire stores of an agent: no optimisers, no
+    genotype: (state) -> what a repertoire stores of an agent: no optimisers, no
       target networks.
-    from_genotype: genotype -> State, with fresh optimisers and with target
+    from_genotype: (genotype) -> state, with fresh optimisers and with target
       networks equal to the online ones.
     declared: what is known of the hyperparameters, by name (a leaf's path in
       their tree, joined by "/"); of those that aren't there and are called as

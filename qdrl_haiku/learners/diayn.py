@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import networks, skills, types
+from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
@@ -308,12 +309,16 @@ def diayn(
     )
     return state, (batch, metrics)
 
+  @eager.compiled()
   def update(
     state: DIAYNState,
     hyperparams: types.Hyperparams,
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[DIAYNState, types.Metrics]:
+    check_update(
+      transitions, hyperparams, defaults, base_learner.batches_per_update
+    )
     state, (transitions, metrics) = jax.lax.scan(
       lambda state, batch: relabel(state, hyperparams, batch),
       state,

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, types
+from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
+from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import SoftAgentConfig
 from qdrl_haiku.networks import ResidualNetworkConfig
 
@@ -103,9 +103,9 @@ def sac(
     ),
     config.learn_temperature,
   )
-  hyperparams = hyperparameters.defaults(declared)
+  defaults = hyperparameters.defaults(declared)
   if config.learn_temperature:
-    hyperparams["target_entropy"] = hyperparameters.default_target_entropy(
+    defaults["target_entropy"] = hyperparameters.default_target_entropy(
       action_size
     )
 
@@ -147,13 +147,14 @@ def sac(
       observation_statistics=genotype.observation_statistics,
     )
 
+  @eager.compiled()
   def update(
     state: SACState,
     hyperparams: types.Hyperparams,
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[SACState, types.Metrics]:
-    chex.assert_axis_dimension(transitions.observation, 0, 1)
+    check_update(transitions, hyperparams, defaults, 1)
     batch = jax.tree.map(lambda x: x[0], transitions)
     observation = statistics.normalize(
       state.observation_statistics, batch.observation
@@ -219,7 +220,7 @@ def sac(
     act=soft.act,
     act_greedy=soft.act_greedy,
     observe=statistics.observe,
-    hyperparams=hyperparams,
+    hyperparams=defaults,
     batches_per_update=1,
     genotype=genotype,
     from_genotype=from_genotype,

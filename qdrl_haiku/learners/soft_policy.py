@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku import eager, losses, networks, policies, types
 from qdrl_haiku.learners import base, statistics
 
 
@@ -63,6 +63,7 @@ def soft_policy(
       statistics.normalize(state.observation_statistics, observation),
     )
 
+  @eager.compiled()
   def act(
     state: Any,
     hyperparams: types.Hyperparams,

@@ -6,16 +6,16 @@ Fujimoto, van Hoof and Meger, arXiv 1802.09477.
 import dataclasses
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, policies, types
+from qdrl_haiku import eager, losses, networks, policies, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners import config as config_lib
+from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.networks import ResidualNetworkConfig
@@ -120,6 +120,7 @@ def td3(
   declared = hyperparameters.of_blocks(
     HYPERPARAMETERS, config.network.has_residual_blocks
   )
+  defaults = hyperparameters.defaults(declared)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -155,6 +156,7 @@ def td3(
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
     return policies.deterministic_tanh(policy.apply(params, observation)).mode()
 
+  @eager.compiled()
   def act(
     state: TD3State,
     hyperparams: types.Hyperparams,
@@ -201,6 +203,7 @@ def td3(
       "gradient_norm/policy": optax.tree.norm(gradients),
     }
 
+  @eager.compiled()
   def update(
     state: TD3State,
     hyperparams: types.Hyperparams,
@@ -212,9 +215,7 @@ def td3(
         "own_critics=False leaves nothing to learn from; train the agent that "
         "`share` gives, or make one with own_critics=True."
       )
-    chex.assert_axis_dimension(
-      transitions.observation, 0, config.policy_delay
-    )
+    check_update(transitions, hyperparams, defaults, config.policy_delay)
     observations = statistics.normalize(
       state.observation_statistics, transitions.observation
     )
@@ -322,7 +323,7 @@ def td3(
     act=act,
     act_greedy=act_greedy,
     observe=statistics.observe,
-    hyperparams=hyperparameters.defaults(declared),
+    hyperparams=defaults,
     batches_per_update=config.policy_delay,
     genotype=genotype,
     from_genotype=from_genotype,

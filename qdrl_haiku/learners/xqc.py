@@ -6,15 +6,15 @@ Palenicek et al., arXiv 2509.25174.
 import dataclasses
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import losses, networks, types
+from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 from qdrl_haiku.learners import config as config_lib
+from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import SoftAgentConfig
 
 HYPERPARAMETERS = {
@@ -124,9 +124,9 @@ def xqc(
   declared = hyperparameters.of_temperature(
     HYPERPARAMETERS, config.learn_temperature
   )
-  hyperparams = hyperparameters.defaults(declared)
+  defaults = hyperparameters.defaults(declared)
   if config.learn_temperature:
-    hyperparams["target_entropy"] = hyperparameters.default_target_entropy(
+    defaults["target_entropy"] = hyperparameters.default_target_entropy(
       action_size
     )
 
@@ -184,13 +184,14 @@ def xqc(
     of_twins = jax.vmap(losses.categorical_value, in_axes=(0, None))
     return jax.vmap(of_twins, in_axes=(0, None))(logits, atoms)
 
+  @eager.compiled()
   def update(
     state: XQCState,
     hyperparams: types.Hyperparams,
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[XQCState, types.Metrics]:
-    chex.assert_axis_dimension(transitions.observation, 0, config.policy_delay)
+    check_update(transitions, hyperparams, defaults, config.policy_delay)
     observation, next_observation = (
       statistics.normalize(state.observation_statistics, x)
       for x in (transitions.observation, transitions.next_observation)
@@ -309,7 +310,7 @@ def xqc(
     act=soft.act,
     act_greedy=soft.act_greedy,
     observe=statistics.observe,
-    hyperparams=hyperparams,
+    hyperparams=defaults,
     batches_per_update=config.policy_delay,
     genotype=genotype,
     from_genotype=from_genotype,

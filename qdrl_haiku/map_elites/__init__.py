@@ -4,6 +4,7 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
 from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.check import check
 from qdrl_haiku.map_elites.cma_emitter import CMAState, cma_emitter
 from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
 from qdrl_haiku.map_elites.dcrl_emitter import dcrl_emitter, similarity
@@ -81,6 +82,7 @@ __all__ = [
   "add_and_tell",
   "ask_key",
   "begin",
+  "check",
   "contest",
   "contest_and_tell",
   "cma_emitter",

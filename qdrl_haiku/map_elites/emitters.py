@@ -12,44 +12,36 @@ from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.types import Array, Key
 
+# What these take and return stands in `Emitter`.
 InitFn = Callable[[Key, Repertoire], Any]
-"""An emitter's state before its first generation.
-
-Args: the key, consumed; the repertoire, which may be empty.
-Returns: the state.
-"""
-
 AskFn = Callable[[Any, Repertoire, Key], tuple[Any, Any]]
-"""New individuals. Args: the state; the repertoire; the key, consumed.
-Returns: genotypes, leaves [B, ...], and the new state."""
-
 TellFn = Callable[
   [Any, Repertoire, Any, Array, Array, dict[str, Any], Key], Any
 ]
-"""What became of them.
-
-Args: the state; the repertoire, after they were added; the genotypes, leaves
-[B, ...]; their fitness [B]; their descriptors [B, D]; what the emitter needs of
-the evaluation, by name, leaves [B, ...]; the key, consumed.
-Returns: the new state.
-"""
 
 
 class Emitter(NamedTuple):
   """A way to make individuals, as pure functions.
 
+  `map_elites.check` says whether one's own is as described here. Axes: B
+  individuals, D descriptor. Keys are consumed; the state is any tree of arrays.
+
   Attributes:
-    init: makes the state, see `InitFn`.
-    ask: makes individuals, see `AskFn`.
-    tell: hears how good they were, see `TellFn`.
+    init: (key, repertoire) -> state, before the first generation; the
+      repertoire may be empty.
+    ask: (state, repertoire, key) -> (genotypes, state): new individuals, leaves
+      [B, ...] of the repertoire's kind.
+    tell: (state, repertoire, genotypes, fitness [B], descriptors [B, D],
+      extra_scores, key) -> state: hears how good the individuals of `ask` were,
+      after they were added to the repertoire; `extra_scores` has what the
+      emitter `needs` of the evaluation, by name, leaves [B, ...].
     batch_size: B, how many individuals `ask` makes.
     needs: names of what `tell` is to find in `extra_scores`. Of agents there
       are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
       what nobody needs isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
-    tell_first: hears how good the first individuals of a repertoire were, of
-      which there may be another number than B, see `TellFn`; None where they
-      are of no use.
+    tell_first: as `tell`, of the first individuals of a repertoire, of which
+      there may be another number than B; None where they are of no use.
   """
 
   init: InitFn

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import resampling
+from qdrl_haiku.map_elites.check import check_asked, check_scores
 from qdrl_haiku.map_elites.emitters import Emitter
 from qdrl_haiku.map_elites.mixture import MixtureState
 from qdrl_haiku.map_elites.repertoire import Repertoire
@@ -87,9 +88,15 @@ def generation(
 
   Returns:
     The repertoire and the emitter's state after it.
+
+  Raises:
+    ValueError: if the emitter or the scoring function returns something else
+      than `Emitter` and `EvaluateFn` say.
   """
-  genotypes, state = emitter.ask(state, repertoire, ask_key(key))
-  scores = evaluate(genotypes, evaluation_key(key))
+  genotypes, state = check_asked(
+    emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
+  )
+  scores = check_scores(evaluate(genotypes, evaluation_key(key)))
   return add_and_tell(emitter, repertoire, state, genotypes, *scores, key)
 
 
@@ -151,13 +158,16 @@ def resampled_generation(
 
   Returns:
     The repertoire, the contenders, and the emitter's state after it.
+
+  Raises:
+    ValueError: as `generation` does.
   """
-  genotypes, state = emitter.ask(state, repertoire, ask_key(key))
-  drawn, contenders = resampling.draw(contenders, key)
-  scores = evaluate(
-    jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn),
-    evaluation_key(key),
+  genotypes, state = check_asked(
+    emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
   )
+  drawn, contenders = resampling.draw(contenders, key)
+  everybody = jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn)
+  scores = check_scores(evaluate(everybody, evaluation_key(key)))
   size = emitter.batch_size
   again = scores[0][size:], scores[1][size:]
   fitness, descriptors, extra_scores = jax.tree.map(lambda x: x[:size], scores)

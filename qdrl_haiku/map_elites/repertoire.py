@@ -332,9 +332,16 @@ class Repertoire:
     ):
       shape = (batch_size, *stored.shape[1:])
       if new.shape != shape or new.dtype != stored.dtype:
+        hint = ""
+        if new.ndim == stored.ndim - 1 and new.shape[1:] == stored.shape[2:]:
+          hint = (
+            " Repertoire.init takes one genotype as its example, without the"
+            " axis B; if it was given a batch, give it its first:"
+            " jax.tree.map(lambda x: x[0], genotypes)."
+          )
         raise ValueError(
           f"genotypes{jax.tree_util.keystr(path)} is {new.dtype}{new.shape};"
-          f" give {stored.dtype}{shape}, [B, ...] as the example."
+          f" give {stored.dtype}{shape}, [B, ...] as the example.{hint}"
         )
 
 

@@ -110,7 +110,11 @@ class TrainingConfig(Settings):
     needs="replacement",
   )
   replay_extras: tuple[str, ...] = setting(
-    (), "Names of the transitions' extras that are stored.", flag=""
+    (),
+    "Names of the transitions' extras that are stored, and so in the batches "
+    "that a learner's update gets: some of truncation, descriptor, "
+    "next_descriptor and skill; see `types.Transition`.",
+    flag="",
   )
 
   def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, controllers, environments, types
+from qdrl_haiku import actors, controllers, eager, environments, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import initial_states
@@ -22,6 +22,7 @@ from qdrl_haiku.training.reports import Best, GenerationReport, Trained
 from qdrl_haiku.training.setup import Scores, Setup
 
 
+@eager.compiled("setup")
 def train_generation(
   setup: Setup, population: Population, run_key: types.Key
 ) -> tuple[Population, GenerationReport]:
@@ -29,6 +30,10 @@ def train_generation(
 
   If no member is finite afterwards (`GenerationReport.finite`), there is nobody
   to inherit from: `restart_members` begins anew, as `run` does.
+
+  Compiled once for the setup: what changes in its environments, or elsewhere in
+  it, later isn't seen, so make a new one. `jax.jit` with a donated population
+  needs less memory.
 
   Args:
     setup: what the population is composed of.

@@ -120,13 +120,16 @@ def init_illumination(
     What `train_generation` goes on with.
 
   Raises:
-    ValueError: if a setting has no effect, or if there is no repertoire to
-      fill, see `init_population`.
+    ValueError: if a setting has no effect, if there is no repertoire to fill,
+      see `init_population`, or if a learner or an emitter isn't as
+      `learners.Learner` or `map_elites.Emitter` says.
   """
   qd = setup_lib.check_repertoire(
     setup, "init_illumination", "init_population"
   )
   emitter = emitters.make_emitter(setup)
+  if setup.trains_members:
+    population_lib.check_learner(setup)
   if initial is None:
     initial = draw_initial_states(setup, run_key, 0, qd.num_initial_genotypes)
   keys = population_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
@@ -147,6 +150,8 @@ def init_illumination(
     jax.random.fold_in(run_key, 0),
     elites_lib.extra_scores(evaluation, needs),
   )
+  if qd.has_own_emitter:
+    map_elites.check(emitter, repertoire)
   illumination = Illumination(
     emitter=state,
     repertoire=repertoire,

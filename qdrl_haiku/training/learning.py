@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, replay, types
+from qdrl_haiku import actors, eager, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
@@ -16,6 +16,7 @@ from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
 
 
+@eager.compiled("setup")
 def train_members(
   setup: Setup,
   members: Members,

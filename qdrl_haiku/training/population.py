@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from qdrl_haiku import (
   actors,
   draws,
+  eager,
   environments,
+  learners,
   replay,
   types,
 )
@@ -141,6 +143,7 @@ def controller_key(
   )
 
 
+@eager.compiled("setup")
 def init_members(
   setup: Setup, keys: types.Key, env_states: environments.State
 ) -> Members:
@@ -208,6 +211,7 @@ def put_into_environments(
   return members._replace(environment=env_states.replace(info=info))
 
 
+@eager.compiled("setup")
 def init_population(
   setup: Setup,
   run_key: types.Key,
@@ -225,11 +229,13 @@ def init_population(
     The population.
 
   Raises:
-    ValueError: if the settings don't fit each other, or one has no effect, as
-      `map_elites` would, see `init_illumination`.
+    ValueError: if the settings don't fit each other, if one has no effect, as
+      `map_elites` would, see `init_illumination`, or if the learner isn't as
+      `learners.Learner` says.
   """
   setup_lib.check_no_repertoire(setup, "init_population", "init_illumination")
   setup_lib.check(setup)
+  check_learner(setup)
   size = setup.config.population_size
   config_lib.iterations(setup.config, setup.learner.batches_per_update)
   state: Any = ()
@@ -253,6 +259,7 @@ def init_population(
   )
 
 
+@eager.compiled("setup")
 def restart_members(
   setup: Setup, population: Population, run_key: types.Key
 ) -> Population:
@@ -322,6 +329,32 @@ def choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
   return select(where, on_true, on_false)
 
 
+def check_learner(setup: Setup) -> None:
+  """Refuses a learner that can't learn from what is stored, see its `check`.
+
+  Args:
+    setup: what the population is composed of.
+
+  Raises:
+    ValueError: if it can't, or if an extra is to be stored that there isn't.
+  """
+  env = setup.env
+  # What is stored is known of any learner that acts.
+  zeros = jax.vmap(lambda observation: jnp.zeros(env.action_size))
+  still = setup.learner._replace(
+    act=lambda state, hyperparams, observations, key: zeros(observations),
+    hyperparams={},
+  )
+  example = _transition_example(setup._replace(learner=still), jnp.zeros(1))
+  learners.check(
+    setup.learner,
+    env.observation_size,
+    env.action_size,
+    {name: example.extras[name] for name in setup.config.replay_extras},
+    setup.config.batch_size,
+  )
+
+
 def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
   """Returns what of transitions the replay buffer keeps.
 
@@ -332,8 +365,17 @@ def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
 
   Returns:
     The transitions with only those extras.
+
+  Raises:
+    ValueError: if an extra is named that they don't have.
   """
   names = {*setup.config.replay_extras}
+  if missing := names - transitions.extras.keys():
+    raise ValueError(
+      f"replay_extras name {', '.join(sorted(missing))}, which transitions of "
+      "this environment don't have; name some of "
+      f"{', '.join(sorted(transitions.extras))}."
+    )
   if setup.config.n_step > 1:
     names.add("truncation")
   return transitions._replace(

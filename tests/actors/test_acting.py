@@ -143,7 +143,9 @@ def test_extras_tell_truncations_alone_without_descriptors():
 
 def test_a_deterministic_step_is_greedy():
   env_state = _member(_env_states(), 0)
-  state, hyperparams = _member(_STATES, 1), _member(_HYPERPARAMS, 1)
+  # A gain of a power of two: the product is exact, alone and fused.
+  state = {"offset": jnp.array(0.4), "gain": jnp.array(0.25)}
+  hyperparams = _member(_HYPERPARAMS, 1)
   args = (_ENV, _LEARNER, state, hyperparams, env_state, jax.random.key(2))
   greedy = _LEARNER.act_greedy(state, env_state.obs)
   _, transition = actors.step(*args, deterministic=True)

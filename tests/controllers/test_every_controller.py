@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies
 
 from qdrl_haiku import controllers
-from tests import jaxprs
+from tests import compilations, jaxprs
 
 _NAN, _INF = math.nan, math.inf
 _SIZE = 8
@@ -90,6 +90,17 @@ def test_one_program_makes_all_decisions(name):
     )
     hyperparams = decision.hyperparams
   assert update._cache_size() == 1
+
+
+@_each
+def test_a_second_decision_outside_of_jit_compiles_nothing(name):
+  update = controller(name).update
+  state, hyperparams = _init(name)
+  state, decision = update(
+    state, jax.random.key(0), _fitness(0), hyperparams
+  )
+  args = (state, jax.random.key(1), _fitness(1), decision.hyperparams)
+  assert compilations.of(update, *args) == 0
 
 
 @_each

@@ -164,7 +164,7 @@ def test_metrics_are_finite_scalars(name):
 def test_an_update_with_another_number_of_batches_is_refused(name):
   case = common.case(name)
   num = case.learner.batches_per_update + 1
-  with pytest.raises(AssertionError):
+  with pytest.raises(ValueError, match="as many batches as batches_per"):
     case.learner.update(
       common.agent(case.learner), case.learner.hyperparams,
       common.transitions(num, common.BATCH_SIZE), jax.random.key(0),

@@ -13,6 +13,7 @@ from qdrl_haiku.controllers import lineage
 from qdrl_haiku.environments import value_checks
 from qdrl_haiku.runs import metrics
 from qdrl_haiku.training import population as population_lib
+from tests import compilations
 from tests.controllers import common as controllers_common
 from tests.training import common
 
@@ -348,6 +349,19 @@ def test_a_learner_of_ten_lines_is_tuned_and_improves(tuned):
 
 def test_a_generation_is_compiled_once(tuned):
   assert tuned[1] == 1
+
+
+def test_training_outside_of_jit_compiles_once():
+  setup = common.setup(common.scripted())
+
+  def generations(key):
+    population = training.init_population(setup, key)
+    for _ in range(2):
+      population, _ = training.train_generation(setup, population, key)
+    return population
+
+  generations(jax.random.key(0))
+  assert compilations.of(generations, jax.random.key(1)) == 0
 
 
 def test_nobody_is_replaced_while_burning_in(tuned):

@@ -106,6 +106,39 @@ def setup(env=Drift, with_pbt=True, mesh=None, variations=_VARIATIONS, **plan):
 _SETUP = setup()
 
 
+def _with_emitter(emitter_fn):
+  own = setup(with_pbt=False)
+  return own._replace(map_elites=own.map_elites._replace(emitter=emitter_fn))
+
+
+def _in_the_wrong_order(setup):
+  emitter = map_elites.genetic_emitter(
+    setup.map_elites.variation_fn, setup.map_elites.variation_batch_size
+  )
+  return emitter._replace(ask=lambda *args: emitter.ask(*args)[::-1])
+
+
+def test_an_emitter_of_ones_own_is_checked_before_the_first_generation():
+  with pytest.raises(ValueError, match="returns .state, genotypes.: swap them"):
+    jax.eval_shape(
+      functools.partial(
+        illumination.init_illumination, _with_emitter(_in_the_wrong_order)
+      ),
+      _KEY,
+    )
+
+
+def test_a_learner_of_ones_own_is_checked_before_the_first_generation():
+  wrong = _SETUP.learner._replace(observe=lambda state, observation: ())
+  with pytest.raises(ValueError, match="learner's observe returns differs"):
+    jax.eval_shape(
+      functools.partial(
+        illumination.init_illumination, _SETUP._replace(learner=wrong)
+      ),
+      _KEY,
+    )
+
+
 @functools.cache
 def _compiled():
   return (

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -98,6 +99,55 @@ def test_a_buffer_stores_only_the_extras_that_are_asked_for():
   storage = population.members.replay.storage
   assert storage.extras == {}
   assert storage.observation.shape == (4, 48, 2)
+
+
+def test_an_extra_that_there_is_not_is_refused():
+  with pytest.raises(ValueError) as caught:
+    training.init_population(
+      common.setup(replay_extras=("skill",)), jax.random.key(0)
+    )
+  assert str(caught.value) == (
+    "replay_extras name skill, which transitions of this environment don't "
+    "have; name some of truncation."
+  )
+
+
+def _reading_truncations():
+  learner = common.quadratic_learner()
+
+  def update(state, hyperparams, transitions, key):
+    ends = jnp.sum(transitions.extras["truncation"])
+    state, metrics = learner.update(state, hyperparams, transitions, key)
+    return state, metrics | {"ends": ends}
+
+  return learner._replace(update=update)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_learner_that_reads_what_is_not_stored_is_refused(n_step):
+  learner = _reading_truncations()
+  if n_step > 1:
+    learner = learner._replace(
+      hyperparams=learner.hyperparams | {"discount": 0.9}
+    )
+  with pytest.raises(ValueError, match="replay_extras=.'truncation',.. names"):
+    training.init_population(
+      common.setup(learner=learner, n_step=n_step), jax.random.key(0)
+    )
+  setup = common.setup(
+    learner=learner, n_step=n_step, replay_extras=("truncation",)
+  )
+  population = jax.eval_shape(
+    functools.partial(training.init_population, setup), jax.random.key(0)
+  )
+  extras = population.members.replay.storage.extras
+  assert extras["truncation"].shape == (4, 48)
+
+
+def test_a_learner_without_hyperparameters_is_refused():
+  learner = common.quadratic_learner()._replace(hyperparams={})
+  with pytest.raises(ValueError, match="hyperparams={} have no number"):
+    training.init_population(common.setup(learner=learner), jax.random.key(0))
 
 
 def test_settings_that_make_no_schedule_are_refused():

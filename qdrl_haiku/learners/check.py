@@ -1,0 +1,182 @@
+"""Checks of a learner, and of what an update is given, by shapes alone."""
+
+import functools
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import checks, types
+from qdrl_haiku.learners.base import Learner
+
+_NUM_ENVS = 3
+
+
+def check(
+  learner: Learner,
+  observation_size: int,
+  action_size: int,
+  extras: Mapping[str, Any] | None = None,
+  batch_size: int = 256,
+) -> None:
+  """Refuses a learner whose functions don't do what `Learner` says.
+
+  Nothing is computed or compiled; only shapes are looked at.
+
+  Args:
+    learner: of a user's own, perhaps.
+    observation_size: O.
+    action_size: A.
+    extras: shapes and dtypes of what each stored transition has as `extras`,
+      by name; none by default.
+    batch_size: B, transitions in a batch.
+
+  Raises:
+    ValueError: if something that it has or returns isn't as it should be, or
+      if it reads an extra that isn't stored.
+  """
+  extras = dict(extras or {})
+  _check_defaults(learner.hyperparams)
+  checks.check_count("batches_per_update", learner.batches_per_update, 1)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
+  shapes = functools.partial(_shapes, learner, extras)
+
+  state = shapes("init", key)
+  if not jax.tree.leaves(state):
+    raise ValueError(
+      "the state that the learner's init returns has no array, and agents are "
+      "counted by those; let it have one, such as jnp.zeros(())."
+    )
+  observations = _array(_NUM_ENVS, observation_size)
+  for name, actions in (
+    ("act", shapes("act", state, hyperparams, observations, key)),
+    ("act_greedy", shapes("act_greedy", state, observations)),
+  ):
+    expected = (_NUM_ENVS, action_size)
+    if getattr(actions, "shape", None) != expected:
+      raise ValueError(
+        f"the learner's {name} makes {checks.describe(actions)} of "
+        f"observations {observations.shape}; return actions {expected}: "
+        "[..., A] of [..., O]."
+      )
+  _check_state("observe", shapes("observe", state, observations), state)
+  genotype = shapes("genotype", state)
+  _check_state("from_genotype", shapes("from_genotype", genotype), state)
+
+  batches = (learner.batches_per_update, batch_size)
+  extras_of_batches: Any = {
+    name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
+    for name, x in extras.items()
+  }
+  transitions = types.Transition(
+    observation=_array(*batches, observation_size),
+    action=_array(*batches, action_size),
+    reward=_array(*batches),
+    discount=_array(*batches),
+    next_observation=_array(*batches, observation_size),
+    extras=extras_of_batches,
+  )
+  result = shapes("update", state, hyperparams, transitions, key)
+  if not isinstance(result, tuple) or len(result) != 2:
+    raise ValueError(
+      f"the learner's update returns a {type(result).__name__}; return a pair, "
+      "the new state and metrics by name."
+    )
+  after, metrics = result
+  _check_state("update", after, state)
+  if not isinstance(metrics, dict):
+    raise ValueError(
+      f"the learner's update returns a {type(metrics).__name__} for metrics; "
+      "return a pair, the new state and a dict of numbers by name."
+    )
+  for name, value in metrics.items():
+    if getattr(value, "shape", None) != ():
+      raise ValueError(
+        f"the learner's update returns the metric {name!r} with "
+        f"{checks.describe(value)}; give one number, such as its mean."
+      )
+
+
+def check_update(
+  transitions: types.Transition,
+  hyperparams: types.Hyperparams,
+  defaults: types.Hyperparams,
+  batches_per_update: int,
+) -> None:
+  """Refuses what an update can't learn from, before anything is computed.
+
+  Args:
+    transitions: that it was given.
+    hyperparams: that it was given.
+    defaults: the learner's hyperparameters.
+    batches_per_update: N of the learner.
+
+  Raises:
+    ValueError: if the transitions aren't [N, B, ...], or if a hyperparameter
+      is missing.
+  """
+  shape, n = transitions.observation.shape, batches_per_update
+  if len(shape) != 3 or shape[0] != n or transitions.reward.ndim != 2:
+    fix = f"sample {n} of them, with the shape ({n}, B)"
+    if len(shape) == 2 and n == 1:
+      fix = "add the axis: jax.tree.map(lambda x: x[None], transitions)"
+    raise ValueError(
+      f"the transitions' observations have shape {shape} and their rewards "
+      f"{transitions.reward.shape}, but an update of one agent takes "
+      f"observations ({n}, B, O) and rewards ({n}, B), as many batches as "
+      f"batches_per_update={n} says; {fix}."
+    )
+  checks.check_hyperparams(hyperparams, defaults)
+
+
+def _check_defaults(hyperparams: types.Hyperparams) -> None:
+  """Refuses default hyperparameters that are no tree of numbers."""
+  if not jax.tree.leaves(hyperparams):
+    raise ValueError(
+      f"the learner's hyperparams={hyperparams!r} have no number; give one, "
+      "such as {'discount': 0.99}, though the learner needn't heed it."
+    )
+  named = zip(
+    checks.leaf_names(hyperparams), jax.tree.leaves(hyperparams), strict=True
+  )
+  for name, value in named:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+      raise ValueError(
+        f"the learner has the hyperparameter {name}={value!r}; give a Python "
+        "float."
+      )
+
+
+def _shapes(
+  learner: Learner, extras: dict[str, Any], name: str, *args: Any
+) -> Any:
+  """Returns the shapes of what one of a learner's functions returns."""
+  function: Callable[..., Any] = getattr(learner, name)
+  try:
+    return jax.eval_shape(function, *args)
+  except KeyError as error:
+    hyperparams = checks.leaf_names(learner.hyperparams)
+    raise ValueError(
+      f"the learner's {name} looks for {error}, which is none of its "
+      f"hyperparameters ({', '.join(hyperparams)}) and none of the extras that "
+      f"its batches hold ({', '.join(extras) or 'none'}); of what comes along "
+      "with a transition only that is stored which "
+      f"TrainingConfig(replay_extras=({error},)) names."
+    ) from error
+
+
+def _check_state(name: str, found: Any, state: types.State) -> None:
+  """Refuses a state that differs in kind from that of `init`."""
+  if difference := checks.difference(found, state):
+    raise ValueError(
+      f"the state that the learner's {name} returns differs from that of init: "
+      f"{difference}; return the same tree, shapes and dtypes."
+    )
+
+
+def _array(*shape: int) -> Any:
+  """Returns the shape of an array of floats."""
+  return jax.ShapeDtypeStruct(shape, jnp.float32)

@@ -1,0 +1,135 @@
+"""Tests of calling actors outside of jit, and of what they refuse."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from qdrl_haiku import actors, environments
+from tests import compilations, toy
+
+_TOY = toy.linear_learner()
+
+
+def _act(state, hyperparams, observation, key):
+  action = _TOY.act(state, hyperparams, observation, key)
+  # By a new function in each call, as learners draw from distributions.
+  return jax.lax.map(lambda x: x, action)
+
+
+_LEARNER = _TOY._replace(act=_act)
+_P, _E = 3, 2
+_ENV = environments.Environment(toy.Walk(limit=1.5), episode_length=4)
+_STATES = {
+  "offset": jnp.array([0.1, 0.4, 0.0]),
+  "gain": jnp.array([0.0, 0.3, -0.2]),
+}
+_HYPERPARAMS = {"noise": jnp.array([0.5, 0.1, 0.8])}
+
+
+def _first(tree):
+  return jax.tree.map(lambda x: x[0], tree)
+
+
+def _env_states():
+  return _ENV.reset(jax.random.split(jax.random.key(0), (_P, _E)))
+
+
+def _keys(seed=1):
+  return jax.random.split(jax.random.key(seed), _P)
+
+
+def _first_step(descriptors, mask):
+  del mask
+  return descriptors[0]
+
+
+def _observation(state):
+  return state.obs
+
+
+_CALLS = {
+  "evaluate": lambda seed: actors.evaluate(
+    _ENV, _LEARNER, _STATES, jax.random.key(seed), 2, _first_step
+  ),
+  "evaluate_from": lambda seed: actors.evaluate_from(
+    _ENV, _LEARNER, _STATES, _env_states()
+  ),
+  "collect": lambda seed: actors.collect(
+    _ENV, _LEARNER, _STATES, _HYPERPARAMS, _env_states(), _keys(seed), 3
+  ),
+  "step": lambda seed: actors.step(
+    _ENV, _LEARNER, _first(_STATES), _first(_HYPERPARAMS),
+    _first(_env_states()), jax.random.key(seed),
+  ),
+  "rollout": lambda seed: actors.rollout(
+    _ENV, _LEARNER, _STATES, jax.random.key(seed), 3, _observation
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(_CALLS))
+def test_a_second_call_outside_of_jit_compiles_nothing(name):
+  call = _CALLS[name]
+  call(0)
+  assert compilations.of(call, 1) == 0
+
+
+def _refused(function, *args):
+  with pytest.raises(ValueError) as caught:
+    function(*args)
+  return str(caught.value)
+
+
+def test_evaluating_one_agent_as_a_population_says_what_is_missing():
+  message = _refused(
+    actors.evaluate, _ENV, _LEARNER, _first(_STATES), jax.random.key(0), 2
+  )
+  assert message == (
+    "states/gain has shape (), but the first axis of all is P, agents; give "
+    "every array that axis. One agent is a population of one: "
+    "jax.tree.map(lambda x: x[None], state), the same for the others."
+  )
+
+
+def test_states_whose_first_axes_differ_are_no_population():
+  states = {"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}
+  message = _refused(
+    actors.evaluate, _ENV, _LEARNER, states, jax.random.key(0), 2
+  )
+  assert "states/offset has shape (3,) (and states/gain (2, 3))" in message
+
+
+@pytest.mark.parametrize("which", ["states", "hyperparams", "keys"])
+def test_collecting_for_one_agent_names_what_has_no_first_axis(which):
+  arguments = {
+    "states": _STATES, "hyperparams": _HYPERPARAMS, "keys": _keys()
+  }
+  arguments[which] = _first(arguments[which])
+  states, hyperparams, keys = arguments.values()
+  message = _refused(
+    actors.collect, _ENV, _LEARNER, states, hyperparams, _env_states(), keys, 1
+  )
+  assert message.startswith(which)
+  assert "has shape () (and env_states (3, 2))" in message
+  assert "lambda x: x[None]" in message
+
+
+def test_a_step_for_a_population_names_collect():
+  message = _refused(
+    actors.step, _ENV, _LEARNER, _STATES, _HYPERPARAMS, _env_states(),
+    jax.random.key(0),
+  )  # fmt: skip
+  assert message == (
+    "hyperparams/noise has shape (3,), but a step is of one agent, whose "
+    "hyperparameters are numbers; `actors.collect` steps a population."
+  )
+
+
+def test_missing_hyperparameters_are_named():
+  message = _refused(
+    actors.collect, _ENV, _LEARNER, _STATES, {}, _env_states(), _keys(), 1
+  )
+  assert message == (
+    "hyperparams lack noise; give a tree like the learner's own, "
+    "Learner.hyperparams."
+  )
