@@ -122,16 +122,7 @@ def transition(
   action: types.Array,
   next_state: environments.State,
 ) -> types.Transition:
-  """Tells what happened in a step, of environments with any leading axes.
-
-  Args:
-    env_state: before the step, leaves [...].
-    action: [..., A].
-    next_state: after it, leaves [...].
-
-  Returns:
-    The transitions [...].
-  """
+  """Tells what happened in a step, of environments with any leading axes."""
   extras = {}
   if "state_descriptor" in env_state.info:
     extras["descriptor"] = env_state.info["state_descriptor"]

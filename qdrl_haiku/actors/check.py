@@ -7,14 +7,7 @@ import jax.numpy as jnp
 
 
 def check_population(**trees: Any) -> None:
-  """Refuses trees whose arrays don't all have the same first axis P.
-
-  Args:
-    **trees: by the name of the argument.
-
-  Raises:
-    ValueError: if one differs from the first.
-  """
+  """Refuses trees whose arrays don't all have the same first axis P."""
   first = None
   for path, leaf in jax.tree_util.tree_leaves_with_path(trees):
     name, shape = _name(path), jnp.shape(leaf)
@@ -29,14 +22,7 @@ def check_population(**trees: Any) -> None:
 
 
 def check_one(hyperparams: Any) -> None:
-  """Refuses hyperparameters of a population where one agent is due.
-
-  Args:
-    hyperparams: a tree.
-
-  Raises:
-    ValueError: if one of them isn't a number.
-  """
+  """Refuses hyperparameters of a population where one agent is due."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(
     {"hyperparams": hyperparams}
   ):

@@ -185,17 +185,7 @@ def evaluate_from(
 def episode_keys(
   states: types.State, key: types.Key, num_episodes: int
 ) -> types.Key:
-  """Returns the keys from which the episodes of a population begin.
-
-  Args:
-    states: the agents' states, leaves [P, ...].
-    key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
-      consumed.
-    num_episodes: N, episodes per agent, >= 1.
-
-  Returns:
-    Keys [P, N], of which the first are the same whatever N is.
-  """
+  """Returns the keys from which the episodes of a population begin."""
   key = types.typed_key(key)
   if key.ndim:
     check_population(key=key, states=states)
@@ -214,17 +204,7 @@ def advance_greedily(
   states: types.State,
   env_states: environments.State,
 ) -> tuple[environments.State, types.Array]:
-  """Steps all environments of a population greedily.
-
-  Args:
-    env: the environment.
-    learner: whose `act_greedy` chooses the actions.
-    states: the agents' states, leaves [P, ...].
-    env_states: the environments' states, leaves [P, ...] or [P, N, ...].
-
-  Returns:
-    Their next states, and the actions [P, A] or [P, N, A].
-  """
+  """Steps all environments of a population greedily."""
   actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
   # Without auto-reset: what comes after an episode's end is not looked at.
   return env.advance(env_states, actions), actions

@@ -32,17 +32,7 @@ def read_best(
 
 
 def read_best_record(logdir: str) -> dict[str, Any]:
-  """Reads what is known of the best agent that a run ever evaluated.
-
-  Args:
-    logdir: directory of the run.
-
-  Returns:
-    As `read_best`, without the agent.
-
-  Raises:
-    ValueError: if there is no such run.
-  """
+  """Reads what is known of the best agent that a run ever evaluated."""
   with _latest(RunDirectory(logdir), "best") as (checkpoints, step):
     return checkpoints.record(step)
 

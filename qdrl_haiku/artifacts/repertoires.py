@@ -17,20 +17,7 @@ _FOLDER = "repertoire"
 def read_latest(
   learner: learners.Learner, logdir: str
 ) -> tuple[map_elites.Repertoire, int]:
-  """Reads the repertoire that a run wrote last.
-
-  Args:
-    learner: as the run had it.
-    logdir: directory of the run.
-
-  Returns:
-    The repertoire, of `map_elites.Elite`s, on the host; and the environment
-    steps per agent after which it was written.
-
-  Raises:
-    ValueError: if there is no such run, if it has no repertoire or an empty
-      one, or if its agents are of another kind.
-  """
+  """Reads the repertoire that a run wrote last."""
   directory = RunDirectory(logdir)
   directory.settings()
   files = (directory.path / _FOLDER).glob("*.npz")
@@ -47,19 +34,7 @@ def read_latest(
 def read(
   learner: learners.Learner, path: pathlib.Path
 ) -> map_elites.Repertoire:
-  """Reads a repertoire that a run wrote.
-
-  Args:
-    learner: as the run had it.
-    path: of the file.
-
-  Returns:
-    The repertoire, of `map_elites.Elite`s, on the host.
-
-  Raises:
-    ValueError: if the repertoire is damaged or empty, or if its agents are of
-      another kind.
-  """
+  """Reads a repertoire that a run wrote."""
   like = jax.eval_shape(
     lambda key: map_elites.Elite(
       learner.genotype(learner.init(key)),
@@ -81,16 +56,7 @@ def read(
 
 
 def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
-  """Checks that a cell holds an elite.
-
-  Args:
-    repertoire: with at least one elite, on the host.
-    cell: its index.
-
-  Raises:
-    ValueError: if there is no such cell, or if it is empty, naming the nearest
-      one that is not.
-  """
+  """Checks that a cell holds an elite."""
   num_cells = repertoire.tessellation.num_cells
   exists = 0 <= cell < num_cells
   if exists and repertoire.occupied[cell]:
@@ -113,20 +79,7 @@ def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
 def nearest_occupied(
   repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
 ) -> int:
-  """Finds the cell with an elite that is nearest to a descriptor.
-
-  Args:
-    repertoire: with at least one elite, on the host.
-    descriptor: [D]; outside of the bounds, the nearest point inside counts.
-
-  Returns:
-    Of the cells that hold an elite the one whose centroid is nearest, with the
-    bounds scaled to a cube; of several equally near ones the first. Where
-    there are no cells, that of the elite which is nearest itself.
-
-  Raises:
-    ValueError: if the descriptor is not D finite numbers.
-  """
+  """Finds the cell with an elite that is nearest to a descriptor."""
   tessellation = repertoire.tessellation
   lower, upper = repertoire.bounds
   point = np.asarray(descriptor, np.float64)

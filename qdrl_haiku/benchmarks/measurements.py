@@ -38,16 +38,7 @@ _STEPS = 1e4
 
 
 def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
-  """Gives a population an interval that can be measured in seconds.
-
-  Args:
-    setup: what the population is composed of, with a mesh.
-    min_replay_size: what it has to be; by default no more than the interval, so
-      that the second one has as many updates as all later ones.
-
-  Returns:
-    The setup with the shorter interval, or as it is if its own is shorter.
-  """
+  """Gives a population an interval that can be measured in seconds."""
   assert setup.mesh is not None
   config, per_update = setup.config, setup.learner.batches_per_update
   platform = setup.mesh.devices.flat[0].platform
@@ -79,21 +70,7 @@ def generations(
   start: float,
   cache: ProgramCache | None = None,
 ) -> Row:
-  """Times whole generations, compiled and called as a run does.
-
-  Args:
-    setup: what the population is composed of, with a mesh.
-    repetitions: generations that are timed at most, >= 1, after a first one in
-      which learning may not have begun.
-    run_key: replicated over the mesh.
-    start: of the process, by `time.monotonic`.
-    cache: the cache of programs, see `runs.run`.
-
-  Returns:
-    Rates, also as a part of the machine's peak; what compiling took until
-    training could begin; and from the start to the end of the first interval
-    of training, in which the first updates are, and of the first generation.
-  """
+  """Times whole generations, compiled and called as a run does."""
   assert setup.mesh is not None
   begin = time.monotonic()
   made = programs.make_programs(setup, setup.mesh, run_key, cache)
@@ -140,19 +117,7 @@ def generations(
 
 
 def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
-  """Times the steps that agents collect, without learning.
-
-  Args:
-    setup: what the population is composed of, with a mesh.
-    repetitions: intervals that are timed, >= 1.
-    run_key: replicated over the mesh.
-
-  Returns:
-    The rate.
-
-  Raises:
-    ValueError: if the replay buffers can't hold so many steps.
-  """
+  """Times the steps that agents collect, without learning."""
   config = setup.config
   steps = (repetitions + 1) * config.perturbation_interval
   if steps >= config.replay_capacity:
@@ -183,16 +148,7 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
 
 
 def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
-  """Times sampling and updates, without environments.
-
-  Args:
-    setup: what the population is composed of, with a mesh.
-    repetitions: intervals' worth of updates that are timed, >= 1.
-    run_key: replicated over the mesh.
-
-  Returns:
-    The rate.
-  """
+  """Times sampling and updates, without environments."""
   assert setup.mesh is not None
   plan = config_lib.iterations(setup.config, setup.learner.batches_per_update)
   members, hyperparams, keys = _population(setup, run_key)
@@ -225,17 +181,7 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
 
 
 def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
-  """Times a decision, and children taking over from their parents.
-
-  Args:
-    setup: what the population is composed of, with a mesh and a controller.
-    repetitions: decisions that are timed, >= 1.
-    run_key: replicated over the mesh.
-
-  Returns:
-    Milliseconds, of the decision alone too; how many members are replaced; and
-    the bytes of what they take over, which each device receives.
-  """
+  """Times a decision, and children taking over from their parents."""
   controller, config = setup.controller, setup.config
   assert controller is not None
   members, hyperparams, _ = _population(setup, run_key)
@@ -289,12 +235,6 @@ def adding(repetitions: int) -> Row:
 
   One generation varies 1,024 parents, scores them by a sum of squares, and
   adds them to 10,000 cells; a genotype has 1,000 parameters.
-
-  Args:
-    repetitions: generations that are timed, >= 1.
-
-  Returns:
-    Milliseconds per generation.
   """
   lower, upper = (-1.0, -1.0), (1.0, 1.0)
   tessellations: dict[str, map_elites.Tessellation] = {
@@ -331,16 +271,7 @@ def adding(repetitions: int) -> Row:
 
 
 def resources(setup: Setup, run_key: types.Key) -> Row:
-  """Measures what memory a population takes.
-
-  Args:
-    setup: what it is composed of, with a mesh.
-    run_key: replicated over the mesh.
-
-  Returns:
-    Bytes: of a transition in replay, and the most that the process, or its
-    first accelerator, ever held.
-  """
+  """Measures what memory a population takes."""
   assert setup.mesh is not None
   made = programs.make_programs(setup, setup.mesh, run_key)
   plan = memory.memory_plan(setup, made.population, made.initial)

@@ -13,14 +13,7 @@ from qdrl_haiku.training.setup import Setup
 
 
 def flops_per_update(setup: Setup) -> float:
-  """Returns what XLA counts for one critic step of one agent.
-
-  Args:
-    setup: whose learner it is.
-
-  Returns:
-    Floating-point operations, of whatever kind.
-  """
+  """Returns what XLA counts for one critic step of one agent."""
   key = jax.random.key(0)
   # A member learns alike whether there is a repertoire or not.
   alone = setup._replace(mesh=None, map_elites=None)
@@ -40,15 +33,7 @@ def flops_per_update(setup: Setup) -> float:
 
 
 def of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
-  """Returns what updates at a rate make of the machine.
-
-  Args:
-    setup: whose learner it is, with a mesh.
-    updates_per_second: of all devices together.
-
-  Returns:
-    What an update costs, and rates, in numbers by name.
-  """
+  """Returns what updates at a rate make of the machine."""
   assert setup.mesh is not None
   flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
   return {
@@ -60,14 +45,7 @@ def of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
 
 
 def matmul_peak(mesh: jax.sharding.Mesh) -> float:
-  """Measures what products of large float32 matrices reach on all devices.
-
-  Args:
-    mesh: the devices.
-
-  Returns:
-    Floating-point operations per second.
-  """
+  """Measures what products of large float32 matrices reach on all devices."""
   size = matmul_size(mesh.devices.flat[0].platform)
   where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
   x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
@@ -76,13 +54,5 @@ def matmul_peak(mesh: jax.sharding.Mesh) -> float:
 
 
 def matmul_size(platform: str) -> int:
-  """Returns how large matrices have to be for the fastest products.
-
-  Args:
-    platform: as jax calls it.
-
-  Returns:
-    Rows and columns: an accelerator would do little else than start a product
-    of what keeps a core busy.
-  """
+  """Returns how large matrices have to be for the fastest products."""
   return 1024 if platform == "cpu" else 8192

@@ -13,15 +13,7 @@ _SECONDS = 40.0
 
 
 def affordable(seconds_each: float, most: int) -> int:
-  """Decides how many repetitions there will be, and says so.
-
-  Args:
-    seconds_each: what the first of them took.
-    most: how many are wanted, >= 1.
-
-  Returns:
-    As many as fit into a minute, at least the first.
-  """
+  """Decides how many repetitions there will be, and says so."""
   number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
   # What is over at once needs no announcement.
   if (number - 1) * seconds_each > 5:
@@ -37,17 +29,7 @@ def affordable(seconds_each: float, most: int) -> int:
 def median_seconds(
   call: Callable[[Any], Any], state: Any, repetitions: int
 ) -> float:
-  """Measures the median time of calls that go on from one another.
-
-  Args:
-    call: takes a state to the next one.
-    state: the first.
-    repetitions: how many calls are wanted, >= 1, after a first that may
-      compile; as many of them are made as a minute has room for.
-
-  Returns:
-    Seconds.
-  """
+  """Measures the median time of calls that go on from one another."""
   state = jax.block_until_ready(call(state))
   seconds: list[float] = []
   number = 1

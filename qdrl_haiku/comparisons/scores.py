@@ -90,16 +90,7 @@ def read(row: Row, path: str | os.PathLike[str], metric: str) -> list[Curve]:
 def scores(
   curves: Sequence[Curve], num_last: int, at_steps: Sequence[int]
 ) -> list[Score]:
-  """Returns what the curves of one task come to.
-
-  Args:
-    curves: of one task.
-    num_last: how many of the last values the final one is the mean of.
-    at_steps: at which the latest value is asked for.
-
-  Returns:
-    A score per curve.
-  """
+  """Returns what the curves of one task come to."""
   first = max(curve.steps[0] for curve in curves)
   last = min(curve.steps[-1] for curve in curves)
   return [

@@ -33,12 +33,6 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
   """Returns the mean without the lowest and the highest quarter.
 
   Of n scores the floor(n / 4) at each end are left out.
-
-  Args:
-    scores: [..., n].
-
-  Returns:
-    [...]; NaN where a score is.
   """
   num_cut = scores.shape[-1] // 4
   kept = np.sort(scores, axis=-1)[..., num_cut : scores.shape[-1] - num_cut]
@@ -46,15 +40,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def pooled_mean(tasks: Sequence[np.ndarray]) -> Estimate:
-  """Returns the interquartile mean of the scores of all tasks together.
-
-  Args:
-    tasks: of each, its scores [n], a number per seed, on scales that can be
-      compared. A task with more seeds counts for more.
-
-  Returns:
-    It, and its interval, for which each task's seeds are drawn again.
-  """
+  """Returns the interquartile mean of the scores of all tasks together."""
   scores = [np.asarray(task, np.float64) for task in tasks]
 
   def statistic(*drawn: np.ndarray) -> np.ndarray:
@@ -71,14 +57,6 @@ def improvement(
     mean over tasks of P(X > Y) + P(X = Y) / 2
 
   for a seed's score X of the one, Y of the other.
-
-  Args:
-    tasks: of each, the one's scores [n].
-    others: of the same tasks, the other's scores [m].
-
-  Returns:
-    The probability, and its interval, for which the seeds of each task and of
-    both methods are drawn again, independently.
   """
   num_tasks = len(tasks)
   scores = [np.asarray(x, np.float64) for x in (*tasks, *others)]
@@ -96,14 +74,7 @@ def improvement(
 def mean_curve(
   curves: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns the interquartile mean of some curves at each of their points.
-
-  Args:
-    curves: [n, T], a row per seed.
-
-  Returns:
-    It, and the ends of its 95 % bootstrap interval, each [T].
-  """
+  """Returns the interquartile mean of some curves at each of their points."""
   return _bootstrap(
     lambda drawn: interquartile_mean(np.swapaxes(drawn, -1, -2)),
     [np.asarray(curves, np.float64)],
@@ -120,12 +91,7 @@ def _share_of_wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def _bootstrap(
   statistic: Callable[..., np.ndarray], samples: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns a statistic with the ends of its percentile interval.
-
-  Args:
-    statistic: of samples [..., n_i, ...]; its values [..., ...].
-    samples: [n_i, ...] each; each is drawn again from itself.
-  """
+  """Returns a statistic with the ends of its percentile interval."""
   rng = np.random.default_rng(0)
   # Pairs of two samples are the most that a statistic makes of them.
   longest = max(len(sample) for sample in samples)

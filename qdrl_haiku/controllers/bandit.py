@@ -39,12 +39,7 @@ class Bandit(NamedTuple):
 
 
 def start(num_values: Sequence[int], population_size: int) -> Bandit:
-  """Returns what is known at first.
-
-  Args:
-    num_values: C_k, of K choices.
-    population_size: P.
-  """
+  """Returns what is known at first."""
   return Bandit(
     tuple(jnp.full(n, 1 / n, jnp.float32) for n in num_values),
     jnp.zeros((population_size, len(num_values)), jnp.float32),
@@ -59,16 +54,6 @@ def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
 
     omega <- omega exp(B gamma g' / C) + e alpha / C sum(omega), not in S_0
     omega <- omega + e alpha / C sum(omega), in S_0
-
-  Args:
-    bandit: what was known.
-    categories: [P, K], which value of each choice members have had.
-    rewards: [P], in [0, 1]; not a number for who didn't train with what was
-      drawn, or whose reward isn't known. That counts as 0, as what isn't drawn
-      does.
-
-  Returns:
-    What is known, of no draw yet.
   """
   rewards = jnp.where(jnp.isfinite(rewards), rewards, 0.0)
   raised = bandit.gains * rewards[:, None]
@@ -94,15 +79,6 @@ def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
   As with DepRound (Gandhi et al., 2006), B draws are made in which a value of
   chance p is found B p times in the mean, and twice only if B p > 1: they are
   at equal distances along the cumulated chances.
-
-  Args:
-    key: consumed.
-    bandit: what is known.
-    where: bool [P], who gets values.
-
-  Returns:
-    Their categories, float32 [P, K], of no meaning elsewhere; and the bandit
-    that waits for their rewards.
   """
   number = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1)
   columns, gains = [], []
@@ -139,14 +115,6 @@ def chances_of(
   that no B p is more than 1:
 
     v / sum(omega') = (1 / B - gamma / C) / (1 - gamma)
-
-  Args:
-    weights: [C].
-    number: int32 [], B, at least 1.
-
-  Returns:
-    The chances [C], of sum 1; bool [C], S_0, whose weights are capped; and
-    gamma [].
   """
   size = weights.shape[0]
   is_fewer = jnp.asarray(number) < size

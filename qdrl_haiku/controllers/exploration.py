@@ -94,17 +94,7 @@ def explore(
 
 
 def flatten(search_space: Any) -> tuple[list[ranges_lib.Range], Any]:
-  """Returns the ranges of a search space, and its structure.
-
-  Args:
-    search_space: a tree whose leaves are ranges.
-
-  Returns:
-    The ranges and the tree's structure.
-
-  Raises:
-    ValueError: if a leaf is not a range.
-  """
+  """Returns the ranges of a search space, and its structure."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(search_space):
     if not isinstance(leaf, ranges_lib.Range):
       raise ValueError(
@@ -121,17 +111,6 @@ def draw(
   """Draws the hyperparameters with which a population begins.
 
   A member's do not depend on P.
-
-  Args:
-    ranges: the range of each leaf.
-    key: consumed.
-    population_size: P.
-
-  Returns:
-    The values [P] of each leaf.
-
-  Raises:
-    ValueError: if there are no members.
   """
   if population_size < 1:
     raise ValueError(
@@ -144,16 +123,7 @@ def draw(
 
 
 def check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:
-  """Refuses hyperparameters that do not fit the search space or fitness.
-
-  Args:
-    fitness: [P].
-    hyperparams: leaves [P].
-    treedef: the structure of the search space.
-
-  Raises:
-    ValueError: if one of them has another shape or structure.
-  """
+  """Refuses hyperparameters that do not fit the search space or fitness."""
   if fitness.ndim != 1 or not fitness.shape[0]:
     raise ValueError(
       f"fitness has shape {fitness.shape}; give one number per member, [P]."
@@ -192,20 +162,7 @@ def children(
   replaced: Array,
   leaves: list[Array],
 ) -> tuple[list[Array], list[Array], Array]:
-  """Draws what the children of the chosen parents would use.
-
-  Args:
-    config: the settings.
-    ranges: the range of each leaf.
-    keys: [P], one per member.
-    parents: int32 [P].
-    replaced: bool [P].
-    leaves: the hyperparameters [P] of each leaf.
-
-  Returns:
-    For each leaf the children's hyperparameters [P]; for each leaf a fresh draw
-    [P]; and bool [P], who would equal its parent or an earlier sibling.
-  """
+  """Draws what the children of the chosen parents would use."""
   indices = jnp.arange(parents.shape[0])
   earlier_sibling = (
     (replaced[:, None] & replaced[None, :])

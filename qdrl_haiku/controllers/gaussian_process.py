@@ -69,11 +69,7 @@ class Posterior(NamedTuple):
 
 
 def initial_parameters(num_coordinates: int) -> Parameters:
-  """Returns parameters from which `fit` may start.
-
-  Args:
-    num_coordinates: D.
-  """
+  """Returns parameters from which `fit` may start."""
   return Parameters(
     variance=jnp.ones((), jnp.float32),
     noise=jnp.full((), 0.1, jnp.float32),
@@ -96,14 +92,6 @@ def kernel(parameters: Parameters, first: Points, second: Points) -> Array:
   categories that agree; the sum is halved, so that it is 1 for equal points:
 
     (1 - lambda) (k_h + k_x) / 2 + lambda k_h k_x
-
-  Args:
-    parameters: of the kernel.
-    first: N points.
-    second: M points.
-
-  Returns:
-    [N, M].
   """
   alike, agreement, remembered = factors(parameters, first, second)
   mixed = alike
@@ -118,11 +106,7 @@ def kernel(parameters: Parameters, first: Points, second: Points) -> Array:
 def factors(
   parameters: Parameters, first: Points, second: Points
 ) -> tuple[Array, Array | None, Array]:
-  """Returns of two sets of points, [N, M], what `kernel` is made of.
-
-  Returns:
-    k_x; k_h, or None without categories; and what is remembered.
-  """
+  """Returns of two sets of points, [N, M], what `kernel` is made of."""
   # By coordinate, so that all of it is one loop over pairs of points. Whatever
   # many numbers would be divided by they are multiplied by the inverse of, here
   # and elsewhere: XLA does so itself, but not on any number of devices.
@@ -161,13 +145,6 @@ def _inverse_factor(covariance: Array, least: Array) -> Array:
   Products are nearly all that it takes; LAPACK's threads, which wait for each
   other in loops, make so small a matrix many times slower on a machine that is
   busy.
-
-  Args:
-    covariance: [N, N].
-    least: [], what no pivot is below, but for rounding: nothing can fail here.
-
-  Returns:
-    [N, N], lower triangular.
   """
   size = covariance.shape[0]
   num_blocks = -(-size // _BLOCK)
@@ -217,20 +194,7 @@ def condition(
   mask: Array,
   pending: Array | None = None,
 ) -> Posterior:
-  """Returns what is believed after observations (algorithm 2.1).
-
-  Args:
-    parameters: of the kernel and the noise.
-    points: N of them.
-    values: [N]; where masked, finite ones that don't matter.
-    mask: bool [N], which observations are there.
-    pending: bool [N], which points will be observed too, whatever will come of
-      it: the deviations are known beforehand, the means stay as they are. They
-      follow all that are there. None for no such points.
-
-  Returns:
-    The posterior.
-  """
+  """Returns what is believed after observations (algorithm 2.1)."""
   known = mask if pending is None else mask | pending
   covariance = _covariance(parameters, points)
   # As if the others had nothing to do with anything.
@@ -249,14 +213,6 @@ def with_pending(posterior: Posterior, row: Array, point: Points) -> Posterior:
   """Returns what will be believed once another point is observed.
 
   The deviations are known beforehand. The means stay as they are.
-
-  Args:
-    posterior: what is believed.
-    row: int32 [], where it has room, that of no observed point.
-    point: a single one, without leading axes.
-
-  Returns:
-    The posterior.
   """
   points = jax.tree.map(lambda x, y: x.at[row].set(y), posterior.points, point)
   only = jax.tree.map(lambda x: x[None], point)
@@ -278,13 +234,6 @@ def predict(posterior: Posterior, points: Points) -> tuple[Array, Array]:
   Equations 2.25 and 2.26:
 
     mean = k' alpha,  variance = k(x, x) - |L^-1 k|^2
-
-  Args:
-    posterior: what is believed.
-    points: M of them.
-
-  Returns:
-    The means [M] and the standard deviations [M].
   """
   parameters = posterior.parameters
   covariance = kernel(parameters, posterior.points, points)

@@ -34,16 +34,7 @@ def gradient(
 ) -> Parameters:
   """Returns the gradient of the log marginal likelihood (equation 5.9).
 
-    d/dtheta = tr((alpha alpha' - K^-1) dK/dtheta) / 2
-
-  Args:
-    parameters: at which it is asked for.
-    points: as of `condition`.
-    values: as of `condition`.
-    mask: as of `condition`.
-
-  Returns:
-    The derivative by each parameter.
+  d/dtheta = tr((alpha alpha' - K^-1) dK/dtheta) / 2
   """
   posterior = condition(parameters, points, values, mask)
   weights, whitening = posterior.weights, posterior.whitening
@@ -96,16 +87,6 @@ def fit(
 
   Adam climbs the log marginal likelihood in the parameters' logarithms, for a
   fixed number of steps and within bounds.
-
-  Args:
-    start: the parameters to start from, within the bounds.
-    points: N of them.
-    values: [N], about of mean 0 and variance 1.
-    mask: bool [N], which observations are there.
-    num_steps: how many.
-
-  Returns:
-    The parameters.
   """
   adam = optax.adam(_LEARNING_RATE)
   low, high = (jax.tree.map(math.log, x) for x in (_LOWEST, _HIGHEST))

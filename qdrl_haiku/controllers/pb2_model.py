@@ -88,12 +88,7 @@ class Changes(NamedTuple):
 
 
 def no_changes(space: Space, window: int) -> Changes:
-  """Returns an empty ring.
-
-  Args:
-    space: of the hyperparameters.
-    window: W.
-  """
+  """Returns an empty ring."""
   return Changes(
     time=jnp.zeros(window),
     before=jnp.zeros(window),
@@ -113,19 +108,7 @@ def record(
   fitness: Array,
   used: Array,
 ) -> Changes:
-  """Adds those changes of fitness that are known.
-
-  Args:
-    changes: until now.
-    space: of the hyperparameters.
-    time: int32 [], of the decision.
-    before: [P], from which fitness changed; not finite where that isn't known.
-    fitness: [P].
-    used: [P, L], the hyperparameters by which it changed.
-
-  Returns:
-    The changes; in place of the earliest, where there is no room.
-  """
+  """Adds those changes of fitness that are known."""
   change = fitness - before
   known = jnp.isfinite(change) & jnp.all(jnp.isfinite(used), axis=1)
   window = changes.time.shape[0]
@@ -149,16 +132,7 @@ def record(
 
 
 def rewards(changes: Changes, change: Array) -> Array:
-  """Puts changes of fitness between the least and the greatest known.
-
-  Args:
-    changes: that are known, these among them.
-    change: [P], not finite where it isn't known.
-
-  Returns:
-    [P], in [0, 1], 0.5 where all known ones are equal; not a number for those
-    that aren't.
-  """
+  """Puts changes of fitness between the least and the greatest known."""
   # Halves, since the difference of two numbers may overflow.
   halves = 0.5 * changes.change
   least = jnp.min(halves, where=changes.mask, initial=jnp.inf)
@@ -200,24 +174,7 @@ def suggest(
   *,
   optimism: float,
 ) -> Suggested:
-  """Chooses the hyperparameters of who is replaced, one after the other.
-
-  Args:
-    keys: [P], one per member; consumed.
-    parameters: of the Gaussian process, to start from.
-    changes: that are known.
-    space: of the hyperparameters.
-    time: int32 [], at which the next changes will be known.
-    fitness: [P].
-    parents: int32 [P], whose fitness each member starts from.
-    replaced: bool [P].
-    used: [P, L], the hyperparameters, which survivors keep.
-    drawn: [P, K], the categories of who is replaced.
-    optimism: of the deviation in the upper confidence bound.
-
-  Returns:
-    The hyperparameters, and what is believed.
-  """
+  """Chooses the hyperparameters of who is replaced, one after the other."""
   population_size = fitness.shape[0]
   mask = changes.mask
   time = time.astype(jnp.float32)

@@ -61,16 +61,7 @@ class Range(Protocol):
 
 
 def check_number(owner: object, name: str, value: object) -> None:
-  """Refuses what is not a number, or not one that float32 holds well.
-
-  Args:
-    owner: the range.
-    name: of the value.
-    value: that the range is made of.
-
-  Raises:
-    ValueError: if it isn't such a number.
-  """
+  """Refuses what is not a number, or not one that float32 holds well."""
   if (
     isinstance(value, bool)
     or not isinstance(value, numbers.Real)
@@ -145,27 +136,13 @@ class Interval(abc.ABC):
     return jnp.clip(jnp.asarray(value, jnp.float32), *self._bounds())
 
   def to_unit(self, value: Array) -> Array:
-    """Takes values to positions on the scale, its ends at 0 and 1.
-
-    Args:
-      value: [...].
-
-    Returns:
-      float32 [...], in [0, 1].
-    """
+    """Takes values to positions on the scale, its ends at 0 and 1."""
     start, end = self._ends()
     position = self._to_scale(self._clip(value)) - np.float32(start)
     return jnp.clip(position / np.float32(end - start), 0.0, 1.0)
 
   def from_unit(self, position: Array) -> Array:
-    """Takes positions to values, as `to_unit` does back.
-
-    Args:
-      position: [...], in [0, 1].
-
-    Returns:
-      float32 [...], inside the range.
-    """
+    """Takes positions to values, as `to_unit` does back."""
     start, end = self._ends()
     return self._clip(self._from_scale(start + (end - start) * position))
 

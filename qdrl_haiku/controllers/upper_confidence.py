@@ -23,14 +23,6 @@ def bound(posterior: Posterior, points: Points, optimism: float) -> Array:
   The deviation may be that after pending points too, whatever will come of them
   (Desautels et al., 2014, "Parallelizing Exploration-Exploitation Tradeoffs in
   Gaussian Process Bandit Optimization", equation 4, as in PB2).
-
-  Args:
-    posterior: what is believed.
-    points: M of them.
-    optimism: of the deviation.
-
-  Returns:
-    [M].
   """
   mean, deviation = predict(posterior, points)
   return mean + optimism * deviation
@@ -50,19 +42,6 @@ def maximise(
   Random candidates, of which the best climb for some steps of Adam. The best of
   all wins, but for those that are as good as equal to what somebody else has
   already.
-
-  Args:
-    key: consumed.
-    posterior: what is believed.
-    time: [], of the point.
-    fixed: [F], the first coordinates of its position, which aren't chosen.
-    category: [K], which aren't either.
-    taken: the settings that others have: the other coordinates [N, D], the
-      categories [N, K], and bool [N], who counts.
-    optimism: as of `bound`.
-
-  Returns:
-    The point, without leading axes, its other coordinates in [0, 1].
   """
   others, other_categories, counts = taken
   num_coordinates = others.shape[-1]

@@ -38,17 +38,7 @@ _CODE = frozenset({
 
 
 def of_batch(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
-  """Makes a function of one instance one of a batch.
-
-  Args:
-    function: of trees of arrays.
-    *specs: shapes and dtypes of its arguments.
-
-  Returns:
-    The function of trees with leaves [B, ...], computing the same but for
-    rounding. Python isn't called again: jax traces a function anew under each
-    mesh, and to trace a robot takes a second.
-  """
+  """Makes a function of one instance one of a batch."""
   jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
   # An accelerator would start several kernels for each turn of a loop that
   # stands for a scatter, and batches small products by itself.

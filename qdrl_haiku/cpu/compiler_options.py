@@ -23,14 +23,7 @@ class CompilerOptions(NamedTuple):
 
 
 def of_mesh(mesh: jax.sharding.Mesh) -> CompilerOptions:
-  """Returns the options for programs on a mesh.
-
-  Args:
-    mesh: whose devices are of one platform.
-
-  Returns:
-    The options; none elsewhere than on CPUs, or with QDRL_PLAIN=1.
-  """
+  """Returns the options for programs on a mesh."""
   if switch.is_plain():
     return CompilerOptions({}, {}, {})
   return _of_platform(mesh.devices.flat[0].platform)

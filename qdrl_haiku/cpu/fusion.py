@@ -25,14 +25,6 @@ def one_kernel(
   kernel, as XLA does by itself with loops that it finds small enough. What is
   in it must be code: no product, sort or decomposition, for which a library is
   called.
-
-  Args:
-    function: of arrays, returns a list of arrays.
-    place: which of the results bears the mark: one that is computed, neither
-      an argument nor a constant, and no key.
-
-  Returns:
-    The function, which is the same but for rounding.
   """
   many_kernels = jax.jit(function)
   kernel = jax.jit(
@@ -61,12 +53,6 @@ def gradient_apart(x: jax.Array) -> jax.Array:
   layer, or the gradients of a policy's outputs within their concatenation,
   without vector instructions. It merges nothing with a loop that may run more
   than once.
-
-  Args:
-    x: any floats, to be differentiated in reverse mode only.
-
-  Returns:
-    It.
   """
   return x
 
@@ -87,12 +73,6 @@ def gradient_by_outputs(weights: jax.Array) -> jax.Array:
 
   Where they are few, a CPU's product is five to nine times as fast so: XLA
   takes 23 microseconds for [64, 256] x [256, 12], and 3 to 5 for its transpose.
-
-  Args:
-    weights: [inputs, outputs] of a layer with few outputs.
-
-  Returns:
-    They.
   """
   if not switch.is_on():
     return weights

@@ -22,14 +22,6 @@ def normal(
   axis of [256, 6] has few numbers for vector instructions, and the 20 rounds of
   its generator (threefry) are a kernel each: 65 microseconds, of which drawing
   a vector as one kernel leaves 14.
-
-  Args:
-    key: consumed.
-    shape: of what is drawn.
-    dtype: a float type.
-
-  Returns:
-    What is drawn, of that shape and dtype.
   """
   size = math.prod(shape)
 

@@ -26,14 +26,7 @@ from qdrl_haiku.cpu import switch
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes a function that `jax.vmap` turns into a loop over one axis.
-
-  Args:
-    function: of trees of arrays, closing over no traced value.
-
-  Returns:
-    The function, which is the same but for that.
-  """
+  """Makes a function that `jax.vmap` turns into a loop over one axis."""
   function = jax.jit(function)  # So that all calls below share one trace.
   looped = custom_vmap(function)
 
@@ -88,26 +81,12 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes a function `one_by_one` on a CPU, and leaves it elsewhere.
-
-  Args:
-    function: of trees of arrays, closing over no traced value.
-
-  Returns:
-    The function, which is the same but for rounding.
-  """
+  """Makes a function `one_by_one` on a CPU, and leaves it elsewhere."""
   return one_by_one(function) if switch.is_on() else function
 
 
 def alone(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes a function whose numbers on a CPU depend on nothing around it.
-
-  Args:
-    function: of trees of arrays, closing over no traced value.
-
-  Returns:
-    The function, which is the same but for rounding.
-  """
+  """Makes a function whose numbers on a CPU depend on nothing around it."""
   mapped = jax.vmap(on_cpu(function))
 
   def call(*args: Any) -> Any:

@@ -23,14 +23,7 @@ _MOST_WRITES = 64
 
 
 def rewritten(jaxpr: Any) -> Any:
-  """Takes small products element by element, and scatters one by one.
-
-  Args:
-    jaxpr: a closed jaxpr, of one instance.
-
-  Returns:
-    A closed jaxpr of the same types, computing the same but for rounding.
-  """
+  """Takes small products element by element, and scatters one by one."""
   if not _has_any(jaxpr.jaxpr):
     return jaxpr
   shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in jaxpr.in_avals]
@@ -165,14 +158,7 @@ def _has_any(jaxpr: Any) -> bool:
 
 
 def inner(equation: Any) -> list[Any]:
-  """Returns the closed jaxprs among the parameters of an operation.
-
-  Args:
-    equation: of a jaxpr.
-
-  Returns:
-    The closed jaxprs.
-  """
+  """Returns the closed jaxprs among the parameters of an operation."""
   leaves = jax.tree.leaves(equation.params, is_leaf=_is_closed)
   return [x for x in leaves if _is_closed(x)]
 

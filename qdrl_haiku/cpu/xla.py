@@ -28,14 +28,7 @@ def left_out() -> list[str]:
 
 
 def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
-  """Keeps those compiler options that there are.
-
-  Args:
-    options: values by name, as `jax.jit(compiler_options=...)` takes them.
-
-  Returns:
-    Those of them that XLA knows.
-  """
+  """Keeps those compiler options that there are."""
   return {
     name: value
     for name, value in options.items()
@@ -47,13 +40,6 @@ def known_flags(flags: Mapping[str, Any]) -> list[str]:
   """Keeps those flags that there are.
 
   Another process is asked, which may die of them.
-
-  Args:
-    flags: values by name.
-
-  Returns:
-    Those that XLA knows, to be appended to the environment's XLA_FLAGS before
-    jax looks for devices.
   """
   return [
     f"--{name}={value}"
@@ -67,12 +53,6 @@ def knows_mark(name: str) -> bool:
 
   It ignores those that it doesn't know, and nothing can be asked which it
   does; but the name of one that it looks for is in its code.
-
-  Args:
-    name: of the attribute.
-
-  Returns:
-    Whether that is so.
   """
   return _is_known(name, _is_in_code)
 

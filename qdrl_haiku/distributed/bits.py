@@ -10,15 +10,7 @@ from qdrl_haiku import types
 
 
 def of(x: types.Array) -> types.Array:
-  """Returns unsigned integers that hold an array's bits.
-
-  Args:
-    x: of numbers, flags or typed keys.
-
-  Returns:
-    uint32 of the same shape, or uint64 of what has 64 bits; of keys with one
-    axis more. All alike, so that XLA sends them together.
-  """
+  """Returns unsigned integers that hold an array's bits."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     return jax.random.key_data(x)
   if x.dtype == bool:
@@ -30,15 +22,7 @@ def of(x: types.Array) -> types.Array:
 
 
 def back(bits: types.Array, like: types.Array) -> types.Array:
-  """Returns the reverse of `of`.
-
-  Args:
-    bits: of `of`.
-    like: an array of the wanted kind.
-
-  Returns:
-    The array.
-  """
+  """Returns the reverse of `of`."""
   if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
     return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
   if like.dtype == bool:

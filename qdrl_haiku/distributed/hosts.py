@@ -14,50 +14,25 @@ def is_first() -> bool:
 
 
 def wait_for_all(name: str) -> None:
-  """Waits until all processes are here.
-
-  Args:
-    name: of this place.
-  """
+  """Waits until all processes are here."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 
 
 def any_of_all(flag: bool) -> bool:
-  """Returns whether a flag is set in any process; each of them has to ask.
-
-  Args:
-    flag: of this process.
-
-  Returns:
-    The same in all processes.
-  """
+  """Returns whether a flag is set in any process; each of them has to ask."""
   if jax.process_count() == 1:
     return flag
   return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
 def as_first(flag: bool) -> bool:
-  """Returns a flag as the first process has it; each of them has to ask.
-
-  Args:
-    flag: of this process.
-
-  Returns:
-    The same in all processes.
-  """
+  """Returns a flag as the first process has it; each of them has to ask."""
   return any_of_all(flag and is_first())
 
 
 def text_of_first(text: str) -> str:
-  """Returns the text that the first process has; each of them has to ask.
-
-  Args:
-    text: of this process.
-
-  Returns:
-    The same in all processes.
-  """
+  """Returns the text that the first process has; each of them has to ask."""
   if jax.process_count() == 1:
     return text
   data = np.frombuffer(text.encode(), np.uint8)

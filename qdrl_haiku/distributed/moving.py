@@ -23,17 +23,7 @@ def member(
   index: types.Array,
   turn: types.Array | int = 0,
 ) -> tuple[Any, types.Array]:
-  """Returns one member, known to every device, inside a compiled function.
-
-  Args:
-    mesh: the devices, or None.
-    members: leaves [S, ...].
-    index: int32 [].
-    turn: int32 [], which one it is.
-
-  Returns:
-    The member; that alone is moved. And the next turn.
-  """
+  """Returns one member, known to every device, inside a compiled function."""
   fetch = _on_shares(mesh, _fetch, PartitionSpec())
   return fetch(members, (index, jnp.int32(turn)))
 
@@ -50,17 +40,6 @@ def inherit(
   The children are replaced one after the other; of each, its parent's device
   sends the parent to all devices. So k members are moved where k have other
   parents than themselves, whatever the size of the population.
-
-  Args:
-    mesh: the devices, or None.
-    members: leaves [S, ...].
-    parents: int32 [P], known to every device; slots beyond them stay.
-    turn: int32 [], which one it is.
-    in_place: whether no parent has another parent than itself, so that there
-      need be no second copy of the members.
-
-  Returns:
-    The members after it, and the next turn.
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
@@ -128,13 +107,7 @@ def _fetch(
   members: Any,
   which: tuple[types.Array, types.Array],
 ) -> tuple[Any, types.Array]:
-  """Returns one member, from whatever device it is on, and the next turn.
-
-  Args:
-    axis_name: None for one device.
-    members: leaves [S / n, ...].
-    which: the member's index, and the turn.
-  """
+  """Returns one member, from whatever device it is on, and the next turn."""
   index, turn = which
   num_local = jax.tree.leaves(members)[0].shape[0]
   place = index - _first(axis_name, num_local)
@@ -156,16 +129,7 @@ def _fetch(
 
 
 def refill(mesh: Mesh | None, members: Any, size: int) -> Any:
-  """Fills the slots that are left over, outside of compiled functions.
-
-  Args:
-    mesh: the devices, None for no such thing.
-    members: leaves [S, ...], shared by them; consumed.
-    size: P, how many members there are.
-
-  Returns:
-    The members, with copies of the last one in the other slots.
-  """
+  """Fills the slots that are left over, outside of compiled functions."""
   slots = jax.tree.leaves(members)[0].shape[0]
 
   def fill(members: Any) -> Any:

@@ -30,18 +30,7 @@ AXIS = "population"
 def num_devices(
   sizes: Sequence[int], available: int, num_shared_cells: int = 0
 ) -> int:
-  """Finds how many devices have least to do when they share agents.
-
-  Args:
-    sizes: of the batches, the most important first.
-    available: devices, >= 1.
-    num_shared_cells: of what they share without slots, 0 if there is nothing.
-
-  Returns:
-    Of the numbers that can share that the one, n, for which a device's share of
-    the first batch, rounded up, is least; of several that for which its share
-    of the second one is, and so on; then the least, which has the fewest slots.
-  """
+  """Finds how many devices have least to do when they share agents."""
   return min(
     (n for n in range(1, available + 1) if num_shared_cells % n == 0),
     key=lambda n: ([-(-size // n) for size in sizes], n),
@@ -79,14 +68,7 @@ def population_mesh(
 
 
 def mesh_for(setup: Any) -> Mesh:
-  """Returns a mesh of the devices that share best what a setup is composed of.
-
-  Args:
-    setup: a `Setup`.
-
-  Returns:
-    As `population_mesh`.
-  """
+  """Returns a mesh of the devices that share best what a setup is composed of."""
   size, *other_sizes = setup.batch_sizes
   return population_mesh(
     size, other_sizes=other_sizes, num_shared_cells=setup.num_shared_cells
@@ -94,28 +76,12 @@ def mesh_for(setup: Any) -> Mesh:
 
 
 def num_slots(mesh: Mesh | None, size: int) -> int:
-  """Returns in how many slots members are kept.
-
-  Args:
-    mesh: the devices, None for no such thing.
-    size: how many members there are.
-
-  Returns:
-    The next multiple of the number of devices.
-  """
+  """Returns in how many slots members are kept."""
   return size if mesh is None else -(-size // mesh.size) * mesh.size
 
 
 def in_slots(mesh: Mesh | None, tree: Any) -> Any:
-  """Fills the slots that are left over with copies of the last member.
-
-  Args:
-    mesh: the devices, None for no such thing.
-    tree: leaves [P, ...] or, full already, [S, ...].
-
-  Returns:
-    The tree, leaves [S, ...].
-  """
+  """Fills the slots that are left over with copies of the last member."""
 
   def fill(x: types.Array) -> types.Array:
     size = x.shape[0]
@@ -133,15 +99,6 @@ def known(mesh: Mesh | None, tree: Any, size: int) -> Any:
   All of it travels at once. Where devices wait for each other twice in a
   program, either has to need what the other brings: XLA doesn't keep an order
   of its own in programs that it has read from a file (`cli.devices`).
-
-  Args:
-    mesh: the devices, None for no such thing.
-    tree: leaves [S, ...], in the members' slots.
-    size: P, how many members there are.
-
-  Returns:
-    The tree, leaves [P, ...], on every device; without the slots that no member
-    is in.
   """
   if mesh is not None and mesh.size > 1:
     gather = jax.shard_map(
@@ -173,18 +130,7 @@ def _gather(num_devices: int, tree: Any) -> Any:
 def over_members(
   setup: Any, function: Callable[..., Any], known: Any = None
 ) -> Callable[..., Any]:
-  """Runs a function of members on each device's share of them.
-
-  Args:
-    setup: the function's first argument; its `mesh` says on which devices, None
-      for a plain call.
-    function: (setup, *trees) -> tree; all leaves [S, ...].
-    known: a tree that every device knows, which the function takes between the
-      setup and the others; None for no such thing.
-
-  Returns:
-    (*trees) -> tree, of leaves [S, ...]; it takes leaves [P, ...] too.
-  """
+  """Runs a function of members on each device's share of them."""
   mesh = setup.mesh
   shared = () if known is None else (known,)
   if mesh is None:
@@ -219,15 +165,7 @@ def _in_loops(learner: Any) -> Any:
 
 
 def replicate(mesh: Mesh | None, tree: Any) -> Any:
-  """Makes a tree known to every device, inside a compiled function.
-
-  Args:
-    mesh: the devices, or None to change nothing.
-    tree: small arrays.
-
-  Returns:
-    The same tree.
-  """
+  """Makes a tree known to every device, inside a compiled function."""
   if mesh is None:
     return tree
   return jax.lax.with_sharding_constraint(
@@ -242,13 +180,6 @@ def everywhere(
 
   Left alone, XLA would divide even a decision about a few numbers among the
   devices, which would then talk to each other in the midst of it.
-
-  Args:
-    mesh: the devices, or None for a plain call.
-    function: of trees that every device knows.
-
-  Returns:
-    The function, whose result every device knows.
   """
   if mesh is None:
     return function
@@ -259,28 +190,12 @@ def everywhere(
 
 
 def put(mesh: Mesh, keys: types.Key) -> types.Key:
-  """Makes keys known to every device, outside of compiled functions.
-
-  Args:
-    mesh: the devices, which may be of several processes.
-    keys: the same in all processes.
-
-  Returns:
-    The same keys.
-  """
+  """Makes keys known to every device, outside of compiled functions."""
   return place(keys, NamedSharding(mesh, PartitionSpec()))
 
 
 def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
-  """Puts an array where it belongs, outside of compiled functions.
-
-  Args:
-    x: known to this process, and the same in all; a typed key may be one.
-    where: on which devices, which may be of several processes.
-
-  Returns:
-    The same array.
-  """
+  """Puts an array where it belongs, outside of compiled functions."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     data = place(jax.random.key_data(x), where)
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
@@ -291,15 +206,7 @@ def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
 
 
 def to_host(tree: Any) -> Any:
-  """Fetches arrays of all devices as NumPy's, outside of compiled functions.
-
-  Args:
-    tree: on devices, which may be of several processes; then each of them has
-      to call this.
-
-  Returns:
-    The same tree, in each process.
-  """
+  """Fetches arrays of all devices as NumPy's, outside of compiled functions."""
   if jax.process_count() == 1:
     return jax.device_get(tree)
   return multihost_utils.process_allgather(tree, tiled=True)

@@ -34,16 +34,7 @@ _WALL_BIT = "2"
 
 
 def with_trap(env: Any) -> wrappers.Wrapper:
-  """Returns brax's ant in front of the trap.
-
-  Args:
-    env: brax's ant, of one instance, which is left as it is.
-
-  Returns:
-    The environment. Its observation begins with the torso's x and y, scaled
-    from the bounds of the descriptor to [-1, 1], since what to do depends on
-    where the ant is; its descriptor is the position, in metres.
-  """
+  """Returns brax's ant in front of the trap."""
   from brax.io import mjcf
 
   env = copy.copy(env)

@@ -381,16 +381,7 @@ def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:
 def as_flat_batch(
   function: Callable[..., State], shape: tuple[int, ...], *args: Any
 ) -> State:
-  """Calls a function of one flat batch on trees with leading axes.
-
-  Args:
-    function: of trees with leaves [B, ...], returning a state [B].
-    shape: of the leading axes, B elements in all.
-    *args: trees with leaves [*shape, ...].
-
-  Returns:
-    The state, with those axes.
-  """
+  """Calls a function of one flat batch on trees with leading axes."""
   size = math.prod(shape)
   args = jax.tree.map(
     lambda x: jnp.reshape(x, (size, *x.shape[len(shape):])), args

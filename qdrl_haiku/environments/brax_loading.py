@@ -21,14 +21,7 @@ _BRAX_WARNINGS = (
 
 
 def brax_class(name: str) -> Callable[..., Any]:
-  """Returns the class of one of brax's environments.
-
-  Args:
-    name: as in brax's registry.
-
-  Returns:
-    The class, to be used inside of `quiet_brax`.
-  """
+  """Returns the class of one of brax's environments."""
   # Imported late: brax takes seconds, which other environments don't need.
   printed = io.StringIO()
   try:

@@ -14,15 +14,7 @@ import jax.numpy as jnp
 
 
 def check_interface(env: Any) -> None:
-  """Checks that an object is an environment of one instance.
-
-  Args:
-    env: the object.
-
-  Raises:
-    ValueError: if it is a class, if it is any number of instances, if it lacks
-      a method or a size, or if a method takes other arguments.
-  """
+  """Checks that an object is an environment of one instance."""
   needed = _advice(env)
   if inspect.isclass(env):
     raise ValueError(f"env={env.__name__} is a class; {needed}")
@@ -98,18 +90,7 @@ def _check_has_no_vmap(env: Any) -> None:
 
 
 def read_size(env: Any, name: str) -> int:
-  """Returns `env.observation_size` or `env.action_size`.
-
-  Args:
-    env: an environment.
-    name: of the attribute.
-
-  Returns:
-    The size, at least 1.
-
-  Raises:
-    ValueError: if it isn't an integer of at least 1.
-  """
+  """Returns `env.observation_size` or `env.action_size`."""
   sizes: list[Any] = []
   try:
     # brax's observation_size runs a whole reset, op by op, to read a shape:
@@ -133,18 +114,6 @@ def state_spec(
 
   Environments often start from an int or bool 0 where they later put a float;
   such leaves get the dtype that holds both.
-
-  Args:
-    reset: the environment's, of one instance.
-    step: the environment's, of one instance.
-    action_size: A.
-
-  Returns:
-    A state with `jax.ShapeDtypeStruct` leaves.
-
-  Raises:
-    ValueError: if a reset and a step differ in structure or shape, or if no
-      dtype can hold a leaf for good.
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
   action = jax.ShapeDtypeStruct((action_size,), jnp.float32)
@@ -178,16 +147,7 @@ def state_spec(
 def check_spec(
   spec: Any, observation_size: int, descriptor_size: int | None
 ) -> None:
-  """Checks the fields that the rest of the package reads.
-
-  Args:
-    spec: from `state_spec`.
-    observation_size: O, as the environment declares it.
-    descriptor_size: D, or None if no descriptor was declared.
-
-  Raises:
-    ValueError: if a field has another shape or dtype than it must have.
-  """
+  """Checks the fields that the rest of the package reads."""
   _check_array("obs", spec.obs, (observation_size,), "[observation_size]")
   _check_array("reward", spec.reward, (), "a scalar")
   _check_array("done", spec.done, (), "a scalar")

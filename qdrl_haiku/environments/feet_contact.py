@@ -59,15 +59,7 @@ ROBOTS: dict[str, _Robot] = {
 
 
 def with_feet_contact(env: Any, robot: str) -> wrappers.Wrapper:
-  """Returns an environment that reports which feet touch the ground.
-
-  Args:
-    env: one of brax's environments, of one instance.
-    robot: which one, a key of `ROBOTS`.
-
-  Returns:
-    The environment.
-  """
+  """Returns an environment that reports which feet touch the ground."""
   feet, reward_offset = ROBOTS[robot]
   return wrappers.with_descriptor(
     env,
@@ -90,13 +82,6 @@ def ground_contact(
   The contacts are those that the physics finds, in any backend. They are
   looked for once per step, in the state that it ends in: in brax, `debug=True`
   would do so in each of its substeps.
-
-  Args:
-    sys: brax's system, whose ground is the geom "floor".
-    geoms: D names of geoms, of any shape that collides with the ground.
-
-  Returns:
-    State -> float32 [D], 1 where the geom touches, else 0.
   """
   from brax import contact
 

@@ -37,17 +37,7 @@ class Function:
     names: tuple[str, str],
     reward_offset: float,
   ) -> None:
-    """Takes the function.
-
-    Args:
-      function: (point [N] in [0, 1]) -> the reward [], and the descriptor [2].
-      num_dimensions: N, >= 2.
-      names: of the descriptor's axes.
-      reward_offset: how far rewards fall below 0, >= 0.
-
-    Raises:
-      ValueError: if there are fewer than two dimensions.
-    """
+    """Takes the function."""
     check_count("num_dimensions", num_dimensions, 2)
     self._function = function
     self.action_size = num_dimensions
@@ -59,29 +49,14 @@ class Function:
     )
 
   def reset(self, key: types.Key) -> interface.State:
-    """Returns the one state there is before a point is chosen.
-
-    Args:
-      key: not needed.
-
-    Returns:
-      The initial state.
-    """
+    """Returns the one state there is before a point is chosen."""
     del key
     return _state(jnp.zeros(()), jnp.zeros(2))
 
   def step(
     self, state: interface.State, action: types.Array
   ) -> interface.State:
-    """Evaluates the function.
-
-    Args:
-      state: not needed.
-      action: [N], clipped to [-1, 1].
-
-    Returns:
-      The next state, in which its value is the reward.
-    """
+    """Evaluates the function."""
     del state
     point = (jnp.clip(action, -1, 1) + 1) / 2
     return _state(*self._function(point))
@@ -93,25 +68,12 @@ def arm(num_dimensions: int = 8) -> Function:
   Cully et al. (2015), "Robots that can adapt like animals", as in QDax: the
   reward is minus the standard deviation of the joints' angles, the descriptor
   is where the arm of length 1/2 ends whose base is in the middle.
-
-  Args:
-    num_dimensions: N joints, >= 2.
-
-  Returns:
-    The environment.
   """
   return Function(arm_scores, num_dimensions, ("x", "y"), 0.5)
 
 
 def rastrigin(num_dimensions: int = 8) -> Function:
-  """Makes Rastrigin's function on [-5, 5]^N, to be low, by the first two axes.
-
-  Args:
-    num_dimensions: N, >= 2.
-
-  Returns:
-    The environment.
-  """
+  """Makes Rastrigin's function on [-5, 5]^N, to be low, by the first two axes."""
   return Function(
     rastrigin_scores,
     num_dimensions,
@@ -121,56 +83,28 @@ def rastrigin(num_dimensions: int = 8) -> Function:
 
 
 def sphere(num_dimensions: int = 8) -> Function:
-  """Makes the squared distance on [-5, 5]^N, to be low, by the first two axes.
-
-  Args:
-    num_dimensions: N, >= 2.
-
-  Returns:
-    The environment.
-  """
+  """Makes the squared distance on [-5, 5]^N, to be low, by the first two axes."""
   return Function(
     sphere_scores, num_dimensions, ("x1", "x2"), 25.0 * num_dimensions
   )
 
 
 def arm_scores(point: types.Array) -> _Scores:
-  """Returns how alike an arm's joints are bent, and where it ends.
-
-  Args:
-    point: [N], angles as shares of a turn, 1/2 for straight on.
-
-  Returns:
-    The reward [], and the descriptor [2] in [0, 1].
-  """
+  """Returns how alike an arm's joints are bent, and where it ends."""
   angles = jnp.cumsum(2 * jnp.pi * point - jnp.pi)
   end = jnp.stack([jnp.mean(jnp.cos(angles)), jnp.mean(jnp.sin(angles))])
   return -jnp.std(point), (end + 1) / 2
 
 
 def rastrigin_scores(point: types.Array) -> _Scores:
-  """Returns minus Rastrigin's function, and the first two coordinates.
-
-  Args:
-    point: [N], in [0, 1].
-
-  Returns:
-    The reward [], and the descriptor [2] in [0, 1].
-  """
+  """Returns minus Rastrigin's function, and the first two coordinates."""
   x = 10 * point - 5
   waves = jnp.sum(10 - 10 * jnp.cos(2 * jnp.pi * x))
   return -jnp.sum(x**2) - waves, point[:2]
 
 
 def sphere_scores(point: types.Array) -> _Scores:
-  """Returns minus the squared distance, and the first two coordinates.
-
-  Args:
-    point: [N], in [0, 1].
-
-  Returns:
-    The reward [], and the descriptor [2] in [0, 1].
-  """
+  """Returns minus the squared distance, and the first two coordinates."""
   return -jnp.sum((10 * point - 5) ** 2), point[:2]
 
 

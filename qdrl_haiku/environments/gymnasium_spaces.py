@@ -10,17 +10,7 @@ _UNBOUNDED = 1e10
 
 
 def check(env_id: str, name: str, space: Any) -> None:
-  """Checks that a space can be learned with.
-
-  Args:
-    env_id: of the environment, for messages.
-    name: "observation_space" or "action_space".
-    space: Gymnasium's.
-
-  Raises:
-    ValueError: if it isn't a Box, if it holds no numbers, or if actions have no
-      bounds.
-  """
+  """Checks that a space can be learned with."""
   from gymnasium import spaces
 
   if not isinstance(space, spaces.Box):
@@ -50,15 +40,7 @@ def check(env_id: str, name: str, space: Any) -> None:
 
 
 def scaled(action: np.ndarray, space: Any) -> np.ndarray:
-  """Scales actions to a Box; of integers each has an equal share of [-1, 1].
-
-  Args:
-    action: [B, A], clipped to [-1, 1]; NaN is the middle.
-    space: a Box that `check` has passed.
-
-  Returns:
-    [B, ...], in the space.
-  """
+  """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
   # Of an agent that has diverged.
   action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))
   share = (np.clip(action, -1, 1) + 1) / 2

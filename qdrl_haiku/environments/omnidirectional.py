@@ -15,16 +15,7 @@ _BOUND = 30.0
 
 
 def with_any_direction(env: Any, robot: str) -> wrappers.Wrapper:
-  """Returns an environment that reports where the robot is.
-
-  Args:
-    env: one of brax's environments, of one instance.
-    robot: which one, a key of `REWARD_OFFSETS`.
-
-  Returns:
-    The environment; its reward is what brax's is without the forward reward,
-    which is still in `metrics`.
-  """
+  """Returns an environment that reports where the robot is."""
   return wrappers.with_descriptor(
     wrappers.Wrapper(env, _without_forward_reward),
     torso_position,
@@ -38,14 +29,7 @@ def with_any_direction(env: Any, robot: str) -> wrappers.Wrapper:
 
 
 def torso_position(state: Any) -> types.Array:
-  """Returns where a robot of brax is.
-
-  Args:
-    state: of one instance.
-
-  Returns:
-    [2], x and y of the torso, in metres.
-  """
+  """Returns where a robot of brax is."""
   return state.pipeline_state.x.pos[0, :2]
 
 

@@ -31,14 +31,7 @@ class Playground:
   """
 
   def __init__(self, env: Any) -> None:
-    """Wraps an environment.
-
-    Args:
-      env: Playground's, not wrapped for any training.
-
-    Raises:
-      ValueError: if it has no flat observation.
-    """
+    """Wraps an environment."""
     self.env = env
     # Jitted so that all uses share one trace.
     self._reset = jax.jit(env.reset)
@@ -65,14 +58,7 @@ class Playground:
 
 
 def adapted(env: Any) -> Any:
-  """Wraps an environment if it is one of Playground's.
-
-  Args:
-    env: of one instance.
-
-  Returns:
-    A `Playground`; any other environment as it is.
-  """
+  """Wraps an environment if it is one of Playground's."""
   packages = {c.__module__.partition(".")[0] for c in type(env).__mro__}
   return Playground(env) if "mujoco_playground" in packages else env
 

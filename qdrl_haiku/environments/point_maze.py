@@ -164,16 +164,7 @@ class PointMaze:
 
 
 def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
-  """Returns the steps to the goal from each point of a grid over the box.
-
-  Args:
-    blocked: [W, 4], rectangles whose inside the point can't enter.
-    goal: [2], a grid point.
-
-  Returns:
-    [G, G], first x, then y; 0 inside of `blocked`, where no one looks it up
-    with any weight.
-  """
+  """Returns the steps to the goal from each point of a grid over the box."""
   size = round(2 / _SPACING) + 1
   axis = np.linspace(-1, 1, size)
   x, y = np.meshgrid(axis, axis, indexing="ij")

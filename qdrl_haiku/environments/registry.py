@@ -266,17 +266,7 @@ def _check_arguments(
   kwargs: dict[str, Any],
   of_base_class: tuple[str, ...] = (),
 ) -> None:
-  """Checks that a function can be called with some keyword arguments.
-
-  Args:
-    env_name: for the message.
-    function: to be called.
-    kwargs: to call it with.
-    of_base_class: all that its `**kwargs` may hold; if empty, anything.
-
-  Raises:
-    ValueError: if an argument isn't known or is missing.
-  """
+  """Checks that a function can be called with some keyword arguments."""
   signature = inspect.signature(function)
   known = [
     name for name, parameter in signature.parameters.items()

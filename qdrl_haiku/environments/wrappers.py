@@ -30,18 +30,7 @@ class Wrapper:
     change: Callable[[Any], Any],
     descriptor: interface.Descriptor | None = None,
   ) -> None:
-    """Wraps an environment.
-
-    Args:
-      env: simulates one instance.
-      change: state -> state, for those of reset and of step. It may change
-        the observation and the reward, and add to `info`. `env.step` is given
-        the changed state back.
-      descriptor: by default `env.descriptor`, if there is one.
-
-    Raises:
-      ValueError: if `env` isn't an environment of one instance.
-    """
+    """Wraps an environment."""
     if isinstance(env, base.Environment):
       raise ValueError(
         f"env={type(env.unwrapped).__name__} is wrapped in batches already; "

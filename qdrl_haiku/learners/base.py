@@ -129,12 +129,6 @@ def adam(b1: float = 0.9) -> Optimizer:
 
   With weight decay it's AdamW (Loshchilov and Hutter, arXiv 1711.05101): what
   is taken off the weights is no part of the moments.
-
-  Args:
-    b1: the share of the first moment that is kept in a step, in [0, 1).
-
-  Returns:
-    The optimiser.
   """
   transform = optax.scale_by_adam(b1)
 
@@ -157,26 +151,10 @@ def adam(b1: float = 0.9) -> Optimizer:
 def move_targets(
   targets: types.Params, online: types.Params, tau: types.Array
 ) -> types.Params:
-  """Moves target networks towards the online ones.
-
-  Args:
-    targets: the parameters of the target networks.
-    online: the parameters of the online networks.
-    tau: the share of the online ones in the result, in [0, 1].
-
-  Returns:
-    (1 - tau) * targets + tau * online.
-  """
+  """Moves target networks towards the online ones."""
   return jax.tree.map(lambda t, o: t + tau * (o - t), targets, online)
 
 
 def saturation(action: types.Array) -> types.Array:
-  """Returns the share of actions at the border, where tanh is flat.
-
-  Args:
-    action: [..., A], in [-1, 1].
-
-  Returns:
-    The share with |action| > 0.99, in [0, 1].
-  """
+  """Returns the share of actions at the border, where tanh is flat."""
   return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))

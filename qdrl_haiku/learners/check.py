@@ -106,18 +106,7 @@ def check_update(
   defaults: types.Hyperparams,
   batches_per_update: int,
 ) -> None:
-  """Refuses what an update can't learn from, before anything is computed.
-
-  Args:
-    transitions: that it was given.
-    hyperparams: that it was given.
-    defaults: the learner's hyperparameters.
-    batches_per_update: N of the learner.
-
-  Raises:
-    ValueError: if the transitions aren't [N, B, ...], or if a hyperparameter
-      is missing.
-  """
+  """Refuses what an update can't learn from, before anything is computed."""
   shape, n = transitions.observation.shape, batches_per_update
   if len(shape) != 3 or shape[0] != n or transitions.reward.ndim != 2:
     fix = f"sample {n} of them, with the shape ({n}, B)"

@@ -42,14 +42,7 @@ class SoftAgentConfig(AgentConfig):
 
 
 def policy_delay(default: int = 2) -> int:
-  """Declares how many critic steps a policy step is delayed by.
-
-  Args:
-    default: critic steps per policy step.
-
-  Returns:
-    The field of a dataclass.
-  """
+  """Declares how many critic steps a policy step is delayed by."""
   return setting(
     default,
     "Critic steps per policy step of td3, crossq and xqc; 1 moves the policy "

@@ -352,15 +352,7 @@ def _hyperparams(
   dict[str, Hyperparameter],
   Callable[[types.Hyperparams], types.Hyperparams],
 ]:
-  """Puts DIAYN's hyperparameters and its base learner's together.
-
-  Args:
-    base_learner: whose hyperparameters are any tree.
-
-  Returns:
-    The defaults of all; what is known of them; and a function from a tree of
-    all to one of the base learner's.
-  """
+  """Puts DIAYN's hyperparameters and its base learner's together."""
   own = hyperparameters.defaults(HYPERPARAMETERS)
   of_base = base_learner.hyperparams
   # Another kind of dict would be another kind of tree.

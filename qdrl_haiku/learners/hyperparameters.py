@@ -110,12 +110,6 @@ def default_target_entropy(action_size: int) -> float:
 
   It is half of what Haarnoja et al. (arXiv 1812.05905) take: agents that
   explore more learn more within few steps.
-
-  Args:
-    action_size: A.
-
-  Returns:
-    -A / 2, in nats.
   """
   return -action_size / 2
 
@@ -123,16 +117,7 @@ def default_target_entropy(action_size: int) -> float:
 def of_temperature(
   declared: Mapping[str, Hyperparameter], is_learned: bool
 ) -> dict[str, Hyperparameter]:
-  """Returns those that a learner with a temperature has.
-
-  Args:
-    declared: by name.
-    is_learned: whether the temperature is; if not, those that learn it are
-      left out.
-
-  Returns:
-    What is declared of them, by name.
-  """
+  """Returns those that a learner with a temperature has."""
   return {
     name: value
     for name, value in declared.items()
@@ -143,16 +128,7 @@ def of_temperature(
 def of_blocks(
   declared: Mapping[str, Hyperparameter], are_there: bool
 ) -> dict[str, Hyperparameter]:
-  """Returns those that a learner with or without residual blocks has.
-
-  Args:
-    declared: by name.
-    are_there: whether the policy or the critics have some; if not, their
-      `weight_decay` is left out.
-
-  Returns:
-    What is declared of them, by name.
-  """
+  """Returns those that a learner with or without residual blocks has."""
   return {
     name: value
     for name, value in declared.items()
@@ -163,15 +139,7 @@ def of_blocks(
 def defaults(
   declared: Mapping[str, Hyperparameter], **depending: float
 ) -> dict[str, float]:
-  """Returns the values that hyperparameters have by default.
-
-  Args:
-    declared: by name.
-    **depending: those that depend on sizes.
-
-  Returns:
-    The values by name.
-  """
+  """Returns the values that hyperparameters have by default."""
   found = {name: value.default for name, value in declared.items()}
   return {
     name: value

@@ -35,21 +35,7 @@ def shared_critic(
   *,
   own_critics: bool,
 ) -> base.SharedCritic:
-  """Lets many agents learn from the critics of one.
-
-  Args:
-    learner: of the one agent, whose observations have a context appended; its
-      state and its genotype have the fields `policy_params`, `critic_params`
-      and `observation_statistics`.
-    observation_size: O, without the context.
-    policy_step: see `PolicyStepFn`.
-    optimizer: of the policies.
-    own_critics: whether the many have critics too: then those that improved
-      them, or are of their context.
-
-  Returns:
-    The functions that do so.
-  """
+  """Lets many agents learn from the critics of one."""
 
   def improve(
     state: types.State,

@@ -42,17 +42,7 @@ def soft_policy(
   temperature_optimizer: base.Optimizer,
   learn_temperature: bool,
 ) -> SoftPolicy:
-  """Makes the policy's part of a learner.
-
-  Args:
-    policy: as that of `networks.SACNetworks`.
-    optimizer: of the policy.
-    temperature_optimizer: of the temperature.
-    learn_temperature: whether it's learned.
-
-  Returns:
-    Its functions.
-  """
+  """Makes the policy's part of a learner."""
 
   def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
     return policies.normal_tanh(policy.apply(params, observation))

@@ -36,14 +36,7 @@ class ObservationStatistics(NamedTuple):
 
 
 def init(observation_size: int) -> ObservationStatistics:
-  """Statistics of no observation: `normalize` then only clips.
-
-  Args:
-    observation_size: O.
-
-  Returns:
-    The statistics.
-  """
+  """Statistics of no observation: `normalize` then only clips."""
   # Two arrays, not one twice: a buffer can't be donated twice.
   return ObservationStatistics(
     num_observations=jnp.zeros(()),
@@ -53,15 +46,7 @@ def init(observation_size: int) -> ObservationStatistics:
 
 
 def counted(observation: types.Array) -> types.Array:
-  """Tells which observations statistics are made of.
-
-  Args:
-    observation: [..., O].
-
-  Returns:
-    bool [...], false where an entry isn't finite, or is beyond 1e15: the square
-    of a larger one overflows float32, and the variance would be NaN for ever.
-  """
+  """Tells which observations statistics are made of."""
   return jnp.all(jnp.abs(observation) <= _LARGEST, axis=-1)
 
 
@@ -72,13 +57,6 @@ def update(
 
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).
-
-  Args:
-    statistics: what is known so far.
-    observation: [..., O].
-
-  Returns:
-    The statistics of the observations so far and these together.
   """
   batch = observation.reshape(-1, observation.shape[-1])
   valid = counted(batch)[:, None]
@@ -102,15 +80,7 @@ def update(
 
 
 def observe(state: Any, observation: types.Array) -> Any:
-  """Takes observations into the statistics of an agent that has some.
-
-  Args:
-    state: a learner's state with a field `observation_statistics`.
-    observation: [..., O].
-
-  Returns:
-    The new state.
-  """
+  """Takes observations into the statistics of an agent that has some."""
   if state.observation_statistics is None:
     return state
   return state._replace(
@@ -121,15 +91,7 @@ def observe(state: Any, observation: types.Array) -> Any:
 def normalize(
   statistics: ObservationStatistics | None, observation: types.Array
 ) -> types.Array:
-  """Observations with mean 0 and standard deviation 1, clipped.
-
-  Args:
-    statistics: of all observations so far, or None to change nothing.
-    observation: [..., O].
-
-  Returns:
-    Observations [..., O], in [-10, 10] if there are statistics.
-  """
+  """Observations with mean 0 and standard deviation 1, clipped."""
   if statistics is None:
     return observation
   # One division for each entry: cheaper, and rounded alike on any devices.
@@ -152,26 +114,14 @@ class RewardStatistics(NamedTuple):
 
 
 def init_rewards() -> RewardStatistics:
-  """Statistics of no reward.
-
-  Returns:
-    The statistics.
-  """
+  """Statistics of no reward."""
   return RewardStatistics(jnp.zeros((), jnp.int32), jnp.zeros(()))
 
 
 def update_rewards(
   statistics: RewardStatistics, reward: types.Array
 ) -> RewardStatistics:
-  """Takes in the rewards of an update; one beyond 1e15 counts as 0.
-
-  Args:
-    statistics: what is known so far.
-    reward: [N, B], of N batches.
-
-  Returns:
-    The statistics of the rewards so far and these together.
-  """
+  """Takes in the rewards of an update; one beyond 1e15 counts as 0."""
   size = jnp.abs(reward)
   size = jnp.where(size <= _LARGEST, size, 0.0)
   largest = jnp.mean(jnp.max(size, axis=-1))

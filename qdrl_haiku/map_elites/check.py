@@ -55,19 +55,7 @@ def check(
 def check_asked(
   emitter: Emitter, repertoire: Repertoire, asked: Any
 ) -> tuple[Any, Any]:
-  """Refuses what an emitter's `ask` must not return.
-
-  Args:
-    emitter: that was asked.
-    repertoire: for which it makes individuals.
-    asked: what it returned, or the shapes of that.
-
-  Returns:
-    The same: genotypes, and the emitter's state.
-
-  Raises:
-    ValueError: if it isn't B genotypes like the repertoire's, and a state.
-  """
+  """Refuses what an emitter's `ask` must not return."""
   if not isinstance(asked, tuple) or len(asked) != 2:
     raise ValueError(
       f"the emitter's ask returns a {type(asked).__name__}; return a pair, the "
@@ -96,17 +84,7 @@ def check_asked(
 
 
 def check_scores(scores: Any) -> tuple[Any, Any, Any]:
-  """Refuses what a scoring function must not return.
-
-  Args:
-    scores: what it returned.
-
-  Returns:
-    The same: fitness, descriptors, and extra scores.
-
-  Raises:
-    ValueError: if it isn't these three.
-  """
+  """Refuses what a scoring function must not return."""
   if not isinstance(scores, (tuple, list)) or len(scores) != 3:
     count = len(scores) if isinstance(scores, (tuple, list)) else 1
     raise ValueError(

@@ -146,17 +146,7 @@ def cma_emitter(
 def ranks_of(
   is_parent: Array, is_new: Array, improvement: Array
 ) -> tuple[Array, Array]:
-  """Ranks offspring by what they improved.
-
-  Args:
-    is_parent: bool [K, L], whether it did.
-    is_new: bool [K, L], whether it filled a cell.
-    improvement: [K, L], by how much.
-
-  Returns:
-    The ranks int32 [K, L], from 0 for the best, of equal ones the first; and
-    how many are parents, int32 [K], which are ranked first.
-  """
+  """Ranks offspring by what they improved."""
   num = is_parent.shape[1]
   numbers = jnp.broadcast_to(jnp.arange(num), is_parent.shape)
   *_, order = jax.lax.sort(
@@ -168,11 +158,7 @@ def ranks_of(
 
 
 def _tessellation_of(repertoire: Repertoire) -> Grid | CVT:
-  """Returns the cells that may be improved.
-
-  Raises:
-    ValueError: if there are none.
-  """
+  """Returns the cells that may be improved."""
   tessellation = repertoire.tessellation
   if isinstance(tessellation, Unstructured):
     raise ValueError(

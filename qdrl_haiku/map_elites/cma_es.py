@@ -140,13 +140,6 @@ def parents_weights(population_size: int, num_parents: Array) -> Array:
   """Returns what parents weigh, equation 49 of the tutorial without the rest.
 
   log(m + 1/2) - log(i) for the i-th best of m, divided by their sum.
-
-  Args:
-    population_size: L.
-    num_parents: m, int32 [], in [1, L].
-
-  Returns:
-    [L], from the best to the worst; 0 for those that are no parents.
   """
   places = jnp.arange(1, population_size + 1)
   weights = jnp.log(num_parents + 0.5) - jnp.log(places)
@@ -155,15 +148,7 @@ def parents_weights(population_size: int, num_parents: Array) -> Array:
 
 
 def learning_rates(size: int, weights: Array) -> dict[str, Array]:
-  """Returns what evosax takes for so many parents, equations 8 and 55 to 58.
-
-  Args:
-    size: N.
-    weights: [L], >= 0, of sum 1.
-
-  Returns:
-    Numbers [] by evosax's names.
-  """
+  """Returns what evosax takes for so many parents, equations 8 and 55 to 58."""
   mu_eff = 1 / jnp.sum(weights**2)
   c_std = (mu_eff + 2) / (size + mu_eff + 5)
   c_1 = 2 / ((size + 1.3) ** 2 + mu_eff)

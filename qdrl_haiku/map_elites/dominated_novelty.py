@@ -31,23 +31,7 @@ def places(
   hashes: Sequence[Array],
   num_neighbors: int,
 ) -> Array:
-  """Finds where newcomers go, so that the best of all are kept.
-
-  Args:
-    fitness: float32 [C], -inf where nobody is; the descriptors of those that
-      are somewhere differ.
-    descriptors: float32 [C, D].
-    new_fitness: float32 [B], -inf for those that may not take part.
-    new_descriptors: float32 [B, D].
-    hashes: each [B], by which newcomers are told apart that have the same
-      descriptor and fitness.
-    num_neighbors: k, >= 1.
-
-  Returns:
-    int32 [B]: the place of each newcomer that is kept, in [0, C), first those
-    of individuals that aren't kept, in order, then empty ones; C and above,
-    each another one, for the other newcomers.
-  """
+  """Finds where newcomers go, so that the best of all are kept."""
   num_places, num_new = fitness.shape[0], new_fitness.shape[0]
   numbers = jnp.arange(num_places + num_new)
   is_new = numbers >= num_places
@@ -99,18 +83,7 @@ def places(
 def worths(
   descriptors: Array, takes_part: Array, num_neighbors: int
 ) -> Array:
-  """Returns what individuals are worth, equation 5 of the paper.
-
-  Args:
-    descriptors: float32 [M, D], from the fittest individual to the least fit.
-    takes_part: bool [M], true of the first ones only.
-    num_neighbors: k, >= 1.
-
-  Returns:
-    float32 [M]: the mean distance to the k nearest that come before, or to all
-    of them if those are fewer; infinite for the first, -inf for those that
-    don't take part.
-  """
+  """Returns what individuals are worth, equation 5 of the paper."""
   num = descriptors.shape[0]
   k = min(num_neighbors, num)
   counts = np.minimum(np.arange(num), k)

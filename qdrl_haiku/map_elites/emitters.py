@@ -182,17 +182,7 @@ def together(*emitters: Emitter) -> Emitter:
 def tell_each_first(
   emitters: Sequence[Emitter], states: Sequence[Any], *first: Any
 ) -> tuple[Any, ...]:
-  """Tells several emitters of the first individuals, each of all of them.
-
-  Args:
-    emitters: in the order of their individuals.
-    states: theirs.
-    *first: what `Emitter.tell_first` takes beside the state; emitter i draws
-      from `fold_in(key, i)`.
-
-  Returns:
-    Their new states.
-  """
+  """Tells several emitters of the first individuals, each of all of them."""
   *told, key = first
   functions: list[Any] = [emitter.tell_first for emitter in emitters]
   return tuple(
@@ -211,18 +201,7 @@ def breed(
   sample: Callable[[Key, int], Any],
   batch_size: int,
 ) -> Any:
-  """Makes offspring of two sampled parents each.
-
-  Args:
-    key: consumed.
-    variation_fn: see `VariationFn`; not called if there is no offspring, which
-      not every function would be prepared for.
-    sample: (key, n) -> genotypes, leaves [n, ...].
-    batch_size: B.
-
-  Returns:
-    Genotypes, leaves [B, ...].
-  """
+  """Makes offspring of two sampled parents each."""
   first_key, second_key, variation_key = jax.random.split(key, 3)
   first = sample(first_key, batch_size)
   if not batch_size:

@@ -18,14 +18,6 @@ def centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
   """Centroids of uniform samples in the unit cube, by Lloyd's algorithm.
 
   One to which no sample is nearest stays where it is.
-
-  Args:
-    key: consumed.
-    num_cells: C, >= 1.
-    num_dimensions: D, >= 1.
-
-  Returns:
-    [C, D], in [0, 1].
   """
   num_samples = max(_SAMPLES_PER_CELL * num_cells, _MIN_SAMPLES)
   # Integers, because sums of floats depend on the order of addition, which
@@ -61,13 +53,6 @@ def nearest(points: Array, centroids: Array) -> Array:
   It goes through the centroids and remembers the nearest so far: no array is
   larger than the arguments, and a point's result doesn't depend on the others,
   as it could in a matrix product.
-
-  Args:
-    points: [B, D].
-    centroids: [C, D].
-
-  Returns:
-    int32 [B], the index of the centroid, the first of several equally near.
   """
   columns = jnp.unstack(points, axis=1)
 

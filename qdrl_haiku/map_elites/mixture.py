@@ -226,18 +226,7 @@ def mixture(
 def shares(
   evaluated: Array, improved: Array, batch_size: int, exploration: float
 ) -> Array:
-  """Decides how many individuals of each emitter are evaluated.
-
-  Args:
-    evaluated: [K], how many of each were.
-    improved: [K], how many cells those filled or improved.
-    batch_size: B, how many are to be.
-    exploration: c of `mixture`.
-
-  Returns:
-    int32 [K], whose sum is B. Emitters of which none was ever evaluated come
-    first, the first of several equal ones before the others.
-  """
+  """Decides how many individuals of each emitter are evaluated."""
   mean = improved / jnp.maximum(evaluated, 1)
 
   def choose(counts: Array, _: None) -> tuple[Array, None]:

@@ -300,15 +300,7 @@ def pbt_emitter(
 
 
 def _turns(fitness: Array, parents: Array) -> Array:
-  """Returns when each member's turn to be replaced by a sample comes.
-
-  Args:
-    fitness: [P].
-    parents: int32 [P], of the decision.
-
-  Returns:
-    0 for the worst of those that may be replaced, then 1, ...; P for the rest.
-  """
+  """Returns when each member's turn to be replaced by a sample comes."""
   population_size = fitness.shape[0]
   indices = jnp.arange(population_size)
   keeps_place = parents == indices

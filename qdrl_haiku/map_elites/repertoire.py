@@ -358,24 +358,13 @@ def _rows(leaf: Array) -> Array:
 
 
 def canonical(x: Array) -> Array:
-  """Returns float32, and one zero: what is equal must be so to the bit.
-
-  Args:
-    x: fitness or descriptors.
-  """
+  """Returns float32, and one zero: what is equal must be so to the bit."""
   x = x.astype(jnp.float32)
   return jnp.where(x == 0, 0, x)
 
 
 def hashes(leaves: list[Array]) -> tuple[Array, Array]:
-  """Returns two 32-bit hashes of each individual of a batch, uint32 [B].
-
-  Args:
-    leaves: of genotypes, [B, ...].
-
-  Sums over mixed (word, position) pairs: integers, whose sum is exact in any
-  order, and which change when two words trade places.
-  """
+  """Returns two 32-bit hashes of each individual of a batch, uint32 [B]."""
   first = second = jnp.zeros(leaves[0].shape[0], jnp.uint32)
   start = 0
   for leaf in leaves:

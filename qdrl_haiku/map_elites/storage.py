@@ -121,30 +121,13 @@ def load(path: str | os.PathLike[str], like: Any = None) -> dict[str, Any]:
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-  """Reads what was given to `Repertoire.save` as `config`.
-
-  Args:
-    path: of the file.
-
-  Returns:
-    The config as JSON has it (tuples are lists), None if none was given.
-
-  Raises:
-    ValueError: if the file is damaged or not a repertoire.
-  """
+  """Reads what was given to `Repertoire.save` as `config`."""
   with opened(path) as (_, record):
     return record["config"]
 
 
 def extent(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the bounds of elites whose descriptors have none.
-
-  Args:
-    descriptors: float64 [N, D].
-
-  Returns:
-    The least and the greatest, [D] each, which differ; 0 and 1 of nobody.
-  """
+  """Returns the bounds of elites whose descriptors have none."""
   if not len(descriptors):
     size = descriptors.shape[1]
     return np.zeros(size), np.ones(size)
@@ -155,19 +138,7 @@ def extent(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
-  """Opens a file to read some of its arrays, whatever its genotypes are.
-
-  Args:
-    path: of the file.
-
-  Yields:
-    The arrays by name, each read when it is asked for, and the record that is
-    in `config`.
-
-  Raises:
-    ValueError: if the file is damaged or not a repertoire, or if anything
-      fails that is done with it meanwhile; it names the path.
-  """
+  """Opens a file to read some of its arrays, whatever its genotypes are."""
   with pathlib.Path(path).open("rb") as file:
     try:
       if not zipfile.is_zipfile(file):
@@ -243,11 +214,7 @@ def _names(tree: Any) -> Any:
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:
-  """Returns the leaves by name.
-
-  Raises:
-    ValueError: if two have the same name.
-  """
+  """Returns the leaves by name."""
   leaves: dict[str, Any] = {}
   for name, leaf in zip(
     jax.tree.leaves(_names(tree)), jax.tree.leaves(tree), strict=True
@@ -313,11 +280,7 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Any:
 
 
 def _arrange(like: Any, leaves: dict[str, np.ndarray]) -> Any:
-  """Returns the genotypes in the tree of an example.
-
-  Raises:
-    ValueError: if the example has other names, shapes or dtypes.
-  """
+  """Returns the genotypes in the tree of an example."""
   example = _named_leaves(jax.eval_shape(lambda x: x, like))
 
   def show(x: Any, axis: int) -> str:

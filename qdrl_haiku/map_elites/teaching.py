@@ -73,19 +73,6 @@ def taught_emitter(
   Parents are drawn uniformly from the occupied cells; an individual's target
   is its parent's descriptor, an injected one's that of an elite drawn
   likewise, and a varied one's whatever it turned out to be.
-
-  Args:
-    teacher: see `Teacher`.
-    variation_fn: makes offspring, see `VariationFn`.
-    gradient_batch_size: G, parents that are improved, >= 0.
-    injection_batch_size: I, of the critic's own policies, >= 0.
-    variation_batch_size: V, variations, >= 0.
-
-  Returns:
-    The emitter, with B = G + I + V; its state is a `TaughtState`.
-
-  Raises:
-    ValueError: if a batch size is not a count.
   """
   check_count("gradient_batch_size", gradient_batch_size, 0)
   check_count("injection_batch_size", injection_batch_size, 0)

@@ -153,15 +153,7 @@ class Weights:
     genotype: Any,
     is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
   ) -> None:
-    """Finds them.
-
-    Args:
-      genotype: an example, or its shapes and dtypes.
-      is_weight: see `weights_only`.
-
-    Raises:
-      ValueError: if there are none.
-    """
+    """Finds them."""
     chosen = _weights_of(genotype, is_weight)
     self._indices = [i for i, is_chosen in enumerate(chosen) if is_chosen]
     leaves = jax.tree.leaves(genotype)
@@ -170,23 +162,14 @@ class Weights:
     self.size = self._ends[-1]
 
   def ravel(self, genotype: Any) -> Array:
-    """Returns the weights of one individual as float32 [N].
-
-    Args:
-      genotype: its.
-    """
+    """Returns the weights of one individual as float32 [N]."""
     leaves = jax.tree.leaves(genotype)
     return jnp.concatenate(
       [leaves[i].reshape(-1).astype(jnp.float32) for i in self._indices]
     )
 
   def put(self, vector: Array, genotype: Any) -> Any:
-    """Returns an individual with other weights.
-
-    Args:
-      vector: [N], the weights.
-      genotype: whose all else is.
-    """
+    """Returns an individual with other weights."""
     leaves, treedef = jax.tree.flatten(genotype)
     parts = jnp.split(vector, self._ends[:-1])
     for i, part in zip(self._indices, parts, strict=True):

@@ -135,17 +135,6 @@ def linear_of_affine(
 
   As a layer of other weights and another bias: inputs are read once, and
   gradients of a normalisation's statistics come out of products.
-
-  Args:
-    inputs: [..., I].
-    factor: [I].
-    shift: [I].
-    size: the layer's units.
-    with_bias: whether it has a bias.
-    name: the layer's name; its parameters are those of `hk.Linear`.
-
-  Returns:
-    [..., size].
   """
   return _LinearOfAffine(size, with_bias, name)(inputs, factor, shift)
 

@@ -48,26 +48,12 @@ class Group(NamedTuple):
   runs: list[Run]
 
   def series(self, metric: str) -> list[Series]:
-    """Returns a metric of each seed.
-
-    Args:
-      metric: its name.
-
-    Returns:
-      Those that there are.
-    """
+    """Returns a metric of each seed."""
     return [one for run in self.runs for one in series(run, metric)]
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-  """Puts runs together that differ in their seeds alone.
-
-  Args:
-    runs: any.
-
-  Returns:
-    The groups, in the order of their first runs.
-  """
+  """Puts runs together that differ in their seeds alone."""
   found: dict[str, list[Run]] = {}
   for run in runs:
     key = json.dumps(run.identity, sort_keys=True)
@@ -91,14 +77,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
-  """Returns the settings in which runs differ, seeds and places aside.
-
-  Args:
-    runs: at least one.
-
-  Returns:
-    By name, the value of each run; `ABSENT` where it has no such setting.
-  """
+  """Returns the settings in which runs differ, seeds and places aside."""
   names = dict.fromkeys(name for run in runs for name in run.identity)
   found = {
     name: [run.settings.get(name, ABSENT) for run in runs] for name in names
@@ -111,14 +90,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def show(value: Any) -> str:
-  """Returns a setting as people write it.
-
-  Args:
-    value: as JSON has it.
-
-  Returns:
-    The text.
-  """
+  """Returns a setting as people write it."""
   if isinstance(value, list):
     return ",".join(map(show, value)) or "none"
   if value is None:
@@ -127,15 +99,7 @@ def show(value: Any) -> str:
 
 
 def series(run: Run, metric: str) -> list[Series]:
-  """Reads a metric of a run, or of each seed that it trained side by side.
-
-  Args:
-    run: any.
-    metric: its name.
-
-  Returns:
-    Those that there are.
-  """
+  """Reads a metric of a run, or of each seed that it trained side by side."""
   last = run.metrics[-1] if run.metrics else {}
   names = [name for name in last if name.startswith(f"{metric}/seed_")]
   found = []
@@ -157,14 +121,6 @@ def aggregated(name: str, curves: Sequence[Series]) -> Series:
 
   These are at the same steps, unless only episodes are counted that may end
   early; then they are at the mean of the seeds'.
-
-  Args:
-    name: of the result.
-    curves: at least one.
-
-  Returns:
-    It, with its 95 % bootstrap interval if there are several (Agarwal et al.,
-    arXiv 2108.13264).
   """
   if len(curves) == 1:
     return curves[0]._replace(name=name)

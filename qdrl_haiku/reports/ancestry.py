@@ -28,14 +28,7 @@ class Ancestry(NamedTuple):
 
 
 def winner(run: Run) -> Ancestry | None:
-  """Finds the winner.
-
-  Args:
-    run: any.
-
-  Returns:
-    Its ancestry; None without members, or if the last have no finite return.
-  """
+  """Finds the winner."""
   last = max((row["generation"] for row in run.members), default=0)
   latest = [
     row
@@ -67,14 +60,7 @@ def winner(run: Run) -> Ancestry | None:
 
 
 def replacements(run: Run) -> dict[tuple[int, int], Row]:
-  """Returns who was replaced.
-
-  Args:
-    run: any.
-
-  Returns:
-    The lineage rows by generation and child, without those of generation 0.
-  """
+  """Returns who was replaced."""
   return {
     (row["generation"], row["child"]): row
     for row in run.lineage
@@ -83,14 +69,7 @@ def replacements(run: Run) -> dict[tuple[int, int], Row]:
 
 
 def by_member(run: Run) -> dict[int, dict[int, Row]]:
-  """Returns the rows of members.
-
-  Args:
-    run: any.
-
-  Returns:
-    By member, then by generation, both in order.
-  """
+  """Returns the rows of members."""
   found: dict[int, dict[int, Row]] = {}
   for row in sorted(
     run.members, key=lambda row: (row["member"], row["generation"])
@@ -100,12 +79,5 @@ def by_member(run: Run) -> dict[int, dict[int, Row]]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-  """Returns whether something that was parsed is a finite number.
-
-  Args:
-    value: any.
-
-  Returns:
-    Whether it is.
-  """
+  """Returns whether something that was parsed is a finite number."""
   return isinstance(value, int | float) and math.isfinite(value)

@@ -10,15 +10,7 @@ _LENGTH_SCALE = "controller/length_scale/"
 
 
 def predictions(run: Run) -> Figure | None:
-  """Draws predicted changes of fitness against those that were observed.
-
-  Args:
-    run: any.
-
-  Returns:
-    A point per child of whom a change was predicted and that was evaluated
-    afterwards, and a line on which they would be; None if there are none.
-  """
+  """Draws predicted changes of fitness against those that were observed."""
   points = _points(run)
   if not points:
     return None
@@ -52,14 +44,7 @@ def predictions(run: Run) -> Figure | None:
 
 
 def accuracy(run: Run) -> str:
-  """Returns how well changes were predicted, in a sentence.
-
-  Args:
-    run: one that has `predictions`.
-
-  Returns:
-    The sentence.
-  """
+  """Returns how well changes were predicted, in a sentence."""
   points = _points(run)
   within = sum(
     abs(change - row["predicted_change"]) <= row["predicted_deviation"]
@@ -74,15 +59,7 @@ def accuracy(run: Run) -> str:
 
 
 def length_scales(run: Run) -> Figure | None:
-  """Draws by which hyperparameters changes of fitness were told apart.
-
-  Args:
-    run: any.
-
-  Returns:
-    A line per hyperparameter over the steps, on a logarithmic axis; None if
-    there are none.
-  """
+  """Draws by which hyperparameters changes of fitness were told apart."""
   names = _searched(run)
   rows = _modelled(run)
   if not names or not rows:
@@ -107,15 +84,7 @@ def length_scales(run: Run) -> Figure | None:
 
 
 def ranking(run: Run) -> list[tuple[str, float]]:
-  """Returns which hyperparameters mattered in the end, most of all first.
-
-  Args:
-    run: any.
-
-  Returns:
-    Names and length scales: how far two values are apart, in shares of the
-    range, for changes to differ. Empty if nothing is known.
-  """
+  """Returns which hyperparameters mattered in the end, most of all first."""
   rows = _modelled(run)
   if not rows:
     return []

@@ -41,27 +41,13 @@ _WITHOUT_CURVE = (
 
 
 def label(metric: str) -> str:
-  """Returns what a metric is called in figures.
-
-  Args:
-    metric: its name in `metrics.jsonl`.
-
-  Returns:
-    A few words, with the unit where there is one.
-  """
+  """Returns what a metric is called in figures."""
   name = metric.split("/", 1)[-1].replace("_", " ").replace("/", ", ")
   return _LABELS.get(metric, figure.text(name))
 
 
 def learning_curves(run: Run) -> Figure | None:
-  """Draws the returns: of all members, or of all seeds.
-
-  Args:
-    run: any.
-
-  Returns:
-    The figure; None if nothing was evaluated.
-  """
+  """Draws the returns: of all members, or of all seeds."""
   traces = _of_members(run) if run.members else _of_seeds(run)
   if not any(y is not None for trace in traces for y in trace["y"]):
     return None
@@ -69,15 +55,7 @@ def learning_curves(run: Run) -> Figure | None:
 
 
 def metric_panels(run: Run, prefix: str) -> Figure | None:
-  """Draws all metrics whose names begin alike.
-
-  Args:
-    run: any.
-    prefix: such as "training/".
-
-  Returns:
-    A plot of each; None if there are none.
-  """
+  """Draws all metrics whose names begin alike."""
   names = [
     name
     for name in (run.metrics[-1] if run.metrics else {})
@@ -101,15 +79,7 @@ def metric_panels(run: Run, prefix: str) -> Figure | None:
 
 
 def band(curve: Series, color: str) -> list[Trace]:
-  """Returns an interquartile mean with its interval.
-
-  Args:
-    curve: of one or several seeds.
-    color: of it.
-
-  Returns:
-    The traces; the line alone if there is no interval.
-  """
+  """Returns an interquartile mean with its interval."""
   traces = []
   if curve.low is not None and curve.high is not None:
     traces.append(

@@ -55,14 +55,7 @@ class Panel(NamedTuple):
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:
-  """Makes numbers short, and None of what is no finite number.
-
-  Args:
-    values: of any kind, such as those of parsed JSON.
-
-  Returns:
-    Six digits of each.
-  """
+  """Makes numbers short, and None of what is no finite number."""
   return [
     float(f"{value:.{_DIGITS}g}")
     if isinstance(value, int | float) and math.isfinite(value)
@@ -72,27 +65,13 @@ def numbers(values: Iterable[Any]) -> list[float | None]:
 
 
 def decimated(length: int) -> np.ndarray:
-  """Picks steps of an episode for a line.
-
-  Args:
-    length: of the episode, in steps.
-
-  Returns:
-    int [n], at most 100 of them, the first and the last included.
-  """
+  """Picks steps of an episode for a line."""
   num = min(length, _MOST_POINTS)
   return np.linspace(0, length - 1, num).round().astype(int)
 
 
 def text(value: Any) -> str:
-  """Returns what users called something, so that plotly sees no markup in it.
-
-  Args:
-    value: any.
-
-  Returns:
-    The text.
-  """
+  """Returns what users called something, so that plotly sees no markup in it."""
   return html.escape(str(value), quote=False)
 
 
@@ -104,19 +83,7 @@ def line(
   width: float = 2,
   **settings: Any,
 ) -> Trace:
-  """Returns a line, broken where there is no finite number.
-
-  Args:
-    x: where its points are; None breaks it, too.
-    y: how high.
-    name: in the legend.
-    color: of it.
-    width: in pixels.
-    **settings: of the trace.
-
-  Returns:
-    The trace.
-  """
+  """Returns a line, broken where there is no finite number."""
   return {
     "type": "scatter",
     "mode": "lines",
@@ -130,17 +97,7 @@ def line(
 def plot(
   traces: list[Trace], x_title: str, y_title: str, height: int = 420
 ) -> Figure:
-  """Returns one plot.
-
-  Args:
-    traces: of it.
-    x_title: what the horizontal axis is, and its unit.
-    y_title: the same of the vertical one.
-    height: in pixels.
-
-  Returns:
-    The figure.
-  """
+  """Returns one plot."""
   layout = _layout(height) | {
     "xaxis": axis(x_title),
     "yaxis": axis(y_title),
@@ -155,17 +112,7 @@ def panels(
   y_title: str = "",
   height: int = _PANEL_HEIGHT,
 ) -> Figure:
-  """Puts small plots in rows of three, with one legend.
-
-  Args:
-    items: the plots.
-    x_title: what the horizontal axes are, and their unit.
-    y_title: the same of the vertical ones, if their titles don't say it.
-    height: of each, in pixels.
-
-  Returns:
-    The figure.
-  """
+  """Puts small plots in rows of three, with one legend."""
   rows = -(-len(items) // _COLUMNS)
   layout = _layout(height * rows + 60) | {
     # Gaps are as wide as numbers and titles, however many rows there are.
@@ -217,15 +164,7 @@ def panels(
 
 
 def axis(title: str, size: int = 13) -> dict[str, Any]:
-  """Returns an axis.
-
-  Args:
-    title: what it is, and its unit.
-    size: of its letters, in pixels.
-
-  Returns:
-    For the layout.
-  """
+  """Returns an axis."""
   return _AXIS | {
     "title": {"text": title, "font": {"size": size}, "standoff": 6},
     "tickfont": {"size": size - 1},

@@ -25,14 +25,7 @@ class Group(NamedTuple):
 
 
 def groups(run: Run) -> list[Group]:
-  """Returns the groups of a run.
-
-  Args:
-    run: any.
-
-  Returns:
-    Them in order; none if it had a population without groups.
-  """
+  """Returns the groups of a run."""
   texts = run.settings.get("frequencies")
   if run.settings.get("controller") != "mf_pbt" or not isinstance(texts, list):
     return []
@@ -46,15 +39,7 @@ def groups(run: Run) -> list[Group]:
 
 
 def migrations(run: Run, groups: list[Group]) -> list[list[int]]:
-  """Counts who came from where.
-
-  Args:
-    run: of the groups.
-    groups: of it.
-
-  Returns:
-    For each group how many of its members were migrants from each.
-  """
+  """Counts who came from where."""
   counts = [[0] * len(groups) for _ in groups]
   for row in run.lineage:
     if row["operator"] == "migrated":
@@ -65,15 +50,7 @@ def migrations(run: Run, groups: list[Group]) -> list[list[int]]:
 
 
 def best_returns(run: Run, group: Group) -> list[tuple[int, float]]:
-  """Returns the best of a group in each generation.
-
-  Args:
-    run: of the group.
-    group: one of it.
-
-  Returns:
-    Steps and returns.
-  """
+  """Returns the best of a group in each generation."""
   by_step: dict[int, list[Row]] = {}
   for row in run.members:
     if group.members[0] <= row["member"] < group.members[1]:

@@ -30,39 +30,21 @@ class Page:
     self._repertoires: list[dict[str, Any]] = []
 
   def heading(self, level: int, title: str) -> None:
-    """Begins a section, which the table of contents lists.
-
-    Args:
-      level: 2 or 3.
-      title: of it.
-    """
+    """Begins a section, which the table of contents lists."""
     anchor = f"section-{len(self._contents) + 1}"
     self._contents.append((level, anchor, title))
     self.html(f'<h{level} id="{anchor}">{html.escape(title)}</h{level}>')
 
   def text(self, text: str) -> None:
-    """Adds a paragraph.
-
-    Args:
-      text: of it.
-    """
+    """Adds a paragraph."""
     self.html(f"<p>{html.escape(text)}</p>")
 
   def html(self, text: str) -> None:
-    """Adds HTML.
-
-    Args:
-      text: escaped where it must be.
-    """
+    """Adds HTML."""
     self._body.append(text)
 
   def figure(self, figure: Figure, caption: str) -> None:
-    """Adds a figure.
-
-    Args:
-      figure: of plotly.
-      caption: what it shows.
-    """
+    """Adds a figure."""
     height = figure["layout"]["height"]
     self.html(
       f'<figure><div class="plot" data-figure="{len(self._figures)}" '
@@ -72,12 +54,7 @@ class Page:
     self._figures.append(figure)
 
   def repertoire(self, repertoire: dict[str, Any], caption: str) -> None:
-    """Adds a picture of a repertoire whose cells can be clicked.
-
-    Args:
-      repertoire: of `repertoire.to_json`.
-      caption: what it shows.
-    """
+    """Adds a picture of a repertoire whose cells can be clicked."""
     self.html(
       f'<figure><div class="repertoire" '
       f'data-repertoire="{len(self._repertoires)}"><div class="map"></div>'
@@ -89,11 +66,7 @@ class Page:
     self._repertoires.append(repertoire)
 
   def render(self) -> str:
-    """Returns the page.
-
-    Returns:
-      A whole HTML document, of a few megabytes, since plotly is in it.
-    """
+    """Returns the page."""
     from plotly import offline  # Here, for those who make no reports.
 
     # Parts of a section stand beside it.
@@ -123,15 +96,7 @@ class Page:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """Returns a table whose first column names its rows.
-
-  Args:
-    head: of its columns.
-    rows: of text or numbers.
-
-  Returns:
-    HTML.
-  """
+  """Returns a table whose first column names its rows."""
   lines = ["<tr>" + "".join(f"<th>{html.escape(x)}</th>" for x in head)]
   for name, *values in rows:
     cells = "".join(f"<td>{html.escape(str(value))}</td>" for value in values)
@@ -140,16 +105,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def details(summary: str, content: str, is_open: bool = False) -> str:
-  """Returns what is shown when it is asked for.
-
-  Args:
-    summary: what it is.
-    content: HTML.
-    is_open: whether it is shown at once.
-
-  Returns:
-    HTML.
-  """
+  """Returns what is shown when it is asked for."""
   attribute = " open" if is_open else ""
   return (
     f"<details{attribute}><summary>{html.escape(summary)}</summary>"
@@ -158,14 +114,7 @@ def details(summary: str, content: str, is_open: bool = False) -> str:
 
 
 def to_json(value: Any) -> str:
-  """Returns strict JSON that can stand in a script.
-
-  Args:
-    value: of plain Python values; NaN and infinities become null.
-
-  Returns:
-    The text, in which no tag can begin or end.
-  """
+  """Returns strict JSON that can stand in a script."""
   text = json.dumps(_strict(value), allow_nan=False, separators=(",", ":"))
   return text.replace("<", "\\u003c")
 

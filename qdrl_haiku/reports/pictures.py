@@ -20,17 +20,7 @@ _STYLES = {"vh": "steps-pre"}
 
 
 def plot_run(path: pathlib.Path) -> list[pathlib.Path]:
-  """Draws what a run left behind, into `plots/`.
-
-  Args:
-    path: directory of the run.
-
-  Returns:
-    The files: `learning_curves.png`, `diagnostics.png`; where hyperparameters
-    changed, `hyperparameters.png`; of agents with skills `skills.png` and, if
-    their states have descriptors, `trajectories.png`; and of a repertoire's
-    metrics `repertoire.png`.
-  """
+  """Draws what a run left behind, into `plots/`."""
   (run,) = read_runs([str(path)])
   figures = {
     "learning_curves.png": curves.learning_curves(run),
@@ -49,14 +39,7 @@ def plot_run(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def draw(figure: Figure) -> matplotlib_figure.Figure:
-  """Draws a figure of lines as matplotlib's.
-
-  Args:
-    figure: of `figure.plot` or `figure.panels`, with lines and their markers.
-
-  Returns:
-    The figure; what only a mouse would show is left out.
-  """
+  """Draws a figure of lines as matplotlib's."""
   layout = figure["layout"]
   numbers = [
     name.removeprefix("xaxis") for name in layout if name.startswith("xaxis")

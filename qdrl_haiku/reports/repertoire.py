@@ -108,15 +108,7 @@ class Picture(NamedTuple):
 
 
 def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
-  """Reads the latest repertoire of a run that can be read.
-
-  Args:
-    run_path: directory of the run.
-
-  Returns:
-    The elites, None if there is no such file; and what is wrong with later
-    files, a line each.
-  """
+  """Reads the latest repertoire of a run that can be read."""
   problems: list[str] = []
   files = {
     int(path.stem): path
@@ -141,15 +133,7 @@ def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
 
 
 def picture(elites: Elites) -> Picture:
-  """Lays out the cells.
-
-  Args:
-    elites: of D axes.
-
-  Returns:
-    All cells as they lie, if D is 1 or 2; the fittest elites that are found at
-    the same place of the first two axes, if D is more or there are no cells.
-  """
+  """Lays out the cells."""
   lower, upper = elites.lower, elites.upper
   x = (float(lower[0]), float(upper[0]))
   if len(lower) == 1 and elites.has_cells:
@@ -170,14 +154,7 @@ def picture(elites: Elites) -> Picture:
 
 
 def to_json(elites: Elites) -> dict[str, Any]:
-  """Returns what the page needs to draw the picture and to answer clicks.
-
-  Args:
-    elites: to be shown.
-
-  Returns:
-    Columns of numbers, see `encoded`, and names.
-  """
+  """Returns what the page needs to draw the picture and to answer clicks."""
   image = picture(elites)
   return {
     "step": elites.step,
@@ -211,15 +188,7 @@ def to_json(elites: Elites) -> dict[str, Any]:
 
 
 def encoded(values: Any, dtype: str) -> dict[str, str]:
-  """Returns an array as text, which takes a third of the room of its digits.
-
-  Args:
-    values: of any shape.
-    dtype: "<f4" or "<i4".
-
-  Returns:
-    The dtype, and the bytes in base 64.
-  """
+  """Returns an array as text, which takes a third of the room of its digits."""
   data = np.ascontiguousarray(values, dtype).tobytes()
   return {"dtype": dtype, "bytes": base64.b64encode(data).decode()}
 

@@ -24,22 +24,7 @@ def roll_out(
   elites: Elites,
   num_rollouts: int,
 ) -> dict[str, Any]:
-  """Lets elites act for one greedy episode each.
-
-  Args:
-    env: of the run's evaluations.
-    learner: as the run had it.
-    elites: of the run.
-    num_rollouts: of how many elites, at most; see `chosen`.
-
-  Returns:
-    What the page draws of them: columns of numbers, what is the same for all,
-    and a layout.
-
-  Raises:
-    ValueError: if nothing of the environment can be drawn, or if the elites
-      are agents of another kind, or none.
-  """
+  """Lets elites act for one greedy episode each."""
   scene = environments.scene(env)
   rows = chosen(elites, num_rollouts)
   repertoire = repertoires.read(learner, elites.path)
@@ -80,15 +65,7 @@ def roll_out(
 
 
 def chosen(elites: Elites, num: int) -> np.ndarray:
-  """Picks elites all over the repertoire, the fittest among them.
-
-  Args:
-    elites: N of them, in order of their cells.
-    num: how many, at most.
-
-  Returns:
-    Their rows, in order; all of them if there are no more.
-  """
+  """Picks elites all over the repertoire, the fittest among them."""
   size = len(elites.cells)
   if num >= size:
     return np.arange(size)

@@ -14,15 +14,7 @@ _GREATEST_HEIGHT = 900
 
 
 def hyperparameters(run: Run) -> Figure | None:
-  """Draws the hyperparameters of all members that anything changed.
-
-  Args:
-    run: any.
-
-  Returns:
-    A plot of each, its axis logarithmic where it was searched so; None if
-    nothing changed.
-  """
+  """Draws the hyperparameters of all members that anything changed."""
   won, kinds = ancestry.winner(run), _kinds(run)
   items = [
     _panel(run, name, kinds.get(name), won)
@@ -33,14 +25,7 @@ def hyperparameters(run: Run) -> Figure | None:
 
 
 def constants(run: Run) -> dict[str, Any]:
-  """Returns the hyperparameters that nothing changed.
-
-  Args:
-    run: any.
-
-  Returns:
-    Their values by name.
-  """
+  """Returns the hyperparameters that nothing changed."""
   return {
     name: values[0]
     for name, values in _values(run).items()
@@ -49,15 +34,7 @@ def constants(run: Run) -> dict[str, Any]:
 
 
 def tree(run: Run) -> Figure | None:
-  """Draws who took over from whom.
-
-  Args:
-    run: any.
-
-  Returns:
-    Generations from left to right, members from bottom to top; None without
-    lineage.
-  """
+  """Draws who took over from whom."""
   rows = ancestry.by_member(run)
   if not rows or not run.lineage:
     return None

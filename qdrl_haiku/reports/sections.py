@@ -34,12 +34,7 @@ _COMPARED = (
 
 
 def overview(report: Page, runs: Sequence[Run]) -> None:
-  """Adds what the runs are, and what they were set to.
-
-  Args:
-    report: to which it is added.
-    runs: at least one.
-  """
+  """Adds what the runs are, and what they were set to."""
   report.heading(2, "Runs")
   head = ["run", "environment", "learner", "seed", "generations", "steps",
           "best return", "minutes"]  # fmt: skip
@@ -73,12 +68,7 @@ def overview(report: Page, runs: Sequence[Run]) -> None:
 
 
 def comparison(report: Page, groups: Sequence[Group]) -> None:
-  """Adds what can be compared, seeds aggregated.
-
-  Args:
-    report: to which it is added.
-    groups: of runs.
-  """
+  """Adds what can be compared, seeds aggregated."""
   items: list[figure.Panel] = []
   rows: list[list[Any]] = []
   for metric in _COMPARED:
@@ -115,14 +105,7 @@ def one_run(
   elites: Elites | None,
   ways: Mapping[str, Any] | None,
 ) -> None:
-  """Adds all that there is of a run.
-
-  Args:
-    report: to which it is added.
-    run: the run.
-    elites: of its latest repertoire, if it has one.
-    ways: of its elites, see `rollouts.to_json`, if they were rolled out.
-  """
+  """Adds all that there is of a run."""
   report.heading(2, run.name)
   if not run.metrics:
     report.text("No generation has ended yet.")

@@ -19,18 +19,7 @@ _WIDTH = 620
 
 
 def read_episodes(run_path: pathlib.Path) -> dict[str, Any]:
-  """Reads the latest episodes of each skill.
-
-  Args:
-    run_path: directory of the run.
-
-  Returns:
-    The arrays of `skills.npz` that tell where they went; none if there is no
-    such file, or if states have no descriptor.
-
-  Raises:
-    ValueError: if the file is damaged.
-  """
+  """Reads the latest episodes of each skill."""
   path = run_path / "skills.npz"
   if not path.exists():
     return {}
@@ -46,15 +35,7 @@ def read_episodes(run_path: pathlib.Path) -> dict[str, Any]:
 
 
 def trajectories(episodes: dict[str, Any]) -> Figure | None:
-  """Draws episodes in the plane of the descriptor's first two axes.
-
-  Args:
-    episodes: of `read_episodes`.
-
-  Returns:
-    A plot of each of the first members, coloured by skill; None where states
-    have no descriptor of two axes.
-  """
+  """Draws episodes in the plane of the descriptor's first two axes."""
   if not episodes or episodes["descriptor"].shape[-1] < 2:
     return None
   arrays = [episodes[name] for name in ("descriptor", "lengths", "skill")]
@@ -79,15 +60,7 @@ def trajectories(episodes: dict[str, Any]) -> Figure | None:
 
 
 def returns(run: Run) -> Figure | None:
-  """Draws how each of the discrete skills does.
-
-  Args:
-    run: any.
-
-  Returns:
-    The returns of the first members' skills; None of other skills, which are
-    new in each generation.
-  """
+  """Draws how each of the discrete skills does."""
   curves: dict[tuple[int, int], list[Row]] = {}
   for row in run.skills:
     skill = _index(row["skill"])

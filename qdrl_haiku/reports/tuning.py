@@ -6,12 +6,7 @@ from qdrl_haiku.reports.runs import Run
 
 
 def add(report: Page, run: Run) -> None:
-  """Adds what the controller believed, and its groups, if it has any.
-
-  Args:
-    report: to which it is added.
-    run: any.
-  """
+  """Adds what the controller believed, and its groups, if it has any."""
   _beliefs(report, run)
   _groups(report, run)
 

@@ -11,15 +11,7 @@ _PATIENCE = 19
 
 
 def is_affordable(seconds_since_last: float, seconds_of_last: float) -> bool:
-  """Decides whether checkpoints stay within a twentieth of a run's time.
-
-  Args:
-    seconds_since_last: from the end of the last checkpoint's writing to now.
-    seconds_of_last: that its writing took.
-
-  Returns:
-    Whether another may be written that takes as long.
-  """
+  """Decides whether checkpoints stay within a twentieth of a run's time."""
   return seconds_since_last >= _PATIENCE * seconds_of_last
 
 
@@ -36,14 +28,7 @@ class CheckpointPlan:
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
   ) -> None:
-    """Begins a plan.
-
-    Args:
-      interval: generations from one checkpoint to the next, None for as often
-        as is affordable.
-      say: is told what a kill loses at most, as soon as that is known.
-      clock: returns seconds.
-    """
+    """Begins a plan."""
     self._interval = interval
     self._say = say
     self._clock = clock
@@ -57,14 +42,7 @@ class CheckpointPlan:
       )
 
   def is_due(self, generation: int) -> bool:
-    """Decides whether a checkpoint is to be written; all processes ask.
-
-    Args:
-      generation: that has just ended, from 1.
-
-    Returns:
-      Whether it is, the same in all processes.
-    """
+    """Decides whether a checkpoint is to be written; all processes ask."""
     if self._interval is not None:
       return generation % self._interval == 0
     return hosts.as_first(

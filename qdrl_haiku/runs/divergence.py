@@ -39,13 +39,6 @@ def num_in_a_row(before: int, report: GenerationReport) -> int:
 
   One in which nothing was learned, since new members fill their replay, doesn't
   end the row.
-
-  Args:
-    before: the number before the generation.
-    report: of the generation, on the host.
-
-  Returns:
-    The number after it.
   """
   if not report.finite.any():
     return before + 1
@@ -53,12 +46,7 @@ def num_in_a_row(before: int, report: GenerationReport) -> int:
 
 
 def warn(num_diverged: int, reason: str) -> None:
-  """Says, the first time that it happens again and again, what to try.
-
-  Args:
-    num_diverged: in a row until now, see `num_in_a_row`.
-    reason: of `cause`.
-  """
+  """Says, the first time that it happens again and again, what to try."""
   if num_diverged == _IN_A_ROW and hosts.is_first():
     print(
       f"WARNING: all members have diverged in {num_diverged} generations in a "
@@ -70,15 +58,7 @@ def warn(num_diverged: int, reason: str) -> None:
 
 
 def check_end(num_diverged: int, num_generations: int) -> None:
-  """Refuses to call a run a success that diverged until its end.
-
-  Args:
-    num_diverged: in a row at the end, see `num_in_a_row`.
-    num_generations: of the run.
-
-  Raises:
-    EndedDiverged: if these are three or more, or all of them.
-  """
+  """Refuses to call a run a success that diverged until its end."""
   if num_diverged >= min(_IN_A_ROW, num_generations):
     raise EndedDiverged(
       f"all members have diverged in the last {num_diverged} of "
@@ -87,16 +67,7 @@ def check_end(num_diverged: int, num_generations: int) -> None:
 
 
 def cause(setup: Setup, members: Members, report: GenerationReport) -> str:
-  """Tells which values of the environment made all members diverge.
-
-  Args:
-    setup: what the population is composed of.
-    members: after the generation, before they are replaced.
-    report: of the generation, on the host.
-
-  Returns:
-    Words to follow "have diverged", "" if the environment wasn't the cause.
-  """
+  """Tells which values of the environment made all members diverge."""
   found = jax.device_get(
     jax.jit(functools.partial(_looked_at, setup))(
       members.learner, members.replay.storage

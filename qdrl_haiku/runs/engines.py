@@ -84,14 +84,7 @@ class Engine(NamedTuple):
 
 
 def make_engine(setup: Setup) -> Engine:
-  """Makes the engine of what a setup is composed of.
-
-  Args:
-    setup: with a mesh, if it's to be compiled.
-
-  Returns:
-    The engine.
-  """
+  """Makes the engine of what a setup is composed of."""
   if setup.map_elites is None:
     return _of_population(setup)
   return _of_repertoire(setup, setup.map_elites)

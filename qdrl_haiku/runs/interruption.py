@@ -48,9 +48,6 @@ def interruptible() -> Iterator[Interruption]:
   long call; so a thread reads of the signals from a socket, into which the
   interpreter writes them as soon as they come. Outside the main thread, where
   Python lets nobody handle signals, nothing is changed.
-
-  Yields:
-    Whether one has come.
   """
   interruption = Interruption()
   if threading.current_thread() is not threading.main_thread():

@@ -118,17 +118,7 @@ def memory_plan(
   initial: InitialStates,
   num_reevaluations: int = 0,
 ) -> MemoryPlan:
-  """Works out from shapes what a run will hold.
-
-  Args:
-    setup: what the population is composed of; without a mesh, on one device.
-    state: shapes of its `Population` or `Illumination`.
-    initial: shapes of the states in which a generation's episodes begin.
-    num_reevaluations: how often elites are evaluated again.
-
-  Returns:
-    The plan.
-  """
+  """Works out from shapes what a run will hold."""
   members = state.members
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   repertoire: Any = getattr(state, "repertoire", None)
@@ -191,16 +181,7 @@ def memory_plan(
 
 
 def available_bytes(devices: Iterable[jax.Device]) -> int | None:
-  """Returns how much memory devices have, whatever else is in it.
-
-  Args:
-    devices: of one platform and of this process.
-
-  Returns:
-    Of CPUs the machine's, which they share, or the limit of the process's
-    control group if that is less. Of accelerators the sum of what JAX may use
-    of each. None if it isn't known.
-  """
+  """Returns how much memory devices have, whatever else is in it."""
   devices = list(devices)
   if devices[0].platform == "cpu":
     if not hasattr(os, "sysconf"):  # As on Windows.
@@ -220,15 +201,7 @@ def available_bytes(devices: Iterable[jax.Device]) -> int | None:
 
 
 def check(plan: MemoryPlan, available: int | None) -> None:
-  """Refuses a plan that is larger than the memory.
-
-  Args:
-    plan: of a run.
-    available: bytes; None, if not known, refuses nothing.
-
-  Raises:
-    ValueError: if it is.
-  """
+  """Refuses a plan that is larger than the memory."""
   if available is None or plan.total <= available:
     return
   parts = {
@@ -252,15 +225,7 @@ def check(plan: MemoryPlan, available: int | None) -> None:
 
 
 def describe(plan: MemoryPlan, available: int | None) -> str:
-  """Words a plan for people.
-
-  Args:
-    plan: of a run.
-    available: bytes, None if not known.
-
-  Returns:
-    Lines; those of what there isn't are left out.
-  """
+  """Words a plan for people."""
   each = ""
   if plan.num_devices > 1:
     each = f" on each of {plan.num_devices} devices"

@@ -12,15 +12,7 @@ Row = dict[str, float | int]
 
 
 def generation_row(report: GenerationReport) -> Row:
-  """Returns the numbers that every population has.
-
-  Args:
-    report: of one generation, on the host.
-
-  Returns:
-    `generation`, and means over the members under `eval/` and `training/` and
-    of the other scores; NaN where there is no number.
-  """
+  """Returns the numbers that every population has."""
   row: Row = {
     "generation": int(report.generation),
     "eval/episode_return": float(np.mean(report.evaluation.returns)),
@@ -34,17 +26,7 @@ def generation_row(report: GenerationReport) -> Row:
 
 
 def pbt_row(report: GenerationReport) -> Row:
-  """Returns what a controller adds to the row.
-
-  Args:
-    report: of one generation, on the host.
-
-  Returns:
-    `pbt/{best,mean,min}_return` over the finite members, and the same of every
-    other score, such as `pbt/best_diversity_return`; `pbt/num_replaced`,
-    `pbt/num_nonfinite` and `pbt/hyperparams/<name>/{mean,min,max}`, of the
-    hyperparameters with which the members were trained.
-  """
+  """Returns what a controller adds to the row."""
   assert report.decision is not None
   row: Row = {}
   scores: dict[str, Any] = {"return": report.scores["episode_return"]}
@@ -72,14 +54,7 @@ def pbt_row(report: GenerationReport) -> Row:
 
 
 def qd_row(repertoire_metrics: Mapping[str, Any]) -> Row:
-  """Returns what a repertoire adds to the row.
-
-  Args:
-    repertoire_metrics: of `map_elites.metrics`, on the host.
-
-  Returns:
-    The same, of plain numbers.
-  """
+  """Returns what a repertoire adds to the row."""
   return {
     name: np.asarray(value).item()
     for name, value in repertoire_metrics.items()
@@ -87,14 +62,7 @@ def qd_row(repertoire_metrics: Mapping[str, Any]) -> Row:
 
 
 def emitter_row(emitter_metrics: Mapping[str, Any]) -> Row:
-  """Makes of what an emitter says of itself what the row has.
-
-  Args:
-    emitter_metrics: of `Emitter.metrics`, on the host.
-
-  Returns:
-    Plain numbers, `emitter/<name>`.
-  """
+  """Makes of what an emitter says of itself what the row has."""
   return {
     f"emitter/{name}": np.asarray(value).item()
     for name, value in emitter_metrics.items()
@@ -102,14 +70,7 @@ def emitter_row(emitter_metrics: Mapping[str, Any]) -> Row:
 
 
 def controller_row(controller_metrics: Mapping[str, Any]) -> Row:
-  """Makes of what a controller says of itself what the row has.
-
-  Args:
-    controller_metrics: of `Decision.metrics`, on the host.
-
-  Returns:
-    Plain numbers, `controller/<name>`.
-  """
+  """Makes of what a controller says of itself what the row has."""
   return {
     f"controller/{name}": np.asarray(value).item()
     for name, value in controller_metrics.items()
@@ -117,17 +78,7 @@ def controller_row(controller_metrics: Mapping[str, Any]) -> Row:
 
 
 def seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
-  """Returns what several seeds side by side add to the row.
-
-  Args:
-    report: of one generation, on the host; member i is the run of seeds[i].
-    seeds: of the members.
-
-  Returns:
-    `eval/episode_return/seed_<seed>` of each, and the same of the other
-    scores; and `eval/episode_return_iqm`, the returns' interquartile mean
-    (Agarwal et al., arXiv 2108.13264).
-  """
+  """Returns what several seeds side by side add to the row."""
   from scipy import stats  # Here, since importing it takes long.
 
   returns: Any = report.scores["episode_return"]

@@ -22,10 +22,6 @@ class MetricsWriter:
 
     From these rows the other files are written anew, so that they hold what a
     kill kept from them, and nothing that the run will do again.
-
-    Args:
-      directory: of the run.
-      use_tensorboard: whether to write events too.
     """
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
@@ -40,11 +36,7 @@ class MetricsWriter:
       self._events = _Events(directory, rows)
 
   def write(self, row: dict[str, float | int]) -> None:
-    """Writes one row; each row of a run has the same names.
-
-    Args:
-      row: numbers by name, `step` among them.
-    """
+    """Writes one row; each row of a run has the same names."""
     if not hosts.is_first():
       return
     self._directory.append("metrics.jsonl", [row])

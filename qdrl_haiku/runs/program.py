@@ -33,15 +33,7 @@ class Program:
     devices: Sequence[jax.Device],
     cache: ProgramCache | None = None,
   ) -> None:
-    """Names what is compiled.
-
-    Args:
-      name: by which it's kept.
-      lower: traces and lowers it.
-      options: of the compiler, with which it's lowered.
-      devices: on which it runs.
-      cache: where it's kept, if it's to be.
-    """
+    """Names what is compiled."""
     self._name = name
     self._lower = lower
     self._options = options

@@ -72,15 +72,7 @@ class Programs(NamedTuple):
       self.training.result()
 
   def wait_to_evaluate(self, trained: Any) -> float:
-    """Waits after training until `evaluate` is compiled, in a first generation.
-
-    Args:
-      trained: of `train`.
-
-    Returns:
-      Seconds between the end of training and the end of compiling, 0 if that
-      came first.
-    """
+    """Waits after training until `evaluate` is compiled, in a first generation."""
     if self.evaluating is None or self.evaluating.done():
       return 0.0
     jax.block_until_ready(trained)
@@ -91,16 +83,7 @@ class Programs(NamedTuple):
   def train_generation(
     self, population: State, run_key: types.Key, generation: int
   ) -> tuple[State, GenerationReport]:
-    """Calls all that makes a generation.
-
-    Args:
-      population: as it is; donated.
-      run_key: the run's key, or keys [P].
-      generation: which one it is, from 1.
-
-    Returns:
-      The population after the generation, and what happened.
-    """
+    """Calls all that makes a generation."""
     initial = self.draw(run_key, generation)
     population, trained = self.train(population, initial.pool, run_key)
     return self.evaluate(population, trained, initial.evaluation, run_key)
@@ -112,19 +95,7 @@ def make_programs(
   run_key: types.Key | jax.ShapeDtypeStruct,
   cache: ProgramCache | None = None,
 ) -> Programs:
-  """Returns what a run calls, traced as far as the shapes need it.
-
-  Args:
-    setup: what the population is composed of.
-    mesh: its mesh.
-    run_key: shape, dtype and sharding of the run's key, or of keys [P],
-      replicated over the mesh.
-    cache: programs of earlier runs whose setup and mesh were the same, so that
-      nothing needs to be traced that is there.
-
-  Returns:
-    The programs.
-  """
+  """Returns what a run calls, traced as far as the shapes need it."""
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   engine = make_engine(setup)
@@ -219,13 +190,6 @@ def compile_generation(programs: Programs) -> Programs:
 
   What trains takes longest of all that a run waits for, so it's traced before
   anything else is. What draws is called with it, and so comes next.
-
-  Args:
-    programs: of `make_programs`.
-
-  Returns:
-    The programs, with a `train` and a `evaluate` that wait until they are
-    compiled.
   """
   programs.train.trace()
   executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
@@ -251,12 +215,7 @@ def _bare(tree: Any) -> Any:
 
 
 def _placed(tree: Any, shardings: Any) -> Any:
-  """Returns shapes and dtypes of arrays on devices.
-
-  Args:
-    tree: of shapes and dtypes.
-    shardings: where they are, a prefix of the tree.
-  """
+  """Returns shapes and dtypes of arrays on devices."""
   return jax.tree.map(
     lambda where, part: jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), part

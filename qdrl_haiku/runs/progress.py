@@ -18,24 +18,14 @@ class Progress:
   _BAR_WIDTH = 20
 
   def __init__(self, num_generations: int, done: int) -> None:
-    """Starts the clock.
-
-    Args:
-      num_generations: of the whole run.
-      done: how many were done before; they don't count for the time left.
-    """
+    """Starts the clock."""
     self._num_generations = num_generations
     self._first = done
     self._start = time.monotonic()
     self._is_terminal = sys.stdout.isatty()
 
   def show(self, row: dict[str, float | int], returns: str) -> None:
-    """Shows one generation.
-
-    Args:
-      row: its metrics.
-      returns: what to say of its returns.
-    """
+    """Shows one generation."""
     if not hosts.is_first():
       return
     done = int(row["generation"])
@@ -55,19 +45,11 @@ class Progress:
     print(f"\r\033[K{line} [{bar}]", end="", flush=True)
 
   def wait(self, seconds: float) -> None:
-    """Leaves a wait, which isn't to come again, out of what is expected.
-
-    Args:
-      seconds: how long it was.
-    """
+    """Leaves a wait, which isn't to come again, out of what is expected."""
     self._start += seconds
 
   def say(self, message: str) -> None:
-    """Prints a message on a line of its own.
-
-    Args:
-      message: one sentence.
-    """
+    """Prints a message on a line of its own."""
     if hosts.is_first():
       print(f"\r\033[K{message}" if self._is_terminal else message, flush=True)
 

@@ -18,11 +18,7 @@ Record = dict[str, Any]
 
 
 def initial() -> Record:
-  """Returns the record before the first generation.
-
-  Returns:
-    The record.
-  """
+  """Returns the record before the first generation."""
   return {
     "version": importlib.metadata.version("qdrl_haiku"),
     "generation": 0,
@@ -37,15 +33,7 @@ def initial() -> Record:
 
 
 def begun(record: Record, initial_env_steps: int) -> Record:
-  """Returns the record once the first agents are evaluated.
-
-  Args:
-    record: before the first generation.
-    initial_env_steps: environment steps that this took.
-
-  Returns:
-    The new record.
-  """
+  """Returns the record once the first agents are evaluated."""
   return record | {
     "initial_env_steps": initial_env_steps,
     "total_env_steps": record["total_env_steps"] + initial_env_steps,
@@ -55,17 +43,7 @@ def begun(record: Record, initial_env_steps: int) -> Record:
 def updated(
   record: Record, setup: Setup, report: GenerationReport, walltime: float
 ) -> Record:
-  """Returns the record after one more generation.
-
-  Args:
-    record: before it.
-    setup: what the population is composed of.
-    report: of it, on the host.
-    walltime: seconds since the run began.
-
-  Returns:
-    The new record.
-  """
+  """Returns the record after one more generation."""
   returns = report.scores["episode_return"]
   generation = int(report.generation)
   total_env_steps = record["total_env_steps"] + env_steps(setup, report)
@@ -106,15 +84,7 @@ def updated(
 
 
 def env_steps(setup: Setup, report: GenerationReport) -> int:
-  """Counts the environment steps of a generation, however many there are.
-
-  Args:
-    setup: what the population is composed of.
-    report: of the generation, on the host.
-
-  Returns:
-    The steps of all agents together, in collecting and in evaluation.
-  """
+  """Counts the environment steps of a generation, however many there are."""
   evaluated = np.sum(report.evaluation_steps, dtype=np.int64)
   return _collected_steps(setup) + int(evaluated)
 
@@ -122,16 +92,7 @@ def env_steps(setup: Setup, report: GenerationReport) -> int:
 def row(
   seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> dict[str, Any]:
-  """Returns the row of metrics of one generation.
-
-  Args:
-    seeds: of the run, or one per member.
-    report: of the generation, on the host.
-    record: after it.
-
-  Returns:
-    Numbers by name, without the rates.
-  """
+  """Returns the row of metrics of one generation."""
   row = metrics.generation_row(report) | {
     "step": record["step"],
     "walltime": record["walltime"],
@@ -153,17 +114,7 @@ def row(
 def rates(
   setup: Setup, report: GenerationReport, seconds: float
 ) -> dict[str, Any]:
-  """Returns what was done per second, summed over the population.
-
-  Args:
-    setup: what the population is composed of.
-    report: of the generation, on the host.
-    seconds: that the generation took.
-
-  Returns:
-    The rates by name; the steps are those that members collected, or of
-    evaluation where there are none.
-  """
+  """Returns what was done per second, summed over the population."""
   steps = _collected_steps(setup) or env_steps(setup, report)
   return {
     "training/env_steps_per_second": steps / seconds,
@@ -181,14 +132,7 @@ def _collected_steps(setup: Setup) -> int:
 def write(
   directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
 ) -> None:
-  """Writes who was how good with what, and who took over from whom.
-
-  Args:
-    directory: of the run.
-    setup: what the population is composed of.
-    report: of the generation, on the host.
-    step: environment steps per agent so far.
-  """
+  """Writes who was how good with what, and who took over from whom."""
   generation = int(report.generation)
   config = setup.config
   if report.decision is not None:
@@ -227,14 +171,7 @@ def write(
 
 
 def summary(row: dict[str, Any]) -> str:
-  """Returns what the progress line says of a generation.
-
-  Args:
-    row: of metrics.
-
-  Returns:
-    A few words.
-  """
+  """Returns what the progress line says of a generation."""
   if "qd/qd_score" in row:
     return (
       f"QD score {row['qd/qd_score']:.0f} coverage {row['qd/coverage']:.1f} % "

@@ -58,17 +58,7 @@ Returns: what they did.
 
 
 def batch_size(setup: Setup, num_reevaluations: int) -> int:
-  """Returns how many elites are evaluated at once.
-
-  Args:
-    setup: with `map_elites`.
-    num_reevaluations: episodes of each elite, >= 1.
-
-  Returns:
-    As many as a generation evaluates, or so many fewer that there are no more
-    episodes at once than there, and no more than there are cells; but one for
-    each device, and a multiple of their number.
-  """
+  """Returns how many elites are evaluated at once."""
   qd = setup.map_elites
   assert qd is not None
   num_agents = setup.batch_sizes[-1]
@@ -89,13 +79,6 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   fitness and its mean descriptor (the "corrected" repertoire of Flageat and
   Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
   fits any number of elites, and is compiled in the first call.
-
-  Args:
-    setup: with `map_elites` and a mesh.
-    num_reevaluations: M, episodes of each elite, >= 1.
-
-  Returns:
-    See `ReevaluateFn`.
   """
   qd = setup.map_elites
   assert qd is not None
@@ -162,12 +145,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 
 
 def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
-  """Returns what elites draw from that are looked at after a generation.
-
-  Args:
-    run_key: the run's key.
-    generation: after which one.
-  """
+  """Returns what elites draw from that are looked at after a generation."""
   return jax.random.fold_in(
     jax.random.fold_in(run_key, generation), draws.OfGeneration.REEVALUATE
   )
@@ -176,21 +154,7 @@ def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
 def row(
   repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
 ) -> metrics.Row:
-  """Returns what a second look adds to the row of a generation.
-
-  Args:
-    repertoire: as it was looked at.
-    again: what was found; None where nobody looked.
-    offset: of the QD score.
-
-  Returns:
-    `qd/corrected_{qd_score,coverage,max_fitness}` of the corrected repertoire;
-    `qd/lost_*`, by how much less that is; `qd/fitness_spread` and
-    `qd/descriptor_spread`, means over the elites of the standard deviation over
-    episodes, and over the descriptor's axes, NaN of one episode; and
-    `qd/reevaluation_env_steps`, which `total_env_steps` leaves out. All are NaN
-    where nobody looked.
-  """
+  """Returns what a second look adds to the row of a generation."""
   if again is None:
     return dict.fromkeys(_COLUMNS, np.nan)
   seen, corrected = (
@@ -207,14 +171,7 @@ def row(
 
 
 def spreads(values: np.ndarray) -> np.ndarray:
-  """Returns how far each elite's episodes differ.
-
-  Args:
-    values: [N, M, ...], of M episodes.
-
-  Returns:
-    Standard deviations [N, ...], as of a sample; NaN of one episode.
-  """
+  """Returns how far each elite's episodes differ."""
   if values.shape[1] < 2:
     return np.full((len(values), *values.shape[2:]), np.nan)
   return np.std(values, axis=1, ddof=1, dtype=np.float64)

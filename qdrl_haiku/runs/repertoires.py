@@ -36,16 +36,7 @@ class Finders(NamedTuple):
 def first_row(
   setup: Setup, state: Illumination, seed: int
 ) -> dict[str, Any]:
-  """Returns what is known of the first genotypes, before any generation.
-
-  Args:
-    setup: with `map_elites`.
-    state: before the first generation.
-    seed: of the run.
-
-  Returns:
-    Numbers by name, of generation 0.
-  """
+  """Returns what is known of the first genotypes, before any generation."""
   assert setup.map_elites is not None
   repertoire_metrics = map_elites.metrics(
     state.repertoire, setup.map_elites.qd_offset
@@ -62,12 +53,7 @@ def first_row(
 def write_centroids(
   directory: RunDirectory, tessellation: map_elites.Tessellation
 ) -> None:
-  """Writes `centroids.npz`, which takes long to find, for a resumed run.
-
-  Args:
-    directory: of the run.
-    tessellation: of its repertoire.
-  """
+  """Writes `centroids.npz`, which takes long to find, for a resumed run."""
   if isinstance(tessellation, map_elites.CVT):
     directory.write_arrays(
       _CENTROIDS, {"centroids": np.asarray(tessellation.centroids)}
@@ -75,14 +61,7 @@ def write_centroids(
 
 
 def read_centroids(directory: RunDirectory) -> np.ndarray | None:
-  """Reads what `write_centroids` wrote.
-
-  Args:
-    directory: of the run.
-
-  Returns:
-    The centroids [C, D]; None if they can't be read and must be found again.
-  """
+  """Reads what `write_centroids` wrote."""
   try:
     return np.load(directory.path / _CENTROIDS)["centroids"]
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
@@ -98,17 +77,7 @@ def write(
   emitters: Finders | None = None,
   found: Reevaluation | None = None,
 ) -> None:
-  """Writes `repertoire/<step>.npz` and draws `plots/repertoire_<step>.png`.
-
-  Args:
-    directory: of the run.
-    repertoire: of the generation.
-    descriptor: of the environment of evaluation.
-    step: environment steps per agent so far.
-    settings: with which the run was started, to rebuild the agents.
-    emitters: of several, who found what.
-    found: by a second look, to be drawn beside it.
-  """
+  """Writes `repertoire/<step>.npz` and draws `plots/repertoire_<step>.png`."""
   assert descriptor is not None
   repertoire = sharding.to_host(repertoire)
   more: dict[str, Any] = {"descriptor_names": descriptor.names}
@@ -139,12 +108,6 @@ def write_reevaluation(
   The first has all episodes of all elites, the second the metrics of the elites
   in an empty repertoire, by their means, as `metrics.jsonl` has them of the
   repertoire itself.
-
-  Args:
-    directory: of the run.
-    found: by a second look.
-    step: environment steps per agent so far.
-    offset: of the QD score.
   """
   if not hosts.is_first():
     return
@@ -165,14 +128,7 @@ def write_reevaluation(
 
 
 def known_reevaluations(directory: RunDirectory) -> int:
-  """Returns how often each elite was evaluated again for `corrected.json`.
-
-  Args:
-    directory: of a run.
-
-  Returns:
-    0 if there is no such file.
-  """
+  """Returns how often each elite was evaluated again for `corrected.json`."""
   try:
     text = (directory.path / _CORRECTED).read_text()
     return int(json.loads(text)["num_reevaluations"])

@@ -35,23 +35,6 @@ def begin(
   Rows and best agents of generations that will be done again are dropped. A
   damaged checkpoint is set aside with a warning, and the one before it is
   taken.
-
-  Args:
-    setup: what the population is composed of.
-    config: what the run is.
-    directory: of the run.
-    checkpoints: of the run.
-    best: its best agents.
-    programs: of the run.
-    run_key: the run's key.
-
-  Returns:
-    The population, and the record of its checkpoint or of a new run.
-
-  Raises:
-    ValueError: if a checkpoint doesn't fit the settings, or is of another
-      version of the package, or if all are damaged.
-    OSError: if one can't be read though nothing proves it to be damaged.
   """
   steps = checkpoints.steps() if config.resume else []
   if steps or (config.resume and checkpoints.has_set_aside()):
@@ -89,27 +72,13 @@ def begin(
 def forget_unneeded(
   checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
 ) -> None:
-  """Deletes older checkpoints, and best agents that nobody can go back to.
-
-  Args:
-    checkpoints: of a run.
-    best: its best agents.
-    max_checkpoints: how many checkpoints are kept, the latest ones.
-  """
+  """Deletes older checkpoints, and best agents that nobody can go back to."""
   checkpoints.keep(checkpoints.steps()[:max_checkpoints])
   best.keep(needed(best.steps(), checkpoints.steps()))
 
 
 def needed(best: Sequence[int], checkpoints: Sequence[int]) -> set[int]:
-  """Returns which best agents are the best of now or of a checkpoint.
-
-  Args:
-    best: steps in which an agent was better than all before.
-    checkpoints: steps of checkpoints.
-
-  Returns:
-    The latest of `best`, and for each checkpoint the latest until then.
-  """
+  """Returns which best agents are the best of now or of a checkpoint."""
   until = [[x for x in best if x <= step] for step in checkpoints]
   return {max(steps) for steps in (best, *until) if steps}
 
@@ -118,13 +87,6 @@ def to_trees(config: RunConfig, population: State) -> dict[str, Any]:
   """Returns the parts of a population that a checkpoint keeps.
 
   Each can be read without the others.
-
-  Args:
-    config: of the run.
-    population: of it, or its shapes.
-
-  Returns:
-    Trees by name.
   """
   if population.members is None:
     return {"population": population}

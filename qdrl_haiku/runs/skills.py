@@ -19,13 +19,6 @@ def write(
   `skills.npz` holds the latest episodes: `returns`, `lengths` [P, N], the
   trajectory of `skill_evaluation`, and the descriptor's `names`, `lower` and
   `upper` [D].
-
-  Args:
-    directory: of the run.
-    generation: from 1.
-    step: environment steps per agent so far.
-    evaluation: by `skill_evaluation`, on the host.
-    descriptor: of the environment of evaluation, if it has one.
   """
   rows = []
   trajectory = evaluation.trajectory

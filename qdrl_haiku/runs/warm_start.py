@@ -19,17 +19,6 @@ def warm_start(
   environments and hyperparameters are the new population's own. Members take
   the other run's agents in order of their last returns, best first, and again
   from the best where there are more members than agents.
-
-  Args:
-    setup: what the new population is composed of.
-    population: the new one, with members.
-    logdir: directory of the other run.
-
-  Returns:
-    The new population with those agents.
-
-  Raises:
-    ValueError: if there is no such run, or if its agents are of another kind.
   """
   members = population.members
   assert members is not None

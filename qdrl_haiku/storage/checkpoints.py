@@ -33,13 +33,7 @@ class Checkpoints:
   def __init__(
     self, path: str | os.PathLike[str], writes: bool = False
   ) -> None:
-    """Opens a directory.
-
-    Args:
-      path: of the directory, which need not exist if it's to be written.
-      writes: whether it is; if not, it's only read, also while a run writes
-        there.
-    """
+    """Opens a directory."""
     import orbax.checkpoint as ocp  # Here, since importing it takes long.
 
     self._verified: set[int] = set()
@@ -75,16 +69,6 @@ class Checkpoints:
     """Writes a checkpoint, whole or not at all; those that are there stay.
 
     Something of the first one is read back.
-
-    Args:
-      step: its name, above those of all that are there.
-      trees: of arrays, typed keys included.
-      record: of plain Python values.
-
-    Raises:
-      OSError: if it can't be written or read back, or isn't above the latest;
-        those before it are as they were.
-      JaxRuntimeError: if another process is gone, likewise.
     """
     import orbax.checkpoint as ocp
 
@@ -117,41 +101,14 @@ class Checkpoints:
       ) from error
 
   def num_rows(self, step: int, name: str) -> int:
-    """Returns how many rows the arrays of a tree have in a checkpoint.
-
-    Args:
-      step: of the checkpoint.
-      name: of the tree, whose arrays have one first axis.
-
-    Returns:
-      The number.
-
-    Raises:
-      DamagedCheckpoint: if it can't be read.
-    """
+    """Returns how many rows the arrays of a tree have in a checkpoint."""
     with self._reading(step):
       return next(iter(self._shapes(step, name).values()))[0]
 
   def restore(
     self, step: int, like: dict[str, Any], resized: Collection[str] = ()
   ) -> dict[str, Any]:
-    """Reads trees of a checkpoint.
-
-    Args:
-      step: of the checkpoint.
-      like: which trees, and of what structure, shapes, dtypes and shardings:
-        arrays or `jax.ShapeDtypeStruct`s.
-      resized: names of trees whose arrays may have another number of rows in
-        the checkpoint; those beyond are dropped, those missing are zeros.
-
-    Returns:
-      The trees.
-
-    Raises:
-      ValueError: if the checkpoint has trees of other structures or shapes.
-      DamagedCheckpoint: if it's damaged.
-      OSError: if it can't be read though nothing proves it to be damaged.
-    """
+    """Reads trees of a checkpoint."""
     import orbax.checkpoint as ocp
 
     wanted = {
@@ -182,18 +139,7 @@ class Checkpoints:
     }
 
   def record(self, step: int) -> dict[str, Any]:
-    """Reads the JSON record of a checkpoint.
-
-    Args:
-      step: of the checkpoint.
-
-    Returns:
-      The record.
-
-    Raises:
-      DamagedCheckpoint: if it's damaged.
-      OSError: if it can't be read though nothing proves it to be damaged.
-    """
+    """Reads the JSON record of a checkpoint."""
     import orbax.checkpoint as ocp
 
     with self._reading(step):
@@ -203,11 +149,7 @@ class Checkpoints:
     return restored["record"]
 
   def keep(self, steps: Collection[int]) -> None:
-    """Deletes all checkpoints but some; a kill leaves none of them in part.
-
-    Args:
-      steps: of those that stay.
-    """
+    """Deletes all checkpoints but some; a kill leaves none of them in part."""
     unwanted = set(self.steps()) - set(steps)
     if not unwanted:
       return
@@ -221,14 +163,7 @@ class Checkpoints:
     self._manager.reload()
 
   def set_aside(self, step: int) -> pathlib.Path:
-    """Renames a checkpoint, so that it's none any more.
-
-    Args:
-      step: of the checkpoint.
-
-    Returns:
-      Where it is now.
-    """
+    """Renames a checkpoint, so that it's none any more."""
     aside = self._path / f"{_DAMAGED}{step}"
     count = 1
     while aside.exists():

@@ -17,11 +17,7 @@ _BLOCK = 1 << 20
 
 
 def write(folder: pathlib.Path) -> None:
-  """Notes what the files of a finished checkpoint hold.
-
-  Args:
-    folder: of the checkpoint.
-  """
+  """Notes what the files of a finished checkpoint hold."""
   checksums = {
     str(path.relative_to(folder)): _crc32(path)
     for path in sorted(folder.rglob("*"))
@@ -37,16 +33,6 @@ def damage(folder: pathlib.Path) -> str | None:
   Nothing was, if a kill came between orbax's renaming of the finished
   checkpoint and ours. Such a one is whole unless something happened to it, and
   only the files that tell of the others can be checked.
-
-  Args:
-    folder: of the checkpoint.
-
-  Returns:
-    What proves it to be damaged, None if nothing does.
-
-  Raises:
-    OSError: if a file can't be read, which proves nothing.
-    MemoryError: likewise.
   """
   if _is_missing(folder, NAME):
     return _damage_to_metadata(folder)

@@ -29,15 +29,7 @@ class RunDirectory:
     self._lock: weakref.finalize | None = None
 
   def begin(self, settings: dict[str, Any]) -> None:
-    """Creates the directory and writes `config.json` and `versions.json`.
-
-    Args:
-      settings: all that the run was started with.
-
-    Raises:
-      ValueError: if the directory holds anything, can't be written, or another
-        process trains in it.
-    """
+    """Creates the directory and writes `config.json` and `versions.json`."""
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._hold()
@@ -62,14 +54,6 @@ class RunDirectory:
     """Checks that a run is continued as it began, and notes what may change.
 
     `versions.json` stays what it was when the run began.
-
-    Args:
-      settings: all that the run is continued with.
-      may_change: names of those that may differ from what it began with.
-
-    Raises:
-      ValueError: if there is no run here, if it had other settings, or if
-        another process goes on with it.
     """
     before = self.settings()
     differing = [
@@ -114,14 +98,7 @@ class RunDirectory:
     self._lock = weakref.finalize(self, os.close, lock)
 
   def settings(self) -> dict[str, Any]:
-    """Returns what the run in the directory was started with.
-
-    Returns:
-      The settings.
-
-    Raises:
-      ValueError: if there is no run here.
-    """
+    """Returns what the run in the directory was started with."""
     try:
       settings = json.loads((self.path / "config.json").read_text())
       if not isinstance(settings, dict):
@@ -134,24 +111,14 @@ class RunDirectory:
     return settings
 
   def write_json(self, name: str, value: Any) -> None:
-    """Writes a JSON file whole or not at all.
-
-    Args:
-      name: of the file.
-      value: what to write.
-    """
+    """Writes a JSON file whole or not at all."""
     if not hosts.is_first():
       return
     with files.written_whole(self.path / name) as temporary:
       temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
   def write_arrays(self, name: str, arrays: dict[str, Any]) -> None:
-    """Writes a NumPy file (.npz) whole or not at all.
-
-    Args:
-      name: of the file.
-      arrays: by name.
-    """
+    """Writes a NumPy file (.npz) whole or not at all."""
     if not hosts.is_first():
       return
     with (
@@ -161,12 +128,7 @@ class RunDirectory:
       np.savez_compressed(file, **arrays)
 
   def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Appends rows to a file of JSON lines; NaN becomes null.
-
-    Args:
-      name: of the file.
-      rows: of plain Python values.
-    """
+    """Appends rows to a file of JSON lines; NaN becomes null."""
     if not hosts.is_first():
       return
     lines = [strict_json.to_json(row) for row in rows]
@@ -176,18 +138,7 @@ class RunDirectory:
   def rows(
     self, name: str, columns: Mapping[str, type] | None = None
   ) -> list[dict[str, Any]]:
-    """Returns the rows of a file of JSON lines, none if there is no such file.
-
-    Args:
-      name: of the file.
-      columns: which each row must have, and of what kind; None for any.
-
-    Returns:
-      The rows; one cut short by a kill at the end is left out.
-
-    Raises:
-      ValueError: if another line is damaged, or a column is.
-    """
+    """Returns the rows of a file of JSON lines, none if there is no such file."""
     path = self.path / name
     if not path.exists():
       return []
@@ -211,12 +162,7 @@ class RunDirectory:
     return rows
 
   def forget_after(self, name: str, generation: int) -> None:
-    """Drops the rows of generations that a resumed run will do again.
-
-    Args:
-      name: of a file of JSON lines.
-      generation: the last to keep.
-    """
+    """Drops the rows of generations that a resumed run will do again."""
     if not hosts.is_first() or not (self.path / name).exists():
       return
     kept = [row for row in self.rows(name) if row["generation"] <= generation]

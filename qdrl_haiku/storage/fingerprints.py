@@ -36,14 +36,7 @@ _CUSTOMIZING = ("sitecustomize", "usercustomize")
 
 
 def digest(parts: Any) -> str:
-  """Returns a short text for some parts.
-
-  Args:
-    parts: as JSON has them.
-
-  Returns:
-    The text: the same in every process, for the same parts.
-  """
+  """Returns a short text for some parts."""
   text = json.dumps(parts, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -93,9 +86,6 @@ def users_module() -> str | None:
 
   It may have replaced functions of those that are, as may who has begun the
   process otherwise than by a launcher.
-
-  Returns:
-    Its name, None if there is none.
   """
   package = os.path.dirname(qdrl_haiku.__file__)
   ours = (package, os.path.join(os.path.dirname(package), "launchers"))

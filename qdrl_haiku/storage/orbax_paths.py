@@ -25,20 +25,7 @@ _OPEN = pathlib.Path("/proc/self/fd")
 def plain(
   path: pathlib.Path, owner: Any
 ) -> tuple[pathlib.Path, Callable[[], Any]]:
-  """Returns a path to a directory that is no pattern and no URL.
-
-  Args:
-    path: of the directory, which is there; absolute.
-    owner: what uses it; when that is gone, the other path leads nowhere.
-
-  Returns:
-    The same path; or, if it has characters that may mean something, one by
-    which this process alone reaches the directory, without a file anywhere.
-    And what to call when it isn't needed any more.
-
-  Raises:
-    OSError: if the directory can't be opened, or has no such path.
-  """
+  """Returns a path to a directory that is no pattern and no URL."""
   if _PLAIN.fullmatch(str(path)):
     return path, lambda: None
   if not _OPEN.is_dir():
@@ -53,14 +40,7 @@ def plain(
 
 
 def read_smallest(folder: pathlib.Path) -> None:
-  """Reads the smallest array of a tree, to see whether it can be read.
-
-  Args:
-    folder: of the tree in a checkpoint, of a plain path.
-
-  Raises:
-    Exception: of nearly any kind, if it can't.
-  """
+  """Reads the smallest array of a tree, to see whether it can be read."""
   import orbax.checkpoint as ocp  # Here, since importing it takes long.
 
   metadata = ocp.StandardCheckpointHandler().metadata(folder)

@@ -32,45 +32,23 @@ class ProgramCache(NamedTuple):
   key: str | None
 
   def has(self, name: str) -> bool:
-    """Returns whether a value of this start is there; it may be damaged.
-
-    Args:
-      name: of the value.
-    """
+    """Returns whether a value of this start is there; it may be damaged."""
     return self.key is not None and self._path(name).exists()
 
   def read(self, name: str) -> Any:
-    """Returns a value of this start, or None if it isn't there.
-
-    Args:
-      name: of the value.
-    """
+    """Returns a value of this start, or None if it isn't there."""
     return None if self.key is None else _read(self._path(name))
 
   def write(self, name: str, value: Any) -> bool:
-    """Writes a value of this start, and returns whether that could be done.
-
-    Args:
-      name: of the value.
-      value: to be pickled.
-    """
+    """Writes a value of this start, and returns whether that could be done."""
     return self.key is not None and _write(self._path(name), value)
 
   def read_shared(self, code: str) -> Any:
-    """Returns a value that starts share, or None if it isn't there.
-
-    Args:
-      code: what it follows from, as `fingerprints.digest` returns.
-    """
+    """Returns a value that starts share, or None if it isn't there."""
     return _read(self.folder / code)
 
   def write_shared(self, code: str, value: Any) -> bool:
-    """Writes a value for all starts, and returns whether that could be done.
-
-    Args:
-      code: what it follows from, as `fingerprints.digest` returns.
-      value: to be pickled.
-    """
+    """Writes a value for all starts, and returns whether that could be done."""
     return _write(self.folder / code, value)
 
   def _path(self, name: str) -> pathlib.Path:

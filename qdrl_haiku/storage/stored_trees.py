@@ -7,15 +7,7 @@ import jax.numpy as jnp
 
 
 def to_stored(tree: Any) -> Any:
-  """Returns a tree as it is stored.
-
-  Args:
-    tree: of arrays.
-
-  Returns:
-    The tree, with the integers that typed keys consist of, and None for empty
-    arrays.
-  """
+  """Returns a tree as it is stored."""
 
   def convert(x: Any) -> Any:
     if not x.size:
@@ -26,14 +18,7 @@ def to_stored(tree: Any) -> Any:
 
 
 def as_stored(x: Any) -> Any:
-  """Returns what orbax is to restore where an array is wanted.
-
-  Args:
-    x: an array, or a `jax.ShapeDtypeStruct`.
-
-  Returns:
-    The like of `to_stored`.
-  """
+  """Returns what orbax is to restore where an array is wanted."""
   if not x.size:
     return None
   if not _is_key(x):
@@ -43,15 +28,7 @@ def as_stored(x: Any) -> Any:
 
 
 def from_stored(tree: Any, like: Any) -> Any:
-  """Returns the reverse of `to_stored`.
-
-  Args:
-    tree: as it is stored.
-    like: of what structure, shapes, dtypes and shardings it was.
-
-  Returns:
-    The tree, with keys and empty arrays where `like` has some.
-  """
+  """Returns the reverse of `to_stored`."""
 
   def convert(like: Any, x: Any) -> Any:
     if not like.size:

@@ -6,26 +6,12 @@ from typing import Any
 
 
 def to_json(row: dict[str, Any]) -> str:
-  """Returns one line of strict JSON.
-
-  Args:
-    row: of plain Python values; NaN and infinities become null.
-
-  Returns:
-    The line, without its end.
-  """
+  """Returns one line of strict JSON."""
   return json.dumps(strict(row), allow_nan=False)
 
 
 def strict(value: Any) -> Any:
-  """Returns the same with None for what strict JSON has no number for.
-
-  Args:
-    value: of plain Python values.
-
-  Returns:
-    The value, its dicts copied.
-  """
+  """Returns the same with None for what strict JSON has no number for."""
   if isinstance(value, dict):
     return {name: strict(x) for name, x in value.items()}
   if isinstance(value, float) and not math.isfinite(value):

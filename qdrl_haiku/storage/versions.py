@@ -23,12 +23,7 @@ _LIBRARIES = (
 
 
 def versions() -> dict[str, Any]:
-  """Returns what a run depends on outside its settings.
-
-  Returns:
-    Versions of Python and the libraries, the devices, and what this package
-    wants of XLA that the installed one doesn't know (see `xla`).
-  """
+  """Returns what a run depends on outside its settings."""
   found: dict[str, Any] = {"python": platform.python_version()}
   for name in _LIBRARIES:
     try:

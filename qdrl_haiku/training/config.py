@@ -283,18 +283,6 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
 
   An iteration steps each environment as few times as make a whole number of
   calls of `learner.update`.
-
-  Args:
-    config: the settings.
-    batches_per_update: critic steps in one call of `learner.update`.
-
-  Returns:
-    The schedule.
-
-  Raises:
-    ValueError: if `perturbation_interval` isn't a whole number of iterations,
-      or of more critic steps than an int32 counts, or if the replay buffer
-      can't take what one iteration collects.
   """
   num_env_steps, num_updates = _iteration(
     config.num_envs, config.grad_updates_per_step, batches_per_update
@@ -331,15 +319,7 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
 
 
 def nearest_multiples(number: int, unit: int) -> str:
-  """Words which multiples a number lies between, for messages.
-
-  Args:
-    number: no multiple of the unit.
-    unit: >= 1.
-
-  Returns:
-    Such as "16 or 24"; without 0.
-  """
+  """Words which multiples a number lies between, for messages."""
   below = number // unit * unit
   return " or ".join(str(n) for n in (below, below + unit) if n > 0)
 

@@ -16,15 +16,7 @@ EMITTER_NEEDS = ("transitions", "state_descriptors")
 
 
 def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
-  """Returns new agents, their hyperparameters drawn by the controller.
-
-  Args:
-    setup: with `map_elites`.
-    keys: [n], consumed.
-
-  Returns:
-    Elites, leaves [n, ...].
-  """
+  """Returns new agents, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
   genotypes = jax.vmap(setup.learner.genotype)(
     jax.vmap(setup.learner.init)(keys)
@@ -88,18 +80,7 @@ def evaluate_elites(
   env_states: environments.State,
   needs: Collection[str] = (),
 ) -> actors.Evaluation:
-  """Runs greedy episodes of agents made of elites, on all devices.
-
-  Args:
-    setup: with `map_elites`, in an environment with descriptors.
-    elites: leaves [B, ...].
-    env_states: in which episodes begin, leaves [B, N, ...], see
-      `initial_states`.
-    needs: what else to keep of the episodes, of `EMITTER_NEEDS`.
-
-  Returns:
-    The evaluation, of B agents, with descriptors; known to every device.
-  """
+  """Runs greedy episodes of agents made of elites, on all devices."""
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None
 
@@ -126,14 +107,7 @@ def evaluate_elites(
 def fitness_and_descriptors(
   evaluation: actors.Evaluation,
 ) -> tuple[types.Array, types.Array]:
-  """Returns what an evaluation with descriptors says of each agent.
-
-  Args:
-    evaluation: of B agents.
-
-  Returns:
-    Means over the episodes: the return [B], and the descriptor [B, D].
-  """
+  """Returns what an evaluation with descriptors says of each agent."""
   assert evaluation.descriptors is not None
   return (
     jnp.mean(evaluation.returns, axis=1),
@@ -144,18 +118,7 @@ def fitness_and_descriptors(
 def extra_scores(
   evaluation: actors.Evaluation, needs: Collection[str]
 ) -> dict[str, Any]:
-  """Picks what an emitter needs of an evaluation.
-
-  Args:
-    evaluation: of B agents, in which that was kept.
-    needs: of `EMITTER_NEEDS`.
-
-  Returns:
-    By name: "transitions", a `types.Transition` [B, N, T, ...], and
-    "state_descriptors" [B, N, T, D], of the state after each step; where there
-    is either, "lengths", int32 [B, N], of the episodes: later steps mean
-    nothing.
-  """
+  """Picks what an emitter needs of an evaluation."""
   if not needs:
     return {}
   kept = {

@@ -18,18 +18,7 @@ from qdrl_haiku.training.setup import Setup
 
 
 def make_emitter(setup: Setup) -> map_elites.Emitter:
-  """Makes the emitter that a setup names.
-
-  Args:
-    setup: with `map_elites`.
-
-  Returns:
-    The emitter.
-
-  Raises:
-    ValueError: if there is none of that name, if a setting has no effect, or if
-      it needs what isn't known of agents' episodes.
-  """
+  """Makes the emitter that a setup names."""
   setup_lib.check(setup)
   assert setup.map_elites is not None
   emitter = setup.map_elites.emitter

@@ -59,17 +59,7 @@ def train_generation(
 def train(
   setup: Setup, population: Population, pool: Any, run_key: types.Key
 ) -> tuple[Population, Trained]:
-  """Does the first part of `train_generation`: members collect and learn.
-
-  Args:
-    setup: what the population is composed of.
-    population: as it is.
-    pool: of the generation's initial states, see `InitialStates`.
-    run_key: as there.
-
-  Returns:
-    The population with trained members, and what is known of them.
-  """
+  """Does the first part of `train_generation`: members collect and learn."""
   keys = _member_keys(setup, population, run_key)
   members, *trained = sharding.over_members(setup, train_members)(
     population.members._replace(pool=pool),
@@ -86,21 +76,7 @@ def evaluate(
   env_states: Any,
   run_key: types.Key,
 ) -> tuple[Population, GenerationReport]:
-  """Does the second part of `train_generation`: evaluate, decide, inherit.
-
-  Args:
-    setup: what the population is composed of.
-    population: of `train`.
-    trained: of `train`.
-    env_states: those of evaluation, see `InitialStates`.
-    run_key: as there.
-
-  Returns:
-    The population after the controller's decision, and what happened.
-
-  Raises:
-    ValueError: if the evaluation has no such score as `config.fitness`.
-  """
+  """Does the second part of `train_generation`: evaluate, decide, inherit."""
   config = setup.config
   generation = population.generation + 1
   env_states = initial_states.evaluation_states(
@@ -243,16 +219,6 @@ def inherit(
   A non-finite member's buffer may hold what broke it, and its environments
   may be broken too: it takes over its parent's, whatever the settings. Those on
   the host can't be copied, and have been reset already.
-
-  Args:
-    setup: what the population is composed of.
-    members: before the decision, in their slots.
-    parents: int32 [P], of the decision.
-    finite: bool [P], which members are finite.
-    turn: int32 [], of those in which members are moved.
-
-  Returns:
-    The members after it.
   """
   indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
   broken = ~finite & (parents != indices)

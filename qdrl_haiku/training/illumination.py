@@ -85,17 +85,7 @@ def draw_initial_states(
   generation: types.Array | int,
   num_agents: int,
 ) -> InitialStates:
-  """Draws the states in which the episodes of a generation begin.
-
-  Args:
-    setup: with `map_elites`.
-    run_key: the run's key.
-    generation: 0 for the first repertoire, then from 1.
-    num_agents: B, how many agents are evaluated in it.
-
-  Returns:
-    The states.
-  """
+  """Draws the states in which the episodes of a generation begin."""
   pool: Any = ()
   if setup.trains_members:
     size = setup.config.population_size
@@ -201,18 +191,7 @@ def train_generation(
 def train(
   setup: Setup, state: Illumination, pool: Any, run_key: types.Key
 ) -> tuple[Illumination, map_elites.Elite]:
-  """Does the first part of `train_generation`: asks; members train for it.
-
-  Args:
-    setup: with `map_elites`.
-    state: as it is.
-    pool: of the generation's initial states, see `InitialStates`.
-    run_key: as there.
-
-  Returns:
-    The state with trained members; and the offspring, and after it those that
-    are evaluated again, as the state's `contenders` say.
-  """
+  """Does the first part of `train_generation`: asks; members train for it."""
   if state.members is not None:
     state = state.with_members(state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
@@ -233,18 +212,7 @@ def evaluate(
   env_states: Any,
   run_key: types.Key,
 ) -> tuple[Illumination, GenerationReport]:
-  """Does the second part of `train_generation`: evaluates, adds and tells.
-
-  Args:
-    setup: with `map_elites`.
-    state: of `train`.
-    elites: of `train`.
-    env_states: those of evaluation, see `InitialStates`.
-    run_key: as there.
-
-  Returns:
-    The new state, and what happened.
-  """
+  """Does the second part of `train_generation`: evaluates, adds and tells."""
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
   emitter = emitters.make_emitter(setup)

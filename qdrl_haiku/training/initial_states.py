@@ -32,15 +32,7 @@ class InitialStates(NamedTuple):
 
 
 def draw_pool(setup: Setup, keys: types.Key) -> Any:
-  """Draws the states with which the members' next episodes begin.
-
-  Args:
-    setup: what the population is composed of.
-    keys: [P], the members' in a generation; they stay usable.
-
-  Returns:
-    As `InitialStates.pool`.
-  """
+  """Draws the states with which the members' next episodes begin."""
 
   def draw(setup: Setup, keys: types.Key) -> environments.State:
     # Instances are told apart along the last axis, such as by their skills.
@@ -55,13 +47,6 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
 
   Where they collect and are evaluated in one environment without skills, one
   reset draws both, since nothing of the program takes longer to compile.
-
-  Args:
-    setup: what the population is composed of.
-    keys: [P], the members' in a generation; they stay usable.
-
-  Returns:
-    The states.
   """
   to_evaluate = evaluation_keys(keys)
   is_plain = isinstance(setup.env, environments.Environment)
@@ -96,30 +81,14 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
 
 
 def evaluation_keys(keys: types.Key) -> types.Key:
-  """Returns the keys of the members' evaluation in one generation.
-
-  Args:
-    keys: [P], the members' in this generation; they stay usable.
-
-  Returns:
-    Keys [P].
-  """
+  """Returns the keys of the members' evaluation in one generation."""
   return jax.vmap(jax.random.split)(keys)[:, 1]
 
 
 def first_states(
   setup: Setup, keys: types.Key, pool: Any = ()
 ) -> environments.State:
-  """Returns the states in which members begin to collect.
-
-  Args:
-    setup: what the population is composed of.
-    keys: [P], the members' in a generation; they stay usable.
-    pool: of `draw_pool` with these keys, if there is one.
-
-  Returns:
-    The first of the pool, leaves [S, E, ...].
-  """
+  """Returns the states in which members begin to collect."""
 
   def draw(setup: Setup, keys: types.Key) -> environments.State:
     return setup.env.reset(_pool_keys(setup, keys)[:, :, 0])
@@ -130,31 +99,14 @@ def first_states(
 
 
 def draw_evaluation(setup: Setup, keys: types.Key) -> Any:
-  """Draws the states in which agents are evaluated.
-
-  Args:
-    setup: what the population is composed of.
-    keys: one for each agent; consumed.
-
-  Returns:
-    As `InitialStates.evaluation`.
-  """
+  """Draws the states in which agents are evaluated."""
   return () if setup.on_host else evaluation_states(setup, keys)
 
 
 def evaluation_states(
   setup: Setup, keys: types.Key, drawn: Any = ()
 ) -> environments.State:
-  """Returns the states in which agents are evaluated.
-
-  Args:
-    setup: what the population is composed of.
-    keys: one for each agent; consumed.
-    drawn: of `draw_evaluation` with these keys, if there are any.
-
-  Returns:
-    These, or what is drawn now, leaves [S, N, ...].
-  """
+  """Returns the states in which agents are evaluated."""
 
   def draw(setup: Setup, keys: types.Key) -> environments.State:
     return setup.eval_env.reset(_split(keys, (setup.config.num_eval_episodes,)))

@@ -130,19 +130,7 @@ def learn(
   hyperparams: types.Hyperparams,
   keys: types.Key,
 ) -> tuple[types.State, types.Metrics]:
-  """Learns from replay for one iteration.
-
-  Args:
-    setup: what the population is composed of.
-    states: the learners', leaves [P, ...].
-    buffers: leaves [P, ...].
-    hyperparams: leaves [P].
-    keys: [P]; consumed.
-
-  Returns:
-    The new states, and metrics by name, [P], means over the updates. A member
-    whose buffer hasn't got its minimum stays as it is, and has metrics of 0.
-  """
+  """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
   num_updates = config_lib.iterations(
     setup.config, batches_per_update

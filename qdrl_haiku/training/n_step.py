@@ -50,19 +50,7 @@ def sample(
   key: types.Key,
   shape: tuple[int, ...],
 ) -> Windows:
-  """Draws first steps as `replay.ReplayBuffer.sample` does, and what follows.
-
-  Args:
-    setup: what the population is composed of, with `n_step` above 1.
-    state: of one member's buffer, to which its environments' steps were added
-      in turn.
-    key: consumed.
-    shape: of what is drawn.
-
-  Returns:
-    The windows, leaves [*shape, ...]; of extras, those called "next_..." are of
-    the last steps, and the others of the first.
-  """
+  """Draws first steps as `replay.ReplayBuffer.sample` does, and what follows."""
   stored: types.Transition = state.storage
   first = setup.buffer.draw(state, key, shape)
 
@@ -110,17 +98,7 @@ def add(
   steps: types.Transition,
   where: types.Array,
 ) -> replay.ReplayState:
-  """Adds steps of all environments, but some; see above.
-
-  Args:
-    setup: what the population is composed of, with `n_step` above 1.
-    state: of one member's buffer.
-    steps: leaves [B, ...], of each environment in turn.
-    where: bool [B], which count. Where none does, none is added.
-
-  Returns:
-    The buffer with those steps.
-  """
+  """Adds steps of all environments, but some; see above."""
   has_any = jnp.any(where)
   sources = jnp.where(where, jnp.arange(where.size), jnp.argmax(where))
   truncation = jnp.where(where, steps.extras[_TRUNCATION], _INSTEAD)
@@ -138,14 +116,6 @@ def cut(
 
   For a buffer to which steps of other environments are going to be added: an
   inherited one, or one whose environments have been reset.
-
-  Args:
-    setup: what the population is composed of, with `n_step` above 1.
-    state: of one member's buffer.
-    where: bool [], whether to do so.
-
-  Returns:
-    The same, but that the latest steps were truncations.
   """
   capacity = setup.config.replay_capacity
   latest = state.position - 1 - jnp.arange(setup.config.num_envs)
@@ -160,18 +130,7 @@ def cut(
 
 
 def fold(windows: Windows, hyperparams: types.Hyperparams) -> types.Transition:
-  """Makes one transition of each window, by the discount of one member.
-
-  Args:
-    windows: leaves [...].
-    hyperparams: scalars, `discount` among them: g.
-
-  Returns:
-    Transitions [...] whose reward is r_0 + g d_0 (r_1 + g d_1 (r_2 + ...)), for
-    rewards r and discounts d of m <= n steps, and whose discount is
-    d_0 g d_1 g d_2 ..., with m - 1 times g: a learner that multiplies it by g
-    once more bootstraps with g^m.
-  """
+  """Makes one transition of each window, by the discount of one member."""
   own = lineage.named_leaves(hyperparams)["discount"]
   reward, discount = windows.transition.reward, windows.transition.discount
   for i in range(windows.rewards.shape[0]):

@@ -72,12 +72,6 @@ def must_be_finite(members: Members) -> Any:
   Not their environments: an infinity may stand there by design (a timer that
   never ends), and an instance that returned anything non-finite is reset, and
   nothing is learned from that step.
-
-  Args:
-    members: leaves [P, ...].
-
-  Returns:
-    A tree, leaves [P, ...].
   """
   return members.learner, members.replay
 
@@ -85,17 +79,7 @@ def must_be_finite(members: Members) -> Any:
 def member_keys(
   run_key: types.Key, generation: types.Array | int, population_size: int
 ) -> types.Key:
-  """Returns the keys of the members in one generation.
-
-  Args:
-    run_key: the run's key, or keys [P] for members that are runs of their own:
-      member i then draws what member 0 of a run with its key draws.
-    generation: 0 for initialisation, then from 1.
-    population_size: P.
-
-  Returns:
-    Keys [P]: `fold_in(fold_in(run_key, generation), i)` for member i.
-  """
+  """Returns the keys of the members in one generation."""
   run_key = types.typed_key(run_key)
   if run_key.ndim:
     indices = jnp.zeros(population_size, jnp.int32)
@@ -109,16 +93,7 @@ def member_keys(
 def draw_initial_states(
   setup: Setup, run_key: types.Key, generation: types.Array | int
 ) -> initial_states.InitialStates:
-  """Draws the states in which the episodes of a generation begin.
-
-  Args:
-    setup: what the population is composed of.
-    run_key: the run's key, or keys [P], see `member_keys`.
-    generation: 0 for initialisation, then from 1.
-
-  Returns:
-    The states.
-  """
+  """Draws the states in which the episodes of a generation begin."""
   keys = member_keys(run_key, generation, setup.config.population_size)
   return initial_states.draw_for_members(setup, keys)
 
@@ -126,15 +101,7 @@ def draw_initial_states(
 def controller_key(
   run_key: types.Key, generation: types.Array | int
 ) -> types.Key:
-  """Returns the key of the controller in one generation.
-
-  Args:
-    run_key: the run's key, or keys [P], of which the first counts.
-    generation: 0 for initialisation, then from 1.
-
-  Returns:
-    The key.
-  """
+  """Returns the key of the controller in one generation."""
   run_key = types.typed_key(run_key)
   if run_key.ndim:
     run_key = run_key[0]
@@ -162,15 +129,7 @@ def init_members(
 
 
 def init_agents(setup: Setup, keys: types.Key) -> Members:
-  """Makes new agents, with empty buffers, that aren't in environments yet.
-
-  Args:
-    setup: what the population is composed of.
-    keys: [P]; they stay usable.
-
-  Returns:
-    The members, with () for their environments.
-  """
+  """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
   example = _transition_example(setup, learner_states)
   buffers = jax.vmap(lambda _: setup.buffer.init(example))(
@@ -191,15 +150,6 @@ def put_into_environments(
   The first episodes are of different ages: otherwise all of an agent's
   environments, which are truncated at the same age, would see new initial
   states at the same time only.
-
-  Args:
-    setup: what the population is composed of.
-    members: of `init_agents`.
-    env_states: of `setup.env.reset`, leaves [P, E, ...].
-    keys: [P]; they stay usable.
-
-  Returns:
-    The members in environments.
   """
   keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.AGES)
   ages = jax.vmap(
@@ -288,16 +238,7 @@ def restart_members(
 def new_members(
   setup: Setup, run_key: types.Key, generation: types.Array
 ) -> Members:
-  """Returns new members in place of all those of a generation.
-
-  Args:
-    setup: what the population is composed of.
-    run_key: the run's key, or keys [P], see `member_keys`.
-    generation: int32 [], which one.
-
-  Returns:
-    The members, in their slots.
-  """
+  """Returns new members in place of all those of a generation."""
   keys = member_keys(run_key, generation, setup.config.population_size)
   keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.RESTART)
   return _members(setup, keys)
@@ -311,16 +252,7 @@ def _members(setup: Setup, keys: types.Key, pool: Any = ()) -> Members:
 
 
 def choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
-  """Chooses for each member between two trees.
-
-  Args:
-    where: bool [S].
-    on_true: leaves [S, ...].
-    on_false: leaves [S, ...].
-
-  Returns:
-    Leaves [S, ...].
-  """
+  """Chooses for each member between two trees."""
   select = jax.vmap(
     lambda where, *trees: jax.tree.map(
       lambda x, y: jnp.where(where, x, y), *trees
@@ -330,14 +262,7 @@ def choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
 
 
 def check_learner(setup: Setup) -> None:
-  """Refuses a learner that can't learn from what is stored, see its `check`.
-
-  Args:
-    setup: what the population is composed of.
-
-  Raises:
-    ValueError: if it can't, or if an extra is to be stored that there isn't.
-  """
+  """Refuses a learner that can't learn from what is stored, see its `check`."""
   env = setup.env
   # What is stored is known of any learner that acts.
   zeros = jax.vmap(lambda observation: jnp.zeros(env.action_size))
@@ -356,19 +281,7 @@ def check_learner(setup: Setup) -> None:
 
 
 def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
-  """Returns what of transitions the replay buffer keeps.
-
-  Args:
-    setup: whose configuration names the extras to keep; of steps that are
-      summed, where episodes end is kept too.
-    transitions: with all their extras.
-
-  Returns:
-    The transitions with only those extras.
-
-  Raises:
-    ValueError: if an extra is named that they don't have.
-  """
+  """Returns what of transitions the replay buffer keeps."""
   names = {*setup.config.replay_extras}
   if missing := names - transitions.extras.keys():
     raise ValueError(

@@ -115,17 +115,7 @@ def check_value(
   value: float,
   where: str,
 ) -> None:
-  """Refuses a value of a known hyperparameter that is out of its range.
-
-  Args:
-    declared: what the learner says of its hyperparameters.
-    name: of the hyperparameter.
-    value: given for it.
-    where: what gives it, for the message.
-
-  Raises:
-    ValueError: if it makes no sense.
-  """
+  """Refuses a value of a known hyperparameter that is out of its range."""
   known = declaration(name, declared)
   if known is not None:
     known.check(where, value)

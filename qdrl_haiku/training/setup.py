@@ -200,16 +200,7 @@ class Setup(NamedTuple):
 
 
 def check_no_repertoire(setup: Setup, name: str, instead: str) -> None:
-  """Refuses a setup whose repertoire a function would ignore.
-
-  Args:
-    setup: that the function is called with.
-    name: of the function.
-    instead: the name of the one that fills a repertoire.
-
-  Raises:
-    ValueError: if there is a repertoire, naming both.
-  """
+  """Refuses a setup whose repertoire a function would ignore."""
   if setup.map_elites is not None:
     raise ValueError(
       f"map_elites has no effect on training.{name}, which trains members "
@@ -218,19 +209,7 @@ def check_no_repertoire(setup: Setup, name: str, instead: str) -> None:
 
 
 def check_repertoire(setup: Setup, name: str, instead: str) -> MapElites:
-  """Returns what fills a repertoire, which a function needs.
-
-  Args:
-    setup: that the function is called with.
-    name: of the function.
-    instead: the name of the one for members alone.
-
-  Returns:
-    `setup.map_elites`.
-
-  Raises:
-    ValueError: if there is none, naming both.
-  """
+  """Returns what fills a repertoire, which a function needs."""
   if setup.map_elites is None:
     raise ValueError(
       f"map_elites=None, but training.{name} fills a repertoire; give a "
@@ -240,14 +219,7 @@ def check_repertoire(setup: Setup, name: str, instead: str) -> MapElites:
 
 
 def check(setup: Setup) -> None:
-  """Refuses settings that would be ignored beside the others.
-
-  Args:
-    setup: what a population is to be composed of.
-
-  Raises:
-    ValueError: if there is one, naming it.
-  """
+  """Refuses settings that would be ignored beside the others."""
   _check_hyperparams(setup.learner)
   _check_n_step(setup)
   qd = setup.map_elites

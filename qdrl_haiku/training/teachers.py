@@ -63,20 +63,6 @@ def make_teacher(
   Whoever sees targets learns from rewards that are lifted by the environment's
   offset, kept at 0 or above, and weighted by how near the episodes came to
   their target (`map_elites.similarity`).
-
-  Args:
-    setup: with `map_elites`, in an environment with descriptors; its learner
-      can share critics.
-    config: how they learn.
-    sees_targets: whether critics and policy see the target.
-
-  Returns:
-    The teacher.
-
-  Raises:
-    ValueError: if the learner can't share critics, if targets have no bounds
-      to be scaled by, if the steps aren't whole updates of the learner, or if
-      the replay is too small for a generation.
   """
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None and setup.map_elites is not None
@@ -282,14 +268,7 @@ def make_teacher(
 
 
 def buffers(emitter_state: Any) -> list[replay.ReplayState]:
-  """Returns the replay buffers that belong to emitters, not to members.
-
-  Args:
-    emitter_state: of one or several, or its shapes.
-
-  Returns:
-    The buffers.
-  """
+  """Returns the replay buffers that belong to emitters, not to members."""
 
   def ends(x: Any) -> bool:
     return isinstance(x, replay.ReplayState | Members)
