@@ -11,7 +11,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _ALLOWED = {
   "types": set(),
   "names": set(),
-  "draws": set(),
+  "prng": set(),
   "files": set(),
   "checks": set(),
   "config": set(),
@@ -65,7 +65,7 @@ _ALLOWED = {
   },
 }  # fmt: skip
 _EVERYWHERE = {
-  "types", "names", "draws", "files", "checks", "config", "compatibility",
+  "types", "names", "prng", "files", "checks", "config", "compatibility",
   "cpu", "eager",
 }  # fmt: skip
 

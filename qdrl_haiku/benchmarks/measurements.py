@@ -191,7 +191,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
 
   # As in a generation: divided among devices they would wait for each other.
-  update = sharding_lib.everywhere(
+  update = sharding_lib.replicated(
     setup.mesh, one_by_one.alone(controller.update)
   )
 

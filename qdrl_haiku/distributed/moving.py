@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from qdrl_haiku import controllers, types
-from qdrl_haiku.distributed import bits, sharding
+from qdrl_haiku.distributed import bitcast, sharding
 
 
 def member(
@@ -122,10 +122,12 @@ def _fetch(
     return message
   is_here = (place >= 0) & (place < num_local)
   sent = jax.lax.psum(
-    jax.tree.map(lambda x: jnp.where(is_here, bits.of(x), 0), message),
+    jax.tree.map(
+      lambda x: jnp.where(is_here, bitcast.to_integers(x), 0), message
+    ),
     axis_name,
   )
-  return jax.tree.map(bits.back, sent, message)
+  return jax.tree.map(bitcast.from_integers, sent, message)
 
 
 def refill(mesh: Mesh | None, members: Any, size: int) -> Any:

@@ -22,7 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import one_by_one
-from qdrl_haiku.distributed import bits
+from qdrl_haiku.distributed import bitcast
 
 AXIS = "population"
 
@@ -68,7 +68,7 @@ def population_mesh(
 
 
 def mesh_for(setup: Any) -> Mesh:
-  """Returns a mesh of the devices that share best what a setup is composed of."""
+  """Returns a mesh of the devices that divide a setup's agents best."""
   size, *other_sizes = setup.batch_sizes
   return population_mesh(
     size, other_sizes=other_sizes, num_shared_cells=setup.num_shared_cells
@@ -93,7 +93,7 @@ def in_slots(mesh: Mesh | None, tree: Any) -> Any:
   return jax.tree.map(fill, tree)
 
 
-def known(mesh: Mesh | None, tree: Any, size: int) -> Any:
+def all_gather(mesh: Mesh | None, tree: Any, size: int) -> Any:
   """Makes known to every device what each of them knows of its members.
 
   All of it travels at once. Where devices wait for each other twice in a
@@ -117,14 +117,14 @@ def _gather(num_devices: int, tree: Any) -> Any:
   index = jax.lax.axis_index(AXIS)
 
   def padded(x: types.Array) -> types.Array:
-    mine = bits.of(x)
+    mine = bitcast.to_integers(x)
     all_of_them = jnp.zeros((num_devices, *mine.shape), mine.dtype)
     all_of_them = all_of_them.at[index].set(mine)
     return all_of_them.reshape(-1, *mine.shape[1:])
 
   # One sum of many arrays, which XLA makes one message; gathers stay many.
   summed = jax.lax.psum(jax.tree.map(padded, tree), AXIS)
-  return jax.tree.map(bits.back, summed, tree)
+  return jax.tree.map(bitcast.from_integers, summed, tree)
 
 
 def over_members(
@@ -173,7 +173,7 @@ def replicate(mesh: Mesh | None, tree: Any) -> Any:
   )
 
 
-def everywhere(
+def replicated(
   mesh: Mesh | None, function: Callable[..., Any]
 ) -> Callable[..., Any]:
   """Runs a function on every device by itself, inside a compiled function.

@@ -73,7 +73,7 @@ def arm(num_dimensions: int = 8) -> Function:
 
 
 def rastrigin(num_dimensions: int = 8) -> Function:
-  """Makes Rastrigin's function on [-5, 5]^N, to be low, by the first two axes."""
+  """Makes Rastrigin's function on [-5, 5]^N, described by two axes."""
   return Function(
     rastrigin_scores,
     num_dimensions,
@@ -83,7 +83,7 @@ def rastrigin(num_dimensions: int = 8) -> Function:
 
 
 def sphere(num_dimensions: int = 8) -> Function:
-  """Makes the squared distance on [-5, 5]^N, to be low, by the first two axes."""
+  """Makes the squared distance on [-5, 5]^N, described by two axes."""
   return Function(
     sphere_scores, num_dimensions, ("x1", "x2"), 25.0 * num_dimensions
   )

@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import draws, skills, types
+from qdrl_haiku import prng, skills, types
 from qdrl_haiku.environments.interface import (
   BatchedEnvironment,
   Descriptor,
@@ -134,7 +134,7 @@ class SkillEnvironment:
     keys = state.info["key"]
     skill = jax.vmap(
       lambda key: self.prior.sample(
-        jax.random.fold_in(key, draws.OfInstance.SKILL)
+        jax.random.fold_in(key, prng.OfInstance.SKILL)
       )
     )(keys.reshape(math.prod(keys.shape)))
     return skill.reshape(*keys.shape, self.prior.size)

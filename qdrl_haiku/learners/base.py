@@ -89,7 +89,7 @@ class Learner(NamedTuple):
       one in `learners.HYPERPARAMETERS`, what is said there.
     share: (K) -> how others may learn from the critics of one agent; None of a
       learner that can't.
-    takes_sums: whether a transition's reward may be the discounted sum of
+    supports_n_step: whether a transition's reward may be the discounted sum of
       several steps, and its discount the product of theirs; not where the
       learner rewards single steps by itself.
   """
@@ -105,7 +105,7 @@ class Learner(NamedTuple):
   from_genotype: Callable[[Any], types.State]
   declared: Mapping[str, Hyperparameter] = MappingProxyType({})
   share: Callable[[int], SharedCritic] | None = None
-  takes_sums: bool = True
+  supports_n_step: bool = True
 
 
 class Optimizer(NamedTuple):

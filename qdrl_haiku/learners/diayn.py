@@ -341,7 +341,7 @@ def diayn(
     genotype=genotype,
     from_genotype=from_genotype,
     declared=declared,
-    takes_sums=False,
+    supports_n_step=False,
   )
 
 

@@ -17,11 +17,11 @@ from qdrl_haiku.map_elites.loop import (
   EvaluateFn,
   add_and_tell,
   ask_key,
-  begin,
   contest_and_tell,
   evaluation_key,
-  generation,
+  init,
   resampled_generation,
+  step,
 )
 from qdrl_haiku.map_elites.metrics import (
   coverage,
@@ -29,7 +29,7 @@ from qdrl_haiku.map_elites.metrics import (
   metrics,
   qd_score,
 )
-from qdrl_haiku.map_elites.mixture import MixtureState, mixture
+from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState, multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
   Elite,
@@ -41,10 +41,10 @@ from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.resampling import (
   Contenders,
   Resampling,
-  contest,
-  draw,
   evaluations_per_elite,
   first_contenders,
+  sample_contenders,
+  update_contenders,
 )
 from qdrl_haiku.map_elites.teaching import TaughtState, Teacher
 from qdrl_haiku.map_elites.tessellation import (
@@ -69,7 +69,7 @@ __all__ = [
   "Emitter",
   "EvaluateFn",
   "Grid",
-  "MixtureState",
+  "MultiEmitterState",
   "PBTEmitterState",
   "Repertoire",
   "Resampling",
@@ -81,17 +81,17 @@ __all__ = [
   "VariationFn",
   "add_and_tell",
   "ask_key",
-  "begin",
+  "init",
   "check",
-  "contest",
+  "update_contenders",
   "contest_and_tell",
   "cma_emitter",
   "cma_es",
   "coverage",
   "cvt",
   "dcrl_emitter",
-  "draw",
-  "generation",
+  "sample_contenders",
+  "step",
   "evaluation_key",
   "evaluations_per_elite",
   "first_contenders",
@@ -99,7 +99,7 @@ __all__ = [
   "iso_line",
   "max_fitness",
   "metrics",
-  "mixture",
+  "multi_emitter",
   "pbt_emitter",
   "pga_emitter",
   "qd_score",

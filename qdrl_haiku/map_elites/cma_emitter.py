@@ -49,9 +49,9 @@ def cma_emitter(
   with a number that isn't finite begin anew with an elite drawn uniformly.
 
   Weights vary; all else is that of the elite with which a strategy began.
-  Where others decide how many of its offspring are evaluated (`mixture` of
-  shares that adapt), those that aren't are no parents, so that a strategy soon
-  begins anew.
+  Where others decide how many of its offspring are evaluated (`multi_emitter`
+  of shares that adapt), those that aren't are no parents, so that a strategy
+  soon begins anew.
 
   Args:
     make_strategies: of how many numbers there are to vary, such as `cma_es`

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import resampling
 from qdrl_haiku.map_elites.check import check_asked, check_scores
 from qdrl_haiku.map_elites.emitters import Emitter
-from qdrl_haiku.map_elites.mixture import MixtureState
+from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.resampling import Contenders
 from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key
 
 EvaluateFn = Callable[[Any, Key], tuple[Array, Array, dict[str, Any]]]
@@ -29,7 +29,7 @@ need of the evaluation, leaves [B, ...].
 """
 
 
-def begin(
+def init(
   emitter: Emitter,
   tessellation: Tessellation,
   genotypes: Any,
@@ -70,7 +70,7 @@ def begin(
   return repertoire, state
 
 
-def generation(
+def step(
   emitter: Emitter,
   evaluate: EvaluateFn,
   repertoire: Repertoire,
@@ -165,7 +165,7 @@ def resampled_generation(
   genotypes, state = check_asked(
     emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
   )
-  drawn, contenders = resampling.draw(contenders, key)
+  drawn, contenders = resampling.sample_contenders(contenders, key)
   everybody = jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn)
   scores = check_scores(evaluate(everybody, evaluation_key(key)))
   size = emitter.batch_size
@@ -206,7 +206,7 @@ def contest_and_tell(
   Args:
     emitter: that was asked for new individuals.
     repertoire: before they are added.
-    contenders: of `resampling.draw`.
+    contenders: of `resampling.sample`.
     again: fitness [R] and descriptors [R, D] of those that were drawn.
     state: the emitter's, of `ask`.
     genotypes: of new individuals, leaves [B, ...].
@@ -218,9 +218,9 @@ def contest_and_tell(
   Returns:
     The repertoire, the contenders, and the emitter's state after it.
   """
-  is_mixture = isinstance(state, MixtureState)
-  labels = state.emitters if is_mixture else None
-  repertoire, contenders = resampling.contest(
+  is_multiple = isinstance(state, MultiEmitterState)
+  labels = state.emitters if is_multiple else None
+  repertoire, contenders = resampling.update_contenders(
     repertoire, contenders, again, genotypes, fitness, descriptors, labels
   )
   state = emitter.tell(
@@ -232,7 +232,7 @@ def contest_and_tell(
     extra_scores,
     jax.random.fold_in(key, OfGeneration.TELL),
   )
-  if is_mixture:
+  if is_multiple:
     state = state._replace(found_by=contenders.elite_labels)
   return repertoire, contenders, state
 

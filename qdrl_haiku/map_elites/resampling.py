@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import (
@@ -25,6 +24,7 @@ from qdrl_haiku.map_elites.tessellation import (
   Tessellation,
   Unstructured,
 )
+from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key
 
 
@@ -146,12 +146,14 @@ def first_contenders(
     drawn=jnp.full(num_drawn, size, jnp.int32),
   )
   nothing = jnp.zeros(num_drawn), jnp.zeros((num_drawn, descriptors.shape[1]))
-  return contest(
+  return update_contenders(
     empty, contenders, nothing, genotypes, fitness, descriptors
   )[1]
 
 
-def draw(contenders: Contenders, key: Key) -> tuple[Any, Contenders]:
+def sample_contenders(
+  contenders: Contenders, key: Key
+) -> tuple[Any, Contenders]:
   """Draws contenders that are evaluated again.
 
   Without replacement, one after the other with a probability in proportion to
@@ -182,7 +184,7 @@ def draw(contenders: Contenders, key: Key) -> tuple[Any, Contenders]:
   return genotypes, contenders._replace(drawn=places)
 
 
-def contest(
+def update_contenders(
   repertoire: Repertoire,
   contenders: Contenders,
   again: tuple[Array, Array],
@@ -199,7 +201,7 @@ def contest(
 
   Args:
     repertoire: of the contenders.
-    contenders: of `draw`.
+    contenders: of `sample_contenders`.
     again: fitness [R] and descriptors [R, D] of those that were drawn.
     genotypes: of new individuals, leaves [B, ...].
     fitness: theirs, [B].

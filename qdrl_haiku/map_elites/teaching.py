@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.draws import OfGeneration
 from qdrl_haiku.map_elites.emitters import Emitter, breed
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
+from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key, Metrics
 
 

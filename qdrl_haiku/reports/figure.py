@@ -71,7 +71,7 @@ def decimated(length: int) -> np.ndarray:
 
 
 def text(value: Any) -> str:
-  """Returns what users called something, so that plotly sees no markup in it."""
+  """Returns a user's text without markup that plotly would take up."""
   return html.escape(str(value), quote=False)
 
 

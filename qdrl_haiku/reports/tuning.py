@@ -1,23 +1,24 @@
 """The sections of a report that are of a kind of controller."""
 
-from qdrl_haiku.reports import beliefs, figure, groups, page
+from qdrl_haiku.reports import figure, groups, model_diagnostics, page
 from qdrl_haiku.reports.page import Page
 from qdrl_haiku.reports.runs import Run
 
 
 def add(report: Page, run: Run) -> None:
   """Adds what the controller believed, and its groups, if it has any."""
-  _beliefs(report, run)
+  _predictions(report, run)
   _groups(report, run)
 
 
-def _beliefs(report: Page, run: Run) -> None:
-  predictions, scales = beliefs.predictions(run), beliefs.length_scales(run)
+def _predictions(report: Page, run: Run) -> None:
+  predictions = model_diagnostics.predictions(run)
+  scales = model_diagnostics.length_scales(run)
   if predictions is None and scales is None:
     return
   report.heading(3, "What the controller believed")
   if predictions is not None:
-    report.figure(predictions, beliefs.accuracy(run))
+    report.figure(predictions, model_diagnostics.accuracy(run))
   if scales is not None:
     report.figure(
       scales,
@@ -25,7 +26,8 @@ def _beliefs(report: Page, run: Run) -> None:
       "range, for the changes of fitness to differ: the shorter, the more it "
       "was found to matter.",
     )
-    rows = [[name, f"{scale:.3g}"] for name, scale in beliefs.ranking(run)]
+    ranking = model_diagnostics.ranking(run)
+    rows = [[name, f"{scale:.3g}"] for name, scale in ranking]
     report.html(page.table(["hyperparameter", "length scale at the end"], rows))
 
 

@@ -97,7 +97,7 @@ def _looked_at(
   def largest(x: types.Array) -> types.Array:
     return jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)))
 
-  of_members = sharding.known(
+  of_members = sharding.all_gather(
     setup.mesh,
     {
       "learner": types.all_finite(learners),

@@ -143,8 +143,8 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
       emitter = emitter._replace(members=members)
     if isinstance(qd.emitter, tuple):
       others = [replicated] * (len(qd.emitter) - 1)
-      num_fields = len(map_elites.MixtureState._fields)
-      emitter = map_elites.MixtureState(
+      num_fields = len(map_elites.MultiEmitterState._fields)
+      emitter = map_elites.MultiEmitterState(
         (emitter, *others), *[replicated] * (num_fields - 1)
       )
     repertoire: Any = replicated
@@ -202,7 +202,7 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
     found: reevaluation.Reevaluation | None,
   ) -> None:
     finders = None
-    if isinstance(state.emitter, map_elites.MixtureState):
+    if isinstance(state.emitter, map_elites.MultiEmitterState):
       finders = repertoires.Finders(qd.emitter_names, state.emitter.found_by)
     repertoires.write(
       directory,

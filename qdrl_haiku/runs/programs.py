@@ -72,7 +72,7 @@ class Programs(NamedTuple):
       self.training.result()
 
   def wait_to_evaluate(self, trained: Any) -> float:
-    """Waits after training until `evaluate` is compiled, in a first generation."""
+    """Waits for `evaluate` to be compiled; returns the seconds of waiting."""
     if self.evaluating is None or self.evaluating.done():
       return 0.0
     jax.block_until_ready(trained)

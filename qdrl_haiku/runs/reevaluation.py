@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import draws, map_elites, types
+from qdrl_haiku import map_elites, prng, types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import metrics
@@ -147,7 +147,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
   """Returns what elites draw from that are looked at after a generation."""
   return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), draws.OfGeneration.REEVALUATE
+    jax.random.fold_in(run_key, generation), prng.OfGeneration.REEVALUATE
   )
 
 

@@ -138,7 +138,7 @@ class RunDirectory:
   def rows(
     self, name: str, columns: Mapping[str, type] | None = None
   ) -> list[dict[str, Any]]:
-    """Returns the rows of a file of JSON lines, none if there is no such file."""
+    """Returns the rows of a file of JSON lines, which may not be there."""
     path = self.path / name
     if not path.exists():
       return []

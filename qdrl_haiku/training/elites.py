@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, checks, draws, environments, map_elites, types
+from qdrl_haiku import actors, checks, environments, map_elites, prng, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
@@ -27,7 +27,7 @@ def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
     )
   else:
     _, hyperparams = setup.controller.init(
-      jax.random.fold_in(keys[0], draws.OfMember.HYPERPARAMS), size
+      jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS), size
     )
   return map_elites.Elite(genotypes, hyperparams)
 
@@ -97,7 +97,7 @@ def evaluate_elites(
       "transitions" in needs,
     )
 
-  return sharding.known(
+  return sharding.all_gather(
     setup.mesh,
     sharding.over_members(setup, evaluate)(elites.genotype, env_states),
     jax.tree.leaves(elites.genotype)[0].shape[0],

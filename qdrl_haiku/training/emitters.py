@@ -72,7 +72,7 @@ def _mixture(
     )
     return _make(alone, part.emitter or part.name, size)
 
-  return map_elites.mixture(
+  return map_elites.multi_emitter(
     {part.name: make(part) for part in parts},
     qd.variation_batch_size if adapts else None,
   )
@@ -94,7 +94,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   over_members = functools.partial(sharding.over_members, setup)
 
   def known(tree: Any) -> Any:
-    return sharding.known(setup.mesh, tree, setup.config.population_size)
+    return sharding.all_gather(setup.mesh, tree, setup.config.population_size)
 
   def train(
     members: Members, hyperparams: types.Hyperparams, keys: types.Key
@@ -129,7 +129,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       is_finite=lambda members: _is_finite(setup, members),
     ),
     setup.controller._replace(
-      update=sharding.everywhere(setup.mesh, setup.controller.update)
+      update=sharding.replicated(setup.mesh, setup.controller.update)
     ),
     qd.variation_fn,
     population_size=setup.config.population_size,
@@ -143,7 +143,7 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
   qd = setup.map_elites
   assert qd is not None
   config, everywhere = qd.cma, functools.partial(
-    sharding.everywhere, setup.mesh
+    sharding.replicated, setup.mesh
   )
 
   def make_strategies(size: int) -> map_elites.Strategies:
@@ -218,7 +218,7 @@ def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
-  return sharding.known(
+  return sharding.all_gather(
     setup.mesh,
     types.all_finite(population_lib.must_be_finite(members)),
     setup.config.population_size,

@@ -86,7 +86,7 @@ def evaluate(
   )
   members = population.members
   # A few numbers per member, which every device then knows of all of them.
-  (evaluation, scores, finite), trained = sharding.known(
+  (evaluation, scores, finite), trained = sharding.all_gather(
     setup.mesh,
     (
       sharding.over_members(setup, _evaluate_members)(members, env_states),
@@ -120,7 +120,7 @@ def evaluate(
   decision, controller = None, population.controller
   if setup.controller is not None:
     decide = one_by_one.alone(setup.controller.update)
-    controller, decision = sharding.everywhere(setup.mesh, decide)(
+    controller, decision = sharding.replicated(setup.mesh, decide)(
       controller,
       population_lib.controller_key(run_key, generation),
       fitness,

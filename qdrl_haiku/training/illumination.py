@@ -31,7 +31,7 @@ class Illumination(NamedTuple):
 
   Attributes:
     emitter: its state; a `map_elites.PBTEmitterState` if it trains agents, a
-      `map_elites.MixtureState` of several.
+      `map_elites.MultiEmitterState` of several.
     repertoire: of `map_elites.Elite`s.
     generation: int32 [], how many have been.
     initial_steps: int32 [], environment steps that evaluating the first
@@ -74,7 +74,7 @@ class Illumination(NamedTuple):
       else state
       for state in _states(self.emitter)
     )
-    if isinstance(self.emitter, map_elites.MixtureState):
+    if isinstance(self.emitter, map_elites.MultiEmitterState):
       return self._replace(emitter=self.emitter._replace(states=states))
     return self._replace(emitter=states[0])
 
@@ -132,7 +132,7 @@ def init_illumination(
     setup, elites, initial.evaluation, needs=needs
   )
   scores = elites_lib.fitness_and_descriptors(evaluation)
-  repertoire, state = map_elites.begin(
+  repertoire, state = map_elites.init(
     emitter,
     qd.tessellation,
     elites,
@@ -199,7 +199,7 @@ def train(
     state.emitter, state.repertoire, map_elites.ask_key(key)
   )
   if state.contenders:
-    drawn, contenders = map_elites.draw(state.contenders, key)
+    drawn, contenders = map_elites.sample_contenders(state.contenders, key)
     elites = jax.tree.map(lambda *x: jnp.concatenate(x), elites, drawn)
     state = state._replace(contenders=contenders)
   return state._replace(emitter=emitter_state), elites
@@ -364,6 +364,6 @@ def _is_somebody(contenders: map_elites.Contenders) -> types.Array:
 
 def _states(emitter_state: Any) -> tuple[Any, ...]:
   """Returns the states of all emitters, of which there may be one."""
-  if isinstance(emitter_state, map_elites.MixtureState):
+  if isinstance(emitter_state, map_elites.MultiEmitterState):
     return emitter_state.states
   return (emitter_state,)

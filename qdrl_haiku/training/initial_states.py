@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import draws, environments, types
+from qdrl_haiku import environments, prng, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
@@ -116,7 +116,7 @@ def evaluation_states(
 
 def _pool_keys(setup: Setup, keys: types.Key) -> types.Key:
   """Returns the keys of a pool's states, [P, E, I], of the members' [P]."""
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.POOL)
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.POOL)
   return _split(keys, (setup.config.num_envs, setup.config.pool_size))
 
 

@@ -50,7 +50,7 @@ def sample(
   key: types.Key,
   shape: tuple[int, ...],
 ) -> Windows:
-  """Draws first steps as `replay.ReplayBuffer.sample` does, and what follows."""
+  """Draws first steps, and the steps that follow each of them."""
   stored: types.Transition = state.storage
   first = setup.buffer.draw(state, key, shape)
 

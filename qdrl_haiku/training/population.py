@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 from qdrl_haiku import (
   actors,
-  draws,
   eager,
   environments,
   learners,
+  prng,
   replay,
   types,
 )
@@ -106,7 +106,7 @@ def controller_key(
   if run_key.ndim:
     run_key = run_key[0]
   return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), draws.OfGeneration.CONTROLLER
+    jax.random.fold_in(run_key, generation), prng.OfGeneration.CONTROLLER
   )
 
 
@@ -151,7 +151,7 @@ def put_into_environments(
   environments, which are truncated at the same age, would see new initial
   states at the same time only.
   """
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.AGES)
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.AGES)
   ages = jax.vmap(
     lambda key: jax.random.randint(
       key, (setup.config.num_envs,), 0, setup.env.episode_steps
@@ -240,7 +240,7 @@ def new_members(
 ) -> Members:
   """Returns new members in place of all those of a generation."""
   keys = member_keys(run_key, generation, setup.config.population_size)
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draws.OfMember.RESTART)
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.RESTART)
   return _members(setup, keys)
 
 

@@ -277,7 +277,7 @@ def _check_n_step(setup: Setup) -> None:
   n = setup.config.n_step
   if n == 1:
     return
-  if not setup.learner.takes_sums:
+  if not setup.learner.supports_n_step:
     raise ValueError(
       f"n_step={n}, but the learner rewards single steps by itself; take "
       "n_step=1."

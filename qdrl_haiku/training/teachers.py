@@ -232,7 +232,7 @@ def make_teacher(
 
     # Or XLA would divide among the devices what has chosen them.
     elites, targets = sharding.replicate(setup.mesh, (elites, targets))
-    improved = sharding.known(
+    improved = sharding.all_gather(
       setup.mesh,
       sharding.over_members(
         setup, improve_all, (state.agent, observations)
@@ -249,7 +249,7 @@ def make_teacher(
 
   def policies(state: TeacherState, targets: types.Array) -> Any:
     at = jax.vmap(shared.genotype_at, (None, 0))
-    genotypes = sharding.everywhere(setup.mesh, at)(
+    genotypes = sharding.replicated(setup.mesh, at)(
       state.agent, context(scaled(targets))
     )
     hyperparams = jax.tree.map(
@@ -261,7 +261,7 @@ def make_teacher(
   return map_elites.Teacher(
     init=init,
     remember=remember,
-    train=sharding.everywhere(setup.mesh, train_alone),
+    train=sharding.replicated(setup.mesh, train_alone),
     improve=improve,
     policies=policies,
   )

@@ -36,7 +36,7 @@ def _refused(**changes):
 
 def _generation(emitter=_EMITTER, score=_score):
   state = emitter.init(jax.random.key(0), _REPERTOIRE)
-  return map_elites.generation(
+  return map_elites.step(
     emitter, score, _REPERTOIRE, state, jax.random.key(1)
   )
 

@@ -93,12 +93,12 @@ def test_it_finds_larger_steps_where_those_of_variations_are_too_small():
   def score(emitter, seed):
     first_key, key = jax.random.split(jax.random.key(seed))
     first = 0.1 * jax.random.normal(first_key, (batch_size, _SIZE))
-    state = map_elites.begin(
+    state = map_elites.init(
       emitter, _GRID, first, *_sphere(first, None)[:2], key
     )
 
     def step(state, key):
-      return map_elites.generation(emitter, _sphere, *state, key), ()
+      return map_elites.step(emitter, _sphere, *state, key), ()
 
     keys = jax.random.split(key, num_generations)
     (repertoire, _), _ = jax.lax.scan(step, state, keys)

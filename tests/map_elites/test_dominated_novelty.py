@@ -174,16 +174,16 @@ def test_a_mixture_knows_who_found_what():
       lambda key, x1, x2: x1 + shift, batch_size=4
     )
 
-  mixed = map_elites.mixture({"a": emitter(0.25), "b": emitter(-0.5)})
+  mixed = map_elites.multi_emitter({"a": emitter(0.25), "b": emitter(-0.5)})
 
   def evaluate(genotypes, key):
     return -jnp.sum(genotypes**2, axis=1), genotypes, {}
 
   first = _batch(0)
-  repertoire, state = map_elites.begin(
+  repertoire, state = map_elites.init(
     mixed, _NONE, first[0], *evaluate(first[0], None)[:2], jax.random.key(0)
   )
-  step = jax.jit(functools.partial(map_elites.generation, mixed, evaluate))
+  step = jax.jit(functools.partial(map_elites.step, mixed, evaluate))
   before = repertoire
   repertoire, state = step(repertoire, state, jax.random.key(1))
   is_new = ~np.isin(repertoire.fitness, before.fitness)

@@ -45,13 +45,13 @@ def _run(function, emitter, seed):
   evaluate = functools.partial(_evaluate, function)
   x = jax.random.uniform(key, (8, 2), minval=-_BOUND, maxval=-_BOUND / 2)
   fitness, descriptors, _ = evaluate(x, key)
-  repertoire, state = map_elites.begin(
+  repertoire, state = map_elites.init(
     emitter, _GRID, x, fitness, descriptors, jax.random.fold_in(key, 1)
   )
   start = map_elites.metrics(repertoire)
 
   def generation(carry, key):
-    carry = map_elites.generation(emitter, evaluate, *carry, key)
+    carry = map_elites.step(emitter, evaluate, *carry, key)
     return carry, map_elites.metrics(carry[0])
 
   keys = jax.random.split(jax.random.fold_in(key, 2), _NUM_GENERATIONS)
@@ -124,11 +124,11 @@ def test_emitters_together_hear_of_their_own_individuals_alone():
   both = map_elites.together(*emitters)
   assert (both.batch_size, both.needs) == (5, ("distance",))
   x = jnp.ones((1, 2))
-  repertoire, state = map_elites.begin(
+  repertoire, state = map_elites.init(
     both, _GRID, x, -jnp.ones(1), x, jax.random.key(0)
   )
   evaluate = functools.partial(_evaluate, _sphere)
-  repertoire, state = map_elites.generation(
+  repertoire, state = map_elites.step(
     both, evaluate, repertoire, state, jax.random.key(1)
   )
   assert int(jnp.sum(repertoire.occupied)) == 2

@@ -14,7 +14,8 @@ _GRID = map_elites.Grid((3, 2), (0.0, 0.0), (1.0, 1.0))
 _DEPTH, _SIZE = 2, 9
 _RESAMPLING = map_elites.Resampling(share=0.4, depth=_DEPTH)
 _DRAWN = _RESAMPLING.num_drawn(_SIZE)
-_CONTEST, _DRAW = jax.jit(map_elites.contest), jax.jit(map_elites.draw)
+_CONTEST = jax.jit(map_elites.update_contenders)
+_DRAW = jax.jit(map_elites.sample_contenders)
 
 
 def _evaluations(rng, size):
@@ -188,7 +189,9 @@ def test_the_fitter_of_a_cell_are_drawn_the_more_often():
     resampling, 4, line, jnp.arange(4), jnp.arange(4.0), jnp.full((4, 1), 0.5)
   )
   keys = jax.random.split(jax.random.key(0), 4000)
-  numbers = jax.vmap(lambda key: map_elites.draw(contenders, key)[0])(keys)
+  numbers = jax.vmap(
+    lambda key: map_elites.sample_contenders(contenders, key)[0]
+  )(keys)
   shares = np.bincount(np.asarray(numbers).ravel(), minlength=4) / 4000
   weights = np.exp(np.arange(4.0))  # The fittest is the last.
   np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.025)
@@ -224,7 +227,7 @@ def _resampled_without_noise(key):
   emitter = map_elites.genetic_emitter(lambda key, x1, x2: (x1 + x2) / 2, 6)
   first = jax.random.uniform(key, (6, 8))
   scores = _of_arms(first)
-  repertoire, state = map_elites.begin(emitter, _TOY_GRID, first, *scores, key)
+  repertoire, state = map_elites.init(emitter, _TOY_GRID, first, *scores, key)
   contenders = map_elites.first_contenders(
     _RESAMPLING, 6, _TOY_GRID, first, *scores
   )
@@ -261,9 +264,9 @@ def _corrected_qd_score(seed, resampling):
   emitter = map_elites.genetic_emitter(vary, size)
   first = jax.random.uniform(key, (_TOY_SIZE, 8))
   scores = _noisy(first, key)[:2]
-  repertoire, state = map_elites.begin(emitter, _TOY_GRID, first, *scores, key)
+  repertoire, state = map_elites.init(emitter, _TOY_GRID, first, *scores, key)
   if resampling is None:
-    generation = functools.partial(map_elites.generation, emitter, _noisy)
+    generation = functools.partial(map_elites.step, emitter, _noisy)
     carry = (repertoire, state)
   else:
     generation = functools.partial(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.reports import beliefs, groups, schedules
+from qdrl_haiku.reports import groups, model_diagnostics, schedules
 from tests.reports import common
 
 # Of the children of generations 2, 3 and 4, see `common`.
@@ -52,7 +52,7 @@ def migrating(tmp_path_factory):
 
 
 def test_predicted_changes_are_drawn_against_observed_ones(run):
-  line, points = beliefs.predictions(run)["data"]
+  line, points = model_diagnostics.predictions(run)["data"]
   # Member 0 took over from 2, who had 6, and came to 5; then 1 from 0, who had
   # 5, and came to 9.
   assert points["x"] == [1.0, 5.0]
@@ -60,32 +60,33 @@ def test_predicted_changes_are_drawn_against_observed_ones(run):
   assert points["error_x"]["array"] == [0.5, 2.0]
   assert line["x"] == [-1.0, 5.0] and line["y"] == [-1.0, 5.0]
   assert points["text"][0] == "member 0 of member 2, after generation 2"
-  assert beliefs.accuracy(run).startswith(
+  assert model_diagnostics.accuracy(run).startswith(
     "Of 2 predicted changes 1 had the predicted sign, and 1 were within one"
   )
 
 
 def test_what_was_observed_is_of_fitness_where_that_is_not_the_return(run):
   members = [row | {"fitness": 10 * row["return"]} for row in run.members]
-  _, points = beliefs.predictions(run._replace(members=members))["data"]
+  figure = model_diagnostics.predictions(run._replace(members=members))
+  _, points = figure["data"]
   assert points["y"] == [44.0, 85.0]
 
 
 def test_length_scales_are_drawn_from_when_changes_are_known(run):
-  found = beliefs.length_scales(run)
+  found = model_diagnostics.length_scales(run)
   traces = {trace["name"]: trace for trace in found["data"]}
   assert traces["discount"]["x"] == [200, 300, 400]
   assert traces["discount"]["y"] == [4.0, 6.0, 8.0]
   assert found["layout"]["yaxis"]["type"] == "log"
-  assert beliefs.ranking(run) == [
+  assert model_diagnostics.ranking(run) == [
     ("policy_learning_rate", 1.0), ("discount", 8.0)
   ]  # fmt: skip
 
 
 def test_a_run_without_beliefs_or_groups_has_no_such_sections(tmp_path):
   run = _run(tmp_path / "run")
-  assert beliefs.predictions(run) is None
-  assert beliefs.length_scales(run) is None
+  assert model_diagnostics.predictions(run) is None
+  assert model_diagnostics.length_scales(run) is None
   assert groups.groups(run) == []
   page = reports.render([run], {}, {})
   assert "controller believed" not in page and "migrants" not in page
@@ -152,8 +153,8 @@ def test_plotly_knows_all_that_it_is_told(run, migrating, tmp_path):
   ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
   chosen = _run(tmp_path / "run", ranges=ranges)
   for found in (
-    beliefs.predictions(run),
-    beliefs.length_scales(run),
+    model_diagnostics.predictions(run),
+    model_diagnostics.length_scales(run),
     schedules.tree(migrating),
     schedules.hyperparameters(chosen),
   ):

@@ -23,7 +23,7 @@ from qdrl_haiku import (
   map_elites,
   training,
 )
-from qdrl_haiku.draws import OfGeneration
+from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.runs import programs, records
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import elites, emitters, illumination

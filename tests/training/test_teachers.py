@@ -263,7 +263,7 @@ def test_all_kinds_of_emitters_make_what_is_planned():
     told = _told(np.ones((4, 2, _TIMES)), np.full((4, 2), _TIMES))
     first = elites.random_elites(setup, jax.random.split(key, 4))
     scores = (jnp.arange(4.0), jnp.ones((4, 2)))
-    repertoire, state = map_elites.begin(
+    repertoire, state = map_elites.init(
       emitter, _GRID, first, *scores, key, told
     )
     return emitter.ask(state, repertoire, key)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku.distributed import bits
+from qdrl_haiku.distributed import bitcast
 from tests.training import common
 
 _NAN = jnp.uint32(0x7FC12345).view(jnp.float32)  # With a payload.
@@ -20,6 +20,6 @@ _NAN = jnp.uint32(0x7FC12345).view(jnp.float32)  # With a payload.
   jax.random.split(jax.random.key(0), 3),
 ])  # fmt: skip
 def test_they_come_back_as_they_were(x):
-  sent = bits.of(x)
+  sent = bitcast.to_integers(x)
   assert sent.dtype == jnp.uint32
-  common.assert_bits_equal(bits.back(sent, x), x)
+  common.assert_bits_equal(bitcast.from_integers(sent, x), x)

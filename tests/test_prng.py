@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from qdrl_haiku import draws
+from qdrl_haiku import prng
 
 _ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-  "kind", [draws.OfGeneration, draws.OfMember, draws.OfInstance]
+  "kind", [prng.OfGeneration, prng.OfMember, prng.OfInstance]
 )
 def test_no_two_numbers_of_a_key_are_equal_or_a_members(kind):
   numbers = [value for name, value in vars(kind).items() if name.isupper()]

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import draws, map_elites
-from qdrl_haiku.map_elites.mixture import shares
+from qdrl_haiku import map_elites, prng
+from qdrl_haiku.map_elites.multi_emitter import shares
 
 # An individual's genotype is its descriptor, and names its cell.
 _GRID = map_elites.Grid((20,), (0.0,), (20.0,))
@@ -53,7 +53,7 @@ def _generation(emitter, repertoire, state, fitness, turn=0):
     extra = {"lengths": jnp.full((size, 1), 7), "transitions": 10 * x}
     return fitness(x, turn), genotypes, extra
 
-  return map_elites.generation(emitter, evaluate, repertoire, state, _KEY)
+  return map_elites.step(emitter, evaluate, repertoire, state, _KEY)
 
 
 def _rising(x, turn):
@@ -76,7 +76,7 @@ def _started(emitter, repertoire=None):
 
 
 def _two(**arguments):
-  return map_elites.mixture(
+  return map_elites.multi_emitter(
     {
       "a": _emitter([0.5, 1.5, 2.5], needs=("transitions",)),
       "b": _emitter([2.5, 3.5]),
@@ -100,7 +100,7 @@ def test_each_is_told_of_its_own_individuals_and_what_it_needs():
 
 def test_who_found_an_elite_is_known_until_another_finds_a_better_one():
   a, b = _emitter([0.5, 1.5]), _emitter([0.6, 2.5])
-  emitter = map_elites.mixture({"a": a, "b": b})
+  emitter = map_elites.multi_emitter({"a": a, "b": b})
   repertoire = _empty().add(
     jnp.array([[1.6]]), jnp.array([9.0]), jnp.array([[1.6]])
   )
@@ -143,7 +143,7 @@ def test_numbers_of_each_are_called_after_it():
 def test_of_adapting_shares_some_of_each_ones_individuals_are_evaluated():
   a = _emitter([0.5, 1.5, 2.5, 3.5], needs=("transitions",))
   b = _emitter([10.5, 11.5, 12.5, 13.5])
-  emitter = map_elites.mixture({"a": a, "b": b}, batch_size=4)
+  emitter = map_elites.multi_emitter({"a": a, "b": b}, batch_size=4)
   assert emitter.batch_size == 4
   repertoire, state = _started(emitter)
   repertoire, state = _generation(emitter, repertoire, state, _rising)
@@ -162,7 +162,7 @@ def test_shares_go_to_who_improved_more_lately():
   # a's are in one cell, and only the first one of them is an improvement.
   a = _emitter(np.full(8, 0.5))
   b = _emitter(np.arange(8) + 3.5)
-  emitter = map_elites.mixture({"a": a, "b": b}, batch_size=8)
+  emitter = map_elites.multi_emitter({"a": a, "b": b}, batch_size=8)
   repertoire, state = _started(emitter)
   counts = []
   for i in range(4):
@@ -204,8 +204,8 @@ def test_shares_are_those_of_the_greatest_upper_bounds(
   np.testing.assert_array_equal(counts, expected)
 
 
-@pytest.mark.parametrize("is_mixture", [False, True])
-def test_who_can_use_the_first_individuals_is_told_of_all(is_mixture):
+@pytest.mark.parametrize("is_multiple", [False, True])
+def test_who_can_use_the_first_individuals_is_told_of_all(is_multiple):
   def tell_first(state, repertoire, genotypes, *scores_and_key):
     *_, extra, key = scores_and_key
     return state + jnp.sum(genotypes) + extra["lengths"], key
@@ -215,15 +215,15 @@ def test_who_can_use_the_first_individuals_is_told_of_all(is_mixture):
     init=lambda key, repertoire: jnp.zeros(()), tell_first=tell_first
   )
   emitter = map_elites.together(deaf, hearing)
-  if is_mixture:
-    emitter = map_elites.mixture({"a": deaf, "b": hearing})
+  if is_multiple:
+    emitter = map_elites.multi_emitter({"a": deaf, "b": hearing})
   x = jnp.array([[1.5], [2.5], [3.5]])
-  _, state = map_elites.begin(
+  _, state = map_elites.init(
     emitter, _GRID, x, x[:, 0], x, _KEY, {"lengths": 10}
   )
-  _, (total, key) = state.states if is_mixture else state
+  _, (total, key) = state.states if is_multiple else state
   assert total == 17.5
-  told = jax.random.fold_in(_KEY, draws.OfGeneration.TELL)
+  told = jax.random.fold_in(_KEY, prng.OfGeneration.TELL)
   assert key == jax.random.fold_in(told, 1)
   assert deaf.tell_first is None
   assert map_elites.together(deaf).tell_first is None
@@ -231,6 +231,6 @@ def test_who_can_use_the_first_individuals_is_told_of_all(is_mixture):
 
 def test_mixtures_that_make_no_sense_are_refused():
   with pytest.raises(ValueError, match="there is no emitter; give one"):
-    map_elites.mixture({})
+    map_elites.multi_emitter({})
   with pytest.raises(ValueError, match="emitter a makes 3 individuals, of w"):
     _two(batch_size=2)

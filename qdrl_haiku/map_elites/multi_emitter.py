@@ -22,7 +22,7 @@ from qdrl_haiku.types import Array, Key
 _MEMORY = 0.9
 
 
-class MixtureState(NamedTuple):
+class MultiEmitterState(NamedTuple):
   """That of K emitters together.
 
   Attributes:
@@ -47,7 +47,7 @@ class MixtureState(NamedTuple):
   improved: Array
 
 
-def mixture(
+def multi_emitter(
   emitters: Mapping[str, Emitter],
   batch_size: int | None = None,
   exploration: float = 0.1,
@@ -71,8 +71,8 @@ def mixture(
     exploration: c, >= 0; without a batch size it has no effect.
 
   Returns:
-    The emitter; its state is a `MixtureState`. What an emitter counts is called
-    `<its name>/<name>`, beside `<its name>/share` of the individuals and
+    The emitter; its state is a `MultiEmitterState`. What an emitter counts is
+    called `<its name>/<name>`, beside `<its name>/share` of the individuals and
     `<its name>/num_elites` in the repertoire.
 
   Raises:
@@ -97,9 +97,9 @@ def mixture(
   def keys(key: Key) -> list[Key]:
     return [jax.random.fold_in(key, i) for i in range(num_parts)]
 
-  def init(key: Key, repertoire: Repertoire) -> MixtureState:
+  def init(key: Key, repertoire: Repertoire) -> MultiEmitterState:
     num_cells = repertoire.fitness.shape[0]
-    return MixtureState(
+    return MultiEmitterState(
       states=tuple(
         part.init(key, repertoire)
         for part, key in zip(parts, keys(key), strict=True)
@@ -114,8 +114,8 @@ def mixture(
     )
 
   def ask(
-    state: MixtureState, repertoire: Repertoire, key: Key
-  ) -> tuple[Any, MixtureState]:
+    state: MultiEmitterState, repertoire: Repertoire, key: Key
+  ) -> tuple[Any, MultiEmitterState]:
     genotypes, states = zip(
       *(
         part.ask(own, repertoire, key)
@@ -146,14 +146,14 @@ def mixture(
     )
 
   def tell(
-    state: MixtureState,
+    state: MultiEmitterState,
     repertoire: Repertoire,
     genotypes: Any,
     fitness: Array,
     descriptors: Array,
     extra_scores: dict[str, Any],
     key: Key,
-  ) -> MixtureState:
+  ) -> MultiEmitterState:
     states = []
     for i, (part, own_key) in enumerate(zip(parts, keys(key), strict=True)):
       needed = {
@@ -194,12 +194,12 @@ def mixture(
       improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1),
     )
 
-  def tell_first(state: MixtureState, *first: Any) -> MixtureState:
+  def tell_first(state: MultiEmitterState, *first: Any) -> MultiEmitterState:
     return state._replace(
       states=tell_each_first(parts, state.states, *first)
     )
 
-  def metrics(state: MixtureState) -> dict[str, Array]:
+  def metrics(state: MultiEmitterState) -> dict[str, Array]:
     numbers: dict[str, Array] = {}
     for i, (name, part) in enumerate(zip(names, parts, strict=True)):
       own = part.metrics(state.states[i])
@@ -240,7 +240,7 @@ def shares(
   return jax.lax.scan(choose, counts, None, batch_size)[0]
 
 
-def _own(state: MixtureState, i: int, scores: Any) -> Any:
+def _own(state: MultiEmitterState, i: int, scores: Any) -> Any:
   """Arranges what was found out as emitter i made its individuals."""
   size = state.rows.shape[0]
   is_own = state.emitters == i
