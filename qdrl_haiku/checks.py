@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 LARGEST = 2**31 - 1
-"""What an int32 holds: jax counts and indexes with those."""
+"""Largest int32, with which jax counts and indexes."""
 SMALLEST_FLOAT, LARGEST_FLOAT = 1e-30, 1e30
 """Magnitudes between which float32 neither overflows nor becomes subnormal,
 which XLA may flush to zero, when numbers are multiplied or divided."""

@@ -1,4 +1,4 @@
-"""Which numbers are folded into keys, for draws that are nobody's by number.
+"""Numbers that are folded into keys, for draws that belong to no member.
 
 Members, offspring and instances draw from `fold_in(key, i)`, i counted from 0.
 What else is drawn from the same key has one of these numbers, at the other end

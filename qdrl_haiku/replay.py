@@ -14,7 +14,7 @@ from qdrl_haiku import types
 
 
 class ReplayState(NamedTuple):
-  """What a buffer holds.
+  """Holds the contents of a buffer.
 
   Attributes:
     storage: a tree of the example's structure, leaves [capacity, ...].

@@ -274,7 +274,7 @@ class SkillConfig(Settings):
 
   @property
   def sampling(self) -> Literal["fixed", "episode"]:
-    """When an environment gets a skill while agents train."""
+    """Sampling of skills while agents train."""
     if self.skill_sampling is None:
       return "fixed" if self.skill_type == "discrete" else "episode"
     return "fixed" if self.skill_sampling == "fixed" else "episode"

@@ -15,7 +15,7 @@ RecordFn = Callable[[environments.State], Any]
 
 
 class Evaluation(NamedTuple):
-  """What an evaluation of a population found.
+  """Holds the result of an evaluation of a population.
 
   Attributes:
     returns: [P, N], undiscounted, of each of N episodes.

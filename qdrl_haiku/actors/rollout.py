@@ -14,7 +14,7 @@ ExtractFn = Callable[[environments.State], Any]
 
 
 class Rollout(NamedTuple):
-  """What was seen of one episode of each agent.
+  """Holds one episode of each agent.
 
   Attributes:
     extracted: leaves [P, T+1, ...], what was kept of the initial state and of

@@ -1,4 +1,4 @@
-"""What a run left behind: agents, repertoires, schedules, policies as files."""
+"""Reads what a run left: agents, repertoires, schedules; exports policies."""
 
 from qdrl_haiku.artifacts import export
 from qdrl_haiku.artifacts.agents import read_agents, read_best

@@ -16,7 +16,7 @@ from qdrl_haiku.storage.directory import RunDirectory
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-  """With which hyperparameters an agent of a run, the winner, was trained.
+  """Holds the schedule of hyperparameters that an agent, the winner, had.
 
   Attributes:
     run: the directory of the run.

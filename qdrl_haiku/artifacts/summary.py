@@ -1,4 +1,4 @@
-"""What the returns of some episodes say, and how sure that is."""
+"""Summarises the returns of episodes, with intervals."""
 
 import numpy as np
 

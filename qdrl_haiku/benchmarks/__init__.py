@@ -1,1 +1,1 @@
-"""How fast training is, and what the machine could do."""
+"""Measures the speed of training."""

@@ -1,4 +1,4 @@
-"""How fast the parts of training are, measured on the code that trains."""
+"""Measures the parts of training, by the code that trains."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""What an update costs, and what the machine could do in that time."""
+"""Counts an update's FLOPs, and measures the machine's peak."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""How often to measure, and the median of what was measured."""
+"""Repeats measurements, and takes their median."""
 
 import statistics
 import sys

@@ -158,7 +158,7 @@ def _settings(config: CompareConfig, rows: Any) -> Any:
 
 
 class _State:
-  """Which runs are there, and by which commands."""
+  """Keeps the list of runs that are there, with their commands."""
 
   def __init__(self, output: pathlib.Path, rows: Any) -> None:
     self._path = output / _STATE

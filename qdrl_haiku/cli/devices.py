@@ -1,4 +1,4 @@
-"""Which devices and processes a launcher uses, and where programs are kept."""
+"""Prepares jax: devices, processes, and the cache of programs."""
 
 import dataclasses
 import faulthandler

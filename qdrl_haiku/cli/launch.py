@@ -1,4 +1,4 @@
-"""What every program does with its flags: parse them, and complain."""
+"""Parses the flags of a program, and turns mistakes into one line."""
 
 import atexit
 import dataclasses

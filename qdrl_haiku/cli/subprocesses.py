@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Done(NamedTuple):
-  """How a launcher ended.
+  """Holds how a launcher ended.
 
   Attributes:
     code: its exit code.

@@ -1,4 +1,4 @@
-"""What the programs that train do: begin a run, and say how it ended."""
+"""Trains by flags: begins a run, and says how it ended."""
 
 import logging as python_logging
 import os

@@ -1,4 +1,4 @@
-"""What comes of a comparison: numbers with intervals, and a table of them."""
+"""Makes the table of a comparison: numbers with intervals."""
 
 import statistics as standard
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from qdrl_haiku.comparisons.scores import Curve, Score
 from qdrl_haiku.comparisons.statistics import Estimate
 
 ALL_TASKS = "all tasks"
-"""What stands for a task in the lines that are of all of them."""
+"""Name of the lines that are of all tasks."""
 
 
 class Settings(NamedTuple):
-  """What is asked of the runs.
+  """Says which numbers of the runs are compared.
 
   Attributes:
     metric: by which they are compared.

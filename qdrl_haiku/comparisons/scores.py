@@ -1,4 +1,4 @@
-"""What one seed of a run scored, from the rows that the run wrote."""
+"""Reads the scores of each seed from the rows that a run wrote."""
 
 import os
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 class Score(NamedTuple):
-  """What a curve comes to.
+  """Holds the scores of a curve.
 
   Attributes:
     final: the mean of its last values.

@@ -1,4 +1,4 @@
-"""What some runs of several tasks say, and how sure that is.
+"""Computes interquartile means and intervals of runs on several tasks.
 
 Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the
 Statistical Precipice", arXiv:2108.13264, section 4.

@@ -1,4 +1,4 @@
-"""What is compared: methods, on tasks, by seeds, as commands."""
+"""Makes the commands of a comparison: methods on tasks by seeds."""
 
 import re
 import shlex
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
   @property
   def name(self) -> str:
-    """That tells it from the other rows; a path below the comparison's."""
+    """Unique name of the row; a path below the comparison's."""
     first, last = self.seeds[0], self.seeds[-1]
     seeds = f"seed_{first}" if first == last else f"seeds_{first}_to_{last}"
     return f"{self.task}/{self.method}/{seeds}"

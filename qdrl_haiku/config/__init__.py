@@ -1,4 +1,4 @@
-"""How settings are declared, and what follows from their declarations."""
+"""Declares settings, and derives flags, checks and files from that."""
 
 from qdrl_haiku.config.settings import (
   Missing,

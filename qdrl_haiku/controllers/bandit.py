@@ -1,4 +1,4 @@
-"""Which value of a `Choice` is tried: a bandit whose rewards change in time.
+"""Chooses values of a `Choice` by a bandit whose rewards change in time.
 
 TV.EXP3.M of Parker-Holder et al. (2021), "Tuning Mixed Input Hyperparameters on
 the Fly for Efficient Population Based AutoRL", arXiv:2106.15883, section 4.1:
@@ -25,7 +25,7 @@ _EXPLORATION = 0.2
 
 
 class Bandit(NamedTuple):
-  """What is known of K choices, of which choice k has C_k values.
+  """Holds the weights of K choices, of which choice k has C_k values.
 
   Attributes:
     weights: K of [C_k], omega: how good the values seem, of sum 1.

@@ -1,4 +1,4 @@
-"""What a controller is: it decides, and remembers what it wants to."""
+"""Defines controllers: pure functions that decide, with their own state."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ ROW_COLUMNS = (
 
 
 class Decision(NamedTuple):
-  """What a controller decided; `inherit` applies it to the members.
+  """Holds a controller's decision, which `inherit` applies to the members.
 
   Attributes:
     parents: int32 [P], whose place each member takes over; its own index for a

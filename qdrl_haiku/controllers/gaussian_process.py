@@ -20,7 +20,7 @@ _BLOCK = 8
 
 
 class Points(NamedTuple):
-  """Where the process is observed or asked.
+  """Holds the inputs of a Gaussian process.
 
   Attributes:
     time: [N], in steps between which things change by some share.
@@ -34,7 +34,7 @@ class Points(NamedTuple):
 
 
 class Parameters(NamedTuple):
-  """What the kernel and the noise are made of, all of them positive.
+  """Holds the parameters of the kernel and of the noise, all positive.
 
   Attributes:
     variance: [], of the process.
@@ -52,7 +52,7 @@ class Parameters(NamedTuple):
 
 
 class Posterior(NamedTuple):
-  """What is believed after observations.
+  """Holds the posterior after observations.
 
   Attributes:
     parameters: of the kernel and the noise.

@@ -1,4 +1,4 @@
-"""Who descends from whom: rows for the lineage and the members' records.
+"""Writes rows of the lineage and of the members' records.
 
 Everything here runs on the host. Rows hold plain Python values, and None where
 a number is not finite, so that each is one line of strict JSON.

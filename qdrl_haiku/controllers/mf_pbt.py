@@ -48,7 +48,7 @@ class MFPBTConfig(ExplorationConfig):
 
 
 class MFPBTState(NamedTuple):
-  """What `mf_pbt` remembers.
+  """Holds the state of `mf_pbt`.
 
   Attributes:
     num_decisions: int32 [].
@@ -156,7 +156,7 @@ def _check_size(config: MFPBTConfig, population_size: int) -> None:
 
 
 class _Moves(NamedTuple):
-  """Who takes over what, by member.
+  """Holds which member each one copies weights and hyperparameters from.
 
   Attributes:
     explores: bool [P], whose hyperparameters then differ from its parent's.

@@ -59,7 +59,7 @@ class PB2Config(ExploitationConfig):
 
 
 class PB2State(NamedTuple):
-  """What `pb2` remembers, L being the hyperparameters' number.
+  """Holds the state of `pb2`, of L hyperparameters.
 
   Attributes:
     num_decisions: int32 [].

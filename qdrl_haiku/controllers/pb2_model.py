@@ -1,4 +1,4 @@
-"""What PB2 knows of changes of fitness, and what it makes of them."""
+"""Models changes of fitness by a Gaussian process, as PB2 does."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ _LARGEST_CHANGE = 1e15
 
 
 class Space:
-  """Where hyperparameters are in what the model knows of them.
+  """Maps hyperparameters to coordinates of the model.
 
   Attributes:
     num_positions: D, how many are somewhere within an interval.
@@ -144,7 +144,7 @@ def rewards(changes: Changes, change: Array) -> Array:
 
 
 class Suggested(NamedTuple):
-  """What `suggest` returns.
+  """Holds the hyperparameters that `suggest` returns.
 
   Attributes:
     leaves: L of them, [P]: the hyperparameters of who is replaced; those of

@@ -22,7 +22,7 @@ _UNIFORM_STEP = 0.2  # Of the range.
 
 @runtime_checkable
 class Range(Protocol):
-  """Where one hyperparameter may be; every method works under jit and vmap."""
+  """Defines a range of one hyperparameter, for use under jit and vmap."""
 
   def sample(self, key: Key) -> Array:
     """Draws a value.

@@ -45,7 +45,7 @@ class SuccessiveHalvingConfig(Settings):
 
 
 class SuccessiveHalvingState(NamedTuple):
-  """What `successive_halving` remembers.
+  """Holds the state of `successive_halving`.
 
   Attributes:
     num_decisions: int32 [].

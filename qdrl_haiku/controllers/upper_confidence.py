@@ -1,4 +1,4 @@
-"""Where a Gaussian process may be high: the most of its upper bound."""
+"""Maximises the upper confidence bound of a Gaussian process."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What XLA needs on CPUs to be fast, and `QDRL_PLAIN=1` to do without.
+"""Rewrites programs so that XLA is fast on CPUs; `QDRL_PLAIN=1` leaves them.
 
 The rest of the package meets these hooks, each of which has its plain version
 beside it:

@@ -1,4 +1,4 @@
-"""What XLA's compiler is told, of programs that run often or seldom."""
+"""Chooses XLA's compiler options, for programs that run often or seldom."""
 
 import functools
 from typing import Any, NamedTuple

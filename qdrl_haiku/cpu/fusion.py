@@ -1,4 +1,4 @@
-"""What XLA merges into one kernel on CPUs, and what it doesn't."""
+"""Says what XLA fuses into one kernel on CPUs, and what it doesn't."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the installed XLA knows: flags, compiler options and marks.
+"""Asks the installed XLA which flags, options and marks it knows.
 
 Versions of XLA drop what earlier ones had. A flag that it doesn't know ends the
 process before Python can say a word, so whatever this package wants of XLA is

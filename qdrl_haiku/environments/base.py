@@ -121,7 +121,7 @@ class Environment:
 
   @functools.cached_property
   def _of_batch(self) -> _OfBatch:
-    """What `_traced` returns, where nothing needed it before."""
+    """Result of `_traced`, computed when it is first needed."""
     # A thread of its own knows neither of a mesh nor of a trace around it.
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as executor:
       return executor.submit(self._traced).result()

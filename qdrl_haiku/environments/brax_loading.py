@@ -1,4 +1,4 @@
-"""How brax is imported and kept quiet."""
+"""Imports brax quietly."""
 
 import contextlib
 import importlib

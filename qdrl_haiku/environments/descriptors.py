@@ -1,4 +1,4 @@
-"""What describes a whole episode: functions of its state descriptors."""
+"""Describes episodes by functions of their state descriptors."""
 
 from collections.abc import Callable
 

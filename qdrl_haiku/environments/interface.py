@@ -1,4 +1,4 @@
-"""What an environment is: its state, its methods, its descriptor."""
+"""Defines environments: their state, methods and descriptor."""
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Descriptor:
-  """What an environment reports in `info["state_descriptor"]` [D].
+  """Describes what an environment reports in `info["state_descriptor"]` [D].
 
   Attributes:
     names: of the D axes, such as `("x", "y")`.

@@ -26,7 +26,7 @@ BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 
 class Defaults(NamedTuple):
-  """What `create` takes for an environment where nothing else is said.
+  """Holds the defaults of `create` for an environment.
 
   Attributes:
     episode_length: in steps of the environment itself.

@@ -1,4 +1,4 @@
-"""Which entries of the cache of programs a configuration may use.
+"""Opens the cache of programs for a configuration.
 
 By name only what is ours alone is found, since versions, files and settings say
 all of that. What a user's own code has read, or replaced, can't be known: it is

@@ -1,4 +1,4 @@
-"""What a configuration describes, with nothing left open."""
+"""Composes what a configuration describes, with nothing left open."""
 
 import dataclasses
 from typing import Any, NamedTuple

@@ -36,7 +36,7 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_xqc.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
 }
-"""Those of all learners here, by name."""
+"""Hyperparameters of all learners here, by name."""
 
 __all__ = [
   "AgentConfig",

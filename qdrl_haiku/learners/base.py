@@ -1,4 +1,4 @@
-"""What a learner is: a record of pure functions over one agent.
+"""Defines learners: records of pure functions over one agent.
 
 A learner has no key in its state, no population axis, no buffer and no device.
 A population is `jax.vmap` of these functions, and cloning an agent cannot clone
@@ -30,7 +30,7 @@ ObserveFn = Callable[[types.State, types.Array], types.State]
 
 
 class SharedCritic(NamedTuple):
-  """What many agents need to learn from one agent's critics.
+  """Holds the functions by which many agents learn from one agent's critics.
 
   That one sees K numbers more in each observation, after those that the many
   see: a context, such as what is asked of an agent.

@@ -64,7 +64,7 @@ class CrossQState(NamedTuple):
 
 
 class CrossQGenotype(NamedTuple):
-  """What a repertoire stores of a CrossQ agent; see `CrossQState`."""
+  """Holds what a repertoire stores of a CrossQ agent."""
 
   policy_params: types.Params
   critic_params: types.Params

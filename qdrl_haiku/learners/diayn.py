@@ -84,7 +84,7 @@ class DIAYNState(NamedTuple):
 
 
 class DIAYNGenotype(NamedTuple):
-  """What a repertoire stores of a DIAYN agent; see `DIAYNState`."""
+  """Holds what a repertoire stores of a DIAYN agent; see `DIAYNState`."""
 
   agent: Any
   discriminator_params: types.Params
@@ -92,7 +92,7 @@ class DIAYNGenotype(NamedTuple):
 
 
 class Discriminator(NamedTuple):
-  """What tells skills apart.
+  """Holds the functions of a discriminator of skills.
 
   Attributes:
     prior: of the skills.

@@ -1,4 +1,4 @@
-"""What a hyperparameter is, and those that several learners have.
+"""Declares hyperparameters, and those that several learners have.
 
 Each is declared once, beside the learner that has it: flags, checks, `--help`
 and what is searched by default follow from that.

@@ -59,7 +59,7 @@ class SACState(NamedTuple):
 
 
 class SACGenotype(NamedTuple):
-  """What a repertoire stores of a SAC agent; see `SACState`."""
+  """Holds what a repertoire stores of a SAC agent; see `SACState`."""
 
   policy_params: types.Params
   critic_params: types.Params

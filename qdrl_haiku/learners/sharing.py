@@ -1,4 +1,4 @@
-"""How many agents learn from the critics of one.
+"""Lets many agents learn from the critics of one.
 
 Nilsson and Cully (2021), "Policy gradient assisted MAP-Elites"; with a context
 that critics see, Faldor et al. (2024), "Synergizing quality-diversity with

@@ -1,4 +1,4 @@
-"""What learners have in common that act by SAC's policy and temperature.
+"""Updates SAC's policy and temperature, which several learners share.
 
 Haarnoja et al., arXiv 1812.05905. Their states have the fields `policy_params`,
 `policy_optimizer_state`, `log_temperature`, `temperature_optimizer_state` and

@@ -100,7 +100,7 @@ def normalize(
 
 
 class RewardStatistics(NamedTuple):
-  """How large the rewards are that an agent learns from.
+  """Holds the size of the rewards that an agent learns from.
 
   Attributes:
     num_updates: int32 [], how many updates there were, at most 2^30 + 1.

@@ -83,7 +83,7 @@ class TD3State(NamedTuple):
 
 
 class TD3Genotype(NamedTuple):
-  """What a repertoire stores of a TD3 agent; see `TD3State`."""
+  """Holds what a repertoire stores of a TD3 agent; see `TD3State`."""
 
   policy_params: types.Params
   critic_params: types.Params

@@ -78,7 +78,7 @@ class XQCState(NamedTuple):
 
 
 class XQCGenotype(NamedTuple):
-  """What a repertoire stores of a XQC agent; see `XQCState`."""
+  """Holds what a repertoire stores of a XQC agent; see `XQCState`."""
 
   policy_params: types.Params
   critic_params: types.Params

@@ -19,7 +19,7 @@ from qdrl_haiku.types import Array, Key
 
 
 class CMAState(NamedTuple):
-  """That of an emitter of K strategies.
+  """Holds the state of an emitter of K strategies.
 
   Attributes:
     strategies: theirs, leaves [K, ...].

@@ -1,4 +1,4 @@
-"""How good a repertoire is: quality and diversity in a few numbers."""
+"""Measures the quality and the diversity of a repertoire."""
 
 import jax.numpy as jnp
 

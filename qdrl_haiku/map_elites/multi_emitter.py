@@ -23,7 +23,7 @@ _MEMORY = 0.9
 
 
 class MultiEmitterState(NamedTuple):
-  """That of K emitters together.
+  """Holds the states of K emitters.
 
   Attributes:
     states: theirs.

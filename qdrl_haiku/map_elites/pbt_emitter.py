@@ -19,7 +19,7 @@ from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
 
 
 class Agents(NamedTuple):
-  """What the emitter needs to know of agents, as pure functions.
+  """Holds the pure functions of agents that the emitter calls.
 
   Members are any tree with leaves [P, ...]; keys are [P] and consumed.
 
@@ -45,7 +45,7 @@ class Agents(NamedTuple):
 
 
 class Controller(Protocol):
-  """What decides who takes over from whom.
+  """Defines the controller that replaces members.
 
   A decision is a named tuple with the fields `parents`, int32 [P], its own
   index for who keeps its place; `hyperparams`, leaves [P]; and `operator`,
@@ -64,7 +64,7 @@ class Controller(Protocol):
 
 
 class Elite(NamedTuple):
-  """What a cell stores of an agent.
+  """Holds the genotype and the hyperparameters that a cell stores.
 
   Attributes:
     genotype: what `Agents.genotypes` says.

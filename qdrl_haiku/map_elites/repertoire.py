@@ -90,7 +90,7 @@ class Repertoire:
 
   @property
   def occupied(self) -> Array:
-    """Which cells hold an individual, bool [C]."""
+    """Mask of the cells that hold an individual, bool [C]."""
     return self.fitness > -jnp.inf
 
   @property

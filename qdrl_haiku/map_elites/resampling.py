@@ -95,7 +95,7 @@ class Contenders(NamedTuple):
 
   @property
   def elite_labels(self) -> Array:
-    """What the caller said of each cell's elite, int32 [C]; -1 of no elite."""
+    """Labels of the cells' elites, int32 [C]; -1 where a cell is empty."""
     return _take(self.labels, self.elites, -1)
 
 

@@ -20,7 +20,7 @@ from qdrl_haiku.types import Array, Key, Metrics
 
 
 class Teacher(NamedTuple):
-  """What emitters need to know of a critic, as pure functions.
+  """Holds the pure functions of a critic that emitters call.
 
   A target is the descriptor that an individual was made for. Keys are
   consumed.
@@ -47,7 +47,7 @@ class Teacher(NamedTuple):
 
 
 class TaughtState(NamedTuple):
-  """That of an emitter with a shared critic.
+  """Holds the state of an emitter with a shared critic.
 
   Attributes:
     teacher: the critic's, and what it remembers.

@@ -20,8 +20,7 @@ from qdrl_haiku.map_elites import k_means
 from qdrl_haiku.types import Array, Key
 
 MAX_CELLS = 2**30
-"""How many cells there may be: as many numbers of int32 are beyond them, for
-what has no cell."""
+"""Largest number of cells; int32 holds as many numbers more, for no cell."""
 # With more, k-means takes many minutes.
 _MAX_CENTROIDS = 50_000
 # All pairs of which are compared in each generation.

@@ -1,4 +1,4 @@
-"""What a network is: Haiku functions as pure ones, with state or without."""
+"""Makes pure functions of Haiku modules, with running state or without."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

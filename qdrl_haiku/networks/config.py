@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 """Activations of hidden layers, by name."""
 NUM_CRITICS = 2
-"""How many critics an agent has: twins."""
+"""Number of critics of an agent: twins."""
 
 
 @dataclasses.dataclass(frozen=True)

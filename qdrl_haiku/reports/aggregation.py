@@ -11,7 +11,7 @@ from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Run
 
 ABSENT = "-"
-"""What is shown where there is nothing."""
+"""Text that is shown where a value is missing."""
 
 _LONGEST_LABEL = 60
 

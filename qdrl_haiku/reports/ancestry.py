@@ -23,7 +23,7 @@ class Ancestry(NamedTuple):
 
   @property
   def title(self) -> str:
-    """What it is called in figures."""
+    """Name in figures."""
     return f"ancestry of the winner, member {self.member}"
 
 

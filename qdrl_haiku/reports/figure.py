@@ -1,4 +1,4 @@
-"""What all figures of a report share: their looks, and numbers as JSON.
+"""Makes figures of a report: their style, and numbers as JSON.
 
 A figure is what plotly draws, as a plain dict of `data` and `layout`.
 """

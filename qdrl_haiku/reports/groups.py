@@ -1,4 +1,4 @@
-"""What became of groups of members that evolve at frequencies of their own."""
+"""Draws the groups of MF-PBT, which evolve at different frequencies."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Group(NamedTuple):
 
   @property
   def title(self) -> str:
-    """What it is called."""
+    """Name of the group."""
     first, end = self.members
     return f"every {self.frequency}, members {first} to {end - 1}"
 

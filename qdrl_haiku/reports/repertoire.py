@@ -20,11 +20,11 @@ _BINS = 64
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
 FIRST = "the first agents"
-"""What those are called that no emitter made."""
+"""Label of elites that no emitter made."""
 
 
 class Again(NamedTuple):
-  """What N elites did when they were evaluated again, as M episodes have it.
+  """Holds M episodes of N elites that were evaluated again.
 
   Attributes:
     num_episodes: M.
@@ -42,7 +42,7 @@ class Again(NamedTuple):
 
 
 class Elites(NamedTuple):
-  """What a repertoire holds, N elites in C cells.
+  """Holds a repertoire of N elites in C cells.
 
   Attributes:
     path: of its file.
@@ -82,7 +82,7 @@ class Elites(NamedTuple):
 
   @property
   def finds(self) -> dict[str, int]:
-    """How many elites are whose, by name; none where there was one emitter."""
+    """Number of elites by emitter; empty where there was one."""
     if not self.emitters:
       return {}
     names = (*self.emitters, FIRST)
@@ -93,7 +93,7 @@ class Elites(NamedTuple):
 
 
 class Picture(NamedTuple):
-  """Which cell is where in the plane of the descriptor's first two axes.
+  """Places cells in the plane of the descriptor's first two axes.
 
   Attributes:
     cells: int32 [rows, columns], from the lower left; -1 where no elite is, if

@@ -1,4 +1,4 @@
-"""Where the elites of a repertoire go when they act again."""
+"""Rolls out elites of a repertoire."""
 
 from typing import Any
 

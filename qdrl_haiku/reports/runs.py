@@ -1,4 +1,4 @@
-"""What a report reads of runs; nothing of a run is changed."""
+"""Reads runs for a report, without changing them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _NOT_ITS_OWN = (
 
 
 class Run(NamedTuple):
-  """What a run has written so far.
+  """Holds what a run has written so far.
 
   Attributes:
     name: that tells it from the other runs of the report.

@@ -1,4 +1,4 @@
-"""What stands in a report: the runs together, then each of them."""
+"""Writes the sections of a report: all runs together, then each."""
 
 import html
 import itertools

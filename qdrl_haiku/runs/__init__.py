@@ -1,4 +1,4 @@
-"""What a run is: compiled programs, checkpoints, records, interruption."""
+"""Runs training: compiled programs, checkpoints, records, interruption."""
 
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.divergence import DIVERGED, Diverged, EndedDiverged

@@ -1,4 +1,4 @@
-"""When a run writes checkpoints: as often as asked, or as it can afford."""
+"""Decides when a run writes checkpoints."""
 
 import contextlib
 import time

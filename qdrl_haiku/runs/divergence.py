@@ -1,4 +1,4 @@
-"""What is said and done when no member of a population is finite."""
+"""Reports populations in which no member is finite."""
 
 import functools
 import sys
@@ -15,7 +15,7 @@ from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
 
 DIVERGED = 3
-"""Of a run that is done, but whose members diverged again and again."""
+"""Exit code of a run whose members diverged again and again."""
 
 _IN_A_ROW = 3
 # Squares of larger numbers, and of returns made of them, overflow float32.

@@ -1,4 +1,4 @@
-"""What a run calls: functions of a population, or of a repertoire."""
+"""Selects the functions of a population or of a repertoire for a run."""
 
 import functools
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import MapElites, Setup
 
 State = Population | Illumination
-"""What is trained; its shapes and shardings too."""
+"""State of training, or its shapes or shardings."""
 
 
 class SecondLook(NamedTuple):
-  """What a second look at a repertoire's elites says.
+  """Holds the result of reevaluating a repertoire's elites.
 
   Attributes:
     row: what it adds to the row of the generation.
@@ -34,7 +34,7 @@ class SecondLook(NamedTuple):
 
 
 class Engine(NamedTuple):
-  """What a run calls, so that it needn't know what it trains.
+  """Holds the functions that a run calls, whatever it trains.
 
   Attributes:
     draw: (run_key, generation, num_agents) -> `InitialStates` of a generation

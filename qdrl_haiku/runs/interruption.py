@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 INTERRUPTED = 75
-"""Of a run that was interrupted and can be resumed: sysexits' EX_TEMPFAIL."""
+"""Exit code of an interrupted run that can be resumed: EX_TEMPFAIL."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

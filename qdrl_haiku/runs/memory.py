@@ -1,4 +1,4 @@
-"""How much memory a run will hold, known before anything is allocated."""
+"""Plans the memory of a run before anything is allocated."""
 
 import contextlib
 import math
@@ -41,7 +41,7 @@ _SETTINGS = {
 
 
 class MemoryPlan(NamedTuple):
-  """What a run holds on all its devices together, in bytes.
+  """Holds the bytes that a run needs on all its devices together.
 
   What the compiled programs need beside it, such as activations, is not in it.
 

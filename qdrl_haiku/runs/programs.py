@@ -38,7 +38,7 @@ class _Draw:
 
 
 class Programs(NamedTuple):
-  """What a run calls; each is compiled when it's first called.
+  """Holds the programs of a run, each compiled when it's first called.
 
   Attributes:
     draw: (run_key, generation) -> `InitialStates` of a generation; 0 is the one

@@ -1,4 +1,4 @@
-"""What a run says on the terminal: a line per generation, or a bar."""
+"""Prints a run's progress: a line per generation, or a bar."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""What a run notes down of each generation: its record, its rows, its files."""
+"""Writes the record, the rows and the files of each generation."""
 
 import importlib.metadata
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
 
 Record = dict[str, Any]
-"""What a checkpoint says in JSON: how far the run is, and its best agent."""
+"""Record of a checkpoint, as JSON: progress, and the best agent."""
 
 
 def initial() -> Record:

@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 class Reevaluation(NamedTuple):
-  """What N elites did when they were looked at again, on the host.
+  """Holds the episodes of N elites that were evaluated again, on the host.
 
   Attributes:
     cells: int32 [N], in which the elites are.

@@ -1,4 +1,4 @@
-"""What a run notes down of its repertoire."""
+"""Writes a run's repertoire."""
 
 import json
 import zipfile
@@ -22,7 +22,7 @@ _REEVALUATIONS = "reevaluation"
 
 
 class Finders(NamedTuple):
-  """Which emitter found which elite.
+  """Holds which emitter found which elite.
 
   Attributes:
     names: of the emitters.

@@ -1,4 +1,4 @@
-"""What a run begins with: a new population, or that of its last checkpoint."""
+"""Begins a run by a new population, or by its last checkpoint."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a run notes down of its agents' skills."""
+"""Writes what a run knows of its agents' skills."""
 
 import numpy as np
 

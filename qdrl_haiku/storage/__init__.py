@@ -1,1 +1,1 @@
-"""How a run is kept on a disk: its directory and its checkpoints."""
+"""Writes and reads a run's directory and its checkpoints."""

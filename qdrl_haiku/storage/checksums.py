@@ -1,4 +1,4 @@
-"""What the files of a checkpoint held when it was written, to tell damage.
+"""Notes checksums of a checkpoint's files, and compares them.
 
 Only what is proved by these is damage. A file that can't be read now may well
 be read tomorrow: whatever else goes wrong is raised.
@@ -11,7 +11,7 @@ import zlib
 from qdrl_haiku import files
 
 NAME = "checksums.json"
-"""Of the file that notes them, in the checkpoint's directory."""
+"""Name of the file of checksums in the checkpoint's directory."""
 
 _BLOCK = 1 << 20
 

@@ -19,4 +19,4 @@ COLUMNS: dict[str, dict[str, type]] = {
   },
   "skills.jsonl": {"step": int, "member": int, "skill": list},
 }  # fmt: skip
-"""Of their columns those on which readers depend, and of what kind each is."""
+"""Columns on which readers depend, by file, and their types."""

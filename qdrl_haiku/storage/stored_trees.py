@@ -1,4 +1,4 @@
-"""What of a tree orbax stores: neither typed keys nor empty arrays."""
+"""Converts trees for orbax, which stores neither typed keys nor empty arrays."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a run depends on outside its settings."""
+"""Lists versions of libraries and devices, for `versions.json`."""
 
 import importlib.metadata
 import platform

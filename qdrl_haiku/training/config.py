@@ -264,7 +264,7 @@ class CMAConfig(Settings):
 
 
 class Iterations(NamedTuple):
-  """How a generation is cut into equal iterations of collecting and learning.
+  """Divides a generation into equal iterations of collecting and learning.
 
   Attributes:
     num_iterations: per generation.

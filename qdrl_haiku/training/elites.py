@@ -12,7 +12,7 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
 EMITTER_NEEDS = ("transitions", "state_descriptors")
-"""What an emitter may need of agents' evaluations, see `extra_scores`."""
+"""Extra scores that an emitter may need, see `extra_scores`."""
 
 
 def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:

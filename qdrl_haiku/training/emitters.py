@@ -1,4 +1,4 @@
-"""Where the agents of a repertoire come from: emitters by name."""
+"""Makes the emitters of a repertoire by name."""
 
 import functools
 from typing import Any
@@ -232,4 +232,4 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
   "pbt": _members_and_variations,
   "pga": _policy_gradients,
 }
-"""What makes an emitter of a setup, by name."""
+"""Functions that make an emitter of a setup, by name."""

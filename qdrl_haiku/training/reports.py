@@ -1,4 +1,4 @@
-"""What is known of a generation once it is over."""
+"""Records of one generation."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from qdrl_haiku.training.setup import Scores
 
 
 class IlluminationReport(NamedTuple):
-  """What a generation did to the repertoire.
+  """Holds the changes of the repertoire in a generation.
 
   Attributes:
     metrics: of the repertoire, [] by name, see `map_elites.metrics`.
@@ -42,7 +42,7 @@ class Best(NamedTuple):
 
 
 class GenerationReport(NamedTuple):
-  """What happened in a generation; all of it from before the decision.
+  """Holds the results of a generation, from before the decision.
 
   Attributes:
     generation: int32 [], counted from 1.
@@ -79,7 +79,7 @@ class GenerationReport(NamedTuple):
 
 
 class Trained(NamedTuple):
-  """What is known of members that have trained and aren't evaluated yet.
+  """Holds the results of training before members are evaluated.
 
   Attributes:
     metrics: by name, [S], means over the generation's updates; NaN if there

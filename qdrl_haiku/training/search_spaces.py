@@ -1,4 +1,4 @@
-"""What a controller searches: by default, and as users say it."""
+"""Makes search spaces of hyperparameters, by default or by specifications."""
 
 import dataclasses
 import numbers

@@ -1,4 +1,4 @@
-"""What a population is composed of."""
+"""Composes what is trained, and refuses what doesn't fit."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 
 Scores = dict[str, types.Array]
-"""What an evaluation says of each member, [P] by name."""
+"""Scores of an evaluation by name, each [P]."""
 
 EvaluateMembersFn = Callable[
   [learners.Learner, types.State, environments.State],
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
 
 class MapElites(NamedTuple):
-  """What MAP-Elites adds to what a population is composed of.
+  """Holds what MAP-Elites adds to a setup.
 
   Attributes:
     emitter: where new agents come from: "pbt", a population that trains and
@@ -92,7 +92,7 @@ class MapElites(NamedTuple):
 
   @property
   def emitter_names(self) -> tuple[str, ...]:
-    """Of all emitters; "" of a function that has none."""
+    """Names of all emitters; "" of a function without one."""
     if isinstance(self.emitter, tuple):
       return tuple(part.name for part in self.emitter)
     return (self.emitter if isinstance(self.emitter, str) else "",)
@@ -106,7 +106,7 @@ class MapElites(NamedTuple):
 
 
 class Setup(NamedTuple):
-  """What a population is composed of.
+  """Holds what training is composed of.
 
   Attributes:
     env: the environment in which agents collect.

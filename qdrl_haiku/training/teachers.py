@@ -33,7 +33,7 @@ class TeacherState(NamedTuple):
 
 
 class Experience(NamedTuple):
-  """What is stored of a step; see `types.Transition`.
+  """Holds the stored part of a transition; see `types.Transition`.
 
   Attributes:
     observation: [O].
