@@ -1,4 +1,4 @@
-"""Converts trees for orbax, which stores neither typed keys nor empty arrays."""
+"""Converts trees for orbax, which stores no typed keys and no empty arrays."""
 
 from typing import Any
 
