@@ -199,6 +199,39 @@ def test_without_a_random_warm_up_agents_act_from_the_first_step(heirs):
   assert _distance_of_actions(members, 0, 16) < 0.9
 
 
+def test_members_begin_and_train_by_the_keys_of_their_generation(
+  trainer, undisturbed
+):
+  setup, before = trainer.setup, trainer.population
+  initial = population_lib.draw_initial_states(setup, _KEY, 1)
+  first, second = (
+    jnp.stack(
+      [jax.random.fold_in(jax.random.fold_in(_KEY, g), i) for i in _EVERYONE]
+    )
+    for g in (0, 1)
+  )
+  np.testing.assert_array_equal(
+    before.members.learner.point, jax.vmap(setup.learner.init)(first).point
+  )
+  trained, *_ = jax.jit(functools.partial(training.train_members, setup))(
+    before.members._replace(pool=initial.pool),
+    before.hyperparams,
+    jax.vmap(jax.random.split)(second)[:, 0],
+  )
+  common.assert_bits_equal(trained.learner, undisturbed[0].members.learner)
+
+
+def test_the_mean_and_the_spread_of_what_is_collected_are_reported(undisturbed):
+  population, report = undisturbed
+  seen = np.asarray(population.members.replay.storage.observation)[:, :16]
+  np.testing.assert_allclose(
+    report.metrics["observation_mean"], seen.mean(axis=(1, 2)), rtol=1e-5
+  )
+  np.testing.assert_allclose(
+    report.metrics["observation_std"], seen.std(axis=(1, 2)), rtol=1e-4
+  )
+
+
 def test_each_collected_observation_is_observed_once(undisturbed):
   # Those of the evaluation are not among them.
   observations = undisturbed[0].members.learner.observations
