@@ -301,7 +301,7 @@ def test_a_learner_that_acts_otherwise_is_refused(saved, tmp_path):
 @pytest.mark.parametrize("kind", ["crossq", "xqc"])
 def test_a_policy_beside_normalised_critics_acts_as_its_agent(kind, tmp_path):
   make, config_class = _BASES[kind]
-  learner = make(_O, _A, config_class((8, 6), (4,)))
+  learner = make(_O, _A, configs.sized(config_class, (8, 6), (4,)))
   state = _agent(learner)
   path = tmp_path / "policy.npz"
   export.save(path, learner, state)

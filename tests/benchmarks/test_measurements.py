@@ -245,4 +245,4 @@ def test_the_error_of_a_measurement_is_that_of_the_sweep(capsys, tmp_path):
 def test_an_unknown_algorithm_is_refused(capsys):
   outcome = harness.run(capsys, "benchmark", "--algorithm=uptade")
   assert outcome.code == 2
-  assert "--algorithm=uptade is unknown; " in outcome.err
+  assert "algorithm='uptade' is unknown; did you mean 'update'" in outcome.err

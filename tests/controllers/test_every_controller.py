@@ -25,7 +25,7 @@ _SPACE = {
 _INTERVALS = ("discount", "learning_rate", "target_entropy")
 MAKE = {
   "mf_pbt": lambda space: controllers.mf_pbt(
-    controllers.MFPBTConfig((1, 2)), space
+    controllers.MFPBTConfig(frequencies=(1, 2)), space
   ),
   "pb2": lambda space: controllers.pb2(controllers.PB2Config(window=16), space),
   "pbt": lambda space: controllers.pbt(controllers.PBTConfig(), space),

@@ -91,7 +91,7 @@ def _fitness(random, size):
 
 @functools.cache
 def _controller(frequencies, **settings):
-  config = controllers.MFPBTConfig(frequencies, **settings)
+  config = controllers.MFPBTConfig(frequencies=frequencies, **settings)
   return controllers.mf_pbt(config, _SPACE)
 
 
@@ -217,9 +217,9 @@ def test_children_explore_as_they_are_told(explore):
     ({"frequencies": (1,)}, "two or more"),
     ({"frequencies": (2, 4)}, r"frequencies=\(2, 4\) don't rise from 1"),
     ({"frequencies": (1, 4, 4)}, "don't rise from 1"),
-    ({"frequencies": (1, 2.5)}, "frequencies=2.5 is not a count"),
+    ({"frequencies": (1, 2.5)}, "frequencies is 2.5; give an integer"),
     ({"explore": "mix"}, "explore='mix' is unknown"),
-    ({"resample_probability": 2.0}, "resample_probability=2.0 is not in"),
+    ({"resample_probability": 2.0}, "resample_probability must be at most 1"),
     ({"perturbation_factors": (2.0, 3.0)}, "perturbation_factors="),
   ],
 )

@@ -90,9 +90,9 @@ def test_who_has_diverged_is_replaced_between_rungs():
 @pytest.mark.parametrize(
   "settings, complaint",
   [
-    ({"first_rung": 0}, "first_rung=0 is not a count"),
-    ({"reduction_factor": 1}, "reduction_factor=1 is not a count"),
-    ({"reduction_factor": 2.5}, "reduction_factor=2.5 is not a count"),
+    ({"first_rung": 0}, "first_rung must be at least 1"),
+    ({"reduction_factor": 1}, "reduction_factor must be at least 2"),
+    ({"reduction_factor": 2.5}, "reduction_factor is 2.5; give an integer"),
   ],
 )
 def test_config_refuses(settings, complaint):

@@ -78,7 +78,11 @@ def test_flags_are_nowhere_set_without_being_asked_for():
     if setting.search(path.read_text())
   }
   # The first asks; the others append what it says. Tests look at it.
-  tests_of_it = {"tests/cpu/test_xla.py", "tests/launchers/test_devices.py"}
+  tests_of_it = {
+    "tests/cpu/test_xla.py", "tests/launchers/test_devices.py",
+    "tests/distributed/test_collective_order.py",
+    "tests/experiment/test_cache_key.py",
+  }  # fmt: skip
   assert using - tests_of_it == {
     "qdrl_haiku/cpu/xla.py",
     "qdrl_haiku/cli/devices.py",

@@ -252,5 +252,5 @@ def test_wrong_settings_are_refused_by_their_names(make, config_class):
 
 
 def test_too_few_atoms_are_refused():
-  with pytest.raises(ValueError, match="num_atoms=1"):
+  with pytest.raises(ValueError, match="num_atoms must be at least 2"):
     learners.xqc(3, 2, learners.XQCConfig(num_atoms=1))

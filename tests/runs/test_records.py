@@ -69,6 +69,7 @@ def _run(logdir, generations=_GENERATIONS, **config):
       **config,
     ),
     {"num_timesteps": num_timesteps},
+    may_change=["num_timesteps"],
   )
 
 

@@ -61,8 +61,8 @@ def batches(monkeypatch):
   found = []
   compile_ = reevaluation._compiled
 
-  def recorded(setup, function, is_seldom=False):
-    compiled = compile_(setup, function, is_seldom)
+  def recorded(setup, function, is_seldom=False, **options):
+    compiled = compile_(setup, function, is_seldom, **options)
     if is_seldom:
       return compiled
 

@@ -56,10 +56,10 @@ def _compiled_once():
   """Lets the runs of this module share their programs, and draw nothing."""
   make_programs, known = _RUN.make_programs, {}
 
-  def make_or_know(setup, mesh, run_key):
+  def make_or_know(setup, mesh, run_key, cache):
     name = (setup.config, id(setup.learner.update), run_key.shape)
     if name not in known:
-      programs = make_programs(setup, mesh, run_key)
+      programs = make_programs(setup, mesh, run_key, cache)
       known[name] = _RUN.compile_generation(programs)
     return known[name]
 
@@ -451,7 +451,7 @@ def test_centroids_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
   # As if killed before anything but the settings was written.
   settings = _SETTINGS | {"num_timesteps": 4 * _INTERVAL}
   RunDirectory(tmp_path / "run").begin(settings)
-  monkeypatch.setattr(_RUN, "_train", lambda *arguments: {})
+  monkeypatch.setattr(_RUN, "_train", lambda *arguments: ({}, None))
   _run(tmp_path / "run", 4, setup=setup, resume=True)
   with np.load(tmp_path / "run" / "centroids.npz") as file:
     np.testing.assert_array_equal(file["centroids"], cells.centroids)
@@ -526,7 +526,7 @@ def test_resuming_with_another_setting_is_refused_naming_it(straight):
     (2.5, {}, "num_timesteps 40 .* 32 or 48"),
     (1, {"checkpoint_interval": 0}, "checkpoint_interval must be"),
     (1, {"max_checkpoints": -1}, "max_checkpoints must be .* got -1"),
-    (1, {"on_divergence": "stpo"}, "on_divergence='stpo' is unknown; give"),
+    (1, {"on_divergence": "stpo"}, "on_divergence='stpo' is unknown; did you mean 'stop'"),
     (1, {"seed": -1}, "seed must be .* got -1"),
     (1, {"seed": 2**32}, "seed must be .* got 4294967296"),
     (1, {"warm_start": "/no/such/run"}, "/no/such/run holds no run"),

@@ -23,7 +23,7 @@ _SIZE = 8
 _GENERATIONS = 6
 MAKE = {
   "mf_pbt": lambda: controllers.mf_pbt(
-    controllers.MFPBTConfig((1, 2)), common.SPACE
+    controllers.MFPBTConfig(frequencies=(1, 2)), common.SPACE
   ),
   "pb2": lambda: controllers.pb2(
     controllers.PB2Config(window=16), common.SPACE

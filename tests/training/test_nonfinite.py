@@ -10,13 +10,15 @@ import pytest
 
 from qdrl_haiku import environments, learners, training
 from qdrl_haiku.training import learning
+from tests import configs
 from tests.training import common
 
 _KEYS = jax.random.split(jax.random.key(1), 2)
 _LEARNER = learners.sac(
   2,
   2,
-  learners.SACConfig(
+  configs.make(
+    learners.SACConfig,
     policy_hidden_layer_sizes=(4,),
     critic_hidden_layer_sizes=(4,),
     normalize_observations=True,
