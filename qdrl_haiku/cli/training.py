@@ -51,6 +51,7 @@ def configure(program: Program, given: Given) -> Config:
   logdir = given.values.get("logdir")
   if not logdir:
     raise ValueError("--resume needs --logdir: which run is to go on?")
+  from qdrl_haiku.experiment import read_config
   from qdrl_haiku.storage.directory import RunDirectory
 
   settings = RunDirectory(logdir).settings()
@@ -61,6 +62,7 @@ def configure(program: Program, given: Given) -> Config:
       "it with that launcher."
     )
   program.configure(given.values, given.typed)  # Refuses what has no effect.
+  read_config(logdir)  # Refuses what is damaged.
   return program.configure(settings | dict(given.values))
 
 

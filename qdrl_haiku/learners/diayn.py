@@ -138,10 +138,11 @@ def discriminator(
         "descriptor; take one that has, or discriminator_input=observation."
       )
     input_size = descriptor_size
+  sizes = config.discriminator_hidden_layer_sizes
   network = networks.make_discriminator(
     input_size,
     prior.parameter_size,
-    config.discriminator_hidden_layer_sizes or (256, 256),
+    (256, 256) if sizes is None else sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
   )

@@ -179,7 +179,7 @@ class TeachingConfig(Settings):
     "Adam's learning rate of the offspring that follow the gradient.",
     above=0,
     offered=False,
-    needs="teaching",
+    needs="targets",
   )
   length_scale: float = setting(
     0.1,
@@ -187,7 +187,7 @@ class TeachingConfig(Settings):
     "episode's rewards count 1/e, where the descriptor's bounds are -1 and 1.",
     above=0,
     offered=False,
-    needs="teaching",
+    needs="targets",
   )
 
   def counts(
@@ -364,6 +364,11 @@ def default_interval(
   Raises:
     ValueError: if no number of generations up to 200 cuts the run.
   """
+  if num_envs < 1 or not 0 < grad_updates_per_step < math.inf:
+    raise ValueError(
+      "num_envs must be at least 1 and grad_updates_per_step must be above 0, "
+      f"got {num_envs} and {grad_updates_per_step}."
+    )
   steps = iteration_steps(
     num_envs=num_envs,
     grad_updates_per_step=grad_updates_per_step,

@@ -196,6 +196,8 @@ class RepertoireConfig(Settings):
       )
     if not taught:
       found["teaching"] = Missing(f"{by} no critic is shared", cause)
+    if "dcrl" not in self.names:
+      found["targets"] = Missing(f"{by} no critic sees a target", cause)
     if "cma" not in self.names:
       found["cma"] = Missing(f"{by} nothing is sampled", cause)
     if self.parts[0].batch_size is not None:

@@ -537,7 +537,7 @@ def test_inherit_refuses_leaves_without_the_population_axis(leaf):
     ({"resample_probability": 1.1}, "resample_probability must be at most 1"),
     ({"perturbation_factors": (1.25, 0.8)}, "perturbation_factors="),
     ({"perturbation_factors": (0.0, 1.25)}, "perturbation_factors="),
-    ({"perturbation_factors": (0.8, _INF)}, "perturbation_factors must be finite"),
+    ({"perturbation_factors": (0.8, _INF)}, "factors must be finite"),
     ({"perturbation_factors": (0.8,)}, "perturbation_factors="),
   ],
 )

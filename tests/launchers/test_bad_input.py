@@ -40,7 +40,6 @@ _RUN = (
     "--coordinator_address=host --num_processes=2 --process_id=0",
     "--coordinator_address=host has no port; give it like 10.0.0.1:1234",
   ),
-  ("train", "--logdir=run --suffix=x", "--suffix=x has no effect: --logdir"),
 ])
 def test_a_flag_that_cannot_be_read_is_refused_in_one_line(
   launcher, flag, message, capsys, monkeypatch, tmp_path
@@ -88,10 +87,10 @@ def test_settings_that_cannot_be_read_are_reported(
 
 @pytest.mark.parametrize("how", ["evaluate", "resume"])
 @pytest.mark.parametrize(("damage", "message"), [
-  (_settings(num_envs="x"), "config.json.*damaged: num_envs is 'x'; mend"),
-  (_settings(num_envs=None), "config.json.*damaged: num_envs is None; mend"),
-  (_settings(hidden_layer_sizes=[4]), r"hidden_layer_sizes is \[4\]; mend"),
-  (_settings(layer_norm=1), "config.json.*damaged: layer_norm is 1; mend"),
+  (_settings(num_envs="x"), "damaged: --num_envs is 'x'; give an"),
+  (_settings(num_envs=None), "damaged: --num_envs is None; give an"),
+  (_settings(hidden_layer_sizes=["a"]), "damaged: --hidden_layer_sizes=a is no"),
+  (_settings(layer_norm=1), "damaged: --layer_norm is 1; give true"),
 ])
 def test_settings_of_another_kind_are_reported(
   how, damage, message, run, capsys, tmp_path
@@ -121,7 +120,7 @@ def test_agents_of_another_activation_are_no_start(run, capsys, tmp_path):
 
 @pytest.mark.parametrize(("launcher", "flags", "message"), [
   ("train", "--min_replay_size=17", "nothing will be learned: .* 16 steps"),
-  ("train_pbt", "--burn_in_period=16 --population_size=2", "nobody will be re"),
+  ("train_pbt", "--burn_in_period=16 --population_size=2", "no finite agent"),
 ])
 def test_what_never_begins_is_told(launcher, flags, message, caplog, capsys):
   harness.run(
@@ -145,7 +144,7 @@ def test_help_lists_the_launchers_flags():
   )
   assert finished.returncode == 0
   for name in ("search_space", "discount", "[no]dry_run", "[no]debug"):
-    assert f"--{name}:" in finished.stdout
+    assert re.search(rf"--{re.escape(name)}[:=]", finished.stdout)
 
 
 def _look(capsys, how, logdir, tmp_path):

@@ -140,8 +140,8 @@ def test_an_interruption_ends_it_with_the_code_of_runs(
   [
     (["--output="], "--output is missing"),
     (["--baseline=pb"], "--baseline=pb is no method; did you mean"),
-    (["--num_last=0"], "--num_last=0 must be at least 1"),
-    (["--at_steps=soon"], "--at_steps=soon are no numbers of steps"),
+    (["--num_last=0"], "num_last must be at least 1, got 0"),
+    (["--at_steps=soon"], "--at_steps=soon is no list of integers"),
     (["--num_seeds=ant:2"], "num_seeds=ant:2: there is no task 'ant'"),
     (
       ["--method=x: --controller=none"],

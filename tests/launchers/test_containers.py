@@ -17,7 +17,7 @@ _CMA = (
   "--num_reevaluations=0",
 )  # fmt: skip
 _NONE = (
-  *_SMALL, "--noown_critics", "--emitter=ga", "--variation_batch_size=6",
+  *_SMALL, "--emitter=ga", "--variation_batch_size=6",
   "--iso_sigma=0.5", "--tessellation=none", "--num_cells=5", "--grid_shape=4,4",
   "--num_reevaluations=2", "--reevaluation_interval=1",
 )  # fmt: skip

@@ -89,13 +89,13 @@ def _evaluate(capsys, logdir, *arguments):
 def _learner(name):
   """The learner of a run."""
   prior = _PRIORS.get(name)
-  sizes = ((4, 4), (4, 4), "tanh")
+  sizes = ((4, 4), (4, 4))
   if prior is None:
     return learners.sac(
-      2, 2, configs.sized(learners.SACConfig, *sizes)
+      2, 2, configs.sized(learners.SACConfig, *sizes, activation="tanh")
     )
   base = learners.sac(2 + prior.size, 2, configs.sized(
-    learners.SACConfig, *sizes, normalize_observations=False
+    learners.SACConfig, *sizes, activation="tanh", normalize_observations=False
   ))
   config = learners.DIAYNConfig("descriptor", (4, 4), "tanh")
   return learners.diayn(base, 2, prior, 2, config)
@@ -355,11 +355,8 @@ def test_what_there_is_not_is_refused(
 def test_what_only_training_heeds_is_refused(flag, capsys, tmp_path):
   outcome = harness.run(capsys, "evaluate", f"--logdir={tmp_path}", flag)
   assert outcome.code == 2
-  assert re.fullmatch(
-    r"error: --(num_timesteps=10|use_tensorboard=False|tau=0[.]1) has no "
-    r"effect: a look at a run trains nothing; leave it out[.]\n",
-    outcome.err,
-  )
+  name = flag.partition("=")[0]
+  assert outcome.err.startswith(f"error: {name} is no flag of this launcher; ")
 
 
 def test_without_a_run_there_is_nothing_to_evaluate(capsys, tmp_path):

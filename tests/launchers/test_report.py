@@ -165,7 +165,7 @@ def test_nothing_is_overwritten(capsys, tmp_path):
     ([], "--logdir is missing: which runs"),
     (["--logdir=nowhere"], "nowhere holds no run"),
     (["--logdir=run", "--logdir=./run"], "run is given twice"),
-    (["--logdir=run", "--rollouts=-1"], "--rollouts=-1 must be at least 0"),
+    (["--logdir=run", "--rollouts=-1"], "rollouts must be at least 0, got -1"),
     (["--logdir=run", "--rollouts=few"], "--rollouts=few has a wrong value"),
     (["--logdir=run", "--output=none/x.html"], "there is no directory none"),
     (["--logdir=run", "--learner=td3"], "--learner is no flag of this"),

@@ -148,15 +148,15 @@ def test_a_run_in_two_parts_is_the_same_to_the_bit(
   "flags, complaint",
   [
     (["--emitter=pgaa"], "pgaa is unknown; did you mean 'pga'"),
-    (["--emitter=ga,pga:3"], "has numbers for some; give each one"),
-    (["--emitter=ga:1,ga:2"], "names one twice; name each once"),
+    (["--emitter=ga,pga:3"], "some have a number of offspring and some have"),
+    (["--emitter=ga:1,ga:2"], "one is there twice; name each once"),
     (["--emitter=ga:1,pga:0"], "has an emitter that makes nothing"),
-    (["--emitter=ga,pbt"], "all members of pbt have to be evaluated"),
+    (["--emitter=ga,pbt"], "all its members have to be evaluated"),
     (["--emitter=ga", "--num_critic_steps=2"], "no critic is shared"),
-    (["--emitter=pga", "--length_scale=1"], "pga sees no targets"),
+    (["--emitter=pga", "--length_scale=1"], "no critic sees a target"),
     (["--emitter=pga", "--grad_updates_per_step=2"], "--num_critic_steps says"),
     (["--emitter=ga:2,pga:3", "--variation_batch_size=4"], "has the numbers"),
-    (["--emitter=pga", "--gradient_share=2"], "gradient_share must be at leas"),
+    (["--emitter=pga", "--gradient_share=2"], "gradient_share must be at most"),
     (["--emitter=pga", "--learner=sac"], "the learner can't share its own"),
     (["--emitter=pga", "--num_critic_steps=3"], "must be a multiple of the 2"),
     (["--emitter=pga", "--injection_share=0.5"], "would inject one policy mor"),
@@ -167,7 +167,7 @@ def test_flags_of_emitters_that_make_no_sense_are_refused(
   flags, complaint, tmp_path, capsys
 ):
   few = [x for x in _SMALL if not x.startswith("--num_critic")]
-  if flags[0] == "--emitter=ga":
+  if "pga" not in flags[0]:
     few = [x for x in few if not x.startswith(_UNUSED)]
   outcome = harness.run(
     capsys, "train_me_pbt", *few, *flags, f"--logdir={tmp_path / 'run'}"

@@ -526,7 +526,7 @@ def test_resuming_with_another_setting_is_refused_naming_it(straight):
     (2.5, {}, "num_timesteps 40 .* 32 or 48"),
     (1, {"checkpoint_interval": 0}, "checkpoint_interval must be"),
     (1, {"max_checkpoints": -1}, "max_checkpoints must be .* got -1"),
-    (1, {"on_divergence": "stpo"}, "on_divergence='stpo' is unknown; did you mean 'stop'"),
+    (1, {"on_divergence": "stpo"}, "'stpo' is unknown; did you mean 'stop'"),
     (1, {"seed": -1}, "seed must be .* got -1"),
     (1, {"seed": 2**32}, "seed must be .* got 4294967296"),
     (1, {"warm_start": "/no/such/run"}, "/no/such/run holds no run"),
