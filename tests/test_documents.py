@@ -75,9 +75,9 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len(_commands()) == 47
-  assert len(_snippets("README.md", "python")) == 1
-  assert len(_snippets(_RECIPES, "python")) == 5
+  assert len(_commands()) == 44
+  assert len(_snippets("README.md", "python")) == 2
+  assert len(_snippets(_RECIPES, "python")) == 7
   assert len(_snippets("BUILD.md", "python")) == 3
   assert not _snippets("launchers/RESULTS.md", "python")
 
@@ -305,6 +305,11 @@ def test_commands_of_the_recipes_run_as_they_are_written(
   names = _execute(best)
   assert names["record"]["step"] in (20, 40, 60)
   assert _compiled_again(best, names) == 0
+  shorter = _python("README.md", "qd.train").replace("=8000", "=1600")
+  assert "best_return" in shorter
+  assert _execute(shorter)["result"].metrics["step"] == 1600
+  names = _execute(_python(_RECIPES, "play_back"))
+  assert names["row"]["step"] == names["schedule"].num_steps
   elite = _python(_RECIPES, "Repertoire.load").replace("24000", "40")
   names = _execute(elite)
   assert jnp.isfinite(names["evaluation"].returns).all()
