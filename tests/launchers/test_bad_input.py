@@ -89,7 +89,7 @@ def test_settings_that_cannot_be_read_are_reported(
 @pytest.mark.parametrize(("damage", "message"), [
   (_settings(num_envs="x"), "damaged: --num_envs is 'x'; give an"),
   (_settings(num_envs=None), "damaged: --num_envs is None;"),
-  (_settings(hidden_layer_sizes=["a"]), "damaged: --hidden_layer_sizes=a is no"),
+  (_settings(hidden_layer_sizes=["a"]), "damaged: --hidden_layer_sizes=a"),
   (_settings(layer_norm=1), "damaged: --layer_norm is 1; give true"),
 ])
 def test_settings_of_another_kind_are_reported(
