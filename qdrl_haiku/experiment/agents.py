@@ -95,12 +95,8 @@ def _for_repertoire(config: Config) -> Config:
     changes["network"] = dataclasses.replace(
       learner.network, policy_final_init="fan_in"
     )
-  shares = {"pga", "dcrl", "cma"}.intersection(repertoire.names)
-  if (
-    isinstance(learner, learners.TD3Config)
-    and shares
-    and not repertoire.trains_alone
-  ):
+  # No emitter trains an agent by its own critics.
+  if isinstance(learner, learners.TD3Config) and not repertoire.trains_alone:
     changes["own_critics"] = False
   return dataclasses.replace(
     config, learner=dataclasses.replace(learner, **changes)
