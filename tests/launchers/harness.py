@@ -5,6 +5,7 @@ import runpy
 import sys
 from typing import NamedTuple
 
+import jax
 import pytest
 from absl import app, flags
 from absl.testing import flagsaver
@@ -43,8 +44,9 @@ def start(name, *arguments):
   """Does what `python launchers/<name>.py <arguments>` does.
 
   absl keeps one set of flags per process, so those of the launcher are removed
-  afterwards. jax has found its devices already, so their number stays. A
-  run's plots are made, but their files stay empty: to draw them takes as long
+  afterwards, and jax's cache is used again where a divided repertoire did
+  without. jax has found its devices already, so their number stays. A run's
+  plots are made, but their files stay empty: to draw them takes as long
   as a small run that finds its programs compiled. tests/drawing draws them.
 
   Raises:
@@ -57,10 +59,12 @@ def start(name, *arguments):
     # Settings that command lines don't have are tested by them all the same.
     patch.setattr(Program, "flags", Program.settings)
     patch.setattr(Figure, "savefig", _make)
+    uses_cache = jax.config.values["jax_enable_compilation_cache"]
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
       flags.FLAGS.unparse_flags()
+      jax.config.update("jax_enable_compilation_cache", uses_cache)
 
 
 def run(capsys, name, *arguments):
