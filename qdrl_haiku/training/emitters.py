@@ -27,6 +27,23 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   return _make(setup, emitter, setup.num_offspring)
 
 
+def check_users_emitters(
+  setup: Setup, repertoire: map_elites.Repertoire
+) -> None:
+  """Refuses a user's emitter that isn't as `map_elites.Emitter` says.
+
+  Ours aren't looked at: members lack their initial states at this point.
+  """
+  assert setup.map_elites is not None
+  emitter = setup.map_elites.emitter
+  if isinstance(emitter, tuple):
+    for part in emitter:
+      if part.emitter is not None:
+        map_elites.check(_make_part(setup, part), repertoire)
+  elif not isinstance(emitter, str):
+    map_elites.check(make_emitter(setup), repertoire)
+
+
 def _make(
   setup: Setup, emitter_fn: str | setup_lib.EmitterFn, planned: int
 ) -> map_elites.Emitter:
@@ -59,23 +76,27 @@ def _mixture(
   qd = setup.map_elites
   assert qd is not None
   adapts = parts[0].batch_size is None
-
-  def make(part: setup_lib.Part) -> map_elites.Emitter:
-    size = part.batch_size
-    if size is None:
-      size = qd.variation_batch_size
-    alone = setup._replace(
-      map_elites=qd._replace(
-        emitter=part.emitter or part.name,
-        variation_batch_size=0 if part.name == "pbt" else size,
-      )
-    )
-    return _make(alone, part.emitter or part.name, size)
-
   return map_elites.multi_emitter(
-    {part.name: make(part) for part in parts},
+    {part.name: _make_part(setup, part) for part in parts},
     qd.variation_batch_size if adapts else None,
   )
+
+
+def _make_part(setup: Setup, part: setup_lib.Part) -> map_elites.Emitter:
+  """Makes one of several emitters as if it were alone."""
+  qd = setup.map_elites
+  assert qd is not None
+  size = part.batch_size
+  if size is None:
+    size = qd.variation_batch_size
+  emitter = part.emitter or part.name
+  alone = setup._replace(
+    map_elites=qd._replace(
+      emitter=emitter,
+      variation_batch_size=0 if part.name == "pbt" else size,
+    )
+  )
+  return _make(alone, emitter, size)
 
 
 def _variations(setup: Setup) -> map_elites.Emitter:

@@ -140,8 +140,7 @@ def init_illumination(
     jax.random.fold_in(run_key, 0),
     elites_lib.extra_scores(evaluation, needs),
   )
-  if qd.has_own_emitter:
-    map_elites.check(emitter, repertoire)
+  emitters.check_users_emitters(setup, repertoire)
   illumination = Illumination(
     emitter=state,
     repertoire=repertoire,

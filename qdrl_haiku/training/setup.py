@@ -97,13 +97,6 @@ class MapElites(NamedTuple):
       return tuple(part.name for part in self.emitter)
     return (self.emitter if isinstance(self.emitter, str) else "",)
 
-  @property
-  def has_own_emitter(self) -> bool:
-    """Whether an emitter is a user's own."""
-    if isinstance(self.emitter, tuple):
-      return any(part.emitter is not None for part in self.emitter)
-    return not isinstance(self.emitter, str)
-
 
 class Setup(NamedTuple):
   """Holds what training is composed of.

@@ -384,7 +384,7 @@ def test_our_own_policy_of_a_users_learner_is_exported(
   tmp_path, monkeypatch, capsys
 ):
   (tmp_path / "users_sac.py").write_text(
-    "from qdrl_haiku import learners\n"
+    "from qdrl_haiku import learners, networks\n"
     "def make(observation_size, action_size):\n"
     "  network = networks.ResidualNetworkConfig(\n"
     "    (4, 4), (4, 4), (4,), activation='elu'\n"
