@@ -21,8 +21,8 @@ class ExplorationConfig(Settings):
   explore: str = setting(
     "perturb",
     "How a child's hyperparameters follow from its parent's: perturb moves "
-    "each a step up or down, resample draws each anew, mixed chooses for each "
-    "by --resample_probability.",
+    "each a step up or down, resample draws each anew, mixed draws each anew "
+    "with probability `resample_probability` (0.25) and else moves it.",
     choices=("resample", "perturb", "mixed"),
     needs="searched",
   )

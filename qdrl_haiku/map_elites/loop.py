@@ -199,9 +199,10 @@ def contest_and_tell(
 ) -> tuple[Repertoire, Contenders, Any]:
   """Does what `add_and_tell` does, with means of several evaluations.
 
-  The emitter hears of its new individuals alone. A mixture finds out who found
-  an elite, also of one that moved or came back; it counts as improvements
-  those of its new individuals that are fitter than the elite was.
+  The emitter hears of its new individuals alone. `multi_emitter` finds out
+  which emitter found an elite, also of one that moved or came back; it counts
+  as improvements those of its new individuals that are fitter than the elite
+  was.
 
   Args:
     emitter: that was asked for new individuals.

@@ -23,7 +23,7 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   assert setup.map_elites is not None
   emitter = setup.map_elites.emitter
   if isinstance(emitter, tuple):
-    return _mixture(setup, emitter)
+    return _make_several(setup, emitter)
   return _make(setup, emitter, setup.num_offspring)
 
 
@@ -69,7 +69,7 @@ def _make(
   return emitter
 
 
-def _mixture(
+def _make_several(
   setup: Setup, parts: tuple[setup_lib.Part, ...]
 ) -> map_elites.Emitter:
   """Makes several emitters, each as if it were alone with its own number."""

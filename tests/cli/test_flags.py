@@ -1,6 +1,7 @@
 """Tests of absl's flags of declared settings."""
 
 import dataclasses
+import re
 
 import pytest
 from absl import flags as absl_flags
@@ -118,3 +119,14 @@ def test_no_launcher_has_more_flags_than_a_person_reads(name):
     x for x in _PROGRAMS[name].values() if x.section == "Hyperparameters"
   ]
   assert len(_PROGRAMS[name]) - len(hyperparams) <= 60
+
+
+@pytest.mark.parametrize("name", experiment.PROGRAMS)
+def test_a_flag_that_help_names_is_one_of_the_program(name):
+  offered = experiment.PROGRAMS[name].flags()
+  named = {
+    flag
+    for text in (flag.declared.help for flag in offered.values())
+    for flag in re.findall(r"--(?:no)?(\w+)", text)
+  }
+  assert named and not named - offered.keys()
