@@ -18,6 +18,8 @@ Of the older kind, `jax.random.PRNGKey(seed)`, a single one serves as well.
 """
 Params = Any
 """The parameters of a Haiku network: `{module: {name: array}}`."""
+Tree = Any
+"""Any pytree of arrays."""
 State = Any
 """The whole state of one agent: networks, optimisers, statistics; no key."""
 Hyperparams = Any
