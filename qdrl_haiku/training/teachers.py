@@ -10,8 +10,8 @@ from qdrl_haiku import map_elites, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.config import TeachingConfig
-from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members
 
 # Of descriptors, in halves of their range: further away they say no more, and a
 # network that sees them learns nothing else.
@@ -234,8 +234,7 @@ def make_teacher(
     elites, targets = sharding.replicate(setup.mesh, (elites, targets))
     improved = sharding.all_gather(
       setup.mesh,
-      sharding.over_members(
-        setup, improve_all, (state.agent, observations)
+      setup.over_members(improve_all, (state.agent, observations)
       )(elites.genotype, context(scaled(targets))),
       targets.shape[0],
     )
