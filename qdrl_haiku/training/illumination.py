@@ -36,7 +36,7 @@ class Illumination(NamedTuple):
     generation: int32 [], how many have been.
     initial_steps: int32 [], environment steps that evaluating the first
       genotypes took.
-    contenders: of the repertoire, a `map_elites.Contenders`, if agents are
+    contenders: of the repertoire, a `map_elites.DeepArchive`, if agents are
       evaluated again; else ().
   """
 
@@ -131,14 +131,13 @@ def init_illumination(
   evaluation = elites_lib.evaluate_elites(
     setup, elites, initial.evaluation, needs=needs
   )
-  scores = elites_lib.fitness_and_descriptors(evaluation)
-  repertoire, state = map_elites.init(
-    emitter,
-    qd.tessellation,
+  evaluated = map_elites.Evaluated(
     elites,
-    *scores,
-    jax.random.fold_in(run_key, 0),
+    *elites_lib.fitness_and_descriptors(evaluation),
     elites_lib.extra_scores(evaluation, needs),
+  )
+  repertoire, state = map_elites.init(
+    emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0)
   )
   emitters.check_users_emitters(setup, repertoire)
   illumination = Illumination(
@@ -148,8 +147,8 @@ def init_illumination(
     initial_steps=jnp.sum(evaluation.lengths),
   )
   if qd.resampling is not None:
-    contenders = map_elites.first_contenders(
-      qd.resampling, setup.num_offspring, qd.tessellation, elites, *scores
+    contenders = map_elites.DeepArchive.init(
+      qd.resampling, setup.num_offspring, qd.tessellation, evaluated
     )
     illumination = illumination._replace(contenders=contenders)
   if illumination.members is None:
@@ -198,7 +197,7 @@ def train(
     state.emitter, state.repertoire, map_elites.ask_key(key)
   )
   if state.contenders:
-    drawn, contenders = map_elites.sample_contenders(state.contenders, key)
+    drawn, contenders = state.contenders.sample(key)
     elites = jax.tree.map(lambda *x: jnp.concatenate(x), elites, drawn)
     state = state._replace(contenders=contenders)
   return state._replace(emitter=emitter_state), elites
@@ -223,41 +222,28 @@ def evaluate(
   evaluation = evaluation._replace(trajectory=None, transitions=None)
   evaluation_steps = evaluation.lengths
   finite = types.all_finite((fitness, descriptors, elites))
-  counted = jnp.where(finite, fitness, jnp.nan)
+  evaluated = map_elites.Evaluated(
+    elites, jnp.where(finite, fitness, jnp.nan), descriptors, extra_scores
+  )
   if not state.contenders:
     repertoire, emitter_state = map_elites.add_and_tell(
-      emitter,
-      state.repertoire,
-      state.emitter,
-      elites,
-      counted,
-      descriptors,
-      extra_scores,
-      key,
+      emitter, state.repertoire, state.emitter, evaluated, key
     )
   else:
     size = emitter.batch_size
     evaluation_steps = evaluation_steps.at[size:].multiply(
       _is_somebody(state.contenders)[:, None]
     )
-    again = counted[size:], descriptors[size:]
     # What the rest of this says is about new agents.
-    counted, descriptors, extra_scores = jax.tree.map(
-      lambda x: x[:size], (counted, descriptors, extra_scores)
-    )
     elites, evaluation, finite, fitness = jax.tree.map(
       lambda x: x[:size], (elites, evaluation, finite, fitness)
     )
-    repertoire, contenders, emitter_state = map_elites.contest_and_tell(
+    repertoire, contenders, emitter_state = map_elites.resampled_add_and_tell(
       emitter,
       state.repertoire,
       state.contenders,
-      again,
       state.emitter,
-      elites,
-      counted,
-      descriptors,
-      extra_scores,
+      evaluated,
       key,
     )
     state = state._replace(contenders=contenders)
@@ -266,8 +252,8 @@ def evaluate(
   assert setup.map_elites is not None
   metrics = map_elites.metrics(repertoire, setup.map_elites.qd_offset)
   if state.contenders:
-    metrics["qd/evaluations_per_elite"] = map_elites.evaluations_per_elite(
-      state.contenders
+    metrics["qd/evaluations_per_elite"] = (
+      state.contenders.evaluations_per_elite
     )
   changes = IlluminationReport(
     metrics, emitter_metrics=emitter.metrics(emitter_state)
@@ -356,7 +342,7 @@ def restart_members(
   )
 
 
-def _is_somebody(contenders: map_elites.Contenders) -> types.Array:
+def _is_somebody(contenders: map_elites.DeepArchive) -> types.Array:
   """Tells which of those that were drawn are contenders, bool [R]."""
   return contenders.drawn < contenders.fitness.shape[0]
 
