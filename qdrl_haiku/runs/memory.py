@@ -76,7 +76,7 @@ def memory_plan(
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   qd, members = setup.map_elites, state.members
   shared = _bytes(state.repertoire)
-  on_each = _bytes(state.contenders)
+  on_each = _bytes(state.archive)
   if qd is not None and qd.shard_repertoire:
     genotypes = _bytes(state.repertoire.genotypes)
     on_each += shared - genotypes

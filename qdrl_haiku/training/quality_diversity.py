@@ -66,14 +66,13 @@ def init(
   evaluation = elites_lib.evaluate_elites(
     setup, elites, initial.evaluation, needs=needs
   )
-  scores = elites_lib.fitness_and_descriptors(evaluation)
-  repertoire, emitter_state = map_elites.init(
-    emitter,
-    qd.tessellation,
+  evaluated = map_elites.Evaluated(
     elites,
-    *scores,
-    jax.random.fold_in(run_key, 0),
+    *elites_lib.fitness_and_descriptors(evaluation),
     elites_lib.extra_scores(evaluation, needs),
+  )
+  repertoire, emitter_state = map_elites.init(
+    emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0)
   )
   emitters.check_users_emitters(setup, repertoire)
   state = State(
@@ -83,10 +82,10 @@ def init(
   )
   state = emitters.with_emitter_state(setup, state, emitter_state)
   if qd.resampling is not None:
-    contenders = map_elites.first_contenders(
-      qd.resampling, setup.num_offspring, qd.tessellation, elites, *scores
+    archive = map_elites.DeepArchive.init(
+      qd.resampling, setup.num_offspring, qd.tessellation, evaluated
     )
-    state = state._replace(contenders=contenders)
+    state = state._replace(archive=archive)
   if not setup.trains_members:
     return state
   keys = members_lib.member_keys(run_key, 0, setup.config.population_size)
@@ -107,12 +106,10 @@ def train(
     state.repertoire,
     map_elites.ask_key(key),
   )
-  if state.contenders:
-    drawn, contenders = map_elites.sample_contenders(state.contenders, key)
-    offspring = jax.tree.map(
-      lambda *x: jnp.concatenate(x), offspring, drawn
-    )
-    state = state._replace(contenders=contenders)
+  if state.archive:
+    drawn, archive = state.archive.sample(key)
+    offspring = jax.tree.map(lambda *x: jnp.concatenate(x), offspring, drawn)
+    state = state._replace(archive=archive)
   state = emitters.with_emitter_state(setup, state, emitter_state)
   return state, Trained(offspring=offspring)
 
@@ -139,50 +136,27 @@ def evaluate(
   evaluation = evaluation._replace(trajectory=None, transitions=None)
   evaluation_steps = evaluation.lengths
   finite = types.all_finite((fitness, descriptors, elites))
-  counted = jnp.where(finite, fitness, jnp.nan)
-  contenders, of_contenders = state.contenders, {}
-  if not contenders:
+  evaluated = map_elites.Evaluated(
+    elites, jnp.where(finite, fitness, jnp.nan), descriptors, extra_scores
+  )
+  archive, of_archive = state.archive, {}
+  if not archive:
     repertoire, emitter_state = map_elites.add_and_tell(
-      emitter,
-      state.repertoire,
-      emitter_state,
-      elites,
-      counted,
-      descriptors,
-      extra_scores,
-      key,
+      emitter, state.repertoire, emitter_state, evaluated, key
     )
   else:
+    # Of those that were drawn from the archive some may be none.
     size = emitter.batch_size
-    is_contender = contenders.drawn < contenders.fitness.shape[0]
-    evaluation_steps = evaluation_steps.at[size:].multiply(
-      is_contender[:, None]
+    is_drawn = archive.drawn < archive.fitness.shape[0]
+    evaluation_steps = evaluation_steps.at[size:].multiply(is_drawn[:, None])
+    # The report is of new agents.
+    elites, evaluation, finite, fitness = jax.tree.map(
+      lambda x: x[:size], (elites, evaluation, finite, fitness)
     )
-    again = counted[size:], descriptors[size:]
-    # What the rest of this says is about new agents.
-    (
-      elites, evaluation, finite, fitness, counted, descriptors, extra_scores
-    ) = jax.tree.map(
-      lambda x: x[:size],
-      (
-        elites, evaluation, finite, fitness, counted, descriptors, extra_scores
-      ),
-    )  # fmt: skip
-    repertoire, contenders, emitter_state = map_elites.contest_and_tell(
-      emitter,
-      state.repertoire,
-      contenders,
-      again,
-      emitter_state,
-      elites,
-      counted,
-      descriptors,
-      extra_scores,
-      key,
+    repertoire, archive, emitter_state = map_elites.resampled_add_and_tell(
+      emitter, state.repertoire, archive, emitter_state, evaluated, key
     )
-    of_contenders["qd/evaluations_per_elite"] = (
-      map_elites.evaluations_per_elite(contenders)
-    )
+    of_archive["qd/evaluations_per_elite"] = archive.evaluations_per_elite
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best = jax.tree.map(lambda x: x[index], elites)
   report = GenerationReport(
@@ -206,12 +180,12 @@ def evaluate(
     next_hyperparams=elites.hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
     repertoire_metrics=map_elites.metrics(repertoire, qd.qd_offset)
-    | of_contenders,
+    | of_archive,
     emitter_metrics=emitter.metrics(emitter_state),
   )
   before = state.population
   state = emitters.with_emitter_state(setup, state, emitter_state)._replace(
-    repertoire=repertoire, contenders=contenders, generation=generation
+    repertoire=repertoire, archive=archive, generation=generation
   )
   if setup.trains_members:
     report = _of_members(setup, report, before, state.population)

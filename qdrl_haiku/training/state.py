@@ -63,7 +63,7 @@ class State(NamedTuple):
       `map_elites.PBTEmitterState` without its members.
     repertoire: of `map_elites.Elite`s.
     emitter: state of the emitter or emitters, beside the population.
-    contenders: of the repertoire, a `map_elites.Contenders`, if agents are
+    archive: a `map_elites.DeepArchive` beside the repertoire, if agents are
       evaluated again.
     initial_steps: int32 [], environment steps that evaluating the first
       genotypes took.
@@ -74,7 +74,7 @@ class State(NamedTuple):
   population: Any = ()
   repertoire: Any = ()
   emitter: types.Tree = ()
-  contenders: Any = ()
+  archive: Any = ()
   initial_steps: types.Tree = ()
 
   @property

@@ -116,11 +116,11 @@ def make_teacher(
 
   def remember(
     state: TeacherState,
-    extra_scores: dict[str, Any],
-    descriptors: types.Array,
+    evaluated: map_elites.Evaluated,
     targets: types.Array,
   ) -> TeacherState:
-    transitions, lengths = extra_scores["transitions"], extra_scores["lengths"]
+    transitions = evaluated.extra["transitions"]
+    lengths = evaluated.extra["lengths"]
     shape = transitions.reward.shape  # [B, N, T].
 
     def of_steps(x: types.Array) -> types.Array:
@@ -133,7 +133,7 @@ def make_teacher(
       reward=transitions.reward,
       discount=transitions.discount,
       next_observation=transitions.next_observation,
-      descriptor=of_steps(descriptors) if sees_targets else None,
+      descriptor=of_steps(evaluated.descriptors) if sees_targets else None,
       target=of_steps(targets) if sees_targets else None,
     )
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), rows)

@@ -497,7 +497,7 @@ def test_agents_are_evaluated_again_and_count_by_their_means():
   assert num_moved
   np.testing.assert_allclose(
     report.illumination.metrics["qd/evaluations_per_elite"],
-    map_elites.evaluations_per_elite(state.contenders),
+    state.contenders.evaluations_per_elite,
   )
 
 
