@@ -5,7 +5,7 @@ illumination of behavior space", arXiv:1912.02400, the improvement emitter.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,7 @@ from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import CVT, Grid, Unstructured
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class CMAState(NamedTuple):
@@ -23,22 +22,22 @@ class CMAState(NamedTuple):
 
   Attributes:
     strategies: theirs, leaves [K, ...].
-    elites: leaves [K, ...], with which each strategy began; of them is what
-      doesn't vary.
+    elites: leaves [K, ...], with which each strategy began; its offspring have
+      their leaves that don't vary.
     fitness: float32 [C], the repertoire's when `ask` was called.
     num_restarts: int32 [], of all of them.
   """
 
-  strategies: Any
-  elites: Any
+  strategies: Tree
+  elites: Tree
   fitness: Array
   num_restarts: Array
 
 
 def cma_emitter(
   make_strategies: Callable[[int], Strategies],
-  genotype: Any,
-  is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+  genotype: Tree,
+  is_weight: variation.IsWeightFn | None = None,
 ) -> Emitter:
   """Makes the emitter of offspring that strategies sample around elites.
 
@@ -74,12 +73,14 @@ def cma_emitter(
   strategies = make_strategies(flat.size)
   K, L = strategies.num_strategies, strategies.population_size
 
-  def elites_of(repertoire: Repertoire, key: Key) -> Any:
-    return repertoire.sample(key, K)
-
   def init(key: Key, repertoire: Repertoire) -> CMAState:
-    _tessellation_of(repertoire)
-    elites = elites_of(repertoire, key)
+    if not repertoire.has_cells:
+      raise ValueError(
+        "the emitter cma ranks its offspring by the cells that they improve, "
+        "and there are none; take --tessellation=grid or cvt, or another "
+        "--emitter."
+      )
+    elites = repertoire.sample(key, K)
     return CMAState(
       strategies=strategies.init(jax.vmap(flat.ravel)(elites)),
       elites=elites,
@@ -89,7 +90,7 @@ def cma_emitter(
 
   def ask(
     state: CMAState, repertoire: Repertoire, key: Key
-  ) -> tuple[Any, CMAState]:
+  ) -> tuple[Tree, CMAState]:
     points, states = strategies.ask(state.strategies, key)
     individuals = jax.vmap(
       lambda points, elite: jax.vmap(flat.put, (0, None))(points, elite)
@@ -107,7 +108,7 @@ def cma_emitter(
     key: Key,
   ) -> CMAState:
     fitness = evaluated.fitness
-    cells = _tessellation_of(repertoire).cell(evaluated.descriptors)
+    cells = repertoire.cells_of(evaluated.descriptors)
     before = state.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
     is_new = before == -jnp.inf
     improvement = jnp.where(is_new, fitness, fitness - before)
@@ -120,7 +121,7 @@ def cma_emitter(
       state.strategies, points, ranks, jnp.maximum(num_parents, 1)
     )
     goes_on = (num_parents > 0) & strategies.can_go_on(told)
-    elites = elites_of(repertoire, key)
+    elites = repertoire.sample(key, K)
     return CMAState(
       strategies=_choose(
         goes_on, told, strategies.init(jax.vmap(flat.ravel)(elites))
@@ -131,7 +132,7 @@ def cma_emitter(
       + jnp.sum(~goes_on, dtype=jnp.int32),
     )
 
-  def metrics(state: CMAState) -> dict[str, Array]:
+  def metrics(state: CMAState) -> Metrics:
     return {
       "step_size": jnp.mean(strategies.step_sizes(state.strategies)),
       "num_restarts": state.num_restarts,
@@ -154,18 +155,7 @@ def ranks_of(
   return ranks, jnp.sum(is_parent, axis=1, dtype=jnp.int32)
 
 
-def _tessellation_of(repertoire: Repertoire) -> Grid | CVT:
-  """Returns the cells that may be improved."""
-  tessellation = repertoire.tessellation
-  if isinstance(tessellation, Unstructured):
-    raise ValueError(
-      "the emitter cma ranks its offspring by the cells that they improve, and "
-      "there are none; take --tessellation=grid or cvt, or another --emitter."
-    )
-  return tessellation
-
-
-def _choose(condition: Array, new: Any, old: Any) -> Any:
+def _choose(condition: Array, new: Tree, old: Tree) -> Tree:
   """Returns new rows where the condition [K] holds, else old ones."""
   return jax.tree.map(
     lambda x, y: jnp.where(

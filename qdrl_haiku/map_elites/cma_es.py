@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count, check_float
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 # The covariance of all pairs of numbers: beyond it a generation takes seconds.
 MAX_SIZE = 1024
@@ -36,11 +36,11 @@ class Strategies(NamedTuple):
     population_size: L.
   """
 
-  init: Callable[[Array], Any]
-  ask: Callable[[Any, Key], tuple[Array, Any]]
-  tell: Callable[[Any, Array, Array, Array], Any]
-  can_go_on: Callable[[Any], Array]
-  step_sizes: Callable[[Any], Array]
+  init: Callable[[Array], Tree]
+  ask: Callable[[Tree, Key], tuple[Array, Tree]]
+  tell: Callable[[Tree, Array, Array, Array], Tree]
+  can_go_on: Callable[[Tree], Array]
+  step_sizes: Callable[[Tree], Array]
   num_strategies: int
   population_size: int
 
@@ -91,7 +91,7 @@ def cma_es(
     # Of the types that they have later.
     return jax.tree.map(lambda x: jnp.array(x, jnp.result_type(x)), state)
 
-  def ask(states: Any, key: Key) -> tuple[Array, Any]:
+  def ask(states: Tree, key: Key) -> tuple[Array, Tree]:
     return _one_after_the_other(
       lambda key, state: strategy.ask(key, state, defaults)
     )(jax.random.split(key, num_strategies), states)

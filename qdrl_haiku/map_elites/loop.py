@@ -5,13 +5,16 @@ agents.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.map_elites.check import check_asked, check_scores
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
+from qdrl_haiku.map_elites.emitters import (
+  Emitter,
+  Evaluated,
+  check_asked,
+  check_scores,
+)
 from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.resampling import DeepArchive
@@ -33,7 +36,7 @@ def init(
   tessellation: Tessellation,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, Any]:
+) -> tuple[Repertoire, Tree]:
   """Makes a repertoire of first individuals, and the emitter's state.
 
   Args:
@@ -60,13 +63,13 @@ def step(
   emitter: Emitter,
   evaluate: EvaluateFn,
   repertoire: Repertoire,
-  state: Any,
+  state: Tree,
   key: Key,
-) -> tuple[Repertoire, Any]:
+) -> tuple[Repertoire, Tree]:
   """Asks an emitter for individuals, evaluates, adds and tells.
 
   Args:
-    emitter: where individuals come from; several are one by `together`.
+    emitter: where individuals come from; several are one by `multi_emitter`.
     evaluate: see `EvaluateFn`.
     repertoire: as it is.
     state: the emitter's.
@@ -90,10 +93,10 @@ def step(
 def add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
-  state: Any,
+  state: Tree,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, Any]:
+) -> tuple[Repertoire, Tree]:
   """Does what a generation does once individuals are evaluated.
 
   Args:
@@ -119,9 +122,9 @@ def resampled_step(
   evaluate: EvaluateFn,
   repertoire: Repertoire,
   archive: DeepArchive,
-  state: Any,
+  state: Tree,
   key: Key,
-) -> tuple[Repertoire, DeepArchive, Any]:
+) -> tuple[Repertoire, DeepArchive, Tree]:
   """Does what `step` does where evaluations are noisy.
 
   Args:
@@ -154,10 +157,10 @@ def resampled_add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
   archive: DeepArchive,
-  state: Any,
+  state: Tree,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, DeepArchive, Any]:
+) -> tuple[Repertoire, DeepArchive, Tree]:
   """Does what `add_and_tell` does, with means of several evaluations.
 
   The emitter is told of its new individuals alone. `multi_emitter` finds out

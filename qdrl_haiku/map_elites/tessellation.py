@@ -10,6 +10,7 @@ import functools
 import math
 import numbers
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,9 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites import k_means
 from qdrl_haiku.types import Array, Key
 
+if TYPE_CHECKING:
+  from qdrl_haiku.map_elites.repertoire import Repertoire
+
 MAX_CELLS = 2**30
 """Largest number of cells; int32 holds as many numbers more, for no cell."""
 # With more, k-means takes many minutes.
@@ -26,13 +30,51 @@ _MAX_CENTROIDS = 50_000
 # All pairs of which are compared in each generation.
 _MAX_PLACES = 2**20
 
+
+class _Cells:
+  """What tessellations within bounds have in common."""
+
+  lower: tuple[float, ...]
+  upper: tuple[float, ...]
+
+  @property
+  def num_dimensions(self) -> int:
+    """D, of a descriptor."""
+    return len(self.lower)
+
+  @property
+  def repertoire_type(self) -> type["Repertoire"]:
+    """The class of repertoires with these cells."""
+    # Here, since the classes import this module.
+    from qdrl_haiku.map_elites.repertoire import Repertoire
+
+    return Repertoire
+
+  def outside(self, descriptors: Array) -> Array:
+    """Tells which descriptors are outside the bounds.
+
+    Args:
+      descriptors: [B, D].
+
+    Returns:
+      bool [B]; false where a descriptor is not finite, which has no cell.
+
+    Raises:
+      ValueError: if the descriptors have another shape.
+    """
+    descriptors = _checked_descriptors(descriptors, len(self.lower))
+    lower, upper = _float32(self.lower), _float32(self.upper)
+    beyond = (descriptors < lower) | (descriptors > upper)
+    return jnp.any(beyond, axis=1) & _is_finite(descriptors)
+
+
 @functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=[],
   meta_fields=["shape", "lower", "upper"],
 )
 @dataclasses.dataclass(frozen=True)
-class Grid:
+class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
 
   So a quantity [C] of the cells, reshaped to `shape`, is its picture. A cell
@@ -54,6 +96,8 @@ class Grid:
   shape: tuple[int, ...]
   lower: tuple[float, ...]
   upper: tuple[float, ...]
+
+  kind: ClassVar[str] = "grid"
 
   def __post_init__(self) -> None:
     lower, upper = _checked_bounds(self.lower, self.upper)
@@ -85,11 +129,6 @@ class Grid:
   def num_cells(self) -> int:
     """C, the number of cells."""
     return math.prod(self.shape)
-
-  @property
-  def num_dimensions(self) -> int:
-    """D, of a descriptor."""
-    return len(self.lower)
 
   @property
   def edges(self) -> tuple[np.ndarray, ...]:
@@ -140,20 +179,6 @@ class Grid:
     cells = jnp.sum(index * np.asarray(strides, np.int32), 1, dtype=jnp.int32)
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
-  def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the bounds.
-
-    Args:
-      descriptors: [B, D].
-
-    Returns:
-      bool [B]; false where a descriptor is not finite, which has no cell.
-
-    Raises:
-      ValueError: if the descriptors have another shape.
-    """
-    return _outside(descriptors, self.lower, self.upper)
-
 
 @functools.partial(
   jax.tree_util.register_dataclass,
@@ -161,7 +186,7 @@ class Grid:
   meta_fields=["lower", "upper"],
 )
 @dataclasses.dataclass(frozen=True, eq=False)
-class CVT:
+class CVT(_Cells):
   """The nearest of a set of centroids; `cvt` finds a good set.
 
   Distances are measured with the bounds scaled to a cube, so that each
@@ -183,6 +208,8 @@ class CVT:
   lower: tuple[float, ...]
   upper: tuple[float, ...]
 
+  kind: ClassVar[str] = "cvt"
+
   def __post_init__(self) -> None:
     lower, upper = _checked_bounds(self.lower, self.upper)
     object.__setattr__(self, "lower", lower)
@@ -192,11 +219,6 @@ class CVT:
   def num_cells(self) -> int:
     """C, the number of cells."""
     return self.centroids.shape[0]
-
-  @property
-  def num_dimensions(self) -> int:
-    """D, of a descriptor."""
-    return len(self.lower)
 
   def cell(self, descriptors: Array) -> Array:
     """Finds the cells of descriptors; see `Grid.cell`."""
@@ -209,10 +231,6 @@ class CVT:
     )
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
-  def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the bounds; see `Grid.outside`."""
-    return _outside(descriptors, self.lower, self.upper)
-
 
 @functools.partial(
   jax.tree_util.register_dataclass,
@@ -221,10 +239,11 @@ class CVT:
 )
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
-  """No cells but places, for whoever is fit or far from all that are fitter.
+  """No cells but places, of a `DominatedNovelty` repertoire.
 
-  What stays is decided by `dominated_novelty`, by distances in the descriptors'
-  own units; they need no bounds.
+  Individuals stay that are fit, or far from all that are fitter, by distances
+  in the descriptors' own units; they need no bounds. Another container without
+  cells is named by a subclass's `repertoire_type`.
 
   Attributes:
     num_cells: C, places, from 1 to 2^20, since each generation compares all
@@ -244,6 +263,9 @@ class Unstructured:
   grid: Grid | None = None
   num_neighbors: int = 3
 
+  kind: ClassVar[str] = "none"
+  centroids: ClassVar[None] = None
+
   def __post_init__(self) -> None:
     for name in ("num_cells", "num_dimensions", "num_neighbors"):
       check_count(name, getattr(self, name), 1, maximum=_MAX_PLACES)
@@ -252,6 +274,14 @@ class Unstructured:
         f"grid={self.grid!r} is of {self.grid.num_dimensions} dimensions, and"
         f" num_dimensions={self.num_dimensions}; give both as many."
       )
+
+  @property
+  def repertoire_type(self) -> type["Repertoire"]:
+    """The class of repertoires with these places."""
+    # Here, since the classes import this module.
+    from qdrl_haiku.map_elites.dominated_novelty import DominatedNovelty
+
+    return DominatedNovelty
 
   def outside(self, descriptors: Array) -> Array:
     """Tells which descriptors are outside the grid; see `Grid.outside`."""
@@ -299,23 +329,18 @@ def cvt(
   return CVT(centroids, lower, upper)
 
 
-def _outside(
-  descriptors: Array, lower: Sequence[float], upper: Sequence[float]
-) -> Array:
-  descriptors = _checked_descriptors(descriptors, len(lower))
-  beyond = (descriptors < _float32(lower)) | (descriptors > _float32(upper))
-  return jnp.any(beyond, axis=1) & _is_finite(descriptors)
-
-
 def _is_finite(descriptors: Array) -> Array:
+  """Returns which descriptors [B, D] have finite numbers only."""
   return jnp.all(jnp.isfinite(descriptors), axis=1)
 
 
 def _float32(x: Sequence[float] | np.ndarray) -> np.ndarray:
+  """Returns numbers rounded to float32."""
   return np.asarray(x, np.float32)
 
 
 def _is_count(x: object) -> bool:
+  """Returns whether something is an integer of at least 1."""
   if isinstance(x, bool) or not isinstance(x, numbers.Integral):
     return False
   return int(x) >= 1

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
-VariationFn = Callable[[Key, Any, Any], Any]
+VariationFn = Callable[[Key, Tree, Tree], Tree]
 """Offspring of pairs of parents.
 
 Args: the key, consumed; the first parents and the second, trees of arrays
@@ -18,14 +18,17 @@ Args: the key, consumed; the first parents and the second, trees of arrays
 Returns: the offspring, the same tree of arrays [n, ...] and dtypes.
 """
 
+IsWeightFn = Callable[[jax.tree_util.KeyPath], bool]
+"""Whether the leaf at a path is a weight, see `weights_only`."""
+
 
 def iso_line(
   key: Key,
-  x1: Any,
-  x2: Any,
+  x1: Tree,
+  x2: Tree,
   iso_sigma: float | Array,
   line_sigma: float | Array,
-) -> Any:
+) -> Tree:
   """Varies genotypes a little at random, and more towards another elite.
 
   x1 + iso_sigma * N(0, I) + line_sigma * N(0, 1) * (x2 - x1), where the second
@@ -87,7 +90,7 @@ def iso_line(
 
 def weights_only(
   variation_fn: VariationFn,
-  is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+  is_weight: IsWeightFn | None = None,
 ) -> VariationFn:
   """Applies a variation to the networks' weights of a genotype only.
 
@@ -111,11 +114,11 @@ def weights_only(
     weights, or if `variation_fn` returns another tree than it is given.
   """
 
-  def vary(key: Key, x1: Any, x2: Any) -> Any:
+  def vary(key: Key, x1: Tree, x2: Tree) -> Tree:
     chosen = _weights_of(x1, is_weight)
     treedef: Any = jax.tree.structure(x1)
 
-    def weights(x: Any) -> Any:
+    def weights(x: Tree) -> Tree:
       return treedef.unflatten(
         leaf if is_chosen else None
         for leaf, is_chosen in zip(
@@ -150,8 +153,8 @@ class Weights:
 
   def __init__(
     self,
-    genotype: Any,
-    is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+    genotype: Tree,
+    is_weight: IsWeightFn | None = None,
   ) -> None:
     """Finds them."""
     chosen = _weights_of(genotype, is_weight)
@@ -161,14 +164,14 @@ class Weights:
     self._ends = list(itertools.accumulate(sizes))
     self.size = self._ends[-1]
 
-  def ravel(self, genotype: Any) -> Array:
+  def ravel(self, genotype: Tree) -> Array:
     """Returns the weights of one individual as float32 [N]."""
     leaves = jax.tree.leaves(genotype)
     return jnp.concatenate(
       [leaves[i].reshape(-1).astype(jnp.float32) for i in self._indices]
     )
 
-  def put(self, vector: Array, genotype: Any) -> Any:
+  def put(self, vector: Array, genotype: Tree) -> Tree:
     """Returns an individual with other weights."""
     leaves, treedef = jax.tree.flatten(genotype)
     parts = jnp.split(vector, self._ends[:-1])
@@ -178,7 +181,7 @@ class Weights:
 
 
 def _weights_of(
-  genotype: Any, is_weight: Callable[[jax.tree_util.KeyPath], bool] | None
+  genotype: Tree, is_weight: IsWeightFn | None
 ) -> list[bool]:
   """Returns which leaves are weights, see `weights_only`."""
   flat = jax.tree_util.tree_leaves_with_path(genotype)
@@ -214,7 +217,7 @@ def _is_float(leaf: Any) -> bool:
   return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
 
 
-def _check_parents(x1: Any, x2: Any) -> None:
+def _check_parents(x1: Tree, x2: Tree) -> None:
   """Refuses parents that do not fit each other."""
   structure1: Any = jax.tree.structure(x1)
   structure2: Any = jax.tree.structure(x2)
