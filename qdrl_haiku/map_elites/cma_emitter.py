@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import flatten_util
 
 from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
@@ -67,11 +68,24 @@ def cma_emitter(
     ValueError: if the genotype has no weights, or more than the strategies can
       search.
   """
-  flat = variation.Weights(
-    jax.eval_shape(lambda x: x, genotype), is_weight
+  chosen = variation.find_weights(genotype, is_weight)
+  example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
+  flat, unravel = flatten_util.ravel_pytree(
+    variation.pick_weights(example, chosen)
   )
   strategies = make_strategies(flat.size)
   K, L = strategies.num_strategies, strategies.population_size
+
+  def points_of(individuals: Tree) -> Array:
+    def ravel(individual: Tree) -> Array:
+      weights = variation.pick_weights(individual, chosen)
+      return flatten_util.ravel_pytree(weights)[0].astype(jnp.float32)
+
+    return jax.vmap(ravel)(individuals)
+
+  def individual(point: Array, elite: Tree) -> Tree:
+    weights = unravel(point.astype(flat.dtype))
+    return variation.put_weights(elite, chosen, weights)
 
   def init(key: Key, repertoire: Repertoire) -> CMAState:
     if not repertoire.has_cells:
@@ -82,7 +96,7 @@ def cma_emitter(
       )
     elites = repertoire.sample(key, K)
     return CMAState(
-      strategies=strategies.init(jax.vmap(flat.ravel)(elites)),
+      strategies=strategies.init(points_of(elites)),
       elites=elites,
       fitness=jnp.copy(repertoire.fitness),
       num_restarts=jnp.zeros((), jnp.int32),
@@ -92,9 +106,9 @@ def cma_emitter(
     state: CMAState, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, CMAState]:
     points, states = strategies.ask(state.strategies, key)
-    individuals = jax.vmap(
-      lambda points, elite: jax.vmap(flat.put, (0, None))(points, elite)
-    )(points, state.elites)
+    individuals = jax.vmap(jax.vmap(individual, (0, None)))(
+      points, state.elites
+    )
     return jax.tree.map(
       lambda x: x.reshape(K * L, *x.shape[2:]), individuals
     ), state._replace(
@@ -116,16 +130,14 @@ def cma_emitter(
     ranks, num_parents = ranks_of(
       *(x.reshape(K, L) for x in (is_parent, is_new, improvement))
     )
-    points = jax.vmap(flat.ravel)(evaluated.genotypes).reshape(K, L, -1)
+    points = points_of(evaluated.genotypes).reshape(K, L, -1)
     told = strategies.tell(
       state.strategies, points, ranks, jnp.maximum(num_parents, 1)
     )
     goes_on = (num_parents > 0) & strategies.can_go_on(told)
     elites = repertoire.sample(key, K)
     return CMAState(
-      strategies=_choose(
-        goes_on, told, strategies.init(jax.vmap(flat.ravel)(elites))
-      ),
+      strategies=_choose(goes_on, told, strategies.init(points_of(elites))),
       elites=_choose(goes_on, state.elites, elites),
       fitness=state.fitness,
       num_restarts=state.num_restarts

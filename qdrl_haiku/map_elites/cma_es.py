@@ -27,8 +27,8 @@ class Strategies(NamedTuple):
     init: (means [K, N]) -> their states, leaves [K, ...].
     ask: (states, key) -> (points [K, L, N], states); the key is consumed.
     tell: (states, points [K, L, N], ranks int32 [K, L], from 0 for the best,
-      num_parents int32 [K], each >= 1) -> states, drawn towards the first so
-      many.
+      num_parents int32 [K], each >= 1) -> states, moved towards the parents,
+      which have the first ranks.
     can_go_on: (states) -> bool [K]; false where the covariance is
       ill-conditioned, or anything not finite.
     step_sizes: (states) -> [K].
@@ -130,17 +130,14 @@ def cma_es(
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
   """Returns a function of each strategy as one of all of them.
 
-  LAPACK's decomposition of a batch of matrices waits for threads of those that
-  compute; where all of these wait so, for several devices, nobody goes on.
+  LAPACK's decomposition of a batch of matrices waits for the threads that
+  compute; with several devices, all of them can wait so forever.
   """
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 
 def parents_weights(population_size: int, num_parents: Array) -> Array:
-  """Returns what parents weigh, equation 49 of the tutorial without the rest.
-
-  log(m + 1/2) - log(i) for the i-th best of m, divided by their sum.
-  """
+  """Returns log(m + 1/2) - log(i) for the i-th best of m, with sum 1."""
   places = jnp.arange(1, population_size + 1)
   weights = jnp.log(num_parents + 0.5) - jnp.log(places)
   weights = jnp.where(places <= num_parents, weights, 0)

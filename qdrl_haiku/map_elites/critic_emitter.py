@@ -68,19 +68,17 @@ def pga_emitter(
   teacher: Teacher,
   variation_fn: VariationFn,
   *,
-  gradient_batch_size: int,
   injection_batch_size: int,
-  variation_batch_size: int,
+  **batch_sizes: int,
 ) -> Emitter:
   """Makes the emitter of PGA-MAP-Elites.
 
   Args:
     teacher: whose critic sees no targets, see `Teacher`.
     variation_fn: makes offspring, see `VariationFn`.
-    gradient_batch_size: G, parents that are improved, >= 0.
     injection_batch_size: 1 if the critic's own policy, the greedy one, is an
       individual in each generation, else 0.
-    variation_batch_size: V, variations, >= 0.
+    **batch_sizes: the others of `dcrl_emitter`.
 
   Returns:
     The emitter, see `dcrl_emitter`.
@@ -97,9 +95,8 @@ def pga_emitter(
   return dcrl_emitter(
     teacher,
     variation_fn,
-    gradient_batch_size=gradient_batch_size,
     injection_batch_size=injection_batch_size,
-    variation_batch_size=variation_batch_size,
+    **batch_sizes,
   )
 
 

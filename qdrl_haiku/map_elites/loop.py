@@ -76,7 +76,7 @@ def step(
     key: consumed.
 
   Returns:
-    The repertoire and the emitter's state after it.
+    The repertoire and the emitter's state.
 
   Raises:
     ValueError: if the emitter or the scoring function returns something else
@@ -97,7 +97,7 @@ def add_and_tell(
   evaluated: Evaluated,
   key: Key,
 ) -> tuple[Repertoire, Tree]:
-  """Does what a generation does once individuals are evaluated.
+  """Ends a generation whose individuals are evaluated.
 
   Args:
     emitter: that was asked for them.
@@ -107,7 +107,7 @@ def add_and_tell(
     key: the generation's.
 
   Returns:
-    The repertoire and the emitter's state after it.
+    The repertoire and the emitter's state.
   """
   repertoire = repertoire.add(
     evaluated.genotypes, evaluated.fitness, evaluated.descriptors
@@ -128,18 +128,18 @@ def resampled_step(
   """Does what `step` does where evaluations are noisy.
 
   Args:
-    emitter: where new individuals come from, B of them.
+    emitter: see `step`; it makes B individuals.
     evaluate: see `EvaluateFn`; called with those and R that were drawn.
-    repertoire: as it is.
-    archive: of `DeepArchive.init`, then as it is.
-    state: the emitter's.
+    repertoire: see `step`.
+    archive: of `DeepArchive.init`, then of the last step.
+    state: see `step`.
     key: consumed.
 
   Returns:
-    The repertoire, the archive, and the emitter's state after it.
+    The repertoire, the archive, and the emitter's state.
 
   Raises:
-    ValueError: as `step` does.
+    ValueError: see `step`.
   """
   genotypes, state = check_asked(
     emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
@@ -163,21 +163,20 @@ def resampled_add_and_tell(
 ) -> tuple[Repertoire, DeepArchive, Tree]:
   """Does what `add_and_tell` does, with means of several evaluations.
 
-  The emitter is told of its new individuals alone. `multi_emitter` finds out
-  which emitter found an elite, also of one that moved or came back; it counts
-  as improvements those of its new individuals that are fitter than the elite
-  was.
+  The emitter is told of its new individuals alone. `multi_emitter` remembers
+  which emitter found an elite, also one that moved or came back; it counts as
+  improvements its new individuals that are fitter than the elite was.
 
   Args:
-    emitter: that was asked for new individuals.
-    repertoire: before they are added.
+    emitter: see `add_and_tell`.
+    repertoire: likewise.
     archive: of `DeepArchive.sample`.
     state: the emitter's, of `ask`.
     evaluated: the B new individuals, then the R that were drawn.
     key: the generation's.
 
   Returns:
-    The repertoire, the archive, and the emitter's state after it.
+    The repertoire, the archive, and the emitter's state.
   """
   is_multiple = isinstance(state, MultiEmitterState)
   labels = state.emitters if is_multiple else None

@@ -9,8 +9,7 @@ from qdrl_haiku.types import Array, Metrics
 def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
   """Sums fitness + offset over the occupied cells (Pugh et al., 2015).
 
-  Without cells over those of the grid in which they are told; where there is
-  none either, over all elites.
+  Without cells: over those of its grid, or over all elites if it has none.
 
   Args:
     repertoire: any.
@@ -29,8 +28,7 @@ def coverage(repertoire: Repertoire) -> Array:
   """Returns the share of cells that are occupied, [], in percent.
 
   Args:
-    repertoire: any; without cells see `qd_score`, of places where there is no
-      grid.
+    repertoire: any; for one without cells see `qd_score`.
   """
   repertoire = repertoire.in_cells()
   return 100 * jnp.sum(repertoire.occupied) / repertoire.occupied.size
@@ -44,7 +42,7 @@ def max_fitness(repertoire: Repertoire) -> Array:
 
 
 def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
-  """Returns all of them by the names that a run's logs use.
+  """Returns the measures of a repertoire by the names in a run's logs.
 
   Args:
     repertoire: any.

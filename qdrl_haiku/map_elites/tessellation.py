@@ -8,7 +8,6 @@ a NaN or an infinity to none: its cell is `num_cells`, which is out of range.
 import dataclasses
 import functools
 import math
-import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -77,10 +76,9 @@ class _Cells:
 class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
 
-  So a quantity [C] of the cells, reshaped to `shape`, is its picture. A cell
-  has its lower edge, and the last of a dimension its upper edge too: which cell
-  a descriptor is in follows from comparing it with `edges`, and from nothing
-  that is rounded.
+  A quantity [C] of the cells, reshaped to `shape`, is its picture. A cell has
+  its lower edge, and the last of a dimension its upper edge too; descriptors
+  are compared with `edges`, and nothing is rounded.
 
   Attributes:
     shape: [D], the number of cells along each dimension, each >= 1; at most
@@ -101,22 +99,23 @@ class Grid(_Cells):
 
   def __post_init__(self) -> None:
     lower, upper = _checked_bounds(self.lower, self.upper)
-    shape = tuple(self.shape) if isinstance(self.shape, Sequence) else ()
-    if len(shape) != len(lower) or not all(map(_is_count, shape)):
+    counts = np.asarray(self.shape)
+    is_integer = np.issubdtype(counts.dtype, np.integer)
+    if counts.shape != (len(lower),) or not is_integer or np.any(counts < 1):
       raise ValueError(
         f"shape={self.shape!r} is not one count of cells for each of the"
         f" {len(lower)} dimensions of the bounds; use"
         f" {(10,) * len(lower)}, for example."
       )
-    if math.prod(map(int, shape)) > MAX_CELLS:
+    shape = tuple(counts.tolist())
+    if math.prod(shape) > MAX_CELLS:
       raise ValueError(
-        f"shape={self.shape!r} makes {math.prod(map(int, shape))} cells; use"
-        f" at most {MAX_CELLS}."
+        f"shape={self.shape!r} makes {math.prod(shape)} cells; use at most"
+        f" {MAX_CELLS}."
       )
-    object.__setattr__(self, "shape", tuple(map(int, shape)))
+    object.__setattr__(self, "shape", shape)
     object.__setattr__(self, "lower", lower)
     object.__setattr__(self, "upper", upper)
-    # Not by the edges themselves, of which there may be far too many.
     largest = np.maximum(np.abs(_float32(lower)), np.abs(_float32(upper)))
     if np.any(np.subtract(upper, lower) / shape <= np.spacing(largest)):
       raise ValueError(
@@ -192,8 +191,7 @@ class CVT(_Cells):
   Distances are measured with the bounds scaled to a cube, so that each
   dimension counts alike whatever its unit. A descriptor outside is moved to
   the nearest point of the bounds first. Of centroids whose float32 distances
-  are equal, it belongs to the first; unlike a grid's, the edges of these cells
-  are where rounding puts them.
+  are equal, it belongs to the first.
 
   Attributes:
     centroids: float32 [C, D], inside the bounds.
@@ -297,10 +295,9 @@ Tessellation = Grid | CVT | Unstructured
 def cvt(
   key: Key, num_cells: int, lower: Sequence[float], upper: Sequence[float]
 ) -> CVT:
-  """Cells of about equal size, however many dimensions there are.
+  """Makes cells of about equal size, however many dimensions there are.
 
-  The centroids of k-means over uniform samples approximate a centroidal
-  Voronoi tessellation (Vassiliades et al., "Using centroidal Voronoi
+  By k-means over uniform samples (Vassiliades et al., "Using centroidal Voronoi
   tessellations to scale up the multidimensional archive of phenotypic elites
   algorithm", arXiv:1610.05729, algorithm 4).
 
@@ -337,13 +334,6 @@ def _is_finite(descriptors: Array) -> Array:
 def _float32(x: Sequence[float] | np.ndarray) -> np.ndarray:
   """Returns numbers rounded to float32."""
   return np.asarray(x, np.float32)
-
-
-def _is_count(x: object) -> bool:
-  """Returns whether something is an integer of at least 1."""
-  if isinstance(x, bool) or not isinstance(x, numbers.Integral):
-    return False
-  return int(x) >= 1
 
 
 def _checked_bounds(

@@ -5,16 +5,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import strategies
 from scipy import stats
 
 from qdrl_haiku import controllers, map_elites, prng
-from tests.controllers import common as controllers_common
 
 _NAN, _INF = math.nan, math.inf
 _GRID = map_elites.Grid((8,), (0.0,), (8.0,))
@@ -249,65 +246,6 @@ def test_samples_are_drawn_independently_and_uniformly():
   assert stats.chisquare(counts).pvalue > 1e-3
 
 
-_SPACE = {"rate": controllers.LogUniform(0.1, 10.0)}
-
-
-def _reference(fitness, parents, number):
-  """Members that are replaced by samples, found one by one."""
-  finite = [i for i, f in enumerate(fitness) if math.isfinite(f)]
-  best = max(finite, key=lambda i: (fitness[i], -i), default=None)
-  kept = {p for i, p in enumerate(parents) if p != i} | {best}
-  remaining = [i for i, p in enumerate(parents) if p == i and i not in kept]
-  remaining.sort(key=lambda i: (fitness[i] if i in finite else -_INF, -i))
-  return set(remaining[:number])
-
-
-@pytest.mark.slow
-@hypothesis.settings(max_examples=60, deadline=None)
-@hypothesis.given(
-  fitness=strategies.lists(
-    strategies.integers(-3, 3) | strategies.sampled_from([_NAN, _INF, -_INF]),
-    min_size=8,
-    max_size=8,
-  ),
-  seed=strategies.integers(0, 2**31 - 1),
-  exploit=strategies.sampled_from(["truncation", "tournament"]),
-)
-def test_with_population_based_training(fitness, seed, exploit):
-  controller, update = _pbt(exploit)
-  emitter = _emitter(controller, population_size=8, variation_batch_size=0)
-  repertoire = _repertoire(names=("rate",))
-  state = _init(emitter, repertoire=repertoire)
-  after = _tell(emitter, state, fitness, repertoire, seed)
-  key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
-  decision = update(key, np.float32(fitness), state.hyperparams)
-  parents = np.asarray(decision.parents).tolist()
-  assert after.decision.parents.tolist() == parents
-  by_samples = _reference(fitness, parents, 2)
-  assert set(np.flatnonzero(after.sampled_cells >= 0)) == by_samples
-  x, rate = jax.device_get((state.members["x"], state.hyperparams["rate"]))
-  for i, parent in enumerate(parents):
-    if i in by_samples:
-      cell = after.sampled_cells[i]
-      np.testing.assert_array_equal(after.members["x"][i], [100 * cell, cell])
-      assert after.hyperparams["rate"][i] == cell + 0.5
-      continue
-    np.testing.assert_array_equal(after.members["x"][i], x[parent])
-    if parent != i:
-      assert math.isfinite(fitness[parent])
-    elif math.isfinite(fitness[i]):
-      assert after.hyperparams["rate"][i] == rate[i]
-    else:
-      # Left to the caller: there is none to inherit from.
-      assert not np.any(np.isfinite(fitness))
-
-
-@functools.cache
-def _pbt(exploit):
-  controller = controllers.pbt(controllers.PBTConfig(exploit=exploit), _SPACE)
-  return controller, jax.jit(controllers_common.update(controller))
-
-
 def test_at_first_all_members_stay_and_nothing_has_been_measured():
   state = _init(_emitter())
   np.testing.assert_array_equal(state.decision.parents, _SELF)
@@ -397,7 +335,9 @@ def test_a_members_keys_depend_on_its_number_alone_and_are_never_shared():
 @pytest.mark.slow
 def test_generations_compile_once_and_train_the_best():
   vary = functools.partial(map_elites.iso_line, iso_sigma=0.1, line_sigma=0.1)
-  emitter = _emitter(_pbt("truncation")[0], map_elites.weights_only(vary))
+  space = {"rate": controllers.LogUniform(0.1, 10.0)}
+  controller = controllers.pbt(controllers.PBTConfig(), space)
+  emitter = _emitter(controller, map_elites.weights_only(vary))
 
   @functools.partial(jax.jit, donate_argnums=(0, 1))
   def generation(state, repertoire, key):

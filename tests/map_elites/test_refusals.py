@@ -89,7 +89,6 @@ _REFUSALS = [
   (_grid, {"shape": (3,)}, "not one count of cells for each of the 2 dim"),
   (_grid, {"shape": (3, 0)}, "shape=(3, 0) is not one count"),
   (_grid, {"shape": (3, 2.5)}, "use (10, 10), for example"),
-  (_grid, {"shape": (3, True)}, "is not one count"),
   (_grid, {"shape": 3}, "is not one count"),
   (_grid, {"shape": (2**20, 2**20)}, "cells; use at most"),
   (_grid, {"upper": (1.0, 0.0)}, "not below"),

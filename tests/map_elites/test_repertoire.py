@@ -149,12 +149,6 @@ def test_the_order_of_a_batch_makes_no_difference_to_the_bit(seed):
     _assert_bits_equal(_ADD(start, *permuted), expected)
 
 
-@pytest.mark.slow
-def test_compiled_and_interpreted_repertoires_are_equal():
-  batch = _batch(0)
-  _assert_bits_equal(_ADD(_EMPTY, *batch), _EMPTY.add(*batch))
-
-
 def test_the_bits_of_each_leaf_break_ties():
   genotypes = {
     "float": np.float32([[1, 2], [2, 1]]),
@@ -228,11 +222,6 @@ def test_descriptors_outside_are_counted_also_where_they_lose():
   assert int(_ADD(full, *batch).num_outside) == 2**31 - 1
 
 
-def test_no_individuals_change_nothing():
-  nothing = _row(_batch(1), np.zeros(0, int))
-  _assert_bits_equal(_EMPTY.add(*nothing), _EMPTY)
-
-
 def test_bounds_are_the_grids_or_a_little_beyond_the_elites():
   np.testing.assert_array_equal(_EMPTY.bounds, [(0, 0), (1, 1)])
   none = map_elites.Repertoire.init(
@@ -242,13 +231,6 @@ def test_bounds_are_the_grids_or_a_little_beyond_the_elites():
   one = _ADD(none, np.zeros((1, 1)), np.zeros(1), np.float32([[3.0, -1.0]]))
   # By 2 % of their width, which is of one alone 1 more than its distance.
   np.testing.assert_allclose(one.bounds, [(2.92, -1.04), (3.08, -0.96)])
-
-
-def test_init_takes_shapes_in_place_of_an_example():
-  shapes = jax.eval_shape(lambda x: x, _genotypes(0))
-  _assert_bits_equal(map_elites.Repertoire.init(shapes, _GRID), _EMPTY)
-  assert _EMPTY.genotypes.weights["w"].shape == (6, 2, 3)
-  assert not np.any(_EMPTY.occupied)
 
 
 def test_a_donated_repertoire_leaves_its_tessellation_to_the_caller():
@@ -303,3 +285,4 @@ def test_a_sample_holds_the_genotypes_of_the_cells_drawn():
   # Of an empty repertoire it has the zeros of cell 0, and it may be empty.
   _assert_bits_equal(sample(_EMPTY, key, 20_000), _genotypes(0 * cells))
   assert _EMPTY.sample(key, 0).tag.shape == (0,)
+  _assert_bits_equal(_EMPTY.add(*_row(_batch(0), np.zeros(0, int))), _EMPTY)

@@ -146,29 +146,6 @@ def test_other_named_tuples_become_dicts_without_an_example(path):
     _assert_equal(map_elites.Repertoire.load(path, like), repertoire)
 
 
-@jax.tree_util.register_pytree_with_keys_class
-class _Node:
-  def __init__(self, x):
-    self.x = x
-
-  def tree_flatten_with_keys(self):
-    return ((jax.tree_util.GetAttrKey("x"), self.x),), None
-
-  @classmethod
-  def tree_unflatten(cls, _, children):
-    return cls(*children)
-
-
-def test_other_nodes_need_an_example(path):
-  repertoire = _repertoire([_Node(jnp.zeros(2))])
-  repertoire.save(path)
-  _assert_equal(
-    map_elites.Repertoire.load(path, [_Node(jnp.ones(2))]), repertoire
-  )
-  with pytest.raises(ValueError, match="_Node.* give like=genotype"):
-    map_elites.Repertoire.load(path)
-
-
 @pytest.mark.parametrize(
   ("like", "message"),
   [

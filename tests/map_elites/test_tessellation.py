@@ -142,18 +142,6 @@ def test_a_cvt_is_the_same_for_the_same_key_and_for_no_other():
   assert not np.any(_cvt().outside(again.centroids))
 
 
-def test_cvt_cells_are_more_alike_in_size_than_those_of_random_centroids():
-  rows = _uniform(4, 50_000, _LOWER, _UPPER)
-
-  def spread(centroids):
-    tessellation = map_elites.CVT(jnp.asarray(centroids), _LOWER, _UPPER)
-    sizes = np.bincount(tessellation.cell(rows), minlength=50)
-    return np.std(sizes) / np.mean(sizes)
-
-  assert spread(_cvt().centroids) < 0.3
-  assert spread(_uniform(5, 50, _LOWER, _UPPER)) > 0.4
-
-
 def _lloyd(samples, num_cells, num_iterations):
   """Lloyd's algorithm as the books have it, in float64."""
   centroids = samples[:num_cells].copy()
