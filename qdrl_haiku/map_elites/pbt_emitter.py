@@ -129,9 +129,8 @@ def pbt_emitter(
   place, `decision.parents[i] == i`, without a finite fitness and with
   `sampled_cells[i] == -1`.
 
-  Member i draws from `fold_in(key, i)`, or from that of a key that is derived
-  from it, so its draws do not depend on P. `ask` and `tell` draw different
-  numbers from the same key.
+  Member i draws from `fold_in(key, i)`, or from that of a derived key, so its
+  draws do not depend on P.
 
   Args:
     agents: what is trained.

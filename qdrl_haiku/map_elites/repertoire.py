@@ -119,11 +119,7 @@ class Repertoire:
     return self
 
   def shapes(self, n: int) -> Tree:
-    """Returns the shapes and dtypes of genotypes, leaves [n, ...].
-
-    Args:
-      n: how many genotypes.
-    """
+    """Returns the shapes and dtypes of n genotypes, leaves [n, ...]."""
     return jax.tree.map(
       lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype),
       self.genotypes,
@@ -132,12 +128,11 @@ class Repertoire:
   def add(self, genotypes: Tree, fitness: Array, descriptors: Array) -> Self:
     """Puts each individual in its cell where it is fitter than what is there.
 
-    The result depends on what is in the batch, not on its order: individuals
-    of one cell and equal fitness are told apart by their descriptors (the
-    lexicographically least stays), then by a hash of their genotypes. Where
-    the fitness is equal the incumbent stays. An individual with a NaN or an
-    infinity anywhere is ignored. Zeros of fitness and descriptors lose their
-    sign.
+    The result depends on what is in the batch, not on its order: of
+    individuals in one cell and of equal fitness the incumbent stays, then the
+    one with the lexicographically least descriptor, then by a hash of the
+    genotype. An individual with a NaN or an infinity anywhere is ignored.
+    Zeros of fitness and descriptors lose their sign.
 
     The work is in proportion to B; with a donated repertoire nothing else is
     copied.
@@ -156,10 +151,13 @@ class Repertoire:
     genotypes, fitness, descriptors = jax.tree.map(
       jnp.asarray, (genotypes, fitness, descriptors)
     )
-    self._check(genotypes, fitness, descriptors)
-    if not fitness.shape[0]:
-      return self
+    for name, x in (("fitness", fitness), ("descriptors", descriptors)):
+      if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
     fitness, descriptors = canonical(fitness), canonical(descriptors)
+    self._check(genotypes, fitness, descriptors)
+    if not fitness.size:
+      return self
     valid = all_finite((genotypes, fitness, descriptors))
     places = self.places(
       valid, fitness, descriptors, hashes(jax.tree.leaves(genotypes))
@@ -210,26 +208,19 @@ class Repertoire:
     )
 
   def count_outside(self, outside: Array) -> Array:
-    """Adds to the number of descriptors outside, as far as an int32 can.
-
-    Args:
-      outside: bool [B], of more individuals.
-
-    Returns:
-      What `num_outside` is with them.
-    """
+    """Returns `num_outside` with more, bool [B], as far as an int32 can."""
     more = jnp.sum(outside, dtype=jnp.int32)
     return jnp.minimum(self.num_outside, checks.LARGEST - more) + more
 
   def find(self, fitness: Array, descriptors: Array) -> Array:
-    """Finds individuals that are elites now, with that fitness and descriptor.
+    """Returns which cells hold elites with that fitness and descriptor.
 
     Args:
       fitness: [B].
       descriptors: [B, D].
 
     Returns:
-      int32 [B], the cell of each; C for those that are none.
+      int32 [B]; C where there is no such elite.
     """
     fitness, descriptors = canonical(fitness), canonical(descriptors)
     cells = self.cells_of(descriptors)
@@ -240,14 +231,7 @@ class Repertoire:
     return jnp.where(is_there, cells, self.fitness.shape[0])
 
   def cells_of(self, descriptors: Array) -> Array:
-    """Returns in which cell an elite with each descriptor is, if any is.
-
-    Args:
-      descriptors: [B, D].
-
-    Returns:
-      int32 [B].
-    """
+    """Returns the cells in which elites with these descriptors are, if any."""
     cells: Any = self.tessellation
     return cells.cell(descriptors)
 
@@ -323,21 +307,16 @@ class Repertoire:
 
   def _check(self, genotypes: Tree, fitness: Array, descriptors: Array) -> None:
     """Refuses a batch that does not fit."""
-    if fitness.ndim != 1:
-      raise ValueError(
-        f"fitness has shape {fitness.shape}; give one number per individual,"
-        " [B]."
-      )
-    batch_size, num_dimensions = fitness.shape[0], self.descriptors.shape[1]
-    if descriptors.shape != (batch_size, num_dimensions):
-      raise ValueError(
-        f"descriptors have shape {descriptors.shape}; give"
-        f" {(batch_size, num_dimensions)}, [B, D]."
-      )
-    for name, x in (("fitness", fitness), ("descriptors", descriptors)):
-      if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
-    difference = checks.difference(genotypes, self.shapes(batch_size))
+    size, num_dimensions = fitness.size, self.descriptors.shape[1]
+    found = {
+      "genotypes": genotypes, "fitness": fitness, "descriptors": descriptors
+    }  # fmt: skip
+    expected = {
+      "genotypes": self.shapes(size),
+      "fitness": jax.ShapeDtypeStruct((size,), jnp.float32),
+      "descriptors": jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32),
+    }
+    difference = checks.difference(found, expected)
     if difference is None:
       return
     hint = ""
@@ -349,8 +328,8 @@ class Repertoire:
         " jax.tree.map(lambda x: x[0], genotypes)."
       )
     raise ValueError(
-      f"genotypes differ from the repertoire's: {difference}; give [B, ...] of"
-      f" the example that init was given.{hint}"
+      f"{difference}; give genotypes [B, ...] like the repertoire's, fitness"
+      f" [B] and descriptors [B, {num_dimensions}].{hint}"
     )
 
 
