@@ -69,9 +69,8 @@ def _multi(**batch_size):
 
 
 def _cma_without_cells():
-  emitter = map_elites.cma_emitter(
-    lambda size: map_elites.cma_es(size, 1, 8, 0.1), jnp.zeros(2)
-  )
+  strategies = map_elites.Strategies(*[None] * 5, 1, 8)
+  emitter = map_elites.cma_emitter(lambda size: strategies, jnp.zeros(2))
   emitter.init(_KEY, _init(jnp.zeros(2), map_elites.Unstructured(8, 2)))
 
 
