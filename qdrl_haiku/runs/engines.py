@@ -150,7 +150,7 @@ def _of_repertoire(setup: Setup, qd: MapElites) -> Engine:
     repertoire: Any = replicated
     if qd.shard_repertoire:
       # What is small stays on every device, where all of it is looked at.
-      repertoire = qd.tessellation.repertoire_type(
+      repertoire = map_elites.Repertoire(
         genotypes=members,
         fitness=replicated,
         descriptors=replicated,
