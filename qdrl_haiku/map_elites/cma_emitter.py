@@ -42,20 +42,18 @@ def cma_emitter(
 ) -> Emitter:
   """Makes the emitter of offspring that strategies sample around elites.
 
-  Those of its offspring that fill a cell or improve one, compared with the
-  repertoire at `ask`, are a strategy's parents: first those that fill a cell,
-  the fittest of them first, then by how much fitter they are than the elite
-  that was there. A strategy without any, one that is ill-conditioned, and one
-  with a number that isn't finite begin anew with an elite drawn uniformly.
+  A strategy's parents are its offspring that fill a cell or improve one: first
+  those that fill a cell, the fittest first, then by how much fitter they are
+  than the elite that was there at `ask`. A strategy without parents, one that
+  is ill-conditioned, and one with a number that isn't finite begin anew with an
+  elite drawn uniformly. Offspring that aren't evaluated (`multi_emitter` with a
+  batch size) are no parents.
 
   Weights vary; all else is that of the elite with which a strategy began.
-  Where others decide how many of its offspring are evaluated (`multi_emitter`
-  of shares that adapt), those that aren't are no parents, so that a strategy
-  soon begins anew.
 
   Args:
-    make_strategies: of how many numbers there are to vary, such as `cma_es`
-      with all else bound.
+    make_strategies: (number of weights) -> strategies, such as `cma_es` with
+      all else bound.
     genotype: an example of one, or its shapes and dtypes.
     is_weight: which leaves are weights, see `weights_only`.
 

@@ -45,13 +45,12 @@ class Emitter(NamedTuple):
       repertoire may be empty.
     ask: (state, repertoire, key) -> (genotypes, state): new individuals, leaves
       [B, ...] of the repertoire's kind.
-    tell: (state, repertoire, evaluated, key) -> state: learns how good the
-      individuals of `ask` are, an `Evaluated` of B, after they were added to
-      the repertoire.
+    tell: (state, repertoire, evaluated, key) -> state: takes the `Evaluated`
+      individuals of `ask`, after they were added to the repertoire.
     batch_size: B, how many individuals `ask` makes.
     needs: names of what `tell` is to find in `evaluated.extra`. Of agents there
       are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
-      what nobody needs isn't recorded.
+      what no emitter needs isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
     tell_first: as `tell`, of the first individuals of a repertoire, of which
       there may be another number than B; None where they are of no use.
@@ -118,16 +117,16 @@ def check(
 ) -> None:
   """Refuses an emitter whose functions don't do what `Emitter` says.
 
-  Nothing is computed or compiled; only shapes are looked at.
+  Only shapes are looked at; nothing is compiled.
 
   Args:
-    emitter: of a user's own, perhaps.
+    emitter: such as a user's own.
     repertoire: for which it makes individuals; it may be empty.
-    extra: what its `needs` name of an evaluation of its individuals, leaves
-      [B, ...]. Without that `tell` is looked at if it needs nothing.
+    extra: what it `needs` of an evaluation, leaves [B, ...]; where that is
+      missing, `tell` isn't looked at.
 
   Raises:
-    ValueError: if something that it has or returns isn't as it should be.
+    ValueError: if something that it has or returns isn't as described.
   """
   checks.check_count("batch_size", emitter.batch_size, 0)
   key = jax.eval_shape(lambda: jax.random.key(0))

@@ -17,8 +17,7 @@ from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
-# Of what was improved, from one generation to the next; so that a share is
-# about what happened in the last ten.
+# Decay of counts from one generation to the next: ten of them matter.
 _MEMORY = 0.9
 
 
@@ -57,13 +56,12 @@ def multi_emitter(
   Without `batch_size` all of their individuals are evaluated, one emitter's
   after the other's, and each emitter is told of its own.
 
-  With it B of all are evaluated, spread evenly over what each emitter makes.
-  How many of each is decided one after the other: the next is of the emitter
-  with the greatest m / n + c sqrt(ln N / n), where n are its individuals that
-  were evaluated, m the cells that they filled or improved, both lately
-  and n including those just decided on, and N the sum of all n. An emitter is
-  told of all its individuals, of which those that were not evaluated have
-  fitness NaN and episodes of length 0.
+  With it B of all are evaluated, spread evenly over those of each emitter. The
+  next one is of the emitter with the greatest m / n + c sqrt(ln N / n), where
+  n are its individuals that were evaluated lately or are already chosen, m the
+  cells that they filled or improved, and N the sum of all n. An emitter is told
+  of all its individuals, of which those that were not evaluated have fitness
+  NaN and episodes of length 0.
 
   Args:
     emitters: by name, in the order of their individuals.

@@ -82,13 +82,13 @@ class PBTEmitterState(NamedTuple):
     members: the agents, leaves [P, ...].
     hyperparams: leaves [P], with which they are trained next.
     metrics: of the training in `ask`, [P] by name, until `tell`; else none.
-    fitness: float32 [P], what the controller saw, NaN for a member that was
-      not finite; NaN before the first decision.
-    decision: the controller's last; at first that all members stay. Where a
-      member was replaced by a sample, that comes instead of it.
-    sampled_cells: int32 [P], the cell whose elite took the member's place
-      after the last decision, -1 where none did.
-    controller: what the controller remembers.
+    fitness: float32 [P], of the last decision, NaN for a member that was not
+      finite; NaN before the first one.
+    decision: the controller's last; at first that all members stay. A sample
+      that replaced a member replaced its decision too.
+    sampled_cells: int32 [P], the cell whose elite replaced the member after
+      the last decision, -1 where none did.
+    controller: its state.
   """
 
   members: Tree
@@ -112,22 +112,21 @@ def pbt_emitter(
   """Makes the emitter of a population that trains, and of variations.
 
   The repertoire's genotypes are `Elite`s. `ask` trains all P members and
-  returns them as they are then, followed by variations of elites drawn from
-  the repertoire (from the members as long as it is empty).
+  returns them, followed by variations of elites drawn from the repertoire (of
+  members as long as it is empty).
 
-  `tell` reads the fitness of the members. The controller decides, as in
-  population-based training, which of the worst inherit from which of the best.
-  Then `num_replaced_by_samples` others are replaced by elites drawn uniformly
-  from the repertoire, with hyperparameters as they were stored: the worst of
-  those that neither were replaced by that decision nor are a parent of it, ties
-  by index, the higher first. The best member is never replaced, and none is
-  while the repertoire is empty; where fewer members remain, all of those are.
+  In `tell` the controller decides by the members' fitness, as in
+  population-based training. Then `num_replaced_by_samples` others are replaced
+  by elites drawn uniformly from the repertoire, with the hyperparameters that
+  were stored: the worst of those that neither were replaced by that decision
+  nor are a parent of it, ties by index, the higher first. The best member is
+  never replaced, and none is while the repertoire is empty; where fewer members
+  remain, all of those are.
 
   A member that is not finite has fitness NaN and ranks last; the controller
   replaces it. Where none is finite there is no parent: samples replace as many
-  as they may, and the caller has to make new members of those that keep their
-  place, `decision.parents[i] == i`, without a finite fitness and with
-  `sampled_cells[i] == -1`.
+  as they may, and the caller makes new members of those with
+  `decision.parents[i] == i` and `sampled_cells[i] == -1`.
 
   Member i draws from `fold_in(key, i)`, or from that of a derived key, so its
   draws do not depend on P.
@@ -135,13 +134,12 @@ def pbt_emitter(
   Args:
     agents: what is trained.
     controller: of population-based training, such as `controllers.pbt`.
-    variation_fn: (key, first parents, second parents) -> offspring, all of
-      them `Elite`s with leaves [variation_batch_size, ...]. `iso_line` alone
-      would vary hyperparameters too; `weights_only` keeps the first parent's.
+    variation_fn: varies `Elite`s. `iso_line` alone would vary hyperparameters
+      too; `weights_only` keeps the first parent's.
     population_size: P, >= 1.
     variation_batch_size: how many variations, >= 0.
-    num_replaced_by_samples: how many members are replaced by samples in each
-      generation, in [0, P - 1].
+    num_replaced_by_samples: members that samples replace in each generation,
+      in [0, P - 1].
 
   Returns:
     The emitter, with B = P + variation_batch_size; its state is a

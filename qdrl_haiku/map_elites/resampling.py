@@ -5,8 +5,7 @@ quality-diversity in noisy, stochastic or uncertain domains", arXiv:2502.06585.
 
 Each cell keeps its D fittest individuals, each with the mean of all its
 evaluations. In each generation some of them are evaluated again, the fitter of
-a cell the likelier; they stay, move to another cell, change places with the
-next in line, or drop out, as their new means say. The repertoire is the first
+a cell the likelier, and ranked by their new means. The repertoire has the first
 of each cell.
 """
 
@@ -26,7 +25,7 @@ from qdrl_haiku.types import Array, Key, Tree, all_finite
 
 @dataclasses.dataclass(frozen=True)
 class Resampling(Settings):
-  """Says how often individuals are evaluated again, with --adding=adaptive."""
+  """How often individuals are evaluated again, with --adding=adaptive."""
 
   title = "Repertoire"
 
@@ -40,9 +39,8 @@ class Resampling(Settings):
     offered=False,
     needs="resampling",
   )
-  # With a depth of 1 an elite that a lucky newcomer displaces is lost, and
-  # doesn't come back when the newcomer's mean falls; and a cell is empty once
-  # its elite has moved.
+  # With a depth of 1 an elite that a lucky newcomer displaces is lost, and a
+  # cell is empty once its elite has moved.
   depth: int = setting(
     4,
     "Agents kept for each cell, with --adding=adaptive: the elite, and those "
@@ -78,9 +76,9 @@ class DeepArchive(NamedTuple):
     descriptors: float32 [S, D], likewise.
     num_evaluations: int32 [S], 0 where a place is free.
     ranks: int32 [S], how many of its cell are fitter; S where it's free.
-    labels: int32 [S], what the caller said of each.
+    labels: int32 [S], given by the caller.
     elites: int32 [C], the place of each cell's first; S where it is empty.
-    drawn: int32 [R], the places of those that are evaluated again; S of none.
+    drawn: int32 [R], the places that are evaluated again; S for none.
   """
 
   genotypes: Tree
@@ -161,8 +159,8 @@ class DeepArchive(NamedTuple):
       key: the generation's.
 
     Returns:
-      Their genotypes, leaves [R, ...], of which those mean nothing that are
-      more than the archive has; and the archive, with `drawn`.
+      Their genotypes, leaves [R, ...], arbitrary where the archive has fewer;
+      and the archive, with `drawn`.
     """
     size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
     noise = jax.random.gumbel(
