@@ -151,31 +151,3 @@ def test_a_file_keeps_all_of_it(tmp_path):
     assert loaded.tessellation == tessellation
     assert isinstance(loaded, map_elites.DominatedNovelty)
     jax.tree.map(np.testing.assert_array_equal, loaded, repertoire)
-
-
-def test_a_mixture_knows_which_found_what():
-  def emitter(shift):
-    return map_elites.genetic_emitter(
-      lambda key, x1, x2: x1 + shift, batch_size=4
-    )
-
-  mixed = map_elites.multi_emitter({"a": emitter(0.25), "b": emitter(-0.5)})
-
-  def evaluate(genotypes, key):
-    return -jnp.sum(genotypes**2, axis=1), genotypes, {}
-
-  @jax.jit
-  def generation(first):
-    evaluated = map_elites.Evaluated(first, *evaluate(first, None))
-    before, state = map_elites.init(
-      mixed, _NONE, evaluated, jax.random.key(0)
-    )
-    after = map_elites.step(
-      mixed, evaluate, before, state, jax.random.key(1)
-    )
-    return before, *after
-
-  before, repertoire, state = generation(_batch(0)[0])
-  is_new = ~np.isin(repertoire.fitness, before.fitness)
-  assert is_new.any()
-  np.testing.assert_array_equal(state.found_by >= 0, is_new)
