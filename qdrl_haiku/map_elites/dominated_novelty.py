@@ -11,7 +11,6 @@ incumbent counts as fitter than a newcomer, then the one with the least
 descriptor; so does the fitter of two that are worth the same.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -20,15 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.repertoire import Repertoire, register
+from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array
 
 # Rows of distances at once.
 _ROWS = 128
 
 
-@register
-@dataclasses.dataclass(frozen=True, eq=False)
 class DominatedNovelty(Repertoire):
   """C places, each with an individual that is fit or far from fitter ones.
 

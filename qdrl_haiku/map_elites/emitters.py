@@ -139,12 +139,9 @@ def check(
   if not {*emitter.needs} <= extra.keys():
     return
   size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
-  evaluated = Evaluated(
-    genotypes,
-    jax.ShapeDtypeStruct((size,), jnp.float32),
-    jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32),
-    extra,
-  )
+  fitness: Any = jax.ShapeDtypeStruct((size,), jnp.float32)
+  descriptors: Any = jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32)
+  evaluated = Evaluated(genotypes, fitness, descriptors, extra)
   told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
   _check_state("tell", told, state)
 

@@ -19,24 +19,23 @@ from qdrl_haiku.map_elites import storage
 from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Key, Tree, all_finite
 
-register = functools.partial(
+_register = functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=[
     "genotypes", "fitness", "descriptors", "num_outside", "tessellation"
   ],
   meta_fields=[],
 )  # fmt: skip
-"""Makes a class of repertoires a pytree."""
 
 
-@register
+@_register
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repertoire:
   """At most one individual per cell, the fittest; `init` makes an empty one.
 
   A pytree, so that its methods can be compiled and the repertoire donated. A
-  container of another kind is a subclass that overrides `places`, and is named
-  by its tessellation as `repertoire_type`, see `DominatedNovelty`.
+  container of one's own is a subclass that overrides `places`, without cells of
+  `DominatedNovelty`; its tessellation names it as `repertoire_type`.
 
   Attributes:
     genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
@@ -55,6 +54,10 @@ class Repertoire:
 
   has_cells: ClassVar[bool] = True
   """Whether a descriptor alone says which cell an individual belongs to."""
+
+  def __init_subclass__(cls) -> None:
+    """Makes subclasses pytrees."""
+    _register(cls)
 
   @classmethod
   def init(cls, genotype: Tree, tessellation: Tessellation) -> "Repertoire":

@@ -31,7 +31,7 @@ _MAX_PLACES = 2**20
 
 
 class _Cells:
-  """What tessellations within bounds have in common."""
+  """The bounds of a tessellation, and descriptors outside of them."""
 
   lower: tuple[float, ...]
   upper: tuple[float, ...]
@@ -50,7 +50,7 @@ class _Cells:
     return Repertoire
 
   def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the bounds.
+    """Returns which descriptors are outside the bounds.
 
     Args:
       descriptors: [B, D].
@@ -282,7 +282,7 @@ class Unstructured:
     return DominatedNovelty
 
   def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the grid; see `Grid.outside`."""
+    """Returns which descriptors are outside the grid; see `Grid.outside`."""
     if self.grid is None:
       descriptors = _checked_descriptors(descriptors, self.num_dimensions)
       return jnp.zeros(descriptors.shape[0], bool)

@@ -78,7 +78,8 @@ def iso_line(
     varied = first + iso.reshape(first.shape) + along * (second - first)
     return varied.astype(first.dtype)
 
-  return treedef.unflatten(map(vary, leaves, jax.tree.leaves(x2), noises))
+  varied = map(vary, leaves, jax.tree.leaves(x2), noises)
+  return jax.tree.unflatten(treedef, varied)
 
 
 def weights_only(
@@ -155,20 +156,22 @@ def find_weights(
 def pick_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
   """Returns a genotype with None in place of all but its weights."""
   leaves, treedef = jax.tree.flatten(genotype)
-  return treedef.unflatten(
+  picked = [
     leaf if is_chosen else None
     for leaf, is_chosen in zip(leaves, chosen, strict=True)
-  )
+  ]
+  return jax.tree.unflatten(treedef, picked)
 
 
 def put_weights(genotype: Tree, chosen: Sequence[bool], weights: Tree) -> Tree:
   """Returns a genotype with other weights, as `pick_weights` returns them."""
   leaves, treedef = jax.tree.flatten(genotype)
   new = iter(jax.tree.leaves(weights))
-  return treedef.unflatten(
+  put = [
     next(new) if is_chosen else leaf
     for leaf, is_chosen in zip(leaves, chosen, strict=True)
-  )
+  ]
+  return jax.tree.unflatten(treedef, put)
 
 
 def _is_float(leaf: Array) -> bool:

@@ -1,5 +1,7 @@
 """Tests of repertoires without cells."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,3 +153,51 @@ def test_a_file_keeps_all_of_it(tmp_path):
     assert loaded.tessellation == tessellation
     assert isinstance(loaded, map_elites.DominatedNovelty)
     jax.tree.map(np.testing.assert_array_equal, loaded, repertoire)
+
+
+class _Fittest(map_elites.DominatedNovelty):
+  """A container of a user's own, which keeps the fittest of all."""
+
+  def places(self, valid, fitness, descriptors, hashes):
+    size = self.fitness.size
+    new = jnp.where(valid, fitness, -jnp.inf)
+    order = jnp.argsort(-jnp.concatenate([self.fitness, new]))
+    kept = jnp.zeros(order.size, bool).at[order[:size]].set(True)
+    free = jnp.argsort(kept[:size])
+    enters = kept[size:] & valid
+    turns = jnp.cumsum(enters) - 1
+    return jnp.where(enters, free[turns], size + jnp.arange(fitness.size))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Places(map_elites.Unstructured):
+  repertoire_type = _Fittest
+
+
+def test_a_container_of_ones_own_overrides_what_stays(tmp_path):
+  tessellation = _Places(_PLACES, 2)
+  variation = map_elites.genetic_emitter(lambda key, x1, x2: x1 + 1, 6)
+  emitter = map_elites.multi_emitter({"ga": variation})
+
+  def evaluate(x, key):
+    return jnp.sum(x, axis=1), x, {}
+
+  @jax.jit
+  def generations(first):
+    evaluated = map_elites.Evaluated(first, *evaluate(first, None))
+    carry = map_elites.init(emitter, tessellation, evaluated, jax.random.key(0))
+    for i in range(3):
+      before = carry[0]
+      carry = map_elites.step(emitter, evaluate, *carry, jax.random.key(i))
+    return before, *carry
+
+  first = _batch(0)[0]
+  before, repertoire, state = generations(first)
+  assert isinstance(repertoire, _Fittest)
+  assert np.min(repertoire.fitness) >= np.sort(first.sum(axis=1))[-_PLACES]
+  is_new = ~np.isin(repertoire.fitness, before.fitness)
+  assert is_new.any() and np.all(state.found_by[is_new] == 0)
+  repertoire.save(tmp_path / "x.npz")
+  loaded = map_elites.Repertoire.load(tmp_path / "x.npz")
+  np.testing.assert_array_equal(loaded.genotypes, repertoire.genotypes)
