@@ -62,13 +62,13 @@ def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
   if exists and repertoire.occupied[cell]:
     return
   fault = "is empty" if exists else f"is none of 0 to {num_cells - 1}"
-  if isinstance(repertoire.tessellation, map_elites.Unstructured):
+  if not repertoire.has_cells:
     occupied = np.flatnonzero(repertoire.occupied)
     raise ValueError(
       f"cell {cell} {fault}; one that holds an elite is {occupied[0]}, and "
       "those near to a descriptor are found by it."
     )
-  centroids = np.asarray(repertoire.tessellation.centroids)
+  centroids = np.asarray(repertoire.centroids)
   centroid = centroids[np.clip(cell, 0, num_cells - 1)]
   raise ValueError(
     f"cell {cell} {fault}; the nearest that holds an elite is "
@@ -80,7 +80,6 @@ def nearest_occupied(
   repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
 ) -> int:
   """Finds the cell with an elite that is nearest to a descriptor."""
-  tessellation = repertoire.tessellation
   lower, upper = repertoire.bounds
   point = np.asarray(descriptor, np.float64)
   if point.shape != lower.shape or not np.isfinite(point).all():
@@ -90,9 +89,6 @@ def nearest_occupied(
       f"{','.join(f'{x:g}' for x in upper)}."
     )
   point = np.clip(point, lower, upper)
-  places = repertoire.descriptors
-  if not isinstance(tessellation, map_elites.Unstructured):
-    places = tessellation.centroids
-  offsets = (np.asarray(places) - point) / (upper - lower)
+  offsets = (np.asarray(repertoire.centroids) - point) / (upper - lower)
   distances = np.sum(offsets**2, axis=1)
   return int(np.argmin(np.where(repertoire.occupied, distances, np.inf)))

@@ -4,15 +4,21 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
 from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.check import check
 from qdrl_haiku.map_elites.cma_emitter import CMAState, cma_emitter
 from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
-from qdrl_haiku.map_elites.dcrl_emitter import dcrl_emitter, similarity
+from qdrl_haiku.map_elites.critic_emitter import (
+  TaughtState,
+  Teacher,
+  dcrl_emitter,
+  pga_emitter,
+  similarity,
+)
+from qdrl_haiku.map_elites.dominated_novelty import DominatedNovelty
 from qdrl_haiku.map_elites.emitters import (
   Emitter,
   Evaluated,
+  check,
   genetic_emitter,
-  together,
 )
 from qdrl_haiku.map_elites.loop import (
   EvaluateFn,
@@ -37,13 +43,8 @@ from qdrl_haiku.map_elites.pbt_emitter import (
   PBTEmitterState,
   pbt_emitter,
 )
-from qdrl_haiku.map_elites.pga_emitter import pga_emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.resampling import (
-  DeepArchive,
-  Resampling,
-)
-from qdrl_haiku.map_elites.teaching import TaughtState, Teacher
+from qdrl_haiku.map_elites.resampling import DeepArchive, Resampling
 from qdrl_haiku.map_elites.tessellation import (
   CVT,
   Grid,
@@ -62,6 +63,7 @@ __all__ = [
   "CMAState",
   "CVT",
   "DeepArchive",
+  "DominatedNovelty",
   "Elite",
   "Emitter",
   "EvaluateFn",
@@ -79,16 +81,15 @@ __all__ = [
   "VariationFn",
   "add_and_tell",
   "ask_key",
-  "init",
   "check",
   "cma_emitter",
   "cma_es",
   "coverage",
   "cvt",
   "dcrl_emitter",
-  "step",
   "evaluation_key",
   "genetic_emitter",
+  "init",
   "iso_line",
   "max_fitness",
   "metrics",
@@ -99,7 +100,7 @@ __all__ = [
   "resampled_add_and_tell",
   "resampled_step",
   "similarity",
+  "step",
   "storage",
-  "together",
   "weights_only",
 ]

@@ -5,17 +5,17 @@ illumination of behavior space", arXiv:1912.02400, the improvement emitter.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import flatten_util
 
 from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import CVT, Grid, Unstructured
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class CMAState(NamedTuple):
@@ -23,39 +23,37 @@ class CMAState(NamedTuple):
 
   Attributes:
     strategies: theirs, leaves [K, ...].
-    elites: leaves [K, ...], with which each strategy began; of them is what
-      doesn't vary.
+    elites: leaves [K, ...], with which each strategy began; its offspring have
+      their leaves that don't vary.
     fitness: float32 [C], the repertoire's when `ask` was called.
     num_restarts: int32 [], of all of them.
   """
 
-  strategies: Any
-  elites: Any
+  strategies: Tree
+  elites: Tree
   fitness: Array
   num_restarts: Array
 
 
 def cma_emitter(
   make_strategies: Callable[[int], Strategies],
-  genotype: Any,
-  is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+  genotype: Tree,
+  is_weight: variation.IsWeightFn | None = None,
 ) -> Emitter:
   """Makes the emitter of offspring that strategies sample around elites.
 
-  Those of its offspring that fill a cell or improve one, compared with the
-  repertoire at `ask`, are a strategy's parents: first those that fill a cell,
-  the fittest of them first, then by how much fitter they are than the elite
-  that was there. A strategy without any, one that is ill-conditioned, and one
-  with a number that isn't finite begin anew with an elite drawn uniformly.
+  A strategy's parents are its offspring that fill a cell or improve one: first
+  those that fill a cell, the fittest first, then by how much fitter they are
+  than the elite that was there at `ask`. A strategy without parents, one that
+  is ill-conditioned, and one with a number that isn't finite begin anew with an
+  elite drawn uniformly. Offspring that aren't evaluated (`multi_emitter` with a
+  batch size) are no parents.
 
   Weights vary; all else is that of the elite with which a strategy began.
-  Where others decide how many of its offspring are evaluated (`multi_emitter`
-  of shares that adapt), those that aren't are no parents, so that a strategy
-  soon begins anew.
 
   Args:
-    make_strategies: of how many numbers there are to vary, such as `cma_es`
-      with all else bound.
+    make_strategies: (number of weights) -> strategies, such as `cma_es` with
+      all else bound.
     genotype: an example of one, or its shapes and dtypes.
     is_weight: which leaves are weights, see `weights_only`.
 
@@ -68,20 +66,35 @@ def cma_emitter(
     ValueError: if the genotype has no weights, or more than the strategies can
       search.
   """
-  flat = variation.Weights(
-    jax.eval_shape(lambda x: x, genotype), is_weight
+  chosen = variation.find_weights(genotype, is_weight)
+  example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
+  flat, unravel = flatten_util.ravel_pytree(
+    variation.pick_weights(example, chosen)
   )
   strategies = make_strategies(flat.size)
   K, L = strategies.num_strategies, strategies.population_size
 
-  def elites_of(repertoire: Repertoire, key: Key) -> Any:
-    return repertoire.sample(key, K)
+  def points_of(individuals: Tree) -> Array:
+    def ravel(individual: Tree) -> Array:
+      weights = variation.pick_weights(individual, chosen)
+      return flatten_util.ravel_pytree(weights)[0].astype(jnp.float32)
+
+    return jax.vmap(ravel)(individuals)
+
+  def individual(point: Array, elite: Tree) -> Tree:
+    weights = unravel(point.astype(flat.dtype))
+    return variation.put_weights(elite, chosen, weights)
 
   def init(key: Key, repertoire: Repertoire) -> CMAState:
-    _tessellation_of(repertoire)
-    elites = elites_of(repertoire, key)
+    if not repertoire.has_cells:
+      raise ValueError(
+        "the emitter cma ranks its offspring by the cells that they improve, "
+        "and there are none; take --tessellation=grid or cvt, or another "
+        "--emitter."
+      )
+    elites = repertoire.sample(key, K)
     return CMAState(
-      strategies=strategies.init(jax.vmap(flat.ravel)(elites)),
+      strategies=strategies.init(points_of(elites)),
       elites=elites,
       fitness=jnp.copy(repertoire.fitness),
       num_restarts=jnp.zeros((), jnp.int32),
@@ -89,11 +102,11 @@ def cma_emitter(
 
   def ask(
     state: CMAState, repertoire: Repertoire, key: Key
-  ) -> tuple[Any, CMAState]:
+  ) -> tuple[Tree, CMAState]:
     points, states = strategies.ask(state.strategies, key)
-    individuals = jax.vmap(
-      lambda points, elite: jax.vmap(flat.put, (0, None))(points, elite)
-    )(points, state.elites)
+    individuals = jax.vmap(jax.vmap(individual, (0, None)))(
+      points, state.elites
+    )
     return jax.tree.map(
       lambda x: x.reshape(K * L, *x.shape[2:]), individuals
     ), state._replace(
@@ -107,7 +120,7 @@ def cma_emitter(
     key: Key,
   ) -> CMAState:
     fitness = evaluated.fitness
-    cells = _tessellation_of(repertoire).cell(evaluated.descriptors)
+    cells = repertoire.cells_of(evaluated.descriptors)
     before = state.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
     is_new = before == -jnp.inf
     improvement = jnp.where(is_new, fitness, fitness - before)
@@ -115,23 +128,21 @@ def cma_emitter(
     ranks, num_parents = ranks_of(
       *(x.reshape(K, L) for x in (is_parent, is_new, improvement))
     )
-    points = jax.vmap(flat.ravel)(evaluated.genotypes).reshape(K, L, -1)
+    points = points_of(evaluated.genotypes).reshape(K, L, -1)
     told = strategies.tell(
       state.strategies, points, ranks, jnp.maximum(num_parents, 1)
     )
     goes_on = (num_parents > 0) & strategies.can_go_on(told)
-    elites = elites_of(repertoire, key)
+    elites = repertoire.sample(key, K)
     return CMAState(
-      strategies=_choose(
-        goes_on, told, strategies.init(jax.vmap(flat.ravel)(elites))
-      ),
+      strategies=_choose(goes_on, told, strategies.init(points_of(elites))),
       elites=_choose(goes_on, state.elites, elites),
       fitness=state.fitness,
       num_restarts=state.num_restarts
       + jnp.sum(~goes_on, dtype=jnp.int32),
     )
 
-  def metrics(state: CMAState) -> dict[str, Array]:
+  def metrics(state: CMAState) -> Metrics:
     return {
       "step_size": jnp.mean(strategies.step_sizes(state.strategies)),
       "num_restarts": state.num_restarts,
@@ -154,18 +165,7 @@ def ranks_of(
   return ranks, jnp.sum(is_parent, axis=1, dtype=jnp.int32)
 
 
-def _tessellation_of(repertoire: Repertoire) -> Grid | CVT:
-  """Returns the cells that may be improved."""
-  tessellation = repertoire.tessellation
-  if isinstance(tessellation, Unstructured):
-    raise ValueError(
-      "the emitter cma ranks its offspring by the cells that they improve, and "
-      "there are none; take --tessellation=grid or cvt, or another --emitter."
-    )
-  return tessellation
-
-
-def _choose(condition: Array, new: Any, old: Any) -> Any:
+def _choose(condition: Array, new: Tree, old: Tree) -> Tree:
   """Returns new rows where the condition [K] holds, else old ones."""
   return jax.tree.map(
     lambda x, y: jnp.where(

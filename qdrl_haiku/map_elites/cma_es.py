@@ -1,8 +1,8 @@
 """CMA-ES, several of them at once, told which of their points were good.
 
 Hansen (2016), "The CMA evolution strategy: a tutorial", arXiv:1604.00772. The
-update is evosax's; what is ours is that the number of parents changes from one
-generation to the next, as CMA-ME asks for.
+update is evosax's, with another number of parents in each generation, as in
+CMA-ME.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count, check_float
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree, all_finite
 
 # The covariance of all pairs of numbers: beyond it a generation takes seconds.
 MAX_SIZE = 1024
@@ -27,8 +27,8 @@ class Strategies(NamedTuple):
     init: (means [K, N]) -> their states, leaves [K, ...].
     ask: (states, key) -> (points [K, L, N], states); the key is consumed.
     tell: (states, points [K, L, N], ranks int32 [K, L], from 0 for the best,
-      num_parents int32 [K], each >= 1) -> states, drawn towards the first so
-      many.
+      num_parents int32 [K], each >= 1) -> states, moved towards the parents,
+      which have the first ranks.
     can_go_on: (states) -> bool [K]; false where the covariance is
       ill-conditioned, or anything not finite.
     step_sizes: (states) -> [K].
@@ -36,11 +36,11 @@ class Strategies(NamedTuple):
     population_size: L.
   """
 
-  init: Callable[[Array], Any]
-  ask: Callable[[Any, Key], tuple[Array, Any]]
-  tell: Callable[[Any, Array, Array, Array], Any]
-  can_go_on: Callable[[Any], Array]
-  step_sizes: Callable[[Any], Array]
+  init: Callable[[Array], Tree]
+  ask: Callable[[Tree, Key], tuple[Array, Tree]]
+  tell: Callable[[Tree, Array, Array, Array], Tree]
+  can_go_on: Callable[[Tree], Array]
+  step_sizes: Callable[[Tree], Array]
   num_strategies: int
   population_size: int
 
@@ -73,12 +73,12 @@ def cma_es(
       "fewer or smaller hidden layers."
     )
   check_float("step_size", step_size, may_be_zero=False)
-  # Numbers of its own, even while this is traced.
+  # Constants, also while this is traced.
   with jax.ensure_compile_time_eval():
     strategy = evosax_lib.CMA_ES(
       population_size,
       jnp.zeros(size),
-      # We say what a point weighs, rather than how good it is.
+      # Points come with their weights rather than with a fitness.
       fitness_shaping_fn=lambda points, weights, state, params: weights,
     )
     defaults = strategy.default_params.replace(
@@ -88,10 +88,10 @@ def cma_es(
 
   def init_one(mean: Array) -> Any:
     state = strategy.init(unused, mean, defaults)
-    # Of the types that they have later.
+    # Not weakly typed, as after an update.
     return jax.tree.map(lambda x: jnp.array(x, jnp.result_type(x)), state)
 
-  def ask(states: Any, key: Key) -> tuple[Array, Any]:
+  def ask(states: Tree, key: Key) -> tuple[Array, Tree]:
     return _one_after_the_other(
       lambda key, state: strategy.ask(key, state, defaults)
     )(jax.random.split(key, num_strategies), states)
@@ -101,7 +101,7 @@ def cma_es(
   ) -> Any:
     weights = parents_weights(population_size, num_parents)
     own = jnp.where(ranks < num_parents, weights[ranks], 0)
-    # Nothing can be wrong with a point that weighs nothing.
+    # A NaN times a weight of 0 would be a NaN.
     points = jnp.where(own[:, None] > 0, points, state.mean)
     params = defaults.replace(
       weights=weights, **learning_rates(size, weights)
@@ -109,12 +109,10 @@ def cma_es(
     return strategy.tell(unused, points, own, state, params)[0]
 
   def can_go_on_one(state: Any) -> Array:
-    C, _, D = evosax_lib.eigen_decomposition(state.C)
-    del C
+    _, _, D = evosax_lib.eigen_decomposition(state.C)
     numbers = (state.mean, state.std, state.p_std, state.p_c, state.C)
-    finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]).all()
     condition = (jnp.max(D) / jnp.min(D)) ** 2
-    return finite & (condition < _MAX_CONDITION)
+    return all_finite(numbers, 0) & (condition < _MAX_CONDITION)
 
   return Strategies(
     init=jax.vmap(init_one),
@@ -130,17 +128,14 @@ def cma_es(
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
   """Returns a function of each strategy as one of all of them.
 
-  LAPACK's decomposition of a batch of matrices waits for threads of those that
-  compute; where all of these wait so, for several devices, nobody goes on.
+  LAPACK's decomposition of a batch of matrices waits for the threads that
+  compute; with several devices, all of them can wait so forever.
   """
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 
 def parents_weights(population_size: int, num_parents: Array) -> Array:
-  """Returns what parents weigh, equation 49 of the tutorial without the rest.
-
-  log(m + 1/2) - log(i) for the i-th best of m, divided by their sum.
-  """
+  """Returns log(m + 1/2) - log(i) for the i-th best of m, with sum 1."""
   places = jnp.arange(1, population_size + 1)
   weights = jnp.log(num_parents + 0.5) - jnp.log(places)
   weights = jnp.where(places <= num_parents, weights, 0)

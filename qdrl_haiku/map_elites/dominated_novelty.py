@@ -1,4 +1,4 @@
-"""Dominated novelty search: who stays where there are no cells.
+"""Dominated novelty search: a repertoire without cells.
 
 Bahlous-Boldi et al. (2025), "Dominated novelty search: rethinking local
 competition in quality-diversity", arXiv:2502.00593. An individual is worth as
@@ -12,72 +12,119 @@ descriptor; so does the fitter of two that are worth the same.
 """
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array
 
 # Rows of distances at once.
 _ROWS = 128
 
 
-def places(
-  fitness: Array,
-  descriptors: Array,
-  new_fitness: Array,
-  new_descriptors: Array,
-  hashes: Sequence[Array],
-  num_neighbors: int,
-) -> Array:
-  """Finds where newcomers go, so that the best of all are kept."""
-  num_places, num_new = fitness.shape[0], new_fitness.shape[0]
-  numbers = jnp.arange(num_places + num_new)
-  is_new = numbers >= num_places
-  all_fitness = jnp.concatenate([fitness, new_fitness])
-  points = jnp.concatenate([descriptors, new_descriptors])
-  more = [
-    jnp.concatenate([jnp.zeros(num_places, x.dtype), x]) for x in hashes
-  ]
-  # Those that nobody with the same descriptor comes before.
-  absent = all_fitness == -jnp.inf
-  axes = jnp.unstack(points, axis=1)
-  keys = (absent, *axes, -all_fitness, is_new, *more, numbers)
-  sorted_keys = jax.lax.sort(keys, num_keys=len(keys))
-  is_first = jnp.zeros(numbers.shape, bool)
-  for x in sorted_keys[: 1 + len(axes)]:
-    is_first |= jnp.concatenate([jnp.ones(1, bool), x[1:] != x[:-1]])
-  takes_part = jnp.zeros(numbers.shape, bool).at[sorted_keys[-1]].set(
-    is_first & ~sorted_keys[0], unique_indices=True
-  )
-  # From the fittest on.
-  keys = (~takes_part, -all_fitness, is_new, *axes, numbers)
-  *_, order = jax.lax.sort(keys, num_keys=len(keys))
-  worth = worths(points[order], takes_part[order], num_neighbors)
-  by_worth = jnp.argsort(-worth, stable=True)
-  kept_in_order = jnp.zeros(numbers.shape, bool).at[
-    by_worth[:num_places]
-  ].set(True, unique_indices=True)
-  kept_in_order &= takes_part[order]
-  kept = jnp.zeros(numbers.shape, bool).at[order].set(
-    kept_in_order, unique_indices=True
-  )
-  # The first newcomers get the places of those that leave.
-  occupied = fitness > -jnp.inf
-  stays = kept[:num_places]
-  free = jnp.argsort(
-    jnp.where(stays, 2, jnp.where(occupied, 0, 1)), stable=True
-  )
-  turns = jnp.cumsum(kept_in_order & is_new[order]) - 1
-  turns = jnp.zeros(numbers.shape, jnp.int32).at[order].set(
-    turns.astype(jnp.int32), unique_indices=True
-  )[num_places:]
-  return jnp.where(
-    kept[num_places:],
-    free.at[turns].get(mode="clip").astype(jnp.int32),
-    num_places + jnp.arange(num_new),
-  )
+class DominatedNovelty(Repertoire):
+  """C places, each with an individual that is fit or far from fitter ones.
+
+  Made by `Repertoire.init(genotype, Unstructured(...))`. No two have the same
+  descriptor, and those that stay keep their place.
+  """
+
+  has_cells: ClassVar[bool] = False
+
+  @property
+  def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    """The grid's bounds, or those of the elites with a margin; outside jit."""
+    grid = self._settings.grid
+    if grid is not None:
+      return np.array(grid.lower), np.array(grid.upper)
+    elites = np.asarray(self.descriptors, np.float64)
+    return storage.extent(elites[np.asarray(self.occupied)])
+
+  @property
+  def centroids(self) -> Array:
+    """The descriptors, [C, D]; zeros where a place is empty."""
+    return self.descriptors
+
+  @property
+  def _settings(self) -> Any:
+    """The `Unstructured` of which the repertoire was made."""
+    return self.tessellation
+
+  def in_cells(self) -> Repertoire:
+    """Returns the best of each cell of the grid; itself where there is none."""
+    grid = self._settings.grid
+    if grid is None:
+      return self
+    places = jnp.arange(self.fitness.shape[0])
+    return Repertoire.init(places[0], grid).add(
+      places, self.fitness, self.descriptors
+    )
+
+  def places(
+    self,
+    valid: Array,
+    fitness: Array,
+    descriptors: Array,
+    hashes: Sequence[Array],
+  ) -> Array:
+    """Decides where individuals are written; see `Repertoire.places`."""
+    num_places, num_new = self.fitness.shape[0], fitness.shape[0]
+    numbers = jnp.arange(num_places + num_new)
+    is_new = numbers >= num_places
+    new_fitness = jnp.where(valid, fitness, -jnp.inf)
+    new_points = jnp.where(valid[:, None], descriptors, 0)
+    all_fitness = jnp.concatenate([self.fitness, new_fitness])
+    points = jnp.concatenate([self.descriptors, new_points])
+    more = [
+      jnp.concatenate([jnp.zeros(num_places, x.dtype), x]) for x in hashes
+    ]
+    # The first of each descriptor takes part.
+    absent = all_fitness == -jnp.inf
+    axes = jnp.unstack(points, axis=1)
+    keys = (absent, *axes, -all_fitness, is_new, *more, numbers)
+    sorted_keys = jax.lax.sort(keys, num_keys=len(keys))
+    is_first = jnp.zeros(numbers.shape, bool)
+    for x in sorted_keys[: 1 + len(axes)]:
+      is_first |= jnp.concatenate([jnp.ones(1, bool), x[1:] != x[:-1]])
+    takes_part = _scattered(sorted_keys[-1], is_first & ~sorted_keys[0])
+    # From the fittest on.
+    keys = (~takes_part, -all_fitness, is_new, *axes, numbers)
+    *_, order = jax.lax.sort(keys, num_keys=len(keys))
+    worth = worths(
+      points[order], takes_part[order], self._settings.num_neighbors
+    )
+    by_worth = jnp.argsort(-worth, stable=True)
+    kept_in_order = _scattered(by_worth, numbers < num_places)
+    kept_in_order &= takes_part[order]
+    kept = _scattered(order, kept_in_order)
+    # The first newcomers get the places of those that leave.
+    stays = kept[:num_places]
+    free = jnp.argsort(
+      jnp.where(stays, 2, jnp.where(self.occupied, 0, 1)), stable=True
+    )
+    turns = jnp.cumsum(kept_in_order & is_new[order]) - 1
+    turns = _scattered(order, turns)[num_places:]
+    return jnp.where(
+      kept[num_places:],
+      free.at[turns].get(mode="clip").astype(jnp.int32),
+      num_places + jnp.arange(num_new),
+    )
+
+  def cells_of(self, descriptors: Array) -> Array:
+    """Returns the place of the elite that has each descriptor."""
+    same = self.occupied & jnp.all(
+      descriptors[:, None] == self.descriptors, axis=2
+    )
+    return jnp.argmax(same, axis=1).astype(jnp.int32)
+
+
+def _scattered(order: Array, values: Array) -> Array:
+  """Returns values [N] in the places that a permutation [N] gives them."""
+  return jnp.zeros_like(values).at[order].set(values, unique_indices=True)
 
 
 def worths(
@@ -87,7 +134,7 @@ def worths(
   num = descriptors.shape[0]
   k = min(num_neighbors, num)
   counts = np.minimum(np.arange(num), k)
-  # Multiplied rather than divided, see `Grid.cell`.
+  # Multiplied rather than divided, since on one device XLA divides otherwise.
   shares = (1 / np.maximum(counts, 1)).astype(np.float32)
 
   def of_row(inputs: tuple[Array, Array]) -> Array:

@@ -1,21 +1,15 @@
 """Emitters: where the individuals come from that are tried in a repertoire."""
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.checks import check_count
+from qdrl_haiku import checks
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
-from qdrl_haiku.types import Array, Key, Tree
-
-# What these take and return stands in `Emitter`.
-InitFn = Callable[[Key, Repertoire], Any]
-AskFn = Callable[[Any, Repertoire, Key], tuple[Any, Any]]
-TellFn = Callable[[Any, Repertoire, "Evaluated", Key], Any]
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class Evaluated(NamedTuple):
@@ -34,6 +28,12 @@ class Evaluated(NamedTuple):
   extra: dict[str, Tree]
 
 
+# What these take and return stands in `Emitter`.
+InitFn = Callable[[Key, Repertoire], Tree]
+AskFn = Callable[[Tree, Repertoire, Key], tuple[Tree, Tree]]
+TellFn = Callable[[Tree, Repertoire, Evaluated, Key], Tree]
+
+
 class Emitter(NamedTuple):
   """A way to make individuals, as pure functions.
 
@@ -45,13 +45,12 @@ class Emitter(NamedTuple):
       repertoire may be empty.
     ask: (state, repertoire, key) -> (genotypes, state): new individuals, leaves
       [B, ...] of the repertoire's kind.
-    tell: (state, repertoire, evaluated, key) -> state: learns how good the
-      individuals of `ask` are, an `Evaluated` of B, after they were added to
-      the repertoire.
+    tell: (state, repertoire, evaluated, key) -> state: takes the `Evaluated`
+      individuals of `ask`, after they were added to the repertoire.
     batch_size: B, how many individuals `ask` makes.
     needs: names of what `tell` is to find in `evaluated.extra`. Of agents there
       are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
-      what nobody needs isn't recorded.
+      what no emitter needs isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
     tell_first: as `tell`, of the first individuals of a repertoire, of which
       there may be another number than B; None where they are of no use.
@@ -62,7 +61,7 @@ class Emitter(NamedTuple):
   tell: TellFn
   batch_size: int
   needs: tuple[str, ...] = ()
-  metrics: Callable[[Any], dict[str, Array]] = lambda state: {}
+  metrics: Callable[[Tree], Metrics] = lambda state: {}
   tell_first: TellFn | None = None
 
 
@@ -84,134 +83,118 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   Raises:
     ValueError: if the batch size is not a count.
   """
-  check_count("batch_size", batch_size, 0)
+  checks.check_count("batch_size", batch_size, 0)
 
-  def init(key: Key, repertoire: Repertoire) -> Any:
-    del key, repertoire
-    return ()
-
-  def ask(state: Any, repertoire: Repertoire, key: Key) -> tuple[Any, Any]:
+  def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
     return breed(key, variation_fn, repertoire.sample, batch_size), state
 
-  def tell(
-    state: Any,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
-    key: Key,
-  ) -> Any:
-    del repertoire, evaluated, key
-    return state
-
-  return Emitter(init, ask, tell, batch_size)
-
-
-def together(*emitters: Emitter) -> Emitter:
-  """Makes one emitter of several that share a repertoire.
-
-  Each is asked and told as if it were alone, and hears of its own individuals
-  only.
-
-  Args:
-    *emitters: in the order of their individuals.
-
-  Returns:
-    The emitter; its state is a tuple of theirs, and what emitter i counts is
-    called `<i>/<name>`.
-
-  Raises:
-    ValueError: if there is none.
-  """
-  if not emitters:
-    raise ValueError("there is no emitter; give one or more.")
-  ends = list(itertools.accumulate(x.batch_size for x in emitters))
-  starts = [0, *ends[:-1]]
-
-  def keys(key: Key) -> list[Key]:
-    return [jax.random.fold_in(key, i) for i in range(len(emitters))]
-
-  def init(key: Key, repertoire: Repertoire) -> Any:
-    return tuple(
-      emitter.init(key, repertoire)
-      for emitter, key in zip(emitters, keys(key), strict=True)
-    )
-
-  def ask(state: Any, repertoire: Repertoire, key: Key) -> tuple[Any, Any]:
-    genotypes, states = zip(
-      *(
-        emitter.ask(state, repertoire, key)
-        for emitter, state, key in zip(emitters, state, keys(key), strict=True)
-      ),
-      strict=True,
-    )
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *genotypes), states
-
-  def tell(
-    state: Any,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
-    key: Key,
-  ) -> Any:
-    states = []
-    for i, (emitter, own_key) in enumerate(
-      zip(emitters, keys(key), strict=True)
-    ):
-      own: Evaluated = jax.tree.map(
-        lambda x, i=i: x[starts[i] : ends[i]], evaluated
-      )
-      states.append(emitter.tell(state[i], repertoire, own, own_key))
-    return tuple(states)
-
-  def metrics(state: Any) -> dict[str, Array]:
-    return {
-      f"{i}/{name}": value
-      for i, emitter in enumerate(emitters)
-      for name, value in emitter.metrics(state[i]).items()
-    }
-
-  tell_first = None
-  if any(emitter.tell_first is not None for emitter in emitters):
-
-    def tell_first(
-      state: Any, repertoire: Repertoire, evaluated: Evaluated, key: Key
-    ) -> Any:
-      return tell_each_first(emitters, state, repertoire, evaluated, key)
-
-  needs = sorted({name for emitter in emitters for name in emitter.needs})
   return Emitter(
-    init, ask, tell, ends[-1], tuple(needs), metrics, tell_first
-  )
-
-
-def tell_each_first(
-  emitters: Sequence[Emitter],
-  states: Sequence[Any],
-  repertoire: Repertoire,
-  evaluated: Evaluated,
-  key: Key,
-) -> tuple[Any, ...]:
-  """Tells several emitters of the first individuals, each of all of them."""
-  functions: list[Any] = [emitter.tell_first for emitter in emitters]
-  return tuple(
-    state
-    if tell_first is None
-    else tell_first(
-      state, repertoire, evaluated, jax.random.fold_in(key, i)
-    )
-    for i, (tell_first, state) in enumerate(
-      zip(functions, states, strict=True)
-    )
+    init=lambda key, repertoire: (),
+    ask=ask,
+    tell=lambda state, repertoire, evaluated, key: state,
+    batch_size=batch_size,
   )
 
 
 def breed(
   key: Key,
   variation_fn: VariationFn,
-  sample: Callable[[Key, int], Any],
+  sample: Callable[[Key, int], Tree],
   batch_size: int,
-) -> Any:
+) -> Tree:
   """Makes offspring of two sampled parents each."""
   first_key, second_key, variation_key = jax.random.split(key, 3)
   first = sample(first_key, batch_size)
   if not batch_size:
     return first
   return variation_fn(variation_key, first, sample(second_key, batch_size))
+
+
+def check(
+  emitter: Emitter,
+  repertoire: Repertoire,
+  extra: dict[str, Tree] | None = None,
+) -> None:
+  """Refuses an emitter whose functions don't do what `Emitter` says.
+
+  Only shapes are looked at; nothing is compiled.
+
+  Args:
+    emitter: such as a user's own.
+    repertoire: for which it makes individuals; it may be empty.
+    extra: what it `needs` of an evaluation, leaves [B, ...]; where that is
+      missing, `tell` isn't looked at.
+
+  Raises:
+    ValueError: if something that it has or returns isn't as described.
+  """
+  checks.check_count("batch_size", emitter.batch_size, 0)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  state = jax.eval_shape(emitter.init, key, repertoire)
+  genotypes, asked = check_asked(
+    emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key)
+  )
+  _check_state("ask", asked, state)
+  extra = extra or {}
+  if not {*emitter.needs} <= extra.keys():
+    return
+  size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
+  fitness: Any = jax.ShapeDtypeStruct((size,), jnp.float32)
+  descriptors: Any = jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32)
+  evaluated = Evaluated(genotypes, fitness, descriptors, extra)
+  told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
+  _check_state("tell", told, state)
+
+
+def check_asked(
+  emitter: Emitter, repertoire: Repertoire, asked: Any
+) -> tuple[Tree, Tree]:
+  """Refuses what an emitter's `ask` must not return."""
+  if not isinstance(asked, tuple) or len(asked) != 2:
+    raise ValueError(
+      f"the emitter's ask returns a {type(asked).__name__}; return a pair, the "
+      "genotypes and the emitter's new state."
+    )
+  genotypes, state = asked
+  expected = repertoire.shapes(emitter.batch_size)
+  difference = checks.difference(genotypes, expected)
+  if difference is None:
+    return genotypes, state
+  fix = (
+    f"return batch_size={emitter.batch_size} genotypes like the repertoire's, "
+    "and then the emitter's new state"
+  )
+  if checks.difference(state, expected) is None:
+    fix = "it returns (state, genotypes): swap them"
+  raise ValueError(
+    f"the genotypes that the emitter's ask returns aren't {emitter.batch_size} "
+    f"of the repertoire's kind: {difference}; {fix}."
+  )
+
+
+def check_scores(scores: Any) -> tuple[Array, Array, dict[str, Tree]]:
+  """Refuses what a scoring function must not return."""
+  if not isinstance(scores, (tuple, list)) or len(scores) != 3:
+    count = len(scores) if isinstance(scores, (tuple, list)) else 1
+    raise ValueError(
+      f"the scoring function returns {count} value{'s' * (count != 1)}; return "
+      "three: fitness [B], descriptors [B, D], and a dict of what emitters "
+      "need, {} for nothing."
+    )
+  fitness, descriptors, extra = scores
+  if not isinstance(extra, dict):
+    raise ValueError(
+      "the third value that the scoring function returns is a "
+      f"{type(extra).__name__}; return a dict of what emitters need, {{}} for "
+      "nothing."
+    )
+  return fitness, descriptors, extra
+
+
+def _check_state(name: str, found: Tree, state: Tree) -> None:
+  """Refuses an emitter's state that differs in kind from that of `init`."""
+  if difference := checks.difference(found, state):
+    raise ValueError(
+      f"the state that the emitter's {name} returns differs from that of init: "
+      f"{difference}; return the same tree, shapes and dtypes."
+    )

@@ -1,4 +1,4 @@
-"""K-means in the unit cube, with as little memory as its samples take."""
+"""K-means in the unit cube, in as little memory as its samples take."""
 
 import functools
 
@@ -15,10 +15,7 @@ _MAX_DISTANCES = 2 * 10**10
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
-  """Centroids of uniform samples in the unit cube, by Lloyd's algorithm.
-
-  One to which no sample is nearest stays where it is.
-  """
+  """Returns centroids of uniform samples, by Lloyd's algorithm."""
   num_samples = max(_SAMPLES_PER_CELL * num_cells, _MIN_SAMPLES)
   # Integers, because sums of floats depend on the order of addition, which
   # differs from run to run on a GPU. Sums of 16 bits fit into 32 as long as a
@@ -48,12 +45,9 @@ def _position(bits: Array) -> Array:
 
 
 def nearest(points: Array, centroids: Array) -> Array:
-  """Finds the centroid nearest to each point.
-
-  It goes through the centroids and remembers the nearest so far: no array is
-  larger than the arguments, and a point's result doesn't depend on the others,
-  as it could in a matrix product.
-  """
+  """Returns the number of the centroid nearest to each point."""
+  # One centroid after the other: no array is larger than the arguments, and a
+  # point's result doesn't depend on the others, as in a matrix product.
   columns = jnp.unstack(points, axis=1)
 
   def visit(

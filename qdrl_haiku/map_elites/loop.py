@@ -5,13 +5,16 @@ agents.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.map_elites.check import check_asked, check_scores
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
+from qdrl_haiku.map_elites.emitters import (
+  Emitter,
+  Evaluated,
+  check_asked,
+  check_scores,
+)
 from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.resampling import DeepArchive
@@ -33,7 +36,7 @@ def init(
   tessellation: Tessellation,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, Any]:
+) -> tuple[Repertoire, Tree]:
   """Makes a repertoire of first individuals, and the emitter's state.
 
   Args:
@@ -60,20 +63,20 @@ def step(
   emitter: Emitter,
   evaluate: EvaluateFn,
   repertoire: Repertoire,
-  state: Any,
+  state: Tree,
   key: Key,
-) -> tuple[Repertoire, Any]:
+) -> tuple[Repertoire, Tree]:
   """Asks an emitter for individuals, evaluates, adds and tells.
 
   Args:
-    emitter: where individuals come from; several are one by `together`.
+    emitter: where individuals come from; several are one by `multi_emitter`.
     evaluate: see `EvaluateFn`.
     repertoire: as it is.
     state: the emitter's.
     key: consumed.
 
   Returns:
-    The repertoire and the emitter's state after it.
+    The repertoire and the emitter's state.
 
   Raises:
     ValueError: if the emitter or the scoring function returns something else
@@ -90,11 +93,11 @@ def step(
 def add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
-  state: Any,
+  state: Tree,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, Any]:
-  """Does what a generation does once individuals are evaluated.
+) -> tuple[Repertoire, Tree]:
+  """Ends a generation whose individuals are evaluated.
 
   Args:
     emitter: that was asked for them.
@@ -104,7 +107,7 @@ def add_and_tell(
     key: the generation's.
 
   Returns:
-    The repertoire and the emitter's state after it.
+    The repertoire and the emitter's state.
   """
   repertoire = repertoire.add(
     evaluated.genotypes, evaluated.fitness, evaluated.descriptors
@@ -119,24 +122,24 @@ def resampled_step(
   evaluate: EvaluateFn,
   repertoire: Repertoire,
   archive: DeepArchive,
-  state: Any,
+  state: Tree,
   key: Key,
-) -> tuple[Repertoire, DeepArchive, Any]:
+) -> tuple[Repertoire, DeepArchive, Tree]:
   """Does what `step` does where evaluations are noisy.
 
   Args:
-    emitter: where new individuals come from, B of them.
+    emitter: see `step`; it makes B individuals.
     evaluate: see `EvaluateFn`; called with those and R that were drawn.
-    repertoire: as it is.
-    archive: of `DeepArchive.init`, then as it is.
-    state: the emitter's.
+    repertoire: see `step`.
+    archive: of `DeepArchive.init`, then of the last step.
+    state: see `step`.
     key: consumed.
 
   Returns:
-    The repertoire, the archive, and the emitter's state after it.
+    The repertoire, the archive, and the emitter's state.
 
   Raises:
-    ValueError: as `step` does.
+    ValueError: see `step`.
   """
   genotypes, state = check_asked(
     emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
@@ -154,27 +157,26 @@ def resampled_add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
   archive: DeepArchive,
-  state: Any,
+  state: Tree,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, DeepArchive, Any]:
+) -> tuple[Repertoire, DeepArchive, Tree]:
   """Does what `add_and_tell` does, with means of several evaluations.
 
-  The emitter is told of its new individuals alone. `multi_emitter` finds out
-  which emitter found an elite, also of one that moved or came back; it counts
-  as improvements those of its new individuals that are fitter than the elite
-  was.
+  The emitter is told of its new individuals alone. `multi_emitter` remembers
+  which emitter found an elite, also one that moved or came back; it counts as
+  improvements its new individuals that are fitter than the elite was.
 
   Args:
-    emitter: that was asked for new individuals.
-    repertoire: before they are added.
+    emitter: see `add_and_tell`.
+    repertoire: likewise.
     archive: of `DeepArchive.sample`.
     state: the emitter's, of `ask`.
     evaluated: the B new individuals, then the R that were drawn.
     key: the generation's.
 
   Returns:
-    The repertoire, the archive, and the emitter's state after it.
+    The repertoire, the archive, and the emitter's state.
   """
   is_multiple = isinstance(state, MultiEmitterState)
   labels = state.emitters if is_multiple else None

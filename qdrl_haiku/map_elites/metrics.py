@@ -3,15 +3,13 @@
 import jax.numpy as jnp
 
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Metrics
 
 
 def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
   """Sums fitness + offset over the occupied cells (Pugh et al., 2015).
 
-  Without cells over those of the grid in which they are told; where there is
-  none either, over all elites.
+  Without cells: over those of its grid, or over all elites if it has none.
 
   Args:
     repertoire: any.
@@ -21,7 +19,7 @@ def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
   Returns:
     [], 0 if every cell is empty.
   """
-  repertoire = _in_cells(repertoire)
+  repertoire = repertoire.in_cells()
   occupied = repertoire.occupied
   return jnp.sum(jnp.where(occupied, repertoire.fitness + offset, 0))
 
@@ -30,10 +28,9 @@ def coverage(repertoire: Repertoire) -> Array:
   """Returns the share of cells that are occupied, [], in percent.
 
   Args:
-    repertoire: any; without cells see `qd_score`, of places where there is no
-      grid.
+    repertoire: any; for one without cells see `qd_score`.
   """
-  repertoire = _in_cells(repertoire)
+  repertoire = repertoire.in_cells()
   return 100 * jnp.sum(repertoire.occupied) / repertoire.occupied.size
 
 
@@ -45,7 +42,7 @@ def max_fitness(repertoire: Repertoire) -> Array:
 
 
 def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
-  """Returns all of them by the names that a run's logs use.
+  """Returns the measures of a repertoire by the names in a run's logs.
 
   Args:
     repertoire: any.
@@ -57,23 +54,12 @@ def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
     without cells `qd/num_elites` too.
   """
   numbers = {}
-  if isinstance(repertoire.tessellation, Unstructured):
+  if not repertoire.has_cells:
     numbers["qd/num_elites"] = jnp.sum(repertoire.occupied)
-  cells = _in_cells(repertoire)
+  cells = repertoire.in_cells()
   return numbers | {
     "qd/qd_score": qd_score(cells, offset),
     "qd/coverage": coverage(cells),
     "qd/max_fitness": max_fitness(repertoire),
     "qd/num_outside": repertoire.num_outside,
   }
-
-
-def _in_cells(repertoire: Repertoire) -> Repertoire:
-  """Returns elites without cells in those of the grid, if there is one."""
-  tessellation = repertoire.tessellation
-  if not isinstance(tessellation, Unstructured) or tessellation.grid is None:
-    return repertoire
-  places = jnp.arange(repertoire.fitness.shape[0])
-  return Repertoire.init(places[0], tessellation.grid).add(
-    places, repertoire.fitness, repertoire.descriptors
-  )

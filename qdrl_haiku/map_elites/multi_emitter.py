@@ -1,4 +1,4 @@
-"""Several emitters by name that share a repertoire, and who found what.
+"""Several emitters by name that share a repertoire, and which found what.
 
 With shares that adapt it is a bandit over emitters: Cully (2021),
 "Multi-emitter MAP-Elites", arXiv:2007.05352.
@@ -6,23 +6,18 @@ With shares that adapt it is a bandit over emitters: Cully (2021),
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.emitters import (
-  Emitter,
-  Evaluated,
-  tell_each_first,
-)
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
-# Of what was improved, from one generation to the next; so that a share is
-# about what happened in the last ten.
+# Decay of counts from one generation to the next: ten of them matter.
 _MEMORY = 0.9
 
 
@@ -41,7 +36,7 @@ class MultiEmitterState(NamedTuple):
     improved: float32 [K], how many cells each filled or improved, lately.
   """
 
-  states: tuple[Any, ...]
+  states: tuple[Tree, ...]
   found_by: Array
   fitness: Array
   descriptors: Array
@@ -56,18 +51,17 @@ def multi_emitter(
   batch_size: int | None = None,
   exploration: float = 0.1,
 ) -> Emitter:
-  """Makes one emitter of several, and remembers who found which elite.
+  """Makes one emitter of several, and remembers which found which elite.
 
   Without `batch_size` all of their individuals are evaluated, one emitter's
   after the other's, and each emitter is told of its own.
 
-  With it B of all are evaluated, spread evenly over what each emitter makes.
-  How many of whom is decided one after the other: the next is of the emitter
-  with the greatest m / n + c sqrt(ln N / n), where n are its individuals that
-  were evaluated, m the cells that they filled or improved, both lately
-  and n including those just decided on, and N the sum of all n. An emitter is
-  told of all its individuals, of which those that were not evaluated have
-  fitness NaN and episodes of length 0.
+  With it B of all are evaluated, spread evenly over those of each emitter. The
+  next one is of the emitter with the greatest m / n + c sqrt(ln N / n), where
+  n are its individuals that were evaluated lately or are already chosen, m the
+  cells that they filled or improved, and N the sum of all n. An emitter is told
+  of all its individuals, of which those that were not evaluated have fitness
+  NaN and episodes of length 0.
 
   Args:
     emitters: by name, in the order of their individuals.
@@ -84,10 +78,8 @@ def multi_emitter(
   """
   if not emitters:
     raise ValueError("there is no emitter; give one or more.")
-  names, parts = tuple(emitters), tuple(emitters.values())
-  num_parts = len(parts)
-  ends = list(itertools.accumulate(x.batch_size for x in parts))
-  starts = [0, *ends[:-1]]
+  parts = tuple(emitters.values())
+  ends = list(itertools.accumulate(part.batch_size for part in parts))
   if batch_size is not None:
     check_count("batch_size", batch_size, 1)
     for name, part in emitters.items():
@@ -98,35 +90,33 @@ def multi_emitter(
         )
   size = ends[-1] if batch_size is None else batch_size
 
-  def keys(key: Key) -> list[Key]:
-    return [jax.random.fold_in(key, i) for i in range(num_parts)]
+  def of_each(
+    function: Callable[[int, Emitter, Key], Tree], key: Key
+  ) -> tuple[Tree, ...]:
+    return tuple(
+      function(i, part, jax.random.fold_in(key, i))
+      for i, part in enumerate(parts)
+    )
 
   def init(key: Key, repertoire: Repertoire) -> MultiEmitterState:
-    num_cells = repertoire.fitness.shape[0]
     return MultiEmitterState(
-      states=tuple(
-        part.init(key, repertoire)
-        for part, key in zip(parts, keys(key), strict=True)
-      ),
-      found_by=jnp.full(num_cells, -1, jnp.int32),
+      states=of_each(lambda i, part, key: part.init(key, repertoire), key),
+      found_by=jnp.full(repertoire.fitness.shape, -1, jnp.int32),
       fitness=jnp.copy(repertoire.fitness),
       descriptors=jnp.copy(repertoire.descriptors),
       emitters=jnp.zeros(size, jnp.int32),
       rows=jnp.zeros(size, jnp.int32),
-      evaluated=jnp.zeros(num_parts),
-      improved=jnp.zeros(num_parts),
+      evaluated=jnp.zeros(len(parts)),
+      improved=jnp.zeros(len(parts)),
     )
 
   def ask(
     state: MultiEmitterState, repertoire: Repertoire, key: Key
-  ) -> tuple[Any, MultiEmitterState]:
-    genotypes, states = zip(
-      *(
-        part.ask(own, repertoire, key)
-        for part, own, key in zip(parts, state.states, keys(key), strict=True)
-      ),
-      strict=True,
+  ) -> tuple[Tree, MultiEmitterState]:
+    asked = of_each(
+      lambda i, part, key: part.ask(state.states[i], repertoire, key), key
     )
+    genotypes, states = zip(*asked, strict=True)
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *genotypes)
     counts = jnp.array([part.batch_size for part in parts], jnp.int32)
     if batch_size is not None:
@@ -155,8 +145,7 @@ def multi_emitter(
     evaluated: Evaluated,
     key: Key,
   ) -> MultiEmitterState:
-    states = []
-    for i, (part, own_key) in enumerate(zip(parts, keys(key), strict=True)):
+    def tell_one(i: int, part: Emitter, key: Key) -> Tree:
       needed = {
         name: x
         for name, x in evaluated.extra.items()
@@ -164,10 +153,12 @@ def multi_emitter(
       }
       own = evaluated._replace(extra=needed)
       if batch_size is None:
-        own = jax.tree.map(lambda x, i=i: x[starts[i] : ends[i]], own)
+        start = ends[i] - part.batch_size
+        own = jax.tree.map(lambda x: x[start : ends[i]], own)
       else:
         own = _own(state, i, own)
-      states.append(part.tell(state.states[i], repertoire, own, own_key))
+      return part.tell(state.states[i], repertoire, own, key)
+
     num_cells = repertoire.fitness.shape[0]
     # Some were there before: a cell of the same elite as then.
     cells = repertoire.find(evaluated.fitness, evaluated.descriptors)
@@ -181,9 +172,9 @@ def multi_emitter(
       .at[jnp.where(is_elite, cells, num_cells)]
       .max(state.emitters, mode="drop")
     )
-    numbers = jnp.arange(num_parts)[:, None]
+    numbers = jnp.arange(len(parts))[:, None]
     return state._replace(
-      states=tuple(states),
+      states=of_each(tell_one, key),
       found_by=jnp.where(found_by >= 0, found_by, state.found_by),
       evaluated=_MEMORY * state.evaluated
       + jnp.sum(state.emitters == numbers, axis=1),
@@ -196,17 +187,17 @@ def multi_emitter(
     evaluated: Evaluated,
     key: Key,
   ) -> MultiEmitterState:
-    return state._replace(
-      states=tell_each_first(
-        parts, state.states, repertoire, evaluated, key
-      )
-    )
+    def tell_one(i: int, part: Emitter, key: Key) -> Tree:
+      if part.tell_first is None:
+        return state.states[i]
+      return part.tell_first(state.states[i], repertoire, evaluated, key)
 
-  def metrics(state: MultiEmitterState) -> dict[str, Array]:
-    numbers: dict[str, Array] = {}
-    for i, (name, part) in enumerate(zip(names, parts, strict=True)):
-      own = part.metrics(state.states[i])
-      own = own | {
+    return state._replace(states=of_each(tell_one, key))
+
+  def metrics(state: MultiEmitterState) -> Metrics:
+    numbers: Metrics = {}
+    for i, (name, part) in enumerate(emitters.items()):
+      own = part.metrics(state.states[i]) | {
         "share": jnp.mean(state.emitters == i),
         "num_elites": jnp.sum(state.found_by == i),
       }
@@ -214,7 +205,7 @@ def multi_emitter(
     return numbers
 
   needs = sorted({name for part in parts for name in part.needs})
-  hears = any(part.tell_first is not None for part in parts)
+  is_told = any(part.tell_first is not None for part in parts)
   return Emitter(
     init=init,
     ask=ask,
@@ -222,7 +213,7 @@ def multi_emitter(
     batch_size=size,
     needs=tuple(needs),
     metrics=metrics,
-    tell_first=tell_first if hears else None,
+    tell_first=tell_first if is_told else None,
   )
 
 

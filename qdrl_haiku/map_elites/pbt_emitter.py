@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.checks import check_count
+from qdrl_haiku.checks import check_count, difference
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, breed
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 
 class Agents(NamedTuple):
@@ -28,38 +28,38 @@ class Agents(NamedTuple):
     train: (members, hyperparameters [P], keys) -> (members, metrics by name,
       floats [P]).
     genotypes: (members) -> what a cell stores of each, leaves [P, ...].
-    inherit: (members, parents int32 [P], keys) -> members, each taking over
-      what a child inherits of the member `parents[i]`; those with
-      `parents[i] == i` bit-identical.
+    inherit: (members, parents int32 [P], keys) -> members, each with what a
+      child inherits of the member `parents[i]`; those with `parents[i] == i`
+      bit-identical.
     transplant: (members, genotypes [P, ...], where bool [P], keys) -> members,
       an agent made of the genotype where true, bit-identical elsewhere.
     is_finite: (members) -> bool [P], whether all of a member is finite.
   """
 
-  init: Callable[[Key], Any]
-  train: Callable[[Any, Hyperparams, Key], tuple[Any, Metrics]]
-  genotypes: Callable[[Any], Any]
-  inherit: Callable[[Any, Array, Key], Any]
-  transplant: Callable[[Any, Any, Array, Key], Any]
-  is_finite: Callable[[Any], Array]
+  init: Callable[[Key], Tree]
+  train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
+  genotypes: Callable[[Tree], Tree]
+  inherit: Callable[[Tree, Array, Key], Tree]
+  transplant: Callable[[Tree, Tree, Array, Key], Tree]
+  is_finite: Callable[[Tree], Array]
 
 
 class Controller(Protocol):
   """Defines the controller that replaces members.
 
-  A decision is a named tuple with the fields `parents`, int32 [P], its own
-  index for who keeps its place; `hyperparams`, leaves [P]; and `operator`,
-  int32 [P], 0 for who survives.
+  A decision is a named tuple with the fields `parents`, int32 [P], a member's
+  own index where it stays; `hyperparams`, leaves [P]; and `operator`, int32
+  [P], 0 where it stays.
   """
 
   @property
-  def init(self) -> Callable[[Key, int], tuple[Any, Hyperparams]]:
+  def init(self) -> Callable[[Key, int], tuple[Tree, Hyperparams]]:
     """(key, population_size) -> its state, and hyperparameters [P]."""
 
   @property
   def update(
     self,
-  ) -> Callable[[Any, Key, Array, Hyperparams], tuple[Any, Any]]:
+  ) -> Callable[[Tree, Key, Array, Hyperparams], tuple[Tree, Any]]:
     """(state, key, fitness [P], hyperparameters [P]) -> state, decision."""
 
 
@@ -71,7 +71,7 @@ class Elite(NamedTuple):
     hyperparams: with which it was trained last.
   """
 
-  genotype: Any
+  genotype: Tree
   hyperparams: Hyperparams
 
 
@@ -82,22 +82,22 @@ class PBTEmitterState(NamedTuple):
     members: the agents, leaves [P, ...].
     hyperparams: leaves [P], with which they are trained next.
     metrics: of the training in `ask`, [P] by name, until `tell`; else none.
-    fitness: float32 [P], what the controller saw, NaN for a member that was
-      not finite; NaN before the first decision.
-    decision: the controller's last; at first that everybody survives. Where
-      a member was replaced by a sample, that comes instead of it.
-    sampled_cells: int32 [P], the cell whose elite took the member's place
-      after the last decision, -1 where none did.
-    controller: what the controller remembers.
+    fitness: float32 [P], of the last decision, NaN for a member that was not
+      finite; NaN before the first one.
+    decision: the controller's last; at first that all members stay. A sample
+      that replaced a member replaced its decision too.
+    sampled_cells: int32 [P], the cell whose elite replaced the member after
+      the last decision, -1 where none did.
+    controller: its state.
   """
 
-  members: Any
+  members: Tree
   hyperparams: Hyperparams
   metrics: Metrics
   fitness: Array
   decision: Any
   sampled_cells: Array
-  controller: Any = ()
+  controller: Tree = ()
 
 
 def pbt_emitter(
@@ -112,39 +112,34 @@ def pbt_emitter(
   """Makes the emitter of a population that trains, and of variations.
 
   The repertoire's genotypes are `Elite`s. `ask` trains all P members and
-  returns them as they are then, followed by variations of elites drawn from
-  the repertoire (from the members as long as it is empty).
+  returns them, followed by variations of elites drawn from the repertoire (of
+  members as long as it is empty).
 
-  `tell` reads the fitness of the members. The controller decides, as in
-  population-based training, which of the worst take over from which of the
-  best. Then `num_replaced_by_samples` others are replaced by elites drawn
-  uniformly from the repertoire, with hyperparameters as they were stored: the
-  worst of those that neither were replaced by that decision nor are a parent
-  of it, ties by index, the higher first. They never replace the best member,
-  nor anybody while the repertoire is empty; where fewer members remain, they
-  replace all of those.
+  In `tell` the controller decides by the members' fitness, as in
+  population-based training. Then `num_replaced_by_samples` others are replaced
+  by elites drawn uniformly from the repertoire, with the hyperparameters that
+  were stored: the worst of those that neither were replaced by that decision
+  nor are a parent of it, ties by index, the higher first. The best member is
+  never replaced, and none is while the repertoire is empty; where fewer members
+  remain, all of those are.
 
-  A member that is not finite has fitness NaN and ranks last; it is up to the
-  controller to replace it. Where none is finite there is no parent: samples
-  replace as many as they may, and the caller has to make new members of those
-  that keep their place, `decision.parents[i] == i`, without a finite fitness
-  and with `sampled_cells[i] == -1`.
+  A member that is not finite has fitness NaN and ranks last; the controller
+  replaces it. Where none is finite there is no parent: samples replace as many
+  as they may, and the caller makes new members of those with
+  `decision.parents[i] == i` and `sampled_cells[i] == -1`.
 
-  Member i draws from `fold_in(key, i)`, or from that of a key that is derived
-  from it, so its draws do not depend on P; the controller's key is
-  `fold_in(key, 2**31 - 1)`. `ask` and `tell` draw different numbers from the
-  same key.
+  Member i draws from `fold_in(key, i)`, or from that of a derived key, so its
+  draws do not depend on P.
 
   Args:
     agents: what is trained.
     controller: of population-based training, such as `controllers.pbt`.
-    variation_fn: (key, first parents, second parents) -> offspring, all of
-      them `Elite`s with leaves [variation_batch_size, ...]. `iso_line` alone
-      would vary hyperparameters too; `weights_only` keeps the first parent's.
+    variation_fn: varies `Elite`s. `iso_line` alone would vary hyperparameters
+      too; `weights_only` keeps the first parent's.
     population_size: P, >= 1.
     variation_batch_size: how many variations, >= 0.
-    num_replaced_by_samples: how many members are replaced by samples in each
-      generation, in [0, P - 1].
+    num_replaced_by_samples: members that samples replace in each generation,
+      in [0, P - 1].
 
   Returns:
     The emitter, with B = P + variation_batch_size; its state is a
@@ -169,25 +164,38 @@ def pbt_emitter(
       f" population_size={population_size}; use at most"
       f" {population_size - 1}, or a larger population."
     )
-  # Lets the controller refuse the population before anything is trained.
-  decision_shape = _decision_shape(controller, population_size)
   batch_size = population_size + variation_batch_size
 
+  def decide(key: Key) -> Any:
+    state, hyperparams = controller.init(key, population_size)
+    fitness = jnp.zeros(population_size)
+    return controller.update(state, key, fitness, hyperparams)[1]
+
+  # The controller refuses a population before anything is trained.
+  decision_shapes = jax.eval_shape(decide, jax.random.key(0))
+
+  def member_keys(key: Key) -> Key:
+    numbers = jnp.arange(population_size)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+
   def init(key: Key, repertoire: Repertoire) -> PBTEmitterState:
-    keys = _member_keys(key, population_size)
-    members = agents.init(keys)
+    members = agents.init(member_keys(key))
     remembered, hyperparams = controller.init(
       jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size
     )
-    _check_elites(repertoire, Elite(agents.genotypes(members), hyperparams))
+    elites = Elite(agents.genotypes(members), hyperparams)
+    if unlike := difference(repertoire.shapes(population_size), elites):
+      raise ValueError(
+        f"the repertoire doesn't hold the members' elites: {unlike}; make it"
+        " with an example of one Elite(genotype, hyperparams)."
+      )
     nothing = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype), decision_shape
+      lambda x: jnp.zeros(x.shape, x.dtype), decision_shapes
     )
     decision = nothing._replace(
       parents=jnp.arange(population_size, dtype=jnp.int32),
       # Copied, so that the state can be donated.
       hyperparams=jax.tree.map(jnp.copy, hyperparams),
-      operator=jnp.zeros(population_size, jnp.int32),
     )
     return PBTEmitterState(
       members=members,
@@ -203,7 +211,7 @@ def pbt_emitter(
     state: PBTEmitterState, repertoire: Repertoire, key: Key
   ) -> tuple[Elite, PBTEmitterState]:
     members, metrics = agents.train(
-      state.members, state.hyperparams, _member_keys(key, population_size)
+      state.members, state.hyperparams, member_keys(key)
     )
     trained = Elite(agents.genotypes(members), state.hyperparams)
 
@@ -250,19 +258,15 @@ def pbt_emitter(
       fitness,
       state.hyperparams,
     )
-    inherit_key, transplant_key = (
-      jax.random.fold_in(key, draw)
-      for draw in (OfGeneration.INHERIT, OfGeneration.TRANSPLANT)
-    )
     members = agents.inherit(
       state.members,
       decision.parents,
-      _member_keys(inherit_key, population_size),
+      member_keys(jax.random.fold_in(key, OfGeneration.INHERIT)),
     )
     hyperparams = decision.hyperparams
     sampled_cells = jnp.full(population_size, -1, jnp.int32)
     if num_replaced_by_samples:
-      turns = _turns(fitness, decision.parents)
+      turns = _sampling_order(fitness, decision.parents)
       replaced = turns < num_replaced_by_samples
       replaced &= jnp.any(repertoire.occupied)
       drawn = repertoire.sample_cells(
@@ -274,7 +278,7 @@ def pbt_emitter(
         members,
         elites.genotype,
         replaced,
-        _member_keys(transplant_key, population_size),
+        member_keys(jax.random.fold_in(key, OfGeneration.TRANSPLANT)),
       )
       hyperparams = jax.tree.map(
         lambda new, old: jnp.where(replaced, new, old),
@@ -295,8 +299,8 @@ def pbt_emitter(
   return Emitter(init, ask, tell, batch_size)
 
 
-def _turns(fitness: Array, parents: Array) -> Array:
-  """Returns when each member's turn to be replaced by a sample comes."""
+def _sampling_order(fitness: Array, parents: Array) -> Array:
+  """Ranks members by which is replaced by a sample first; P where none is."""
   population_size = fitness.shape[0]
   indices = jnp.arange(population_size)
   keeps_place = parents == indices
@@ -312,35 +316,3 @@ def _turns(fitness: Array, parents: Array) -> Array:
   turns = jnp.cumsum(may_be[worst_first]) - 1
   turns = jnp.zeros_like(indices).at[worst_first].set(turns)
   return jnp.where(may_be, turns, population_size)
-
-
-def _member_keys(key: Key, population_size: int) -> Key:
-  return jax.vmap(jax.random.fold_in, (None, 0))(
-    key, jnp.arange(population_size)
-  )
-
-
-def _decision_shape(controller: Controller, population_size: int) -> Any:
-  """Returns what a decision consists of: its tree with shapes and dtypes."""
-
-  def decide(key: Key) -> Any:
-    state, hyperparams = controller.init(key, population_size)
-    fitness = jnp.zeros(population_size)
-    return controller.update(state, key, fitness, hyperparams)[1]
-
-  return jax.eval_shape(decide, jax.random.key(0))
-
-
-def _check_elites(repertoire: Repertoire, elites: Elite) -> None:
-  """Refuses a repertoire of something else."""
-
-  def row(x: Any) -> tuple[Any, list[str]]:
-    leaves, treedef = jax.tree.flatten(x)
-    return treedef, [f"{leaf.dtype}{leaf.shape[1:]}" for leaf in leaves]
-
-  stored, given = row(repertoire.genotypes), row(elites)
-  if stored != given:
-    raise ValueError(
-      f"repertoire holds {stored}, but the members' elites are {given}; make"
-      " it with an example of one Elite(genotype, hyperparams)."
-    )

@@ -7,30 +7,35 @@ arXiv:1504.04909.
 import dataclasses
 import functools
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku.checks import LARGEST
-from qdrl_haiku.map_elites import dominated_novelty, storage
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku import checks
+from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.types import Array, Key, Tree, all_finite
 
-
-@functools.partial(
+_register = functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=[
     "genotypes", "fitness", "descriptors", "num_outside", "tessellation"
   ],
   meta_fields=[],
 )  # fmt: skip
+
+
+@_register
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repertoire:
   """At most one individual per cell, the fittest; `init` makes an empty one.
 
-  A pytree, so that its methods can be compiled and the repertoire donated.
+  A pytree, so that its methods can be compiled and the repertoire donated. A
+  container of one's own is a subclass that overrides `places`, without cells of
+  `DominatedNovelty`; its tessellation names it as `repertoire_type`.
 
   Attributes:
     genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
@@ -41,21 +46,28 @@ class Repertoire:
     tessellation: which cell a descriptor belongs to.
   """
 
-  genotypes: Any
+  genotypes: Tree
   fitness: Array
   descriptors: Array
   num_outside: Array
   tessellation: Tessellation
 
+  has_cells: ClassVar[bool] = True
+  """Whether a descriptor alone says which cell an individual belongs to."""
+
+  def __init_subclass__(cls) -> None:
+    """Makes subclasses pytrees."""
+    _register(cls)
+
   @classmethod
-  def init(cls, genotype: Any, tessellation: Tessellation) -> "Repertoire":
+  def init(cls, genotype: Tree, tessellation: Tessellation) -> "Repertoire":
     """Makes an empty repertoire.
 
     Args:
       genotype: an example of one genotype, or its shapes and dtypes: any tree
         whose leaves are booleans, integers or floats.
-      tessellation: of C cells. It is copied, so that donating the repertoire
-        leaves the caller's own intact.
+      tessellation: of C cells, which names the kind of repertoire. It is
+        copied, so that donating the repertoire leaves the caller's own intact.
 
     Returns:
       The repertoire.
@@ -76,7 +88,7 @@ class Repertoire:
           " repertoire stores booleans, integers and floats of 8 to 64 bits."
         )
     num_cells = tessellation.num_cells
-    return cls(
+    return tessellation.repertoire_type(
       genotypes=jax.tree.map(
         lambda x: jnp.zeros((num_cells, *x.shape), x.dtype), genotype
       ),
@@ -95,34 +107,35 @@ class Repertoire:
 
   @property
   def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest descriptor, [D] each, outside of jit.
-
-    Without cells those of the grid, or of the elites where there is none; a
-    little apart where all are alike.
-    """
+    """The least and the greatest descriptor, [D] each, outside of jit."""
     bounded: Any = self.tessellation
-    if isinstance(bounded, Unstructured):
-      bounded = bounded.grid
-    if bounded is not None:
-      return np.array(bounded.lower), np.array(bounded.upper)
-    elites = np.asarray(self.descriptors, np.float64)[np.asarray(self.occupied)]
-    return storage.extent(elites)
+    return np.array(bounded.lower), np.array(bounded.upper)
 
-  def add(
-    self, genotypes: Any, fitness: Array, descriptors: Array
-  ) -> "Repertoire":
+  @property
+  def centroids(self) -> Array:
+    """The middles of the cells, [C, D]; without cells, the descriptors."""
+    bounded: Any = self.tessellation
+    return bounded.centroids
+
+  def in_cells(self) -> "Repertoire":
+    """Returns the repertoire by whose cells QD score and coverage are told."""
+    return self
+
+  def shapes(self, n: int) -> Tree:
+    """Returns the shapes and dtypes of n genotypes, leaves [n, ...]."""
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype),
+      self.genotypes,
+    )
+
+  def add(self, genotypes: Tree, fitness: Array, descriptors: Array) -> Self:
     """Puts each individual in its cell where it is fitter than what is there.
 
-    Without cells (`Unstructured`) those stay that `dominated_novelty` says, of
-    which nobody has the same descriptor as another; whoever stays keeps the
-    place.
-
-    The result depends on what is in the batch, not on its order: individuals
-    of one cell and equal fitness are told apart by their descriptors (the
-    lexicographically least stays), then by a hash of their genotypes. Whoever
-    is in a cell already stays there if the fitness is equal. An individual
-    with a NaN or an infinity anywhere is ignored. Zeros of fitness and
-    descriptors lose their sign.
+    The result depends on what is in the batch, not on its order: of
+    individuals in one cell and of equal fitness the incumbent stays, then the
+    one with the lexicographically least descriptor, then by a hash of the
+    genotype. An individual with a NaN or an infinity anywhere is ignored.
+    Zeros of fitness and descriptors lose their sign.
 
     The work is in proportion to B; with a donated repertoire nothing else is
     copied.
@@ -138,30 +151,20 @@ class Repertoire:
     Raises:
       ValueError: if a shape, a dtype or the tree differs from the repertoire's.
     """
-    fitness, descriptors = jnp.asarray(fitness), jnp.asarray(descriptors)
-    genotypes = jax.tree.map(jnp.asarray, genotypes)
-    self._check(genotypes, fitness, descriptors)
+    genotypes, fitness, descriptors = jax.tree.map(
+      jnp.asarray, (genotypes, fitness, descriptors)
+    )
+    for name, x in (("fitness", fitness), ("descriptors", descriptors)):
+      if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
     fitness, descriptors = canonical(fitness), canonical(descriptors)
-    num_cells, batch_size = self.fitness.shape[0], fitness.shape[0]
-    if not batch_size:
+    self._check(genotypes, fitness, descriptors)
+    if not fitness.size:
       return self
-
-    leaves = jax.tree.leaves(genotypes)
-    valid = jnp.isfinite(fitness) & jnp.all(jnp.isfinite(descriptors), axis=1)
-    for leaf in leaves:
-      valid &= jnp.all(jnp.isfinite(_rows(leaf)), axis=1)
-    if isinstance(self.tessellation, Unstructured):
-      places = dominated_novelty.places(
-        self.fitness,
-        self.descriptors,
-        jnp.where(valid, fitness, -jnp.inf),
-        jnp.where(valid[:, None], descriptors, 0),
-        hashes(leaves),
-        self.tessellation.num_neighbors,
-      )
-    else:
-      cells = jnp.where(valid, self.tessellation.cell(descriptors), num_cells)
-      places = self._places(cells, fitness, descriptors, hashes(leaves))
+    valid = all_finite((genotypes, fitness, descriptors))
+    places = self.places(
+      valid, fitness, descriptors, hashes(jax.tree.leaves(genotypes))
+    )
 
     def write(stored: Array, new: Array) -> Array:
       return stored.at[places].set(new, mode="drop", unique_indices=True)
@@ -175,42 +178,65 @@ class Repertoire:
       num_outside=self.count_outside(outside),
     )
 
-  def count_outside(self, outside: Array) -> Array:
-    """Counts descriptors outside the bounds on, as far as an int32 can.
+  def places(
+    self,
+    valid: Array,
+    fitness: Array,
+    descriptors: Array,
+    hashes: Sequence[Array],
+  ) -> Array:
+    """Decides where each individual of a batch is written.
 
     Args:
-      outside: bool [B], of more individuals.
+      valid: bool [B], whether all of an individual is finite; others have no
+        place.
+      fitness: float32 [B], with one sign of zero.
+      descriptors: float32 [B, D], likewise.
+      hashes: uint32 [B] each, of the genotypes, that break ties.
 
     Returns:
-      What `num_outside` is with them.
+      int32 [B], no two alike; C or more for those that aren't kept.
     """
+    num_cells, batch_size = self.fitness.shape[0], fitness.shape[0]
+    found = jnp.where(valid, self.cells_of(descriptors), num_cells)
+    keys = (found, -fitness, *jnp.unstack(descriptors, axis=1), *hashes)
+    *sorted_keys, order = jax.lax.sort(
+      (*keys, jnp.arange(batch_size)), num_keys=len(keys)
+    )
+    best = jnp.diff(sorted_keys[0], prepend=-1) != 0
+    best = jnp.zeros(batch_size, bool).at[order].set(best, unique_indices=True)
+    incumbents = self.fitness.at[found].get(mode="fill", fill_value=jnp.inf)
+    return jnp.where(
+      best & (fitness > incumbents), found, num_cells + jnp.arange(batch_size)
+    )
+
+  def count_outside(self, outside: Array) -> Array:
+    """Returns `num_outside` with more, bool [B], as far as an int32 can."""
     more = jnp.sum(outside, dtype=jnp.int32)
-    return jnp.minimum(self.num_outside, LARGEST - more) + more
+    return jnp.minimum(self.num_outside, checks.LARGEST - more) + more
 
   def find(self, fitness: Array, descriptors: Array) -> Array:
-    """Finds individuals that are elites now, with that fitness and descriptor.
+    """Returns which cells hold elites with that fitness and descriptor.
 
     Args:
       fitness: [B].
       descriptors: [B, D].
 
     Returns:
-      int32 [B], the cell of each; C for those that are none.
+      int32 [B]; C where there is no such elite.
     """
     fitness, descriptors = canonical(fitness), canonical(descriptors)
-    num_cells = self.fitness.shape[0]
-    if isinstance(self.tessellation, Unstructured):
-      same = self.occupied & jnp.all(
-        descriptors[:, None] == self.descriptors, axis=2
-      )
-      cells = jnp.argmax(same, axis=1).astype(jnp.int32)
-    else:
-      cells = self.tessellation.cell(descriptors)
+    cells = self.cells_of(descriptors)
     is_there = self.fitness.at[cells].get(mode="clip") == fitness
     is_there &= jnp.all(
       self.descriptors.at[cells].get(mode="clip") == descriptors, axis=1
     )
-    return jnp.where(is_there, cells, num_cells)
+    return jnp.where(is_there, cells, self.fitness.shape[0])
+
+  def cells_of(self, descriptors: Array) -> Array:
+    """Returns the cells in which elites with these descriptors are, if any."""
+    cells: Any = self.tessellation
+    return cells.cell(descriptors)
 
   def sample_cells(self, key: Key, n: int) -> Array:
     """Draws occupied cells, uniformly and with replacement.
@@ -227,7 +253,7 @@ class Repertoire:
     cells = jnp.searchsorted(counts, ranks, side="right").astype(jnp.int32)
     return jnp.where(counts[-1] > 0, cells, 0)
 
-  def sample(self, key: Key, n: int) -> Any:
+  def sample(self, key: Key, n: int) -> Tree:
     """Draws genotypes of occupied cells, uniformly and with replacement.
 
     Args:
@@ -257,11 +283,12 @@ class Repertoire:
       ValueError: if the config is not JSON, or the genotype's leaves can't be
         told apart by name.
     """
-    storage.save(self, path, config)
+    fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
+    storage.save(fields, path, config)
 
   @classmethod
   def load(
-    cls, path: str | os.PathLike[str], like: Any = None
+    cls, path: str | os.PathLike[str], like: Tree = None
   ) -> "Repertoire":
     """Reads a repertoire that `save` wrote.
 
@@ -278,83 +305,43 @@ class Repertoire:
       ValueError: if the file is damaged, or not a repertoire, or its genotypes
         are not like `like`.
     """
-    return cls(**storage.load(path, like))
+    fields = storage.load(path, like)
+    return fields["tessellation"].repertoire_type(**fields)
 
-  def _places(
-    self,
-    cells: Array,
-    fitness: Array,
-    descriptors: Array,
-    hashes: tuple[Array, ...],
-  ) -> Array:
-    """Returns the cell of each individual that is the best of its, int32 [B].
-
-    Losers have places of their own beyond the end.
-    """
-    num_cells, batch_size = self.fitness.shape[0], fitness.shape[0]
-    keys = (cells, -fitness, *jnp.unstack(descriptors, axis=1), *hashes)
-    *sorted_keys, order = jax.lax.sort(
-      (*keys, jnp.arange(batch_size)), num_keys=len(keys)
-    )
-    best = jnp.diff(sorted_keys[0], prepend=-1) != 0
-    best = jnp.zeros(batch_size, bool).at[order].set(best, unique_indices=True)
-    incumbents = self.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
-    return jnp.where(
-      best & (fitness > incumbents), cells, num_cells + jnp.arange(batch_size)
-    )
-
-  def _check(self, genotypes: Any, fitness: Array, descriptors: Array) -> None:
+  def _check(self, genotypes: Tree, fitness: Array, descriptors: Array) -> None:
     """Refuses a batch that does not fit."""
-    if fitness.ndim != 1:
-      raise ValueError(
-        f"fitness has shape {fitness.shape}; give one number per individual,"
-        " [B]."
+    size, num_dimensions = fitness.size, self.descriptors.shape[1]
+    found = {
+      "genotypes": genotypes, "fitness": fitness, "descriptors": descriptors
+    }  # fmt: skip
+    expected = {
+      "genotypes": self.shapes(size),
+      "fitness": jax.ShapeDtypeStruct((size,), jnp.float32),
+      "descriptors": jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32),
+    }
+    difference = checks.difference(found, expected)
+    if difference is None:
+      return
+    hint = ""
+    example = jax.tree.map(lambda x: x[0], self.genotypes)
+    if checks.difference(genotypes, example) is None:
+      hint = (
+        " Repertoire.init takes one genotype as its example, without the axis"
+        " B; if it was given a batch, give it its first:"
+        " jax.tree.map(lambda x: x[0], genotypes)."
       )
-    batch_size, num_dimensions = fitness.shape[0], self.descriptors.shape[1]
-    if descriptors.shape != (batch_size, num_dimensions):
-      raise ValueError(
-        f"descriptors have shape {descriptors.shape}; give"
-        f" {(batch_size, num_dimensions)}, [B, D]."
-      )
-    for name, x in (("fitness", fitness), ("descriptors", descriptors)):
-      if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
-    structure: Any = jax.tree.structure(self.genotypes)
-    if structure != jax.tree.structure(genotypes):
-      raise ValueError(
-        f"genotypes {jax.tree.structure(genotypes)} are not of the"
-        f" repertoire's structure {structure}; give the same tree as to init."
-      )
-    for (path, stored), new in zip(
-      jax.tree_util.tree_leaves_with_path(self.genotypes),
-      jax.tree.leaves(genotypes),
-      strict=True,
-    ):
-      shape = (batch_size, *stored.shape[1:])
-      if new.shape != shape or new.dtype != stored.dtype:
-        hint = ""
-        if new.ndim == stored.ndim - 1 and new.shape[1:] == stored.shape[2:]:
-          hint = (
-            " Repertoire.init takes one genotype as its example, without the"
-            " axis B; if it was given a batch, give it its first:"
-            " jax.tree.map(lambda x: x[0], genotypes)."
-          )
-        raise ValueError(
-          f"genotypes{jax.tree_util.keystr(path)} is {new.dtype}{new.shape};"
-          f" give {stored.dtype}{shape}, [B, ...] as the example.{hint}"
-        )
+    raise ValueError(
+      f"{difference}; give genotypes [B, ...] like the repertoire's, fitness"
+      f" [B] and descriptors [B, {num_dimensions}].{hint}"
+    )
 
 
 def _is_real(dtype: Any) -> bool:
+  """Returns whether a dtype is of real numbers of at least 8 bits."""
   kinds = (jnp.bool_, jnp.integer, jnp.floating)
   return any(jnp.issubdtype(dtype, kind) for kind in kinds) and (
     jax.dtypes.itemsize_bits(dtype) >= 8
   )
-
-
-def _rows(leaf: Array) -> Array:
-  """[B, ...] -> [B, N]."""
-  return leaf.reshape(leaf.shape[0], -1)
 
 
 def canonical(x: Array) -> Array:
@@ -363,12 +350,12 @@ def canonical(x: Array) -> Array:
   return jnp.where(x == 0, 0, x)
 
 
-def hashes(leaves: list[Array]) -> tuple[Array, Array]:
+def hashes(leaves: Sequence[Array]) -> tuple[Array, Array]:
   """Returns two 32-bit hashes of each individual of a batch, uint32 [B]."""
   first = second = jnp.zeros(leaves[0].shape[0], jnp.uint32)
   start = 0
   for leaf in leaves:
-    words = _words(_rows(leaf))
+    words = _words(leaf.reshape(leaf.shape[0], -1))
     positions = start + jnp.arange(words.shape[1], dtype=jnp.uint32)
     start += words.shape[1]
     first += jnp.sum(_mix(words ^ _mix(2 * positions)), 1, jnp.uint32)

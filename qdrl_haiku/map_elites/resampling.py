@@ -5,33 +5,27 @@ quality-diversity in noisy, stochastic or uncertain domains", arXiv:2502.06585.
 
 Each cell keeps its D fittest individuals, each with the mean of all its
 evaluations. In each generation some of them are evaluated again, the fitter of
-a cell the likelier; they stay, move to another cell, change places with the
-next in line, or drop out, as their new means say. The repertoire is the first
+a cell the likelier, and ranked by their new means. The repertoire has the first
 of each cell.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.emitters import Evaluated
-from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import (
-  MAX_CELLS,
-  Tessellation,
-  Unstructured,
-)
+from qdrl_haiku.map_elites.repertoire import Repertoire, canonical, hashes
+from qdrl_haiku.map_elites.tessellation import MAX_CELLS, Tessellation
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Key, Tree, all_finite
 
 
 @dataclasses.dataclass(frozen=True)
 class Resampling(Settings):
-  """Says how often individuals are evaluated again, with --adding=adaptive."""
+  """How often individuals are evaluated again, with --adding=adaptive."""
 
   title = "Repertoire"
 
@@ -45,9 +39,8 @@ class Resampling(Settings):
     offered=False,
     needs="resampling",
   )
-  # With a depth of 1 an elite that a lucky newcomer displaces is lost, and
-  # doesn't come back when the newcomer's mean falls; and a cell is empty once
-  # its elite has moved.
+  # With a depth of 1 an elite that a lucky newcomer displaces is lost, and a
+  # cell is empty once its elite has moved.
   depth: int = setting(
     4,
     "Agents kept for each cell, with --adding=adaptive: the elite, and those "
@@ -83,12 +76,12 @@ class DeepArchive(NamedTuple):
     descriptors: float32 [S, D], likewise.
     num_evaluations: int32 [S], 0 where a place is free.
     ranks: int32 [S], how many of its cell are fitter; S where it's free.
-    labels: int32 [S], what the caller said of each.
+    labels: int32 [S], given by the caller.
     elites: int32 [C], the place of each cell's first; S where it is empty.
-    drawn: int32 [R], the places of those that are evaluated again; S of none.
+    drawn: int32 [R], the places that are evaluated again; S for none.
   """
 
-  genotypes: Any
+  genotypes: Tree
   fitness: Array
   descriptors: Array
   num_evaluations: Array
@@ -166,8 +159,8 @@ class DeepArchive(NamedTuple):
       key: the generation's.
 
     Returns:
-      Their genotypes, leaves [R, ...], of which those mean nothing that are
-      more than the archive has; and the archive, with `drawn`.
+      Their genotypes, leaves [R, ...], arbitrary where the archive has fewer;
+      and the archive, with `drawn`.
     """
     size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
     noise = jax.random.gumbel(
@@ -206,124 +199,109 @@ class DeepArchive(NamedTuple):
     Returns:
       The repertoire and the archive, of which none is drawn.
     """
-    return _add(self, repertoire, evaluated, reevaluated, labels)
+    assert repertoire.has_cells, "Individuals are compared within cells."
+    known = self._with_evaluations(*reevaluated)
+    genotypes, fitness, descriptors = jax.tree.map(
+      jnp.asarray, tuple(evaluated[:3])
+    )
+    num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
+    size, depth = fitness.shape[0], num_places // num_cells
+    fitness, descriptors = canonical(fitness), canonical(descriptors)
+    finite = all_finite((genotypes, fitness, descriptors))
+    # All together, those that are known first.
+    all_fitness = jnp.concatenate([known.fitness, fitness])
+    places_of_all = jnp.concatenate([known.descriptors, descriptors])
+    valid = jnp.concatenate([known.num_evaluations > 0, finite])
+    cells = repertoire.cells_of(places_of_all)
+    valid &= jnp.isfinite(all_fitness) & (cells < num_cells)
+    cells = jnp.where(valid, cells, num_cells)
+    numbers = jnp.arange(num_places + size, dtype=jnp.int32)
+    none = jnp.zeros(num_places, jnp.uint32)
+    hashed = hashes(jax.tree.leaves(genotypes))
+    keys = (
+      cells,
+      -all_fitness,
+      numbers >= num_places,
+      *jnp.unstack(places_of_all, axis=1),
+      *(jnp.concatenate([none, x]) for x in hashed),
+      numbers,
+    )
+    sorted_cells, *_, order = jax.lax.sort(keys, num_keys=len(keys))
+    is_first = jnp.diff(sorted_cells, prepend=-1) != 0
+    in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
+    ranks = jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
+    kept = valid & (ranks < depth)
+    # Newcomers take the free places in turn, by what they are.
+    old, new = slice(num_places), slice(num_places, None)
+    turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
+    turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)[new]
+    free = jnp.argsort(kept[old], stable=True)
+    places = jnp.where(
+      kept[new], free.at[turns].get(mode="clip"), num_places + numbers[:size]
+    )
+
+    def write(stored: Array, values: Array) -> Array:
+      return stored.at[places].set(values, mode="drop", unique_indices=True)
+
+    def rewrite(values: Array, empty: float) -> Array:
+      return write(jnp.where(kept[old], values[old], empty), values[new])
+
+    if labels is None:
+      labels = jnp.full(size, -1, jnp.int32)
+    new_ranks = rewrite(ranks, num_places)
+    firsts = jnp.where(new_ranks == 0, rewrite(cells, num_cells), num_cells)
+    elites = (
+      jnp.full(num_cells, num_places, jnp.int32)
+      .at[firsts]
+      .set(numbers[:num_places], mode="drop")
+    )
+    ones = jnp.ones(size, jnp.int32)
+    archive = DeepArchive(
+      genotypes=jax.tree.map(write, known.genotypes, genotypes),
+      fitness=rewrite(all_fitness, -jnp.inf),
+      descriptors=write(
+        jnp.where(kept[old, None], known.descriptors, 0), descriptors
+      ),
+      num_evaluations=rewrite(
+        jnp.concatenate([known.num_evaluations, ones]), 0
+      ),
+      ranks=new_ranks,
+      labels=rewrite(jnp.concatenate([known.labels, labels]), -1),
+      elites=elites,
+      drawn=jnp.full_like(known.drawn, num_places),
+    )
+    outside = valid & repertoire.tessellation.outside(places_of_all)
+    return dataclasses.replace(
+      repertoire,
+      genotypes=jax.tree.map(
+        lambda x: _take(x, elites, 0), archive.genotypes
+      ),
+      fitness=_take(archive.fitness, elites, -jnp.inf),
+      descriptors=_take(archive.descriptors, elites, 0),
+      num_outside=repertoire.count_outside(outside[new]),
+    ), archive
+
+  def _with_evaluations(
+    self, fitness: Array, descriptors: Array
+  ) -> "DeepArchive":
+    """Moves the means of those that were drawn towards what was seen now."""
+    counts = _take(self.num_evaluations, self.drawn, 0) + 1
+
+    def moved(means: Array, seen: Array) -> Array:
+      mean = _take(means, self.drawn, 0)
+      weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
+      mean = canonical(mean + (seen - mean) / weights)
+      return means.at[self.drawn].set(mean, mode="drop")
+
+    return self._replace(
+      fitness=moved(self.fitness, fitness),
+      descriptors=moved(self.descriptors, descriptors),
+      num_evaluations=self.num_evaluations.at[self.drawn].set(
+        counts, mode="drop"
+      ),
+    )
 
 
-def _add(
-  archive: DeepArchive,
-  repertoire: Repertoire,
-  evaluated: Evaluated,
-  reevaluated: tuple[Array, Array],
-  labels: Array | None,
-) -> tuple[Repertoire, DeepArchive]:
-  """Does what `DeepArchive.add` says."""
-  tessellation = repertoire.tessellation
-  assert not isinstance(tessellation, Unstructured), "There are cells."
-  known = _with_evaluations(archive, *reevaluated)
-  genotypes, fitness, descriptors, _ = evaluated
-  num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
-  size, depth = fitness.shape[0], num_places // num_cells
-  fitness, descriptors = map(
-    repertoire_lib.canonical, (jnp.asarray(fitness), jnp.asarray(descriptors))
-  )
-  leaves = list(map(jnp.asarray, jax.tree.leaves(genotypes)))
-  finite = jnp.isfinite(fitness)
-  for leaf in leaves:
-    finite &= jnp.all(jnp.isfinite(leaf.reshape(size, -1)), axis=1)
-  # All together, those that are known first.
-  all_fitness = jnp.concatenate([known.fitness, fitness])
-  places_of_all = jnp.concatenate([known.descriptors, descriptors])
-  valid = jnp.concatenate([known.num_evaluations > 0, finite])
-  cells = tessellation.cell(places_of_all)
-  valid &= jnp.isfinite(all_fitness) & (cells < num_cells)
-  cells = jnp.where(valid, cells, num_cells)
-  numbers = jnp.arange(num_places + size, dtype=jnp.int32)
-  none = jnp.zeros(num_places, jnp.uint32)
-  keys = (
-    cells,
-    -all_fitness,
-    numbers >= num_places,
-    *jnp.unstack(places_of_all, axis=1),
-    *(jnp.concatenate([none, x]) for x in repertoire_lib.hashes(leaves)),
-    numbers,
-  )
-  sorted_cells, *_, order = jax.lax.sort(keys, num_keys=len(keys))
-  is_first = jnp.diff(sorted_cells, prepend=-1) != 0
-  in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
-  ranks = jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
-  kept = valid & (ranks < depth)
-  # Newcomers take the free places in turn, by what they are.
-  old, new = slice(num_places), slice(num_places, None)
-  turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
-  turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)[new]
-  free = jnp.argsort(kept[old], stable=True)
-  places = jnp.where(
-    kept[new], free.at[turns].get(mode="clip"), num_places + numbers[:size]
-  )
-
-  def write(stored: Array, values: Array) -> Array:
-    return stored.at[places].set(values, mode="drop", unique_indices=True)
-
-  def rewrite(values: Array, empty: Any) -> Array:
-    return write(jnp.where(kept[old], values[old], empty), values[new])
-
-  if labels is None:
-    labels = jnp.full(size, -1, jnp.int32)
-  new_ranks = rewrite(ranks, num_places)
-  elite_cells = jnp.where(new_ranks == 0, rewrite(cells, num_cells), num_cells)
-  elites = (
-    jnp.full(num_cells, num_places, jnp.int32)
-    .at[elite_cells]
-    .set(numbers[:num_places], mode="drop")
-  )
-  ones = jnp.ones(size, jnp.int32)
-  archive = DeepArchive(
-    genotypes=jax.tree.map(write, known.genotypes, genotypes),
-    fitness=rewrite(all_fitness, -jnp.inf),
-    descriptors=write(
-      jnp.where(kept[old, None], known.descriptors, 0), descriptors
-    ),
-    num_evaluations=rewrite(
-      jnp.concatenate([known.num_evaluations, ones]), 0
-    ),
-    ranks=new_ranks,
-    labels=rewrite(jnp.concatenate([known.labels, labels]), -1),
-    elites=elites,
-    drawn=jnp.full_like(known.drawn, num_places),
-  )
-  outside = valid & repertoire.tessellation.outside(places_of_all)
-  return dataclasses.replace(
-    repertoire,
-    genotypes=jax.tree.map(
-      lambda x: _take(x, elites, 0), archive.genotypes
-    ),
-    fitness=_take(archive.fitness, elites, -jnp.inf),
-    descriptors=_take(archive.descriptors, elites, 0),
-    num_outside=repertoire.count_outside(outside[new]),
-  ), archive
-
-
-def _with_evaluations(
-  archive: DeepArchive, fitness: Array, descriptors: Array
-) -> DeepArchive:
-  """Moves the means of those that were drawn towards what was seen now."""
-  drawn = archive.drawn
-  counts = _take(archive.num_evaluations, drawn, 0) + 1
-
-  def moved(means: Array, seen: Array) -> Array:
-    mean = _take(means, drawn, 0)
-    weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
-    mean = repertoire_lib.canonical(mean + (seen - mean) / weights)
-    return means.at[drawn].set(mean, mode="drop")
-
-  return archive._replace(
-    fitness=moved(archive.fitness, fitness),
-    descriptors=moved(archive.descriptors, descriptors),
-    num_evaluations=archive.num_evaluations.at[drawn].set(
-      counts, mode="drop"
-    ),
-  )
-
-
-def _take(values: Array, places: Array, empty: Any) -> Array:
+def _take(values: Array, places: Array, empty: float) -> Array:
+  """Returns the values in some places, and another beyond the last."""
   return values.at[places].get(mode="fill", fill_value=empty)

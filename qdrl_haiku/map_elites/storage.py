@@ -32,6 +32,7 @@ from qdrl_haiku.map_elites.tessellation import (
   Tessellation,
   Unstructured,
 )
+from qdrl_haiku.types import Array, Tree
 
 _FORMAT = 1
 _GENOTYPES = "genotypes"
@@ -39,28 +40,31 @@ _PACKAGE = "qdrl_haiku"
 
 
 def save(
-  repertoire: Any,
+  fields: dict[str, Any],
   path: str | os.PathLike[str],
   config: dict[str, Any] | None = None,
 ) -> None:
-  """Writes a repertoire; see `Repertoire.save`."""
+  """Writes the fields of a repertoire; see `Repertoire.save`."""
   path = pathlib.Path(path)
-  fitness = np.asarray(repertoire.fitness)
+  tessellation, genotypes = fields["tessellation"], fields["genotypes"]
+  fitness = np.asarray(fields["fitness"])
   cells = np.flatnonzero(fitness > -np.inf).astype(np.int32)
   arrays: dict[str, np.ndarray] = {}
   dtypes = {}
-  for name, leaf in _named_leaves(repertoire.genotypes).items():
+  for name, leaf in _named_leaves(genotypes).items():
     rows = np.asarray(leaf)[cells]
     if rows.dtype.isbuiltin != 1:
       dtypes[name] = rows.dtype.name
       rows = rows.view(f"uint{8 * rows.dtype.itemsize}")
     arrays[name] = rows
+  settings = dataclasses.asdict(tessellation)
+  centroids = settings.pop("centroids", tessellation.centroids)
   record = {
     "format": _FORMAT,
     "version": importlib.metadata.version(_PACKAGE),
-    "tessellation": _describe_tessellation(repertoire.tessellation),
+    "tessellation": {"kind": tessellation.kind, **settings},
     "genotype": {
-      "structure": _describe(_names(repertoire.genotypes)),
+      "structure": _describe(_names(genotypes)),
       "dtypes": dtypes,
     },
     "config": config,
@@ -74,19 +78,19 @@ def save(
     ) from error
   arrays |= {
     "fitness": fitness,
-    "descriptors": np.asarray(repertoire.descriptors),
-    "num_outside": np.asarray(repertoire.num_outside),
+    "descriptors": np.asarray(fields["descriptors"]),
+    "num_outside": np.asarray(fields["num_outside"]),
     "cells": cells,
     "config": np.asarray(text),
   }
-  if not isinstance(repertoire.tessellation, Unstructured):
-    arrays["centroids"] = np.asarray(repertoire.tessellation.centroids)
+  if centroids is not None:
+    arrays["centroids"] = np.asarray(centroids)
   path.parent.mkdir(parents=True, exist_ok=True)
   with files.written_whole(path) as temporary, temporary.open("wb") as file:
     np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def load(path: str | os.PathLike[str], like: Any = None) -> dict[str, Any]:
+def load(path: str | os.PathLike[str], like: Tree = None) -> dict[str, Any]:
   """Reads the fields of a repertoire; see `Repertoire.load`."""
   with opened(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
@@ -163,6 +167,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
 def _expect(
   arrays: Any, name: str, shape: tuple[int, ...], dtype: str
 ) -> None:
+  """Refuses an array of another shape or dtype."""
   found = arrays[name]
   if found.shape != shape or found.dtype != dtype:
     raise ValueError(
@@ -170,39 +175,28 @@ def _expect(
     )
 
 
-def _describe_tessellation(tessellation: Tessellation) -> dict[str, Any]:
-  if isinstance(tessellation, Unstructured):
-    settings = dataclasses.asdict(tessellation)
-    return {"kind": "none", **settings}
-  bounds = {"lower": tessellation.lower, "upper": tessellation.upper}
-  if isinstance(tessellation, Grid):
-    return {"kind": "grid", "shape": tessellation.shape, **bounds}
-  if isinstance(tessellation, CVT):
-    return {"kind": "cvt", **bounds}
-  raise ValueError(
-    f"tessellation={tessellation!r} can't be saved; use a Grid, a CVT or none."
-  )
-
-
 def _make_tessellation(settings: dict[str, Any], arrays: Any) -> Tessellation:
+  """Returns the tessellation that a file describes."""
   settings = dict(settings)
   kind = settings.pop("kind")
   if kind == "none":
-    grid = settings.pop("grid")
-    return Unstructured(**settings, grid=grid and Grid(**grid))
+    grid = settings["grid"]
+    # A subclass may have settings of its own.
+    names = ("num_cells", "num_dimensions", "num_neighbors")
+    known = {name: settings[name] for name in names}
+    return Unstructured(**known, grid=grid and Grid(**grid))
   if kind == "grid":
-    grid = Grid(**settings)
-    shape = (grid.num_cells, grid.num_dimensions)
-    _expect(arrays, "centroids", shape, "float32")
-    return grid
-  if kind == "cvt":
-    shape = (len(arrays["centroids"]), len(settings["lower"]))
-    _expect(arrays, "centroids", shape, "float32")
-    return CVT(jnp.asarray(arrays["centroids"]), **settings)
-  raise ValueError(f"its tessellation is {kind!r}")
+    tessellation: Tessellation = Grid(**settings)
+  elif kind == "cvt":
+    tessellation = CVT(jnp.asarray(arrays["centroids"]), **settings)
+  else:
+    raise ValueError(f"its tessellation is {kind!r}")
+  shape = (tessellation.num_cells, tessellation.num_dimensions)
+  _expect(arrays, "centroids", shape, "float32")
+  return tessellation
 
 
-def _names(tree: Any) -> Any:
+def _names(tree: Tree) -> Any:
   """Returns the tree with each leaf's name in the leaf's place."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: "/".join(
@@ -213,7 +207,7 @@ def _names(tree: Any) -> Any:
   )
 
 
-def _named_leaves(tree: Any) -> dict[str, Any]:
+def _named_leaves(tree: Tree) -> dict[str, Any]:
   """Returns the leaves by name."""
   leaves: dict[str, Any] = {}
   for name, leaf in zip(
@@ -250,7 +244,7 @@ def _describe(names: Any) -> dict[str, Any]:
   return described
 
 
-def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Any:
+def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
   """Returns the genotypes, from the description of their tree."""
   kind, items = described["type"], described.get("items", [])
   if kind == "none":
@@ -279,7 +273,7 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Any:
   return found(**fields)  # type: ignore[misc]
 
 
-def _arrange(like: Any, leaves: dict[str, np.ndarray]) -> Any:
+def _arrange(like: Tree, leaves: dict[str, np.ndarray]) -> Tree:
   """Returns the genotypes in the tree of an example."""
   example = _named_leaves(jax.eval_shape(lambda x: x, like))
 
@@ -296,7 +290,8 @@ def _arrange(like: Any, leaves: dict[str, np.ndarray]) -> Any:
   return jax.tree.map(lambda name: leaves[name], _names(like))
 
 
-def _on_device(x: np.ndarray) -> jax.Array:
+def _on_device(x: np.ndarray) -> Array:
+  """Returns an array of jax, if that keeps its numbers exactly."""
   if jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype:
     raise ValueError(
       f"it has numbers of {x.dtype}; set jax_enable_x64 to keep them exact"

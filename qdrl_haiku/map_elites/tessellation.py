@@ -8,8 +8,8 @@ a NaN or an infinity to none: its cell is `num_cells`, which is out of range.
 import dataclasses
 import functools
 import math
-import numbers
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites import k_means
 from qdrl_haiku.types import Array, Key
 
+if TYPE_CHECKING:
+  from qdrl_haiku.map_elites.repertoire import Repertoire
+
 MAX_CELLS = 2**30
 """Largest number of cells; int32 holds as many numbers more, for no cell."""
 # With more, k-means takes many minutes.
@@ -26,19 +29,56 @@ _MAX_CENTROIDS = 50_000
 # All pairs of which are compared in each generation.
 _MAX_PLACES = 2**20
 
+
+class _Cells:
+  """The bounds of a tessellation, and descriptors outside of them."""
+
+  lower: tuple[float, ...]
+  upper: tuple[float, ...]
+
+  @property
+  def num_dimensions(self) -> int:
+    """D, of a descriptor."""
+    return len(self.lower)
+
+  @property
+  def repertoire_type(self) -> type["Repertoire"]:
+    """The class of repertoires with these cells."""
+    # Here, since the classes import this module.
+    from qdrl_haiku.map_elites.repertoire import Repertoire
+
+    return Repertoire
+
+  def outside(self, descriptors: Array) -> Array:
+    """Returns which descriptors are outside the bounds.
+
+    Args:
+      descriptors: [B, D].
+
+    Returns:
+      bool [B]; false where a descriptor is not finite, which has no cell.
+
+    Raises:
+      ValueError: if the descriptors have another shape.
+    """
+    descriptors = _checked_descriptors(descriptors, len(self.lower))
+    lower, upper = _float32(self.lower), _float32(self.upper)
+    beyond = (descriptors < lower) | (descriptors > upper)
+    return jnp.any(beyond, axis=1) & _is_finite(descriptors)
+
+
 @functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=[],
   meta_fields=["shape", "lower", "upper"],
 )
 @dataclasses.dataclass(frozen=True)
-class Grid:
+class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
 
-  So a quantity [C] of the cells, reshaped to `shape`, is its picture. A cell
-  has its lower edge, and the last of a dimension its upper edge too: which cell
-  a descriptor is in follows from comparing it with `edges`, and from nothing
-  that is rounded.
+  A quantity [C] of the cells, reshaped to `shape`, is its picture. A cell has
+  its lower edge, and the last of a dimension its upper edge too; descriptors
+  are compared with `edges`, and nothing is rounded.
 
   Attributes:
     shape: [D], the number of cells along each dimension, each >= 1; at most
@@ -55,24 +95,27 @@ class Grid:
   lower: tuple[float, ...]
   upper: tuple[float, ...]
 
+  kind: ClassVar[str] = "grid"
+
   def __post_init__(self) -> None:
     lower, upper = _checked_bounds(self.lower, self.upper)
-    shape = tuple(self.shape) if isinstance(self.shape, Sequence) else ()
-    if len(shape) != len(lower) or not all(map(_is_count, shape)):
+    counts = np.asarray(self.shape)
+    is_integer = np.issubdtype(counts.dtype, np.integer)
+    if counts.shape != (len(lower),) or not is_integer or np.any(counts < 1):
       raise ValueError(
         f"shape={self.shape!r} is not one count of cells for each of the"
         f" {len(lower)} dimensions of the bounds; use"
         f" {(10,) * len(lower)}, for example."
       )
-    if math.prod(map(int, shape)) > MAX_CELLS:
+    shape = tuple(counts.tolist())
+    if math.prod(shape) > MAX_CELLS:
       raise ValueError(
-        f"shape={self.shape!r} makes {math.prod(map(int, shape))} cells; use"
-        f" at most {MAX_CELLS}."
+        f"shape={self.shape!r} makes {math.prod(shape)} cells; use at most"
+        f" {MAX_CELLS}."
       )
-    object.__setattr__(self, "shape", tuple(map(int, shape)))
+    object.__setattr__(self, "shape", shape)
     object.__setattr__(self, "lower", lower)
     object.__setattr__(self, "upper", upper)
-    # Not by the edges themselves, of which there may be far too many.
     largest = np.maximum(np.abs(_float32(lower)), np.abs(_float32(upper)))
     if np.any(np.subtract(upper, lower) / shape <= np.spacing(largest)):
       raise ValueError(
@@ -85,11 +128,6 @@ class Grid:
   def num_cells(self) -> int:
     """C, the number of cells."""
     return math.prod(self.shape)
-
-  @property
-  def num_dimensions(self) -> int:
-    """D, of a descriptor."""
-    return len(self.lower)
 
   @property
   def edges(self) -> tuple[np.ndarray, ...]:
@@ -140,20 +178,6 @@ class Grid:
     cells = jnp.sum(index * np.asarray(strides, np.int32), 1, dtype=jnp.int32)
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
-  def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the bounds.
-
-    Args:
-      descriptors: [B, D].
-
-    Returns:
-      bool [B]; false where a descriptor is not finite, which has no cell.
-
-    Raises:
-      ValueError: if the descriptors have another shape.
-    """
-    return _outside(descriptors, self.lower, self.upper)
-
 
 @functools.partial(
   jax.tree_util.register_dataclass,
@@ -161,14 +185,13 @@ class Grid:
   meta_fields=["lower", "upper"],
 )
 @dataclasses.dataclass(frozen=True, eq=False)
-class CVT:
+class CVT(_Cells):
   """The nearest of a set of centroids; `cvt` finds a good set.
 
   Distances are measured with the bounds scaled to a cube, so that each
   dimension counts alike whatever its unit. A descriptor outside is moved to
   the nearest point of the bounds first. Of centroids whose float32 distances
-  are equal, it belongs to the first; unlike a grid's, the edges of these cells
-  are where rounding puts them.
+  are equal, it belongs to the first.
 
   Attributes:
     centroids: float32 [C, D], inside the bounds.
@@ -183,6 +206,8 @@ class CVT:
   lower: tuple[float, ...]
   upper: tuple[float, ...]
 
+  kind: ClassVar[str] = "cvt"
+
   def __post_init__(self) -> None:
     lower, upper = _checked_bounds(self.lower, self.upper)
     object.__setattr__(self, "lower", lower)
@@ -192,11 +217,6 @@ class CVT:
   def num_cells(self) -> int:
     """C, the number of cells."""
     return self.centroids.shape[0]
-
-  @property
-  def num_dimensions(self) -> int:
-    """D, of a descriptor."""
-    return len(self.lower)
 
   def cell(self, descriptors: Array) -> Array:
     """Finds the cells of descriptors; see `Grid.cell`."""
@@ -209,10 +229,6 @@ class CVT:
     )
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
-  def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the bounds; see `Grid.outside`."""
-    return _outside(descriptors, self.lower, self.upper)
-
 
 @functools.partial(
   jax.tree_util.register_dataclass,
@@ -221,10 +237,11 @@ class CVT:
 )
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
-  """No cells but places, for whoever is fit or far from all that are fitter.
+  """No cells but places, of a `DominatedNovelty` repertoire.
 
-  What stays is decided by `dominated_novelty`, by distances in the descriptors'
-  own units; they need no bounds.
+  Individuals stay that are fit, or far from all that are fitter, by distances
+  in the descriptors' own units; they need no bounds. Another container without
+  cells is named by a subclass's `repertoire_type`.
 
   Attributes:
     num_cells: C, places, from 1 to 2^20, since each generation compares all
@@ -244,6 +261,9 @@ class Unstructured:
   grid: Grid | None = None
   num_neighbors: int = 3
 
+  kind: ClassVar[str] = "none"
+  centroids: ClassVar[None] = None
+
   def __post_init__(self) -> None:
     for name in ("num_cells", "num_dimensions", "num_neighbors"):
       check_count(name, getattr(self, name), 1, maximum=_MAX_PLACES)
@@ -253,8 +273,16 @@ class Unstructured:
         f" num_dimensions={self.num_dimensions}; give both as many."
       )
 
+  @property
+  def repertoire_type(self) -> type["Repertoire"]:
+    """The class of repertoires with these places."""
+    # Here, since the classes import this module.
+    from qdrl_haiku.map_elites.dominated_novelty import DominatedNovelty
+
+    return DominatedNovelty
+
   def outside(self, descriptors: Array) -> Array:
-    """Tells which descriptors are outside the grid; see `Grid.outside`."""
+    """Returns which descriptors are outside the grid; see `Grid.outside`."""
     if self.grid is None:
       descriptors = _checked_descriptors(descriptors, self.num_dimensions)
       return jnp.zeros(descriptors.shape[0], bool)
@@ -267,10 +295,9 @@ Tessellation = Grid | CVT | Unstructured
 def cvt(
   key: Key, num_cells: int, lower: Sequence[float], upper: Sequence[float]
 ) -> CVT:
-  """Cells of about equal size, however many dimensions there are.
+  """Makes cells of about equal size, however many dimensions there are.
 
-  The centroids of k-means over uniform samples approximate a centroidal
-  Voronoi tessellation (Vassiliades et al., "Using centroidal Voronoi
+  By k-means over uniform samples (Vassiliades et al., "Using centroidal Voronoi
   tessellations to scale up the multidimensional archive of phenotypic elites
   algorithm", arXiv:1610.05729, algorithm 4).
 
@@ -299,26 +326,14 @@ def cvt(
   return CVT(centroids, lower, upper)
 
 
-def _outside(
-  descriptors: Array, lower: Sequence[float], upper: Sequence[float]
-) -> Array:
-  descriptors = _checked_descriptors(descriptors, len(lower))
-  beyond = (descriptors < _float32(lower)) | (descriptors > _float32(upper))
-  return jnp.any(beyond, axis=1) & _is_finite(descriptors)
-
-
 def _is_finite(descriptors: Array) -> Array:
+  """Returns which descriptors [B, D] have finite numbers only."""
   return jnp.all(jnp.isfinite(descriptors), axis=1)
 
 
 def _float32(x: Sequence[float] | np.ndarray) -> np.ndarray:
+  """Returns numbers rounded to float32."""
   return np.asarray(x, np.float32)
-
-
-def _is_count(x: object) -> bool:
-  if isinstance(x, bool) or not isinstance(x, numbers.Integral):
-    return False
-  return int(x) >= 1
 
 
 def _checked_bounds(

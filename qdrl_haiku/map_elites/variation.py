@@ -2,15 +2,15 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
-VariationFn = Callable[[Key, Any, Any], Any]
+VariationFn = Callable[[Key, Tree, Tree], Tree]
 """Offspring of pairs of parents.
 
 Args: the key, consumed; the first parents and the second, trees of arrays
@@ -18,20 +18,22 @@ Args: the key, consumed; the first parents and the second, trees of arrays
 Returns: the offspring, the same tree of arrays [n, ...] and dtypes.
 """
 
+IsWeightFn = Callable[[jax.tree_util.KeyPath], bool]
+"""Whether the leaf at a path is a weight, see `weights_only`."""
+
 
 def iso_line(
   key: Key,
-  x1: Any,
-  x2: Any,
+  x1: Tree,
+  x2: Tree,
   iso_sigma: float | Array,
   line_sigma: float | Array,
-) -> Any:
+) -> Tree:
   """Varies genotypes a little at random, and more towards another elite.
 
   x1 + iso_sigma * N(0, I) + line_sigma * N(0, 1) * (x2 - x1), where the second
-  normal is one number per offspring: along the line through the parents, and
-  on either side of both. The operator Iso+LineDD of Vassiliades and Mouret
-  (2018), "Discovering the elite hypervolume by leveraging interspecies
+  normal is one number per offspring. The operator Iso+LineDD of Vassiliades and
+  Mouret (2018), "Discovering the elite hypervolume by leveraging interspecies
   correlation", arXiv:1804.03906.
 
   Every float leaf varies. A policy's statistics or an agent's hyperparameters
@@ -76,18 +78,12 @@ def iso_line(
     varied = first + iso.reshape(first.shape) + along * (second - first)
     return varied.astype(first.dtype)
 
-  return jax.tree.unflatten(
-    treedef,
-    [
-      vary(*each)
-      for each in zip(leaves, jax.tree.leaves(x2), noises, strict=True)
-    ],
-  )
+  varied = map(vary, leaves, jax.tree.leaves(x2), noises)
+  return jax.tree.unflatten(treedef, varied)
 
 
 def weights_only(
-  variation_fn: VariationFn,
-  is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
+  variation_fn: VariationFn, is_weight: IsWeightFn | None = None
 ) -> VariationFn:
   """Applies a variation to the networks' weights of a genotype only.
 
@@ -111,20 +107,10 @@ def weights_only(
     weights, or if `variation_fn` returns another tree than it is given.
   """
 
-  def vary(key: Key, x1: Any, x2: Any) -> Any:
-    chosen = _weights_of(x1, is_weight)
-    treedef: Any = jax.tree.structure(x1)
-
-    def weights(x: Any) -> Any:
-      return treedef.unflatten(
-        leaf if is_chosen else None
-        for leaf, is_chosen in zip(
-          treedef.flatten_up_to(x), chosen, strict=True
-        )
-      )
-
-    first = weights(x1)
-    varied = variation_fn(key, first, weights(x2))
+  def vary(key: Key, x1: Tree, x2: Tree) -> Tree:
+    chosen = find_weights(x1, is_weight)
+    first, second = (pick_weights(x, chosen) for x in (x1, x2))
+    varied = variation_fn(key, first, second)
     given: Any = jax.tree.structure(first)
     returned: Any = jax.tree.structure(varied)
     if returned != given:
@@ -132,60 +118,32 @@ def weights_only(
         f"variation_fn={variation_fn} returned {returned}; return the tree"
         f" that it is given, {given}."
       )
-    remaining = iter(jax.tree.leaves(varied))
-    return treedef.unflatten(
-      next(remaining) if is_chosen else leaf
-      for leaf, is_chosen in zip(jax.tree.leaves(x1), chosen, strict=True)
-    )
+    return put_weights(x1, chosen, varied)
 
   return vary
 
 
-class Weights:
-  """A genotype's weights as one vector, and back.
-
-  Attributes:
-    size: N, how many there are.
-  """
-
-  def __init__(
-    self,
-    genotype: Any,
-    is_weight: Callable[[jax.tree_util.KeyPath], bool] | None = None,
-  ) -> None:
-    """Finds them."""
-    chosen = _weights_of(genotype, is_weight)
-    self._indices = [i for i, is_chosen in enumerate(chosen) if is_chosen]
-    leaves = jax.tree.leaves(genotype)
-    sizes = [math.prod(leaves[i].shape) for i in self._indices]
-    self._ends = list(itertools.accumulate(sizes))
-    self.size = self._ends[-1]
-
-  def ravel(self, genotype: Any) -> Array:
-    """Returns the weights of one individual as float32 [N]."""
-    leaves = jax.tree.leaves(genotype)
-    return jnp.concatenate(
-      [leaves[i].reshape(-1).astype(jnp.float32) for i in self._indices]
-    )
-
-  def put(self, vector: Array, genotype: Any) -> Any:
-    """Returns an individual with other weights."""
-    leaves, treedef = jax.tree.flatten(genotype)
-    parts = jnp.split(vector, self._ends[:-1])
-    for i, part in zip(self._indices, parts, strict=True):
-      leaves[i] = part.reshape(leaves[i].shape).astype(leaves[i].dtype)
-    return jax.tree.unflatten(treedef, leaves)
-
-
-def _weights_of(
-  genotype: Any, is_weight: Callable[[jax.tree_util.KeyPath], bool] | None
+def find_weights(
+  genotype: Tree, is_weight: IsWeightFn | None = None
 ) -> list[bool]:
   """Returns which leaves are weights, see `weights_only`."""
   flat = jax.tree_util.tree_leaves_with_path(genotype)
-  if is_weight is None:
-    chosen = _named_params(flat)
-  else:
+  if is_weight is not None:
     chosen = [is_weight(path) for path, _ in flat]
+  else:
+    names = [
+      [jax.tree_util.keystr((entry,), simple=True) for entry in path]
+      for path, _ in flat
+    ]
+    may_vary = [
+      _is_float(leaf) and "hyperparams" not in path
+      for path, (_, leaf) in zip(names, flat, strict=True)
+    ]
+    named = [
+      varies and any(name.endswith("params") for name in path)
+      for varies, path in zip(may_vary, names, strict=True)
+    ]
+    chosen = named if any(named) else may_vary
   if not any(chosen):
     raise ValueError(
       f"is_weight={is_weight} finds no weights in the genotype"
@@ -195,32 +153,38 @@ def _weights_of(
   return chosen
 
 
-def _named_params(flat: list[tuple[jax.tree_util.KeyPath, Any]]) -> list[bool]:
-  """Returns the rule of `weights_only`, for each leaf with its path."""
-  paths = [
-    [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-    for path, _ in flat
+def pick_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
+  """Returns a genotype with None in place of all but its weights."""
+  leaves, treedef = jax.tree.flatten(genotype)
+  picked = [
+    leaf if is_chosen else None
+    for leaf, is_chosen in zip(leaves, chosen, strict=True)
   ]
-  may_vary = [
-    "hyperparams" not in names and _is_float(leaf)
-    for names, (_, leaf) in zip(paths, flat, strict=True)
-  ]
-  is_named = [any(name.endswith("params") for name in names) for names in paths]
-  named = [a and b for a, b in zip(may_vary, is_named, strict=True)]
-  return named if any(named) else may_vary
+  return jax.tree.unflatten(treedef, picked)
 
 
-def _is_float(leaf: Any) -> bool:
+def put_weights(genotype: Tree, chosen: Sequence[bool], weights: Tree) -> Tree:
+  """Returns a genotype with other weights, as `pick_weights` returns them."""
+  leaves, treedef = jax.tree.flatten(genotype)
+  new = iter(jax.tree.leaves(weights))
+  put = [
+    next(new) if is_chosen else leaf
+    for leaf, is_chosen in zip(leaves, chosen, strict=True)
+  ]
+  return jax.tree.unflatten(treedef, put)
+
+
+def _is_float(leaf: Array) -> bool:
+  """Returns whether a leaf holds floats."""
   return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
 
 
-def _check_parents(x1: Any, x2: Any) -> None:
+def _check_parents(x1: Tree, x2: Tree) -> None:
   """Refuses parents that do not fit each other."""
-  structure1: Any = jax.tree.structure(x1)
-  structure2: Any = jax.tree.structure(x2)
-  if structure1 != structure2:
+  structures: list[Any] = [jax.tree.structure(x) for x in (x1, x2)]
+  if structures[0] != structures[1]:
     raise ValueError(
-      f"x1 is {structure1} and x2 is {structure2}; give two trees of one"
+      f"x1 is {structures[0]} and x2 is {structures[1]}; give two trees of one"
       " structure."
     )
   flat = jax.tree_util.tree_leaves_with_path(x1)

@@ -16,12 +16,30 @@ _SIZE = 8
 _KEY = jax.random.key(0)
 
 
-def _cma(batch_size, num_strategies=1, step_size=0.3):
-  return map_elites.cma_emitter(
-    lambda size: map_elites.cma_es(
-      size, num_strategies, batch_size // num_strategies, step_size
-    ),
-    jnp.zeros(_SIZE),
+def _strategies(size, num_strategies=2, population_size=4):
+  """Points are 0, 1, ... beyond the mean; a state is what it was told."""
+  steps = jnp.arange(float(population_size))[:, None]
+
+  def init(means):
+    shape = (num_strategies, population_size)
+    return {
+      "mean": means,
+      "ranks": jnp.zeros(shape, jnp.int32),
+      "parents": jnp.zeros(num_strategies, jnp.int32),
+    }
+
+  def tell(states, points, ranks, num_parents):
+    assert points.shape == (num_strategies, population_size, size)
+    return {"mean": points[:, 1], "ranks": ranks, "parents": num_parents}
+
+  return map_elites.Strategies(
+    init=init,
+    ask=lambda states, key: (states["mean"][:, None] + steps, states),
+    tell=tell,
+    can_go_on=lambda states: states["mean"][:, 0] < 100,
+    step_sizes=lambda states: states["mean"][:, 0],
+    num_strategies=num_strategies,
+    population_size=population_size,
   )
 
 
@@ -39,53 +57,44 @@ def test_new_cells_come_first_then_improvements():
   np.testing.assert_array_equal(np.argsort(ranks[0])[:4], [4, 2, 3, 0])
 
 
-def test_it_goes_on_where_it_improves_and_begins_anew_elsewhere():
-  emitter = _cma(8, num_strategies=2)
+@pytest.mark.parametrize("shift", [0, 1000])
+def test_a_strategy_goes_on_where_it_improves_and_begins_anew_elsewhere(shift):
+  elite = {"policy_params": jnp.zeros((2, 3)), "steps": jnp.int32(7)}
+  emitter = map_elites.cma_emitter(_strategies, elite)
 
   @jax.jit
   def turn():
-    repertoire = map_elites.Repertoire.init(jnp.zeros(_SIZE), _GRID)
-    first = jnp.linspace(-1, 1, 4 * _SIZE).reshape(4, _SIZE)
-    repertoire = repertoire.add(first, *_sphere(first, None)[:2])
-    state = emitter.init(_KEY, repertoire)
-    individuals, state = emitter.ask(state, repertoire, _KEY)
-    fitness, descriptors, _ = _sphere(individuals, None)
-    # The first strategy's are better than all that is known; of the second
-    # one's nothing is known.
-    fitness = jnp.where(jnp.arange(8) < 4, fitness + 1e3, jnp.nan)
-    evaluated = map_elites.Evaluated(individuals, fitness, descriptors, {})
-    told = emitter.tell(state, repertoire, evaluated, _KEY)
-    return repertoire, state, told
-
-  repertoire, state, told = turn()
-  assert told.num_restarts == 1
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(told.strategies.C))
-  assert np.any(told.strategies.mean[0] != state.elites[0])
-  np.testing.assert_array_equal(told.strategies.mean[1], told.elites[1])
-  assert told.elites[1] in np.asarray(repertoire.genotypes)
-  assert told.strategies.std[1] == np.float32(0.3)
-  np.testing.assert_array_equal(told.strategies.C[1], np.eye(_SIZE))
-
-
-def test_only_weights_vary():
-  elite = {"policy_params": jnp.zeros((2, 3)), "steps": jnp.int32(7)}
-  emitter = map_elites.cma_emitter(
-    lambda size: map_elites.cma_es(size, 1, 4, 0.3), elite
-  )
-
-  @jax.jit
-  def ask():
     repertoire = map_elites.Repertoire.init(elite, _GRID).add(
-      jax.tree.map(lambda x: x[None], elite), jnp.zeros(1), jnp.zeros((1, 2))
+      jax.tree.map(lambda x: x[None] + 5, elite),
+      jnp.array([1.0]),
+      jnp.full((1, 2), 0.01),
     )
     state = emitter.init(_KEY, repertoire)
-    return emitter.ask(state, repertoire, _KEY)[0]
+    individuals, asked = emitter.ask(state, repertoire, _KEY)
+    # The first strategy improves the elite by 1 and 2 and fills a cell; none
+    # of the second is finite.
+    fitness = jnp.array([2.0, 3.0, -9.0, 0.0] + [jnp.nan] * 4)
+    descriptors = jnp.full((8, 2), 0.01).at[2].set(0.99)
+    genotypes = jax.tree.map(lambda x: x + shift, individuals)
+    evaluated = map_elites.Evaluated(genotypes, fitness, descriptors, {})
+    return individuals, emitter.tell(asked, repertoire, evaluated, _KEY)
 
-  individuals = ask()
-  assert individuals["steps"].tolist() == [7] * 4
-  assert len(np.unique(individuals["policy_params"])) == 4 * 6
+  individuals, told = turn()
+  # Only weights vary, and each strategy's individuals are in order.
+  assert individuals["steps"].tolist() == [12] * 8
+  np.testing.assert_array_equal(
+    individuals["policy_params"][:, 1, 2], [5, 6, 7, 8] * 2
+  )
+  # A strategy that can't go on begins anew as well.
+  goes_on = not shift
+  assert told.num_restarts == 2 - goes_on
+  assert told.strategies["parents"].tolist() == [3 * goes_on, 0]
+  assert told.strategies["mean"][:, 0].tolist() == [6 if goes_on else 5, 5]
+  if goes_on:
+    assert told.strategies["ranks"][0].tolist() == [2, 1, 0, 3]
 
 
+@pytest.mark.slow
 def test_it_finds_larger_steps_where_those_of_variations_are_too_small():
   batch_size, num_generations, seeds = 64, 40, jnp.arange(5)
 
@@ -105,17 +114,12 @@ def test_it_finds_larger_steps_where_those_of_variations_are_too_small():
   variation = functools.partial(
     map_elites.iso_line, iso_sigma=0.01, line_sigma=0.1
   )
+  cma = map_elites.cma_emitter(
+    lambda size: map_elites.cma_es(size, 1, batch_size, 0.3), jnp.zeros(_SIZE)
+  )
   variations = map_elites.genetic_emitter(variation, batch_size)
   found, expected = (
     jax.jit(jax.vmap(functools.partial(score, emitter)))(seeds)
-    for emitter in (_cma(batch_size), variations)
+    for emitter in (cma, variations)
   )
   assert np.all(np.asarray(found) > 2 * np.asarray(expected))
-
-
-def test_no_cells_to_improve_are_refused():
-  repertoire = map_elites.Repertoire.init(
-    jnp.zeros(_SIZE), map_elites.Unstructured(8, 2)
-  )
-  with pytest.raises(ValueError, match="by the cells that they improve"):
-    _cma(8).init(_KEY, repertoire)

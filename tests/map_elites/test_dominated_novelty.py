@@ -1,39 +1,32 @@
 """Tests of repertoires without cells."""
 
-import functools
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from qdrl_haiku import map_elites
 from qdrl_haiku.map_elites.dominated_novelty import worths
 
 _PLACES = 12
 _NONE = map_elites.Unstructured(_PLACES, 2)
-
-
-@jax.jit
-def _add(repertoire, genotypes, fitness, descriptors):
-  return repertoire.add(genotypes, fitness, descriptors)
+_ADD = jax.jit(map_elites.Repertoire.add)
 
 
 def _empty(tessellation=_NONE):
   return map_elites.Repertoire.init(jnp.zeros(2), tessellation)
 
 
-def _batch(seed, size=16):
+def _batch(seed):
   """Individuals whose genotype is their descriptor."""
   rng = np.random.default_rng(seed)
-  descriptors = rng.uniform(-3, 3, (size, 2)).astype(np.float32)
-  return descriptors, rng.normal(size=size).astype(np.float32), descriptors
+  descriptors = rng.uniform(-3, 3, (16, 2)).astype(np.float32)
+  return descriptors.copy(), np.float32(rng.normal(size=16)), descriptors
 
 
 def _contents(repertoire):
-  rows = np.column_stack(
-    [repertoire.fitness, repertoire.descriptors, repertoire.genotypes]
-  )
+  rows = np.column_stack([repertoire.fitness, repertoire.descriptors])
   rows = rows[np.asarray(repertoire.occupied)]
   return rows[np.lexsort(rows.T)]
 
@@ -53,13 +46,14 @@ def _survivors(pool, num_places, k):
 
 def test_those_stay_that_the_papers_algorithm_keeps():
   repertoire, pool = _empty(), np.zeros((0, 3))
+  assert isinstance(repertoire, map_elites.DominatedNovelty)
   for seed in range(4):
     genotypes, fitness, descriptors = _batch(seed)
-    repertoire = _add(repertoire, genotypes, fitness, descriptors)
+    repertoire = _ADD(repertoire, genotypes, fitness, descriptors)
     new = np.column_stack([fitness, descriptors]).astype(np.float64)
     pool = _survivors(np.concatenate([pool, new]), _PLACES, k=3)
-    expected = pool[np.lexsort(np.column_stack([pool, pool[:, 1:]]).T)]
-    np.testing.assert_array_equal(_contents(repertoire)[:, :3], expected)
+    expected = pool[np.lexsort(pool.T)]
+    np.testing.assert_array_equal(_contents(repertoire), expected)
     np.testing.assert_array_equal(
       repertoire.genotypes, repertoire.descriptors
     )
@@ -81,29 +75,26 @@ def test_order_never_matters():
   fitness[4:8] = fitness[0]
   descriptors[6:10] = descriptors[1]
   fitness[10:14], descriptors[10:14] = 2.0, 1.0
-  genotypes = np.array(genotypes)
   genotypes[13] = genotypes[12]
-  first = _add(_empty(), *_batch(1))
+  first = _ADD(_empty(), *_batch(1))
   expected = None
   for seed in range(6):
     order = np.random.default_rng(seed).permutation(16)
-    found = _add(first, genotypes[order], fitness[order], descriptors[order])
+    found = _ADD(first, genotypes[order], fitness[order], descriptors[order])
     expected = expected or found
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_an_incumbent_wins_a_tie_and_keeps_its_place():
-  first = _add(_empty(), *_batch(0))
   genotypes, fitness, descriptors = _batch(0)
-  again = _add(first, genotypes + 1, fitness, descriptors)
+  first = _ADD(_empty(), genotypes, fitness, descriptors)
+  again = _ADD(first, genotypes + 1, fitness, descriptors)
   jax.tree.map(np.testing.assert_array_equal, again, first)
-  better = _add(first, genotypes + 1, fitness + 0.5, descriptors)
-  # The fittest of all takes the place of whom it replaces.
-  best = np.argmax(first.fitness)
+  better = _ADD(first, genotypes + 1, fitness + 0.5, descriptors)
   assert np.max(better.fitness) == np.max(first.fitness) + 0.5
-  later = _add(better, *_batch(3))
+  later = _ADD(better, *_batch(3))
   stays = np.isin(later.fitness, better.fitness)
-  assert 0 < stays.sum() < _PLACES and first.fitness[best] > 0
+  assert 0 < stays.sum() < _PLACES
   for name in ("fitness", "descriptors", "genotypes"):
     np.testing.assert_array_equal(
       getattr(later, name)[stays], getattr(better, name)[stays]
@@ -112,22 +103,20 @@ def test_an_incumbent_wins_a_tie_and_keeps_its_place():
 
 def test_what_is_not_finite_never_enters():
   genotypes, fitness, descriptors = _batch(0)
-  genotypes = np.array(genotypes)
   fitness[:3] = np.nan, np.inf, -np.inf
   descriptors[3:5, 0] = np.nan, np.inf
   genotypes[5, 1] = np.nan
-  repertoire = _add(_empty(), genotypes, fitness, descriptors)
-  assert np.sum(repertoire.occupied) == 10
-  for leaf in jax.tree.leaves(repertoire):
-    assert not np.isnan(leaf).any()
+  repertoire = _ADD(_empty(), genotypes, fitness, descriptors)
   np.testing.assert_array_equal(
     np.sort(_contents(repertoire)[:, 0]), np.sort(fitness[6:])
   )
+  for leaf in jax.tree.leaves(repertoire):
+    assert not np.isnan(leaf).any()
 
 
 def test_elites_are_found_by_what_they_are():
   genotypes, fitness, descriptors = _batch(0)
-  repertoire = _add(_empty(), genotypes, fitness, descriptors)
+  repertoire = _ADD(_empty(), genotypes, fitness, descriptors)
   cells = np.asarray(repertoire.find(fitness, descriptors))
   is_elite = np.isin(fitness, repertoire.fitness)
   assert np.all(cells[~is_elite] == _PLACES)
@@ -144,57 +133,71 @@ def test_metrics_are_told_in_the_cells_of_a_grid():
     np.array([[-1, -1], [-1.5, -1], [1, 1], [9, 1]], np.float32),
   )
   grid = map_elites.Grid((2, 2), (-2.0, -2.0), (2.0, 2.0))
-  told = map_elites.metrics(
-    _add(_empty(map_elites.Unstructured(_PLACES, 2, grid)), *batch), 1.0
-  )
+  measure = jax.jit(lambda x, batch: map_elites.metrics(x.add(*batch), 1.0))
+  told = measure(_empty(map_elites.Unstructured(_PLACES, 2, grid)), batch)
   assert {name: float(x) for name, x in told.items()} == {
     "qd/qd_score": 9, "qd/coverage": 50, "qd/max_fitness": 5,
     "qd/num_outside": 1, "qd/num_elites": 4,
   }  # fmt: skip
-  told = map_elites.metrics(_add(_empty(), *batch), 1.0)
+  told = measure(_empty(), batch)
   assert told["qd/qd_score"] == 15 and told["qd/num_elites"] == 4
   np.testing.assert_allclose(told["qd/coverage"], 100 * 4 / _PLACES)
 
 
-@pytest.mark.parametrize(
-  "grid", [None, map_elites.Grid((3, 2), (-1.0, 0.0), (1.0, 2.0))]
-)
-def test_a_file_keeps_all_of_it(tmp_path, grid):
-  tessellation = map_elites.Unstructured(_PLACES, 2, grid, num_neighbors=2)
-  repertoire = _add(_empty(tessellation), *_batch(0, size=9))
+def test_a_file_keeps_all_of_it(tmp_path):
+  for grid in (None, map_elites.Grid((3, 2), (-1.0, 0.0), (1.0, 2.0))):
+    tessellation = map_elites.Unstructured(_PLACES, 2, grid, num_neighbors=2)
+    repertoire = _ADD(_empty(tessellation), *_batch(0))
+    repertoire.save(tmp_path / "x.npz")
+    loaded = map_elites.Repertoire.load(tmp_path / "x.npz")
+    assert loaded.tessellation == tessellation
+    assert isinstance(loaded, map_elites.DominatedNovelty)
+    jax.tree.map(np.testing.assert_array_equal, loaded, repertoire)
+
+
+class _Fittest(map_elites.DominatedNovelty):
+  """A container of a user's own, which keeps the fittest of all."""
+
+  def places(self, valid, fitness, descriptors, hashes):
+    size = self.fitness.size
+    new = jnp.where(valid, fitness, -jnp.inf)
+    order = jnp.argsort(-jnp.concatenate([self.fitness, new]))
+    kept = jnp.zeros(order.size, bool).at[order[:size]].set(True)
+    free = jnp.argsort(kept[:size])
+    enters = kept[size:] & valid
+    turns = jnp.cumsum(enters) - 1
+    return jnp.where(enters, free[turns], size + jnp.arange(fitness.size))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Places(map_elites.Unstructured):
+  repertoire_type = _Fittest
+
+
+def test_a_container_of_ones_own_overrides_what_stays(tmp_path):
+  tessellation = _Places(_PLACES, 2)
+  variation = map_elites.genetic_emitter(lambda key, x1, x2: x1 + 1, 6)
+  emitter = map_elites.multi_emitter({"ga": variation})
+
+  def evaluate(x, key):
+    return jnp.sum(x, axis=1), x, {}
+
+  @jax.jit
+  def generations(first):
+    evaluated = map_elites.Evaluated(first, *evaluate(first, None))
+    carry = map_elites.init(emitter, tessellation, evaluated, jax.random.key(0))
+    for i in range(3):
+      before = carry[0]
+      carry = map_elites.step(emitter, evaluate, *carry, jax.random.key(i))
+    return before, *carry
+
+  first = _batch(0)[0]
+  before, repertoire, state = generations(first)
+  assert isinstance(repertoire, _Fittest)
+  assert np.min(repertoire.fitness) >= np.sort(first.sum(axis=1))[-_PLACES]
+  is_new = ~np.isin(repertoire.fitness, before.fitness)
+  assert is_new.any() and np.all(state.found_by[is_new] == 0)
   repertoire.save(tmp_path / "x.npz")
   loaded = map_elites.Repertoire.load(tmp_path / "x.npz")
-  assert loaded.tessellation == tessellation
-  jax.tree.map(np.testing.assert_array_equal, loaded, repertoire)
-
-
-def test_a_mixture_knows_who_found_what():
-  def emitter(shift):
-    return map_elites.genetic_emitter(
-      lambda key, x1, x2: x1 + shift, batch_size=4
-    )
-
-  mixed = map_elites.multi_emitter({"a": emitter(0.25), "b": emitter(-0.5)})
-
-  def evaluate(genotypes, key):
-    return -jnp.sum(genotypes**2, axis=1), genotypes, {}
-
-  first = _batch(0)
-  evaluated = map_elites.Evaluated(first[0], *evaluate(first[0], None))
-  repertoire, state = map_elites.init(
-    mixed, _NONE, evaluated, jax.random.key(0)
-  )
-  step = jax.jit(functools.partial(map_elites.step, mixed, evaluate))
-  before = repertoire
-  repertoire, state = step(repertoire, state, jax.random.key(1))
-  is_new = ~np.isin(repertoire.fitness, before.fitness)
-  assert is_new.any()
-  np.testing.assert_array_equal(state.found_by >= 0, is_new)
-
-
-def test_settings_that_make_no_sense_are_refused():
-  with pytest.raises(ValueError, match="num_cells=0 is not a count"):
-    map_elites.Unstructured(0, 2)
-  grid = map_elites.Grid((2,), (0.0,), (1.0,))
-  with pytest.raises(ValueError, match="is of 1 dimensions, and"):
-    map_elites.Unstructured(4, 2, grid)
+  np.testing.assert_array_equal(loaded.genotypes, repertoire.genotypes)

@@ -1,4 +1,4 @@
-"""Tests of the genetic emitter."""
+"""Tests of what an emitter is, and of the genetic one."""
 
 import functools
 
@@ -9,85 +9,160 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import map_elites
+from tests import compilations
 
 # An individual's genotype names its cell.
 _GRID = map_elites.Grid((8,), (0.0,), (8.0,))
 _OCCUPIED = (1, 2, 6)
+_SIZE = 3600
 
 
 @functools.cache
-def _repertoire(cells=_OCCUPIED):
-  x = np.float32(cells)
+def _repertoire():
+  x = np.float32(_OCCUPIED)
   repertoire = map_elites.Repertoire.init(jnp.zeros(2), _GRID)
   return jax.jit(map_elites.Repertoire.add)(
     repertoire, np.stack([x, -x], axis=1), 0 * x, x[:, None] + 0.5
   )
 
 
-def _pair(key, x1, x2):
-  """Offspring that tell who the parents were."""
-  del key
-  return jnp.stack([x1[:, 0], x2[:, 0]], axis=1)
+def _vary(key, x1, x2):
+  """Offspring that tell both parents, and the noise."""
+  noise = jax.random.normal(key, x1.shape[:1])
+  return jnp.stack([x1[:, 0], x2[:, 0] + 0 * x1[:, 1], noise], axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _ask(emitter, repertoire, seed=0):
-  state = emitter.init(jax.random.key(0), repertoire)
-  return emitter.ask(state, repertoire, jax.random.key(seed))
+  return emitter.ask((), repertoire, jax.random.key(seed))
+
+
+_EMITTER = map_elites.genetic_emitter(_vary, _SIZE)
 
 
 def test_parents_are_drawn_independently_and_uniformly_from_occupied_cells():
-  emitter = map_elites.genetic_emitter(_pair, 3600)
-  pairs, state = _ask(emitter, _repertoire())
-  assert state == () and pairs.shape == (3600, 2)
-  seen, counts = np.unique(np.asarray(pairs), axis=0, return_counts=True)
+  offspring, state = _ask(_EMITTER, _repertoire())
+  assert state == () and offspring.shape == (_SIZE, 3)
+  seen, counts = np.unique(
+    np.asarray(offspring)[:, :2], axis=0, return_counts=True
+  )
   np.testing.assert_array_equal(
     seen, [[a, b] for a in _OCCUPIED for b in _OCCUPIED]
   )
   assert stats.chisquare(counts).pvalue > 1e-3
+  noise = np.asarray(offspring)[:, 2]
+  assert stats.kstest(noise, stats.norm.cdf).pvalue > 1e-3
 
 
-def test_offspring_are_those_of_the_variation_function():
-  def vary(key, x1, x2):
-    return x1 + x2 + jax.random.normal(key, x1.shape)
+def test_the_key_decides_what_is_made():
+  first, again, other = (
+    np.asarray(_ask(_EMITTER, _repertoire(), seed)[0]) for seed in (0, 0, 1)
+  )
+  np.testing.assert_array_equal(first, again)
+  assert not np.any(first[:, 2] == other[:, 2])
 
-  emitter = map_elites.genetic_emitter(vary, 500)
-  repertoire = _repertoire((3,))
-  offspring, _ = _ask(emitter, repertoire)
-  noise = np.asarray(offspring) - [[6.0, -6.0]]
-  assert stats.kstest(noise.ravel(), stats.norm.cdf).pvalue > 1e-3
-  again, _ = _ask(emitter, repertoire)
-  other, _ = _ask(emitter, repertoire, seed=1)
-  np.testing.assert_array_equal(offspring, again)
-  assert not np.any(np.asarray(offspring == other))
+
+def test_an_empty_repertoire_has_zeros_for_parents():
+  repertoire = map_elites.Repertoire.init(jnp.zeros(2), _GRID)
+  offspring, _ = _ask(_EMITTER, repertoire)
+  np.testing.assert_array_equal(offspring[:, :2], np.zeros((_SIZE, 2)))
 
 
 def test_a_batch_may_be_empty_and_then_nothing_is_varied():
   emitter = map_elites.genetic_emitter(None, 0)
-  offspring, _ = _ask(emitter, _repertoire())
+  offspring, _ = emitter.ask((), _repertoire(), jax.random.key(0))
   assert emitter.batch_size == 0 and offspring.shape == (0, 2)
 
 
-def test_an_empty_repertoire_has_zeros_for_parents():
-  emitter = map_elites.genetic_emitter(lambda key, x1, x2: x1 + x2, 4)
-  repertoire = map_elites.Repertoire.init(jnp.zeros(2), _GRID)
-  offspring, _ = _ask(emitter, repertoire)
-  np.testing.assert_array_equal(offspring, np.zeros((4, 2)))
+_OWN = map_elites.genetic_emitter(lambda key, x, y: x, 16)._replace(
+  init=lambda key, repertoire: jnp.zeros((), jnp.int32),
+  ask=lambda state, repertoire, key: (repertoire.sample(key, 16), state + 1),
+)
+_ROWS = map_elites.Repertoire.init(
+  {"x": jnp.zeros(2)}, map_elites.Grid((4, 4), (0.0, 0.0), (1.0, 1.0))
+)
 
 
-def test_tell_takes_extra_scores_and_changes_nothing():
-  emitter = map_elites.genetic_emitter(_pair, 3)
-  repertoire = _repertoire()
-  offspring, state = _ask(emitter, repertoire)
-  evaluated = map_elites.Evaluated(
-    offspring, jnp.zeros(3), jnp.zeros((3, 1)), {"lengths": jnp.zeros(3)}
-  )
-  state = emitter.tell(state, repertoire, evaluated, jax.random.key(0))
-  assert state == ()
+def _score(genotypes, key):
+  del key
+  return jnp.sum(genotypes["x"], axis=1), genotypes["x"], {}
 
 
-@pytest.mark.parametrize("batch_size", [-1, 1.5, True, None])
-def test_batch_sizes_that_are_no_counts_are_refused(batch_size):
-  complaint = f"batch_size={batch_size} is not a count; use an integer of at"
-  with pytest.raises(ValueError, match=complaint):
-    map_elites.genetic_emitter(_pair, batch_size)
+def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
+  assert compilations.of(lambda: map_elites.check(_OWN, _ROWS)) == 0
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    (
+      {"ask": lambda *args: _OWN.ask(*args)[::-1]},
+      "it returns (state, genotypes): swap them.",
+    ),
+    (
+      {"batch_size": 8},
+      "aren't 8 of the repertoire's kind: x is float32(16, 2), not float32(8, "
+      "2); return batch_size=8 genotypes",
+    ),
+    ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
+    (
+      {"ask": lambda *args: (_OWN.ask(*args)[0], ())},
+      "ask returns differs from that of init: the tree is",
+    ),
+    (
+      {"tell": lambda *args: args[2].fitness},
+      "tell returns differs from that of init: the array is float32(16,), not "
+      "int32()",
+    ),
+    ({"batch_size": -1}, "batch_size=-1 is not a count"),
+  ],
+)
+def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
+  with pytest.raises(ValueError) as caught:
+    map_elites.check(_OWN._replace(**changes), _ROWS)
+  assert message in str(caught.value)
+
+
+def test_tell_is_checked_with_what_the_emitter_needs():
+  seen = []
+
+  def tell(state, repertoire, evaluated, key):
+    seen.append(evaluated.extra["lengths"].shape)
+    return state
+
+  emitter = _OWN._replace(tell=tell, needs=("lengths",))
+  map_elites.check(emitter, _ROWS)
+  assert not seen
+  map_elites.check(emitter, _ROWS, {"lengths": jnp.zeros(16)})
+  assert seen == [(16,)]
+
+
+@pytest.mark.parametrize(
+  ("emitter", "score", "message"),
+  [
+    (
+      _OWN._replace(batch_size=32), _score, "return batch_size=32 genotypes"
+    ),
+    (
+      _OWN,
+      lambda x, key: _score(x, key)[:2],
+      "the scoring function returns 2 values; return three: fitness [B], "
+      "descriptors [B, D], and a dict of what emitters need, {} for nothing.",
+    ),
+    (_OWN, lambda x, key: _score(x, key)[0], "returns 1 value; return three"),
+    (
+      _OWN,
+      lambda x, key: (*_score(x, key)[:2], None),
+      "is a NoneType; return a dict of what emitters need, {} for nothing.",
+    ),
+  ],
+)  # fmt: skip
+def test_a_step_refuses_what_the_emitter_or_the_scores_must_not_be(
+  emitter, score, message
+):
+  with pytest.raises(ValueError) as caught:
+    jax.eval_shape(
+      lambda key: map_elites.step(emitter, score, _ROWS, jnp.int32(0), key),
+      jax.random.key(1),
+    )
+  assert message in str(caught.value)

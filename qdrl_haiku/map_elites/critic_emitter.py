@@ -1,12 +1,17 @@
 """Emitters whose individuals learn from one critic that is shared by all.
 
-Individuals are made in three ways: parents are improved by the critic, the
-critic's own policies are put among them, and elites are varied. All of them
-are evaluated, and the critic learns from all that they did.
+PGA-MAP-Elites: Nilsson and Cully (2021), "Policy gradient assisted MAP-Elites",
+GECCO. DCRL-MAP-Elites: Faldor, Chalumeau, Flageat and Cully (2024),
+"Synergizing quality-diversity with descriptor-conditioned reinforcement
+learning", arXiv:2401.08632.
+
+In each generation the critic is trained; G parents follow its gradient, I of
+its own policies are injected, and V variations of elites are made. All of them
+are evaluated, and the critic learns from what they did.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +21,7 @@ from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, breed
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key, Metrics
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class Teacher(NamedTuple):
@@ -37,11 +42,11 @@ class Teacher(NamedTuple):
     needs: names of what `remember` looks at in `evaluated.extra`.
   """
 
-  init: Callable[[Key], Any]
-  remember: Callable[[Any, Evaluated, Array], Any]
-  train: Callable[[Any, Key], tuple[Any, Metrics]]
-  improve: Callable[[Any, Any, Array, Key], Any]
-  policies: Callable[[Any, Array], Any]
+  init: Callable[[Key], Tree]
+  remember: Callable[[Tree, Evaluated, Array], Tree]
+  train: Callable[[Tree, Key], tuple[Tree, Metrics]]
+  improve: Callable[[Tree, Tree, Array, Key], Tree]
+  policies: Callable[[Tree, Array], Tree]
   needs: tuple[str, ...] = ("transitions",)
 
 
@@ -54,12 +59,48 @@ class TaughtState(NamedTuple):
     metrics: of the last training, [] by name; NaN before the first.
   """
 
-  teacher: Any
+  teacher: Tree
   targets: Array
   metrics: Metrics
 
 
-def taught_emitter(
+def pga_emitter(
+  teacher: Teacher,
+  variation_fn: VariationFn,
+  *,
+  injection_batch_size: int,
+  **batch_sizes: int,
+) -> Emitter:
+  """Makes the emitter of PGA-MAP-Elites.
+
+  Args:
+    teacher: whose critic sees no targets, see `Teacher`.
+    variation_fn: makes offspring, see `VariationFn`.
+    injection_batch_size: 1 if the critic's own policy, the greedy one, is an
+      individual in each generation, else 0.
+    **batch_sizes: the others of `dcrl_emitter`.
+
+  Returns:
+    The emitter, see `dcrl_emitter`.
+
+  Raises:
+    ValueError: if a batch size is not a count, or more than one policy is to
+      be injected.
+  """
+  if injection_batch_size not in (0, 1):
+    raise ValueError(
+      f"injection_batch_size={injection_batch_size} would inject one policy "
+      "more than once, since the critic has no other; give 0 or 1."
+    )
+  return dcrl_emitter(
+    teacher,
+    variation_fn,
+    injection_batch_size=injection_batch_size,
+    **batch_sizes,
+  )
+
+
+def dcrl_emitter(
   teacher: Teacher,
   variation_fn: VariationFn,
   *,
@@ -67,11 +108,26 @@ def taught_emitter(
   injection_batch_size: int,
   variation_batch_size: int,
 ) -> Emitter:
-  """Makes the emitter: individuals improved, injected and varied, in order.
+  """Makes the emitter of DCRL-MAP-Elites.
 
   Parents are drawn uniformly from the occupied cells; an individual's target
   is its parent's descriptor, an injected one's that of an elite drawn
-  likewise, and a varied one's whatever it turned out to be.
+  likewise, and a varied one's its own.
+
+  Args:
+    teacher: whose critic and policy see targets, and whose rewards are
+      weighted by `similarity`, see `Teacher`.
+    variation_fn: makes offspring, see `VariationFn`.
+    gradient_batch_size: G, parents that are improved, >= 0.
+    injection_batch_size: I, policies for descriptors of elites, >= 0.
+    variation_batch_size: V, variations, >= 0.
+
+  Returns:
+    The emitter, of G + I + V individuals in that order; its state is a
+    `TaughtState`.
+
+  Raises:
+    ValueError: if a batch size is not a count.
   """
   check_count("gradient_batch_size", gradient_batch_size, 0)
   check_count("injection_batch_size", injection_batch_size, 0)
@@ -93,7 +149,7 @@ def taught_emitter(
 
   def ask(
     state: TaughtState, repertoire: Repertoire, key: Key
-  ) -> tuple[Any, TaughtState]:
+  ) -> tuple[Tree, TaughtState]:
     train_key, improve_key, parents_key, targets_key = (
       jax.random.fold_in(key, draw)
       for draw in (
@@ -130,32 +186,19 @@ def taught_emitter(
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *batches)
     return individuals, TaughtState(taught, targets, metrics)
 
-  def tell(
-    state: TaughtState,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
-    key: Key,
+  def remember(
+    state: TaughtState, evaluated: Evaluated, targets: Array
   ) -> TaughtState:
-    del repertoire, key
-    targets = jnp.concatenate(
-      [state.targets, evaluated.descriptors[num_taught:]]
-    )
-    return state._replace(
-      teacher=teacher.remember(state.teacher, evaluated, targets)
-    )
+    taught = teacher.remember(state.teacher, evaluated, targets)
+    return state._replace(teacher=taught)
 
-  def tell_first(
-    state: TaughtState,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
-    key: Key,
+  def tell(
+    state: TaughtState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> TaughtState:
     del repertoire, key
-    return state._replace(
-      teacher=teacher.remember(
-        state.teacher, evaluated, evaluated.descriptors
-      )
-    )
+    varied = evaluated.descriptors[num_taught:]
+    targets = jnp.concatenate([state.targets, varied])
+    return remember(state, evaluated, targets)
 
   return Emitter(
     init=init,
@@ -164,5 +207,26 @@ def taught_emitter(
     batch_size=num_taught + variation_batch_size,
     needs=teacher.needs,
     metrics=lambda state: state.metrics,
-    tell_first=tell_first,
+    tell_first=lambda state, repertoire, evaluated, key: remember(
+      state, evaluated, evaluated.descriptors
+    ),
   )
+
+
+def similarity(
+  descriptors: Array, targets: Array, length_scale: float | Array
+) -> Array:
+  """Weighs the rewards of an episode by how near it came to its target.
+
+  exp(-|d - d'| / L), equation 4 of the paper of DCRL-MAP-Elites.
+
+  Args:
+    descriptors: d, [..., D], in units of which the length scale is told.
+    targets: d', [..., D].
+    length_scale: L, [], > 0.
+
+  Returns:
+    [...], in [0, 1]: 1 where they are equal.
+  """
+  distance = jnp.linalg.norm(descriptors - targets, axis=-1)
+  return jnp.exp(-distance / length_scale)

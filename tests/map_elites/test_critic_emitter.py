@@ -14,39 +14,34 @@ _GRID = map_elites.Grid((8,), (0.0,), (8.0,))
 _OCCUPIED = np.float32([1.5, 2.5, 6.5])
 
 
-def _teacher():
-  """Counts its lessons, adds 100 to parents, and 1,000 to own policies."""
-
-  def remember(state, evaluated, targets):
-    told = jnp.stack(
-      [evaluated.extra["transitions"], evaluated.descriptors[:, 0]]
-    )
-    return state | {"told": jnp.concatenate([told, targets.T])}
-
-  return map_elites.Teacher(
-    init=lambda key: {"lessons": jnp.zeros(()), "told": jnp.zeros((3, 6))},
-    remember=remember,
-    train=lambda state, key: (
-      state | {"lessons": state["lessons"] + 1},
-      {"loss": -state["lessons"]},
-    ),
-    improve=lambda state, individuals, targets, key: (
-      individuals + 100 * state["lessons"] + 0 * targets
-    ),
-    policies=lambda state, targets: 1000 + targets,
+def _remember(state, evaluated, targets):
+  told = jnp.stack(
+    [evaluated.extra["transitions"], evaluated.descriptors[:, 0]]
   )
+  return state | {"told": jnp.concatenate([told, targets.T])}
 
 
-def _vary(key, x1, x2):
-  return -x1
+# Counts its lessons, adds 100 to parents, and 1,000 to policies of its own.
+_TEACHER = map_elites.Teacher(
+  init=lambda key: {"lessons": jnp.zeros(()), "told": jnp.zeros((3, 6))},
+  remember=_remember,
+  train=lambda state, key: (
+    state | {"lessons": state["lessons"] + 1},
+    {"loss": -state["lessons"]},
+  ),
+  improve=lambda state, individuals, targets, key: (
+    individuals + 100 * state["lessons"] + 0 * targets
+  ),
+  policies=lambda state, targets: 1000 + targets,
+)
 
 
 @functools.cache
-def _emitter(make=map_elites.dcrl_emitter, sizes=(2, 1, 3)):
+def _emitter(sizes=(2, 1, 3), make=map_elites.dcrl_emitter):
   improved, injected, varied = sizes
   return make(
-    _teacher(),
-    _vary,
+    _TEACHER,
+    lambda key, x1, x2: -x1,
     gradient_batch_size=improved,
     injection_batch_size=injected,
     variation_batch_size=varied,
@@ -65,12 +60,15 @@ def _repertoire():
 
 @functools.partial(jax.jit, static_argnums=0)
 def _ask(emitter, repertoire, key):
-  state = emitter.init(jax.random.key(1), repertoire)
-  return *emitter.ask(state, repertoire, key), state
+  before = emitter.init(jax.random.key(1), repertoire)
+  return *emitter.ask(before, repertoire, key), before
 
 
-def _asked(emitter, seed=0):
-  return _ask(emitter, _repertoire(), jax.random.key(seed))[:2]
+def _asked(sizes=(2, 1, 3), seed=0):
+  individuals, *states = _ask(
+    _emitter(sizes), _repertoire(), jax.random.key(seed)
+  )
+  return np.asarray(individuals)[:, 0], *states
 
 
 def _told(tell, state, descriptors):
@@ -81,68 +79,63 @@ def _told(tell, state, descriptors):
     np.float32(descriptors)[:, None],
     {"transitions": np.arange(size, dtype=np.float32)},
   )
-  return jax.jit(tell)(state, _repertoire(), evaluated, jax.random.key(2))
+  state = jax.jit(tell)(state, _repertoire(), evaluated, jax.random.key(2))
+  return state.teacher["told"]
 
 
 def test_parents_are_improved_policies_injected_and_the_rest_varied():
-  individuals, state = _asked(_emitter())
-  individuals = np.asarray(individuals)[:, 0]
+  individuals, state, _ = _asked()
   assert set(individuals[:2] - 100) <= set(_OCCUPIED)
   assert individuals[2] - 1000 in _OCCUPIED
   assert set(-individuals[3:]) <= set(_OCCUPIED)
   assert state.teacher["lessons"] == 1
-
-
-def test_targets_are_where_parents_and_drawn_elites_are():
-  emitter = _emitter()
-  individuals, state = _asked(emitter)
-  made_for = np.asarray(individuals)[:3, 0] - [100, 100, 1000]
+  # Targets are the descriptors of parents, and of elites that are drawn.
+  made_for = individuals[:3] - [100, 100, 1000]
   np.testing.assert_array_equal(state.targets[:, 0], made_for)
   found = np.arange(6) / 2
-  told = _told(emitter.tell, state, found).teacher["told"]
+  told = _told(_emitter().tell, state, found)
   np.testing.assert_array_equal(told[0], np.arange(6))
   np.testing.assert_array_equal(told[1], found)
-  # A variation was made for nothing but what it turned out to be.
+  # A variation was made for nothing but its own descriptor.
   np.testing.assert_array_equal(told[2], [*made_for, *found[3:]])
 
 
 def test_the_first_individuals_are_remembered_however_many_there_are():
-  emitter = _emitter()
-  _, state = _asked(emitter)
-  told = _told(emitter.tell_first, state, np.arange(4)).teacher["told"]
+  _, state, _ = _asked()
+  told = _told(_emitter().tell_first, state, np.arange(4))
   np.testing.assert_array_equal(told, [np.arange(4)] * 3)
 
 
-def test_what_training_says_is_in_the_row_from_the_beginning():
-  emitter = _emitter()
-  _, state, before = _ask(emitter, _repertoire(), jax.random.key(0))
-  assert np.isnan(emitter.metrics(before)["loss"])
-  assert emitter.metrics(state) == {"loss": 0}
+def test_metrics_of_training_are_there_from_the_beginning():
+  _, state, before = _asked()
+  assert np.isnan(_emitter().metrics(before)["loss"])
+  assert _emitter().metrics(state) == {"loss": 0}
   assert before.targets.shape == state.targets.shape
 
 
 def test_parents_and_targets_are_drawn_by_the_key():
-  emitter = _emitter(sizes=(50, 50, 50))
-  first, again = (_asked(emitter)[0] for _ in range(2))
-  other = _asked(emitter, seed=1)[0]
+  first, again, other = (_asked((50,) * 3, seed)[0] for seed in (0, 0, 1))
   np.testing.assert_array_equal(first, again)
-  parents, targets, varied = np.split(np.asarray(first)[:, 0], 3)
+  parents, targets, varied = np.split(first, 3)
   same = (parents - 100 == targets - 1000, parents - 100 == -varied)
   assert np.mean(same) < 0.6 and not np.array_equal(first, other)
 
 
 @pytest.mark.parametrize("sizes", [(0, 0, 6), (6, 0, 0), (0, 6, 0)])
 def test_any_kind_of_individuals_may_be_none(sizes):
-  emitter = _emitter(sizes=sizes)
-  individuals, state = _asked(emitter)
+  emitter = _emitter(sizes, map_elites.dcrl_emitter)
+  individuals, state = jax.eval_shape(
+    emitter.ask, emitter.init(jax.random.key(1), _repertoire()),
+    _repertoire(), jax.random.key(0),
+  )  # fmt: skip
   assert individuals.shape == (6, 1) and emitter.batch_size == 6
   assert state.targets.shape == (6 - sizes[2], 1)
 
 
-def test_one_policy_is_not_injected_twice():
+def test_pga_injects_one_policy_at_most():
+  assert _emitter(make=map_elites.pga_emitter).batch_size == 6
   with pytest.raises(ValueError, match="injection_batch_size=2 would inject"):
-    _emitter(map_elites.pga_emitter, (2, 2, 2))
-  assert _emitter(map_elites.pga_emitter).batch_size == 6
+    _emitter((2, 2, 2), map_elites.pga_emitter)
 
 
 def test_similarity_is_that_of_float64():
@@ -154,5 +147,3 @@ def test_similarity_is_that_of_float64():
     np.exp(-distance / 0.7),
     rtol=1e-5,
   )
-  same = jnp.asarray(first)
-  np.testing.assert_array_equal(map_elites.similarity(same, same, 0.1), 1)
