@@ -89,16 +89,6 @@ def test_rows_have_one_per_replaced_agent():
   ]
 
 
-def test_reinitialised_members_have_rows_too():
-  decision = _decision([0, 1], ["reinitialise"] * 2, tau=[0.5, 0.25])
-  nan = jnp.full(2, math.nan)
-  rows = lineage.rows(
-    1, 10, decision, nan, {"tau": jnp.ones(2)}, _OPERATORS
-  )
-  assert [(row["child"], row["parent"]) for row in rows] == [(0, 0), (1, 1)]
-  assert {row["operator"] for row in rows} == {"reinitialise"}
-
-
 def test_rows_have_the_decisions_reasons():
   operators = ["perturb", "survive", "resample"]
   decision = _decision([1, 1, 1], operators, tau=[0.0] * 3)
@@ -163,11 +153,6 @@ def test_names_of_any_tree_are_joined_paths():
   ]
 
 
-def test_two_hyperparameters_of_one_name_are_refused():
-  with pytest.raises(ValueError, match="2 hyperparameters.*sac/tau; rename"):
-    lineage.named_leaves({"sac": {"tau": 1.0}, "sac/tau": 2.0})
-
-
 def test_sample_rows_have_one_per_member_that_an_elite_replaced():
   rows = lineage.sample_rows(
     4,
@@ -207,13 +192,6 @@ def test_sample_rows_have_one_per_member_that_an_elite_replaced():
   assert json.loads(json.dumps(rows, allow_nan=False)) == rows
 
 
-def test_where_no_elite_replaced_anybody_there_are_no_sample_rows():
-  ones = jnp.ones(2)
-  cells = jnp.full(2, -1)
-  tau = {"tau": ones}
-  assert lineage.sample_rows(1, 10, cells, ones, tau, tau) == []
-
-
 def test_ancestry_ends_at_an_elite_of_the_repertoire():
   sample = _row(2, 0, -1) | {"operator": "sample", "cell": 5}
   rows = [_row(0, 0, -1), _row(0, 1, -1), sample, _row(3, 1, 0)]
@@ -241,11 +219,6 @@ def test_ancestry_by_hand():
   ]
   assert lineage.ancestry(rows, 0) == [_row(0, 1, -1), _row(2, 0, 1)]
   assert lineage.ancestry(rows, 1) == [_row(0, 1, -1)]
-
-
-def test_ancestry_does_not_depend_on_the_order_of_rows():
-  rows = [_row(0, 0, -1), _row(0, 1, -1), _row(3, 1, 0), _row(7, 1, 0)]
-  assert lineage.ancestry(reversed(rows), 1) == [_row(0, 0, -1), _row(7, 1, 0)]
 
 
 def test_ancestry_goes_on_through_a_reinitialised_member():
@@ -297,12 +270,6 @@ def test_schedule_by_hand():
   assert lineage.schedule(_LINEAGE, 2, 1) == [_trained(1, 2, 3.0)]
 
 
-def test_schedule_goes_on_in_the_own_place_after_a_reinitialisation():
-  rows = [*_LINEAGE[:3], _grown(2, 0, 0, 4.0, "reinitialise")]
-  rates = [row["hyperparams"]["rate"] for row in lineage.schedule(rows, 0, 3)]
-  assert rates == [1.0, 1.0, 4.0]
-
-
 def test_schedule_refuses_who_descends_from_an_elite():
   sample = _grown(3, 0, -1, 9.0, "sample") | {"cell": 17}
   with pytest.raises(ValueError, match="cell 17 that joined in generation 3"):
@@ -324,14 +291,3 @@ def test_hyperparams_by_name_become_a_tree_again():
   assert stacked["sac"]["tau"].tolist() == [np.float32(0.1), 1.0]
   assert [x.tolist() for x in stacked["x"]] == [[3.0, 4.0], [6.0, 7.0]]
   assert stacked["x"][0].dtype == np.float32
-
-
-@pytest.mark.parametrize(("named", "message"), [
-  ({"rate": 1.0}, "{'rate': 1.0} have other names than tau"),
-  ({"tau": None}, "hyperparameter tau is None, which is no number"),
-  ({"tau": "1"}, "hyperparameter tau is '1', which is no number"),
-  (3, "hyperparameters 3 have other names"),
-])
-def test_hyperparams_of_another_kind_are_refused(named, message):
-  with pytest.raises(ValueError, match=message):
-    lineage.stacked_hyperparams([named], {"tau": 0.5})

@@ -208,29 +208,3 @@ def test_children_explore_as_they_are_told(explore):
   )
   operators = [controller.operators[i] for i in decision.operator]
   assert operators[0] == operators[4] == explore
-
-
-@pytest.mark.parametrize(
-  "settings, complaint",
-  [
-    ({"frequencies": ()}, "don't rise from 1"),
-    ({"frequencies": (1,)}, "two or more"),
-    ({"frequencies": (2, 4)}, r"frequencies=\(2, 4\) don't rise from 1"),
-    ({"frequencies": (1, 4, 4)}, "don't rise from 1"),
-    ({"frequencies": (1, 2.5)}, "frequencies is 2.5; give an integer"),
-    ({"explore": "mix"}, "explore='mix' is unknown"),
-    ({"resample_probability": 2.0}, "resample_probability must be at most 1"),
-    ({"perturbation_factors": (2.0, 3.0)}, "perturbation_factors="),
-  ],
-)
-def test_config_refuses(settings, complaint):
-  with pytest.raises(ValueError, match=complaint):
-    controllers.MFPBTConfig(**settings)
-
-
-@pytest.mark.parametrize("size", [4, 9, 12])
-def test_a_population_without_equal_quarters_is_refused(size):
-  controller = _controller((1, 2))
-  complaint = f"population_size={size} can't be divided .* multiple of 8"
-  with pytest.raises(ValueError, match=complaint):
-    controller.init(jax.random.key(0), size)

@@ -87,19 +87,6 @@ def test_who_has_diverged_is_replaced_between_rungs():
   )
 
 
-@pytest.mark.parametrize(
-  "settings, complaint",
-  [
-    ({"first_rung": 0}, "first_rung must be at least 1"),
-    ({"reduction_factor": 1}, "reduction_factor must be at least 2"),
-    ({"reduction_factor": 2.5}, "reduction_factor is 2.5; give an integer"),
-  ],
-)
-def test_config_refuses(settings, complaint):
-  with pytest.raises(ValueError, match=complaint):
-    controllers.SuccessiveHalvingConfig(**settings)
-
-
 def test_random_search_replaces_nobody_but_who_has_diverged():
   controller = controllers.random_search(_SPACE)
   state, hyperparams = controller.init(jax.random.key(0), 4)
