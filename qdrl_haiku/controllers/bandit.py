@@ -78,8 +78,8 @@ def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
   """Draws values for the members of a mask [P], together.
 
   As with DepRound (Gandhi et al., 2006), B draws contain a value of probability
-  p B p times in the mean, and twice only if B p > 1: they lie at equal distances
-  along the cumulated probabilities.
+  p B p times in the mean, and twice only if B p > 1: they lie at equal
+  distances along the cumulated probabilities.
   """
   number = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1)
   columns, gains = [], []

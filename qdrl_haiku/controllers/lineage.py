@@ -72,7 +72,7 @@ def initial_rows(hyperparams: Hyperparams) -> list[Row]:
     P rows with the columns of `rows`, parent -1 and operator "init".
   """
   return [
-    _row(0, 0, child, new=new, operator="init")
+    _row(0, 0, child, new_hyperparams=new, operator="init")
     for child, new in enumerate(named_hyperparams(hyperparams))
   ]
 
@@ -114,11 +114,12 @@ def rows(
       generation,
       step,
       child,
-      parent,
-      (fitnesses[child], fitnesses[parent]),
-      old[child],
-      new[child],
-      names[child],
+      parent=parent,
+      child_fitness=fitnesses[child],
+      parent_fitness=fitnesses[parent],
+      old_hyperparams=old[child],
+      new_hyperparams=new[child],
+      operator=names[child],
     )
     | {name: values[child] for name, values in reasons.items()}
     for child, parent in enumerate(decision.parents.tolist())
@@ -157,12 +158,12 @@ def sample_rows(
       generation,
       step,
       child,
-      fitness=(_numbers(fitness)[child], None),
-      old=old[child],
-      new=new[child],
+      child_fitness=_numbers(fitness)[child],
+      old_hyperparams=old[child],
+      new_hyperparams=new[child],
       operator="sample",
+      cell=cell,
     )
-    | {"cell": cell}
     for child, cell in enumerate(cells.tolist())
     if cell >= 0
   ]
@@ -237,7 +238,7 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
 
 
 def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
-  """Returns the hyperparameters with which a member had been trained.
+  """Returns the hyperparameters that a member was trained with.
 
   Args:
     rows: lineage rows of a whole run, in any order.
@@ -309,28 +310,17 @@ def stacked_hyperparams(
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _row(
-  generation: int,
-  step: int,
-  child: int,
-  parent: int = -1,
-  fitness: tuple[float | None, float | None] = (None, None),
-  old: Named | None = None,
-  new: Named | None = None,
-  operator: str = "",
-) -> Row:
-  """Makes a row; `fitness` is the child's and the parent's."""
+def _row(generation: int, step: int, child: int, **columns: Any) -> Row:
+  """Makes a row with other columns than those of an agent without parent."""
   return {
     "generation": int(generation),
     "step": int(step),
     "child": child,
-    "parent": parent,
-    "child_fitness": fitness[0],
-    "parent_fitness": fitness[1],
-    "old_hyperparams": old,
-    "new_hyperparams": new,
-    "operator": operator,
-  }
+    "parent": -1,
+    "child_fitness": None,
+    "parent_fitness": None,
+    "old_hyperparams": None,
+  } | columns
 
 
 def _numbers(values: Array) -> list[float | None]:

@@ -45,16 +45,6 @@ class MFPBTConfig(ExplorationConfig):
       )
 
 
-class MFPBTState(NamedTuple):
-  """Holds the state of `mf_pbt`.
-
-  Attributes:
-    num_decisions: int32 [].
-  """
-
-  num_decisions: Array
-
-
 def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
   """Makes the controller of multiple-frequencies population-based training.
 
@@ -78,9 +68,9 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is an `MFPBTState`. Both functions can be jitted
-    (with a static `population_size`) and raise ValueError for a population that
-    can't be divided so.
+    The controller, whose state is the number of decisions, int32 []. Both
+    functions can be jitted (with a static `population_size`) and raise
+    ValueError for a population that can't be divided so.
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
@@ -89,20 +79,20 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
 
   def init(
     key: Key, population_size: int
-  ) -> tuple[MFPBTState, Hyperparams]:
+  ) -> tuple[Array, Hyperparams]:
     hyperparams = space.draw(key, population_size)
     _check_size(config, population_size)
-    return MFPBTState(jnp.zeros((), jnp.int32)), hyperparams
+    return jnp.zeros((), jnp.int32), hyperparams
 
   @eager.compiled()
   def update(
-    state: MFPBTState, key: Key, fitness: Array, hyperparams: Hyperparams
-  ) -> tuple[MFPBTState, Decision]:
+    state: Array, key: Key, fitness: Array, hyperparams: Hyperparams
+  ) -> tuple[Array, Decision]:
     fitness = jnp.asarray(fitness, float)
     leaves = space.flatten(fitness, hyperparams)
     population_size = fitness.shape[0]
     _check_size(config, population_size)
-    number = state.num_decisions + 1
+    number = state + 1
     moves = _moves(config, number, fitness)
     lost = ~jnp.any(jnp.isfinite(fitness))
     new, operator = exploration.replace(
@@ -121,7 +111,7 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
     migrated = jnp.int32(_OPERATORS.index("migrated"))
     indices = jnp.arange(population_size, dtype=jnp.int32)
     moved = (moves.explores | moves.migrates) & ~lost
-    return MFPBTState(number), Decision(
+    return number, Decision(
       parents=jnp.where(moved, moves.weights, indices),
       hyperparams=space.unflatten(new),
       operator=jnp.where(moves.migrates, migrated, operator),

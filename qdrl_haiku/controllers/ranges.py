@@ -67,7 +67,15 @@ def _fold(offset: Array, width: float) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Interval(abc.ABC):
-  """A range with two bounds, uniform on the scale of its subclass."""
+  """A range with two bounds, uniform on the scale of its subclass.
+
+  Attributes:
+    low: the lower bound of the value.
+    high: the upper bound of the value.
+
+  Raises:
+    ValueError: if the bounds are not numbers of the scale, in order.
+  """
 
   low: float
   high: float
@@ -155,15 +163,7 @@ class Interval(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(Interval):
-  """Uniform between two bounds; a perturbation moves by a fifth of the range.
-
-  Attributes:
-    low: the lower bound of the value.
-    high: the upper bound of the value.
-
-  Raises:
-    ValueError: if the bounds are not numbers in order.
-  """
+  """Uniform; a perturbation moves by a fifth of the range."""
 
   def _ends(self) -> tuple[float, float]:
     return float(self.low), float(self.high)
@@ -181,15 +181,7 @@ class Uniform(Interval):
 
 @dataclasses.dataclass(frozen=True)
 class LogUniform(Interval):
-  """Log-uniform between two bounds; a perturbation multiplies the value.
-
-  Attributes:
-    low: the lower bound of the value, above 0.
-    high: the upper bound of the value.
-
-  Raises:
-    ValueError: if the bounds are not positive numbers in order.
-  """
+  """Log-uniform between bounds above 0; a perturbation multiplies."""
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -211,16 +203,9 @@ class LogUniform(Interval):
 
 @dataclasses.dataclass(frozen=True)
 class OneMinusLogUniform(Interval):
-  """Log-uniform in 1 - value, such as for a discount.
+  """Log-uniform in 1 - value, with bounds in [0, 1), as for a discount.
 
   A perturbation multiplies 1 - value, so "up" makes the value smaller.
-
-  Attributes:
-    low: the lower bound of the value, at least 0.
-    high: the upper bound of the value, below 1 (in float32 too).
-
-  Raises:
-    ValueError: if the bounds are not in [0, 1) and in order.
   """
 
   def __post_init__(self) -> None:

@@ -7,7 +7,6 @@ arXiv:1810.05934, section 3.1, in their synchronous form.
 """
 
 import dataclasses
-from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -43,16 +42,6 @@ class SuccessiveHalvingConfig(Settings):
   )
 
 
-class SuccessiveHalvingState(NamedTuple):
-  """Holds the state of `successive_halving`.
-
-  Attributes:
-    num_decisions: int32 [].
-  """
-
-  num_decisions: Array
-
-
 def successive_halving(
   config: SuccessiveHalvingConfig, search_space: Tree
 ) -> Controller:
@@ -72,7 +61,7 @@ def successive_halving(
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is a `SuccessiveHalvingState`.
+    The controller, whose state is the number of decisions, int32 [].
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
@@ -81,21 +70,21 @@ def successive_halving(
 
   def init(
     key: Key, population_size: int
-  ) -> tuple[SuccessiveHalvingState, Hyperparams]:
+  ) -> tuple[Array, Hyperparams]:
     hyperparams = space.draw(key, population_size)
-    return SuccessiveHalvingState(jnp.zeros((), jnp.int32)), hyperparams
+    return jnp.zeros((), jnp.int32), hyperparams
 
   @eager.compiled()
   def update(
-    state: SuccessiveHalvingState,
+    state: Array,
     key: Key,
     fitness: Array,
     hyperparams: Hyperparams,
-  ) -> tuple[SuccessiveHalvingState, Decision]:
+  ) -> tuple[Array, Decision]:
     fitness = jnp.asarray(fitness, float)
     leaves = space.flatten(fitness, hyperparams)
     population_size = fitness.shape[0]
-    number = state.num_decisions + 1
+    number = state + 1
     finite = jnp.isfinite(fitness)
     lost = ~jnp.any(finite)
     indices = jnp.arange(population_size, dtype=jnp.int32)
@@ -133,7 +122,7 @@ def successive_halving(
       lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("halved")
     )
     operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
-    return SuccessiveHalvingState(number), Decision(
+    return number, Decision(
       parents=parents,
       hyperparams=space.unflatten(leaves),
       operator=operator.astype(jnp.int32),
