@@ -40,7 +40,7 @@ class Parameters(NamedTuple):
 
   Attributes:
     variance: [], of the process.
-    noise: [], the variance of what is added to each observation.
+    noise: [], the variance of the observations' noise.
     length_scales: [D], the scale on which each coordinate matters.
     forgetting: [], epsilon: the share that changes in one step of time.
     mixture: [], lambda: the weight of the product of position and categories.

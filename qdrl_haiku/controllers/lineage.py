@@ -1,4 +1,4 @@
-"""Rows of the lineage and of the members' records, and what they tell.
+"""Rows of the lineage and of the members' records, and ancestries read from them.
 
 Everything here runs on the host. Rows hold plain Python values, None in place
 of numbers that aren't finite, so that each is one line of strict JSON.
@@ -227,7 +227,7 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
     )
   chain: list[Row] = []
   generation = math.inf
-  # Replacements of one generation are simultaneous: a parent is what it was
+  # Replacements of one generation are simultaneous: a parent is as it was
   # before its own row of that generation, hence strictly older rows only.
   while older := [
     row for row in by_child.get(member, []) if row["generation"] < generation
@@ -292,7 +292,7 @@ def stacked_hyperparams(
     The tree, its leaves float32 [n].
 
   Raises:
-    ValueError: if the names aren't those of the tree, or a value is no number.
+    ValueError: if names differ from the tree's, or a value is no number.
   """
   columns: dict[str, list[float]] = {name: [] for name in named_leaves(like)}
   for values in named:
@@ -311,7 +311,7 @@ def stacked_hyperparams(
 
 
 def _row(generation: int, step: int, child: int, **columns: Any) -> Row:
-  """Makes a row with other columns than those of an agent without parent."""
+  """Makes a row; columns that aren't given are those of a first agent."""
   return {
     "generation": int(generation),
     "step": int(step),

@@ -54,8 +54,8 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
   first, and explores as with `pbt`. Members of the third quarter, the best
   first, are replaced by the best of all other groups, each of which migrates to
   a group at most once: from a slower group with its hyperparameters, from a
-  faster one with those of this group's best, since what wins soon may lose in
-  the end. Parents are as they were before the decision, and fitter than their
+  faster one with those of this group's best, since a fast
+  start may lose in the end. Parents are as they were before the decision, and fitter than their
   children: members as fit survive.
 
   A non-finite member is replaced at once, round or not, by the member of its
@@ -162,7 +162,7 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
     """Returns indices by value; non-finite members are last."""
     return jnp.argsort(-values, stable=True).astype(jnp.int32)
 
-  everyone = best_first(values)
+  by_fitness = best_first(values)
 
   def of_group(group: Array, values: Array) -> tuple[Array, _Moves]:
     """Returns a group's members by rank, and the moves of each rank."""
@@ -173,13 +173,13 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
 
     parent = ranked[rank % share]
     parent = jnp.where(finite[parent], parent, ranked[0])
-    parent = jnp.where(finite[parent], parent, everyone[0])
+    parent = jnp.where(finite[parent], parent, by_fitness[0])
     fitter = fitness[parent] > fitness[ranked]
     explores = broken | (is_round & (rank >= 3 * share) & fitter)
 
     # Migrants in order; own members come last, and are never reached.
-    is_own = everyone // size == group
-    others = everyone[jnp.argsort(is_own, stable=True)]
+    is_own = by_fitness // size == group
+    others = by_fitness[jnp.argsort(is_own, stable=True)]
 
     def take(next_: Array, member: Array) -> tuple[Array, tuple[Array, Array]]:
       """Lets the next migrant take a member's place, if it's fitter."""

@@ -183,9 +183,8 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     )
     _, categories = coordinates.to_model(used)
     change = jnp.where(is_applied, fitness - before, jnp.nan)
-    choices = bandit.learn(
-      state.choices, categories, pb2_model.rewards(changes, change)
-    )
+    rewards = pb2_model.scaled(change, changes.change, changes.mask)
+    choices = bandit.learn(state.choices, categories, rewards)
     # The first member's key draws for all members.
     draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))
     drawn, choices = bandit.draw(draw_key, choices, suggests)

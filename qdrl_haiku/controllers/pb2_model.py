@@ -139,16 +139,15 @@ def record(
   )
 
 
-def rewards(changes: Changes, change: Array) -> Array:
-  """Scales changes to [0, 1], between the least and the greatest known."""
+def scaled(values: Array, reference: Array, known: Array) -> Array:
+  """Maps values to [0, 1], the least and the greatest known reference."""
   # Halves, since the difference of two numbers may overflow.
-  halves = 0.5 * changes.change
-  least = jnp.min(halves, where=changes.mask, initial=jnp.inf)
-  most = jnp.max(halves, where=changes.mask, initial=-jnp.inf)
+  least = jnp.min(0.5 * reference, where=known, initial=jnp.inf)
+  most = jnp.max(0.5 * reference, where=known, initial=-jnp.inf)
   width = most - least
   inverse = 1 / jnp.maximum(width, 1e-30)
-  reward = jnp.where(width > 0, (0.5 * change - least) * inverse, 0.5)
-  return jnp.where(jnp.isfinite(change), jnp.clip(reward, 0.0, 1.0), jnp.nan)
+  position = jnp.where(width > 0, (0.5 * values - least) * inverse, 0.5)
+  return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)
 
 
 class Suggested(NamedTuple):
@@ -186,41 +185,31 @@ def suggest(
   time = time.astype(jnp.float32)
   values, mean, deviation = _standardised(changes)
 
-  # Fitness between the least and the greatest known; halves, since the
-  # difference of two numbers may overflow.
+  fitnesses = jnp.concatenate([changes.before, fitness])
   known = jnp.concatenate([changes.mask, jnp.isfinite(fitness)])
-  halves = 0.5 * jnp.concatenate([changes.before, fitness])
-  least = jnp.min(halves, where=known, initial=jnp.inf)
-  most = jnp.max(halves, where=known, initial=-jnp.inf)
-  inverse = 1 / jnp.maximum(most - least, 1e-30)
-
-  def scaled(fitness: Array) -> Array:
-    """Returns positions [N, 1]."""
-    position = (0.5 * fitness - least) * inverse
-    return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)[:, None]
+  before = scaled(changes.before, fitnesses, known)[:, None]
+  starts = scaled(fitness[parents], fitnesses, known)[:, None]
 
   observed = Points(
     changes.time,
-    jnp.concatenate([scaled(changes.before), changes.position], axis=1),
+    jnp.concatenate([before, changes.position], axis=1),
     changes.category,
   )
   parameters = gaussian_process.fit(
     parameters, observed, values, changes.mask, _NUM_FIT_STEPS
   )
 
-  # Members' points follow the observed ones. Those of members that train with
-  # known hyperparameters are pending.
+  # Members' points follow the observed ones, and are pending once their
+  # hyperparameters are known.
   positions, categories = coordinates.to_model(used)
   categories = jnp.where(replaced[:, None], drawn, categories)
-  starts = scaled(fitness[parents])
   members = Points(
     jnp.full(population_size, time),
     jnp.concatenate([starts, positions], axis=1),
     categories,
   )
-  nobody = jnp.zeros(population_size, bool)
   values = jnp.append(values, jnp.zeros(population_size))
-  mask = jnp.append(changes.mask, nobody)
+  mask = jnp.append(changes.mask, jnp.zeros(population_size, bool))
 
   def add(
     i: Array, carry: tuple[Points, Array, Array, Array]

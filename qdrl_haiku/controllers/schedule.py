@@ -15,7 +15,7 @@ def schedule(hyperparams: Hyperparams) -> Controller:
   hyperparameters alone, and not to inherited weights.
 
   Args:
-    hyperparams: leaves [G], those of all members in generation 1 to G; later
+    hyperparams: leaves [G], of all members in generation 1 to G; later
       generations keep the last. One that never changes may be a number.
 
   Returns:

@@ -70,7 +70,7 @@ def test_values_are_drawn_as_often_as_their_chances_say(number):
     np.asarray, bandit.probabilities(weights, number)
   )
   np.testing.assert_allclose(counts.mean(axis=0), number * chances, atol=0.03)
-  # Each of them, whoever gets it.
+  # Each member's draw alone has these probabilities too.
   for member in range(number):
     often = np.bincount(found[:, member], minlength=4) / len(keys)
     np.testing.assert_allclose(often, chances, atol=0.03)

@@ -20,7 +20,7 @@ _NUM_CASES = 1000
 
 
 def _ranked(members, fitness):
-  """Members, the best first; who isn't finite is last; ties by index."""
+  """Members, the best first; non-finite ones are last; ties by index."""
   return sorted(
     members,
     key=lambda i: (-fitness[i] if math.isfinite(fitness[i]) else _INF, i),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers
-from qdrl_haiku.controllers import bandit
+from qdrl_haiku.controllers import bandit, pb2_model
 
 _NAN = math.nan
-_SURVIVE, _SUGGESTED = range(2)
+_SUGGESTED = 1
 _SPACE = {
   "rate": controllers.LogUniform(1e-4, 1.0),
   "shape": controllers.Uniform(-1.0, 1.0),
@@ -67,7 +67,7 @@ def test_changes_are_recorded_from_where_each_member_started():
   state, after = _update()(
     state, jax.random.key(1), second, decision.hyperparams
   )
-  # Member 0 is a child of 3, which had 4; who is NaN is not recorded.
+  # Member 0 is a child of 3, which had 4; NaN is not recorded.
   assert _known(state) == [(2.0, 4.0, 2.0), (2.0, 2.0, 0.5), (2.0, 4.0, 1.0)]
   rows = np.flatnonzero(state.changes.mask)
   positions = np.asarray(state.changes.position)[rows]
@@ -102,17 +102,17 @@ def test_a_decision_that_is_not_applied_is_noticed():
 
 
 def test_the_latest_changes_take_the_place_of_the_earliest():
-  state, hyperparams = _init(size=4, window=6)
-  update = _update(window=6)
-  for number in range(1, 5):
-    # All are as fit as each other, and survive.
-    state, decision = update(
-      state, jax.random.key(number), jnp.full(4, 1.0 * number), hyperparams
+  coordinates = pb2_model.Coordinates(list(_SPACE.values()))
+  changes = pb2_model.no_changes(coordinates, 6)
+  used = jnp.full((4, 2), 0.5)
+  for time in range(2, 5):
+    fitness = jnp.full(4, 1.0 * time)
+    changes = pb2_model.record(
+      changes, coordinates, jnp.int32(time), fitness - 1, fitness, used
     )
-    np.testing.assert_array_equal(decision.operator, _SURVIVE)
-  times = sorted(time for time, *_ in _known(state))
-  assert times == [3.0, 3.0, 4.0, 4.0, 4.0, 4.0]
-  assert state.num_decisions == 4
+  assert sorted(changes.time.tolist()) == [3, 3, 4, 4, 4, 4]
+  np.testing.assert_array_equal(changes.before, changes.time - 1)
+  assert changes.mask.all()
 
 
 def _gain(hyperparams):
@@ -169,6 +169,7 @@ def test_a_decision_tells_what_is_believed():
   assert metrics["num_changes"] == 8
 
 
+@pytest.mark.slow
 def test_it_finds_the_best_choice():
   states, decisions = _train(
     lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 30, "choice"
@@ -187,6 +188,7 @@ def test_it_finds_the_best_choice():
   assert states[-1].changes.category.shape == (_WINDOW, 1)
 
 
+@pytest.mark.slow
 def test_choices_alone_can_be_searched():
   states, decisions = _train(lambda x: 1.0 * (x["kind"] == 3), 8, "kind alone")
   assert jnp.sum(decisions[-1].hyperparams["kind"] == 3) >= 4
@@ -215,6 +217,7 @@ def test_a_choice_learns_from_those_alone_who_train_with_what_was_drawn():
     assert (weights[kind] > before[kind] + 0.01) == learns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimism", [0.0, 1.0])
 def test_siblings_differ_from_each_other_and_from_who_survives(optimism):
   settings = {"num_parents": 1, "num_replaced": 6, "optimism": optimism}
@@ -258,6 +261,7 @@ def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
       assert np.all(np.isfinite(leaf))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name, value",
   [
@@ -282,5 +286,6 @@ def test_every_setting_is_live(name, value):
 
 def test_every_setting_is_listed_as_live():
   marks = test_every_setting_is_live.pytestmark
-  tested = {case[0] for mark in marks for case in mark.args[1]}
+  (cases,) = (mark.args[1] for mark in marks if mark.name == "parametrize")
+  tested = {case[0] for case in cases}
   assert tested == {f.name for f in dataclasses.fields(controllers.PB2Config)}

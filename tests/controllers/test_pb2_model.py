@@ -51,7 +51,7 @@ def test_the_bound_is_as_high_as_the_best_of_many_random_points(
   num_coordinates, num_categories
 ):
   category = jnp.ones(num_categories)
-  nobody = _points(
+  untrained = _points(
     jnp.zeros((1, 1 + num_coordinates)), jnp.zeros((1, num_categories))
   )
 
@@ -75,7 +75,7 @@ def test_the_bound_is_as_high_as_the_best_of_many_random_points(
 
     child = _points(jnp.full(1 + num_coordinates, 0.7), category)
     found = pb2_model.maximise(
-      keys[4], posterior, child, nobody, jnp.array([False]), _OPTIMISM
+      keys[4], posterior, child, untrained, jnp.array([False]), _OPTIMISM
     )
     position = jax.random.uniform(key, (5000, 1 + num_coordinates))
     others = jax.vmap(lambda x: bound(child._replace(position=x)))(
