@@ -1,4 +1,4 @@
-"""Rows of the lineage and of the members' records, and ancestries read from them.
+"""Rows of the lineage and of members' records, and ancestries read from them.
 
 Everything here runs on the host. Rows hold plain Python values, None in place
 of numbers that aren't finite, so that each is one line of strict JSON.

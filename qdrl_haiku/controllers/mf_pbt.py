@@ -54,8 +54,8 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
   first, and explores as with `pbt`. Members of the third quarter, the best
   first, are replaced by the best of all other groups, each of which migrates to
   a group at most once: from a slower group with its hyperparameters, from a
-  faster one with those of this group's best, since a fast
-  start may lose in the end. Parents are as they were before the decision, and fitter than their
+  faster one with those of this group's best, since a fast start may lose in
+  the end. Parents are as they were before the decision, and fitter than their
   children: members as fit survive.
 
   A non-finite member is replaced at once, round or not, by the member of its
