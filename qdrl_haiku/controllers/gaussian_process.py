@@ -121,12 +121,9 @@ _with_one = jax.vmap(kernel, (None, 0, None))
 _with_many = jax.vmap(_with_one, (None, None, 0), out_axes=1)
 
 
-def _noisy(parameters: Parameters, points: Points) -> Array:
-  """Returns the covariance [N, N] of observations."""
-  covariance = _with_many(parameters, points, points)
-  size = covariance.shape[0]
-  jitter = JITTER * size * parameters.variance
-  return covariance + (parameters.noise + jitter) * jnp.eye(size)
+def _added(parameters: Parameters, size: int) -> Array:
+  """Returns the noise and the jitter on the diagonal of a matrix of a size."""
+  return jnp.asarray(parameters.noise + JITTER * size * parameters.variance)
 
 
 def gradient(
@@ -143,9 +140,15 @@ def gradient(
   by_covariance = 0.5 * (
     jnp.outer(weights, weights) - whitening.T @ whitening
   )
-  return jax.grad(lambda x: jnp.sum(by_covariance * _noisy(x, points)))(
-    parameters
-  )
+  trace = jnp.trace(by_covariance)
+
+  def product(parameters: Parameters) -> Array:
+    """Returns the trace whose derivative is asked."""
+    covariance = _with_many(parameters, points, points)
+    added = _added(parameters, mask.shape[0])
+    return jnp.sum(by_covariance * covariance) + trace * added
+
+  return jax.grad(product)(parameters)
 
 
 def fit(
@@ -191,8 +194,9 @@ def condition(
   observation, means those before.
   """
   known = mask | pending
-  covariance = _noisy(parameters, points)
+  covariance = _with_many(parameters, points, points)
   identity = jnp.eye(known.shape[0], dtype=covariance.dtype)
+  covariance += _added(parameters, known.shape[0]) * identity
   covariance = jnp.where(known[:, None] & known, covariance, identity)
   factor, is_lower = cho_factor(covariance, lower=True)
   # Of few columns at a time: with many, LAPACK's threads wait for each other in
