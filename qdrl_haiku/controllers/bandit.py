@@ -3,8 +3,8 @@
 TV.EXP3.M of Parker-Holder et al. (2021), "Tuning Mixed Input Hyperparameters on
 the Fly for Efficient Population Based AutoRL", arXiv:2106.15883, section 4.1:
 several draws at a time as with Exp3.M (Uchiya et al., 2010, "Algorithms for
-Adversarial Bandit Problems with Multiple Plays"), and weights of which a part
-is shared out each time, so that what has become good is found again.
+Adversarial Bandit Problems with Multiple Plays"), and a part of the weights is
+shared among all values each time, so that one that becomes good is found again.
 """
 
 import math
@@ -16,11 +16,11 @@ import jax.numpy as jnp
 
 from qdrl_haiku.types import Array, Key
 
-# T, the decisions that a run is thought to have: of how much is explored, and,
-# as alpha = 1 / T, of how much is forgotten.
+# T, the expected decisions of a run: it sets gamma, the exploration, and
+# alpha = 1 / T, the share of weights that is shared out.
 _NUM_ROUNDS = 100
-# Gamma where there are as many draws as values, which the paper's formula isn't
-# for; its authors' program has the same.
+# Gamma where there are as many draws as values, for which the paper has no
+# formula; its authors' program has the same.
 _EXPLORATION = 0.2
 
 
@@ -28,10 +28,10 @@ class Bandit(NamedTuple):
   """Holds the weights of K choices, of which choice k has C_k values.
 
   Attributes:
-    weights: K of [C_k], omega: how good the values seem, of sum 1.
-    gains: float32 [P, K], by how much a reward of 1 raises the logarithm of the
-      weight of the value that each member was given by the latest draw; 0 where
-      none was drawn for it, or where it teaches nothing.
+    weights: K of [C_k], omega, of sum 1: how good the values seem.
+    gains: float32 [P, K], how much a reward of 1 raises the logarithm of the
+      weight of the value that was drawn for a member; 0 without a draw, and
+      for a capped weight.
   """
 
   weights: tuple[Array, ...]
@@ -39,7 +39,7 @@ class Bandit(NamedTuple):
 
 
 def start(num_values: Sequence[int], population_size: int) -> Bandit:
-  """Returns what is known at first."""
+  """Returns equal weights."""
   return Bandit(
     tuple(jnp.full(n, 1 / n, jnp.float32) for n in num_values),
     jnp.zeros((population_size, len(num_values)), jnp.float32),
@@ -47,10 +47,10 @@ def start(num_values: Sequence[int], population_size: int) -> Bandit:
 
 
 def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
-  """Learns what came of the latest draw.
+  """Updates weights by the rewards of the latest draw.
 
-  With g' = g / (B p) for a value of chance p that was drawn with reward g, by
-  one of B draws, and S_0 those values whose weights were capped:
+  With g' = g / (B p) for a value of probability p that one of B draws took with
+  reward g, and S_0 the values whose weights were capped:
 
     omega <- omega exp(B gamma g' / C) + e alpha / C sum(omega), not in S_0
     omega <- omega + e alpha / C sum(omega), in S_0
@@ -58,7 +58,8 @@ def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
   rewards = jnp.where(jnp.isfinite(rewards), rewards, 0.0)
   raised = bandit.gains * rewards[:, None]
 
-  def later(weights: Array, categories: Array, raised: Array) -> Array:
+  def updated(weights: Array, categories: Array, raised: Array) -> Array:
+    """Updates the weights of one choice."""
     size = weights.shape[0]
     has = categories[:, None] == jnp.arange(size)
     by = jnp.sum(jnp.where(has, raised[:, None], 0.0), axis=0)
@@ -67,18 +68,18 @@ def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
     return weights * (1 / jnp.sum(weights))
 
   weights = [
-    later(x, categories[:, k], raised[:, k])
+    updated(x, categories[:, k], raised[:, k])
     for k, x in enumerate(bandit.weights)
   ]
   return Bandit(tuple(weights), jnp.zeros_like(bandit.gains))
 
 
 def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
-  """Draws values, together for all who get one.
+  """Draws values for the members of a mask [P], together.
 
-  As with DepRound (Gandhi et al., 2006), B draws are made in which a value of
-  chance p is found B p times in the mean, and twice only if B p > 1: they are
-  at equal distances along the cumulated chances.
+  As with DepRound (Gandhi et al., 2006), B draws contain a value of probability
+  p B p times in the mean, and twice only if B p > 1: they lie at equal
+  distances along the cumulated probabilities.
   """
   number = jnp.maximum(jnp.sum(where, dtype=jnp.int32), 1)
   columns, gains = [], []
@@ -87,14 +88,14 @@ def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
     turn = jax.random.uniform(turn_key, where.shape)
     order = jnp.argsort(jnp.where(where, turn, 2.0))
     turn = jnp.zeros_like(order).at[order].set(jnp.arange(where.shape[0]))
-    chances, is_capped, exploration = chances_of(weights, number)
+    probability, is_capped, exploration = probabilities(weights, number)
     place = turn + jax.random.uniform(offset_key)
     category = jnp.searchsorted(
-      jnp.cumsum(number * chances), place, side="right"
+      jnp.cumsum(number * probability), place, side="right"
     )
     category = jnp.minimum(category, weights.shape[0] - 1)
     teaches = where & ~is_capped[category]
-    gain = exploration / (weights.shape[0] * chances[category])
+    gain = exploration / (weights.shape[0] * probability[category])
     columns.append(category.astype(jnp.float32))
     gains.append(jnp.where(teaches, gain, 0.0))
   if not columns:
@@ -104,10 +105,10 @@ def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
   )
 
 
-def chances_of(
+def probabilities(
   weights: Array, number: Array | int
 ) -> tuple[Array, Array, Array]:
-  """Returns how likely each value of one choice is drawn.
+  """Returns probabilities of one choice, which are capped, and gamma.
 
     p = (1 - gamma) omega' / sum(omega') + gamma / C
 
@@ -127,7 +128,7 @@ def chances_of(
   share = (1 / number - exploration / size) / jnp.maximum(
     1 - exploration, 1e-6
   )
-  # The cap if the k + 1 greatest have it: the first that leaves all others be.
+  # The cap if the k + 1 greatest have it: the first that caps no others.
   ascending = jnp.sort(weights)
   others = jnp.append(jnp.cumsum(ascending)[-2::-1], 0.0)
   left = 1 - share * jnp.arange(1, size + 1)
@@ -136,5 +137,5 @@ def chances_of(
   is_capped = is_fewer & (weights >= cap)
   capped = jnp.where(is_capped, cap, weights)
   shares = capped * (1 / jnp.sum(capped))
-  chances = (1 - exploration) * shares + exploration / size
-  return chances, is_capped, exploration
+  probability = (1 - exploration) * shares + exploration / size
+  return probability, is_capped, exploration

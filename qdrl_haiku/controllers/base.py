@@ -1,12 +1,12 @@
-"""Defines controllers: pure functions that decide, with their own state."""
+"""Controllers: pure functions that decide, with a state of their own."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.types import Array, Hyperparams, Key, Metrics
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 SURVIVE = "survive"
 """The first operator of every controller: a member stays as it is."""
@@ -14,21 +14,20 @@ ROW_COLUMNS = (
   "generation", "step", "child", "parent", "child_fitness", "parent_fitness",
   "old_hyperparams", "new_hyperparams", "operator", "cell",
 )  # fmt: skip
-"""The columns that rows of the lineage have of any controller."""
+"""The columns of the lineage that every controller has."""
 
 
 class Decision(NamedTuple):
   """Holds a controller's decision, which `inherit` applies to the members.
 
   Attributes:
-    parents: int32 [P], whose place each member takes over; its own index for a
-      survivor, and where no member had a finite fitness.
+    parents: int32 [P], the member that each one becomes a copy of; its own
+      index for a survivor, and where no member had a finite fitness.
     hyperparams: leaves [P], from now on; a survivor's are bit-identical.
     operator: int32 [P], an index into the controller's `operators`.
-    reasons: float32 [P] by name: what else says why a member is replaced. They
-      are columns of its row in the lineage, empty where not finite.
-    metrics: float32 [] by name: what the controller says of itself, which is
-      `controller/<name>` in the rows of metrics.
+    reasons: float32 [P] by name, more columns of a replaced member's row in the
+      lineage, empty where not finite.
+    metrics: float32 [] by name, `controller/<name>` in the rows of metrics.
   """
 
   parents: Array
@@ -41,31 +40,31 @@ class Decision(NamedTuple):
 class Controller(NamedTuple):
   """A record of pure functions over fitness and hyperparameters.
 
-  What a controller remembers is its state, any tree of arrays, () for one that
-  remembers nothing. It is checkpointed with the population, known to every
-  device, and handed from one decision to the next.
+  The state is any tree of arrays, () for a controller that remembers nothing.
+  It is checkpointed with the population, equal on every device, and handed from
+  one decision to the next.
 
   Attributes:
     init: (key, population_size) -> (state, hyperparameters), the latter with
       leaves float32 [P].
     update: (state, key, fitness [P], hyperparameters [P]) -> (state, Decision);
       called once after each generation, in the burn-in period too.
-    operators: what may happen to a member, by name; `Decision.operator`
-      indexes it. The first is "survive": the member stays as it is, and no row
-      of the lineage tells of it.
+    operators: names of what may happen to a member; `Decision.operator`
+      indexes it. The first is "survive": the member stays as it is, without a
+      row of the lineage.
     first_decision: the number, from 1, of the first decision that may replace
       finite members; None if only non-finite ones are ever replaced.
   """
 
-  init: Callable[[Key, int], tuple[Any, Hyperparams]]
+  init: Callable[[Key, int], tuple[Tree, Hyperparams]]
   update: Callable[
-    [Any, Key, Array, Hyperparams], tuple[Any, Decision]
+    [Tree, Key, Array, Hyperparams], tuple[Tree, Decision]
   ]
   operators: tuple[str, ...] = (SURVIVE, "replace")
   first_decision: int | None = 1
 
 
-def inherit(members: Any, parents: Array) -> Any:
+def inherit(members: Tree, parents: Array) -> Tree:
   """Puts a copy of its parent in each member's place.
 
   Args:
@@ -80,7 +79,8 @@ def inherit(members: Any, parents: Array) -> Any:
   """
   population_size = parents.shape[0]
 
-  def take(path: Any, leaf: Any) -> Array:
+  def take(path: jax.tree_util.KeyPath, leaf: Array) -> Array:
+    """Copies the parents of one leaf."""
     leaf = jnp.asarray(leaf)
     if leaf.ndim == 0 or leaf.shape[0] != population_size:
       raise ValueError(
@@ -93,17 +93,18 @@ def inherit(members: Any, parents: Array) -> Any:
 
 
 def check(controller: Controller, population_size: int) -> None:
-  """Refuses a controller that can't be asked again and again.
+  """Refuses a controller whose updates can't follow each other.
 
-  Nothing is computed; only shapes are looked at.
+  Only shapes are computed.
 
   Args:
-    controller: of a user's own, perhaps.
+    controller: such as a user's own.
     population_size: P.
 
   Raises:
-    ValueError: if it refuses the population, if an update changes the kind of
-      its state or of the hyperparameters, or if a decision isn't one.
+    ValueError: if it refuses the population, if an update changes the tree,
+      shapes or dtypes of its state or of the hyperparameters, or if a
+      decision has other shapes than `Decision`.
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
   state, hyperparams = jax.eval_shape(
@@ -148,7 +149,7 @@ def check(controller: Controller, population_size: int) -> None:
       )
 
 
-def _kind(tree: Any) -> tuple[Any, list[str]]:
-  """Returns a tree's structure, and its leaves' dtypes and shapes."""
+def _kind(tree: Tree) -> tuple[jax.tree_util.PyTreeDef, list[str]]:
+  """Returns a tree's structure, and the dtypes and shapes of its leaves."""
   leaves, treedef = jax.tree.flatten(tree)
   return treedef, [f"{x.dtype}{x.shape}" for x in leaves]

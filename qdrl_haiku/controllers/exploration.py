@@ -1,20 +1,28 @@
-"""Explore: how the hyperparameters of a child differ from its parent's."""
+"""Explore: the hyperparameters of a child, given its parent's."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.controllers import ranges as ranges_lib
-from qdrl_haiku.types import Array, Hyperparams, Key, typed_key
+from qdrl_haiku.controllers.base import SURVIVE
+from qdrl_haiku.controllers.ranges import Fixed
+from qdrl_haiku.controllers.search_space import (
+  SearchSpace,
+  fold_in,
+  member_keys,
+)
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
+
+OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")
+"""The operators of `replace`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExplorationConfig(Settings):
-  """Says how a child's hyperparameters follow from its parent's."""
+  """Configures how a child's hyperparameters follow from its parent's."""
 
   title = "Controller"
 
@@ -55,9 +63,9 @@ class ExplorationConfig(Settings):
 
 
 def explore(
-  config: ExplorationConfig, search_space: Any
+  config: ExplorationConfig, search_space: Tree
 ) -> Callable[[Key, Hyperparams], Hyperparams]:
-  """Makes what changes hyperparameters as a child's, if nobody is replaced.
+  """Makes the function that perturbs or resamples hyperparameters.
 
   A repertoire's offspring inherit hyperparameters by it.
 
@@ -72,97 +80,40 @@ def explore(
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
-  ranges, treedef = flatten(search_space)
+  space = SearchSpace(search_space)
 
   def apply(key: Key, hyperparams: Hyperparams) -> Hyperparams:
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
     size = leaves[0].shape[0]
-    new, fresh, is_copy = children(
+    new, _ = replace(
       config,
-      ranges,
+      space,
       member_keys(key, size),
-      jnp.arange(size),
-      jnp.ones(size, bool),
-      leaves,
+      parents=jnp.arange(size),
+      replaced=jnp.ones(size, bool),
+      lost=jnp.zeros((), bool),
+      leaves=leaves,
     )
-    return jax.tree.unflatten(
-      treedef,
-      [jnp.where(is_copy, x, y) for x, y in zip(fresh, new, strict=True)],
-    )
+    return space.unflatten(new)
 
   return apply
 
 
-def flatten(search_space: Any) -> tuple[list[ranges_lib.Range], Any]:
-  """Returns the ranges of a search space, and its structure."""
-  for path, leaf in jax.tree_util.tree_leaves_with_path(search_space):
-    if not isinstance(leaf, ranges_lib.Range):
-      raise ValueError(
-        f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
-        " use Uniform, LogUniform, OneMinusLogUniform, Choice or"
-        f" Fixed({leaf!r})."
-      )
-  return jax.tree.flatten(search_space)
-
-
-def draw(
-  ranges: list[ranges_lib.Range], key: Key, population_size: int
-) -> list[Array]:
-  """Draws the hyperparameters with which a population begins.
-
-  A member's do not depend on P.
-  """
-  if population_size < 1:
-    raise ValueError(
-      f"population_size={population_size} has no members; use at least 1."
-    )
-  keys = member_keys(key, population_size)
-  return [
-    jax.vmap(range_.sample)(fold_in(keys, i)) for i, range_ in enumerate(ranges)
-  ]
-
-
-def check_shapes(fitness: Array, hyperparams: Any, treedef: Any) -> None:
-  """Refuses hyperparameters that do not fit the search space or fitness."""
-  if fitness.ndim != 1 or not fitness.shape[0]:
-    raise ValueError(
-      f"fitness has shape {fitness.shape}; give one number per member, [P]."
-    )
-  if jax.tree.structure(hyperparams) != treedef:
-    raise ValueError(
-      f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
-      f" search space {treedef}; give both the same names (Fixed where a"
-      " hyperparameter is not searched)."
-    )
-  for path, leaf in jax.tree_util.tree_leaves_with_path(hyperparams):
-    if jnp.shape(leaf) != fitness.shape:
-      raise ValueError(
-        f"hyperparameters{jax.tree_util.keystr(path)} has shape"
-        f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every leaf"
-        " one value per member, [P]."
-      )
-
-
-def member_keys(key: Key, population_size: int) -> Key:
-  """Returns a key for each of P members, [P], by its index alone."""
-  indices = jnp.arange(population_size)
-  return jax.vmap(jax.random.fold_in, (None, 0))(typed_key(key), indices)
-
-
-def fold_in(keys: Key, data: int | Array) -> Key:
-  """Folds one number into each of some keys [P]."""
-  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)
-
-
-def children(
+def replace(
   config: ExplorationConfig,
-  ranges: list[ranges_lib.Range],
+  space: SearchSpace,
   keys: Key,
+  *,
   parents: Array,
   replaced: Array,
+  lost: Array,
   leaves: list[Array],
-) -> tuple[list[Array], list[Array], Array]:
-  """Draws what the children of the chosen parents would use."""
+) -> tuple[list[Array], Array]:
+  """Returns the members' new leaves and operators, given their parents.
+
+  Children that would equal their parent or an earlier sibling are resampled,
+  and so are all if no fitness is finite (`lost`); `pbt` says more.
+  """
   indices = jnp.arange(parents.shape[0])
   earlier_sibling = (
     (replaced[:, None] & replaced[None, :])
@@ -172,14 +123,15 @@ def children(
   second_of_pair = jnp.sum(earlier_sibling, axis=1) % 2 == 1
   elder = jnp.max(jnp.where(earlier_sibling, indices[None, :], 0), axis=1)
 
-  # A key per leaf: with one for all, every leaf would step the same way.
+  # One key per leaf, or all leaves would step the same way.
   leaf_keys = jax.vmap(fold_in, (None, 0), out_axes=1)(
-    keys, jnp.arange(len(ranges))
+    keys, jnp.arange(len(space.ranges))
   )
   split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))
   coin_keys, sample_keys = jnp.split(split_keys(leaf_keys), 2, axis=-1)
 
   def toss(keys: Key, probability: float) -> Array:
+    """Tosses coins [P, L]."""
     uniform = jax.vmap(jax.vmap(jax.random.uniform))(keys)
     return uniform < probability
 
@@ -190,7 +142,7 @@ def children(
   children, fresh = [], []
   like_parent = jnp.ones(parents.shape, bool)
   like_sibling = earlier_sibling
-  for i, (range_, leaf) in enumerate(zip(ranges, leaves, strict=True)):
+  for i, (range_, leaf) in enumerate(zip(space.ranges, leaves, strict=True)):
     parent = leaf[parents]
     perturbed = range_.perturb(parent, ups[:, i], config.perturbation_factors)
     resampled, again = jnp.unstack(
@@ -206,7 +158,17 @@ def children(
     children.append(child)
     fresh.append(again)
   is_copy = like_parent | jnp.any(like_sibling, axis=1)
-  if all(isinstance(range_, ranges_lib.Fixed) for range_ in ranges):
-    # Nothing tells members apart, and no fresh draw would.
+  if all(isinstance(range_, Fixed) for range_ in space.ranges):
+    # All members are equal, and a fresh draw would be too.
     is_copy = jnp.zeros_like(is_copy)
-  return children, fresh, is_copy
+
+  leaves = [
+    jnp.where(replaced, jnp.where(lost | is_copy, again, child), leaf)
+    for leaf, child, again in zip(leaves, children, fresh, strict=True)
+  ]
+  operator = jnp.where(
+    is_copy, OPERATORS.index("resample"), OPERATORS.index(config.explore)
+  )
+  operator = jnp.where(lost, OPERATORS.index("reinitialise"), operator)
+  operator = jnp.where(replaced, operator, OPERATORS.index(SURVIVE))
+  return leaves, operator.astype(jnp.int32)

@@ -1,7 +1,7 @@
-"""Writes rows of the lineage and of the members' records.
+"""Rows of the lineage and of members' records, and ancestries read from them.
 
-Everything here runs on the host. Rows hold plain Python values, and None where
-a number is not finite, so that each is one line of strict JSON.
+Everything here runs on the host. Rows hold plain Python values, None in place
+of numbers that aren't finite, so that each is one line of strict JSON.
 """
 
 import math
@@ -12,13 +12,15 @@ import jax
 import numpy as np
 
 from qdrl_haiku.controllers.base import SURVIVE, Decision
-from qdrl_haiku.types import Array, Hyperparams
+from qdrl_haiku.types import Array, Hyperparams, Tree
 
 Row = dict[str, Any]
 """One line of a record, by column name."""
+Named = dict[str, float | None]
+"""The hyperparameters of one member by name, None where not finite."""
 
 
-def named_leaves(tree: Any) -> dict[str, Any]:
+def named_leaves(tree: Tree) -> dict[str, Tree]:
   """Names the leaves of a tree, such as hyperparameters or a search space.
 
   Args:
@@ -43,17 +45,14 @@ def named_leaves(tree: Any) -> dict[str, Any]:
   return named
 
 
-def named_hyperparams(
-  hyperparams: Hyperparams,
-) -> list[dict[str, float | None]]:
-  """Splits a population's hyperparameters into one dict per member.
+def named_hyperparams(hyperparams: Hyperparams) -> list[Named]:
+  """Splits a population's hyperparameters by member.
 
   Args:
     hyperparams: a tree of leaves [P].
 
   Returns:
-    P dicts from a leaf's name (its path in the tree, joined by "/") to the
-    member's value, None where that is not finite.
+    P dicts by name.
   """
   named = named_leaves(jax.device_get(hyperparams))
   columns = [_numbers(leaf) for leaf in named.values()]
@@ -64,27 +63,16 @@ def named_hyperparams(
 
 
 def initial_rows(hyperparams: Hyperparams) -> list[Row]:
-  """Makes the lineage rows of generation 0, one per agent.
+  """Makes the lineage rows of generation 0.
 
   Args:
     hyperparams: a tree of leaves [P], as `Controller.init` draws them.
 
   Returns:
-    P rows with the columns of `rows`: parent -1, operator "init", no fitness
-    and no old hyperparameters.
+    P rows with the columns of `rows`, parent -1 and operator "init".
   """
   return [
-    {
-      "generation": 0,
-      "step": 0,
-      "child": child,
-      "parent": -1,
-      "child_fitness": None,
-      "parent_fitness": None,
-      "old_hyperparams": None,
-      "new_hyperparams": new,
-      "operator": "init",
-    }
+    _row(0, 0, child, new_hyperparams=new, operator="init")
     for child, new in enumerate(named_hyperparams(hyperparams))
   ]
 
@@ -102,9 +90,9 @@ def rows(
   Args:
     generation: from 1.
     step: environment steps per agent so far.
-    decision: what the controller decided.
-    fitness: [P], what it decided on.
-    old_hyperparams: leaves [P], what it decided on.
+    decision: of the controller.
+    fitness: [P], before the decision.
+    old_hyperparams: leaves [P], before the decision.
     operators: the controller's.
 
   Returns:
@@ -120,23 +108,22 @@ def rows(
   old = named_hyperparams(old_hyperparams)
   new = named_hyperparams(decision.hyperparams)
   reasons = {name: _numbers(x) for name, x in decision.reasons.items()}
+  names = [operators[code] for code in decision.operator.tolist()]
   return [
-    {
-      "generation": int(generation),
-      "step": int(step),
-      "child": child,
-      "parent": parent,
-      "child_fitness": fitnesses[child],
-      "parent_fitness": fitnesses[parent],
-      "old_hyperparams": old[child],
-      "new_hyperparams": new[child],
-      "operator": operators[code],
-    }
-    | {name: values[child] for name, values in reasons.items()}
-    for child, (parent, code) in enumerate(
-      zip(decision.parents.tolist(), decision.operator.tolist(), strict=True)
+    _row(
+      generation,
+      step,
+      child,
+      parent=parent,
+      child_fitness=fitnesses[child],
+      parent_fitness=fitnesses[parent],
+      old_hyperparams=old[child],
+      new_hyperparams=new[child],
+      operator=names[child],
     )
-    if operators[code] != SURVIVE
+    | {name: values[child] for name, values in reasons.items()}
+    for child, parent in enumerate(decision.parents.tolist())
+    if names[child] != SURVIVE
   ]
 
 
@@ -148,13 +135,13 @@ def sample_rows(
   old_hyperparams: Hyperparams,
   new_hyperparams: Hyperparams,
 ) -> list[Row]:
-  """Makes the rows of the members whose place a repertoire's elite took.
+  """Makes the rows of the members that elites of a repertoire replaced.
 
   Args:
     generation: from 1.
     step: environment steps per agent so far.
-    cells: int32 [P], the cell that each member's successor comes from, -1 for
-      a member that stayed or was replaced by another member.
+    cells: int32 [P], the cell of each member's successor, -1 for a member that
+      stayed or was replaced by another member.
     fitness: [P], the members'.
     old_hyperparams: leaves [P], the members'.
     new_hyperparams: leaves [P], their successors'.
@@ -164,22 +151,19 @@ def sample_rows(
     "sample", and one more column, cell.
   """
   cells, fitness = jax.device_get((cells, fitness))
-  old, new = named_hyperparams(old_hyperparams), named_hyperparams(
-    new_hyperparams
-  )
+  old = named_hyperparams(old_hyperparams)
+  new = named_hyperparams(new_hyperparams)
   return [
-    {
-      "generation": int(generation),
-      "step": int(step),
-      "child": child,
-      "parent": -1,
-      "child_fitness": _numbers(fitness)[child],
-      "parent_fitness": None,
-      "old_hyperparams": old[child],
-      "new_hyperparams": new[child],
-      "operator": "sample",
-      "cell": cell,
-    }
+    _row(
+      generation,
+      step,
+      child,
+      child_fitness=_numbers(fitness)[child],
+      old_hyperparams=old[child],
+      new_hyperparams=new[child],
+      operator="sample",
+      cell=cell,
+    )
     for child, cell in enumerate(cells.tolist())
     if cell >= 0
   ]
@@ -198,39 +182,30 @@ def member_rows(
     generation: from 0.
     step: environment steps per agent so far.
     returns: [P], each member's episode return.
-    hyperparams: leaves [P], with which these returns came about.
-    fitness: [P], what is decided on, where that isn't the return.
+    hyperparams: leaves [P], of the evaluated members.
+    fitness: [P], where the fitness isn't the return.
 
   Returns:
     P rows with the columns generation, step, member, return and hyperparams,
     and fitness if it is given.
   """
-  returns, hyperparams, fitness = jax.device_get(
-    (returns, hyperparams, fitness)
-  )
-  of_members = {} if fitness is None else {"fitness": _numbers(fitness)}
+  columns = {"return": _numbers(returns)}
+  columns["hyperparams"] = named_hyperparams(hyperparams)
+  if fitness is not None:
+    columns["fitness"] = _numbers(fitness)
   return [
-    {
-      "generation": int(generation),
-      "step": int(step),
-      "member": member,
-      "return": value,
-      "hyperparams": named,
-    }
-    | {name: values[member] for name, values in of_members.items()}
-    for member, (value, named) in enumerate(
-      zip(_numbers(returns), named_hyperparams(hyperparams), strict=True)
-    )
+    {"generation": int(generation), "step": int(step), "member": member}
+    | dict(zip(columns, values, strict=True))
+    for member, values in enumerate(zip(*columns.values(), strict=True))
   ]
 
 
 def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
   """Follows a member, as it is at the end, back to generation 0.
 
-  This is the winner's hyperparameter schedule: from `row["step"]` on, until the
-  next row of the chain, what became the member was trained with
-  `row["new_hyperparams"]`. A "reinitialise" row leads back to the same place's
-  own past, although nothing but the place was inherited.
+  From `row["step"]` until the next row of the chain, the member's ancestor was
+  trained with `row["new_hyperparams"]`. A "reinitialise" row leads back to the
+  past of the same place, of which only the place was inherited.
 
   Args:
     rows: lineage rows of a whole run, in any order, such as the parsed lines of
@@ -252,8 +227,8 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
     )
   chain: list[Row] = []
   generation = math.inf
-  # The replacements of one generation are simultaneous: a parent is what it was
-  # before that generation's own row about it, hence strictly older rows only.
+  # Replacements of one generation are simultaneous: a parent is as it was
+  # before its own row of that generation, hence strictly older rows only.
   while older := [
     row for row in by_child.get(member, []) if row["generation"] < generation
   ]:
@@ -263,7 +238,7 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
 
 
 def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
-  """Returns what a member, as it was in one generation, had been trained with.
+  """Returns the hyperparameters that a member was trained with.
 
   Args:
     rows: lineage rows of a whole run, in any order.
@@ -311,20 +286,19 @@ def stacked_hyperparams(
 
   Args:
     named: n dicts, such as `named_hyperparams` makes.
-    like: a tree of the structure that is wanted.
+    like: a tree of the wanted structure.
 
   Returns:
     The tree, its leaves float32 [n].
 
   Raises:
-    ValueError: if the names aren't those of the tree, or a value no number.
+    ValueError: if names differ from the tree's, or a value is no number.
   """
-  (names,) = named_hyperparams(jax.tree.map(lambda _: np.zeros(1), like))
-  columns: dict[str, list[float]] = {name: [] for name in names}
+  columns: dict[str, list[float]] = {name: [] for name in named_leaves(like)}
   for values in named:
-    if not isinstance(values, dict) or values.keys() != names.keys():
+    if not isinstance(values, dict) or values.keys() != columns.keys():
       raise ValueError(
-        f"hyperparameters {values} have other names than {', '.join(names)}."
+        f"hyperparameters {values} have other names than {', '.join(columns)}."
       )
     for name, value in values.items():
       if not isinstance(value, float | int):
@@ -332,12 +306,24 @@ def stacked_hyperparams(
           f"hyperparameter {name} is {value!r}, which is no number."
         )
       columns[name].append(value)
-  # In the order of the tree, which the file needn't have.
-  leaves = [np.asarray(columns[name], np.float32) for name in names]
+  leaves = [np.asarray(column, np.float32) for column in columns.values()]
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _numbers(values: Any) -> list[float | None]:
+def _row(generation: int, step: int, child: int, **columns: Any) -> Row:
+  """Makes a row; columns that aren't given are those of a first agent."""
+  return {
+    "generation": int(generation),
+    "step": int(step),
+    "child": child,
+    "parent": -1,
+    "child_fitness": None,
+    "parent_fitness": None,
+    "old_hyperparams": None,
+  } | columns
+
+
+def _numbers(values: Array) -> list[float | None]:
   """Converts an array [P] to floats, None where one is not finite."""
   return [
     value if math.isfinite(value) else None

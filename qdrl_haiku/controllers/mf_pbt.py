@@ -5,7 +5,7 @@ arXiv:2506.03225, section 4 and algorithm 1.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +13,19 @@ import jax.numpy as jnp
 from qdrl_haiku import eager
 from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import exploration
-from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
+from qdrl_haiku.controllers.base import Controller, Decision
 from qdrl_haiku.controllers.exploration import ExplorationConfig
-from qdrl_haiku.types import Array, Hyperparams, Key
+from qdrl_haiku.controllers.search_space import SearchSpace, member_keys
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
-_OPERATORS = (
-  SURVIVE, "resample", "perturb", "mixed", "reinitialise", "migrated"
-)  # fmt: skip
+_OPERATORS = (*exploration.OPERATORS, "migrated")
 
 
 @dataclasses.dataclass(frozen=True)
 class MFPBTConfig(ExplorationConfig):
   """Configures `mf_pbt`."""
 
-  # The groups are equally large, each a multiple of four, and have the members
-  # in order of their index.
+  # Groups are equally large multiples of four, in order of the index.
   frequencies: tuple[int, ...] = setting(
     (1, 5),
     "Decisions from one round of each group of members to its next, rising "
@@ -47,104 +45,83 @@ class MFPBTConfig(ExplorationConfig):
       )
 
 
-class MFPBTState(NamedTuple):
-  """Holds the state of `mf_pbt`.
-
-  Attributes:
-    num_decisions: int32 [].
-  """
-
-  num_decisions: Array
-
-
-def mf_pbt(config: MFPBTConfig, search_space: Any) -> Controller:
+def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
   """Makes the controller of multiple-frequencies population-based training.
 
   A group has a round at each decision whose number, from 1, is a multiple of
   its frequency. By fitness, ties by index, its members form four quarters. In
-  the round each of the last quarter takes over from one of the first, the best
-  of them from the best, and explores as with `pbt`. The members of the third
-  quarter, the best first, take over from the best of all other groups, each of
-  whom migrates to a group once at most: of a slower group with its
-  hyperparameters, of a faster one with those of this group's best in their
-  place, since those that win soon may lose in the end. Parents are as they were
-  before the decision, and fitter than their children: members as fit survive.
+  a round each member of the last quarter copies the one of its place in the
+  first, and explores as with `pbt`. Members of the third quarter, the best
+  first, are replaced by the best of all other groups, each of which migrates to
+  a group at most once: from a slower group with its hyperparameters, from a
+  faster one with those of this group's best, since a fast start may lose in
+  the end. Parents are as they were before the decision, and fitter than their
+  children: members as fit survive.
 
-  Who isn't finite is replaced at once, round or not, by the one of the first
-  quarter that has its place there, or else its group's best, or else the best
-  of all, and explores. Where no fitness is finite, everyone keeps its place and
-  is resampled, with the operator "reinitialise".
+  A non-finite member is replaced at once, round or not, by the member of its
+  place in the first quarter, or else its group's best, or else the best of all,
+  and explores. Where no fitness is finite, all are resampled, with the operator
+  "reinitialise".
 
   Args:
     config: the settings.
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is an `MFPBTState`. Both functions can be jitted
-    (with a static `population_size`) and raise ValueError for a population that
-    can't be divided so.
+    The controller, whose state is the number of decisions, int32 []. Both
+    functions can be jitted (with a static `population_size`) and raise
+    ValueError for a population that can't be divided so.
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
-  ranges, treedef = exploration.flatten(search_space)
+  space = SearchSpace(search_space)
 
   def init(
     key: Key, population_size: int
-  ) -> tuple[MFPBTState, Hyperparams]:
-    leaves = exploration.draw(ranges, key, population_size)
+  ) -> tuple[Array, Hyperparams]:
+    hyperparams = space.draw(key, population_size)
     _check_size(config, population_size)
-    state = MFPBTState(jnp.zeros((), jnp.int32))
-    return state, jax.tree.unflatten(treedef, leaves)
+    return jnp.zeros((), jnp.int32), hyperparams
 
   @eager.compiled()
   def update(
-    state: MFPBTState, key: Key, fitness: Array, hyperparams: Hyperparams
-  ) -> tuple[MFPBTState, Decision]:
+    state: Array, key: Key, fitness: Array, hyperparams: Hyperparams
+  ) -> tuple[Array, Decision]:
     fitness = jnp.asarray(fitness, float)
-    exploration.check_shapes(fitness, hyperparams, treedef)
+    leaves = space.flatten(fitness, hyperparams)
     population_size = fitness.shape[0]
     _check_size(config, population_size)
-    number = state.num_decisions + 1
-    finite = jnp.isfinite(fitness)
+    number = state + 1
     moves = _moves(config, number, fitness)
-    lost = ~jnp.any(finite)
-
-    keys = exploration.member_keys(key, population_size)
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
-    children, fresh, is_copy = exploration.children(
-      config, ranges, keys, moves.weights, moves.explores, leaves
+    lost = ~jnp.any(jnp.isfinite(fitness))
+    new, operator = exploration.replace(
+      config,
+      space,
+      member_keys(key, population_size),
+      parents=moves.weights,
+      replaced=moves.explores,
+      lost=lost,
+      leaves=leaves,
     )
     new = [
-      jnp.where(
-        moves.explores,
-        jnp.where(lost | is_copy, again, child),
-        jnp.where(moves.migrates, leaf[moves.hyperparams], leaf),
-      )
-      for leaf, child, again in zip(leaves, children, fresh, strict=True)
+      jnp.where(moves.migrates, leaf[moves.hyperparams], x)
+      for leaf, x in zip(leaves, new, strict=True)
     ]
-    operator = jnp.where(
-      is_copy, _OPERATORS.index("resample"), _OPERATORS.index(config.explore)
-    )
-    operator = jnp.where(lost, _OPERATORS.index("reinitialise"), operator)
-    operator = jnp.where(moves.explores, operator, _OPERATORS.index(SURVIVE))
-    operator = jnp.where(
-      moves.migrates, _OPERATORS.index("migrated"), operator
-    )
+    migrated = jnp.int32(_OPERATORS.index("migrated"))
     indices = jnp.arange(population_size, dtype=jnp.int32)
-    takes_over = (moves.explores | moves.migrates) & ~lost
-    decision = Decision(
-      parents=jnp.where(takes_over, moves.weights, indices),
-      hyperparams=jax.tree.unflatten(treedef, new),
-      operator=operator.astype(jnp.int32),
+    moved = (moves.explores | moves.migrates) & ~lost
+    return number, Decision(
+      parents=jnp.where(moved, moves.weights, indices),
+      hyperparams=space.unflatten(new),
+      operator=jnp.where(moves.migrates, migrated, operator),
     )
-    return MFPBTState(number), decision
 
   return Controller(init, update, _OPERATORS)
 
 
 def _check_size(config: MFPBTConfig, population_size: int) -> None:
-  """Refuses a population that has no such groups."""
+  """Refuses a population that can't be divided into quarters of groups."""
   share = 4 * len(config.frequencies)
   if population_size % share:
     raise ValueError(
@@ -156,13 +133,13 @@ def _check_size(config: MFPBTConfig, population_size: int) -> None:
 
 
 class _Moves(NamedTuple):
-  """Holds which member each one copies weights and hyperparameters from.
+  """Holds what happens to members in a decision.
 
   Attributes:
-    explores: bool [P], whose hyperparameters then differ from its parent's.
-    migrates: bool [P], whose place a migrant takes; never both.
-    weights: int32 [P], whose weights it would be.
-    hyperparams: int32 [P], whose hyperparameters a migrant would have.
+    explores: bool [P], whether a member becomes a child of `weights`.
+    migrates: bool [P], whether a migrant takes the place; never both.
+    weights: int32 [P], the members whose weights are copied.
+    hyperparams: int32 [P], the members whose hyperparameters a migrant has.
   """
 
   explores: Array
@@ -172,38 +149,40 @@ class _Moves(NamedTuple):
 
 
 def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
-  """Returns who takes over what in the decision of a number."""
+  """Returns the moves of decision `number`."""
   frequencies = jnp.array(config.frequencies)
   population_size = fitness.shape[0]
   num_groups = len(config.frequencies)
   size = population_size // num_groups
   share = size // 4
   finite = jnp.isfinite(fitness)
-  # Who isn't finite is last.
-  worst_first = jnp.where(finite, fitness, -jnp.inf)
+  values = jnp.where(finite, fitness, -jnp.inf)
 
   def best_first(values: Array) -> Array:
+    """Returns indices by value; non-finite members are last."""
     return jnp.argsort(-values, stable=True).astype(jnp.int32)
 
-  everyone = best_first(worst_first)
+  by_fitness = best_first(values)
 
-  def of_group(group: Array, worst_first: Array) -> tuple[Array, _Moves]:
+  def of_group(group: Array, values: Array) -> tuple[Array, _Moves]:
+    """Returns a group's members by rank, and the moves of each rank."""
     is_round = number % frequencies[group] == 0
-    ranked = group * size + best_first(worst_first)
+    ranked = group * size + best_first(values)
     rank = jnp.arange(size)
     broken = ~finite[ranked]
 
     parent = ranked[rank % share]
     parent = jnp.where(finite[parent], parent, ranked[0])
-    parent = jnp.where(finite[parent], parent, everyone[0])
+    parent = jnp.where(finite[parent], parent, by_fitness[0])
     fitter = fitness[parent] > fitness[ranked]
     explores = broken | (is_round & (rank >= 3 * share) & fitter)
 
-    # Those of this group come last, and are never reached.
-    is_own = everyone // size == group
-    others = everyone[jnp.argsort(is_own, stable=True)]
+    # Migrants in order; own members come last, and are never reached.
+    is_own = by_fitness // size == group
+    others = by_fitness[jnp.argsort(is_own, stable=True)]
 
     def take(next_: Array, member: Array) -> tuple[Array, tuple[Array, Array]]:
+      """Lets the next migrant take a member's place, if it's fitter."""
       migrant = others[next_]
       comes = is_round & finite[migrant] & finite[member]
       comes &= fitness[migrant] > fitness[member]
@@ -222,7 +201,7 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
 
   ranked, moves = jax.vmap(of_group)(
     jnp.arange(num_groups, dtype=jnp.int32),
-    worst_first.reshape(num_groups, size),
+    values.reshape(num_groups, size),
   )
   # From ranks to members.
   return jax.tree.map(

@@ -1,7 +1,6 @@
 """The ranges that a hyperparameter is drawn from and perturbed within.
 
-Ranges are plain records, not pytree nodes, so that `jax.tree.map` over a search
-space visits them whole.
+Ranges are not pytree nodes: they are the leaves of a search space.
 """
 
 import abc
@@ -17,7 +16,8 @@ import numpy as np
 from qdrl_haiku import checks
 from qdrl_haiku.types import Array, Key
 
-_UNIFORM_STEP = 0.2  # Of the range.
+# A step of `Uniform`, as a share of its range.
+_UNIFORM_STEP = 0.2
 
 
 @runtime_checkable
@@ -25,14 +25,7 @@ class Range(Protocol):
   """Defines a range of one hyperparameter, for use under jit and vmap."""
 
   def sample(self, key: Key) -> Array:
-    """Draws a value.
-
-    Args:
-      key: consumed.
-
-    Returns:
-      A float32 scalar inside the range.
-    """
+    """Draws a value, float32 [], inside the range."""
 
   def perturb(
     self, value: Array, up: Array, factors: tuple[float, float]
@@ -41,27 +34,19 @@ class Range(Protocol):
 
     Args:
       value: [...], the values to start from.
-      up: bool [...], which of the two steps to take.
-      factors: (down, up) with down < 1 < up, for the ranges that multiply.
+      up: bool [...], whether the step is up.
+      factors: (down, up) with down < 1 < up, for ranges that multiply.
 
     Returns:
       float32 [...], inside the range.
     """
 
   def same(self, first: Array, second: Array) -> Array:
-    """Tells whether two values are one value, but for float32 rounding.
-
-    Args:
-      first: [...], values inside the range.
-      second: [...], values inside the range.
-
-    Returns:
-      bool [...].
-    """
+    """Returns whether values [...] are equal but for rounding, bool [...]."""
 
 
-def check_number(owner: object, name: str, value: object) -> None:
-  """Refuses what is not a number, or not one that float32 holds well."""
+def _check_number(owner: object, name: str, value: object) -> None:
+  """Refuses values that are no numbers, or that float32 can't hold."""
   if (
     isinstance(value, bool)
     or not isinstance(value, numbers.Real)
@@ -82,14 +67,22 @@ def _fold(offset: Array, width: float) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Interval(abc.ABC):
-  """A range with two bounds, uniform on a scale that its subclass chooses."""
+  """A range with two bounds, uniform on the scale of its subclass.
+
+  Attributes:
+    low: the lower bound of the value.
+    high: the upper bound of the value.
+
+  Raises:
+    ValueError: if the bounds are not numbers of the scale, in order.
+  """
 
   low: float
   high: float
 
   def __post_init__(self) -> None:
-    check_number(self, "low", self.low)
-    check_number(self, "high", self.high)
+    _check_number(self, "low", self.low)
+    _check_number(self, "high", self.high)
     if not self.low < self.high:
       raise ValueError(
         f"{self}: low={self.low} is not below high={self.high}; give the"
@@ -108,11 +101,11 @@ class Interval(abc.ABC):
 
   @abc.abstractmethod
   def _to_scale(self, value: Array) -> Array:
-    """Takes values to the scale."""
+    """Maps values to the scale."""
 
   @abc.abstractmethod
   def _from_scale(self, position: Array) -> Array:
-    """Takes positions on the scale to values."""
+    """Maps positions on the scale to values."""
 
   def _steps(self, factors: tuple[float, float]) -> tuple[float, float]:
     """Returns the steps (down, up) on the scale, here a logarithmic one."""
@@ -120,11 +113,7 @@ class Interval(abc.ABC):
     return math.log(down), math.log(up)
 
   def _bounds(self) -> tuple[np.float32, np.float32]:
-    """Returns the bounds in float32, rounded inward.
-
-    Rounding to nearest can move a bound outward, and a value that was clipped
-    there would be outside of the range that the user wrote.
-    """
+    """Returns the bounds in float32, rounded into the range."""
     low, high = np.float32(self.low), np.float32(self.high)
     if float(low) < self.low:
       low = np.nextafter(low, np.float32(np.inf))
@@ -133,16 +122,17 @@ class Interval(abc.ABC):
     return low, high
 
   def _clip(self, value: Array) -> Array:
+    """Returns the nearest values inside the range."""
     return jnp.clip(jnp.asarray(value, jnp.float32), *self._bounds())
 
   def to_unit(self, value: Array) -> Array:
-    """Takes values to positions on the scale, its ends at 0 and 1."""
+    """Maps values to positions on the scale, whose ends are 0 and 1."""
     start, end = self._ends()
     position = self._to_scale(self._clip(value)) - np.float32(start)
     return jnp.clip(position / np.float32(end - start), 0.0, 1.0)
 
   def from_unit(self, position: Array) -> Array:
-    """Takes positions to values, as `to_unit` does back."""
+    """Maps positions to values, the inverse of `to_unit`."""
     start, end = self._ends()
     return self._clip(self._from_scale(start + (end - start) * position))
 
@@ -161,12 +151,9 @@ class Interval(abc.ABC):
     return self._clip(self._from_scale(start + _fold(offset, end - start)))
 
   def same(self, first: Array, second: Array) -> Array:
-    """Compares on the scale and as values; see `Range.same`.
-
-    A step up and a step down that were reflected onto each other differ by the
-    rounding of the scale (16 units in its last place are allowed) and of the
-    value itself (4 units).
-    """
+    """Compares on the scale and as values; see `Range.same`."""
+    # Steps that were reflected onto each other differ by the rounding of the
+    # scale (16 units in its last place are allowed) and of the value (4).
     magnitude = max(abs(end) for end in self._ends())
     distance = jnp.abs(self._to_scale(first) - self._to_scale(second))
     return (distance <= 2.0**-19 * magnitude) | (
@@ -176,15 +163,7 @@ class Interval(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(Interval):
-  """Uniform between two bounds; a perturbation moves by a fifth of the range.
-
-  Attributes:
-    low: the lower bound of the value.
-    high: the upper bound of the value.
-
-  Raises:
-    ValueError: if the bounds are not numbers in order.
-  """
+  """Uniform; a perturbation moves by a fifth of the range."""
 
   def _ends(self) -> tuple[float, float]:
     return float(self.low), float(self.high)
@@ -202,15 +181,7 @@ class Uniform(Interval):
 
 @dataclasses.dataclass(frozen=True)
 class LogUniform(Interval):
-  """Log-uniform between two bounds; a perturbation multiplies the value.
-
-  Attributes:
-    low: the lower bound of the value, above 0.
-    high: the upper bound of the value.
-
-  Raises:
-    ValueError: if the bounds are not positive numbers in order.
-  """
+  """Log-uniform between bounds above 0; a perturbation multiplies."""
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -232,16 +203,9 @@ class LogUniform(Interval):
 
 @dataclasses.dataclass(frozen=True)
 class OneMinusLogUniform(Interval):
-  """A value below 1 of which 1 - value is log-uniform, such as a discount.
+  """Log-uniform in 1 - value, with bounds in [0, 1), as for a discount.
 
   A perturbation multiplies 1 - value, so "up" makes the value smaller.
-
-  Attributes:
-    low: the lower bound of the value, at least 0.
-    high: the upper bound of the value, below 1 (in float32 too).
-
-  Raises:
-    ValueError: if the bounds are not in [0, 1) and in order.
   """
 
   def __post_init__(self) -> None:
@@ -267,7 +231,7 @@ class Fixed:
   """A hyperparameter that is not searched.
 
   Attributes:
-    value: what every member uses, always.
+    value: of all members.
 
   Raises:
     ValueError: if the value is not a number.
@@ -276,7 +240,7 @@ class Fixed:
   value: float
 
   def __post_init__(self) -> None:
-    check_number(self, "value", self.value)
+    _check_number(self, "value", self.value)
 
   def sample(self, key: Key) -> Array:
     """Returns the value; see `Range.sample`."""
@@ -291,5 +255,62 @@ class Fixed:
     return jnp.full_like(value, self.value, dtype=jnp.float32)
 
   def same(self, first: Array, second: Array) -> Array:
-    """Returns True: it can't tell two members apart; see `Range.same`."""
+    """Returns True; see `Range.same`."""
     return jnp.ones(jnp.broadcast_shapes(first.shape, second.shape), bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """One of a few values; a perturbation takes a neighbour in their order.
+
+  Attributes:
+    values: two or more, all different in float32, in their order if any.
+
+  Raises:
+    ValueError: if values are no numbers, too few, or equal.
+  """
+
+  values: tuple[float, ...]
+
+  def __post_init__(self) -> None:
+    object.__setattr__(self, "values", tuple(self.values))
+    for value in self.values:
+      _check_number(self, "value", value)
+    if len(self.values) < 2:
+      raise ValueError(
+        f"{self} leaves no choice; give two values or more, or use Fixed."
+      )
+    if len(set(self._float32().tolist())) < len(self.values):
+      raise ValueError(
+        f"{self} has a value twice, as float32; give each of them once."
+      )
+
+  def _float32(self) -> np.ndarray:
+    """Returns the values as an array."""
+    return np.asarray(self.values, np.float32)
+
+  def index(self, value: Array) -> Array:
+    """Returns the indices of the nearest values, int32 [...]."""
+    distance = jnp.abs(jnp.asarray(value)[..., None] - self._float32())
+    return jnp.argmin(distance, axis=-1).astype(jnp.int32)
+
+  def at(self, index: Array) -> Array:
+    """Returns the values at indices int [...], float32 [...]."""
+    return jnp.asarray(self._float32())[index]
+
+  def sample(self, key: Key) -> Array:
+    """Draws each value with equal probability; see `Range.sample`."""
+    return self.at(jax.random.randint(key, (), 0, len(self.values)))
+
+  def perturb(
+    self, value: Array, up: Array, factors: tuple[float, float]
+  ) -> Array:
+    """Takes the next value or the one before; see `Range.perturb`."""
+    del factors
+    last = len(self.values) - 1
+    moved = jnp.abs(self.index(value) + jnp.where(up, 1, -1))
+    return self.at(last - jnp.abs(last - moved))
+
+  def same(self, first: Array, second: Array) -> Array:
+    """Compares the nearest values; see `Range.same`."""
+    return self.index(first) == self.index(second)

@@ -1,26 +1,23 @@
 """Controllers by name, as configurations choose them."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Settings
 from qdrl_haiku.controllers.base import Controller
 from qdrl_haiku.controllers.mf_pbt import MFPBTConfig, mf_pbt
 from qdrl_haiku.controllers.pb2 import PB2Config, pb2
-from qdrl_haiku.controllers.pbt import PBTConfig, pbt
-from qdrl_haiku.controllers.random_search import random_search
+from qdrl_haiku.controllers.pbt import (
+  PBTConfig,
+  RandomSearchConfig,
+  pbt,
+  random_search,
+)
 from qdrl_haiku.controllers.successive_halving import (
   SuccessiveHalvingConfig,
   successive_halving,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomSearchConfig(Settings):
-  """Configures `random_search`."""
-
+from qdrl_haiku.types import Tree
 
 KINDS: dict[str, Settings] = {
   "pbt": PBTConfig(),
@@ -30,7 +27,7 @@ KINDS: dict[str, Settings] = {
   "successive_halving": SuccessiveHalvingConfig(),
 }
 """The configurations of all controllers, by name."""
-_MAKERS: dict[type[Settings], Callable[[Any, Any], Controller]] = {
+_MAKERS: dict[type[Settings], Callable[..., Controller]] = {
   PBTConfig: pbt,
   PB2Config: pb2,
   MFPBTConfig: mf_pbt,
@@ -39,7 +36,7 @@ _MAKERS: dict[type[Settings], Callable[[Any, Any], Controller]] = {
 }
 
 
-def make(config: Settings, search_space: Any) -> Controller:
+def make(config: Settings, search_space: Tree) -> Controller:
   """Makes the controller that a configuration describes.
 
   Args:

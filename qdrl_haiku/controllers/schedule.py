@@ -10,12 +10,12 @@ from qdrl_haiku.types import Array, Hyperparams, Key
 def schedule(hyperparams: Hyperparams) -> Controller:
   """Makes a controller that plays hyperparameters back.
 
-  Nobody is ever replaced, not even who has diverged. With the hyperparameters
-  of an agent that PBT tuned (`lineage.schedule`), what agents learn is due to
-  these alone, and not to whose weights were inherited.
+  No member is replaced, not even a diverged one. So with the schedule of an
+  agent that PBT tuned (`lineage.schedule`), what agents learn is due to
+  hyperparameters alone, and not to inherited weights.
 
   Args:
-    hyperparams: leaves [G], what all members use in generation 1 to G; later
+    hyperparams: leaves [G], of all members in generation 1 to G; later
       generations keep the last. One that never changes may be a number.
 
   Returns:
@@ -25,6 +25,7 @@ def schedule(hyperparams: Hyperparams) -> Controller:
   """
 
   def at(generation: int | Array, population_size: int) -> Hyperparams:
+    """Returns the hyperparameters of a generation, leaves [P]."""
 
     def value(leaf: Array) -> Array:
       leaf = jnp.atleast_1d(jnp.asarray(leaf, jnp.float32))

@@ -1,20 +1,21 @@
-"""The text of a search space.
-
-A search space is a tree shaped as the hyperparameters whose leaves are ranges,
-see `ranges`.
-"""
+"""Search spaces: trees shaped as the hyperparameters, with ranges as leaves."""
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
+
 from qdrl_haiku import names
-from qdrl_haiku.controllers.choice import Choice
+from qdrl_haiku.controllers import lineage
 from qdrl_haiku.controllers.ranges import (
+  Choice,
   Fixed,
   LogUniform,
   OneMinusLogUniform,
   Range,
   Uniform,
 )
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree, typed_key
 
 _EXAMPLE = "policy_learning_rate:log_uniform:1e-5:1e-2"
 _KINDS = {
@@ -69,3 +70,76 @@ def parse(specification: str) -> tuple[str, Range]:
     return name, _KINDS[kind](*values)
   except ValueError as error:
     raise ValueError(f"{where}: {error}") from None
+
+
+class SearchSpace:
+  """A search space as a list of ranges, and hyperparameters as lists of leaves.
+
+  Attributes:
+    ranges: L of them.
+    names: of the hyperparameters.
+  """
+
+  def __init__(self, tree: Tree) -> None:
+    self.ranges: list[Range] = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+      if not isinstance(leaf, Range):
+        raise ValueError(
+          f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
+          " use Uniform, LogUniform, OneMinusLogUniform, Choice or"
+          f" Fixed({leaf!r})."
+        )
+      self.ranges.append(leaf)
+    self.names = list(lineage.named_leaves(tree))
+    self._treedef = jax.tree.structure(tree)
+
+  def sample(self, keys: Key, first: int = 0) -> list[Array]:
+    """Draws hyperparameters for keys [P]; leaf i uses number `first` + i."""
+    return [
+      jax.vmap(range_.sample)(fold_in(keys, first + i))
+      for i, range_ in enumerate(self.ranges)
+    ]
+
+  def draw(self, key: Key, population_size: int) -> Hyperparams:
+    """Draws the first hyperparameters; a member's do not depend on P."""
+    if population_size < 1:
+      raise ValueError(
+        f"population_size={population_size} has no members; use at least 1."
+      )
+    return self.unflatten(self.sample(member_keys(key, population_size)))
+
+  def flatten(self, fitness: Array, hyperparams: Hyperparams) -> list[Array]:
+    """Returns leaves [P]; refuses those that don't fit space or fitness."""
+    if fitness.ndim != 1 or not fitness.shape[0]:
+      raise ValueError(
+        f"fitness has shape {fitness.shape}; give one number per member, [P]."
+      )
+    if jax.tree.structure(hyperparams) != self._treedef:
+      raise ValueError(
+        f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
+        f" search space {self._treedef}; give both the same names (Fixed where"
+        " a hyperparameter is not searched)."
+      )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(hyperparams):
+      if jnp.shape(leaf) != fitness.shape:
+        raise ValueError(
+          f"hyperparameters{jax.tree_util.keystr(path)} has shape"
+          f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every"
+          " leaf one value per member, [P]."
+        )
+    return [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+
+  def unflatten(self, leaves: list[Array]) -> Hyperparams:
+    """Returns the tree of some leaves."""
+    return jax.tree.unflatten(self._treedef, leaves)
+
+
+def member_keys(key: Key, population_size: int) -> Key:
+  """Returns a key for each of P members, [P], by its index alone."""
+  indices = jnp.arange(population_size)
+  return jax.vmap(jax.random.fold_in, (None, 0))(typed_key(key), indices)
+
+
+def fold_in(keys: Key, data: int | Array) -> Key:
+  """Folds one number into each of some keys [P]."""
+  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)

@@ -7,16 +7,14 @@ arXiv:1810.05934, section 3.1, in their synchronous form.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
-from qdrl_haiku.types import Array, Hyperparams, Key
+from qdrl_haiku.controllers.search_space import SearchSpace, member_keys
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "halved", "reinitialise")
 # Decisions are counted in int32.
@@ -44,69 +42,55 @@ class SuccessiveHalvingConfig(Settings):
   )
 
 
-class SuccessiveHalvingState(NamedTuple):
-  """Holds the state of `successive_halving`.
-
-  Attributes:
-    num_decisions: int32 [].
-  """
-
-  num_decisions: Array
-
-
 def successive_halving(
-  config: SuccessiveHalvingConfig, search_space: Any
+  config: SuccessiveHalvingConfig, search_space: Tree
 ) -> Controller:
   """Makes the controller of synchronous successive halving.
 
-  Hyperparameters are drawn once; members with equal ones are of one
+  Hyperparameters are drawn once; members with equal ones have one
   configuration. At each rung the best configurations are kept, each as good as
-  the best of its members; ties by index. Members of all others take over
-  weights and hyperparameters from the best members of these, in turn, so that
-  what is freed is used for those that are left: members of one configuration
-  differ in what they experience from then on.
+  the best of its members, ties by index. Members of all others are replaced by
+  copies of the best members of these, in turn, so that the freed places are
+  shared: members of one configuration then differ in what they experience.
 
-  Who isn't finite is replaced in the same way at once, rung or not. Where no
-  fitness is finite, everyone keeps its place and is resampled, with the
-  operator "reinitialise".
+  Non-finite members are replaced in the same way at once, rung or not. Where no
+  fitness is finite, all are resampled, with the operator "reinitialise".
 
   Args:
     config: the settings.
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is a `SuccessiveHalvingState`.
+    The controller, whose state is the number of decisions, int32 [].
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
-  ranges, treedef = exploration.flatten(search_space)
+  space = SearchSpace(search_space)
 
   def init(
     key: Key, population_size: int
-  ) -> tuple[SuccessiveHalvingState, Hyperparams]:
-    leaves = exploration.draw(ranges, key, population_size)
-    state = SuccessiveHalvingState(jnp.zeros((), jnp.int32))
-    return state, jax.tree.unflatten(treedef, leaves)
+  ) -> tuple[Array, Hyperparams]:
+    hyperparams = space.draw(key, population_size)
+    return jnp.zeros((), jnp.int32), hyperparams
 
   @eager.compiled()
   def update(
-    state: SuccessiveHalvingState,
+    state: Array,
     key: Key,
     fitness: Array,
     hyperparams: Hyperparams,
-  ) -> tuple[SuccessiveHalvingState, Decision]:
+  ) -> tuple[Array, Decision]:
     fitness = jnp.asarray(fitness, float)
-    exploration.check_shapes(fitness, hyperparams, treedef)
+    leaves = space.flatten(fitness, hyperparams)
     population_size = fitness.shape[0]
-    number = state.num_decisions + 1
+    number = state + 1
     finite = jnp.isfinite(fitness)
     lost = ~jnp.any(finite)
     indices = jnp.arange(population_size, dtype=jnp.int32)
 
-    # The best member of each configuration, and the configurations' ranks. One
-    # is known by the first member that has it.
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+    # The best member of each configuration, and the configurations' ranks. A
+    # configuration's number is the index of its first member.
     alike = jnp.eye(population_size, dtype=bool) | jnp.all(
       jnp.stack([x[:, None] == x[None] for x in leaves]), axis=0
     )
@@ -126,28 +110,23 @@ def successive_halving(
     replaced = ~finite | (rank[configuration] >= num_kept)
     turn = jnp.cumsum(replaced) - 1
     kept = order[turn % jnp.maximum(num_kept, 1)]
-    takes_over = replaced & ~lost
-    parents = jnp.where(takes_over, champions[kept], indices)
+    parents = jnp.where(replaced & ~lost, champions[kept], indices)
 
-    keys = exploration.member_keys(key, population_size)
-    fresh = [
-      jax.vmap(range_.sample)(exploration.fold_in(keys, i))
-      for i, range_ in enumerate(ranges)
-    ]
     leaves = [
       jnp.where(lost, again, leaf[parents])
-      for leaf, again in zip(leaves, fresh, strict=True)
+      for leaf, again in zip(
+        leaves, space.sample(member_keys(key, population_size)), strict=True
+      )
     ]
     operator = jnp.where(
       lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("halved")
     )
     operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
-    decision = Decision(
+    return number, Decision(
       parents=parents,
-      hyperparams=jax.tree.unflatten(treedef, leaves),
+      hyperparams=space.unflatten(leaves),
       operator=operator.astype(jnp.int32),
     )
-    return SuccessiveHalvingState(number), decision
 
   return Controller(init, update, _OPERATORS, config.first_rung)
 
@@ -155,7 +134,7 @@ def successive_halving(
 def _num_kept(
   config: SuccessiveHalvingConfig, number: Array, population_size: int
 ) -> Array:
-  """Returns how many configurations are kept in the decision of a number."""
+  """Returns how many configurations decision `number` keeps."""
   num_kept = jnp.asarray(population_size, jnp.int32)
   rung, left = config.first_rung, population_size
   while left > 1 and rung <= _LARGEST:

@@ -40,12 +40,12 @@ def _chances(weights, number):
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_chances_are_those_of_the_paper(size):
   random = np.random.default_rng(size)
-  chances_of = jax.jit(bandit.chances_of)
+  probabilities = jax.jit(bandit.probabilities)
   for number in range(1, size + 3):
     for power in (0.1, 1.0, 5.0):
       weights = np.exp(power * random.normal(size=size))
       weights = (weights / weights.sum()).astype(np.float32)
-      found = chances_of(weights, jnp.int32(number))
+      found = probabilities(weights, jnp.int32(number))
       expected = _chances(weights.astype(np.float64), number)
       np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
       np.testing.assert_array_equal(found[1], expected[1])
@@ -67,10 +67,10 @@ def test_values_are_drawn_as_often_as_their_chances_say(number):
   found = np.asarray(categories[:, :number, 0], int)
   counts = np.stack([(found == c).sum(axis=1) for c in range(4)], axis=1)
   chances, is_capped, gamma = map(
-    np.asarray, bandit.chances_of(weights, number)
+    np.asarray, bandit.probabilities(weights, number)
   )
   np.testing.assert_allclose(counts.mean(axis=0), number * chances, atol=0.03)
-  # Each of them, whoever gets it.
+  # Each member's draw alone has these probabilities too.
   for member in range(number):
     often = np.bincount(found[:, member], minlength=4) / len(keys)
     np.testing.assert_allclose(often, chances, atol=0.03)
@@ -114,7 +114,7 @@ def test_a_value_that_becomes_the_best_is_found():
   # One of each two draws.
   for best, begin in ((0, 200), (2, 500)):
     mean = jnp.mean(weights[begin : begin + 100], axis=0)
-    assert 2 * bandit.chances_of(mean, 2)[0][best] > 0.9
+    assert 2 * bandit.probabilities(mean, 2)[0][best] > 0.9
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0, jnp.nan])

@@ -81,18 +81,6 @@ def test_it_can_be_asked_again_and_again(name):
 
 
 @_each
-def test_one_program_makes_all_decisions(name):
-  update = jax.jit(lambda *args: controller(name).update(*args))
-  state, hyperparams = _init(name)
-  for seed in range(3):
-    state, decision = update(
-      state, jax.random.key(seed), jnp.full(_SIZE, 1.0) * seed, hyperparams
-    )
-    hyperparams = decision.hyperparams
-  assert update._cache_size() == 1
-
-
-@_each
 def test_a_second_decision_outside_of_jit_compiles_nothing(name):
   update = controller(name).update
   state, hyperparams = _init(name)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers
-from qdrl_haiku.controllers import bandit
+from qdrl_haiku.controllers import bandit, pb2_model
 
 _NAN = math.nan
-_SURVIVE, _SUGGESTED = range(2)
+_SUGGESTED = 1
 _SPACE = {
   "rate": controllers.LogUniform(1e-4, 1.0),
   "shape": controllers.Uniform(-1.0, 1.0),
@@ -56,23 +56,6 @@ def _known(state):
   ]
 
 
-@pytest.mark.parametrize("size", [1e20, -1e30, 3e38])
-def test_one_huge_change_leaves_the_model_of_the_others_finite(size):
-  state, hyperparams = _init(size=4)
-  fitness = jnp.array([1.0, 2.0, 3.0, 4.0])
-  for later in ([5.0, 2.5, 3.5, 1.0], [5.0, size, 3.0, 0.5]):
-    state, decision = _update()(
-      state, jax.random.key(0), fitness, hyperparams
-    )
-    fitness, hyperparams = jnp.array(later), decision.hyperparams
-  state, decision = _update()(state, jax.random.key(1), fitness, hyperparams)
-  replaced = np.asarray(decision.operator) > 0
-  assert replaced.any()
-  assert np.isfinite(state.predicted_change[replaced]).all()
-  for x in jax.tree.leaves((decision.hyperparams, state.parameters)):
-    assert np.isfinite(x).all()
-
-
 def test_changes_are_recorded_from_where_each_member_started():
   state, hyperparams = _init(size=4)
   first = jnp.array([1.0, 2.0, 3.0, 4.0])
@@ -84,7 +67,7 @@ def test_changes_are_recorded_from_where_each_member_started():
   state, after = _update()(
     state, jax.random.key(1), second, decision.hyperparams
   )
-  # Member 0 is a child of 3, which had 4; who is NaN is not recorded.
+  # Member 0 is a child of 3, which had 4; NaN is not recorded.
   assert _known(state) == [(2.0, 4.0, 2.0), (2.0, 2.0, 0.5), (2.0, 4.0, 1.0)]
   rows = np.flatnonzero(state.changes.mask)
   positions = np.asarray(state.changes.position)[rows]
@@ -119,17 +102,17 @@ def test_a_decision_that_is_not_applied_is_noticed():
 
 
 def test_the_latest_changes_take_the_place_of_the_earliest():
-  state, hyperparams = _init(size=4, window=6)
-  update = _update(window=6)
-  for number in range(1, 5):
-    # All are as fit as each other, and survive.
-    state, decision = update(
-      state, jax.random.key(number), jnp.full(4, 1.0 * number), hyperparams
+  coordinates = pb2_model.Coordinates(list(_SPACE.values()))
+  changes = pb2_model.no_changes(coordinates, 6)
+  used = jnp.full((4, 2), 0.5)
+  for time in range(2, 5):
+    fitness = jnp.full(4, 1.0 * time)
+    changes = pb2_model.record(
+      changes, coordinates, jnp.int32(time), fitness - 1, fitness, used
     )
-    np.testing.assert_array_equal(decision.operator, _SURVIVE)
-  times = sorted(time for time, *_ in _known(state))
-  assert times == [3.0, 3.0, 4.0, 4.0, 4.0, 4.0]
-  assert state.num_decisions == 4
+  assert sorted(changes.time.tolist()) == [3, 3, 4, 4, 4, 4]
+  np.testing.assert_array_equal(changes.before, changes.time - 1)
+  assert changes.mask.all()
 
 
 def _gain(hyperparams):
@@ -154,17 +137,15 @@ def _train(gain, num_decisions, space_name="two", **settings):
   return states, decisions
 
 
-def test_it_finds_what_is_best_and_says_what_it_believes():
-  states, decisions = _train(_gain, 12, window=128)
-  last, state = decisions[-1], states[-1]
-  replaced = np.asarray(last.operator) == _SUGGESTED
+def test_it_finds_what_is_best_and_predicts_its_change():
+  _, decisions = _train(_gain, 12, window=128)
+  replaced = np.asarray(decisions[-1].operator) == _SUGGESTED
   assert replaced.sum() == 2
-  gain = _gain(last.hyperparams)
+  gain = _gain(decisions[-1].hyperparams)
   assert np.all(gain[replaced] > 0.95)
-  np.testing.assert_array_equal(np.isnan(state.predicted_change), ~replaced)
-  np.testing.assert_array_equal(np.isnan(state.predicted_deviation), ~replaced)
-  error = np.abs(state.predicted_change - gain)[replaced]
-  assert np.all(error < 3 * state.predicted_deviation[replaced] + 0.02)
+  change, deviation = decisions[-1].reasons.values()
+  error = np.abs(change - gain)[replaced]
+  assert np.all(error < 3 * deviation[replaced] + 0.02)
 
 
 def test_a_decision_tells_what_is_believed():
@@ -179,31 +160,23 @@ def test_a_decision_tells_what_is_believed():
   for name in ("predicted_change", "predicted_deviation"):
     known = jnp.isfinite(decision.reasons[name])
     np.testing.assert_array_equal(known, is_new)
-    np.testing.assert_array_equal(
-      decision.reasons[name], getattr(state, name)
-    )
   lengths = state.parameters.length_scales.tolist()
   metrics = {name: float(x) for name, x in decision.metrics.items()}
   assert metrics["fitness_length_scale"] == lengths[0]
   assert metrics["length_scale/rate"] == lengths[1]
   assert metrics["length_scale/shape"] == lengths[2]
-  # Of those who had equal fitness, nobody was replaced.
+  # All members of the first decision, since equal ones survive.
   assert metrics["num_changes"] == 8
 
 
-def test_it_knows_which_hyperparameter_matters():
-  states, _ = _train(lambda x: 1 - 4 * (x["shape"] - 0.3) ** 2, 8)
-  _, rate, shape = states[-1].parameters.length_scales
-  assert rate > 2 * shape
-
-
+@pytest.mark.slow
 def test_it_finds_the_best_choice():
   states, decisions = _train(
     lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 30, "choice"
   )
   # One of the two that are drawn each time, and the other differs.
   (weights,) = states[-1].choices.weights
-  assert 2 * bandit.chances_of(weights, 2)[0][1] > 0.8
+  assert 2 * bandit.probabilities(weights, 2)[0][1] > 0.8
   new = np.stack([x.operator for x in decisions[-10:]]) == _SUGGESTED
   kind, shape = (
     np.stack([x.hyperparams[name] for x in decisions[-10:]])[new]
@@ -215,6 +188,7 @@ def test_it_finds_the_best_choice():
   assert states[-1].changes.category.shape == (_WINDOW, 1)
 
 
+@pytest.mark.slow
 def test_choices_alone_can_be_searched():
   states, decisions = _train(lambda x: 1.0 * (x["kind"] == 3), 8, "kind alone")
   assert jnp.sum(decisions[-1].hyperparams["kind"] == 3) >= 4
@@ -243,6 +217,7 @@ def test_a_choice_learns_from_those_alone_who_train_with_what_was_drawn():
     assert (weights[kind] > before[kind] + 0.01) == learns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimism", [0.0, 1.0])
 def test_siblings_differ_from_each_other_and_from_who_survives(optimism):
   settings = {"num_parents": 1, "num_replaced": 6, "optimism": optimism}
@@ -266,8 +241,11 @@ def test_siblings_differ_from_each_other_and_from_who_survives(optimism):
     lambda x: jnp.where(x["rate"] > 1e-2, _NAN, 1.0),
     lambda x: jnp.where(jnp.arange(8) < 7, _NAN, x["shape"]),
     lambda x: jnp.full(8, _NAN),
+    lambda x: jnp.array([3e38, -3e38, *[1.0] * 6]),
   ],
-  ids=["constant", "huge", "tiny", "some NaN", "one number", "all NaN"],
+  ids=[
+    "constant", "huge", "tiny", "some NaN", "one number", "all NaN", "overflow"
+  ],
 )
 def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
   states, decisions = _train(gain, 4)
@@ -276,21 +254,14 @@ def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
       values = np.asarray(decision.hyperparams[name])
       assert np.all((values >= range_.low) & (values <= range_.high))
     assert np.all(np.isfinite(state.changes.change))
+    suggested = np.asarray(decision.operator) == _SUGGESTED
+    for predicted in decision.reasons.values():
+      np.testing.assert_array_equal(np.isfinite(predicted), suggested)
     for leaf in jax.tree.leaves(state.parameters):
       assert np.all(np.isfinite(leaf))
 
 
-def test_equal_hyperparameters_and_equal_changes_do_no_harm():
-  state, hyperparams = _init()
-  hyperparams = jax.tree.map(lambda x: jnp.full_like(x, 0.5), hyperparams)
-  for number in range(4):
-    state, decision = _update()(
-      state, jax.random.key(number), jnp.full(8, 1.0).at[0].set(0), hyperparams
-    )
-    assert decision.operator[0] == _SUGGESTED
-    assert decision.hyperparams["shape"][0] != 0.5
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name, value",
   [
@@ -315,42 +286,6 @@ def test_every_setting_is_live(name, value):
 
 def test_every_setting_is_listed_as_live():
   marks = test_every_setting_is_live.pytestmark
-  tested = {case[0] for mark in marks for case in mark.args[1]}
+  (cases,) = (mark.args[1] for mark in marks if mark.name == "parametrize")
+  tested = {case[0] for case in cases}
   assert tested == {f.name for f in dataclasses.fields(controllers.PB2Config)}
-
-
-@pytest.mark.parametrize(
-  "settings, complaint",
-  [
-    ({"exploit": "best"}, "exploit='best' is unknown"),
-    ({"quantile_fraction": 0.7}, "quantile_fraction must be at most 0.5"),
-    ({"num_parents": 0}, "num_parents=0 leaves"),
-    ({"window": 0}, "window must be at least 1, got 0"),
-    ({"optimism": -1.0}, "optimism must be at least 0, got -1.0"),
-    ({"optimism": _NAN}, "optimism must be at least 0, got nan"),
-  ],
-)
-def test_config_refuses(settings, complaint):
-  with pytest.raises(ValueError, match=complaint):
-    controllers.PB2Config(**settings)
-
-
-def test_a_population_larger_than_the_window_is_refused():
-  complaint = f"window={_WINDOW} is less than population_size=64"
-  with pytest.raises(ValueError, match=complaint):
-    _init(size=64)
-
-
-def test_a_range_that_is_not_this_packages_is_refused():
-  class Mine:
-    def sample(self, key):
-      return jax.random.uniform(key)
-
-    def perturb(self, value, up, factors):
-      return value
-
-    def same(self, first, second):
-      return first == second
-
-  with pytest.raises(ValueError, match="has no scale .* use Uniform"):
-    controllers.pb2(controllers.PB2Config(), {"x": Mine()})

@@ -40,17 +40,13 @@ _PARENT = {
 }
 _FITNESS = np.arange(8, dtype=np.float32)
 _FAMILY = {"num_parents": 1, "num_replaced": 7}
-
-
 _RATE = controllers.LogUniform(1e-4, 1.0)
 
 
-def _hyperparams(population_size=8):
+def _hyperparams():
   """Distinct values that no draw can produce, but for the parent's."""
   return {
-    name: np.append(
-      np.linspace(100.0, 200.0, population_size - 1), value
-    ).astype(np.float32)
+    name: np.append(np.linspace(100.0, 200.0, 7), value).astype(np.float32)
     for name, value in _PARENT.items()
   }
 
@@ -65,18 +61,16 @@ def _update(explore):
   return jax.jit(common.update(_controller(explore=explore)))
 
 
-def _update_x(
-  values,
-  range_=_RATE,
-  *,
-  fitness=_FITNESS,
-  seed=0,
-  **settings,
-):
-  """The decision on eight members that have one hyperparameter."""
+@functools.cache
+def _update_of(range_, **settings):
   config = controllers.PBTConfig(**settings)
-  update = common.update(controllers.pbt(config, {"x": range_}))
+  return common.update(controllers.pbt(config, {"x": range_}))
+
+
+def _update_x(values, range_=_RATE, *, fitness=_FITNESS, seed=0, **settings):
+  """The decision on eight members that have one hyperparameter."""
   x = np.asarray(values, np.float32)
+  update = _update_of(range_, **settings)
   return update(jax.random.key(seed), fitness, {"x": x})
 
 
@@ -103,29 +97,12 @@ def _searched(hyperparams):
   return np.stack([hyperparams[name] for name in _SEARCHED], axis=-1)
 
 
-def test_init_draws_every_member_and_leaf_afresh_and_inside():
-  drawn = common.init(_controller(), jax.random.key(0), 64)
-  for name in _SEARCHED:
-    values = np.asarray(drawn[name])
-    assert values.shape == (64,) and values.dtype == np.float32
-    assert len(set(values)) == 64
-    assert np.all((_SPACE[name].low <= values) & (values <= _SPACE[name].high))
-  assert np.all(drawn["reward_scaling"] == np.float32(2.0))
-
-
 def test_init_does_not_correlate_leaves():
   space = {name: controllers.Uniform(-1.0, 1.0) for name in "ab"}
   controller = controllers.pbt(controllers.PBTConfig(), space)
   drawn = common.init(controller, jax.random.key(0), _NUM_KEYS)
   # Products of independent uniforms on [-1, 1] obey the same bound.
   assert abs(np.mean(drawn["a"] * drawn["b"])) < _CORRELATION_BOUND
-
-
-def test_init_of_a_member_does_not_depend_on_the_population():
-  small = common.init(_controller(), jax.random.key(3), 3)
-  large = common.init(_controller(), jax.random.key(3), 9)
-  for name in _SPACE:
-    np.testing.assert_array_equal(small[name], large[name][:3])
 
 
 def test_hand_worked_case():
@@ -145,46 +122,6 @@ def test_hand_worked_case():
   assert seen == {0.08, 0.125}
 
 
-def _assert_survival(decision, members, hyperparams):
-  """Their places and hyperparameters, to the bit."""
-  members = list(members)
-  np.testing.assert_array_equal(decision.parents[members], members)
-  np.testing.assert_array_equal(
-    decision.operator[members], np.full(len(members), _SURVIVE)
-  )
-  for name, leaf in decision.hyperparams.items():
-    np.testing.assert_array_equal(
-      leaf[members].view(np.int32), hyperparams[name][members].view(np.int32)
-    )
-
-
-@pytest.mark.parametrize("exploit", ["truncation", "tournament"])
-@pytest.mark.parametrize(
-  "fitness, replaced",
-  [
-    # As in a task that all have solved.
-    ([1000.0] * 8, ()),
-    # Members 6 and 7 rank last, but are as fit as the best; 5 is broken.
-    ([1.0] * 5 + [_NAN] + [1.0] * 2, (5,)),
-    # Though all but one could be a parent, that one alone is worse.
-    ([3.0, 3.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0], (2,)),
-  ],
-)
-def test_nobody_takes_over_from_someone_who_is_not_fitter(
-  exploit, fitness, replaced
-):
-  fitness = np.asarray(fitness, np.float32)
-  update = common.update(_controller(exploit=exploit))
-  hyperparams = _hyperparams()
-  decision = jax.device_get(update(jax.random.key(0), fitness, hyperparams))
-  survivors = [i for i in range(8) if i not in replaced]
-  _assert_survival(decision, survivors, hyperparams)
-  for child in replaced:
-    assert decision.parents[child] in survivors
-    assert decision.operator[child] == _PERTURB
-
-
-@pytest.mark.parametrize("explore", ["perturb", "mixed"])
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(
   fitness=strategies.lists(
@@ -194,32 +131,25 @@ def test_nobody_takes_over_from_someone_who_is_not_fitter(
   ),
   seed=strategies.integers(0, 2**31 - 1),
 )
-def test_survivors_are_bit_identical_and_siblings_differ(
-  explore, fitness, seed
-):
+def test_survivors_are_bit_identical_and_siblings_differ(fitness, seed):
   hyperparams = _hyperparams()
   # Any bits must come through.
   hyperparams["discount"][0], hyperparams["discount"][1] = _NAN, -0.0
   decision = jax.device_get(
-    _update(explore)(
+    _update("perturb")(
       jax.random.key(seed), np.asarray(fitness, np.float32), hyperparams
     )
   )
   survivors = decision.operator == _SURVIVE
-  _assert_survival(decision, np.flatnonzero(survivors), hyperparams)
-  assert np.all(np.isfinite(fitness)[survivors])
-  values = np.asarray(fitness, np.float32)
-  for child in np.flatnonzero(~survivors & np.isfinite(values)):
-    assert values[decision.parents[child]] > values[child]
-  children = [
-    (parent, *row)
-    for parent, row in zip(
-      decision.parents[~survivors],
-      _searched(decision.hyperparams)[~survivors],
-      strict=True,
+  for name, leaf in decision.hyperparams.items():
+    np.testing.assert_array_equal(
+      leaf[survivors].view(np.int32),
+      hyperparams[name][survivors].view(np.int32),
     )
-  ]
-  assert len(set(children)) == len(children)
+  children = np.column_stack(
+    [decision.parents, _searched(decision.hyperparams)]
+  )[~survivors]
+  assert len({tuple(child) for child in children}) == len(children)
 
 
 @pytest.mark.parametrize("explore", ["perturb", "resample", "mixed"])
@@ -250,32 +180,6 @@ def test_perturbation_is_a_fair_coin_and_independent_across_leaves():
       assert abs(product.mean()) < _CORRELATION_BOUND
 
 
-def test_exploring_draws_from_other_keys_than_exploiting():
-  def steps_up(key):
-    # Of the first member; 0 instead of 1 is for the choice of its parent.
-    key = jax.random.fold_in(jax.random.fold_in(key, 0), 1)
-    coins = jax.vmap(
-      lambda leaf: jax.random.split(jax.random.fold_in(key, leaf), 4)[0]
-    )(jnp.array([0, 1, 3]))  # The third leaf is fixed.
-    return jax.vmap(jax.random.uniform)(coins) < 0.5
-
-  keys = jax.random.split(jax.random.key(0), _NUM_KEYS)
-  expected = jax.jit(jax.vmap(steps_up))(keys)
-  np.testing.assert_array_equal(_steps(_family("perturb"))[:, 0] > 0, expected)
-
-
-def test_perturbation_starts_at_the_parent():
-  children = _family("perturb").hyperparams
-  rate = children["learning_rate"][:, 0]
-  np.testing.assert_allclose(
-    rate, np.where(rate > 1e-3, 1.25e-3, 0.8e-3), rtol=1e-5
-  )
-  entropy = children["target_entropy"][:, 0]
-  np.testing.assert_allclose(
-    entropy, np.where(entropy > -2.5, -1.9, -3.1), rtol=1e-5
-  )
-
-
 def test_siblings_beyond_the_directions_are_resampled():
   decision = _update_x([9.0] * 7 + [0.01], num_parents=1, num_replaced=4)
   # One hyperparameter has two directions; the third and fourth find no new one.
@@ -284,16 +188,6 @@ def test_siblings_beyond_the_directions_are_resampled():
   )
   children = np.asarray(decision.hyperparams["x"])[[0, 1, 2, 3, 7]]
   assert len(set(children.tolist())) == 5
-
-
-@pytest.mark.parametrize("bound", [1e-4, 1.0])
-def test_pair_that_a_bound_reflects_together_is_told_apart(bound):
-  decision = _update_x([9.0] * 7 + [bound], num_parents=1, num_replaced=2)
-  np.testing.assert_array_equal(
-    decision.operator, [_PERTURB, _RESAMPLE] + [_SURVIVE] * 6
-  )
-  children = np.asarray(decision.hyperparams["x"])[:2]
-  assert abs(np.log(children[0] / children[1])) > 1e-3
 
 
 def test_child_that_a_bound_reflects_onto_its_parent_is_resampled():
@@ -340,32 +234,6 @@ def test_mixed_chooses_for_each_hyperparameter_on_its_own():
 
 
 @pytest.mark.parametrize(
-  "fitness", [np.full(8, _NAN), np.array([_NAN, _INF, -_INF, _NAN] * 2)]
-)
-def test_where_none_is_finite_all_are_reinitialised(fitness):
-  decision = _update("perturb")(
-    jax.random.key(0), fitness.astype(np.float32), _hyperparams()
-  )
-  np.testing.assert_array_equal(decision.parents, np.arange(8))
-  reinitialise = common.REINITIALISE
-  np.testing.assert_array_equal(decision.operator, np.full(8, reinitialise))
-  for name in _SEARCHED:
-    values = np.asarray(decision.hyperparams[name])
-    assert len(set(values)) == 8
-    assert np.all((_SPACE[name].low <= values) & (values <= _SPACE[name].high))
-
-
-def test_fixed_alone_leaves_children_equal_to_their_parent():
-  decision = _update_x(
-    [3.0] * 8, controllers.Fixed(3.0), num_parents=1, num_replaced=2
-  )
-  np.testing.assert_array_equal(
-    decision.operator, [_PERTURB] * 2 + [_SURVIVE] * 6
-  )
-  np.testing.assert_array_equal(decision.hyperparams["x"], [3.0] * 8)
-
-
-@pytest.mark.parametrize(
   "population_size, parents", [(1, [0]), (2, [1, 1]), (3, [2, 1, 2])]
 )
 def test_defaults_in_the_smallest_populations(population_size, parents):
@@ -377,31 +245,10 @@ def test_defaults_in_the_smallest_populations(population_size, parents):
     {"x": np.full(population_size, 3.0, np.float32)},
   )
   np.testing.assert_array_equal(decision.parents, parents)
+  # Where all is fixed, a child equals its parent and isn't resampled.
   np.testing.assert_array_equal(
-    decision.operator != _SURVIVE, np.arange(population_size) != parents
-  )
-
-
-def test_update_depends_on_its_arguments_only():
-  def run(seed):
-    decision = _update("perturb")(
-      jax.random.key(seed), _FITNESS, _hyperparams()
-    )
-    return _searched(decision.hyperparams)
-
-  first = run(0)
-  np.testing.assert_array_equal(first, run(0))
-  assert np.any(first != run(1))
-
-
-def test_jit_and_no_jit_agree():
-  args = (jax.random.key(0), _FITNESS, _hyperparams())
-  jitted, plain = _update("perturb")(*args), common.update(_controller())(*args)
-  np.testing.assert_array_equal(jitted.parents, plain.parents)
-  np.testing.assert_array_equal(jitted.operator, plain.operator)
-  assert jitted.parents.dtype == jitted.operator.dtype == jnp.int32
-  np.testing.assert_allclose(
-    _searched(jitted.hyperparams), _searched(plain.hyperparams), rtol=1e-6
+    decision.operator,
+    np.where(np.arange(population_size) == parents, _SURVIVE, _PERTURB),
   )
 
 
@@ -466,30 +313,6 @@ def test_a_key_of_the_older_kind_makes_the_same_decision():
   jax.tree.map(np.testing.assert_array_equal, older, typed)
 
 
-@pytest.mark.parametrize(
-  ("extra", "message"),
-  [
-    ({"reasons": {"child": jnp.zeros(4)}}, "'child' has the name of a column"),
-    ({"reasons": {"hope": jnp.zeros(3)}}, r"'hope' is float32\(3,\), not"),
-    ({"metrics": {"hope": jnp.zeros(4)}}, r"'hope' is float32\(4,\); give one"),
-  ],
-)
-def test_reasons_and_metrics_of_another_shape_are_refused(extra, message):
-  controller = controllers.random_search({"x": controllers.Uniform(0.0, 1.0)})
-
-  def update(*args):
-    state, decision = controller.update(*args)
-    return state, decision._replace(**extra)
-
-  with pytest.raises(ValueError, match=message):
-    controllers.check(controller._replace(update=update), 4)
-
-
-def test_inherit_takes_arrays_of_numpy():
-  children = controllers.inherit({"x": np.arange(3)}, jnp.array([2, 1, 2]))
-  np.testing.assert_array_equal(children["x"], [2, 1, 2])
-
-
 def test_inherit_copies_parents_and_keeps_dtypes_and_keys():
   parents = jnp.array([2, 1, 2], jnp.int32)
   members = {
@@ -508,74 +331,3 @@ def test_inherit_copies_parents_and_keeps_dtypes_and_keys():
     jax.random.key_data(children["key"]),
     jax.random.key_data(members["key"])[np.array([2, 1, 2])],
   )
-
-
-@pytest.mark.parametrize("leaf", [jnp.zeros(2), jnp.zeros(())])
-def test_inherit_refuses_leaves_without_the_population_axis(leaf):
-  with pytest.raises(ValueError, match=r"members\['x'\] has shape"):
-    controllers.inherit({"x": leaf}, jnp.arange(3))
-
-
-@pytest.mark.parametrize(
-  "settings, complaint",
-  [
-    ({"exploit": "truncate"}, "exploit='truncate' .* mean 'truncation'"),
-    ({"explore": "mix"}, "explore='mix' is unknown; did you mean 'mixed'"),
-    ({"quantile_fraction": 0.0}, "quantile_fraction must be above 0"),
-    ({"quantile_fraction": 0.6}, "quantile_fraction must be at most 0.5"),
-    ({"quantile_fraction": _NAN}, "quantile_fraction must be above 0, got nan"),
-    ({"num_parents": -1}, "num_parents must be at least 0"),
-    ({"num_replaced": 1.5}, "num_replaced is 1.5; give an integer"),
-    ({"num_replaced": True}, "num_replaced is True; give an integer"),
-    ({"num_parents": 0}, "num_parents=0 leaves num_replaced=None"),
-    ({"num_parents": 0, "num_replaced": 1}, "num_parents=0 leaves"),
-    ({"exploit": "none", "num_replaced": 1}, "num_replaced=1 has no effect"),
-    (
-      {"exploit": "tournament", "num_parents": 1},
-      "num_parents=1 has no effect: exploit is 'tournament'",
-    ),
-    ({"resample_probability": 1.1}, "resample_probability must be at most 1"),
-    ({"perturbation_factors": (1.25, 0.8)}, "perturbation_factors="),
-    ({"perturbation_factors": (0.0, 1.25)}, "perturbation_factors="),
-    ({"perturbation_factors": (0.8, _INF)}, "factors must be finite"),
-    ({"perturbation_factors": (0.8,)}, "perturbation_factors="),
-  ],
-)
-def test_config_refuses(settings, complaint):
-  with pytest.raises(ValueError, match=complaint):
-    controllers.PBTConfig(**settings)
-
-
-def test_counts_above_the_population_are_refused_at_init_and_update():
-  controller = _controller(num_parents=3, num_replaced=2)
-  complaint = "num_parents=3 and num_replaced=2 .* population_size=4"
-  with pytest.raises(ValueError, match=complaint):
-    common.init(controller, jax.random.key(0), 4)
-  with pytest.raises(ValueError, match=complaint):
-    common.update(controller)(
-      jax.random.key(0), np.arange(4.0), _hyperparams(4)
-    )
-
-
-def test_what_is_not_a_range_is_refused():
-  with pytest.raises(ValueError, match=r"search_space\['tau'\]=0.005 .*Fixed"):
-    controllers.pbt(controllers.PBTConfig(), {"tau": 0.005})
-
-
-@pytest.mark.parametrize(
-  "fitness, hyperparams, complaint",
-  [
-    (np.zeros((2, 2)), _hyperparams(2), r"fitness has shape \(2, 2\)"),
-    (np.zeros(0), _hyperparams(2), r"fitness has shape \(0,\)"),
-    (np.zeros(2), {"tau": np.zeros(2)}, "differ from the search space"),
-    (np.zeros(2), _hyperparams(3), r"\['discount'\] has shape \(3,\)"),
-  ],
-)
-def test_update_refuses_what_does_not_fit(fitness, hyperparams, complaint):
-  with pytest.raises(ValueError, match=complaint):
-    common.update(_controller())(jax.random.key(0), fitness, hyperparams)
-
-
-def test_init_refuses_an_empty_population():
-  with pytest.raises(ValueError, match="population_size=0 has no members"):
-    common.init(_controller(), jax.random.key(0), 0)

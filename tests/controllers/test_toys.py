@@ -3,10 +3,10 @@
 Each seed is a run of its own; all of them are one program.
 """
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from qdrl_haiku import controllers, learners
 
@@ -93,7 +93,7 @@ def test_several_frequencies_leave_a_greedy_trap():
 
 
 def _regret(controller, population_size=4, num_decisions=40):
-  """How far the fittest is at the end from who never missed, by seed.
+  """The distance of the fittest at the end from the best possible, by seed.
 
   What members gain until a decision falls with the squared distance of two
   hyperparameters from a point that goes round once.
@@ -129,6 +129,7 @@ def _regret(controller, population_size=4, num_decisions=40):
   return np.asarray(jax.jit(jax.vmap(run))(jnp.arange(_NUM_SEEDS)))
 
 
+@pytest.mark.slow
 def test_a_model_follows_an_optimum_that_moves():
   space = {name: controllers.Uniform(0.0, 1.0) for name in "xy"}
   pbt = _regret(controllers.pbt(controllers.PBTConfig(), space))
