@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import interface
+from qdrl_haiku.environments.interface import Descriptor, State
 
 _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
   "open": (),
@@ -52,7 +52,7 @@ class PointMaze:
   # No return is below -10, that of a walk to the corner behind the start of
   # "open", so that the offset is enough for episodes of 100 steps and more; of
   # "maze", where it is -2.5, for 25.
-  descriptor = interface.Descriptor(
+  descriptor = Descriptor(
     names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.1
   )
 
@@ -78,24 +78,15 @@ class PointMaze:
     self._blocked = np.round(self.walls + clearance, 6).astype(np.float32)
     self._steps_to_goal = _steps_to_goal(self._blocked, self.goal)
 
-  def reset(self, key: types.Key) -> interface.State:
-    """Starts near `start`.
-
-    Args:
-      key: consumed.
-
-    Returns:
-      The initial state.
-    """
+  def reset(self, key: types.Key) -> State:
+    """Starts near `start`; the key is consumed."""
     noise = jax.random.uniform(
       key, (2,), minval=-_START_NOISE, maxval=_START_NOISE
     )
     position = jnp.asarray(self.start) + noise
     return self._state(position, jnp.zeros(()))
 
-  def step(
-    self, state: interface.State, action: types.Array
-  ) -> interface.State:
+  def step(self, state: State, action: types.Array) -> State:
     """Moves the point.
 
     Args:
@@ -150,10 +141,9 @@ class PointMaze:
       here + move, below.max(initial=-1), above.min(initial=1)
     )
 
-  def _state(
-    self, position: types.Array, reward: types.Array
-  ) -> interface.State:
-    return interface.State(
+  def _state(self, position: types.Array, reward: types.Array) -> State:
+    """Returns the state at a position."""
+    return State(
       pipeline_state=position,
       obs=position,
       reward=reward,
@@ -195,6 +185,6 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 
 def _shift(cells: np.ndarray, dx: int, dy: int) -> np.ndarray:
-  """Moves what is in square cells [G, G] by up to one cell, False behind."""
+  """Shifts square cells [G, G] by up to one cell, and fills with False."""
   size = len(cells)
   return np.pad(cells, 1)[1 - dx:, 1 - dy:][:size, :size]

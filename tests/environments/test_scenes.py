@@ -24,11 +24,10 @@ def _wrapped(layout):
   return environments.SkillEnvironment(env, skills.categorical(3))
 
 
-@pytest.mark.parametrize("layout", ["open", "maze"])
-@pytest.mark.parametrize(
-  "make",
-  [lambda layout: environments.create("point_maze", layout=layout), _wrapped],
-)
+@pytest.mark.parametrize(("layout", "make"), [
+  ("maze", lambda layout: environments.create("point_maze", layout=layout)),
+  ("open", _wrapped),
+])
 def test_of_a_maze_the_point_and_what_it_walks_among_are_drawn(layout, make):
   env, maze = make(layout), environments.PointMaze(layout)
   scene = environments.scene(env)
@@ -42,41 +41,27 @@ def test_of_a_maze_the_point_and_what_it_walks_among_are_drawn(layout, make):
     state = env.advance(state, jnp.ones((2, 3, 2)))
 
 
-@pytest.fixture(scope="module")
-def pendulum():
-  return environments.create("inverted_pendulum", action_repeat=3)
-
-
-def test_of_a_robot_its_links_are_drawn(pendulum):
-  with_skills = environments.SkillEnvironment(pendulum, skills.categorical(3))
-  for env in (pendulum, with_skills):
-    scene = environments.scene(env)
-    assert isinstance(scene, environments.RobotScene)
-    assert scene.sys is pendulum.unwrapped.sys
-    shapes = jax.eval_shape(
-      lambda env=env, scene=scene: scene.extract(env.reset(_KEYS))
-    )
-    assert {name: x.shape for name, x in shapes.items()} == {
-      "q": (2, 3, 2), "pos": (2, 3, 2, 3), "rot": (2, 3, 2, 4)
-    }
-
-
-def test_a_step_lasts_as_long_as_all_repetitions_of_its_action(pendulum):
-  assert environments.scene(pendulum).step_seconds == pytest.approx(0.12)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("env_name", "backend", "num_links"),
-  [("hopper_uni", "spring", 4), ("inverted_pendulum", "mjx", 2)],
+  ("env_name", "backend", "num_links", "seconds"),
+  [
+    ("inverted_pendulum", "generalized", 2, 0.12),
+    ("inverted_pendulum", "mjx", 2, 0.12),
+    ("hopper_uni", "spring", 4, 0.024),
+  ],
 )
-def test_wrapped_robots_and_other_physics_can_be_drawn(
-  env_name, backend, num_links
-):
-  env = environments.create(env_name, backend=backend)
+def test_of_a_robot_its_links_are_drawn(env_name, backend, num_links, seconds):
+  robot = environments.create(env_name, backend=backend, action_repeat=3)
+  env = environments.SkillEnvironment(robot, skills.categorical(3))
   scene = environments.scene(env)
+  assert isinstance(scene, environments.RobotScene)
+  assert scene.sys is robot.unwrapped.sys
+  # A step lasts as long as all repetitions of its action.
+  assert scene.step_seconds == pytest.approx(seconds)
   shapes = jax.eval_shape(lambda: scene.extract(env.reset(_KEYS)))
   assert shapes["pos"].shape == (2, 3, num_links, 3)
+  assert shapes["rot"].shape == (2, 3, num_links, 4)
+  assert shapes["q"].shape[:2] == (2, 3)
 
 
 def test_of_others_the_way_of_the_descriptor_is_drawn():
