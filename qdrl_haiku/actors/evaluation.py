@@ -110,9 +110,6 @@ def evaluate_from(
 
   Returns:
     As `evaluate`.
-
-  Raises:
-    ValueError: as in `evaluate`.
   """
   check_population(env_states=env_states.done, states=states)
   if descriptor_fn is not None and (

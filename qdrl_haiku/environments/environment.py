@@ -1,12 +1,9 @@
 """Batches of environments, their episodes, and their resets.
 
-`Environment` turns an object that simulates ONE instance (brax's interface:
-`reset`, `step`, `observation_size`, `action_size`) into any number of them. It
-differs from brax's own wrappers in four ways: physics always sees one flat
-batch, whatever the leading axes; the true successor observation survives an
-automatic reset; each episode starts from an initial state of its own;
-and the state that `reset` returns has exactly the type of those that `step`
-returns, so that nothing is compiled twice.
+Unlike with brax's own wrappers, physics always sees one flat batch, whatever
+the leading axes; the true successor observation survives an automatic reset;
+each episode starts from an initial state of its own; and states of `reset` have
+exactly the type of those of `step`, so that nothing is compiled twice.
 """
 
 import concurrent.futures
@@ -53,7 +50,7 @@ class Environment:
     descriptor: Descriptor | None = None,
     sizes: tuple[int, int] | None = None,
   ) -> None:
-    """Wraps an environment, after tracing it once to check what it returns.
+    """Wraps an environment of one instance, and checks what it returns.
 
     Args:
       env: simulates one instance. brax's `inverted_pendulum` reports a
@@ -73,12 +70,10 @@ class Environment:
     checks.check_count(
       "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
     )
-    checks.check_count("action_repeat", action_repeat, 1)
-    if action_repeat > episode_length:
-      raise ValueError(
-        f"action_repeat={action_repeat} is more than episode_length="
-        f"{episode_length}, so one action would outlast the episode; lower it."
-      )
+    # One action is not to outlast the episode.
+    checks.check_count(
+      "action_repeat", action_repeat, 1, maximum=episode_length
+    )
     self.unwrapped = env
     self.episode_length = episode_length
     self.action_repeat = action_repeat
@@ -89,13 +84,11 @@ class Environment:
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
-    self.observation_size: int
-    self.action_size: int
-    if sizes is not None:
-      self.observation_size, self.action_size = sizes
-    else:
-      self.observation_size = validation.read_size(env, "observation_size")
-      self.action_size = validation.read_size(env, "action_size")
+    self.observation_size, self.action_size = sizes or (
+      validation.read_size(env, "observation_size"),
+      validation.read_size(env, "action_size"),
+    )
+    if sizes is None:
       self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
@@ -182,9 +175,6 @@ class Environment:
       and, if the environment has one,
         state_descriptor: [..., D], of `obs`,
         next_state_descriptor: [..., D], of `next_observation`.
-
-    Raises:
-      ValueError: if the action has another shape.
     """
     self._check_action(state, action)
     return as_flat_batch(self._step, state.done.shape, state, action, pool)
@@ -199,9 +189,6 @@ class Environment:
 
     Returns:
       As `step`, with `obs` the successor observation at episode ends as well.
-
-    Raises:
-      ValueError: if the action has another shape.
     """
     self._check_action(state, action)
     return as_flat_batch(self._advance, state.done.shape, state, action)
@@ -221,7 +208,7 @@ class Environment:
     reset, _ = self._of_batch
     env_state = reset(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
-    state = _begin(env_state, key)
+    state = _observe(env_state, key)
     info = state.info | {
       "discount": zero + 1,
       "truncation": zero,
@@ -287,7 +274,7 @@ class Environment:
     drawn = jax.vmap(lambda tree, i: jax.tree.map(lambda x: x[i], tree))(
       (pool.pipeline_state, pool.info["key"]), index
     )
-    return _begin(*drawn)
+    return _observe(*drawn)
 
   def _repeat(
     self, env_state: State, action: types.Array
@@ -318,13 +305,15 @@ class Environment:
     return env_state, reward
 
 
-def _begin(env_state: State, key: types.Key) -> State:
-  """Returns the result of `_observe` for B first states."""
-  return _observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
+def _observe(
+  env_state: State, key: types.Key, steps: types.Array | None = None
+) -> State:
+  """Returns states [B], the first of episodes without steps.
 
-
-def _observe(env_state: State, key: types.Key, steps: types.Array) -> State:
-  """Returns a state to which only the outcome of the step is missing."""
+  Only the outcome of the step is missing: reward, end, number of episodes.
+  """
+  if steps is None:
+    steps = jnp.zeros(key.shape, jnp.int32)
   obs = env_state.obs.astype(jnp.float32)
   info = {"next_observation": obs, "steps": steps, "key": key}
   if "state_descriptor" in env_state.info:

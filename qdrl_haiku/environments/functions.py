@@ -19,13 +19,7 @@ _Scores = tuple[types.Array, types.Array]
 
 
 class Function:
-  """A function of a point, whose descriptor has two axes in [0, 1].
-
-  Attributes:
-    observation_size: 1.
-    action_size: N.
-    descriptor: names, bounds, and how far rewards fall below 0.
-  """
+  """A function of a point, whose descriptor has two axes in [0, 1]."""
 
   observation_size = 1
 

@@ -83,7 +83,7 @@ class GymnasiumEnvironment:
       gymnasium.make_vec,
       env_id,
       vectorization_mode="sync",
-      # Episodes end where we say, and only what ended is reset, with its seed.
+      # Episodes are ended and reset here, by our own length and seeds.
       vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
       max_episode_steps=-1,
       disable_env_checker=True,
@@ -106,8 +106,7 @@ class GymnasiumEnvironment:
     )
     self.observation_size = math.prod(env.observation_space.shape)
     self.action_size = math.prod(env.action_space.shape)
-    self.episode_length = episode_length
-    self.episode_steps = episode_length
+    self.episode_length = self.episode_steps = episode_length
     self.descriptor: Descriptor | None = None
     self._envs: Any = None
     # Counts resets and steps, from 0 again after 2^31, since states are int32.

@@ -145,14 +145,7 @@ class BatchedEnvironment(Protocol):
   """Any number of instances: what actors and training use of an environment.
 
   An environment whose states can't be copied, such as `GymnasiumEnvironment`,
-  has an attribute `on_host` that is True.
-
-  Attributes:
-    observation_size: O.
-    action_size: A.
-    episode_length: steps of one instance after which an episode is truncated.
-    episode_steps: calls of `step` in a full episode.
-    descriptor: names and bounds of the state descriptor, or None.
+  has an attribute `on_host` that is True. `Environment` documents the rest.
   """
 
   observation_size: int

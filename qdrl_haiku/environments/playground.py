@@ -24,13 +24,7 @@ _OBSERVED = "state"
 
 
 class Playground:
-  """One instance of an environment of Playground, as `Environment` takes it.
-
-  Attributes:
-    env: Playground's.
-    observation_size: O, of what a policy is to observe.
-    action_size: A.
-  """
+  """One instance of an environment of Playground, as `Environment` takes it."""
 
   def __init__(self, env: Any) -> None:
     """Wraps an environment."""

@@ -87,14 +87,9 @@ class PointMaze:
     return self._state(position, jnp.zeros(()))
 
   def step(self, state: State, action: types.Array) -> State:
-    """Moves the point.
+    """Moves the point by an action [2], clipped to [-1, 1].
 
-    Args:
-      state: of one instance.
-      action: [2], clipped to [-1, 1].
-
-    Returns:
-      The next state; `metrics["distance"]` is its distance in steps.
+    `metrics["distance"]` of the next state is its distance in steps.
     """
     before = state.pipeline_state
     position = before
@@ -106,16 +101,12 @@ class PointMaze:
     )
 
   def distance(self, position: types.Array) -> types.Array:
-    """Returns how many steps away the goal is, around the walls.
+    """Returns how many steps away from a position [2] the goal is, a float.
 
-    Args:
-      position: [2].
-
-    Returns:
-      The steps, as a float. Interpolated between grid points 0.025 apart (off
-      by at most 1/16 in the open), from a breadth-first search (Moore, 1959)
-      with the moves of a chess king, which are those of a point that is equally
-      fast along both axes at once.
+    Interpolated between grid points 0.025 apart (off by at most 1/16 in the
+    open), from a breadth-first search around the walls (Moore, 1959) with the
+    moves of a chess king, which are those of a point that is equally fast along
+    both axes at once.
     """
     cells = self._steps_to_goal.shape[0] - 1
     scaled = (position + 1) / _SPACING

@@ -16,7 +16,7 @@ from qdrl_haiku.environments.interface import BatchedEnvironment, State
 
 
 class PlaneScene(NamedTuple):
-  """A way through a plane.
+  """A plane, with the positions of states in it.
 
   Attributes:
     extract: states [...] -> positions [..., 2].

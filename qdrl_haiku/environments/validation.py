@@ -18,53 +18,35 @@ from qdrl_haiku import types
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 
 _NUM_STEPS = 8
-_ENDS = ("done", "info['truncation']")
 
 
 def check_interface(env: object) -> None:
   """Refuses an object that isn't an environment of one instance."""
-  problem = _problem(env)
-  if problem is not None:
-    raise ValueError(problem)
-
-
-def _problem(env: object) -> str | None:
-  """Says why an object is no environment of one instance, and the mend."""
   if inspect.isclass(env):
-    return f"env={env.__name__} is a class; {_advice(env)}"
-  name = f"env={type(env).__name__}"
+    raise ValueError(f"env={env.__name__} is a class; {_advice(env)}")
+  name = type(env).__name__
   if hasattr(env, "advance") and hasattr(env, "episode_steps"):
-    single = ", or its `unwrapped`" if hasattr(env, "unwrapped") else ""
-    return (
-      f"{name} is any number of instances already, as environments.create "
-      f"returns them; use it as it is{single}."
+    raise ValueError(
+      f"env={name} is any number of instances already, as environments.create "
+      "returns them; use it as it is, or give the one instance, `unwrapped`."
     )
-  inner: object = env
-  while inner is not None:
-    if type(inner).__name__.endswith("VmapWrapper"):
-      return (
-        f"{name} is a batch of instances already; give the environment of one "
-        f"instance, without brax's {type(inner).__name__}."
-      )
-    inner = getattr(inner, "env", None)
-  for method_name, num_arguments in (("reset", 1), ("step", 2)):
-    method = getattr(env, method_name, None)
-    if not callable(method):
-      return f"{name} has no method {method_name!r}; {_advice(env)}"
+  for attribute, num_arguments in (
+    ("reset", 1), ("step", 2), ("observation_size", 0), ("action_size", 0)
+  ):
+    # Of the class first: brax computes its observation_size by a reset.
+    if not hasattr(type(env), attribute) and not hasattr(env, attribute):
+      raise ValueError(f"env={name} has no {attribute!r}; {_advice(env)}")
+    if num_arguments == 0:
+      continue
     try:
-      inspect.signature(method).bind(*range(num_arguments))
+      inspect.signature(getattr(env, attribute)).bind(*range(num_arguments))
     except ValueError:  # A method written in C has no signature.
       pass
     except TypeError as error:
-      return (
-        f"env.{method_name} of {type(env).__name__} takes other arguments "
-        f"({error}); {_advice(env)}"
-      )
-  for size in ("observation_size", "action_size"):
-    # Of the class: brax computes the one by a reset.
-    if not hasattr(type(env), size) and not hasattr(env, size):
-      return f"{name} has no {size!r}; {_advice(env)}"
-  return None
+      raise ValueError(
+        f"env.{attribute} of {name} takes other arguments ({error}); "
+        f"{_advice(env)}"
+      ) from error
 
 
 def _advice(env: object) -> str:
@@ -73,15 +55,12 @@ def _advice(env: object) -> str:
   packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
   if packages & {"gym", "gymnasium"}:
     # `env` is an environment, or what Gymnasium's registry says about one.
-    spec = getattr(env, "spec", env)
-    by_name = "environments of Gymnasium are made by name, as many as needed: "
-    env_id = getattr(spec, "id", None)
-    if env_id is None or getattr(spec, "additional_wrappers", None):
-      return by_name + (
-        "gymnasium.register('Mine-v0', ...) with the class, or a function that "
-        "makes it and its wrappers, and give 'gymnasium:Mine-v0'."
-      )
-    return f"{by_name}give 'gymnasium:{env_id}'."
+    env_id = getattr(getattr(env, "spec", env), "id", None) or "<id>"
+    return (
+      "environments of Gymnasium are made by name, as many as needed: give "
+      f"'gymnasium:{env_id}', if it's registered without more wrappers; else "
+      "first gymnasium.register('Mine-v0', ...) a function that makes it."
+    )
   if inspect.isclass(env):
     return f"give an instance, {kind.__name__}(...)."
   if callable(env) and not hasattr(env, "reset"):
@@ -258,7 +237,7 @@ def _leaves(tree: types.Tree) -> dict[str, jax.ShapeDtypeStruct]:
 
 def check_values(env: BatchedEnvironment) -> None:
   """Runs one instance for a few steps with random actions, and looks at it."""
-  # The fields as the environment itself returned them.
+
   @jax.jit
   def run(key: types.Key) -> tuple[dict, dict]:
     def step(state: State, action: types.Array) -> tuple[State, dict]:
@@ -270,26 +249,20 @@ def check_values(env: BatchedEnvironment) -> None:
     actions = jax.random.uniform(
       action_key, (_NUM_STEPS, env.action_size), minval=-1.0, maxval=1.0
     )
+    # The fields as the environment itself returned them.
     first = _fields(state.pipeline_state)
     return first, jax.lax.scan(step, state, actions)[1]
 
   first, later = jax.device_get(run(jax.random.key(0)))
   _check_values("env.reset", first)
-  for name in _ENDS:
-    if first.get(name, 0):
-      raise ValueError(
-        f"env.reset returned {name}=1: the episode ends before its first step; "
-        "return 0."
-      )
-  for i in range(_NUM_STEPS):
-    values = {name: x[i] for name, x in later.items()}
-    _check_values("env.step", values)
-    if any(values.get(name, 0) for name in _ENDS):
-      break  # What comes after the end isn't used.
+  for t in range(_NUM_STEPS):
+    if _check_values("env.step", {name: x[t] for name, x in later.items()}):
+      break  # Steps after the end aren't used.
 
 
-def _check_values(method: str, values: dict[str, np.ndarray]) -> None:
-  """Checks the fields that one call returned."""
+def _check_values(method: str, values: dict[str, np.ndarray]) -> bool:
+  """Checks the fields of one state; returns whether an episode ends in it."""
+  ends = False
   for name, value in values.items():
     value = np.asarray(value, np.float64)
     for index in np.argwhere(~np.isfinite(value))[:1]:
@@ -299,8 +272,11 @@ def _check_values(method: str, values: dict[str, np.ndarray]) -> None:
         f"{method} returned {'NaN' if np.isnan(number) else number} in "
         f"{place}; return finite numbers."
       )
-    if name in _ENDS and value not in (0, 1):
-      raise ValueError(
-        f"{method} returned {name}={value:g}; return 1 where an episode ends, "
-        "else 0."
-      )
+    if name in ("done", "info['truncation']"):
+      if value not in (0, 1) or (value and method == "env.reset"):
+        raise ValueError(
+          f"{method} returned {name}={value:g}; return 1 where a step ends an "
+          "episode, else 0, and 0 at a reset."
+        )
+      ends |= bool(value)
+  return ends

@@ -148,14 +148,17 @@ class no_size:  # noqa: N801
 class _Ending(Walk):
   """Its episode ends at the second step, and what follows is NaN."""
 
+  def __init__(self, done=True, **kwargs):
+    super().__init__(**kwargs)
+    self._done = done
+
   def step(self, state, action):
     state = super().step(state, action)
     count = state.pipeline_state
     end = (count == 2).astype(jnp.float32)
     state = state.replace(obs=jnp.where(count > 2, jnp.nan, state.obs))
-    if not state.info:
-      return state.replace(done=end)
-    return state.replace(info={"truncation": end})
+    info = dict.fromkeys(state.info, end)
+    return state.replace(done=self._done * end, info=info)
 
 
 ending = _Ending

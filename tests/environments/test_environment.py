@@ -256,19 +256,8 @@ def test_only_a_termination_has_discount_0(
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_truncation_by_the_environment_is_one(done):
-  class Truncating(Drift):
-    def reset(self, key):
-      state = super().reset(key)
-      return state.replace(info=state.info | {"truncation": False})
-
-    def step(self, state, action):
-      state = super().step(state, action)
-      truncation = state.pipeline_state["count"] == 2
-      return state.replace(
-        done=done & truncation, info=state.info | {"truncation": truncation}
-      )
-
-  env = environments.Environment(Truncating(), episode_length=10)
+  single = liars.truncating(done=done)
+  env = environments.Environment(single, episode_length=10)
   state = env.step(env.reset(_keys(1)), _still(1))
   assert state.done == 0
   state = env.step(state, _still(1))

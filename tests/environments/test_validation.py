@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.environments import brax_loading, validation
+from qdrl_haiku.environments import validation
 from tests.environments import liars
 
 _WRONG_VALUES = [
@@ -16,8 +16,8 @@ _WRONG_VALUES = [
   ("late_inf_reward", r"env\.step returned inf in reward; return finite"),
   ("minus_inf_reward_at_reset", r"env\.reset returned -inf in reward;"),
   ("nan_done", r"env\.step returned NaN in done;"),
-  ("half_done", r"env\.step returned done=0\.5; return 1 where an episode"),
-  ("done_at_reset", r"env\.reset returned done=1: .*before its first step"),
+  ("half_done", r"env\.step returned done=0\.5; return 1 where a step ends"),
+  ("done_at_reset", r"env\.reset returned done=1; .* 0 at a reset"),
   (
     "nan_descriptor_at_step",
     r"env\.step returned NaN in info\['state_descriptor'\]\[1\];",
@@ -29,7 +29,7 @@ _WRONG_KIND = [
   ("branching", r"env\.step can't be compiled .*\(.*\); .*instead of `if`"),
   ("named", r"env\.reset can't be compiled .*\(.*str.*\); return arrays"),
   ("no_size", "env=no_size has no 'observation_size'; give an object with"),
-  ("no_reset", "env=Walk has no method 'reset'; give an object with"),
+  ("no_reset", r"env\.reset of Walk takes other arguments \(None is not a"),
   ("not_a_state", "returns tuple without 'obs'; return an environments.State"),
   ("no_info", "info is a NoneType; return a dict"),
   ("list_of_obs", "obs is a list; return one array"),
@@ -64,7 +64,7 @@ def _make():
   (environments.PointMaze, r"env=PointMaze is a class; give .*PointMaze\("),
   (_make, "env=function has no .*; call it and give .*'package.module:func"),
   (functools.partial(_make), "env=partial has no .*; call it and give "),
-  (None, "env=NoneType has no method 'reset'; give an object with reset"),
+  (None, "env=NoneType has no 'reset'; give an object with reset"),
   (environments.create("point_maze"), "number of .* already.*its `unwrapped`"),
 ])
 def test_what_is_no_instance_is_refused_by_what_to_give(env, message):
@@ -78,27 +78,14 @@ def test_what_is_no_instance_is_refused_by_what_to_give(env, message):
   (lambda gym: gym.make("Pendulum-v1"), "give 'gymnasium:Pendulum-v1'"),
   (lambda gym: gym.make_vec("Pendulum-v1", 2), "give 'gymnasium:Pendulum-v1'"),
   (lambda gym: gym.spec("Pendulum-v1"), "give 'gymnasium:Pendulum-v1'"),
-  (lambda gym: gym.Env, r"gymnasium.register\('Mine-v0', "),
-  (lambda gym: gym.Env(), r"gymnasium.register\('Mine-v0', "),
-  (
-    lambda gym: gym.wrappers.ClipAction(gym.make("Pendulum-v1")),
-    r"gymnasium.register\('Mine-v0', ",
-  ),
+  (lambda gym: gym.Env, r"gymnasium:<id>.* gymnasium.register\('Mine-v0', "),
+  (lambda gym: gym.Env(), r"gymnasium:<id>.* gymnasium.register\('Mine-v0', "),
   (lambda gym: environments.create("gymnasium:Pendulum-v1"), "any number"),
 ])
 def test_an_environment_of_gymnasium_is_refused_by_its_name(make, fix):
   env = make(pytest.importorskip("gymnasium"))
   with pytest.raises(ValueError, match=fix):
     environments.create(env)
-
-
-def test_braxs_batches_are_refused():
-  fast = brax_loading.brax_class("fast")()
-  from brax.envs.wrappers import training
-
-  batch = training.AutoResetWrapper(training.VmapWrapper(fast, 4))
-  with pytest.raises(ValueError, match="without brax's VmapWrapper"):
-    environments.create(batch)
 
 
 @pytest.mark.parametrize("name", ["honest", "ending", "truncating"])
@@ -135,7 +122,7 @@ def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
 @pytest.mark.parametrize("numbers, message", [
   ({"episode_length": 0}, "episode_length=0 is not a count; use .*least 1"),
   ({"action_repeat": 0}, "action_repeat=0 is not a count"),
-  ({"episode_length": 3, "action_repeat": 4}, "action_repeat=4 .*length=3"),
+  ({"episode_length": 3, "action_repeat": 4}, "action_repeat=4 .* at most 3"),
   ({"episode_length": 2**30}, "episode_length=1073741824 is too large; use"),
 ])
 def test_numbers_out_of_range_are_refused(numbers, message):
