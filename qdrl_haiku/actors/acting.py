@@ -42,9 +42,6 @@ def step(
 ) -> tuple[environments.State, types.Transition]:
   """Steps E environments for one agent.
 
-  Compiled once for `env`, `learner` and the arrays' shapes: what changes in
-  these objects later isn't seen, so make new ones.
-
   Args:
     env: the environment; it resets itself where an episode ends.
     learner: whose `act` or `act_greedy` chooses the actions.
@@ -89,8 +86,6 @@ def collect(
   pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps the environments of a whole population, in one flat batch.
-
-  Compiled once, as `step` is, also for `num_steps`.
 
   Args:
     env: the environment; it resets itself where an episode ends.

@@ -53,12 +53,8 @@ def evaluate(
 ) -> Evaluation:
   """Runs greedy episodes of every agent, all of them in one flat batch.
 
-  Each environment runs one episode, and the whole stops when the last of them
-  has ended. Nothing of the agents changes, running statistics included.
-
-  Compiled once for `env`, `learner`, the functions, the numbers and the arrays'
-  shapes: what changes in these objects later isn't seen, so make new ones, and
-  a lambda that is written in a loop is a new one each time.
+  Each environment runs one episode, until the last of them has ended. The
+  agents stay as they are, running statistics included.
 
   Args:
     env: the environment, which may be another than the one of training.

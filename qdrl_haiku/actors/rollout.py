@@ -1,4 +1,4 @@
-"""Rollouts: one greedy episode of each agent, step by step, to be looked at."""
+"""Rollouts: one greedy episode of each agent, step by step, to be drawn."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -46,8 +46,6 @@ def rollout(
   The episodes are the first of those that `evaluate` runs with the same key.
   Skills that an environment deals out are dealt along the P agents, so P
   copies of one agent show P skills.
-
-  Compiled once, as `evaluate` is.
 
   Args:
     env: the environment.

@@ -21,8 +21,7 @@ def final_descriptor(
   """Returns the descriptor of the state in which the episode ended.
 
   Args:
-    descriptors: [T, D], of the states after each step; steps outside of the
-      mask may hold anything, NaN included.
+    descriptors: [T, D]; outside of the mask anything, NaN included.
     mask: bool [T], True for the steps of the episode, at least for one.
 
   Returns:

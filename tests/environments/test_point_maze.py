@@ -1,5 +1,7 @@
 """Tests of the point maze."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,18 +44,19 @@ def free_positions(maze, count, seed=0):
   return jnp.asarray(positions[~blocked][:count], jnp.float32)
 
 
-def walk(maze, positions, actions):
-  """Returns the positions [T + 1, N, 2] and rewards [T, N] of actions."""
-  zeros = jnp.zeros(len(positions))
-  state = jax.vmap(maze._state)(positions, zeros)
-
+@functools.partial(jax.jit, static_argnums=0)
+def _walk(maze, positions, actions):
   def step(state, action):
     state = jax.vmap(maze.step)(state, action)
     return state, (state.obs, state.reward)
 
-  _, (path, rewards) = jax.jit(lambda s, a: jax.lax.scan(step, s, a))(
-    state, actions
-  )
+  state = jax.vmap(maze._state)(positions, jnp.zeros(len(positions)))
+  return jax.lax.scan(step, state, actions)[1]
+
+
+def walk(maze, positions, actions):
+  """Returns the positions [T + 1, N, 2] and rewards [T, N] of actions."""
+  path, rewards = _walk(maze, positions, actions)
   return np.concatenate([np.asarray(positions)[None], path]), rewards
 
 
@@ -78,22 +81,16 @@ def test_no_straight_line_between_positions_crosses_a_wall(maze, kind):
   assert np.abs(path).max() <= 1
 
 
-def test_a_step_moves_by_a_tenth_of_the_action(maze):
-  path, _ = walk(
-    maze, jnp.array([[-0.8, -0.8]]), jnp.array([[[0.5, -1.0]], [[-7.0, 0.2]]])
-  )
-  np.testing.assert_allclose(
-    path[:, 0], [[-0.8, -0.8], [-0.75, -0.9], [-0.85, -0.88]], atol=1e-6
-  )
-
-
-def test_a_wall_is_slid_along(maze):
+def test_a_step_moves_by_a_tenth_of_the_action_and_slides_along_walls(maze):
   # The first wall begins at x = -0.4, and the point stays 0.05 off.
   path, _ = walk(
-    maze, jnp.array([[-0.5, 0.0]]), jnp.ones((2, 1, 2)) * jnp.array([1.0, 0.5])
-  )
+    maze, jnp.array([[-0.8, -0.8], [-0.5, 0.0]]),
+    jnp.array([[[0.5, -1.0], [1.0, 0.5]], [[-7.0, 0.2], [1.0, 0.5]]]),
+  )  # fmt: skip
   np.testing.assert_allclose(
-    path[1:, 0], [[-0.45, 0.05], [-0.45, 0.1]], atol=1e-6
+    path[1:],
+    [[[-0.75, -0.9], [-0.45, 0.05]], [[-0.85, -0.88], [-0.45, 0.1]]],
+    atol=1e-6,
   )
 
 
