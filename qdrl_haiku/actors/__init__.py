@@ -2,7 +2,7 @@
 
 Outside of `jax.jit` each function is compiled once for its environment,
 learner, functions, numbers and the arrays' shapes. Later changes of these
-objects aren't seen, so make new ones; a lambda in a loop is a new one each time.
+objects aren't seen, so make new ones; a lambda in a loop is new each time.
 """
 
 from qdrl_haiku.actors.acting import collect, step

@@ -28,7 +28,6 @@ def _robot(name, backend="spring"):
 # them end where they would be 3 m or more behind a wall, were it not there.
 _WAYS = {
   "ahead": [(0, 0), (15, 0)],
-  "into a corner": [(0, 2), (15, 2)],
   "sideways": [(9.5, 0), (9.5, -6)],
   "from behind": [(16, 0), (9, 0)],
   "around": [(0, 0), (3, 5.5), (14, 5.5), (16, 0)],
@@ -83,7 +82,6 @@ def paths():
 @pytest.mark.slow
 @pytest.mark.parametrize("way, axis, side", [
   ("ahead", 0, (10.5, 11.5)),
-  ("into a corner", 0, (10.5, 11.5)),
   ("sideways", 1, (-2.5, -1.5)),
   ("from behind", 0, (12.5, 13.5)),
   ("around", 0, (15.4, 16.6)),

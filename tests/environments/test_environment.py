@@ -389,24 +389,3 @@ def test_an_environment_that_was_checked_before_is_traced_when_it_is_needed(
   np.testing.assert_array_equal(
     late.step(late.reset(_keys(4)), _still(4)).obs, expected
   )
-
-
-@pytest.mark.slow
-def test_real_physics_terminates_resets_and_compiles_once():
-  env = environments.create("inverted_pendulum", episode_length=5)
-  step = jax.jit(env.step, donate_argnums=0)
-  state, rewards = env.reset(_keys(2)), []
-  while not rewards or not state.done.any():
-    state = step(state, jnp.array([[1.0], [0.0]]))
-    rewards.append(float(state.reward[0]))
-  assert rewards == [1, 1]
-  np.testing.assert_array_equal(state.done, [1, 0])
-  np.testing.assert_array_equal(state.info["discount"], [0, 1])
-  # The pole falls at 0.2 rad, and starts within 0.01.
-  assert abs(state.info["next_observation"][0, 1]) > 0.2
-  assert abs(state.obs[0]).max() <= 0.01
-  np.testing.assert_array_equal(state.obs[1], state.info["next_observation"][1])
-  for _ in range(3):
-    state = step(state, jnp.zeros((2, 1)))
-  np.testing.assert_array_equal(state.info["truncation"], [0, 1])
-  assert step._cache_size() == 1

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments
+from qdrl_haiku import environments
 from qdrl_haiku.environments import gymnasium_environment
-from tests import toy
 
 gymnasium = pytest.importorskip(
   "gymnasium", reason="Gymnasium is not installed (the extra [gymnasium])"
@@ -221,21 +220,12 @@ def test_only_the_last_state_can_be_stepped():
     env.step(states[1], jnp.zeros((2, 2)), states[1])
 
 
-def test_evaluation_counts_the_first_episodes_and_sees_their_ends():
-  env = _counter(last=3)
-  learner = toy.linear_learner()._replace(
-    act_greedy=lambda state, observation: jnp.zeros(
-      (*observation.shape[:-1], 2)
-    )
-  )
-  evaluation = actors.evaluate(
-    env, learner, {"offset": jnp.zeros(2)}, jax.random.key(0), 3,
-    record=lambda state: state.obs,
-  )  # fmt: skip
-  assert evaluation.lengths.tolist() == [[3] * 3] * 2
-  np.testing.assert_allclose(evaluation.returns, 3 * 226, rtol=1e-6)
-  counts = evaluation.trajectory[..., 0] - evaluation.trajectory[..., 1]
-  np.testing.assert_allclose(counts[0, 0, :3], [1, 2, 3], rtol=1e-5)
+def test_evaluation_sees_the_ends_of_episodes():
+  env = _counter(last=1)
+  state = env.advance(env.reset(_keys(2)), jnp.zeros((2, 2)))
+  assert state.done.tolist() == [1, 1]
+  counts = state.obs[:, 0] - state.obs[:, 1]
+  np.testing.assert_allclose(counts, [1, 1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("low", "high", "dtype", "actions", "expected"), [
