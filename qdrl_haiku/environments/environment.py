@@ -70,10 +70,12 @@ class Environment:
     checks.check_count(
       "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
     )
-    # One action is not to outlast the episode.
-    checks.check_count(
-      "action_repeat", action_repeat, 1, maximum=episode_length
-    )
+    checks.check_count("action_repeat", action_repeat, 1)
+    if action_repeat > episode_length:
+      raise ValueError(
+        f"action_repeat={action_repeat} is more than episode_length="
+        f"{episode_length}, so one action would outlast the episode; lower it."
+      )
     self.unwrapped = env
     self.episode_length = episode_length
     self.action_repeat = action_repeat
