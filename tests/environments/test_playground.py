@@ -4,11 +4,10 @@ The stand-in has Playground's interface, so that the adapter is tested where
 Playground is not installed.
 """
 
-import dataclasses
 import importlib.util
 import sys
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +17,7 @@ import pytest
 from qdrl_haiku import environments
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass
-class _State:
+class _State(NamedTuple):
   """As Playground's: what brax calls `pipeline_state` is `data`."""
 
   data: Any
@@ -29,9 +26,6 @@ class _State:
   done: Any
   metrics: Any
   info: Any
-
-  def replace(self, **changes):
-    return dataclasses.replace(self, **changes)
 
 
 class _Hill:

@@ -122,7 +122,7 @@ def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
 @pytest.mark.parametrize("numbers, message", [
   ({"episode_length": 0}, "episode_length=0 is not a count; use .*least 1"),
   ({"action_repeat": 0}, "action_repeat=0 is not a count"),
-  ({"episode_length": 3, "action_repeat": 4}, "action_repeat=4 .*length=3.*lower it"),
+  ({"episode_length": 3, "action_repeat": 4}, "repeat=4 .*length=3.*lower it"),
   ({"episode_length": 2**30}, "episode_length=1073741824 is too large; use"),
 ])
 def test_numbers_out_of_range_are_refused(numbers, message):
