@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments
+from qdrl_haiku.actors import evaluation
 from tests import jaxprs, toy
 
 _LEARNER = toy.linear_learner()
@@ -114,12 +115,18 @@ def test_one_key_is_folded_into_one_per_member():
   assert len(np.unique(returns)) == _P * _N
   np.testing.assert_array_equal(_EVALUATE(keys).returns, returns)
   assert np.all(_EVALUATE(keys[::-1]).returns[0] != returns[0])
+  # A member depends neither on its place nor on the others.
+  again = jnp.array([2, 0, 0])
+  states = jax.tree.map(lambda x: x[again], _STATES)
+  np.testing.assert_array_equal(
+    _EVALUATE(keys[again], states).returns, returns[again]
+  )
   # A key of the older kind starts the same episodes.
-  older = jax.random.PRNGKey(7)
-  np.testing.assert_array_equal(_EVALUATE(older).returns, returns)
-  # A member depends on no other.
-  two = _EVALUATE(key, jax.tree.map(lambda x: x[:2], _STATES))
-  np.testing.assert_array_equal(two.returns, returns[:2])
+  typed, older = (
+    jax.random.key_data(evaluation.episode_keys(_STATES, key, _N))
+    for key in (key, jax.random.PRNGKey(7))
+  )
+  np.testing.assert_array_equal(typed, older)
 
 
 def test_all_episodes_are_one_flat_batch():

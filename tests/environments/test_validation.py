@@ -65,7 +65,7 @@ def _make():
   (_make, "env=function has no .*; call it and give .*'package.module:func"),
   (functools.partial(_make), "env=partial has no .*; call it and give "),
   (None, "env=NoneType has no 'reset'; give an object with reset"),
-  (environments.create("point_maze"), "number of .* already.*its `unwrapped`"),
+  (environments.create("point_maze"), "number of .* already.*, `unwrapped`"),
 ])
 def test_what_is_no_instance_is_refused_by_what_to_give(env, message):
   with pytest.raises(ValueError, match=message):
