@@ -66,7 +66,7 @@ def evaluate(
     descriptor_fn: makes an episode's descriptor of its state descriptors, see
       `environments.DescriptorFn`; None for no descriptors.
     record: what to keep of each step, see `RecordFn`; None for nothing.
-    keep_transitions: whether to keep what an agent could learn from.
+    keep_transitions: whether to keep the transitions, to learn from.
 
   Returns:
     Returns, lengths, descriptors and what was kept per agent and episode.

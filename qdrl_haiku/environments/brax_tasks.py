@@ -8,7 +8,7 @@
     towards the start: a policy that only follows the reward is caught; the
     final position.
 
-Bounds, in metres, and reward offsets are those that the field uses (QDax).
+Bounds, in metres, and reward offsets are QDax's.
 """
 
 import copy

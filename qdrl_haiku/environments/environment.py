@@ -242,7 +242,7 @@ class Environment:
   def _step_batch(
     self, state: State, action: types.Array, pool: State | None
   ) -> State:
-    """Steps B instances and resets those that ended."""
+    """Steps B instances and resets the ended ones."""
     before = (state.obs, action)
     state = self._advance_batch(state, action)
     state = _truncate_nonfinite(before, state)
@@ -251,8 +251,8 @@ class Environment:
     def reset_ended(state: State) -> State:
       begun = self._next_episodes(state, pool)
       info = state.info | {
-        # What describes the step just taken stays; what the next one starts
-        # from is of the new episode.
+        # The outcome of the step just taken stays; the next step starts from
+        # the state of the new episode.
         name: begun.info[name]
         for name in ("key", "steps", "state_descriptor")
         if name in begun.info

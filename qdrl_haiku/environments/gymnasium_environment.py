@@ -176,7 +176,7 @@ class GymnasiumEnvironment:
     )
 
   def _step_batch(self, state: State, action: types.Array) -> State:
-    """Steps all instances, [B], and resets those that ended."""
+    """Steps all instances, [B], and resets the ended ones."""
     key, steps = state.info["key"], state.info["steps"] + 1
     next_key, seed = _next_seed(key)
     ticket, next_observation, obs, reward, terminated, ended = io_callback(
@@ -226,7 +226,7 @@ class GymnasiumEnvironment:
     expires: np.ndarray,
     seed: np.ndarray,
   ) -> tuple[np.ndarray, ...]:
-    """Steps all instances, and resets those that ended."""
+    """Steps all instances, and resets the ended ones."""
     if self._envs is None or not np.array_equal(ticket, self._ticket()):
       raise RuntimeError(
         f"'gymnasium:{self.env_id}' can step the state that it returned last "

@@ -159,7 +159,7 @@ class BatchedEnvironment(Protocol):
   def step(
     self, state: State, action: types.Array, pool: State | None = None
   ) -> State:
-    """Steps with actions [..., A], and resets what has ended."""
+    """Steps with actions [..., A], and resets the ended ones."""
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps with actions [..., A], without resets."""

@@ -86,13 +86,13 @@ for _task, _robots in (
     OURS[f"{_robot}_{_task.__name__}"] = BRAX[_robot]._replace(
       change=functools.partial(_task, robot=_robot)
     )
-# By what stands before the colon of environments from other packages; before
-# that of a user's own stands a module.
+# Makers of other packages' environments, by the prefix before the colon; a
+# user's own function has a module before it.
 _PACKAGES: dict[str, Callable[..., Any]] = {
   "gymnasium": GymnasiumEnvironment,
   "playground": playground.create,
 }
-# What else is written before the colon, and what is meant by it.
+# Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
   "brax": "",
   "gym": "gymnasium:",

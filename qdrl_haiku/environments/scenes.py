@@ -45,7 +45,7 @@ class RobotScene(NamedTuple):
       each of the L links `pos` [..., L, 3], in metres, and `rot` [..., L, 4], a
       quaternion, w first.
     sys: brax's system.
-    step_seconds: what a step of the environment lasts.
+    step_seconds: the duration of a step of the environment.
   """
 
   extract: Callable[[State], dict[str, types.Array]]

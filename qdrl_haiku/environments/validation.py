@@ -192,7 +192,7 @@ def _check_field(name: str, value: object, shape: tuple[int, ...]) -> None:
 
 
 def _fields(state: State) -> dict[str, types.Array]:
-  """Returns what the rest of the package reads of a state, by name."""
+  """Returns the fields of a state that the rest of the package reads."""
   named = {"obs": state.obs, "reward": state.reward, "done": state.done}
   for name in ("truncation", "state_descriptor"):
     if name in state.info:
