@@ -5,7 +5,7 @@ added, whatever the capacity. A population's buffers are `jax.vmap` of one.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ class ReplayState(NamedTuple):
     size: int32 [], how many transitions there are, at most the capacity.
   """
 
-  storage: Any
+  storage: types.Tree
   position: types.Array
   size: types.Array
 
@@ -41,18 +41,18 @@ class ReplayBuffer(NamedTuple):
     can_sample: (state, n) -> bool [], whether at least n are there.
     add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState, as
       `add` of those alone for which it's true.
-    draw: (state, key, shape) -> int32 [*shape], where those are that `sample`
+    draw: (state, key, shape) -> int32 [*shape], the places from which `sample`
       gathers with that key.
     later: (state, places int32 [...], n) -> (int32 [...], bool [...]): the
-      places of what was added n transitions after those at `places`, and
-      whether there is such.
+      places of the transitions that were added n after those at `places`, and
+      whether there are any.
   """
 
-  init: Callable[[Any], ReplayState]
-  add: Callable[[ReplayState, Any], ReplayState]
-  sample: Callable[[ReplayState, types.Key, tuple[int, ...]], Any]
+  init: Callable[[types.Tree], ReplayState]
+  add: Callable[[ReplayState, types.Tree], ReplayState]
+  sample: Callable[[ReplayState, types.Key, tuple[int, ...]], types.Tree]
   can_sample: Callable[[ReplayState, int], types.Array]
-  add_where: Callable[[ReplayState, Any, types.Array], ReplayState]
+  add_where: Callable[[ReplayState, types.Tree, types.Array], ReplayState]
   draw: Callable[[ReplayState, types.Key, tuple[int, ...]], types.Array]
   later: Callable[
     [ReplayState, types.Array, int], tuple[types.Array, types.Array]
@@ -77,7 +77,7 @@ def uniform(capacity: int) -> ReplayBuffer:
       f"capacity must be at least 1, got {capacity}; 100000 is common."
     )
 
-  def init(example: Any) -> ReplayState:
+  def init(example: types.Tree) -> ReplayState:
     return ReplayState(
       storage=jax.tree.map(
         lambda x: jnp.zeros((capacity, *x.shape), x.dtype),
@@ -87,7 +87,28 @@ def uniform(capacity: int) -> ReplayBuffer:
       size=jnp.zeros((), jnp.int32),
     )
 
-  def count(transitions: Any) -> int:
+  def write(
+    state: ReplayState,
+    transitions: types.Tree,
+    indices: types.Array,
+    num_added: types.Array | int,
+    mode: str,
+  ) -> ReplayState:
+    """Writes transitions to their places."""
+    storage = jax.tree.map(
+      lambda stored, new: stored.at[indices].set(
+        new.astype(stored.dtype), unique_indices=True, mode=mode
+      ),
+      state.storage,
+      transitions,
+    )
+    return ReplayState(
+      storage=storage,
+      position=(state.position + num_added) % capacity,
+      size=jnp.minimum(state.size + num_added, capacity),
+    )
+
+  def count(transitions: types.Tree) -> int:
     batch_size = jax.tree.leaves(transitions)[0].shape[0]
     if batch_size > capacity:
       raise ValueError(
@@ -96,26 +117,13 @@ def uniform(capacity: int) -> ReplayBuffer:
       )
     return batch_size
 
-  def add(state: ReplayState, transitions: Any) -> ReplayState:
+  def add(state: ReplayState, transitions: types.Tree) -> ReplayState:
     batch_size = count(transitions)
     indices = (state.position + jnp.arange(batch_size)) % capacity
-    storage = jax.tree.map(
-      lambda stored, new: stored.at[indices].set(
-        new.astype(stored.dtype),
-        unique_indices=True,
-        mode="promise_in_bounds",
-      ),
-      state.storage,
-      transitions,
-    )
-    return ReplayState(
-      storage=storage,
-      position=(state.position + batch_size) % capacity,
-      size=jnp.minimum(state.size + batch_size, capacity),
-    )
+    return write(state, transitions, indices, batch_size, "promise_in_bounds")
 
   def add_where(
-    state: ReplayState, transitions: Any, where: types.Array
+    state: ReplayState, transitions: types.Tree, where: types.Array
   ) -> ReplayState:
     batch_size = count(transitions)
     turns = jnp.cumsum(where, dtype=jnp.int32)
@@ -125,25 +133,16 @@ def uniform(capacity: int) -> ReplayBuffer:
       (state.position + turns - 1) % capacity,
       capacity + jnp.arange(batch_size),
     )
-    storage = jax.tree.map(
-      lambda stored, new: stored.at[indices].set(
-        new.astype(stored.dtype), unique_indices=True, mode="drop"
-      ),
-      state.storage,
-      transitions,
-    )
-    return ReplayState(
-      storage=storage,
-      position=(state.position + turns[-1]) % capacity,
-      size=jnp.minimum(state.size + turns[-1], capacity),
-    )
+    return write(state, transitions, indices, turns[-1], "drop")
 
   def draw(
     state: ReplayState, key: types.Key, shape: tuple[int, ...]
   ) -> types.Array:
     return jax.random.randint(key, shape, 0, state.size)
 
-  def sample(state: ReplayState, key: types.Key, shape: tuple[int, ...]) -> Any:
+  def sample(
+    state: ReplayState, key: types.Key, shape: tuple[int, ...]
+  ) -> types.Tree:
     return at(state.storage, draw(state, key, shape))
 
   def later(
@@ -160,16 +159,8 @@ def uniform(capacity: int) -> ReplayBuffer:
   )
 
 
-def at(storage: Any, places: types.Array) -> Any:
-  """Gathers what is stored.
-
-  Args:
-    storage: of a buffer, or a part of it, leaves [capacity, ...].
-    places: int32 [...], in it.
-
-  Returns:
-    A tree, leaves [..., ...].
-  """
+def at(storage: types.Tree, places: types.Array) -> types.Tree:
+  """Gathers from the storage of a buffer, or a part of it, at places [...]."""
   return jax.tree.map(
     lambda stored: stored.at[places].get(mode="promise_in_bounds"), storage
   )

@@ -61,12 +61,6 @@ def test_any_pytree_comes_back_as_it_went_in():
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_init_takes_shapes_in_place_of_an_example():
-  state = _BUFFER.init(jax.ShapeDtypeStruct((3,), jnp.int8))
-  assert state.storage.shape == (_CAPACITY, 3)
-  assert state.storage.dtype == jnp.int8
-
-
 def test_a_full_buffer_forgets_the_oldest():
   state = _BUFFER.init(jnp.zeros((), jnp.int32))
   expected = collections.deque(maxlen=_CAPACITY)
@@ -82,55 +76,20 @@ def test_a_full_buffer_forgets_the_oldest():
     np.testing.assert_array_equal(rows, expected)
 
 
-def test_rows_that_are_not_written_keep_their_place():
-  before = _filled(5)
-  after = _ADD(before, _numbers(100, 4))
-  np.testing.assert_array_equal(after.storage, [102, 103, 2, 3, 4, 100, 101])
-
-
-def test_samples_are_rows_that_are_stored():
-  for num in (1, 4, 10):
-    sample = _SAMPLE(_filled(num), jax.random.key(num), (500,))
-    assert set(np.asarray(sample)) == set(range(max(0, num - _CAPACITY), num))
-
-
-@pytest.mark.parametrize("num", [5, 7, 12])
-def test_samples_are_uniform(num):
+@pytest.mark.parametrize("num", [2, 5, 12])
+def test_samples_are_uniform_among_the_rows_that_are_stored(num):
   sample = np.asarray(_SAMPLE(_filled(num), jax.random.key(3), (20_000,)))
-  counts = np.unique(sample, return_counts=True)[1]
-  assert len(counts) == min(num, _CAPACITY)
+  rows, counts = np.unique(sample, return_counts=True)
+  assert rows.tolist() == list(range(max(0, num - _CAPACITY), num))
   assert stats.chisquare(counts).pvalue > 0.01
 
 
 def test_samples_of_one_key_are_independent_of_each_other():
   first, second = _SAMPLE(_filled(7), jax.random.key(4), (2, 20_000))
+  assert np.any(first != _SAMPLE(_filled(7), jax.random.key(5), (20_000,)))
   table = np.zeros((_CAPACITY, _CAPACITY))
   np.add.at(table, (np.asarray(first), np.asarray(second)), 1)
   assert stats.chi2_contingency(table).pvalue > 0.01
-
-
-def test_another_key_draws_another_sample():
-  state = _filled(7)
-  samples = [_SAMPLE(state, jax.random.key(i), (20,)) for i in range(2)]
-  assert np.any(samples[0] != samples[1])
-
-
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4)])
-def test_samples_have_the_shape_asked_for(shape):
-  state = _BUFFER.add(_BUFFER.init(_transitions(())), _transitions((3,)))
-  sample = _BUFFER.sample(state, jax.random.key(0), shape)
-  jax.tree.map(
-    np.testing.assert_array_equal, sample, _transitions(shape)
-  )
-
-
-def test_all_fields_of_a_sample_are_of_one_row():
-  state = _BUFFER.init((jnp.zeros(()), jnp.zeros(2)))
-  rows = jnp.arange(6.0)
-  state = _BUFFER.add(state, (rows, jnp.stack([rows + 10, rows + 20], 1)))
-  first, second = _BUFFER.sample(state, jax.random.key(0), (50,))
-  np.testing.assert_array_equal(first + 10, second[:, 0])
-  np.testing.assert_array_equal(first + 20, second[:, 1])
 
 
 def test_all_batches_are_drawn_in_one_gather():
@@ -167,22 +126,9 @@ def test_members_of_a_population_have_positions_of_their_own():
   )
 
 
-def test_members_of_a_population_sample_their_own_rows():
-  nums = (2, 6, 9)
-  states = jax.tree.map(lambda *x: jnp.stack(x), *map(_filled, nums))
-  keys = jax.random.split(jax.random.key(0), 3)
-  samples = jax.vmap(_BUFFER.sample, (0, 0, None))(states, keys, (200,))
-  for i, num in enumerate(nums):
-    assert set(np.asarray(samples[i])) == set(range(max(0, num - 7), num))
-
-
-@pytest.mark.parametrize("capacity", [0, -3])
-def test_a_capacity_below_1_is_refused(capacity):
-  with pytest.raises(ValueError, match=f"capacity .* got {capacity}"):
-    replay.uniform(capacity)
-
-
 def test_more_rows_than_the_capacity_are_refused():
+  with pytest.raises(ValueError, match="capacity .* got 0"):
+    replay.uniform(0)
   with pytest.raises(ValueError, match="8 transitions .* capacity 7"):
     _BUFFER.add(_filled(0), _numbers(0, 8))
 
@@ -225,45 +171,10 @@ def test_adding_in_a_scan_works_in_place():
   ]
 
 
-def test_a_population_also_adds_in_place():
-  buffer = replay.uniform(10_000)
-  states = jax.vmap(lambda _: buffer.init(_transitions(())))(jnp.arange(3))
-  size = sum(x.nbytes for x in jax.tree.leaves(states))
-  memory = (
-    jax.jit(jax.vmap(buffer.add), donate_argnums=0)
-    .lower(states, _transitions((3, 8)))
-    .compile()
-    .memory_analysis()
-  )
-  assert memory.alias_size_in_bytes >= size
-  assert memory.temp_size_in_bytes < size / 20
-
-
-def test_a_transition_takes_no_more_memory_than_its_numbers():
-  state = replay.uniform(100).init(_transitions((), 17, 6))
-  size = sum(x.nbytes for x in jax.tree.leaves(state.storage))
-  assert size / 100 <= 4 * (2 * 17 + 6 + 4)
-
-
 def _added(buffer, start, batch, where):
   """Adds rows, of which some are left out, to `start` of them."""
   state = buffer.add(buffer.init(jnp.zeros(())), jnp.arange(float(start)))
   return buffer.add_where(state, jnp.array(batch), jnp.array(where))
-
-
-def test_rows_that_are_left_out_take_no_place_where_the_buffer_wraps():
-  # Places 0 1 2 3 hold 0 1 2 and nothing; the next place is 3.
-  state = _added(
-    replay.uniform(4), 3, [10.0, 11, 12, 13], [False, True, True, False]
-  )
-  np.testing.assert_array_equal(state.storage, [12, 1, 2, 11])
-  assert (state.position, state.size) == (1, 4)
-
-
-def test_where_all_rows_are_left_out_a_buffer_stays_as_it_is():
-  state = _added(replay.uniform(4), 3, [np.nan] * 4, [False] * 4)
-  np.testing.assert_array_equal(state.storage, [0, 1, 2, 0])
-  assert (state.position, state.size) == (3, 3)
 
 
 @pytest.mark.parametrize("start", [0, 2, 3, 5])

@@ -1,17 +1,38 @@
 """Collecting experience: one agent a step at a time, or a population."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku import checks, eager, environments, types
-from qdrl_haiku.actors.check import check_one, check_population
+
+
+class ActingLearner(Protocol):
+  """The part of a `learners.Learner` that acts."""
+
+  @property
+  def act(
+    self,
+  ) -> Callable[
+    [types.State, types.Hyperparams, types.Array, types.Key], types.Array
+  ]:
+    """(state, hyperparams, observations, key) -> actions, which explore."""
+
+  @property
+  def act_greedy(self) -> Callable[[types.State, types.Array], types.Array]:
+    """(state, observations) -> actions, the best known."""
+
+  @property
+  def hyperparams(self) -> types.Hyperparams:
+    """The defaults."""
 
 
 @eager.compiled("env", "learner", "deterministic")
 def step(
   env: environments.BatchedEnvironment,
-  learner: Any,
+  learner: ActingLearner,
   state: types.State,
   hyperparams: types.Hyperparams,
   env_state: environments.State,
@@ -20,9 +41,6 @@ def step(
   pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps E environments for one agent.
-
-  Compiled once for `env`, `learner` and the arrays' shapes: what changes in
-  these objects later isn't seen, so make new ones.
 
   Args:
     env: the environment; it resets itself where an episode ends.
@@ -42,7 +60,13 @@ def step(
     ValueError: if hyperparameters are missing, or aren't those of one agent.
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  check_one(hyperparams)
+  for name, leaf in _named({"hyperparams": hyperparams}):
+    if jnp.shape(leaf):
+      raise ValueError(
+        f"{name} has shape {jnp.shape(leaf)}, but a step is of one agent, "
+        "whose hyperparameters are numbers; `actors.collect` steps a "
+        "population."
+      )
   if deterministic:
     action = learner.act_greedy(state, env_state.obs)
   else:
@@ -53,7 +77,7 @@ def step(
 @eager.compiled("env", "learner", "num_steps")
 def collect(
   env: environments.BatchedEnvironment,
-  learner: Any,
+  learner: ActingLearner,
   states: types.State,
   hyperparams: types.Hyperparams,
   env_states: environments.State,
@@ -62,9 +86,6 @@ def collect(
   pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
   """Steps the environments of a whole population, in one flat batch.
-
-  Compiled once for `env`, `learner`, `num_steps` and the arrays' shapes: what
-  changes in these objects later isn't seen, so make new ones.
 
   Args:
     env: the environment; it resets itself where an episode ends.
@@ -109,7 +130,7 @@ def _step(
   action: types.Array,
   pool: environments.State | None,
 ) -> tuple[environments.State, types.Transition]:
-  """Steps environments with any leading axes, and records what happened."""
+  """Steps environments with any leading axes, and records the transitions."""
   next_state = env.step(env_state, action, pool)
   happened = transition(env_state, action, next_state)
   # Only here, since elsewhere episodes are known as wholes.
@@ -122,7 +143,7 @@ def transition(
   action: types.Array,
   next_state: environments.State,
 ) -> types.Transition:
-  """Tells what happened in a step, of environments with any leading axes."""
+  """Returns the transition of a step, of environments with any leading axes."""
   extras = {}
   if "state_descriptor" in env_state.info:
     extras["descriptor"] = env_state.info["state_descriptor"]
@@ -137,3 +158,25 @@ def transition(
     next_observation=next_state.info["next_observation"],
     extras=extras,
   )
+
+
+def check_population(**trees: types.Tree) -> None:
+  """Refuses trees whose arrays don't all have the same first axis P."""
+  (first, first_leaf), *_ = named = _named(trees)
+  for name, leaf in named:
+    shape = jnp.shape(leaf)
+    if not shape or shape[0] != jnp.shape(first_leaf)[0]:
+      other = f" (and {first} {jnp.shape(first_leaf)})" if name != first else ""
+      raise ValueError(
+        f"{name} has shape {shape}{other}, but the first axis of all is P, "
+        "agents; give every array that axis. One agent is a population of one: "
+        "jax.tree.map(lambda x: x[None], state), the same for the others."
+      )
+
+
+def _named(trees: types.Tree) -> list[tuple[str, types.Array]]:
+  """Returns leaves and their paths, which begin with the argument's name."""
+  return [
+    (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(trees)
+  ]

@@ -1,16 +1,19 @@
 """Evaluating agents: whole episodes, greedily, and only the first of each."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, types
-from qdrl_haiku.actors.acting import transition
-from qdrl_haiku.actors.check import check_population
+from qdrl_haiku.actors.acting import (
+  ActingLearner,
+  check_population,
+  transition,
+)
 
-RecordFn = Callable[[environments.State], Any]
+RecordFn = Callable[[environments.State], types.Tree]
 """States [P, N] after a step -> what to keep of them, leaves [P, N, ...]."""
 
 
@@ -30,21 +33,17 @@ class Evaluation(NamedTuple):
   returns: types.Array
   lengths: types.Array
   descriptors: types.Array | None
-  trajectory: Any = None
+  trajectory: types.Tree = None
   transitions: types.Transition | None = None
 
 
 @eager.compiled(
-  "env",
-  "learner",
-  "num_episodes",
-  "descriptor_fn",
-  "record",
+  "env", "learner", "num_episodes", "descriptor_fn", "record",
   "keep_transitions",
-)
+)  # fmt: skip
 def evaluate(
   env: environments.BatchedEnvironment,
-  learner: Any,
+  learner: ActingLearner,
   states: types.State,
   key: types.Key,
   num_episodes: int,
@@ -54,12 +53,8 @@ def evaluate(
 ) -> Evaluation:
   """Runs greedy episodes of every agent, all of them in one flat batch.
 
-  Each environment runs one episode, and the whole stops when the last of them
-  has ended. Nothing of the agents changes, running statistics included.
-
-  Compiled once for `env`, `learner`, the functions, the numbers and the arrays'
-  shapes: what changes in these objects later isn't seen, so make new ones, and
-  a lambda that is written in a loop is a new one each time.
+  Each environment runs one episode, until the last of them has ended. The
+  agents stay as they are, running statistics included.
 
   Args:
     env: the environment, which may be another than the one of training.
@@ -68,10 +63,10 @@ def evaluate(
     key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
       consumed.
     num_episodes: N, episodes per agent, >= 1.
-    descriptor_fn: what makes an episode's descriptor of its state
-      descriptors, see `environments.DescriptorFn`; None for no descriptors.
+    descriptor_fn: makes an episode's descriptor of its state descriptors, see
+      `environments.DescriptorFn`; None for no descriptors.
     record: what to keep of each step, see `RecordFn`; None for nothing.
-    keep_transitions: whether to keep what an agent could learn from.
+    keep_transitions: whether to keep the transitions, to learn from.
 
   Returns:
     Returns, lengths, descriptors and what was kept per agent and episode.
@@ -80,15 +75,9 @@ def evaluate(
     ValueError: if a descriptor is asked for and the environment has none, or
       if not all of the states' leaves have the first axis P.
   """
-  keys = episode_keys(states, key, num_episodes)
+  env_states = env.reset(episode_keys(states, key, num_episodes))
   return evaluate_from(
-    env,
-    learner,
-    states,
-    env.reset(keys),
-    descriptor_fn,
-    record,
-    keep_transitions,
+    env, learner, states, env_states, descriptor_fn, record, keep_transitions
   )
 
 
@@ -97,29 +86,26 @@ def evaluate(
 )
 def evaluate_from(
   env: environments.BatchedEnvironment,
-  learner: Any,
+  learner: ActingLearner,
   states: types.State,
   env_states: environments.State,
   descriptor_fn: environments.DescriptorFn | None = None,
   record: RecordFn | None = None,
   keep_transitions: bool = False,
 ) -> Evaluation:
-  """Does what `evaluate` does, from states that are given.
+  """Evaluates as `evaluate` does, from states that are given.
 
   Args:
-    env: as there.
-    learner: as there.
+    env: as in `evaluate`.
+    learner: as in `evaluate`.
     states: the agents' states, leaves [P, ...].
     env_states: in which the episodes begin, leaves [P, N, ...], of `env.reset`.
-    descriptor_fn: as there.
-    record: as there.
-    keep_transitions: as there.
+    descriptor_fn: as in `evaluate`.
+    record: as in `evaluate`.
+    keep_transitions: as in `evaluate`.
 
   Returns:
     As `evaluate`.
-
-  Raises:
-    ValueError: as there.
   """
   check_population(env_states=env_states.done, states=states)
   if descriptor_fn is not None and (
@@ -132,7 +118,9 @@ def evaluate_from(
     )
   num_steps, shape = env.episode_steps, env_states.done.shape
 
-  def advance(before: environments.State) -> tuple[environments.State, Any]:
+  def advance(
+    before: environments.State,
+  ) -> tuple[environments.State, types.Tree]:
     after, actions = advance_greedily(env, learner, states, before)
     return after, (
       after.info["next_state_descriptor"] if descriptor_fn else None,
@@ -145,18 +133,16 @@ def evaluate_from(
     jax.eval_shape(lambda x: advance(x)[1], env_states),
   )
 
-  def unfinished(carry: Any) -> types.Array:
+  def unfinished(carry: types.Tree) -> types.Array:
     t, _, alive, *_ = carry
     return (t < num_steps) & jnp.any(alive)
 
-  def body(carry: Any) -> Any:
+  def body(carry: types.Tree) -> types.Tree:
     t, env_states, alive, returns, lengths, traces = carry
     env_states, step = advance(env_states)
     returns = returns + jnp.where(alive, env_states.reward, 0.0)
     lengths = lengths + alive
-    traces = jax.tree.map(
-      lambda trace, x: trace.at[t].set(x), traces, step
-    )
+    traces = jax.tree.map(lambda trace, x: trace.at[t].set(x), traces, step)
     alive = alive & ~(env_states.done > 0.5)
     return t + 1, env_states, alive, returns, lengths, traces
 
@@ -200,7 +186,7 @@ def episode_keys(
 
 def advance_greedily(
   env: environments.BatchedEnvironment,
-  learner: Any,
+  learner: ActingLearner,
   states: types.State,
   env_states: environments.State,
 ) -> tuple[environments.State, types.Array]:

@@ -1,15 +1,15 @@
-"""Rollouts: one greedy episode of each agent, step by step, to be looked at."""
+"""Rollouts: one greedy episode of each agent, step by step, to be drawn."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, types
-from qdrl_haiku.actors import evaluation
+from qdrl_haiku.actors import acting, evaluation
 
-ExtractFn = Callable[[environments.State], Any]
+ExtractFn = Callable[[environments.State], types.Tree]
 """States [P] -> what to keep of them, a tree of leaves [P, ...]."""
 
 
@@ -26,7 +26,7 @@ class Rollout(NamedTuple):
     actions: [P, T, A], likewise.
   """
 
-  extracted: Any
+  extracted: types.Tree
   mask: types.Array
   rewards: types.Array
   actions: types.Array
@@ -35,7 +35,7 @@ class Rollout(NamedTuple):
 @eager.compiled("env", "learner", "num_steps", "extract")
 def rollout(
   env: environments.BatchedEnvironment,
-  learner: Any,
+  learner: acting.ActingLearner,
   states: types.State,
   key: types.Key,
   num_steps: int,
@@ -46,8 +46,6 @@ def rollout(
   The episodes are the first of those that `evaluate` runs with the same key.
   Skills that an environment deals out are dealt along the P agents, so P
   copies of one agent show P skills.
-
-  Compiled once, as `evaluate` is.
 
   Args:
     env: the environment.
@@ -66,7 +64,7 @@ def rollout(
   """
   env_states = env.reset(evaluation.episode_keys(states, key, 1)[:, 0])
 
-  def step(carry: Any, _: None) -> Any:
+  def step(carry: types.Tree, _: None) -> types.Tree:
     env_states, alive = carry
     env_states, actions = evaluation.advance_greedily(
       env, learner, states, env_states

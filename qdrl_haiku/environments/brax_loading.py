@@ -1,4 +1,4 @@
-"""Imports brax quietly."""
+"""Imports brax quietly, and mends what newer versions of jax break in it."""
 
 import contextlib
 import importlib
@@ -23,9 +23,10 @@ _BRAX_WARNINGS = (
 def brax_class(name: str) -> Callable[..., Any]:
   """Returns the class of one of brax's environments."""
   # Imported late: brax takes seconds, which other environments don't need.
+  redirect_mujocos_warnings()
   printed = io.StringIO()
   try:
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), quiet_brax():
       import brax.envs
       import brax.fluid
   finally:
@@ -38,14 +39,15 @@ def brax_class(name: str) -> Callable[..., Any]:
   # MJX puts models on the first device of all processes, which those of the
   # others can't read.
   mjx_io: Any = importlib.import_module("mujoco.mjx._src.io")
-  mjx_io.jax = types.SimpleNamespace(**(vars(jax) | {"devices": _devices}))
+  mjx_io.jax = types.SimpleNamespace(
+    **(vars(jax) | {"devices": jax.local_devices})
+  )
   return brax.envs._envs[name]
 
 
 @contextlib.contextmanager
 def quiet_brax() -> Iterator[None]:
   """Hides the warnings that brax gives whenever it is used."""
-  redirect_mujocos_warnings()
   with warnings.catch_warnings():
     for message in _BRAX_WARNINGS:
       warnings.filterwarnings("ignore", message=message)
@@ -53,11 +55,11 @@ def quiet_brax() -> Iterator[None]:
 
 
 def redirect_mujocos_warnings() -> None:
-  """Makes Python's warnings of MuJoCo's, for the rest of the process.
+  """Makes MuJoCo's warnings Python's, for the rest of the process.
 
-  MuJoCo itself would append them to a file in the current directory, when it
-  reads a model and later, when it steps one. Who handles them already goes on
-  doing so. One about a word in the models of brax and of Gymnasium is hidden.
+  By itself MuJoCo appends them to a file in the current directory, when it
+  reads a model and later, when it steps one. A handler that there is already
+  stays. One about a word in the models of brax and of Gymnasium is hidden.
   """
   import mujoco
 
@@ -66,13 +68,11 @@ def redirect_mujocos_warnings() -> None:
 
 
 def _warn(message: str) -> None:
+  """Gives a warning of MuJoCo's as one of Python's."""
   if "settotalmass" not in message:
     warnings.warn(message, stacklevel=2)
 
 
-def _devices(backend: str | None = None) -> list[Any]:
-  return jax.local_devices(backend=backend)
-
-
-def _clip(x: Any, **limits: Any) -> Any:
+def _clip(x: jax.Array, **limits: jax.Array) -> jax.Array:
+  """Clips as `jnp.clip` does, by the older names of its limits too."""
   return jnp.clip(x, **{k.removeprefix("a_"): v for k, v in limits.items()})

@@ -6,13 +6,12 @@ without hidden layers is a point, its biases.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 
 from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.environments import interface
+from qdrl_haiku.environments.interface import Descriptor, State
 
 # The greatest value of Rastrigin's function along one axis, rounded up.
 _RASTRIGIN_MAX = 40.354
@@ -20,13 +19,7 @@ _Scores = tuple[types.Array, types.Array]
 
 
 class Function:
-  """A function of a point, whose descriptor has two axes in [0, 1].
-
-  Attributes:
-    observation_size: 1.
-    action_size: N.
-    descriptor: names, bounds, and how far rewards fall below 0.
-  """
+  """A function of a point, whose descriptor has two axes in [0, 1]."""
 
   observation_size = 1
 
@@ -41,21 +34,16 @@ class Function:
     check_count("num_dimensions", num_dimensions, 2)
     self._function = function
     self.action_size = num_dimensions
-    self.descriptor = interface.Descriptor(
-      names=names,
-      lower=(0.0, 0.0),
-      upper=(1.0, 1.0),
-      reward_offset=reward_offset,
+    self.descriptor = Descriptor(
+      names, (0.0, 0.0), (1.0, 1.0), reward_offset=reward_offset
     )
 
-  def reset(self, key: types.Key) -> interface.State:
+  def reset(self, key: types.Key) -> State:
     """Returns the one state there is before a point is chosen."""
     del key
     return _state(jnp.zeros(()), jnp.zeros(2))
 
-  def step(
-    self, state: interface.State, action: types.Array
-  ) -> interface.State:
+  def step(self, state: State, action: types.Array) -> State:
     """Evaluates the function."""
     del state
     point = (jnp.clip(action, -1, 1) + 1) / 2
@@ -74,19 +62,14 @@ def arm(num_dimensions: int = 8) -> Function:
 
 def rastrigin(num_dimensions: int = 8) -> Function:
   """Makes Rastrigin's function on [-5, 5]^N, described by two axes."""
-  return Function(
-    rastrigin_scores,
-    num_dimensions,
-    ("x1", "x2"),
-    _RASTRIGIN_MAX * num_dimensions,
-  )
+  offset = _RASTRIGIN_MAX * num_dimensions
+  return Function(rastrigin_scores, num_dimensions, ("x1", "x2"), offset)
 
 
 def sphere(num_dimensions: int = 8) -> Function:
   """Makes the squared distance on [-5, 5]^N, described by two axes."""
-  return Function(
-    sphere_scores, num_dimensions, ("x1", "x2"), 25.0 * num_dimensions
-  )
+  offset = 25.0 * num_dimensions
+  return Function(sphere_scores, num_dimensions, ("x1", "x2"), offset)
 
 
 def arm_scores(point: types.Array) -> _Scores:
@@ -108,8 +91,9 @@ def sphere_scores(point: types.Array) -> _Scores:
   return -jnp.sum((10 * point - 5) ** 2), point[:2]
 
 
-def _state(reward: types.Array, descriptor: types.Array) -> Any:
-  return interface.State(
+def _state(reward: types.Array, descriptor: types.Array) -> State:
+  """Returns the state before a point is chosen, or after."""
+  return State(
     pipeline_state=(),
     obs=jnp.ones(1),
     reward=reward,

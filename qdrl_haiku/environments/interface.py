@@ -1,40 +1,49 @@
-"""Defines environments: their state, methods and descriptor."""
+"""The interface of environments: states, descriptors, methods."""
 
 import dataclasses
 import math
-from typing import Any, Protocol, Self
+from collections.abc import Callable
+from typing import Protocol, Self
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import descriptors
+
+DescriptorFn = Callable[[types.Array, types.Array], types.Array]
+"""(descriptors of the states after each step [T, D], mask bool [T] of the
+steps that belong to the episode) -> the episode's descriptor [D]."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class State:
-  """The state of an environment, with the fields that brax's states have.
+def final_descriptor(
+  descriptors: types.Array, mask: types.Array
+) -> types.Array:
+  """Returns the descriptor of the state in which the episode ended.
 
-  Attributes:
-    pipeline_state: whatever the environment needs to go on. In the states of
-      `Environment`: the whole state of the environment that it wraps.
-    obs: [..., O], what to act on next.
-    reward: [...], of the step that led here; 0 after a reset.
-    done: [...], 1 where that step ended an episode, else 0.
-    metrics: arrays by name, from the environment.
-    info: arrays by name; `Environment.step` lists those that it returns.
+  Args:
+    descriptors: [T, D]; outside of the mask anything, NaN included.
+    mask: bool [T], True for the steps of the episode, at least for one.
+
+  Returns:
+    [D].
   """
+  last = mask.shape[0] - 1 - jnp.argmax(mask[::-1])
+  return descriptors[last]
 
-  pipeline_state: Any
-  obs: types.Array
-  reward: types.Array
-  done: types.Array
-  metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
-  info: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-  def replace(self, **changes: Any) -> Self:
-    """Returns a copy with some fields changed, as brax's states do."""
-    return dataclasses.replace(self, **changes)
+def mean_descriptor(
+  descriptors: types.Array, mask: types.Array
+) -> types.Array:
+  """Returns the mean of the state descriptors over the steps of the episode.
+
+  Args:
+    descriptors: [T, D], as in `final_descriptor`.
+    mask: bool [T], likewise.
+
+  Returns:
+    [D]; where a descriptor is 0 or 1, the share of steps in which it is 1.
+  """
+  return jnp.mean(descriptors, axis=0, where=mask[:, None])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,16 +54,16 @@ class Descriptor:
     names: of the D axes, such as `("x", "y")`.
     lower: D lower bounds; values outside belong to the border cells.
     upper: D upper bounds.
-    function: what makes an episode's descriptor of those of its states; the
+    function: makes an episode's descriptor from those of its states; the
       bounds are for both.
-    reward_offset: what is added to every step's reward so that the QD score,
-      a sum of returns, grows with every cell that is filled; at least 0.
+    reward_offset: added to every step's reward so that the QD score, a sum of
+      returns, grows with every cell that is filled; at least 0.
   """
 
   names: tuple[str, ...]
   lower: tuple[float, ...]
   upper: tuple[float, ...]
-  function: descriptors.DescriptorFn = descriptors.final_descriptor
+  function: DescriptorFn = final_descriptor
   reward_offset: float = 0.0
 
   def __post_init__(self) -> None:
@@ -80,36 +89,62 @@ class Descriptor:
     return len(self.names)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+  """The state of an environment, with the fields that brax's states have.
+
+  Attributes:
+    pipeline_state: all that the environment needs to go on. In the states of
+      `Environment`: the whole state of the environment that it wraps.
+    obs: [..., O], what to act on next.
+    reward: [...], of the step that led here; 0 after a reset.
+    done: [...], 1 where that step ended an episode, else 0.
+    metrics: arrays by name, from the environment.
+    info: arrays by name; `Environment.step` lists those that it returns.
+  """
+
+  pipeline_state: types.Tree
+  obs: types.Array
+  reward: types.Array
+  done: types.Array
+  metrics: dict[str, types.Tree] = dataclasses.field(default_factory=dict)
+  info: dict[str, types.Tree] = dataclasses.field(default_factory=dict)
+
+  def replace(self, **changes: types.Tree) -> Self:
+    """Returns a copy with some fields changed, as brax's states do."""
+    return dataclasses.replace(self, **changes)
+
+
 class SingleEnvironment(Protocol):
   """One instance of an environment: brax's `Env`, or a user's own.
 
-  The state may be of any type with the fields and the `replace` of `State`. An
-  environment that also returns `info["truncation"]` (1 where it ended without
-  terminating) or `info["state_descriptor"]` [D] is understood; the bounds of
-  the latter may stand in an attribute `descriptor`.
+  The state may be of any type with the fields and the `replace` of `State`.
+  `info["truncation"]` (1 where an episode ended without terminating) and
+  `info["state_descriptor"]` [D] are understood; the bounds of the latter may
+  stand in an attribute `descriptor`.
   """
 
   @property
-  def observation_size(self) -> Any:
+  def observation_size(self) -> int:
     """O."""
 
   @property
   def action_size(self) -> int:
     """A; actions are in [-1, 1]."""
 
-  def reset(self, rng: types.Key, /) -> Any:
+  def reset(self, rng: types.Key, /) -> State:
     """Draws an initial state."""
 
-  def step(self, state: Any, action: types.Array, /) -> Any:
+  def step(self, state: State, action: types.Array, /) -> State:
     """Advances by one step with action [A]."""
 
 
 class BatchedEnvironment(Protocol):
   """Any number of instances: what actors and training use of an environment.
 
-  `Environment` says what the attributes and methods are; `SkillEnvironment` has
-  them too. One whose states can't be copied, such as `GymnasiumEnvironment`,
-  has an attribute `on_host` that is True.
+  An environment whose states can't be copied, such as `GymnasiumEnvironment`,
+  has an attribute `on_host` that is True. `Environment` documents the rest.
   """
 
   observation_size: int
@@ -124,7 +159,7 @@ class BatchedEnvironment(Protocol):
   def step(
     self, state: State, action: types.Array, pool: State | None = None
   ) -> State:
-    """Steps with actions [..., A], and resets what has ended."""
+    """Steps with actions [..., A], and resets the ended ones."""
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps with actions [..., A], without resets."""

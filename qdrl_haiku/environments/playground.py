@@ -11,24 +11,20 @@ from typing import Any
 import jax
 
 from qdrl_haiku import names, types
-from qdrl_haiku.environments import base, brax_loading, interface
+from qdrl_haiku.environments import brax_loading
+from qdrl_haiku.environments.environment import Environment
+from qdrl_haiku.environments.interface import SingleEnvironment, State
 
 # Of MJX: warp's states have parts that all instances share, so that one of
 # them can't be reset or copied alone.
 _IMPLEMENTATION = "jax"
-# What agents observe, of an environment whose observation is a dict; the rest
-# is for critics that know more than their policy.
+# The part of an observation that policies see; the rest is for critics that
+# know more than their policy.
 _OBSERVED = "state"
 
 
 class Playground:
-  """One instance of an environment of Playground, as `Environment` takes it.
-
-  Attributes:
-    env: Playground's.
-    observation_size: O, of what a policy is to observe.
-    action_size: A.
-  """
+  """One instance of an environment of Playground, as `Environment` takes it."""
 
   def __init__(self, env: Any) -> None:
     """Wraps an environment."""
@@ -37,7 +33,7 @@ class Playground:
     self._reset = jax.jit(env.reset)
     self._step = jax.jit(env.step)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    shape = _observation(jax.eval_shape(self._reset, key).obs).shape
+    shape = _observed(jax.eval_shape(self._reset, key).obs).shape
     if len(shape) != 1:
       raise ValueError(
         f"the observation of {type(env).__name__} has shape {shape}; only "
@@ -46,18 +42,16 @@ class Playground:
     self.observation_size: int = shape[0]
     self.action_size: int = env.action_size
 
-  def reset(self, rng: types.Key) -> interface.State:
+  def reset(self, rng: types.Key) -> State:
     """Draws an initial state."""
     return _state(self._reset(rng))
 
-  def step(
-    self, state: interface.State, action: types.Array
-  ) -> interface.State:
+  def step(self, state: State, action: types.Array) -> State:
     """Advances by one step with action [A]."""
     return _state(self._step(state.pipeline_state, action))
 
 
-def adapted(env: Any) -> Any:
+def adapted(env: Any) -> SingleEnvironment:
   """Wraps an environment if it is one of Playground's."""
   packages = {c.__module__.partition(".")[0] for c in type(env).__mro__}
   return Playground(env) if "mujoco_playground" in packages else env
@@ -66,28 +60,11 @@ def adapted(env: Any) -> Any:
 def create(
   name: str,
   *,
-  backend: str | None = None,
   episode_length: int | None = None,
   action_repeat: int = 1,
   **overrides: Any,
-) -> base.Environment:
-  """Creates an environment of MuJoCo Playground.
-
-  Args:
-    name: as in Playground's registry. Those of locomotion and manipulation
-      download their robots when the first of them is created.
-    backend: None, since there is one only: MJX as written in JAX.
-    episode_length: truncates episodes; by default as Playground has it.
-    action_repeat: how often each action is applied, at least 1.
-    **overrides: of the environment's configuration in Playground.
-
-  Returns:
-    The environment. If its observations are dicts, agents get their `state`.
-
-  Raises:
-    ValueError: if Playground isn't there, or the name or an override isn't
-      known, or a number is out of range.
-  """
+) -> Environment:
+  """Creates an environment of Playground; see `environments.create`."""
   try:
     with brax_loading.quiet_brax():
       from mujoco_playground import registry
@@ -102,10 +79,6 @@ def create(
     raise ValueError(
       f"env_name='playground:{name}' is unknown; "
       f"{names.nearest(name, registry.ALL_ENVS)}"
-    )
-  if backend is not None:
-    raise ValueError(
-      f"backend={backend!r} is not one of 'playground:{name}'; leave it out."
     )
   config = registry.get_default_config(name)
   if "impl" in config:
@@ -125,17 +98,15 @@ def create(
       "downloads its robots from github.com; try again where that can be "
       "reached."
     ) from error
-  return base.Environment(
-    Playground(env),
-    episode_length=(
-      config.episode_length if episode_length is None else episode_length
-    ),
-    action_repeat=action_repeat,
+  if episode_length is None:
+    episode_length = config.episode_length
+  return Environment(
+    Playground(env), episode_length=episode_length, action_repeat=action_repeat
   )
 
 
-def _observation(observation: Any) -> Any:
-  """Returns what of an observation agents get."""
+def _observed(observation: types.Tree) -> types.Array:
+  """Returns the part of an observation that agents get."""
   if not isinstance(observation, Mapping):
     return observation
   if _OBSERVED not in observation:
@@ -146,11 +117,11 @@ def _observation(observation: Any) -> Any:
   return observation[_OBSERVED]
 
 
-def _state(inner: Any) -> interface.State:
+def _state(inner: Any) -> State:
   """Returns a state of ours, around Playground's own."""
-  return interface.State(
+  return State(
     pipeline_state=inner,
-    obs=_observation(inner.obs),
+    obs=_observed(inner.obs),
     reward=inner.reward,
     done=inner.done,
     metrics=dict(inner.metrics),

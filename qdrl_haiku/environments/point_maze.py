@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import interface
+from qdrl_haiku.environments.interface import Descriptor, State
 
 _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
   "open": (),
@@ -52,7 +52,7 @@ class PointMaze:
   # No return is below -10, that of a walk to the corner behind the start of
   # "open", so that the offset is enough for episodes of 100 steps and more; of
   # "maze", where it is -2.5, for 25.
-  descriptor = interface.Descriptor(
+  descriptor = Descriptor(
     names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.1
   )
 
@@ -78,32 +78,18 @@ class PointMaze:
     self._blocked = np.round(self.walls + clearance, 6).astype(np.float32)
     self._steps_to_goal = _steps_to_goal(self._blocked, self.goal)
 
-  def reset(self, key: types.Key) -> interface.State:
-    """Starts near `start`.
-
-    Args:
-      key: consumed.
-
-    Returns:
-      The initial state.
-    """
+  def reset(self, key: types.Key) -> State:
+    """Starts near `start`; the key is consumed."""
     noise = jax.random.uniform(
       key, (2,), minval=-_START_NOISE, maxval=_START_NOISE
     )
     position = jnp.asarray(self.start) + noise
     return self._state(position, jnp.zeros(()))
 
-  def step(
-    self, state: interface.State, action: types.Array
-  ) -> interface.State:
-    """Moves the point.
+  def step(self, state: State, action: types.Array) -> State:
+    """Moves the point by an action [2], clipped to [-1, 1].
 
-    Args:
-      state: of one instance.
-      action: [2], clipped to [-1, 1].
-
-    Returns:
-      The next state; `metrics["distance"]` is its distance in steps.
+    `metrics["distance"]` of the next state is its distance in steps.
     """
     before = state.pipeline_state
     position = before
@@ -115,16 +101,12 @@ class PointMaze:
     )
 
   def distance(self, position: types.Array) -> types.Array:
-    """Returns how many steps away the goal is, around the walls.
+    """Returns how many steps away from a position [2] the goal is, a float.
 
-    Args:
-      position: [2].
-
-    Returns:
-      The steps, as a float. Interpolated between grid points 0.025 apart (off
-      by at most 1/16 in the open), from a breadth-first search (Moore, 1959)
-      with the moves of a chess king, which are those of a point that is equally
-      fast along both axes at once.
+    Interpolated between grid points 0.025 apart (off by at most 1/16 in the
+    open), from a breadth-first search around the walls (Moore, 1959) with the
+    moves of a chess king, which are those of a point that is equally fast along
+    both axes at once.
     """
     cells = self._steps_to_goal.shape[0] - 1
     scaled = (position + 1) / _SPACING
@@ -150,10 +132,9 @@ class PointMaze:
       here + move, below.max(initial=-1), above.min(initial=1)
     )
 
-  def _state(
-    self, position: types.Array, reward: types.Array
-  ) -> interface.State:
-    return interface.State(
+  def _state(self, position: types.Array, reward: types.Array) -> State:
+    """Returns the state at a position."""
+    return State(
       pipeline_state=position,
       obs=position,
       reward=reward,
@@ -195,6 +176,6 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
 
 
 def _shift(cells: np.ndarray, dx: int, dy: int) -> np.ndarray:
-  """Moves what is in square cells [G, G] by up to one cell, False behind."""
+  """Shifts square cells [G, G] by up to one cell, and fills with False."""
   size = len(cells)
   return np.pad(cells, 1)[1 - dx:, 1 - dy:][:size, :size]

@@ -1,97 +1,98 @@
-"""Environments by name, and their defaults."""
+"""Environments by name, their defaults, and the settings that choose one."""
 
+import dataclasses
 import difflib
 import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from qdrl_haiku import names as names_lib
+from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.environments import (
-  ant_trap,
-  base,
   brax_loading,
-  feet_contact,
+  brax_tasks,
   functions,
-  gymnasium_vector,
-  omnidirectional,
   playground,
   point_maze,
-  value_checks,
+  validation,
 )
+from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
+from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
+from qdrl_haiku.environments.interface import SingleEnvironment
 
-BACKENDS = ("generalized", "spring", "positional", "mjx")
+_BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 
-class Defaults(NamedTuple):
-  """Holds the defaults of `create` for an environment.
+class Entry(NamedTuple):
+  """One environment by name: what makes it, and its defaults.
 
   Attributes:
+    load: () -> the function or class that makes one instance; brax is imported
+      here.
     episode_length: in steps of the environment itself.
     backend: of brax's physics, or None where there is none.
     backends: those that the environment can do.
+    change: the instance -> the instance with our own task.
   """
 
-  episode_length: int
+  load: Callable[[], Callable[..., Any]]
+  episode_length: int = 1000
   backend: str | None = None
-  backends: tuple[str, ...] = BACKENDS
+  backends: tuple[str, ...] = _BACKENDS
+  change: Callable[[Any], SingleEnvironment] = lambda env: env
 
 
-# brax measures all of its environments over 1,000 steps. Hopper, walker2d,
-# halfcheetah and ant have the backend that SAC learns most in; in spring, the
-# fastest, the first two stand still. Small mechanisms are as fast in
-# generalized coordinates, and more exact. The humanoids were not compared.
-DEFAULTS: dict[str, Defaults] = {
-  "ant": Defaults(1000, "spring"),
-  "arm": Defaults(1, backends=()),
-  "fast": Defaults(1000),
-  "halfcheetah": Defaults(1000, "mjx"),
-  "hopper": Defaults(1000, "generalized"),
-  "humanoid": Defaults(1000, "spring"),
-  "humanoidstandup": Defaults(1000, "spring"),
-  "inverted_double_pendulum": Defaults(1000, "generalized"),
-  "inverted_pendulum": Defaults(1000, "generalized"),
-  "point_maze": Defaults(100, backends=()),
-  "pusher": Defaults(1000, "generalized"),
-  "rastrigin": Defaults(1, backends=()),
-  "reacher": Defaults(1000, "generalized"),
-  "sphere": Defaults(1, backends=()),
-  "swimmer": Defaults(1000, "generalized", ("generalized",)),
-  "walker2d": Defaults(1000, "mjx"),
+# Hopper, walker2d, halfcheetah and ant have the backend that SAC learns most
+# in; in spring, the fastest, the first two stand still. Small mechanisms are as
+# fast in generalized coordinates, and more exact. The humanoids were not
+# compared.
+_BACKEND_OF_BRAX = {
+  "ant": "spring",
+  "fast": None,
+  "halfcheetah": "mjx",
+  "hopper": "generalized",
+  "humanoid": "spring",
+  "humanoidstandup": "spring",
+  "inverted_double_pendulum": "generalized",
+  "inverted_pendulum": "generalized",
+  "pusher": "generalized",
+  "reacher": "generalized",
+  "swimmer": "generalized",
+  "walker2d": "mjx",
 }
-_USERS = Defaults(1000)
-_OURS: dict[str, Callable[..., Any]] = {
-  "arm": functions.arm,
-  "point_maze": point_maze.PointMaze,
-  "rastrigin": functions.rastrigin,
-  "sphere": functions.sphere,
+BRAX: dict[str, Entry] = {
+  name: Entry(
+    functools.partial(brax_loading.brax_class, name),
+    backend=backend,
+    backends=("generalized",) if name == "swimmer" else _BACKENDS,
+  )
+  for name, backend in _BACKEND_OF_BRAX.items()
 }
-# Which of brax's environments is wrapped, and how.
-_ON_BRAX: dict[str, tuple[str, Callable[[Any], Any]]] = {
-  "ant_trap": ("ant", ant_trap.with_trap),
-  **{
-    f"{robot}_uni": (
-      robot, functools.partial(feet_contact.with_feet_contact, robot=robot)
+OURS: dict[str, Entry] = {
+  "ant_trap": BRAX["ant"]._replace(change=brax_tasks.trap),
+  "arm": Entry(lambda: functions.arm, 1, backends=()),
+  "point_maze": Entry(lambda: point_maze.PointMaze, 100, backends=()),
+  "rastrigin": Entry(lambda: functions.rastrigin, 1, backends=()),
+  "sphere": Entry(lambda: functions.sphere, 1, backends=()),
+}
+for _task, _robots in (
+  (brax_tasks.uni, brax_tasks.UNI_ROBOTS),
+  (brax_tasks.omni, brax_tasks.OMNI_REWARD_OFFSETS),
+):
+  for _robot in _robots:
+    OURS[f"{_robot}_{_task.__name__}"] = BRAX[_robot]._replace(
+      change=functools.partial(_task, robot=_robot)
     )
-    for robot in feet_contact.ROBOTS
-  },
-  **{
-    f"{robot}_omni": (
-      robot, functools.partial(omnidirectional.with_any_direction, robot=robot)
-    )
-    for robot in omnidirectional.REWARD_OFFSETS
-  },
-}
-DEFAULTS |= {name: DEFAULTS[robot] for name, (robot, _) in _ON_BRAX.items()}
-# What stands before the colon of environments from elsewhere; before that of a
-# user's own stands a module.
-_ELSEWHERE: dict[str, Callable[..., Any]] = {
-  "gymnasium": gymnasium_vector.create,
+# Makers of other packages' environments, by the prefix before the colon; a
+# user's own function has a module before it.
+_PACKAGES: dict[str, Callable[..., Any]] = {
+  "gymnasium": GymnasiumEnvironment,
   "playground": playground.create,
 }
-# What else is written before the colon, and what is meant by it.
+# Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
   "brax": "",
   "gym": "gymnasium:",
@@ -108,7 +109,7 @@ def names() -> tuple[str, ...]:
     Those of brax and of this package, and what has been registered by
     `brax.envs.register_environment`.
   """
-  return tuple(sorted({*DEFAULTS, *_registered()}))
+  return tuple(sorted({*BRAX, *OURS, *_registered()}))
 
 
 def create(
@@ -129,15 +130,18 @@ def create(
       `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
       end, the final position), `point_maze` (likewise); `arm`, `rastrigin`,
       `sphere`, functions of an action without physics. Or "playground:"
-      and a name in MuJoCo Playground, such as CartpoleBalance. Or "gymnasium:"
-      and an id in Gymnasium, such as Pendulum-v1. Or
+      and a name in MuJoCo Playground, such as CartpoleBalance (those of
+      locomotion and manipulation download their robots when the first of them
+      is created; of observations that are dicts, agents get the `state`). Or
+      "gymnasium:" and an id in Gymnasium, such as Pendulum-v1. Or
       "package.module:function", a function that returns one instance;
       `names_lib.load_function` says where it is found. Or one instance itself.
-    backend: of brax's physics, one of `BACKENDS`; by default as in `DEFAULTS`.
-      A user's function gets it if it has a parameter of that name.
+    backend: of brax's physics: generalized, spring, positional or mjx; each
+      environment has a default. A user's function gets it if it has a
+      parameter of that name.
     episode_length: truncates episodes, in steps of the environment itself
-      (before `action_repeat`), at least 1. By default as in `DEFAULTS`, as
-      Playground or Gymnasium have it, and 1,000 for a user's own.
+      (before `action_repeat`), at least 1. By default the environment's own,
+      and 1,000 for a user's.
     action_repeat: how often each action is applied, at least 1.
     sizes: of observations and actions, where the same environment of ours has
       passed the checks before.
@@ -160,97 +164,74 @@ def create(
       )
     if "mujoco" in sys.modules:  # What made it may step MuJoCo.
       brax_loading.redirect_mujocos_warnings()
-    if episode_length is None:
-      episode_length = _USERS.episode_length
-    env = base.Environment(
-      playground.adapted(env_name),
-      episode_length=episode_length,
-      action_repeat=action_repeat,
-    )
-    value_checks.check_values(env)
-    return env
-  place, colon, name = env_name.partition(":")
-  if colon:
-    # Nobody knows what others' modules read and step.
-    brax_loading.redirect_mujocos_warnings()
-  if colon and place in _ELSEWHERE:
-    return _ELSEWHERE[place](
-      name,
-      backend=backend,
-      episode_length=episode_length,
-      action_repeat=action_repeat,
-      **kwargs,
-    )
-  _check_name(env_name)
-  is_users = bool(colon) or env_name in _registered()
-  defaults = _USERS if is_users else DEFAULTS[env_name]
-  if backend is not None and backend not in defaults.backends:
-    fix = names_lib.nearest(backend, defaults.backends)
-    raise ValueError(
-      f"backend={backend!r} is not one of {env_name!r}; "
-      f"{fix if defaults.backends else 'leave it out.'}"
-    )
-  backend = defaults.backend if backend is None else backend
+    entry, is_users = Entry(lambda: lambda: env_name), True
+  else:
+    package, colon, name = env_name.partition(":")
+    if colon:  # Others' modules may read models and step them.
+      brax_loading.redirect_mujocos_warnings()
+    if colon and package in _PACKAGES:
+      _check_backend(env_name, backend, ())
+      return _PACKAGES[package](
+        name,
+        episode_length=episode_length,
+        action_repeat=action_repeat,
+        **kwargs,
+      )
+    entry, is_users = _find(env_name)
+  _check_backend(env_name, backend, entry.backends)
+  backend = entry.backend if backend is None else backend
   if backend is not None:
     kwargs["backend"] = backend
-  if episode_length is None:
-    episode_length = defaults.episode_length
-
-  def wrap(env: Any) -> base.Environment:
-    wrapped = base.Environment(
-      playground.adapted(env),
-      episode_length=episode_length,
+  make = entry.load()
+  signature = inspect.signature(make)
+  try:
+    signature.bind(**kwargs)
+  except TypeError as error:
+    raise ValueError(
+      f"env_name={env_name!r}: {error}; it takes {signature}."
+    ) from error
+  with brax_loading.quiet_brax():
+    env = Environment(
+      playground.adapted(entry.change(make(**kwargs))),
+      episode_length=(
+        entry.episode_length if episode_length is None else episode_length
+      ),
       action_repeat=action_repeat,
       sizes=sizes,
     )
     if is_users:
-      value_checks.check_values(wrapped)
-    return wrapped
-
-  if colon or env_name in _OURS:
-    function = names_lib.load_function(env_name) if colon else _OURS[env_name]
-    _check_arguments(env_name, function, kwargs)
-    return wrap(function(**kwargs))
-  brax_name, change = _ON_BRAX.get(env_name, (env_name, lambda env: env))
-  with brax_loading.quiet_brax():
-    env_class = brax_loading.brax_class(brax_name)
-    # brax's constructors hand what they don't know to their base class, whose
-    # complaint names neither the environment nor what it takes.
-    _check_arguments(
-      env_name,
-      env_class,
-      kwargs,
-      () if is_users else ("backend", "n_frames", "debug"),
-    )
-    return wrap(change(env_class(**kwargs)))
+      validation.check_values(env)
+  return env
 
 
 def _registered() -> set[str]:
   """Returns the names of what users have registered with brax."""
-  # Where nobody has imported brax, nobody has registered anything.
+  # Before brax is imported, nothing can have been registered.
   known: dict[str, Any] = getattr(sys.modules.get("brax.envs"), "_envs", {})
   return {
     name
     for name, env_class in known.items()
-    if name not in {*_OURS, *_ON_BRAX}
+    if name not in OURS
     # One of brax's own names may have been given to another class.
-    and not (name in DEFAULTS and env_class.__module__.startswith("brax."))
+    and not (name in BRAX and env_class.__module__.startswith("brax."))
   }
 
 
-def _check_name(env_name: str) -> None:
-  """Refuses an unknown name, and says what could be meant by it."""
+def _find(env_name: str) -> tuple[Entry, bool]:
+  """Returns the entry of a name, and whether it's a user's own environment."""
+  if env_name in _registered():
+    return Entry(functools.partial(brax_loading.brax_class, env_name)), True
+  if env_name in OURS or env_name in BRAX:
+    return (BRAX | OURS)[env_name], False
   place, colon, name = env_name.partition(":")
-  if not colon and env_name in names():
-    return
   prefixes = difflib.get_close_matches(place.lower(), _PREFIXES, 1)
   is_exact = place.lower() in _PREFIXES
   if colon and (is_exact or (prefixes and not name.isidentifier())):
     fix = f"did you mean {_PREFIXES[prefixes[0]] + name!r}?"
   elif re.search(r"-v\d+$", env_name):
     fix = f"did you mean 'gymnasium:{env_name}'?"
-  elif colon:  # A user's function, which is looked for later.
-    return
+  elif colon:
+    return Entry(lambda: names_lib.load_function(env_name)), True
   else:
     fix = names_lib.nearest(env_name, names())
   raise ValueError(
@@ -260,28 +241,79 @@ def _check_name(env_name: str) -> None:
   )
 
 
-def _check_arguments(
-  env_name: str,
-  function: Callable[..., Any],
-  kwargs: dict[str, Any],
-  of_base_class: tuple[str, ...] = (),
+def _check_backend(
+  env_name: str, backend: str | None, backends: tuple[str, ...]
 ) -> None:
-  """Checks that a function can be called with some keyword arguments."""
-  signature = inspect.signature(function)
-  known = [
-    name for name, parameter in signature.parameters.items()
-    if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-  ] + [name for name in of_base_class if name not in signature.parameters]
-  takes_any = len(known) < len(signature.parameters) and not of_base_class
-  for name in kwargs:
-    if name not in known and not takes_any:
-      raise ValueError(
-        f"{name}={kwargs[name]!r} is no argument of {env_name!r}; "
-        f"{names_lib.nearest(name, known)}"
-      )
-  try:
-    signature.bind(**kwargs)
-  except TypeError as error:
-    raise ValueError(
-      f"env_name={env_name!r}: {error}; give it, or a default."
-    ) from error
+  """Refuses a backend that an environment doesn't have."""
+  if backend is not None and backend not in backends:
+    fix = names_lib.nearest(backend, backends) if backends else "leave it out."
+    raise ValueError(f"backend={backend!r} is not one of {env_name!r}; {fix}")
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentConfig(Settings):
+  """Names and shapes an environment; see `create`."""
+
+  title = "Environment"
+
+  env_name: str = setting(
+    "inverted_pendulum",
+    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, or "
+    "package.module:function, which returns an object with brax's reset and "
+    "step.",
+  )
+  backend: str | None = setting(
+    None, "Physics of brax: generalized, spring, positional or mjx."
+  )
+  episode_length: int | None = setting(
+    None,
+    "Steps after which an episode is truncated; by default the environment's "
+    "own number.",
+    low=1,
+    high=MAX_EPISODE_LENGTH,
+  )
+  action_repeat: int = setting(
+    1,
+    "How many steps of the environment each action lasts.",
+    low=1,
+    offered=False,
+  )
+  maze_layout: str | None = setting(
+    None, "Walls of point_maze: maze (the default) or open.", needs="maze"
+  )
+
+  def missing(self) -> Mapping[str, Missing]:
+    """Returns the parts that the configuration lacks, by name."""
+    if self.env_name == "point_maze":
+      return {}
+    why = f"--env_name={self.env_name} has no layout"
+    return {"maze": Missing(why, ("env_name",))}
+
+  @property
+  def is_on_host(self) -> bool:
+    """Whether jax doesn't hold the states of the environment."""
+    return self.env_name.startswith("gymnasium:")
+
+  def make(self, sizes: tuple[int, int] | None = None) -> Any:
+    """Makes the environment.
+
+    Args:
+      sizes: see `create`.
+
+    Returns:
+      The environment, of any number of instances.
+
+    Raises:
+      ValueError: see `create`.
+    """
+    layout: dict[str, Any] = {}
+    if self.env_name == "point_maze":
+      layout["layout"] = self.maze_layout or "maze"
+    return create(
+      self.env_name,
+      backend=self.backend or None,
+      episode_length=self.episode_length,
+      action_repeat=self.action_repeat,
+      sizes=sizes,
+      **layout,
+    )

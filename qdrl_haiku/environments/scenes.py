@@ -1,4 +1,4 @@
-"""Scenes: what of an environment is drawn, and what that needs of its states.
+"""Scenes: the parts of an environment that pictures show.
 
 A scene's `extract` takes states with any leading axes, so that rollouts, and
 evaluations that record, can keep what a picture needs and nothing else.
@@ -16,7 +16,7 @@ from qdrl_haiku.environments.interface import BatchedEnvironment, State
 
 
 class PlaneScene(NamedTuple):
-  """A way through a plane.
+  """A plane, with the positions of states in it.
 
   Attributes:
     extract: states [...] -> positions [..., 2].
@@ -45,7 +45,7 @@ class RobotScene(NamedTuple):
       each of the L links `pos` [..., L, 3], in metres, and `rot` [..., L, 4], a
       quaternion, w first.
     sys: brax's system.
-    step_seconds: what a step of the environment lasts.
+    step_seconds: the duration of a step of the environment.
   """
 
   extract: Callable[[State], dict[str, types.Array]]
@@ -57,25 +57,25 @@ Scene = PlaneScene | RobotScene
 
 
 def scene(env: BatchedEnvironment) -> Scene:
-  """Returns what of an environment can be drawn.
+  """Returns the parts of an environment that can be drawn.
 
   Args:
     env: with skills or without.
 
   Returns:
-    For `point_maze` the maze; for brax's robots, whatever they are wrapped in,
-    the robot; for any other environment the plane of the first two axes of its
-    state descriptor.
+    For `point_maze` the maze; for brax's robots, in any wrapper, the robot; for
+    any other environment the plane of the first two axes of its state
+    descriptor.
 
   Raises:
     ValueError: if an environment has none of these.
   """
   batched: Any = env
-  # Skills are no part of what is drawn.
+  # Skills are no part of the picture.
   while not hasattr(batched, "unwrapped") and hasattr(batched, "env"):
     batched = batched.env
   single: Any = getattr(batched, "unwrapped", None)
-  inner: Any = single
+  inner = single
   while hasattr(inner, "env"):
     inner = inner.env
   if isinstance(inner, point_maze.PointMaze):
@@ -89,30 +89,10 @@ def scene(env: BatchedEnvironment) -> Scene:
       start=inner.start,
       goal=inner.goal,
     )
-  if _is_robot(env, single):
+  if hasattr(single, "dt") and _has_links(env, single):
     return RobotScene(
-      _robot, single.sys, float(single.dt) * batched.action_repeat
+      _links, single.sys, float(single.dt) * batched.action_repeat
     )
-  return _descriptor_scene(env)
-
-
-def _robot(state: State) -> dict[str, types.Array]:
-  physics = state.pipeline_state.pipeline_state
-  return {"q": physics.q, "pos": physics.x.pos, "rot": physics.x.rot}
-
-
-def _is_robot(env: BatchedEnvironment, single: Any) -> bool:
-  """Returns whether an environment has all that brax's robots have."""
-  if not hasattr(getattr(single, "sys", None), "mj_model"):
-    return False
-  try:
-    jax.eval_shape(lambda: _robot(env.reset(jax.random.key(0))))
-  except AttributeError:
-    return False
-  return hasattr(single, "dt")
-
-
-def _descriptor_scene(env: BatchedEnvironment) -> PlaneScene:
   descriptor = env.descriptor
   if descriptor is None or descriptor.size < 2:
     has = "no state descriptor"
@@ -129,3 +109,20 @@ def _descriptor_scene(env: BatchedEnvironment) -> PlaneScene:
     upper=np.array(descriptor.upper[:2]),
     walls=np.empty((0, 4)),
   )
+
+
+def _links(state: State) -> dict[str, types.Array]:
+  """Returns the positions of a robot's joints and links."""
+  physics = state.pipeline_state.pipeline_state
+  return {"q": physics.q, "pos": physics.x.pos, "rot": physics.x.rot}
+
+
+def _has_links(env: BatchedEnvironment, single: Any) -> bool:
+  """Returns whether states are those of a robot of brax."""
+  if not hasattr(getattr(single, "sys", None), "mj_model"):
+    return False
+  try:
+    jax.eval_shape(lambda: _links(env.reset(jax.random.key(0))))
+  except AttributeError:
+    return False
+  return True

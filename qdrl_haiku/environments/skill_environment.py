@@ -7,11 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import prng, skills, types
-from qdrl_haiku.environments.interface import (
-  BatchedEnvironment,
-  Descriptor,
-  State,
-)
+from qdrl_haiku.environments.interface import BatchedEnvironment, State
 
 Sampling = Literal["fixed", "episode"]
 
@@ -23,15 +19,11 @@ class SkillEnvironment:
   [..., K], where it is that of the observation to act on next.
 
   Attributes:
-    env: the environment without skills.
+    env: the environment without skills; `action_size`, `episode_length`,
+      `episode_steps`, `descriptor` and `on_host` are its own.
     prior: what skills are drawn from.
     sampling: "fixed", or "episode" for a new skill at each episode.
     observation_size: O + K.
-    action_size: A.
-    episode_length: of `env`.
-    episode_steps: of `env`.
-    descriptor: of `env`.
-    on_host: of `env`.
   """
 
   def __init__(
@@ -44,15 +36,13 @@ class SkillEnvironment:
 
     Args:
       env: the environment without skills.
-      prior: what skills are drawn from.
+      prior: what skills are drawn from; `skills.constant` needs "episode".
       sampling: "episode" draws a skill from the prior whenever an episode
         begins. "fixed" draws it when the instance is first reset, and of the E
         instances along the last axis of the keys, each of num_skills skills
         gets as many as possible: instance i has skill i modulo num_skills.
         Where there are fewer instances than skills, instance i goes through
         the skills i, i + E, i + 2E, ..., one after the other.
-
-    A `skills.constant` prior is to be drawn from, so it needs "episode".
 
     Raises:
       ValueError: if there is no such sampling.
@@ -65,21 +55,14 @@ class SkillEnvironment:
     self.prior = prior
     self.sampling = sampling
     self.observation_size: int = env.observation_size + prior.size
-    self.action_size: int = env.action_size
-    self.episode_length: int = env.episode_length
-    self.episode_steps: int = env.episode_steps
-    self.descriptor: Descriptor | None = env.descriptor
+    self.action_size = env.action_size
+    self.episode_length = env.episode_length
+    self.episode_steps = env.episode_steps
+    self.descriptor = env.descriptor
     self.on_host: bool = getattr(env, "on_host", False)
 
   def reset(self, key: types.Key) -> State:
-    """Starts one episode per key.
-
-    Args:
-      key: [...], consumed.
-
-    Returns:
-      The state, with skills.
-    """
+    """Starts one episode per key [...], with skills."""
     state = self.env.reset(key)
     num_skills = self.prior.num_skills
     if self.sampling == "episode" or num_skills is None:
@@ -99,16 +82,16 @@ class SkillEnvironment:
     """Steps every instance, and resets those whose episode ended.
 
     Args:
-      state: with leading axes [...].
-      action: [..., A], in [-1, 1].
-      pool: as of `Environment.step`; nobody looks at the skills in it.
+      state: as in `Environment.step`.
+      action: likewise.
+      pool: likewise; the skills in it aren't read.
 
     Returns:
       As `Environment.step`. `next_observation` has the skill of the step just
       taken, `obs` and `info["skill"]` that of the next one.
     """
     skill = state.info["skill"]
-    # The inner environment looks at neither observation nor skill.
+    # The inner environment reads neither observation nor skill.
     state = self.env.step(state, action, pool)
     return _with_skill(
       state,
@@ -117,15 +100,7 @@ class SkillEnvironment:
     )
 
   def advance(self, state: State, action: types.Array) -> State:
-    """Steps every instance without resets; skills stay.
-
-    Args:
-      state: with leading axes [...].
-      action: [..., A], in [-1, 1].
-
-    Returns:
-      As `Environment.advance`.
-    """
+    """Steps as `Environment.advance` does, without resets; skills stay."""
     skill = state.info["skill"]
     return _with_skill(self.env.advance(state, action), skill, skill)
 

@@ -6,18 +6,22 @@ from typing import Any
 import jax
 
 from qdrl_haiku import types
-from qdrl_haiku.environments import base, checks, interface
+from qdrl_haiku.environments import validation
+from qdrl_haiku.environments.interface import (
+  Descriptor,
+  SingleEnvironment,
+  State,
+)
 
-StateDescriptorFn = Callable[[Any], types.Array]
+StateDescriptorFn = Callable[[State], types.Array]
 """State of the environment -> the state's descriptor [D]."""
 
 
 class Wrapper:
   """An environment whose states are changed before they are handed out.
 
-  What it doesn't define itself (brax's `sys`, `backend`, `dt`, ...) is that of
-  the environment inside. Written for brax's environments as well as for a
-  user's own, and importing neither.
+  Other attributes (brax's `sys`, `backend`, `dt`, ...) are those of the
+  environment inside, which is brax's or a user's own.
 
   Attributes:
     env: the environment inside.
@@ -26,28 +30,23 @@ class Wrapper:
 
   def __init__(
     self,
-    env: interface.SingleEnvironment,
-    change: Callable[[Any], Any],
-    descriptor: interface.Descriptor | None = None,
+    env: SingleEnvironment,
+    change: Callable[[State], State],
+    descriptor: Descriptor | None = None,
   ) -> None:
     """Wraps an environment."""
-    if isinstance(env, base.Environment):
-      raise ValueError(
-        f"env={type(env.unwrapped).__name__} is wrapped in batches already; "
-        "give the environment of one instance, its `unwrapped`."
-      )
-    checks.check_interface(env)
+    validation.check_interface(env)
     self.env = env
     self._change = change
-    self.descriptor: interface.Descriptor | None = (
+    self.descriptor: Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor
     )
 
-  def reset(self, rng: types.Key) -> Any:
+  def reset(self, rng: types.Key) -> State:
     """Draws an initial state."""
     return self._change(self.env.reset(rng))
 
-  def step(self, state: Any, action: types.Array) -> Any:
+  def step(self, state: State, action: types.Array) -> State:
     """Advances by one step with action [A]."""
     return self._change(self.env.step(state, action))
 
@@ -58,16 +57,16 @@ class Wrapper:
     return int(jax.eval_shape(self.reset, key).obs.shape[-1])
 
   def __getattr__(self, name: str) -> Any:
-    # Of an object that is just being copied or unpickled, `env` is unknown.
+    # An object that is just being copied or unpickled has no `env` yet.
     if name == "env":
       raise AttributeError(name)
     return getattr(self.env, name)
 
 
 def with_descriptor(
-  env: interface.SingleEnvironment,
+  env: SingleEnvironment,
   state_descriptor_fn: StateDescriptorFn,
-  descriptor: interface.Descriptor,
+  descriptor: Descriptor,
 ) -> Wrapper:
   """Returns an environment that reports a descriptor of each of its states.
 
@@ -76,8 +75,8 @@ def with_descriptor(
     state_descriptor_fn: state -> [D], such as
       `lambda state: state.pipeline_state.x.pos[0, :2]` for the position of the
       first link in any of brax's environments.
-    descriptor: names and bounds of the D axes, what an episode's descriptor
-      is, and the offset of the rewards. `env.descriptor` is replaced.
+    descriptor: names and bounds of the D axes, the function of an episode, and
+      the offset of the rewards. `env.descriptor` is replaced.
 
   Returns:
     The environment, with `info["state_descriptor"]` float32 [D] in its states,
@@ -86,7 +85,7 @@ def with_descriptor(
   Raises:
     ValueError: if `env` isn't an environment of one instance.
   """
-  def describe(state: Any) -> Any:
+  def describe(state: State) -> State:
     value = state_descriptor_fn(state).astype("float32")
     return state.replace(info=state.info | {"state_descriptor": value})
 

@@ -6,304 +6,154 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments
+from qdrl_haiku.actors import evaluation
 from tests import jaxprs, toy
 
 _LEARNER = toy.linear_learner()
-_P, _N, _LONGEST = 3, 20, 6
-_COUNTDOWN = environments.Environment(
-  toy.Countdown(_LONGEST), episode_length=100
-)
-_SHORT = environments.Environment(toy.Countdown(_LONGEST), episode_length=4)
-# Offsets whose sine is 0.5, 0.2 and 0.1: pushes of that size.
-_STATES = {
-  "offset": jnp.arcsin(jnp.array([0.5, 0.2, 0.1])), "gain": jnp.zeros(3)
-}
-_WALK = environments.Environment(toy.Walk(limit=1.0), episode_length=5)
+_P, _N, _T = 3, 20, 5
+# Offsets whose sine is that of each push.
+_PUSHES = np.array([0.5, 0.2, 0.1])
+_STATES = {"offset": jnp.arcsin(_PUSHES), "gain": jnp.zeros(_P)}
+_WALK = environments.Environment(toy.Walk(limit=1.0), episode_length=_T)
 
 
-def _evaluate(env, key, states=_STATES, num_episodes=_N, learner=_LEARNER):
-  return actors.evaluate(env, learner, states, key, num_episodes)
+def _evaluate(key, states=_STATES, learner=_LEARNER, env=_WALK, **kwargs):
+  return actors.evaluate(env, learner, states, key, _N, **kwargs)
 
 
-_EVALUATE = jax.jit(_evaluate, static_argnums=(0, 3))
+_EVALUATE = jax.jit(_evaluate)
 
 
-def _walk_descriptors(descriptor_fn, num_episodes=2):
-  return jax.jit(
-    lambda key: actors.evaluate(
-      _WALK, _LEARNER, _STATES, key, num_episodes, descriptor_fn
+def _span(descriptors, mask):
+  """The first and last descriptor of an episode, and how many it has."""
+  assert (descriptors.shape, mask.shape) == ((_T, 2), (_T,))
+  last = descriptors[jnp.sum(mask) - 1]
+  return jnp.array([descriptors[0, 0], last[0], last[1], jnp.sum(mask)])
+
+
+def _record(state):
+  return {"x": state.info["next_observation"], "done": state.done > 0}
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+  """All that an evaluation can keep."""
+  return _evaluate(
+    jax.random.key(3), descriptor_fn=_span, record=_record,
+    keep_transitions=True,
+  )  # fmt: skip
+
+
+def _episodes():
+  """Member and number of each episode, with its path from the start on."""
+  key = jax.random.key(3)
+  for i, push in enumerate(_PUSHES):
+    keys = jax.random.split(jax.random.fold_in(key, i), _N)
+    for j, start in enumerate(_WALK.reset(keys).obs[:, 0]):
+      path = start + push * np.arange(_T + 1)
+      beyond = np.flatnonzero(path[1:] > 1.0)
+      yield i, j, path[: min([*(beyond + 1), _T]) + 1]
+
+
+def test_first_episodes_are_those_of_greedy_agents(evaluated):
+  lengths = set()
+  for i, j, path in _episodes():
+    length = len(path) - 1
+    lengths.add(length)
+    assert evaluated.lengths[i, j] == length
+    np.testing.assert_allclose(
+      evaluated.returns[i, j], path[1:].sum(), rtol=1e-5, atol=1e-5
     )
-  )(jax.random.key(0))
+    # The mask leaves out what follows the end.
+    np.testing.assert_allclose(
+      evaluated.descriptors[i, j], [path[1], path[-1], length, length],
+      rtol=1e-5, atol=1e-6,
+    )  # fmt: skip
+  assert len(lengths) > 2
+  assert evaluated.lengths.dtype == jnp.int32
 
 
-def _starts(env, key, num_episodes=_N, population_size=_P):
-  """The first observations [P, N, O], from the documented keys."""
-  return np.stack([
-    env.reset(
-      jax.random.split(jax.random.fold_in(key, i), num_episodes)
-    ).obs
-    for i in range(population_size)
-  ])
+def test_trajectories_and_transitions_are_those_of_each_step(evaluated):
+  kept = evaluated.transitions
+  assert kept.reward.shape == (_P, _N, _T)
+  terminated = set()
+  for i, j, path in _episodes():
+    count = np.arange(len(path))
+    expected = np.stack([path, count], axis=-1)
+    place = (i, j, slice(len(path) - 1))
+    trajectory, transitions = jax.tree.map(
+      lambda x, place=place: x[place], (evaluated.trajectory, kept)
+    )
+    for seen in (trajectory["x"], transitions.next_observation):
+      np.testing.assert_allclose(seen, expected[1:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+      transitions.observation, expected[:-1], rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(transitions.reward, path[1:], rtol=1e-4)
+    np.testing.assert_array_equal(
+      transitions.action, np.full((len(path) - 1, 1), _STATES["offset"][i])
+    )
+    assert trajectory["done"].tolist() == [*[False] * (len(path) - 2), True]
+    ends = path[-1] > 1.0
+    terminated.add(bool(ends))
+    expected = [1.0] * (len(path) - 2) + [0.0 if ends else 1.0]
+    assert transitions.discount.tolist() == expected
+  assert terminated == {True, False}
 
 
-def test_lengths_and_returns_are_those_of_the_first_episodes():
-  evaluation = _EVALUATE(_COUNTDOWN, jax.random.key(0))
-  counts = _starts(_COUNTDOWN, jax.random.key(0))[..., 0]
-  assert set(counts.ravel()) == set(range(1, _LONGEST + 1))
-  assert evaluation.lengths.dtype == jnp.int32
-  np.testing.assert_array_equal(evaluation.lengths, counts)
-  np.testing.assert_array_equal(
-    evaluation.returns, counts * (counts + 1) / 2
-  )
-  assert evaluation.descriptors is None
-
-
-def test_episodes_are_truncated_at_the_episode_length():
-  """Another environment than training's: the same agents, shorter episodes."""
-  evaluation = _EVALUATE(_SHORT, jax.random.key(0))
-  counts = _starts(_SHORT, jax.random.key(0))[..., 0]
-  lengths = np.minimum(counts, 4)
-  assert (counts < 4).any()
-  assert (counts > 4).any()
-  np.testing.assert_array_equal(evaluation.lengths, lengths)
-  np.testing.assert_array_equal(
-    evaluation.returns,
-    [[sum(n - k for k in range(int(m))) for n, m in zip(*row, strict=True)]
-     for row in zip(counts, lengths, strict=True)],
-  )
-
-
-@pytest.mark.parametrize("num_episodes", [1, 5])
-def test_there_are_as_many_episodes_as_asked_for(num_episodes):
-  evaluation = _EVALUATE(
-    _SHORT, jax.random.key(0), num_episodes=num_episodes
-  )
-  assert evaluation.returns.shape == (_P, num_episodes)
-  assert evaluation.lengths.shape == (_P, num_episodes)
-
-
-def test_agents_act_greedily_in_environments_of_their_own():
-  evaluation = _EVALUATE(_WALK, jax.random.key(3))
-  starts = _starts(_WALK, jax.random.key(3))[..., 0]
-  for i, push in enumerate((0.5, 0.2, 0.1)):
-    for j, start in enumerate(starts[i]):
-      path = start + push * np.arange(1, 6)
-      length = min(np.sum(path <= 1.0) + 1, 5)
-      assert evaluation.lengths[i, j] == length
-      np.testing.assert_allclose(
-        evaluation.returns[i, j], path[:length].sum(), rtol=1e-5, atol=1e-5
-      )
+def test_keeping_things_changes_no_number(evaluated):
+  plain = _evaluate(jax.random.key(3))
+  np.testing.assert_array_equal(plain.returns, evaluated.returns)
+  np.testing.assert_array_equal(plain.lengths, evaluated.lengths)
+  assert plain[2:] == (None, None, None)
 
 
 def test_one_key_is_folded_into_one_per_member():
   key = jax.random.key(7)
   keys = jnp.stack([jax.random.fold_in(key, i) for i in range(_P)])
-  with_key, with_keys = _EVALUATE(_WALK, key), _EVALUATE(_WALK, keys)
-  np.testing.assert_array_equal(with_key.returns, with_keys.returns)
-  other = _EVALUATE(_WALK, keys[::-1])
-  assert np.all(other.returns[0] != with_keys.returns[0])
-
-
-def test_a_member_does_not_depend_on_how_many_there_are():
-  key = jax.random.key(7)
-  both = _EVALUATE(_WALK, key)
-  first_two = _EVALUATE(_WALK, key, jax.tree.map(lambda x: x[:2], _STATES))
-  np.testing.assert_array_equal(first_two.returns, both.returns[:2])
-  np.testing.assert_array_equal(first_two.lengths, both.lengths[:2])
-
-
-def test_members_and_episodes_start_from_different_states():
-  starts = _starts(_WALK, jax.random.key(3))[..., 0]
-  same = jax.tree.map(lambda x: x[jnp.zeros(_P, int)], _STATES)
-  returns = np.asarray(_EVALUATE(_WALK, jax.random.key(3), same).returns)
-  assert len(np.unique(starts)) == _P * _N
+  returns = _EVALUATE(key).returns
   assert len(np.unique(returns)) == _P * _N
+  np.testing.assert_array_equal(_EVALUATE(keys).returns, returns)
+  assert np.all(_EVALUATE(keys[::-1]).returns[0] != returns[0])
+  # A member depends neither on its place nor on the others.
+  again = jnp.array([2, 0, 0])
+  states = jax.tree.map(lambda x: x[again], _STATES)
+  np.testing.assert_array_equal(
+    _EVALUATE(keys[again], states).returns, returns[again]
+  )
+  # A key of the older kind starts the same episodes.
+  typed, older = (
+    jax.random.key_data(evaluation.episode_keys(_STATES, key, _N))
+    for key in (key, jax.random.PRNGKey(7))
+  )
+  np.testing.assert_array_equal(typed, older)
 
 
 def test_all_episodes_are_one_flat_batch():
-  sines = jaxprs.named(
-    lambda key: _evaluate(_WALK, key), "sin", jax.random.key(0)
-  )
+  sines = jaxprs.named(_evaluate, "sin", jax.random.key(0))
   assert [e.outvars[0].aval.shape for e in sines] == [(_P * _N,)]
 
 
-def test_evaluation_stops_when_the_last_episode_has_ended():
+def test_evaluation_acts_greedily_until_the_last_episode_has_ended():
   rounds = []
+
+  def refuse(*args):
+    raise AssertionError("evaluation called it")
 
   def act_greedy(state, observation):
     jax.debug.callback(lambda: rounds.append(1))
     return _LEARNER.act_greedy(state, observation)
 
-  learner = _LEARNER._replace(act_greedy=act_greedy)
-  lengths = _evaluate(_COUNTDOWN, jax.random.key(0), learner=learner).lengths
+  learner = _LEARNER._replace(
+    act_greedy=act_greedy, act=refuse, observe=refuse, update=refuse
+  )
+  env = environments.Environment(toy.Countdown(6), episode_length=100)
+  lengths = _evaluate(jax.random.key(0), learner=learner, env=env).lengths
   jax.effects_barrier()
   assert len(rounds) in (lengths.max(), _P * lengths.max())
 
 
-def test_evaluation_neither_explores_nor_observes_nor_learns():
-  def refuse(*args):
-    raise AssertionError("evaluation called it")
-
-  learner = _LEARNER._replace(act=refuse, observe=refuse, update=refuse)
-  evaluation = _evaluate(_SHORT, jax.random.key(0), learner=learner)
-  assert np.isfinite(evaluation.returns).all()
-
-
-def test_a_descriptor_function_sees_the_steps_of_its_episode():
-  def span(descriptors, mask):
-    assert descriptors.shape == (5, 2)
-    assert mask.shape == (5,)
-    assert mask.dtype == jnp.bool_
-    first, last = descriptors[0], descriptors[jnp.sum(mask) - 1]
-    return jnp.stack([first[0], last[0], last[1], jnp.sum(mask)])
-
-  evaluation = _walk_descriptors(span)
-  starts = _starts(_WALK, jax.random.key(0), 2)[..., 0]
-  assert evaluation.descriptors.shape == (_P, 2, 4)
-  assert len(np.unique(evaluation.lengths)) > 1
-  for i, push in enumerate((0.5, 0.2, 0.1)):
-    for j, start in enumerate(starts[i]):
-      length = int(evaluation.lengths[i, j])
-      np.testing.assert_allclose(
-        evaluation.descriptors[i, j],
-        [start + push, start + push * length, length, length],
-        rtol=1e-5, atol=1e-6,
-      )
-
-
-def test_the_mask_leaves_out_what_follows_the_end():
-  def mean(descriptors, mask):
-    return jnp.mean(descriptors, axis=0, where=mask[:, None])
-
-  evaluation = _walk_descriptors(mean)
-  lengths = np.asarray(evaluation.lengths)
-  assert lengths.min() < 5
-  # The second axis counts 1, 2, ..., length; the first is also the reward.
-  np.testing.assert_allclose(
-    evaluation.descriptors[..., 1], (lengths + 1) / 2, rtol=1e-6
-  )
-  np.testing.assert_allclose(
-    evaluation.descriptors[..., 0], evaluation.returns / lengths, rtol=1e-5
-  )
-
-
-def test_state_descriptors_need_no_declaration():
-  class Undeclared(toy.Walk):
-    descriptor = None
-
-  walk = environments.Environment(Undeclared(limit=1.0), episode_length=5)
-  found, expected = (
-    actors.evaluate(
-      env, _LEARNER, _STATES, jax.random.key(0), 2, lambda d, m: d[0]
-    ).descriptors
-    for env in (walk, _WALK)
-  )
-  assert np.any(expected != 0)
-  np.testing.assert_array_equal(found, expected)
-
-
-def test_a_key_of_the_older_kind_starts_the_same_episodes():
-  older, typed = (
-    _EVALUATE(_COUNTDOWN, key)
-    for key in (jax.random.PRNGKey(0), jax.random.key(0))
-  )
-  assert len(set(np.ravel(typed.returns))) > 1
-  np.testing.assert_array_equal(older.returns, typed.returns)
-
-
 def test_an_environment_without_descriptors_is_refused():
+  env = environments.Environment(toy.Countdown(3), episode_length=4)
   with pytest.raises(ValueError, match="descriptor_fn needs .* descriptors"):
-    actors.evaluate(
-      _SHORT, _LEARNER, _STATES, jax.random.key(0), 2, lambda d, m: d[0]
-    )
-
-
-def _recorded(env, record, descriptor_fn=None):
-  return jax.jit(
-    lambda key: actors.evaluate(
-      env, _LEARNER, _STATES, key, 2, descriptor_fn, record
-    )
-  )(jax.random.key(0))
-
-
-def test_a_trajectory_has_what_was_recorded_after_each_step():
-  def record(state):
-    assert state.obs.shape == (_P, 2, 2)
-    return {
-      "observation": state.info["next_observation"],
-      "last": (state.info["steps"], state.done > 0),
-    }
-
-  evaluation = _recorded(_WALK, record)
-  observation = evaluation.trajectory["observation"]
-  steps, done = evaluation.trajectory["last"]
-  assert observation.shape == (_P, 2, 5, 2)
-  assert (steps.shape, steps.dtype) == ((_P, 2, 5), jnp.int32)
-  assert done.dtype == jnp.bool_
-  starts = _starts(_WALK, jax.random.key(0), 2)[..., 0]
-  assert len(np.unique(evaluation.lengths)) > 1
-  for i, push in enumerate((0.5, 0.2, 0.1)):
-    for j, start in enumerate(starts[i]):
-      length = int(evaluation.lengths[i, j])
-      count = np.arange(1, length + 1)
-      np.testing.assert_allclose(
-        observation[i, j, :length],
-        np.stack([start + push * count, count], axis=-1),
-        rtol=1e-5, atol=1e-6,
-      )
-      np.testing.assert_array_equal(steps[i, j, :length], count)
-      np.testing.assert_array_equal(done[i, j, :length], count == length)
-
-
-def test_recording_changes_nothing_else():
-  def mean(descriptors, mask):
-    return jnp.mean(descriptors, axis=0, where=mask[:, None])
-
-  plain = _recorded(_WALK, None, mean)
-  recorded = _recorded(_WALK, lambda state: state.reward, mean)
-  assert plain.trajectory is None
-  assert recorded.trajectory.shape == (_P, 2, 5)
-  for name in ("returns", "lengths", "descriptors"):
-    np.testing.assert_array_equal(
-      getattr(recorded, name), getattr(plain, name), err_msg=name
-    )
-
-
-def test_recording_needs_no_descriptors():
-  """The rewards of the steps that an episode has make its return."""
-  evaluation = _recorded(_SHORT, lambda state: state.reward)
-  assert evaluation.descriptors is None
-  lived = np.arange(4) < np.asarray(evaluation.lengths)[..., None]
-  assert not lived.all()
-  np.testing.assert_allclose(
-    np.sum(evaluation.trajectory, axis=-1, where=lived), evaluation.returns
-  )
-
-
-def test_transitions_are_kept_where_they_are_asked_for():
-  evaluation = jax.jit(
-    lambda key: actors.evaluate(
-      _COUNTDOWN, _LEARNER, _STATES, key, _N, keep_transitions=True
-    )
-  )(jax.random.key(0))
-  kept = evaluation.transitions
-  counts = _starts(_COUNTDOWN, jax.random.key(0))[..., 0]
-  lived = np.arange(100) < np.asarray(evaluation.lengths)[..., None]
-  assert kept.reward.shape == lived.shape == (_P, _N, 100)
-  expected = counts[..., None] - np.arange(100)
-  np.testing.assert_array_equal(
-    kept.observation[..., 0][lived], expected[lived]
-  )
-  np.testing.assert_array_equal(
-    kept.next_observation[..., 0][lived], expected[lived] - 1
-  )
-  np.testing.assert_array_equal(kept.reward[lived], expected[lived])
-  # Each episode terminates in its last step.
-  np.testing.assert_array_equal(
-    kept.discount[lived], (expected != 1)[lived]
-  )
-  pushes = np.broadcast_to(
-    _STATES["offset"][:, None, None, None], kept.action.shape
-  )
-  np.testing.assert_allclose(kept.action[lived], pushes[lived], rtol=1e-5)
-  assert _EVALUATE(_COUNTDOWN, jax.random.key(0)).transitions is None
+    _evaluate(jax.random.key(0), env=env, descriptor_fn=lambda d, m: d[0])

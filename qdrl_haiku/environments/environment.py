@@ -1,38 +1,30 @@
 """Batches of environments, their episodes, and their resets.
 
-`Environment` turns an object that simulates ONE instance (brax's interface:
-`reset`, `step`, `observation_size`, `action_size`) into any number of them. It
-differs from brax's own wrappers in four ways: physics always sees one flat
-batch, whatever the leading axes; the true successor observation survives an
-automatic reset; each episode starts from an initial state of its own;
-and the state that `reset` returns has exactly the type of those that `step`
-returns, so that nothing is compiled twice.
+Unlike with brax's own wrappers, physics always sees one flat batch, whatever
+the leading axes; the true successor observation survives an automatic reset;
+each episode starts from an initial state of its own; and states of `reset` have
+exactly the type of those of `step`, so that nothing is compiled twice.
 """
 
 import concurrent.futures
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import compatibility, types
+from qdrl_haiku import checks, compatibility, types
 from qdrl_haiku.cpu import batching, switch
-from qdrl_haiku.environments import checks
+from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
   State,
 )
 
-
-class _OfBatch(NamedTuple):
-  """Functions of B instances of what an `Environment` wraps."""
-
-  reset: Callable[..., Any]
-  step: Callable[..., Any]
+# Steps are counted in int32, beyond the end by up to one action.
+MAX_EPISODE_LENGTH = 2**30 - 1
 
 
 class Environment:
@@ -58,7 +50,7 @@ class Environment:
     descriptor: Descriptor | None = None,
     sizes: tuple[int, int] | None = None,
   ) -> None:
-    """Wraps an environment, after tracing it once to check what it returns.
+    """Wraps an environment of one instance, and checks what it returns.
 
     Args:
       env: simulates one instance. brax's `inverted_pendulum` reports a
@@ -73,29 +65,18 @@ class Environment:
       ValueError: if a number is out of range, or if what `env` returns does
         not fit what it declares or changes between reset and step.
     """
-    if isinstance(env, Environment):
-      raise ValueError(
-        f"env={type(env.unwrapped).__name__} is wrapped already; give the "
-        "environment of one instance, its `unwrapped`."
-      )
     compatibility.check_numbers()
-    checks.check_interface(env)
-    for name, value in (
-      ("episode_length", episode_length), ("action_repeat", action_repeat)
-    ):
-      if value < 1:
-        raise ValueError(f"{name}={value} must be at least 1; give 1 or more.")
+    validation.check_interface(env)
+    checks.check_count(
+      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
+    )
+    checks.check_count("action_repeat", action_repeat, 1)
     if action_repeat > episode_length:
       raise ValueError(
         f"action_repeat={action_repeat} is more than episode_length="
         f"{episode_length}, so one action would outlast the episode; lower it."
       )
-    # Steps are counted in int32, beyond the end by up to one action.
-    if episode_length >= 2**30:
-      raise ValueError(
-        f"episode_length={episode_length} must be below 2**30; give less."
-      )
-    self.unwrapped: SingleEnvironment = env
+    self.unwrapped = env
     self.episode_length = episode_length
     self.action_repeat = action_repeat
     self.episode_steps = math.ceil(episode_length / action_repeat)
@@ -105,13 +86,11 @@ class Environment:
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
-    self.observation_size: int
-    self.action_size: int
-    if sizes is not None:
-      self.observation_size, self.action_size = sizes
-    else:
-      self.observation_size = checks.read_size(env, "observation_size")
-      self.action_size = checks.read_size(env, "action_size")
+    self.observation_size, self.action_size = sizes or (
+      validation.read_size(env, "observation_size"),
+      validation.read_size(env, "action_size"),
+    )
+    if sizes is None:
       self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
@@ -120,35 +99,35 @@ class Environment:
     self._step = jax.jit(self._step_batch)
 
   @functools.cached_property
-  def _of_batch(self) -> _OfBatch:
-    """Result of `_traced`, computed when it is first needed."""
+  def _of_batch(self) -> tuple[Callable[..., State], Callable[..., State]]:
+    """The reset and the step of B instances, traced when first needed."""
     # A thread of its own knows neither of a mesh nor of a trace around it.
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as executor:
       return executor.submit(self._traced).result()
 
-  def _traced(self) -> _OfBatch:
+  def _traced(self) -> tuple[Callable[..., State], Callable[..., State]]:
     """Traces one instance, and checks what it returns."""
-    spec = checks.state_spec(
-      self._env_reset, self._env_step, self.action_size
-    )
-    checks.check_spec(
-      spec,
+    spec = validation.state_spec(
+      self._env_reset,
+      self._env_step,
       self.observation_size,
+      self.action_size,
       None if self.descriptor is None else self.descriptor.size,
     )
 
-    def cast_result(function: Callable[..., Any]) -> Callable[..., Any]:
+    def cast_result(function: Callable[..., State]) -> Callable[..., State]:
       """Gives the states that it returns the dtypes of `spec`, none weak."""
       return lambda *args: jax.tree.map(
         lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
-        function(*args), spec,
+        function(*args),
+        spec,
       )
 
     one_key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
-    return _OfBatch(
-      reset=batching.of_batch(cast_result(self._env_reset), one_key),
-      step=batching.of_batch(cast_result(self._env_step), spec, action),
+    return (
+      batching.of_batch(cast_result(self._env_reset), one_key),
+      batching.of_batch(cast_result(self._env_step), spec, action),
     )
 
   def reset(self, key: types.Key) -> State:
@@ -161,8 +140,7 @@ class Environment:
       A state with the leading axes of `key`, of the same type as the states of
       `step`: `next_observation` is the observation itself, `discount` is 1.
     """
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-      key = jax.random.wrap_key_data(key)
+    key = types.typed_key(key)
     return as_flat_batch(self._reset, key.shape, key)
 
   def step(
@@ -175,7 +153,7 @@ class Environment:
     `info["truncation"]`); a termination at the last step is a termination. It
     ends as truncated, whatever else, where the observation before the step, the
     action, or the observation, reward or descriptor after it isn't finite:
-    nothing goes on from there, and who learns leaves that step out.
+    learners leave that step out.
 
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
@@ -199,9 +177,6 @@ class Environment:
       and, if the environment has one,
         state_descriptor: [..., D], of `obs`,
         next_state_descriptor: [..., D], of `next_observation`.
-
-    Raises:
-      ValueError: if the action has another shape.
     """
     self._check_action(state, action)
     return as_flat_batch(self._step, state.done.shape, state, action, pool)
@@ -216,14 +191,12 @@ class Environment:
 
     Returns:
       As `step`, with `obs` the successor observation at episode ends as well.
-
-    Raises:
-      ValueError: if the action has another shape.
     """
     self._check_action(state, action)
     return as_flat_batch(self._advance, state.done.shape, state, action)
 
   def _check_action(self, state: State, action: types.Array) -> None:
+    """Refuses actions of another shape than one [A] per instance."""
     expected = (*state.done.shape, self.action_size)
     if action.shape != expected:
       raise ValueError(
@@ -234,9 +207,10 @@ class Environment:
   def _reset_batch(self, key: types.Key) -> State:
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
-    env_state = self._of_batch.reset(reset_key)
+    reset, _ = self._of_batch
+    env_state = reset(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
-    state = self._begin(env_state, key)
+    state = _observe(env_state, key)
     info = state.info | {
       "discount": zero + 1,
       "truncation": zero,
@@ -251,9 +225,12 @@ class Environment:
     done, truncated = _ends(env_state)
     terminated = done & ~truncated
     steps = state.info["steps"] + 1
-    ended = done | truncated | (steps * self.action_repeat >=
-                                self.episode_length)
-    next_state = self._observe(env_state, state.info["key"], steps)
+    ended = (
+      done
+      | truncated
+      | (steps * self.action_repeat >= self.episode_length)
+    )
+    next_state = _observe(env_state, state.info["key"], steps)
     info = next_state.info | {
       "discount": 1 - terminated.astype(jnp.float32),
       "truncation": (ended & ~terminated).astype(jnp.float32),
@@ -265,17 +242,17 @@ class Environment:
   def _step_batch(
     self, state: State, action: types.Array, pool: State | None
   ) -> State:
-    """Steps B instances and resets those that ended."""
+    """Steps B instances and resets the ended ones."""
     before = (state.obs, action)
     state = self._advance_batch(state, action)
     state = _truncate_nonfinite(before, state)
     ended = state.done > 0
 
     def reset_ended(state: State) -> State:
-      begun = self._begun(state, pool)
+      begun = self._next_episodes(state, pool)
       info = state.info | {
-        # What describes the step just taken stays; what the next one starts
-        # from is of the new episode.
+        # The outcome of the step just taken stays; the next step starts from
+        # the state of the new episode.
         name: begun.info[name]
         for name in ("key", "steps", "state_descriptor")
         if name in begun.info
@@ -291,7 +268,7 @@ class Environment:
     # Most steps end no episode, and then a reset should cost nothing.
     return jax.lax.cond(jnp.any(ended), reset_ended, lambda x: x, state)
 
-  def _begun(self, state: State, pool: State | None) -> State:
+  def _next_episodes(self, state: State, pool: State | None) -> State:
     """Returns the first states of B next episodes."""
     if pool is None:
       return self._reset_batch(state.info["key"])
@@ -299,17 +276,22 @@ class Environment:
     drawn = jax.vmap(lambda tree, i: jax.tree.map(lambda x: x[i], tree))(
       (pool.pipeline_state, pool.info["key"]), index
     )
-    return self._begin(*drawn)
+    return _observe(*drawn)
 
-  def _repeat(self, env_state: Any, action: types.Array) -> Any:
+  def _repeat(
+    self, env_state: State, action: types.Array
+  ) -> tuple[State, types.Array]:
     """Returns the environments' states and the summed rewards [B]."""
+    _, step = self._of_batch
     if self.action_repeat == 1:
-      env_state = self._of_batch.step(env_state, action)
+      env_state = step(env_state, action)
       return env_state, env_state.reward.astype(jnp.float32)
 
-    def repetition(carry: Any, _: None) -> Any:
+    def repetition(
+      carry: tuple[State, types.Array, types.Array], _: None
+    ) -> tuple[tuple[State, types.Array, types.Array], None]:
       env_state, reward, ended = carry
-      stepped = self._of_batch.step(env_state, action)
+      stepped = step(env_state, action)
       reward += jnp.where(ended, 0, stepped.reward.astype(jnp.float32))
       env_state = _select(ended, env_state, stepped)
       done, truncated = _ends(env_state)
@@ -319,41 +301,45 @@ class Environment:
 
     zero = jnp.zeros(action.shape[:1], jnp.float32)
     carry = (env_state, zero, zero > 0)
-    carry, _ = jax.lax.scan(repetition, carry, length=self.action_repeat)
-    return carry[:2]
-
-  def _begin(self, env_state: Any, key: types.Key) -> State:
-    """Returns what `_observe` does of B first states."""
-    return self._observe(env_state, key, jnp.zeros(key.shape, jnp.int32))
-
-  def _observe(
-    self, env_state: Any, key: types.Key, steps: types.Array
-  ) -> State:
-    """Returns a state to which only the outcome of the step is missing."""
-    obs = env_state.obs.astype(jnp.float32)
-    info = {"next_observation": obs, "steps": steps, "key": key}
-    if "state_descriptor" in env_state.info:
-      descriptor = env_state.info["state_descriptor"]
-      info["state_descriptor"] = descriptor
-      info["next_state_descriptor"] = descriptor
-    return State(
-      pipeline_state=env_state,
-      obs=obs,
-      reward=env_state.reward,
-      done=env_state.done,
-      metrics=dict(env_state.metrics),
-      info=info,
+    (env_state, reward, _), _ = jax.lax.scan(
+      repetition, carry, length=self.action_repeat
     )
+    return env_state, reward
 
 
-def _ends(env_state: Any) -> tuple[types.Array, types.Array]:
+def _observe(
+  env_state: State, key: types.Key, steps: types.Array | None = None
+) -> State:
+  """Returns states [B], the first of episodes without steps.
+
+  Only the outcome of the step is missing: reward, end, number of episodes.
+  """
+  if steps is None:
+    steps = jnp.zeros(key.shape, jnp.int32)
+  obs = env_state.obs.astype(jnp.float32)
+  info = {"next_observation": obs, "steps": steps, "key": key}
+  if "state_descriptor" in env_state.info:
+    descriptor = env_state.info["state_descriptor"].astype(jnp.float32)
+    info["state_descriptor"] = descriptor
+    info["next_state_descriptor"] = descriptor
+  return State(
+    pipeline_state=env_state,
+    obs=obs,
+    reward=env_state.reward,
+    done=env_state.done,
+    metrics=dict(env_state.metrics),
+    info=info,
+  )
+
+
+def _ends(env_state: State) -> tuple[types.Array, types.Array]:
   """Returns whether the environment is done and whether it truncated, [B]."""
   done = env_state.done != 0
   truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
   return done, truncated
 
 
-def _truncate_nonfinite(before: Any, state: State) -> State:
+def _truncate_nonfinite(before: types.Tree, state: State) -> State:
   """Ends episodes [B] that didn't stay finite in a step, as truncated."""
   after = [
     state.info[name]
@@ -370,7 +356,7 @@ def _truncate_nonfinite(before: Any, state: State) -> State:
   )
 
 
-def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:
+def _select(mask: types.Array, on_true: State, on_false: State) -> State:
   """Chooses between two trees with leaves [B, ...] by mask [B]."""
   def choose(x: types.Array, y: types.Array) -> types.Array:
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), x, y)
@@ -379,7 +365,7 @@ def _select(mask: types.Array, on_true: Any, on_false: Any) -> Any:
 
 
 def as_flat_batch(
-  function: Callable[..., State], shape: tuple[int, ...], *args: Any
+  function: Callable[..., State], shape: tuple[int, ...], *args: types.Tree
 ) -> State:
   """Calls a function of one flat batch on trees with leading axes."""
   size = math.prod(shape)

@@ -1,0 +1,199 @@
+"""Tasks on brax's robots whose behaviour descriptors tell policies apart.
+
+  <robot>_uni: walk forwards; the share of time that each foot touches the
+    ground (Cully et al., "Robots that can adapt like animals", Nature 2015).
+  <robot>_omni: go anywhere; the final position. Going forwards is not
+    rewarded, staying upright with little effort is.
+  ant_trap: walk forwards, in front of a wall in the shape of a U that is open
+    towards the start: a policy that only follows the reward is caught; the
+    final position.
+
+Bounds, in metres, and reward offsets are QDax's.
+"""
+
+import copy
+import importlib.resources
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+from qdrl_haiku.environments.interface import (
+  Descriptor,
+  SingleEnvironment,
+  State,
+  mean_descriptor,
+)
+from qdrl_haiku.environments.wrappers import (
+  StateDescriptorFn,
+  Wrapper,
+  with_descriptor,
+)
+
+# A foot stands at some small distance: brax's spring and positional physics
+# push only what penetrates, so that a foot at rest trembles around the ground,
+# by up to 0.4 mm above it. With 1 mm a robot at rest reads 1, and one mm is
+# little next to feet of 46 to 80 mm radius.
+_TOUCH_DISTANCE = 1e-3
+OMNI_REWARD_OFFSETS: dict[str, float] = {"ant": 3.0, "humanoid": 0.0}
+_OMNI_BOUND = 30.0
+_TRAP_DESCRIPTOR = Descriptor(
+  names=("x", "y"), lower=(0.0, -8.0), upper=(30.0, 8.0), reward_offset=3.38
+)
+# Beams of 1 m that lie on the ground, from (x, y) to (x, y), in metres. The ant
+# can't climb over them: it is stopped as unhealthy at a height of 1 m.
+WALLS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+  "trap_left": ((7.0, 3.0), (12.0, 3.0)),
+  "trap_back": ((12.0, 3.0), (12.0, -3.0)),
+  "trap_right": ((12.0, -3.0), (7.0, -3.0)),
+}
+WALL_RADIUS = 0.5
+# In brax's ant only the feet collide, with the ground alone. The walls are to
+# stop the torso and the legs below the ankles, which touch nothing else.
+_STOPPED = (
+  "torso_geom", "left_ankle_geom", "right_ankle_geom", "third_ankle_geom",
+  "fourth_ankle_geom",
+)  # fmt: skip
+_WALL_BIT = "2"
+
+
+class UniRobot(NamedTuple):
+  """A robot of brax that walks forwards.
+
+  Attributes:
+    feet: the geom of each foot, by the name that the foot has with us.
+    reward_offset: see `interface.Descriptor`.
+  """
+
+  feet: dict[str, str]
+  reward_offset: float
+
+
+# The ant can fall below its offset, to about -4.3 a step with motors at full
+# power all the time.
+UNI_ROBOTS: dict[str, UniRobot] = {
+  # The ant walks along x, which its own names for its legs do not agree with.
+  "ant": UniRobot(
+    {
+      "front_left_foot": "left_foot_geom",
+      "back_left_foot": "right_foot_geom",
+      "back_right_foot": "third_foot_geom",
+      "front_right_foot": "fourth_foot_geom",
+    },
+    reward_offset=3.24,
+  ),
+  "halfcheetah": UniRobot({"back_foot": "bfoot", "front_foot": "ffoot"}, 9.231),
+  "hopper": UniRobot({"foot": "foot_geom"}, 0.9),
+  "humanoid": UniRobot(
+    {"left_foot": "left_foot", "right_foot": "right_foot"}, 0.0
+  ),
+  "walker2d": UniRobot(
+    {"left_foot": "foot_left_geom", "right_foot": "foot_geom"}, 1.413
+  ),
+}
+
+
+def uni(env: Any, robot: str) -> Wrapper:
+  """Returns a robot that reports which feet touch the ground."""
+  feet, reward_offset = UNI_ROBOTS[robot]
+  return with_descriptor(
+    env,
+    ground_contact(env.sys, list(feet.values())),
+    Descriptor(
+      names=tuple(feet),
+      lower=(0.0,) * len(feet),
+      upper=(1.0,) * len(feet),
+      function=mean_descriptor,
+      reward_offset=reward_offset,
+    ),
+  )
+
+
+def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
+  """Returns a function that tells which parts of a robot touch the ground.
+
+  The contacts are those that the physics finds, in any backend. They are
+  looked for once per step, in the state that it ends in: in brax, `debug=True`
+  would do so in each of its substeps.
+  """
+  from brax import contact
+
+  model = sys.mj_model
+  floor = model.geom("floor").id
+  parts = jnp.array([model.geom(name).id for name in geoms])[:, None]
+
+  def touching(state: State) -> types.Array:
+    found = contact.get(sys, state.pipeline_state.x)
+    pair = jnp.stack([found.geom1, found.geom2])
+    is_parts = (pair[0] == floor) & (pair[1] == parts) | (
+      (pair[1] == floor) & (pair[0] == parts)
+    )
+    touches = is_parts & (found.dist < _TOUCH_DISTANCE)
+    return touches.any(axis=1).astype(jnp.float32)
+
+  return touching
+
+
+def omni(env: SingleEnvironment, robot: str) -> Wrapper:
+  """Returns a robot that may go anywhere, and reports where it is."""
+
+  def without_forward_reward(state: State) -> State:
+    return state.replace(reward=state.reward - state.metrics["forward_reward"])
+
+  return with_descriptor(
+    Wrapper(env, without_forward_reward),
+    torso_position,
+    Descriptor(
+      names=("x", "y"),
+      lower=(-_OMNI_BOUND, -_OMNI_BOUND),
+      upper=(_OMNI_BOUND, _OMNI_BOUND),
+      reward_offset=OMNI_REWARD_OFFSETS[robot],
+    ),
+  )
+
+
+def torso_position(state: State) -> types.Array:
+  """Returns where a robot of brax is, [2]."""
+  return state.pipeline_state.x.pos[0, :2]
+
+
+def trap(env: Any) -> Wrapper:
+  """Returns brax's ant in front of the trap; it also observes its position."""
+  from brax.io import mjcf
+
+  env = copy.copy(env)
+  # brax's constructor has chosen the time step, the solver and the strength
+  # of the motors for the backend.
+  env.sys = mjcf.loads(_trap_model()).replace(
+    opt=env.sys.opt, actuator=env.sys.actuator
+  )
+
+  def with_position(state: State) -> State:
+    low, high = jnp.array([_TRAP_DESCRIPTOR.lower, _TRAP_DESCRIPTOR.upper])
+    position = torso_position(state)
+    position = (2 * position - low - high) / (high - low)
+    return state.replace(obs=jnp.concatenate([position, state.obs]))
+
+  return with_descriptor(
+    Wrapper(env, with_position), torso_position, _TRAP_DESCRIPTOR
+  )
+
+
+def _trap_model() -> str:
+  """Returns brax's model of the ant with the walls."""
+  assets = importlib.resources.files("brax") / "envs" / "assets"
+  root = ElementTree.fromstring((assets / "ant.xml").read_text())
+  geoms = {geom.get("name"): geom for geom in root.iter("geom")}
+  for name in _STOPPED:
+    geoms[name].set("contype", _WALL_BIT)
+  world = root.find("worldbody")
+  assert world is not None
+  for name, ends in WALLS.items():
+    ElementTree.SubElement(
+      world, "geom", name=name, type="capsule", conaffinity=_WALL_BIT,
+      size=str(WALL_RADIUS),
+      fromto=" ".join(f"{x} {y} {WALL_RADIUS}" for x, y in ends),
+    )  # fmt: skip
+  return ElementTree.tostring(root, encoding="unicode")

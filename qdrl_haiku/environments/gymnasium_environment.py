@@ -1,0 +1,373 @@
+"""Environments of Gymnasium: stepped on the host, between jax's own steps.
+
+Their states are Python objects that jax neither copies, nor spreads over
+devices, nor writes to a checkpoint. So there is one set of instances per
+`GymnasiumEnvironment`: a reset takes all of them, only the state that was
+returned last can be stepped, and agents are evaluated in another
+`GymnasiumEnvironment` than the one in which they collect. A state that isn't
+the last is refused when it is stepped, never stepped out of order.
+"""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from qdrl_haiku import checks, names, types
+from qdrl_haiku.environments import environment
+from qdrl_haiku.environments.interface import Descriptor, State
+
+_DEFAULT_EPISODE_LENGTH = 1000
+# From this width on, bounds stand for none: the largest number of a float or an
+# integer, or what MuJoCo calls unstable.
+_UNBOUNDED = 1e10
+
+
+class GymnasiumEnvironment:
+  """Instances of one environment of Gymnasium, with episodes and resets.
+
+  Attributes:
+    env_id: as in Gymnasium's registry.
+    on_host: True, which says that states can't be copied.
+    observation_size: O, of the flattened observation.
+    action_size: A, of the flattened action.
+    episode_length: steps after which an episode is truncated.
+    episode_steps: the same.
+    descriptor: None.
+  """
+
+  on_host = True
+
+  def __init__(
+    self,
+    env_id: str,
+    *,
+    episode_length: int | None = None,
+    action_repeat: int = 1,
+    **kwargs: Any,
+  ) -> None:
+    """Makes one instance, to look at its spaces.
+
+    Args:
+      env_id: as in Gymnasium's registry, or "module:id" with a module that
+        registers it.
+      episode_length: truncates episodes, at least 1; by default what Gymnasium
+        has registered, or 1,000.
+      action_repeat: 1, since Gymnasium's wrappers repeat actions.
+      **kwargs: for the environment's constructor.
+
+    Raises:
+      ValueError: if Gymnasium isn't installed, if there is no such environment,
+        if its constructor takes other arguments, if its spaces aren't boxes, if
+        the actions' has no bounds, or if a number is out of range.
+    """
+    if action_repeat != 1:
+      raise ValueError(
+        f"action_repeat={action_repeat} isn't done for 'gymnasium:{env_id}'; "
+        "leave it out, and register the environment with a wrapper that does."
+      )
+    try:
+      import gymnasium
+    except ModuleNotFoundError as error:
+      raise ValueError(
+        f"env_name='gymnasium:{env_id}' needs Gymnasium; pip install "
+        "'qdrl_haiku[gymnasium]'."
+      ) from error
+
+    self.env_id = env_id
+    self._make_vec = functools.partial(
+      gymnasium.make_vec,
+      env_id,
+      vectorization_mode="sync",
+      # Episodes are ended and reset here, by our own length and seeds.
+      vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
+      max_episode_steps=-1,
+      disable_env_checker=True,
+      **kwargs,
+    )
+    env = _make(env_id, kwargs)
+    _check_space(env_id, "observation_space", env.observation_space)
+    _check_space(env_id, "action_space", env.action_space)
+    self._action_space = env.action_space
+    if episode_length is None:
+      spec = env.spec
+      episode_length = spec.max_episode_steps if spec else None
+      episode_length = episode_length or _DEFAULT_EPISODE_LENGTH
+    env.close()
+    checks.check_count(
+      "episode_length",
+      episode_length,
+      1,
+      maximum=environment.MAX_EPISODE_LENGTH,
+    )
+    self.observation_size = math.prod(env.observation_space.shape)
+    self.action_size = math.prod(env.action_space.shape)
+    self.episode_length = self.episode_steps = episode_length
+    self.descriptor: Descriptor | None = None
+    self._envs: Any = None
+    # Counts resets and steps, from 0 again after 2^31, since states are int32.
+    # Each has the count with which it came, and the numbers of the instances: a
+    # ticket, [B, 2].
+    self._clock = 0
+    self._reset = jax.jit(self._reset_batch)
+    self._step = jax.jit(self._step_batch)
+
+  def reset(self, key: types.Key) -> State:
+    """Starts one episode per key [...], and ends all that there were."""
+    return environment.as_flat_batch(self._reset, key.shape, key)
+
+  def step(
+    self, state: State, action: types.Array, pool: State | None = None
+  ) -> State:
+    """Steps every instance, and resets those whose episode ended.
+
+    Args:
+      state: with leading axes [...], the one that was returned last.
+      action: [..., A], in [-1, 1], scaled to the bounds of the action space;
+        where that has integers, each of them has an equal share.
+      pool: None, since states can't be kept.
+
+    Returns:
+      As `Environment.step`.
+    """
+    if pool is not None:
+      raise ValueError("pool has no effect on the host; leave it at None.")
+    return environment.as_flat_batch(
+      self._step, state.done.shape, state, action
+    )
+
+  def advance(self, state: State, action: types.Array) -> State:
+    """Steps as `step` does, with `obs` the successor at episode ends as well.
+
+    Steps after those are for the caller to mask: the instance has been reset.
+    """
+    state = self.step(state, action)
+    return state.replace(obs=state.info["next_observation"])
+
+  def _reset_batch(self, key: types.Key) -> State:
+    """Resets all instances: one key each, [B]."""
+    key, seed = _next_seed(key)
+    size = key.shape[0]
+    ticket, obs = io_callback(
+      self._reset_on_host,
+      (
+        jax.ShapeDtypeStruct((size, 2), jnp.int32),
+        jax.ShapeDtypeStruct((size, self.observation_size), jnp.float32),
+      ),
+      seed,
+    )
+    zero = jnp.zeros(size, jnp.float32)
+    return State(
+      pipeline_state=ticket,
+      obs=obs,
+      reward=zero,
+      done=zero,
+      info={
+        "next_observation": obs,
+        "discount": zero + 1,
+        "truncation": zero,
+        "steps": jnp.zeros(size, jnp.int32),
+        "key": key,
+      },
+    )
+
+  def _step_batch(self, state: State, action: types.Array) -> State:
+    """Steps all instances, [B], and resets the ended ones."""
+    key, steps = state.info["key"], state.info["steps"] + 1
+    next_key, seed = _next_seed(key)
+    ticket, next_observation, obs, reward, terminated, ended = io_callback(
+      self._step_on_host,
+      (
+        jax.typeof(state.pipeline_state),
+        jax.typeof(state.obs),
+        jax.typeof(state.obs),
+        jax.typeof(state.reward),
+        jax.ShapeDtypeStruct(key.shape, jnp.bool_),
+        jax.ShapeDtypeStruct(key.shape, jnp.bool_),
+      ),
+      state.pipeline_state,
+      action,
+      steps >= self.episode_length,
+      seed,
+    )
+    return state.replace(
+      pipeline_state=ticket,
+      obs=obs,
+      reward=reward,
+      done=ended.astype(jnp.float32),
+      info={
+        "next_observation": next_observation,
+        "discount": 1 - terminated.astype(jnp.float32),
+        "truncation": (ended & ~terminated).astype(jnp.float32),
+        "steps": jnp.where(ended, 0, steps),
+        "key": jnp.where(ended, next_key, key),
+      },
+    )
+
+  def _reset_on_host(self, seed: types.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Resets all instances, making them if there aren't as many."""
+    seeds = np.asarray(seed).tolist()
+    if self._envs is None or self._envs.num_envs != len(seeds):
+      if self._envs is not None:
+        self._envs.close()
+      self._envs = self._make_vec(num_envs=len(seeds))
+    obs, _ = self._envs.reset(seed=seeds)
+    self._clock = (self._clock + 1) % 2**31
+    return self._ticket(), _flat(obs)
+
+  def _step_on_host(
+    self,
+    ticket: np.ndarray,
+    action: np.ndarray,
+    expires: np.ndarray,
+    seed: np.ndarray,
+  ) -> tuple[np.ndarray, ...]:
+    """Steps all instances, and resets the ended ones."""
+    if self._envs is None or not np.array_equal(ticket, self._ticket()):
+      raise RuntimeError(
+        f"'gymnasium:{self.env_id}' can step the state that it returned last "
+        "only; create another environment for episodes beside these."
+      )
+    action = np.asarray(action)
+    obs, reward, terminated, truncated, _ = self._envs.step(
+      scaled(action, self._action_space)
+    )
+    next_observation, reward = _flat(obs), reward.astype(np.float32)
+    # A broken instance would stay so, since nothing can take its place.
+    values = np.column_stack([next_observation, reward, action])
+    finite = np.isfinite(values).all(axis=1)
+    ended = terminated | truncated | np.asarray(expires) | ~finite
+    terminated = terminated & finite
+    obs = next_observation
+    if ended.any():
+      fresh, _ = self._envs.reset(
+        seed=np.asarray(seed).tolist(), options={"reset_mask": ended}
+      )
+      obs = _flat(fresh)
+    self._clock = (self._clock + 1) % 2**31
+    return self._ticket(), next_observation, obs, reward, terminated, ended
+
+  def _ticket(self) -> np.ndarray:
+    """Returns that of the only state that can be stepped, int32 [B, 2]."""
+    numbers = np.arange(self._envs.num_envs, dtype=np.int32)
+    return np.stack([np.full_like(numbers, self._clock), numbers], axis=1)
+
+
+def _next_seed(key: types.Key) -> tuple[types.Key, types.Array]:
+  """Returns instances' next keys, and seeds of next resets, uint32 [B]."""
+  key, seed_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
+  return key, jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(
+    seed_key
+  )
+
+
+def _flat(observation: np.ndarray) -> np.ndarray:
+  """[B, ...] -> [B, O]."""
+  return observation.reshape(observation.shape[0], -1).astype(np.float32)
+
+
+def scaled(action: np.ndarray, space: Any) -> np.ndarray:
+  """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
+  # NaN is of an agent that has diverged.
+  action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))
+  share = (np.clip(action, -1, 1) + 1) / 2
+  if space.dtype.kind == "f":
+    low, high = (x.astype(np.float64) for x in (space.low, space.high))
+    return (low + share * (high - low)).astype(space.dtype)
+  first, last = (x.astype(np.int64) for x in (space.low, space.high))
+  steps = np.floor(share * (last - first + 1)).astype(np.int64)
+  return np.minimum(first + steps, last).astype(space.dtype)
+
+
+def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
+  """Makes one instance, or says in one line why it can't be made."""
+  import gymnasium
+
+  if ":" in env_id:  # A module that registers it.
+    names.search_working_directory()
+  fix = ""
+  try:
+    return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+  except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    problem: BaseException = error
+  except TypeError as error:
+    # Gymnasium wraps what a constructor raises; by itself it complains of an
+    # object that isn't an environment of its own.
+    problem = error.__cause__ or error
+    trace = problem.__traceback__
+    if error.__cause__ and trace is not None and trace.tb_next is not None:
+      raise  # Raised within the constructor, not by its call.
+    fix = (
+      "; give arguments to gymnasium.register(..., kwargs={...}), or to "
+      "environments.create."
+    )
+  reason = " ".join(str(problem).split())
+  raise ValueError(
+    f"env_name='gymnasium:{env_id}' can't be made: {reason}{fix}"
+  ) from problem
+
+
+def _check_space(env_id: str, name: str, space: Any) -> None:
+  """Refuses a space that can't be learned with, with code that mends it."""
+  from gymnasium import spaces
+
+  the_space = f"the {name} of 'gymnasium:{env_id}'"
+  if not isinstance(space, spaces.Box):
+    raise ValueError(
+      f"{the_space} is {space}; only a Box can be learned with. "
+      f"{_as_box(env_id, name, space)}"
+    )
+  if 0 in space.shape:
+    raise ValueError(
+      f"{the_space} has shape {space.shape}, which is empty; only a Box with "
+      "numbers can be learned with."
+    )
+  if name == "observation_space":
+    return
+  # Halves, since the whole may be infinite.
+  width = space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2
+  has_bounds = space.bounded_below & space.bounded_above
+  for axis in np.argwhere(~(has_bounds & (width < _UNBOUNDED / 2))).tolist():
+    low, high = space.low[tuple(axis)], space.high[tuple(axis)]
+    raise ValueError(
+      f"{the_space} has no bounds, to which -1 and 1 could be scaled: its axis "
+      f"{axis} goes from {low} to {high}. {_as_box(env_id, name, space)} "
+      "There, write your own bounds instead of -1 and 1."
+    )
+
+
+def _as_box(env_id: str, name: str, space: Any) -> str:
+  """Returns the code that registers an environment in a wrapper with a Box."""
+  from gymnasium import spaces
+
+  env = f"gymnasium.make({env_id!r})"
+  action = "action"
+  if isinstance(space, spaces.Box):
+    box = f"-1, 1, {space.shape}, {str(space.dtype)!r}"
+  elif isinstance(space, spaces.Discrete):
+    action = "action[0]"
+    box = f"{space.start}, {space.start + space.n - 1}, dtype=int"
+  elif isinstance(space, spaces.MultiBinary):
+    box = f"0, 1, {space.shape}, int"
+  elif isinstance(space, spaces.MultiDiscrete):
+    low, high = space.start, space.start + space.nvec - 1
+    box = (
+      f"numpy.array({low.tolist()}), numpy.array({high.tolist()}), dtype=int"
+    )
+  elif name == "action_space":
+    return "Wrap it so that its actions are a Box, and register that."
+  wrapper = f"FlattenObservation({env})"
+  if name == "action_space":
+    wrapper = (
+      f"TransformAction({env}, lambda action: {action}, "
+      f"gymnasium.spaces.Box({box}))"
+    )
+  mine = f"My{env_id.rpartition(':')[2]}"
+  return (
+    f"In a module of yours, gymnasium.register({mine!r}, lambda: "
+    f"gymnasium.wrappers.{wrapper}); then give 'gymnasium:your_module:{mine}'."
+  )

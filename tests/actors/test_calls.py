@@ -1,0 +1,118 @@
+"""Tests of calling actors outside of jit, and of what they refuse."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from qdrl_haiku import actors, environments
+from tests import compilations, toy
+
+_TOY = toy.linear_learner()
+
+
+def _act(state, hyperparams, observation, key):
+  action = _TOY.act(state, hyperparams, observation, key)
+  # By a new function in each call, as learners draw from distributions.
+  return jax.lax.map(lambda x: x, action)
+
+
+_LEARNER = _TOY._replace(act=_act)
+_P, _E = 3, 2
+_ENV = environments.Environment(toy.Walk(limit=1.5), episode_length=4)
+_STATES = {
+  "offset": jnp.array([0.1, 0.4, 0.0]),
+  "gain": jnp.array([0.0, 0.3, -0.2]),
+}
+_HYPERPARAMS = {"noise": jnp.array([0.5, 0.1, 0.8])}
+
+
+def _first(tree):
+  return jax.tree.map(lambda x: x[0], tree)
+
+
+def _env_states():
+  return _ENV.reset(jax.random.split(jax.random.key(0), (_P, _E)))
+
+
+def _keys(seed=1):
+  return jax.random.split(jax.random.key(seed), _P)
+
+
+def _first_step(descriptors, mask):
+  del mask
+  return descriptors[0]
+
+
+def _observation(state):
+  return state.obs
+
+
+_CALLS = {
+  "evaluate": lambda seed: actors.evaluate(
+    _ENV, _LEARNER, _STATES, jax.random.key(seed), 2, _first_step
+  ),
+  "evaluate_from": lambda seed: actors.evaluate_from(
+    _ENV, _LEARNER, _STATES, _env_states()
+  ),
+  "collect": lambda seed: actors.collect(
+    _ENV, _LEARNER, _STATES, _HYPERPARAMS, _env_states(), _keys(seed), 3
+  ),
+  "step": lambda seed: actors.step(
+    _ENV, _LEARNER, _first(_STATES), _first(_HYPERPARAMS),
+    _first(_env_states()), jax.random.key(seed),
+  ),
+  "rollout": lambda seed: actors.rollout(
+    _ENV, _LEARNER, _STATES, jax.random.key(seed), 3, _observation
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(_CALLS))
+def test_a_second_call_outside_of_jit_compiles_nothing(name):
+  call = _CALLS[name]
+  call(0)
+  assert compilations.of(call, 1) == 0
+
+
+@pytest.mark.parametrize(("function", "args", "message"), [
+  (
+    actors.evaluate,
+    (_first(_STATES), jax.random.key(0), 2),
+    r"^states/gain has shape \(\), but the first axis of all is P, agents; .* "
+    r"One agent is a population of one: jax.tree.map\(lambda x: x\[None\]",
+  ),
+  (
+    actors.evaluate,
+    ({"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}, jax.random.key(0), 2),
+    r"states/offset has shape \(3,\) \(and states/gain \(2, 3\)\)",
+  ),
+  (
+    actors.collect,
+    (_first(_STATES), _HYPERPARAMS, _env_states(), _keys(), 1),
+    r"^states/gain has shape \(\) \(and env_states \(3, 2\)\)",
+  ),
+  (
+    actors.collect,
+    (_STATES, _first(_HYPERPARAMS), _env_states(), _keys(), 1),
+    r"^hyperparams/noise has shape \(\) \(and",
+  ),
+  (
+    actors.collect,
+    (_STATES, _HYPERPARAMS, _env_states(), _keys()[0], 1),
+    r"^keys has shape \(\) \(and",
+  ),
+  (
+    actors.step,
+    (_STATES, _HYPERPARAMS, _env_states(), jax.random.key(0)),
+    r"hyperparams/noise has shape \(3,\), but a step is of one agent, whose "
+    "hyperparameters are numbers; `actors.collect` steps a population.",
+  ),
+  (
+    actors.collect,
+    (_STATES, {}, _env_states(), _keys(), 1),
+    "hyperparams lack noise; give a tree like the learner's own",
+  ),
+])
+def test_agents_that_are_no_population_are_refused(function, args, message):
+  with pytest.raises(ValueError, match=message):
+    function(_ENV, _LEARNER, *args)

@@ -1,0 +1,391 @@
+"""Tests of batches, episodes and resets."""
+
+import warnings
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+from qdrl_haiku import environments
+from tests.environments import liars
+
+_BOUNDS = environments.Descriptor(("x", "y"), (-5.0, -5.0), (5.0, 5.0))
+
+
+class Drift:
+  """Two numbers that actions add up in, and a count; in Python's types.
+
+  The reward is the count, an action above 0.9 terminates, as does the count
+  `limit`. The sine stands for physics, to be found in a jaxpr.
+  """
+
+  observation_size = 3
+  action_size = 2
+  descriptor = _BOUNDS
+
+  def __init__(self, limit=1000):
+    self.limit = limit
+    self.traces = 0
+
+  def _state(self, x, count, reward, done):
+    obs = jnp.append(x, count)
+    return environments.State(
+      {"x": x, "count": count}, obs, reward, done, {"twice": reward},
+      {"state_descriptor": x},
+    )  # fmt: skip
+
+  def reset(self, key):
+    return self._state(jax.random.uniform(key, (2,)), 0, 0, False)
+
+  def step(self, state, action):
+    self.traces += 1
+    x = state.pipeline_state["x"] + jnp.sin(action)
+    count = state.pipeline_state["count"] + 1
+    done = (action[0] > 0.9) | (count >= self.limit)
+    return self._state(x, count, count * jnp.bfloat16(1), done)
+
+
+def _make(limit=1000, episode_length=10, **kwargs):
+  return environments.Environment(
+    Drift(limit), episode_length=episode_length, **kwargs
+  )
+
+
+@pytest.fixture(scope="module")
+def env():
+  """One that ends at its second step, compiled once for many tests."""
+  return _make(episode_length=2)
+
+
+def _keys(*shape, seed=0):
+  return jax.random.split(jax.random.key(seed), shape)
+
+
+def _still(*shape):
+  return jnp.zeros((*shape, 2))
+
+
+def _numbers(state):
+  """The leaves of a state as NumPy arrays, keys as their data."""
+  def convert(x):
+    is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(x) if is_key else x)
+
+  return jax.tree.map(convert, state)
+
+
+def _primitives(function, *args, into_cond=True):
+  """Equations of a jaxpr, those of its parts included."""
+  def visit(jaxpr):
+    for equation in jaxpr.eqns:
+      yield equation
+      if into_cond or equation.primitive.name != "cond":
+        for part in jaxprs_in_params(equation.params):
+          yield from visit(part)
+
+  return list(visit(jax.make_jaxpr(function)(*args).jaxpr))
+
+
+def _count(name, *args, **kwargs):
+  return [e.primitive.name for e in _primitives(*args, **kwargs)].count(name)
+
+
+def test_any_leading_axes_give_the_same_numbers(env):
+  actions = jax.random.uniform(jax.random.key(1), (3, 6, 2))
+
+  def run(shape, step, take=lambda x: x):
+    state = env.reset(take(_keys(6)).reshape(shape))
+    for action in actions:
+      state = step(state, take(action).reshape(*shape, 2))
+    return state
+
+  flat, nested = run((6,), env.step), run((2, 3), env.step)
+  vmapped = run((2, 3), jax.vmap(env.step))
+  single = run((), env.step, lambda x: x[4])
+  assert nested.obs.shape == (2, 3, 3)
+  jax.tree.map(
+    lambda a, *others: [
+      np.testing.assert_array_equal(a, b.reshape(a.shape)) for b in others
+    ],
+    *map(_numbers, (flat, nested, vmapped)),
+  )
+  jax.tree.map(
+    lambda a, b: np.testing.assert_array_equal(a[4], b),
+    _numbers(flat), _numbers(single),
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["step", "advance"])
+def test_physics_sees_one_flat_batch(env, method):
+  state = env.reset(_keys(2, 3))
+  found = _primitives(getattr(env, method), state, _still(2, 3))
+  sines = [e for e in found if e.primitive.name == "sin"]
+  assert [e.outvars[0].aval.shape for e in sines] == [(6, 2)]
+
+
+def test_the_environment_is_traced_for_its_check_and_never_again():
+  env = _make()
+  traces = env.unwrapped.traces
+  for shape in ((), (3,), (2, 2)):
+    state = env.step(env.reset(_keys(*shape)), _still(*shape))
+    env.advance(state, _still(*shape))
+  assert env.unwrapped.traces == traces
+
+
+def _with_backend(name):
+  return mock.patch.object(jax, "default_backend", lambda: name)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_episodes_begin_with_the_states_of_their_own_pool_in_order(backend):
+  env = _make(episode_length=3)
+  pool = env.reset(_keys(4, 2, seed=1))
+  state, begun = env.reset(_keys(4)), np.zeros(4, int)
+  with _with_backend(backend):
+    step = jax.jit(env.step)
+    for t in range(9):
+      # The first instance terminates at every second step.
+      state = step(state, _still(4).at[0, 0].set(t % 2), pool)
+      for i in np.flatnonzero(state.done):
+        expected = jax.tree.map(lambda x, i=i: x[i, begun[i] % 2], pool)
+        names = ("key", "steps", "state_descriptor")
+        jax.tree.map(
+          lambda x, y, i=i: np.testing.assert_array_equal(x[i], y),
+          *(
+            _numbers((x.obs, x.pipeline_state, [x.info[n] for n in names]))
+            for x in (state, expected)
+          ),
+        )
+        begun[i] += 1
+  np.testing.assert_array_equal(state.info["episodes"], begun)
+  assert begun.tolist() == [4, 3, 3, 3]
+
+
+def test_a_reset_costs_nothing_while_no_episode_ends_or_with_a_pool(env):
+  state, pool = env.reset(_keys(3)), env.reset(_keys(3, 2))
+  assert _count("random_bits", env.step, state, _still(3)) == 1
+  outside = {"into_cond": False}
+  assert _count("random_bits", env.step, state, _still(3), **outside) == 0
+  assert _count("random_bits", env.step, state, _still(3), pool) == 0
+
+
+def test_on_an_accelerator_a_pool_needs_no_branch():
+  env = _make()
+  arguments = env.reset(_keys(3)), _still(3), env.reset(_keys(3, 2))
+  with _with_backend("gpu"):
+    # A function of its own, since what has been traced is known.
+    found = _primitives(lambda *args: env._step_batch(*args), *arguments)
+  assert not {e.primitive.name for e in found} & {"cond", "while", "scan"}
+
+
+@pytest.mark.parametrize("action_repeat", [1, 2])
+def test_reset_returns_exactly_the_type_that_step_returns(action_repeat):
+  env = _make(action_repeat=action_repeat)
+  state = env.reset(_keys(3))
+  expected = jax.tree.map(jax.typeof, state)
+  for method in (env.step, env.advance):
+    after = method(state, _still(3))
+    assert jax.tree.map(jax.typeof, after) == expected
+    assert after.reward.dtype == after.done.dtype == jnp.float32
+  leaves = jax.tree.leaves(expected)
+  assert not any(getattr(t, "weak_type", False) for t in leaves)
+
+
+def test_states_can_be_donated_and_scanned_by_one_program(env):
+  step = jax.jit(env.step, donate_argnums=0)
+  first = env.reset(_keys(3))
+  state = first
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    for _ in range(3):
+      state = step(state, _still(3))
+  assert first.info["steps"].is_deleted()
+  assert step._cache_size() == 1
+  _, dones = jax.lax.scan(
+    lambda s, a: (env.step(s, a), s.done), env.reset(_keys(3)), _still(5, 3)
+  )
+  np.testing.assert_array_equal(dones.sum(axis=1), [0, 0, 3, 0, 3])
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_no_two_leaves_of_a_state_share_a_buffer(env, shape):
+  state = env.reset(_keys(*shape))
+  for tree in (state, env.step(state, _still(*shape))):
+    leaves = [
+      jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+      else x for x in jax.tree.leaves(tree)
+    ]  # fmt: skip
+    assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
+
+
+def test_a_reset_keeps_the_true_successor(env):
+  start = env.reset(_keys(1))
+  state = env.step(env.step(start, _still(1)), _still(1))
+  np.testing.assert_allclose(
+    state.info["next_observation"][0], [*start.obs[0, :2], 2]
+  )
+  assert state.obs[0, 2] == 0
+  np.testing.assert_array_equal(
+    state.info["next_state_descriptor"], start.info["state_descriptor"]
+  )
+  np.testing.assert_array_equal(
+    state.info["state_descriptor"], state.obs[:, :2]
+  )
+  assert (state.info["state_descriptor"] != start.obs[:, :2]).all()
+
+
+@pytest.mark.parametrize(
+  "limit, episode_length, discount, truncation",
+  [(2, 10, 0, 0), (10, 2, 1, 1), (2, 2, 0, 0)],
+  ids=["terminated", "truncated", "both"],
+)
+def test_only_a_termination_has_discount_0(
+  limit, episode_length, discount, truncation
+):
+  env = _make(limit, episode_length)
+  state = env.step(env.reset(_keys(1)), _still(1))
+  assert (state.done, state.info["discount"]) == (0, 1)
+  state = env.step(state, _still(1))
+  assert (state.done, state.reward) == (1, 2)
+  assert state.info["discount"] == discount
+  assert state.info["truncation"] == truncation
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_truncation_by_the_environment_is_one(done):
+  single = liars.truncating(done=done)
+  env = environments.Environment(single, episode_length=10)
+  state = env.step(env.reset(_keys(1)), _still(1))
+  assert state.done == 0
+  state = env.step(state, _still(1))
+  info = state.info
+  assert (state.done, info["discount"], info["truncation"]) == (1, 1, 1)
+  assert info["steps"] == 0
+
+
+@pytest.mark.parametrize(
+  ("make", "num_steps", "with_pool"),
+  [
+    (liars.one_nan_obs_at_step, 1, False),
+    (liars.one_nan_obs_at_step, 1, True),
+    (liars.late_inf_reward, 3, False),
+    (liars.nan_descriptor_at_step, 1, False),
+    (liars.nan_obs_as_it_terminates, 1, False),
+  ],
+)
+def test_an_episode_that_does_not_stay_finite_is_truncated(
+  make, num_steps, with_pool
+):
+  env = environments.Environment(make(), episode_length=10)
+  pool = env.reset(_keys(2, 3, seed=1)) if with_pool else None
+  state = env.reset(_keys(2))
+  for _ in range(num_steps):
+    assert not state.done.any()
+    state = env.step(state, _still(2), pool)
+  assert state.done.tolist() == state.info["truncation"].tolist() == [1, 1]
+  assert state.info["discount"].tolist() == [1, 1]
+  # It goes on from the first state of another episode.
+  assert state.info["steps"].tolist() == [0, 0]
+  assert np.isfinite(state.obs).all()
+  assert state.pipeline_state.pipeline_state.tolist() == [0, 0]
+  if with_pool:
+    np.testing.assert_array_equal(state.obs, pool.obs[:, 0])
+
+
+def test_an_action_that_is_not_finite_ends_its_own_episode_alone():
+  env = _make()
+  state = env.step(env.reset(_keys(3)), _still(3).at[1, 0].set(jnp.nan))
+  assert state.info["truncation"].tolist() == [0, 1, 0]
+  assert state.info["steps"].tolist() == [1, 0, 1]
+  assert np.isfinite(state.obs).all()
+
+
+def test_evaluation_goes_on_with_what_is_not_finite():
+  env = environments.Environment(
+    liars.one_nan_obs_at_step(), episode_length=10
+  )
+  state = env.advance(env.reset(_keys(2)), _still(2))
+  assert not state.done.any() and np.isnan(state.obs).any()
+
+
+def test_only_ended_instances_are_reset_and_each_draws_afresh():
+  env = _make()
+  first = env.reset(_keys(3))
+  action = jnp.array([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+  second = env.step(first, action)
+  third = env.step(second, action)
+  np.testing.assert_array_equal(second.done, [1, 0, 1])
+  np.testing.assert_array_equal(third.info["steps"], [0, 2, 0])
+  np.testing.assert_array_equal(third.obs[1], [*first.obs[1, :2], 2])
+  starts = [*first.obs[:, 0], *second.obs[::2, 0], *third.obs[::2, 0]]
+  assert len(np.unique(starts)) == 7
+
+
+def test_repeated_actions_add_up_rewards_until_the_episode_ends():
+  env = _make(5, 99, action_repeat=3)
+  state = env.step(env.reset(_keys(1)), _still(1))
+  assert (state.reward, state.done, state.info["steps"]) == (6, 0, 1)
+  assert state.obs[0, 2] == 3
+  state = env.step(state, _still(1))
+  assert (state.reward, state.done) == (4 + 5, 1)
+  assert state.info["next_observation"][0, 2] == 5
+  assert state.obs[0, 2] == 0
+
+
+def test_episode_length_counts_steps_before_action_repeat():
+  env = _make(episode_length=5, action_repeat=2)
+  state, seen = env.reset(_keys(1)), []
+  for _ in range(4):
+    state = env.step(state, _still(1))
+    seen.append((int(state.done[0]), int(state.info["steps"][0])))
+  assert seen == [(0, 1), (0, 2), (1, 0), (0, 1)]
+  assert env.episode_steps == 3
+
+
+def test_advance_goes_on_after_the_end(env):
+  state, dones = env.reset(_keys(1)), []
+  for _ in range(3):
+    state = env.advance(state, _still(1))
+    dones.append(int(state.done[0]))
+  assert dones == [0, 1, 1]
+  assert (state.obs[0, 2], state.reward, state.info["steps"]) == (3, 3, 3)
+  np.testing.assert_array_equal(state.obs, state.info["next_observation"])
+
+
+def test_legacy_keys_are_taken(env):
+  legacy = jax.random.split(jax.random.PRNGKey(3), 2)
+  np.testing.assert_array_equal(
+    env.reset(legacy).obs, env.reset(_keys(2, seed=3)).obs
+  )
+
+
+def test_an_action_of_another_shape_is_refused(env):
+  with pytest.raises(ValueError, match=r"\(3,\), but \(3, 2\) fits"):
+    env.step(env.reset(_keys(3)), jnp.zeros(3))
+
+
+def test_an_environment_that_was_checked_before_is_traced_when_it_is_needed(
+  env
+):
+  late = _make(episode_length=2, sizes=(3, 2))
+  assert (late.observation_size, late.action_size) == (3, 2)
+  assert late.unwrapped.traces == 0
+
+  # Within a mesh and another trace, neither of which the environment is to see.
+  mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), "population")
+  spec = jax.sharding.PartitionSpec("population")
+
+  @jax.jit
+  @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=spec)
+  def run(key):
+    return late.step(late.reset(key), _still(4)).obs
+
+  expected = env.step(env.reset(_keys(4)), _still(4)).obs
+  np.testing.assert_array_equal(run(_keys(4)), expected)
+  assert late.unwrapped.traces > 0
+  np.testing.assert_array_equal(
+    late.step(late.reset(_keys(4)), _still(4)).obs, expected
+  )
