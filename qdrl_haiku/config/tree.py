@@ -36,7 +36,7 @@ class Flag(NamedTuple):
   declared: Declaration
   section: str
 
-  def text(self, value: object) -> str:
+  def text(self, value: Any) -> str:
     """Returns the flag with a value, as it is typed."""
     is_list = isinstance(value, list | tuple)
     return f"--{self.name}={','.join(map(str, value)) if is_list else value}"

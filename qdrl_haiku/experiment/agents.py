@@ -7,8 +7,7 @@ from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment import cache_key
 from qdrl_haiku.experiment.config import Config
-
-_EVAL_EPISODES = 8
+from qdrl_haiku.training.setup import EvaluateMembersFn
 
 
 class Agent(NamedTuple):
@@ -27,10 +26,10 @@ class Agent(NamedTuple):
   env: environments.BatchedEnvironment
   eval_env: environments.BatchedEnvironment
   learner: learners.Learner
-  evaluate: Any = None
+  evaluate: EvaluateMembersFn | None = None
   replay_extras: tuple[str, ...] = ()
   fitness: str = "episode_return"
-  num_eval_episodes: int = _EVAL_EPISODES
+  num_eval_episodes: int = 8
 
 
 def make_agent(config: Config) -> Agent:
@@ -46,13 +45,12 @@ def make_agent(config: Config) -> Agent:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
   _check_sizes(config.learner)
-  env = config.environment.make(cache_key.sizes_of(config.environment))
-  cache_key.keep_sizes(config.environment, env)
+  env = cache_key.make_env(config.environment)
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env
   )
-  choice = _for_repertoire(config).learner
+  choice = _learner_config(config)
   if isinstance(choice, learners.DIAYNAgentConfig):
     agent = _with_skills(config, choice, env, eval_env)
   else:
@@ -80,11 +78,11 @@ def _check_sizes(learner: Settings) -> None:
     )
 
 
-def _for_repertoire(config: Config) -> Config:
-  """Fills in settings of learners whose defaults a repertoire changes."""
+def _learner_config(config: Config) -> Settings:
+  """Returns the learner's settings, with a repertoire's defaults of some."""
   repertoire, learner = config.repertoire, config.learner
   if repertoire is None or not isinstance(learner, learners.AgentConfig):
-    return config
+    return learner
   changes: dict[str, Any] = {}
   # A variation has one parent's statistics, but weights of two.
   if learner.normalize_observations is None:
@@ -98,9 +96,7 @@ def _for_repertoire(config: Config) -> Config:
   # No emitter trains an agent by its own critics.
   if isinstance(learner, learners.TD3Config) and not repertoire.trains_alone:
     changes["own_critics"] = False
-  return dataclasses.replace(
-    config, learner=dataclasses.replace(learner, **changes)
-  )
+  return dataclasses.replace(learner, **changes)
 
 
 def _with_skills(
@@ -115,17 +111,22 @@ def _with_skills(
       "learner=diayn has skills, which an elite of a repertoire has not; take "
       "sac or td3."
     )
-  prior = choice.skills.prior()
-  network = choice.base.network
+  prior, base = choice.skills.prior(), choice.base
+  given = config.training.num_eval_episodes
+  if given is not None and given < (prior.num_skills or 1):
+    raise ValueError(
+      f"--num_eval_episodes={given} can't show all of --num_skills="
+      f"{prior.num_skills}; give {prior.num_skills} or more."
+    )
   sizes = choice.discriminator.discriminator_hidden_layer_sizes
   discriminator = dataclasses.replace(
     choice.discriminator,
     discriminator_hidden_layer_sizes=(
-      network.hidden_layer_sizes if sizes is None else sizes
+      base.network.hidden_layer_sizes if sizes is None else sizes
     ),
-    activation=network.activation,
-    layer_norm=network.layer_norm,
-    normalize_observations=choice.base.normalizes,
+    activation=base.network.activation,
+    layer_norm=base.network.layer_norm,
+    normalize_observations=base.normalizes,
   )
   arguments = (
     env.observation_size,
@@ -135,29 +136,22 @@ def _with_skills(
   )
   train_env = environments.SkillEnvironment(env, prior, choice.skills.sampling)
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
-  base = learners.sac(
+  # DIAYN normalises by itself, and leaves the skills alone.
+  learner = learners.sac(
     train_env.observation_size,
     env.action_size,
-    # DIAYN normalises by itself, and leaves the skills alone.
-    dataclasses.replace(choice.base, normalize_observations=False),
+    dataclasses.replace(base, normalize_observations=False),
   )
-  given = config.training.num_eval_episodes
-  if given is not None and given < (prior.num_skills or 1):
-    raise ValueError(
-      f"--num_eval_episodes={given} can't show all of --num_skills="
-      f"{prior.num_skills}; give {prior.num_skills} or more."
-    )
   sees_descriptors = discriminator.discriminator_input == "descriptor"
+  is_return = choice.fitness == "episode_return"
   return Agent(
     env=train_env,
     eval_env=eval_env,
-    learner=learners.diayn(base, *arguments),
+    learner=learners.diayn(learner, *arguments),
     evaluate=training.skill_evaluation(
       eval_env, learners.discriminator(*arguments)
     ),
     replay_extras=("next_descriptor",) if sees_descriptors else (),
-    fitness=choice.fitness
-    if choice.fitness == "episode_return"
-    else f"diayn/{choice.fitness}",
+    fitness=choice.fitness if is_return else f"diayn/{choice.fitness}",
     num_eval_episodes=choice.skills.num_eval_episodes,
   )

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import controllers, environments, learners, training
+from qdrl_haiku import controllers, environments, learners, training, types
 from qdrl_haiku.experiment.agents import make_agent
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.runs import repertoires
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
 
   config: Config
   setup: training.Setup
-  search_space: Any
+  search_space: types.Tree
 
 
 def plan(config: Config) -> Plan:
@@ -53,43 +53,38 @@ def plan(config: Config) -> Plan:
   controller = None
   if config.controller is not None and has_members:
     controller = controllers.make(config.controller, search_space)
-  settings = config.training
+  settings, run = config.training, config.run
   interval: int = training.TrainingConfig.perturbation_interval
   if has_members:
     interval = _interval(config, agent.learner)
+    config = dataclasses.replace(
+      config,
+      training=dataclasses.replace(settings, perturbation_interval=interval),
+    )
   size = settings.population_size
   if repertoire is not None:
     size = repertoire.num_members(size)
-  settings = dataclasses.replace(
-    settings,
-    population_size=size,
-    perturbation_interval=interval,
-    num_eval_episodes=settings.num_eval_episodes or agent.num_eval_episodes,
-    fitness=agent.fitness,
-    replay_extras=agent.replay_extras,
-  )
   setup = training.Setup(
     env=agent.env,
     eval_env=agent.eval_env,
     learner=agent.learner,
     controller=controller,
-    config=settings,
+    config=dataclasses.replace(
+      settings,
+      population_size=size,
+      perturbation_interval=interval,
+      num_eval_episodes=settings.num_eval_episodes or agent.num_eval_episodes,
+      fitness=agent.fitness,
+      replay_extras=agent.replay_extras,
+    ),
     evaluate=agent.evaluate,
     map_elites=None
     if repertoire is None
     else _map_elites(config, repertoire, agent.eval_env, search_space),
   )
-  run = config.run
   if run.num_generations is not None:
     steps = run.num_generations * setup.steps_per_generation
     run = dataclasses.replace(run, num_timesteps=steps)
-  if has_members:
-    config = dataclasses.replace(
-      config,
-      training=dataclasses.replace(
-        config.training, perturbation_interval=interval
-      ),
-    )
   return Plan(dataclasses.replace(config, run=run), setup, search_space)
 
 
@@ -113,7 +108,7 @@ def _map_elites(
   config: Config,
   repertoire: training.RepertoireConfig,
   env: environments.BatchedEnvironment,
-  search_space: Any,
+  search_space: types.Tree,
 ) -> training.MapElites:
   """Returns what MAP-Elites adds to the setup."""
   descriptor = env.descriptor
