@@ -136,7 +136,7 @@ _CASES = [
   ("train_pbt", "--search_space=tau:uniform:0.1:5", "tau=5.0 .*at most 1"),
   ("train_pbt", f"--tau=0.1 {_FIXED}", "--tau=0.1.*--search_space.*leave out"),
   # What has no effect.
-  ("train", "--policy_delay=3", "--policy_delay=3 has no effect: --learner=sac"),
+  ("train", "--policy_delay=3", "3 has no effect: --learner=sac"),
   ("train_pbt", "--learner=td3 --target_entropy=-1", "has no effect.*leave it"),
   (
     "train",
@@ -164,7 +164,7 @@ _CASES = [
   ("train", "--resume", "--resume needs --logdir"),
   ("train", "--warm_start=/dev/null", "/dev/null holds no run.*name"),
   # Skills.
-  ("train_pbt", "--learner=diayn --num_skills=1", "num_skills must be .* got 1"),
+  ("train_pbt", "--learner=diayn --num_skills=1", "skills must be .* got 1"),
   ("train_pbt", "--learner=diayn --num_eval_episodes=7", "give 8 or more"),
   ("train_pbt", f"{_CONTINUOUS} --num_eval_episodes=0", "at least 1, got 0"),
   ("train_pbt", f"{_CONTINUOUS} --skill_size=4", "size must be 2 or 3 "),

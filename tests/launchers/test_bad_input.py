@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from qdrl_haiku import runs
 from tests.launchers import harness, untrained
 
 _RUN = (
@@ -52,7 +53,7 @@ def _assert_refused(outcome, message):
   ("train_pbt", "--learner=sacc", "--learner=sacc.*did you mean 'sac'"),
   ("train", "--resume --logdir=", "--resume needs --logdir"),
   ("train", "--resume --logdir=none", "holds no run.*name the directory"),
-  ("train", f"{' '.join(_RUN)} --logdir=/dev/null/x", "logdir /dev/null/x .*ch"),
+  ("train", f"{' '.join(_RUN)} --logdir=/dev/null/x", "/dev/null/x .*choose"),
 ])  # fmt: skip
 def test_a_command_line_is_refused_in_one_line_and_nothing_is_written(
   launcher, flag, message, capsys, monkeypatch, tmp_path
@@ -102,7 +103,8 @@ def test_a_choice_overrides_what_a_flagfile_says_for_another(capsys, tmp_path):
     flagfile.write_text(content)
     return harness.run(capsys, "train", f"--flagfile={flagfile}", *flags).err
 
-  skilled, other = "--learner=diayn\n--num_skills=16\n", "--skill_type=continuous"
+  skilled = "--learner=diayn\n--num_skills=16\n"
+  other = "--skill_type=continuous"
   # It comes as far as this.
   assert "must be at least 1" in error(skilled, other, "--num_timesteps=0")
   for refused in (
@@ -116,8 +118,9 @@ def test_a_choice_overrides_what_a_flagfile_says_for_another(capsys, tmp_path):
   ("train_pbt", "--burn_in_period=16 --population_size=2", "no finite agent"),
 ])
 def test_what_begins_after_the_end_is_warned_of(
-  launcher, flags, message, caplog, capsys
+  launcher, flags, message, caplog, capsys, monkeypatch
 ):
+  monkeypatch.setattr(runs, "run", lambda *_: ({}, None))
   for steps in (16, 1600):
     caplog.clear()
     harness.run(
@@ -214,7 +217,6 @@ def test_damaged_rows_are_reported_and_none_is_lost(
   ("evaluate", PermissionError(13, "denied"), "can't be read: .*denied"),
   ("resume", PermissionError(13, "denied"), "can't be read: .*denied"),
   ("warm_start", MemoryError(), "the memory ran out"),
-  ("resume", MemoryError(), "the memory ran out"),
 ])
 def test_a_checkpoint_that_cannot_be_read_is_told_in_a_line_and_stays(
   how, error, reason, run, capsys, tmp_path, monkeypatch
