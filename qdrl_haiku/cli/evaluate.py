@@ -163,7 +163,7 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
         config.export,
         learner,
         state,
-        # Of a user's learner it isn't known.
+        # A user's learner has no such setting.
         activation=config_lib.values(run).get("activation"),
         info={"env_name": env_name, "agent": which},
       )

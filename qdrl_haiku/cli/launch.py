@@ -17,7 +17,7 @@ from qdrl_haiku.cli import flags as flags_lib
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Flag, Settings, setting
 
-# What to give to a flag of a type, as absl calls it.
+# Values to be given to a flag, by absl's name of its type.
 _EXPECTED = {
   "bool": "true or false",
   "float": "a number",
@@ -105,7 +105,7 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
       fix = "--help lists those that there are."
     message = f"--{error.flagname} is no flag of this launcher; {fix}"
   except flags.IllegalFlagValueError as error:
-    # Of the form "flag --name=value: reason".
+    # The error is like "flag --name=value: reason".
     flag = str(error).removeprefix("flag ").partition(": ")[0]
     kind = flags.FLAGS[flag[2:].partition("=")[0]].flag_type()
     fix = _EXPECTED.get(kind, f"a {kind}")

@@ -129,7 +129,7 @@ class Missing(NamedTuple):
   by: tuple[str, ...]
 
 
-# What is asked for of each type, and whose instances are taken.
+# A noun for values of each type, and the class of those that are taken.
 _TYPES: dict[type, tuple[str, type]] = {
   bool: ("true or false", bool),
   int: ("an integer", numbers.Integral),
@@ -268,7 +268,7 @@ class UsersOwn(Settings):
       **arguments: its arguments; it may name them otherwise.
 
     Returns:
-      What it returns.
+      The function's result.
 
     Raises:
       ValueError: if there is no such function, if it can't be called so, or if

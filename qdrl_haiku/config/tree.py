@@ -90,7 +90,7 @@ def flags(config: Settings) -> dict[str, Flag]:
     config: the root, with the defaults.
 
   Returns:
-    By name, in the order of declaration. What several kinds have is there once.
+    By name, in the order of declaration. Flags of several kinds are there once.
   """
   found: dict[str, Flag] = {}
   for node in _nodes(config):

@@ -1,4 +1,4 @@
-"""A whole run: its configuration, what that composes, and training it."""
+"""A whole run: its configuration, its composition, and its training."""
 
 from qdrl_haiku.experiment.agents import Agent, make_agent
 from qdrl_haiku.experiment.cache_key import program_cache

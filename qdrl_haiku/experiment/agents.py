@@ -39,7 +39,7 @@ def make_agent(config: Config) -> Agent:
     config: of the run.
 
   Returns:
-    What training needs of them.
+    The agents and their environments.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.

@@ -1,8 +1,8 @@
 """Opens the cache of programs for a configuration.
 
-By name only what is ours alone is found, since versions, files and settings say
-all of that. What a user's own code has read, or replaced, can't be known: it is
-traced at each start, and its programs are found by what was traced.
+Programs of this package alone are found by name: by its versions, files and
+settings. A user's own code may have read, or replaced, anything: it is traced
+at each start, and its programs are found by the traces.
 """
 
 import dataclasses

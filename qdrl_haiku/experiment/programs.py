@@ -1,4 +1,4 @@
-"""The programs that train, and what their settings are called."""
+"""The programs that train, and the names of their settings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Program(NamedTuple):
   Attributes:
     name: of its launcher, without the suffix.
     defaults: of its settings.
-    renamed: what it calls settings that have another name in the package.
+    renamed: its names of settings that have others in the package.
   """
 
   name: str
@@ -43,7 +43,7 @@ class Program(NamedTuple):
       if name in without:
         continue
       lacked = missing.get(flag.declared.needs or "")
-      # What lacks a part for no setting's sake can't get it.
+      # No flag gives back a part that no setting takes away.
       if lacked is None or lacked.by:
         name = self.renamed.get(name, name)
         found[name] = flag._replace(name=name)

@@ -102,7 +102,7 @@ def with_logdir(config: Config) -> Config:
     raise ValueError("--resume needs --logdir: which run is to go on?")
   env_name = re.sub("[:/]", "-", config.environment.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-  # Of several processes each has a clock of its own.
+  # Each process has a clock of its own.
   name = hosts.text_of_first(f"{env_name}-{config.algorithm}-{time}")
   run = dataclasses.replace(config.run, logdir=os.path.join("logs", name))
   return dataclasses.replace(config, run=run)

@@ -1,8 +1,6 @@
 """Tests of launchers that train agents with skills."""
 
-import functools
 import json
-import shutil
 
 import jax
 import numpy as np
@@ -17,11 +15,10 @@ _SMALL = (
   "--hidden_layer_sizes=4,4", "--batch_size=8", "--min_replay_size=16",
   "--replay_capacity=200", "--nouse_tensorboard",
 )  # fmt: skip
-# Seven environments and five skills, three generations, the last of which
-# follows the last checkpoint but one.
+# Seven environments and five skills.
 _TRAIN = (
   *_SMALL, "--num_skills=5", "--num_envs=7", "--num_seeds=2", "--seed=3",
-  "--num_timesteps=105", "--eval_interval=35", "--checkpoint_interval=2",
+  "--num_timesteps=105", "--eval_interval=35",
 )  # fmt: skip
 _PBT = (
   *_SMALL, "--num_skills=3", "--num_envs=2", "--population_size=3",
@@ -46,16 +43,10 @@ def quick_compilation():
     yield
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-  """The directory of a run of two seeds."""
-  logdir = tmp_path_factory.mktemp("logs") / "run"
-  harness.start("train", *_TRAIN, f"--logdir={logdir}")
-  return logdir
-
-
 @pytest.mark.slow
-def test_metrics_have_the_documented_names(run):
+def test_metrics_have_the_documented_names(tmp_path):
+  run = tmp_path / "run"
+  harness.start("train", *_TRAIN, f"--logdir={run}")
   assert {path.name for path in (run / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "skills.png",
     "trajectories.png",
@@ -77,51 +68,6 @@ def test_metrics_have_the_documented_names(run):
     for name in _SCORES:
       seeds = [row[f"diayn/{name}/seed_{seed}"] for seed in (3, 4)]
       assert row[f"diayn/{name}"] == pytest.approx(np.mean(seeds), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_each_skill_of_each_seed_has_a_row_per_generation(run):
-  rows = _rows(run, "skills.jsonl")
-  found = [
-    (row["generation"], row["member"], int(np.argmax(row["skill"])))
-    for row in rows
-  ]
-  assert sorted(found) == [
-    (g, i, k) for g in (1, 2, 3) for i in range(2) for k in range(5)
-  ]
-  # Of each skill there are equally many episodes: the mean is that of all.
-  for row in _rows(run, "metrics.jsonl"):
-    values = [
-      r["diversity_return"] for r in rows if r["step"] == row["step"]
-    ]
-    assert np.mean(values) == pytest.approx(
-      row["diayn/diversity_return"], rel=1e-4, abs=1e-5
-    )
-
-
-@pytest.mark.slow
-def test_the_latest_episodes_are_kept(run):
-  arrays = np.load(run / "skills.npz")
-  # Two of each skill.
-  assert arrays["skill"].shape == (2, 10, 5)
-  assert arrays["descriptor"].shape == (2, 10, 20, 2)
-  assert np.abs(arrays["descriptor"]).max() <= 1
-  assert arrays["returns"].mean() == pytest.approx(
-    _rows(run, "metrics.jsonl")[-1]["eval/episode_return"], abs=1e-5
-  )
-
-
-@pytest.mark.slow
-def test_resuming_writes_no_row_twice_and_misses_none(run, tmp_path):
-  again = tmp_path / "run"
-  shutil.copytree(run, again)
-  # As if it had been killed before its last checkpoint was written.
-  shutil.rmtree(again / "checkpoints" / "105")
-  harness.start("train", *_TRAIN, f"--logdir={again}", "--resume")
-  assert _rows(again, "skills.jsonl") == _rows(run, "skills.jsonl")
-  arrays = np.load(run / "skills.npz")
-  for name, value in np.load(again / "skills.npz").items():
-    np.testing.assert_array_equal(value, arrays[name])
 
 
 @pytest.mark.slow
@@ -162,28 +108,6 @@ def test_fitness_is_the_score_of_its_name(fitness, score, tmp_path):
       assert row[f"pbt/{kind}_diversity_return"] == pytest.approx(
         of(means), rel=1e-4, abs=1e-5
       )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "flags",
-  ["--skill_size=3", "--skill_prior=normal --skill_size=4"],
-  ids=["sphere", "normal"],
-)
-def test_continuous_skills_leave_a_row_per_episode(flags, tmp_path):
-  logdir = tmp_path / "run"
-  untrained.start(
-    "train", *_SMALL, "--skill_type=continuous", "--num_eval_episodes=6",
-    "--num_timesteps=16", "--eval_interval=16", f"--logdir={logdir}",
-    *flags.split(),
-  )  # fmt: skip
-  (row,) = _rows(logdir, "metrics.jsonl")
-  names = {name for name in row if name.startswith("diayn/")}
-  assert not any("accuracy" in name for name in names)
-  assert "diayn/mutual_information_lower_bound" in names
-  found = [tuple(r["skill"]) for r in _rows(logdir, "skills.jsonl")]
-  assert len(set(found)) == len(found) == 6
-  assert (logdir / "plots" / "trajectories.png").exists()
 
 
 @pytest.mark.slow
@@ -251,27 +175,6 @@ def test_learner_flags_reach_base_learner_and_discriminator():
   # Of DIAYN alone, which leaves the skills as they are.
   assert state.observation_statistics.mean.shape == (2,)
   assert state.agent.observation_statistics is None
-
-
-@pytest.mark.slow
-def test_the_reward_without_the_log_prior_can_be_chosen():
-  """A discriminator that knows nothing has reward -log K then, or else 0."""
-  for flag, expected in (("", 0.0), ("no", -20 * np.log(8))):
-    setup = _setup(f"--{flag}subtract_log_prior")
-    keys = jax.random.split(jax.random.key(0), 1)
-    states = jax.vmap(setup.learner.init)(keys)
-    states = states._replace(
-      discriminator_params=jax.tree.map(
-        np.zeros_like, states.discriminator_params
-      )
-    )
-    begin = jax.random.split(keys[0], (1, setup.config.num_eval_episodes))
-    _, scores = jax.jit(functools.partial(setup.evaluate, setup.learner))(
-      states, jax.jit(setup.eval_env.reset)(begin)
-    )
-    assert float(scores["diayn/diversity_return"][0]) == pytest.approx(
-      expected, abs=1e-3
-    )
 
 
 def test_the_hyperparameters_of_diayn_can_be_searched():

