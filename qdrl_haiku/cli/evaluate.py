@@ -136,12 +136,12 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
       run.training, num_eval_episodes=num_episodes
     )
     run = dataclasses.replace(run, training=training)
-  agent = make_agent(run)
-  learner, eval_env = agent.learner, agent.eval_env
+  setup = make_agent(run)
+  learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)
   elif num_episodes is None and isinstance(run.learner, DIAYNAgentConfig):
-    num_episodes = agent.num_eval_episodes
+    num_episodes = setup.config.num_eval_episodes
   if config.render:
     with config.blamed("render"):
       scene = environments.scene(eval_env)

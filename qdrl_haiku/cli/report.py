@@ -85,11 +85,11 @@ def _roll_out(
   from qdrl_haiku import experiment
   from qdrl_haiku.reports import rollouts
 
-  agent = experiment.make_agent(experiment.read_config(logdir))
+  setup = experiment.make_agent(experiment.read_config(logdir))
   if num_rollouts is None:
-    num_rollouts = max(1, _DEFAULT_STEPS // agent.eval_env.episode_steps)
+    num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_steps)
   return rollouts.roll_out(
-    agent.eval_env, agent.learner, elites, num_rollouts
+    setup.eval_env, setup.learner, elites, num_rollouts
   )
 
 

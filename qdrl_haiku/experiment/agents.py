@@ -1,45 +1,23 @@
 """The agents that a configuration describes, in their environment."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment import cache_key
 from qdrl_haiku.experiment.config import Config
-from qdrl_haiku.training.setup import EvaluateMembersFn
 
+_EVAL_EPISODES = 8
 
-class Agent(NamedTuple):
-  """Holds what training needs of the agents that a configuration describes.
-
-  Attributes:
-    env: the environment in which they collect.
-    eval_env: the one in which they are evaluated.
-    learner: the learner, with the hyperparameters that are given.
-    evaluate: see `training.Setup`.
-    replay_extras: see `training.TrainingConfig`.
-    fitness: see `training.TrainingConfig`.
-    num_eval_episodes: how many it takes to see all that they can do.
-  """
-
-  env: environments.BatchedEnvironment
-  eval_env: environments.BatchedEnvironment
-  learner: learners.Learner
-  evaluate: EvaluateMembersFn | None = None
-  replay_extras: tuple[str, ...] = ()
-  fitness: str = "episode_return"
-  num_eval_episodes: int = 8
-
-
-def make_agent(config: Config) -> Agent:
+def make_agent(config: Config) -> training.Setup:
   """Makes the agents that a configuration describes, in their environment.
 
   Args:
     config: of the run.
 
   Returns:
-    The agents and their environments.
+    A setup without a controller or a repertoire.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
@@ -52,12 +30,21 @@ def make_agent(config: Config) -> Agent:
   )
   choice = _learner_config(config)
   if isinstance(choice, learners.DIAYNAgentConfig):
-    agent = _with_skills(config, choice, env, eval_env)
+    setup = _with_skills(config, choice, env, eval_env)
   else:
-    sizes = (env.observation_size, env.action_size)
-    agent = Agent(env, eval_env, learners.make(choice, *sizes))
-  learner = training.with_values(agent.learner, config.hyperparams)
-  return agent._replace(learner=learner)
+    learner = learners.make(choice, env.observation_size, env.action_size)
+    settings = _with_episodes(config.training, _EVAL_EPISODES)
+    setup = training.Setup(env, eval_env, learner, None, settings)
+  learner = training.with_values(setup.learner, config.hyperparams)
+  return setup._replace(learner=learner)
+
+
+def _with_episodes(
+  settings: training.TrainingConfig, default: int, **changes: Any
+) -> training.TrainingConfig:
+  """Fills in how many episodes show all that agents can do, and changes."""
+  number = settings.num_eval_episodes or default
+  return dataclasses.replace(settings, num_eval_episodes=number, **changes)
 
 
 def _check_sizes(learner: Settings) -> None:
@@ -104,7 +91,7 @@ def _with_skills(
   choice: learners.DIAYNAgentConfig,
   env: environments.BatchedEnvironment,
   eval_env: environments.BatchedEnvironment,
-) -> Agent:
+) -> training.Setup:
   """Returns agents with skills, as `make_agent` does."""
   if config.repertoire is not None:
     raise ValueError(
@@ -144,14 +131,18 @@ def _with_skills(
   )
   sees_descriptors = discriminator.discriminator_input == "descriptor"
   is_return = choice.fitness == "episode_return"
-  return Agent(
+  return training.Setup(
     env=train_env,
     eval_env=eval_env,
     learner=learners.diayn(learner, *arguments),
+    controller=None,
+    config=_with_episodes(
+      config.training,
+      choice.skills.num_eval_episodes,
+      replay_extras=("next_descriptor",) if sees_descriptors else (),
+      fitness=choice.fitness if is_return else f"diayn/{choice.fitness}",
+    ),
     evaluate=training.skill_evaluation(
       eval_env, learners.discriminator(*arguments)
     ),
-    replay_extras=("next_descriptor",) if sees_descriptors else (),
-    fitness=choice.fitness if is_return else f"diayn/{choice.fitness}",
-    num_eval_episodes=choice.skills.num_eval_episodes,
   )

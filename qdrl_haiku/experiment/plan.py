@@ -41,46 +41,34 @@ def plan(config: Config) -> Plan:
     ValueError: if a setting is wrong or has no effect beside the others.
   """
   config_lib.check_effects(config)
-  agent = make_agent(config)
+  setup = make_agent(config)
+  learner = setup.learner
   search_space = training.search_space(
-    agent.learner.hyperparams,
+    learner.hyperparams,
     config.search_space,
     given=config.hyperparams,
-    declared=agent.learner.declared,
+    declared=learner.declared,
   )
-  repertoire = config.repertoire
+  repertoire, run, settings = config.repertoire, config.run, config.training
   has_members = repertoire is None or repertoire.has_members
-  controller = None
-  if config.controller is not None and has_members:
-    controller = controllers.make(config.controller, search_space)
-  settings, run = config.training, config.run
+  size = settings.population_size
   interval: int = training.TrainingConfig.perturbation_interval
   if has_members:
-    interval = _interval(config, agent.learner)
-    config = dataclasses.replace(
-      config,
-      training=dataclasses.replace(settings, perturbation_interval=interval),
-    )
-  size = settings.population_size
+    interval = _interval(config, learner)
+    settings = dataclasses.replace(settings, perturbation_interval=interval)
+    config = dataclasses.replace(config, training=settings)
+    if config.controller is not None:
+      controller = controllers.make(config.controller, search_space)
+      setup = setup._replace(controller=controller)
   if repertoire is not None:
     size = repertoire.num_members(size)
-  setup = training.Setup(
-    env=agent.env,
-    eval_env=agent.eval_env,
-    learner=agent.learner,
-    controller=controller,
+    setup = setup._replace(
+      map_elites=_map_elites(config, repertoire, setup.eval_env, search_space)
+    )
+  setup = setup._replace(
     config=dataclasses.replace(
-      settings,
-      population_size=size,
-      perturbation_interval=interval,
-      num_eval_episodes=settings.num_eval_episodes or agent.num_eval_episodes,
-      fitness=agent.fitness,
-      replay_extras=agent.replay_extras,
-    ),
-    evaluate=agent.evaluate,
-    map_elites=None
-    if repertoire is None
-    else _map_elites(config, repertoire, agent.eval_env, search_space),
+      setup.config, population_size=size, perturbation_interval=interval
+    )
   )
   if run.num_generations is not None:
     steps = run.num_generations * setup.steps_per_generation
