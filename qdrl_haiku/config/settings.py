@@ -12,13 +12,15 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from qdrl_haiku import checks, names
 
 Values = Mapping[str, Any]
 """Values of settings by name, as a command line or a JSON file has them."""
+Changes = dict[str, Any]
+"""Values that are being collected."""
 
 T = TypeVar("T")
 _DECLARATION = "declaration"
@@ -167,7 +169,7 @@ class Kind(NamedTuple):
       return cls(tuple, typing.get_args(hint)[0], optional)
     return cls(hint, hint, optional)
 
-  def parse(self, name: str, value: Any) -> object:
+  def parse(self, name: str, value: object) -> object:
     """Returns a command line's or a JSON file's value as a configuration's."""
     if value is None and self.optional:
       return None
@@ -185,14 +187,14 @@ class Kind(NamedTuple):
       ) from None
 
 
-def _parse(name: str, value: Any, kind: Callable[[Any], object]) -> object:
+def _parse(name: str, value: object, kind: type) -> object:
   """Returns a value of a simple type, read from a text if need be."""
   try:
     if isinstance(value, str) and kind in (int, float):
       return kind(value)
   except ValueError:
     pass
-  _check_type(name, value, typing.cast(type, kind))
+  _check_type(name, value, kind)
   return kind(value)
 
 

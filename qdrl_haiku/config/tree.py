@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from qdrl_haiku import names
 from qdrl_haiku.config.settings import (
   NOTHING,
+  Changes,
   Declaration,
   Kind,
   Missing,
@@ -120,7 +121,7 @@ def chosen(config: Settings, name: str) -> str:
   return kind_name(node.declared, node.value)
 
 
-def values(config: Settings) -> dict[str, Any]:
+def values(config: Settings) -> Changes:
   """Returns the values of all settings that a configuration has.
 
   Args:
@@ -129,7 +130,7 @@ def values(config: Settings) -> dict[str, Any]:
   Returns:
     By their flags, as JSON has them; None of a known name that isn't given.
   """
-  found: dict[str, Any] = {}
+  found: Changes = {}
   for node in _nodes(config):
     declared, value = node.declared, node.value
     if declared is None:
@@ -191,7 +192,7 @@ def _replaced(
 
   Notes the flags that it has `used`, and why it is `without` others.
   """
-  changes: dict[str, Any] = {}
+  changes: Changes = {}
   for node in _nodes(config):
     name, declared, flag = node.field.name, node.declared, node.flag
     if declared is None:
@@ -264,7 +265,7 @@ def _numbers(
 
 def _reset(config: S, missing: Mapping[str, Missing]) -> S:
   """Gives the settings that need a missing part their classes' defaults."""
-  changes: dict[str, Any] = {}
+  changes: Changes = {}
   for node in _nodes(config):
     if isinstance(node.value, Settings):
       changes[node.field.name] = _reset(node.value, missing)
