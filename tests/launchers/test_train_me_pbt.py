@@ -270,7 +270,10 @@ def test_policies_of_a_repertoire_start_different(program, flags, expected):
 
 
 def _assert_same(found, expected):
+  """Compares runs; one that had ended before has a repertoire more."""
   found, expected = kill.contents(found), kill.contents(expected)
+  more = [x for x in found.keys() - expected.keys() if ".npz " in x]
+  found = {name: x for name, x in found.items() if name not in more}
   assert kill.differences(found, expected) == []
 
 
@@ -346,26 +349,6 @@ def test_map_elites_alone_has_no_members_to_look_at(ga_run, capsys):
   assert re.search("--member=0, but .*--emitter=ga; leave", outcome.err)
 
 
-def test_any_elite_can_be_looked_at(run, capsys):
-  """In the maze where nothing is random it does again what it did."""
-  arrays = _arrays(run, 96)
-  cell = arrays["cells"][-1]
-  outcome = harness.run(
-    capsys, "evaluate", f"--logdir={run}", f"--cell={cell}"
-  )
-  assert outcome.code == 0, outcome.err
-  found = json.loads(outcome.out.splitlines()[-1])
-  assert found["cell"] == cell
-  assert found["cell_return"] == arrays["fitness"][cell]
-  assert found["mean"] == pytest.approx(
-    arrays["fitness"][cell], rel=1e-4, abs=1e-4
-  )
-  for i, axis in enumerate("xy"):
-    assert found[f"descriptor/{axis}"] == pytest.approx(
-      arrays["descriptors"][cell, i], rel=1e-4, abs=1e-4
-    )
-
-
 def test_a_run_of_an_older_version_can_be_looked_at(ga_run, tmp_path, capsys):
   """Its first agents had noise, and nothing said how last layers start."""
   logdir = shutil.copytree(ga_run, tmp_path / "old")
@@ -375,10 +358,6 @@ def test_a_run_of_an_older_version_can_be_looked_at(ga_run, tmp_path, capsys):
     json.dumps(settings | {"initial_sigma": 0.1})
   )
   harness.start("evaluate", f"--logdir={logdir}")
-  harness.start(
-    "report", f"--logdir={logdir}", f"--output={tmp_path / 'page.html'}",
-    "--rollouts=1",
-  )  # fmt: skip
   # It goes on only as it began.
   outcome = harness.run(
     capsys, "train_me_pbt", *_GA, "--resume", f"--logdir={logdir}"
