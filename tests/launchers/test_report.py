@@ -58,19 +58,25 @@ def test_several_runs_are_on_one_page_that_says_where_it_is(capsys, tmp_path):
 
 
 def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
-  first = configs.sized(
-    learners.TD3Config, (4,), (4,), normalize_observations=False
-  )
   _write_agents(
-    tmp_path / "first", learners.td3(2, 2, first), env_name="point_maze",
-    learner="td3", hidden_layer_sizes=["4"],
+    tmp_path / "first",
+    learners.td3(
+      2,
+      2,
+      configs.sized(
+        learners.TD3Config, (4,), (4,), normalize_observations=False
+      ),
+    ),
+    env_name="point_maze", learner="td3", hidden_layer_sizes=["4"],
     episode_length=9, normalize_observations=False,
   )  # fmt: skip
   # What isn't said is as flags have it by default.
-  second = configs.sized(learners.SACConfig, (5,), (5,))
   _write_agents(
-    tmp_path / "second", learners.sac(2, 2, second), env_name="point_maze",
-    hidden_layer_sizes=["5"],
+    tmp_path / "second",
+    learners.sac(
+      2, 2, configs.sized(learners.SACConfig, (5,), (5,))
+    ),
+    env_name="point_maze", hidden_layer_sizes=["5"],
   )  # fmt: skip
   with untrained.quick_compilation():
     outcome, page = _report(
@@ -95,9 +101,13 @@ def test_without_rollouts_no_agent_is_made(capsys, tmp_path):
 @pytest.mark.parametrize(
   ("emitter", "are_shown"),
   [
+    ("pbt", True),
     ("pbt:4,ga:8", True),
+    ("my_module:make", True),
     ("my_module:make:4,ga:8", True),
     ("ga", False),
+    ("cma", False),
+    ("pga:8,ga:8", False),
     ("pga,dcrl,ga", False),
   ],
 )
