@@ -5,6 +5,7 @@ import faulthandler
 import os
 import pathlib
 import re
+from typing import Any
 
 from absl import logging
 
@@ -12,17 +13,15 @@ from qdrl_haiku import files
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, flags, replaced, setting
 
-# What says that processes were started together, and how many they are.
+# How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-# How long processes wait for each other, which is seconds by default.
+# How long processes on CPUs wait for each other, by default seconds.
 _WAITING = (
   "xla_cpu_collective_call_terminate_timeout_seconds",
   "xla_cpu_collective_timeout_seconds",
 )
-# The settings by which processes find each other.
-_JOINING = ("coordinator_address", "num_processes", "process_id")
 _A_DAY = 86_400
-# Within which the others notice that a process is gone.
+# After so long processes notice that another one is gone.
 _HEARTBEAT_SECONDS = 30
 
 
@@ -51,11 +50,7 @@ class ProcessConfig(Settings):
 
 
 def configure(given: Given) -> ProcessConfig:
-  """Returns the configuration that flags ask for.
-
-  Args:
-    given: what the flags were given.
-  """
+  """Returns the configuration that flags ask for."""
   config = ProcessConfig()
   return replaced(config, given.only(flags(config)).values, given.typed)
 
@@ -80,26 +75,41 @@ def prepare_jax(
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
   _join_processes(config)
-  cache = config.compilation_cache_dir
-  if cache is None:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
-    cache = configured or os.path.join(home, "qdrl_haiku")
   # XLA forgets in which order devices on CPUs wait for each other where it
   # reads a program from a file: those of several processes, and in places of
   # which none needs what the other brings, have been seen to wait forever (jax
   # 0.10.1). Only where a repertoire is divided are there such places.
   forgets = jax.distributed.is_initialized() or divides_repertoire
-  if not cache or (forgets and jax.default_backend() == "cpu"):
+  folder = None
+  if not (forgets and jax.default_backend() == "cpu"):
+    folder = _cache_folder(config.compilation_cache_dir)
+  if folder is None:
     jax.config.update("jax_enable_compilation_cache", False)
     return
+  jax.config.update("jax_compilation_cache_dir", str(folder))
+  # Small programs count too: there are many of them.
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+  _note_checksums()
+
+
+def _cache_folder(given: str | None) -> pathlib.Path | None:
+  """Makes the folder for compiled programs; None if they aren't kept."""
+  import jax
+
+  cache = given
+  if cache is None:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    cache = configured or os.path.join(home, "qdrl_haiku")
+  if not cache:
+    return None
   folder = pathlib.Path(cache)
   try:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     reason = files.why_not_private(os.lstat(folder))
   except OSError as error:
-    if config.compilation_cache_dir is None:
-      return  # No home; compiling each time will do.
+    if given is None:
+      return None  # There is no home; compiling each time will do.
     raise ValueError(
       f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
       "choose another, or leave it empty."
@@ -109,12 +119,8 @@ def prepare_jax(
       "--compilation_cache_dir=%s isn't used, since %s and what is kept there "
       "is run; delete it, or choose a folder of your own.", cache, reason
     )
-    jax.config.update("jax_enable_compilation_cache", False)
-    return
-  jax.config.update("jax_compilation_cache_dir", cache)
-  # Small programs count too: there are many of them.
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-  _note_checksums()
+    return None
+  return folder
 
 
 def _note_checksums() -> None:
@@ -127,32 +133,16 @@ def _note_checksums() -> None:
 
 
 def _join_processes(config: ProcessConfig) -> None:
-  """Makes one run of several processes, if there are several.
-
-  Raises:
-    ValueError: if the flags don't fit each other.
-  """
-  given = (
-    config.coordinator_address, config.num_processes, config.process_id
-  )  # fmt: skip
-  address, number, this = given
-  if address is not None and number is not None and this is not None:
-    if not 0 <= this < number:
-      raise ValueError(
-        f"--process_id={this} must be at least 0 and below "
-        f"--num_processes={number}."
-      )
-    if not re.fullmatch(r".+:\d+", address):
-      raise ValueError(
-        f"--coordinator_address={address} has no port; give "
-        "it like 10.0.0.1:1234."
-      )
-  elif given != (None, None, None):
-    missing = [
-      f"--{name}"
-      for name, value in zip(_JOINING, given, strict=True)
-      if value is None
-    ]
+  """Makes one run of several processes, if there are several."""
+  given: dict[str, Any] = {
+    "coordinator_address": config.coordinator_address,
+    "num_processes": config.num_processes,
+    "process_id": config.process_id,
+  }
+  missing = [f"--{name}" for name, value in given.items() if value is None]
+  if not missing:
+    _check_process(config)
+  elif len(missing) < len(given):
     raise ValueError(
       f"{' and '.join(missing)} missing: several processes need "
       "--coordinator_address, --num_processes and --process_id."
@@ -164,33 +154,46 @@ def _join_processes(config: ProcessConfig) -> None:
   _allow_waiting()
   try:
     jax.distributed.initialize(
-      address, number, this,
-      heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
+      **given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
     )
   except RuntimeError as error:
     raise ValueError(
       f"the processes can't reach each other ({str(error).splitlines()[0]}); "
       "see that all of them run, and that the port is free."
     ) from error
-  # Which would follow JAX's own message that another process is gone.
+  # It would follow jax's own message that another process is gone.
   faulthandler.disable()
 
 
-def _allow_waiting() -> None:
-  """Lets processes on CPUs wait for one that writes, or evaluates for longer.
+def _check_process(config: ProcessConfig) -> None:
+  """Refuses a number or an address that no process has."""
+  number, address = config.num_processes, config.coordinator_address
+  if (config.process_id or 0) >= (number or 1):
+    raise ValueError(
+      f"--process_id={config.process_id} must be at least 0 and below "
+      f"--num_processes={number}."
+    )
+  if not re.fullmatch(r".+:\d+", address or ""):
+    raise ValueError(
+      f"--coordinator_address={address} has no port; give "
+      "it like 10.0.0.1:1234."
+    )
 
-  Whether it's gone is known by its heartbeat.
+
+def _allow_waiting() -> None:
+  """Lets processes on CPUs wait for one that writes or evaluates for longer.
+
+  By its heartbeat they know whether it is gone.
   """
   from qdrl_haiku.cpu import xla
 
-  flags_ = os.environ.get("XLA_FLAGS", "")
-  wanted = {name: _A_DAY for name in _WAITING if name not in flags_}
-  flags_ = " ".join([flags_, *xla.known_flags(wanted)])
-  os.environ["XLA_FLAGS"] = flags_.strip()
+  given = os.environ.get("XLA_FLAGS", "")
+  wanted = {name: _A_DAY for name in _WAITING if name not in given}
+  os.environ["XLA_FLAGS"] = " ".join([given, *xla.known_flags(wanted)]).strip()
 
 
 def _is_in_cluster() -> bool:
-  """Tells whether something started several processes that belong together."""
+  """Returns whether several processes were started that belong together."""
   sizes = [os.environ.get(name, "1") for name in _CLUSTER_SIZES]
-  # Of an indexed Job of Kubernetes.
+  # The variable is that of an indexed Job of Kubernetes.
   return "JOB_COMPLETION_INDEX" in os.environ or any(x != "1" for x in sizes)

@@ -7,17 +7,20 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import types
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.environments import EnvironmentConfig
+from qdrl_haiku.environments import BatchedEnvironment, EnvironmentConfig
+from qdrl_haiku.experiment import Config, make_agent, read_config
+from qdrl_haiku.learners import DIAYNAgentConfig, Learner
 
 _DEFAULT_EPISODES = 16
-# Each of them chooses one agent.
+# Each of these settings chooses one agent.
 _AGENTS = ("best", "cell", "descriptor", "member")
+_FORMATS = ("gif", "html", "mp4", "png")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +67,12 @@ class EvaluateConfig(Settings):
     None,
     "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
     "viewer, of its robots).",
-    choices=("gif", "html", "mp4", "png"),
+    choices=_FORMATS,
   )
   render_to: str | None = setting(
-    None, "New file to draw to; by default one in the current directory."
+    None,
+    "New file to draw to; by default one in the current directory.",
+    only={"render": _FORMATS},
   )
   environment: EnvironmentConfig = EnvironmentConfig()
 
@@ -78,30 +83,33 @@ class EvaluateConfig(Settings):
     return given[0] if given else "best"
 
   def text(self, name: str) -> str:
-    """Returns the value of a setting as it is typed.
-
-    Args:
-      name: of the setting.
-    """
+    """Returns the value of a setting as it is typed."""
     value = getattr(self, name)
     if isinstance(value, tuple):
       return ",".join(f"{x:g}" if isinstance(x, float) else x for x in value)
     return str(value)
 
+  @contextlib.contextmanager
+  def blamed(self, name: str) -> Iterator[None]:
+    """Makes errors say that it was this setting that asked for it."""
+    flag = f"--{name}={self.text(name)}"
+    try:
+      yield
+    except OSError as error:
+      raise ValueError(
+        f"{flag} can't be written ({error.strerror})."
+      ) from error
+    except ValueError as error:
+      raise ValueError(f"{flag}: {error}") from error
+
 
 def main(given: Given) -> None:
-  """Evaluates the agent that the flags ask for.
-
-  Args:
-    given: what the flags were given.
-  """
+  """Evaluates the agent that the flags ask for."""
   own = given.only(config_lib.flags(EvaluateConfig()))
   config = _checked(
     config_lib.replaced(EvaluateConfig(), own.values, own.typed)
   )
-  from qdrl_haiku import experiment
-
-  run = experiment.read_config(config.logdir)
+  run = read_config(config.logdir)
   changes = own.only(config_lib.flags(run.environment))
   run = dataclasses.replace(
     run,
@@ -113,36 +121,32 @@ def main(given: Given) -> None:
   _evaluate(config, run)
 
 
-def _evaluate(config: EvaluateConfig, run: Any) -> None:
+def _evaluate(config: EvaluateConfig, run: Config) -> None:
   """Evaluates the agent of a run, and prints, exports and draws it."""
   import jax
 
-  from qdrl_haiku import artifacts, environments, experiment, learners
+  from qdrl_haiku import artifacts, environments
   from qdrl_haiku.artifacts import export
   from qdrl_haiku.drawing import episodes
   from qdrl_haiku.storage import strict_json
 
   num_episodes = config.num_eval_episodes
   if config.skill is None and num_episodes is not None:
-    run = dataclasses.replace(
-      run,
-      training=dataclasses.replace(
-        run.training, num_eval_episodes=num_episodes
-      ),
+    training = dataclasses.replace(
+      run.training, num_eval_episodes=num_episodes
     )
-  agent = experiment.make_agent(run)
-  learner, eval_env = agent.learner, agent.eval_env
+    run = dataclasses.replace(run, training=training)
+  setup = make_agent(run)
+  learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)
-  elif num_episodes is None and isinstance(
-    run.learner, learners.DIAYNAgentConfig
-  ):
-    num_episodes = agent.num_eval_episodes
+  elif num_episodes is None and isinstance(run.learner, DIAYNAgentConfig):
+    num_episodes = setup.config.num_eval_episodes
   if config.render:
-    with _as_flag(config, "render"):
+    with config.blamed("render"):
       scene = environments.scene(eval_env)
       episodes.check_format(scene, config.render)
-  state, which, facts = _read_agent(config, learner)
+  state, which, facts = _read_agent(config, run, learner)
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
@@ -154,22 +158,22 @@ def _evaluate(config: EvaluateConfig, run: Any) -> None:
   )
   env_name = run.environment.env_name
   if config.export:
-    with _as_flag(config, "export"):
+    with config.blamed("export"):
       export.save(
         config.export,
         learner,
         state,
-        # A learner of one's own doesn't say which it has.
+        # A user's learner has no such setting.
         activation=config_lib.values(run).get("activation"),
         info={"env_name": env_name, "agent": which},
       )
   if config.render:
     episode = episodes.first_episode(eval_env, learner, state, key, scene)
-    title = f"{env_name}: {which}"
-    with _as_flag(config, "render_to"):
+    with config.blamed("render_to"):
       episodes.render(
-        str(config.render_to), config.render, scene, episode, title
-      )
+        str(config.render_to), config.render, scene, episode,
+        f"{env_name}: {which}",
+      )  # fmt: skip
   print(f"{config.logdir}: {which}")
   width = max(map(len, summary))
   for name, value in summary.items():
@@ -194,11 +198,6 @@ def _checked(config: EvaluateConfig) -> EvaluateConfig:
   if config.export:
     _check_new_file("export", config.export)
   if config.render is None:
-    if config.render_to is not None:
-      raise ValueError(
-        f"--render_to={config.render_to} has no effect: without --render "
-        "nothing is drawn; leave it out."
-      )
     return config
   path = config.render_to or _default_file(config)
   if not path.endswith(f".{config.render}"):
@@ -240,17 +239,20 @@ def _check_new_file(name: str, path: str) -> None:
     )
 
 
-def _one_skill(run: Any, env: Any, given: tuple[str, ...]) -> Any:
+def _one_skill(
+  run: Config, env: BatchedEnvironment, given: tuple[str, ...]
+) -> BatchedEnvironment:
   """Returns an environment all of whose episodes have one skill."""
-  from qdrl_haiku import environments, learners, skills
+  from qdrl_haiku import environments, skills
 
   text = ",".join(given)
-  if not isinstance(run.learner, learners.DIAYNAgentConfig):
+  if not isinstance(run.learner, DIAYNAgentConfig):
     learner = config_lib.chosen(run, "learner")
     raise ValueError(
       f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
       "it out."
     )
+  assert isinstance(env, environments.SkillEnvironment)
   prior = run.learner.skills.prior()
   try:
     numbers = [float(x) for x in given]
@@ -267,35 +269,25 @@ def _one_skill(run: Any, env: Any, given: tuple[str, ...]) -> Any:
 
 
 def _read_agent(
-  config: EvaluateConfig, learner: Any
-) -> tuple[Any, str, dict[str, Any]]:
+  config: EvaluateConfig, run: Config, learner: Learner
+) -> tuple[types.State, str, dict[str, float]]:
   """Reads the chosen agent: its state, which it is, what else is known."""
+  import jax
+
   from qdrl_haiku import artifacts
 
   if config.choice == "best":
     state, record = artifacts.read_best(learner, config.logdir)
     return state, f"best agent, of step {record['step']}", {}
-  if config.member is not None:
-    return _read_member(config.member, config.logdir, learner)
-  return _read_elite(config, learner)
-
-
-def _read_member(
-  member: int, logdir: str, learner: Any
-) -> tuple[Any, str, dict[str, Any]]:
-  """Reads the agent of --member, as `_read_agent` does."""
-  import jax
-
-  from qdrl_haiku import artifacts
-  from qdrl_haiku.storage.directory import RunDirectory
-
-  emitter = RunDirectory(logdir).settings().get("emitter", "pbt")
-  if emitter != "pbt":
+  if config.member is None:
+    return _read_elite(config, learner)
+  member, repertoire = config.member, run.repertoire
+  if repertoire is not None and not repertoire.has_members:
     raise ValueError(
-      f"--member={member}, but no agents trained in a run with "
-      f"--emitter={emitter}; leave it out for the best elite, or give --cell."
+      f"--member={member}, but no agents trained in a run with --emitter="
+      f"{repertoire.emitter}; leave it out for the best elite, or give --cell."
     )
-  states, record = artifacts.read_agents(learner, logdir)
+  states, record = artifacts.read_agents(learner, config.logdir)
   size = len(record["returns"])
   if member >= size:
     raise ValueError(
@@ -307,8 +299,8 @@ def _read_member(
 
 
 def _read_elite(
-  config: EvaluateConfig, learner: Any
-) -> tuple[Any, str, dict[str, Any]]:
+  config: EvaluateConfig, learner: Learner
+) -> tuple[types.State, str, dict[str, float]]:
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
   import jax
 
@@ -316,7 +308,7 @@ def _read_elite(
 
   repertoire, step = repertoires.read_latest(learner, config.logdir)
   cell = config.cell
-  with _as_flag(config, config.choice):
+  with config.blamed(config.choice):
     if cell is not None:
       repertoires.check_cell(repertoire, cell)
     else:
@@ -328,20 +320,6 @@ def _read_elite(
     f"cell {cell} of the repertoire of step {step}, found at {where}",
     {"cell": cell, "cell_return": float(repertoire.fitness[cell])},
   )
-
-
-@contextlib.contextmanager
-def _as_flag(config: EvaluateConfig, name: str) -> Iterator[None]:
-  """Says which flag it was that asked for what can't be done."""
-  flag = f"--{name}={config.text(name)}"
-  try:
-    yield
-  except OSError as error:
-    raise ValueError(
-      f"{flag} can't be written ({error.strerror})."
-    ) from error
-  except ValueError as error:
-    raise ValueError(f"{flag}: {error}") from error
 
 
 def run() -> None:

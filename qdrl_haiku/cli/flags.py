@@ -2,14 +2,14 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from absl import flags as absl_flags
 
-from qdrl_haiku.config import Flag
+from qdrl_haiku.config import Flag, Values
 
-_DEFINE: dict[type, Any] = {
+_DEFINE: dict[type, Callable[..., object]] = {
   bool: absl_flags.DEFINE_bool,
   float: absl_flags.DEFINE_float,
   int: absl_flags.DEFINE_integer,
@@ -27,26 +27,18 @@ class Given(NamedTuple):
     typed: the flags that stand on the command line itself.
   """
 
-  values: Mapping[str, Any]
+  values: Values
   typed: frozenset[str]
 
   def only(self, names: Iterable[str]) -> "Given":
-    """Returns what some of the flags were given.
-
-    Args:
-      names: of the flags.
-    """
+    """Returns what the flags of some names were given."""
     known = set(names)
     values = {name: x for name, x in self.values.items() if name in known}
     return Given(values, self.typed & known)
 
 
 def define(flags: Iterable[Flag]) -> None:
-  """Defines absl's flags.
-
-  Args:
-    flags: to be defined.
-  """
+  """Defines absl's flags."""
   for flag in flags:
     default = flag.default
     if isinstance(default, tuple):
@@ -58,12 +50,7 @@ def define(flags: Iterable[Flag]) -> None:
 
 
 def parsed(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
-  """Returns what absl has parsed.
-
-  Args:
-    flags: that were defined.
-    arguments: of the command line.
-  """
+  """Returns what absl has parsed of the arguments of a command line."""
   found = absl_flags.FLAGS
   names = [flag.name for flag in flags]
   return Given(
@@ -73,12 +60,7 @@ def parsed(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
 
 
 def help_text(summary: str, flags: Iterable[Flag]) -> str:
-  """Returns what `--help` prints: the flags in sections, as declared.
-
-  Args:
-    summary: what the program does.
-    flags: of the program.
-  """
+  """Returns what `--help` prints: a summary, and the flags in sections."""
   sections: dict[str, list[Flag]] = {}
   for flag in flags:
     sections.setdefault(flag.section, []).append(flag)

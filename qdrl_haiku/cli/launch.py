@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import gc
 import logging as python_logging
-import os
 import pathlib
 import re
 import sys
@@ -18,8 +17,8 @@ from qdrl_haiku.cli import flags as flags_lib
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Flag, Settings, setting
 
-# What a flag of a kind, as absl calls it, wants.
-_OF_KIND = {
+# Values to be given to a flag, by absl's name of its type.
+_EXPECTED = {
   "bool": "true or false",
   "float": "a number",
   "int": "an integer",
@@ -82,10 +81,10 @@ def run_main(
       print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 
-  # What jax traces is made of millions of objects that stay: to look through
-  # them for garbage every 700 new ones takes a fifth of the time of tracing.
+  # Tracing makes millions of objects that stay: to look through them for
+  # garbage after every 700 new ones takes a fifth of its time.
   gc.set_threshold(100_000)
-  # Nor once more at the end, which would take another second or two.
+  # To look through them at the end would take another second or two.
   atexit.register(gc.freeze)
   flags_lib.define(known.values())
   app.run(guarded, flags_parser=functools.partial(_parse, known=list(known)))
@@ -106,10 +105,10 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
       fix = "--help lists those that there are."
     message = f"--{error.flagname} is no flag of this launcher; {fix}"
   except flags.IllegalFlagValueError as error:
-    # Of the form "flag --name=value: reason".
+    # The error is like "flag --name=value: reason".
     flag = str(error).removeprefix("flag ").partition(": ")[0]
     kind = flags.FLAGS[flag[2:].partition("=")[0]].flag_type()
-    fix = _OF_KIND.get(kind, f"a {kind}")
+    fix = _EXPECTED.get(kind, f"a {kind}")
     message = f"{flag} has a wrong value; give {fix}."
   except (flags.Error, ValueError) as error:
     message = " ".join(str(error).removeprefix("ERROR:: ").split())
@@ -141,9 +140,3 @@ def _presets() -> pathlib.Path:
   if installed.is_dir():
     return installed
   return package.parent / "launchers" / "flagfiles"
-
-
-def program_name() -> str:
-  """Returns the running program's, such as train_pbt, however it's started."""
-  stem = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-  return stem.removeprefix("qdrl-").replace("-", "_")

@@ -7,14 +7,14 @@ import dataclasses
 import importlib.util
 import pathlib
 import sys
-from typing import Any
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import types
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
 
-# What elites are rolled out for in all, if nothing is said.
+# Environment steps of all rollouts, if their number isn't given.
 _DEFAULT_STEPS = 200_000
 
 
@@ -39,11 +39,7 @@ class ReportConfig(Settings):
 
 
 def main(given: Given) -> None:
-  """Writes the report that the flags ask for.
-
-  Args:
-    given: what the flags were given.
-  """
+  """Writes the report that the flags ask for."""
   own = given.only(config_lib.flags(ReportConfig()))
   config = config_lib.replaced(ReportConfig(), own.values, own.typed)
   logdirs, rollouts = config.logdir, config.rollouts
@@ -82,16 +78,18 @@ def main(given: Given) -> None:
   _write(output, reports.render(runs, elites, ways))
 
 
-def _roll_out(logdir: str, elites: Any, num_rollouts: int | None) -> Any:
+def _roll_out(
+  logdir: str, elites: types.Tree, num_rollouts: int | None
+) -> types.Tree:
   """Lets elites of a run act again, and returns where they went."""
   from qdrl_haiku import experiment
   from qdrl_haiku.reports import rollouts
 
-  agent = experiment.make_agent(experiment.read_config(logdir))
+  setup = experiment.make_agent(experiment.read_config(logdir))
   if num_rollouts is None:
-    num_rollouts = max(1, _DEFAULT_STEPS // agent.eval_env.episode_steps)
+    num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_steps)
   return rollouts.roll_out(
-    agent.eval_env, agent.learner, elites, num_rollouts
+    setup.eval_env, setup.learner, elites, num_rollouts
   )
 
 
@@ -112,6 +110,7 @@ def _write(output: pathlib.Path, page: str) -> None:
 
 
 def _warn(message: str) -> None:
+  """Prints a warning."""
   print(f"warning: {message}", file=sys.stderr)
 
 

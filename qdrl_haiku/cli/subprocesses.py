@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import NamedTuple
 
 
 class Done(NamedTuple):
@@ -15,7 +16,7 @@ class Done(NamedTuple):
 
   Attributes:
     code: its exit code.
-    message: the last line of what it said of errors.
+    message: the last line of its standard error.
   """
 
   code: int
@@ -23,10 +24,10 @@ class Done(NamedTuple):
 
 
 class Processes:
-  """Starts launchers, and hands on what this process is told to stop by.
+  """Starts launchers, and hands on the signals by which this process ends.
 
   Attributes:
-    is_interrupted: whether it was told so.
+    is_interrupted: whether there was one.
   """
 
   def __init__(self) -> None:
@@ -36,16 +37,7 @@ class Processes:
   def run(
     self, launcher: str, flags: Sequence[str], log: pathlib.Path
   ) -> Done:
-    """Runs a launcher until it ends.
-
-    Args:
-      launcher: its name, such as "train_pbt".
-      flags: for it.
-      log: a file to which all that it says is appended.
-
-    Returns:
-      How it ended.
-    """
+    """Runs a launcher until it ends; appends its output to a file."""
     if self.is_interrupted:
       return Done(1, "interrupted")
     message = ""
@@ -57,7 +49,7 @@ class Processes:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        # A terminal's Ctrl-C is handed on, and must not be heard twice.
+        # A terminal's Ctrl-C is handed on, and must not come twice.
         process_group=0,
       ) as process,
     ):
@@ -70,13 +62,8 @@ class Processes:
     self._process = None
     return Done(process.returncode, message)
 
-  def stop(self, number: int, frame: Any) -> None:
-    """Hands a signal on.
-
-    Args:
-      number: of the signal.
-      frame: where it was noticed.
-    """
+  def stop(self, number: int, frame: FrameType | None) -> None:
+    """Hands a signal on, as a handler of signals."""
     del frame
     self.is_interrupted = True
     if self._process is not None and self._process.poll() is None:
@@ -85,11 +72,7 @@ class Processes:
 
 @contextlib.contextmanager
 def forwarded_signals() -> Iterator[Processes]:
-  """Hands SIGINT and SIGTERM on to the launcher that runs.
-
-  Yields:
-    What starts launchers.
-  """
+  """Hands SIGINT and SIGTERM on to the launcher that runs."""
   processes = Processes()
   before = {
     number: signal.signal(number, processes.stop)
@@ -103,14 +86,7 @@ def forwarded_signals() -> Iterator[Processes]:
 
 
 def sibling(launcher: str) -> str:
-  """Returns the program of another launcher.
-
-  Args:
-    launcher: its name, such as "train_pbt".
-
-  Returns:
-    Where it is: beside this one, called as this one is.
-  """
+  """Returns the path of another launcher, which lies beside this one."""
   folder, program = os.path.split(sys.argv[0])
   if program.endswith(".py"):
     return os.path.join(folder, f"{launcher}.py")

@@ -8,16 +8,11 @@ from typing import NoReturn
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
-from qdrl_haiku.experiment import Config, Program
+from qdrl_haiku.experiment import Config, Program, read_config
 
 
 def run(program: Program, summary: str) -> None:
-  """Starts a program that trains, with the arguments of the command line.
-
-  Args:
-    program: which one.
-    summary: what it does, for `--help`.
-  """
+  """Starts a program that trains, with the arguments of the command line."""
   own = program.flags() | config_lib.flags(devices.ProcessConfig())
 
   def main(given: Given) -> None:
@@ -33,25 +28,13 @@ def run(program: Program, summary: str) -> None:
 
 
 def configure(program: Program, given: Given) -> Config:
-  """Returns the configuration that flags ask for, that of a run to go on.
-
-  Args:
-    program: whose flags they are.
-    given: what they were given.
-
-  Returns:
-    The configuration.
-
-  Raises:
-    ValueError: if a flag makes no sense, or if there is no run to be resumed.
-  """
+  """Returns the configuration that flags, or a run to be resumed, ask for."""
   given = given.only(program.flags())
   if not given.values.get("resume"):
     return program.configure(given.values, given.typed)
   logdir = given.values.get("logdir")
   if not logdir:
     raise ValueError("--resume needs --logdir: which run is to go on?")
-  from qdrl_haiku.experiment import read_config
   from qdrl_haiku.storage.directory import RunDirectory
 
   settings = RunDirectory(logdir).settings()
@@ -112,7 +95,7 @@ def _fail(message: str) -> NoReturn:
   """Ends the process with one line."""
   import jax
 
-  # Threads of orbax that are still at it would report the same at length.
+  # Threads of orbax that still write would report the same at length.
   python_logging.disable()
   sys.excepthook = lambda *_: None
   sys.unraisablehook = lambda *_: None

@@ -4,6 +4,7 @@ from qdrl_haiku.config.settings import (
   Missing,
   Settings,
   UsersOwn,
+  Values,
   choice,
   setting,
 )
@@ -21,6 +22,7 @@ __all__ = [
   "Missing",
   "Settings",
   "UsersOwn",
+  "Values",
   "check_effects",
   "choice",
   "chosen",

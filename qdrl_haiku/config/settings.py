@@ -13,12 +13,18 @@ import numbers
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from qdrl_haiku import checks, names
 
+Values = Mapping[str, Any]
+"""Values of settings by name, as a command line or a JSON file has them."""
+Changes = dict[str, Any]
+"""Values that are being collected."""
+
+T = TypeVar("T")
 _DECLARATION = "declaration"
-NOTHING: Mapping[str, Any] = types.MappingProxyType({})
+NOTHING: Values = types.MappingProxyType({})
 
 
 class Declaration(NamedTuple):
@@ -52,7 +58,7 @@ class Declaration(NamedTuple):
   high: float = math.inf
   above: float = -math.inf
   choices: tuple[str, ...] = ()
-  only: Mapping[str, tuple[Any, ...]] = NOTHING
+  only: Mapping[str, tuple[object, ...]] = NOTHING
   needs: str | None = None
   may_change: bool = False
   compiled: bool = True
@@ -63,6 +69,18 @@ class Declaration(NamedTuple):
   title: str = ""
   kinds: Mapping[str, "Settings"] = NOTHING
   keys: Mapping[str, str] = NOTHING
+
+  @classmethod
+  def of(cls, field: dataclasses.Field) -> "Declaration | None":
+    """Returns how a field was declared; None of a section."""
+    return field.metadata.get(_DECLARATION)
+
+  def unmet(self, values: Values) -> str | None:
+    """Returns the setting by whose value this one has no effect, if any."""
+    for name, effective in self.only.items():
+      if values[name] not in effective:
+        return name
+    return None
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
@@ -78,9 +96,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
   """
   metadata = {_DECLARATION: Declaration(help, **declared)}
   if isinstance(default, dict):
-    return dataclasses.field(
-      default_factory=lambda: dict(default), metadata=metadata
-    )
+    return dataclasses.field(default_factory=default.copy, metadata=metadata)
   return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -115,12 +131,27 @@ class Missing(NamedTuple):
   by: tuple[str, ...]
 
 
+# A noun for values of each type, and the class of those that are taken.
+_TYPES: dict[type, tuple[str, type]] = {
+  bool: ("true or false", bool),
+  int: ("an integer", numbers.Integral),
+  float: ("a number", numbers.Real),
+  str: ("a word", str),
+  tuple: ("a tuple", tuple),
+}
+_LISTS = {
+  int: ("integers", "256,256"),
+  float: ("numbers", "0.8,1.25"),
+  str: ("words", "a,b"),
+}
+
+
 class Kind(NamedTuple):
   """Describes the type of a setting's values.
 
   Attributes:
     base: bool, int, float, str or tuple.
-    element: of a tuple, the type of its elements.
+    element: of a tuple, the type of its elements; else as `base`.
     optional: whether None is a value.
   """
 
@@ -130,11 +161,7 @@ class Kind(NamedTuple):
 
   @classmethod
   def of(cls, hint: Any) -> Self:
-    """Returns the kind that a type hint describes.
-
-    Args:
-      hint: such as `int`, `float | None` or `tuple[int, ...]`.
-    """
+    """Returns the kind of a hint, as `float | None` or `tuple[int, ...]`."""
     optional = types.NoneType in typing.get_args(hint)
     if optional:
       hint = next(x for x in typing.get_args(hint) if x is not types.NoneType)
@@ -142,24 +169,16 @@ class Kind(NamedTuple):
       return cls(tuple, typing.get_args(hint)[0], optional)
     return cls(hint, hint, optional)
 
-  def parse(self, name: str, value: Any) -> Any:
-    """Returns a value as a configuration has it.
-
-    Args:
-      name: of the setting, for messages.
-      value: as a command line or a JSON file has it.
-
-    Raises:
-      ValueError: if it isn't of this kind.
-    """
+  def parse(self, name: str, value: object) -> object:
+    """Returns a command line's or a JSON file's value as a configuration's."""
     if value is None and self.optional:
       return None
     if self.base is not tuple:
-      return _simple(name, value, self.base)
+      return _parse(name, value, self.base)
     if not isinstance(value, list | tuple):
       raise ValueError(f"{name} is {value!r}; give a list.")
     try:
-      return tuple(_simple(name, x, self.element) for x in value)
+      return tuple(_parse(name, x, self.element) for x in value)
     except ValueError:
       text = ",".join(map(str, value))
       what, example = _LISTS[self.element]
@@ -168,47 +187,32 @@ class Kind(NamedTuple):
       ) from None
 
 
-_LISTS = {
-  int: ("integers", "256,256"),
-  float: ("numbers", "0.8,1.25"),
-  str: ("words", "a,b"),
-}
-_NOUNS = {
-  bool: "true or false",
-  int: "an integer",
-  float: "a number",
-  str: "a word",
-  tuple: "a tuple",
-}
-_TYPES: dict[type, Any] = {
-  bool: bool, int: numbers.Integral, float: numbers.Real, str: str
-}  # fmt: skip
-
-
-def _simple(name: str, value: Any, kind: type) -> Any:
+def _parse(name: str, value: object, kind: type) -> object:
   """Returns a value of a simple type, read from a text if need be."""
   try:
     if isinstance(value, str) and kind in (int, float):
       return kind(value)
-    if isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (
-      kind is bool
-    ):
-      return kind(value)
   except ValueError:
     pass
-  raise ValueError(f"{name} is {value!r}; give {_NOUNS[kind]}.")
+  _check_type(name, value, kind)
+  return kind(value)
 
 
-def kinds(owner: Any) -> Mapping[str, Kind]:
-  """Returns the kind of each field of a configuration.
+def _check_type(name: str, value: object, kind: type) -> None:
+  """Refuses a value of another type; true and false are no numbers."""
+  noun, allowed = _TYPES[kind]
+  if not isinstance(value, allowed) or isinstance(value, bool) != (
+    kind is bool
+  ):
+    raise ValueError(f"{name} is {value!r}; give {noun}.")
 
-  Args:
-    owner: its class, a subclass of `Settings`.
-  """
+
+def kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
+  """Returns the kind of each field of a class of configurations."""
   hints = typing.get_type_hints(owner)
   found = {}
   for field in dataclasses.fields(owner):
-    kind, declared = Kind.of(hints[field.name]), declaration(field)
+    kind, declared = Kind.of(hints[field.name]), Declaration.of(field)
     if declared is not None and declared.open:
       kind = kind._replace(optional=True)
     found[field.name] = kind
@@ -230,12 +234,12 @@ class Settings:
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
-      declared = declaration(field)
+      declared = Declaration.of(field)
       if declared is None:
         continue
       value = getattr(self, field.name)
       _check(field.name, value, declared, kinds(type(self))[field.name])
-      by = unmet(vars(self), declared)
+      by = declared.unmet(vars(self))
       if by is not None and value != field.default:
         raise ValueError(
           f"{field.name}={value!r} has no effect: {by} is "
@@ -257,7 +261,7 @@ class UsersOwn(Settings):
 
   path: str
 
-  def call(self, flag: str, kind: type, **arguments: Any) -> Any:
+  def call(self, flag: str, kind: type[T], **arguments: object) -> T:
     """Calls the function.
 
     Args:
@@ -266,7 +270,7 @@ class UsersOwn(Settings):
       **arguments: its arguments; it may name them otherwise.
 
     Returns:
-      What it returns.
+      The function's result.
 
     Raises:
       ValueError: if there is no such function, if it can't be called so, or if
@@ -290,25 +294,13 @@ class UsersOwn(Settings):
     return result
 
 
-def declaration(field: dataclasses.Field) -> Declaration | None:
-  """Returns how a field was declared; None of a section.
-
-  Args:
-    field: of a configuration.
-  """
-  return field.metadata.get(_DECLARATION)
-
-
 def _check(name: str, value: Any, declared: Declaration, kind: Kind) -> None:
   """Refuses a value of another type, out of its range, or no known word."""
   if declared.kinds or declared.keys or (value is None and kind.optional):
     return
-  if isinstance(value, tuple) != (kind.base is tuple):
-    raise ValueError(f"{name} is {value!r}; give {_NOUNS[kind.base]}.")
-  for x in value if isinstance(value, tuple) else (value,):
-    allowed = _TYPES[kind.element]
-    if not isinstance(x, allowed) or isinstance(x, bool) != (allowed is bool):
-      raise ValueError(f"{name} is {x!r}; give {_NOUNS[kind.element]}.")
+  _check_type(name, value, kind.base)
+  for x in value if kind.base is tuple else (value,):
+    _check_type(name, x, kind.element)
     if declared.choices and x not in declared.choices:
       raise ValueError(
         f"{name}={x!r} is unknown; {names.nearest(x, declared.choices)}"
@@ -344,16 +336,3 @@ def _violation(x: float, declared: Declaration, kind: type) -> str | None:
 def _text(bound: float) -> str:
   """Returns a bound as people write it."""
   return str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
-def unmet(values: Mapping[str, Any], declared: Declaration) -> str | None:
-  """Returns the setting by whose value another one has no effect.
-
-  Args:
-    values: of the settings of one dataclass, by name.
-    declared: how the other one was declared.
-  """
-  for name, effective in declared.only.items():
-    if values[name] not in effective:
-      return name
-  return None

@@ -2,20 +2,22 @@
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from qdrl_haiku import names
 from qdrl_haiku.config.settings import (
   NOTHING,
+  Changes,
   Declaration,
   Kind,
   Missing,
   Settings,
   UsersOwn,
-  declaration,
+  Values,
   kinds,
-  unmet,
 )
+
+S = TypeVar("S", bound=Settings)
 
 
 class Flag(NamedTuple):
@@ -31,16 +33,12 @@ class Flag(NamedTuple):
 
   name: str
   kind: Kind
-  default: Any
+  default: object
   declared: Declaration
   section: str
 
   def text(self, value: Any) -> str:
-    """Returns the flag with a value, as a person types it.
-
-    Args:
-      value: of the setting.
-    """
+    """Returns the flag with a value, as it is typed."""
     is_list = isinstance(value, list | tuple)
     return f"--{self.name}={','.join(map(str, value)) if is_list else value}"
 
@@ -53,14 +51,14 @@ class _Node(NamedTuple):
   declared: Declaration | None
   value: Any
 
-  def named_flags(self, owner: type[Settings]) -> Iterator[Flag]:
+  def flags(self, owner: type[Settings]) -> Iterator[Flag]:
     """Yields the setting's own flags, and those of all its kinds."""
-    declared, title = self.declared, owner.title
+    declared, value = self.declared, self.value
     if declared is None:
-      yield from flags(self.value).values()
+      yield from flags(value).values()
       return
-    title = declared.title or title
-    kind, value = kinds(owner)[self.field.name], self.value
+    title = declared.title or owner.title
+    kind = kinds(owner)[self.field.name]
     if declared.keys:
       for key, text in declared.keys.items():
         of_key = declared._replace(help=text, keys=NOTHING)
@@ -77,8 +75,7 @@ class _Node(NamedTuple):
 def _nodes(config: Settings) -> Iterator[_Node]:
   """Yields the sections and declared fields that a configuration has."""
   for field in dataclasses.fields(config):
-    value = getattr(config, field.name)
-    declared = declaration(field)
+    value, declared = getattr(config, field.name), Declaration.of(field)
     if declared is None:
       if isinstance(value, Settings):
         yield _Node(field, "", None, value)
@@ -94,22 +91,17 @@ def flags(config: Settings) -> dict[str, Flag]:
     config: the root, with the defaults.
 
   Returns:
-    By name, in the order of declaration. What several kinds have is there once.
+    By name, in the order of declaration. Flags of several kinds are there once.
   """
   found: dict[str, Flag] = {}
   for node in _nodes(config):
-    for flag in node.named_flags(type(config)):
+    for flag in node.flags(type(config)):
       found.setdefault(flag.name, flag)
   return found
 
 
 def kind_name(declared: Declaration, value: Settings) -> str:
-  """Returns the name of a choice's value.
-
-  Args:
-    declared: the choice.
-    value: one of its kinds, with any settings, or a user's own.
-  """
+  """Returns the name of a choice's value, with any settings."""
   if isinstance(value, UsersOwn):
     return value.path
   return next(
@@ -124,13 +116,12 @@ def chosen(config: Settings, name: str) -> str:
     config: the configuration.
     name: of the choice's field.
   """
-  field = next(x for x in dataclasses.fields(config) if x.name == name)
-  declared = declaration(field)
-  assert declared is not None
-  return kind_name(declared, getattr(config, name))
+  node = next(x for x in _nodes(config) if x.field.name == name)
+  assert node.declared is not None
+  return kind_name(node.declared, node.value)
 
 
-def values(config: Settings) -> dict[str, Any]:
+def values(config: Settings) -> Changes:
   """Returns the values of all settings that a configuration has.
 
   Args:
@@ -139,7 +130,7 @@ def values(config: Settings) -> dict[str, Any]:
   Returns:
     By their flags, as JSON has them; None of a known name that isn't given.
   """
-  found: dict[str, Any] = {}
+  found: Changes = {}
   for node in _nodes(config):
     declared, value = node.declared, node.value
     if declared is None:
@@ -158,10 +149,8 @@ def values(config: Settings) -> dict[str, Any]:
 
 
 def replaced(
-  config: Any,
-  given: Mapping[str, Any],
-  typed: Collection[str] | None = None,
-) -> Any:
+  config: S, given: Values, typed: Collection[str] | None = None
+) -> S:
   """Returns a configuration with the values that flags were given.
 
   Args:
@@ -197,16 +186,13 @@ def replaced(
 
 
 def _replaced(
-  config: Any,
-  given: Mapping[str, Any],
-  used: set[str],
-  without: dict[str, Missing],
-) -> Any:
+  config: S, given: Values, used: set[str], without: dict[str, Missing]
+) -> S:
   """Replaces values in one configuration and those below it.
 
   Notes the flags that it has `used`, and why it is `without` others.
   """
-  changes: dict[str, Any] = {}
+  changes: Changes = {}
   for node in _nodes(config):
     name, declared, flag = node.field.name, node.declared, node.flag
     if declared is None:
@@ -224,19 +210,18 @@ def _replaced(
           without.setdefault(absent, Missing(why, (flag,)))
     elif flag in given and flag:
       used.add(flag)
-      changes[name] = kinds(type(config))[name].parse(
-        f"--{flag}", given[flag]
-      )
+      kind_of_value = kinds(type(config))[name]
+      changes[name] = kind_of_value.parse(f"--{flag}", given[flag])
   after = vars(config) | changes
   for node in _nodes(config):
-    if node.declared and (by := unmet(after, node.declared)) is not None:
+    if node.declared and (by := node.declared.unmet(after)) is not None:
       changes[node.field.name] = node.field.default
       used.discard(node.flag)
       without[node.flag] = Missing(f"--{by}={after[by]}", (by,))
   return dataclasses.replace(config, **changes)
 
 
-def _chosen(node: _Node, given: Mapping[str, Any]) -> Settings:
+def _chosen(node: _Node, given: Values) -> Settings:
   """Returns the kind of a choice that a flag names."""
   assert node.declared is not None
   if node.flag not in given:
@@ -253,7 +238,7 @@ def _chosen(node: _Node, given: Mapping[str, Any]) -> Settings:
 
 
 def _numbers(
-  declared: Declaration, flag: str, given: Mapping[str, Any]
+  declared: Declaration, flag: str, given: Values
 ) -> dict[str, float]:
   """Returns the numbers by name that flags of a mapping were given."""
   found = {
@@ -278,42 +263,38 @@ def _numbers(
   return found
 
 
-def _reset(config: Any, missing: Mapping[str, Missing]) -> Any:
+def _reset(config: S, missing: Mapping[str, Missing]) -> S:
   """Gives the settings that need a missing part their classes' defaults."""
-  changes: dict[str, Any] = {}
+  changes: Changes = {}
   for node in _nodes(config):
-    if node.declared is None or node.declared.kinds:
-      if isinstance(node.value, Settings):
-        changes[node.field.name] = _reset(node.value, missing)
-    elif node.declared.needs in missing:
+    if isinstance(node.value, Settings):
+      changes[node.field.name] = _reset(node.value, missing)
+    elif node.declared and node.declared.needs in missing:
       changes[node.field.name] = node.field.default
   return dataclasses.replace(config, **changes)
 
 
-def check_effects(config: Settings) -> None:
+def check_effects(
+  config: Settings, missing: Mapping[str, Missing] | None = None
+) -> None:
   """Refuses values in a whole configuration that have no effect.
 
   Args:
-    config: the root.
+    config: the root, or what stands below it.
+    missing: the parts that the root lacks; None for its own.
 
   Raises:
     ValueError: if a setting isn't at its default and needs a part that is
       missing.
   """
-  missing = config.missing()
-
-  def check(part: Settings) -> None:
-    for node in _nodes(part):
-      if isinstance(node.value, Settings):
-        check(node.value)
-      declared = node.declared
-      if declared is None or declared.kinds:
-        continue
-      reason = missing.get(declared.needs or "")
-      if reason is not None and node.value != node.field.default:
-        raise ValueError(
-          f"{node.field.name}={node.value!r} has no effect: {reason.why}; "
-          "leave it out."
-        )
-
-  check(config)
+  missing = config.missing() if missing is None else missing
+  for node in _nodes(config):
+    if isinstance(node.value, Settings):
+      check_effects(node.value, missing)
+      continue
+    reason = missing.get((node.declared and node.declared.needs) or "")
+    if reason is not None and node.value != node.field.default:
+      raise ValueError(
+        f"{node.field.name}={node.value!r} has no effect: {reason.why}; "
+        "leave it out."
+      )

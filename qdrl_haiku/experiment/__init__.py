@@ -1,6 +1,6 @@
-"""A whole run: its configuration, what that composes, and training it."""
+"""A whole run: its configuration, its composition, and its training."""
 
-from qdrl_haiku.experiment.agents import Agent, make_agent
+from qdrl_haiku.experiment.agents import make_agent
 from qdrl_haiku.experiment.cache_key import program_cache
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.experiment.plan import Plan, plan
@@ -16,7 +16,6 @@ from qdrl_haiku.experiment.programs import (
 from qdrl_haiku.experiment.train import Result, train, with_logdir
 
 __all__ = [
-  "Agent",
   "Config",
   "PROGRAMS",
   "Plan",

@@ -1,7 +1,7 @@
 """The agents that a configuration describes, in their environment."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
@@ -10,56 +10,41 @@ from qdrl_haiku.experiment.config import Config
 
 _EVAL_EPISODES = 8
 
-
-class Agent(NamedTuple):
-  """Holds what training needs of the agents that a configuration describes.
-
-  Attributes:
-    env: the environment in which they collect.
-    eval_env: the one in which they are evaluated.
-    learner: the learner, with the hyperparameters that are given.
-    evaluate: see `training.Setup`.
-    replay_extras: see `training.TrainingConfig`.
-    fitness: see `training.TrainingConfig`.
-    num_eval_episodes: how many it takes to see all that they can do.
-  """
-
-  env: environments.BatchedEnvironment
-  eval_env: environments.BatchedEnvironment
-  learner: learners.Learner
-  evaluate: Any = None
-  replay_extras: tuple[str, ...] = ()
-  fitness: str = "episode_return"
-  num_eval_episodes: int = _EVAL_EPISODES
-
-
-def make_agent(config: Config) -> Agent:
+def make_agent(config: Config) -> training.Setup:
   """Makes the agents that a configuration describes, in their environment.
 
   Args:
     config: of the run.
 
   Returns:
-    What training needs of them.
+    A setup without a controller or a repertoire.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
   _check_sizes(config.learner)
-  env = config.environment.make(cache_key.sizes_of(config.environment))
-  cache_key.keep_sizes(config.environment, env)
+  env = cache_key.make_env(config.environment)
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env
   )
-  choice = _for_repertoire(config).learner
+  choice = _learner_config(config)
   if isinstance(choice, learners.DIAYNAgentConfig):
-    agent = _with_skills(config, choice, env, eval_env)
+    setup = _with_skills(config, choice, env, eval_env)
   else:
-    sizes = (env.observation_size, env.action_size)
-    agent = Agent(env, eval_env, learners.make(choice, *sizes))
-  learner = training.with_values(agent.learner, config.hyperparams)
-  return agent._replace(learner=learner)
+    learner = learners.make(choice, env.observation_size, env.action_size)
+    settings = _with_episodes(config.training, _EVAL_EPISODES)
+    setup = training.Setup(env, eval_env, learner, None, settings)
+  learner = training.with_values(setup.learner, config.hyperparams)
+  return setup._replace(learner=learner)
+
+
+def _with_episodes(
+  settings: training.TrainingConfig, default: int, **changes: Any
+) -> training.TrainingConfig:
+  """Fills in how many episodes show all that agents can do, and changes."""
+  number = settings.num_eval_episodes or default
+  return dataclasses.replace(settings, num_eval_episodes=number, **changes)
 
 
 def _check_sizes(learner: Settings) -> None:
@@ -80,11 +65,11 @@ def _check_sizes(learner: Settings) -> None:
     )
 
 
-def _for_repertoire(config: Config) -> Config:
-  """Fills in settings of learners whose defaults a repertoire changes."""
+def _learner_config(config: Config) -> Settings:
+  """Returns the learner's settings, with a repertoire's defaults of some."""
   repertoire, learner = config.repertoire, config.learner
   if repertoire is None or not isinstance(learner, learners.AgentConfig):
-    return config
+    return learner
   changes: dict[str, Any] = {}
   # A variation has one parent's statistics, but weights of two.
   if learner.normalize_observations is None:
@@ -98,9 +83,7 @@ def _for_repertoire(config: Config) -> Config:
   # No emitter trains an agent by its own critics.
   if isinstance(learner, learners.TD3Config) and not repertoire.trains_alone:
     changes["own_critics"] = False
-  return dataclasses.replace(
-    config, learner=dataclasses.replace(learner, **changes)
-  )
+  return dataclasses.replace(learner, **changes)
 
 
 def _with_skills(
@@ -108,24 +91,29 @@ def _with_skills(
   choice: learners.DIAYNAgentConfig,
   env: environments.BatchedEnvironment,
   eval_env: environments.BatchedEnvironment,
-) -> Agent:
+) -> training.Setup:
   """Returns agents with skills, as `make_agent` does."""
   if config.repertoire is not None:
     raise ValueError(
       "learner=diayn has skills, which an elite of a repertoire has not; take "
       "sac or td3."
     )
-  prior = choice.skills.prior()
-  network = choice.base.network
+  prior, base = choice.skills.prior(), choice.base
+  given = config.training.num_eval_episodes
+  if given is not None and given < (prior.num_skills or 1):
+    raise ValueError(
+      f"--num_eval_episodes={given} can't show all of --num_skills="
+      f"{prior.num_skills}; give {prior.num_skills} or more."
+    )
   sizes = choice.discriminator.discriminator_hidden_layer_sizes
   discriminator = dataclasses.replace(
     choice.discriminator,
     discriminator_hidden_layer_sizes=(
-      network.hidden_layer_sizes if sizes is None else sizes
+      base.network.hidden_layer_sizes if sizes is None else sizes
     ),
-    activation=network.activation,
-    layer_norm=network.layer_norm,
-    normalize_observations=choice.base.normalizes,
+    activation=base.network.activation,
+    layer_norm=base.network.layer_norm,
+    normalize_observations=base.normalizes,
   )
   arguments = (
     env.observation_size,
@@ -135,29 +123,26 @@ def _with_skills(
   )
   train_env = environments.SkillEnvironment(env, prior, choice.skills.sampling)
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
-  base = learners.sac(
+  # DIAYN normalises by itself, and leaves the skills alone.
+  learner = learners.sac(
     train_env.observation_size,
     env.action_size,
-    # DIAYN normalises by itself, and leaves the skills alone.
-    dataclasses.replace(choice.base, normalize_observations=False),
+    dataclasses.replace(base, normalize_observations=False),
   )
-  given = config.training.num_eval_episodes
-  if given is not None and given < (prior.num_skills or 1):
-    raise ValueError(
-      f"--num_eval_episodes={given} can't show all of --num_skills="
-      f"{prior.num_skills}; give {prior.num_skills} or more."
-    )
   sees_descriptors = discriminator.discriminator_input == "descriptor"
-  return Agent(
+  is_return = choice.fitness == "episode_return"
+  return training.Setup(
     env=train_env,
     eval_env=eval_env,
-    learner=learners.diayn(base, *arguments),
+    learner=learners.diayn(learner, *arguments),
+    controller=None,
+    config=_with_episodes(
+      config.training,
+      choice.skills.num_eval_episodes,
+      replay_extras=("next_descriptor",) if sees_descriptors else (),
+      fitness=choice.fitness if is_return else f"diayn/{choice.fitness}",
+    ),
     evaluate=training.skill_evaluation(
       eval_env, learners.discriminator(*arguments)
     ),
-    replay_extras=("next_descriptor",) if sees_descriptors else (),
-    fitness=choice.fitness
-    if choice.fitness == "episode_return"
-    else f"diayn/{choice.fitness}",
-    num_eval_episodes=choice.skills.num_eval_episodes,
   )

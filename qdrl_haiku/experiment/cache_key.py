@@ -1,22 +1,20 @@
 """Opens the cache of programs for a configuration.
 
-By name only what is ours alone is found, since versions, files and settings say
-all of that. What a user's own code has read, or replaced, can't be known: it is
-traced at each start, and its programs are found by what was traced.
+Programs of this package alone are found by name: by its versions, files and
+settings. A user's own code may have read, or replaced, anything: it is traced
+at each start, and its programs are found by the traces.
 """
 
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import training
-from qdrl_haiku.environments import EnvironmentConfig
+from qdrl_haiku import environments, training
+from qdrl_haiku.config import Values
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.program_cache import ProgramCache
@@ -25,29 +23,15 @@ from qdrl_haiku.storage.program_cache import ProgramCache
 _CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?")
 
 
-def sizes_of(config: EnvironmentConfig) -> tuple[int, int] | None:
-  """Returns the sizes of an environment of ours that was checked before.
-
-  Args:
-    config: that asks for it.
-
-  Returns:
-    Sizes of observations and actions, or None if they aren't in the cache.
-  """
+def make_env(
+  config: environments.EnvironmentConfig,
+) -> environments.BatchedEnvironment:
+  """Makes an environment; one of ours is checked where it is made first."""
   cache = _open(dataclasses.asdict(config), "sizes")
-  return None if cache is None else cache.read("sizes")
-
-
-def keep_sizes(config: EnvironmentConfig, env: Any) -> None:
-  """Keeps what `sizes_of` returns the next time.
-
-  Args:
-    config: that asks for the environment.
-    env: that has passed all checks.
-  """
-  cache = _open(dataclasses.asdict(config), "sizes")
+  env = config.make(None if cache is None else cache.read("sizes"))
   if cache is not None and not cache.has("sizes"):
     cache.write("sizes", (env.observation_size, env.action_size))
+  return env
 
 
 def program_cache(config: Config, setup: training.Setup) -> ProgramCache | None:
@@ -75,13 +59,9 @@ def program_cache(config: Config, setup: training.Setup) -> ProgramCache | None:
   return _open(settings, [repr(setup.config), str(structure), numbers])
 
 
-def names_code(settings: Mapping[str, Any]) -> bool:
-  """Returns whether a setting names code that isn't ours.
-
-  Args:
-    settings: by name, as JSON has them.
-  """
-  texts: list[Any] = []
+def _names_code(settings: Values) -> bool:
+  """Returns whether a setting names code that isn't ours."""
+  texts: list[object] = []
   for value in settings.values():
     texts += value if isinstance(value, list) else [value]
   return any(
@@ -92,12 +72,12 @@ def names_code(settings: Mapping[str, Any]) -> bool:
   )
 
 
-def _open(settings: Mapping[str, Any], rest: Any) -> ProgramCache | None:
+def _open(settings: Values, rest: object) -> ProgramCache | None:
   """Opens the cache for what depends on settings and on some more."""
   folder = jax.config.values["jax_compilation_cache_dir"]
   if not (folder and jax.config.values["jax_enable_compilation_cache"]):
     return None
   key = None
-  if not names_code(settings) and fingerprints.users_module() is None:
+  if not _names_code(settings) and fingerprints.users_module() is None:
     key = fingerprints.digest([fingerprints.of_process(), settings, rest])
   return ProgramCache(pathlib.Path(folder) / "kept", key)

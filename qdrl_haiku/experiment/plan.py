@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import controllers, environments, learners, training
+from qdrl_haiku import controllers, environments, learners, training, types
 from qdrl_haiku.experiment.agents import make_agent
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.runs import repertoire_files
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
 
   config: Config
   setup: training.Setup
-  search_space: Any
+  search_space: types.Tree
 
 
 def plan(config: Config) -> Plan:
@@ -41,55 +41,38 @@ def plan(config: Config) -> Plan:
     ValueError: if a setting is wrong or has no effect beside the others.
   """
   config_lib.check_effects(config)
-  agent = make_agent(config)
+  setup = make_agent(config)
+  learner = setup.learner
   search_space = training.search_space(
-    agent.learner.hyperparams,
+    learner.hyperparams,
     config.search_space,
     given=config.hyperparams,
-    declared=agent.learner.declared,
+    declared=learner.declared,
   )
-  repertoire = config.repertoire
+  repertoire, run, settings = config.repertoire, config.run, config.training
   has_members = repertoire is None or repertoire.has_members
-  controller = None
-  if config.controller is not None and has_members:
-    controller = controllers.make(config.controller, search_space)
-  settings = config.training
+  size = settings.population_size
   interval: int = training.TrainingConfig.perturbation_interval
   if has_members:
-    interval = _interval(config, agent.learner)
-  size = settings.population_size
+    interval = _interval(config, learner)
+    settings = dataclasses.replace(settings, perturbation_interval=interval)
+    config = dataclasses.replace(config, training=settings)
+    if config.controller is not None:
+      controller = controllers.make(config.controller, search_space)
+      setup = setup._replace(controller=controller)
   if repertoire is not None:
     size = repertoire.num_members(size)
-  settings = dataclasses.replace(
-    settings,
-    population_size=size,
-    perturbation_interval=interval,
-    num_eval_episodes=settings.num_eval_episodes or agent.num_eval_episodes,
-    fitness=agent.fitness,
-    replay_extras=agent.replay_extras,
+    setup = setup._replace(
+      map_elites=_map_elites(config, repertoire, setup.eval_env, search_space)
+    )
+  setup = setup._replace(
+    config=dataclasses.replace(
+      setup.config, population_size=size, perturbation_interval=interval
+    )
   )
-  setup = training.Setup(
-    env=agent.env,
-    eval_env=agent.eval_env,
-    learner=agent.learner,
-    controller=controller,
-    config=settings,
-    evaluate=agent.evaluate,
-    map_elites=None
-    if repertoire is None
-    else _map_elites(config, repertoire, agent.eval_env, search_space),
-  )
-  run = config.run
   if run.num_generations is not None:
     steps = run.num_generations * setup.steps_per_generation
     run = dataclasses.replace(run, num_timesteps=steps)
-  if has_members:
-    config = dataclasses.replace(
-      config,
-      training=dataclasses.replace(
-        config.training, perturbation_interval=interval
-      ),
-    )
   return Plan(dataclasses.replace(config, run=run), setup, search_space)
 
 
@@ -113,7 +96,7 @@ def _map_elites(
   config: Config,
   repertoire: training.RepertoireConfig,
   env: environments.BatchedEnvironment,
-  search_space: Any,
+  search_space: types.Tree,
 ) -> training.MapElites:
   """Returns what MAP-Elites adds to the setup."""
   descriptor = env.descriptor

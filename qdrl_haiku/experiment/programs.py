@@ -1,10 +1,12 @@
-"""The programs that train, and what their settings are called."""
+"""The programs that train, and the names of their settings."""
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import learners
+from qdrl_haiku.config import Values
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import RepertoireConfig, TrainingConfig
@@ -16,7 +18,7 @@ class Program(NamedTuple):
   Attributes:
     name: of its launcher, without the suffix.
     defaults: of its settings.
-    renamed: what it calls settings that have another name in the package.
+    renamed: its names of settings that have others in the package.
   """
 
   name: str
@@ -41,25 +43,19 @@ class Program(NamedTuple):
       if name in without:
         continue
       lacked = missing.get(flag.declared.needs or "")
-      # What lacks a part for no setting's sake can't get it.
+      # No flag gives back a part that no setting takes away.
       if lacked is None or lacked.by:
         name = self.renamed.get(name, name)
         found[name] = flag._replace(name=name)
     return found
 
-  def values(self, config: Config) -> dict[str, Any]:
-    """Returns the values of a configuration, as `config.json` has them.
-
-    Args:
-      config: the configuration.
-    """
-    values = config_lib.values(config)
-    return {
-      self.renamed.get(name, name): value for name, value in values.items()
-    }
+  def values(self, config: Config) -> dict[str, object]:
+    """Returns the values of a configuration, as `config.json` has them."""
+    values = config_lib.values(config).items()
+    return {self.renamed.get(name, name): value for name, value in values}
 
   def configure(
-    self, given: Mapping[str, Any], typed: frozenset[str] | None = None
+    self, given: Values, typed: frozenset[str] | None = None
   ) -> Config:
     """Returns the defaults with the values that flags were given.
 
@@ -67,9 +63,6 @@ class Program(NamedTuple):
       given: values by flag.
       typed: flags that override what a flagfile gave for another choice; None
         to ignore what has no effect or isn't known.
-
-    Returns:
-      The configuration.
 
     Raises:
       ValueError: if a value is wrong or has no effect.
@@ -84,25 +77,24 @@ class Program(NamedTuple):
     return config_lib.replaced(self.defaults, values, typed)
 
 
-# Their defaults follow from the length of the run and from the skills.
-_OPEN: dict[str, Any] = {
-  "perturbation_interval": None, "num_eval_episodes": None
-}  # fmt: skip
+# The length of the run and the skills decide what is left open.
+_TRAINING = config_lib.replaced(
+  TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None}
+)
 TRAIN = Program(
   "train",
-  Config(controller=None, training=TrainingConfig(**_OPEN)),
-  {
-    "population_size": "num_seeds",
-    "perturbation_interval": "eval_interval",
-  },
+  Config(controller=None, training=_TRAINING),
+  {"population_size": "num_seeds", "perturbation_interval": "eval_interval"},
 )
 TRAIN_PBT = Program(
-  "train_pbt", Config(training=TrainingConfig(population_size=8, **_OPEN)), {}
+  "train_pbt",
+  Config(training=dataclasses.replace(_TRAINING, population_size=8)),
+  {},
 )
 TRAIN_ME_PBT = Program(
   "train_me_pbt",
   Config(
-    training=TrainingConfig(population_size=10, **_OPEN),
+    training=dataclasses.replace(_TRAINING, population_size=10),
     repertoire=RepertoireConfig(),
   ),
   {
@@ -110,9 +102,7 @@ TRAIN_ME_PBT = Program(
     "num_replaced": "num_replaced_by_best",
   },
 )
-PROGRAMS = {
-  program.name: program for program in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)
-}
+PROGRAMS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
 """The programs that train, by name."""
 
 
@@ -120,7 +110,7 @@ def program_of(config: Config) -> Program:
   """Returns the program that trains what a configuration describes.
 
   Args:
-    config: of a run.
+    config: of the run.
   """
   if config.repertoire is not None:
     return TRAIN_ME_PBT
@@ -133,18 +123,12 @@ def read_config(logdir: str) -> Config:
   Args:
     logdir: directory of the run.
 
-  Returns:
-    The configuration.
-
   Raises:
     ValueError: if there is no run, or its configuration is damaged.
   """
   settings = RunDirectory(logdir).settings()
   name = str(settings.get("launcher", "")).removesuffix(".py")
-  program = PROGRAMS.get(name, TRAIN_PBT)
   try:
-    return program.configure(settings)
+    return PROGRAMS.get(name, TRAIN_PBT).configure(settings)
   except (TypeError, ValueError) as error:
-    raise ValueError(
-      f"config.json in {logdir} is damaged: {error}"
-    ) from error
+    raise ValueError(f"config.json in {logdir} is damaged: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import runs, training
+from qdrl_haiku import runs, training, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
@@ -19,6 +19,9 @@ from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.experiment.plan import Plan, plan
 from qdrl_haiku.experiment.programs import program_of
 from qdrl_haiku.storage.directory import RunDirectory
+
+Row = dict[str, Any]
+"""Metrics of a generation by name."""
 
 
 class Result(NamedTuple):
@@ -31,12 +34,12 @@ class Result(NamedTuple):
   """
 
   logdir: str
-  metrics: dict[str, Any]
-  state: Any
+  metrics: Row
+  state: types.Tree
 
 
 def train(
-  config: Config, callback: Callable[[dict[str, Any]], None] | None = None
+  config: Config, callback: Callable[[Row], None] | None = None
 ) -> Result:
   """Trains what a configuration describes, and writes a run's directory.
 
@@ -65,12 +68,12 @@ def train(
     "in_effect": _in_effect(made.setup),
   }
   if made.setup.controller is not None:
-    settings["ranges"] = _ranges(made.search_space)
-  may_change = [
-    name
-    for name, setting in program.settings().items()
-    if setting.declared.may_change
-  ]
+    settings["ranges"] = {
+      name: {"kind": type(values).__name__} | dataclasses.asdict(values)
+      for name, values in lineage.named_leaves(made.search_space).items()
+    }
+  flags = program.settings().items()
+  may_change = [name for name, flag in flags if flag.declared.may_change]
   if hosts.is_first() and not config.run.dry_run:
     print(f"writing to {config.run.logdir}", flush=True)
   metrics, state = runs.run(
@@ -90,11 +93,8 @@ def with_logdir(config: Config) -> Config:
   Args:
     config: of the run.
 
-  Returns:
-    The configuration with the run's directory.
-
   Raises:
-    ValueError: if a run is to go on and it isn't said which.
+    ValueError: if a run is to be resumed without its directory.
   """
   if config.run.logdir:
     return config
@@ -102,17 +102,14 @@ def with_logdir(config: Config) -> Config:
     raise ValueError("--resume needs --logdir: which run is to go on?")
   env_name = re.sub("[:/]", "-", config.environment.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-  # Of several processes each has a clock of its own.
+  # Each process has a clock of its own.
   name = hosts.text_of_first(f"{env_name}-{config.algorithm}-{time}")
   run = dataclasses.replace(config.run, logdir=os.path.join("logs", name))
   return dataclasses.replace(config, run=run)
 
 
 def _warn(made: Plan) -> None:
-  """Tells what won't begin before the run's end, and what won't be kept.
-
-  That's no mistake where a run is to be resumed for longer.
-  """
+  """Warns of what begins after the run's end, if it isn't made longer."""
   run, settings = made.config.run, made.setup.config
   if not run.checkpoint_replay:
     logging.warning(
@@ -136,7 +133,7 @@ def _warn(made: Plan) -> None:
 
 
 def _check_activation(config: Config) -> None:
-  """Refuses weights of another activation, which no checkpoint tells."""
+  """Refuses to begin with agents of another activation."""
   other = config.run.warm_start
   if config.run.resume or not other:
     return
@@ -153,8 +150,8 @@ def _check_activation(config: Config) -> None:
     )
 
 
-def _in_effect(setup: training.Setup) -> dict[str, Any]:
-  """Returns what holds where settings leave it open, as JSON has it."""
+def _in_effect(setup: training.Setup) -> dict[str, object]:
+  """Returns the values of what settings leave open, as JSON has them."""
   hyperparams = lineage.named_leaves(setup.learner.hyperparams)
   env = getattr(setup.env, "env", setup.env)  # Without skills.
   backend = getattr(getattr(env, "unwrapped", None), "backend", None)
@@ -165,12 +162,4 @@ def _in_effect(setup: training.Setup) -> dict[str, Any]:
     "hyperparams": {name: float(x) for name, x in hyperparams.items()},
     "num_eval_episodes": setup.config.num_eval_episodes,
     "plain": switch.is_plain(),
-  }
-
-
-def _ranges(search_space: Any) -> dict[str, Any]:
-  """Returns the ranges of hyperparameters, as JSON has them."""
-  return {
-    name: {"kind": type(values).__name__} | dataclasses.asdict(values)
-    for name, values in lineage.named_leaves(search_space).items()
   }

@@ -1,9 +1,8 @@
 """Kills runs, resumes them, and compares how they end.
 
-The long forms of `test_kill.py`, at random points and after each generation:
+The long form of `test_kill.py`, at random points:
 
 python -m tests.launchers.kill --num_points=200
-python -m tests.launchers.kill --after_each_generation --commands=quickstart
 """
 
 import json
@@ -11,7 +10,6 @@ import os
 import pathlib
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,126 +26,54 @@ from tests.launchers import harness
 _DYING = pathlib.Path(__file__).parent / "dying.py"
 INTERRUPTED = 75
 # What depends on the clock.
-_TIMES = re.compile("walltime|per_second|compile_seconds")
+TIMES = re.compile("walltime|per_second|compile_seconds")
 _ROWS = (
-  "metrics.jsonl",
-  "pbt_lineage.jsonl",
-  "pbt_members.jsonl",
-  "skills.jsonl",
+  "metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl", "skills.jsonl"
 )
 SMALL = [
-  "--env_name=point_maze",
-  "--episode_length=20",
-  "--num_envs=2",
-  "--batch_size=8",
-  "--hidden_layer_sizes=8",
-  "--replay_capacity=200",
-  "--min_replay_size=16",
-  "--nouse_tensorboard",
-  "--checkpoint_interval=1",
+  "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
+  "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
+  "--min_replay_size=16", "--nouse_tensorboard", "--checkpoint_interval=1",
   "--seed=3",
-]
+]  # fmt: skip
+_PBT = [
+  "train_pbt", *SMALL, "--population_size=4", "--num_timesteps=240",
+  "--perturbation_interval=40",
+]  # fmt: skip
+_REPERTOIRE = [
+  "train_me_pbt", *SMALL, "--learner=td3", "--variation_batch_size=4",
+  "--num_initial_genotypes=4", "--grid_shape=4,4", "--num_eval_episodes=1",
+  "--repertoire_interval=2",
+]  # fmt: skip
 COMMANDS = {
   "pbt": [
-    "train_pbt",
-    *SMALL,
-    "--population_size=4",
-    "--num_timesteps=240",
-    "--perturbation_interval=40",
-    "--num_eval_episodes=2",
-    "--normalize_observations",
+    *_PBT, "--num_eval_episodes=2", "--normalize_observations",
     "--use_tensorboard",
   ],
-  "pb2": [
-    "train_pbt",
-    *SMALL,
-    "--population_size=4",
-    "--num_timesteps=240",
-    "--perturbation_interval=40",
-    "--controller=pb2",
-  ],
+  "pb2": [*_PBT, "--controller=pb2"],
   "mf_pbt": [
-    "train_pbt",
-    *SMALL,
-    "--population_size=8",
-    "--num_timesteps=240",
-    "--perturbation_interval=40",
-    "--controller=mf_pbt",
-    "--frequencies=1,3",
+    *_PBT, "--population_size=8", "--controller=mf_pbt", "--frequencies=1,3",
   ],
-  "diayn": [
-    "train_pbt",
-    *SMALL,
-    "--learner=diayn",
-    "--num_skills=2",
-    "--population_size=2",
-    "--num_timesteps=240",
-    "--perturbation_interval=40",
-  ],
+  "diayn": [*_PBT, "--learner=diayn", "--num_skills=2", "--population_size=2"],
   "me_pbt": [
-    "train_me_pbt",
-    *SMALL,
-    "--learner=td3",
-    "--gradient_population_size=4",
-    "--variation_batch_size=4",
-    "--num_initial_genotypes=4",
-    "--num_replaced_by_best=1",
-    "--num_replaced_by_samples=1",
-    "--grid_shape=4,4",
-    "--num_timesteps=240",
-    "--perturbation_interval=40",
-    "--num_eval_episodes=1",
-    "--repertoire_interval=2",
-    "--reevaluation_interval=4",
+    *_REPERTOIRE, "--gradient_population_size=4", "--num_replaced_by_best=1",
+    "--num_replaced_by_samples=1", "--num_timesteps=240",
+    "--perturbation_interval=40", "--reevaluation_interval=4",
     "--adding=adaptive",
   ],
-}
-# With parts of a user's own, see `tests/trials`.
-_TRIALS = {
+  # With parts of a user's own, see `tests/trials`.
   "own_learner_and_controller": [
-    "train_pbt",
-    *(flag for flag in SMALL if "hidden_layer" not in flag),
+    *(flag for flag in _PBT if "hidden_layer" not in flag),
     "--learner=tests.trials.batch_norm_learner:make_learner",
     "--controller=tests.trials.remembering_controller:make_controller",
-    "--search_space=noise:uniform:0.1:0.9",
-    "--population_size=4",
-    "--num_timesteps=240",
-    "--perturbation_interval=40",
-    "--num_eval_episodes=2",
+    "--search_space=noise:uniform:0.1:0.9", "--num_eval_episodes=2",
   ],
   "own_emitter": [
-    "train_me_pbt",
-    *(flag for flag in SMALL if "num_envs" not in flag),
-    "--learner=td3",
+    *(flag for flag in _REPERTOIRE if "num_envs" not in flag),
     "--emitter=tests.trials.learning_emitter:make_emitter",
-    "--variation_batch_size=4",
-    "--num_initial_genotypes=4",
-    "--grid_shape=4,4",
-    "--num_generations=6",
-    "--num_eval_episodes=1",
-    "--repertoire_interval=2",
-    "--num_reevaluations=0",
+    "--num_generations=6", "--num_reevaluations=0",
   ],
-}
-_FLAGFILES = harness.LAUNCHERS / "flagfiles"
-# As users have them, the longer ones for three generations.
-PRESETS = {
-  "quickstart": [
-    "train_pbt",
-    f"--flagfile={_FLAGFILES / 'quickstart.flags'}",
-  ],
-  "me_pbt_point_maze": [
-    "train_me_pbt",
-    f"--flagfile={_FLAGFILES / 'me_pbt_point_maze.flags'}",
-    "--num_generations=3",
-  ],
-  "diayn_point_maze": [
-    "train",
-    f"--flagfile={_FLAGFILES / 'diayn_point_maze.flags'}",
-    "--num_timesteps=6000",
-    "--eval_interval=2000",
-  ],
-}
+}  # fmt: skip
 
 
 class Point(NamedTuple):
@@ -171,20 +97,13 @@ def run(
   point: Point | None,
   *more_flags: str,
 ) -> tuple[int, int, str]:
-  """Runs a command of this file, on from where it is, up to a point.
-
-  Args:
-    name: of the command.
-    logdir: of the run.
-    cache: of compiled programs.
-    point: what happens to it, None for nothing.
-    *more_flags: of the launcher.
+  """Runs a command of this file, on from where it is, up to a point, if any.
 
   Returns:
     Its exit code, how many file operations it did, 0 if it was killed, and
-    what it wrote to standard error.
+    its standard error.
   """
-  launcher, *arguments = (COMMANDS | _TRIALS | PRESETS)[name]
+  launcher, *arguments = COMMANDS[name]
   point = point or Point("SIGTERM", 0)
   command = [
     sys.executable,
@@ -215,25 +134,21 @@ def run(
 def contents(logdir: pathlib.Path) -> dict[str, Any]:
   """All of a finished run that doesn't depend on the clock.
 
-  Args:
-    logdir: of the run.
-
-  Returns:
-    Rows by file; numbers of events; arrays by checkpoint and leaf; arrays of
-    repertoires.
+  Rows by file; numbers of events; arrays by checkpoint and leaf; arrays of
+  repertoires.
   """
   found: dict[str, Any] = {}
   for name in _ROWS:
     if (logdir / name).exists():
       found[name] = [
-        {k: v for k, v in json.loads(line).items() if not _TIMES.search(k)}
+        {k: v for k, v in json.loads(line).items() if not TIMES.search(k)}
         for line in (logdir / name).read_text().splitlines()
       ]
   found["versions"] = (logdir / "versions.json").exists()
   found["events"] = sorted(
     (name, step, repr(value))
     for name, step, value in events.events(logdir)
-    if not _TIMES.search(name)
+    if not TIMES.search(name)
   )
   found["csv rows"] = (logdir / "metrics.csv").read_text().count("\n")
   for folder in ("checkpoints", "best"):
@@ -272,15 +187,7 @@ def _arrays(item: pathlib.Path) -> Any:
 def differences(
   actual: dict[str, Any], expected: dict[str, Any]
 ) -> list[str]:
-  """Which contents differ, to the bit.
-
-  Args:
-    actual: of one run.
-    expected: of another.
-
-  Returns:
-    Names.
-  """
+  """The names of the contents of two runs that differ, to the bit."""
 
   def bits(x: Any) -> Any:
     return (x.dtype, x.shape, x.tobytes()) if hasattr(x, "dtype") else x
@@ -321,65 +228,23 @@ def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:
         done += code != 0
       if code:
         run(name, logdir, root / "cache", None)
-      _compare(f"{name}: {done} points", logdir, expected)
-
-
-def _kill_after_each_generation(
-  commands: list[str], root: pathlib.Path
-) -> None:
-  """Kills runs of commands after each of their generations, once each."""
-  # A command has an interval of its own, which one given here overrules.
-  flags_of_intervals = [
-    [f"--checkpoint_interval={x}"] for x in flags.FLAGS.intervals
-  ] or [[]]
-  for name in commands:
-    code, _, error = run(name, root / name, root / "cache", None)
-    assert code == 0, error
-    expected = contents(root / name)
-    generations = [row["generation"] for row in expected["metrics.jsonl"]]
-    for more_flags in flags_of_intervals:
-      for generation in filter(None, generations):
-        logdir = root / "killed"
-        for point, wanted in ((after(generation), -9), (None, 0)):
-          code, _, error = run(
-            name, logdir, root / "cache", point, *more_flags
-          )
-          assert code == wanted, error
-        words = [name, *more_flags, f"killed after generation {generation}"]
-        _compare(" ".join(words), logdir, expected)
-        shutil.rmtree(logdir)
-
-
-def _compare(
-  what: str, logdir: pathlib.Path, expected: dict[str, Any]
-) -> None:
-  found = differences(contents(logdir), expected)
-  print(f"{what}, differing: {found}", flush=True)
-  if found:
-    sys.exit(1)
+      found = differences(contents(logdir), expected)
+      print(f"{name}: {done} points, differing: {found}", flush=True)
+      if found:
+        sys.exit(1)
 
 
 def main(argv: list[str]) -> None:
-  """Kills runs of all commands, in one of the two ways."""
+  """Kills runs of all commands."""
   del argv
   logging.set_verbosity(logging.ERROR)  # orbax reports every file.
   with tempfile.TemporaryDirectory() as folder:
-    root = pathlib.Path(folder)
-    if flags.FLAGS.after_each_generation:
-      commands = flags.FLAGS.commands or list(COMMANDS | _TRIALS | PRESETS)
-      _kill_after_each_generation(commands, root)
-    else:
-      _kill_anywhere(flags.FLAGS.commands or list(COMMANDS), root)
+    commands = flags.FLAGS.commands or list(COMMANDS)
+    _kill_anywhere(commands, pathlib.Path(folder))
 
 
 if __name__ == "__main__":
-  flags.DEFINE_integer("num_points", 200, "In all.")
-  flags.DEFINE_integer("seed", 0, "Of the points.")
-  flags.DEFINE_bool(
-    "after_each_generation", False, "Kills there instead, once per run."
-  )
-  flags.DEFINE_list(
-    "intervals", [], "Of checkpoints then; by default what a command has."
-  )
-  flags.DEFINE_list("commands", None, "Of those in this file; by default all.")
+  flags.DEFINE_integer("num_points", 200, "How many there are in all.")
+  flags.DEFINE_integer("seed", 0, "Seed of the points.")
+  flags.DEFINE_list("commands", None, "Some of this file; by default all.")
   app.run(main)

@@ -185,12 +185,17 @@ def test_another_commands_runs_are_not_taken_for_its_own(
 
 
 @pytest.mark.parametrize(("preset", "num_runs"), [
-  ("compare_controllers", 52),
-  ("compare_emitters", 36),
-  ("compare_emitters_maze", 15),
-  ("compare_learners", 42),
   ("compare_maze", 4),
-  ("compare_physics", 16),
+  *(
+    pytest.param(*case, marks=pytest.mark.slow)
+    for case in (
+      ("compare_controllers", 52),
+      ("compare_emitters", 36),
+      ("compare_emitters_maze", 15),
+      ("compare_learners", 42),
+      ("compare_physics", 16),
+    )
+  ),
 ])  # fmt: skip
 def test_presets_are_tables(
   capsys, tmp_path, monkeypatch, started, preset, num_runs

@@ -20,28 +20,21 @@ from qdrl_haiku.cli import devices
 from tests.launchers import harness, kill
 
 _SMALL = [
-  "--num_envs=2",
-  "--batch_size=8",
-  "--hidden_layer_sizes=8",
-  "--replay_capacity=200",
-  "--min_replay_size=16",
-  "--perturbation_interval=40",
-  "--num_timesteps=120",
-  "--num_eval_episodes=2",
-  "--nouse_tensorboard",
-  "--max_checkpoints=1",
-]
-_PBT = ["train_pbt", "--population_size=8"]
-_ME_PBT = [
-  "train_me_pbt",
-  "--gradient_population_size=8",
-  "--variation_batch_size=8",
-  "--num_initial_genotypes=8",
-  "--num_replaced_by_best=2",
-  "--num_replaced_by_samples=1",
+  "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
+  "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
+  "--min_replay_size=16", "--perturbation_interval=40", "--num_timesteps=120",
+  "--num_eval_episodes=2", "--nouse_tensorboard", "--max_checkpoints=1",
+]  # fmt: skip
+_PBT = ["train_pbt", *_SMALL, "--learner=sac", "--population_size=8"]
+_REPERTOIRE = [
+  "train_me_pbt", *_SMALL, "--num_initial_genotypes=8",
+  "--num_replaced_by_best=2", "--num_replaced_by_samples=1",
   "--grid_shape=4,4",
-]
-_MAZE = ["--env_name=point_maze", "--episode_length=20"]
+]  # fmt: skip
+_ME_PBT = [
+  *_REPERTOIRE, "--learner=sac", "--gradient_population_size=8",
+  "--variation_batch_size=8",
+]  # fmt: skip
 
 
 def test_processes_are_told_to_wait_by_flags_that_xla_knows(monkeypatch):
@@ -69,7 +62,6 @@ def _start(logdir, cache, num_devices, *arguments, cwd=None):
     [
       sys.executable,
       str(harness.LAUNCHERS / f"{launcher}.py"),
-      *_SMALL,
       *rest,
       f"--logdir={logdir}",
       f"--compilation_cache_dir={cache}",
@@ -82,8 +74,8 @@ def _start(logdir, cache, num_devices, *arguments, cwd=None):
   )
 
 
-def _start_two(logdir, cache, num_devices, *arguments, cwd=None, own=None):
-  """Two processes with so many devices each, and flags of their own."""
+def _start_two(logdir, cache, num_devices, *arguments, cwd=None):
+  """Two processes with so many devices each."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
@@ -96,7 +88,6 @@ def _start_two(logdir, cache, num_devices, *arguments, cwd=None, own=None):
       f"--coordinator_address={address}",
       "--num_processes=2",
       f"--process_id={i}",
-      *(own[i] if own else []),
       cwd=cwd,
     )
     for i in range(2)
@@ -125,54 +116,49 @@ def _contents(logdir):
 
 
 @pytest.mark.slow
-def test_devices_and_processes_change_no_bit(cache, tmp_path):
+@pytest.mark.parametrize(
+  ("arguments", "placements"),
+  [
+    (_PBT, (8, "2x2", 1)),
+    (
+      [
+        *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
+        "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
+      ],
+      (1, 2, 4),
+    ),
+    (
+      [
+        *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8",
+        "--num_strategies=2",
+      ],
+      (1, 2, 4),
+    ),
+    (
+      [
+        *_ME_PBT, "--tessellation=none", "--num_cells=16",
+        "--shard_repertoire",
+      ],
+      (1, 2, 4),
+    ),
+  ],
+  ids=["population", "shared critics", "samples of CMA-ES", "no cells"],
+)  # fmt: skip
+def test_devices_and_processes_change_no_bit(
+  arguments, placements, cache, tmp_path
+):
   expected = None
-  for placement in (8, "2x2", 1):
+  for placement in placements:
     logdir = tmp_path / str(placement)
-    _run(logdir, cache, placement, *_PBT, *_MAZE, "--learner=sac")
+    _run(logdir, cache, placement, *arguments)
     contents = _contents(logdir)
     expected = expected or contents
     assert kill.differences(contents, expected) == [], placement
 
 
-_SHARED_CRITICS = [
-  "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
-  "--num_initial_genotypes=4", "--num_replaced_by_best=1",
-  "--num_replaced_by_samples=1", "--grid_shape=4,4", "--num_critic_steps=4",
-  "--num_policy_steps=3", "--adding=adaptive",
-]  # fmt: skip
-
-
-_SAMPLED = [
-  "train_me_pbt", *_MAZE, "--learner=td3", "--emitter=pbt:4,cma:8",
-  "--num_strategies=2", "--num_initial_genotypes=8", "--num_replaced_by_best=1",
-  "--num_replaced_by_samples=1", "--grid_shape=4,4",
-]  # fmt: skip
-_WITHOUT_CELLS = [
-  *_ME_PBT, *_MAZE, "--learner=sac", "--tessellation=none", "--num_cells=16",
-  "--shard_repertoire",
-]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "arguments",
-  [_SHARED_CRITICS, _SAMPLED, _WITHOUT_CELLS],
-  ids=["shared critics", "samples of CMA-ES", "no cells"],
-)
-def test_repertoires_are_the_same_on_any_devices(arguments, cache, tmp_path):
-  expected = None
-  for num_devices in (1, 2, 4):
-    logdir = tmp_path / str(num_devices)
-    _run(logdir, cache, num_devices, *arguments)
-    contents = _contents(logdir)
-    expected = expected or contents
-    assert kill.differences(contents, expected) == [], num_devices
-
-
 @pytest.mark.slow
 def test_neither_processes_nor_sharing_the_cells_change_a_bit(cache, tmp_path):
-  arguments = [*_ME_PBT, *_MAZE, "--learner=sac", "--num_reevaluations=3"]
+  arguments = [*_ME_PBT, "--num_reevaluations=3"]
   alone, shared = tmp_path / "alone", tmp_path / "shared"
   _run(alone, cache, 2, *arguments, "--noshard_repertoire")
   _run(shared, cache, "2x2", *arguments, "--shard_repertoire")
@@ -187,7 +173,7 @@ def test_neither_processes_nor_sharing_the_cells_change_a_bit(cache, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one_and_back(cache, tmp_path):
-  arguments = [*_PBT, *_MAZE, "--learner=sac"]
+  arguments = _PBT
   straight, moved = tmp_path / "straight", tmp_path / "moved"
   _run(straight, cache, 4, *arguments, "--num_timesteps=160")
   _run(moved, cache, "2x2", *arguments, "--num_timesteps=40")
@@ -207,7 +193,7 @@ def _without_rest(contents, size):
   }
 
 
-_SEVEN = [*_PBT, *_MAZE, "--learner=sac", "--population_size=7"]
+_SEVEN = [*_PBT, "--population_size=7"]
 
 
 @pytest.fixture(scope="module")
@@ -242,20 +228,13 @@ def test_two_processes_agree_on_a_name_and_begin_with_anothers_agents(
   alone = tmp_path / "alone"
   # Agents of nine slots go to six.
   arguments = [
-    *_PBT,
-    *_MAZE,
-    "--learner=sac",
-    "--num_timesteps=40",
-    "--population_size=5",
-    f"--warm_start={moved}",
-    "--seed=1",
-  ]
+    *_PBT, "--num_timesteps=40", "--population_size=5",
+    f"--warm_start={moved}", "--seed=1",
+  ]  # fmt: skip
   _run(alone, cache, 1, *arguments)
-  # Their clocks may say the same, so they differ in the rest of the name.
-  own = [["--suffix=a"], ["--suffix=b"]]
-  _finish(*_start_two("", cache, 1, *arguments, cwd=tmp_path, own=own))
+  _finish(*_start_two("", cache, 1, *arguments, cwd=tmp_path))
   (logdir,) = (tmp_path / "logs").iterdir()
-  assert re.fullmatch(r"point_maze-pbt_sac-\d{8}-\d{6}-a", logdir.name)
+  assert re.fullmatch(r"point_maze-pbt_sac-\d{8}-\d{6}", logdir.name)
   expected = _without_rest(_contents(alone), 5)
   assert kill.differences(_without_rest(_contents(logdir), 5), expected) == []
 
@@ -266,7 +245,7 @@ def test_a_process_that_dies_ends_the_other_which_can_be_resumed(
   victim, cache, tmp_path
 ):
   logdir = tmp_path / "run"
-  arguments = [*_PBT, *_MAZE, "--learner=sac", "--checkpoint_interval=1"]
+  arguments = [*_PBT, "--checkpoint_interval=1"]
   processes = _start_two(
     logdir, cache, 1, *arguments, "--num_timesteps=40000"
   )

@@ -1,57 +1,35 @@
 """Tests of launchers that train agents with skills."""
 
-import functools
 import json
-import shutil
-import sys
 
 import jax
 import numpy as np
 import pytest
 
 from qdrl_haiku import environments
-from tests.launchers import harness, untrained, users_module
+from tests import configs
+from tests.launchers import harness, untrained
 
 _SMALL = (
-  "--learner=diayn",
-  "--env_name=point_maze",
-  "--episode_length=20",
-  "--hidden_layer_sizes=4,4",
-  "--batch_size=8",
-  "--min_replay_size=16",
-  "--replay_capacity=200",
-  "--nouse_tensorboard",
-)
-# Seven environments and five skills, three generations, the last of which
-# follows the last checkpoint but one.
+  "--learner=diayn", "--env_name=point_maze", "--episode_length=20",
+  "--hidden_layer_sizes=4,4", "--batch_size=8", "--min_replay_size=16",
+  "--replay_capacity=200", "--nouse_tensorboard",
+)  # fmt: skip
+# Seven environments and five skills.
 _TRAIN = (
-  *_SMALL,
-  "--num_skills=5",
-  "--num_envs=7",
-  "--num_seeds=2",
-  "--seed=3",
-  "--num_timesteps=105",
-  "--eval_interval=35",
-  "--checkpoint_interval=2",
-)
+  *_SMALL, "--num_skills=5", "--num_envs=7", "--num_seeds=2", "--seed=3",
+  "--num_timesteps=105", "--eval_interval=35",
+)  # fmt: skip
 _PBT = (
-  *_SMALL,
-  "--num_skills=3",
-  "--num_envs=2",
-  "--population_size=3",
-  "--num_parents=1",
-  "--num_replaced=1",
-  "--num_timesteps=80",
+  *_SMALL, "--num_skills=3", "--num_envs=2", "--population_size=3",
+  "--num_parents=1", "--num_replaced=1", "--num_timesteps=80",
   "--perturbation_interval=40",
-)
+)  # fmt: skip
 _SCORES = {
-  "diversity_return",
-  "mutual_information_lower_bound",
-  "discriminator_accuracy",
-  "discriminator_accuracy_whole_episode",
-  "chance_accuracy",
-  "state_coverage",
-}
+  "diversity_return", "mutual_information_lower_bound",
+  "discriminator_accuracy", "discriminator_accuracy_whole_episode",
+  "chance_accuracy", "state_coverage",
+}  # fmt: skip
 
 
 def _rows(logdir, name):
@@ -65,34 +43,14 @@ def quick_compilation():
     yield
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-  """The directory of a run of two seeds."""
-  logdir = tmp_path_factory.mktemp("logs") / "run"
-  harness.start("train", *_TRAIN, f"--logdir={logdir}")
-  return logdir
-
-
-@pytest.fixture(scope="module")
-def pbt_run(tmp_path_factory):
-  """The directory of a population's run, of the default fitness."""
-  logdir = tmp_path_factory.mktemp("logs") / "run"
-  harness.start("train_pbt", *_PBT, f"--logdir={logdir}")
-  return logdir
-
-
-def test_a_run_leaves_all_its_files(run):
-  assert {path.name for path in run.iterdir()} == {
-    "config.json", "versions.json", "metrics.jsonl", "metrics.csv",
-    "skills.jsonl", "skills.npz", "best", "checkpoints", "plots",
-  }  # fmt: skip
+@pytest.mark.slow
+def test_metrics_have_the_documented_names(tmp_path):
+  run = tmp_path / "run"
+  harness.start("train", *_TRAIN, f"--logdir={run}")
   assert {path.name for path in (run / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "skills.png",
     "trajectories.png",
   }  # fmt: skip
-
-
-def test_metrics_have_the_documented_names(run):
   rows = _rows(run, "metrics.jsonl")
   assert [row["step"] for row in rows] == [35, 70, 105]
   for row in rows:
@@ -102,12 +60,9 @@ def test_metrics_have_the_documented_names(run):
       for seed in ("", "/seed_3", "/seed_4")
     }
     for name in (
-      "discriminator_loss",
-      "intrinsic_reward",
+      "discriminator_loss", "intrinsic_reward", "critic_loss", "policy_loss",
       "gradient_norm/discriminator",
-      "critic_loss",
-      "policy_loss",
-    ):
+    ):  # fmt: skip
       assert row[f"training/{name}"] is not None
     assert row["diayn/chance_accuracy"] == pytest.approx(1 / 5)
     for name in _SCORES:
@@ -115,67 +70,24 @@ def test_metrics_have_the_documented_names(run):
       assert row[f"diayn/{name}"] == pytest.approx(np.mean(seeds), rel=1e-5)
 
 
-def test_each_skill_of_each_seed_has_a_row_per_generation(run):
-  rows = _rows(run, "skills.jsonl")
-  found = [
-    (row["generation"], row["member"], int(np.argmax(row["skill"])))
-    for row in rows
-  ]
-  assert sorted(found) == [
-    (g, i, k) for g in (1, 2, 3) for i in range(2) for k in range(5)
-  ]
-  # Of each skill there are equally many episodes: the mean is that of all.
-  for row in _rows(run, "metrics.jsonl"):
-    values = [
-      r["diversity_return"] for r in rows if r["step"] == row["step"]
-    ]
-    assert np.mean(values) == pytest.approx(
-      row["diayn/diversity_return"], rel=1e-4, abs=1e-5
-    )
-
-
-def test_the_latest_episodes_are_kept(run):
-  arrays = np.load(run / "skills.npz")
-  # Two of each skill.
-  assert arrays["skill"].shape == (2, 10, 5)
-  assert arrays["descriptor"].shape == (2, 10, 20, 2)
-  assert np.abs(arrays["descriptor"]).max() <= 1
-  assert arrays["returns"].mean() == pytest.approx(
-    _rows(run, "metrics.jsonl")[-1]["eval/episode_return"], abs=1e-5
-  )
-
-
-def test_settings_of_skills_are_written_down(run):
-  config = json.loads((run / "config.json").read_text())
-  assert config["num_skills"] == 5
-  assert config["skill_type"] == "discrete"
-  assert config["fitness"] == "diversity_return"
-
-
 @pytest.mark.slow
-def test_resuming_writes_no_row_twice_and_misses_none(run, tmp_path):
-  again = tmp_path / "run"
-  shutil.copytree(run, again)
-  # As if it had been killed before its last checkpoint was written.
-  shutil.rmtree(again / "checkpoints" / "105")
-  harness.start("train", *_TRAIN, f"--logdir={again}", "--resume")
-  assert _rows(again, "skills.jsonl") == _rows(run, "skills.jsonl")
-  varying = ("walltime", "per_second", "compile_seconds")
-  for row, before in zip(
-    _rows(again, "metrics.jsonl"), _rows(run, "metrics.jsonl"), strict=True
-  ):
-    assert row.keys() == before.keys()
-    for name, value in row.items():
-      assert value == before[name] or name.endswith(varying), name
-  arrays = np.load(run / "skills.npz")
-  for name, value in np.load(again / "skills.npz").items():
-    np.testing.assert_array_equal(value, arrays[name])
-
-
-def _assert_fitness_is(logdir, score):
+@pytest.mark.parametrize(
+  ("fitness", "score"),
+  [
+    ("diversity_return", "diversity_return"),
+    ("episode_return", "return"),
+    ("discriminator_accuracy", "discriminator_accuracy"),
+    ("mutual_information_lower_bound", "mutual_information_lower_bound"),
+  ],
+)
+def test_fitness_is_the_score_of_its_name(fitness, score, tmp_path):
   """Of three members the best is the parent of the worst, unless as fit."""
-  lineage = _rows(logdir, "pbt_lineage.jsonl")
-  for row in _rows(logdir, "metrics.jsonl"):
+  untrained.start(
+    "train_pbt", *_PBT, f"--fitness={fitness}", f"--logdir={tmp_path / 'run'}"
+  )
+  lineage = _rows(tmp_path / "run", "pbt_lineage.jsonl")
+  skills = _rows(tmp_path / "run", "skills.jsonl")
+  for row in _rows(tmp_path / "run", "metrics.jsonl"):
     children = [r for r in lineage if r["step"] == row["step"]]
     differ = row[f"pbt/min_{score}"] < row[f"pbt/best_{score}"]
     assert len(children) == row["pbt/num_replaced"] == differ
@@ -184,28 +96,10 @@ def _assert_fitness_is(logdir, score):
         assert child[f"{kind}_fitness"] == pytest.approx(
           row[f"pbt/{of}_{score}"], rel=1e-6
         )
-
-
-@pytest.mark.slow
-def test_the_fitness_of_a_population_is_its_diversity(pbt_run):
-  _assert_fitness_is(pbt_run, "diversity_return")
-  for row in _rows(pbt_run, "metrics.jsonl"):
-    for name in _SCORES:
-      low, mean, high = (
-        row[f"pbt/{kind}_{name}"] for kind in ("min", "mean", "best")
-      )
-      assert low <= mean + 1e-6 and mean <= high + 1e-6
-  names = {path.name for path in (pbt_run / "plots").iterdir()}
-  assert {"hyperparameters.png", "skills.png", "trajectories.png"} <= names
-
-
-@pytest.mark.slow
-def test_a_members_diversity_is_that_of_its_skills(pbt_run):
-  rows = _rows(pbt_run, "skills.jsonl")
-  for row in _rows(pbt_run, "metrics.jsonl"):
+    # A member's diversity is that of its skills.
     means = [
       np.mean([
-        r["diversity_return"] for r in rows
+        r["diversity_return"] for r in skills
         if r["step"] == row["step"] and r["member"] == i
       ])
       for i in range(3)
@@ -217,96 +111,21 @@ def test_a_members_diversity_is_that_of_its_skills(pbt_run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("fitness", "score"),
-  [
-    ("episode_return", "return"),
-    ("discriminator_accuracy", "discriminator_accuracy"),
-    ("mutual_information_lower_bound", "mutual_information_lower_bound"),
-  ],
-)
-def test_another_fitness_is_the_score_of_its_name(fitness, score, tmp_path):
-  logdir = tmp_path / "run"
+def test_an_environment_without_descriptors_can_have_skills(tmp_path):
   untrained.start(
-    "train_pbt", *_PBT, f"--fitness={fitness}", f"--logdir={logdir}"
-  )
-  _assert_fitness_is(logdir, score)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "flags",
-  ["--skill_size=3", "--skill_prior=normal --skill_size=4"],
-  ids=["sphere", "normal"],
-)
-def test_continuous_skills_leave_a_row_per_episode(flags, tmp_path):
-  logdir = tmp_path / "run"
-  untrained.start(
-    "train",
-    *_SMALL,
-    "--skill_type=continuous",
-    "--num_eval_episodes=6",
-    "--num_timesteps=16",
-    "--eval_interval=16",
-    f"--logdir={logdir}",
-    *flags.split(),
-  )
-  (row,) = _rows(logdir, "metrics.jsonl")
-  names = {name for name in row if name.startswith("diayn/")}
-  assert not any("accuracy" in name for name in names)
-  assert "diayn/mutual_information_lower_bound" in names
-  found = [tuple(r["skill"]) for r in _rows(logdir, "skills.jsonl")]
-  assert len(set(found)) == len(found) == 6
-  assert (logdir / "plots" / "trajectories.png").exists()
-
-
-@pytest.mark.slow
-def test_an_environment_without_descriptors_can_have_skills(
-  tmp_path, monkeypatch
-):
-  users_module.write(tmp_path)
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys, "path", list(sys.path))
-  untrained.start(
-    "train",
-    *_SMALL,
-    "--env_name=users_own.things:make_env",
-    "--discriminator_input=observation",
-    "--num_timesteps=16",
-    "--eval_interval=16",
-    "--logdir=run",
-  )
-  for name in ("users_own", "users_own.things"):
-    sys.modules.pop(name, None)
+    "train", *_SMALL,
+    "--env_name=tests.experiment.test_refusals:countdown",
+    "--discriminator_input=observation", "--num_timesteps=16",
+    "--eval_interval=16", f"--logdir={tmp_path / 'run'}",
+  )  # fmt: skip
   (row,) = _rows(tmp_path / "run", "metrics.jsonl")
   assert "diayn/state_coverage" not in row
   plots = {path.name for path in (tmp_path / "run" / "plots").iterdir()}
   assert "skills.png" in plots and "trajectories.png" not in plots
 
 
-class _Stopped(Exception):
-  """Raised where a run would compile."""
-
-
-@pytest.fixture
-def settings_of(monkeypatch, tmp_path):
-  """What a launcher makes of its flags, without compiling anything."""
-  import qdrl_haiku.runs  # noqa: F401
-
-  def stop(setup, *_):
-    raise _Stopped(setup)
-
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(
-    sys.modules["qdrl_haiku.runs.run"], "_train", stop
-  )
-
-  def start(launcher, *arguments):
-    with pytest.raises(_Stopped) as stopped:
-      harness.start(launcher, *arguments, "--logdir=run")
-    return stopped.value.args[0]
-
-  return start
+def _setup(*flags, program="train"):
+  return configs.configured(program, " ".join([*_SMALL, *flags])).build()
 
 
 @pytest.mark.parametrize(
@@ -318,8 +137,8 @@ def settings_of(monkeypatch, tmp_path):
     ("--skill_type=continuous --skill_sampling=fixed", "fixed"),
   ],
 )
-def test_skill_flags_reach_the_environments(flags, sampling, settings_of):
-  setup = settings_of("train", *_SMALL, *flags.split())
+def test_skill_flags_reach_the_environments(flags, sampling):
+  setup = _setup(flags)
   assert isinstance(setup.env, environments.SkillEnvironment)
   assert setup.env.sampling == sampling
   # Evaluation is to show all skills, and equally often.
@@ -331,19 +150,13 @@ def test_skill_flags_reach_the_environments(flags, sampling, settings_of):
   assert setup.config.replay_extras == ("next_descriptor",)
 
 
-def test_learner_flags_reach_base_learner_and_discriminator(settings_of):
-  setup = settings_of(
-    "train",
-    *_SMALL,
-    "--discriminator_input=observation",
-    "--discriminator_hidden_layer_sizes=7,6",
-    "--critic_hidden_layer_sizes=5",
-    "--normalize_observations",
-    "--layer_norm",
-    "--discriminator_learning_rate=0.01",
-    "--task_reward_weight=0.5",
-    "--discount=0.9",
-  )
+def test_learner_flags_reach_base_learner_and_discriminator():
+  setup = _setup(
+    "--discriminator_input=observation", "--critic_hidden_layer_sizes=5",
+    "--discriminator_hidden_layer_sizes=7,6", "--normalize_observations",
+    "--layer_norm", "--discriminator_learning_rate=0.01",
+    "--task_reward_weight=0.5", "--discount=0.9",
+  )  # fmt: skip
   assert setup.config.replay_extras == ()
   hyperparams = setup.learner.hyperparams
   assert hyperparams["discriminator_learning_rate"] == 0.01
@@ -364,34 +177,11 @@ def test_learner_flags_reach_base_learner_and_discriminator(settings_of):
   assert state.agent.observation_statistics is None
 
 
-@pytest.mark.slow
-def test_the_reward_without_the_log_prior_can_be_chosen(settings_of):
-  """A discriminator that knows nothing has reward -log K then, or else 0."""
-  for flag, expected in (("", 0.0), ("no", -20 * np.log(8))):
-    setup = settings_of("train", *_SMALL, f"--{flag}subtract_log_prior")
-    keys = jax.random.split(jax.random.key(0), 1)
-    states = jax.vmap(setup.learner.init)(keys)
-    states = states._replace(
-      discriminator_params=jax.tree.map(
-        np.zeros_like, states.discriminator_params
-      )
-    )
-    begin = jax.random.split(keys[0], (1, setup.config.num_eval_episodes))
-    _, scores = jax.jit(functools.partial(setup.evaluate, setup.learner))(
-      states, jax.jit(setup.eval_env.reset)(begin)
-    )
-    assert float(scores["diayn/diversity_return"][0]) == pytest.approx(
-      expected, abs=1e-3
-    )
-    shutil.rmtree("run")
-
-
-def test_the_hyperparameters_of_diayn_can_be_searched(settings_of):
-  setup = settings_of(
-    "train_pbt",
-    *_SMALL,
+def test_the_hyperparameters_of_diayn_can_be_searched():
+  setup = _setup(
     "--search_space=discriminator_learning_rate:log_uniform:1e-4:1e-2",
     "--search_space=task_reward_weight:uniform:0:1",
+    program="train_pbt",
   )
   _, drawn = setup.controller.init(jax.random.key(0), 8)
   for name in ("discriminator_learning_rate", "task_reward_weight"):
@@ -399,9 +189,8 @@ def test_the_hyperparameters_of_diayn_can_be_searched(settings_of):
   assert len(set(drawn["discount"].tolist())) == 1
 
 
-def test_the_preset_is_a_run_with_skills(settings_of):
-  preset = harness.LAUNCHERS / "flagfiles" / "diayn_point_maze.flags"
-  setup = settings_of("train", f"--flagfile={preset}")
+def test_the_preset_is_a_run_with_skills():
+  setup = configs.configured("train", "", preset="diayn_point_maze").build()
   assert setup.env.prior.num_skills == 16
   assert setup.config.num_envs == 16
   assert setup.config.fitness == "diayn/diversity_return"
@@ -409,14 +198,11 @@ def test_the_preset_is_a_run_with_skills(settings_of):
 
 @pytest.mark.slow
 def test_skills_of_the_preset_are_told_apart(tmp_path):
-  preset = harness.LAUNCHERS / "flagfiles" / "diayn_point_maze.flags"
-  logdir = tmp_path / "run"
   harness.start(
-    "train", f"--flagfile={preset}", "--num_timesteps=6000",
-    "--eval_interval=2000", "--nouse_tensorboard", f"--logdir={logdir}",
+    "train", "--preset=diayn_point_maze", "--num_timesteps=6000",
+    "--eval_interval=2000", "--nouse_tensorboard",
+    f"--logdir={tmp_path / 'run'}",
   )  # fmt: skip
-  accuracies = [
-    json.loads(line)["diayn/discriminator_accuracy"]
-    for line in (logdir / "metrics.jsonl").read_text().splitlines()
-  ]
+  rows = _rows(tmp_path / "run", "metrics.jsonl")
+  accuracies = [row["diayn/discriminator_accuracy"] for row in rows]
   assert accuracies[-1] >= 0.5, accuracies

@@ -30,8 +30,8 @@ def straight(cache, tmp_path_factory):
   return get
 
 
-def _assert_ends_as(expected, name, logdir, cache):
-  code, _, error = kill.run(name, logdir, cache, None)
+def _assert_ends_as(expected, name, logdir, cache, *flags):
+  code, _, error = kill.run(name, logdir, cache, None, *flags)
   assert code == 0, error
   assert kill.differences(kill.contents(logdir), expected) == []
 
@@ -86,9 +86,7 @@ def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
     point = kill.after(generation)
     code, _, error = kill.run(name, logdir, cache, point, flag)
     assert code == -9, error
-  code, _, error = kill.run(name, logdir, cache, None, flag)
-  assert code == 0, error
-  assert kill.differences(kill.contents(logdir), expected) == []
+  _assert_ends_as(expected, name, logdir, cache, flag)
 
 
 @pytest.mark.slow

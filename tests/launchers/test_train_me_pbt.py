@@ -1,9 +1,12 @@
-"""Tests of what `train_me_pbt.py` does and leaves behind."""
+"""Tests of what `train_me_pbt.py` does and leaves behind.
+
+One small run is of ME-PBT with TD3, and one of MAP-Elites; runs of other
+emitters and containers are the slow tier.
+"""
 
 import json
 import re
 import shutil
-import sys
 
 import jax
 import numpy as np
@@ -14,48 +17,64 @@ from qdrl_haiku import (
   environments,
   learners,
   map_elites,
-  runs,
+  reports,
 )
 from qdrl_haiku.environments import point_maze
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import configs
-from tests.launchers import harness
+from tests.launchers import harness, kill
 
-_RUN = "qdrl_haiku.runs.run"
 _SHARED = (
-  "--learner=td3",
-  "--episode_length=10",
-  "--hidden_layer_sizes=4",
-  "--num_eval_episodes=2",
-  "--variation_batch_size=2",
-  "--num_initial_genotypes=4",
-  "--iso_sigma=0.5",
-  "--nouse_tensorboard",
+  "--learner=td3", "--episode_length=10", "--hidden_layer_sizes=4",
+  "--num_eval_episodes=2", "--variation_batch_size=2",
+  "--num_initial_genotypes=4", "--iso_sigma=0.5", "--nouse_tensorboard",
   "--seed=3",
-)
+)  # fmt: skip
 _PBT = (
-  *_SHARED,
-  "--env_name=tests.launchers.test_train_me_pbt:still_maze",
-  "--grid_shape=16,8",
-  "--gradient_population_size=4",
-  "--num_replaced_by_best=1",
-  "--num_replaced_by_samples=1",
-  "--num_envs=4",
-  "--batch_size=8",
-  "--min_replay_size=16",
-  "--replay_capacity=128",
-  "--perturbation_interval=32",
-  "--repertoire_interval=2",
+  *_SHARED, f"--env_name={__name__}:still_maze", "--grid_shape=16,8",
+  "--gradient_population_size=4", "--num_replaced_by_best=1",
+  "--num_replaced_by_samples=1", "--num_envs=4", "--batch_size=8",
+  "--min_replay_size=16", "--replay_capacity=128",
+  "--perturbation_interval=32", "--repertoire_interval=2",
   "--reevaluation_interval=2",
-)
+)  # fmt: skip
 _GA = (
   *_SHARED, "--env_name=point_maze", "--emitter=ga", "--tessellation=cvt",
   "--num_cells=16", "--num_timesteps=60", "--num_reevaluations=0",
 )  # fmt: skip
-# What depends on the clock.
-_TIMES = {
-  "walltime", "training/env_steps_per_second",
-  "training/updates_per_second", "training/compile_seconds",
+_ARM = (
+  "--learner=td3", "--env_name=arm", "--hidden_layer_sizes=",
+  "--num_initial_genotypes=4", "--num_eval_episodes=1", "--num_generations=3",
+  "--repertoire_interval=1", "--nouse_tensorboard",
+)  # fmt: skip
+_TAUGHT = (
+  "--learner=td3", "--env_name=point_maze", "--episode_length=10",
+  "--hidden_layer_sizes=4", "--num_initial_genotypes=4", "--grid_shape=4,4",
+  "--num_eval_episodes=1", "--batch_size=8", "--min_replay_size=16",
+  "--replay_capacity=200", "--num_critic_steps=4", "--num_policy_steps=2",
+  "--num_generations=3", "--repertoire_interval=1", "--nouse_tensorboard",
+  "--num_reevaluations=0",
+)  # fmt: skip
+_NAMES = ("pbt", "pga", "dcrl", "ga", "make_emitter")
+_OTHERS = {
+  "cma": (
+    *_ARM, "--emitter=cma:4,ga:4", "--num_strategies=2",
+    "--num_reevaluations=0",
+  ),
+  "no cells": (
+    *_ARM, "--emitter=ga", "--variation_batch_size=6", "--iso_sigma=0.5",
+    "--tessellation=none", "--num_cells=5", "--grid_shape=4,4",
+    "--num_reevaluations=2", "--reevaluation_interval=1",
+  ),
+  # All emitters, one of them a user's own.
+  "mix": (
+    *_TAUGHT, "--emitter=pga:3,dcrl:4,pbt:3,ga:2,"
+    "tests.trials.learning_emitter:make_emitter:2",
+    "--num_replaced_by_best=1", "--num_replaced_by_samples=1", "--num_envs=2",
+    "--perturbation_interval=16", "--adding=adaptive",
+  ),
+  # Emitters whose shares adapt.
+  "adapting": (*_TAUGHT, "--emitter=pga,ga", "--variation_batch_size=6"),
 }  # fmt: skip
 
 
@@ -71,32 +90,10 @@ def still_maze():
   return _StillMaze()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_once():
-  """Lets runs of the same settings share their programs."""
-  import qdrl_haiku.runs  # noqa: F401
-
-  module, known = sys.modules[_RUN], {}
-  make_programs = module.make_programs
-  compile_generation = module.compile_generation
-
-  def make_or_know(setup, mesh, run_key, kept):
-    name = (setup.config, setup.controller is None)
-    if name not in known:
-      programs = make_programs(setup, mesh, run_key)
-      known[name] = compile_generation(programs)
-    return known[name]
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(module, "make_programs", make_or_know)
-    patch.setattr(module, "compile_generation", lambda programs: programs)
-    yield
-
-
 def _rows(logdir, name="metrics.jsonl"):
   """Rows without what depends on the clock."""
   return [
-    {key: value for key, value in row.items() if key not in _TIMES}
+    {key: value for key, value in row.items() if not kill.TIMES.search(key)}
     for row in RunDirectory(logdir).rows(name)
   ]
 
@@ -107,22 +104,22 @@ def _arrays(logdir, step):
     return dict(file)
 
 
+def _start(logdir, *flags):
+  harness.start("train_me_pbt", *flags, f"--logdir={logdir}")
+  return logdir
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
   """The directory of three generations of ME-PBT."""
   logdir = tmp_path_factory.mktemp("logs") / "run"
-  harness.start(
-    "train_me_pbt", *_PBT, "--num_timesteps=96", f"--logdir={logdir}"
-  )
-  return logdir
+  return _start(logdir, *_PBT, "--num_timesteps=96")
 
 
 @pytest.fixture(scope="module")
 def ga_run(tmp_path_factory):
   """The directory of three generations of MAP-Elites."""
-  logdir = tmp_path_factory.mktemp("logs") / "ga"
-  harness.start("train_me_pbt", *_GA, f"--logdir={logdir}")
-  return logdir
+  return _start(tmp_path_factory.mktemp("logs") / "ga", *_GA)
 
 
 def test_a_run_leaves_all_its_files(run):
@@ -148,9 +145,8 @@ def test_the_first_row_is_of_the_random_agents(run):
   assert [row["step"] for row in rows] == [0, 32, 64, 96]
   assert len({tuple(row) for row in rows}) == 1
   names = {"qd/qd_score", "qd/coverage", "qd/max_fitness", "qd/num_outside"}
-  assert names <= rows[0].keys()
   for row in rows:
-    assert not names & {name for name, x in row.items() if x is None}
+    assert None not in {row[name] for name in names}
   # Random agents are evaluated, then members collect and all are evaluated.
   steps = [row["total_env_steps"] for row in rows]
   assert steps[0] == 4 * 2 * 10
@@ -160,22 +156,17 @@ def test_the_first_row_is_of_the_random_agents(run):
     assert values == sorted(values)
 
 
-def test_the_last_row_agrees_with_the_last_file(run):
+def test_numpy_alone_reads_a_repertoire_which_agrees_with_the_last_row(run):
   row, arrays = _rows(run)[-1], _arrays(run, 96)
-  fitness = arrays["fitness"]
-  found = fitness[fitness > -np.inf]
-  assert fitness.shape == (128,) and found.size > 1
+  cells = np.flatnonzero(arrays["fitness"] > -np.inf)
+  found = arrays["fitness"][cells]
+  assert arrays["fitness"].shape == (128,) and found.size > 1
   assert row["qd/coverage"] == pytest.approx(100 * found.size / 128)
   assert row["qd/max_fitness"] == pytest.approx(float(found.max()))
   offset = point_maze.PointMaze.descriptor.reward_offset * 10
   assert row["qd/qd_score"] == pytest.approx(
     float(np.sum(found + offset)), rel=1e-5
   )
-
-
-def test_numpy_alone_reads_a_repertoire(run):
-  arrays = _arrays(run, 96)
-  cells = np.flatnonzero(arrays["fitness"] > -np.inf)
   np.testing.assert_array_equal(arrays["cells"], cells)
   x, y = arrays["descriptors"][cells].T
   column = np.minimum((x + 1) / 2 * 16, 15).astype(int)
@@ -187,12 +178,10 @@ def test_numpy_alone_reads_a_repertoire(run):
   record = json.loads(arrays["config"].item())
   assert record["config"].pop("descriptor_names") == ["x", "y"]
   assert record["config"] == json.loads((run / "config.json").read_text())
-  assert record["config"]["hidden_layer_sizes"] == [4]
 
 
 def test_a_stored_policy_does_again_what_it_did(run):
-  path = run / "repertoire/96.npz"
-  repertoire = map_elites.Repertoire.load(path)
+  repertoire = map_elites.Repertoire.load(run / "repertoire/96.npz")
   settings = json.loads((run / "config.json").read_text())
   sizes = tuple(map(int, settings["hidden_layer_sizes"]))
   env = environments.create(
@@ -229,34 +218,23 @@ def test_a_stored_policy_does_again_what_it_did(run):
 
 
 def test_where_nothing_is_random_nothing_is_lost(run):
-  *_, before, last = _rows(run)
+  rows = _rows(run)
+  *_, before, last = rows
+  corrected = json.loads((run / "corrected.json").read_text())
+  assert corrected["num_reevaluations"] == 2
   for name in ("qd_score", "coverage", "max_fitness"):
     assert last[f"qd/lost_{name}"] == pytest.approx(0, abs=1e-3)
-    assert last[f"qd/corrected_{name}"] == pytest.approx(
-      last[f"qd/{name}"], rel=1e-4
-    )
+    for found in (last[f"qd/corrected_{name}"], corrected[f"qd/{name}"]):
+      assert found == pytest.approx(last[f"qd/{name}"], rel=1e-4)
   for name in ("qd/fitness_spread", "qd/descriptor_spread"):
     assert last[name] == pytest.approx(0, abs=1e-3)
   num_elites = round(last["qd/coverage"] * 128 / 100)
   assert last["qd/reevaluation_env_steps"] == num_elites * 2 * 10
-  # Nobody looked after the first generation.
-  rows = _rows(run)
+  assert before["qd/reevaluation_env_steps"] > 0
+  # There was none after the first generation.
   assert [row["qd/lost_coverage"] is None for row in rows] == [
     True, True, False, False
   ]
-  assert before["qd/reevaluation_env_steps"] > 0
-
-
-def test_where_nothing_is_random_corrected_metrics_are_the_last(run):
-  corrected = json.loads((run / "corrected.json").read_text())
-  assert corrected.pop("num_reevaluations") == 2
-  assert corrected.keys() == {
-    "qd/qd_score", "qd/coverage", "qd/max_fitness", "qd/num_outside"
-  }
-  row = _rows(run)[-1]
-  for name, value in corrected.items():
-    if name != "qd/num_outside":
-      assert value == pytest.approx(row[name], rel=1e-4), name
 
 
 def test_the_lineage_names_the_cells_of_elites(run):
@@ -271,74 +249,59 @@ def test_the_lineage_names_the_cells_of_elites(run):
     assert samples[0]["new_hyperparams"].keys() == (
       rows[0]["new_hyperparams"].keys()
     )
-  members = _rows(run, "pbt_members.jsonl")
-  assert len(members) == 3 * 4
+  assert len(_rows(run, "pbt_members.jsonl")) == 3 * 4
 
 
 @pytest.mark.parametrize(
-  ("flags", "expected"),
+  ("program", "flags", "expected"),
   [
-    (["train_me_pbt", "--env_name=point_maze"], "fan_in"),
-    (["train_me_pbt", *_GA, "--learner=sac"], "fan_in"),
-    (["train_me_pbt", *_PBT, "--policy_final_init=small"], "small"),
-    (["train_pbt", "--env_name=point_maze"], "small"),
+    ("train_me_pbt", "", "fan_in"),
+    ("train_me_pbt", "--emitter=ga", "fan_in"),
+    ("train_me_pbt", "--policy_final_init=small", "small"),
+    ("train_pbt", "", "small"),
   ],
-  ids=["me_pbt", "ga", "given", "pbt"],
 )
-def test_policies_of_a_repertoire_start_different(
-  flags, expected, monkeypatch, tmp_path
-):
-  begun = []
-
-  def begin(*args):
-    begun.append(args)
-    return {}, None
-
-  monkeypatch.setattr(runs, "run", begin)
-  harness.start(*flags, f"--logdir={tmp_path / 'run'}")
-  ((setup, *_),) = begun
+def test_policies_of_a_repertoire_start_different(program, flags, expected):
+  flags = f"--env_name=point_maze --hidden_layer_sizes=4 {flags}"
+  setup = configs.configured(program, flags).build()
   params = jax.jit(setup.learner.init)(jax.random.key(0)).policy_params
   are_small = np.abs(params["policy/output"]["w"]).max() <= 3e-3
   assert are_small == (expected == "small")
 
 
+def _assert_same(found, expected):
+  """Compares runs; one that had ended before has a repertoire more."""
+  found, expected = kill.contents(found), kill.contents(expected)
+  more = [x for x in found.keys() - expected.keys() if ".npz " in x]
+  found = {name: x for name, x in found.items() if name not in more}
+  assert kill.differences(found, expected) == []
+
+
+def test_map_elites_alone_goes_on_to_the_bit(ga_run, tmp_path, monkeypatch):
+  logdir = _start(tmp_path / "parts", *_GA, "--num_timesteps=20")
+
+  def fail(*_):
+    raise AssertionError("The centroids are in the run's directory.")
+
+  monkeypatch.setattr(map_elites, "cvt", fail)
+  _assert_same(_start(logdir, *_GA, "--resume"), ga_run)
+
+
 @pytest.mark.slow
-def test_two_parts_equal_one_run(run, tmp_path):
-  for steps, resume in ((64, "--noresume"), (96, "--resume")):
-    harness.start(
-      "train_me_pbt", *_PBT, resume,
-      f"--num_timesteps={steps}", f"--logdir={tmp_path / 'parts'}",
-    )  # fmt: skip
-  for name in ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl"):
-    assert _rows(tmp_path / "parts", name) == _rows(run, name), name
-  actual, expected = (_arrays(x, 96) for x in (tmp_path / "parts", run))
-  assert actual.keys() == expected.keys()
-  for name, x in expected.items():
-    if name != "config":
-      assert actual[name].tobytes() == x.tobytes(), name
-  assert (tmp_path / "parts" / "corrected.json").read_text() == (
+def test_me_pbt_in_two_parts_is_the_same_to_the_bit(run, tmp_path):
+  """Its length may be told by generations as well."""
+  logdir = _start(tmp_path / "parts", *_PBT, "--num_generations=2")
+  _assert_same(_start(logdir, *_PBT, "--num_generations=3", "--resume"), run)
+  assert (logdir / "corrected.json").read_text() == (
     run / "corrected.json"
   ).read_text()
 
 
 @pytest.mark.slow
-def test_a_run_of_so_many_generations_can_be_made_longer(run, tmp_path, capsys):
-  logdir = tmp_path / "generations"
-  for number, resume in ((2, "--noresume"), (3, "--resume")):
-    outcome = harness.run(
-      capsys, "train_me_pbt", *_PBT, f"--num_generations={number}", resume,
-      f"--logdir={logdir}",
-    )  # fmt: skip
-    assert outcome.code == 0, outcome.err
-  assert _rows(logdir) == _rows(run)
-
-
 def test_a_run_begins_with_the_agents_of_another(run, tmp_path):
-  logdir = tmp_path / "warm"
-  harness.start(
-    "train_me_pbt", *_PBT, "--num_timesteps=32", f"--warm_start={run}",
-    f"--logdir={logdir}",
-  )  # fmt: skip
+  logdir = _start(
+    tmp_path / "warm", *_PBT, "--num_timesteps=32", f"--warm_start={run}"
+  )
   first, cold = _rows(logdir), _rows(run)
   assert first[0] == cold[0]
   assert first[1]["pbt/mean_return"] != cold[1]["pbt/mean_return"]
@@ -364,241 +327,18 @@ def test_map_elites_alone_leaves_a_repertoire(ga_run):
   )
 
 
+@pytest.mark.slow
 def test_elites_of_a_run_that_is_over_can_be_evaluated_again(run, tmp_path):
-  logdir = tmp_path / "run"
-  shutil.copytree(run, logdir)
+  logdir = shutil.copytree(run, tmp_path / "run")
   rows = (logdir / "metrics.jsonl").read_text()
-  harness.start(
-    "train_me_pbt", *_PBT, "--num_timesteps=96", "--num_reevaluations=3",
-    "--resume", f"--logdir={logdir}",
-  )  # fmt: skip
+  _start(
+    logdir, *_PBT, "--num_timesteps=96", "--num_reevaluations=3", "--resume"
+  )
   corrected = json.loads((logdir / "corrected.json").read_text())
   assert corrected["num_reevaluations"] == 3
   with np.load(logdir / "reevaluation" / "96.npz") as file:
     assert file["fitness"].shape[1] == 3
   assert (logdir / "metrics.jsonl").read_text() == rows
-
-
-def test_a_resumed_run_does_not_look_for_centroids_again(
-  ga_run, tmp_path, monkeypatch
-):
-  logdir = tmp_path / "run"
-  shutil.copytree(ga_run, logdir)
-
-  def fail(*_):
-    raise AssertionError("They are in the run's directory.")
-
-  monkeypatch.setattr(map_elites, "cvt", fail)
-  harness.start("train_me_pbt", *_GA, "--resume", f"--logdir={logdir}")
-
-
-def test_map_elites_alone_goes_on(ga_run, tmp_path):
-  logdir = tmp_path / "parts"
-  for flags in (("--num_timesteps=20",), ("--resume",)):
-    harness.start("train_me_pbt", *_GA, *flags, f"--logdir={logdir}")
-  assert _rows(logdir) == _rows(ga_run)
-  actual, expected = _arrays(logdir, 60), _arrays(ga_run, 60)
-  for name in expected.keys() - {"config"}:
-    assert actual[name].tobytes() == expected[name].tobytes(), name
-
-
-# The flags, and what the message must have: flag, value, and what to do.
-_REFUSED = [
-  ("--env_name=inverted_pendulum", "pendulum has no state descr.*give"),
-  ("--grid_shape=32", "grid_shape=32 .*x, y; give 2 .*32,32"),
-  ("--grid_shape=8,8,8", "grid_shape=8,8,8 .*give 2 numbers"),
-  ("--grid_shape=8,x", "--grid_shape=8,x is no list of integers"),
-  ("--grid_shape=8,0", "grid_shape must be at least 1, got 0"),
-  ("--grid_shape=8,-1", "grid_shape must be at least 1, got -1"),
-  ("--tessellation=cvt --num_cells=0", "num_cells must be at least 1, got 0"),
-  ("--num_cells=16", "--num_cells=16 has no effect: --tessellation=grid"),
-  ("--grid_shape=99999,99999", "makes 9999800001 cells"),
-  (
-    "--grid_shape=99999,99998",
-    "makes 9999700002 cells; use at most 1073741824",
-  ),
-  (
-    "--tessellation=none --num_cells=2147483647 --emitter=ga",
-    "num_cells=2147483647 is too large; use an integer of at most 1048576",
-  ),
-  (
-    "--tessellation=cvt --num_cells=2147483647",
-    "num_cells=2147483647 takes k-means, .* too long; use at most 50000",
-  ),
-  (
-    "--tessellation=cvt --num_cells=2000000",
-    "num_cells=2000000 takes k-means, .* too long; use at most 50000",
-  ),
-  (
-    "--adding=adaptive --resampling_depth=2147483647",
-    "resampling depth 2147483647 times 1024 cells is more than",
-  ),
-  (
-    "--variation_batch_size=100000000",
-    "evaluation would take the most, .*: lower .*variation_batch_size",
-  ),
-  (
-    "--num_initial_genotypes=100000000",
-    "100000000 times num_eval_episodes 8 times .* at most 2147483647; lower",
-  ),
-  ("--line_sigma=1e-50", "line_sigma must be 0 or of a magnitude from 1e-30"),
-  ("--qd_offset=nan", "qd_offset must be at least .* got nan"),
-  ("--policy_final_init=fanin", "policy_final_init='fanin' .*mean 'fan_in'"),
-  (
-    "--num_initial_genotypes=99999999999",
-    "num_initial_genotypes must be at most .*99999999999",
-  ),
-  (
-    "--variation_batch_size=99999999999",
-    "variation_batch_size must be at most .*99999999999",
-  ),
-  (
-    "--num_generations=99999999999",
-    "num_generations must be at most .*99999999999",
-  ),
-  (
-    "--gradient_population_size=99999999999",
-    "gradient_population_size must be at most .*99999999999",
-  ),
-  ("--tessellation=cvtt", "tessellation='cvtt'.*'cvt'"),
-  ("--emitter=gaa", "emitter=gaa: gaa is unknown.*'ga'"),
-  ("--learner=diayn", "learner=diayn.*sac or td3"),
-  (
-    "--variation_batch_size=-1",
-    "variation_batch_size must be at least 0, got -1",
-  ),
-  (
-    "--num_initial_genotypes=0",
-    "num_initial_genotypes must be at least 1, got 0",
-  ),
-  ("--iso_sigma=-1", "iso_sigma must be at least 0, got -1.0"),
-  ("--line_sigma=nan", "line_sigma must be at least 0, got nan"),
-  ("--iso_sigma=inf", "iso_sigma must be at most 1e.30, got inf"),
-  (
-    "--num_replaced_by_samples=-1",
-    "num_replaced_by_samples must be at least 0, got -1",
-  ),
-  ("--num_reevaluations=-1", "num_reevaluations must be .* got -1"),
-  ("--reevaluation_interval=0", "reevaluation_interval must be .* got 0"),
-  (
-    "--num_reevaluations=0 --reevaluation_interval=2",
-    "reevaluation_interval=2 has no effect: num_reevaluations=0",
-  ),
-  ("--adding=twice", "adding='twice' is unknown; give .*once, adaptive"),
-  ("--resampling_depth=2", "--resampling_depth=2 has no effect: --adding=once"),
-  ("--adding=adaptive --resampling_share=1", "share must be .* got 1.0"),
-  ("--adding=adaptive --resampling_depth=0", "depth must be .* got 0"),
-  (
-    "--adding=adaptive --shard_repertoire",
-    "shard_repertoire: .*adding=adaptive.*leave one of them out",
-  ),
-  ("--repertoire_interval=0", "repertoire_interval must be .* got 0"),
-  ("--num_generations=0", "num_generations must be at least 1, got 0"),
-  (
-    "--num_generations=2 --num_timesteps=2000",
-    "--num_timesteps=2000 has no effect.*--num_generations.*leave",
-  ),
-  (
-    "--gradient_population_size=0",
-    r"(?<!gradient_)gradient_population_size must be .* got 0",
-  ),
-  (
-    "--num_replaced_by_best=-1",
-    "num_replaced_by_best must be at least 0, got -1",
-  ),
-  (
-    "--gradient_population_size=4 --num_replaced_by_best=4",
-    "num_parents=1 and num_replaced_by_best=4 are more than "
-    "gradient_population_size=4",
-  ),
-  (
-    "--num_parents=9",
-    "num_parents=9 and num_replaced_by_best=2 .*gradient_population_size=10",
-  ),
-  (
-    "--num_replaced_by_best=0 --num_parents=2",
-    "num_parents=2 .*num_replaced_by_best",
-  ),
-  (
-    "--gradient_population_size=4 --num_replaced_by_samples=4",
-    "num_replaced_by_samples=4 .*(?<!_)gradient_population_size=4",
-  ),
-  ("--emitter=ga --variation_batch_size=0", "variation_batch_size=0 leaves"),
-  *(
-    (
-      f"--emitter=ga {flag}",
-      f"{flag.split('=')[0]}=.* has no effect: with --emitter=ga no agent",
-    )
-    for flag in (
-      "--batch_size=8", "--grad_updates_per_step=2",
-      "--gradient_population_size=5", "--min_replay_size=9", "--num_envs=4",
-      "--num_parents=1", "--num_replaced_by_best=1",
-      "--num_replaced_by_samples=1", "--on_divergence=stop",
-      "--perturbation_interval=32", "--random_warm_up=false",
-      "--replay_capacity=2000", "--checkpoint_replay=false",
-    )
-  ),
-  (
-    "--tessellation=cvt --grid_shape=8,8",
-    "--grid_shape=.* has no effect: --tessellation=cvt",
-  ),
-  *(
-    (
-      f"--variation_batch_size=0 {flag}=0.1",
-      f"{flag}=0.1 has no effect: --variation_batch_size=0 varies nothing",
-    )
-    for flag in ("--iso_sigma", "--line_sigma")
-  ),
-  (
-    "--emitter=ga --num_generations=0",
-    "num_generations must be at least 1, got 0",
-  ),
-  (
-    "--emitter=ga --num_generations=2 --num_timesteps=2000",
-    "--num_timesteps=2000 has no effect.*--num_generations.*leave",
-  ),
-]
-
-
-@pytest.fixture
-def refuse(capsys, monkeypatch, tmp_path):
-  """Runs the launcher, which must stop before it compiles anything."""
-
-  def compile_generation(*_):
-    raise AssertionError("It wasn't refused.")
-
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(
-    sys.modules[_RUN], "compile_generation", compile_generation
-  )
-
-  def run(*flags):
-    defaults = ["--logdir=run"]
-    if not any(flag.startswith("--env_name") for flag in flags):
-      defaults.append("--env_name=point_maze")
-    return harness.run(capsys, "train_me_pbt", *defaults, *flags)
-
-  yield run
-  assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-  ("flags", "message"), _REFUSED, ids=[flags for flags, _ in _REFUSED]
-)
-def test_nonsense_is_refused_in_one_line_and_nothing_is_written(
-  refuse, flags, message
-):
-  outcome = refuse(*flags.split())
-  assert outcome.code == 2
-  assert outcome.err.count("\n") == 1
-  assert "gradient_gradient" not in outcome.err
-  assert re.search(message, outcome.err), outcome.err
-
-
-def test_map_elites_alone_refuses_agents_to_begin_with(refuse, run):
-  outcome = refuse(*_GA, f"--warm_start={run}")
-  assert outcome.code == 2
-  assert re.search("warm_start", outcome.err), outcome.err
 
 
 def test_map_elites_alone_has_no_members_to_look_at(ga_run, capsys):
@@ -609,50 +349,15 @@ def test_map_elites_alone_has_no_members_to_look_at(ga_run, capsys):
   assert re.search("--member=0, but .*--emitter=ga; leave", outcome.err)
 
 
-@pytest.mark.parametrize("name", ["run", "ga_run"])
-def test_any_elite_can_be_looked_at(name, request, capsys):
-  """In the maze where nothing is random it does again what it did."""
-  logdir = request.getfixturevalue(name)
-  step = max(int(path.stem) for path in (logdir / "repertoire").iterdir())
-  arrays = _arrays(logdir, step)
-  cell = arrays["cells"][-1]
-  stored = {
-    "mean": arrays["fitness"][cell],
-    "descriptor/x": arrays["descriptors"][cell, 0],
-    "descriptor/y": arrays["descriptors"][cell, 1],
-  }
-  outcome = harness.run(
-    capsys, "evaluate", f"--logdir={logdir}", f"--cell={cell}"
-  )
-  assert outcome.code == 0, outcome.err
-  found = json.loads(outcome.out.splitlines()[-1])
-  assert found["cell"] == cell
-  assert found["cell_return"] == arrays["fitness"][cell]
-  if name == "run":
-    assert {key: found[key] for key in stored} == pytest.approx(
-      stored, rel=1e-4, abs=1e-4
-    )
-
-
 def test_a_run_of_an_older_version_can_be_looked_at(ga_run, tmp_path, capsys):
   """Its first agents had noise, and nothing said how last layers start."""
-  logdir = tmp_path / "old"
-  shutil.copytree(ga_run, logdir)
+  logdir = shutil.copytree(ga_run, tmp_path / "old")
   settings = json.loads((logdir / "config.json").read_text())
   del settings["policy_final_init"]
   (logdir / "config.json").write_text(
     json.dumps(settings | {"initial_sigma": 0.1})
   )
-  outcome = harness.run(capsys, "evaluate", f"--logdir={logdir}")
-  assert outcome.code == 0, outcome.err
-  outcome = harness.run(
-    capsys,
-    "report",
-    f"--logdir={logdir}",
-    f"--output={tmp_path / 'page.html'}",
-    "--rollouts=1",
-  )
-  assert outcome.code == 0, outcome.err
+  harness.start("evaluate", f"--logdir={logdir}")
   # It goes on only as it began.
   outcome = harness.run(
     capsys, "train_me_pbt", *_GA, "--resume", f"--logdir={logdir}"
@@ -661,19 +366,121 @@ def test_a_run_of_an_older_version_can_be_looked_at(ga_run, tmp_path, capsys):
   assert "--initial_sigma was 0.1 and is None" in outcome.err
 
 
-def test_map_elites_alone_does_not_mind_how_many_would_collect(
-  capsys, monkeypatch, tmp_path
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+  """(name) -> the directory of a run of other emitters, or without cells."""
+  folder, known = tmp_path_factory.mktemp("logs"), {}
+
+  def get(name):
+    if name not in known:
+      known[name] = _start(folder / name, *_OTHERS[name])
+    return known[name]
+
+  return get
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _OTHERS)
+def test_other_runs_are_evaluated_exported_and_reported_on(
+  name, other, tmp_path, capsys
 ):
-  class _StoppedError(Exception):
-    """Raised where a run would compile."""
+  logdir = other(name)
+  elites, problems = reports.read_elites(logdir)
+  assert problems == []
+  choices = ["--best", f"--cell={elites.cells[0]}"]
+  if name == "mix":
+    choices.append("--member=0")
+  for choice in choices:
+    outcome = harness.run(
+      capsys, "evaluate", f"--logdir={logdir}", choice,
+      f"--export={tmp_path / choice}.npz",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert '"mean"' in outcome.out
+  page = tmp_path / "page.html"
+  harness.start(
+    "report", f"--logdir={logdir}", f"--output={page}", "--rollouts=1"
+  )
+  for emitter, number in elites.finds.items():
+    assert f"{emitter} {number}" in page.read_text()
 
-  def stop(*_):
-    raise _StoppedError
 
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(sys.modules[_RUN], "_train", stop)
-  try:
-    outcome = harness.run(capsys, "train_me_pbt", *_GA, "--num_envs=48")
-  except _StoppedError:
-    return
-  assert re.search("--num_envs=48 has no effect", outcome.err), outcome.err
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _OTHERS)
+def test_other_runs_in_two_parts_are_the_same_to_the_bit(
+  name, other, tmp_path
+):
+  flags = _OTHERS[name]
+  logdir = _start(tmp_path / "parts", *flags, "--num_generations=1")
+  _assert_same(_start(logdir, *flags, "--resume"), other(name))
+
+
+@pytest.mark.slow
+def test_each_emitter_of_a_mix_has_its_numbers(other):
+  *_, last = _rows(other("mix"))
+  shares = [last[f"emitter/{name}/share"] for name in _NAMES]
+  assert shares == pytest.approx(np.array([3, 3, 4, 2, 2]) / 14)
+  # Each remembers what its own agents did, and of the first what all did.
+  assert last["emitter/pga/replay_size"] == 40 + 2 * 30
+  assert last["emitter/dcrl/replay_size"] == 40 + 2 * 40
+  assert last["emitter/make_emitter/num_updates"] > 0
+  assert last["pbt/num_replaced"] == 2
+  assert last["emitter/pga/critic_loss"] > 0
+  assert "pbt/hyperparams/discount/mean" in last
+  elites, _ = reports.read_elites(other("mix"))
+  assert elites.emitters == _NAMES
+  assert sum(elites.finds.values()) == len(elites.found_by)
+  for name in _NAMES:
+    assert elites.finds[name] == last[f"emitter/{name}/num_elites"]
+
+
+@pytest.mark.slow
+def test_adapting_shares_are_of_all_that_are_evaluated(other):
+  rows = _rows(other("adapting"))[1:]
+  for row in rows:
+    shares = [row[f"emitter/{name}/share"] for name in ("pga", "ga")]
+    assert sum(shares) == pytest.approx(1)
+  # Nothing is remembered of agents that were not evaluated.
+  sizes = [row["emitter/pga/replay_size"] for row in rows]
+  told = [row["emitter/pga/share"] * 60 for row in rows[:-1]]
+  assert sizes == pytest.approx([40, 40 + told[0], 40 + sum(told)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "has_critics"), [("mix", True), ("adapting", False), ("cma", False)]
+)
+def test_agents_have_critics_only_where_they_train_by_them(
+  name, has_critics, other
+):
+  step = _rows(other(name))[-1]["step"]
+  names = _arrays(other(name), step)
+  assert any("critic_params" in x for x in names) == has_critics
+
+
+@pytest.mark.slow
+def test_samples_of_cma_have_their_numbers(other):
+  row = _rows(other("cma"))[-1]
+  assert row["emitter/cma/step_size"] > 0
+  assert row["emitter/cma/share"] == row["emitter/ga/share"] == 0.5
+  assert row["emitter/cma/num_restarts"] >= 0
+
+
+@pytest.mark.slow
+def test_without_cells_as_many_stay_as_there_are_places(other, tmp_path):
+  logdir = other("no cells")
+  rows = _rows(logdir)
+  assert [row["qd/num_elites"] for row in rows] == [4, 5, 5, 5]
+  assert 0 < rows[-1]["qd/coverage"] <= 100 * 5 / 16
+  corrected = json.loads((logdir / "corrected.json").read_text())
+  # The function has no noise.
+  assert corrected["qd/qd_score"] == pytest.approx(rows[-1]["qd/qd_score"])
+  elites, _ = reports.read_elites(logdir)
+  assert len(elites.cells) == 5
+  path = logdir / f"repertoire/{elites.step}.npz"
+  assert isinstance(
+    map_elites.Repertoire.load(path).tessellation, map_elites.Unstructured
+  )
+  page = tmp_path / "page.html"
+  harness.start("report", f"--logdir={logdir}", f"--output={page}")
+  assert "5 of 5 places are occupied" in page.read_text()

@@ -1,0 +1,130 @@
+"""Tests that what is new is one file, or a patch of one room."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from qdrl_haiku import artifacts, map_elites
+from tests.launchers import harness, kill
+from tests.trials import batch_norm_learner, remembering_controller
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+  """A run with a learner and a controller, and one with an emitter."""
+  folder = tmp_path_factory.mktemp("logs")
+  for name in ("own_learner_and_controller", "own_emitter"):
+    harness.start(*kill.COMMANDS[name], f"--logdir={folder / name}")
+  return folder
+
+
+def _rows(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_a_batch_normalised_critic_has_its_statistics_in_its_state(logs):
+  learner = batch_norm_learner.make_learner(2, 2)
+  agents, _ = artifacts.read_agents(
+    learner, str(logs / "own_learner_and_controller")
+  )
+  counters = [
+    x
+    for path, x in jax.tree_util.tree_leaves_with_path(agents.critic_state)
+    if "counter" in jax.tree_util.keystr(path)
+  ]
+  # One update a step, but for the first ones: of each member, or its parent.
+  assert len(counters) == 2
+  for counter in counters:
+    assert counter.tolist() == [240 - 16 + 2] * 4
+
+
+@pytest.mark.slow
+def test_a_controller_that_remembers_tells_what_it_did(logs):
+  operators = remembering_controller.make_controller({}).operators
+  rows = _rows(logs / "own_learner_and_controller" / "pbt_lineage.jsonl")
+  assert {row["operator"] for row in rows} <= {"init", operators[1]}
+  fallen = [row for row in rows if row["operator"] == operators[1]]
+  assert fallen
+  for row in fallen:
+    assert row["child"] != row["parent"]
+
+
+@pytest.mark.slow
+def test_an_emitter_learns_from_the_transitions_it_asked_for(logs):
+  rows = _rows(logs / "own_emitter" / "metrics.jsonl")[1:]
+  counts = [row["emitter/num_updates"] for row in rows]
+  # 80 transitions in each generation, of which 8 are enough to learn from.
+  assert counts == [0, 8, 16, 24, 32, 40]
+  last = max(
+    (logs / "own_emitter" / "repertoire").glob("*.npz"),
+    key=lambda path: int(path.stem),
+  )
+  assert map_elites.Repertoire.load(last).occupied.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["own_learner_and_controller", "own_emitter"])
+def test_they_are_evaluated_and_reported_on_like_any(
+  name, logs, tmp_path, capsys
+):
+  logdir = f"--logdir={logs / name}"
+  outcome = harness.run(capsys, "evaluate", logdir, "--num_eval_episodes=2")
+  assert outcome.code == 0, outcome.err
+  assert '"mean"' in outcome.out
+  page = tmp_path / "page.html"
+  harness.start("report", logdir, f"--output={page}", "--rollouts=0")
+  assert "Plotly" in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("patch", "room", "flag", "other"), [
+  ("steep_activations", "networks", "--steep", "--nosteep"),
+  ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9"),
+])  # fmt: skip
+def test_a_new_setting_is_a_patch_of_its_room_alone(
+  patch, room, flag, other, tmp_path
+):
+  """It is a flag, has an effect, and is checked when a run goes on."""
+  text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
+  files = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
+  assert len(files) == 2
+  assert all(x.startswith(f"qdrl_haiku/{room}/") for x in files)
+  for name in ("qdrl_haiku", "launchers"):
+    shutil.copytree(_ROOT / name, tmp_path / name)
+  subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path,
+                 check=True)
+
+  def train(logdir, *flags):
+    return subprocess.run(
+      [
+        sys.executable, tmp_path / "launchers/train.py", *kill.SMALL,
+        "--num_timesteps=80", "--eval_interval=40", f"--logdir={logdir}",
+        *flags,
+      ],
+      cwd=tmp_path,
+      env=os.environ | {"PYTHONPATH": str(tmp_path)},
+      capture_output=True,
+      text=True,
+    )  # fmt: skip
+
+  losses = []
+  for given in (flag, other):
+    done = train(given, given)
+    assert done.returncode == 0, done.stderr
+    name = flag[2:].partition("=")[0]
+    assert name in json.loads((tmp_path / given / "config.json").read_text())
+    last = _rows(tmp_path / given / "metrics.jsonl")[-1]
+    losses.append(last["training/critic_loss"])
+  assert losses[0] != losses[1]
+  done = train(flag, other, "--resume", "--num_timesteps=120")
+  assert done.returncode == 2 and f"--{name} was" in done.stderr, done.stderr
