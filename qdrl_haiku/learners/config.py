@@ -41,11 +41,19 @@ class SoftAgentConfig(AgentConfig):
   )
 
 
-def policy_delay(default: int = 2) -> int:
+def policy_delay() -> int:
   """Declares how many critic steps a policy step is delayed by."""
   return setting(
-    default,
+    2,
     "Critic steps per policy step of td3, crossq and xqc; 1 moves the policy "
     "with every critic step.",
     low=1,
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class DelayedSoftAgentConfig(SoftAgentConfig):
+  """Shapes such an agent, whose policy moves after several critic steps."""
+
+  # 3 in the papers, and TD3's here, so that steps are cut up alike.
+  policy_delay: int = policy_delay()

@@ -10,7 +10,7 @@ import optax
 
 from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
@@ -214,9 +214,9 @@ def diayn(
       agent=base_learner.init(agent_key),
       discriminator_params=params,
       discriminator_optimizer_state=optimizer.init(params),
-      observation_statistics=statistics.init(observation_size)
-      if config.normalize_observations
-      else None,
+      observation_statistics=statistics.initial(
+        observation_size, config.normalize_observations
+      ),
     )
 
   def genotype(state: DIAYNState) -> DIAYNGenotype:
@@ -354,7 +354,7 @@ def _hyperparams(
   Callable[[types.Hyperparams], types.Hyperparams],
 ]:
   """Puts DIAYN's hyperparameters and its base learner's together."""
-  own = hyperparameters.defaults(HYPERPARAMETERS)
+  own = {name: value.default for name, value in HYPERPARAMETERS.items()}
   of_base = base_learner.hyperparams
   # Another kind of dict would be another kind of tree.
   if type(of_base) is not dict or own.keys() & of_base.keys():

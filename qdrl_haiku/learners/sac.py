@@ -97,17 +97,12 @@ def sac(
   soft = soft_policy.soft_policy(
     policy, optimizer, optimizer, config.learn_temperature
   )
-  declared = hyperparameters.of_temperature(
-    hyperparameters.of_blocks(
-      HYPERPARAMETERS, config.network.has_residual_blocks
-    ),
-    config.learn_temperature,
+  declared = hyperparameters.chosen(
+    HYPERPARAMETERS,
+    temperature=config.learn_temperature,
+    blocks=config.network.has_residual_blocks,
   )
-  defaults = hyperparameters.defaults(declared)
-  if config.learn_temperature:
-    defaults["target_entropy"] = hyperparameters.default_target_entropy(
-      action_size
-    )
+  defaults = hyperparameters.defaults(declared, action_size)
 
   def init(key: types.Key) -> SACState:
     policy_key, critic_key = jax.random.split(key)
@@ -115,36 +110,28 @@ def sac(
       SACGenotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key),
-        log_temperature=jnp.log(
-          jnp.asarray(config.initial_temperature, jnp.float32)
+        log_temperature=soft_policy.initial_log_temperature(config),
+        observation_statistics=statistics.initial(
+          observation_size, config.normalizes
         ),
-        observation_statistics=statistics.init(observation_size)
-        if config.normalizes
-        else None,
       )
     )
 
   def genotype(state: SACState) -> SACGenotype:
     return SACGenotype(
-      policy_params=state.policy_params,
-      critic_params=state.critic_params,
-      log_temperature=state.log_temperature,
-      observation_statistics=state.observation_statistics,
+      **{name: getattr(state, name) for name in SACGenotype._fields}
     )
 
   def from_genotype(genotype: SACGenotype) -> SACState:
     return SACState(
-      policy_params=genotype.policy_params,
-      critic_params=genotype.critic_params,
+      **genotype._asdict(),
       # A copy: a buffer can't be donated twice.
       target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
-      log_temperature=genotype.log_temperature,
       policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params),
       temperature_optimizer_state=optimizer.init(genotype.log_temperature)
       if config.learn_temperature
       else None,
-      observation_statistics=genotype.observation_statistics,
     )
 
   @eager.compiled()

@@ -7,7 +7,7 @@ Haarnoja et al., arXiv 1812.05905. Their states have the fields `policy_params`,
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,12 @@ import optax
 
 from qdrl_haiku import eager, losses, networks, policies, types
 from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners.config import SoftAgentConfig
+
+
+def initial_log_temperature(config: SoftAgentConfig) -> types.Array:
+  """Returns the logarithm of the temperature that an agent begins with."""
+  return jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
 
 
 class SoftPolicy(NamedTuple):
@@ -33,7 +39,7 @@ class SoftPolicy(NamedTuple):
   at: Callable[[types.Params, types.Array], policies.NormalTanh]
   act: base.ActFn
   act_greedy: base.ActGreedyFn
-  step: Callable[..., tuple[Any, types.Metrics]]
+  step: Callable[..., tuple[types.State, types.Metrics]]
 
 
 def soft_policy(
@@ -47,7 +53,7 @@ def soft_policy(
   def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
     return policies.normal_tanh(policy.apply(params, observation))
 
-  def seen(state: Any, observation: types.Array) -> policies.NormalTanh:
+  def seen(state: types.State, observation: types.Array) -> policies.NormalTanh:
     return at(
       state.policy_params,
       statistics.normalize(state.observation_statistics, observation),
@@ -55,7 +61,7 @@ def soft_policy(
 
   @eager.compiled()
   def act(
-    state: Any,
+    state: types.State,
     hyperparams: types.Hyperparams,
     observation: types.Array,
     key: types.Key,
@@ -63,16 +69,16 @@ def soft_policy(
     del hyperparams  # The policy is its own noise.
     return seen(state, observation).sample(seed=key)
 
-  def act_greedy(state: Any, observation: types.Array) -> types.Array:
+  def act_greedy(state: types.State, observation: types.Array) -> types.Array:
     return seen(state, observation).mode()
 
   def step(
-    state: Any,
+    state: types.State,
     hyperparams: types.Hyperparams,
     observation: types.Array,
     q_fn: Callable[[types.Array], types.Array],
     key: types.Key,
-  ) -> tuple[Any, types.Metrics]:
+  ) -> tuple[types.State, types.Metrics]:
     temperature = jnp.exp(state.log_temperature)
 
     def loss_fn(

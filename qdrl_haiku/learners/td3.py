@@ -117,10 +117,10 @@ def td3(
     observation_size, action_size, config.network
   )
   optimizer = base.adam()
-  declared = hyperparameters.of_blocks(
-    HYPERPARAMETERS, config.network.has_residual_blocks
+  declared = hyperparameters.chosen(
+    HYPERPARAMETERS, blocks=config.network.has_residual_blocks
   )
-  defaults = hyperparameters.defaults(declared)
+  defaults = hyperparameters.defaults(declared, action_size)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -128,29 +128,25 @@ def td3(
       TD3Genotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key) if config.own_critics else None,
-        observation_statistics=statistics.init(observation_size)
-        if config.normalizes
-        else None,
+        observation_statistics=statistics.initial(
+          observation_size, config.normalizes
+        ),
       )
     )
 
   def genotype(state: TD3State) -> TD3Genotype:
     return TD3Genotype(
-      policy_params=state.policy_params,
-      critic_params=state.critic_params,
-      observation_statistics=state.observation_statistics,
+      **{name: getattr(state, name) for name in TD3Genotype._fields}
     )
 
   def from_genotype(genotype: TD3Genotype) -> TD3State:
     return TD3State(
-      policy_params=genotype.policy_params,
-      critic_params=genotype.critic_params,
+      **genotype._asdict(),
       # Copies: a buffer can't be donated twice.
       target_policy_params=jax.tree.map(jnp.copy, genotype.policy_params),
       target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
       policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params),
-      observation_statistics=genotype.observation_statistics,
     )
 
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
