@@ -7,13 +7,13 @@ its randomness, because keys are arguments.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import types
+from qdrl_haiku import networks, types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 # What these take and return stands in `Learner`.
@@ -47,9 +47,10 @@ class SharedCritic(NamedTuple):
 
   learner: "Learner"
   improve: Callable[
-    [types.State, Any, types.Array, types.Array, types.Array | float], Any
+    [types.State, types.Tree, types.Array, types.Array, types.Array | float],
+    types.Tree,
   ]
-  genotype_at: Callable[[types.State, types.Array], Any]
+  genotype_at: Callable[[types.State, types.Array], types.Tree]
 
 
 class Learner(NamedTuple):
@@ -101,8 +102,8 @@ class Learner(NamedTuple):
   observe: ObserveFn
   hyperparams: types.Hyperparams
   batches_per_update: int
-  genotype: Callable[[types.State], Any]
-  from_genotype: Callable[[Any], types.State]
+  genotype: Callable[[types.State], types.Tree]
+  from_genotype: Callable[[types.Tree], types.State]
   declared: Mapping[str, Hyperparameter] = MappingProxyType({})
   share: Callable[[int], SharedCritic] | None = None
   supports_n_step: bool = True
@@ -139,19 +140,60 @@ def adam(b1: float = 0.9) -> Optimizer:
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, optax.OptState]:
+    if isinstance(params, networks.Variables):
+      moved, state = update(
+        gradients, state, params.params, learning_rate, weight_decay
+      )
+      return params._replace(params=moved), state
     steps, state = transform.update(gradients, state, params)
     if weight_decay is not None:
       steps = jax.tree.map(lambda s, p: s + weight_decay * p, steps, params)
     params = jax.tree.map(lambda p, s: p - learning_rate * s, params, steps)
     return params, state
 
-  return Optimizer(transform.init, update)
+  def init(params: types.Params) -> optax.OptState:
+    if isinstance(params, networks.Variables):
+      params = params.params
+    return transform.init(params)
+
+  return Optimizer(init, update)
+
+
+def value_and_grad(
+  loss_fn: Callable[[types.Params], tuple[types.Array, types.Tree]],
+  params: types.Params,
+) -> tuple[tuple[types.Array, types.Tree], types.Params]:
+  """Differentiates by parameters, of a network with running state too.
+
+  Args:
+    loss_fn: parameters -> (loss, more).
+    params: of a `networks.Network`.
+
+  Returns:
+    (loss, more), and the gradients by what an optimiser changes.
+  """
+  if isinstance(params, networks.Variables):
+    state = params.state
+    return jax.value_and_grad(
+      lambda x: loss_fn(networks.Variables(x, state)), has_aux=True
+    )(params.params)
+  return jax.value_and_grad(loss_fn, has_aux=True)(params)
+
+
+def with_state(params: types.Params, moved: types.Params) -> types.Params:
+  """Returns new parameters with the running state that training moved."""
+  if isinstance(params, networks.Variables):
+    return params._replace(state=moved.state)
+  return params
 
 
 def move_targets(
   targets: types.Params, online: types.Params, tau: types.Array
 ) -> types.Params:
-  """Moves target networks towards the online ones."""
+  """Moves target networks towards the online ones, whose state they get."""
+  if isinstance(online, networks.Variables):
+    params = move_targets(targets.params, online.params, tau)
+    return networks.Variables(params, jax.tree.map(jnp.copy, online.state))
   return jax.tree.map(lambda t, o: t + tau * (o - t), targets, online)
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import optax
 
-from qdrl_haiku import networks, types
+from qdrl_haiku import networks as networks_lib
+from qdrl_haiku import types
 from qdrl_haiku.learners import base, batch_norm, hyperparameters, statistics
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
@@ -62,6 +63,7 @@ def crossq(
   observation_size: int,
   action_size: int,
   config: CrossQConfig = CrossQConfig(),
+  networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes CrossQ: SAC without target networks, with normalised critics.
 
@@ -78,17 +80,20 @@ def crossq(
     observation_size: O.
     action_size: A.
     config: what shapes networks and computation.
+    networks: those of a user's own, see `networks.OwnNetworks`.
 
   Returns:
     The learner; its state is a `CrossQState`, its genotype a `CrossQGenotype`.
 
   Raises:
-    ValueError: if a size or a setting is out of its range.
+    ValueError: if a size or a setting is out of its range, or if a network of
+      a user's own makes other shapes.
   """
-  made = networks.make_crossq_networks(
+  made = networks_lib.make_crossq_networks(
     observation_size,
     action_size,
     config.network,
+    config.own_networks(networks, 2 * action_size),
   )
   return batch_norm.batch_norm_learner(
     observation_size,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ class DIAYNState(NamedTuple):
 class DIAYNGenotype(NamedTuple):
   """Holds what a repertoire stores of a DIAYN agent; see `DIAYNState`."""
 
-  agent: Any
+  agent: types.Tree
   discriminator_params: types.Params
   observation_statistics: statistics.ObservationStatistics | None
 
@@ -115,6 +115,7 @@ def discriminator(
   prior: skills.SkillPrior,
   descriptor_size: int | None = None,
   config: DIAYNConfig = DIAYNConfig(),
+  network: networks.OwnNetwork | None = None,
 ) -> Discriminator:
   """Makes the discriminator that `diayn` trains, to be asked afterwards.
 
@@ -123,12 +124,15 @@ def discriminator(
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
     config: as `diayn` had it.
+    network: of a user's own, inputs [..., I] -> [..., prior.parameter_size],
+      without running state; see `networks.OwnNetwork`.
 
   Returns:
     The discriminator.
 
   Raises:
-    ValueError: if it is to see a descriptor, and there is none.
+    ValueError: if it is to see a descriptor, and there is none, or if a user's
+      own network makes other shapes.
   """
   input_size = observation_size
   if config.discriminator_input == "descriptor":
@@ -139,13 +143,22 @@ def discriminator(
       )
     input_size = descriptor_size
   sizes = config.discriminator_hidden_layer_sizes
-  network = networks.make_discriminator(
+  made = networks.make_discriminator(
     input_size,
     prior.parameter_size,
     (256, 256) if sizes is None else sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
   )
+  if network is not None:
+    made = networks.own_network(
+      "discriminator", network, (input_size,), (prior.parameter_size,)
+    )
+    if made.train is not None:
+      raise ValueError(
+        "the discriminator network has running state or differs in training; "
+        "give one without."
+      )
 
   def parameters(
     state: DIAYNState,
@@ -161,7 +174,7 @@ def discriminator(
     if config.discriminator_input == "observation":
       observation = observation[..., :observation_size]
       inputs = statistics.normalize(state.observation_statistics, observation)
-    return network.apply(state.discriminator_params, inputs)
+    return made.apply(state.discriminator_params, inputs)
 
   def reward(parameters: types.Array, skill: types.Array) -> types.Array:
     log_prior = jnp.zeros(())
@@ -169,7 +182,7 @@ def discriminator(
       log_prior = prior.log_prob(skill)
     return prior.reward(parameters, skill, log_prior)
 
-  return Discriminator(prior, network.init, parameters, reward)
+  return Discriminator(prior, made.init, parameters, reward)
 
 
 def diayn(
@@ -178,6 +191,7 @@ def diayn(
   prior: skills.SkillPrior,
   descriptor_size: int | None = None,
   config: DIAYNConfig = DIAYNConfig(),
+  network: networks.OwnNetwork | None = None,
 ) -> base.Learner:
   """Learns skills that can be told apart by the states that they visit.
 
@@ -196,14 +210,17 @@ def diayn(
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
     config: what shapes the discriminator and the computation.
+    network: the discriminator's, see `discriminator`.
 
   Returns:
     The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
 
   Raises:
-    ValueError: if the discriminator is to see a descriptor, and there is none.
+    ValueError: see `discriminator`.
   """
-  classifier = discriminator(observation_size, prior, descriptor_size, config)
+  classifier = discriminator(
+    observation_size, prior, descriptor_size, config, network
+  )
   optimizer = base.adam()
   defaults, declared, base_hyperparams = _hyperparams(base_learner)
 

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import eager, losses, networks, types
+from qdrl_haiku import eager, losses, types
+from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import SoftAgentConfig
@@ -68,7 +69,10 @@ class SACGenotype(NamedTuple):
 
 
 def sac(
-  observation_size: int, action_size: int, config: SACConfig = SACConfig()
+  observation_size: int,
+  action_size: int,
+  config: SACConfig = SACConfig(),
+  networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes soft actor-critic: twin critics, a learned temperature.
 
@@ -83,15 +87,20 @@ def sac(
     observation_size: O.
     action_size: A.
     config: what shapes networks and computation.
+    networks: those of a user's own, see `networks.OwnNetworks`.
 
   Returns:
     The learner; its state is a `SACState`, its genotype a `SACGenotype`.
 
   Raises:
-    ValueError: if a size or a setting is out of its range.
+    ValueError: if a size or a setting is out of its range, or if a network of
+      a user's own makes other shapes.
   """
-  policy, critic = networks.make_sac_networks(
-    observation_size, action_size, config.network
+  policy, critic = networks_lib.make_sac_networks(
+    observation_size,
+    action_size,
+    config.network,
+    config.own_networks(networks, 2 * action_size),
   )
   optimizer = base.adam()
   soft = soft_policy.soft_policy(
@@ -163,16 +172,16 @@ def sac(
 
     def critic_loss_fn(
       params: types.Params,
-    ) -> tuple[types.Array, types.Array]:
-      q = critic.apply(params, observation, batch.action)
+    ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+      q, moved = critic.in_training(params, observation, batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
         q, reward, discount, next_q, next_log_prob, temperature
       )
-      return jnp.mean(loss), jnp.mean(q)
+      return jnp.mean(loss), (jnp.mean(q), moved)
 
-    (critic_loss, q_mean), critic_gradients = jax.value_and_grad(
-      critic_loss_fn, has_aux=True
-    )(state.critic_params)
+    (critic_loss, (q_mean, moved)), critic_gradients = base.value_and_grad(
+      critic_loss_fn, state.critic_params
+    )
     critic_params, critic_optimizer_state = optimizer.update(
       critic_gradients,
       state.critic_optimizer_state,
@@ -180,6 +189,7 @@ def sac(
       hyperparams["critic_learning_rate"],
       hyperparams.get("weight_decay"),
     )
+    critic_params = base.with_state(critic_params, moved)
 
     state, metrics = soft.step(
       state,

@@ -83,16 +83,18 @@ def soft_policy(
 
     def loss_fn(
       params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
-      action, log_prob = at(params, observation).sample_and_log_prob(seed=key)
+    ) -> tuple[types.Array, tuple[types.Array, types.Array, types.Params]]:
+      parameters, moved = policy.in_training(params, observation)
+      distribution = policies.normal_tanh(parameters)
+      action, log_prob = distribution.sample_and_log_prob(seed=key)
       loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
         q_fn(action), log_prob, temperature
       )
-      return jnp.mean(loss), (action, log_prob)
+      return jnp.mean(loss), (action, log_prob, moved)
 
-    (loss, (action, log_prob)), gradients = jax.value_and_grad(
-      loss_fn, has_aux=True
-    )(state.policy_params)
+    (loss, (action, log_prob, moved)), gradients = base.value_and_grad(
+      loss_fn, state.policy_params
+    )
     policy_params, policy_optimizer_state = optimizer.update(
       gradients,
       state.policy_optimizer_state,
@@ -101,7 +103,7 @@ def soft_policy(
       hyperparams.get("weight_decay"),
     )
     state = state._replace(
-      policy_params=policy_params,
+      policy_params=base.with_state(policy_params, moved),
       policy_optimizer_state=policy_optimizer_state,
     )
     metrics = {

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import eager, losses, networks, policies, types
+from qdrl_haiku import eager, losses, policies, types
+from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
@@ -91,7 +92,10 @@ class TD3Genotype(NamedTuple):
 
 
 def td3(
-  observation_size: int, action_size: int, config: TD3Config = TD3Config()
+  observation_size: int,
+  action_size: int,
+  config: TD3Config = TD3Config(),
+  networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes TD3: twin critics, smoothed target actions, a delayed policy.
 
@@ -106,15 +110,19 @@ def td3(
     observation_size: O.
     action_size: A.
     config: what shapes networks and computation.
+    networks: those of a user's own, see `networks.OwnNetworks`; an agent with
+      one has no `share`.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
 
   Raises:
-    ValueError: if a size or a setting is out of its range.
+    ValueError: if a size or a setting is out of its range, or if a network of
+      a user's own makes other shapes.
   """
-  policy, critic = networks.make_td3_networks(
-    observation_size, action_size, config.network
+  own = config.own_networks(networks, action_size)
+  policy, critic = networks_lib.make_td3_networks(
+    observation_size, action_size, config.network, own
   )
   optimizer = base.adam()
   declared = hyperparameters.chosen(
@@ -182,18 +190,19 @@ def td3(
   ) -> tuple[types.Params, optax.OptState, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
-    def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
-      action = action_of(params, observation)
+    def loss_fn(
+      params: types.Params,
+    ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+      parameters, moved = policy.in_training(params, observation)
+      action = policies.deterministic_tanh(parameters).mode()
       q = critic.apply(critic_params, judged, action)
-      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), action
+      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), (action, moved)
 
-    (loss, action), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-      params
-    )
+    (loss, (action, moved)), gradients = base.value_and_grad(loss_fn, params)
     params, optimizer_state = optimizer.update(
       gradients, optimizer_state, params, learning_rate, weight_decay
     )
-    return params, optimizer_state, {
+    return base.with_state(params, moved), optimizer_state, {
       "policy_loss": loss,
       "action_saturation": base.saturation(action),
       "gradient_norm/policy": optax.tree.norm(gradients),
@@ -242,24 +251,24 @@ def td3(
       params, optimizer_state = carry
       batch, next_q = inputs
 
-      def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
-        q = critic.apply(params, batch.observation, batch.action)
+      def loss_fn(
+        params: types.Params,
+      ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+        q, moved = critic.in_training(params, batch.observation, batch.action)
         loss = jax.vmap(losses.td3_critic_loss)(
           q, batch.reward, batch.discount, next_q
         )
-        return jnp.mean(loss), jnp.mean(q)
+        return jnp.mean(loss), (jnp.mean(q), moved)
 
-      (loss, q_mean), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-        params
-      )
-      carry = optimizer.update(
+      (loss, (q_mean, moved)), gradients = base.value_and_grad(loss_fn, params)
+      params, optimizer_state = optimizer.update(
         gradients,
         optimizer_state,
         params,
         hyperparams["critic_learning_rate"],
         hyperparams.get("weight_decay"),
       )
-      return carry, {
+      return (base.with_state(params, moved), optimizer_state), {
         "critic_loss": loss,
         "q_mean": q_mean,
         "gradient_norm/critic": optax.tree.norm(gradients),
@@ -324,5 +333,5 @@ def td3(
     genotype=genotype,
     from_genotype=from_genotype,
     declared=declared,
-    share=share,
+    share=None if any(x is not None for x in own) else share,
   )

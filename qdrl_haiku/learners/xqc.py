@@ -9,7 +9,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import networks, types
+from qdrl_haiku import networks as networks_lib
+from qdrl_haiku import types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, batch_norm, hyperparameters, statistics
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
@@ -76,6 +77,7 @@ def xqc(
   observation_size: int,
   action_size: int,
   config: XQCConfig = XQCConfig(),
+  networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
 
@@ -93,17 +95,20 @@ def xqc(
     observation_size: O.
     action_size: A.
     config: what shapes networks and computation.
+    networks: those of a user's own, see `networks.OwnNetworks`.
 
   Returns:
     The learner; its state is an `XQCState`, its genotype an `XQCGenotype`.
 
   Raises:
-    ValueError: if a size or a setting is out of its range.
+    ValueError: if a size or a setting is out of its range, or if a network of
+      a user's own makes other shapes.
   """
-  made = networks.make_xqc_networks(
+  made = networks_lib.make_xqc_networks(
     observation_size,
     action_size,
     config.network,
+    config.own_networks(networks, 2 * action_size),
     num_atoms=config.num_atoms,
   )
 
@@ -132,6 +137,6 @@ def xqc(
       HYPERPARAMETERS,
       base.adam(),
       atoms,
-      networks.with_unit_norm,
+      networks_lib.with_unit_norm,
     ),
   )

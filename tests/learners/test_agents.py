@@ -28,55 +28,44 @@ def _update(case, state, seed=0, **changes):
   )
 
 
-def _online(state):
-  """The networks that are not targets, by name."""
-  return {
-    name: getattr(state, name)
-    for name in ("policy_params", "critic_params")
-  }
-
-
 @_EACH
-def test_a_genotype_keeps_the_online_networks_bit_for_bit(name):
+def test_a_genotype_has_all_but_targets_and_moments_which_are_fresh_again(name):
   case = common.case(name)
   before = _update(case, common.agent(case.learner))[0]
-  after = case.learner.from_genotype(case.learner.genotype(before))
-  common.assert_equal(_online(after), _online(before))
-  common.assert_equal(
-    after.observation_statistics, before.observation_statistics
-  )
-  if name != "td3":
-    assert after.log_temperature == before.log_temperature
-
-
-@_EACH
-def test_a_state_from_a_genotype_has_fresh_targets_and_optimizers(name):
-  case = common.case(name)
-  before = _update(case, common.agent(case.learner))[0]
-  after = case.learner.from_genotype(case.learner.genotype(before))
-  if name != "crossq":  # Which has none.
-    assert common.distance(before.target_critic_params, before.critic_params)
-    common.assert_equal(after.target_critic_params, before.critic_params)
-  if name == "td3":
-    assert common.distance(before.target_policy_params, before.policy_params)
-    common.assert_equal(after.target_policy_params, before.policy_params)
+  genotype = case.learner.genotype(before)
+  after = case.learner.from_genotype(genotype)
   fresh = common.fresh(case.learner)
-  for field in fresh._fields:
-    if field.endswith("optimizer_state"):
-      common.assert_equal(getattr(after, field), getattr(fresh, field))
-      assert getattr(before, field).count > 0
+  kept = []
+  for field, value in after._asdict().items():
+    old = expected = getattr(before, field)
+    if field.startswith("target_"):
+      expected = getattr(before, field.removeprefix("target_"))
+      assert common.distance(old, expected)
+    elif field.endswith("optimizer_state"):
+      expected = getattr(fresh, field)
+      assert old.count > 0
+    else:
+      kept += jax.tree.leaves(old)
+    common.assert_equal(value, expected)
+  assert len(jax.tree.leaves(genotype)) == len(kept)
 
 
-@_EACH
-def test_a_genotype_has_neither_targets_nor_moments(name):
-  learner = common.case(name).learner
-  state = common.fresh(learner)
-  stored = jax.tree.leaves(learner.genotype(state))
-  kept = [
-    value for field, value in state._asdict().items()
-    if "target" not in field and "optimizer" not in field
-  ]
-  assert len(stored) == len(jax.tree.leaves(kept))
+@pytest.mark.parametrize("name", [x for x in _NAMES if x != "td3"])
+def test_a_fixed_temperature_stays_and_has_no_hyperparameters(name):
+  case = common.case(name, learn_temperature=False, initial_temperature=0.3)
+  learned = common.case(name).learner.hyperparams.keys()
+  assert learned - case.learner.hyperparams.keys() == {
+    "temperature_learning_rate", "target_entropy"
+  }  # fmt: skip
+  state = common.agent(case.learner)
+  assert state.temperature_optimizer_state is None
+  after, metrics = _update(case, state)
+  assert after.log_temperature == state.log_temperature
+  assert jax.tree.structure(after) == jax.tree.structure(state)
+  assert "temperature_loss" not in metrics
+  np.testing.assert_allclose(metrics["temperature"], 0.3, rtol=1e-6)
+  for field in ("policy_params", "critic_params"):
+    assert common.distance(getattr(after, field), getattr(state, field)) > 1e-4
 
 
 @_EACH
@@ -98,19 +87,6 @@ def test_actions_are_in_the_box_for_any_leading_axes(name, shape):
     assert action.shape == (*shape, common.ACTION_SIZE)
     assert np.all(np.abs(action) <= 1)
   assert np.abs(greedy).max() > 0.9
-
-
-@_EACH
-def test_each_observation_has_an_action_of_its_own(name):
-  case = common.case(name)
-  state = common.agent(case.learner)
-  observation = common.observations(2, 3)
-  greedy = case.act_greedy(state, observation)
-  assert len(np.unique(greedy)) == 12
-  for i in np.ndindex(2, 3):
-    np.testing.assert_allclose(
-      greedy[i], case.act_greedy(state, observation[i]), rtol=1e-5, atol=1e-6
-    )
 
 
 @_EACH

@@ -1,6 +1,5 @@
 """Tests of what is said of a learner that isn't one, and of its batches."""
 
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +76,7 @@ def test_a_check_compiles_nothing():
     ({"update": lambda *args: args[0]}, "update returns a ShapeDtypeStruct"),
     (
       {"update": lambda *args: _update(*args)[::-1]},
-      "update returns differs from that of init: the tree is",
+      "update returns a dict and a ShapeDtypeStruct; return a pair",
     ),
     (
       {"update": lambda *args: (args[0], {"loss": args[0]})},
@@ -160,17 +159,28 @@ def test_acting_outside_of_jit_is_compiled_once(name):
   assert compilations.of(case.learner.act, *args) == 0
 
 
-def test_help_says_what_each_function_takes_and_returns():
-  text = inspect.getdoc(learners.Learner)
-  for line in (
-    "init: (key) -> state",
-    "update: (state, hyperparams, transitions [N, B, ...], key) -> (state,",
-    "act: (state, hyperparams, observations [..., O], key) -> actions [..., A]",
-    "act_greedy: (state, observations [..., O]) -> actions [..., A]",
-    "observe: (state, observations [..., O]) -> state",
-    "genotype: (state) ->",
-    "from_genotype: (genotype) -> state",
-    "TrainingConfig.replay_extras",
-  ):
-    assert line in text
-  assert "Fn`" not in text
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: learners.sac(0, 2), "observation_size=0 is not a count"),
+    (lambda: learners.td3(3, 0), "action_size=0 is not a count"),
+    (lambda: learners.crossq(3, 0), "action_size=0 is not a count"),
+    (
+      lambda: learners.SACConfig(initial_temperature=0.0),
+      "initial_temperature .* got 0.0",
+    ),
+    (
+      lambda: learners.XQCConfig(initial_temperature=float("nan")),
+      "initial_temperature .* got nan",
+    ),
+    (lambda: learners.TD3Config(policy_delay=0), "policy_delay .* got 0"),
+    (lambda: learners.XQCConfig(num_atoms=1), "num_atoms must be at least 2"),
+    (
+      lambda: learners.DIAYNConfig(discriminator_input="state"),
+      "discriminator_input='state' .*give",
+    ),
+  ],
+)
+def test_a_setting_out_of_its_range_is_refused(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()
