@@ -67,17 +67,12 @@ def categorical(num_skills: int) -> SkillPrior:
       f"num_skills must be at least 2, got {num_skills}: one skill can't be"
       " told from others; 50 is common."
     )
-  if num_skills >= 2**31:
-    raise ValueError(
-      f"num_skills must be below 2**31, got {num_skills}; 50 is common."
-    )
 
   def sample(key: types.Key) -> types.Array:
     index = jax.random.randint(key, (), 0, num_skills)
     return jax.nn.one_hot(index, num_skills, dtype=jnp.float32)
 
   def log_prob(skill: types.Array) -> types.Array:
-    # A discriminator that knows nothing is uniform, so that its reward is 0.
     return -losses.diayn_discriminator_loss(jnp.zeros(num_skills), skill)
 
   def validate(skill: npt.ArrayLike) -> np.ndarray:

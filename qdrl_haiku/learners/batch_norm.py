@@ -1,7 +1,7 @@
 """What CrossQ and XQC share: SAC whose critics are normalised by batches."""
 
 from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,10 @@ from qdrl_haiku.learners.hyperparameters import Hyperparameter
 AtomsFn = Callable[
   [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array
 ]
-_State = TypeVar("_State", bound=NamedTuple)
-_Genotype = TypeVar("_Genotype", bound=NamedTuple)
 _Critics = tuple[types.Params, types.State, optax.OptState]
 
 
-class Parts(NamedTuple, Generic[_State, _Genotype]):
+class Parts(NamedTuple):
   """Holds what differs between the two.
 
   Attributes:
@@ -36,8 +34,8 @@ class Parts(NamedTuple, Generic[_State, _Genotype]):
     constrain: (the critics' parameters) -> parameters, after each step.
   """
 
-  state: type[_State]
-  genotype: type[_Genotype]
+  state: type[types.State]
+  genotype: type[types.Tree]
   declared: Mapping[str, Hyperparameter]
   optimizer: base.Optimizer
   atoms: AtomsFn | None = None
@@ -49,11 +47,11 @@ def batch_norm_learner(
   action_size: int,
   config: DelayedSoftAgentConfig,
   made: networks.BatchNormNetworks,
-  parts: Parts[_State, _Genotype],
+  parts: Parts,
 ) -> base.Learner:
   """Makes SAC with normalised critics of those parts."""
   policy, critic = made
-  optimizer, temperature_optimizer = parts.optimizer, base.adam()
+  optimizer, temperature_optimizer = parts.optimizer, base.Optimizer()
   soft = soft_policy.soft_policy(
     policy, optimizer, temperature_optimizer, config.learn_temperature
   )
@@ -62,7 +60,7 @@ def batch_norm_learner(
   )
   defaults = hyperparameters.defaults(declared, action_size)
 
-  def init(key: types.Key) -> _State:
+  def init(key: types.Key) -> types.State:
     policy_key, critic_key = jax.random.split(key)
     critic_params, critic_state = critic.init(critic_key)
     fields = {
@@ -78,12 +76,12 @@ def batch_norm_learner(
       fields["reward_statistics"] = statistics.init_rewards()
     return from_genotype(parts.genotype(**fields))
 
-  def genotype(state: _State) -> _Genotype:
+  def genotype(state: types.State) -> types.Tree:
     return parts.genotype(
       **{name: getattr(state, name) for name in parts.genotype._fields}
     )
 
-  def from_genotype(genotype: _Genotype) -> _State:
+  def from_genotype(genotype: types.Tree) -> types.State:
     fields = genotype._asdict()
     if parts.atoms is not None:
       # A copy: a buffer can't be donated twice.
@@ -158,7 +156,7 @@ def batch_norm_learner(
 
       def loss_fn(
         params: types.Params,
-      ) -> tuple[types.Array, tuple[types.Array, types.State]]:
+      ) -> tuple[types.Array, tuple[types.Tree, types.Params]]:
         rows = slice(None) if atoms is None else slice(size)
         outputs, moved = critic.apply(
           params, critic_state, *inputs, is_training=True, rows=rows
@@ -168,25 +166,22 @@ def batch_norm_learner(
           loss = jax.vmap(
             losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None)
           )(q, reward, discount, next_values, log_prob, temperature)
-          return jnp.mean(loss), (jnp.mean(q), moved)
+          return jnp.mean(loss), ((jnp.mean(q), moved), params)
         loss = jax.vmap(
           losses.xqc_critic_loss, in_axes=(0, 0, 0, 0, 0, None, None)
         )(outputs, reward, discount, next_q, log_prob, temperature, atoms)
-        return jnp.mean(loss), (jnp.mean(_values(outputs, atoms)), moved)
+        mean = jnp.mean(loss)
+        return mean, ((jnp.mean(_values(outputs, atoms)), moved), params)
 
-      (loss, (q_mean, critic_state)), gradients = jax.value_and_grad(
-        loss_fn, has_aux=True
-      )(params)
-      params, optimizer_state = optimizer.update(
-        gradients,
-        optimizer_state,
-        params,
-        hyperparams["critic_learning_rate"],
+      descent = optimizer.descend(
+        loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"]
       )
-      return (parts.constrain(params), critic_state, optimizer_state), {
-        "critic_loss": loss,
+      q_mean, critic_state = descent.more
+      params = parts.constrain(descent.params)
+      return (params, critic_state, descent.optimizer_state), {
+        "critic_loss": descent.loss,
         "q_mean": q_mean,
-        "gradient_norm/critic": optax.tree.norm(gradients),
+        "gradient_norm/critic": optax.tree.norm(descent.gradients),
       }
 
     (critic_params, critic_state, critic_optimizer_state), metrics = (

@@ -17,7 +17,7 @@ def check(
   learner: Learner,
   observation_size: int,
   action_size: int,
-  extras: Mapping[str, jax.ShapeDtypeStruct] | None = None,
+  extras: Mapping[str, jax.ShapeDtypeStruct | types.Array] | None = None,
   batch_size: int = 256,
 ) -> None:
   """Refuses a learner whose functions don't do what `Learner` says.
@@ -136,7 +136,7 @@ def _check_defaults(hyperparams: types.Hyperparams) -> None:
 
 def _shapes(
   learner: Learner,
-  extras: Mapping[str, jax.ShapeDtypeStruct],
+  extras: Mapping[str, jax.ShapeDtypeStruct | types.Array],
   name: str,
   *args: types.Tree,
 ) -> types.Tree:

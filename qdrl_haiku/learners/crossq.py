@@ -101,6 +101,6 @@ def crossq(
     config,
     made,
     batch_norm.Parts(
-      CrossQState, CrossQGenotype, HYPERPARAMETERS, base.adam(_B1)
+      CrossQState, CrossQGenotype, HYPERPARAMETERS, base.Optimizer(_B1)
     ),
   )

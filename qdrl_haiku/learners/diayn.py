@@ -221,7 +221,7 @@ def diayn(
   classifier = discriminator(
     observation_size, prior, descriptor_size, config, network
   )
-  optimizer = base.adam()
+  optimizer = base.Optimizer()
   defaults, declared, base_hyperparams = _hyperparams(base_learner)
 
   def init(key: types.Key) -> DIAYNState:
@@ -291,25 +291,22 @@ def diayn(
     """Rewards one batch [B, ...], and teaches the discriminator with it."""
     skill = batch.observation[..., observation_size:]
 
-    def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
+    def loss_fn(params: types.Params) -> tuple[types.Array, types.Tree]:
       parameters = classifier.parameters(
         state._replace(discriminator_params=params),
         batch.next_observation,
         batch.extras.get("next_descriptor"),
       )
       loss = jax.vmap(prior.discriminator_loss)(parameters, skill)
-      return jnp.mean(loss), parameters
+      return jnp.mean(loss), (parameters, params)
 
-    (loss, parameters), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-      state.discriminator_params
-    )
-    params, optimizer_state = optimizer.update(
-      gradients,
-      state.discriminator_optimizer_state,
+    descent = optimizer.descend(
+      loss_fn,
       state.discriminator_params,
+      state.discriminator_optimizer_state,
       hyperparams["discriminator_learning_rate"],
     )
-    intrinsic = jax.vmap(classifier.reward)(parameters, skill)
+    intrinsic = jax.vmap(classifier.reward)(descent.more, skill)
     reward = intrinsic + hyperparams["task_reward_weight"] * batch.reward
     batch = batch._replace(
       observation=normalize(state, batch.observation),
@@ -317,13 +314,13 @@ def diayn(
       next_observation=normalize(state, batch.next_observation),
     )
     metrics = {
-      "discriminator_loss": loss,
+      "discriminator_loss": descent.loss,
       "intrinsic_reward": jnp.mean(intrinsic),
-      "gradient_norm/discriminator": optax.tree.norm(gradients),
+      "gradient_norm/discriminator": optax.tree.norm(descent.gradients),
     }
     state = state._replace(
-      discriminator_params=params,
-      discriminator_optimizer_state=optimizer_state,
+      discriminator_params=descent.params,
+      discriminator_optimizer_state=descent.optimizer_state,
     )
     return state, (batch, metrics)
 

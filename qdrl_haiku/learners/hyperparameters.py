@@ -118,7 +118,7 @@ def chosen(
     temperature: whether it learns a temperature.
     blocks: whether its networks have residual blocks.
   """
-  without = () if temperature else _OF_TEMPERATURE
+  without: tuple[str, ...] = () if temperature else _OF_TEMPERATURE
   without += () if blocks else ("weight_decay",)
   return {
     name: value for name, value in declared.items() if name not in without

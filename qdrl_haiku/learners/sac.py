@@ -102,7 +102,7 @@ def sac(
     config.network,
     config.own_networks(networks, 2 * action_size),
   )
-  optimizer = base.adam()
+  optimizer = base.Optimizer()
   soft = soft_policy.soft_policy(
     policy, optimizer, optimizer, config.learn_temperature
   )
@@ -179,36 +179,32 @@ def sac(
       )
       return jnp.mean(loss), (jnp.mean(q), moved)
 
-    (critic_loss, (q_mean, moved)), critic_gradients = base.value_and_grad(
-      critic_loss_fn, state.critic_params
-    )
-    critic_params, critic_optimizer_state = optimizer.update(
-      critic_gradients,
-      state.critic_optimizer_state,
+    critics = optimizer.descend(
+      critic_loss_fn,
       state.critic_params,
+      state.critic_optimizer_state,
       hyperparams["critic_learning_rate"],
       hyperparams.get("weight_decay"),
     )
-    critic_params = base.with_state(critic_params, moved)
 
     state, metrics = soft.step(
       state,
       hyperparams,
       observation,
-      lambda action: critic.apply(critic_params, observation, action),
+      lambda action: critic.apply(critics.params, observation, action),
       policy_key,
     )
     state = state._replace(
-      critic_params=critic_params,
+      critic_params=critics.params,
       target_critic_params=base.move_targets(
-        state.target_critic_params, critic_params, hyperparams["tau"]
+        state.target_critic_params, critics.params, hyperparams["tau"]
       ),
-      critic_optimizer_state=critic_optimizer_state,
+      critic_optimizer_state=critics.optimizer_state,
     )
     return state, metrics | {
-      "critic_loss": critic_loss,
-      "q_mean": q_mean,
-      "gradient_norm/critic": optax.tree.norm(critic_gradients),
+      "critic_loss": critics.loss,
+      "q_mean": critics.more,
+      "gradient_norm/critic": optax.tree.norm(critics.gradients),
     }
 
   return base.Learner(

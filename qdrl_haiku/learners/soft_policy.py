@@ -83,35 +83,33 @@ def soft_policy(
 
     def loss_fn(
       params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Array, types.Array, types.Params]]:
+    ) -> tuple[types.Array, tuple[types.Tree, types.Params]]:
       parameters, moved = policy.in_training(params, observation)
       distribution = policies.normal_tanh(parameters)
       action, log_prob = distribution.sample_and_log_prob(seed=key)
       loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
         q_fn(action), log_prob, temperature
       )
-      return jnp.mean(loss), (action, log_prob, moved)
+      return jnp.mean(loss), ((action, log_prob), moved)
 
-    (loss, (action, log_prob, moved)), gradients = base.value_and_grad(
-      loss_fn, state.policy_params
-    )
-    policy_params, policy_optimizer_state = optimizer.update(
-      gradients,
-      state.policy_optimizer_state,
+    descent = optimizer.descend(
+      loss_fn,
       state.policy_params,
+      state.policy_optimizer_state,
       hyperparams["policy_learning_rate"],
       hyperparams.get("weight_decay"),
     )
+    action, log_prob = descent.more
     state = state._replace(
-      policy_params=base.with_state(policy_params, moved),
-      policy_optimizer_state=policy_optimizer_state,
+      policy_params=descent.params,
+      policy_optimizer_state=descent.optimizer_state,
     )
     metrics = {
-      "policy_loss": loss,
+      "policy_loss": descent.loss,
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
       "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(gradients),
+      "gradient_norm/policy": optax.tree.norm(descent.gradients),
     }
     if not learn_temperature:
       return state, metrics

@@ -124,7 +124,7 @@ def td3(
   policy, critic = networks_lib.make_td3_networks(
     observation_size, action_size, config.network, own
   )
-  optimizer = base.adam()
+  optimizer = base.Optimizer()
   declared = hyperparameters.chosen(
     HYPERPARAMETERS, blocks=config.network.has_residual_blocks
   )
@@ -198,14 +198,13 @@ def td3(
       q = critic.apply(critic_params, judged, action)
       return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), (action, moved)
 
-    (loss, (action, moved)), gradients = base.value_and_grad(loss_fn, params)
-    params, optimizer_state = optimizer.update(
-      gradients, optimizer_state, params, learning_rate, weight_decay
+    descent = optimizer.descend(
+      loss_fn, params, optimizer_state, learning_rate, weight_decay
     )
-    return base.with_state(params, moved), optimizer_state, {
-      "policy_loss": loss,
-      "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(gradients),
+    return descent.params, descent.optimizer_state, {
+      "policy_loss": descent.loss,
+      "action_saturation": base.saturation(descent.more),
+      "gradient_norm/policy": optax.tree.norm(descent.gradients),
     }
 
   @eager.compiled()
@@ -260,18 +259,17 @@ def td3(
         )
         return jnp.mean(loss), (jnp.mean(q), moved)
 
-      (loss, (q_mean, moved)), gradients = base.value_and_grad(loss_fn, params)
-      params, optimizer_state = optimizer.update(
-        gradients,
-        optimizer_state,
+      descent = optimizer.descend(
+        loss_fn,
         params,
+        optimizer_state,
         hyperparams["critic_learning_rate"],
         hyperparams.get("weight_decay"),
       )
-      return (base.with_state(params, moved), optimizer_state), {
-        "critic_loss": loss,
-        "q_mean": q_mean,
-        "gradient_norm/critic": optax.tree.norm(gradients),
+      return (descent.params, descent.optimizer_state), {
+        "critic_loss": descent.loss,
+        "q_mean": descent.more,
+        "gradient_norm/critic": optax.tree.norm(descent.gradients),
       }
 
     (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(

@@ -135,7 +135,7 @@ def xqc(
       XQCState,
       XQCGenotype,
       HYPERPARAMETERS,
-      base.adam(),
+      base.Optimizer(),
       atoms,
       networks_lib.with_unit_norm,
     ),

@@ -188,11 +188,13 @@ def _own_critics(
   if is_pair(given):
     twins = BatchNormCritics(given.init, given.apply)
   else:
-    is_told = takes_training(given)
+    function = given
+    assert callable(function)
+    is_told = takes_training(function)
 
     def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
       parts = jnp.split(inputs, [observation_size], axis=-1)
-      return given(*parts, *([is_training] if is_told else []))[rows]
+      return function(*parts, *([is_training] if is_told else []))[rows]
 
     twins = _twins(critic, observation_size + action_size)
 

@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,13 @@ inputs with any leading axes.
 """
 # Leading axes of the inputs that networks are checked with.
 _BATCH, _AXES = (6,), (2, 3)
+
+
+class Pair(Protocol):
+  """Has the functions of a network."""
+
+  init: Callable[..., types.Tree]
+  apply: Callable[..., types.Tree]
 
 
 class OwnNetworks(NamedTuple):
@@ -66,7 +73,7 @@ def own_network(
   Raises:
     ValueError: if it makes outputs of another shape.
   """
-  axes = _AXES
+  axes: tuple[int, ...] = _AXES
   if isinstance(given, Network):
     network = given
   elif isinstance(given, StatefulNetwork):
@@ -112,12 +119,12 @@ def own_critics(given: OwnNetwork, input_sizes: Sequence[int]) -> Network:
   return Network(init, both(one.apply, -1), train)
 
 
-def is_pair(given: OwnNetwork) -> bool:
+def is_pair(given: OwnNetwork) -> TypeGuard[Pair]:
   """Returns whether a user's network is functions (init, apply)."""
   return hasattr(given, "init") and hasattr(given, "apply")
 
 
-def takes_training(function: OwnNetwork) -> bool:
+def takes_training(function: Callable[..., jax.Array]) -> bool:
   """Returns whether a user's function wants to know if it is in training."""
   return "is_training" in inspect.signature(function).parameters
 

@@ -150,7 +150,7 @@ def test_agents_of_different_keys_differ(name):
 
 
 def test_adam_is_the_published_one():
-  optimizer = base.adam()
+  optimizer = base.Optimizer()
   rng = np.random.default_rng(0)
   params = {"w": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32)}
   state = optimizer.init(params)
@@ -167,7 +167,7 @@ def test_adam_is_the_published_one():
 
 
 def test_weight_decay_is_that_of_adamw():
-  optimizer, params = base.adam(), jnp.array([1.0, -2.0])
+  optimizer, params = base.Optimizer(), jnp.array([1.0, -2.0])
   theirs = optax.adamw(0.05, weight_decay=0.3)
   their_params, their_state = params, theirs.init(params)
   state = optimizer.init(params)
