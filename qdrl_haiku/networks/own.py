@@ -18,7 +18,15 @@ from qdrl_haiku.networks.base import (
 )
 from qdrl_haiku.networks.config import NUM_CRITICS
 
-OwnNetwork = Network | StatefulNetwork | Callable[..., jax.Array]
+
+class Pair(Protocol):
+  """Has the functions of a network."""
+
+  init: Callable[..., types.Tree]
+  apply: Callable[..., types.Tree]
+
+
+OwnNetwork = Network | StatefulNetwork | Pair | Callable[..., jax.Array]
 """A network of a user's own: a plain function that calls Haiku's modules, of
 batches [B, size], with `is_training` as last parameter if that matters to it;
 or functions (init, apply), as `Network` or `StatefulNetwork` has them, of
@@ -26,13 +34,6 @@ inputs with any leading axes.
 """
 # Leading axes of the inputs that networks are checked with.
 _BATCH, _AXES = (6,), (2, 3)
-
-
-class Pair(Protocol):
-  """Has the functions of a network."""
-
-  init: Callable[..., types.Tree]
-  apply: Callable[..., types.Tree]
 
 
 class OwnNetworks(NamedTuple):

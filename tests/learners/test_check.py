@@ -140,9 +140,8 @@ def test_an_update_without_hyperparameters_names_them(name):
     )  # fmt: skip
 
 
-@_EACH
-def test_an_update_outside_of_jit_is_compiled_once(name):
-  case = common.case(name)
+def test_an_update_outside_of_jit_is_compiled_once():
+  case = common.case("sac")
   args = (common.agent(case.learner), case.learner.hyperparams)
   for seed, expected in ((0, None), (1, 0)):
     rows, key = common.batches(case.learner, seed=seed), jax.random.key(seed)
@@ -150,9 +149,8 @@ def test_an_update_outside_of_jit_is_compiled_once(name):
     assert expected in (None, found)
 
 
-@_EACH
-def test_acting_outside_of_jit_is_compiled_once(name):
-  case = common.case(name)
+def test_acting_outside_of_jit_is_compiled_once():
+  case = common.case("td3")
   args = (common.agent(case.learner), case.learner.hyperparams)
   case.learner.act(*args, common.observations(4), jax.random.key(0))
   args = (*args, common.observations(4, seed=1), jax.random.key(1))

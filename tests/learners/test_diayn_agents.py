@@ -173,6 +173,7 @@ def test_a_new_agent_is_a_new_base_agent_and_a_discriminator(name):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "prior", [skills.sphere(2), skills.sphere(3), skills.normal(2)]
 )

@@ -1,6 +1,7 @@
 """Tests of learners with networks of a user's own."""
 
 import functools
+import json
 import pathlib
 import re
 
@@ -10,7 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts, learners, networks, skills
+import qdrl_haiku
+from qdrl_haiku import (
+  artifacts,
+  environments,
+  learners,
+  networks,
+  runs,
+  skills,
+  training,
+)
 from qdrl_haiku.experiment import cache_key
 from tests.learners import common
 
@@ -229,3 +239,30 @@ def test_a_network_that_numpy_can_not_act_by_is_not_exported(tmp_path):
     artifacts.export.save(
       tmp_path / "policy.npz", learner, common.fresh(learner)
     )
+
+
+@pytest.mark.slow
+def test_a_run_trains_and_resumes_with_a_policy_network_of_its_own(tmp_path):
+  logdir, path = str(tmp_path / "run"), f"{__name__}:attention"
+  config = learners.SACConfig(_SMALL, policy_network=path)
+
+  def train(num_timesteps, resume):
+    return qdrl_haiku.train(qdrl_haiku.Config(
+      environment=environments.EnvironmentConfig("point_maze"),
+      learner=config,
+      training=training.TrainingConfig(
+        population_size=2, perturbation_interval=400, num_eval_episodes=1
+      ),
+      run=runs.RunConfig(
+        num_timesteps=num_timesteps, logdir=logdir, resume=resume
+      ),
+    ))  # fmt: skip
+
+  train(800, resume=False)
+  after = train(1600, resume=True)
+  assert np.isfinite(after.metrics["training/critic_loss"])
+  settings = json.loads((tmp_path / "run" / "config.json").read_text())
+  assert settings["policy_network"] == path
+  with pytest.raises(ValueError, match="policy_network"):
+    config = learners.SACConfig(_SMALL)
+    train(2400, resume=True)
