@@ -11,12 +11,13 @@ a learner needs to know neither which kind it has nor how it is drawn:
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from qdrl_haiku import losses, types
 from qdrl_haiku.config import Settings, setting
@@ -45,7 +46,7 @@ class SkillPrior(NamedTuple):
   log_prob: Callable[[types.Array], types.Array]
   discriminator_loss: Callable[[types.Array, types.Array], types.Array]
   reward: Callable[[types.Array, types.Array, types.Array], types.Array]
-  validate: Callable[[Any], np.ndarray]
+  validate: Callable[[npt.ArrayLike], np.ndarray]
 
 
 def categorical(num_skills: int) -> SkillPrior:
@@ -66,20 +67,15 @@ def categorical(num_skills: int) -> SkillPrior:
       f"num_skills must be at least 2, got {num_skills}: one skill can't be"
       " told from others; 50 is common."
     )
-  if num_skills >= 2**31:
-    raise ValueError(
-      f"num_skills must be below 2**31, got {num_skills}; 50 is common."
-    )
 
   def sample(key: types.Key) -> types.Array:
     index = jax.random.randint(key, (), 0, num_skills)
     return jax.nn.one_hot(index, num_skills, dtype=jnp.float32)
 
   def log_prob(skill: types.Array) -> types.Array:
-    # A discriminator that knows nothing is uniform, so that its reward is 0.
     return -losses.diayn_discriminator_loss(jnp.zeros(num_skills), skill)
 
-  def validate(skill: Any) -> np.ndarray:
+  def validate(skill: npt.ArrayLike) -> np.ndarray:
     one_hots = np.eye(num_skills, dtype=np.float32)
     array = np.asarray(skill)
     if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
@@ -133,7 +129,7 @@ def sphere(size: int) -> SkillPrior:
     # A discriminator that knows nothing is uniform, so that its reward is 0.
     return -losses.diayn_sphere_discriminator_loss(jnp.zeros(size), skill)
 
-  def validate(skill: Any) -> np.ndarray:
+  def validate(skill: npt.ArrayLike) -> np.ndarray:
     vector = _vector(skill, size)
     length = np.linalg.norm(vector)
     if length == 0.0:
@@ -190,7 +186,7 @@ def normal(size: int) -> SkillPrior:
   )
 
 
-def constant(prior: SkillPrior, skill: Any) -> SkillPrior:
+def constant(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
   """Returns the same prior, of which one skill is drawn every time.
 
   With it one skill of a trained agent is looked at. Its density and its scores
@@ -211,7 +207,7 @@ def constant(prior: SkillPrior, skill: Any) -> SkillPrior:
   return prior._replace(sample=lambda key: jnp.asarray(value))
 
 
-def _vector(skill: Any, size: int) -> np.ndarray:
+def _vector(skill: npt.ArrayLike, size: int) -> np.ndarray:
   """Returns a skill as `size` float64 numbers, or says what is wrong."""
   vector = np.asarray(skill, np.float64)
   largest = np.finfo(np.float32).max

@@ -77,7 +77,7 @@ def _python(document: str, first_line: str) -> str:
 def test_the_documents_have_the_snippets_that_are_run_here():
   assert len(_commands()) == 44
   assert len(_snippets("README.md", "python")) == 3
-  assert len(_snippets(_RECIPES, "python")) == 7
+  assert len(_snippets(_RECIPES, "python")) == 8
   assert len(_snippets("BUILD.md", "python")) == 3
   assert not _snippets("launchers/RESULTS.md", "python")
 

@@ -1,6 +1,5 @@
 """Tests of the policies."""
 
-import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,38 +150,6 @@ def test_shapes_with_leading_axes_and_sample_shape():
   assert policy.mode().shape == (3, 4, 5)
 
 
-def test_it_is_a_distrax_distribution_with_the_divergence_of_the_normals():
-  first = policies.normal_tanh(_parameters(np.array([0.0]), 1.0))
-  second = policies.normal_tanh(_parameters(np.array([2.0]), 1.0))
-  assert isinstance(first, distrax.Distribution)
-  # Between normals of scale 1: half the squared distance.
-  np.testing.assert_allclose(first.kl_divergence(second), 2.0, rtol=1e-5)
-
-
-def test_vmap_under_jit_equals_one_at_a_time():
-  parameters = jax.random.normal(_KEY, (3, 4))
-  keys = jax.random.split(_KEY, 3)
-
-  def draw(parameters, key):
-    policy = policies.normal_tanh(parameters)
-    action, log_prob = policy.sample_and_log_prob(seed=key)
-    return action, log_prob, policy.log_prob(action), policy.mode()
-
-  together = jax.jit(jax.vmap(draw))(parameters, keys)
-  for i in range(3):
-    for actual, expected in zip(
-      together, draw(parameters[i], keys[i]), strict=True
-    ):
-      np.testing.assert_allclose(actual[i], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_policy_passes_through_jit_as_an_argument():
-  policy = policies.normal_tanh(jnp.array([0.5, 1.0]))
-  np.testing.assert_array_equal(
-    jax.jit(lambda p: p.mode())(policy), policy.mode()
-  )
-
-
 def test_gradient_of_log_prob_matches_its_closed_form():
   parameters = _parameters(np.array([0.5]), 0.8)
   loc, scale = (float(x[0]) for x in _loc_and_scale(parameters))
@@ -237,12 +204,6 @@ def test_gradient_of_sample_and_log_prob_is_finite_when_saturated(loc):
   np.testing.assert_allclose(gradient[0], 2 * np.sign(loc), rtol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 5), ()])
-def test_parameters_of_odd_size_are_refused(shape):
-  with pytest.raises(ValueError, match="parameters has shape .* 2A"):
-    policies.normal_tanh(jnp.zeros(shape))
-
-
 def test_deterministic_mode_and_samples_are_the_tanh():
   parameters = np.float32([[0.5, -2.0], [0.0, 40.0]])
   policy = policies.deterministic_tanh(jnp.asarray(parameters))
@@ -250,12 +211,6 @@ def test_deterministic_mode_and_samples_are_the_tanh():
   np.testing.assert_allclose(policy.mode(), expected, rtol=1e-6)
   samples = policy.sample(seed=_KEY, sample_shape=(3,))
   np.testing.assert_allclose(samples, [expected] * 3, rtol=1e-6)
-
-
-def test_deterministic_shapes():
-  policy = policies.deterministic_tanh(jnp.zeros([3, 4, 2]))
-  assert policy.batch_shape == (3, 4)
-  assert policy.event_shape == (2,)
 
 
 def test_deterministic_gradient_is_the_slope_of_tanh():
@@ -267,6 +222,14 @@ def test_deterministic_gradient_is_the_slope_of_tanh():
   )
 
 
-def test_deterministic_policy_refuses_a_scalar():
+@pytest.mark.parametrize(
+  ("policy", "shape"),
+  [
+    (policies.normal_tanh, (2, 5)),
+    (policies.normal_tanh, ()),
+    (policies.deterministic_tanh, ()),
+  ],
+)
+def test_parameters_of_another_shape_are_refused(policy, shape):
   with pytest.raises(ValueError, match="parameters has shape"):
-    policies.deterministic_tanh(jnp.zeros([]))
+    policy(jnp.zeros(shape))

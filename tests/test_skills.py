@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import losses, skills
+from qdrl_haiku import skills
 
 _CIRCLE, _SPHERE = skills.sphere(2), skills.sphere(3)
 _PRIORS = pytest.mark.parametrize(
@@ -85,53 +85,6 @@ def test_log_prob_is_the_formula(prior, expected):
 
 
 @_PRIORS
-def test_log_prob_takes_one_skill_only(prior):
-  with pytest.raises(AssertionError):
-    prior.log_prob(jnp.ones((2, prior.size)))
-
-
-@pytest.mark.parametrize(
-  ("prior", "size", "num_skills", "parameter_size"),
-  [
-    (skills.categorical(5), 5, 5, 5),
-    (_SPHERE, 3, None, 3),
-    (skills.normal(3), 3, None, 6),
-  ],
-  ids=["categorical", "sphere", "normal"],
-)
-def test_sizes(prior, size, num_skills, parameter_size):
-  assert prior.size == size
-  assert prior.num_skills == num_skills
-  assert prior.parameter_size == parameter_size
-
-
-@pytest.mark.parametrize(
-  ("prior", "loss_fn", "reward_fn"),
-  [
-    (
-      skills.categorical(2),
-      losses.diayn_discriminator_loss,
-      losses.diayn_reward,
-    ),
-    (
-      skills.sphere(2),
-      losses.diayn_sphere_discriminator_loss,
-      losses.diayn_sphere_reward,
-    ),
-    (
-      skills.normal(2),
-      losses.diayn_normal_discriminator_loss,
-      losses.diayn_normal_reward,
-    ),
-  ],
-  ids=["categorical", "sphere", "normal"],
-)
-def test_scores_are_the_losses_of_the_kind(prior, loss_fn, reward_fn):
-  assert prior.discriminator_loss is loss_fn
-  assert prior.reward is reward_fn
-
-
-@_PRIORS
 def test_every_kind_is_used_alike(prior):
   @jax.jit
   def use(key):
@@ -188,12 +141,6 @@ def test_constant_always_draws_the_one_skill(prior, skill, expected):
   samples = jax.vmap(skills.constant(prior, skill).sample)(keys)
   assert samples.dtype == np.float32
   np.testing.assert_allclose(samples, [expected] * 4, rtol=1e-7)
-
-
-def test_constant_changes_nothing_but_the_drawing():
-  constant = skills.constant(_CIRCLE, [1.0, 0.0])
-  assert constant.sample is not _CIRCLE.sample
-  assert constant._replace(sample=_CIRCLE.sample) == _CIRCLE
 
 
 @pytest.mark.parametrize(

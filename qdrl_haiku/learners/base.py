@@ -7,26 +7,19 @@ its randomness, because keys are arguments.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import types
+from qdrl_haiku import networks, types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
-# What these take and return stands in `Learner`.
-InitFn = Callable[[types.Key], types.State]
-UpdateFn = Callable[
-  [types.State, types.Hyperparams, types.Transition, types.Key],
-  tuple[types.State, types.Metrics],
-]
 ActFn = Callable[
   [types.State, types.Hyperparams, types.Array, types.Key], types.Array
 ]
 ActGreedyFn = Callable[[types.State, types.Array], types.Array]
-ObserveFn = Callable[[types.State, types.Array], types.State]
 
 
 class SharedCritic(NamedTuple):
@@ -47,9 +40,10 @@ class SharedCritic(NamedTuple):
 
   learner: "Learner"
   improve: Callable[
-    [types.State, Any, types.Array, types.Array, types.Array | float], Any
+    [types.State, types.Tree, types.Array, types.Array, types.Array | float],
+    types.Tree,
   ]
-  genotype_at: Callable[[types.State, types.Array], Any]
+  genotype_at: Callable[[types.State, types.Array], types.Tree]
 
 
 class Learner(NamedTuple):
@@ -94,64 +88,117 @@ class Learner(NamedTuple):
       learner rewards single steps by itself.
   """
 
-  init: InitFn
-  update: UpdateFn
+  init: Callable[[types.Key], types.State]
+  update: Callable[
+    [types.State, types.Hyperparams, types.Transition, types.Key],
+    tuple[types.State, types.Metrics],
+  ]
   act: ActFn
   act_greedy: ActGreedyFn
-  observe: ObserveFn
+  observe: Callable[[types.State, types.Array], types.State]
   hyperparams: types.Hyperparams
   batches_per_update: int
-  genotype: Callable[[types.State], Any]
-  from_genotype: Callable[[Any], types.State]
+  genotype: Callable[[types.State], types.Tree]
+  from_genotype: Callable[[types.Tree], types.State]
   declared: Mapping[str, Hyperparameter] = MappingProxyType({})
   share: Callable[[int], SharedCritic] | None = None
   supports_n_step: bool = True
 
 
-class Optimizer(NamedTuple):
-  """Adam whose learning rate is an argument of every step.
-
-  The learning rate is not part of the optimiser, so that changing it rebuilds
-  and recompiles nothing.
+class Descent(NamedTuple):
+  """Holds what a step down a loss gives.
 
   Attributes:
-    init: parameters -> optimiser state.
-    update: (gradients, optimiser state, parameters, learning rate, weight
-      decay) -> (parameters, optimiser state); there is no decay by default.
+    loss: [], before the step.
+    more: what the loss function returned beside it.
+    params: the new parameters.
+    optimizer_state: the new state of the optimiser.
+    gradients: by the parameters.
   """
 
-  init: Callable[[types.Params], optax.OptState]
-  update: Callable[..., tuple[types.Params, optax.OptState]]
+  loss: types.Array
+  more: types.Tree
+  params: types.Params
+  optimizer_state: optax.OptState
+  gradients: types.Params
 
 
-def adam(b1: float = 0.9) -> Optimizer:
-  """Makes Adam (Kingma and Ba, arXiv 1412.6980), with optax's defaults.
+class Optimizer:
+  """Adam (Kingma and Ba, arXiv 1412.6980), with optax's defaults.
 
-  With weight decay it's AdamW (Loshchilov and Hutter, arXiv 1711.05101): what
-  is taken off the weights is no part of the moments.
+  Its learning rate is an argument of every step, so that changing it rebuilds
+  and recompiles nothing. Of a network with running state it changes the
+  parameters alone. With weight decay it's AdamW (Loshchilov and Hutter, arXiv
+  1711.05101): what is taken off the weights is no part of the moments.
   """
-  transform = optax.scale_by_adam(b1)
+
+  def __init__(self, b1: float = 0.9) -> None:
+    self._adam = optax.scale_by_adam(b1)
+
+  def init(self, params: types.Params) -> optax.OptState:
+    """Returns the state for new parameters."""
+    if isinstance(params, networks.Variables):
+      params = params.params
+    return self._adam.init(params)
 
   def update(
+    self,
     gradients: types.Params,
     state: optax.OptState,
     params: types.Params,
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, optax.OptState]:
-    steps, state = transform.update(gradients, state, params)
+    """Returns parameters and state after a step along gradients."""
+    steps, state = self._adam.update(gradients, state, params)
     if weight_decay is not None:
       steps = jax.tree.map(lambda s, p: s + weight_decay * p, steps, params)
     params = jax.tree.map(lambda p, s: p - learning_rate * s, params, steps)
     return params, state
 
-  return Optimizer(transform.init, update)
+  def descend(
+    self,
+    loss_fn: Callable[[types.Params], tuple[types.Array, types.Tree]],
+    params: types.Params,
+    state: optax.OptState,
+    learning_rate: types.Array,
+    weight_decay: types.Array | None = None,
+  ) -> Descent:
+    """Takes a step down a loss.
+
+    `loss_fn` returns (loss, (more, parameters)), these with the running state
+    that training moved, if there is one.
+    """
+    if isinstance(params, networks.Variables):
+      running = params.state
+      descent = self.descend(
+        lambda x: loss_fn(networks.Variables(x, running)),
+        params.params,
+        state,
+        learning_rate,
+        weight_decay,
+      )
+      more, moved = descent.more
+      params = moved._replace(params=descent.params)
+      return descent._replace(more=more, params=params)
+    (loss, (more, moved)), gradients = jax.value_and_grad(
+      loss_fn, has_aux=True
+    )(params)
+    if isinstance(moved, networks.Variables):
+      more = more, moved
+    params, state = self.update(
+      gradients, state, params, learning_rate, weight_decay
+    )
+    return Descent(loss, more, params, state, gradients)
 
 
 def move_targets(
   targets: types.Params, online: types.Params, tau: types.Array
 ) -> types.Params:
-  """Moves target networks towards the online ones."""
+  """Moves target networks towards the online ones, whose state they get."""
+  if isinstance(online, networks.Variables):
+    params = move_targets(targets.params, online.params, tau)
+    return networks.Variables(params, jax.tree.map(jnp.copy, online.state))
   return jax.tree.map(lambda t, o: t + tau * (o - t), targets, online)
 
 

@@ -2,8 +2,7 @@
 
 import functools
 import numbers
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ def check(
   learner: Learner,
   observation_size: int,
   action_size: int,
-  extras: Mapping[str, Any] | None = None,
+  extras: Mapping[str, jax.ShapeDtypeStruct | types.Array] | None = None,
   batch_size: int = 256,
 ) -> None:
   """Refuses a learner whose functions don't do what `Learner` says.
@@ -67,7 +66,7 @@ def check(
   _check_state("from_genotype", shapes("from_genotype", genotype), state)
 
   batches = (learner.batches_per_update, batch_size)
-  extras_of_batches: Any = {
+  extras_of_batches: types.Tree = {
     name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
     for name, x in extras.items()
   }
@@ -80,18 +79,14 @@ def check(
     extras=extras_of_batches,
   )
   result = shapes("update", state, hyperparams, transitions, key)
-  if not isinstance(result, tuple) or len(result) != 2:
-    raise ValueError(
-      f"the learner's update returns a {type(result).__name__}; return a pair, "
-      "the new state and metrics by name."
-    )
-  after, metrics = result
-  _check_state("update", after, state)
-  if not isinstance(metrics, dict):
-    raise ValueError(
-      f"the learner's update returns a {type(metrics).__name__} for metrics; "
-      "return a pair, the new state and a dict of numbers by name."
-    )
+  match result:
+    case (after, dict() as metrics):
+      _check_state("update", after, state)
+    case _:
+      raise ValueError(
+        f"the learner's update returns {_kind(result)}; return a pair, the new "
+        "state and a dict of numbers by name."
+      )
   for name, value in metrics.items():
     if getattr(value, "shape", None) != ():
       raise ValueError(
@@ -140,12 +135,14 @@ def _check_defaults(hyperparams: types.Hyperparams) -> None:
 
 
 def _shapes(
-  learner: Learner, extras: dict[str, Any], name: str, *args: Any
-) -> Any:
+  learner: Learner,
+  extras: Mapping[str, jax.ShapeDtypeStruct | types.Array],
+  name: str,
+  *args: types.Tree,
+) -> types.Tree:
   """Returns the shapes of what one of a learner's functions returns."""
-  function: Callable[..., Any] = getattr(learner, name)
   try:
-    return jax.eval_shape(function, *args)
+    return jax.eval_shape(getattr(learner, name), *args)
   except KeyError as error:
     hyperparams = checks.leaf_names(learner.hyperparams)
     raise ValueError(
@@ -157,7 +154,7 @@ def _shapes(
     ) from error
 
 
-def _check_state(name: str, found: Any, state: types.State) -> None:
+def _check_state(name: str, found: types.Tree, state: types.State) -> None:
   """Refuses a state that differs in kind from that of `init`."""
   if difference := checks.difference(found, state):
     raise ValueError(
@@ -166,6 +163,12 @@ def _check_state(name: str, found: Any, state: types.State) -> None:
     )
 
 
-def _array(*shape: int) -> Any:
+def _array(*shape: int) -> types.Tree:
   """Returns the shape of an array of floats."""
   return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def _kind(found: types.Tree) -> str:
+  """Returns the type of what was found, and of a pair those of both."""
+  kinds = found if isinstance(found, tuple) else (found,)
+  return " and ".join(f"a {type(x).__name__}" for x in kinds) or "nothing"

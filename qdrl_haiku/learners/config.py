@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.networks import NetworkConfig
+from qdrl_haiku.config import Settings, UsersOwn, setting
+from qdrl_haiku.networks import NetworkConfig, OwnNetworks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,39 @@ class AgentConfig(Settings):
     "statistics; by default they do, but in a repertoire, whose variations mix "
     "the weights of two parents.",
   )
+  policy_network: str | None = setting(
+    None,
+    "package.module:function of a policy network of your own: called with the "
+    "number of its outputs (2 for each number of an action, of td3 1), it "
+    "returns a function that calls Haiku's modules, of observations [B, O] "
+    "to these [B, N].",
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    sizes = self.network.policy_hidden_layer_sizes
+    if self.policy_network is not None and sizes is not None:
+      raise ValueError(
+        f"policy_hidden_layer_sizes={sizes} has no effect: "
+        f"policy_network={self.policy_network} is the policy; leave it out."
+      )
+
+  def own_networks(
+    self, given: OwnNetworks | None, num_outputs: int
+  ) -> OwnNetworks:
+    """Returns the networks of a user's own.
+
+    Args:
+      given: those that a learner was given.
+      num_outputs: numbers that the policy makes of an observation.
+    """
+    given = given or OwnNetworks()
+    if self.policy_network is None or given.policy is not None:
+      return given
+    policy = UsersOwn(self.policy_network).call(
+      "policy_network", object, num_outputs=num_outputs
+    )
+    return given._replace(policy=policy)
 
   @property
   def normalizes(self) -> bool:
@@ -41,11 +74,19 @@ class SoftAgentConfig(AgentConfig):
   )
 
 
-def policy_delay(default: int = 2) -> int:
+def policy_delay() -> int:
   """Declares how many critic steps a policy step is delayed by."""
   return setting(
-    default,
+    2,
     "Critic steps per policy step of td3, crossq and xqc; 1 moves the policy "
     "with every critic step.",
     low=1,
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class DelayedSoftAgentConfig(SoftAgentConfig):
+  """Shapes such an agent, whose policy moves after several critic steps."""
+
+  # 3 in the papers, and TD3's here, so that steps are cut up alike.
+  policy_delay: int = policy_delay()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import optax
 
 from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
@@ -86,7 +86,7 @@ class DIAYNState(NamedTuple):
 class DIAYNGenotype(NamedTuple):
   """Holds what a repertoire stores of a DIAYN agent; see `DIAYNState`."""
 
-  agent: Any
+  agent: types.Tree
   discriminator_params: types.Params
   observation_statistics: statistics.ObservationStatistics | None
 
@@ -115,6 +115,7 @@ def discriminator(
   prior: skills.SkillPrior,
   descriptor_size: int | None = None,
   config: DIAYNConfig = DIAYNConfig(),
+  network: networks.OwnNetwork | None = None,
 ) -> Discriminator:
   """Makes the discriminator that `diayn` trains, to be asked afterwards.
 
@@ -123,12 +124,15 @@ def discriminator(
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
     config: as `diayn` had it.
+    network: of a user's own, inputs [..., I] -> [..., prior.parameter_size],
+      without running state; see `networks.OwnNetwork`.
 
   Returns:
     The discriminator.
 
   Raises:
-    ValueError: if it is to see a descriptor, and there is none.
+    ValueError: if it is to see a descriptor, and there is none, or if a user's
+      own network makes other shapes.
   """
   input_size = observation_size
   if config.discriminator_input == "descriptor":
@@ -139,13 +143,22 @@ def discriminator(
       )
     input_size = descriptor_size
   sizes = config.discriminator_hidden_layer_sizes
-  network = networks.make_discriminator(
+  made = networks.make_discriminator(
     input_size,
     prior.parameter_size,
     (256, 256) if sizes is None else sizes,
     activation=config.activation,
     layer_norm=config.layer_norm,
   )
+  if network is not None:
+    made = networks.own_network(
+      "discriminator", network, (input_size,), (prior.parameter_size,)
+    )
+    if made.train is not None:
+      raise ValueError(
+        "the discriminator network has running state or differs in training; "
+        "give one without."
+      )
 
   def parameters(
     state: DIAYNState,
@@ -161,7 +174,7 @@ def discriminator(
     if config.discriminator_input == "observation":
       observation = observation[..., :observation_size]
       inputs = statistics.normalize(state.observation_statistics, observation)
-    return network.apply(state.discriminator_params, inputs)
+    return made.apply(state.discriminator_params, inputs)
 
   def reward(parameters: types.Array, skill: types.Array) -> types.Array:
     log_prior = jnp.zeros(())
@@ -169,7 +182,7 @@ def discriminator(
       log_prior = prior.log_prob(skill)
     return prior.reward(parameters, skill, log_prior)
 
-  return Discriminator(prior, network.init, parameters, reward)
+  return Discriminator(prior, made.init, parameters, reward)
 
 
 def diayn(
@@ -178,6 +191,7 @@ def diayn(
   prior: skills.SkillPrior,
   descriptor_size: int | None = None,
   config: DIAYNConfig = DIAYNConfig(),
+  network: networks.OwnNetwork | None = None,
 ) -> base.Learner:
   """Learns skills that can be told apart by the states that they visit.
 
@@ -196,15 +210,18 @@ def diayn(
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
     config: what shapes the discriminator and the computation.
+    network: the discriminator's, see `discriminator`.
 
   Returns:
     The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
 
   Raises:
-    ValueError: if the discriminator is to see a descriptor, and there is none.
+    ValueError: see `discriminator`.
   """
-  classifier = discriminator(observation_size, prior, descriptor_size, config)
-  optimizer = base.adam()
+  classifier = discriminator(
+    observation_size, prior, descriptor_size, config, network
+  )
+  optimizer = base.Optimizer()
   defaults, declared, base_hyperparams = _hyperparams(base_learner)
 
   def init(key: types.Key) -> DIAYNState:
@@ -214,9 +231,9 @@ def diayn(
       agent=base_learner.init(agent_key),
       discriminator_params=params,
       discriminator_optimizer_state=optimizer.init(params),
-      observation_statistics=statistics.init(observation_size)
-      if config.normalize_observations
-      else None,
+      observation_statistics=statistics.initial(
+        observation_size, config.normalize_observations
+      ),
     )
 
   def genotype(state: DIAYNState) -> DIAYNGenotype:
@@ -274,25 +291,22 @@ def diayn(
     """Rewards one batch [B, ...], and teaches the discriminator with it."""
     skill = batch.observation[..., observation_size:]
 
-    def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
+    def loss_fn(params: types.Params) -> tuple[types.Array, types.Tree]:
       parameters = classifier.parameters(
         state._replace(discriminator_params=params),
         batch.next_observation,
         batch.extras.get("next_descriptor"),
       )
       loss = jax.vmap(prior.discriminator_loss)(parameters, skill)
-      return jnp.mean(loss), parameters
+      return jnp.mean(loss), (parameters, params)
 
-    (loss, parameters), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-      state.discriminator_params
-    )
-    params, optimizer_state = optimizer.update(
-      gradients,
-      state.discriminator_optimizer_state,
+    descent = optimizer.descend(
+      loss_fn,
       state.discriminator_params,
+      state.discriminator_optimizer_state,
       hyperparams["discriminator_learning_rate"],
     )
-    intrinsic = jax.vmap(classifier.reward)(parameters, skill)
+    intrinsic = jax.vmap(classifier.reward)(descent.more, skill)
     reward = intrinsic + hyperparams["task_reward_weight"] * batch.reward
     batch = batch._replace(
       observation=normalize(state, batch.observation),
@@ -300,13 +314,13 @@ def diayn(
       next_observation=normalize(state, batch.next_observation),
     )
     metrics = {
-      "discriminator_loss": loss,
+      "discriminator_loss": descent.loss,
       "intrinsic_reward": jnp.mean(intrinsic),
-      "gradient_norm/discriminator": optax.tree.norm(gradients),
+      "gradient_norm/discriminator": optax.tree.norm(descent.gradients),
     }
     state = state._replace(
-      discriminator_params=params,
-      discriminator_optimizer_state=optimizer_state,
+      discriminator_params=descent.params,
+      discriminator_optimizer_state=descent.optimizer_state,
     )
     return state, (batch, metrics)
 
@@ -354,7 +368,7 @@ def _hyperparams(
   Callable[[types.Hyperparams], types.Hyperparams],
 ]:
   """Puts DIAYN's hyperparameters and its base learner's together."""
-  own = hyperparameters.defaults(HYPERPARAMETERS)
+  own = {name: value.default for name, value in HYPERPARAMETERS.items()}
   of_base = base_learner.hyperparams
   # Another kind of dict would be another kind of tree.
   if type(of_base) is not dict or own.keys() & of_base.keys():

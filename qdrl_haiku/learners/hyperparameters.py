@@ -105,44 +105,39 @@ WEIGHT_DECAY = Hyperparameter(
 _OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
 
 
-def default_target_entropy(action_size: int) -> float:
-  """Returns the target entropy of SAC where nothing else is said.
+def chosen(
+  declared: Mapping[str, Hyperparameter],
+  *,
+  temperature: bool = True,
+  blocks: bool = False,
+) -> dict[str, Hyperparameter]:
+  """Returns those of a learner with or without some parts.
 
-  It is half of what Haarnoja et al. (arXiv 1812.05905) take: agents that
-  explore more learn more within few steps.
+  Args:
+    declared: those of the learner with all parts, by name.
+    temperature: whether it learns a temperature.
+    blocks: whether its networks have residual blocks.
   """
-  return -action_size / 2
-
-
-def of_temperature(
-  declared: Mapping[str, Hyperparameter], is_learned: bool
-) -> dict[str, Hyperparameter]:
-  """Returns those that a learner with a temperature has."""
+  without: tuple[str, ...] = () if temperature else _OF_TEMPERATURE
+  without += () if blocks else ("weight_decay",)
   return {
-    name: value
-    for name, value in declared.items()
-    if is_learned or name not in _OF_TEMPERATURE
-  }
-
-
-def of_blocks(
-  declared: Mapping[str, Hyperparameter], are_there: bool
-) -> dict[str, Hyperparameter]:
-  """Returns those that a learner with or without residual blocks has."""
-  return {
-    name: value
-    for name, value in declared.items()
-    if are_there or name != "weight_decay"
+    name: value for name, value in declared.items() if name not in without
   }
 
 
 def defaults(
-  declared: Mapping[str, Hyperparameter], **depending: float
+  declared: Mapping[str, Hyperparameter], action_size: int
 ) -> dict[str, float]:
-  """Returns the values that hyperparameters have by default."""
-  found = {name: value.default for name, value in declared.items()}
+  """Returns the values that hyperparameters have by default.
+
+  Args:
+    declared: by name; the target entropy alone has no default there.
+    action_size: A.
+  """
+  # Half of what Haarnoja et al. (arXiv 1812.05905) take: agents that explore
+  # more learn more within few steps.
+  entropy = -action_size / 2
   return {
-    name: value
-    for name, value in (found | depending).items()
-    if value is not None
+    name: entropy if value.default is None else value.default
+    for name, value in declared.items()
   }

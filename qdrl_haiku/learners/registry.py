@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from qdrl_haiku.config import Settings, UsersOwn, setting
 from qdrl_haiku.learners.base import Learner
@@ -46,20 +45,16 @@ class DIAYNAgentConfig(Settings):
       )
 
 
+_LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
+  "sac": (SACConfig, sac),
+  "td3": (TD3Config, td3),
+  "crossq": (CrossQConfig, crossq),
+  "xqc": (XQCConfig, xqc),
+}
 KINDS: dict[str, Settings] = {
-  "sac": SACConfig(),
-  "td3": TD3Config(),
-  "crossq": CrossQConfig(),
-  "xqc": XQCConfig(),
-  "diayn": DIAYNAgentConfig(),
-}
+  name: config() for name, (config, _) in _LEARNERS.items()
+} | {"diayn": DIAYNAgentConfig()}
 """The configurations of all learners, by name."""
-_MAKERS: dict[type[Settings], Callable[[int, int, Any], Learner]] = {
-  SACConfig: sac,
-  TD3Config: td3,
-  CrossQConfig: crossq,
-  XQCConfig: xqc,
-}
 
 
 def make(config: Settings, observation_size: int, action_size: int) -> Learner:
@@ -81,4 +76,5 @@ def make(config: Settings, observation_size: int, action_size: int) -> Learner:
       "learner", Learner,
       observation_size=observation_size, action_size=action_size,
     )  # fmt: skip
-  return _MAKERS[type(config)](observation_size, action_size, config)
+  make_learner = dict(_LEARNERS.values())[type(config)]
+  return make_learner(observation_size, action_size, config)

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import eager, losses, networks, types
+from qdrl_haiku import eager, losses, types
+from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
 from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import SoftAgentConfig
@@ -68,7 +69,10 @@ class SACGenotype(NamedTuple):
 
 
 def sac(
-  observation_size: int, action_size: int, config: SACConfig = SACConfig()
+  observation_size: int,
+  action_size: int,
+  config: SACConfig = SACConfig(),
+  networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes soft actor-critic: twin critics, a learned temperature.
 
@@ -83,31 +87,31 @@ def sac(
     observation_size: O.
     action_size: A.
     config: what shapes networks and computation.
+    networks: those of a user's own, see `networks.OwnNetworks`.
 
   Returns:
     The learner; its state is a `SACState`, its genotype a `SACGenotype`.
 
   Raises:
-    ValueError: if a size or a setting is out of its range.
+    ValueError: if a size or a setting is out of its range, or if a network of
+      a user's own makes other shapes.
   """
-  policy, critic = networks.make_sac_networks(
-    observation_size, action_size, config.network
+  policy, critic = networks_lib.make_sac_networks(
+    observation_size,
+    action_size,
+    config.network,
+    config.own_networks(networks, 2 * action_size),
   )
-  optimizer = base.adam()
+  optimizer = base.Optimizer()
   soft = soft_policy.soft_policy(
     policy, optimizer, optimizer, config.learn_temperature
   )
-  declared = hyperparameters.of_temperature(
-    hyperparameters.of_blocks(
-      HYPERPARAMETERS, config.network.has_residual_blocks
-    ),
-    config.learn_temperature,
+  declared = hyperparameters.chosen(
+    HYPERPARAMETERS,
+    temperature=config.learn_temperature,
+    blocks=config.network.has_residual_blocks,
   )
-  defaults = hyperparameters.defaults(declared)
-  if config.learn_temperature:
-    defaults["target_entropy"] = hyperparameters.default_target_entropy(
-      action_size
-    )
+  defaults = hyperparameters.defaults(declared, action_size)
 
   def init(key: types.Key) -> SACState:
     policy_key, critic_key = jax.random.split(key)
@@ -115,36 +119,28 @@ def sac(
       SACGenotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key),
-        log_temperature=jnp.log(
-          jnp.asarray(config.initial_temperature, jnp.float32)
+        log_temperature=soft_policy.initial_log_temperature(config),
+        observation_statistics=statistics.initial(
+          observation_size, config.normalizes
         ),
-        observation_statistics=statistics.init(observation_size)
-        if config.normalizes
-        else None,
       )
     )
 
   def genotype(state: SACState) -> SACGenotype:
     return SACGenotype(
-      policy_params=state.policy_params,
-      critic_params=state.critic_params,
-      log_temperature=state.log_temperature,
-      observation_statistics=state.observation_statistics,
+      **{name: getattr(state, name) for name in SACGenotype._fields}
     )
 
   def from_genotype(genotype: SACGenotype) -> SACState:
     return SACState(
-      policy_params=genotype.policy_params,
-      critic_params=genotype.critic_params,
+      **genotype._asdict(),
       # A copy: a buffer can't be donated twice.
       target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
-      log_temperature=genotype.log_temperature,
       policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params),
       temperature_optimizer_state=optimizer.init(genotype.log_temperature)
       if config.learn_temperature
       else None,
-      observation_statistics=genotype.observation_statistics,
     )
 
   @eager.compiled()
@@ -176,20 +172,17 @@ def sac(
 
     def critic_loss_fn(
       params: types.Params,
-    ) -> tuple[types.Array, types.Array]:
-      q = critic.apply(params, observation, batch.action)
+    ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+      q, moved = critic.in_training(params, observation, batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
         q, reward, discount, next_q, next_log_prob, temperature
       )
-      return jnp.mean(loss), jnp.mean(q)
+      return jnp.mean(loss), (jnp.mean(q), moved)
 
-    (critic_loss, q_mean), critic_gradients = jax.value_and_grad(
-      critic_loss_fn, has_aux=True
-    )(state.critic_params)
-    critic_params, critic_optimizer_state = optimizer.update(
-      critic_gradients,
-      state.critic_optimizer_state,
+    critics = optimizer.descend(
+      critic_loss_fn,
       state.critic_params,
+      state.critic_optimizer_state,
       hyperparams["critic_learning_rate"],
       hyperparams.get("weight_decay"),
     )
@@ -198,20 +191,20 @@ def sac(
       state,
       hyperparams,
       observation,
-      lambda action: critic.apply(critic_params, observation, action),
+      lambda action: critic.apply(critics.params, observation, action),
       policy_key,
     )
     state = state._replace(
-      critic_params=critic_params,
+      critic_params=critics.params,
       target_critic_params=base.move_targets(
-        state.target_critic_params, critic_params, hyperparams["tau"]
+        state.target_critic_params, critics.params, hyperparams["tau"]
       ),
-      critic_optimizer_state=critic_optimizer_state,
+      critic_optimizer_state=critics.optimizer_state,
     )
     return state, metrics | {
-      "critic_loss": critic_loss,
-      "q_mean": q_mean,
-      "gradient_norm/critic": optax.tree.norm(critic_gradients),
+      "critic_loss": critics.loss,
+      "q_mean": critics.more,
+      "gradient_norm/critic": optax.tree.norm(critics.gradients),
     }
 
   return base.Learner(

@@ -6,17 +6,24 @@ descriptor-conditioned reinforcement learning", arXiv 2401.08632.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from qdrl_haiku import networks, types
 from qdrl_haiku.learners import base, statistics
 
 PolicyStepFn = Callable[
-  [types.Params, Any, types.Params, types.Array, types.Array, types.Array],
-  tuple[types.Params, Any, types.Metrics],
+  [
+    types.Params,
+    optax.OptState,
+    types.Params,
+    types.Array,
+    types.Array,
+    types.Array,
+  ],
+  tuple[types.Params, optax.OptState, types.Metrics],
 ]
 """A step of a policy up the first critic.
 
@@ -39,16 +46,16 @@ def shared_critic(
 
   def improve(
     state: types.State,
-    genotype: Any,
+    genotype: types.Tree,
     observations: types.Array,
     context: types.Array,
     learning_rate: types.Array | float,
-  ) -> Any:
+  ) -> types.Tree:
     # The policy climbs the first critic; the other one needn't be computed.
     first = jax.tree.map(lambda x: x[:1], state.critic_params)
     rate = jnp.asarray(learning_rate)
 
-    def step(carry: Any, batch: types.Array) -> tuple[Any, None]:
+    def step(carry: types.Tree, batch: types.Array) -> tuple[types.Tree, None]:
       params, optimizer_state = carry
       judged = statistics.normalize(
         state.observation_statistics, _with_context(batch, context)
@@ -67,7 +74,7 @@ def shared_critic(
       policy_params=params, critic_params=critics_at(state, context)
     )
 
-  def genotype_at(state: types.State, context: types.Array) -> Any:
+  def genotype_at(state: types.State, context: types.Array) -> types.Tree:
     return learner.genotype(state)._replace(
       policy_params=networks.fix_inputs(
         state.policy_params, observation_size, _seen(state, context)
@@ -92,7 +99,7 @@ def shared_critic(
       observation_size:
     ]
 
-  def _without_context(state: types.State) -> Any:
+  def _without_context(state: types.State) -> types.Tree:
     known = state.observation_statistics
     if known is None:
       return None

@@ -7,7 +7,7 @@ Haarnoja et al., arXiv 1812.05905. Their states have the fields `policy_params`,
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,12 @@ import optax
 
 from qdrl_haiku import eager, losses, networks, policies, types
 from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners.config import SoftAgentConfig
+
+
+def initial_log_temperature(config: SoftAgentConfig) -> types.Array:
+  """Returns the logarithm of the temperature that an agent begins with."""
+  return jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
 
 
 class SoftPolicy(NamedTuple):
@@ -33,7 +39,7 @@ class SoftPolicy(NamedTuple):
   at: Callable[[types.Params, types.Array], policies.NormalTanh]
   act: base.ActFn
   act_greedy: base.ActGreedyFn
-  step: Callable[..., tuple[Any, types.Metrics]]
+  step: Callable[..., tuple[types.State, types.Metrics]]
 
 
 def soft_policy(
@@ -47,7 +53,7 @@ def soft_policy(
   def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
     return policies.normal_tanh(policy.apply(params, observation))
 
-  def seen(state: Any, observation: types.Array) -> policies.NormalTanh:
+  def seen(state: types.State, observation: types.Array) -> policies.NormalTanh:
     return at(
       state.policy_params,
       statistics.normalize(state.observation_statistics, observation),
@@ -55,7 +61,7 @@ def soft_policy(
 
   @eager.compiled()
   def act(
-    state: Any,
+    state: types.State,
     hyperparams: types.Hyperparams,
     observation: types.Array,
     key: types.Key,
@@ -63,47 +69,47 @@ def soft_policy(
     del hyperparams  # The policy is its own noise.
     return seen(state, observation).sample(seed=key)
 
-  def act_greedy(state: Any, observation: types.Array) -> types.Array:
+  def act_greedy(state: types.State, observation: types.Array) -> types.Array:
     return seen(state, observation).mode()
 
   def step(
-    state: Any,
+    state: types.State,
     hyperparams: types.Hyperparams,
     observation: types.Array,
     q_fn: Callable[[types.Array], types.Array],
     key: types.Key,
-  ) -> tuple[Any, types.Metrics]:
+  ) -> tuple[types.State, types.Metrics]:
     temperature = jnp.exp(state.log_temperature)
 
     def loss_fn(
       params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
-      action, log_prob = at(params, observation).sample_and_log_prob(seed=key)
+    ) -> tuple[types.Array, tuple[types.Tree, types.Params]]:
+      parameters, moved = policy.in_training(params, observation)
+      distribution = policies.normal_tanh(parameters)
+      action, log_prob = distribution.sample_and_log_prob(seed=key)
       loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
         q_fn(action), log_prob, temperature
       )
-      return jnp.mean(loss), (action, log_prob)
+      return jnp.mean(loss), ((action, log_prob), moved)
 
-    (loss, (action, log_prob)), gradients = jax.value_and_grad(
-      loss_fn, has_aux=True
-    )(state.policy_params)
-    policy_params, policy_optimizer_state = optimizer.update(
-      gradients,
-      state.policy_optimizer_state,
+    descent = optimizer.descend(
+      loss_fn,
       state.policy_params,
+      state.policy_optimizer_state,
       hyperparams["policy_learning_rate"],
       hyperparams.get("weight_decay"),
     )
+    action, log_prob = descent.more
     state = state._replace(
-      policy_params=policy_params,
-      policy_optimizer_state=policy_optimizer_state,
+      policy_params=descent.params,
+      policy_optimizer_state=descent.optimizer_state,
     )
     metrics = {
-      "policy_loss": loss,
+      "policy_loss": descent.loss,
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
       "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(gradients),
+      "gradient_norm/policy": optax.tree.norm(descent.gradients),
     }
     if not learn_temperature:
       return state, metrics

@@ -1,6 +1,6 @@
 """Running statistics of observations and of rewards, and their uses."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -35,8 +35,15 @@ class ObservationStatistics(NamedTuple):
     return jnp.where(self.num_observations < 2, 1.0, std)
 
 
+def initial(
+  observation_size: int, are_kept: bool
+) -> ObservationStatistics | None:
+  """Returns the statistics that an agent begins with, if it keeps some."""
+  return init(observation_size) if are_kept else None
+
+
 def init(observation_size: int) -> ObservationStatistics:
-  """Statistics of no observation: `normalize` then only clips."""
+  """Returns statistics of no observation: `normalize` then only clips."""
   # Two arrays, not one twice: a buffer can't be donated twice.
   return ObservationStatistics(
     num_observations=jnp.zeros(()),
@@ -79,8 +86,8 @@ def update(
   )
 
 
-def observe(state: Any, observation: types.Array) -> Any:
-  """Takes observations into the statistics of an agent that has some."""
+def observe(state: types.State, observation: types.Array) -> types.State:
+  """Updates the statistics of an agent that has some."""
   if state.observation_statistics is None:
     return state
   return state._replace(
@@ -91,7 +98,7 @@ def observe(state: Any, observation: types.Array) -> Any:
 def normalize(
   statistics: ObservationStatistics | None, observation: types.Array
 ) -> types.Array:
-  """Observations with mean 0 and standard deviation 1, clipped."""
+  """Returns observations with mean 0 and standard deviation 1, clipped."""
   if statistics is None:
     return observation
   # One division for each entry: cheaper, and rounded alike on any devices.
@@ -114,7 +121,7 @@ class RewardStatistics(NamedTuple):
 
 
 def init_rewards() -> RewardStatistics:
-  """Statistics of no reward."""
+  """Returns statistics of no reward."""
   return RewardStatistics(jnp.zeros((), jnp.int32), jnp.zeros(()))
 
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku import eager, losses, networks, policies, types
+from qdrl_haiku import eager, losses, policies, types
+from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
@@ -91,7 +92,10 @@ class TD3Genotype(NamedTuple):
 
 
 def td3(
-  observation_size: int, action_size: int, config: TD3Config = TD3Config()
+  observation_size: int,
+  action_size: int,
+  config: TD3Config = TD3Config(),
+  networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes TD3: twin critics, smoothed target actions, a delayed policy.
 
@@ -106,21 +110,25 @@ def td3(
     observation_size: O.
     action_size: A.
     config: what shapes networks and computation.
+    networks: those of a user's own, see `networks.OwnNetworks`; an agent with
+      one has no `share`.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
 
   Raises:
-    ValueError: if a size or a setting is out of its range.
+    ValueError: if a size or a setting is out of its range, or if a network of
+      a user's own makes other shapes.
   """
-  policy, critic = networks.make_td3_networks(
-    observation_size, action_size, config.network
+  own = config.own_networks(networks, action_size)
+  policy, critic = networks_lib.make_td3_networks(
+    observation_size, action_size, config.network, own
   )
-  optimizer = base.adam()
-  declared = hyperparameters.of_blocks(
-    HYPERPARAMETERS, config.network.has_residual_blocks
+  optimizer = base.Optimizer()
+  declared = hyperparameters.chosen(
+    HYPERPARAMETERS, blocks=config.network.has_residual_blocks
   )
-  defaults = hyperparameters.defaults(declared)
+  defaults = hyperparameters.defaults(declared, action_size)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -128,29 +136,25 @@ def td3(
       TD3Genotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key) if config.own_critics else None,
-        observation_statistics=statistics.init(observation_size)
-        if config.normalizes
-        else None,
+        observation_statistics=statistics.initial(
+          observation_size, config.normalizes
+        ),
       )
     )
 
   def genotype(state: TD3State) -> TD3Genotype:
     return TD3Genotype(
-      policy_params=state.policy_params,
-      critic_params=state.critic_params,
-      observation_statistics=state.observation_statistics,
+      **{name: getattr(state, name) for name in TD3Genotype._fields}
     )
 
   def from_genotype(genotype: TD3Genotype) -> TD3State:
     return TD3State(
-      policy_params=genotype.policy_params,
-      critic_params=genotype.critic_params,
+      **genotype._asdict(),
       # Copies: a buffer can't be donated twice.
       target_policy_params=jax.tree.map(jnp.copy, genotype.policy_params),
       target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
       policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params),
-      observation_statistics=genotype.observation_statistics,
     )
 
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
@@ -186,21 +190,21 @@ def td3(
   ) -> tuple[types.Params, optax.OptState, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
-    def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
-      action = action_of(params, observation)
+    def loss_fn(
+      params: types.Params,
+    ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+      parameters, moved = policy.in_training(params, observation)
+      action = policies.deterministic_tanh(parameters).mode()
       q = critic.apply(critic_params, judged, action)
-      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), action
+      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), (action, moved)
 
-    (loss, action), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-      params
+    descent = optimizer.descend(
+      loss_fn, params, optimizer_state, learning_rate, weight_decay
     )
-    params, optimizer_state = optimizer.update(
-      gradients, optimizer_state, params, learning_rate, weight_decay
-    )
-    return params, optimizer_state, {
-      "policy_loss": loss,
-      "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(gradients),
+    return descent.params, descent.optimizer_state, {
+      "policy_loss": descent.loss,
+      "action_saturation": base.saturation(descent.more),
+      "gradient_norm/policy": optax.tree.norm(descent.gradients),
     }
 
   @eager.compiled()
@@ -246,27 +250,26 @@ def td3(
       params, optimizer_state = carry
       batch, next_q = inputs
 
-      def loss_fn(params: types.Params) -> tuple[types.Array, types.Array]:
-        q = critic.apply(params, batch.observation, batch.action)
+      def loss_fn(
+        params: types.Params,
+      ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+        q, moved = critic.in_training(params, batch.observation, batch.action)
         loss = jax.vmap(losses.td3_critic_loss)(
           q, batch.reward, batch.discount, next_q
         )
-        return jnp.mean(loss), jnp.mean(q)
+        return jnp.mean(loss), (jnp.mean(q), moved)
 
-      (loss, q_mean), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-        params
-      )
-      carry = optimizer.update(
-        gradients,
-        optimizer_state,
+      descent = optimizer.descend(
+        loss_fn,
         params,
+        optimizer_state,
         hyperparams["critic_learning_rate"],
         hyperparams.get("weight_decay"),
       )
-      return carry, {
-        "critic_loss": loss,
-        "q_mean": q_mean,
-        "gradient_norm/critic": optax.tree.norm(gradients),
+      return (descent.params, descent.optimizer_state), {
+        "critic_loss": descent.loss,
+        "q_mean": descent.more,
+        "gradient_norm/critic": optax.tree.norm(descent.gradients),
       }
 
     (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(
@@ -328,5 +331,5 @@ def td3(
     genotype=genotype,
     from_genotype=from_genotype,
     declared=declared,
-    share=share,
+    share=None if any(x is not None for x in own) else share,
   )

@@ -1,7 +1,8 @@
 """Losses: arrays in, one number out, for one example; batch with `jax.vmap`.
 
 Names end in _tm1 and _t as in rlax: the reward and the discount of step t
-follow the observation and action of step t - 1.
+follow the observation and action of step t - 1. An argument of another rank
+raises an AssertionError.
 """
 
 from qdrl_haiku.losses.categorical import (

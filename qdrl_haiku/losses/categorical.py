@@ -24,9 +24,6 @@ def two_hot(value: jax.Array, atoms: jax.Array) -> jax.Array:
 
   Returns:
     [K], the probabilities.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank([value, atoms], [0, 1])
   spacing = (atoms[-1] - atoms[0]) / (atoms.shape[0] - 1)
@@ -43,9 +40,6 @@ def categorical_value(logits: jax.Array, atoms: jax.Array) -> jax.Array:
 
   Returns:
     [], the mean.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank([logits, atoms], 1)
   return jnp.sum(jax.nn.softmax(logits) * atoms)
@@ -80,9 +74,6 @@ def xqc_critic_loss(
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank(
     [logits_tm1, r_t, discount_t, q_t, log_prob_t, temperature, atoms],

@@ -32,9 +32,6 @@ def diayn_discriminator_loss(logits: jax.Array, skill: jax.Array) -> jax.Array:
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank, or the shapes differ.
   """
   chex.assert_rank([logits, skill], 1)
   chex.assert_equal_shape([logits, skill])
@@ -46,9 +43,7 @@ def diayn_reward(
 ) -> jax.Array:
   """Returns the reward of a state for a discrete skill, eq. 3.
 
-  log q(z | s) - log p(z).
-
-  It carries no gradient: it is a number for the critics.
+  log q(z | s) - log p(z), without a gradient: it is a number for the critics.
 
   Args:
     logits: [K], the discriminator's output at the state.
@@ -57,13 +52,10 @@ def diayn_reward(
 
   Returns:
     [], the reward.
-
-  Raises:
-    AssertionError: if an argument has another rank, or the shapes differ.
   """
   chex.assert_rank([logits, skill, log_prior], [1, 1, 0])
-  log_prob = -diayn_discriminator_loss(logits, skill)
-  return jax.lax.stop_gradient(log_prob - log_prior)
+  log_q = -diayn_discriminator_loss(logits, skill)
+  return jax.lax.stop_gradient(log_q - log_prior)
 
 
 def diayn_sphere_discriminator_loss(
@@ -91,7 +83,6 @@ def diayn_sphere_discriminator_loss(
     [], the loss.
 
   Raises:
-    AssertionError: if an argument has another rank, or the shapes differ.
     ValueError: if K is neither 2 nor 3.
   """
   chex.assert_rank([parameters, skill], 1)
@@ -109,9 +100,7 @@ def diayn_sphere_reward(
 ) -> jax.Array:
   """Returns the reward of a state for a skill on the unit sphere, eq. 3.
 
-  log q(z | s) - log p(z), with q as in `diayn_sphere_discriminator_loss`.
-
-  It carries no gradient: it is a number for the critics.
+  See `diayn_reward`, and `diayn_sphere_discriminator_loss` for q.
 
   Args:
     parameters: [K], the discriminator's output at the state.
@@ -124,7 +113,6 @@ def diayn_sphere_reward(
     [], the reward.
 
   Raises:
-    AssertionError: if an argument has another rank, or the shapes differ.
     ValueError: if K is neither 2 nor 3.
   """
   chex.assert_rank([parameters, skill, log_prior], [1, 1, 0])
@@ -147,10 +135,6 @@ def diayn_normal_discriminator_loss(
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank, or `parameters` are not
-      twice as many as `skill`.
   """
   chex.assert_rank([parameters, skill], 1)
   chex.assert_shape(parameters, (2 * skill.size,))
@@ -164,9 +148,7 @@ def diayn_normal_reward(
 ) -> jax.Array:
   """Returns the reward of a state for a normal skill, eq. 3.
 
-  log q(z | s) - log p(z), with q as in `diayn_normal_discriminator_loss`.
-
-  It carries no gradient: it is a number for the critics.
+  See `diayn_reward`, and `diayn_normal_discriminator_loss` for q.
 
   Args:
     parameters: [2K], the discriminator's output at the state: the locations,
@@ -176,10 +158,6 @@ def diayn_normal_reward(
 
   Returns:
     [], the reward.
-
-  Raises:
-    AssertionError: if an argument has another rank, or `parameters` are not
-      twice as many as `skill`.
   """
   chex.assert_rank([parameters, skill, log_prior], [1, 1, 0])
   log_prob = -diayn_normal_discriminator_loss(parameters, skill)

@@ -37,9 +37,6 @@ def sac_critic_loss(
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank(
     [q_tm1, r_t, discount_t, q_t, log_prob_t, temperature], [1, 0, 0, 1, 0, 0]
@@ -69,9 +66,6 @@ def sac_policy_loss(
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank([q_t, log_prob, temperature], [1, 0, 0])
   return jax.lax.stop_gradient(temperature) * log_prob - jnp.min(q_t)
@@ -93,9 +87,6 @@ def sac_temperature_loss(
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank([log_temperature, log_prob, target_entropy], 0)
   excess = jax.lax.stop_gradient(log_prob + target_entropy)

@@ -32,9 +32,6 @@ def td3_critic_loss(
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if an argument has another rank.
   """
   chex.assert_rank([q_tm1, r_t, discount_t, q_t], [1, 0, 0, 1])
   td_errors = jax.vmap(rlax.td_learning, in_axes=(0, None, None, None))(
@@ -55,9 +52,6 @@ def td3_policy_loss(q_t: jax.Array) -> jax.Array:
 
   Returns:
     [], the loss.
-
-  Raises:
-    AssertionError: if `q_t` has another rank.
   """
   chex.assert_rank(q_t, 1)
   return -q_t[0]
@@ -84,9 +78,6 @@ def td3_target_action(
 
   Returns:
     [..., A], in [-1, 1].
-
-  Raises:
-    AssertionError: if the action is a scalar or the noise settings are not.
   """
   chex.assert_rank([noise_scale, noise_clip], 0)
   chex.assert_axis_dimension_gt(action, -1, 0)

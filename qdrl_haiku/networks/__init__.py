@@ -10,6 +10,7 @@ from qdrl_haiku.networks.actor_critic import (
 from qdrl_haiku.networks.base import (
   Network,
   StatefulNetwork,
+  Variables,
   network,
   stateful_network,
 )
@@ -22,6 +23,12 @@ from qdrl_haiku.networks.batch_norm_critics import (
 )
 from qdrl_haiku.networks.config import NetworkConfig, ResidualNetworkConfig
 from qdrl_haiku.networks.mlp import MLP, fix_inputs
+from qdrl_haiku.networks.own import (
+  OwnNetwork,
+  OwnNetworks,
+  check_shapes,
+  own_network,
+)
 from qdrl_haiku.networks.residual import ResidualMLP
 
 __all__ = [
@@ -31,11 +38,15 @@ __all__ = [
   "MLP",
   "Network",
   "NetworkConfig",
+  "OwnNetwork",
+  "OwnNetworks",
   "ResidualMLP",
   "ResidualNetworkConfig",
   "SACNetworks",
   "StatefulNetwork",
   "TD3Networks",
+  "Variables",
+  "check_shapes",
   "fix_inputs",
   "make_crossq_networks",
   "make_discriminator",
@@ -43,6 +54,7 @@ __all__ = [
   "make_td3_networks",
   "make_xqc_networks",
   "network",
+  "own_network",
   "stateful_network",
   "with_unit_norm",
 ]

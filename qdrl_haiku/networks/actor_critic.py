@@ -27,6 +27,7 @@ from qdrl_haiku.networks.config import (
   NetworkConfig,
   ResidualNetworkConfig,
 )
+from qdrl_haiku.networks.own import OwnNetworks, own_critics, own_network
 from qdrl_haiku.networks.residual import ResidualMLP
 
 _POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
@@ -68,26 +69,26 @@ def make_sac_networks(
   observation_size: int,
   action_size: int,
   config: NetworkConfig = ResidualNetworkConfig(),
+  own: OwnNetworks | None = None,
 ) -> SACNetworks:
   """Returns the policy and the twin critics of SAC.
-
-  The sizes' defaults are those of Haarnoja et al., "Soft actor-critic
-  algorithms and applications", 2018, table 1.
 
   Args:
     observation_size: O, >= 1.
     action_size: A, >= 1.
     config: what shapes the networks.
+    own: networks that take the place of these.
 
   Returns:
     The policy, with 2A outputs (locations, then raw scales), and the critics.
 
   Raises:
-    ValueError: for a size that is not a positive integer, or for residual
-      blocks of different sizes, or with LayerNorm before activations.
+    ValueError: for a size that is no positive integer, for residual blocks of
+      different sizes or with LayerNorm, or if a network of a user's own makes
+      other shapes.
   """
   return SACNetworks(
-    *_policy_and_critics(observation_size, action_size, 2, config)
+    *_policy_and_critics(observation_size, action_size, 2, config, own)
   )
 
 
@@ -95,26 +96,21 @@ def make_td3_networks(
   observation_size: int,
   action_size: int,
   config: NetworkConfig = ResidualNetworkConfig(),
+  own: OwnNetworks | None = None,
 ) -> TD3Networks:
-  """Returns the policy and the twin critics of TD3.
-
-  The sizes' defaults are those of the authors' revised code of Fujimoto et
-  al., "Addressing function approximation error in actor-critic methods", 2018.
+  """Returns the policy, with A outputs, and the twin critics of TD3.
 
   Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    observation_size: see `make_sac_networks`, likewise the others.
+    action_size: A.
     config: what shapes the networks.
+    own: networks that take the place of these.
 
   Returns:
-    The policy, with A outputs, and the critics.
-
-  Raises:
-    ValueError: for a size that is not a positive integer, or for residual
-      blocks of different sizes, or with LayerNorm before activations.
+    The networks.
   """
   return TD3Networks(
-    *_policy_and_critics(observation_size, action_size, 1, config)
+    *_policy_and_critics(observation_size, action_size, 1, config, own)
   )
 
 
@@ -165,28 +161,28 @@ def _policy_and_critics(
   action_size: int,
   outputs_per_action: int,
   config: NetworkConfig,
+  own: OwnNetworks | None,
 ) -> tuple[Network, Network]:
   """Checks the sizes and returns the policy and the twin critics."""
   check_count("observation_size", observation_size, 1)
   check_count("action_size", action_size, 1)
-  layer_norm = residual = critic_layer_norm = critic_residual = False
-  if isinstance(config, ResidualNetworkConfig):
-    layer_norm, residual = config.layer_norm, config.residual
-    critic_layer_norm, critic_residual = (
-      policys if own is None else own
-      for own, policys in (
-        (config.critic_layer_norm, layer_norm),
-        (config.critic_residual, residual),
-      )
+  if not isinstance(config, ResidualNetworkConfig):
+    config = ResidualNetworkConfig(**vars(config))
+  critic_layer_norm, critic_residual = (
+    policys if own_value is None else own_value
+    for own_value, policys in (
+      (config.critic_layer_norm, config.layer_norm),
+      (config.critic_residual, config.residual),
     )
+  )
   activation = ACTIVATIONS[config.activation]
   policy = _perceptron(
     "policy",
     config.policy_sizes,
     outputs_per_action * action_size,
     activation=activation,
-    layer_norm=layer_norm,
-    residual=residual,
+    layer_norm=config.layer_norm,
+    residual=config.residual,
     final_init=_POLICY_FINAL_INITS[config.policy_final_init or "small"],
   )
   critic = _perceptron(
@@ -198,14 +194,23 @@ def _policy_and_critics(
     residual=critic_residual,
     final_init=None,
   )
-  return (
-    network(policy, observation_size),
-    _twins(
-      network(
-        lambda inputs: critic(inputs)[..., 0], observation_size + action_size
-      )
-    ),
+  made_policy = network(policy, observation_size)
+  made_critic = _twins(
+    network(
+      lambda inputs: critic(inputs)[..., 0], observation_size + action_size
+    )
   )
+  own = own or OwnNetworks()
+  if own.policy is not None:
+    made_policy = own_network(
+      "policy",
+      own.policy,
+      (observation_size,),
+      (outputs_per_action * action_size,),
+    )
+  if own.critic is not None:
+    made_critic = own_critics(own.critic, (observation_size, action_size))
+  return made_policy, made_critic
 
 
 def _perceptron(
@@ -262,7 +267,7 @@ def _twins(critic: Network) -> Network:
     params: types.Params, observation: jax.Array, action: jax.Array
   ) -> jax.Array:
     inputs = jnp.concatenate([observation, action], axis=-1)
-    # Who needs one critic alone gives the parameters of that one.
+    # There may be the parameters of one critic alone.
     num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(
       params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape))

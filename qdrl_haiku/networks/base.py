@@ -1,7 +1,7 @@
 """Makes pure functions of Haiku modules, with running state or without."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import haiku as hk
 import jax
@@ -10,24 +10,57 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 
 
+class Variables(NamedTuple):
+  """Holds what a network with running state has in the place of parameters.
+
+  Attributes:
+    params: the parameters, which optimisers change.
+    state: the running state, such as averages of batches' statistics, which
+      training moves.
+  """
+
+  params: types.Params
+  state: types.State
+
+
 class Network(NamedTuple):
-  """One network as two pure functions.
+  """One network as pure functions.
 
   Attributes:
     init: (key) -> parameters, float32. The key is consumed.
     apply: (parameters, *inputs) -> outputs, for inputs with any leading axes.
+    train: likewise -> (outputs, parameters), in training, for a network with
+      running state: its parameters are `Variables`, and those that it returns
+      have the moved state. None of a network without.
   """
 
   init: Callable[[types.Key], types.Params]
   apply: Callable[..., jax.Array]
+  train: Callable[..., tuple[jax.Array, types.Params]] | None = None
+
+  def in_training(
+    self, params: types.Params, *inputs: jax.Array
+  ) -> tuple[jax.Array, types.Params]:
+    """Applies the network to a batch that it learns from.
+
+    Args:
+      params: see `apply`.
+      *inputs: likewise.
+
+    Returns:
+      The outputs, and the parameters with the running state moved, if any.
+    """
+    if self.train is None:
+      return self.apply(params, *inputs), params
+    return self.train(params, *inputs)
 
 
 class StatefulNetwork(NamedTuple):
   """One network that keeps statistics, such as those of batch normalisation.
 
   Its state is part of a learner's state, beside the parameters: so it's cloned,
-  checkpointed and found to be non-finite as they are. Whoever acts or evaluates
-  drops the new one.
+  checkpointed and found to be non-finite as they are. Acting and evaluating
+  drop the new one.
 
   Attributes:
     init: (key) -> (parameters, state), of float32 but for counts. The key is
@@ -37,8 +70,8 @@ class StatefulNetwork(NamedTuple):
       and move the state; otherwise they are the state's, which stays.
   """
 
-  init: Callable[[types.Key], tuple[types.Params, Any]]
-  apply: Callable[..., tuple[jax.Array, Any]]
+  init: Callable[[types.Key], tuple[types.Params, types.State]]
+  apply: Callable[..., tuple[jax.Array, types.State]]
 
 
 def network(
@@ -62,26 +95,61 @@ def network(
 
 
 def stateful_network(
-  forward: Callable[[jax.Array, bool], jax.Array], input_size: int
+  forward: Callable[..., jax.Array], *input_sizes: int
 ) -> StatefulNetwork:
   """Makes a network of a function that calls Haiku's modules with state.
 
   Args:
-    forward: inputs [..., input_size], and whether it's in training, -> outputs.
-    input_size: how many numbers an input has.
+    forward: inputs [..., size], and whether it's in training, -> outputs.
+    *input_sizes: how many numbers each input has.
 
   Returns:
     The network.
   """
-  transformed: Any = hk.without_apply_rng(hk.transform_with_state(forward))
+  transformed = transform_with_state(forward)
+  examples = [jnp.zeros([1, size], jnp.float32) for size in input_sizes]
 
-  def init(key: types.Key) -> tuple[types.Params, Any]:
-    example = jnp.zeros([1, input_size], jnp.float32)
-    return transformed.init(key, example, True)
+  def init(key: types.Key) -> tuple[types.Params, types.State]:
+    return transformed.init(key, *examples, True)
 
   def apply(
-    params: types.Params, state: Any, inputs: jax.Array, *, is_training: bool
-  ) -> tuple[jax.Array, Any]:
-    return transformed.apply(params, state, inputs, is_training)
+    params: types.Params,
+    state: types.State,
+    *inputs: jax.Array,
+    is_training: bool,
+  ) -> tuple[jax.Array, types.State]:
+    return transformed.apply(params, state, *inputs, is_training)
 
   return StatefulNetwork(init=init, apply=apply)
+
+
+def with_variables(network: StatefulNetwork) -> Network:
+  """Keeps the running state of a network beside its parameters.
+
+  Args:
+    network: that has running state.
+
+  Returns:
+    The same, with `Variables` in the place of parameters.
+  """
+
+  def init(key: types.Key) -> Variables:
+    return Variables(*network.init(key))
+
+  def apply(variables: Variables, *inputs: jax.Array) -> jax.Array:
+    return network.apply(*variables, *inputs, is_training=False)[0]
+
+  def train(
+    variables: Variables, *inputs: jax.Array
+  ) -> tuple[jax.Array, Variables]:
+    outputs, state = network.apply(*variables, *inputs, is_training=True)
+    return outputs, variables._replace(state=state)
+
+  return Network(init, apply, train)
+
+
+def transform_with_state(
+  forward: Callable[..., jax.Array],
+) -> hk.TransformedWithState:
+  """Makes a pair of pure functions of one that calls Haiku's modules."""
+  return hk.without_apply_rng(hk.transform_with_state(forward))

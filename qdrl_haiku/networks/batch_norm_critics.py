@@ -1,7 +1,7 @@
 """The networks of CrossQ and XQC: twin critics with batch normalisation."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import haiku as hk
 import jax
@@ -12,7 +12,16 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import actor_critic, base, batch_norm
 from qdrl_haiku.networks.config import ACTIVATIONS, NUM_CRITICS, NetworkConfig
+from qdrl_haiku.networks.own import (
+  OwnNetwork,
+  OwnNetworks,
+  check_shapes,
+  is_pair,
+  takes_training,
+)
 
+# Of the inputs that a user's own critics are checked with.
+_BATCH_SIZE = 6
 _Activation = Callable[[jax.Array], jax.Array]
 # Inputs, and what normalises them.
 _Affine = tuple[jax.Array, jax.Array, jax.Array]
@@ -33,8 +42,8 @@ class BatchNormCritics(NamedTuple):
       outputs are computed of `rows` only, a slice of all by default.
   """
 
-  init: Callable[[types.Key], tuple[types.Params, Any]]
-  apply: Callable[..., tuple[jax.Array, Any]]
+  init: Callable[[types.Key], tuple[types.Params, types.State]]
+  apply: Callable[..., tuple[jax.Array, types.State]]
 
 
 class BatchNormNetworks(NamedTuple):
@@ -53,6 +62,7 @@ def make_crossq_networks(
   observation_size: int,
   action_size: int,
   config: NetworkConfig = NetworkConfig(),
+  own: OwnNetworks | None = None,
 ) -> BatchNormNetworks:
   """Returns the policy and the twin critics of CrossQ.
 
@@ -64,12 +74,14 @@ def make_crossq_networks(
     observation_size: O, >= 1.
     action_size: A, >= 1.
     config: what shapes the networks.
+    own: networks that take the place of these.
 
   Returns:
     The policy, as that of `make_sac_networks`, and the critics, of one output.
 
   Raises:
-    ValueError: for a size that is not a positive integer.
+    ValueError: for a size that is not a positive integer, or if a network of
+      a user's own makes other shapes.
   """
 
   def forward(
@@ -86,13 +98,14 @@ def make_crossq_networks(
     hidden = hidden[0][rows], *hidden[1:]
     return batch_norm.linear_of_affine(*hidden, 1, name="output")
 
-  return _networks(observation_size, action_size, config, forward)
+  return _networks(observation_size, action_size, config, own, 1, forward)
 
 
 def make_xqc_networks(
   observation_size: int,
   action_size: int,
   config: NetworkConfig = NetworkConfig(),
+  own: OwnNetworks | None = None,
   *,
   num_atoms: int,
 ) -> BatchNormNetworks:
@@ -108,13 +121,15 @@ def make_xqc_networks(
     observation_size: O, >= 1.
     action_size: A, >= 1.
     config: what shapes the networks.
+    own: networks that take the place of these.
     num_atoms: K, of each critic's distribution of values, >= 2.
 
   Returns:
     The policy, as that of `make_sac_networks`, and the critics, of K outputs.
 
   Raises:
-    ValueError: for a size that is not a positive integer, or too few atoms.
+    ValueError: for a size that is not a positive integer, or too few atoms,
+      or if a network of a user's own makes other shapes.
   """
   check_count("num_atoms", num_atoms, 2)
 
@@ -130,9 +145,11 @@ def make_xqc_networks(
       hidden = act(layer(hidden, is_training))
     return hk.Linear(num_atoms, name="output")(hidden[rows])
 
-  made = _networks(observation_size, action_size, config, forward)
+  made = _networks(
+    observation_size, action_size, config, own, num_atoms, forward
+  )
 
-  def init(key: types.Key) -> tuple[types.Params, Any]:
+  def init(key: types.Key) -> tuple[types.Params, types.State]:
     params, state = made.critic.init(key)
     return batch_norm.with_unit_norm(params), state
 
@@ -143,11 +160,14 @@ def _networks(
   observation_size: int,
   action_size: int,
   config: NetworkConfig,
+  own: OwnNetworks | None,
+  num_outputs: int,
   forward: Callable[[jax.Array, _Activation, bool, slice], jax.Array],
 ) -> BatchNormNetworks:
   """Returns SAC's policy, and twins of what `forward` makes."""
+  own = own or OwnNetworks()
   policy, _ = actor_critic.make_sac_networks(
-    observation_size, action_size, config
+    observation_size, action_size, config, own._replace(critic=None)
   )
   act = ACTIVATIONS[config.activation]
 
@@ -155,18 +175,48 @@ def _networks(
     with hk.experimental.name_scope("critic"):
       return forward(inputs, act, is_training, rows)
 
-  return BatchNormNetworks(
-    policy, _twins(critic, observation_size + action_size)
+  twins = _twins(critic, observation_size + action_size)
+  if own.critic is not None:
+    twins = _own_critics(own.critic, observation_size, action_size, num_outputs)
+  return BatchNormNetworks(policy, twins)
+
+
+def _own_critics(
+  given: OwnNetwork, observation_size: int, action_size: int, num_outputs: int
+) -> BatchNormCritics:
+  """Returns twin critics that are made of what a user gives."""
+  if is_pair(given):
+    twins = BatchNormCritics(given.init, given.apply)
+  else:
+    function = given
+    assert callable(function)
+    is_told = takes_training(function)
+
+    def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
+      parts = jnp.split(inputs, [observation_size], axis=-1)
+      return function(*parts, *([is_training] if is_told else []))[rows]
+
+    twins = _twins(critic, observation_size + action_size)
+
+  def outputs(key: types.Key, *inputs: jax.Array) -> jax.Array:
+    return twins.apply(*twins.init(key), *inputs, is_training=True)[0]
+
+  check_shapes(
+    "critic",
+    outputs,
+    [(_BATCH_SIZE, observation_size), (_BATCH_SIZE, action_size)],
+    (_BATCH_SIZE, NUM_CRITICS, num_outputs),
   )
+  return twins
 
 
 def _twins(
   critic: Callable[[jax.Array, bool, slice], jax.Array], input_size: int
 ) -> BatchNormCritics:
   """Returns two critics as one network with stacked parameters."""
-  transformed: Any = hk.without_apply_rng(hk.transform_with_state(critic))
+  transformed = base.transform_with_state(critic)
 
-  def init(key: types.Key) -> tuple[types.Params, Any]:
+  def init(key: types.Key) -> tuple[types.Params, types.State]:
     example = jnp.zeros([1, input_size], jnp.float32)
     return jax.vmap(
       lambda key: transformed.init(key, example, True, slice(None))
@@ -174,13 +224,13 @@ def _twins(
 
   def apply(
     params: types.Params,
-    state: Any,
+    state: types.State,
     observation: jax.Array,
     action: jax.Array,
     *,
     is_training: bool,
     rows: slice = slice(None),
-  ) -> tuple[jax.Array, Any]:
+  ) -> tuple[jax.Array, types.State]:
     inputs = jnp.concatenate([observation, action], axis=-1)
     # Statistics of the inputs are the same for both.
     outputs, state = jax.vmap(

@@ -1,7 +1,6 @@
 """Multi-layer perceptrons, and the layers that networks share."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import haiku as hk
 import jax
@@ -114,7 +113,7 @@ def hidden_name(i: int) -> str:
 
 
 def _few_outputs(
-  next_getter: Callable[[jax.Array], jax.Array], value: jax.Array, _: Any
+  next_getter: Callable[[jax.Array], jax.Array], value: jax.Array, _: object
 ) -> jax.Array:
   """Returns the parameters of a layer, of which weights have few outputs."""
   value = next_getter(value)

@@ -1,4 +1,4 @@
-"""Tests of the updates of all learners, and of what these are made of."""
+"""Tests of what all learners do: update, act, observe, be stored."""
 
 import warnings
 
@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from qdrl_haiku.learners import base
+from qdrl_haiku.learners import base, statistics
 from tests import jaxprs
 from tests.learners import common, reference
 
@@ -79,13 +79,6 @@ def test_an_update_keeps_the_type_of_every_leaf(name):
 
 
 @_EACH
-def test_a_state_holds_no_key(name):
-  state = common.fresh(common.case(name).learner)
-  for leaf in jax.tree.leaves(state):
-    assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-@_EACH
 @pytest.mark.parametrize("jitted", [True, False])
 def test_no_two_leaves_of_a_state_share_a_buffer(name, jitted):
   learner = common.case(name).learner
@@ -131,22 +124,6 @@ def test_an_update_has_no_conditional(name):
   assert not jaxprs.waiting_loops(case.learner.update, *args)
 
 
-def test_a_loop_that_waits_for_others_is_found():
-  def count_to(n):
-    return jax.lax.while_loop(lambda i: i < n, lambda i: i + 1, 0)
-
-  assert jaxprs.waiting_loops(count_to, jnp.int32(3))
-  assert not jaxprs.waiting_loops(
-    lambda x: jax.lax.fori_loop(0, 3, lambda _, y: 2 * y, x), jnp.float32(1)
-  )
-
-
-@_EACH
-def test_hyperparameters_are_floats(name):
-  hyperparams = common.case(name).learner.hyperparams
-  assert all(type(x) is float for x in hyperparams.values())
-
-
 @_EACH
 def test_metrics_are_finite_scalars(name):
   case = common.case(name)
@@ -158,17 +135,6 @@ def test_metrics_are_finite_scalars(name):
   for value in metrics.values():
     assert value.shape == ()
     assert np.isfinite(value)
-
-
-@_EACH
-def test_an_update_with_another_number_of_batches_is_refused(name):
-  case = common.case(name)
-  num = case.learner.batches_per_update + 1
-  with pytest.raises(ValueError, match="as many batches as batches_per"):
-    case.learner.update(
-      common.agent(case.learner), case.learner.hyperparams,
-      common.transitions(num, common.BATCH_SIZE), jax.random.key(0),
-    )
 
 
 @_EACH
@@ -184,30 +150,171 @@ def test_agents_of_different_keys_differ(name):
 
 
 @_EACH
-def test_initial_targets_are_the_online_networks(name):
-  state = common.fresh(common.case(name).learner)
-  if name != "crossq":  # Which has none.
-    common.assert_equal(state.target_critic_params, state.critic_params)
-  if name == "td3":
-    common.assert_equal(state.target_policy_params, state.policy_params)
+def test_a_genotype_has_all_but_targets_and_moments_which_are_fresh_again(name):
+  case = common.case(name)
+  before = _update(case, common.agent(case.learner))[0]
+  genotype = case.learner.genotype(before)
+  after = case.learner.from_genotype(genotype)
+  fresh = common.fresh(case.learner)
+  kept = []
+  for field, value in after._asdict().items():
+    old = expected = getattr(before, field)
+    if field.startswith("target_"):
+      expected = getattr(before, field.removeprefix("target_"))
+      assert common.distance(old, expected)
+    elif field.endswith("optimizer_state"):
+      expected = getattr(fresh, field)
+      assert old.count > 0
+    else:
+      kept += jax.tree.leaves(old)
+    common.assert_equal(value, expected)
+  assert len(jax.tree.leaves(genotype)) == len(kept)
+
+
+@pytest.mark.parametrize("name", [x for x in _NAMES if x != "td3"])
+def test_a_fixed_temperature_stays_and_has_no_hyperparameters(name):
+  case = common.case(name, learn_temperature=False, initial_temperature=0.3)
+  learned = common.case(name).learner.hyperparams.keys()
+  assert learned - case.learner.hyperparams.keys() == {
+    "temperature_learning_rate", "target_entropy"
+  }  # fmt: skip
+  state = common.agent(case.learner)
+  assert state.temperature_optimizer_state is None
+  after, metrics = _update(case, state)
+  assert after.log_temperature == state.log_temperature
+  assert jax.tree.structure(after) == jax.tree.structure(state)
+  assert "temperature_loss" not in metrics
+  np.testing.assert_allclose(metrics["temperature"], 0.3, rtol=1e-6)
+  for field in ("policy_params", "critic_params"):
+    assert common.distance(getattr(after, field), getattr(state, field)) > 1e-4
 
 
 @_EACH
-@pytest.mark.parametrize(
-  "change, match",
-  [
-    ({"policy_hidden_layer_sizes": (0,)}, "policy_hidden_layer_sizes"),
-    ({"critic_hidden_layer_sizes": 64}, "critic_hidden_layer_sizes"),
-    ({"activation": "rely"}, "activation"),
-  ],
-)
-def test_a_wrong_setting_is_refused_by_its_name(name, change, match):
-  with pytest.raises(ValueError, match=match):
-    common.case(name, **change)
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_actions_are_in_the_box_for_any_leading_axes(name, shape):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  # Large outputs, so that the border is reached.
+  state = state._replace(
+    policy_params=jax.tree.map(lambda x: 20 * x, state.policy_params)
+  )
+  hyperparams = common.hyperparams(case.learner)
+  if "exploration_noise" in hyperparams:
+    hyperparams["exploration_noise"] = np.float32(3.0)
+  observation = common.observations(*shape)
+  actions = case.act(state, hyperparams, observation, jax.random.key(0))
+  greedy = case.act_greedy(state, observation)
+  for action in (actions, greedy):
+    assert action.shape == (*shape, common.ACTION_SIZE)
+    assert np.all(np.abs(action) <= 1)
+  assert np.abs(greedy).max() > 0.9
+
+
+@_EACH
+def test_acting_explores_and_greedy_acting_does_not(name):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  hyperparams = common.hyperparams(case.learner)
+  observation = jnp.tile(common.observations(1), (5, 1))
+  greedy = case.act_greedy(state, observation)
+  common.assert_equal(greedy, case.act_greedy(state, observation))
+  assert len(np.unique(greedy, axis=0)) == 1
+  actions = [
+    case.act(state, hyperparams, observation, jax.random.key(i))
+    for i in (0, 1, 0)
+  ]
+  assert np.all(np.any(actions[0] != actions[1], axis=-1))
+  common.assert_equal(actions[0], actions[2])
+  # Noise differs between environments, and between entries of an action.
+  assert len(np.unique(actions[0], axis=0)) == 5
+  noise = actions[0] - greedy
+  assert not np.allclose(noise[:, 0], noise[:, 1])
+
+
+@_EACH
+def test_only_observe_changes_the_statistics(name):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  updated = _update(case, state)[0]
+  common.assert_equal(
+    updated.observation_statistics, state.observation_statistics
+  )
+  new = common.observations(2, 7, seed=9)
+  observed = case.learner.observe(state, new)
+  common.assert_equal(
+    observed.observation_statistics,
+    statistics.update(state.observation_statistics, new),
+  )
+  assert observed.observation_statistics.num_observations == 50 + 14
+  common.assert_equal(
+    observed._replace(observation_statistics=None),
+    state._replace(observation_statistics=None),
+  )
+
+
+@_EACH
+def test_without_normalisation_observe_changes_nothing(name):
+  learner = common.case(name, normalize_observations=False).learner
+  state = common.fresh(learner)
+  assert state.observation_statistics is None
+  common.assert_equal(learner.observe(state, common.observations(5)), state)
+
+
+@_EACH
+def test_networks_see_normalised_observations(name):
+  """As if another learner, without statistics, were given such data."""
+  case = common.case(name)
+  plain = common.case(name, normalize_observations=False)
+  state = common.agent(case.learner)
+  batches = common.batches(case.learner)
+  running = reference.float64(state.observation_statistics)
+
+  def normal(observation):
+    return jnp.asarray(
+      reference.normalize(running, np.asarray(observation, np.float64)),
+      jnp.float32,
+    )
+
+  args = common.hyperparams(case.learner), jax.random.key(3)
+  expected, expected_metrics = plain.update(
+    state._replace(observation_statistics=None), args[0],
+    batches._replace(
+      observation=normal(batches.observation),
+      next_observation=normal(batches.next_observation),
+    ),
+    args[1],
+  )
+  actual, metrics = case.update(state, args[0], batches, args[1])
+  common.assert_close(
+    actual._replace(observation_statistics=None), expected, 1e-4, 1e-5
+  )
+  common.assert_close(metrics, expected_metrics, 1e-4, 1e-5)
+
+  observation = common.observations(4)
+  for act in (
+    lambda c, s, o: c.act_greedy(s, o),
+    lambda c, s, o: c.act(s, args[0], o, args[1]),
+  ):
+    np.testing.assert_allclose(
+      act(case, state, observation),
+      act(plain, state._replace(observation_statistics=None),
+          normal(observation)),
+      rtol=1e-4, atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "crossq", "xqc"])
+def test_no_two_draws_are_from_one_key(name):
+  learner, key = common.case(name).learner, jax.random.key(0)
+  state = jax.eval_shape(learner.init, key)
+  hyperparams, batches = common.hyperparams(learner), common.batches(learner)
+  assert not jaxprs.reused_keys(learner.init, key)
+  given = state, hyperparams, batches, key
+  assert not jaxprs.reused_keys(learner.update, *given)
 
 
 def test_adam_is_the_published_one():
-  optimizer = base.adam()
+  optimizer = base.Optimizer()
   rng = np.random.default_rng(0)
   params = {"w": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32)}
   state = optimizer.init(params)
@@ -224,7 +331,7 @@ def test_adam_is_the_published_one():
 
 
 def test_weight_decay_is_that_of_adamw():
-  optimizer, params = base.adam(), jnp.array([1.0, -2.0])
+  optimizer, params = base.Optimizer(), jnp.array([1.0, -2.0])
   theirs = optax.adamw(0.05, weight_decay=0.3)
   their_params, their_state = params, theirs.init(params)
   state = optimizer.init(params)
@@ -260,31 +367,3 @@ def test_weight_decay_is_live_where_there_are_residual_blocks(name):
   ]
   for field in ("policy_params", "critic_params"):
     assert common.distance(*(getattr(x, field) for x in updated)) > 1e-3
-
-
-def test_the_learning_rate_is_no_part_of_the_optimizer():
-  """optax's adam at a constant rate, from a state that never saw the rate."""
-  optimizer, params = base.adam(), jnp.array([1.0, -2.0])
-  theirs = optax.adam(0.05)
-  their_params, their_state = params, theirs.init(params)
-  state = optimizer.init(params)
-  for gradient in ([0.5, 1.0], [-0.2, 3.0]):
-    gradient = jnp.array(gradient)
-    steps, their_state = theirs.update(gradient, their_state)
-    their_params = optax.apply_updates(their_params, steps)
-    params, state = optimizer.update(gradient, state, params, 0.05)
-  np.testing.assert_allclose(params, their_params, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-  "tau, expected", [(0.0, [1.0, -2.0]), (0.25, [1.5, -1.5]), (1.0, [3.0, 0.0])]
-)
-def test_targets_move_by_tau(tau, expected):
-  targets, online = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([3.0, 0.0])}
-  moved = base.move_targets(targets, online, tau)
-  np.testing.assert_allclose(moved["w"], expected, rtol=1e-6)
-
-
-def test_saturation_is_the_share_at_the_border():
-  action = jnp.array([[0.995, 0.0], [-1.0, 0.98], [0.5, -0.991], [0.1, 0.2]])
-  assert base.saturation(action) == 3 / 8

@@ -222,11 +222,6 @@ def test_transitions_without_descriptors_are_refused():
     )
 
 
-def test_an_unknown_input_is_refused():
-  with pytest.raises(ValueError, match="discriminator_input='state' .*give"):
-    learners.DIAYNConfig(discriminator_input="state")
-
-
 def _normalized(state, observation):
   """Observations of which all but the skill is normalised."""
   observation = np.asarray(observation, np.float64)

@@ -37,8 +37,8 @@ def _assert_statistics_of(state, data):
 
 @pytest.mark.parametrize(
   "splits",
-  [(), (30,), (1,), (59,), (10, 20, 30, 40, 50), (2, 57), range(1, 60)],
-  ids=["one", "halves", "first", "last", "tens", "uneven", "singles"],
+  [(), (1,), (59,), (10, 20, 30, 40, 50)],
+  ids=["one", "first", "last", "tens"],
 )
 def test_any_split_into_batches_gives_the_statistics_of_all_data(splits):
   data = _data()
@@ -104,21 +104,6 @@ def test_a_batch_without_finite_observations_changes_nothing():
   jax.tree.map(np.testing.assert_array_equal, first, statistics.init(3))
 
 
-def test_a_population_has_statistics_of_its_own():
-  data = np.stack([_data(seed=i) for i in range(3)])
-  states = jax.vmap(lambda _: statistics.init(3))(jnp.arange(3))
-  states = jax.vmap(statistics.update)(states, data)
-  for i in range(3):
-    _assert_statistics_of(jax.tree.map(lambda x, i=i: x[i], states), data[i])
-
-
-def test_normalized_data_have_mean_0_and_standard_deviation_1():
-  data = _data()
-  normalized = np.asarray(statistics.normalize(_run(data), data), np.float64)
-  np.testing.assert_allclose(normalized.mean(axis=0), 0, atol=1e-4)
-  np.testing.assert_allclose(normalized.std(axis=0), 1, rtol=1e-4)
-
-
 def test_normalize_is_the_formula_for_any_leading_axes():
   state = _run(_data())
   reference = _data().astype(np.float64)
@@ -155,19 +140,6 @@ def test_a_constant_entry_stays_finite():
   normalized = statistics.normalize(_run(data), data)
   np.testing.assert_array_equal(normalized[:, 1], 0)
   assert np.isfinite(normalized).all()
-
-
-def test_an_update_keeps_the_type_of_the_state():
-  before = statistics.init(3)
-  after = _UPDATE(before, _data())
-  assert jax.tree.map(jax.typeof, after) == jax.tree.map(jax.typeof, before)
-
-
-def test_initial_statistics_can_be_donated():
-  update = jax.jit(statistics.update, donate_argnums=0)
-  state = statistics.init(3)
-  update(state, _data())
-  assert all(x.is_deleted() for x in state)
 
 
 def test_the_largest_reward_is_averaged_and_slowly_forgotten():

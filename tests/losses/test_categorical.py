@@ -23,9 +23,7 @@ _CRITIC = {
 
 
 class HandWorkedTest(chex.TestCase):
-  @chex.variants(
-    with_jit=True, without_jit=True, with_device=True, without_device=True
-  )
+  @chex.variants(with_jit=True, without_jit=True)
   @parameterized.named_parameters(
     ("between", 0.25, [0, 0, 0.75, 0.25, 0]),
     ("on_one", -1.0, [0, 1, 0, 0, 0]),
@@ -38,18 +36,14 @@ class HandWorkedTest(chex.TestCase):
     )
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
-  @chex.variants(
-    with_jit=True, without_jit=True, with_device=True, without_device=True
-  )
+  @chex.variants(with_jit=True, without_jit=True)
   def test_value(self):
     # Three in four on 1, the rest on -2.
     logits = jnp.log(jnp.array([0.25, 0.0, 0.0, 0.75, 0.0]) + 1e-30)
     value = self.variant(losses.categorical_value)(logits, jnp.float32(_ATOMS))
     np.testing.assert_allclose(value, 0.25, rtol=1e-6)
 
-  @chex.variants(
-    with_jit=True, without_jit=True, with_device=True, without_device=True
-  )
+  @chex.variants(with_jit=True, without_jit=True)
   @parameterized.named_parameters(
     # y = 0.5 + 0.5 (2 - 0.5) = 1.25, wherever it is: 2 log 5.
     ("uniform", {}, 2 * np.log(5)),

@@ -50,9 +50,7 @@ _CASES = (
 
 
 class HandWorkedTest(chex.TestCase):
-  @chex.variants(
-    with_jit=True, without_jit=True, with_device=True, without_device=True
-  )
+  @chex.variants(with_jit=True, without_jit=True)
   @parameterized.named_parameters(*_CASES)
   def test_one_example(self, kind, parameters, skill, expected):
     loss_fn, reward_fn = kind
@@ -63,24 +61,6 @@ class HandWorkedTest(chex.TestCase):
     reward = self.variant(reward_fn)(parameters, skill, jnp.asarray(-0.5))
     assert reward.shape == ()
     np.testing.assert_allclose(reward, -expected + 0.5, rtol=1e-6)
-
-  @chex.variants(with_jit=True, without_jit=True)
-  @parameterized.named_parameters(
-    *(case for case in _CASES if "_" not in case[0])
-  )
-  def test_batch_by_vmap(self, kind, parameters, skill, expected):
-    parameters = jnp.asarray(parameters)
-    batch = jnp.stack([parameters, parameters + jnp.arange(parameters.size)])
-    skills = jnp.stack([jnp.asarray(skill)] * 2)
-    loss_fn, reward_fn = kind
-    loss = self.variant(jax.vmap(loss_fn))(batch, skills)
-    assert loss.shape == (2,)
-    np.testing.assert_allclose(loss[0], expected, rtol=1e-6)
-    assert abs(loss[1] - expected) > 1e-3
-    log_prior = jnp.array([-1.0, -2.0])
-    reward = self.variant(jax.vmap(reward_fn))(batch, skills, log_prior)
-    np.testing.assert_allclose(reward, -loss - log_prior, rtol=1e-6)
-
 
 def _unit(x):
   return x / np.linalg.norm(x, axis=-1, keepdims=True)
@@ -209,41 +189,6 @@ def test_sphere_gradient_at_zero_is_minus_the_skill(size):
   np.testing.assert_array_equal(gradient, -skill)
 
 
-def test_sphere_gradient_to_the_skill_is_minus_the_parameters():
-  parameters = jnp.array([3.0, -1.0])
-  gradient = jax.grad(_SPHERE[0], argnums=1)(parameters, jnp.array([0.6, 0.8]))
-  np.testing.assert_allclose(gradient, -parameters, rtol=1e-6)
-
-
-def _circle_points():
-  angle = np.linspace(0, 2 * np.pi, 2000, endpoint=False)
-  points = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-  return points, np.full(len(points), 2 * np.pi / len(points))
-
-
-def _sphere_points():
-  # The area between two heights on a sphere is theirs on its cylinder.
-  height, weight = np.polynomial.legendre.leggauss(60)
-  angle = np.linspace(0, 2 * np.pi, 120, endpoint=False)
-  height, angle = np.meshgrid(height, angle, indexing="ij")
-  radius = np.sqrt(1 - height**2)
-  points = [radius * np.cos(angle), radius * np.sin(angle), height]
-  weights = np.repeat(weight, 120) * 2 * np.pi / 120
-  return np.stack(points, axis=-1).reshape(-1, 3), weights
-
-
-@pytest.mark.parametrize("concentration", [0.0, 0.4, 3.0, 60.0])
-@pytest.mark.parametrize("points", [_circle_points, _sphere_points])
-def test_sphere_density_integrates_to_one(points, concentration):
-  skills, weights = points()
-  mean = _unit(np.array([1.0, -2.0, 0.5])[: skills.shape[1]])
-  parameters = jnp.asarray(concentration * mean, jnp.float32)
-  loss_fn = jax.jit(jax.vmap(_SPHERE[0], in_axes=(None, 0)))
-  loss = loss_fn(parameters, jnp.asarray(skills, jnp.float32))
-  density = np.exp(-np.asarray(loss, np.float64))
-  np.testing.assert_allclose(density @ weights, 1.0, rtol=1e-5)
-
-
 @pytest.mark.parametrize("size", [1, 4])
 def test_another_size_on_the_sphere_is_refused(size):
   array = jnp.ones(size)
@@ -264,14 +209,6 @@ def _example(parameter_size, size):
   """Parameters and a skill that suits every kind."""
   skill = jnp.zeros(size).at[1].set(1.0)
   return 0.3 * jnp.arange(1.0, parameter_size + 1), skill
-
-
-@_KINDS
-def test_log_prior_of_zero_leaves_the_term_out(kind, parameter_size, size):
-  loss_fn, reward_fn = kind
-  parameters, skill = _example(parameter_size, size)
-  reward = reward_fn(parameters, skill, jnp.zeros(()))
-  assert reward == -loss_fn(parameters, skill)
 
 
 @_KINDS

@@ -39,27 +39,12 @@ def _arrays(example):
 
 
 class HandWorkedTest(chex.TestCase):
-  @chex.variants(
-    with_jit=True, without_jit=True, with_device=True, without_device=True
-  )
+  @chex.variants(with_jit=True, without_jit=True)
   @parameterized.named_parameters(*_CASES)
   def test_one_example(self, loss_fn, example, expected):
     loss = self.variant(loss_fn)(**_arrays(example))
     assert loss.shape == ()
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
-
-  @chex.variants(with_jit=True, without_jit=True)
-  @parameterized.named_parameters(*_CASES)
-  def test_batch_by_vmap(self, loss_fn, example, expected):
-    batch = {
-      name: jnp.stack([value, 2 * value])
-      for name, value in _arrays(example).items()
-    }
-    loss = self.variant(jax.vmap(lambda kwargs: loss_fn(**kwargs)))(batch)
-    assert loss.shape == (2,)
-    np.testing.assert_allclose(loss[0], expected, rtol=1e-6)
-    assert abs(loss[1] - expected) > 1e-3
-
 
 def test_critic_loss_is_the_formula_in_float64():
   rng = np.random.default_rng(0)

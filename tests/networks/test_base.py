@@ -2,7 +2,6 @@
 
 import haiku as hk
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import networks
@@ -53,16 +52,3 @@ def test_otherwise_they_are_the_states_which_stays():
     rtol=1e-4,
   )
   jax.tree.map(np.testing.assert_array_equal, same, state)
-
-
-def test_members_have_statistics_of_their_own():
-  params, states = jax.vmap(_NETWORK.init)(
-    jax.random.split(jax.random.key(0), 2)
-  )
-  batches = jnp.stack([_INPUTS, 10 * _INPUTS])
-  apply = jax.vmap(
-    lambda *args: _NETWORK.apply(*args, is_training=True)
-  )
-  _, moved = apply(params, states, batches)
-  mean, _ = _averages(moved)
-  np.testing.assert_allclose(mean, batches.mean(1), rtol=1e-5)

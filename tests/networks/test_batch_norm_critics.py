@@ -85,21 +85,3 @@ def test_xqcs_weights_begin_with_unit_norm():
     if "w" in values:
       norms = np.linalg.norm(values["w"], axis=-2)
       np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
-
-
-@_EACH
-def test_the_policy_is_sacs(name):
-  policy = _MADE[name].policy
-  params = policy.init(jax.random.key(0))
-  expected = networks.make_sac_networks(3, 2, _SHAPE).policy
-  jax.tree.map(
-    np.testing.assert_array_equal, params, expected.init(jax.random.key(0))
-  )
-  assert policy.apply(params, jnp.ones((4, 3))).shape == (4, 4)
-
-
-def test_wrong_settings_are_refused_by_their_names():
-  with pytest.raises(ValueError, match="num_atoms=1"):
-    networks.make_xqc_networks(3, 2, num_atoms=1)
-  with pytest.raises(ValueError, match="action_size"):
-    networks.make_crossq_networks(3, 0)

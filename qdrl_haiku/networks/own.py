@@ -1,0 +1,215 @@
+"""Takes networks of a user's own, and checks them by their shapes."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeGuard
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+from qdrl_haiku.networks.base import (
+  Network,
+  StatefulNetwork,
+  Variables,
+  stateful_network,
+  with_variables,
+)
+from qdrl_haiku.networks.config import NUM_CRITICS
+
+
+class Pair(Protocol):
+  """Has the functions of a network."""
+
+  init: Callable[..., types.Tree]
+  apply: Callable[..., types.Tree]
+
+
+OwnNetwork = Network | StatefulNetwork | Pair | Callable[..., jax.Array]
+"""A network of a user's own: a plain function that calls Haiku's modules, of
+batches [B, size], with `is_training` as last parameter if that matters to it;
+or functions (init, apply), as `Network` or `StatefulNetwork` has them, of
+inputs with any leading axes.
+"""
+# Leading axes of the inputs that networks are checked with.
+_BATCH, _AXES = (6,), (2, 3)
+
+
+class OwnNetworks(NamedTuple):
+  """Holds networks of a user's own for a learner, None for its usual ones.
+
+  They may have running state, which is part of the agent as parameters are.
+
+  Attributes:
+    policy: observation [B, O] -> [B, 2A], locations and then raw scales; of TD3
+      [B, A], before the tanh.
+    critic: observation [B, O], action [B, A] -> [B], the value that one critic
+      gives; a critic of CrossQ makes [B, 1], one of XQC logits of atoms [B, K].
+      A network that is no plain function holds both critics, as
+      `SACNetworks.critic` or `BatchNormCritics` describes it.
+  """
+
+  policy: OwnNetwork | None = None
+  critic: OwnNetwork | None = None
+
+
+def own_network(
+  role: str,
+  given: OwnNetwork,
+  input_sizes: Sequence[int],
+  outputs: tuple[int, ...],
+) -> Network:
+  """Makes a network of what a user gives.
+
+  Args:
+    role: of the network, for messages.
+    given: the user's network.
+    input_sizes: sizes of its inputs: of the observation, and of the action.
+    outputs: the shape of what it makes of one example.
+
+  Returns:
+    The network.
+
+  Raises:
+    ValueError: if it makes outputs of another shape.
+  """
+  axes: tuple[int, ...] = _AXES
+  if isinstance(given, Network):
+    network = given
+  elif isinstance(given, StatefulNetwork):
+    network = with_variables(given)
+  elif is_pair(given):
+    network = Network(given.init, given.apply)
+  elif callable(given):
+    axes = _BATCH
+    with _naming(role):
+      network = _transformed(given, input_sizes)
+  else:
+    raise ValueError(
+      f"the {role} network is {given!r}; give a function that calls Haiku's "
+      "modules, or a pair of functions, networks.Network(init, apply)."
+    )
+  check_shapes(
+    role,
+    lambda key, *inputs: network.in_training(network.init(key), *inputs)[0],
+    [(*axes, size) for size in input_sizes],
+    (*axes, *outputs),
+  )
+  return network if axes == _AXES else _of_any_axes(network)
+
+
+def own_critics(given: OwnNetwork, input_sizes: Sequence[int]) -> Network:
+  """Makes twin critics of what a user gives; see `own_network`."""
+  if is_pair(given):
+    return own_network("critic", given, input_sizes, (NUM_CRITICS,))
+  one = own_network("critic", given, input_sizes, ())
+
+  def both(
+    function: Callable[..., types.Tree], out_axes: types.Tree
+  ) -> Callable[..., types.Tree]:
+    def apply(params: types.Params, *inputs: jax.Array) -> types.Tree:
+      return jax.vmap(lambda x: function(x, *inputs), out_axes=out_axes)(params)
+
+    return apply
+
+  def init(key: types.Key) -> types.Params:
+    return jax.vmap(one.init)(jax.random.split(key, NUM_CRITICS))
+
+  train = None if one.train is None else both(one.train, (-1, 0))
+  return Network(init, both(one.apply, -1), train)
+
+
+def is_pair(given: OwnNetwork) -> TypeGuard[Pair]:
+  """Returns whether a user's network is functions (init, apply)."""
+  return hasattr(given, "init") and hasattr(given, "apply")
+
+
+def takes_training(function: Callable[..., jax.Array]) -> bool:
+  """Returns whether a user's function wants to know if it is in training."""
+  return "is_training" in inspect.signature(function).parameters
+
+
+def check_shapes(
+  role: str,
+  function: Callable[..., jax.Array],
+  shapes: Sequence[tuple[int, ...]],
+  expected: tuple[int, ...],
+) -> None:
+  """Refuses a network that makes other shapes than it should.
+
+  Args:
+    role: of the network.
+    function: (key, *inputs) -> outputs.
+    shapes: of the inputs.
+    expected: the shape of the outputs.
+
+  Raises:
+    ValueError: if it makes outputs of another shape, or not of float32.
+  """
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  inputs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+  with _naming(role):
+    found = jax.eval_shape(function, key, *inputs)
+  dtype = getattr(found, "dtype", None)
+  shape = getattr(found, "shape", type(found).__name__)
+  if shape != expected or dtype != jnp.float32:
+    raise ValueError(
+      f"the {role} network makes {dtype or ''}{shape} of inputs "
+      f"{' and '.join(map(str, shapes))}; it must make float32{expected}."
+    )
+
+
+@contextlib.contextmanager
+def _naming(role: str) -> Iterator[None]:
+  """Adds to errors of a user's network which one it is."""
+  try:
+    yield
+  except Exception as error:
+    error.add_note(f"This is the {role} network.")
+    raise
+
+
+def _transformed(
+  function: Callable[..., jax.Array], input_sizes: Sequence[int]
+) -> Network:
+  """Makes a network of a plain function that calls Haiku's modules."""
+  is_told = takes_training(function)
+
+  def forward(*inputs: jax.Array) -> jax.Array:
+    *inputs_alone, is_training = inputs
+    return function(*inputs_alone, *([is_training] if is_told else []))
+
+  made = with_variables(stateful_network(forward, *input_sizes))
+  _, state = jax.eval_shape(made.init, jax.eval_shape(jax.random.key, 0))
+  if jax.tree.leaves(state) or is_told:
+    return made
+  return Network(
+    lambda key: made.init(key).params,
+    lambda params, *inputs: made.apply(Variables(params, {}), *inputs),
+  )
+
+
+def _of_any_axes(network: Network) -> Network:
+  """Makes a network of batches [B, size] one of any leading axes."""
+
+  def flat(
+    function: Callable[..., types.Tree],
+    params: types.Params,
+    *inputs: jax.Array,
+  ) -> types.Tree:
+    return function(params, *(x.reshape(-1, x.shape[-1]) for x in inputs))
+
+  def back(outputs: jax.Array, like: jax.Array) -> jax.Array:
+    return outputs.reshape(*like.shape[:-1], *outputs.shape[1:])
+
+  def apply(params: types.Params, *inputs: jax.Array) -> jax.Array:
+    return back(flat(network.apply, params, *inputs), inputs[0])
+
+  def train(
+    params: types.Params, *inputs: jax.Array
+  ) -> tuple[jax.Array, types.Params]:
+    outputs, moved = flat(network.in_training, params, *inputs)
+    return back(outputs, inputs[0]), moved
+
+  return Network(network.init, apply, network.train and train)

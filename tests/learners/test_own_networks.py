@@ -1,0 +1,268 @@
+"""Tests of learners with networks of a user's own."""
+
+import functools
+import json
+import pathlib
+import re
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import qdrl_haiku
+from qdrl_haiku import (
+  artifacts,
+  environments,
+  learners,
+  networks,
+  runs,
+  skills,
+  training,
+)
+from qdrl_haiku.experiment import cache_key
+from tests.learners import common
+
+_O, _A = common.OBSERVATION_SIZE, common.ACTION_SIZE
+_MAKERS = {
+  "sac": (learners.sac, learners.SACConfig, 2 * _A),
+  "td3": (learners.td3, learners.TD3Config, _A),
+  "crossq": (learners.crossq, learners.CrossQConfig, 2 * _A),
+  "xqc": (learners.xqc, learners.XQCConfig, 2 * _A),
+}
+_SMALL = networks.ResidualNetworkConfig((8,))
+
+
+def _documented(name):
+  """A function of the documents' snippets."""
+  document = pathlib.Path(__file__).parents[2] / "launchers" / "README.md"
+  snippets = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+  names = {}
+  exec(next(x for x in snippets if f"def {name}(" in x), names)
+  return names[name]
+
+
+attention = _documented("attention")
+
+
+def _normalized_policy(num_outputs):
+  def policy(observation, is_training):
+    hidden = hk.BatchNorm(True, True, 0.9)(observation, is_training)
+    return hk.Linear(num_outputs)(hidden)
+
+  return policy
+
+
+def _normalized_critic(observation, action, is_training):
+  inputs = jnp.concatenate([observation, action], axis=-1)
+  hidden = hk.BatchNorm(True, True, 0.9)(inputs, is_training)
+  return hk.Linear(1)(hidden)[..., 0]
+
+
+@functools.cache
+def _made(name, kind="attention"):
+  """A learner with a network of a user's own."""
+  make, config, num_outputs = _MAKERS[name]
+  own = networks.OwnNetworks(attention(num_outputs))
+  if kind == "stateful":
+    own = networks.OwnNetworks(
+      _normalized_policy(num_outputs), _normalized_critic
+    )
+  made = config()
+  if name in ("sac", "td3"):
+    made = config(_SMALL)
+  return make(_O, _A, made, own)
+
+
+@pytest.mark.parametrize(
+  ("name", "kind"),
+  [
+    ("sac", "attention"),
+    ("sac", "stateful"),
+    pytest.param("td3", "attention", marks=pytest.mark.slow),
+    ("td3", "stateful"),
+    pytest.param("crossq", "attention", marks=pytest.mark.slow),
+    pytest.param("xqc", "attention", marks=pytest.mark.slow),
+  ],
+)
+def test_an_update_of_a_population_is_that_of_each_member(name, kind):
+  learner = _made(name, kind)
+  states = common.stack([common.fresh(learner, seed) for seed in range(2)])
+  hyperparams = common.repeat(common.hyperparams(learner), 2)
+  batches = common.stack([common.batches(learner, i) for i in range(2)])
+  keys = jax.random.split(jax.random.key(1), 2)
+  update = jax.jit(learner.update)
+  together, _ = jax.jit(jax.vmap(learner.update))(
+    states, hyperparams, batches, keys
+  )
+  for i in range(2):
+    alone, _ = update(
+      *(common.member(x, i) for x in (states, hyperparams, batches)), keys[i]
+    )
+    common.assert_close(common.member(together, i), alone, 1e-4, 1e-5)
+    before = common.member(states.policy_params, i)
+    assert common.distance(alone.policy_params, before) > 1e-3
+
+
+@pytest.mark.parametrize("name", _MAKERS)
+def test_it_is_a_learner_as_others_are_and_a_genotype_keeps_its_policy(name):
+  learner = _made(name)
+  learners.check(learner, _O, _A)
+  state = common.fresh(learner)
+  after = learner.from_genotype(learner.genotype(state))
+  common.assert_equal(after, state)
+  assert learner.share is None
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_running_state_is_moved_by_training_and_used_by_acting(name):
+  learner = _made(name, "stateful")
+  learners.check(learner, _O, _A)
+  state = common.fresh(learner)
+  batches = common.batches(learner)
+  after, _ = jax.jit(learner.update)(
+    state, learner.hyperparams, batches, jax.random.key(0)
+  )
+  averages = after.policy_params.state["batch_norm/~/mean_ema"]["average"]
+  np.testing.assert_allclose(
+    averages[0], batches.observation[-1].mean(axis=0), rtol=1e-4, atol=1e-5
+  )
+  counts = after.critic_params.state["batch_norm/~/mean_ema"]["counter"]
+  np.testing.assert_array_equal(counts, [learner.batches_per_update] * 2)
+  common.assert_equal(
+    after.target_critic_params.state, after.critic_params.state
+  )
+  # One observation acts alike alone and among others.
+  observation = common.observations(4)
+  np.testing.assert_allclose(
+    learner.act_greedy(after, observation)[1],
+    learner.act_greedy(after, observation[1]),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+
+
+def test_a_pair_of_functions_is_used_as_it_is():
+  ours = networks.make_sac_networks(_O, _A, _SMALL)
+  pair = networks.SACNetworks(
+    *(networks.Network(lambda key, x=x: x.init(key), x.apply) for x in ours)
+  )
+  states = [
+    common.fresh(learner)
+    for learner in (
+      learners.sac(_O, _A, learners.SACConfig(_SMALL)),
+      learners.sac(_O, _A, networks=pair),
+    )
+  ]
+  common.assert_equal(*states)
+
+
+@pytest.mark.parametrize(
+  ("name", "own", "message"),
+  [
+    (
+      "sac",
+      networks.OwnNetworks(attention(_A)),
+      r"the policy network makes float32\(6, 2\) of inputs \(6, 3\); it must "
+      r"make float32\(6, 4\)\.",
+    ),
+    (
+      "td3",
+      networks.OwnNetworks(attention(2 * _A)),
+      r"makes float32\(6, 4\) .* must make float32\(6, 2\)",
+    ),
+    (
+      "sac",
+      networks.OwnNetworks(critic=lambda observation, action: action),
+      r"the critic network makes float32\(6, 2\) of inputs \(6, 3\) and "
+      r"\(6, 2\); it must make float32\(6,\)\.",
+    ),
+    (
+      "xqc",
+      networks.OwnNetworks(
+        critic=lambda observation, action: hk.Linear(3)(action)
+      ),
+      r"the critic network makes .*2, 3\) .* must make float32\(6, 2, 51\)",
+    ),
+    ("sac", networks.OwnNetworks("mlp"), "network is 'mlp'; give a function"),
+  ],
+)
+def test_a_network_of_other_shapes_is_refused(name, own, message):
+  make, config, _ = _MAKERS[name]
+  with pytest.raises(ValueError, match=message):
+    make(_O, _A, config(), own)
+
+
+def test_an_error_within_a_network_says_which_one_it_was():
+  def policy(observation):
+    return observation @ jnp.ones((7, 4))
+
+  with pytest.raises(TypeError) as caught:
+    learners.sac(_O, _A, networks=networks.OwnNetworks(policy))
+  assert "This is the policy network." in caught.value.__notes__
+
+
+def test_a_discriminator_may_be_a_users_own():
+  prior = skills.categorical(4)
+
+  def made(network):
+    base = learners.sac(_O + 4, _A, learners.SACConfig(_SMALL))
+    return learners.diayn(base, _O, prior, 2, network=network)
+
+  learner = made(lambda x: hk.Linear(4)(x))
+  state = jax.eval_shape(learner.init, jax.random.key(0))
+  assert state.discriminator_params["linear"]["w"].shape == (2, 4)
+  with pytest.raises(ValueError, match="discriminator network makes"):
+    made(lambda x: x)
+  with pytest.raises(ValueError, match="has running state or differs"):
+    made(lambda x, is_training: hk.Linear(4)(x))
+
+
+def test_a_setting_names_a_policy_network():
+  config = learners.SACConfig(policy_network=f"{__name__}:attention")
+  learner = learners.sac(_O, _A, config)
+  common.assert_equal(
+    common.fresh(learner).policy_params,
+    common.fresh(_made("sac")).policy_params,
+  )
+  # Such code may have read anything: its programs are traced at each start.
+  assert cache_key.names_code({"policy_network": config.policy_network})
+  sized = networks.ResidualNetworkConfig(policy_hidden_layer_sizes=(8,))
+  with pytest.raises(ValueError, match="has no effect: policy_network=a:b is"):
+    learners.SACConfig(sized, policy_network="a:b")
+
+
+def test_a_network_that_numpy_can_not_act_by_is_not_exported(tmp_path):
+  learner = _made("sac")
+  with pytest.raises(ValueError, match="a policy of your own can't be"):
+    artifacts.export.save(
+      tmp_path / "policy.npz", learner, common.fresh(learner)
+    )
+
+
+@pytest.mark.slow
+def test_a_run_trains_and_resumes_with_a_policy_network_of_its_own(tmp_path):
+  logdir, path = str(tmp_path / "run"), f"{__name__}:attention"
+  config = learners.SACConfig(_SMALL, policy_network=path)
+
+  def train(num_timesteps, resume):
+    return qdrl_haiku.train(qdrl_haiku.Config(
+      environment=environments.EnvironmentConfig("point_maze"),
+      learner=config,
+      training=training.TrainingConfig(
+        population_size=2, perturbation_interval=400, num_eval_episodes=1
+      ),
+      run=runs.RunConfig(
+        num_timesteps=num_timesteps, logdir=logdir, resume=resume
+      ),
+    ))  # fmt: skip
+
+  train(800, resume=False)
+  after = train(1600, resume=True)
+  assert np.isfinite(after.metrics["training/critic_loss"])
+  settings = json.loads((tmp_path / "run" / "config.json").read_text())
+  assert settings["policy_network"] == path
+  with pytest.raises(ValueError, match="policy_network"):
+    config = learners.SACConfig(_SMALL)
+    train(2400, resume=True)
