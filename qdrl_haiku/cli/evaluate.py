@@ -312,15 +312,15 @@ def _read_elite(
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
   import jax
 
-  from qdrl_haiku.artifacts import repertoires
+  from qdrl_haiku.artifacts import repertoire_file
 
-  repertoire, step = repertoires.read_latest(learner, config.logdir)
+  repertoire, step = repertoire_file.read_latest(learner, config.logdir)
   cell = config.cell
   with _as_flag(config, config.choice):
     if cell is not None:
-      repertoires.check_cell(repertoire, cell)
+      repertoire_file.check_cell(repertoire, cell)
     else:
-      cell = repertoires.nearest_occupied(repertoire, config.descriptor or ())
+      cell = repertoire_file.nearest_occupied(repertoire, config.descriptor or ())
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (

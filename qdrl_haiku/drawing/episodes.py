@@ -1,12 +1,12 @@
 """Pictures and films of one episode."""
 
+import dataclasses
 import errno
 import os
 import pathlib
 import subprocess
 import types as python_types
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,11 +14,19 @@ from absl import logging
 from matplotlib import animation
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from qdrl_haiku import actors, environments, files, learners, types
-from qdrl_haiku.drawing import mujoco_frames
-from qdrl_haiku.drawing.stick_figures import StickFigure
+from qdrl_haiku.drawing import mujoco_frames, stick_figures, with_matplotlib
+from qdrl_haiku.drawing.figure import (
+  BLUE,
+  GREEN,
+  GREY,
+  ORANGE,
+  Axis,
+  Panel,
+  Trace,
+  rectangle,
+)
 
 # An episode that is longer is drawn up to here.
 _MAX_STEPS = 10_000
@@ -61,7 +69,7 @@ def first_episode(
   state: types.State,
   key: types.Key,
   scene: environments.Scene,
-) -> Any:
+) -> types.Tree:
   """Runs the first of the episodes that an evaluation with that key sees.
 
   Args:
@@ -95,7 +103,7 @@ def render(
   path: str | os.PathLike[str],
   file_format: str,
   scene: environments.Scene,
-  episode: Any,
+  episode: types.Tree,
   title: str,
 ) -> None:
   """Writes a picture, a film, or a page, whole or not at all.
@@ -129,12 +137,45 @@ def render(
     raise OSError(errno.EIO, "ffmpeg failed", str(path)) from error
 
 
-def _page(scene: environments.RobotScene, episode: Any) -> str:
+def walk(scene: environments.PlaneScene, positions: np.ndarray) -> Panel:
+  """Describes a way through a plane, its walls, its start and its goal.
+
+  Args:
+    scene: the plane.
+    positions: [T, 2]; may be empty.
+
+  Returns:
+    The way and its end, the first two traces, and all else; the axes have the
+    bounds of the plane.
+  """
+  traces = [
+    Trace(*positions.T, "way", BLUE),
+    Trace(*positions[-1:].T, "end", ORANGE, width=0, sizes=9),
+    *(rectangle(x0, y0, x1, y1, GREY) for x0, y0, x1, y1 in scene.walls),
+  ]
+  for name, symbol, place in (
+    ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
+  ):  # fmt: skip
+    if place is not None:
+      x, y = place.tolist()
+      traces.append(
+        Trace([x], [y], name, GREEN, width=0, symbol=symbol, sizes=12)
+      )
+  axes = [
+    Axis(name, range=(float(low), float(high)))
+    for name, low, high in zip(
+      scene.names, scene.lower, scene.upper, strict=True
+    )
+  ]
+  return Panel("", traces, *axes)
+
+
+def _page(scene: environments.RobotScene, episode: types.Tree) -> str:
   """Returns the page of brax's viewer with the episode in it."""
   from brax import base
   from brax.io import html
 
-  states: Any = [
+  states = [
     python_types.SimpleNamespace(x=base.Transform(pos=pos, rot=rot))
     for pos, rot in zip(episode["pos"], episode["rot"], strict=True)
   ]
@@ -142,39 +183,40 @@ def _page(scene: environments.RobotScene, episode: Any) -> str:
   return html.render(sys, states, height="100vh", colab=False)
 
 
-def _picture(scene: environments.Scene, episode: Any, title: str) -> Figure:
+def _picture(
+  scene: environments.Scene, episode: types.Tree, title: str
+) -> Figure:
+  """Draws a whole walk, or eight moments of a robot."""
   num_steps = len(jax.tree.leaves(episode)[0]) - 1
-  if isinstance(scene, environments.PlaneScene):
-    figure = Figure(figsize=(5, 5), dpi=_DPI, layout="constrained")
-    _draw_walk(scene, episode)(figure.subplots(), num_steps)
-  else:
-    moments = np.linspace(0, num_steps, _ROWS * _COLUMNS).round().astype(int)
-    draw = _draw_robot(scene, episode, moments)
-    size = (3 * _COLUMNS, 2.5 * _ROWS)
-    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
-    grid = figure.subplots(_ROWS, _COLUMNS).flat
-    for axes, t in zip(grid, moments.tolist(), strict=True):
-      draw(axes, t)
-      axes.set_title(f"step {t}", fontsize="small")
+  rows, columns, size, moments = 1, 1, (5.0, 5.0), np.array([num_steps])
+  if isinstance(scene, environments.RobotScene):
+    rows, columns, size = _ROWS, _COLUMNS, (3.0 * _COLUMNS, 2.5 * _ROWS)
+    moments = np.linspace(0, num_steps, rows * columns).round().astype(int)
+  draw = _drawer(scene, episode, moments)
+  figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+  grid = figure.subplots(rows, columns, squeeze=False).flat
+  for axes, t in zip(grid, moments.tolist(), strict=True):
+    draw(axes, t)
   figure.suptitle(title, fontsize="medium", wrap=True)
   return figure
 
 
 def _film(
-  path: pathlib.Path, scene: environments.Scene, episode: Any, title: str
+  path: pathlib.Path,
+  scene: environments.Scene,
+  episode: types.Tree,
+  title: str,
 ) -> None:
-  seconds = _WALK_SECONDS
+  """Writes a film in real time, of at most so many frames."""
+  seconds, size = _WALK_SECONDS, (5.0, 5.0)
   if isinstance(scene, environments.RobotScene):
-    seconds = scene.step_seconds
+    seconds, size = scene.step_seconds, (4.4, 3.8)
   num_steps = len(jax.tree.leaves(episode)[0]) - 1
   stride = max(
     1, round(_FRAME_SECONDS / seconds), -(-num_steps // _MAX_FRAMES)
   )
   moments = np.arange(0, num_steps + stride, stride).clip(max=num_steps)
-  if isinstance(scene, environments.PlaneScene):
-    draw, size = _draw_walk(scene, episode), (5.0, 5.0)
-  else:
-    draw, size = _draw_robot(scene, episode, moments), (4.4, 3.8)
+  draw = _drawer(scene, episode, moments)
   figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
   figure.suptitle(title, fontsize="medium", wrap=True)
   axes = figure.subplots()
@@ -184,60 +226,61 @@ def _film(
     for t in moments.tolist():
       axes.clear()
       draw(axes, t)
-      axes.set_title(f"step {t}", fontsize="small")
       if t == 0:  # Laying out takes longer than drawing.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
       writer.grab_frame()
 
 
-def _draw_walk(
-  scene: environments.PlaneScene, positions: np.ndarray
+def _drawer(
+  scene: environments.Scene, episode: types.Tree, moments: np.ndarray
 ) -> _DrawFn:
-  """Returns a way through a plane, from its first step on."""
-  seen = np.concatenate([positions, [scene.lower, scene.upper]])
-  lower, upper = seen.min(axis=0), seen.max(axis=0)
-  margin = 0.03 * (upper - lower)
-
-  def draw(axes: Axes, t: int) -> None:
-    for x_low, y_low, x_high, y_high in scene.walls:
-      axes.add_patch(
-        Rectangle(
-          (x_low, y_low), x_high - x_low, y_high - y_low, color="0.35"
-        )
-      )
-    if scene.start is not None:
-      axes.plot(*scene.start, "s", color="0.6", markersize=10)
-    if scene.goal is not None:
-      axes.plot(*scene.goal, "*", color="tab:green", markersize=16)
-    axes.plot(*positions[: t + 1].T, color="tab:blue", linewidth=1.5)
-    axes.plot(*positions[t], "o", color="tab:red", markersize=6)
-    axes.set(
-      xlabel=scene.names[0],
-      ylabel=scene.names[1],
-      xlim=(lower[0] - margin[0], upper[0] + margin[0]),
-      ylim=(lower[1] - margin[1], upper[1] + margin[1]),
-      box_aspect=1,
+  """Returns what draws a scene at some moments, by MuJoCo if it can."""
+  if isinstance(scene, environments.PlaneScene):
+    return lambda axes, t: with_matplotlib.draw_panel(
+      axes, _walk_until(scene, episode, t)
     )
-
-  return draw
-
-
-def _draw_robot(
-  scene: environments.RobotScene, episode: Any, moments: np.ndarray
-) -> _DrawFn:
-  """Returns a robot at some moments, by MuJoCo if it can."""
-  frames = mujoco_frames.render(scene.sys.mj_model, episode["q"][moments])
+  model = scene.sys.mj_model
+  frames = mujoco_frames.render(model, episode["q"][moments])
   if frames is None:
     logging.warning(
       "MuJoCo can't render here (it needs OpenGL, such as libEGL); drawn as a "
       "stick figure."
     )
-    return StickFigure(scene.sys, episode["pos"], episode["rot"]).draw
+    lines = stick_figures.lines(model, episode["pos"], episode["rot"])
+    return lambda axes, t: with_matplotlib.draw_panel(axes, _sticks(lines, t))
   images = dict(zip(moments.tolist(), frames, strict=True))
 
   def draw(axes: Axes, t: int) -> None:
     axes.imshow(images[t])
     axes.axis("off")
+    axes.set_title(f"step {t}", fontsize="medium", loc="left")
 
   return draw
+
+
+def _walk_until(
+  scene: environments.PlaneScene, positions: np.ndarray, t: int
+) -> Panel:
+  """Describes the first steps of a way, on axes that hold all of it."""
+  panel = walk(scene, positions[: t + 1])
+  seen = np.concatenate([positions, [scene.lower, scene.upper]])
+  lower, upper = seen.min(axis=0), seen.max(axis=0)
+  margin = 0.03 * (upper - lower)
+  x, y = (
+    dataclasses.replace(axis, range=(float(low), float(high)))
+    for axis, low, high in zip(
+      (panel.x, panel.y), lower - margin, upper + margin, strict=True
+    )
+  )
+  return dataclasses.replace(panel, title=f"step {t}", x=x, y=y)
+
+
+def _sticks(lines: np.ndarray, t: int) -> Panel:
+  """Describes a stick figure, on axes that hold all of its moments."""
+  ends = np.stack([np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1))], axis=1)
+  x, y = (
+    Axis(range=(float(low), float(high)), is_hidden=True) for low, high in ends
+  )
+  trace = Trace(*lines[t].T, color="#222222", width=4)
+  return Panel(f"step {t}", [trace], x, y, is_isometric=True)

@@ -92,7 +92,7 @@ def write(
   repertoire.save(
     folder / f"{step}.npz", settings | more
   )
-  from qdrl_haiku.drawing.repertoires import heatmap
+  from qdrl_haiku.drawing.heatmaps import heatmap
 
   corrected = None if found is None else found.corrected
   heatmap(repertoire, descriptor.names, corrected).savefig(
