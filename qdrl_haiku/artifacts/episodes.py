@@ -1,6 +1,4 @@
-"""Many episodes of one agent, in bounded memory, and what they say."""
-
-from typing import Any
+"""Many episodes of one agent, in bounded memory, and their summary."""
 
 import jax
 import numpy as np
@@ -8,7 +6,7 @@ import numpy as np
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.artifacts.summary import summarize
 
-# So many environments run side by side.
+# Environments that run side by side.
 _BATCH = 1024
 
 
@@ -60,7 +58,7 @@ def evaluate_agent(
 def summarize_evaluation(
   evaluation: actors.Evaluation,
   descriptor: environments.Descriptor | None,
-) -> dict[str, Any]:
+) -> dict[str, float]:
   """Summarises the episodes of one agent.
 
   Args:
