@@ -6,7 +6,11 @@ from qdrl_haiku.artifacts.episodes import (
   evaluate_agent,
   summarize_evaluation,
 )
-from qdrl_haiku.artifacts.schedule_file import Schedule, play_back, read_schedule
+from qdrl_haiku.artifacts.schedule_file import (
+  Schedule,
+  play_back,
+  read_schedule,
+)
 from qdrl_haiku.artifacts.summary import summarize
 
 __all__ = [

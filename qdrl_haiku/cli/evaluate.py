@@ -320,7 +320,9 @@ def _read_elite(
     if cell is not None:
       repertoire_file.check_cell(repertoire, cell)
     else:
-      cell = repertoire_file.nearest_occupied(repertoire, config.descriptor or ())
+      cell = repertoire_file.nearest_occupied(
+        repertoire, config.descriptor or ()
+      )
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (

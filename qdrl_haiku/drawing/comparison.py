@@ -103,7 +103,8 @@ def curve(name: str, band: Band, style: Style) -> list[Trace]:
   stride = max(1, len(steps) // _NUM_MARKED)
   line = Trace(
     steps, list(band.values), name, style.color, dash=style.dash,
-    symbol=style.symbol, sizes=[7 * (i % stride == 0) for i in range(len(steps))],
+    symbol=style.symbol,
+    sizes=[7 * (i % stride == 0) for i in range(len(steps))],
   )  # fmt: skip
   area = Trace(
     [*steps, *reversed(steps)], [*band.high, *reversed(band.low)], name,

@@ -1,6 +1,5 @@
 """Pictures and films of one episode."""
 
-import dataclasses
 import errno
 import os
 import pathlib
@@ -137,37 +136,40 @@ def render(
     raise OSError(errno.EIO, "ffmpeg failed", str(path)) from error
 
 
-def walk(scene: environments.PlaneScene, positions: np.ndarray) -> Panel:
+def walk(
+  scene: environments.PlaneScene, positions: np.ndarray, t: int | None = None
+) -> Panel:
   """Describes a way through a plane, its walls, its start and its goal.
 
   Args:
     scene: the plane.
     positions: [T, 2]; may be empty.
+    t: until which step it is drawn, if not until its end. The axes always hold
+      all of it.
 
   Returns:
-    The way and its end, the first two traces, and all else; the axes have the
-    bounds of the plane.
+    The way and its end, the first two traces, and all else.
   """
+  way = positions if t is None else positions[: t + 1]
   traces = [
-    Trace(*positions.T, "way", BLUE),
-    Trace(*positions[-1:].T, "end", ORANGE, width=0, sizes=9),
+    Trace(*way.T, "way", BLUE),
+    Trace(*way[-1:].T, "end", ORANGE, width=0, sizes=9),
     *(rectangle(x0, y0, x1, y1, GREY) for x0, y0, x1, y1 in scene.walls),
   ]
   for name, symbol, place in (
     ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
   ):  # fmt: skip
     if place is not None:
-      x, y = place.tolist()
       traces.append(
-        Trace([x], [y], name, GREEN, width=0, symbol=symbol, sizes=12)
+        Trace(*place[:, None], name, GREEN, width=0, symbol=symbol, sizes=12)
       )
-  axes = [
-    Axis(name, range=(float(low), float(high)))
-    for name, low, high in zip(
-      scene.names, scene.lower, scene.upper, strict=True
-    )
-  ]
-  return Panel("", traces, *axes)
+  seen = np.concatenate([positions, [scene.lower, scene.upper]])
+  margin = 0.03 * np.ptp(seen, axis=0)
+  ends = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
+  x, y = map(tuple, ends.T.tolist())
+  names = scene.names
+  title = "" if t is None else f"step {t}"
+  return Panel(title, traces, Axis(names[0], range=x), Axis(names[1], range=y))
 
 
 def _page(scene: environments.RobotScene, episode: types.Tree) -> str:
@@ -238,7 +240,7 @@ def _drawer(
   """Returns what draws a scene at some moments, by MuJoCo if it can."""
   if isinstance(scene, environments.PlaneScene):
     return lambda axes, t: with_matplotlib.draw_panel(
-      axes, _walk_until(scene, episode, t)
+      axes, walk(scene, episode, t)
     )
   model = scene.sys.mj_model
   frames = mujoco_frames.render(model, episode["q"][moments])
@@ -257,23 +259,6 @@ def _drawer(
     axes.set_title(f"step {t}", fontsize="medium", loc="left")
 
   return draw
-
-
-def _walk_until(
-  scene: environments.PlaneScene, positions: np.ndarray, t: int
-) -> Panel:
-  """Describes the first steps of a way, on axes that hold all of it."""
-  panel = walk(scene, positions[: t + 1])
-  seen = np.concatenate([positions, [scene.lower, scene.upper]])
-  lower, upper = seen.min(axis=0), seen.max(axis=0)
-  margin = 0.03 * (upper - lower)
-  x, y = (
-    dataclasses.replace(axis, range=(float(low), float(high)))
-    for axis, low, high in zip(
-      (panel.x, panel.y), lower - margin, upper + margin, strict=True
-    )
-  )
-  return dataclasses.replace(panel, title=f"step {t}", x=x, y=y)
 
 
 def _sticks(lines: np.ndarray, t: int) -> Panel:

@@ -57,6 +57,13 @@ class Trace:
   hover: str = ""
   texts: Sequence[object] = ()
 
+  def numbers(self, axis: str) -> np.ndarray:
+    """Returns x or y, NaN where the line breaks; names of x as they are."""
+    values = self.x if axis == "x" else self.y
+    if any(isinstance(value, str) for value in values):
+      return np.array(values, object)
+    return np.array([np.nan if x is None else x for x in values], float)
+
 
 @dataclasses.dataclass(frozen=True)
 class Heatmap:
@@ -83,7 +90,7 @@ class Axis:
     title: with the unit.
     is_log: whether it is logarithmic.
     names: what stands at 0, 1, ... instead of numbers, if given.
-    range: its ends, by default those of what is drawn.
+    range: its ends, by default those of what is drawn, or of the names.
     is_hidden: whether it has no line, ticks and title.
   """
 
@@ -92,6 +99,10 @@ class Axis:
   names: Sequence[str] = ()
   range: tuple[float, float] | None = None
   is_hidden: bool = False
+
+  def __post_init__(self) -> None:
+    if self.names and self.range is None:
+      object.__setattr__(self, "range", (-0.5, len(self.names) - 0.5))
 
 
 @dataclasses.dataclass(frozen=True)

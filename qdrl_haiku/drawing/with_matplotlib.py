@@ -100,8 +100,7 @@ def _draw_trace(axes: Axes, trace: Trace) -> None:
   """Draws a line, its points, or an area."""
   # Names that begin so are left out of the legend.
   name = _plain(trace.name) if trace.in_legend else "_"
-  x = [np.nan if value is None else value for value in trace.x]
-  y = [np.nan if value is None else value for value in trace.y]
+  x, y = trace.numbers("x"), trace.numbers("y")
   if trace.is_area:
     axes.fill(x, y, color=trace.color, linewidth=0, label="_")
     return
@@ -131,7 +130,6 @@ def _set_axis(axes: Axes, letter: Literal["x", "y"], axis: Axis) -> None:
     axes.set(**{f"{letter}scale": "log"})
   if axis.names:
     drawn.set_ticks(range(len(axis.names)), [_plain(x) for x in axis.names])
-    axes.set(**{f"{letter}lim": (-0.5, len(axis.names) - 0.5)})
   if axis.range is not None:
     axes.set(**{f"{letter}lim": axis.range})
   drawn.set_visible(not axis.is_hidden)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from qdrl_haiku.drawing import comparison, figure
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import ancestry
-from qdrl_haiku.reports.aggregation import Series, aggregated, series
+from qdrl_haiku.reports.aggregation import aggregated, series
 from qdrl_haiku.reports.runs import Row, Run
 
 _LABELS = {
@@ -58,24 +58,16 @@ def learning_curves(run: Run) -> Figure | None:
 def metric_panels(run: Run, prefix: str) -> Figure | None:
   """Describes all metrics whose names begin alike."""
   panels = []
+  steps = [row["step"] for row in run.metrics]
   for name in run.last:
-    is_seed = "/seed_" in name
-    if name.startswith(prefix) and not is_seed and name not in _WITHOUT_CURVE:
-      values = [row.get(name) for row in run.metrics]
-      if any(map(ancestry.is_number, values)):
-        steps = [row["step"] for row in run.metrics]
-        trace = Trace(
-          steps, values, label(name), in_legend=False,
-          sizes=6 * _has_lone_points(values),
-        )  # fmt: skip
-        panels.append(Panel(label(name), [trace], Axis(figure.STEPS)))
+    values = [row.get(name) for row in run.metrics]
+    is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
+    is_known = any(map(ancestry.is_number, values))
+    if name.startswith(prefix) and is_shown and is_known:
+      size = 6 * _has_lone_points(values)
+      trace = Trace(steps, values, label(name), in_legend=False, sizes=size)
+      panels.append(Panel(label(name), [trace], Axis(figure.STEPS)))
   return Figure(panels) if panels else None
-
-
-def band(curve: Series, style: comparison.Style) -> list[Trace]:
-  """Describes an interquartile mean with its interval."""
-  of = comparison.Band(curve.steps, curve.values, curve.low, curve.high)
-  return comparison.curve(curve.name, of, style)
 
 
 def _has_lone_points(values: Sequence[object]) -> bool:
@@ -97,11 +89,12 @@ def _of_seeds(run: Run) -> list[Trace]:
   ]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
   (style,) = comparison.styles([name]).values()
-  return thin + band(aggregated(name, found), style)
+  mean = comparison.Band(*aggregated(name, found)[2:])
+  return thin + comparison.curve(name, mean, style)
 
 
 def _of_members(run: Run) -> list[Trace]:
-  """Describes all members, their mean, their best, and the winner's ancestry."""
+  """Describes members, their mean, their best, and the winner's ancestry."""
   steps = [row["step"] for row in run.metrics]
   traces = [_member_lines(run)]
   for metric, name, color in (

@@ -14,7 +14,6 @@ from qdrl_haiku.drawing import heatmaps
 from qdrl_haiku.drawing.figure import ORANGE, Figure, Trace
 from qdrl_haiku.map_elites import storage
 from qdrl_haiku.reports import with_plotly
-from qdrl_haiku.reports.with_plotly import Json, encoded
 
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
@@ -104,7 +103,7 @@ def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   return None, problems
 
 
-def to_json(elites: Elites) -> Json:
+def to_json(elites: Elites) -> dict[str, object]:
   """Returns the picture, and the table of each elite that a click shows."""
   where = heatmaps.places(elites)
   chosen = Trace(
@@ -112,40 +111,42 @@ def to_json(elites: Elites) -> Json:
     in_legend=False, hover="skip",
   )  # fmt: skip
   panel = dataclasses.replace(heatmaps.panel(elites, where), traces=[chosen])
-  columns = [
-    _column("episode return", elites.fitness),
-    *map(_column, elites.names, elites.descriptors.T),
-  ]
+  names = ("episode return", *elites.names)
+  found = [elites.fitness, *elites.descriptors.T]
+  columns = [_column(*pair) for pair in zip(names, found, strict=True)]
   if elites.again is not None:
     times = f"{elites.again.num_episodes} times again"
-    names = ("episode return", *elites.names)
     columns += [
-      _column(f"{name}, {times}", mean) | {"spread": encoded(spread, "f4")}
+      _column(f"{name}, {times}", mean) | {"spread": numbers(spread)}
       for name, mean, spread in zip(
         names, elites.again.mean.T, elites.again.spread.T, strict=True
       )
     ]
   columns += [_column(*item) for item in elites.hyperparams.items()]
   if elites.finders:
-    names = [elites.finders[i] for i in elites.found_by]
-    columns.append({"name": "found by", "texts": names})
+    texts = [elites.finders[i] for i in elites.found_by]
+    columns.append({"name": "found by", "texts": texts})
   position = np.full((len(elites.cells), 2), 0.5, np.float32)
   position[:, : len(elites.names)] = elites.descriptors[:, :2]
   return {
     "figure": with_plotly.draw(Figure([panel], _HEIGHT)),
-    "image": encoded(where.cells.ravel(), "i4"),
-    "width": where.cells.shape[1],
+    "image": where.cells.tolist(),
     "num_cells": elites.num_cells,
-    "cells": encoded(elites.cells, "i4"),
+    "cells": elites.cells.tolist(),
     "best": int(np.argmax(elites.fitness)) if len(elites.fitness) else None,
-    "position": [encoded(x, "f4") for x in position.T],
+    "position": [numbers(x) for x in position.T],
     "columns": columns,
   }
 
 
-def _column(name: str, values: np.ndarray) -> Json:
+def numbers(values: np.ndarray) -> list[float]:
+  """Returns numbers with few digits."""
+  return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def _column(name: str, values: np.ndarray) -> dict[str, object]:
   """Returns a row of the table of all elites."""
-  return {"name": name, "values": encoded(values, "f4")}
+  return {"name": name, "values": numbers(values)}
 
 
 def _read(path: pathlib.Path, step: int) -> Elites:
@@ -154,7 +155,7 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     cells, descriptors = arrays["cells"], arrays["descriptors"]
     tessellation, config = record["tessellation"], record["config"] or {}
     shape, size = tessellation.get("shape"), descriptors.shape[1]
-    centroids = arrays["centroids"] if "centroids" in arrays else None
+    centroids = arrays.get("centroids")
     num_cells = tessellation.get("num_cells", len(descriptors))
     expected = num_cells if centroids is None else len(centroids)
     if len(descriptors) != expected or (shape and np.prod(shape) != expected):

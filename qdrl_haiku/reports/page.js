@@ -6,12 +6,6 @@ const config = {
   responsive: true,
 };
 
-// What `with_plotly.encoded` wrote.
-function decoded({dtype, bdata}) {
-  const raw = Uint8Array.from(atob(bdata), (c) => c.charCodeAt(0));
-  return new (dtype === "f4" ? Float32Array : Int32Array)(raw.buffer);
-}
-
 function shown(number) {
   return Number.isFinite(number)
     ? String(Number(number.toPrecision(6))) : "not finite";
@@ -35,43 +29,27 @@ function drawFigure(element, figure, more) {
     element, figure.data, figure.layout, {...config, ...more});
 }
 
-// Returns what shows the episode of a cell, and its return as text.
-function rolloutsOf(way, data) {
-  if (!data) return () => [];
-  const {figure} = data;
-  const [cells, returns] = [decoded(data.cells), decoded(data.returns)];
-  const paths = data.paths.map((path) => ["x", "y", "ends"].map(
-    (name) => decoded(path[name])));
-  const places = new Map(Array.from(cells, (cell, i) => [cell, i]));
+// Returns a function that draws the episode of a cell, and returns its return.
+function rolloutsOf(way, {figure, episodes} = {}) {
+  if (!figure) return () => [];
+  const found = new Map(episodes.map(([cell, ...rest]) => [cell, rest]));
   drawFigure(way, figure);
   return (cell) => {
-    const i = places.get(cell);
-    way.hidden = i === undefined;
-    if (!way.hidden) {
-      paths.forEach(([x, y, ends], k) => {
-        const piece = [i ? ends[i - 1] : 0, ends[i]];
-        figure.data[k].x = Array.from(x.slice(...piece));
-        figure.data[k].y = Array.from(y.slice(...piece));
-      });
+    const [value, paths] = found.get(cell) ?? [];
+    way.hidden = !paths;
+    if (paths) {
+      paths.forEach(([x, y], k) => Object.assign(figure.data[k], {x, y}));
       Plotly.react(way, figure.data, figure.layout, config);
     }
     return [["return of the episode below",
-      way.hidden ? "none; see --rollouts" : shown(returns[i])]];
+      paths ? shown(value) : "none; see --rollouts"]];
   };
 }
 
 function drawElites(element, data) {
   const [map, way, input, table] = [".map", ".way", "input", "table"].map(
     (name) => element.querySelector(name));
-  const image = decoded(data.image);
-  const position = data.position.map(decoded);
-  const cells = decoded(data.cells);
-  const elites = new Map(Array.from(cells, (cell, elite) => [cell, elite]));
-  const columns = data.columns.map(({name, texts, values, spread}) => {
-    if (texts) return (elite) => [name, texts[elite]];
-    const numbers = [values, spread].filter(Boolean).map(decoded);
-    return (elite) => [name, numbers.map((x) => shown(x[elite])).join(" ± ")];
-  });
+  const elites = new Map(data.cells.map((cell, elite) => [cell, elite]));
   const showRollout = rolloutsOf(way, data.rollouts);
 
   function select(cell) {
@@ -81,23 +59,26 @@ function drawElites(element, data) {
     const rollout = showRollout(cell);
     showTable(table, isEmpty ? [["cell", `${cell} is empty`]] : [
       ["cell", `${cell} of ${data.num_cells}`],
-      ...columns.map((column) => column(elite)),
+      ...data.columns.map(({name, texts, values, spread}) => [
+        name, texts ? texts[elite] : [values, spread].filter(Boolean)
+          .map((numbers) => shown(numbers[elite])).join(" ± "),
+      ]),
       ...rollout,
     ]);
-    const [x, y] = position.map((values) => isEmpty ? [] : [values[elite]]);
+    const [x, y] = data.position.map((of) => isEmpty ? [] : [of[elite]]);
     Plotly.restyle(map, {x: [x], y: [y]}, [1]);
   }
 
   // Two cells clicked one after the other are no double click.
   const drawn = drawFigure(map, data.figure, {doubleClick: false});
   map.on("plotly_click", ({points: [{pointNumber: [row, column]}]}) => {
-    const cell = image[row * data.width + column];
+    const cell = data.image[row][column];
     if (cell >= 0) select(cell);
   });
   input.addEventListener("change", () => {
     if (input.checkValidity() && input.value) select(Number(input.value));
   });
-  if (data.best !== null) drawn.then(() => select(cells[data.best]));
+  if (data.best !== null) drawn.then(() => select(data.cells[data.best]));
 }
 
 // Of many runs there are many figures; those far away can wait.

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from qdrl_haiku.drawing.figure import Figure
 from qdrl_haiku.reports import with_plotly
-from qdrl_haiku.reports.with_plotly import Json
 
 # Nothing is fetched, whatever the page's text or plotly may ask for.
 _POLICY = (
@@ -71,12 +70,11 @@ def figure(figure: Figure, caption: str) -> str:
   return _figure(with_plotly.draw(figure), '<div class="plot"></div>', caption)
 
 
-def elites(data: Json, caption: str) -> str:
+def elites(data: dict[str, object], caption: str) -> str:
   """Returns a picture of a repertoire whose cells can be clicked.
 
   Args:
-    data: of `elites.to_json`, with what `rollouts.to_json` returns as
-      `rollouts`, or None there.
+    data: of `elites.to_json`, perhaps with `rollouts`, of `rollouts.to_json`.
     caption: below it.
 
   Returns:
@@ -121,7 +119,7 @@ def to_json(value: object) -> str:
   return text.replace("<", "\\u003c")
 
 
-def _figure(data: Json, content: str, caption: str) -> str:
+def _figure(data: dict[str, object], content: str, caption: str) -> str:
   """Returns HTML with the data that `page.js` draws into it."""
   return (
     f'<figure><script type="application/json">{to_json(data)}</script>'

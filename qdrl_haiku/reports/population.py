@@ -174,8 +174,8 @@ def _marks(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
   """Describes where members began, and how."""
   kinds: dict[str, list[Row]] = {}
   for row in replaced.values():
-    operator = row["operator"]
-    kinds.setdefault(operator if operator in _MARKS else "child", []).append(row)
+    kind = row["operator"] if row["operator"] in _MARKS else "child"
+    kinds.setdefault(kind, []).append(row)
   return [
     Trace(
       [row["generation"] + 1 for row in rows],

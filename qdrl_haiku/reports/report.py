@@ -156,7 +156,9 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
         continue
       curve = aggregation.aggregated(group.label, seeds)
       if curve.steps:
-        traces += curves.band(curve, styles[group.label])
+        traces += comparison.curve(
+          group.label, comparison.Band(*curve[2:]), styles[group.label]
+        )
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         rows.append(
           [
@@ -268,8 +270,9 @@ def _repertoire(of: _Reported) -> list[str]:
     # never learned with them.
     if not of.run.members:
       elites = dataclasses.replace(elites, hyperparams={})
-    rollouts = of.rollouts and rollouts_lib.to_json(of.rollouts)
-    data = elites_lib.to_json(elites) | {"rollouts": rollouts}
+    data = elites_lib.to_json(elites)
+    if of.rollouts is not None:
+      data["rollouts"] = rollouts_lib.to_json(of.rollouts)
     content.append(page.elites(data, _caption(elites)))
   content += _second_look(of.run)
   metrics = curves.metric_panels(of.run, "qd/")
@@ -316,7 +319,10 @@ def _second_look(run: Run) -> list[str]:
   rows = [
     [
       curves.label(f"qd/{name}"),
-      *(f"{row[f'qd/{kind}{name}']:.5g}" for kind in ("", "corrected_", "lost_")),
+      *(
+        f"{row[f'qd/{kind}{name}']:.5g}"
+        for kind in ("", "corrected_", "lost_")
+      ),
     ]
     for name in ("coverage", "qd_score", "max_fitness")
     if is_number(row.get(f"qd/{name}"))

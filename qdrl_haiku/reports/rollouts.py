@@ -10,8 +10,7 @@ from qdrl_haiku.artifacts import repertoire_file
 from qdrl_haiku.drawing import episodes, figure, stick_figures
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import with_plotly
-from qdrl_haiku.reports.elites import Elites
-from qdrl_haiku.reports.with_plotly import Json, encoded
+from qdrl_haiku.reports.elites import Elites, numbers
 
 _SEED = 0
 _HEIGHT = 420
@@ -107,21 +106,18 @@ def chosen(elites: Elites, num: int) -> np.ndarray:
   return np.unique(rows)
 
 
-def to_json(rollouts: Rollouts) -> Json:
+def to_json(rollouts: Rollouts) -> dict[str, object]:
   """Returns what the page draws when a cell is chosen."""
   return {
     "figure": with_plotly.draw(rollouts.figure),
-    "cells": encoded(rollouts.cells, "i4"),
-    "returns": encoded(rollouts.returns, "f4"),
-    "paths": [
-      {
-        "x": encoded(np.concatenate(path)[:, 0], "f4"),
-        "y": encoded(np.concatenate(path)[:, 1], "f4"),
-        "ends": encoded(np.cumsum([len(one) for one in path]), "i4"),
-      }
-      for path in rollouts.paths
+    "episodes": [
+      [cell, value, [[numbers(x) for x in path.T] for path in paths]]
+      for cell, value, *paths in zip(
+        rollouts.cells.tolist(), numbers(rollouts.returns), *rollouts.paths,
+        strict=True,
+      )
     ],
-  }
+  }  # fmt: skip
 
 
 def _way(titles: tuple[str, str]) -> Panel:

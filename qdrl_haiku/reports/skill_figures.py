@@ -12,6 +12,7 @@ from qdrl_haiku.drawing import figure
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports.runs import Row, Run
 
+_ARRAYS = ("descriptor", "lengths", "skill", "names", "lower", "upper")
 _MOST_MEMBERS = 6
 _HEIGHT, _WIDTH = 480, 620
 
@@ -35,10 +36,7 @@ def trajectories(run_path: pathlib.Path) -> Figure | None:
     with np.load(path, allow_pickle=False) as file:
       if "descriptor" not in file:
         return None
-      states, lengths, skills, names, *bounds = (
-        file[name]
-        for name in ("descriptor", "lengths", "skill", "names", "lower", "upper")
-      )
+      states, lengths, skills, names, *bounds = (file[x] for x in _ARRAYS)
   except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
     raise ValueError(
       f"{path} is damaged ({error}); remove it, for a report without it."
@@ -52,10 +50,10 @@ def trajectories(run_path: pathlib.Path) -> Figure | None:
   panels = [
     Panel(
       f"member {member}" if len(states) > 1 else "",
-      [_episode(*one) for one in zip(*of_member, strict=True)],
+      [_episode(*one) for one in zip(*of, strict=True)],
       *axes,
     )
-    for member, of_member in enumerate(zip(states, lengths, skills, strict=True))
+    for member, of in enumerate(zip(states, lengths, skills, strict=True))
   ]
   width = _WIDTH if len(panels) == 1 else None
   return Figure(panels[:_MOST_MEMBERS], _HEIGHT, width=width)

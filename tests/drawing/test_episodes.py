@@ -71,7 +71,11 @@ def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
   assert places == {
     "start": tuple(_MAZE.start.tolist()), "goal": tuple(_MAZE.goal.tolist())
   }
-  assert (panel.x.title, panel.x.range) == ("x", (-1, 1))
+  assert panel.x.title == "x"
+  np.testing.assert_allclose(panel.x.range, (-1.06, 1.06))
+  # On the same axes, the first step of it.
+  first = episodes.walk(_MAZE, _WALK, 0)
+  assert first.x == panel.x and len(first.traces[0].x) == 1
 
 
 def test_a_way_out_of_bounds_is_in_the_picture(tmp_path):

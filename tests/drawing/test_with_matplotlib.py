@@ -8,7 +8,9 @@ from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 
 
 def test_a_line_is_drawn_as_it_is_described():
-  broken = Trace([0, 1, None, 2], [1.0, 2.0, None, 3.0], "a", sizes=[0, 4, 0, 4])
+  broken = Trace(
+    [0, 1, None, 2], [1.0, 2.0, None, 3.0], "a", sizes=[0, 4, 0, 4]
+  )
   steps = Trace(
     [0, 1], [5.0, 6.0], "b <c> $d$", "#000000", 4, dash="dot", is_step=True
   )

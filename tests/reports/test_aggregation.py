@@ -92,7 +92,7 @@ def test_one_seed_has_no_interval(tmp_path):
   curves = aggregation.series(runs[0], "pbt/best_return")
   found = aggregation.aggregated("one", curves)
   assert (found.name, found.values) == ("one", [3, 6, 7, 9])
-  assert found.low is found.high is None
+  assert found.low == found.high == found.values
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Tests of the elites that a page shows."""
 
-import base64
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -26,11 +24,6 @@ def _written(tmp_path, tessellation, **arguments):
   return elites, saved
 
 
-def _numbers(encoded):
-  data = base64.b64decode(encoded["bdata"])
-  return np.frombuffer(data, f"<{encoded['dtype']}")
-
-
 def _column(elites, name):
   """A row of the table that a click shows, of all elites."""
   columns = elites_lib.to_json(elites)["columns"]
@@ -48,8 +41,8 @@ def test_elites_are_those_of_the_file(tmp_path):
   )
   for name, values in saved.genotypes.hyperparams.items():
     np.testing.assert_array_equal(elites.hyperparams[name], values[occupied])
-    numbers = _numbers(_column(elites, name)["values"])
-    np.testing.assert_array_equal(numbers, values[occupied])
+    numbers = _column(elites, name)["values"]
+    np.testing.assert_allclose(numbers, values[occupied], rtol=1e-5)
   assert (elites.step, elites.names) == (400, ("a", "b"))
 
 
@@ -72,8 +65,7 @@ def test_a_page_shows_the_picture_of_the_run(tessellation, tmp_path):
     values, np.ma.filled(picture.get_array(), np.nan)
   )
   data = elites_lib.to_json(elites)
-  cells = _numbers(data["image"]).reshape(-1, data["width"])
-  assert cells.shape == values.shape
+  assert np.shape(data["image"]) == values.shape
   assert data["num_cells"] == saved.fitness.size
   assert elites.cells[data["best"]] == np.argmax(saved.fitness)
 
@@ -157,10 +149,10 @@ def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
   ):  # fmt: skip
     column = _column(elites, f"{name}, 3 times again")
     np.testing.assert_allclose(
-      _numbers(column["values"]), values.mean(1), rtol=1e-5
+      column["values"], values.mean(1), rtol=1e-5
     )
     np.testing.assert_allclose(
-      _numbers(column["spread"]), values.std(1, ddof=1), rtol=1e-5
+      column["spread"], values.std(1, ddof=1), rtol=1e-5
     )
   # One episode has no spread.
   _look_again(tmp_path, elites.cells, 1)
