@@ -2,8 +2,9 @@
 
 from qdrl_haiku.artifacts import export
 from qdrl_haiku.artifacts.agents import read_agents, read_best
-from qdrl_haiku.artifacts.episodes import (
+from qdrl_haiku.artifacts.evaluation import (
   evaluate_agent,
+  summarize,
   summarize_evaluation,
 )
 from qdrl_haiku.artifacts.schedule_file import (
@@ -11,7 +12,6 @@ from qdrl_haiku.artifacts.schedule_file import (
   play_back,
   read_schedule,
 )
-from qdrl_haiku.artifacts.summary import summarize
 
 __all__ = [
   "Schedule",

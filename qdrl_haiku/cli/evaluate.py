@@ -119,7 +119,7 @@ def _evaluate(config: EvaluateConfig, run: Any) -> None:
 
   from qdrl_haiku import artifacts, environments, experiment, learners
   from qdrl_haiku.artifacts import export
-  from qdrl_haiku.drawing import episodes
+  from qdrl_haiku.drawing import films
   from qdrl_haiku.storage import strict_json
 
   num_episodes = config.num_eval_episodes
@@ -141,7 +141,7 @@ def _evaluate(config: EvaluateConfig, run: Any) -> None:
   if config.render:
     with _as_flag(config, "render"):
       scene = environments.scene(eval_env)
-      episodes.check_format(scene, config.render)
+      films.check_format(scene, config.render)
   state, which, facts = _read_agent(config, learner)
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
@@ -164,10 +164,10 @@ def _evaluate(config: EvaluateConfig, run: Any) -> None:
         info={"env_name": env_name, "agent": which},
       )
   if config.render:
-    episode = episodes.first_episode(eval_env, learner, state, key, scene)
+    episode = films.first_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"
     with _as_flag(config, "render_to"):
-      episodes.render(
+      films.render(
         str(config.render_to), config.render, scene, episode, title
       )
   print(f"{config.logdir}: {which}")

@@ -1,24 +1,14 @@
 """A picture of how methods compare: curves by task, and numbers of all."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib import figure as matplotlib_figure
 
+from qdrl_haiku.drawing import figure as figure_lib
 from qdrl_haiku.drawing import with_matplotlib
-from qdrl_haiku.drawing.figure import (
-  BLACK,
-  GREY,
-  PALETTE,
-  STEPS,
-  Axis,
-  Figure,
-  Panel,
-  Trace,
-  rectangle,
-)
+from qdrl_haiku.drawing.figure import BLACK, GREY, PALETTE, Axis, Panel, Trace
 
 _SYMBOLS = (
   "circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"
@@ -28,14 +18,7 @@ _NUM_MARKED = 10
 
 
 class Band(NamedTuple):
-  """A curve with an interval.
-
-  Attributes:
-    steps: [T].
-    values: [T].
-    low: [T].
-    high: [T].
-  """
+  """A curve with an interval: T steps, values, and the ends of intervals."""
 
   steps: Sequence[float] | np.ndarray
   values: Sequence[float] | np.ndarray
@@ -72,12 +55,8 @@ class Bars(NamedTuple):
 def styles(methods: Sequence[str]) -> dict[str, Style]:
   """Returns a style of its own for each method.
 
-  Args:
-    methods: their names.
-
-  Returns:
-    Styles by method. The first methods differ in colours and symbols, more
-    of them in line styles or symbols from those of the same colour.
+  The first methods differ in colours and symbols, more of them in line styles
+  or symbols from those of the same colour.
   """
   found = {}
   for i, method in enumerate(methods):
@@ -89,16 +68,7 @@ def styles(methods: Sequence[str]) -> dict[str, Style]:
 
 
 def curve(name: str, band: Band, style: Style) -> list[Trace]:
-  """Describes a curve and its interval, if that has a width.
-
-  Args:
-    name: in the legend.
-    band: what is drawn.
-    style: of `styles`.
-
-  Returns:
-    The interval, then the curve, with a symbol at about ten points.
-  """
+  """Describes a curve on its interval, with a symbol at about ten points."""
   steps = list(band.steps)
   stride = max(1, len(steps) // _NUM_MARKED)
   line = Trace(
@@ -138,13 +108,13 @@ def comparison(
         for method, band in of_task.items()
         for trace in curve(method, band, style_of[method])
       ],
-      Axis(STEPS),
+      Axis(figure_lib.STEPS),
       Axis(label),
     )
     for task, of_task in tasks.items()
   ]
   panels += [_bars(title, one, style_of) for title, one in bars.items()]
-  return with_matplotlib.draw(Figure(panels, row_height=290))
+  return with_matplotlib.draw(figure_lib.Figure(panels, 290))
 
 
 def _bars(title: str, bars: Bars, style_of: Mapping[str, Style]) -> Panel:
@@ -155,14 +125,14 @@ def _bars(title: str, bars: Bars, style_of: Mapping[str, Style]) -> Panel:
     value, low, high = bars.intervals[method]
     color = f"{style_of[method].color}80"
     traces += [
-      rectangle(low, i - 0.4, high, i + 0.4, color),
-      Trace([value] * 2, [i - 0.4, i + 0.4], color=BLACK, in_legend=False),
+      figure_lib.rectangle(low, i - 0.4, high, i + 0.4, color),
+      Trace([value] * 2, [i - 0.4, i + 0.4], "", BLACK, in_legend=False),
     ]
-  x = Axis(bars.label)
-  if bars.even is not None:
-    ends = [-0.5, len(methods) - 0.5]
-    traces.append(
-      Trace([bars.even] * 2, ends, color=GREY, dash="dash", in_legend=False)
-    )
-    x = dataclasses.replace(x, range=(-0.02, 1.02))
+  if bars.even is None:
+    return Panel(title, traces, Axis(bars.label), Axis(names=methods))
+  ends = [-0.5, len(methods) - 0.5]
+  traces.append(
+    Trace([bars.even] * 2, ends, color=GREY, dash="dash", in_legend=False)
+  )
+  x = Axis(bars.label, range=(-0.02, 1.02))
   return Panel(title, traces, x, Axis(names=methods))

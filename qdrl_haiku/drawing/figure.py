@@ -5,6 +5,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Trace:
   """A line through points, the points, or the area inside of the line.
 
   Attributes:
-    x: of the points. None and NaN break the line.
+    x: of the points; None and NaN break the line.
     y: of the points, likewise.
     name: in the legend.
     color: "#rrggbb", or with two more digits of opacity.
@@ -65,12 +66,11 @@ class Trace:
     return np.array([np.nan if x is None else x for x in values], float)
 
 
-@dataclasses.dataclass(frozen=True)
-class Heatmap:
-  """Coloured cells.
+class Heatmap(NamedTuple):
+  """Coloured cells between the edges x and y; NaN stays grey.
 
   Attributes:
-    values: float [rows, columns], the lowest row first; NaN stays grey.
+    values: float [rows, columns], the lowest row first.
     x: the left and the right edge.
     y: the lower and the upper edge.
     label: of the values.
@@ -82,15 +82,14 @@ class Heatmap:
   label: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
   """One axis of a panel.
 
   Attributes:
     title: with the unit.
     is_log: whether it is logarithmic.
     names: what stands at 0, 1, ... instead of numbers, if given.
-    range: its ends, by default those of what is drawn, or of the names.
+    range: its ends, by default those of what is drawn.
     is_hidden: whether it has no line, ticks and title.
   """
 
@@ -100,13 +99,15 @@ class Axis:
   range: tuple[float, float] | None = None
   is_hidden: bool = False
 
-  def __post_init__(self) -> None:
+  @property
+  def ends(self) -> tuple[float, float] | None:
+    """Its ends, if they are given or follow from the names."""
     if self.names and self.range is None:
-      object.__setattr__(self, "range", (-0.5, len(self.names) - 0.5))
+      return -0.5, len(self.names) - 0.5
+    return self.range
 
 
-@dataclasses.dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
   """One plot.
 
   Attributes:
@@ -126,8 +127,7 @@ class Panel:
   is_isometric: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
   """Panels in rows, with one legend.
 
   Attributes:

@@ -130,8 +130,8 @@ def _set_axis(axes: Axes, letter: Literal["x", "y"], axis: Axis) -> None:
     axes.set(**{f"{letter}scale": "log"})
   if axis.names:
     drawn.set_ticks(range(len(axis.names)), [_plain(x) for x in axis.names])
-  if axis.range is not None:
-    axes.set(**{f"{letter}lim": axis.range})
+  if axis.ends is not None:
+    axes.set(**{f"{letter}lim": axis.ends})
   drawn.set_visible(not axis.is_hidden)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qdrl_haiku.artifacts.summary import summarize
+from qdrl_haiku.artifacts.evaluation import summarize
 from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Run
 

@@ -74,7 +74,7 @@ def elites(data: dict[str, object], caption: str) -> str:
   """Returns a picture of a repertoire whose cells can be clicked.
 
   Args:
-    data: of `elites.to_json`, perhaps with `rollouts`, of `rollouts.to_json`.
+    data: of `elite_table.to_json`; `rollouts` in it are optional.
     caption: below it.
 
   Returns:

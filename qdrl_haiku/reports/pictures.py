@@ -3,7 +3,7 @@
 import pathlib
 
 from qdrl_haiku.drawing import with_matplotlib
-from qdrl_haiku.reports import curves, population, skill_figures
+from qdrl_haiku.reports import curves, member_figures, skill_figures
 from qdrl_haiku.reports.runs import read_runs
 
 
@@ -13,7 +13,7 @@ def plot_run(path: pathlib.Path) -> list[pathlib.Path]:
   figures = {
     "learning_curves.png": curves.learning_curves(run),
     "diagnostics.png": curves.metric_panels(run, "training/"),
-    "hyperparameters.png": population.hyperparameters(run),
+    "hyperparameters.png": member_figures.hyperparameters(run),
     "repertoire.png": curves.metric_panels(run, "qd/"),
     "skills.png": curves.metric_panels(run, "diayn/"),
     "trajectories.png": skill_figures.trajectories(run.path),

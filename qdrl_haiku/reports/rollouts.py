@@ -7,10 +7,10 @@ import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.artifacts import repertoire_file
-from qdrl_haiku.drawing import episodes, figure, stick_figures
+from qdrl_haiku.drawing import figure, films, stick_figures
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import with_plotly
-from qdrl_haiku.reports.elites import Elites, numbers
+from qdrl_haiku.reports.elite_table import Elites, numbers
 
 _SEED = 0
 _HEIGHT = 420
@@ -50,9 +50,6 @@ def roll_out(
     elites: of `reports.read_elites`.
     num_rollouts: how many act, all over the repertoire.
 
-  Returns:
-    The episodes.
-
   Raises:
     ValueError: if nothing of the environment can be drawn, or the elites are
       agents of another kind.
@@ -83,7 +80,7 @@ def roll_out(
     moments, sticks = _moments(scene, found.extracted, lengths)
     panels = [_way(titles), moments]
   else:
-    panels = [episodes.walk(scene, np.zeros((0, 2)))]
+    panels = [films.walk(scene, np.zeros((0, 2)))]
   ways = [
     way[figure.decimated(length)]
     for way, length in zip(places, lengths, strict=True)

@@ -18,17 +18,7 @@ _HEIGHT, _WIDTH = 480, 620
 
 
 def trajectories(run_path: pathlib.Path) -> Figure | None:
-  """Describes the latest episodes of each skill, seen by two descriptors.
-
-  Args:
-    run_path: directory of the run.
-
-  Returns:
-    A panel for each member; None if nothing was recorded, or only one axis.
-
-  Raises:
-    ValueError: if the file of episodes is damaged.
-  """
+  """Describes the latest episodes of each skill, by two axes of descriptors."""
   path = run_path / "skills.npz"
   if not path.exists():
     return None

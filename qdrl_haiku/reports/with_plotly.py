@@ -121,7 +121,7 @@ def _axis(axis: Axis, size: int) -> dict[str, object]:
     "visible": not axis.is_hidden,
     "title": {"text": text(axis.title), "font": {"size": size}, "standoff": 6},
     "tickfont": {"size": size - 1},
-    "range": axis.range,
+    "range": axis.ends,
   }
   if axis.is_log:
     # Without a format, plotly writes single digits between powers of ten.

@@ -185,10 +185,10 @@ def test_the_episode_is_drawn_to_a_new_file(flags, name, run, here, capsys):
 
 
 def test_what_is_drawn_is_the_first_episode(run, capsys, monkeypatch):
-  from qdrl_haiku.drawing import episodes
+  from qdrl_haiku.drawing import films
 
   drawn = []
-  monkeypatch.setattr(episodes, "render", lambda *args: drawn.append(args))
+  monkeypatch.setattr(films, "render", lambda *args: drawn.append(args))
   test_evaluate._evaluate(
     capsys, run, "--cell=3", "--render=gif", "--seed=4", _FEW
   )

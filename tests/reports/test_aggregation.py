@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.artifacts.summary import summarize
+from qdrl_haiku.artifacts.evaluation import summarize
 from qdrl_haiku.reports import aggregation
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common

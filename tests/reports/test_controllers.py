@@ -3,7 +3,7 @@
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.reports import groups, model_diagnostics, population
+from qdrl_haiku.reports import groups, member_figures, model_diagnostics
 from tests.reports import common
 
 # Of the children of generations 2, 3 and 4, see `common`.
@@ -102,7 +102,7 @@ def test_groups_are_told_with_their_migrants(migrating):
 
 def test_children_are_marked_by_how_they_began(run, migrating):
   def marks(run, start):
-    traces = population.tree(run).panels[0].traces
+    traces = member_figures.tree(run).panels[0].traces
     return [trace for trace in traces if trace.name.startswith(start)]
 
   (children,) = marks(run, "child")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.reports import ancestry, curves, pictures, population
+from qdrl_haiku.reports import ancestry, curves, member_figures, pictures
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
 
@@ -63,7 +63,7 @@ def test_ancestry_begins_where_an_elite_became_a_member(run):
   sample |= {"operator": "sample", "new_hyperparams": {"tau": 0.1}}
   run = run._replace(lineage=[*rows, sample])
   assert ancestry.winner(run).ancestors == {3: 0, 4: 1}
-  mark = _trace(population.tree(run), "elite of the repertoire")
+  mark = _trace(member_figures.tree(run), "elite of the repertoire")
   assert (mark.x, mark.y) == ([3], [0])
   assert "member 0 from cell 5, after generation 2" in mark.texts[0]
 
@@ -107,7 +107,7 @@ def test_seeds_have_their_curves_and_their_mean_with_an_interval(tmp_path):
 
 
 def test_schedules_are_of_what_changed_on_axes_as_searched(run):
-  found = population.hyperparameters(run)
+  found = member_figures.hyperparameters(run)
   assert len(found.panels) == 2
   panel = _panel(found, "policy learning rate")
   everyone, winner = panel.traces
@@ -119,16 +119,17 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   panel = _panel(found, "1 - discount")
   assert panel.y.is_log
   assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
-  assert list(population.constants(run)) == ["tau"]
+  assert list(member_figures.constants(run)) == ["tau"]
   # Runs of older versions don't say how they searched.
-  old = population.hyperparameters(run._replace(settings={}))
+  old = member_figures.hyperparameters(run._replace(settings={}))
   assert not any(panel.y.is_log for panel in old.panels)
   _panel(old, "discount")
 
 
 def test_a_choice_is_shown_by_its_values(run):
   ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
-  found = population.hyperparameters(run._replace(settings={"ranges": ranges}))
+  run = run._replace(settings={"ranges": ranges})
+  found = member_figures.hyperparameters(run)
   panel = _panel(found, "discount")
   assert panel.y.names == ["0.9", "0.99", "0.999"]
   everyone, winner = panel.traces
@@ -137,7 +138,7 @@ def test_a_choice_is_shown_by_its_values(run):
 
 
 def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
-  found = population.tree(run)
+  found = member_figures.tree(run)
   assert _cut(_trace(found, "takes over")) == [
     [(2, 2), (3, 0)], [(3, 0), (4, 1)]
   ]  # fmt: skip

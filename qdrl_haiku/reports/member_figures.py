@@ -1,6 +1,5 @@
 """Figures of a population: its hyperparameters, and its family tree."""
 
-import dataclasses
 from collections.abc import Sequence
 
 from qdrl_haiku.drawing import figure
@@ -106,9 +105,8 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
   kind = searched.get("kind")
   choices = searched.get("values", []) if kind == "Choice" else []
   title = name.replace("_", " ")
-  y = Axis(is_log=kind in ("LogUniform", "OneMinusLogUniform"))
-  if choices:
-    y = dataclasses.replace(y, names=[f"{x:g}" for x in choices])
+  is_log = kind in ("LogUniform", "OneMinusLogUniform")
+  y = Axis(is_log=is_log, names=[f"{x:g}" for x in choices])
   if kind == "OneMinusLogUniform":
     title = f"1 - {title}"
 

@@ -9,17 +9,17 @@ from qdrl_haiku.drawing.figure import STEPS, Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import (
   aggregation,
   curves,
+  elite_table,
   groups,
+  member_figures,
   model_diagnostics,
   page,
-  population,
   skill_figures,
 )
-from qdrl_haiku.reports import elites as elites_lib
 from qdrl_haiku.reports import rollouts as rollouts_lib
 from qdrl_haiku.reports.aggregation import ABSENT, show
 from qdrl_haiku.reports.ancestry import is_number
-from qdrl_haiku.reports.elites import Elites
+from qdrl_haiku.reports.elite_table import Elites
 from qdrl_haiku.reports.page import Section
 from qdrl_haiku.reports.rollouts import Rollouts
 from qdrl_haiku.reports.runs import Run
@@ -207,21 +207,21 @@ def _hyperparameters(of: _Reported) -> list[str]:
   """Returns the hyperparameters' schedules."""
   constants = ", ".join(
     f"{name} {value:g}"
-    for name, value in population.constants(of.run).items()
+    for name, value in member_figures.constants(of.run).items()
   )
   same = f" The same all the time: {constants}." if constants else ""
   caption = (
     "With what the steps up to each evaluation were trained. Axes are "
     f"logarithmic where the search was.{same}"
   )
-  return _figures((population.hyperparameters(of.run), caption))
+  return _figures((member_figures.hyperparameters(of.run), caption))
 
 
 def _lineage(of: _Reported) -> list[str]:
   """Returns the family tree."""
   return _figures(
     (
-      population.tree(of.run),
+      member_figures.tree(of.run),
       "Each row is a place in the population. The winner is the best member "
       "of the last generation.",
     )
@@ -270,7 +270,7 @@ def _repertoire(of: _Reported) -> list[str]:
     # never learned with them.
     if not of.run.members:
       elites = dataclasses.replace(elites, hyperparams={})
-    data = elites_lib.to_json(elites)
+    data = elite_table.to_json(elites)
     if of.rollouts is not None:
       data["rollouts"] = rollouts_lib.to_json(of.rollouts)
     content.append(page.elites(data, _caption(elites)))

@@ -14,7 +14,7 @@ import PIL.Image
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.drawing import episodes, mujoco_frames
+from qdrl_haiku.drawing import films, mujoco_frames
 from tests import toy
 
 _MAZE = environments.scene(environments.create("point_maze"))
@@ -49,7 +49,7 @@ def no_opengl(monkeypatch):
 
 
 def _render(path, scene, episode):
-  episodes.render(path, path.suffix[1:], scene, episode, "a title")
+  films.render(path, path.suffix[1:], scene, episode, "a title")
   assert [x.name for x in path.parent.iterdir()] == [path.name]
   return path
 
@@ -61,7 +61,7 @@ def _pixels(image, color):
 
 
 def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
-  panel = episodes.walk(_MAZE, _WALK)
+  panel = films.walk(_MAZE, _WALK)
   way, end, *others = panel.traces
   np.testing.assert_array_equal(np.stack([way.x, way.y], axis=1), _WALK)
   assert (end.x, end.y) == (_WALK[-1:, 0], _WALK[-1:, 1])
@@ -74,7 +74,7 @@ def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
   assert panel.x.title == "x"
   np.testing.assert_allclose(panel.x.range, (-1.06, 1.06))
   # On the same axes, the first step of it.
-  first = episodes.walk(_MAZE, _WALK, 0)
+  first = films.walk(_MAZE, _WALK, 0)
   assert first.x == panel.x and len(first.traces[0].x) == 1
 
 
@@ -88,7 +88,7 @@ def test_a_way_out_of_bounds_is_in_the_picture(tmp_path):
 
 def test_a_film_of_a_walk_shows_it_step_by_step(monkeypatch, tmp_path):
   way = np.linspace([-0.9, -0.9], [-0.9, 0.9], 11)
-  monkeypatch.setattr(episodes, "_MAX_FRAMES", 4)
+  monkeypatch.setattr(films, "_MAX_FRAMES", 4)
   film = PIL.Image.open(_render(tmp_path / "a.gif", _MAZE, way))
   # A tenth of a second for each step, of which two in three are left out.
   assert film.n_frames == 5
@@ -187,7 +187,7 @@ def _put_on_path(tmp_path, monkeypatch, script):
 
 def test_ffmpeg_gets_all_frames_of_a_film(tmp_path, monkeypatch):
   _put_on_path(tmp_path, monkeypatch, _FFMPEG)
-  episodes.check_format(_MAZE, "mp4")
+  films.check_format(_MAZE, "mp4")
   path = _render(tmp_path / "new" / "a.mp4", _MAZE, _WALK)
   assert path.stat().st_size == 3 * 500 * 500 * 4
 
@@ -195,7 +195,7 @@ def test_ffmpeg_gets_all_frames_of_a_film(tmp_path, monkeypatch):
 def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path, monkeypatch):
   _put_on_path(tmp_path, monkeypatch, _FFMPEG + "exit 1\n")
   with pytest.raises(OSError, match="ffmpeg failed"):
-    episodes.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
+    films.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
   assert list((tmp_path / "new").iterdir()) == []
 
 
@@ -207,11 +207,11 @@ def test_formats_that_are_not_possible_are_refused(robot, monkeypatch):
     (robot[0], "mp4", "needs ffmpeg"),
   ):
     with pytest.raises(ValueError, match=message):
-      episodes.check_format(scene, file_format)
+      films.check_format(scene, file_format)
   for file_format in ("png", "gif"):
-    episodes.check_format(_MAZE, file_format)
-    episodes.check_format(robot[0], file_format)
-  episodes.check_format(robot[0], "html")
+    films.check_format(_MAZE, file_format)
+    films.check_format(robot[0], file_format)
+  films.check_format(robot[0], "html")
 
 
 _LEARNER = toy.linear_learner()
@@ -220,7 +220,7 @@ _STATE = {"offset": jnp.arcsin(0.5), "gain": jnp.zeros(())}
 
 def _first_episode(walk):
   env = environments.Environment(walk, episode_length=6)
-  return episodes.first_episode(
+  return films.first_episode(
     env, _LEARNER, _STATE, jax.random.key(2), environments.scene(env)
   )
 
@@ -241,7 +241,7 @@ def test_the_first_episode_is_what_a_plain_loop_sees():
 
 
 def test_the_first_episode_has_no_more_than_so_many_steps(monkeypatch):
-  monkeypatch.setattr(episodes, "_MAX_STEPS", 3)
+  monkeypatch.setattr(films, "_MAX_STEPS", 3)
   assert len(_first_episode(toy.Walk())) == 4
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from qdrl_haiku import map_elites, reports
 from qdrl_haiku.drawing import heatmaps
-from qdrl_haiku.reports import elites as elites_lib
-from qdrl_haiku.reports import rollouts
+from qdrl_haiku.reports import elite_table, rollouts
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import planes
 from tests.reports import common
@@ -26,7 +25,7 @@ def _written(tmp_path, tessellation, **arguments):
 
 def _column(elites, name):
   """A row of the table that a click shows, of all elites."""
-  columns = elites_lib.to_json(elites)["columns"]
+  columns = elite_table.to_json(elites)["columns"]
   return {column["name"]: column for column in columns}[name]
 
 
@@ -64,7 +63,7 @@ def test_a_page_shows_the_picture_of_the_run(tessellation, tmp_path):
   np.testing.assert_array_equal(
     values, np.ma.filled(picture.get_array(), np.nan)
   )
-  data = elites_lib.to_json(elites)
+  data = elite_table.to_json(elites)
   assert np.shape(data["image"]) == values.shape
   assert data["num_cells"] == saved.fitness.size
   assert elites.cells[data["best"]] == np.argmax(saved.fitness)
@@ -102,7 +101,7 @@ def test_elites_of_a_pipeline_of_ones_own_can_be_shown(tmp_path):
   assert problems == []
   assert (elites.hyperparams, len(elites.cells)) == ({}, 0)
   assert elites.names == ("descriptor 1", "descriptor 2")
-  assert elites_lib.to_json(elites)["best"] is None
+  assert elite_table.to_json(elites)["best"] is None
 
 
 def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):
@@ -115,9 +114,9 @@ def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):
   assert problems == [] and elites.emitters == ("ga", "pga")
   assert elites.finds == {
     "ga": found_by.count(0), "pga": found_by.count(1),
-    elites_lib.FIRST: found_by.count(-1),
+    elite_table.FIRST: found_by.count(-1),
   }  # fmt: skip
-  names = ["ga", "pga", elites_lib.FIRST]
+  names = ["ga", "pga", elite_table.FIRST]
   texts = _column(elites, "found by")["texts"]
   assert texts == [names[i] for i in found_by]
   saved.save(path, {"emitters": ["ga"], "found_by": [0]})

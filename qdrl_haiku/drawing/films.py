@@ -15,17 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qdrl_haiku import actors, environments, files, learners, types
+from qdrl_haiku.drawing import figure as figure_lib
 from qdrl_haiku.drawing import mujoco_frames, stick_figures, with_matplotlib
-from qdrl_haiku.drawing.figure import (
-  BLUE,
-  GREEN,
-  GREY,
-  ORANGE,
-  Axis,
-  Panel,
-  Trace,
-  rectangle,
-)
+from qdrl_haiku.drawing.figure import Axis, Panel, Trace
 
 # An episode that is longer is drawn up to here.
 _MAX_STEPS = 10_000
@@ -42,15 +34,7 @@ _DrawFn = Callable[[Axes, int], None]
 
 
 def check_format(scene: environments.Scene, file_format: str) -> None:
-  """Checks that a scene can be rendered, before there is anything to render.
-
-  Args:
-    scene: what is to be drawn.
-    file_format: gif, html, mp4 or png.
-
-  Raises:
-    ValueError: if not, saying why.
-  """
+  """Raises ValueError if a scene can't be rendered in a format."""
   if file_format == "html" and isinstance(scene, environments.PlaneScene):
     raise ValueError(
       "html is brax's viewer, for its robots alone; take png or gif."
@@ -76,7 +60,7 @@ def first_episode(
     learner: the agent's.
     state: of one agent.
     key: consumed.
-    scene: what of the environment is to be drawn.
+    scene: of the environment.
 
   Returns:
     What the scene extracts, on the host, leaves [T+1, ...] for an episode of T
@@ -152,17 +136,16 @@ def walk(
   """
   way = positions if t is None else positions[: t + 1]
   traces = [
-    Trace(*way.T, "way", BLUE),
-    Trace(*way[-1:].T, "end", ORANGE, width=0, sizes=9),
-    *(rectangle(x0, y0, x1, y1, GREY) for x0, y0, x1, y1 in scene.walls),
+    Trace(*way.T, "way", figure_lib.BLUE),
+    Trace(*way[-1:].T, "end", figure_lib.ORANGE, width=0, sizes=9),
+    *(figure_lib.rectangle(*wall, figure_lib.GREY) for wall in scene.walls),
   ]
   for name, symbol, place in (
     ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
   ):  # fmt: skip
     if place is not None:
-      traces.append(
-        Trace(*place[:, None], name, GREEN, width=0, symbol=symbol, sizes=12)
-      )
+      look = {"width": 0, "symbol": symbol, "sizes": 12}
+      traces.append(Trace(*place[:, None], name, figure_lib.GREEN, **look))
   seen = np.concatenate([positions, [scene.lower, scene.upper]])
   margin = 0.03 * np.ptp(seen, axis=0)
   ends = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
