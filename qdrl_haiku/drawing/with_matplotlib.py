@@ -71,9 +71,9 @@ def draw_panel(
   if panel.heatmap is not None:
     cells = panel.heatmap
     axes.set_facecolor(_EMPTY)
-    colors = colors or _colors([panel])
+    lowest, highest = (colors or _colors([panel])).get_clim()
     axes.imshow(
-      cells.values, cmap=colors.cmap, norm=colors.norm, origin="lower",
+      cells.values, cmap="viridis", vmin=lowest, vmax=highest, origin="lower",
       extent=(*cells.x, *cells.y), aspect="auto", interpolation="nearest",
     )  # fmt: skip
   for trace in panel.traces:

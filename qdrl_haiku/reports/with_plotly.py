@@ -23,9 +23,11 @@ def draw(figure: Figure) -> dict[str, object]:
 
   rows, columns = figure.shape
   is_single = rows * columns == 1
+  used = np.arange(rows * columns).reshape(rows, columns) < len(figure.panels)
   drawn = subplots.make_subplots(
     rows,
     columns,
+    specs=[[{} if is_used else None for is_used in row] for row in used],
     subplot_titles=[text(panel.title) for panel in figure.panels],
     horizontal_spacing=0.22 / columns,
     vertical_spacing=0.38 / rows,

@@ -195,21 +195,17 @@ def test_the_file_has_plain_names_and_says_what_it_is(saved):
   assert export.load(saved.path).config["info"]["return"] == 1.5
 
 
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("shape", [(), (2, 3)])
 def test_observations_have_any_leading_axes(saved, shape):
+  policy = export.load(saved.path)
   observation = np.random.default_rng(0).normal(size=(*shape, _O + _K))
-  action = export.load(saved.path)(observation.tolist())
+  action = policy(observation.tolist())
   assert action.shape == (*shape, _A)
   assert action.dtype == np.float32
   expected = saved.learner.act_greedy(saved.state, jnp.float32(observation))
   np.testing.assert_allclose(action, expected, rtol=0, atol=1e-5)
-
-
-def test_an_observation_of_another_size_is_refused(saved):
-  policy = export.load(saved.path)
-  for observation in (np.zeros(_O), np.zeros((_O + _K, 1)), 0.0):
-    with pytest.raises(ValueError, match="the policy's 8 numbers"):
-      policy(observation)
+  with pytest.raises(ValueError, match="the policy's 8 numbers"):
+    policy(observation[..., :-1])
 
 
 def test_a_copy_of_the_module_reads_without_jax(saved, tmp_path):
@@ -278,16 +274,15 @@ def test_what_is_no_policy_of_ours_is_refused(saved, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_info_that_is_not_json_is_refused(saved, tmp_path):
+def test_info_that_is_not_json_is_refused_and_no_file_overwritten(
+  saved, tmp_path
+):
   for info in ({"x": np.ones(2)}, {"x": float("nan")}):
     with pytest.raises(ValueError, match="info=.*not JSON"):
       export.save(
         tmp_path / "x.npz", *saved[1:], activation="tanh", info=info
       )
   assert not list(tmp_path.iterdir())
-
-
-def test_a_file_is_not_overwritten(saved):
   before = saved.path.read_bytes()
   with pytest.raises(ValueError, match=re.escape(str(saved.path))):
     export.save(saved.path, *saved[1:], activation="tanh")
@@ -305,15 +300,6 @@ def test_a_file_is_written_whole_or_not_at_all(saved, tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
   export.save(tmp_path / "new" / "x", *saved[1:], activation="tanh")
   assert [path.name for path in (tmp_path / "new").iterdir()] == ["x"]
-
-
-def test_half_a_file_is_refused(saved, tmp_path):
-  content = saved.path.read_bytes()
-  path = tmp_path / "half.npz"
-  for size in (0, 10, len(content) // 2, len(content) - 1):
-    path.write_bytes(content[:size])
-    with pytest.raises(ValueError, match="half.npz can't be read as a policy"):
-      export.load(path)
 
 
 def test_a_flipped_bit_changes_no_action(saved, tmp_path):
@@ -373,8 +359,13 @@ def test_a_file_of_another_kind_is_refused(
     export.load(path)
 
 
-def test_another_zip_file_is_refused(tmp_path):
-  with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+def test_what_is_no_whole_file_is_refused(saved, tmp_path):
+  content, path = saved.path.read_bytes(), tmp_path / "half.npz"
+  for size in (0, 10, len(content) // 2, len(content) - 1):
+    path.write_bytes(content[:size])
+    with pytest.raises(ValueError, match="half.npz can't be read as a policy"):
+      export.load(path)
+  with zipfile.ZipFile(path, "w") as file:
     file.writestr("config", "{}")
   with pytest.raises(ValueError, match="can't be read as a policy"):
-    export.load(tmp_path / "x.npz")
+    export.load(path)

@@ -154,9 +154,10 @@ def test_plotly_is_told_what_is_described():
     Panel("first", [trace, figure.rectangle(0, 0, 1, 1, "#00000040")]),
     Panel("log", [trace], Axis("x", is_log=True), is_isometric=True),
     Panel("cells", [], y=Axis(names=["a", "b"]), heatmap=cells),
+    Panel("alone in its row", [trace]),
   ]
   found = with_plotly.draw(Figure(panels))
-  line, area, again, heatmap = found["data"]
+  line, area, again, heatmap, _ = found["data"]
   assert (line["name"], line["hovertemplate"]) == (
     "a&lt;b", "%{text}<br>%{x}<extra></extra>"
   )  # fmt: skip
@@ -168,3 +169,6 @@ def test_plotly_is_told_what_is_described():
   assert layout["xaxis2"]["type"] == "log"
   assert layout["yaxis3"]["ticktext"] == ["a", "b"]
   assert layout["yaxis3"]["range"] == [-0.5, 1.5]
+  assert "xaxis4" in layout and "xaxis5" not in layout
+  titles = [note["text"] for note in layout["annotations"]]
+  assert titles == ["first", "log", "cells", "alone in its row"]
