@@ -63,9 +63,9 @@ def render(
     ValueError: if a file of a run is damaged.
   """
   sections = [_runs(runs), _configuration(runs)]
-  comparison = _comparison(runs) if len(runs) > 1 else []
-  if comparison:
-    sections.append(Section(2, "Comparison", comparison))
+  compared = _comparison(runs) if len(runs) > 1 else []
+  if compared:
+    sections.append(Section(2, "Comparison", compared))
   for run in runs:
     of_run = _Reported(run, elites.get(run.name), rollouts.get(run.name))
     none = [] if run.metrics else [page.text("No generation has ended yet.")]

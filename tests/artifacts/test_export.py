@@ -202,7 +202,8 @@ def test_observations_have_any_leading_axes(saved, shape):
   action = policy(observation.tolist())
   assert action.shape == (*shape, _A)
   assert action.dtype == np.float32
-  expected = saved.learner.act_greedy(saved.state, jnp.float32(observation))
+  act = jax.jit(saved.learner.act_greedy)
+  expected = act(saved.state, jnp.float32(observation))
   np.testing.assert_allclose(action, expected, rtol=0, atol=1e-5)
   with pytest.raises(ValueError, match="the policy's 8 numbers"):
     policy(observation[..., :-1])
