@@ -110,7 +110,7 @@ def to_json(elites: Elites) -> dict[str, object]:
     [], [], color=ORANGE, width=0, symbol="circle-open", sizes=16,
     in_legend=False, hover="skip",
   )  # fmt: skip
-  panel = dataclasses.replace(heatmaps.panel(elites, where), traces=[chosen])
+  panel = heatmaps.panel(elites, where)._replace(traces=[chosen])
   names = ("episode return", *elites.names)
   found = [elites.fitness, *elites.descriptors.T]
   columns = [_column(*pair) for pair in zip(names, found, strict=True)]
