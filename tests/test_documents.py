@@ -418,7 +418,7 @@ def test_map_elites_by_hand_fills_the_grid():
   assert -1 < metrics["qd/max_fitness"] <= 0
   assert '`heatmap(repertoire, ("x", "y"))' in (_ROOT / _RECIPES).read_text()
   figure = heatmaps.heatmap(names["repertoire"], ("x", "y"))
-  assert "of 1024 cells" in figure.axes[0].get_title(loc="left")
+  assert "of 1024 cells" in figure.axes[0].get_title()
 
 
 def test_what_the_table_for_people_from_qdax_names_is_there():

@@ -136,23 +136,29 @@ def walk(
   """
   way = positions if t is None else positions[: t + 1]
   traces = [
-    Trace(*way.T, "way", figure_lib.BLUE),
-    Trace(*way[-1:].T, "end", figure_lib.ORANGE, width=0, sizes=9),
-    *(figure_lib.rectangle(*wall, figure_lib.GREY) for wall in scene.walls),
+    Trace(way[:, 0], way[:, 1], "way", figure_lib.BLUE),
+    Trace(way[-1:, 0], way[-1:, 1], "end", figure_lib.ORANGE, 0, sizes=9),
+    *(
+      figure_lib.rectangle(left, low, right, high, figure_lib.GREY)
+      for left, low, right, high in scene.walls
+    ),
   ]
   for name, symbol, place in (
     ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
   ):  # fmt: skip
     if place is not None:
-      look = {"width": 0, "symbol": symbol, "sizes": 12}
-      traces.append(Trace(*place[:, None], name, figure_lib.GREEN, **look))
+      x, y = place[:1], place[1:]
+      color = figure_lib.GREEN
+      traces.append(Trace(x, y, name, color, 0, symbol=symbol, sizes=12))
   seen = np.concatenate([positions, [scene.lower, scene.upper]])
   margin = 0.03 * np.ptp(seen, axis=0)
   ends = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
-  x, y = map(tuple, ends.T.tolist())
-  names = scene.names
+  axes = [
+    Axis(name, range=(low, high))
+    for name, (low, high) in zip(scene.names, ends.T.tolist(), strict=True)
+  ]
   title = "" if t is None else f"step {t}"
-  return Panel(title, traces, Axis(names[0], range=x), Axis(names[1], range=y))
+  return Panel(title, traces, axes[0], axes[1])
 
 
 def _page(scene: environments.RobotScene, episode: types.Tree) -> str:
@@ -239,7 +245,7 @@ def _drawer(
   def draw(axes: Axes, t: int) -> None:
     axes.imshow(images[t])
     axes.axis("off")
-    axes.set_title(f"step {t}", fontsize="medium", loc="left")
+    axes.set_title(f"step {t}", fontsize="medium")
 
   return draw
 
@@ -250,5 +256,6 @@ def _sticks(lines: np.ndarray, t: int) -> Panel:
   x, y = (
     Axis(range=(float(low), float(high)), is_hidden=True) for low, high in ends
   )
-  trace = Trace(*lines[t].T, color="#222222", width=4)
+  right, up = lines[t].T
+  trace = Trace(right, up, color="#222222", width=4)
   return Panel(f"step {t}", [trace], x, y, is_isometric=True)

@@ -85,7 +85,7 @@ def draw_panel(
   if panel.heatmap is None:
     axes.grid(color="#e6e6e6")
     axes.set_axisbelow(True)
-  axes.set_title(_plain(panel.title), fontsize="medium", loc="left")
+  axes.set_title(_plain(panel.title), fontsize="medium")
 
 
 def _colors(panels: Iterable[Panel]) -> ScalarMappable:

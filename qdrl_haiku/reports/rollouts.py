@@ -74,11 +74,11 @@ def roll_out(
   found = jax.device_get(run(genotypes))
   lengths = np.sum(found.mask, axis=1)
   returns = np.sum(found.rewards, axis=1, where=found.mask[:, 1:])
-  places, panels, sticks = found.extracted, [], []
+  places, sticks = found.extracted, list[np.ndarray]()
   if isinstance(scene, environments.RobotScene):
     places, titles = _path_of_torso(scene, found.extracted["pos"])
     moments, sticks = _moments(scene, found.extracted, lengths)
-    panels = [_way(titles), moments]
+    panels = [_way(*titles), moments]
   else:
     panels = [films.walk(scene, np.zeros((0, 2)))]
   ways = [
@@ -117,11 +117,11 @@ def to_json(rollouts: Rollouts) -> dict[str, object]:
   }  # fmt: skip
 
 
-def _way(titles: tuple[str, str]) -> Panel:
+def _way(x: str, y: str) -> Panel:
   """Describes a way in space or time, without points."""
   way = Trace([], [], "way", figure.BLUE)
   end = Trace([], [], "end", figure.ORANGE, width=0, sizes=9)
-  return Panel("", [way, end], *map(Axis, titles))
+  return Panel("", [way, end], Axis(x), Axis(y))
 
 
 def _path_of_torso(

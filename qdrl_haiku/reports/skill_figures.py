@@ -33,15 +33,16 @@ def trajectories(run_path: pathlib.Path) -> Figure | None:
     ) from error
   if states.shape[-1] < 2:
     return None
-  axes = [
+  x, y = (
     Axis(str(name), range=(float(low), float(high)))
     for name, low, high in zip(names[:2], *(x[:2] for x in bounds), strict=True)
-  ]
+  )
   panels = [
     Panel(
       f"member {member}" if len(states) > 1 else "",
       [_episode(*one) for one in zip(*of, strict=True)],
-      *axes,
+      x,
+      y,
     )
     for member, of in enumerate(zip(states, lengths, skills, strict=True))
   ]
@@ -90,9 +91,9 @@ def color(skill: Sequence[float] | np.ndarray) -> str:
     hue = 0.5 + np.arctan(skill[0]) / np.pi
   else:
     hue = np.arctan2(skill[1], skill[0]) / (2 * np.pi) % 1
-  rgb = matplotlib.colormaps["hsv"](hue)[:3]
+  red, green, blue, _ = matplotlib.colormaps["hsv"](hue)
   # Darker, for lines on white.
-  return matplotlib.colors.to_hex([0.85 * x for x in rgb])
+  return matplotlib.colors.to_hex((0.85 * red, 0.85 * green, 0.85 * blue))
 
 
 def _episode(states: np.ndarray, length: int, skill: np.ndarray) -> Trace:

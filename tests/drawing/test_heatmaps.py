@@ -40,13 +40,13 @@ def test_the_cells_of_a_grid_are_drawn_where_they_lie():
     pixels, [[10, nan, nan, nan], [nan, nan, nan, 20]]
   )
   assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y")
-  assert axes.get_title("left") == "25.0 % of 8 cells"
+  assert axes.get_title() == "25.0 % of 8 cells"
 
 
 def test_a_corrected_repertoire_is_drawn_beside_it_in_the_same_colours():
   corrected = planes.repertoire(planes.GRID, [[7.0, 0.5]], [8.0])
   figure = heatmaps.heatmap(planes.PLANE, ("x", "y"), corrected)
-  assert [axes.get_title("left") for axes in figure.axes[:2]] == [
+  assert [axes.get_title() for axes in figure.axes[:2]] == [
     "as found: 25.0 % of 8 cells", "evaluated again: 12.5 % of 8 cells",
   ]  # fmt: skip
   images = [axes.images[0] for axes in figure.axes[:2]]
@@ -100,7 +100,7 @@ def test_an_empty_repertoire_can_be_drawn(num_axes, tmp_path):
   empty = jax.device_get(map_elites.Repertoire.init(jnp.zeros(2), grid))
   figure = heatmaps.heatmap(empty, "abc"[:num_axes])
   figure.savefig(tmp_path / "empty.png")
-  assert figure.axes[0].get_title("left").startswith("0.0 %")
+  assert figure.axes[0].get_title().startswith("0.0 %")
   grey = matplotlib.colors.to_rgba("0.85")
   assert figure.axes[0].get_facecolor() == grey
 
@@ -115,7 +115,7 @@ def test_without_cells_the_fittest_elite_at_each_place_is_drawn(size, grid):
   figure = heatmaps.heatmap(elites, "ab"[:size])
   pixels, axes, _ = _pixels(figure)
   assert pixels.shape == ((64, 64) if size == 2 else (1, 64))
-  assert axes.get_title("left") == "6 elites of 8"
+  assert axes.get_title() == "6 elites of 8"
   lower, upper = elites.bounds
   row, column = np.argwhere(pixels == 5)[0]
   place = (np.array([column, row][:size]) + 0.5) / 64

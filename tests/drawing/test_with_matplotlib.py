@@ -41,7 +41,7 @@ def test_panels_are_drawn_as_they_are_described():
     panel("fourth", 1.0),
   ])
   picture = with_matplotlib.draw(described)
-  titles = [axes.get_title("left") for axes in picture.axes]
+  titles = [axes.get_title() for axes in picture.axes]
   assert titles == ["first", "second", "third", "fourth"]
   scales = [axes.get_yscale() for axes in picture.axes]
   assert scales == ["log", *["linear"] * 3]
