@@ -10,11 +10,14 @@ def repertoire(tessellation, descriptors, fitness):
   """A repertoire, on the host, of elites [0, 1], [2, 3], ..."""
   elite = map_elites.Elite(jnp.zeros(2), {"rate": jnp.zeros(())})
   size = len(fitness)
+  elites = map_elites.Elite(
+    jnp.arange(2.0 * size).reshape(size, 2), {"rate": jnp.ones(size)}
+  )
+  add = jax.jit(lambda empty, *individuals: empty.add(*individuals))
   return jax.device_get(
-    map_elites.Repertoire.init(elite, tessellation).add(
-      map_elites.Elite(
-        jnp.arange(2.0 * size).reshape(size, 2), {"rate": jnp.ones(size)}
-      ),
+    add(
+      map_elites.Repertoire.init(elite, tessellation),
+      elites,
       jnp.array(fitness),
       jnp.array(descriptors).reshape(size, -1),
     )

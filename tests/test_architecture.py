@@ -38,12 +38,10 @@ _ALLOWED = {
     "actors", "controllers", "distributed", "environments", "learners",
     "map_elites", "storage", "training",
   },
-  "drawing": {
-    "actors", "environments", "learners", "map_elites", "storage", "training",
-  },
+  "drawing": {"actors", "environments", "learners", "map_elites"},
   "reports": {
     "actors", "artifacts", "controllers", "drawing", "environments",
-    "learners", "map_elites", "storage", "training",
+    "learners", "map_elites", "storage",
   },
   "runs": {
     "actors", "artifacts", "controllers", "distributed", "drawing",

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import training
-from qdrl_haiku.drawing import repertoires
+from qdrl_haiku.drawing import heatmaps
 from tests import compilations
 from tests.launchers import harness
 
@@ -440,7 +440,7 @@ def test_map_elites_by_hand_fills_the_grid():
   # The least that the function can be is 0.
   assert -1 < metrics["qd/max_fitness"] <= 0
   assert '`heatmap(repertoire, ("x", "y"))' in (_ROOT / _RECIPES).read_text()
-  figure = repertoires.heatmap(names["repertoire"], ("x", "y"))
+  figure = heatmaps.heatmap(names["repertoire"], ("x", "y"))
   assert "of 1024 cells" in figure.axes[0].get_title()
 
 

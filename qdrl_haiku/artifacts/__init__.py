@@ -2,12 +2,16 @@
 
 from qdrl_haiku.artifacts import export
 from qdrl_haiku.artifacts.agents import read_agents, read_best
-from qdrl_haiku.artifacts.episodes import (
+from qdrl_haiku.artifacts.evaluation import (
   evaluate_agent,
+  summarize,
   summarize_evaluation,
 )
-from qdrl_haiku.artifacts.schedules import Schedule, play_back, read_schedule
-from qdrl_haiku.artifacts.summary import summarize
+from qdrl_haiku.artifacts.schedule_file import (
+  Schedule,
+  play_back,
+  read_schedule,
+)
 
 __all__ = [
   "Schedule",

@@ -10,10 +10,13 @@ from qdrl_haiku import learners, types
 from qdrl_haiku.storage.checkpoints import Checkpoints, DamagedCheckpoint
 from qdrl_haiku.storage.directory import RunDirectory
 
+Record = dict[str, Any]
+"""What a checkpoint says of itself, as JSON has it."""
+
 
 def read_best(
   learner: learners.Learner, logdir: str
-) -> tuple[types.State, dict[str, Any]]:
+) -> tuple[types.State, Record]:
   """Reads the best agent that a run ever evaluated.
 
   Args:
@@ -31,7 +34,7 @@ def read_best(
   return _read(RunDirectory(logdir), "best", lambda _: like)
 
 
-def read_best_record(logdir: str) -> dict[str, Any]:
+def read_best_record(logdir: str) -> Record:
   """Reads what is known of the best agent that a run ever evaluated."""
   with _latest(RunDirectory(logdir), "best") as (checkpoints, step):
     return checkpoints.record(step)
@@ -39,7 +42,7 @@ def read_best_record(logdir: str) -> dict[str, Any]:
 
 def read_agents(
   learner: learners.Learner, logdir: str
-) -> tuple[types.State, dict[str, Any]]:
+) -> tuple[types.State, Record]:
   """Reads the agents in a run's latest checkpoint.
 
   Args:
@@ -54,7 +57,7 @@ def read_agents(
     ValueError: if there is no such run, or if its agents are of another kind.
   """
 
-  def like(record: dict[str, Any]) -> types.State:
+  def like(record: Record) -> types.State:
     keys = jax.random.split(jax.random.key(0), len(record["returns"]))
     return jax.eval_shape(jax.vmap(learner.init), keys)
 
@@ -90,9 +93,9 @@ def _latest(
 def _read(
   directory: RunDirectory,
   folder: str,
-  like: Callable[[dict[str, Any]], types.State],
+  like: Callable[[Record], types.State],
   in_slots: Collection[str] = (),
-) -> tuple[types.State, dict[str, Any]]:
+) -> tuple[types.State, Record]:
   """Reads learners' states and the record of a folder's latest checkpoint."""
   with _latest(directory, folder) as (checkpoints, step):
     record = checkpoints.record(step)

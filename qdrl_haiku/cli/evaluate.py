@@ -127,7 +127,7 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
 
   from qdrl_haiku import artifacts, environments
   from qdrl_haiku.artifacts import export
-  from qdrl_haiku.drawing import episodes
+  from qdrl_haiku.drawing import films
   from qdrl_haiku.storage import strict_json
 
   num_episodes = config.num_eval_episodes
@@ -145,8 +145,13 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.render:
     with config.blamed("render"):
       scene = environments.scene(eval_env)
+<<<<<<< HEAD
       episodes.check_format(scene, config.render)
   state, which, facts = _read_agent(config, run, learner)
+=======
+      films.check_format(scene, config.render)
+  state, which, facts = _read_agent(config, learner)
+>>>>>>> h/reports
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
@@ -168,12 +173,21 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
         info={"env_name": env_name, "agent": which},
       )
   if config.render:
+<<<<<<< HEAD
     episode = episodes.first_episode(eval_env, learner, state, key, scene)
     with config.blamed("render_to"):
       episodes.render(
         str(config.render_to), config.render, scene, episode,
         f"{env_name}: {which}",
       )  # fmt: skip
+=======
+    episode = films.first_episode(eval_env, learner, state, key, scene)
+    title = f"{env_name}: {which}"
+    with _as_flag(config, "render_to"):
+      films.render(
+        str(config.render_to), config.render, scene, episode, title
+      )
+>>>>>>> h/reports
   print(f"{config.logdir}: {which}")
   width = max(map(len, summary))
   for name, value in summary.items():
@@ -304,15 +318,17 @@ def _read_elite(
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
   import jax
 
-  from qdrl_haiku.artifacts import repertoires
+  from qdrl_haiku.artifacts import repertoire_file
 
-  repertoire, step = repertoires.read_latest(learner, config.logdir)
+  repertoire, step = repertoire_file.read_latest(learner, config.logdir)
   cell = config.cell
   with config.blamed(config.choice):
     if cell is not None:
-      repertoires.check_cell(repertoire, cell)
+      repertoire_file.check_cell(repertoire, cell)
     else:
-      cell = repertoires.nearest_occupied(repertoire, config.descriptor or ())
+      cell = repertoire_file.nearest_occupied(
+        repertoire, config.descriptor or ()
+      )
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (

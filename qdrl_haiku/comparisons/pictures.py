@@ -10,7 +10,6 @@ from qdrl_haiku.comparisons.results import Line, Settings
 from qdrl_haiku.comparisons.scores import Curve
 from qdrl_haiku.drawing import comparison
 from qdrl_haiku.reports import curves as reports_curves
-from qdrl_haiku.reports import figure
 
 
 def picture(
@@ -50,7 +49,6 @@ def picture(
     {task: _bands(curves, task) for task in tasks},
     {title: one for title, one in bars.items() if one.intervals},
     label,
-    figure.PALETTE,
   )
 
 

@@ -1,11 +1,13 @@
 """A picture of what training costs, against the values of a flag."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from matplotlib.figure import Figure
+from matplotlib import figure as matplotlib_figure
 
-# What of a row is drawn: its label, and what to make of the number.
+from qdrl_haiku.drawing import with_matplotlib
+from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
+
+# Of each column: its label, and the cost of a number in it.
 _COSTS = {
   "env_steps_per_second": ("µs per environment step", lambda x: 1e6 / x),
   "updates_per_second": ("µs per update", lambda x: 1e6 / x),
@@ -15,8 +17,10 @@ _COSTS = {
 }
 
 
-def costs(rows: Sequence[dict[str, Any]], name: str) -> Figure:
-  """Draws the costs that all rows tell, each in a panel, from 0 on.
+def costs(
+  rows: Sequence[Mapping[str, float]], name: str
+) -> matplotlib_figure.Figure:
+  """Draws the costs that all rows tell, each in a panel.
 
   Args:
     rows: as `launchers/benchmark.py` prints them, one per value.
@@ -26,12 +30,17 @@ def costs(rows: Sequence[dict[str, Any]], name: str) -> Figure:
     The figure.
   """
   columns = [column for column in _COSTS if all(column in row for row in rows)]
-  figure = Figure(figsize=(3.6 * len(columns), 3.4), layout="constrained")
-  panels = figure.subplots(1, len(columns), squeeze=False)[0]
   values = [str(row[name]) for row in rows]
-  for axes, column in zip(panels, columns, strict=True):
+  panels = []
+  for column in columns:
     label, cost = _COSTS[column]
-    axes.plot(values, [cost(row[column]) for row in rows], marker="o")
-    axes.set(xlabel=name, ylabel=label)
-    axes.set_ylim(bottom=0)
-  return figure
+    numbers = [cost(row[column]) for row in rows]
+    panels.append(
+      Panel(
+        "",
+        [Trace(values, numbers, in_legend=False, sizes=8)],
+        Axis(name),
+        Axis(label, range=(0, 1.05 * max(numbers))),
+      )
+    )
+  return with_matplotlib.draw(Figure(panels, 300, columns=len(panels)))

@@ -10,9 +10,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+  import mujoco
 
 _HEIGHT, _WIDTH = 300, 400
 # It follows the robot, in the models of brax that have one.
@@ -22,15 +25,10 @@ _AMBIENT = 0.4
 _START_SECONDS, _FRAME_SECONDS = 60.0, 1.0
 
 
-def render(model: Any, q: np.ndarray) -> np.ndarray | None:
-  """Renders a robot.
+def render(model: "mujoco.MjModel", q: np.ndarray) -> np.ndarray | None:
+  """Renders a robot of coordinates q [T, Q] as uint8 [T, H, W, 3].
 
-  Args:
-    model: MuJoCo's, of the robot.
-    q: [T, Q], its generalized coordinates.
-
-  Returns:
-    uint8 [T, H, W, 3]; None where there is no OpenGL, or it doesn't work.
+  None where there is no OpenGL, or it doesn't work.
   """
   import mujoco
 

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from qdrl_haiku.artifacts.summary import summarize
+from qdrl_haiku.artifacts.evaluation import summarize
 from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Run
 
@@ -20,20 +20,20 @@ class Series(NamedTuple):
   """A metric over the steps of a run, or of several.
 
   Attributes:
-    name: what it is of.
+    name: of the seed or of the runs.
     generations: after which it was measured.
     steps: environment steps per agent by then.
     values: at these steps.
-    low: below the values, the end of their interval; None without one.
-    high: above them, likewise.
+    low: the lower ends of their intervals; the values without one.
+    high: the upper ends, likewise.
   """
 
   name: str
   generations: list[int]
   steps: list[int]
   values: list[float]
-  low: list[float] | None = None
-  high: list[float] | None = None
+  low: list[float]
+  high: list[float]
 
 
 class Group(NamedTuple):
@@ -60,7 +60,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     found.setdefault(key, []).append(run)
   different = differences([members[0] for members in found.values()])
   labels = [
-    ", ".join(f"{name}={show(values[i])}" for name, values in different.items())
+    ", ".join(f"{name}={values[i]}" for name, values in different.items())
     for i in range(len(found))
   ]
   if any(not 0 < len(label) <= _LONGEST_LABEL for label in labels):
@@ -70,27 +70,23 @@ def groups(runs: Sequence[Run]) -> list[Group]:
       else members[0].name
       for members in found.values()
     ]
-  return [
-    Group(label, members)
-    for label, members in zip(labels, found.values(), strict=True)
-  ]
+  return [Group(*pair) for pair in zip(labels, found.values(), strict=True)]
 
 
-def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
   """Returns the settings in which runs differ, seeds and places aside."""
-  names = dict.fromkeys(name for run in runs for name in run.identity)
+  names = sorted({name for run in runs for name in run.identity})
   found = {
-    name: [run.settings.get(name, ABSENT) for run in runs] for name in names
+    name: [show(run.settings.get(name, ABSENT)) for run in runs]
+    for name in names
   }
   return {
-    name: values
-    for name, values in sorted(found.items())
-    if any(value != values[0] for value in values)
+    name: values for name, values in found.items() if len({*values}) > 1
   }
 
 
-def show(value: Any) -> str:
-  """Returns a setting as people write it."""
+def show(value: object) -> str:
+  """Returns a setting as users write it."""
   if isinstance(value, list):
     return ",".join(map(show, value)) or "none"
   if value is None:
@@ -100,8 +96,7 @@ def show(value: Any) -> str:
 
 def series(run: Run, metric: str) -> list[Series]:
   """Reads a metric of a run, or of each seed that it trained side by side."""
-  last = run.metrics[-1] if run.metrics else {}
-  names = [name for name in last if name.startswith(f"{metric}/seed_")]
+  names = [name for name in run.last if name.startswith(f"{metric}/seed_")]
   found = []
   for name in names or [metric]:
     points = [
@@ -112,33 +107,26 @@ def series(run: Run, metric: str) -> list[Series]:
     if points:
       generations, steps, values = map(list, zip(*points, strict=True))
       seed = name.rpartition("/seed_")[2] if names else run.settings.get("seed")
-      found.append(Series(f"seed {seed}", generations, steps, values))
+      found.append(
+        Series(f"seed {seed}", generations, steps, values, values, values)
+      )
   return found
 
 
 def aggregated(name: str, curves: Sequence[Series]) -> Series:
-  """Returns interquartile means of seeds, where all have come to.
+  """Returns interquartile means of seeds, at the generations that all have.
 
-  These are at the same steps, unless only episodes are counted that may end
-  early; then they are at the mean of the seeds'.
+  Steps are the mean of the seeds', which differ where only episodes are
+  counted that may end early.
   """
   if len(curves) == 1:
     return curves[0]._replace(name=name)
   points = [
-    dict(
-      zip(
-        curve.generations,
-        zip(curve.steps, curve.values, strict=True),
-        strict=True,
-      )
-    )
+    dict(zip(curve.generations, zip(curve.steps, curve.values, strict=True),
+             strict=True))
     for curve in curves
-  ]
-  generations = [
-    generation
-    for generation in curves[0].generations
-    if all(generation in p for p in points)
-  ]
+  ]  # fmt: skip
+  generations = sorted(set.intersection(*({*p} for p in points)))
   # [generations, seeds, (step, value)]
   table = np.array([[p[i] for p in points] for i in generations], float)
   found = [summarize(at[:, 1]) for at in table]

@@ -1,4 +1,4 @@
-"""The winner of a population, and whom it descends from."""
+"""The winner of a population, and the members that it descends from."""
 
 import math
 from typing import NamedTuple, TypeGuard
@@ -28,16 +28,16 @@ class Ancestry(NamedTuple):
 
 
 def winner(run: Run) -> Ancestry | None:
-  """Finds the winner."""
+  """Finds the winner and its ancestors."""
   last = max((row["generation"] for row in run.members), default=0)
-  latest = [
-    row
+  returns = {
+    row["member"]: row["return"]
     for row in run.members
     if row["generation"] == last and is_number(row.get("return"))
-  ]
-  if not latest:
+  }
+  if not returns:
     return None
-  member = max(latest, key=lambda row: row["return"])["member"]
+  member = max(returns, key=lambda member: returns[member])
   # What was decided after the last evaluation has not been evaluated.
   before = [row for row in run.lineage if row["generation"] < last]
   try:
@@ -60,7 +60,7 @@ def winner(run: Run) -> Ancestry | None:
 
 
 def replacements(run: Run) -> dict[tuple[int, int], Row]:
-  """Returns who was replaced."""
+  """Returns the lineage's rows by generation and replaced member."""
   return {
     (row["generation"], row["child"]): row
     for row in run.lineage
@@ -69,7 +69,7 @@ def replacements(run: Run) -> dict[tuple[int, int], Row]:
 
 
 def by_member(run: Run) -> dict[int, dict[int, Row]]:
-  """Returns the rows of members."""
+  """Returns the rows of members, by member and generation."""
   found: dict[int, dict[int, Row]] = {}
   for row in sorted(
     run.members, key=lambda row: (row["member"], row["generation"])

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from qdrl_haiku.reports import ancestry, figure
-from qdrl_haiku.reports.aggregation import Series, aggregated, series
-from qdrl_haiku.reports.figure import Figure, Panel, Trace
+from qdrl_haiku.drawing import comparison, figure
+from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
+from qdrl_haiku.reports import ancestry
+from qdrl_haiku.reports.aggregation import aggregated, series
 from qdrl_haiku.reports.runs import Row, Run
 
 _LABELS = {
@@ -33,7 +34,7 @@ _LABELS = {
   "training/policy_entropy": "policy entropy [nats]",
   "training/updates_per_second": "updates per second",
 }
-# What was lost is the distance of two others.
+# The distances of two others, and what is a number of each run.
 _WITHOUT_CURVE = (
   "qd/lost_coverage", "qd/lost_max_fitness", "qd/lost_qd_score",
   "qd/reevaluation_env_steps", "training/compile_seconds",
@@ -41,74 +42,37 @@ _WITHOUT_CURVE = (
 
 
 def label(metric: str) -> str:
-  """Returns what a metric is called in figures."""
+  """Returns the name of a metric in figures."""
   name = metric.split("/", 1)[-1].replace("_", " ").replace("/", ", ")
-  return _LABELS.get(metric, figure.text(name))
+  return _LABELS.get(metric, name)
 
 
 def learning_curves(run: Run) -> Figure | None:
-  """Draws the returns: of all members, or of all seeds."""
+  """Describes the returns of all members, or of all seeds."""
   traces = _of_members(run) if run.members else _of_seeds(run)
-  if not any(y is not None for trace in traces for y in trace["y"]):
+  if not any(ancestry.is_number(y) for trace in traces for y in trace.y):
     return None
   return figure.plot(traces, figure.STEPS, figure.RETURN)
 
 
 def metric_panels(run: Run, prefix: str) -> Figure | None:
-  """Draws all metrics whose names begin alike."""
-  names = [
-    name
-    for name in (run.metrics[-1] if run.metrics else {})
-    if name.startswith(prefix)
-    and "/seed_" not in name
-    and name not in _WITHOUT_CURVE
-  ]
+  """Describes all metrics whose names begin alike."""
+  panels = []
   steps = [row["step"] for row in run.metrics]
-  items = []
-  for name in names:
-    values = figure.numbers(row.get(name) for row in run.metrics)
-    if any(value is not None for value in values):
-      trace = figure.line(steps, values, name, figure.BLUE, showlegend=False)
-      if _has_lone_points(values):
-        trace |= {
-          "mode": "lines+markers",
-          "marker": {"color": figure.BLUE, "size": 6},
-        }
-      items.append(Panel(label(name), [trace]))
-  return figure.panels(items, figure.STEPS) if items else None
+  for name in run.last:
+    values = [row.get(name) for row in run.metrics]
+    is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
+    is_known = any(map(ancestry.is_number, values))
+    if name.startswith(prefix) and is_shown and is_known:
+      size = 6 * _has_lone_points(values)
+      trace = Trace(steps, values, label(name), in_legend=False, sizes=size)
+      panels.append(Panel(label(name), [trace], Axis(figure.STEPS)))
+  return Figure(panels) if panels else None
 
 
-def band(curve: Series, color: str) -> list[Trace]:
-  """Returns an interquartile mean with its interval."""
-  traces = []
-  if curve.low is not None and curve.high is not None:
-    traces.append(
-      figure.line(
-        [*curve.steps, *reversed(curve.steps)],
-        [*curve.high, *reversed(curve.low)],
-        curve.name,
-        color,
-        0,
-        fill="toself",
-        # A fourth of full colour.
-        fillcolor=f"{color}40",
-        hoverinfo="skip",
-        legendgroup=curve.name,
-        showlegend=False,
-      )
-    )
-  traces.append(
-    figure.line(
-      curve.steps, curve.values, curve.name, color, 2.5,
-      legendgroup=curve.name,
-    )  # fmt: skip
-  )
-  return traces
-
-
-def _has_lone_points(values: Sequence[float | None]) -> bool:
-  """Tells whether a line would leave out a value between two that lack."""
-  known = [False, *(value is not None for value in values), False]
+def _has_lone_points(values: Sequence[object]) -> bool:
+  """Returns whether a value stands between two that lack, without a line."""
+  known = [False, *map(ancestry.is_number, values), False]
   return any(
     known[i] and not (known[i - 1] or known[i + 1])
     for i in range(1, len(known) - 1)
@@ -116,36 +80,29 @@ def _has_lone_points(values: Sequence[float | None]) -> bool:
 
 
 def _of_seeds(run: Run) -> list[Trace]:
-  """Draws each seed, and what they have in common if there are several."""
+  """Describes each seed, and their mean if there are several."""
   found = series(run, "eval/episode_return")
   if len(found) < 2:
-    return [
-      figure.line(one.steps, one.values, figure.RETURN, figure.BLUE)
-      for one in found
-    ]
+    return [Trace(one.steps, one.values, figure.RETURN) for one in found]
   thin = [
-    figure.line(one.steps, one.values, one.name, figure.PALE, 1.2)
-    for one in found
+    Trace(one.steps, one.values, one.name, figure.PALE, 1.2) for one in found
   ]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  return thin + band(aggregated(name, found), figure.BLUE)
+  (style,) = comparison.styles([name]).values()
+  mean = comparison.Band(*aggregated(name, found)[2:])
+  return thin + comparison.curve(name, mean, style)
 
 
 def _of_members(run: Run) -> list[Trace]:
-  """Returns all members, their mean, their best, and the winner's ancestry."""
+  """Describes members, their mean, their best, and the winner's ancestry."""
+  steps = [row["step"] for row in run.metrics]
   traces = [_member_lines(run)]
   for metric, name, color in (
     ("pbt/mean_return", "mean", figure.BLACK),
     ("pbt/best_return", "best of each generation", figure.BLUE),
   ):
-    traces.append(
-      figure.line(
-        [row["step"] for row in run.metrics],
-        (row.get(metric) for row in run.metrics),
-        name,
-        color,
-      )
-    )
+    values = [row.get(metric) for row in run.metrics]
+    traces.append(Trace(steps, values, name, color))
   won = ancestry.winner(run)
   if won is not None:
     traces.append(_points(won.rows, won.title, figure.ORANGE, 3))
@@ -153,7 +110,7 @@ def _of_members(run: Run) -> list[Trace]:
 
 
 def _member_lines(run: Run) -> Trace:
-  """Draws all members, of whom a child's line leaves its parent's."""
+  """Describes all members; a child's line leaves its parent's."""
   rows, replaced = ancestry.by_member(run), ancestry.replacements(run)
   points: list[Row] = []
   for curve in rows.values():
@@ -166,22 +123,21 @@ def _member_lines(run: Run) -> Trace:
         if parent is not None and parent is not row:
           points.append(parent)
     points.append({})
-  return _points(points, "members", figure.PALE, 1.2) | {
-    # Who is replaced at once has no line.
-    "mode": "lines+markers",
-    "marker": {"color": figure.PALE, "size": 4},
-  }
+  # A member that is replaced after one generation has no line.
+  return _points(points, "members", figure.PALE, 1.2, 4)
 
 
-def _points(rows: Sequence[Row], name: str, color: str, width: float) -> Trace:
-  """Returns over steps; a row without anything breaks the line."""
-  return figure.line(
+def _points(
+  rows: Sequence[Row], name: str, color: str, width: float, size: float = 0
+) -> Trace:
+  """Describes returns over steps; an empty row breaks the line."""
+  return Trace(
     [row.get("step") for row in rows],
-    (row.get("return") for row in rows),
+    [row.get("return") for row in rows],
     name,
     color,
     width,
-    customdata=[row.get("member") for row in rows],
-    hovertemplate="member %{customdata}<br>step %{x}<br>return %{y}"
-    "<extra></extra>",
+    sizes=size,
+    texts=[row.get("member", "") for row in rows],
+    hover="member %{text}\nstep %{x}\nreturn %{y}",
   )

@@ -1,9 +1,11 @@
-"""Draws the groups of MF-PBT, which evolve at different frequencies."""
+"""The groups of MF-PBT, which evolve at different frequencies."""
 
 from typing import NamedTuple
 
+from qdrl_haiku.drawing import figure
+from qdrl_haiku.drawing.figure import PALETTE, Figure, Trace
 from qdrl_haiku.reports import ancestry
-from qdrl_haiku.reports.runs import Row, Run
+from qdrl_haiku.reports.runs import Run
 
 
 class Group(NamedTuple):
@@ -23,9 +25,13 @@ class Group(NamedTuple):
     first, end = self.members
     return f"every {self.frequency}, members {first} to {end - 1}"
 
+  def has(self, member: int) -> bool:
+    """Returns whether a member is in the group."""
+    return self.members[0] <= member < self.members[1]
+
 
 def groups(run: Run) -> list[Group]:
-  """Returns the groups of a run."""
+  """Returns the groups of a run; none if its controller has none."""
   texts = run.settings.get("frequencies")
   if run.settings.get("controller") != "mf_pbt" or not isinstance(texts, list):
     return []
@@ -38,32 +44,29 @@ def groups(run: Run) -> list[Group]:
   ]
 
 
-def migrations(run: Run, groups: list[Group]) -> list[list[int]]:
-  """Counts who came from where."""
-  counts = [[0] * len(groups) for _ in groups]
-  for row in run.lineage:
-    if row["operator"] == "migrated":
-      to, from_ = _group(row["child"], groups), _group(row["parent"], groups)
-      if to is not None and from_ is not None:
-        counts[to][from_] += 1
-  return counts
+def best_returns(run: Run) -> Figure:
+  """Describes the best return of each group."""
+  traces = []
+  for i, group in enumerate(groups(run)):
+    best: dict[int, float] = {}
+    for row in run.members:
+      if group.has(row["member"]) and ancestry.is_number(row["return"]):
+        step, value = row["step"], row["return"]
+        best[step] = max(value, best.get(step, value))
+    color = PALETTE[i % len(PALETTE)]
+    traces.append(Trace([*best], [*best.values()], group.title, color))
+  return figure.plot(traces, figure.STEPS, "best return in the group")
 
 
-def best_returns(run: Run, group: Group) -> list[tuple[int, float]]:
-  """Returns the best of a group in each generation."""
-  by_step: dict[int, list[Row]] = {}
-  for row in run.members:
-    if group.members[0] <= row["member"] < group.members[1]:
-      by_step.setdefault(row["step"], []).append(row)
-  best = {
-    step: [row["return"] for row in rows if ancestry.is_number(row["return"])]
-    for step, rows in by_step.items()
-  }
-  return [(step, max(values)) for step, values in best.items() if values]
-
-
-def _group(member: int, groups: list[Group]) -> int | None:
-  for i, group in enumerate(groups):
-    if group.members[0] <= member < group.members[1]:
-      return i
-  return None
+def migrations(run: Run) -> list[list[int]]:
+  """Counts the migrants to each group (rows) from each group (columns)."""
+  found = groups(run)
+  moves = [
+    (row["child"], row["parent"])
+    for row in run.lineage
+    if row["operator"] == "migrated"
+  ]
+  return [
+    [sum(to.has(a) and from_.has(b) for a, b in moves) for from_ in found]
+    for to in found
+  ]

@@ -1,43 +1,40 @@
-"""Figures of what a controller believed, against what came of it."""
+"""Figures of what a controller's model predicted, against what came of it."""
 
-from typing import Any
-
-from qdrl_haiku.reports import ancestry, figure
-from qdrl_haiku.reports.figure import Figure, Trace
+from qdrl_haiku.drawing import figure
+from qdrl_haiku.drawing.figure import PALETTE, Axis, Figure, Panel, Trace
+from qdrl_haiku.reports import ancestry
+from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Row, Run
 
 _LENGTH_SCALE = "controller/length_scale/"
 
 
 def predictions(run: Run) -> Figure | None:
-  """Draws predicted changes of fitness against those that were observed."""
+  """Describes predicted changes of fitness against observed ones."""
   points = _points(run)
   if not points:
     return None
   predicted = [row["predicted_change"] for row, _ in points]
-  deviations = [row["predicted_deviation"] for row, _ in points]
   observed = [change for _, change in points]
   ends = [min(predicted + observed), max(predicted + observed)]
-  traces: list[Trace] = [
-    figure.line(ends, ends, "as predicted", figure.BLACK, 1, hoverinfo="skip"),
-    {
-      "type": "scatter",
-      "mode": "markers",
-      "x": figure.numbers(predicted),
-      "y": figure.numbers(observed),
-      "error_x": {
-        "type": "data",
-        "array": figure.numbers(deviations),
-        "color": figure.PALE,
-        "thickness": 1,
-      },
-      "name": "children, with the predicted deviation",
-      "marker": {"color": figure.BLUE, "size": 6},
-      "text": [_who(row) for row, _ in points],
-      "hovertemplate": "%{text}<br>predicted %{x}<br>observed %{y}"
-      "<extra></extra>",
-    },
+  bars: list[tuple[float | None, float | None]] = []
+  for row, y in points:
+    middle, width = row["predicted_change"], row["predicted_deviation"]
+    bars += [(middle - width, y), (middle + width, y), (None, None)]
+  texts = [
+    f"member {row['child']} of member {row['parent']}, after generation "
+    f"{row['generation']}"
+    for row, _ in points
   ]
+  x, y_ends = zip(*bars, strict=True)
+  traces = [
+    Trace(ends, ends, "as predicted", figure.BLACK, 1, hover="skip"),
+    Trace(x, y_ends, "predicted deviation", figure.PALE, 1, hover="skip"),
+    Trace(
+      predicted, observed, "children", width=0, sizes=6, texts=texts,
+      hover="%{text}\npredicted %{x}\nobserved %{y}",
+    ),
+  ]  # fmt: skip
   return figure.plot(
     traces, "predicted change of fitness", "observed change of fitness"
   )
@@ -59,77 +56,48 @@ def accuracy(run: Run) -> str:
 
 
 def length_scales(run: Run) -> Figure | None:
-  """Draws by which hyperparameters changes of fitness were told apart."""
+  """Describes by which hyperparameters changes of fitness were told apart."""
+  rows = [row for row in run.metrics if row.get("controller/num_changes")]
   names = _searched(run)
-  rows = _modelled(run)
   if not names or not rows:
     return None
   traces = [
-    figure.line(
+    Trace(
       [row["step"] for row in rows],
-      (row.get(_LENGTH_SCALE + name) for row in rows),
+      [row.get(_LENGTH_SCALE + name) for row in rows],
       name,
-      figure.PALETTE[i % len(figure.PALETTE)],
+      PALETTE[i % len(PALETTE)],
     )
     for i, name in enumerate(names)
   ]
-  found = figure.panels(
-    [figure.Panel("length scale [shares of the range]", traces, is_log=True)],
-    figure.STEPS,
-    height=360,
-  )
-  # One panel, as wide as the page.
-  found["layout"].pop("grid")
-  return found
+  y = Axis("length scale [shares of the range]", is_log=True)
+  return Figure([Panel("", traces, Axis(figure.STEPS), y)], 360)
 
 
 def ranking(run: Run) -> list[tuple[str, float]]:
-  """Returns which hyperparameters mattered in the end, most of all first."""
-  rows = _modelled(run)
-  if not rows:
-    return []
-  scales = {name: rows[-1].get(_LENGTH_SCALE + name) for name in _searched(run)}
-  known = [(n, x) for n, x in scales.items() if ancestry.is_number(x)]
+  """Returns the last length scales, that of what mattered most first."""
+  scales = {name: run.last.get(_LENGTH_SCALE + name) for name in _searched(run)}
+  known = [(name, x) for name, x in scales.items() if is_number(x)]
   return sorted(known, key=lambda pair: pair[1])
 
 
 def _searched(run: Run) -> list[str]:
   """Returns the hyperparameters that have a length scale."""
-  last: Row = run.metrics[-1] if run.metrics else {}
   return [
     name.removeprefix(_LENGTH_SCALE)
-    for name in last
+    for name in run.last
     if name.startswith(_LENGTH_SCALE)
   ]
 
 
-def _modelled(run: Run) -> list[Row]:
-  """Returns the rows of metrics from which on changes were known."""
-  return [row for row in run.metrics if row.get("controller/num_changes")]
-
-
 def _points(run: Run) -> list[tuple[Row, float]]:
-  """Returns children of whom a change was predicted, and what it was."""
+  """Returns the children of predicted changes, and the observed changes."""
   rows = ancestry.by_member(run)
   found = []
   for (generation, child), row in ancestry.replacements(run).items():
-    after: dict[str, Any] = rows.get(child, {}).get(generation + 1, {})
+    after = rows.get(child, {}).get(generation + 1, {})
     fitness = after.get("fitness", after.get("return"))
-    change = row.get("predicted_change")
-    deviation = row.get("predicted_deviation")
-    start = row.get("parent_fitness")
-    if (
-      ancestry.is_number(fitness)
-      and ancestry.is_number(start)
-      and ancestry.is_number(change)
-      and ancestry.is_number(deviation)
-    ):
-      found.append((row, fitness - start))
+    names = ("predicted_change", "predicted_deviation", "parent_fitness")
+    if all(is_number(x) for x in (fitness, *map(row.get, names))):
+      found.append((row, fitness - row["parent_fitness"]))
   return found
-
-
-def _who(row: Row) -> str:
-  return (
-    f"member {row['child']} of member {row['parent']}, after generation"
-    f" {row['generation']}"
-  )

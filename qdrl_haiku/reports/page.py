@@ -1,13 +1,14 @@
-"""One HTML page that needs nothing but itself."""
+"""Writes a page: HTML that needs no other file, of sections with figures."""
 
 import html
 import importlib.resources
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
-from qdrl_haiku.reports.figure import Figure
+from qdrl_haiku.drawing.figure import Figure
+from qdrl_haiku.reports import with_plotly
 
 # Nothing is fetched, whatever the page's text or plotly may ask for.
 _POLICY = (
@@ -16,86 +17,78 @@ _POLICY = (
 )
 
 
-class Page:
-  """A page that grows from top to bottom.
+class Section(NamedTuple):
+  """A part of the page that the table of contents lists.
 
-  Text is escaped; only `html` takes what is HTML already.
+  Attributes:
+    level: of its heading, 2 or 3.
+    title: as users called it; it is escaped.
+    content: HTML, made by the functions below.
   """
 
-  def __init__(self, title: str) -> None:
-    self._title = title
-    self._body: list[str] = []
-    self._contents: list[tuple[int, str, str]] = []
-    self._figures: list[Figure] = []
-    self._repertoires: list[dict[str, Any]] = []
+  level: int
+  title: str
+  content: Sequence[str]
 
-  def heading(self, level: int, title: str) -> None:
-    """Begins a section, which the table of contents lists."""
-    anchor = f"section-{len(self._contents) + 1}"
-    self._contents.append((level, anchor, title))
-    self.html(f'<h{level} id="{anchor}">{html.escape(title)}</h{level}>')
 
-  def text(self, text: str) -> None:
-    """Adds a paragraph."""
-    self.html(f"<p>{html.escape(text)}</p>")
+def render(title: str, sections: Sequence[Section]) -> str:
+  """Returns the page."""
+  from plotly import offline  # Here, since most runs are never reported.
 
-  def html(self, text: str) -> None:
-    """Adds HTML."""
-    self._body.append(text)
-
-  def figure(self, figure: Figure, caption: str) -> None:
-    """Adds a figure."""
-    height = figure["layout"]["height"]
-    self.html(
-      f'<figure><div class="plot" data-figure="{len(self._figures)}" '
-      f'style="height: {height}px"></div>'
-      f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-    self._figures.append(figure)
-
-  def repertoire(self, repertoire: dict[str, Any], caption: str) -> None:
-    """Adds a picture of a repertoire whose cells can be clicked."""
-    self.html(
-      f'<figure><div class="repertoire" '
-      f'data-repertoire="{len(self._repertoires)}"><div class="map"></div>'
-      '<div class="cell"><label>Cell <input type="number" min="0" '
-      f'max="{repertoire["num_cells"] - 1}"></label><table></table></div>'
-      '<div class="way"></div></div>'
-      f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-    self._repertoires.append(repertoire)
-
-  def render(self) -> str:
-    """Returns the page."""
-    from plotly import offline  # Here, for those who make no reports.
-
+  contents, body = [], []
+  for i, (level, heading, content) in enumerate(sections):
+    anchor, name = f"section-{i + 1}", html.escape(heading)
     # Parts of a section stand beside it.
-    contents = "".join(
-      f'{"<li>" if level == 2 else " "}'
-      f'<a href="#{anchor}">{html.escape(title)}</a>'
-      for level, anchor, title in self._contents
-    )
-    data = {"figures": self._figures, "repertoires": self._repertoires}
-    title = html.escape(self._title)
-    return "\n".join(
-      [
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width">',
-        '<link rel="icon" href="data:,">',
-        f"<title>{title}</title>\n<style>\n{_resource('page.css')}</style>",
-        f"</head>\n<body>\n<h1>{title}</h1>",
-        f'<nav><ul>{contents}</ul></nav>',
-        *self._body,
-        f"<script>{_script(offline.get_plotlyjs())}</script>",
-        f'<script type="application/json" id="data">{to_json(data)}</script>',
-        f"<script>\n{_script(_resource('page.js'))}</script>",
-        "</body>\n</html>\n",
-      ]
-    )
+    item = "<li>" if level == 2 else " "
+    contents.append(f'{item}<a href="#{anchor}">{name}</a>')
+    body += [f'<h{level} id="{anchor}">{name}</h{level}>', *content]
+  name = html.escape(title)
+  return "\n".join(
+    [
+      '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+      f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+      '<meta name="viewport" content="width=device-width">',
+      '<link rel="icon" href="data:,">',
+      f"<title>{name}</title>\n<style>\n{_resource('page.css')}</style>",
+      f"</head>\n<body>\n<h1>{name}</h1>",
+      f"<nav><ul>{''.join(contents)}</ul></nav>",
+      *body,
+      f"<script>{_script(offline.get_plotlyjs())}</script>",
+      f"<script>\n{_script(_resource('page.js'))}</script>",
+      "</body>\n</html>\n",
+    ]
+  )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def text(text: str) -> str:
+  """Returns a paragraph."""
+  return f"<p>{html.escape(text)}</p>"
+
+
+def figure(figure: Figure, caption: str) -> str:
+  """Returns a figure."""
+  return _figure(with_plotly.draw(figure), '<div class="plot"></div>', caption)
+
+
+def elites(data: dict[str, object], caption: str) -> str:
+  """Returns a picture of a repertoire whose cells can be clicked.
+
+  Args:
+    data: of `elite_table.to_json`; `rollouts` in it are optional.
+    caption: below it.
+
+  Returns:
+    HTML.
+  """
+  content = (
+    '<div class="repertoire"><div class="map"></div><div class="cell"><label>'
+    f'Cell <input type="number" min="0" max="{data["num_cells"]}"></label>'
+    '<table></table></div><div class="way"></div></div>'
+  )
+  return _figure(data, content, caption)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
   """Returns a table whose first column names its rows."""
   lines = ["<tr>" + "".join(f"<th>{html.escape(x)}</th>" for x in head)]
   for name, *values in rows:
@@ -104,22 +97,38 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def details(summary: str, content: str, is_open: bool = False) -> str:
-  """Returns what is shown when it is asked for."""
-  attribute = " open" if is_open else ""
+def pairs(items: Iterable[tuple[str, str]]) -> str:
+  """Returns names with a value each, in columns."""
+  rows = "".join(
+    f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
+    for name, value in items
+  )
+  return f"<dl>{rows}</dl>"
+
+
+def details(summary: str, content: str) -> str:
+  """Returns content that is shown when it is asked for."""
   return (
-    f"<details{attribute}><summary>{html.escape(summary)}</summary>"
-    f"{content}</details>"
+    f"<details><summary>{html.escape(summary)}</summary>{content}</details>"
   )
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
   """Returns strict JSON that can stand in a script."""
   text = json.dumps(_strict(value), allow_nan=False, separators=(",", ":"))
   return text.replace("<", "\\u003c")
 
 
-def _strict(value: Any) -> Any:
+def _figure(data: dict[str, object], content: str, caption: str) -> str:
+  """Returns HTML with the data that `page.js` draws into it."""
+  return (
+    f'<figure><script type="application/json">{to_json(data)}</script>'
+    f"{content}<figcaption>{html.escape(caption)}</figcaption></figure>"
+  )
+
+
+def _strict(value: object) -> object:
+  """Returns a value without numbers that JSON doesn't know."""
   if isinstance(value, dict):
     return {name: _strict(x) for name, x in value.items()}
   if isinstance(value, list | tuple):
@@ -130,9 +139,10 @@ def _strict(value: Any) -> Any:
 
 
 def _script(text: str) -> str:
-  """JavaScript in which nothing ends the script but its end."""
+  """Returns JavaScript whose text can't end the script."""
   return text.replace("</script", "<\\/script")
 
 
 def _resource(name: str) -> str:
+  """Reads a file beside this one."""
   return importlib.resources.files(__package__).joinpath(name).read_text()

@@ -1,21 +1,39 @@
-"""Rolls out elites of a repertoire."""
+"""Rolls out elites of a repertoire, and describes where they went."""
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from qdrl_haiku import actors, environments, learners
-from qdrl_haiku.artifacts import repertoires
-from qdrl_haiku.drawing import stick_figures
-from qdrl_haiku.reports import figure
-from qdrl_haiku.reports.repertoire import Elites, encoded
+from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.artifacts import repertoire_file
+from qdrl_haiku.drawing import figure, films, stick_figures
+from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
+from qdrl_haiku.reports import with_plotly
+from qdrl_haiku.reports.elite_table import Elites, numbers
 
 _SEED = 0
 _HEIGHT = 420
 _MOMENTS = 6
-# Of the distance from one moment's figure to the next, in sizes of the robot.
+# From one moment's stick figure to the next, in sizes of the robot.
 _SPACING = 1.05
+
+
+class Rollouts(NamedTuple):
+  """Holds one episode of each of M elites.
+
+  Attributes:
+    cells: int32 [M], of the elites.
+    returns: float32 [M], of the episodes.
+    figure: the way of one episode, its first traces being without points.
+    paths: for each of the first traces of the figure, that of each episode,
+      float [points, 2].
+  """
+
+  cells: np.ndarray
+  returns: np.ndarray
+  figure: Figure
+  paths: list[list[np.ndarray]]
 
 
 def roll_out(
@@ -23,16 +41,27 @@ def roll_out(
   learner: learners.Learner,
   elites: Elites,
   num_rollouts: int,
-) -> dict[str, Any]:
-  """Lets elites act for one greedy episode each."""
+) -> Rollouts:
+  """Lets elites act for one greedy episode each.
+
+  Args:
+    env: of the evaluation.
+    learner: the elites'.
+    elites: of `reports.read_elites`.
+    num_rollouts: how many act, all over the repertoire.
+
+  Raises:
+    ValueError: if nothing of the environment can be drawn, or the elites are
+      agents of another kind.
+  """
   scene = environments.scene(env)
   rows = chosen(elites, num_rollouts)
-  repertoire = repertoires.read(learner, elites.path)
+  repertoire = repertoire_file.read(learner, elites.path)
   cells = elites.cells[rows]
   genotypes = jax.tree.map(lambda x: x[cells], repertoire.genotypes.genotype)
 
   @jax.jit
-  def episodes(genotypes: Any) -> actors.Rollout:
+  def run(genotypes: types.Tree) -> actors.Rollout:
     return actors.rollout(
       env,
       learner,
@@ -42,26 +71,25 @@ def roll_out(
       scene.extract,
     )
 
-  found = jax.device_get(episodes(genotypes))
+  found = jax.device_get(run(genotypes))
   lengths = np.sum(found.mask, axis=1)
-  columns: dict[str, Any] = {
-    "cells": encoded(cells, "<i4"),
-    "returns": encoded(
-      np.sum(found.rewards, axis=1, where=found.mask[:, 1:]), "<f4"
-    ),
-  }
+  returns = np.sum(found.rewards, axis=1, where=found.mask[:, 1:])
+  places, sticks = found.extracted, list[np.ndarray]()
   if isinstance(scene, environments.RobotScene):
-    places, rest = _robot(scene, found.extracted, lengths)
+    places, titles = _path_of_torso(scene, found.extracted["pos"])
+    moments, sticks = _moments(scene, found.extracted, lengths)
+    panels = [_way(*titles), moments]
   else:
-    places, rest = found.extracted, _plane(scene)
+    panels = [films.walk(scene, np.zeros((0, 2)))]
   ways = [
     way[figure.decimated(length)]
     for way, length in zip(places, lengths, strict=True)
   ]
-  columns["ends"] = encoded(np.cumsum([len(way) for way in ways]), "<i4")
-  for name, values in zip("xy", np.concatenate(ways).T, strict=True):
-    columns[name] = encoded(values, "<f4")
-  return rest | {"columns": columns | rest["columns"]}
+  paths = [ways, [way[-1:] for way in ways], sticks]
+  return Rollouts(
+    cells, returns, Figure(panels, _HEIGHT // len(panels), 1),
+    paths if sticks else paths[:2],
+  )  # fmt: skip
 
 
 def chosen(elites: Elites, num: int) -> np.ndarray:
@@ -75,77 +103,62 @@ def chosen(elites: Elites, num: int) -> np.ndarray:
   return np.unique(rows)
 
 
-def _plane(scene: environments.PlaneScene) -> dict[str, Any]:
-  """Returns what is the same for all ways through a plane."""
-  x_title, y_title = map(figure.text, scene.names)
-  layout = figure.plot([], x_title, y_title, _HEIGHT)["layout"]
-  for i, name in enumerate(("xaxis", "yaxis")):
-    layout[name]["range"] = [float(scene.lower[i]), float(scene.upper[i])]
-  layout["shapes"] = [
-    {
-      "type": "rect", "x0": x_low, "y0": y_low, "x1": x_high, "y1": y_high,
-      "fillcolor": "#bbbbbb", "line": {"width": 0}, "layer": "below",
-    }
-    for x_low, y_low, x_high, y_high in scene.walls.tolist()
-  ]  # fmt: skip
-  traces = [
-    {
-      "x": [float(place[0])],
-      "y": [float(place[1])],
-      "mode": "markers",
-      "name": name,
-      "marker": {"symbol": symbol, "size": 12, "color": figure.GREEN},
-    }
-    for name, symbol, place in (
-      ("start", "circle-open", scene.start),
-      ("goal", "star", scene.goal),
-    )
-    if place is not None
-  ]
+def to_json(rollouts: Rollouts) -> dict[str, object]:
+  """Returns what the page draws when a cell is chosen."""
   return {
-    "layout": layout, "traces": traces, "columns": {}, "num_stick_ends": 0
-  }
-
-
-def _robot(
-  scene: environments.RobotScene, links: dict[str, np.ndarray],
-  lengths: np.ndarray,
-) -> tuple[np.ndarray, dict[str, Any]]:
-  """Returns the ways of robots' torsos, and moments as stick figures."""
-  pos, rot = links["pos"], links["rot"]
-  torso = pos[:, :, 0]
-  ways, titles = torso[..., :2], ("x [m]", "y [m]")
-  if np.ptp(ways[..., 1]) < 1e-2 * np.ptp(ways[..., 0]):
-    # It can't leave its plane: when it was where says more.
-    seconds = scene.step_seconds * np.arange(torso.shape[1])
-    ways = np.stack([np.broadcast_to(seconds, torso.shape[:2]), torso[..., 0]],
-                    axis=-1)
-    titles = ("time [s]", "x [m]")
-  layout = figure.plot([], titles[0], titles[1], _HEIGHT)["layout"]
-  layout["yaxis"]["domain"] = [0.5, 1]
-  layout["yaxis2"] = figure.axis("") | {
-    "domain": [0, 0.28], "rangemode": "tozero", "scaleanchor": "x2",
-    "visible": False,
+    "figure": with_plotly.draw(rollouts.figure),
+    "episodes": [
+      [cell, value, [[numbers(x) for x in path.T] for path in paths]]
+      for cell, value, *paths in zip(
+        rollouts.cells.tolist(), numbers(rollouts.returns), *rollouts.paths,
+        strict=True,
+      )
+    ],
   }  # fmt: skip
-  layout["xaxis2"] = figure.axis(
-    f"{_MOMENTS} moments of the episode, evenly spaced, from the side", 11
-  ) | {"anchor": "y2", "showgrid": False, "showticklabels": False, "ticks": ""}
+
+
+def _way(x: str, y: str) -> Panel:
+  """Describes a way in space or time, without points."""
+  way = Trace([], [], "way", figure.BLUE)
+  end = Trace([], [], "end", figure.ORANGE, width=0, sizes=9)
+  return Panel("", [way, end], Axis(x), Axis(y))
+
+
+def _path_of_torso(
+  scene: environments.RobotScene, pos: np.ndarray
+) -> tuple[np.ndarray, tuple[str, str]]:
+  """Returns where torsos were [M, T, 2], and the titles of the axes."""
+  torso = pos[:, :, 0]
+  ways = torso[..., :2]
+  if np.ptp(ways[..., 1]) >= 1e-2 * np.ptp(ways[..., 0]):
+    return ways, ("x [m]", "y [m]")
+  # It can't leave its plane: when it was where says more.
+  seconds = scene.step_seconds * np.arange(torso.shape[1])
+  times = np.broadcast_to(seconds, torso.shape[:2])
+  return np.stack([times, torso[..., 0]], axis=-1), ("time [s]", "x [m]")
+
+
+def _moments(
+  scene: environments.RobotScene,
+  links: dict[str, np.ndarray],
+  lengths: np.ndarray,
+) -> tuple[Panel, list[np.ndarray]]:
+  """Describes moments side by side, and returns the lines of each episode."""
   moments = np.linspace(0, lengths - 1, _MOMENTS, axis=1).round().astype(int)
-  sticks = stick_figures.read_sticks(scene.sys.mj_model)
-  moves = sticks.link >= 0
-  each = np.arange(len(pos))[:, None, None]
-  link = (each, moments[..., None], sticks.link[moves])
-  ends = stick_figures.rotate(sticks.ends[moves], rot[link][..., None, :])
-  # [M, K, G, 2, 3], seen from where the torso is.
-  ends = ends + pos[link][..., None, :]
-  x = ends[..., 0] - torso[each[..., 0], moments, 0][..., None, None]
-  x += (_SPACING * np.ptp(x) * np.arange(_MOMENTS))[:, None, None]
-  layout["xaxis2"]["range"] = [float(x.min()), float(x.max())]
-  return ways, {
-    "layout": layout,
-    "traces": [],
-    "columns": {
-      "stick_x": encoded(x, "<f4"), "stick_y": encoded(ends[..., 2], "<f4")
-    },
-    "num_stick_ends": x[0].size,
-  }
+  each = np.arange(len(lengths))[:, None]
+  lines = stick_figures.lines(
+    scene.sys.mj_model, links["pos"][each, moments], links["rot"][each, moments]
+  )
+  step = _SPACING * (np.nanmax(lines[..., 0]) - np.nanmin(lines[..., 0]))
+  lines[..., 0] += (step * np.arange(_MOMENTS))[:, None]
+  lines = lines.reshape(len(lengths), -1, 2)
+  low, high = np.nanmin(lines, axis=(0, 1)), np.nanmax(lines, axis=(0, 1))
+  x, y = (
+    Axis(range=(float(a), float(b)), is_hidden=True)
+    for a, b in zip(low, high, strict=True)
+  )
+  title = f"{_MOMENTS} moments of the episode, evenly spaced"
+  sticks = Trace(
+    [], [], color="#222222", width=3, in_legend=False, hover="skip"
+  )
+  return Panel(title, [sticks], x, y, is_isometric=True), list(lines)

@@ -10,13 +10,10 @@ from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.directory import RunDirectory
 
 Row = dict[str, Any]
+"""What a line of JSON says: columns, or settings."""
 
-# Emitters whose agents never learn with hyperparameters of their own.
-_WITHOUT_TRAINING = ("ga", "pga", "dcrl", "cma")
 # Settings that say where and with which seed a run is, not what it is.
-_NOT_ITS_OWN = (
-  "compilation_cache_dir", "logdir", "resume", "seed", "suffix"
-)  # fmt: skip
+_PLACES = ("compilation_cache_dir", "logdir", "resume", "seed", "suffix")
 
 
 class Run(NamedTuple):
@@ -35,32 +32,26 @@ class Run(NamedTuple):
 
   name: str
   path: pathlib.Path
-  settings: dict[str, Any]
-  versions: dict[str, Any]
+  settings: Row
+  versions: Row
   metrics: list[Row]
   members: list[Row]
   lineage: list[Row]
   skills: list[Row]
 
   @property
-  def identity(self) -> dict[str, Any]:
-    """The settings in which runs differ that aren't seeds of one another."""
+  def identity(self) -> Row:
+    """The settings that are equal in runs that are seeds of one another."""
     return {
       name: value
       for name, value in self.settings.items()
-      if name not in _NOT_ITS_OWN
+      if name not in _PLACES
     }
 
   @property
-  def elites_have_trained(self) -> bool:
-    """Whether a repertoire's agents learned with hyperparameters of their own.
-
-    The variation changes those of all elites alike, since an elite may become a
-    member that trains.
-    """
-    emitters = self.settings.get("emitter", "pbt").split(",")
-    names = [emitter.partition(":")[0] for emitter in emitters]
-    return not set(names) <= set(_WITHOUT_TRAINING)
+  def last(self) -> Row:
+    """The latest row of metrics; empty before the first generation's end."""
+    return self.metrics[-1] if self.metrics else {}
 
 
 def read_runs(logdirs: Sequence[str]) -> list[Run]:
@@ -90,27 +81,22 @@ def read_runs(logdirs: Sequence[str]) -> list[Run]:
 
 
 def _read(name: str, path: pathlib.Path) -> Run:
+  """Reads a run."""
   directory = RunDirectory(path)
-  settings = directory.settings()
-  metrics, members, lineage, skills = (
-    directory.rows(file, row_files.COLUMNS[file])
-    for file in (
-      "metrics.jsonl", "pbt_members.jsonl", "pbt_lineage.jsonl", "skills.jsonl"
-    )
+  files = (
+    "metrics.jsonl", "pbt_members.jsonl", "pbt_lineage.jsonl", "skills.jsonl"
   )  # fmt: skip
   return Run(
-    name=name,
-    path=path,
-    settings=settings,
-    versions=_versions(path / "versions.json"),
-    metrics=metrics,
-    members=members,
-    lineage=lineage,
-    skills=skills,
+    name,
+    path,
+    directory.settings(),
+    _versions(path / "versions.json"),
+    *(directory.rows(file, row_files.COLUMNS[file]) for file in files),
   )
 
 
-def _versions(path: pathlib.Path) -> dict[str, Any]:
+def _versions(path: pathlib.Path) -> Row:
+  """Reads the versions of a run, if they can be read."""
   try:
     versions = json.loads(path.read_text())
   except (OSError, ValueError):

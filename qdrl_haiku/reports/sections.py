@@ -1,27 +1,30 @@
-"""Writes the sections of a report: all runs together, then each."""
+"""The report of some runs: all of them together, then each."""
 
-import html
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+from qdrl_haiku.drawing import comparison
+from qdrl_haiku.drawing.figure import STEPS, Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import (
   aggregation,
-  ancestry,
   curves,
-  figure,
+  elite_table,
+  groups,
+  member_figures,
+  model_diagnostics,
   page,
-  repertoire,
-  schedules,
-  skills,
-  tuning,
+  skill_figures,
 )
-from qdrl_haiku.reports.aggregation import ABSENT, Group, show
-from qdrl_haiku.reports.page import Page
-from qdrl_haiku.reports.repertoire import Elites
+from qdrl_haiku.reports import rollouts as rollouts_lib
+from qdrl_haiku.reports.aggregation import ABSENT, show
+from qdrl_haiku.reports.ancestry import is_number
+from qdrl_haiku.reports.elite_table import Elites
+from qdrl_haiku.reports.page import Section
+from qdrl_haiku.reports.rollouts import Rollouts
 from qdrl_haiku.reports.runs import Run
 
-# What runs are compared by, where they have it.
+# Metrics by which runs are compared, where they have them.
 _COMPARED = (
   "pbt/best_return",
   "eval/episode_return",
@@ -33,230 +36,56 @@ _COMPARED = (
 )
 
 
-def overview(report: Page, runs: Sequence[Run]) -> None:
-  """Adds what the runs are, and what they were set to."""
-  report.heading(2, "Runs")
+class _Reported(NamedTuple):
+  """A run, its elites, and their episodes, where it has them."""
+
+  run: Run
+  elites: Elites | None
+  rollouts: Rollouts | None
+
+
+def render(
+  runs: Sequence[Run],
+  elites: Mapping[str, Elites],
+  rollouts: Mapping[str, Rollouts],
+) -> str:
+  """Makes the page.
+
+  Args:
+    runs: of `read_runs`, at least one.
+    elites: of `read_elites`, by run's name, of those that have a repertoire.
+    rollouts: of `rollouts.roll_out`, by run's name, where elites acted again.
+
+  Returns:
+    HTML that needs no other file.
+
+  Raises:
+    ValueError: if a file of a run is damaged.
+  """
+  sections = [_runs(runs), _configuration(runs)]
+  compared = _comparison(runs) if len(runs) > 1 else []
+  if compared:
+    sections.append(Section(2, "Comparison", compared))
+  for run in runs:
+    of_run = _Reported(run, elites.get(run.name), rollouts.get(run.name))
+    none = [] if run.metrics else [page.text("No generation has ended yet.")]
+    sections.append(Section(2, run.name, none))
+    parts = {title: make(of_run) for title, make in _SECTIONS.items()}
+    sections += [Section(3, *part) for part in parts.items() if part[1]]
+  names = ", ".join(run.name for run in runs)
+  title = f"Report: {names}" if len(runs) < 4 else f"{len(runs)} runs"
+  return page.render(title, sections)
+
+
+def _runs(runs: Sequence[Run]) -> Section:
+  """Returns the table of runs."""
   head = ["run", "environment", "learner", "seed", "generations", "steps",
           "best return", "minutes"]  # fmt: skip
-  report.html(page.table(head, map(_summary, runs)))
-  report.heading(2, "Configuration")
-  names = ["setting", *(run.name for run in runs)]
-  different = aggregation.differences(runs)
-  if different:
-    report.text("The runs differ in these settings, seeds and places aside:")
-    rows = [[name, *map(show, row)] for name, row in different.items()]
-    report.html(page.table(names, rows))
-  same = {
-    name: value
-    for name, value in sorted(runs[0].identity.items())
-    if name not in different
-  }
-  settings = "".join(
-    f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(show(value))}</dd></div>"
-    for name, value in same.items()
-  )
-  title = "All settings" if len(runs) == 1 else "Settings that are the same"
-  report.html(page.details(title, f"<dl>{settings}</dl>"))
-  libraries = dict.fromkeys(name for run in runs for name in run.versions)
-  rows = [
-    [name, *(show(run.versions.get(name, ABSENT)) for run in runs)]
-    for name in libraries
-  ]
-  if rows:
-    names = ["version", *names[1:]]
-    report.html(page.details("Versions and devices", page.table(names, rows)))
+  return Section(2, "Runs", [page.table(head, map(_summary, runs))])
 
 
-def comparison(report: Page, groups: Sequence[Group]) -> None:
-  """Adds what can be compared, seeds aggregated."""
-  items: list[figure.Panel] = []
-  rows: list[list[Any]] = []
-  for metric in _COMPARED:
-    traces = []
-    for group, color in zip(groups, itertools.cycle(figure.PALETTE)):
-      seeds = group.series(metric)
-      curve = aggregation.aggregated(group.label, seeds) if seeds else None
-      if curve is not None and curve.steps:
-        traces += curves.band(curve, color)
-        rows.append(
-          [group.label, curves.label(metric), len(seeds), *_last(curve)]
-        )
-    if traces:
-      items.append(figure.Panel(curves.label(metric), traces))
-  if not items:
-    return
-  report.heading(2, "Comparison")
-  report.text(
-    "Runs whose settings are equal but for the seed count as one. Lines are "
-    "interquartile means over seeds, bands their 95 % bootstrap intervals, at "
-    "the generations that all seeds have reached."
-  )
-  report.figure(
-    figure.panels(items, figure.STEPS), "What the runs have in common."
-  )
-  head = ["runs", "at the end", "seeds", "step", "interquartile mean",
-          "95 % interval"]  # fmt: skip
-  report.html(page.table(head, rows))
-
-
-def one_run(
-  report: Page,
-  run: Run,
-  elites: Elites | None,
-  ways: Mapping[str, Any] | None,
-) -> None:
-  """Adds all that there is of a run."""
-  report.heading(2, run.name)
-  if not run.metrics:
-    report.text("No generation has ended yet.")
-  _learning(report, run)
-  _population(report, run)
-  tuning.add(report, run)
-  _repertoire(report, run, elites, ways)
-  _skills(report, run)
-  diagnostics = curves.metric_panels(run, "training/")
-  if diagnostics is not None:
-    report.heading(3, "Diagnostics")
-    report.figure(diagnostics, "Means over the population.")
-
-
-def _learning(report: Page, run: Run) -> None:
-  learning = curves.learning_curves(run)
-  if learning is None:
-    return
-  report.heading(3, "Learning curves")
-  caption = "Greedy episodes after each generation."
-  if run.members:
-    caption = (
-      "Greedy episodes after each generation. A pale line is one member; that "
-      "of a member which was replaced ends, and its successor's begins at the "
-      "parent."
-    )
-  report.figure(learning, caption)
-
-
-def _population(report: Page, run: Run) -> None:
-  hyperparameters, tree = schedules.hyperparameters(run), schedules.tree(run)
-  if hyperparameters is not None:
-    report.heading(3, "Hyperparameter schedules")
-    constants = ", ".join(
-      f"{name} {value:g}"
-      for name, value in schedules.constants(run).items()
-      if value is not None
-    )
-    same = f" The same all the time: {constants}." if constants else ""
-    report.figure(
-      hyperparameters,
-      "With what the steps up to each evaluation were trained. Axes are "
-      f"logarithmic where the search was.{same}",
-    )
-  if tree is not None:
-    report.heading(3, "Lineage")
-    report.figure(
-      tree,
-      "Each row is a place in the population. The winner is the best member "
-      "of the last generation.",
-    )
-
-
-def _repertoire(
-  report: Page,
-  run: Run,
-  elites: Elites | None,
-  ways: Mapping[str, Any] | None,
-) -> None:
-  metrics = curves.metric_panels(run, "qd/")
-  if metrics is None and elites is None:
-    return
-  report.heading(3, "Repertoire")
-  if elites is not None:
-    cells = "cells" if elites.has_cells else "places"
-    caption = (
-      f"After {elites.step} steps, {len(elites.cells)} of "
-      f"{elites.num_cells} {cells} are occupied. Click one to see its elite."
-    )
-    if not elites.has_cells:
-      caption += (
-        " Without cells each stays that is fit or far from all that are fitter."
-        " Where several are at one place of the picture, the fittest is drawn."
-      )
-    elif len(elites.names) > 2:
-      caption += (
-        f" Of the {len(elites.names)} axes of the descriptor the first two "
-        "are drawn; where several elites are in one place, the fittest."
-      )
-    if elites.finds:
-      finds = [f"{name} {count}" for name, count in elites.finds.items()]
-      caption += f" Who found them: {', '.join(finds)}."
-    if elites.again is not None:
-      caption += (
-        " Behind ± is the standard deviation over the episodes in which the "
-        "elite was evaluated again."
-      )
-    if not run.elites_have_trained:
-      elites = elites._replace(hyperparams={})
-    report.repertoire(repertoire.to_json(elites) | {"ways": ways}, caption)
-  _second_look(report, run)
-  if metrics is not None:
-    report.figure(metrics, "How the repertoire was filled.")
-
-
-def _second_look(report: Page, run: Run) -> None:
-  """Adds how much of a repertoire is left without its elites' luck."""
-  looked = [row for row in run.metrics if _is_corrected(row)]
-  if not looked:
-    return
-  row = looked[-1]
-  names = ("qd/coverage", "qd/qd_score", "qd/max_fitness")
-  head = [f"after {row['step']} steps", "as found", "evaluated again", "lost"]
-  rows = [
-    [
-      curves.label(name),
-      *(
-        f"{row[column]:.5g}"
-        for column in (
-          name,
-          name.replace("qd/", "qd/corrected_"),
-          name.replace("qd/", "qd/lost_"),
-        )
-      ),
-    ]
-    for name in names
-    if ancestry.is_number(row.get(name))
-  ]
-  report.html(page.table(head, rows))
-  report.text(
-    "Elites are the luckiest of many. Evaluated again, and put into an empty "
-    "repertoire by their means, they fill fewer cells, and worse."
-  )
-
-
-def _is_corrected(row: Mapping[str, Any]) -> bool:
-  return ancestry.is_number(row.get("qd/corrected_coverage"))
-
-
-def _skills(report: Page, run: Run) -> None:
-  ways = skills.trajectories(skills.read_episodes(run.path))
-  returns, metrics = skills.returns(run), curves.metric_panels(run, "diayn/")
-  if ways is None and returns is None and metrics is None:
-    return
-  report.heading(3, "Skills")
-  if ways is not None:
-    report.figure(
-      ways,
-      "Where the latest episodes of each skill went; dots are their ends.",
-    )
-  if metrics is not None:
-    report.figure(
-      metrics, "How well skills can be told apart: means over the population."
-    )
-  if returns is not None:
-    report.figure(returns, "Each skill, in its colour.")
-
-
-def _summary(run: Run) -> list[Any]:
+def _summary(run: Run) -> list[str]:
   """Returns a run's row in the table of runs."""
-  last = run.metrics[-1] if run.metrics else {}
   returns = [
     row[name]
     for rows, name in (
@@ -265,35 +94,277 @@ def _summary(run: Run) -> list[Any]:
       (run.metrics, "qd/max_fitness"),
     )
     for row in rows
-    if ancestry.is_number(row.get(name))
+    if is_number(row.get(name))
   ]
-  walltime = last.get("walltime")
+  step = run.last.get("step", 0)
+  num_timesteps = run.settings.get("num_timesteps")
+  progress = str(step)
+  if is_number(num_timesteps) and step < num_timesteps:
+    progress += f" of at most {num_timesteps}"
+  walltime = run.last.get("walltime")
   return [
     run.name,
     *(
       show(run.settings.get(name, ABSENT))
       for name in ("env_name", "learner", "seed")
     ),
-    last.get("generation", ABSENT),
-    _progress(last.get("step", 0), run.settings),
+    run.last.get("generation", ABSENT),
+    progress,
     f"{max(returns):.5g}" if returns else ABSENT,
-    f"{walltime / 60:.1f}" if ancestry.is_number(walltime) else ABSENT,
+    f"{walltime / 60:.1f}" if is_number(walltime) else ABSENT,
   ]
 
 
-def _progress(step: int, settings: Mapping[str, Any]) -> str:
-  """Returns how far a run is."""
-  num_timesteps = settings.get("num_timesteps")
-  if ancestry.is_number(num_timesteps) and step < num_timesteps:
-    # Of episodes, which may end early.
-    at_most = "at most " if settings.get("emitter", "pbt") != "pbt" else ""
-    return f"{step} of {at_most}{num_timesteps}"
-  return str(step)
+def _configuration(runs: Sequence[Run]) -> Section:
+  """Returns the settings and versions, those first that differ."""
+  content = []
+  names = [run.name for run in runs]
+  different = aggregation.differences(runs)
+  if different:
+    rows = [[name, *values] for name, values in different.items()]
+    content += [
+      page.text("The runs differ in these settings, seeds and places aside:"),
+      page.table(["setting", *names], rows),
+    ]
+  same = [
+    (name, show(value))
+    for name, value in sorted(runs[0].identity.items())
+    if name not in different
+  ]
+  title = "All settings" if len(runs) == 1 else "Settings that are the same"
+  content.append(page.details(title, page.pairs(same)))
+  versions = [
+    [name, *(show(run.versions.get(name, ABSENT)) for run in runs)]
+    for name in dict.fromkeys(name for run in runs for name in run.versions)
+  ]
+  if versions:
+    table = page.table(["version", *names], versions)
+    content.append(page.details("Versions and devices", table))
+  return Section(2, "Configuration", content)
 
 
-def _last(curve: aggregation.Series) -> list[str]:
-  """Returns the end of a curve, as columns of a table."""
-  interval = ABSENT
-  if curve.low is not None and curve.high is not None:
-    interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
-  return [str(curve.steps[-1]), f"{curve.values[-1]:.5g}", interval]
+def _comparison(runs: Sequence[Run]) -> list[str]:
+  """Returns what runs can be compared by, seeds aggregated."""
+  groups = aggregation.groups(runs)
+  styles = comparison.styles([group.label for group in groups])
+  panels, rows = [], []
+  for metric in _COMPARED:
+    traces: list[Trace] = []
+    for group in groups:
+      seeds = group.series(metric)
+      if not seeds:
+        continue
+      curve = aggregation.aggregated(group.label, seeds)
+      if curve.steps:
+        traces += comparison.curve(
+          group.label, comparison.Band(*curve[2:]), styles[group.label]
+        )
+        interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
+        rows.append(
+          [
+            group.label, curves.label(metric), len(seeds), curve.steps[-1],
+            f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT,
+          ]
+        )  # fmt: skip
+    if traces:
+      panels.append(Panel(curves.label(metric), traces, Axis(STEPS)))
+  if not panels:
+    return []
+  head = ["runs", "at the end", "seeds", "step", "interquartile mean",
+          "95 % interval"]  # fmt: skip
+  return [
+    page.text(
+      "Runs whose settings are equal but for the seed count as one. Lines are "
+      "interquartile means over seeds, bands their 95 % bootstrap intervals, "
+      "at the generations that all seeds have reached."
+    ),
+    page.figure(Figure(panels), "What the runs have in common."),
+    page.table(head, rows),
+  ]
+
+
+def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
+  """Returns those figures that there are, with their captions."""
+  return [
+    page.figure(figure, caption)
+    for figure, caption in captioned
+    if figure is not None
+  ]
+
+
+def _learning(of: _Reported) -> list[str]:
+  """Returns the learning curves."""
+  caption = "Greedy episodes after each generation."
+  if of.run.members:
+    caption += (
+      " A pale line is one member; that of a member which was replaced ends, "
+      "and its successor's begins at the parent."
+    )
+  return _figures((curves.learning_curves(of.run), caption))
+
+
+def _hyperparameters(of: _Reported) -> list[str]:
+  """Returns the hyperparameters' schedules."""
+  constants = ", ".join(
+    f"{name} {value:g}"
+    for name, value in member_figures.constants(of.run).items()
+  )
+  same = f" The same all the time: {constants}." if constants else ""
+  caption = (
+    "With what the steps up to each evaluation were trained. Axes are "
+    f"logarithmic where the search was.{same}"
+  )
+  return _figures((member_figures.hyperparameters(of.run), caption))
+
+
+def _lineage(of: _Reported) -> list[str]:
+  """Returns the family tree."""
+  return _figures(
+    (
+      member_figures.tree(of.run),
+      "Each row is a place in the population. The winner is the best member "
+      "of the last generation.",
+    )
+  )
+
+
+def _model(of: _Reported) -> list[str]:
+  """Returns what the controller's model predicted."""
+  content = _figures(
+    (model_diagnostics.predictions(of.run), model_diagnostics.accuracy(of.run)),
+    (
+      model_diagnostics.length_scales(of.run),
+      "How far two values of a hyperparameter are apart, in shares of its "
+      "range, for the changes of fitness to differ: the shorter, the more it "
+      "was found to matter.",
+    ),
+  )
+  ranking = model_diagnostics.ranking(of.run)
+  if content and ranking:
+    rows = [[name, f"{scale:.3g}"] for name, scale in ranking]
+    head = ["hyperparameter", "length scale at the end"]
+    content.append(page.table(head, rows))
+  return content
+
+
+def _groups(of: _Reported) -> list[str]:
+  """Returns the groups of the population and their migrants."""
+  found = groups.groups(of.run)
+  if not found:
+    return []
+  counts = groups.migrations(of.run)
+  head = ["migrants to", *(f"from every {x.frequency}" for x in found)]
+  rows = [[to.title, *row] for to, row in zip(found, counts, strict=True)]
+  caption = "Each group decides at its own frequency, counted in decisions."
+  return [
+    page.figure(groups.best_returns(of.run), caption), page.table(head, rows)
+  ]  # fmt: skip
+
+
+def _repertoire(of: _Reported) -> list[str]:
+  """Returns the elites, the metrics, and what is left of them without luck."""
+  content = []
+  if of.elites is not None:
+    elites = of.elites
+    # Without members, variation changed the hyperparameters of agents that
+    # never learned with them.
+    if not of.run.members:
+      elites = dataclasses.replace(elites, hyperparams={})
+    data = elite_table.to_json(elites)
+    if of.rollouts is not None:
+      data["rollouts"] = rollouts_lib.to_json(of.rollouts)
+    content.append(page.elites(data, _caption(elites)))
+  content += _second_look(of.run)
+  metrics = curves.metric_panels(of.run, "qd/")
+  return content + _figures((metrics, "How the repertoire was filled."))
+
+
+def _caption(elites: Elites) -> str:
+  """Returns what the picture of a repertoire shows."""
+  has_cells = elites.centroids is not None
+  caption = (
+    f"After {elites.step} steps, {len(elites.cells)} of {elites.num_cells} "
+    f"{'cells' if has_cells else 'places'} are occupied. Click one to see its "
+    "elite."
+  )
+  if not has_cells:
+    caption += (
+      " Without cells an elite stays if it is fit, or far from all fitter "
+      "ones. Where several are at one place of the picture, the fittest is "
+      "drawn."
+    )
+  elif len(elites.names) > 2:
+    caption += (
+      f" Of the {len(elites.names)} axes of the descriptor the first two are "
+      "drawn; where several elites are in one place, the fittest."
+    )
+  if elites.finds:
+    finds = [f"{name} {count}" for name, count in elites.finds.items()]
+    caption += f" Found by: {', '.join(finds)}."
+  if elites.again is not None:
+    caption += (
+      " Behind ± is the standard deviation over the episodes in which the "
+      "elite was evaluated again."
+    )
+  return caption
+
+
+def _second_look(run: Run) -> list[str]:
+  """Returns how much of a repertoire is left without its elites' luck."""
+  looked = [x for x in run.metrics if is_number(x.get("qd/corrected_coverage"))]
+  if not looked:
+    return []
+  row = looked[-1]
+  head = [f"after {row['step']} steps", "as found", "evaluated again", "lost"]
+  rows = [
+    [
+      curves.label(f"qd/{name}"),
+      *(
+        f"{row[f'qd/{kind}{name}']:.5g}"
+        for kind in ("", "corrected_", "lost_")
+      ),
+    ]
+    for name in ("coverage", "qd_score", "max_fitness")
+    if is_number(row.get(f"qd/{name}"))
+  ]
+  return [
+    page.table(head, rows),
+    page.text(
+      "Elites are the luckiest of many. Evaluated again, and put into an empty "
+      "repertoire by their means, they fill fewer cells, and worse."
+    ),
+  ]
+
+
+def _skills(of: _Reported) -> list[str]:
+  """Returns where skills lead, and what they reach."""
+  return _figures(
+    (
+      skill_figures.trajectories(of.run.path),
+      "Where the latest episodes of each skill went; dots are their ends.",
+    ),
+    (
+      curves.metric_panels(of.run, "diayn/"),
+      "How well skills can be told apart: means over the population.",
+    ),
+    (skill_figures.returns(of.run), "Each skill, in its colour."),
+  )
+
+
+def _diagnostics(of: _Reported) -> list[str]:
+  """Returns the learners' own metrics."""
+  metrics = curves.metric_panels(of.run, "training/")
+  return _figures((metrics, "Means over the population."))
+
+
+# Each returns HTML, and nothing for a run that has nothing of it.
+_SECTIONS: dict[str, Callable[[_Reported], list[str]]] = {
+  "Learning curves": _learning,
+  "Hyperparameter schedules": _hyperparameters,
+  "Lineage": _lineage,
+  "What the controller believed": _model,
+  "Groups and migrations": _groups,
+  "Repertoire": _repertoire,
+  "Skills": _skills,
+  "Diagnostics": _diagnostics,
+}

@@ -111,7 +111,7 @@ class RepertoireFiles:
     for path in (folder, plots):
       path.mkdir(exist_ok=True)
     repertoire.save(folder / f"{step}.npz", {**self._settings, **more})
-    from qdrl_haiku.drawing.repertoires import heatmap
+    from qdrl_haiku.drawing.heatmaps import heatmap
 
     corrected = None if found is None else found.corrected
     heatmap(repertoire, descriptor.names, corrected).savefig(

@@ -30,13 +30,9 @@ def settings(**changes):
 
 
 def write_population(path, scale=1.0, rename=None, **changes):
-  """Four generations of three members.
+  """Four generations of three members, with returns scaled.
 
-  Args:
-    path: a new directory.
-    scale: of all returns.
-    rename: another name for the policy's learning rate.
-    **changes: of the settings.
+  `rename` is another name of the policy's learning rate.
   """
   directory = RunDirectory(path)
   directory.begin(settings(**changes))
@@ -107,13 +103,7 @@ def write_seeds(path, num_seeds, last=3, **changes):
 
 
 def repertoire(tessellation, share=0.7, seed=0):
-  """Elites in some of the cells, on the host.
-
-  Args:
-    tessellation: of the repertoire.
-    share: of the cells, about.
-    seed: of their numbers.
-  """
+  """Elites in about a share of the cells, on the host."""
   rng = np.random.default_rng(seed)
   num = tessellation.num_cells
   some = np.flatnonzero(rng.uniform(size=num) < share)
@@ -127,13 +117,7 @@ def repertoire(tessellation, share=0.7, seed=0):
 
 
 def agents(learner, tessellation, cells):
-  """New agents in some cells, the later the fitter.
-
-  Args:
-    learner: of the agents.
-    tessellation: of the repertoire.
-    cells: which.
-  """
+  """New agents in some cells, the later the fitter."""
   keys = jax.random.split(jax.random.key(3), len(cells))
   new = jax.jit(jax.vmap(lambda key: learner.genotype(learner.init(key))))
   hyperparams = {

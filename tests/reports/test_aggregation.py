@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.artifacts.summary import summarize
+from qdrl_haiku.artifacts.evaluation import summarize
 from qdrl_haiku.reports import aggregation
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
@@ -29,9 +29,8 @@ def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
 
 
 def test_groups_that_differ_in_much_are_called_by_their_runs(tmp_path):
-  long = "x" * 70
   runs = _runs(
-    tmp_path, {"seed": 0}, {"seed": 1}, {"learner": long, "seed": 1}
+    tmp_path, {"seed": 0}, {"seed": 1}, {"learner": "x" * 70, "seed": 1}
   )
   labels = [group.label for group in aggregation.groups(runs)]
   assert labels == ["run0 and 1 more", "run2"]
@@ -55,19 +54,8 @@ def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
   assert np.all(np.array(found.low) < np.array(found.high))
 
 
-def test_seeds_count_up_to_where_all_of_them_are(tmp_path):
-  for i, last in enumerate((5, 3)):
-    common.write_seeds(tmp_path / f"run{i}", 2, last, seed=i)
-  runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
-  metric = "eval/episode_return"
-  curves = [x for run in runs for x in aggregation.series(run, metric)]
-  assert len(curves) == 4
-  found = aggregation.aggregated("all", curves)
-  assert found.steps == [100, 200, 300]
-
-
-def test_seeds_whose_episodes_end_early_count_by_generation(tmp_path):
-  steps = [[4, 9, 20], [8, 11, 21]]
+def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
+  steps = [[4, 9, 20, 30], [8, 11, 21]]
   for i, of_one in enumerate(steps):
     directory = RunDirectory(tmp_path / f"run{i}")
     directory.begin(common.settings(emitter="ga", seed=i))
@@ -92,7 +80,7 @@ def test_one_seed_has_no_interval(tmp_path):
   curves = aggregation.series(runs[0], "pbt/best_return")
   found = aggregation.aggregated("one", curves)
   assert (found.name, found.values) == ("one", [3, 6, 7, 9])
-  assert found.low is found.high is None
+  assert found.low == found.high == found.values
 
 
 @pytest.mark.parametrize(

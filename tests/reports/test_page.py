@@ -3,10 +3,13 @@
 import html.parser
 import json
 
+import numpy as np
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.reports import page
+from qdrl_haiku.drawing import figure
+from qdrl_haiku.drawing.figure import Axis, Figure, Heatmap, Panel, Trace
+from qdrl_haiku.reports import page, with_plotly
 from tests.reports import common
 
 _EVIL = "</script><script>alert(1)</script>&<b>"
@@ -28,33 +31,31 @@ class _Reader(html.parser.HTMLParser):
     (self.scripts if is_script else self.texts).append(data)
 
 
-def _render(runs, elites=None):
-  return reports.render(runs, elites or {}, {})
+def _render(*paths):
+  runs = reports.read_runs([str(path) for path in paths])
+  return reports.render(runs, {}, {})
 
 
-def _data(text):
-  """The numbers in a page."""
-  start = text.index('id="data">') + len('id="data">')
-  return json.loads(
-    text[start : text.index("</script>", start)], parse_constant=pytest.fail
-  )
+def _figures(reader):
+  """The data of the figures of a page, which is strict JSON."""
+  return [
+    json.loads(text, parse_constant=pytest.fail)
+    for text in reader.scripts
+    if text.startswith("{")
+  ]
 
 
 def test_what_users_called_things_is_no_markup(tmp_path):
   common.write_population(tmp_path / "a&b", env_name=_EVIL, rename=_EVIL)
-  runs = reports.read_runs([str(tmp_path / "a&b")])
-  runs = [runs[0]._replace(name=_EVIL)]
-  text = _render(runs)
-  reader = _Reader(text)
-  assert [tag for tag, _ in reader.tags].count("script") == 3
+  (run,) = reports.read_runs([str(tmp_path / "a&b")])
+  reader = _Reader(reports.render([run._replace(name=_EVIL)], {}, {}))
+  figures = _figures(reader)
+  scripts = [tag for tag, _ in reader.tags].count("script")
+  assert scripts == len(figures) + 2 == 6
   assert "b" not in {tag for tag, _ in reader.tags}
   assert _EVIL in reader.texts  # The run, and its environment.
-  data = _data(text)
-  titles = [
-    note["text"]
-    for figure in data["figures"]
-    for note in figure["layout"].get("annotations", [])
-  ]
+  layouts = [figure["layout"] for figure in figures]
+  titles = [x["text"] for f in layouts for x in f.get("annotations", [])]
   # For plotly, which reads some markup itself.
   assert any("&lt;/script&gt;" in title for title in titles)
   assert not any("<" in title for title in titles)
@@ -66,27 +67,22 @@ def test_numbers_are_strict_json_and_end_no_script():
   assert json.loads(text) == {"a": [None, None, 1.5], "b": _EVIL}
 
 
-def test_the_page_names_no_other_file(tmp_path):
+def test_the_page_names_no_other_file_and_its_contents_lead_everywhere(
+  tmp_path,
+):
   common.write_population(tmp_path / "run")
-  reader = _Reader(_render(reports.read_runs([str(tmp_path / "run")])))
+  reader = _Reader(_render(tmp_path / "run"))
   for tag, attributes in reader.tags:
     link = attributes.get("href", attributes.get("src", "#"))
     assert link.startswith(("#", "data:")), (tag, link)
   (policy,) = [
     attributes["content"]
-    for tag, attributes in reader.tags
+    for _, attributes in reader.tags
     if attributes.get("http-equiv") == "Content-Security-Policy"
   ]
   assert policy.startswith("default-src 'none'")
-
-
-def test_the_contents_lead_to_all_sections(tmp_path):
-  common.write_population(tmp_path / "run")
-  reader = _Reader(_render(reports.read_runs([str(tmp_path / "run")])))
   links = [x["href"] for tag, x in reader.tags if tag == "a"]
-  headings = [
-    f"#{x['id']}" for tag, x in reader.tags if tag in ("h2", "h3")
-  ]
+  headings = [f"#{x['id']}" for tag, x in reader.tags if tag in ("h2", "h3")]
   assert links == headings
   assert len(links) == 7
 
@@ -98,7 +94,7 @@ def test_what_a_run_does_not_have_is_left_out(tmp_path):
   (tmp_path / "begun" / "config.json").write_text("{}")
 
   def sections(name):
-    reader = _Reader(_render(reports.read_runs([str(tmp_path / name)])))
+    reader = _Reader(_render(tmp_path / name))
     count = sum(tag == "a" for tag, _ in reader.tags)
     start = reader.texts.index("Runs")
     return [text for text in reader.texts[start:] if text.strip()][:count]
@@ -114,52 +110,66 @@ def test_what_a_run_does_not_have_is_left_out(tmp_path):
 
 def test_what_differs_between_runs_comes_first(tmp_path):
   for i, learner in enumerate(("sac", "td3")):
-    common.write_population(tmp_path / f"run{i}", learner=learner, seed=i)
-  runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
-  text = _render(runs)
+    common.write_population(
+      tmp_path / f"run{i}", learner=learner, seed=i, num_timesteps=1000
+    )
+  text = _render(tmp_path / "run0", tmp_path / "run1")
   differ = text.index(">learner</th><td>sac</td><td>td3</td>")
   assert differ < text.index("<dt>env_name</dt><dd>point_maze</dd>")
-  assert "<dt>learner</dt>" not in text
-  assert "<dt>seed</dt>" not in text
-  assert "Comparison" in text
+  assert "<dt>learner</dt>" not in text and "<dt>seed</dt>" not in text
+  # How far each is.
+  assert "<td>4</td><td>400 of at most 1000</td>" in text
 
 
 def test_a_run_has_one_colour_in_all_comparisons(tmp_path):
   common.write_seeds(tmp_path / "seeds", 1, learner="td3")
   common.write_population(tmp_path / "pbt")
-  paths = [str(tmp_path / name) for name in ("seeds", "pbt")]
-  comparison = _data(_render(reports.read_runs(paths)))["figures"][0]
-  colors = {}
-  for trace in comparison["data"]:
-    colors.setdefault(trace["name"], set()).add(trace["line"]["color"])
-  assert len(comparison["data"]) == 3  # Only one has a population.
-  assert len(colors) == 2
-  assert all(len(of_one) == 1 for of_one in colors.values())
-  assert colors["learner=sac"] != colors["learner=td3"]
-
-
-def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
-  common.write_population(tmp_path / "run", num_timesteps=1000)
-  text = _render(reports.read_runs([str(tmp_path / "run")]))
-  assert "<td>4</td><td>400 of 1000</td>" in text
-
-
-def test_a_run_of_variations_alone_takes_so_many_steps_at_most(tmp_path):
-  common.write_population(
-    tmp_path / "run", num_timesteps=1000, emitter="ga"
-  )
-  text = _render(reports.read_runs([str(tmp_path / "run")]))
-  assert "<td>4</td><td>400 of at most 1000</td>" in text
+  reader = _Reader(_render(tmp_path / "seeds", tmp_path / "pbt"))
+  comparison = _figures(reader)[0]["data"]
+  colors = {(trace["name"], trace["line"]["color"]) for trace in comparison}
+  assert len(comparison) == 3  # Only one has a population.
+  assert colors == {
+    ("learner=td3", figure.BLUE), ("learner=sac", figure.ORANGE)
+  }
 
 
 def test_seeds_are_compared_as_one(tmp_path):
-  for i in range(3):
-    common.write_population(tmp_path / f"run{i}", seed=i, scale=1 + i)
-  text = _render(
-    reports.read_runs([str(tmp_path / f"run{i}") for i in range(3)])
-  )
+  paths = [tmp_path / f"run{i}" for i in range(3)]
+  for i, path in enumerate(paths):
+    common.write_population(path, seed=i, scale=1 + i)
   # The middle of three is 18, the interval from the least to the greatest.
   assert (
     "<td>best return in the population</td><td>3</td><td>400</td><td>18</td>"
     "<td>9 to 27</td>"
-  ) in text
+  ) in _render(*paths)
+
+
+def test_plotly_is_told_what_is_described():
+  trace = Trace(
+    [0, 1, None], [1.5, float("nan"), None], "a<b", "#0072b2", 3, dash="dot",
+    is_step=True, symbol="circle-open", sizes=[1, 2, 3], hover="%{text}\n%{x}",
+    texts=["p", "q", "r"],
+  )  # fmt: skip
+  cells = Heatmap(np.eye(2), (0.0, 1.0), (0.0, 8.0), "return")
+  panels = [
+    Panel("first", [trace, figure.rectangle(0, 0, 1, 1, "#00000040")]),
+    Panel("log", [trace], Axis("x", is_log=True), is_isometric=True),
+    Panel("cells", [], y=Axis(names=["a", "b"]), heatmap=cells),
+    Panel("alone in its row", [trace]),
+  ]
+  found = with_plotly.draw(Figure(panels))
+  line, area, again, heatmap, _ = found["data"]
+  assert (line["name"], line["hovertemplate"]) == (
+    "a&lt;b", "%{text}<br>%{x}<extra></extra>"
+  )  # fmt: skip
+  assert (line["showlegend"], again["showlegend"]) == (True, False)
+  assert (area["fill"], area["mode"]) == ("toself", "none")
+  assert (again["xaxis"], heatmap["yaxis"]) == ("x2", "y3")
+  assert (heatmap["x0"], heatmap["dy"]) == (0.25, 4.0)
+  layout = found["layout"]
+  assert layout["xaxis2"]["type"] == "log"
+  assert layout["yaxis3"]["ticktext"] == ["a", "b"]
+  assert layout["yaxis3"]["range"] == [-0.5, 1.5]
+  assert "xaxis4" in layout and "xaxis5" not in layout
+  titles = [note["text"] for note in layout["annotations"]]
+  assert titles == ["first", "log", "cells", "alone in its row"]

@@ -1,6 +1,5 @@
 """Tests of where elites go when they act again."""
 
-import base64
 import types
 
 import jax
@@ -46,18 +45,13 @@ def elites(tmp_path_factory):
   return reports.read_elites(path)[0]
 
 
-def _decoded(ways):
-  return {
-    name: np.frombuffer(base64.b64decode(x["bytes"]), x["dtype"])
-    for name, x in ways["columns"].items()
-  }
+def _points(path):
+  return np.stack([np.asarray(one) for one in path])
 
 
 def test_ways_are_those_of_the_agents_in_the_cells(elites):
-  ways = rollouts.roll_out(_ENV, _LEARNER, elites, 100)
-  found = _decoded(ways)
-  assert found["cells"].tolist() == _CELLS
-  assert found["ends"].tolist() == [8, 16, 24, 32]
+  found = rollouts.roll_out(_ENV, _LEARNER, elites, 100)
+  assert found.cells.tolist() == _CELLS
   saved = map_elites.Repertoire.load(elites.path)
   genotypes = jax.tree.map(
     lambda x: x[jnp.array(_CELLS)], saved.genotypes.genotype
@@ -70,20 +64,17 @@ def test_ways_are_those_of_the_agents_in_the_cells(elites):
     return actors.rollout(_ENV, _LEARNER, states, key, 7, lambda s: s.obs)
 
   expected = episodes(genotypes)
-  way = np.stack([found["x"], found["y"]], axis=1).reshape(4, 8, 2)
-  np.testing.assert_allclose(way, expected.extracted, atol=1e-6)
+  ways, ends = map(_points, found.paths)
+  np.testing.assert_allclose(ways, expected.extracted, atol=1e-6)
+  np.testing.assert_array_equal(ends[:, 0], ways[:, -1])
   np.testing.assert_allclose(
-    found["returns"], expected.rewards.sum(axis=1), atol=1e-5
+    found.returns, expected.rewards.sum(axis=1), atol=1e-5
   )
-  # Two walls; where one begins, and where it is to go.
-  assert len(ways["layout"]["shapes"]) == 2
-  assert [trace["name"] for trace in ways["traces"]] == ["start", "goal"]
-
-
-def test_as_many_act_as_are_asked_for(elites):
-  found = _decoded(rollouts.roll_out(_ENV, _LEARNER, elites, 2))
-  assert found["cells"].tolist() == [0, 5]
-  assert len(found["x"]) == 16
+  (panel,) = found.figure.panels
+  names = [trace.name for trace in panel.traces if trace.in_legend]
+  assert names == ["way", "end", "start", "goal"]
+  few = rollouts.roll_out(_ENV, _LEARNER, elites, 2)
+  assert few.cells.tolist() == [0, 5] and len(few.paths[0]) == 2
 
 
 def test_agents_of_another_kind_are_refused(elites):
@@ -107,18 +98,19 @@ def test_robots_are_drawn_as_sticks(leaves_its_plane, elites, monkeypatch):
     extract, types.SimpleNamespace(mj_model=model), step_seconds=0.5
   )
   monkeypatch.setattr(environments, "scene", lambda env: scene)
-  plane = _decoded(rollouts.roll_out(_ENV, _LEARNER, elites, 100))
+  robot = rollouts.roll_out(_ENV, _LEARNER, elites, 100)
   monkeypatch.undo()
-  flat = _decoded(rollouts.roll_out(_ENV, _LEARNER, elites, 100))
+  flat = rollouts.roll_out(_ENV, _LEARNER, elites, 100)
+  ways, expected = _points(robot.paths[0]), _points(flat.paths[0])
   if leaves_its_plane:
-    np.testing.assert_array_equal(plane["x"], flat["x"])
-    np.testing.assert_array_equal(plane["y"], flat["y"])
+    np.testing.assert_array_equal(ways, expected)
   else:  # When it was where.
-    np.testing.assert_allclose(plane["x"].reshape(4, 8)[1], np.arange(8) / 2)
-    np.testing.assert_array_equal(plane["y"], flat["x"])
+    np.testing.assert_allclose(ways[1, :, 0], np.arange(8) / 2)
+    np.testing.assert_array_equal(ways[..., 1], expected[..., 0])
   # Of each, some moments of one stick, side by side.
-  x = plane["stick_x"].reshape(4, -1, 2)
+  x, y = np.unstack(_points(robot.paths[2]).reshape(4, -1, 3, 2)[:, :, :2],
+                    axis=-1)
   assert x.shape[1] > 3
-  np.testing.assert_allclose(np.ptp(x, axis=2), 0.5, atol=1e-6)
+  np.testing.assert_allclose(np.ptp(x, axis=2), 0.5 * np.cos(0.2), atol=1e-6)
   assert np.all(x[:, 1:].min(axis=2) >= x[:, :-1].max(axis=2))
-  np.testing.assert_allclose(plane["stick_y"], 0.7, atol=1e-6)
+  np.testing.assert_allclose(y.mean(), 0.7 * np.cos(0.3), atol=0.1)

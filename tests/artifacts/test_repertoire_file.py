@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.artifacts import repertoires
+from qdrl_haiku.artifacts import repertoire_file
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import planes, toy
 
@@ -53,40 +53,22 @@ def test_the_nearest_occupied_cell_is_that_of_a_loop(tessellation, num_elites):
     np.arange(num_elites, dtype=np.float32),
   )
   points = rng.uniform((-2, -1.5), (10, 1.5), (12, 2))
-  found = [repertoires.nearest_occupied(repertoire, x) for x in points]
+  found = [repertoire_file.nearest_occupied(repertoire, x) for x in points]
   assert found == [_nearest(repertoire, x) for x in points.tolist()]
   assert len(set(found)) > 1 or num_elites == 1
-
-
-@pytest.mark.parametrize("tessellation", [planes.GRID, _CVT])
-def test_an_elite_is_the_nearest_to_all_that_is_in_its_cell(tessellation):
-  points = np.random.default_rng(0).uniform((0, -1), (8, 1), (9, 2))
-  cells = tessellation.cell(jnp.array(points))
-  everywhere = planes.repertoire(
-    tessellation, tessellation.centroids, [1.0] * tessellation.num_cells
-  )
-  assert everywhere.occupied.all()
-  found = [repertoires.nearest_occupied(everywhere, x) for x in points]
-  assert found == cells.tolist()
 
 
 def test_outside_of_the_bounds_the_nearest_point_inside_counts():
   descriptors = [[7.0, -0.5], [1.0, 0.5]]
   repertoire = planes.repertoire(planes.GRID, descriptors, [1.0, 2.0])
   # The second is nearer to the point itself.
-  assert repertoires.nearest_occupied(repertoire, (7.0, 9.0)) == 6
+  assert repertoire_file.nearest_occupied(repertoire, (7.0, 9.0)) == 6
 
 
 def test_of_cells_equally_near_the_first_is_taken():
   grid = map_elites.Grid((3,), (0.0,), (3.0,))
   repertoire = planes.repertoire(grid, [[0.5], [2.5]], [1.0, 2.0])
-  assert repertoires.nearest_occupied(repertoire, (1.5,)) == 0
-
-
-@pytest.mark.parametrize("point", [(), (1.0,), (1.0, math.nan), (1.0, 2, 3)])
-def test_what_is_no_descriptor_of_the_repertoire_is_refused(point):
-  with pytest.raises(ValueError, match="give 2 finite numbers, from 0,-1 to 8"):
-    repertoires.nearest_occupied(planes.PLANE, point)
+  assert repertoire_file.nearest_occupied(repertoire, (1.5,)) == 0
 
 
 @pytest.mark.parametrize(
@@ -101,9 +83,14 @@ def test_what_is_no_descriptor_of_the_repertoire_is_refused(point):
 )
 def test_a_cell_without_an_elite_is_refused(cell, message):
   with pytest.raises(ValueError, match=message):
-    repertoires.check_cell(planes.PLANE, cell)
-  for occupied in (0, 7):
-    repertoires.check_cell(planes.PLANE, occupied)
+    repertoire_file.check_cell(planes.PLANE, cell)
+  repertoire_file.check_cell(planes.PLANE, 7)
+
+
+@pytest.mark.parametrize("point", [(), (1.0, math.nan), (1.0, 2, 3)])
+def test_what_is_no_descriptor_of_the_repertoire_is_refused(point):
+  with pytest.raises(ValueError, match="give 2 finite numbers, from 0,-1 to 8"):
+    repertoire_file.nearest_occupied(planes.PLANE, point)
 
 
 def _written(tmp_path, fitness):
@@ -129,7 +116,7 @@ def test_the_latest_repertoire_is_read(tmp_path):
   learner = _written(tmp_path, {80: 1.0, 1000: 2.0, 400: 3.0})
   (tmp_path / "repertoire" / ".2000.tmp.npz").write_text("half")
   (tmp_path / "repertoire" / "of_friday.npz").write_text("a user's")
-  repertoire, step = repertoires.read_latest(learner, str(tmp_path))
+  repertoire, step = repertoire_file.read_latest(learner, str(tmp_path))
   assert step == 1000
   assert repertoire.fitness.max() == 2
   assert isinstance(repertoire.fitness, np.ndarray)
@@ -142,22 +129,22 @@ def test_a_repertoire_of_other_agents_is_refused(tmp_path):
     genotype=lambda state: {"offset": jnp.zeros(3), "gain": state["gain"]}
   )
   with pytest.raises(ValueError, match="80.npz holds agents of another kind"):
-    repertoires.read_latest(other, str(tmp_path))
+    repertoire_file.read_latest(other, str(tmp_path))
 
 
 def test_a_repertoire_that_is_not_there_or_damaged_is_refused(tmp_path):
   learner = toy.linear_learner()
   with pytest.raises(ValueError, match="holds no run"):
-    repertoires.read_latest(learner, str(tmp_path))
+    repertoire_file.read_latest(learner, str(tmp_path))
   _written(tmp_path, {})
   with pytest.raises(ValueError, match="nothing in repertoire/; .*train_me_pb"):
-    repertoires.read_latest(learner, str(tmp_path))
+    repertoire_file.read_latest(learner, str(tmp_path))
   _written(tmp_path, {80: -math.inf})
   with pytest.raises(ValueError, match="80.npz has no elite"):
-    repertoires.read_latest(learner, str(tmp_path))
+    repertoire_file.read_latest(learner, str(tmp_path))
   (tmp_path / "repertoire" / "90.npz").write_text("no repertoire")
   with pytest.raises(ValueError, match="90.npz can't be read as a repertoire"):
-    repertoires.read_latest(learner, str(tmp_path))
+    repertoire_file.read_latest(learner, str(tmp_path))
 
 
 @pytest.mark.parametrize("grid", [None, planes.GRID])
@@ -168,8 +155,8 @@ def test_without_cells_the_elite_itself_is_nearest(grid):
     [1.0, 3.0, 2.0],
   )
   for point, fitness in (((3.0, 0.0), 3.0), ((9.0, 0.6), 2.0)):
-    cell = repertoires.nearest_occupied(elites, point)
+    cell = repertoire_file.nearest_occupied(elites, point)
     assert elites.fitness[cell] == fitness
   for cell, fault in ((5, "is empty"), (6, "is none of 0 to 5")):
     with pytest.raises(ValueError, match=f"cell {cell} {fault}; one that hold"):
-      repertoires.check_cell(elites, cell)
+      repertoire_file.check_cell(elites, cell)

@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import types as python_types
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,11 +13,11 @@ from absl import logging
 from matplotlib import animation
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from qdrl_haiku import actors, environments, files, learners, types
-from qdrl_haiku.drawing import mujoco_frames
-from qdrl_haiku.drawing.stick_figures import StickFigure
+from qdrl_haiku.drawing import figure as figure_lib
+from qdrl_haiku.drawing import mujoco_frames, stick_figures, with_matplotlib
+from qdrl_haiku.drawing.figure import Axis, Panel, Trace
 
 # An episode that is longer is drawn up to here.
 _MAX_STEPS = 10_000
@@ -35,15 +34,7 @@ _DrawFn = Callable[[Axes, int], None]
 
 
 def check_format(scene: environments.Scene, file_format: str) -> None:
-  """Checks that a scene can be rendered, before there is anything to render.
-
-  Args:
-    scene: what is to be drawn.
-    file_format: gif, html, mp4 or png.
-
-  Raises:
-    ValueError: if not, saying why.
-  """
+  """Raises ValueError if a scene can't be rendered in a format."""
   if file_format == "html" and isinstance(scene, environments.PlaneScene):
     raise ValueError(
       "html is brax's viewer, for its robots alone; take png or gif."
@@ -61,7 +52,7 @@ def first_episode(
   state: types.State,
   key: types.Key,
   scene: environments.Scene,
-) -> Any:
+) -> types.Tree:
   """Runs the first of the episodes that an evaluation with that key sees.
 
   Args:
@@ -69,7 +60,7 @@ def first_episode(
     learner: the agent's.
     state: of one agent.
     key: consumed.
-    scene: what of the environment is to be drawn.
+    scene: of the environment.
 
   Returns:
     What the scene extracts, on the host, leaves [T+1, ...] for an episode of T
@@ -95,7 +86,7 @@ def render(
   path: str | os.PathLike[str],
   file_format: str,
   scene: environments.Scene,
-  episode: Any,
+  episode: types.Tree,
   title: str,
 ) -> None:
   """Writes a picture, a film, or a page, whole or not at all.
@@ -129,12 +120,53 @@ def render(
     raise OSError(errno.EIO, "ffmpeg failed", str(path)) from error
 
 
-def _page(scene: environments.RobotScene, episode: Any) -> str:
+def walk(
+  scene: environments.PlaneScene, positions: np.ndarray, t: int | None = None
+) -> Panel:
+  """Describes a way through a plane, its walls, its start and its goal.
+
+  Args:
+    scene: the plane.
+    positions: [T, 2]; may be empty.
+    t: until which step it is drawn, if not until its end. The axes always hold
+      all of it.
+
+  Returns:
+    The way and its end, the first two traces, and all else.
+  """
+  way = positions if t is None else positions[: t + 1]
+  traces = [
+    Trace(way[:, 0], way[:, 1], "way", figure_lib.BLUE),
+    Trace(way[-1:, 0], way[-1:, 1], "end", figure_lib.ORANGE, 0, sizes=9),
+    *(
+      figure_lib.rectangle(left, low, right, high, figure_lib.GREY)
+      for left, low, right, high in scene.walls
+    ),
+  ]
+  for name, symbol, place in (
+    ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
+  ):  # fmt: skip
+    if place is not None:
+      x, y = place[:1], place[1:]
+      color = figure_lib.GREEN
+      traces.append(Trace(x, y, name, color, 0, symbol=symbol, sizes=12))
+  seen = np.concatenate([positions, [scene.lower, scene.upper]])
+  margin = 0.03 * np.ptp(seen, axis=0)
+  ends = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
+  axes = [
+    Axis(name, range=(low, high))
+    for name, (low, high) in zip(scene.names, ends.T.tolist(), strict=True)
+  ]
+  title = "" if t is None else f"step {t}"
+  return Panel(title, traces, axes[0], axes[1])
+
+
+def _page(scene: environments.RobotScene, episode: types.Tree) -> str:
   """Returns the page of brax's viewer with the episode in it."""
   from brax import base
   from brax.io import html
 
-  states: Any = [
+  states = [
     python_types.SimpleNamespace(x=base.Transform(pos=pos, rot=rot))
     for pos, rot in zip(episode["pos"], episode["rot"], strict=True)
   ]
@@ -142,39 +174,40 @@ def _page(scene: environments.RobotScene, episode: Any) -> str:
   return html.render(sys, states, height="100vh", colab=False)
 
 
-def _picture(scene: environments.Scene, episode: Any, title: str) -> Figure:
+def _picture(
+  scene: environments.Scene, episode: types.Tree, title: str
+) -> Figure:
+  """Draws a whole walk, or eight moments of a robot."""
   num_steps = len(jax.tree.leaves(episode)[0]) - 1
-  if isinstance(scene, environments.PlaneScene):
-    figure = Figure(figsize=(5, 5), dpi=_DPI, layout="constrained")
-    _draw_walk(scene, episode)(figure.subplots(), num_steps)
-  else:
-    moments = np.linspace(0, num_steps, _ROWS * _COLUMNS).round().astype(int)
-    draw = _draw_robot(scene, episode, moments)
-    size = (3 * _COLUMNS, 2.5 * _ROWS)
-    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
-    grid = figure.subplots(_ROWS, _COLUMNS).flat
-    for axes, t in zip(grid, moments.tolist(), strict=True):
-      draw(axes, t)
-      axes.set_title(f"step {t}", fontsize="small")
+  rows, columns, size, moments = 1, 1, (5.0, 5.0), np.array([num_steps])
+  if isinstance(scene, environments.RobotScene):
+    rows, columns, size = _ROWS, _COLUMNS, (3.0 * _COLUMNS, 2.5 * _ROWS)
+    moments = np.linspace(0, num_steps, rows * columns).round().astype(int)
+  draw = _drawer(scene, episode, moments)
+  figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+  grid = figure.subplots(rows, columns, squeeze=False).flat
+  for axes, t in zip(grid, moments.tolist(), strict=True):
+    draw(axes, t)
   figure.suptitle(title, fontsize="medium", wrap=True)
   return figure
 
 
 def _film(
-  path: pathlib.Path, scene: environments.Scene, episode: Any, title: str
+  path: pathlib.Path,
+  scene: environments.Scene,
+  episode: types.Tree,
+  title: str,
 ) -> None:
-  seconds = _WALK_SECONDS
+  """Writes a film in real time, of at most so many frames."""
+  seconds, size = _WALK_SECONDS, (5.0, 5.0)
   if isinstance(scene, environments.RobotScene):
-    seconds = scene.step_seconds
+    seconds, size = scene.step_seconds, (4.4, 3.8)
   num_steps = len(jax.tree.leaves(episode)[0]) - 1
   stride = max(
     1, round(_FRAME_SECONDS / seconds), -(-num_steps // _MAX_FRAMES)
   )
   moments = np.arange(0, num_steps + stride, stride).clip(max=num_steps)
-  if isinstance(scene, environments.PlaneScene):
-    draw, size = _draw_walk(scene, episode), (5.0, 5.0)
-  else:
-    draw, size = _draw_robot(scene, episode, moments), (4.4, 3.8)
+  draw = _drawer(scene, episode, moments)
   figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
   figure.suptitle(title, fontsize="medium", wrap=True)
   axes = figure.subplots()
@@ -184,60 +217,45 @@ def _film(
     for t in moments.tolist():
       axes.clear()
       draw(axes, t)
-      axes.set_title(f"step {t}", fontsize="small")
       if t == 0:  # Laying out takes longer than drawing.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
       writer.grab_frame()
 
 
-def _draw_walk(
-  scene: environments.PlaneScene, positions: np.ndarray
+def _drawer(
+  scene: environments.Scene, episode: types.Tree, moments: np.ndarray
 ) -> _DrawFn:
-  """Returns a way through a plane, from its first step on."""
-  seen = np.concatenate([positions, [scene.lower, scene.upper]])
-  lower, upper = seen.min(axis=0), seen.max(axis=0)
-  margin = 0.03 * (upper - lower)
-
-  def draw(axes: Axes, t: int) -> None:
-    for x_low, y_low, x_high, y_high in scene.walls:
-      axes.add_patch(
-        Rectangle(
-          (x_low, y_low), x_high - x_low, y_high - y_low, color="0.35"
-        )
-      )
-    if scene.start is not None:
-      axes.plot(*scene.start, "s", color="0.6", markersize=10)
-    if scene.goal is not None:
-      axes.plot(*scene.goal, "*", color="tab:green", markersize=16)
-    axes.plot(*positions[: t + 1].T, color="tab:blue", linewidth=1.5)
-    axes.plot(*positions[t], "o", color="tab:red", markersize=6)
-    axes.set(
-      xlabel=scene.names[0],
-      ylabel=scene.names[1],
-      xlim=(lower[0] - margin[0], upper[0] + margin[0]),
-      ylim=(lower[1] - margin[1], upper[1] + margin[1]),
-      box_aspect=1,
+  """Returns what draws a scene at some moments, by MuJoCo if it can."""
+  if isinstance(scene, environments.PlaneScene):
+    return lambda axes, t: with_matplotlib.draw_panel(
+      axes, walk(scene, episode, t)
     )
-
-  return draw
-
-
-def _draw_robot(
-  scene: environments.RobotScene, episode: Any, moments: np.ndarray
-) -> _DrawFn:
-  """Returns a robot at some moments, by MuJoCo if it can."""
-  frames = mujoco_frames.render(scene.sys.mj_model, episode["q"][moments])
+  model = scene.sys.mj_model
+  frames = mujoco_frames.render(model, episode["q"][moments])
   if frames is None:
     logging.warning(
       "MuJoCo can't render here (it needs OpenGL, such as libEGL); drawn as a "
       "stick figure."
     )
-    return StickFigure(scene.sys, episode["pos"], episode["rot"]).draw
+    lines = stick_figures.lines(model, episode["pos"], episode["rot"])
+    return lambda axes, t: with_matplotlib.draw_panel(axes, _sticks(lines, t))
   images = dict(zip(moments.tolist(), frames, strict=True))
 
   def draw(axes: Axes, t: int) -> None:
     axes.imshow(images[t])
     axes.axis("off")
+    axes.set_title(f"step {t}", fontsize="medium")
 
   return draw
+
+
+def _sticks(lines: np.ndarray, t: int) -> Panel:
+  """Describes a stick figure, on axes that hold all of its moments."""
+  ends = np.stack([np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1))], axis=1)
+  x, y = (
+    Axis(range=(float(low), float(high)), is_hidden=True) for low, high in ends
+  )
+  right, up = lines[t].T
+  trace = Trace(right, up, color="#222222", width=4)
+  return Panel(f"step {t}", [trace], x, y, is_isometric=True)

@@ -4,8 +4,9 @@ Whether a tuned agent owes its return to its schedule or to the weights that it
 inherited is seen by training another one from scratch with the schedule.
 """
 
+import contextlib
 import dataclasses
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from qdrl_haiku import controllers, learners
 from qdrl_haiku.artifacts.agents import read_best_record
@@ -24,13 +25,9 @@ class Schedule:
     generation: of the run, in which it was.
     episode_return: what it reached then; None if that wasn't finite.
     perturbation_interval: environment steps of a generation.
-    num_generations: for how many it had been trained; fewer than `generation`
-      if all members had diverged, and begun anew, before.
-    changes: dicts of `generation`, counted from 1, the winner's first, and of
-      the `hyperparams` by name that it was trained with from then on.
-
-  Raises:
-    ValueError: if it's not of this form, as in a damaged file.
+    hyperparams: those by name that each generation was trained with, the
+      winner's first on: fewer than `generation` if all members had diverged,
+      and begun anew, before.
   """
 
   run: str
@@ -38,22 +35,12 @@ class Schedule:
   generation: int
   episode_return: float | None
   perturbation_interval: int
-  num_generations: int
-  changes: list[dict[str, Any]]
+  hyperparams: list[dict[str, float]]
 
-  def __post_init__(self) -> None:
-    numbers = (
-      self.member,
-      self.generation,
-      self.perturbation_interval,
-      self.num_generations,
-    )
-    is_whole = all(isinstance(x, int) for x in numbers) and all(
-      isinstance(change.get("generation"), int) and "hyperparams" in change
-      for change in self.changes
-    )
-    if not is_whole or not self.changes:
-      raise ValueError(f"the schedule of {self.run} is damaged.")
+  @property
+  def num_generations(self) -> int:
+    """For how many generations the winner had been trained."""
+    return len(self.hyperparams)
 
   @property
   def num_steps(self) -> int:
@@ -96,27 +83,23 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
       "its schedule isn't one from scratch; name a run without warm_start."
     )
   last, _ = max(trained)
-  members = [m for generation, m in trained if generation == last]
+  num_members = sum(generation == last for generation, _ in trained)
   if member is None:
     record = read_best_record(logdir)
-    winner = record["generation"], record["member"]
-    if winner not in trained:
-      raise ValueError(
-        f"the best agent of {logdir} is a variation of elites, which has no "
-        f"schedule. {_advice(rows, members, last)}"
-      )
+    generation, member = record["generation"], record["member"]
+    fault = "the best agent is a variation of elites, which has no schedule"
   else:
-    winner = last, member
-    if winner not in trained:
-      raise ValueError(
-        f"member={member}, but there are {len(members)} agents in {logdir}; "
-        f"give one from 0 to {len(members) - 1}."
-      )
+    generation = last
+    fault = f"member={member}, but there are {num_members} agents, from 0 on"
   try:
-    schedule = lineage.schedule(rows, winner[1], winner[0])
+    if (generation, member) not in trained:
+      raise ValueError(f"{fault}.")
+    schedule = lineage.schedule(rows, member, generation)
   except ValueError as error:
+    having = ", ".join(_having_schedules(rows, num_members, last))
     raise ValueError(
-      f"{logdir}: {error} {_advice(rows, members, last)}"
+      f"{logdir}: {error} Of the last generation, these members have a "
+      f"schedule: {having or 'none; name another run'}."
     ) from error
   for row in schedule:
     found = trained.get((row["generation"], row["member"]), {})
@@ -126,30 +109,24 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
         f"member {row['member']} has other hyperparameters in generation "
         f"{row['generation']}; name a run whose files agree."
       )
-  # Who begins anew after all have diverged owes nothing to what was before.
+  # An agent that begins anew after all have diverged inherits nothing.
   begins = max(
     (
       row["generation"]
       for row in directory.rows("metrics.jsonl")
-      if row["generation"] < winner[0]
-      and row.get("pbt/num_nonfinite") == len(members)
+      if row["generation"] < generation
+      and row.get("pbt/num_nonfinite") == num_members
     ),
     default=0,
   )
-  step = trained[winner]["step"]
-  schedule = schedule[begins:]
+  evaluated = trained[generation, member]
   return Schedule(
     run=logdir,
-    member=winner[1],
-    generation=winner[0],
-    episode_return=trained[winner].get("return"),
-    perturbation_interval=step // winner[0],
-    num_generations=len(schedule),
-    changes=[
-      {"generation": i + 1, "hyperparams": row["hyperparams"]}
-      for i, row in enumerate(schedule)
-      if i == 0 or row["hyperparams"] != schedule[i - 1]["hyperparams"]
-    ],
+    member=member,
+    generation=generation,
+    episode_return=evaluated.get("return"),
+    perturbation_interval=evaluated["step"] // generation,
+    hyperparams=[row["hyperparams"] for row in schedule[begins:]],
   )
 
 
@@ -168,27 +145,16 @@ def play_back(
   Raises:
     ValueError: if it's the schedule of other hyperparameters.
   """
-  named: list[dict[str, float]] = []
-  for change in schedule.changes:
-    # What was before goes on until this generation.
-    named += named[-1:] * (change["generation"] - 1 - len(named))
-    named.append(change["hyperparams"])
   return controllers.schedule(
-    lineage.stacked_hyperparams(named, learner.hyperparams)
+    lineage.stacked_hyperparams(schedule.hyperparams, learner.hyperparams)
   )
 
 
-def _advice(
-  rows: list[dict[str, Any]], members: list[int], generation: int
-) -> str:
-  """Returns who else has a schedule."""
-  having = []
-  for member in members:
-    try:
+def _having_schedules(
+  rows: Sequence[lineage.Row], num_members: int, generation: int
+) -> Iterator[str]:
+  """Yields the members of a generation that have a schedule."""
+  for member in range(num_members):
+    with contextlib.suppress(ValueError):
       lineage.schedule(rows, member, generation)
-    except ValueError:
-      continue
-    having.append(str(member))
-  if not having:
-    return "No member of its last generation has one; name another run."
-  return f"Of the last generation, these members have one: {', '.join(having)}."
+      yield str(member)

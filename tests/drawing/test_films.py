@@ -14,13 +14,13 @@ import PIL.Image
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.drawing import episodes, mujoco_frames
+from qdrl_haiku.drawing import films, mujoco_frames
 from tests import toy
 
 _MAZE = environments.scene(environments.create("point_maze"))
 # Up along the left edge, and right.
 _WALK = np.array([[-0.9, -0.9], [-0.9, 0.9], [0.2, 0.9]], np.float32)
-_BLUE, _DARK = (31, 119, 180), (89, 89, 89)
+_BLUE, _GREY = (0, 114, 178), (136, 136, 136)
 # Stands for ffmpeg: writes what it is given, its last argument says where to.
 _FFMPEG = '#!/bin/sh\nfor last; do :; done\ncat > "$last"\n'
 
@@ -49,7 +49,7 @@ def no_opengl(monkeypatch):
 
 
 def _render(path, scene, episode):
-  episodes.render(path, path.suffix[1:], scene, episode, "a title")
+  films.render(path, path.suffix[1:], scene, episode, "a title")
   assert [x.name for x in path.parent.iterdir()] == [path.name]
   return path
 
@@ -60,39 +60,44 @@ def _pixels(image, color):
   return np.argwhere(differing < 20)
 
 
-def test_a_picture_of_a_walk_has_the_walls_and_the_way(tmp_path):
-  image = PIL.Image.open(_render(tmp_path / "new" / "a.png", _MAZE, _WALK))
-  walls, way = _pixels(image, _DARK), _pixels(image, _BLUE)
-  # The first wall is in the left half, the second in the right one; the way
-  # is left of the first, then above it, and ends left of the second. A few of
-  # the dark pixels are of numbers at the axes.
-  middle = image.width / 2
-  left, right = walls[walls[:, 1] < middle], walls[walls[:, 1] > middle]
-  assert min(len(left), len(right)) > 2000
-  (top, left_low), (_, left_high) = np.percentile(left, [5, 95], axis=0)
-  assert way[:, 1].min() < left_low
-  assert left_high < way[:, 1].max() < np.percentile(right[:, 1], 5)
-  assert way[:, 0].min() < top
+def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
+  panel = films.walk(_MAZE, _WALK)
+  way, end, *others = panel.traces
+  np.testing.assert_array_equal(np.stack([way.x, way.y], axis=1), _WALK)
+  assert (end.x, end.y) == (_WALK[-1:, 0], _WALK[-1:, 1])
+  walls = [(x.x[0], x.y[0], x.x[1], x.y[2]) for x in others if x.is_area]
+  np.testing.assert_allclose(walls, _MAZE.walls)
+  places = {x.name: (*x.x, *x.y) for x in others if not x.is_area}
+  assert places == {
+    "start": tuple(_MAZE.start.tolist()), "goal": tuple(_MAZE.goal.tolist())
+  }
+  assert panel.x.title == "x"
+  np.testing.assert_allclose(panel.x.range, (-1.06, 1.06))
+  # On the same axes, the first step of it.
+  first = films.walk(_MAZE, _WALK, 0)
+  assert first.x == panel.x and len(first.traces[0].x) == 1
 
 
 def test_a_way_out_of_bounds_is_in_the_picture(tmp_path):
   env = environments.Environment(toy.Walk(), episode_length=5)
   way = np.array([[0, 0], [50, 300]], np.float32)
-  path = _render(tmp_path / "a.png", environments.scene(env), way)
+  path = _render(tmp_path / "new" / "a.png", environments.scene(env), way)
   blue = _pixels(PIL.Image.open(path), _BLUE)
   assert np.ptp(blue, axis=0).min() > 200
 
 
-def test_a_film_of_a_walk_shows_it_step_by_step(tmp_path):
-  film = PIL.Image.open(_render(tmp_path / "a.gif", _MAZE, _WALK))
-  assert film.n_frames == 3
-  assert film.info["duration"] == 100
+def test_a_film_of_a_walk_shows_it_step_by_step(monkeypatch, tmp_path):
+  way = np.linspace([-0.9, -0.9], [-0.9, 0.9], 11)
+  monkeypatch.setattr(films, "_MAX_FRAMES", 4)
+  film = PIL.Image.open(_render(tmp_path / "a.gif", _MAZE, way))
+  # A tenth of a second for each step, of which two in three are left out.
+  assert film.n_frames == 5
+  assert film.info["duration"] == 300
   lengths = []
-  for frame in range(3):
+  for frame in range(5):
     film.seek(frame)
     lengths.append(len(_pixels(film, _BLUE)))
-  assert lengths[0] + 50 < lengths[1]
-  assert lengths[1] + 50 < lengths[2]
+  assert np.all(np.diff(lengths) > 50)
 
 
 @pytest.mark.slow
@@ -113,26 +118,18 @@ def test_a_film_of_a_robot_runs_in_real_time(
   assert film.info["duration"] == duration
 
 
-def test_a_long_film_leaves_out_steps(monkeypatch, tmp_path):
-  monkeypatch.setattr(episodes, "_MAX_FRAMES", 4)
-  way = np.linspace([-0.9, -0.9], [-0.9, 0.9], 11)
-  film = PIL.Image.open(_render(tmp_path / "a.gif", _MAZE, way))
-  assert film.n_frames == 5
-  assert film.info["duration"] == 300
-
-
 def test_without_opengl_a_robot_is_a_stick_figure(
   robot, no_opengl, tmp_path, caplog
 ):
   image = PIL.Image.open(_render(tmp_path / "a.png", *robot))
-  # The cart and the pole have the first two colours, in each of the moments.
-  cart, pole = _pixels(image, _BLUE), _pixels(image, (255, 127, 14))
-  quarters = np.histogram(pole[:, 1], bins=4, range=(0, image.width))[0]
-  assert quarters.min() > 500
-  assert pole[:, 0].min() < cart[:, 0].min()
+  # In each of the moments.
+  sticks = _pixels(image, (34, 34, 34))
+  quarters = np.histogram(sticks[:, 1], bins=4, range=(0, image.width))[0]
+  assert quarters.min() > 200
   assert "drawn as a stick figure" in caplog.text
 
 
+@pytest.mark.slow
 def test_mujoco_renders_where_it_can(robot):
   scene, episode = robot
   frames = mujoco_frames.render(scene.sys.mj_model, episode["q"][[0, 20]])
@@ -181,26 +178,21 @@ def test_the_page_has_the_episode_in_it(robot, tmp_path):
     )
 
 
-def _put_on_path(tmp_path, monkeypatch, script):
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_ffmpeg_gets_all_frames_of_a_film(exit_code, tmp_path, monkeypatch):
   folder = tmp_path / "bin"
   folder.mkdir()
-  (folder / "ffmpeg").write_text(script)
+  (folder / "ffmpeg").write_text(f"{_FFMPEG}exit {exit_code}\n")
   (folder / "ffmpeg").chmod(stat.S_IRWXU)
   monkeypatch.setenv("PATH", str(folder), prepend=":")
-
-
-def test_ffmpeg_gets_all_frames_of_a_film(tmp_path, monkeypatch):
-  _put_on_path(tmp_path, monkeypatch, _FFMPEG)
-  episodes.check_format(_MAZE, "mp4")
-  path = _render(tmp_path / "new" / "a.mp4", _MAZE, _WALK)
-  assert path.stat().st_size == 3 * 500 * 500 * 4
-
-
-def test_an_ffmpeg_that_fails_leaves_nothing(tmp_path, monkeypatch):
-  _put_on_path(tmp_path, monkeypatch, _FFMPEG + "exit 1\n")
-  with pytest.raises(OSError, match="ffmpeg failed"):
-    episodes.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
-  assert list((tmp_path / "new").iterdir()) == []
+  films.check_format(_MAZE, "mp4")
+  if exit_code:
+    with pytest.raises(OSError, match="ffmpeg failed"):
+      films.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
+    assert list((tmp_path / "new").iterdir()) == []
+  else:
+    path = _render(tmp_path / "new" / "a.mp4", _MAZE, _WALK)
+    assert path.stat().st_size == 3 * 500 * 500 * 4
 
 
 def test_formats_that_are_not_possible_are_refused(robot, monkeypatch):
@@ -211,11 +203,11 @@ def test_formats_that_are_not_possible_are_refused(robot, monkeypatch):
     (robot[0], "mp4", "needs ffmpeg"),
   ):
     with pytest.raises(ValueError, match=message):
-      episodes.check_format(scene, file_format)
+      films.check_format(scene, file_format)
   for file_format in ("png", "gif"):
-    episodes.check_format(_MAZE, file_format)
-    episodes.check_format(robot[0], file_format)
-  episodes.check_format(robot[0], "html")
+    films.check_format(_MAZE, file_format)
+    films.check_format(robot[0], file_format)
+  films.check_format(robot[0], "html")
 
 
 _LEARNER = toy.linear_learner()
@@ -224,12 +216,12 @@ _STATE = {"offset": jnp.arcsin(0.5), "gain": jnp.zeros(())}
 
 def _first_episode(walk):
   env = environments.Environment(walk, episode_length=6)
-  return episodes.first_episode(
+  return films.first_episode(
     env, _LEARNER, _STATE, jax.random.key(2), environments.scene(env)
   )
 
 
-def test_the_first_episode_is_what_a_plain_loop_sees():
+def test_the_first_episode_is_what_a_plain_loop_sees(monkeypatch):
   found = _first_episode(toy.Walk(limit=1.0))
   walk = toy.Walk(limit=1.0)
   key = jax.random.split(jax.random.fold_in(jax.random.key(2), 0), 1)[0]
@@ -241,11 +233,7 @@ def test_the_first_episode_is_what_a_plain_loop_sees():
   assert 2 < len(seen) < 7
   assert isinstance(found, np.ndarray)
   np.testing.assert_allclose(found, np.stack(seen), rtol=1e-5)
-  assert len(_first_episode(toy.Walk())) == 7
-
-
-def test_the_first_episode_has_no_more_than_so_many_steps(monkeypatch):
-  monkeypatch.setattr(episodes, "_MAX_STEPS", 3)
+  monkeypatch.setattr(films, "_MAX_STEPS", 3)
   assert len(_first_episode(toy.Walk())) == 4
 
 

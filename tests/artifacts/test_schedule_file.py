@@ -30,11 +30,11 @@ _LINEAGE = [
   _row(4, 1, 0, 5.6),
 ]
 # What the members had in generations 1 to 5.
-_RATES = [[1, 2, 3], [1, 2, 1.25], [7, 2, 1.6], [7, 2, 1.6], [7, 5.6, 1.6]]
+_TABLE = [[1, 2, 3], [1, 2, 1.25], [7, 2, 1.6], [7, 2, 1.6], [7, 5.6, 1.6]]
 
 
 def _write(
-  folder, lineage=_LINEAGE, rates=_RATES, best=(5, 1), settings=None, lost=()
+  folder, lineage=_LINEAGE, rates=_TABLE, best=(5, 1), settings=None, lost=()
 ):
   """A run of three agents, as it would have left them."""
   logdir = folder / "run"
@@ -66,17 +66,14 @@ def _write(
   return str(logdir)
 
 
-def _changes(schedule):
-  return [
-    (change["generation"], change["hyperparams"]["rate"])
-    for change in schedule.changes
-  ]
+def _rates(schedule):
+  return [hyperparams["rate"] for hyperparams in schedule.hyperparams]
 
 
 def test_the_best_agent_has_the_schedule_of_its_ancestors(tmp_path):
   logdir = _write(tmp_path)
   schedule = artifacts.read_schedule(logdir)
-  assert _changes(schedule) == [(1, 1.0), (2, 1.25), (3, 7.0), (5, 5.6)]
+  assert _rates(schedule) == [1.0, 1.25, 7.0, 7.0, 5.6]
   assert (schedule.run, schedule.member) == (logdir, 1)
   assert (schedule.generation, schedule.num_generations) == (5, 5)
   assert (schedule.perturbation_interval, schedule.num_steps) == (16, 80)
@@ -85,17 +82,17 @@ def test_the_best_agent_has_the_schedule_of_its_ancestors(tmp_path):
 
 def test_a_best_agent_of_before_has_the_schedule_until_then(tmp_path):
   schedule = artifacts.read_schedule(_write(tmp_path, best=(2, 2)))
-  assert _changes(schedule) == [(1, 1.0), (2, 1.25)]
+  assert _rates(schedule) == [1.0, 1.25]
   assert schedule.num_steps == 32 and schedule.episode_return == 22.0
 
 
 def test_a_member_is_that_of_the_last_generation(tmp_path):
   schedule = artifacts.read_schedule(_write(tmp_path, best=None), member=2)
-  assert _changes(schedule) == [(1, 2.0), (3, 1.6)]
+  assert _rates(schedule) == [2.0, 2.0, 1.6, 1.6, 1.6]
   assert schedule.member == 2 and schedule.generation == 5
 
 
-def test_who_began_anew_has_no_schedule_of_before(tmp_path):
+def test_a_member_that_began_anew_has_no_schedule_of_before(tmp_path):
   lineage = [
     *_LINEAGE[:3],
     *(_row(2, i, i, rate, "reinitialise") for i, rate in enumerate([4, 5, 6])),
@@ -105,9 +102,8 @@ def test_who_began_anew_has_no_schedule_of_before(tmp_path):
   schedule = artifacts.read_schedule(
     _write(tmp_path, lineage, rates, best=(4, 1), lost=(2,))
   )
-  assert _changes(schedule) == [(1, 4), (2, 3.2)]
-  assert (schedule.generation, schedule.num_generations) == (4, 2)
-  assert schedule.num_steps == 32
+  assert _rates(schedule) == [4, 3.2]
+  assert (schedule.generation, schedule.num_steps) == (4, 32)
 
 
 def test_a_schedule_is_played_back_in_the_order_of_the_learner(tmp_path):
@@ -142,15 +138,15 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
   ({"best": None}, "has nothing in best/; name the directory"),
   (
     {"best": (5, 3)},
-    "a variation of elites, .*schedule[.] .* members have one: 0, 1, 2[.]",
+    "a variation of elites, .*schedule[.] .* have a schedule: 0, 1, 2[.]",
   ),
   (
     {"lineage": [*_LINEAGE, _SAMPLE]},
-    "member=1 descends from the elite of cell 17 .*members have one: 2[.]",
+    "member=1 descends from the elite of cell 17 .*have a schedule: 2[.]",
   ),
   (
     {"lineage": [*_LINEAGE, *_SAMPLES]},
-    "cell 17 .*No member of its last generation has one; name another run",
+    "cell 17 .*have a schedule: none; name another run",
   ),
   ({"lineage": _LINEAGE[3:]}, "no lineage row before .*some are lost"),
   (
@@ -165,31 +161,14 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
     {"lineage": [*_LINEAGE, _row("6", 0, 1, 1.0)]},
     "pbt_lineage.jsonl is damaged in line .*: generation is '6'",
   ),
+  ({"member": 3}, "member=3, but there are 3 agents, from 0 on"),
 ])
 def test_what_has_no_schedule_is_refused_in_one_line(
   changes, message, tmp_path
 ):
+  member = changes.get("member")
+  changes = {k: v for k, v in changes.items() if k != "member"}
   with pytest.raises(ValueError) as error:
-    artifacts.read_schedule(_write(tmp_path, **changes))
+    artifacts.read_schedule(_write(tmp_path, **changes), member)
   assert "\n" not in str(error.value)
   assert re.search(message, str(error.value)), error.value
-
-
-def test_a_member_that_there_is_not_is_refused(tmp_path):
-  with pytest.raises(ValueError, match="member=3, .*3 agents .*from 0 to 2"):
-    artifacts.read_schedule(_write(tmp_path), member=3)
-
-
-@pytest.mark.parametrize(
-  "damage",
-  [{"generation": "5"}, {"changes": []}, {"changes": [{"generation": 1}]}],
-)
-def test_a_damaged_schedule_is_refused(damage):
-  whole = {
-    "run": "a", "member": 0, "generation": 1, "episode_return": 1.0,
-    "perturbation_interval": 8, "num_generations": 1,
-    "changes": [{"generation": 1, "hyperparams": {"rate": 1.0}}],
-  }  # fmt: skip
-  artifacts.Schedule(**whole)
-  with pytest.raises(ValueError, match="the schedule of a is damaged"):
-    artifacts.Schedule(**(whole | damage))

@@ -1,0 +1,222 @@
+"""Policies as files for machines without JAX: one `.npz`, no pickle in it.
+
+    layer_<i>/w [I, J], layer_<i>/b [J]        of each layer, the output's last
+    layer_<i>/scale [J], layer_<i>/offset [J]  of hidden layers, with LayerNorm
+    observation_mean [n], observation_std [n]  with normalisation
+    config, JSON: what stands below, beside format and version
+
+    of N residual blocks (`networks.ResidualMLP`), instead of the layers above:
+    layer_0, expand_<i>, project_<i>, output with w and b, and layer_norm_<i>,
+    the last of them before the output, with scale and offset
+
+    observation_size, action_size, hidden_layer_sizes, activation
+    layer_norm, layer_norm_epsilon
+    residual        true with residual blocks, else absent
+    num_normalized  n: how many numbers of an observation are normalised, from
+                    the first on; the others, such as a skill, are left alone
+    clip            normalised numbers lie in [-clip, clip]
+    policy          "normal_tanh": outputs are A locations, then A raw scales;
+                    "deterministic_tanh": A outputs. The greedy action is the
+                    tanh of the first A in either case.
+    info            what was given to `export.save`
+
+Numbers are float32. `load` needs NumPy alone, and so does a copy of this file
+without the rest of the package; README.md has a reader of thirty lines.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import os
+import pathlib
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT = 1
+OUTPUTS_PER_ACTION = {"normal_tanh": 2, "deterministic_tanh": 1}
+# As `networks.ResidualMLP` has it.
+_EXPANSION = 4
+_SETTINGS = (
+  "observation_size", "action_size", "hidden_layer_sizes", "activation",
+  "layer_norm", "layer_norm_epsilon", "num_normalized", "clip", "policy",
+)  # fmt: skip
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+  "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+  # The approximation that `jax.nn.gelu` is by default.
+  "gelu": lambda x: x
+  * (0.5 + 0.5 * np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+  "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+  "relu": lambda x: np.maximum(x, 0),
+  # Beyond 80, exp would overflow in float32, and the result is 0 anyway.
+  "swish": lambda x: x / (1 + np.exp(np.minimum(-x, 80))),
+  "tanh": np.tanh,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+  """The greedy policy of one agent, in NumPy: a function of observations.
+
+  Attributes:
+    config: what shapes it, and where it comes from; see the module.
+    parameters: arrays by name; see the module.
+  """
+
+  config: dict[str, Any]
+  parameters: dict[str, np.ndarray]
+
+  def __call__(self, observation: npt.ArrayLike) -> np.ndarray:
+    """Acts as `learner.act_greedy` does.
+
+    Args:
+      observation: [..., O], as the environment gave it; with the skill at its
+        end, if the agent had skills.
+
+    Returns:
+      Actions [..., A] in [-1, 1], NaN where the observation has a NaN.
+
+    Raises:
+      ValueError: if the last axis of `observation` is not of size O.
+    """
+    config, p = self.config, self.parameters
+    x = np.asarray(observation, p["layer_0/w"].dtype)
+    if x.ndim < 1 or x.shape[-1] != config["observation_size"]:
+      raise ValueError(
+        f"observation has shape {x.shape}: the last axis must hold the "
+        f"policy's {config['observation_size']} numbers"
+      )
+    n = config["num_normalized"]
+    if n:
+      normalized = (x[..., :n] - p["observation_mean"]) / p["observation_std"]
+      normalized = np.clip(normalized, -config["clip"], config["clip"])
+      x = np.concatenate([normalized, x[..., n:]], axis=-1)
+    x = self._through_blocks(x) if config.get("residual") else self._through(x)
+    return np.tanh(x[..., : config["action_size"]])
+
+  def _through(self, x: np.ndarray) -> np.ndarray:
+    """Returns the outputs of a perceptron."""
+    num_hidden = len(self.config["hidden_layer_sizes"])
+    for i in range(num_hidden):
+      x = self._linear(f"layer_{i}", x)
+      if self.config["layer_norm"]:
+        x = self._normalized(f"layer_{i}", x)
+      x = ACTIVATIONS[self.config["activation"]](x)
+    return self._linear(f"layer_{num_hidden}", x)
+
+  def _through_blocks(self, x: np.ndarray) -> np.ndarray:
+    """Returns the outputs of residual blocks."""
+    num_blocks = len(self.config["hidden_layer_sizes"])
+    x = self._linear("layer_0", x)
+    for i in range(num_blocks):
+      wide = self._linear(
+        f"expand_{i}", self._normalized(f"layer_norm_{i}", x)
+      )
+      x = x + self._linear(
+        f"project_{i}", ACTIVATIONS[self.config["activation"]](wide)
+      )
+    last = self._normalized(f"layer_norm_{num_blocks}", x)
+    return self._linear("output", last)
+
+  def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+    return x @ self.parameters[f"{name}/w"] + self.parameters[f"{name}/b"]
+
+  def _normalized(self, name: str, x: np.ndarray) -> np.ndarray:
+    x = x - x.mean(axis=-1, keepdims=True)
+    variance = (x**2).mean(axis=-1, keepdims=True)
+    x = x / np.sqrt(variance + self.config["layer_norm_epsilon"])
+    return (
+      x * self.parameters[f"{name}/scale"] + self.parameters[f"{name}/offset"]
+    )
+
+
+def load(path: str | os.PathLike[str]) -> Policy:
+  """Reads a policy, with NumPy alone.
+
+  Args:
+    path: of a file that `save` wrote.
+
+  Returns:
+    The policy: observation [..., O] -> action [..., A].
+
+  Raises:
+    ValueError: if the file is damaged or not a policy.
+  """
+  with pathlib.Path(path).open("rb") as file:
+    try:
+      if not zipfile.is_zipfile(file):
+        raise ValueError("it is no .npz file, or only a part of one")
+      file.seek(0)
+      arrays = dict(np.load(file, allow_pickle=False))
+      config = json.loads(arrays.pop("config").item())
+      if config["format"] != FORMAT:
+        raise ValueError(
+          f"its format is {config['format']} (of qdrl_haiku "
+          f"{config.get('version')}), and this version reads {FORMAT}"
+        )
+      check(config, arrays)
+    # A damaged file can make NumPy, zipfile and json raise nearly anything.
+    except Exception as error:
+      raise ValueError(
+        f"{os.fspath(path)} can't be read as a policy: "
+        f"{error or type(error).__name__}"
+      ) from error
+  return Policy(config, arrays)
+
+
+def check(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+  """Raises ValueError unless the arrays are those that the config describes."""
+  for key in _SETTINGS:
+    if key not in config:
+      raise ValueError(f"config has no {key!r}")
+  for key, known in (
+    ("activation", ACTIVATIONS), ("policy", OUTPUTS_PER_ACTION)
+  ):  # fmt: skip
+    if config[key] not in known:
+      raise ValueError(
+        f"{key}={config[key]!r} is unknown; known are {', '.join(known)}"
+      )
+  hidden, n = config["hidden_layer_sizes"], config["num_normalized"]
+  num_outputs = OUTPUTS_PER_ACTION[config["policy"]] * config["action_size"]
+  sizes = [config["observation_size"], *hidden, num_outputs]
+  has_blocks = bool(config.get("residual"))
+  shapes = _shapes(sizes, config["layer_norm"], has_blocks)
+  if n:
+    shapes |= {"observation_mean": (n,), "observation_std": (n,)}
+  for name in sorted(shapes.keys() | arrays.keys()):
+    expected = shapes.get(name, "absent")
+    found = arrays[name].shape if name in arrays else "absent"
+    if found != expected:
+      raise ValueError(f"{name} is {found} where it should be {expected}")
+    if not np.isfinite(arrays[name]).all():
+      raise ValueError(f"{name} has numbers that are not finite")
+  if n and not (arrays["observation_std"] > 0).all():
+    raise ValueError("observation_std has numbers that are not above 0")
+
+
+def _shapes(
+  sizes: list[int], has_layer_norm: bool, has_blocks: bool
+) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of all weights, of the sizes of all layers."""
+  layers: dict[str, tuple[int, ...]]
+  if has_blocks:
+    width = sizes[1]
+    layers = {"layer_0": (sizes[0], width), "output": (width, sizes[-1])}
+    for i, size in enumerate(sizes[1:-1]):
+      layers[f"expand_{i}"] = (width, _EXPANSION * width)
+      layers[f"project_{i}"] = (_EXPANSION * width, size)
+    norms = {f"layer_norm_{i}": width for i in range(len(sizes) - 1)}
+  else:
+    layers = {f"layer_{i}": x for i, x in enumerate(itertools.pairwise(sizes))}
+    hidden = sizes[1:-1] if has_layer_norm else []
+    norms = {f"layer_{i}": size for i, size in enumerate(hidden)}
+  shapes: dict[str, tuple[int, ...]] = {}
+  for name, shape in layers.items():
+    shapes |= {f"{name}/w": shape, f"{name}/b": shape[1:]}
+  for name, size in norms.items():
+    shapes |= {f"{name}/scale": (size,), f"{name}/offset": (size,)}
+  return shapes

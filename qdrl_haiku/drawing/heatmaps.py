@@ -1,0 +1,172 @@
+"""A picture of a repertoire: the fitness in each cell."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import figure as matplotlib_figure
+
+from qdrl_haiku import map_elites
+from qdrl_haiku.drawing import with_matplotlib
+from qdrl_haiku.drawing.figure import RETURN, Axis, Figure, Heatmap, Panel
+
+# Along each axis: of irregular cells, and where cells can't be drawn.
+_PIXELS, _BINS = 400, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Elites:
+  """Holds N elites in C cells, all that a picture of them needs.
+
+  Attributes:
+    cells: int32 [N], which cell each is in.
+    fitness: float32 [N].
+    descriptors: float32 [N, D].
+    names: of the D axes.
+    lower: [D], the least descriptor.
+    upper: [D], the greatest descriptor.
+    num_cells: C; where there are no cells, of places.
+    centroids: float32 [C, D], or None where there are no cells.
+    shape: [D], cells along each axis of a grid; None of other cells.
+  """
+
+  cells: np.ndarray
+  fitness: np.ndarray
+  descriptors: np.ndarray
+  names: Sequence[str]
+  lower: np.ndarray
+  upper: np.ndarray
+  num_cells: int
+  centroids: np.ndarray | None
+  shape: tuple[int, ...] | None
+
+
+class Places(NamedTuple):
+  """Places cells in the plane of the descriptor's first two axes.
+
+  Attributes:
+    cells: int32 [rows, columns], the lowest row first; -1 where no elite is,
+      if cells overlap.
+    x: the left and the right edge.
+    y: the lower and the upper edge.
+  """
+
+  cells: np.ndarray
+  x: tuple[float, float]
+  y: tuple[float, float]
+
+
+def heatmap(
+  repertoire: map_elites.Repertoire,
+  names: Sequence[str],
+  corrected: map_elites.Repertoire | None = None,
+) -> matplotlib_figure.Figure:
+  """Draws the fitness of each cell; empty cells stay grey.
+
+  Args:
+    repertoire: on the host.
+    names: of the D axes of the descriptor.
+    corrected: the same elites evaluated again, on the host, in cells as the
+      repertoire has them; drawn beside it, in the same colours.
+
+  Returns:
+    The cells of one or two axes as they lie; of more, or where there are no
+    cells, the fittest elite at each place of the first two.
+  """
+  shown = {"": repertoire}
+  if corrected is not None:
+    shown = {"as found: ": repertoire, "evaluated again: ": corrected}
+  panels = []
+  for title, one in shown.items():
+    elites = _elites(one, names)
+    share = f"{100 * len(elites.cells) / elites.num_cells:.1f} % of "
+    text = f"{share}{elites.num_cells} cells"
+    if elites.centroids is None:
+      text = f"{len(elites.cells)} elites of {elites.num_cells}"
+    panels.append(panel(elites, places(elites), title + text))
+  return with_matplotlib.draw(
+    Figure(panels, row_height=450, width=90 + 450 * len(panels))
+  )
+
+
+def panel(elites: Elites, where: Places, title: str = "") -> Panel:
+  """Describes the picture of elites at the places of their cells."""
+  fitness = np.full(elites.num_cells + 1, np.nan, np.float32)
+  fitness[elites.cells] = elites.fitness
+  x, y = (*elites.names, "")[:2]
+  return Panel(
+    title,
+    [],
+    Axis(x, range=where.x),
+    Axis(y, range=where.y, is_hidden=not y),
+    # No elite is the last one.
+    Heatmap(fitness[where.cells], where.x, where.y, RETURN),
+  )
+
+
+def places(elites: Elites) -> Places:
+  """Lays out the cells."""
+  edges = np.stack([elites.lower, elites.upper], axis=1).tolist()
+  x, y = map(tuple, (*edges, [0.0, 1.0])[:2])
+  size = len(elites.lower)
+  if size > 2 or elites.centroids is None:
+    return Places(_fittest(elites), x, y)
+  if elites.shape is not None:
+    cells = np.arange(elites.num_cells, dtype=np.int32)
+    return Places(cells.reshape(elites.shape[0], -1).T, x, y)
+  return Places(_nearest(elites), x, y)
+
+
+def _nearest(elites: Elites) -> np.ndarray:
+  """Returns the cell at each pixel of one or two axes."""
+  from scipy import spatial  # Here, since importing it takes long.
+
+  size = len(elites.lower)
+  middles = (np.arange(_PIXELS) + 0.5) / _PIXELS
+  points = np.stack(np.meshgrid(*[middles] * size), axis=-1)
+  width = elites.upper - elites.lower
+  tree = spatial.cKDTree((elites.centroids - elites.lower) / width)
+  cells = tree.query(points.reshape(-1, size))[1]
+  return cells.astype(np.int32).reshape(-1, _PIXELS)
+
+
+def _fittest(elites: Elites) -> np.ndarray:
+  """Returns the cell of the fittest elite at each place of two axes."""
+  num = min(2, len(elites.lower))
+  size = np.ones(2, int)
+  place = np.zeros((len(elites.cells), 2), int)
+  if elites.shape is not None:
+    size[:num] = elites.shape[:num]
+    axes = np.unravel_index(elites.cells, elites.shape)
+    place[:, :num] = np.stack(axes[:num], axis=1)
+  else:
+    size[:num] = _BINS
+    lower, upper = elites.lower[:num], elites.upper[:num]
+    share = (elites.descriptors[:, :num] - lower) / (upper - lower)
+    place[:, :num] = np.clip((share * _BINS).astype(int), 0, _BINS - 1)
+  image = np.full(size[::-1], -1, np.int32)
+  order = np.argsort(elites.fitness)  # The fittest is written last.
+  image[place[order, 1], place[order, 0]] = elites.cells[order]
+  return image
+
+
+def _elites(
+  repertoire: map_elites.Repertoire, names: Sequence[str]
+) -> Elites:
+  """Returns the elites of a repertoire."""
+  cells = np.flatnonzero(np.asarray(repertoire.occupied))
+  fitness = np.asarray(repertoire.fitness)
+  centroids = getattr(repertoire.tessellation, "centroids", None)
+  lower, upper = repertoire.bounds
+  return Elites(
+    cells=cells.astype(np.int32),
+    fitness=fitness[cells],
+    descriptors=np.asarray(repertoire.descriptors)[cells],
+    names=names,
+    lower=lower,
+    upper=upper,
+    num_cells=len(fitness),
+    centroids=None if centroids is None else np.asarray(centroids),
+    shape=getattr(repertoire.tessellation, "shape", None),
+  )

@@ -1,0 +1,217 @@
+"""Figures of a population: its hyperparameters, and its family tree."""
+
+from collections.abc import Sequence
+
+from qdrl_haiku.drawing import figure
+from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
+from qdrl_haiku.reports import ancestry, groups
+from qdrl_haiku.reports.ancestry import Ancestry, is_number
+from qdrl_haiku.reports.runs import Row, Run
+
+_HEIGHT_OF_A_MEMBER = 24
+_GREATEST_HEIGHT = 900
+_MOST_NAMES = 30
+# How members began that aren't of the first generation.
+_MARKS = {
+  "child": ("child", figure.BLUE, "circle"),
+  "migrated": ("migrant from another group", figure.PURPLE, "diamond"),
+  "sample": ("elite of the repertoire", figure.GREEN, "square"),
+  "reinitialise": ("begins anew", figure.BLACK, "x"),
+}
+
+Point = tuple[int | None, int | None]
+"""A generation and a member; the line breaks at one that is _GAP."""
+_GAP: Point = (None, None)
+
+
+def hyperparameters(run: Run) -> Figure | None:
+  """Describes the hyperparameters of all members that anything changed."""
+  won = ancestry.winner(run)
+  panels = [
+    _panel(run, name, won)
+    for name, values in _values(run).items()
+    if len(values) > 1
+  ]
+  return Figure(panels) if panels else None
+
+
+def constants(run: Run) -> dict[str, float]:
+  """Returns the hyperparameters that nothing changed."""
+  return {
+    name: value
+    for name, values in _values(run).items()
+    if len(values) == 1
+    for value in values
+    if value is not None
+  }
+
+
+def tree(run: Run) -> Figure | None:
+  """Describes which members took over from which."""
+  rows = ancestry.by_member(run)
+  if not rows or not run.lineage:
+    return None
+  last = max(row["generation"] for row in run.members)
+  # What was decided at the end has had no time to be drawn.
+  replaced = {
+    key: row for key, row in ancestry.replacements(run).items() if key[0] < last
+  }
+  born: list[Point] = []
+  for (generation, child), row in replaced.items():
+    if row["parent"] >= 0 and row["parent"] != child:
+      born += [(generation, row["parent"]), (generation + 1, child), _GAP]
+  lives = _lives(sorted(rows), replaced, last)
+  traces = [
+    _edges(lives, "goes on", figure.PALE, 1.5),
+    _edges(born, "takes over from its parent", f"{figure.BLUE}99", 1.2),
+    *_marks(replaced),
+  ]
+  won = ancestry.winner(run)
+  if won is not None:
+    path: list[Point] = list(won.ancestors.items())
+    if min(won.ancestors) == 1:
+      path.insert(0, (0, won.ancestors[1]))
+    traces.append(_edges(path, won.title, figure.ORANGE, 4))
+  for group in groups.groups(run)[1:]:
+    y = group.members[0] - 0.5
+    traces.append(
+      Trace(
+        [0, last], [y, y], "between groups", figure.GREY, 1, dash="dot",
+        in_legend=False, hover="skip",
+      )  # fmt: skip
+    )
+  height = min(180 + _HEIGHT_OF_A_MEMBER * len(rows), _GREATEST_HEIGHT)
+  names = [str(member) for member in rows] if len(rows) <= _MOST_NAMES else []
+  panel = Panel("", traces, Axis("generation"), Axis("member", names=names))
+  return Figure([panel], height)
+
+
+def _values(run: Run) -> dict[str, set[float | None]]:
+  """Returns each hyperparameter's values, of all members and generations."""
+  first = run.members[0]["hyperparams"] if run.members else {}
+  return {
+    name: {
+      x if is_number(x) else None
+      for x in (row["hyperparams"].get(name) for row in run.members)
+    }
+    for name in first
+  }
+
+
+def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
+  """Describes one hyperparameter, on an axis as it was searched."""
+  # Runs of older versions wrote down no ranges.
+  searched = (run.settings.get("ranges") or {}).get(name, {})
+  kind = searched.get("kind")
+  choices = searched.get("values", []) if kind == "Choice" else []
+  title = name.replace("_", " ")
+  is_log = kind in ("LogUniform", "OneMinusLogUniform")
+  y = Axis(is_log=is_log, names=[f"{x:g}" for x in choices])
+  if kind == "OneMinusLogUniform":
+    title = f"1 - {title}"
+
+  def height(value: object) -> float | None:
+    """Returns where a value is drawn."""
+    if not is_number(value):
+      return None
+    if choices:
+      return min(range(len(choices)), key=lambda i: abs(choices[i] - value))
+    return 1 - value if kind == "OneMinusLogUniform" else value
+
+  def draw(rows: Sequence[Row], label: str, color: str, width: float) -> Trace:
+    """Describes the values that these rows were trained with."""
+    values = [row.get("hyperparams", {}).get(name) for row in rows]
+    return Trace(
+      [row.get("step") for row in rows],
+      [height(x) for x in values],
+      label,
+      color,
+      width,
+      # A row says with what the steps before it were trained.
+      is_step=True,
+      texts=[
+        f"member {row.get('member')}: {x:g}" if is_number(x) else ""
+        for row, x in zip(rows, values, strict=True)
+      ],
+      hover="%{text}\nstep %{x}",
+    )
+
+  lives = ancestry.by_member(run).values()
+  everyone = [row for curve in lives for row in [*curve.values(), {}]]
+  traces = [draw(everyone, "members", figure.PALE, 1.2)]
+  if won is not None:
+    traces.append(draw(won.rows, won.title, figure.ORANGE, 3))
+  return Panel(title, traces, Axis(figure.STEPS), y)
+
+
+def _lives(
+  members: Sequence[int], replaced: dict[tuple[int, int], Row], last: int
+) -> list[Point]:
+  """Returns lines along which members stay what they are."""
+  points: list[Point] = []
+  for member in members:
+    start = 0
+    ends = [
+      generation for generation, child in sorted(replaced) if child == member
+    ]
+    for end in [*ends, last]:
+      points += [(start, member), (end, member), _GAP]
+      start = end + 1
+  return points
+
+
+def _edges(
+  points: Sequence[Point], name: str, color: str, width: float
+) -> Trace:
+  """Describes lines through points."""
+  x, y = [x for x, _ in points], [y for _, y in points]
+  return Trace(x, y, name, color, width, hover="skip")
+
+
+def _marks(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
+  """Describes where members began, and how."""
+  kinds: dict[str, list[Row]] = {}
+  for row in replaced.values():
+    kind = row["operator"] if row["operator"] in _MARKS else "child"
+    kinds.setdefault(kind, []).append(row)
+  return [
+    Trace(
+      [row["generation"] + 1 for row in rows],
+      [row["child"] for row in rows],
+      name,
+      color,
+      width=0,
+      symbol=symbol,
+      sizes=5,
+      texts=[_what_happened(row) for row in rows],
+      hover="%{text}",
+    )
+    for kind, rows in kinds.items()
+    for name, color, symbol in [_MARKS[kind]]
+  ]
+
+
+def _what_happened(row: Row) -> str:
+  """Returns the text of the mark of a new member."""
+  origin = f"of member {row['parent']}"
+  if row["parent"] < 0:
+    origin = f"from cell {row['cell']}" if "cell" in row else "anew"
+  lines = [
+    f"member {row['child']} {origin}, after generation {row['generation']}",
+    f"operator: {row['operator']}",
+  ]
+  if is_number(row.get("predicted_change")):
+    change, deviation = row["predicted_change"], row.get("predicted_deviation")
+    lines.append(
+      f"predicted change of fitness: {_short(change)} ± {_short(deviation)}"
+    )
+  old = row.get("old_hyperparams") or {}
+  for name, value in row["new_hyperparams"].items():
+    if value != old.get(name):
+      lines.append(f"{name}: {_short(old.get(name))} → {_short(value)}")
+  return "\n".join(lines)
+
+
+def _short(value: object) -> str:
+  """Returns a number with few digits."""
+  return f"{value:.6g}" if is_number(value) else "none"

@@ -1,0 +1,182 @@
+"""Tests of the figures of a run's curves, hyperparameters and family tree."""
+
+import numpy as np
+import pytest
+
+from qdrl_haiku import reports
+from qdrl_haiku.reports import ancestry, curves, member_figures, pictures
+from qdrl_haiku.storage.directory import RunDirectory
+from tests.reports import common
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """Of three members, of which two were replaced in time."""
+  path = tmp_path_factory.mktemp("logs") / "run"
+  ranges = {
+    "discount": {"kind": "OneMinusLogUniform"},
+    "policy_learning_rate": {"kind": "LogUniform"},
+  }
+  common.write_population(path, ranges=ranges)
+  return reports.read_runs([str(path)])[0]
+
+
+def _trace(figure, name):
+  (panel,) = figure.panels
+  (trace,) = [x for x in panel.traces if x.name.startswith(name)]
+  return trace
+
+
+def _panel(figure, title):
+  (panel,) = [x for x in figure.panels if x.title == title]
+  return panel
+
+
+def _cut(trace):
+  """The pieces of a broken line."""
+  pieces, piece = [], []
+  for point in [*zip(trace.x, trace.y, strict=True), (None, None)]:
+    if point[0] is not None:
+      piece.append(point)
+    elif piece:
+      pieces.append(piece)
+      piece = []
+  return pieces
+
+
+def test_the_winner_is_traced_back_through_its_parents(run):
+  won = ancestry.winner(run)
+  assert won.member == 1
+  assert won.ancestors == common.ANCESTORS
+  assert [row["return"] for row in won.rows] == [3, 6, 5, 9]
+  # What is decided after the last evaluation is no ancestry.
+  row = {"generation": 4, "step": 400, "child": 1, "parent": 2}
+  row |= {"operator": "perturb", "new_hyperparams": {"tau": 0.1}}
+  won = ancestry.winner(run._replace(lineage=[*run.lineage, row]))
+  assert won.ancestors == common.ANCESTORS
+  assert ancestry.winner(run._replace(lineage=[])).ancestors == {4: 1}
+
+
+def test_ancestry_begins_where_an_elite_became_a_member(run):
+  rows = [row for row in run.lineage if row["generation"] != 2]
+  sample = {"generation": 2, "step": 200, "child": 0, "parent": -1, "cell": 5}
+  sample |= {"operator": "sample", "new_hyperparams": {"tau": 0.1}}
+  run = run._replace(lineage=[*rows, sample])
+  assert ancestry.winner(run).ancestors == {3: 0, 4: 1}
+  mark = _trace(member_figures.tree(run), "elite of the repertoire")
+  assert (mark.x, mark.y) == ([3], [0])
+  assert "member 0 from cell 5, after generation 2" in mark.texts[0]
+
+
+def test_a_member_that_diverged_does_not_win(run):
+  rows = [
+    row | {"return": None} if row["member"] == 1 else row
+    for row in run.members
+  ]
+  assert ancestry.winner(run._replace(members=rows)).member == 0
+  gone = [row | {"return": None} for row in rows]
+  assert ancestry.winner(run._replace(members=gone)) is None
+
+
+def test_a_childs_curve_leaves_its_parents(run):
+  found = curves.learning_curves(run)
+  assert _cut(_trace(found, "members")) == [
+    [(100, 1), (200, 4)],
+    [(200, 6), (300, 5), (400, 8)],
+    [(100, 2), (200, 2.5), (300, 1)],
+    [(300, 5), (400, 9)],
+    [(100, 3), (200, 6), (300, 7), (400, 2)],
+    # After the last evaluation there is nothing yet but the parent.
+    [(400, 9)],
+  ]
+  assert _trace(found, "best").y == [3, 6, 7, 9]
+  assert _trace(found, "ancestry").y == [3, 6, 5, 9]
+  (panel,) = found.panels
+  assert panel.x.title == "environment steps per agent"
+  assert panel.y.title == "episode return"
+
+
+def test_seeds_have_their_curves_and_their_mean_with_an_interval(tmp_path):
+  common.write_seeds(tmp_path / "run", 3)
+  (run,) = reports.read_runs([str(tmp_path / "run")])
+  found = curves.learning_curves(run)
+  assert _trace(found, "seed 2").y == [102, 202, 302]
+  *_, interval, mean = found.panels[0].traces
+  assert mean.y == [101, 201, 301]
+  assert interval.y == [102, 202, 302, 300, 200, 100]
+
+
+def test_schedules_are_of_what_changed_on_axes_as_searched(run):
+  found = member_figures.hyperparameters(run)
+  assert len(found.panels) == 2
+  panel = _panel(found, "policy learning rate")
+  everyone, winner = panel.traces
+  assert panel.y.is_log and winner.is_step
+  np.testing.assert_allclose(winner.y, 0.01)
+  np.testing.assert_allclose(
+    _cut(everyone)[0], [(100, 1e-4), (200, 1e-4), (300, 1e-2), (400, 1e-2)]
+  )
+  panel = _panel(found, "1 - discount")
+  assert panel.y.is_log
+  assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
+  assert list(member_figures.constants(run)) == ["tau"]
+  # Runs of older versions don't say how they searched.
+  old = member_figures.hyperparameters(run._replace(settings={}))
+  assert not any(panel.y.is_log for panel in old.panels)
+  _panel(old, "discount")
+
+
+def test_a_choice_is_shown_by_its_values(run):
+  ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
+  run = run._replace(settings={"ranges": ranges})
+  found = member_figures.hyperparameters(run)
+  panel = _panel(found, "discount")
+  assert panel.y.names == ["0.9", "0.99", "0.999"]
+  everyone, winner = panel.traces
+  assert winner.y == [2] * 4 and "0.999" in winner.texts[0]
+  assert everyone.y[:4] == [0, 0, 2, 2]
+
+
+def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
+  found = member_figures.tree(run)
+  assert _cut(_trace(found, "takes over")) == [
+    [(2, 2), (3, 0)], [(3, 0), (4, 1)]
+  ]  # fmt: skip
+  assert _cut(_trace(found, "goes on")) == [
+    [(0, 0), (2, 0)],
+    [(3, 0), (4, 0)],
+    [(0, 1), (3, 1)],
+    [(4, 1), (4, 1)],
+    [(0, 2), (4, 2)],
+  ]
+  assert _cut(_trace(found, "ancestry")) == [
+    [(0, 2), (1, 2), (2, 2), (3, 0), (4, 1)]
+  ]
+  mark = _trace(found, "child")
+  assert list(zip(mark.x, mark.y, strict=True)) == [(3, 0), (4, 1)]
+  assert "policy_learning_rate: 0.0001 → 0.01" in mark.texts[0]
+
+
+def test_each_metric_has_a_plot_but_times_that_never_change(run):
+  (panel,) = curves.metric_panels(run, "training/").panels
+  assert panel.title == "critic loss"
+  assert curves.metric_panels(run, "qd/") is None
+
+
+def test_a_run_has_pictures_of_what_it_has(tmp_path):
+  directory = RunDirectory(tmp_path)
+  directory.begin(common.settings())
+  assert pictures.plot_run(tmp_path) == []
+  assert not (tmp_path / "plots").exists()
+  common.write_population(tmp_path / "run")
+  # A diverged member's numbers.
+  path = tmp_path / "run" / "pbt_members.jsonl"
+  rows = RunDirectory(tmp_path / "run").rows("pbt_members.jsonl")
+  rows[4]["hyperparams"]["discount"] = rows[5]["return"] = None
+  path.unlink()
+  RunDirectory(tmp_path / "run").append("pbt_members.jsonl", rows)
+  files = pictures.plot_run(tmp_path / "run")
+  assert {path.name for path in files} == {
+    "learning_curves.png", "diagnostics.png", "hyperparameters.png"
+  }  # fmt: skip
+  assert all(path.stat().st_size > 5000 for path in files)
