@@ -5,13 +5,16 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+Record = dict[str, Any]
+"""JSON values by name: settings, a row, or what a checkpoint notes."""
 
-def to_json(row: dict[str, Any]) -> str:
+
+def to_json(row: Record) -> str:
   """Returns one line of strict JSON."""
   return json.dumps(strict(row), allow_nan=False)
 
 
-def to_lines(rows: Iterable[dict[str, Any]]) -> str:
+def to_lines(rows: Iterable[Record]) -> str:
   """Returns a line of strict JSON per row, each with its line break."""
   return "".join(to_json(row) + "\n" for row in rows)
 
