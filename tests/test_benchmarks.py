@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku import controllers, distributed
-from qdrl_haiku.benchmarks import measurements, peak, timing
+from qdrl_haiku import benchmarks, controllers, distributed
 from qdrl_haiku.drawing import costs
 from tests.launchers import harness
-from tests.training import common, test_illumination
+from tests.training import common
 
 _KEY = jax.random.key(0)
 
@@ -21,7 +20,17 @@ def _setup(learner=None, **config):
   return common.setup(controller, learner=learner, **config)._replace(mesh=mesh)
 
 
-def test_flops_are_those_of_one_critic_step():
+@pytest.fixture
+def machine(monkeypatch):
+  """A machine of a GFLOP per second on which each call takes half a second."""
+  monkeypatch.setattr(benchmarks, "matmul_peak", lambda mesh: 1e9)
+  monkeypatch.setattr(
+    benchmarks, "median_seconds", lambda call, state, n: call(state) and 0.5
+  )
+
+
+@pytest.mark.parametrize("map_elites", [None, "is left out"])
+def test_flops_are_those_of_one_critic_step(map_elites):
   learner = common.quadratic_learner()
   matrix = jnp.ones((50, 50))
 
@@ -31,23 +40,15 @@ def test_flops_are_those_of_one_critic_step():
     return state._replace(point=state.point + product[0, 0]), metrics
 
   setup = _setup(learner._replace(update=update))
-  per_step = peak.flops_per_update(setup)
+  per_step = benchmarks.flops_per_update(setup._replace(map_elites=map_elites))
   product = 2 * 50 * 50 * 40 / learner.batches_per_update
   # The rest is a few operations on vectors of two.
   assert product <= per_step < product + 1000
 
 
-def test_flops_are_the_same_where_there_is_a_repertoire():
-  setup = test_illumination.setup()
-  per_step = peak.flops_per_update(setup)
-  assert per_step == peak.flops_per_update(setup._replace(map_elites=None)) > 0
-
-
-def test_updates_are_those_of_whole_intervals(monkeypatch):
-  monkeypatch.setattr(peak, "matmul_peak", lambda mesh: 1e9)
-  monkeypatch.setattr(timing, "median_seconds", lambda call, state, n: 0.5)
+def test_updates_are_those_of_whole_intervals(machine):
   setup = _setup()
-  row = measurements.updating(setup, 1, _KEY)
+  row = benchmarks.updating(setup, 1, _KEY)
   # One update per step of four agents, in half a second.
   rate = 4 * setup.config.perturbation_interval / 0.5
   assert row["updates_per_second"] == rate
@@ -63,67 +64,15 @@ def test_updates_are_those_of_whole_intervals(monkeypatch):
 ])  # fmt: skip
 @pytest.mark.slow
 def test_exploiting_counts_what_children_take_over(
-  inherit_replay, bytes_each, monkeypatch
+  inherit_replay, bytes_each, machine
 ):
-  monkeypatch.setattr(
-    timing, "median_seconds", lambda call, state, n: call(state) and 0.5
-  )
-  row = measurements.exploiting(_setup(inherit_replay=inherit_replay), 1, _KEY)
-  assert row == {
+  setup = _setup(inherit_replay=inherit_replay)
+  assert benchmarks.exploiting(setup, 1, _KEY) == {
     "exploit_milliseconds": 500.0,
     "decision_milliseconds": 500.0,
     "num_replaced": 1,
     "moved_bytes": bytes_each,
   }
-
-
-@pytest.mark.parametrize(("seconds", "most", "number"), [
-  # Nothing is said of what is over at once.
-  (0.1, 5, 5),
-  (5.0, 5, 5),
-  (15.0, 5, 2),
-  (300.0, 5, 1),
-  (0.0, 3, 3),
-])  # fmt: skip
-def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
-  seconds, most, number, capsys
-):
-  assert timing.affordable(seconds, most) == number
-  said = capsys.readouterr().err
-  assert bool(said) == ((number - 1) * seconds > 5)
-  if said:
-    assert f"measuring {number} of {most} repetitions" in said
-    assert f"{number * seconds:.0f} s in all" in said
-
-
-def test_repetitions_end_when_the_minute_is_over(monkeypatch):
-  clock = iter(range(0, 10_000, 15))
-  monkeypatch.setattr(timing.time, "monotonic", lambda: next(clock))
-  calls = []
-  seconds = timing.median_seconds(lambda n: calls.append(n) or n, 0, 9)
-  # A first one, and as many of 15 seconds as fit.
-  assert (seconds, len(calls)) == (15, 3)
-
-
-def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
-  # A critic step of a second.
-  monkeypatch.setattr(measurements, "_FLOPS", {"cpu": 1e9})
-  monkeypatch.setattr(peak, "flops_per_update", lambda setup: 1e9)
-  setup = _setup(perturbation_interval=160, min_replay_size=32)
-  short = measurements.shortened(setup).config
-  # Four agents and 6 seconds: not more than one iteration.
-  assert short.perturbation_interval == 2
-  # So that the second interval has all its updates.
-  assert short.min_replay_size == 2
-  kept = measurements.shortened(setup, min_replay_size=32).config
-  assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
-  monkeypatch.setattr(peak, "flops_per_update", lambda setup: 5e4)
-  assert measurements.shortened(setup).config == setup.config
-
-
-def test_products_that_show_the_peak_are_larger_on_accelerators():
-  assert peak.matmul_size("cpu") == 1024
-  assert peak.matmul_size("gpu") >= 8192
 
 
 @pytest.mark.slow
@@ -137,37 +86,86 @@ def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
     assert members.replay.size.tolist() == [16] * 4
     return 0.5
 
-  monkeypatch.setattr(timing, "median_seconds", call_twice)
-  row = measurements.collecting(_setup(), 1, _KEY)
+  monkeypatch.setattr(benchmarks, "median_seconds", call_twice)
+  row = benchmarks.collecting(_setup(), 1, _KEY)
   assert row["env_steps_per_second"] == 4 * 16 / 0.5
   common.assert_bits_equal(seen[0].point, seen[1].point)
 
 
 def test_collecting_more_than_replay_holds_is_refused():
   with pytest.raises(ValueError, match="must be more than the 64 steps"):
-    measurements.collecting(_setup(), 3, _KEY)
+    benchmarks.collecting(_setup(), 3, _KEY)
 
 
 @pytest.mark.slow
-def test_generations_are_counted_as_a_run_counts_them(monkeypatch):
-  monkeypatch.setattr(peak, "matmul_peak", lambda mesh: 1e9)
-  row = measurements.generations(_setup(), 2, _KEY, start=0.0)
+def test_generations_are_counted_as_a_run_counts_them(machine):
+  row = benchmarks.generations(_setup(), 2, _KEY, start=0.0)
   per_generation = row["generation_seconds"]
+  assert row["repetitions"] == 2
   # Without those of evaluation.
-  steps = row["env_steps_per_second"] * per_generation
-  assert steps == pytest.approx(4 * 16)
-  assert row["updates_per_second"] * per_generation == pytest.approx(4 * 16)
+  for name in ("env_steps_per_second", "updates_per_second"):
+    assert row[name] * per_generation == pytest.approx(4 * 16)
   assert row["fraction_of_peak"] == pytest.approx(
     row["updates_per_second"] * row["flops_per_update"] / 1e9
   )
 
 
+@pytest.mark.parametrize(("seconds", "most", "number"), [
+  # Nothing is said of what is over at once.
+  (0.1, 5, 5),
+  (5.0, 5, 5),
+  (15.0, 5, 2),
+  (300.0, 5, 1),
+  (0.0, 3, 3),
+])  # fmt: skip
+def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
+  seconds, most, number, capsys
+):
+  assert benchmarks.affordable(seconds, most) == number
+  said = capsys.readouterr().err
+  assert (f"measuring {number} of {most} repetitions" in said) == (
+    (number - 1) * seconds > 5
+  )
+
+
+def test_repetitions_end_when_the_minute_is_over(monkeypatch):
+  clock = iter(range(0, 10_000, 15))
+  monkeypatch.setattr(benchmarks.time, "monotonic", lambda: next(clock))
+  calls = []
+  seconds = benchmarks.median_seconds(lambda n: calls.append(n) or n, 0, 9)
+  # A first one, and as many of 15 seconds as fit.
+  assert (seconds, len(calls)) == (15, 3)
+
+
+def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
+  # A critic step of a second.
+  monkeypatch.setattr(benchmarks, "_FLOPS", {"cpu": 1e9})
+  monkeypatch.setattr(benchmarks, "flops_per_update", lambda setup: 1e9)
+  setup = _setup(perturbation_interval=160, min_replay_size=32)
+  short = benchmarks.shortened(setup).config
+  # Four agents and 6 seconds: not more than one iteration; and the second
+  # interval has all its updates.
+  assert (short.perturbation_interval, short.min_replay_size) == (2, 2)
+  kept = benchmarks.shortened(setup, min_replay_size=32).config
+  assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
+  monkeypatch.setattr(benchmarks, "flops_per_update", lambda setup: 5e4)
+  assert benchmarks.shortened(setup).config == setup.config
+
+
+_SMALL = (
+  "--env_name=point_maze", "--num_envs=2", "--hidden_layer_sizes=4",
+  "--batch_size=4", "--num_timesteps=400", "--repetitions=1",
+)  # fmt: skip
+_SHORT = (
+  *_SMALL, "--perturbation_interval=400", "--replay_capacity=400",
+  "--min_replay_size=100",
+)  # fmt: skip
+
+
 def test_the_launcher_prints_one_line_of_json(capsys):
   outcome = harness.run(
-    capsys, "benchmark", "--algorithm=update", "--env_name=point_maze",
-    "--population_size=2", "--num_envs=2", "--hidden_layer_sizes=4",
-    "--batch_size=4", "--num_timesteps=400", "--repetitions=1",
-  )  # fmt: skip
+    capsys, "benchmark", *_SMALL, "--algorithm=update", "--population_size=2"
+  )
   assert outcome.code == 0, outcome.err
   row = json.loads(outcome.out)
   assert row["algorithm"] == "update"
@@ -178,16 +176,9 @@ def test_the_launcher_prints_one_line_of_json(capsys):
   assert row["num_eval_episodes"] == 1
 
 
-_SMALL = (
-  "--env_name=point_maze", "--num_envs=2", "--hidden_layer_sizes=4",
-  "--batch_size=4", "--num_timesteps=400", "--perturbation_interval=400",
-  "--replay_capacity=400", "--min_replay_size=100", "--repetitions=1",
-)  # fmt: skip
-
-
 @pytest.mark.slow
 def test_generations_start_with_an_empty_cache_and_with_a_full_one(capsys):
-  outcome = harness.run(capsys, "benchmark", *_SMALL, "--population_size=2")
+  outcome = harness.run(capsys, "benchmark", *_SHORT, "--population_size=2")
   assert outcome.code == 0, outcome.err
   row = json.loads(outcome.out)
   for name in ("time_to_first_update_seconds", "compile_seconds"):
@@ -201,7 +192,7 @@ def test_a_sweep_prints_a_row_each_and_draws_them(
 ):
   monkeypatch.chdir(tmp_path)
   outcome = harness.run(
-    capsys, "benchmark", *_SMALL, "--algorithm=collect",
+    capsys, "benchmark", *_SHORT, "--algorithm=collect",
     "--sweep=population_size:2,4", "--perturbation_interval=40",
   )  # fmt: skip
   assert outcome.code == 0, outcome.err
@@ -226,23 +217,18 @@ def test_costs_are_drawn_against_the_values():
   (["--sweep=population_size"], "must be a flag and its values, like"),
   (["--sweep=popluation_size:1,2"], "must be a flag and its values, like"),
   (["--sweep=population_size:1,2", "--output=."], "is there; name a new file"),
+  (["--algorithm=uptade"], "'uptade' is unknown; did you mean 'update'"),
+  # The error of a measurement's process is that of the sweep.
+  pytest.param(
+    [*_SMALL, "--sweep=population_size:0,2"],
+    "population_size must be at least 1, got 0",
+    marks=pytest.mark.slow,
+  ),
 ])  # fmt: skip
-def test_a_sweep_of_nothing_is_refused(flags, message, capsys):
+def test_what_makes_no_sense_is_refused(
+  flags, message, capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
   outcome = harness.run(capsys, "benchmark", *flags)
   assert outcome.code == 2
   assert message in outcome.err
-
-
-def test_the_error_of_a_measurement_is_that_of_the_sweep(capsys, tmp_path):
-  outcome = harness.run(
-    capsys, "benchmark", *_SMALL, "--sweep=population_size:0,2",
-    f"--output={tmp_path / 'sweep.png'}",
-  )  # fmt: skip
-  assert outcome.code == 2
-  assert "population_size must be at least 1, got 0" in outcome.err
-
-
-def test_an_unknown_algorithm_is_refused(capsys):
-  outcome = harness.run(capsys, "benchmark", "--algorithm=uptade")
-  assert outcome.code == 2
-  assert "algorithm='uptade' is unknown; did you mean 'update'" in outcome.err
