@@ -91,7 +91,7 @@ def generations(
   first_generation = time.monotonic() - start
   numbers = itertools.count(2)
 
-  def train_generation(carried: tuple[State, Any]) -> tuple[State, Any]:
+  def train_generation(carried: tuple[State, Tree]) -> tuple[State, Tree]:
     return made.train_generation(carried[0], run_key, next(numbers))
 
   seconds, carried = timed(train_generation, carried, repetitions)
@@ -349,12 +349,14 @@ def affordable(seconds_each: float, most: int) -> int:
   return number
 
 
-def _configured(setup: Setup, **settings: Any) -> Setup:
+def _configured(setup: Setup, **settings: int) -> Setup:
   """Returns a setup with other settings of training."""
   return setup._replace(config=dataclasses.replace(setup.config, **settings))
 
 
-def _population(setup: Setup, run_key: types.Key) -> Any:
+def _population(
+  setup: Setup, run_key: types.Key
+) -> tuple[population.Members, Tree, types.Key]:
   """Makes members, hyperparameters and keys of a population."""
   state = jax.jit(functools.partial(population.init_population, setup))(run_key)
   keys = population.member_keys(run_key, 1, setup.config.population_size)

@@ -93,9 +93,9 @@ def difference(found: Tree, expected: Tree) -> str | None:
   Returns:
     How the trees or the first two arrays differ; None where they don't.
   """
-  structure, wanted = map(jax.tree.structure, (found, expected))
-  if structure != wanted:
-    return f"the tree is {structure}, not {wanted}"
+  structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]
+  if structures[0] != structures[1]:
+    return f"the tree is {structures[0]}, not {structures[1]}"
   leaves = zip(_named(found), jax.tree.leaves(expected), strict=True)
   for (name, x), y in leaves:
     if (x.shape, x.dtype) != (y.shape, y.dtype):

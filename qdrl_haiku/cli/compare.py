@@ -12,13 +12,14 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import files, names
 from qdrl_haiku.cli import launch, subprocesses
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.storage import strict_json
 
 if TYPE_CHECKING:
   from qdrl_haiku import comparisons
@@ -185,7 +186,7 @@ class _State:
     """Returns whether a run can be resumed."""
     return (self._output / run.name / "config.json").exists()
 
-  def _read(self) -> dict[str, dict[str, Any]]:
+  def _read(self) -> dict[str, strict_json.Record]:
     """Reads the file; refuses one that is damaged, and another's directory."""
     if not self._path.exists():
       if any(self._output.iterdir()):
@@ -256,7 +257,6 @@ def _write(
 ) -> None:
   """Writes tables of the runs that are done, if any is."""
   from qdrl_haiku import comparisons
-  from qdrl_haiku.storage import strict_json
 
   curves = [
     curve

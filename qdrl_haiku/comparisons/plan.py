@@ -169,12 +169,8 @@ def _command(where: str, text: str) -> _Command:
         f" {names.nearest(launcher, _METRICS)}"
       )
   for word in words:
-    if not word.startswith("--") or not word.strip("-"):
-      raise ValueError(
-        f"{where}: {word!r} is no flag; write flags as --name=value."
-      )
-    name = word[2:].partition("=")[0]
-    if name in _RESERVED:
+    name = word.lstrip("-").partition("=")[0]
+    if word.startswith("-") and name in _RESERVED:
       raise ValueError(
         f"{where}: --{name} is what the comparison gives to each run; leave it"
         " out."

@@ -58,7 +58,7 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
   """Returns the results of one operation."""
   primitive, params = equation.primitive, equation.params
   if _is_small_product(equation):
-    dtype = equation.outvars[0].aval.dtype
+    dtype = _spec(equation.outvars[0]).dtype
     lhs, rhs = (lax.convert_element_type(x, dtype) for x in operands)
     return [_multiply_and_sum(lhs, rhs, params["dimension_numbers"])]
   if _is_small_scatter(equation):
@@ -137,11 +137,9 @@ def _is_small_product(equation: JaxprEqn) -> bool:
   """Returns whether products of a batch have few multiplications each."""
   if equation.primitive.name != "dot_general":
     return False
-  lhs = equation.invars[0].aval
+  lhs, result = _spec(equation.invars[0]), _spec(equation.outvars[0])
   (summed, _), (batch, _) = equation.params["dimension_numbers"]
-  count = equation.outvars[0].aval.size * math.prod(
-    lhs.shape[i] for i in summed
-  )
+  count = result.size * math.prod(lhs.shape[i] for i in summed)
   num_products = math.prod(lhs.shape[i] for i in batch)
   return count <= _MOST_MULTIPLICATIONS * num_products
 
@@ -150,7 +148,7 @@ def _is_small_scatter(equation: JaxprEqn) -> bool:
   """Returns whether a scatter writes a few times, and clips nothing."""
   if equation.primitive.name not in ("scatter", "scatter-add"):
     return False
-  indices = equation.invars[1].aval
+  indices = _spec(equation.invars[1])
   return (
     math.prod(indices.shape[:-1]) <= _MOST_WRITES
     and not equation.params["dimension_numbers"].operand_batching_dims
@@ -166,6 +164,12 @@ def _has_any(jaxpr: Jaxpr) -> bool:
     or any(_has_any(x.jaxpr) for x in inner(equation))
     for equation in jaxpr.eqns
   )
+
+
+def _spec(variable: Literal | Var) -> jax.ShapeDtypeStruct:
+  """Returns shape and dtype of an operand or a result."""
+  aval: Any = variable.aval
+  return aval
 
 
 def _is_closed(x: object) -> bool:

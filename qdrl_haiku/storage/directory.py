@@ -13,6 +13,7 @@ from qdrl_haiku import files
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import strict_json, versions
 from qdrl_haiku.storage.strict_json import Record
+from qdrl_haiku.types import Tree
 
 
 class RunDirectory:
@@ -115,7 +116,7 @@ class RunDirectory:
     with files.written_whole(self.path / name) as temporary:
       temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
-  def write_arrays(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+  def write_arrays(self, name: str, arrays: dict[str, Tree]) -> None:
     """Writes a NumPy file (.npz) whole or not at all."""
     if not hosts.is_first():
       return

@@ -79,7 +79,7 @@ def users_module() -> str | None:
   """
   package = pathlib.Path(qdrl_haiku.__file__).parent
   pythons = map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts"))
-  places = (package, package.parent / "launchers", *pythons)
+  places = [*map(str, (package, package.parent / "launchers")), *pythons]
   for name, module in sorted(sys.modules.items()):
     path = getattr(module, "__dict__", {}).get("__file__") or ""
     if not path and name != "__main__":

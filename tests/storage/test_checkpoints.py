@@ -301,17 +301,28 @@ def test_without_checksums_only_what_tells_of_the_rest_is_proof(
     checkpoints.restore(40, like)
 
 
-# Of two processes, the second of which meets with something.
+# Of two processes, each of which has a row, and the second of which meets with
+# something where it reads.
 _PROCESS = """
 import sys
 import jax
+import numpy as np
 from qdrl_haiku.storage import checkpoints, checksums
 
 address, process, folder = sys.argv[1:]
 jax.distributed.initialize(address, 2, int(process))
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+array = jax.make_array_from_callback(
+  rows.shape, jax.NamedSharding(mesh, jax.P("x")), lambda index: rows[index]
+)
 opened = checkpoints.Checkpoints(folder, writes=True)
 for step in (10, 20, 30):
-  opened.save(step, {}, {"step": step})
+  opened.save(step, {"x": array}, {"step": step})
+opened.close()
+opened = checkpoints.Checkpoints(folder, writes=True)
+restored = opened.restore(10, {"x": array})["x"]
+print(opened.record(10), restored.addressable_shards[0].data.tolist())
 
 def damage(folder):
   if folder.name == "20" and process == "1":
@@ -331,41 +342,17 @@ print(opened.steps())
 """
 
 
-# Of two processes, each of which has a row.
-_SHARDS = """
-import sys
-import jax
-import numpy as np
-from qdrl_haiku.storage import checkpoints
-
-address, process, folder = sys.argv[1:]
-jax.distributed.initialize(address, 2, int(process))
-mesh = jax.make_mesh(
-  (2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)
-)
-rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
-array = jax.make_array_from_callback(
-  rows.shape,
-  jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")),
-  lambda index: rows[index],
-)
-opened = checkpoints.Checkpoints(folder, writes=True)
-opened.save(10, {"x": array}, {"step": 10})
-opened.close()
-opened = checkpoints.Checkpoints(folder)
-restored = opened.restore(10, {"x": array})["x"]
-print(opened.record(10), restored.addressable_shards[0].data.tolist())
-"""
-
-
-def _in_two_processes(code, folder):
-  """The lines that two processes of some code write, which have to end well."""
+@pytest.mark.slow
+def test_two_processes_share_a_directory_and_agree_on_what_one_of_them_reads(
+  tmp_path,
+):
+  folder = tmp_path / "a[x]\\b"
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
   processes = [
     subprocess.Popen(
-      [sys.executable, "-c", code, address, str(i), str(folder)],
+      [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
       stdout=subprocess.PIPE,
       text=True,
     )
@@ -373,28 +360,18 @@ def _in_two_processes(code, folder):
   ]
   outputs = [x.communicate(timeout=300)[0].splitlines() for x in processes]
   assert [x.returncode for x in processes] == [0, 0]
-  return outputs
-
-
-@pytest.mark.slow
-def test_two_processes_write_and_read_in_a_directory_of_an_odd_name(tmp_path):
-  outputs = _in_two_processes(_SHARDS, tmp_path / "a[x]\\b")
-  for row, lines in zip(([0, 1, 2], [3, 4, 5]), outputs, strict=True):
-    assert lines[-1] == f"{{'step': 10}} {[[float(x) for x in row]]}"
-
-
-@pytest.mark.slow
-def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
-  folder = tmp_path / "checkpoints"
-  outputs = _in_two_processes(_PROCESS, folder)
-  for (damaged, unreadable, steps), ours, whose in zip(
-    [lines[-3:] for lines in outputs],  # What connects them talks before.
+  for lines, row, ours, error in zip(
+    outputs,
+    ([0.0, 1.0, 2.0], [3.0, 4.0, 5.0]),
     ("another process finds it so", "a file is missing"),
     ("OSError", "PermissionError"),
     strict=True,
   ):
+    # What connects them talks before.
+    restored, damaged, unreadable, steps = lines[-4:]
+    assert restored == f"{{'step': 10}} {[row]}"
     assert damaged.startswith("DamagedCheckpoint") and ours in damaged
-    assert unreadable.startswith(f"{whose} ") and "20 can't be" in unreadable
+    assert unreadable.startswith(f"{error} ") and "20 can't be" in unreadable
     assert steps == "[20]"
   assert _listing(folder) == ["20", "damaged-30"]
 
