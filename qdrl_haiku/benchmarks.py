@@ -31,7 +31,7 @@ from qdrl_haiku.types import State, Tree
 Row = dict[str, Any]
 """Numbers by name."""
 
-# What a measurement may take, compilation aside; and what one interval may.
+# Seconds of a measurement, compilation aside, and of an interval, at most.
 _SECONDS = 40.0
 _INTERVAL_SECONDS = 6.0
 # Floating-point operations of updates, and environment steps, that a device
@@ -322,7 +322,7 @@ def timed(
 ) -> tuple[list[float], Tree]:
   """Returns the seconds of calls that go on from one another, and the result.
 
-  They are at most so many, and as many as fit into a minute.
+  At most `repetitions` are made, as many as fit into a minute.
   """
   seconds: list[float] = []
   number = 1
@@ -336,9 +336,9 @@ def timed(
 
 
 def affordable(seconds_each: float, most: int) -> int:
-  """Decides how many repetitions there will be, and says so."""
+  """Returns how many repetitions fit into a minute, and prints it."""
   number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
-  # What is over at once needs no announcement.
+  # Short measurements need no announcement.
   if (number - 1) * seconds_each > 5:
     print(
       f"measuring {number} of {most} repetitions, "

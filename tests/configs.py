@@ -4,7 +4,7 @@ import dataclasses
 
 
 def make(config_class, **settings):
-  """A learner's configuration; settings of networks are its network's."""
+  """Returns a learner's configuration; settings of networks are nested."""
   network = config_class.network
   names = {field.name for field in dataclasses.fields(network)}
   shape = {name: x for name, x in settings.items() if name in names}
@@ -13,6 +13,6 @@ def make(config_class, **settings):
 
 
 def sized(config_class, *sizes, **settings):
-  """A configuration of a policy's and a critic's widths."""
+  """Returns a configuration of a policy's and a critic's widths."""
   names = ("policy_hidden_layer_sizes", "critic_hidden_layer_sizes")
   return make(config_class, **dict(zip(names, sizes, strict=True)), **settings)

@@ -1,4 +1,4 @@
-"""The shape of the package: who may import whom."""
+"""Tests of which parts of the package may import which."""
 
 import ast
 import pathlib

@@ -9,7 +9,7 @@ from qdrl_haiku import checks
 @pytest.mark.parametrize(("value", "fix"), [
   *((x, "is not a count; use an integer of at least 1.")
     for x in (-1, 0, True, 2.0, "3", None, float("nan"))),
-  # What an int32 doesn't hold.
+  # Beyond int32.
   *((x, "is too large; use an integer of at most 2147483647.")
     for x in (2**31, 10**20)),
 ])  # fmt: skip

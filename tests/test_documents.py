@@ -100,7 +100,7 @@ def test_documents_are_short(document, most):
 
 
 def _anchors(document: pathlib.Path) -> set[str]:
-  """What GitHub makes of headings, for links to them."""
+  """Returns the anchors that GitHub makes of headings."""
   text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.S | re.M)
   titles = re.findall(r"^#+ (.*)$", text, re.M)
   return {
@@ -319,8 +319,7 @@ def _of_two_processes():
   (alike,) = [
     line.removeprefix("srun ") for line in lines if line.startswith("srun ")
   ]
-  # What Slurm and Open MPI tell each process that they start; the port follows
-  # from the job's number.
+  # Variables of Slurm and Open MPI; the port follows from the job's number.
   job = random.randrange(4096)
   slurm = {
     "SLURM_JOB_ID": str(job), "SLURM_STEP_NODELIST": "localhost",
@@ -343,7 +342,7 @@ def _of_two_processes():
 
 
 def _run_two_processes(way, folder, *arguments):
-  """What two processes print that are started in a way, once both are done."""
+  """Returns what two processes print that are started in one of the ways."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"

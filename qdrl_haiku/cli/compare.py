@@ -56,7 +56,7 @@ class CompareConfig(Settings):
   )
   seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
   output: str | None = setting(
-    None, "Directory of the runs and of what comes of them."
+    None, "Directory of the runs, the tables and the picture."
   )
   baseline: str | None = setting(
     None,
@@ -78,7 +78,7 @@ class CompareConfig(Settings):
 
 
 def main(given: Given) -> None:
-  """Trains what isn't trained yet, and compares what is.
+  """Trains the runs that aren't done yet, and compares those that are.
 
   Args:
     given: what the flags were given.

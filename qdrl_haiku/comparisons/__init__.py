@@ -1,4 +1,4 @@
-"""Compares methods on tasks by seeds: plans runs, scores them, shows both."""
+"""Compares methods on tasks by seeds: plans runs, scores and shows them."""
 
 from qdrl_haiku.comparisons.plan import PlannedRun, common_metric, plan
 from qdrl_haiku.comparisons.rendering import markdown, picture

@@ -1,4 +1,4 @@
-"""Shows a comparison, as a document of tables and as a picture."""
+"""Renders a comparison as a document of tables, and as a picture."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ def markdown(table: Sequence[Row], settings: Settings) -> str:
 def picture(
   curves: Sequence[Curve], table: Sequence[Row], settings: Settings
 ) -> Figure:
-  """Draws curves of each task, and what methods come to in all.
+  """Draws curves of each task, and the overall scores of methods.
 
   Args:
     curves: of the runs.

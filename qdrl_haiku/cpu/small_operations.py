@@ -20,7 +20,7 @@ from qdrl_haiku.types import Array
 
 # Multiplications up to which that pays; products of 8 x 8 matrices are slower.
 _MOST_MULTIPLICATIONS = 64
-# Of a scatter; with many it's a matter of memory, not of calls.
+# Writes of a scatter; many are a matter of memory, not of calls.
 _MOST_WRITES = 64
 
 
@@ -66,7 +66,7 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
   if any(_has_any(x.jaxpr) for x in inner(equation)):
     if primitive.name == "jit":
       return _evaluate(params["jaxpr"], operands)
-    # What defines its own derivatives stays as it is.
+    # Functions with derivatives of their own stay as they are.
     if primitive.name in ("scan", "while", "cond"):
       params = jax.tree.map(
         lambda x: rewritten(x) if _is_closed(x) else x,

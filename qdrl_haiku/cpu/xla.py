@@ -50,8 +50,8 @@ def known_flags(flags: Mapping[str, object]) -> list[str]:
 def knows_mark(name: str) -> bool:
   """Returns whether XLA looks for an attribute of operations.
 
-  It ignores those that it doesn't know, and nothing can be asked which it
-  does; but the name of one that it looks for is in its code.
+  It ignores unknown ones without a word; but the name of each that it looks
+  for is in its code.
   """
   return _is_known(name, _is_in_code)
 

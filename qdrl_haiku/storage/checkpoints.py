@@ -46,7 +46,7 @@ class Checkpoints:
         shutil.rmtree(deleted)
     if writes:
       self._path.mkdir(parents=True, exist_ok=True)
-    # What orbax is told instead of the path.
+    # The path that orbax gets.
     self._plain, self._forget_plain = orbax_paths.plain(self._path, self)
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
@@ -103,7 +103,7 @@ class Checkpoints:
   def restore(
     self, step: int, like: dict[str, Tree], resized: Collection[str] = ()
   ) -> dict[str, Tree]:
-    """Reads trees; of those that are resized the number of rows may differ."""
+    """Reads trees; resized ones may have another number of rows."""
     args = self._ocp.args
     wanted = {
       name: {"tree": jax.tree.map(stored_trees.as_stored, tree)}
@@ -188,8 +188,7 @@ class Checkpoints:
       yield
     except (DamagedCheckpoint, MemoryError, jax.errors.JaxRuntimeError):
       raise
-    # What can't be read makes orbax, tensorstore and json raise nearly
-    # anything.
+    # orbax, tensorstore and json raise nearly anything.
     except Exception as error:
       message = f"checkpoint {step} can't be read: {self._first_line(error)}"
       if not os.path.exists(self._path / str(step) / checksums.NAME):
@@ -206,7 +205,7 @@ class Checkpoints:
       damage = checksums.damage(self._path / str(step))
     except (MemoryError, OSError) as raised:
       error = raised
-    # What one process meets holds for all, which would wait for it otherwise.
+    # One process's finding holds for all, which would wait for it otherwise.
     if hosts.any_of_all(error is not None):
       raise error or OSError("another process can't read it")
     if hosts.any_of_all(damage is not None):
@@ -259,7 +258,7 @@ def _check_shapes(
   what: str, found: _Shapes, wanted: _Shapes, is_resized: bool
 ) -> None:
   """Refuses a tree of another structure, but for rows where it's resized."""
-  first = int(is_resized)  # Of the axes that count.
+  first = int(is_resized)  # The first axis that must agree.
   for path in sorted(found.keys() | wanted.keys()):
     shapes = found.get(path), wanted.get(path)
     if None in shapes or len({x and x[first:] for x in shapes}) > 1:

@@ -1,7 +1,7 @@
 """Digests of what a program depends on, without a user's code.
 
-That is told of this package and of installed ones alone, by versions, files
-and settings: what a user's code has read can't be known.
+Versions, files and settings say it of this package and of installed ones. Of a
+user's code they can't: it may have read anything.
 """
 
 import functools
@@ -74,8 +74,8 @@ def of_compiler() -> Record:
 def users_module() -> str | None:
   """Returns a module of this process that is neither installed nor ours.
 
-  It may have replaced functions of those that are, as may a program that isn't
-  one of the launchers.
+  It may have replaced functions of other modules, as may a main program that
+  isn't a launcher.
   """
   package = pathlib.Path(qdrl_haiku.__file__).parent
   pythons = map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts"))
@@ -83,7 +83,7 @@ def users_module() -> str | None:
   for name, module in sorted(sys.modules.items()):
     path = getattr(module, "__dict__", {}).get("__file__") or ""
     if not path and name != "__main__":
-      continue  # Of the interpreter, or a folder.
+      continue  # A module of the interpreter, or a folder.
     if {"site-packages", "dist-packages"}.intersection(path.split(os.sep)):
       is_known = name not in _CUSTOMIZING
     else:

@@ -1,4 +1,4 @@
-"""The cache of programs: what a start found out, kept for the next ones."""
+"""Caches what a start of a program found out, for later starts."""
 
 import contextlib
 import hashlib
@@ -16,16 +16,16 @@ _MOST = 500
 
 
 class ProgramCache(NamedTuple):
-  """Values of each different start of a program, and values that starts share.
+  """Values of one kind of start, by name, and values that all starts share.
 
   Values are pickled, so they are only read from a folder and files that no
   other user can write to, and after their checksum. Any other value is deleted,
-  and counts as not there.
+  and counts as missing.
 
   Attributes:
     folder: of all values.
-    key: of the start, as `fingerprints.digest` returns it; None for one that
-      depends on a user's code, which has no values of its own.
+    key: of the kind of start, as `fingerprints.digest` returns it; None for one
+      with a user's code, which has no values of its own.
   """
 
   folder: pathlib.Path
@@ -75,7 +75,7 @@ class ProgramCache(NamedTuple):
       self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
       _check_private(self.folder)
       with files.written_whole(path) as temporary:
-        temporary.chmod(0o600)  # Whatever new files have usually.
+        temporary.chmod(0o600)  # The umask may allow others more.
         temporary.write_bytes(hashlib.sha256(pickled).digest() + pickled)
     except Exception as error:
       logging.debug("%s can't be written: %s", path, error)
@@ -93,7 +93,7 @@ class ProgramCache(NamedTuple):
 
 
 def _check_private(path: pathlib.Path) -> None:
-  """Raises PermissionError where others may have written something."""
+  """Raises PermissionError where other users may have written."""
   reason = files.why_not_private(os.lstat(path))
   if reason is not None:
     raise PermissionError(reason)

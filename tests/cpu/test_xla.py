@@ -1,4 +1,4 @@
-"""Whatever XLA is installed, what it doesn't know ends no process."""
+"""Tests that flags which XLA doesn't know are left out."""
 
 import pathlib
 import re

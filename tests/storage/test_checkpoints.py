@@ -128,7 +128,7 @@ def test_where_an_odd_name_cannot_be_held_that_is_said(tmp_path, monkeypatch):
 def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
   tmp_path, monkeypatch
 ):
-  # As if nobody knew what orbax can't take.
+  # As if the path were one that orbax can take.
   monkeypatch.setattr(
     orbax_paths, "plain", lambda path, owner: (path, lambda: None)
   )
@@ -301,8 +301,7 @@ def test_without_checksums_only_what_tells_of_the_rest_is_proof(
     checkpoints.restore(40, like)
 
 
-# Of two processes, each of which has a row, and the second of which meets with
-# something where it reads.
+# One of two processes, each with a row; the second fails to read two steps.
 _PROCESS = """
 import sys
 import jax
@@ -367,7 +366,7 @@ def test_two_processes_share_a_directory_and_agree_on_what_one_of_them_reads(
     ("OSError", "PermissionError"),
     strict=True,
   ):
-    # What connects them talks before.
+    # The coordination service prints before.
     restored, damaged, unreadable, steps = lines[-4:]
     assert restored == f"{{'step': 10}} {[row]}"
     assert damaged.startswith("DamagedCheckpoint") and ours in damaged

@@ -1,4 +1,4 @@
-"""Texts that differ where what a program is traced from may differ."""
+"""Tests of digests of what a program depends on."""
 
 import pathlib
 import shutil
@@ -69,7 +69,7 @@ def test_an_edited_file_of_a_traced_package_makes_another_process(
 
 
 def _users_module(monkeypatch, **files):
-  """What is found in a process with modules of these files, by name."""
+  """Returns what is found in a process with modules of these files."""
   modules = {name: types.ModuleType(name) for name in files}
   for name, path in files.items():
     modules[name].__file__ = path and str(path)

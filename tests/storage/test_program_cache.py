@@ -1,4 +1,4 @@
-"""What one start of a program keeps for the next ones."""
+"""Tests of the cache of programs, and of files that others wrote."""
 
 import hashlib
 import os

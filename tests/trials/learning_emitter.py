@@ -64,7 +64,7 @@ def make_emitter(setup):
   def tell(state, repertoire, elites, fitness, descriptors, extra, key):
     del repertoire, elites, fitness, descriptors, key
     transitions, lengths = extra["transitions"], extra["lengths"]
-    # What comes after an episode's end is its first step once more.
+    # Steps after an episode's end count as its first step once more.
     steps = jnp.arange(transitions.reward.shape[2])
     steps = jnp.where(steps < lengths[..., None], steps, 0)
     take = jax.vmap(jax.vmap(lambda x, i: x[i]))
