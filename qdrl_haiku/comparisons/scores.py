@@ -2,7 +2,7 @@
 
 import os
 import statistics as standard
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,38 +146,18 @@ def table(scored: Sequence[Row], settings: Settings) -> list[Row]:
   """
   tasks = distinct(row["task"] for row in scored)
   methods = distinct(row["method"] for row in scored)
-
-  def of(task: str, method: str) -> list[Row]:
-    key = task, method
-    return [row for row in scored if (row["task"], row["method"]) == key]
-
-  complete = [t for t in tasks if all(of(t, method) for method in methods)]
+  present = {(row["task"], row["method"]) for row in scored}
+  complete = [t for t in tasks if present.issuperset((t, m) for m in methods)]
   rows = []
   if len(complete) > 1:
-    scales = {}
-    for task in complete:
-      own = [row for method in methods for row in of(task, method)]
-      scales[task] = {
-        name: _to_unit([row[name] for row in own])
-        for name in ("final", "area")
-      }
-    together = {
-      method: [
-        [
-          row | {name: scale(row[name]) for name, scale in scales[task].items()}
-          for row in of(task, method)
-        ]
-        for task in complete
-      ]
-      for method in methods
-    }
-    rows += [_compared(ALL_TASKS, m, together, settings) for m in methods]
+    scaled = [row for task in complete for row in _scaled(scored, task)]
+    rows += [_compared(ALL_TASKS, m, scaled, settings) for m in methods]
   for task in tasks:
-    by_method = {method: [of(task, method)] for method in methods}
+    own = [row for row in scored if row["task"] == task]
     rows += [
-      _compared(task, method, by_method, settings)
+      _compared(task, method, own, settings)
       for method in methods
-      if of(task, method)
+      if (task, method) in present
     ]
   return rows
 
@@ -187,28 +167,44 @@ def distinct(names: Iterable[str]) -> list[str]:
   return list(dict.fromkeys(names))
 
 
-def _compared(
-  task: str,
-  method: str,
-  by_method: dict[str, list[list[Row]]],
-  settings: Settings,
-) -> Row:
-  """Returns the row of a method, of its seeds' scores on one or more tasks."""
+def _scaled(scored: Sequence[Row], task: str) -> list[Row]:
+  """Returns a task's scores, from 0 for the lowest to 1 for the highest."""
+  rows = [dict(row) for row in scored if row["task"] == task]
+  for name in ("final", "area"):
+    values = [row[name] for row in rows]
+    low, width = min(values), max(values) - min(values) or 1.0
+    for row in rows:
+      row[name] = (row[name] - low) / width
+  return rows
 
-  def values(name: str, method: str = method) -> list[np.ndarray]:
+
+def _compared(
+  task: str, method: str, scored: Sequence[Row], settings: Settings
+) -> Row:
+  """Returns the row of a method, of scores on one or more tasks."""
+  tasks = distinct(row["task"] for row in scored)
+
+  def values(name: str, method: str) -> list[np.ndarray]:
     return [
-      np.array([row[name] for row in rows]) for rows in by_method[method]
+      np.array([
+        row[name]
+        for row in scored
+        if (row["task"], row["method"]) == (task, method)
+      ])
+      for task in tasks
     ]
 
-  seeds = [row for rows in by_method[method] for row in rows]
+  seeds = [row for row in scored if row["method"] == method]
   names = ["final", "area"]
   if task != ALL_TASKS:
     names += [f"at_{step}" for step in settings.at_steps]
-  estimates = {name: statistics.pooled_mean(values(name)) for name in names}
-  baseline = by_method.get(settings.baseline, [[]])
-  if method != settings.baseline and all(baseline):
+  estimates = {
+    name: statistics.pooled_mean(values(name, method)) for name in names
+  }
+  baseline = values("final", settings.baseline)
+  if method != settings.baseline and all(map(len, baseline)):
     estimates["improvement"] = statistics.improvement(
-      values("final"), values("final", settings.baseline)
+      values("final", method), baseline
     )
   row: Row = {
     "task": task,
@@ -221,13 +217,6 @@ def _compared(
     row |= {name: value, f"{name}_low": low, f"{name}_high": high}
   medians = ("total_env_steps", "minutes")
   return row | {x: standard.median(seed[x] for seed in seeds) for x in medians}
-
-
-def _to_unit(values: Sequence[float]) -> Callable[[float], float]:
-  """Returns what maps the lowest of some values to 0, and the highest to 1."""
-  low, high = min(values), max(values)
-  width = high - low or 1.0
-  return lambda value: (value - low) / width
 
 
 def _mean_between(curve: Curve, first: float, last: float) -> float:
