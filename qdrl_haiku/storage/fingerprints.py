@@ -81,9 +81,11 @@ def users_module() -> str | None:
   pythons = map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts"))
   places = [*map(str, (package, package.parent / "launchers")), *pythons]
   for name, module in sorted(sys.modules.items()):
-    path = getattr(module, "__dict__", {}).get("__file__") or ""
+    path = getattr(module, "__dict__", {}).get("__file__")
     if not path and name != "__main__":
       continue  # A module of the interpreter, or a folder.
+    if not path:
+      return name
     if {"site-packages", "dist-packages"}.intersection(path.split(os.sep)):
       is_known = name not in _CUSTOMIZING
     else:

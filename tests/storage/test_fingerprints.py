@@ -101,5 +101,7 @@ def test_what_is_ours_or_installed_replaces_nothing(monkeypatch, path):
   ],
 )
 def test_what_is_neither_may_have_replaced_anything(monkeypatch, name, path):
+  # Which says nothing of a main program without a file.
+  monkeypatch.chdir(_LAUNCHER.parent / "flagfiles")
   files = {"__main__": _LAUNCHER} | {name: path}
   assert _users_module(monkeypatch, **files) == name
