@@ -71,15 +71,12 @@ def plan(
 
   Returns:
     All runs of the first seed, then those of the next.
-
-  Raises:
-    ValueError: if the tasks, methods or seeds make no sense.
   """
   shared = _command(f"command={command}", command)
   of_task = _named("task", tasks, _NAME)
   of_method = _named("method", methods, f"({_NAME}/)?{_NAME}")
   everywhere = [name for name in of_method if "/" not in name]
-  for name in of_method.keys() - set(everywhere):
+  for name in [name for name in of_method if "/" in name]:
     task, _, method = name.partition("/")
     _check_known(f"method={name}", "task", task, of_task)
     _check_known(f"method={name}", "method", method, everywhere)
@@ -132,7 +129,7 @@ def _named(
   found: dict[str, list[_Command]] = {}
   for text in texts:
     name, colon, words = text.partition(":")
-    name = re.sub(r"\s*(/?)\s*", r"\1", name)
+    name = "/".join(part.strip() for part in name.split("/"))
     if not colon or not re.fullmatch(pattern, name):
       raise ValueError(
         f"{kind}={text!r} has no name; give it as 'name: flags', the name of"
