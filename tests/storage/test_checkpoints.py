@@ -88,16 +88,13 @@ def test_a_directory_may_have_any_name(name, tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == [first]
 
 
-@pytest.mark.parametrize("name", ["a?b", "a*b"])
-def test_what_a_kill_left_in_a_directory_of_a_like_name_is_let_be(
-  name, tmp_path
-):
+def test_what_a_kill_left_in_a_directory_of_a_like_name_is_let_be(tmp_path):
   _save(checkpoints_lib.Checkpoints(tmp_path / "aXb", writes=True), 10)
   left = (tmp_path / "aXb" / "10").rename(
     tmp_path / "aXb" / "10.orbax-checkpoint-tmp"
   )
   (left / "x").rename(left / "x.orbax-checkpoint-tmp")
-  opened = checkpoints_lib.Checkpoints(tmp_path / name, writes=True)
+  opened = checkpoints_lib.Checkpoints(tmp_path / "a?b", writes=True)
   opened.save(10, {"x": jnp.full(2, 20)}, {})
   like = {"x": jnp.zeros(2, jnp.int32)}
   assert opened.restore(10, like)["x"].tolist() == [20, 20]
