@@ -349,7 +349,7 @@ def affordable(seconds_each: float, most: int) -> int:
   return number
 
 
-def _configured(setup: Setup, **settings: int) -> Setup:
+def _configured(setup: Setup, **settings: Any) -> Setup:
   """Returns a setup with other settings of training."""
   return setup._replace(config=dataclasses.replace(setup.config, **settings))
 
