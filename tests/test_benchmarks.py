@@ -8,7 +8,7 @@ import pytest
 
 from qdrl_haiku import benchmarks, controllers, distributed
 from qdrl_haiku.drawing import costs
-from tests.launchers import harness
+from tests.launchers import harness, users_module
 from tests.training import common
 
 _KEY = jax.random.key(0)
@@ -162,15 +162,19 @@ _SHORT = (
 )  # fmt: skip
 
 
-def test_the_launcher_prints_one_line_of_json(capsys):
+def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
+  users_module.write(tmp_path)
+  monkeypatch.chdir(tmp_path)
   outcome = harness.run(
-    capsys, "benchmark", *_SMALL, "--algorithm=update", "--population_size=2"
-  )
+    capsys, "benchmark", *users_module.FLAGS[:2], "--algorithm=update",
+    "--population_size=2", "--num_envs=2", "--batch_size=4",
+    "--num_timesteps=400", "--repetitions=1",
+  )  # fmt: skip
   assert outcome.code == 0, outcome.err
   row = json.loads(outcome.out)
   assert row["algorithm"] == "update"
-  # 2 + 2 numbers of observations, 2 of the action, reward and discount.
-  assert row["replay_bytes_per_transition"] == 4 * 8
+  # Observations, the action, reward and discount.
+  assert row["replay_bytes_per_transition"] == 4 * 5
   assert row["updates_per_second"] > 0
   assert row["perturbation_interval"] == 20
   assert row["num_eval_episodes"] == 1
