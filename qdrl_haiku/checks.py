@@ -1,10 +1,11 @@
 """Checks of settings and trees; messages name what is wrong, and the fix."""
 
 import numbers
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from qdrl_haiku.types import Array, Hyperparams, Tree
 
 LARGEST = 2**31 - 1
 """Largest int32, with which jax counts and indexes."""
@@ -15,7 +16,7 @@ which XLA may flush to zero, when numbers are multiplied or divided."""
 
 def check_count(
   name: str,
-  value: Any,
+  value: object,
   minimum: int,
   hint: str = "",
   maximum: int = LARGEST,
@@ -28,9 +29,6 @@ def check_count(
     minimum: the least that it may be.
     hint: what to use instead, if there is more to say than the minimum.
     maximum: the most that it may be.
-
-  Raises:
-    ValueError: if it is not an integer from the minimum to the maximum.
   """
   if (
     isinstance(value, bool)
@@ -48,27 +46,17 @@ def check_count(
 
 
 def fits_float32(value: float) -> bool:
-  """Tells whether a number stays what it is in float32, but for rounding.
-
-  Args:
-    value: to be computed with.
-
-  Returns:
-    Whether it is 0, or of a magnitude that float32 holds well; False of NaN.
-  """
+  """Returns whether float32 holds a number as 0, or well; False for NaN."""
   return value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT
 
 
 def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
-  """Refuses a setting that is no size in float32.
+  """Refuses a setting that is negative, or overflows or vanishes in float32.
 
   Args:
     name: of the setting.
     value: of the setting.
     may_be_zero: whether it may be 0.
-
-  Raises:
-    ValueError: if it is negative or NaN, or if it would overflow or become 0.
   """
   if value < 0 or (value == 0 and not may_be_zero) or not fits_float32(value):
     least = "at least 0" if may_be_zero else "above 0"
@@ -79,15 +67,12 @@ def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
     )
 
 
-def check_hyperparams(hyperparams: Any, defaults: Any) -> None:
+def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
   """Refuses hyperparameters of which some are missing.
 
   Args:
     hyperparams: a tree.
     defaults: the learner's own, a tree.
-
-  Raises:
-    ValueError: if there are fewer than these, naming the others.
   """
   given = leaf_names(hyperparams)
   missing = [name for name in leaf_names(defaults) if name not in given]
@@ -98,18 +83,17 @@ def check_hyperparams(hyperparams: Any, defaults: Any) -> None:
     )
 
 
-def difference(found: Any, expected: Any) -> str | None:
-  """Describes where two trees of arrays, or of their shapes, differ.
+def difference(found: Tree, expected: Tree) -> str | None:
+  """Describes where two trees of arrays differ in structure, shape or dtype.
 
   Args:
-    found: a tree of arrays.
+    found: a tree of arrays, or of their shapes.
     expected: likewise.
 
   Returns:
-    How the trees or the first two arrays differ in structure, shape or dtype;
-    None where they don't.
+    How the trees or the first two arrays differ; None where they don't.
   """
-  structures: list[Any] = [jax.tree.structure(x) for x in (found, expected)]
+  structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]
   if structures[0] != structures[1]:
     return f"the tree is {structures[0]}, not {structures[1]}"
   leaves = zip(_named(found), jax.tree.leaves(expected), strict=True)
@@ -121,7 +105,7 @@ def difference(found: Any, expected: Any) -> str | None:
   return None
 
 
-def describe(tree: Any) -> str:
+def describe(tree: Tree) -> str:
   """Describes a tree of arrays by the shapes of its first leaves.
 
   Args:
@@ -136,16 +120,12 @@ def describe(tree: Any) -> str:
   return ", ".join(shapes[:2] + ["..."] * (len(shapes) > 2)) or "no array"
 
 
-def leaf_names(tree: Any) -> list[str]:
-  """Returns the names of a tree's leaves, their paths joined by "/".
-
-  Args:
-    tree: such as hyperparameters.
-  """
+def leaf_names(tree: Tree) -> list[str]:
+  """Returns the names of a tree's leaves, their paths joined by "/"."""
   return [name for name, _ in _named(tree)]
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
+def _named(tree: Tree) -> list[tuple[str, Array]]:
   """Returns a tree's leaves and their names."""
   return [
     (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)

@@ -1,4 +1,4 @@
-"""Combinations of libraries that are known to fail, told before they do."""
+"""Refuses combinations of libraries that are known to fail."""
 
 import functools
 import importlib.metadata
@@ -6,17 +6,12 @@ import importlib.util
 import pathlib
 import re
 
-# From so many on the jax of that issue lets rows at the end be wrong.
+# From so many on rows at the end are wrong in jax issue 39103.
 _NUM_ROWS = 32_769
 
 
 def check() -> None:
-  """Refuses combinations that compute wrong numbers or don't import.
-
-  Raises:
-    ImportError: if jax is 0.10.2, or if a stable tensorflow-probability lies
-      where tfp-nightly should; says how to mend it.
-  """
+  """Refuses a jax that computes wrong numbers, and a stable tfp."""
   if importlib.metadata.version("jax") == "0.10.2":
     raise ImportError(
       "jax 0.10.2 computes wrong numbers on CPU (jax issue 39103); install "
@@ -35,11 +30,8 @@ def check() -> None:
 def check_numbers() -> None:
   """Refuses a jax that computes wrong numbers on CPUs, whatever its version.
 
-  A jitted sum of jax issue 39103 is computed anew, once in a process. Not at
-  import: jax looks for devices then, and the user may still have to say which.
-
-  Raises:
-    ImportError: if the number is wrong.
+  The sum of jax issue 39103 is computed once in a process. Not at import: jax
+  looks for devices then, and the user may still have to choose them.
   """
   import jax
 
@@ -54,7 +46,7 @@ def check_numbers() -> None:
 
 
 def _last_square() -> float:
-  """Computes the square of the last of the numbers 0, 1, ..., by matrices."""
+  """Computes (n-1)^2 for n = 32,769, as the last of n rows of one program."""
   import jax
   import jax.numpy as jnp
 
@@ -64,13 +56,13 @@ def _last_square() -> float:
     matrix = jax.lax.optimization_barrier(jnp.eye(3))
     return jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2))(rows)
 
-  # It may be asked for while something else is traced.
+  # The caller may be tracing something else.
   with jax.ensure_compile_time_eval():
     return float(jax.jit(squares)()[-1])
 
 
 def _tensorflow_probability_suffix() -> str | None:
-  """Returns the suffix of the version that lies there: "dev" of nightly ones.
+  """Returns the suffix of the installed version: "dev" of nightly ones.
 
   It is read from the file, since the record of what was installed still names
   the package that was overwritten, and since importing it takes long.
@@ -79,9 +71,6 @@ def _tensorflow_probability_suffix() -> str | None:
   if spec is None or spec.origin is None:
     return None
   file = pathlib.Path(spec.origin).parent / "python" / "version.py"
-  if not file.exists():
-    return None
-  found = re.search(
-    r"^_VERSION_SUFFIX = '(.*)'", file.read_text(), re.MULTILINE
-  )
+  text = file.read_text() if file.exists() else ""
+  found = re.search(r"^_VERSION_SUFFIX = '(.*)'", text, re.MULTILINE)
   return found.group(1) if found else None

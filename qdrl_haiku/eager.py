@@ -1,24 +1,26 @@
-"""Compiles what is called in a Python loop once, not at each call."""
+"""Compiles functions once that are called in a Python loop."""
 
 import functools
 import inspect
 import numbers
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
-# Programs of one function, so that environments of long ago aren't kept.
+from qdrl_haiku.types import Tree
+
+# Programs that are kept of one function.
 _MOST = 16
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Tree])
 
 
 class _Static:
   """An argument that isn't traced: equal to itself, or to the same number."""
 
-  def __init__(self, value: Any) -> None:
+  def __init__(self, value: object) -> None:
     # Holding it, so that no other object gets its id.
     self.value = value
     by_value = isinstance(value, (numbers.Number, str, MethodType))
@@ -34,25 +36,25 @@ class _Static:
 def compiled(*static: str) -> Callable[[_Function], _Function]:
   """Makes a function that is compiled when it's called outside of `jax.jit`.
 
-  Within another function that is traced, as by `jax.jit`, it's the function as
-  it is written. Outside it's compiled once for the shapes of its arrays and
-  for the static arguments: numbers by value, everything else (an environment,
-  a learner, a function) by identity. So attributes of a static object that
-  change later aren't seen, as of whatever a jitted function refers to; make a
-  new object. The last 16 programs of each function are kept.
+  Where another function is traced, as by `jax.jit`, it's the function as it is
+  written. Elsewhere it's compiled once for the shapes of its arrays and for the
+  static arguments: numbers by value, everything else (an environment, a
+  learner, a function) by identity. So later changes to attributes of a static
+  object aren't seen; make a new object. The last 16 programs of each function
+  are kept.
 
   Args:
     *static: names of the parameters that aren't trees of arrays.
 
   Returns:
-    What makes such a function of another.
+    A decorator.
   """
 
   def decorate(function: _Function) -> _Function:
     signature = inspect.signature(function)
 
     @functools.lru_cache(_MOST)
-    def program(*values: _Static) -> Callable[..., Any]:
+    def program(*values: _Static) -> Callable[..., Tree]:
       fixed = {
         name: x.value for name, x in zip(static, values, strict=True)
       }
@@ -60,7 +62,7 @@ def compiled(*static: str) -> Callable[[_Function], _Function]:
       return jax.jit(lambda traced: function(**traced, **fixed))
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Tree, **kwargs: Tree) -> Tree:
       if _is_traced():
         return function(*args, **kwargs)
       given = signature.bind(*args, **kwargs)
@@ -74,5 +76,5 @@ def compiled(*static: str) -> Callable[[_Function], _Function]:
 
 
 def _is_traced() -> bool:
-  """Returns whether what is computed here is part of a larger program."""
+  """Returns whether operations become part of a larger program."""
   return isinstance(jnp.zeros(()), jax.core.Tracer)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and those of one user alone."""
+"""Writes files whole or not at all, and tells whose files may be trusted."""
 
 import contextlib
 import os
@@ -15,14 +15,14 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Lets a file be written beside its place, which it takes in the end.
 
   A kill at any moment leaves the old file or the new one; and perhaps a part of
-  the latter under another name, see `is_cut_short`. Nobody can guess that name,
-  and nothing that is there already is written to.
+  the latter under another name, see `is_cut_short`. That name can't be guessed,
+  and no other file is written to.
 
   Args:
     path: of the file, in a folder that is there.
 
   Yields:
-    Where to write, an empty file; of the same ending.
+    An empty file of the same ending, to be written.
   """
   path = pathlib.Path(path)
   mark = f"{_MARK}-{secrets.token_hex(8)}"
@@ -36,11 +36,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def is_cut_short(path: pathlib.Path) -> bool:
-  """Returns whether a file is what a kill left of one.
-
-  Args:
-    path: of the file.
-  """
+  """Returns whether a file is what a kill left of one."""
   return path.name.startswith(".") and _MARK in path.name
 
 

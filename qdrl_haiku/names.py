@@ -1,14 +1,13 @@
-"""Functions of users' own modules by name, and advice on misspelt names."""
+"""Imports users' functions by name, and advises on misspelt names."""
 
 import difflib
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
 
 
-def load_function(path: str) -> Callable[..., Any]:
+def load_function(path: str) -> Callable:
   """Imports a user's function.
 
   Args:
@@ -16,12 +15,8 @@ def load_function(path: str) -> Callable[..., Any]:
       in the current working directory, see `search_working_directory`.
 
   Returns:
-    The function.
-
-  Raises:
-    ValueError: if the path has another form, or names nothing, or nothing that
-      can be called.
-    Exception: whatever the module itself raises when it's imported.
+    The function. A ValueError says why there is none; errors of the module
+    itself are raised as they are.
   """
   module_name, _, function_name = path.partition(":")
   if not all(module_name.split(".")) or not function_name.isidentifier():
@@ -52,9 +47,7 @@ def load_function(path: str) -> Callable[..., Any]:
 def search_working_directory() -> str:
   """Appends the current working directory to `sys.path`, and returns it.
 
-  Returns:
-    The directory: looked into last, so that no file there can take the place
-    of an installed package.
+  It is looked into last, so that no file there replaces an installed package.
   """
   directory = os.getcwd()
   if directory not in sys.path:

@@ -1,8 +1,8 @@
 """Numbers that are folded into keys, for draws that belong to no member.
 
 Members, offspring and instances draw from `fold_in(key, i)`, i counted from 0.
-What else is drawn from the same key has one of these numbers, at the other end
-of int32. No two of one kind of key are equal.
+Other draws from the same key have one of these numbers, at the other end of
+int32. No two of one kind of key are equal.
 """
 
 
@@ -28,12 +28,12 @@ class OfGeneration:
 class OfMember:
   """Folded into a member's key, or an elite's."""
 
-  # Where the same generation initialises it again.
+  # Initialises it again in the same generation.
   RESTART = 2**31 - 2
-  # Of the states in which its episodes begin, and of its first ones' ages.
+  # States in which its episodes begin, and the first ones' ages.
   POOL = 2**31 - 3
   AGES = 2**31 - 13
-  # Of the first elite's key: all hyperparameters of a first repertoire.
+  # All hyperparameters of a first repertoire, by the first elite's key.
   HYPERPARAMS = 2**31 - 10
 
 

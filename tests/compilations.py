@@ -1,4 +1,4 @@
-"""How many programs are compiled, to find what is compiled again."""
+"""Counts compilations, to find what is compiled again."""
 
 import jax
 

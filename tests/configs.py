@@ -9,7 +9,7 @@ _FLAGFILES = pathlib.Path(__file__).parents[1] / "launchers" / "flagfiles"
 
 
 def make(config_class, **settings):
-  """A learner's configuration; settings of networks are its network's."""
+  """Returns a learner's configuration; settings of networks are nested."""
   network = config_class.network
   names = {field.name for field in dataclasses.fields(network)}
   shape = {name: x for name, x in settings.items() if name in names}
@@ -18,7 +18,7 @@ def make(config_class, **settings):
 
 
 def sized(config_class, *sizes, **settings):
-  """A configuration of a policy's and a critic's widths."""
+  """Returns a configuration of a policy's and a critic's widths."""
   names = ("policy_hidden_layer_sizes", "critic_hidden_layer_sizes")
   return make(config_class, **dict(zip(names, sizes, strict=True)), **settings)
 

@@ -1,4 +1,4 @@
-"""What all tests share: how their own process compiles, and where it's kept."""
+"""Configures how the tests' process compiles, and where programs are kept."""
 
 import ctypes
 import gc
@@ -19,7 +19,7 @@ _MOST_BYTES = 1_600_000_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-  """Lets a part of the tests be chosen, for who has little time."""
+  """Adds a flag that chooses a part of the tests."""
   parser.addoption(
     "--share",
     default="0/1",
@@ -59,10 +59,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _bounded_memory():
-  """Lets go of compiled programs where a process has many of them.
-
-  Who needs one again finds it on the disk.
-  """
+  """Frees compiled programs where a process has many; the disk keeps them."""
   yield
   statm = pathlib.Path("/proc/self/statm")
   if not statm.exists():  # As on a Mac.
@@ -71,7 +68,7 @@ def _bounded_memory():
   if pages * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES:
     jax.clear_caches()
     gc.collect()
-    # Or glibc keeps most of it, and every module's programs are let go of.
+    # Or glibc keeps most of it, and programs are freed after every module.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
     trim(0)
 
@@ -86,7 +83,7 @@ def _environment(tmp_path_factory, worker_id):
   cache = os.environ.get("QDRL_TESTS_CACHE") or str(
     folder / "compilation_cache"
   )
-  # What others may write to isn't used.
+  # A folder that others may write to isn't used.
   pathlib.Path(cache).mkdir(mode=0o700, parents=True, exist_ok=True)
   jax.config.update("jax_compilation_cache_dir", cache)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,11 +1,11 @@
-"""What a function computes, read from its jaxpr."""
+"""Reads jaxprs of functions."""
 
 import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
 
 def equations(function, *args):
-  """All equations of a function, those of its inner functions included.
+  """Returns all equations of a function, those of its inner ones included.
 
   Args:
     function: to be traced.
@@ -23,12 +23,12 @@ def equations(function, *args):
 
 
 def named(function, name, *args):
-  """The equations of one primitive, such as "dot_general"."""
+  """Returns the equations of one primitive, such as "dot_general"."""
   return [e for e in equations(function, *args) if e.primitive.name == name]
 
 
 def waiting_loops(function, *args):
-  """The loops of `vmap(function)` that run until all of a batch are done.
+  """Returns loops of `vmap(function)` that run until all of a batch are done.
 
   Args:
     function: to be traced, of one instance.
@@ -46,7 +46,7 @@ def waiting_loops(function, *args):
 
 
 def reused_keys(function, *args):
-  """What draws from a key that something else draws from too.
+  """Returns the equations that draw from a key that was drawn from before.
 
   Drawing from a key, splitting it, and folding the same number into it again
   are such uses. Values are known by how they are computed; what is different in
@@ -79,7 +79,7 @@ def reused_keys(function, *args):
       computed = name, str(params)
       inner = list(jaxprs_in_params(params))
       for each in inner:
-        # Of several, the last inputs are theirs.
+        # Of an operation with several, the last inputs are theirs.
         outputs = visit(each, given[len(given) - len(each.invars) :])
       if name in ("random_bits", "random_split", "random_fold_in"):
         use = name == "random_fold_in", *given

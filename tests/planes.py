@@ -7,7 +7,7 @@ from qdrl_haiku import map_elites
 
 
 def repertoire(tessellation, descriptors, fitness):
-  """A repertoire, on the host, of elites [0, 1], [2, 3], ..."""
+  """Returns a repertoire, on the host, of elites [0, 1], [2, 3], ..."""
   elite = map_elites.Elite(jnp.zeros(2), {"rate": jnp.zeros(())})
   size = len(fitness)
   elites = map_elites.Elite(

@@ -1,6 +1,7 @@
-"""The shape of the package: who may import whom."""
+"""Tests of which parts of the package may import which."""
 
 import ast
+import graphlib
 import pathlib
 import re
 
@@ -68,45 +69,42 @@ _EVERYWHERE = {
 }  # fmt: skip
 
 
-def _parts() -> list[str]:
-  package = _ROOT / "qdrl_haiku"
-  return sorted(
-    path.stem
-    for path in package.iterdir()
-    if path.name != "__init__.py"
-    and (path.suffix == ".py" or (path / "__init__.py").exists())
-  )
+_MODULES = {
+  ".".join(path.relative_to(_ROOT).with_suffix("").parts): path
+  for path in (_ROOT / "qdrl_haiku").rglob("*.py")
+}
 
 
-def _imported(part: str) -> set[str]:
+def _imported(path: pathlib.Path, everywhere: bool) -> set[str]:
+  """The names that a file imports; everywhere in it, or where it's imported."""
+  tree = ast.parse(path.read_text())
+  found = set()
+  for node in ast.walk(tree) if everywhere else tree.body:
+    if isinstance(node, ast.ImportFrom):
+      found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    elif isinstance(node, ast.Import):
+      found |= {alias.name for alias in node.names}
+  return found
+
+
+def _parts_imported(part: str) -> set[str]:
   """The parts of the package that one part imports."""
   path = _ROOT / "qdrl_haiku" / part
   files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
-  found = set()
-  for file in files:
-    for node in ast.walk(ast.parse(file.read_text())):
-      if isinstance(node, ast.ImportFrom) and node.module:
-        if node.module == "qdrl_haiku":
-          found |= {alias.name for alias in node.names}
-        elif node.module.startswith("qdrl_haiku."):
-          found.add(node.module.split(".")[1])
-      elif isinstance(node, ast.Import):
-        found |= {
-          alias.name.split(".")[1]
-          for alias in node.names
-          if alias.name.startswith("qdrl_haiku.")
-        }
-  return found - {part}
+  names = [name.split(".") for x in files for name in _imported(x, True)]
+  return {x[1] for x in names if x[0] == "qdrl_haiku" and x[1:]} - {part}
 
 
 def test_every_part_has_its_place():
-  assert _parts() == sorted(_ALLOWED)
+  assert {name.split(".")[1] for name in _MODULES} - {"__init__"} == set(
+    _ALLOWED
+  )
 
 
 @pytest.mark.parametrize("part", sorted(_ALLOWED))
 def test_a_part_imports_what_it_may(part):
   allowed = _ALLOWED[part] | (_EVERYWHERE - {part})
-  assert _imported(part) <= allowed
+  assert _parts_imported(part) <= allowed
 
 
 def test_imports_point_one_way():
@@ -118,38 +116,21 @@ def test_imports_point_one_way():
 
 def test_what_may_be_imported_everywhere_imports_nothing_above():
   for part in _EVERYWHERE:
-    assert _imported(part) <= _EVERYWHERE, part
-
-
-def _module(path: pathlib.Path) -> str:
-  parts = path.relative_to(_ROOT).with_suffix("").parts
-  return ".".join(parts).removesuffix(".__init__")
-
-
-def _imports_of_modules() -> dict[str, set[str]]:
-  """The modules that each module imports when it's imported itself."""
-  files = {_module(p): p for p in (_ROOT / "qdrl_haiku").rglob("*.py")}
-  found: dict[str, set[str]] = {}
-  for name, path in files.items():
-    if path.name == "__init__.py":
-      continue  # It imports what is in its own folder.
-    found[name] = set()
-    for node in ast.parse(path.read_text()).body:
-      if isinstance(node, ast.ImportFrom) and node.module:
-        for alias in node.names:
-          module = f"{node.module}.{alias.name}"
-          found[name] |= {x for x in (module, node.module) if x in files}
-  return found
+    assert _parts_imported(part) <= _EVERYWHERE, part
 
 
 def test_no_modules_import_each_other_in_a_circle():
-  left = _imports_of_modules()
-  while True:
-    free = {name for name, imports in left.items() if not imports & left.keys()}
-    if not free:
-      break
-    left = {name: x for name, x in left.items() if name not in free}
-  assert left == {}
+  imports = {
+    # A folder's own imports what is in it.
+    name: set() if name.endswith("__init__") else {
+      module
+      for x in _imported(path, everywhere=False)
+      for module in (x, x.rpartition(".")[0])
+      if module in _MODULES
+    }
+    for name, path in _MODULES.items()
+  }  # fmt: skip
+  graphlib.TopologicalSorter(imports).prepare()  # Raises if there is one.
 
 
 def test_the_gate_runs_the_test_command_of_the_readme():

@@ -1,3 +1,5 @@
+"""Tests of combinations of libraries that are refused."""
+
 import importlib.metadata
 import importlib.util
 import os
@@ -20,7 +22,9 @@ def test_jax_that_computes_wrong_numbers_is_refused(monkeypatch):
     compatibility.check()
 
 
-def test_jax_here_computes_right_numbers():
+def test_jax_here_computes_right_numbers_once_in_a_process(monkeypatch):
+  compatibility.check_numbers()
+  monkeypatch.delattr(compatibility, "_last_square")
   compatibility.check_numbers()
 
 
@@ -30,12 +34,6 @@ def test_numbers_that_are_wrong_are_refused_whatever_the_version(monkeypatch):
   monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.12.7")
   with pytest.raises(ImportError, match="pip install 'jax!=0.12.7'"):
     compatibility.check_numbers.__wrapped__()
-
-
-def test_numbers_are_computed_once_in_a_process(monkeypatch):
-  compatibility.check_numbers()
-  monkeypatch.delattr(compatibility, "_last_square")
-  compatibility.check_numbers()
 
 
 def test_import_leaves_it_to_the_user_which_devices_there_are():

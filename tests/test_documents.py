@@ -97,7 +97,7 @@ def test_documents_are_short(document, most):
 
 
 def _anchors(document: pathlib.Path) -> set[str]:
-  """What GitHub makes of headings, for links to them."""
+  """Returns the anchors that GitHub makes of headings."""
   text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.S | re.M)
   titles = re.findall(r"^#+ (.*)$", text, re.M)
   return {
@@ -128,11 +128,7 @@ def test_every_picture_is_shown():
 
 
 def _compiled_again(snippet, names):
-  """Counts what compiles where a snippet that has been run goes on.
-
-  Its calls are made once more, from its first key on, with the objects and
-  functions that it has made.
-  """
+  """Counts what compiles where a snippet is run once more, from its key on."""
   calls = [
     ast.unparse(statement)
     for statement in ast.parse(snippet).body
@@ -243,11 +239,7 @@ _NOT_RUN = {
 
 
 def _budget(name, command, steps):
-  """Flags after a command that make its run two generations short.
-
-  All else is as written: the environment and its physics, the learner, the
-  networks.
-  """
+  """Flags after a command that make its run two generations short."""
   few = ["--num_envs=2", "--batch_size=4", "--min_replay_size=4"]
   short = ["--episode_length=20", "--num_eval_episodes=2"]
   if name == "report" or "--dry_run" in command:
@@ -285,10 +277,9 @@ def _budget(name, command, steps):
 
 
 def _run(capsys, command):
-  """Runs a command as it is written, for two generations.
+  """Runs a command for two generations, or prepares one that stands alone.
 
-  One whose run no other command mentions is prepared, up to the memory that it
-  needs: other tests train with the same flags.
+  Other tests train with the flags of those whose run no other command mentions.
   """
   _, launcher, *arguments = shlex.split(command)
   name = pathlib.Path(launcher).stem
@@ -300,11 +291,10 @@ def _run(capsys, command):
     capsys, name, *arguments, *_budget(name, command, steps)
   )
   assert outcome.code == 0, f"{command}\n{outcome.err}"
-  expected = '"mean"' if name == "evaluate" else f"step {steps}"
-  if name == "benchmark":
-    expected = '"devices_used"'
-  if name == "report":
-    expected = "wrote "
+  of_program = {
+    "evaluate": '"mean"', "benchmark": '"devices_used"', "report": "wrote "
+  }  # fmt: skip
+  expected = of_program.get(name, f"step {steps}")
   if "--dry_run" in arguments:
     expected = "memory needed"
   assert expected in outcome.out, f"{command}\n{outcome.out}"
@@ -352,38 +342,30 @@ def _of_two_processes():
   (alike,) = [
     line.removeprefix("srun ") for line in lines if line.startswith("srun ")
   ]
-  # What Slurm and Open MPI tell each process that they start; the port follows
-  # from the job's number.
+  # Variables of Slurm and Open MPI; the port follows from the job's number.
   job = random.randrange(4096)
-  slurm = [
-    {
-      "SLURM_JOB_ID": str(job),
-      "SLURM_STEP_NODELIST": "localhost",
-      "SLURM_NTASKS": "2",
-      "SLURM_STEP_NUM_TASKS": "2",
-      "SLURM_PROCID": str(i),
-      "SLURM_LOCALID": str(i),
-    }
-    for i in range(2)
-  ]
-  open_mpi = [
-    {
-      "OMPI_MCA_orte_hnp_uri": f"{4096 * job}.0;tcp://127.0.0.1:34911",
-      "OMPI_COMM_WORLD_SIZE": "2",
-      "OMPI_COMM_WORLD_RANK": str(i),
-      "OMPI_COMM_WORLD_LOCAL_RANK": str(i),
-    }
-    for i in range(2)
-  ]
+  slurm = {
+    "SLURM_JOB_ID": str(job), "SLURM_STEP_NODELIST": "localhost",
+    "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
+  }  # fmt: skip
+  open_mpi = {
+    "OMPI_MCA_orte_hnp_uri": f"{4096 * job}.0;tcp://127.0.0.1:34911",
+    "OMPI_COMM_WORLD_SIZE": "2",
+  }
+
+  def processes(shared, *numbers):
+    return [shared | dict.fromkeys(numbers, str(i)) for i in range(2)]
+
+  rank = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"
   return {
     "by hand": (by_hand, [{}, {}]),
-    "slurm": ([alike] * 2, slurm),
-    "open_mpi": ([alike] * 2, open_mpi),
+    "slurm": ([alike] * 2, processes(slurm, "SLURM_PROCID", "SLURM_LOCALID")),
+    "open_mpi": ([alike] * 2, processes(open_mpi, *rank)),
   }
 
 
 def _run_two_processes(way, folder, *arguments):
-  """What two processes print that are started in a way, once both are done."""
+  """Returns what two processes print that are started in one of the ways."""
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
@@ -456,15 +438,3 @@ def test_what_the_table_for_people_from_qdax_names_is_there():
     found = importlib.import_module(f"qdrl_haiku.{room}")
     for part in parts:
       found = getattr(found, part)
-
-
-@pytest.mark.parametrize(
-  "topic",
-  [
-    "heatmap", "scoring function", "descriptor_extractor", "reward_offset",
-    "fitness before descriptors", "skills.categorical", "AURORA",
-  ],
-)  # fmt: skip
-def test_the_table_for_people_from_qdax_has(topic):
-  text = (_ROOT / _RECIPES).read_text()
-  assert topic in text[text.index("## Coming from QDax") :]

@@ -28,7 +28,7 @@ from qdrl_haiku.config import Settings, setting  # noqa: E402
 from qdrl_haiku.experiment import Config, Program  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
-# Which of a row depends on what the compilation cache holds.
+# Numbers of a row that depend on what the compilation cache holds.
 _OF_THE_START = (
   "compile_seconds",
   "time_to_first_update_seconds",
@@ -102,13 +102,13 @@ def _measure(
   """Measures in this process."""
   import jax
 
-  from qdrl_haiku.benchmarks import measurements
+  from qdrl_haiku import benchmarks
   from qdrl_haiku.distributed import sharding
   from qdrl_haiku.storage import strict_json, versions
 
   row: dict[str, Any] = {"algorithm": config.algorithm}
   if config.algorithm == "add":
-    row |= measurements.adding(config.repetitions)
+    row |= benchmarks.adding(config.repetitions)
   else:
     is_diayn = isinstance(run.learner, learners.DIAYNAgentConfig)
     if run.training.num_eval_episodes is None and not is_diayn:
@@ -119,23 +119,21 @@ def _measure(
     setup = setup._replace(mesh=mesh)
     if setup.controller and "perturbation_interval" not in given:
       size = given.get("min_replay_size")
-      setup = measurements.shortened(setup, min_replay_size=size)
+      setup = benchmarks.shortened(setup, min_replay_size=size)
     key = sharding.put(mesh, jax.random.key(run.run.seed))
-    if config.algorithm == "collect":
-      row |= measurements.collecting(setup, config.repetitions, key)
-    elif config.algorithm == "update":
-      row |= measurements.updating(setup, config.repetitions, key)
-    elif config.algorithm == "exploit":
-      row |= measurements.exploiting(setup, config.repetitions, key)
-    else:
-      row |= measurements.generations(
-        setup,
-        config.repetitions,
-        key,
-        _START,
-        experiment.program_cache(run, setup),
+    if config.algorithm in _GENERATIONS:
+      cache = experiment.program_cache(run, setup)
+      row |= benchmarks.generations(
+        setup, config.repetitions, key, _START, cache
       )
-    row |= measurements.resources(setup, key)
+    else:
+      measure = {
+        "collect": benchmarks.collecting,
+        "update": benchmarks.updating,
+        "exploit": benchmarks.exploiting,
+      }[config.algorithm]
+      row |= measure(setup, config.repetitions, key)
+    row |= benchmarks.resources(setup)
     row |= {
       "devices_used": mesh.size,
       "perturbation_interval": setup.config.perturbation_interval,
@@ -147,11 +145,7 @@ def _measure(
 def _sweep(
   config: BenchmarkConfig, sweep: str, known: Collection[str]
 ) -> None:
-  """Prints a row for each value of a flag, and draws what it costs.
-
-  Raises:
-    ValueError: if there is no such flag, or the plot can't be written.
-  """
+  """Prints a row for each value of a flag, and draws what it costs."""
   match = re.fullmatch(r"(\w+):([^,]+(?:,[^,]+)+)", sweep)
   if match is None or match[1] not in known:
     raise ValueError(
@@ -173,17 +167,10 @@ def _sweep(
 def _measure_anew(
   config: BenchmarkConfig, arguments: Sequence[str]
 ) -> dict[str, Any]:
-  """Measures in processes of their own, generations in two if so wanted.
+  """Measures in processes of their own, with arguments besides this one's.
 
-  The compilation cache is empty for the first and holds what that one compiled
-  for the second.
-
-  Args:
-    config: of the benchmark.
-    arguments: besides those of this process.
-
-  Returns:
-    The row; of generations the second one's, with the times of both starts.
+  Of generations there are two: with an empty compilation cache, and with what
+  it holds by then, of which is the row but for the times of the first start.
   """
   if not config.starts_twice:
     return _measure_elsewhere(arguments)

@@ -7,17 +7,22 @@ Started again, it goes on where it was.
 """
 
 import dataclasses
+import json
 import os
 import pathlib
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import files, names
 from qdrl_haiku.cli import launch, subprocesses
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.storage import strict_json
 
-_STATE = "runs.json"
+if TYPE_CHECKING:
+  from qdrl_haiku import comparisons
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +56,7 @@ class CompareConfig(Settings):
   )
   seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
   output: str | None = setting(
-    None, "Directory of the runs and of what comes of them."
+    None, "Directory of the runs, the tables and the picture."
   )
   baseline: str | None = setting(
     None,
@@ -73,7 +78,7 @@ class CompareConfig(Settings):
 
 
 def main(given: Given) -> None:
-  """Trains what isn't trained yet, and compares what is.
+  """Trains the runs that aren't done yet, and compares those that are.
 
   Args:
     given: what the flags were given.
@@ -84,243 +89,197 @@ def main(given: Given) -> None:
 
   if not config.output:
     raise ValueError("--output is missing: where are the runs to be?")
-  rows = comparisons.rows(
-    config.command,
-    config.task,
-    config.method,
-    config.num_seeds,
-    config.seed,
+  planned = comparisons.plan(
+    config.command, config.task, config.method, config.num_seeds, config.seed
   )
-  settings = _settings(config, rows)
+  methods = list(dict.fromkeys(run.method for run in planned))
+  baseline = config.baseline or ("pbt" if "pbt" in methods else methods[0])
+  if baseline not in methods:
+    raise ValueError(
+      f"--baseline={baseline} is no method; {names.nearest(baseline, methods)}"
+    )
+  settings = comparisons.Settings(
+    metric=config.metric or comparisons.common_metric(planned),
+    baseline=baseline,
+    num_last=config.num_last,
+    at_steps=config.at_steps,
+  )
   output = pathlib.Path(config.output)
-  state = _State(output, rows)
-  _check(rows, state)
+  state = _State(output, planned)
   failed = []
   with subprocesses.forwarded_signals() as process:
-    for i, row in enumerate(rows, start=1):
-      if state.is_done(row):
+    _check(planned, state, process)
+    for i, run in enumerate(planned, start=1):
+      if state.is_done(run):
         continue
-      logdir = output / row.name
-      more = [f"--logdir={logdir}"]
-      if (logdir / "config.json").exists():
-        words = [*more, "--resume"]
-      else:
-        words = [*row.flags, *_seeds(row), *more]
-      print(f"run {i} of {len(rows)}: {row.name}", flush=True)
+      logdir = output / run.name
+      flags = [*run.flags, *_seeds(run), f"--logdir={logdir}"]
+      if state.has_begun(run):
+        flags = [f"--logdir={logdir}", "--resume"]
+      print(f"run {i} of {len(planned)}: {run.name}", flush=True)
       logdir.parent.mkdir(parents=True, exist_ok=True)
-      done = process.run(row.launcher, words, logdir.with_suffix(".log"))
+      done = process.run(run.launcher, flags, logdir.with_suffix(".log"))
       if process.is_interrupted:
         break
       if done.code == runs.DIVERGED:
-        print(f"diverged: {row.name}: {done.message}", file=sys.stderr)
+        print(f"diverged: {run.name}: {done.message}", file=sys.stderr)
       elif done.code:
-        failed.append(row.name)
-        print(f"failed: {row.name}: {done.message}", file=sys.stderr)
+        failed.append(run.name)
+        print(f"failed: {run.name}: {done.message}", file=sys.stderr)
       # A run that diverged is done as well, and counts, or a method would be
       # judged by its other seeds.
       if done.code in (0, runs.DIVERGED):
-        state.note_done(row)
-        _write(output, rows, state, settings, with_picture=False)
-  _write(output, rows, state, settings, with_picture=True)
+        state.note_done(run)
+        _write(output, planned, state, settings, with_picture=False)
+  _write(output, planned, state, settings, with_picture=True)
   if process.is_interrupted:
     print("interrupted; the same command goes on from here", file=sys.stderr)
     sys.exit(runs.INTERRUPTED)
   if failed:
     print(
-      f"error: {len(failed)} of {len(rows)} runs failed: {', '.join(failed)}; "
-      "the same command tries them again.",
+      f"error: {len(failed)} of {len(planned)} runs failed: "
+      f"{', '.join(failed)}; the same command tries them again.",
       file=sys.stderr,
     )
     sys.exit(1)
   print(f"done: {output / 'table.md'}")
 
 
-def _settings(config: CompareConfig, rows: Any) -> Any:
-  """Returns what is asked of the runs.
-
-  Raises:
-    ValueError: if a flag makes no sense.
-  """
-  from qdrl_haiku import comparisons, names
-
-  methods = list(dict.fromkeys(row.method for row in rows))
-  baseline = config.baseline or ("pbt" if "pbt" in methods else methods[0])
-  if baseline not in methods:
-    raise ValueError(
-      f"--baseline={baseline} is no method; {names.nearest(baseline, methods)}"
-    )
-  return comparisons.Settings(
-    metric=comparisons.metric(rows, config.metric),
-    baseline=baseline,
-    num_last=config.num_last,
-    at_steps=config.at_steps,
-  )
-
-
 class _State:
-  """Keeps the list of runs that are there, with their commands."""
+  """Keeps the runs of a directory, their commands, and whether each is done."""
 
-  def __init__(self, output: pathlib.Path, rows: Any) -> None:
-    self._path = output / _STATE
+  def __init__(
+    self, output: pathlib.Path, planned: "Sequence[comparisons.PlannedRun]"
+  ) -> None:
+    self._output, self._path = output, output / "runs.json"
     try:
       output.mkdir(parents=True, exist_ok=True)
-      is_there = self._path.exists()
-      self._runs = _read(self._path) if is_there else {}
-      if not is_there and any(output.iterdir()):
-        raise ValueError(
-          f"--output={output} holds something, but no comparison; choose "
-          "another directory."
-        )
-      for row in rows:
-        before = self._runs.get(row.name)
+      self._runs = self._read()
+      for run in planned:
+        before = self._runs.get(run.name)
+        command = [run.launcher, *run.flags]
         # A command that was refused, or never came to its turn, may change.
-        if before is None or not (before["done"] or self.has_begun(row)):
-          self._runs[row.name] = _entry(row)
-        elif before["command"] != _entry(row)["command"]:
+        if before is None or not (before["done"] or self.has_begun(run)):
+          self._runs[run.name] = {"command": command, "done": False}
+        elif before["command"] != command:
           raise ValueError(
-            f"--output={output} has a run {row.name} by another command, "
+            f"--output={output} has a run {run.name} by another command, "
             f"'{' '.join(before['command'])}'; choose another directory."
           )
-      self._save()
+      self._write()
     except OSError as error:
       raise ValueError(
         f"--output={output} can't be written ({error.strerror}); choose "
         "another."
       ) from error
 
-  def is_done(self, row: Any) -> bool:
-    return self._runs[row.name]["done"]
+  def is_done(self, run: "comparisons.PlannedRun") -> bool:
+    """Returns whether a run has come to its end."""
+    return self._runs[run.name]["done"]
 
-  def note_done(self, row: Any) -> None:
-    self._runs[row.name]["done"] = True
-    self._save()
+  def note_done(self, run: "comparisons.PlannedRun") -> None:
+    """Notes that a run has come to its end."""
+    self._runs[run.name]["done"] = True
+    self._write()
 
-  def has_begun(self, row: Any) -> bool:
-    return (self._path.parent / row.name / "config.json").exists()
+  def has_begun(self, run: "comparisons.PlannedRun") -> bool:
+    """Returns whether a run can be resumed."""
+    return (self._output / run.name / "config.json").exists()
 
-  def _save(self) -> None:
-    import json
+  def _read(self) -> dict[str, strict_json.Record]:
+    """Reads the file; refuses one that is damaged, and another's directory."""
+    if not self._path.exists():
+      if any(self._output.iterdir()):
+        raise ValueError(
+          f"--output={self._output} holds something, but no comparison; "
+          "choose another directory."
+        )
+      return {}
+    try:
+      runs = json.loads(self._path.read_text())
+      kinds = {(type(x["done"]), type(x["command"])) for x in runs.values()}
+      if kinds - {(bool, list)}:
+        raise TypeError("It is no comparison's.")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f"{self._path} is damaged; remove it with the runs, or choose another "
+        "--output."
+      ) from error
+    return runs
 
-    from qdrl_haiku import files
-
+  def _write(self) -> None:
+    """Writes the file."""
     with files.written_whole(self._path) as temporary:
       temporary.write_text(json.dumps(self._runs, indent=2) + "\n")
 
 
-def _entry(row: Any) -> dict[str, Any]:
-  return {"command": [row.launcher, *row.flags], "done": False}
-
-
-def _read(path: pathlib.Path) -> dict[str, Any]:
-  """Reads the state.
-
-  Raises:
-    ValueError: if it's damaged.
-  """
-  import json
-
-  try:
-    runs = json.loads(path.read_text())
-    for run in runs.values():
-      if not isinstance(run["done"], bool) or not isinstance(
-        run["command"], list
-      ):
-        raise TypeError(f"{run} is no run.")
-  except (AttributeError, KeyError, TypeError, ValueError) as error:
-    raise ValueError(
-      f"{path} is damaged; remove it with the runs, or choose another --output."
-    ) from error
-  return runs
-
-
-def _seeds(row: Any) -> list[str]:
+def _seeds(run: "comparisons.PlannedRun") -> list[str]:
   """Returns the flags of a run's seeds."""
-  flags = [f"--seed={row.seeds[0]}"]
-  if row.launcher == "train":
-    flags.append(f"--num_seeds={len(row.seeds)}")
+  flags = [f"--seed={run.seeds[0]}"]
+  if run.launcher == "train":
+    flags.append(f"--num_seeds={len(run.seeds)}")
   return flags
 
 
-def _check(rows: Any, state: _State) -> None:
-  """Lets launchers check the flags of runs that haven't begun.
-
-  Raises:
-    ValueError: if one refuses them.
-  """
+def _check(
+  planned: "Sequence[comparisons.PlannedRun]",
+  state: _State,
+  process: subprocesses.Processes,
+) -> None:
+  """Lets launchers check the flags of runs that haven't begun."""
   from qdrl_haiku import runs
 
   checked = set()
-  with subprocesses.forwarded_signals() as process:
-    for row in rows:
-      command = (row.launcher, *row.flags)
-      if state.is_done(row) or state.has_begun(row) or command in checked:
-        continue
-      checked.add(command)
-      print(f"checking {row.task}, {row.method}", flush=True)
-      words = [*row.flags, *_seeds(row), "--dry_run"]
-      done = process.run(row.launcher, words, pathlib.Path(os.devnull))
-      if process.is_interrupted:
-        sys.exit(runs.INTERRUPTED)
-      if done.code:
-        raise ValueError(
-          f"task {row.task}, method {row.method}: "
-          f"{done.message.removeprefix('error: ')}"
-        )
+  for run in planned:
+    command = (run.launcher, *run.flags)
+    if state.is_done(run) or state.has_begun(run) or command in checked:
+      continue
+    checked.add(command)
+    print(f"checking {run.task}, {run.method}", flush=True)
+    flags = [*run.flags, *_seeds(run), "--dry_run"]
+    done = process.run(run.launcher, flags, pathlib.Path(os.devnull))
+    if process.is_interrupted:
+      sys.exit(runs.INTERRUPTED)
+    if done.code:
+      raise ValueError(
+        f"task {run.task}, method {run.method}: "
+        f"{done.message.removeprefix('error: ')}"
+      )
 
 
 def _write(
   output: pathlib.Path,
-  rows: Any,
+  planned: "Sequence[comparisons.PlannedRun]",
   state: _State,
-  settings: Any,
+  settings: "comparisons.Settings",
   *,
   with_picture: bool,
 ) -> None:
-  """Writes what comes of the runs that are done, if any is."""
-  from qdrl_haiku import comparisons, files
-  from qdrl_haiku.storage import strict_json
+  """Writes tables of the runs that are done, if any is."""
+  from qdrl_haiku import comparisons
 
   curves = [
     curve
-    for row in rows
-    if state.is_done(row)
-    for curve in comparisons.read(row, output / row.name, settings.metric)
+    for run in planned
+    if state.is_done(run)
+    for curve in comparisons.read(run, output / run.name, settings.metric)
   ]
   if not curves:
     return
-  scored = comparisons.score(curves, settings)
-  lines = comparisons.lines(scored, settings)
-  of_seeds = [
-    {
-      "task": curve.task, "method": curve.method, "seed": curve.seed,
-      "final": score.final, "area": score.area,
-      **{
-        f"at_{step}": x
-        for step, x in zip(settings.at_steps, score.at, strict=True)
-      },
-      "total_env_steps": curve.total_env_steps, "minutes": curve.minutes,
-    }
-    for curve, score in scored
-  ]  # fmt: skip
+  scores = comparisons.scores(curves, settings)
+  table = comparisons.table(scores, settings)
   texts = {
-    "scores.jsonl": _json_lines(of_seeds, strict_json.to_json),
-    "table.jsonl": _json_lines(
-      comparisons.json_rows(lines, settings), strict_json.to_json
-    ),
-    "table.md": comparisons.markdown(lines, settings),
+    "scores.jsonl": strict_json.to_lines(scores),
+    "table.jsonl": strict_json.to_lines(table),
+    "table.md": comparisons.markdown(table, settings),
   }
   for name, text in texts.items():
     with files.written_whole(output / name) as temporary:
       temporary.write_text(text)
-  if not with_picture:  # It takes longer than all else.
-    return
-  figure = comparisons.picture(curves, lines, settings)
-  with files.written_whole(output / "comparison.png") as temporary:
-    figure.savefig(temporary, dpi=120)
-
-
-def _json_lines(rows: list[dict[str, Any]], to_json: Any) -> str:
-  return "".join(to_json(row) + "\n" for row in rows)
+  if with_picture:  # It takes longer than all else.
+    figure = comparisons.picture(curves, table, settings)
+    with files.written_whole(output / "comparison.png") as temporary:
+      figure.savefig(temporary, dpi=120)
 
 
 def run() -> None:

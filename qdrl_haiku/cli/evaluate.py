@@ -145,13 +145,8 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.render:
     with config.blamed("render"):
       scene = environments.scene(eval_env)
-<<<<<<< HEAD
-      episodes.check_format(scene, config.render)
-  state, which, facts = _read_agent(config, run, learner)
-=======
       films.check_format(scene, config.render)
-  state, which, facts = _read_agent(config, learner)
->>>>>>> h/reports
+  state, which, facts = _read_agent(config, run, learner)
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
@@ -173,21 +168,12 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
         info={"env_name": env_name, "agent": which},
       )
   if config.render:
-<<<<<<< HEAD
-    episode = episodes.first_episode(eval_env, learner, state, key, scene)
-    with config.blamed("render_to"):
-      episodes.render(
-        str(config.render_to), config.render, scene, episode,
-        f"{env_name}: {which}",
-      )  # fmt: skip
-=======
     episode = films.first_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"
-    with _as_flag(config, "render_to"):
+    with config.blamed("render_to"):
       films.render(
         str(config.render_to), config.render, scene, episode, title
       )
->>>>>>> h/reports
   print(f"{config.logdir}: {which}")
   width = max(map(len, summary))
   for name, value in summary.items():

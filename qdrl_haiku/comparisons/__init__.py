@@ -1,29 +1,18 @@
-"""Comparisons: methods on tasks by seeds, and what comes of them."""
+"""Compares methods on tasks by seeds: plans runs, scores and shows them."""
 
-from qdrl_haiku.comparisons.pictures import picture
-from qdrl_haiku.comparisons.results import (
-  Line,
-  Settings,
-  json_rows,
-  lines,
-  markdown,
-  score,
-)
-from qdrl_haiku.comparisons.scores import Curve, read
-from qdrl_haiku.comparisons.table import METRICS, Row, metric, rows
+from qdrl_haiku.comparisons.plan import PlannedRun, common_metric, plan
+from qdrl_haiku.comparisons.rendering import markdown, picture
+from qdrl_haiku.comparisons.scores import Curve, Settings, read, scores, table
 
 __all__ = [
-  "METRICS",
   "Curve",
-  "Line",
-  "Row",
+  "PlannedRun",
   "Settings",
-  "json_rows",
-  "lines",
+  "common_metric",
   "markdown",
-  "metric",
   "picture",
+  "plan",
   "read",
-  "rows",
-  "score",
+  "scores",
+  "table",
 ]

@@ -1,14 +1,37 @@
-"""Reads the scores of each seed from the rows that a run wrote."""
+"""Scores each seed of a comparison, and each method on each task."""
 
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+import statistics as standard
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qdrl_haiku import reports
-from qdrl_haiku.comparisons.table import Row
+from qdrl_haiku.comparisons import statistics
+from qdrl_haiku.comparisons.plan import PlannedRun
 from qdrl_haiku.reports import aggregation
+
+ALL_TASKS = "all tasks"
+"""The task of rows that concern all of them."""
+Row = dict[str, Any]
+"""Scores by name, as a line of JSON has them."""
+
+
+class Settings(NamedTuple):
+  """Says which numbers of the runs are compared.
+
+  Attributes:
+    metric: by which they are compared.
+    baseline: the method that the others are compared with.
+    num_last: how many of the last values a final one is the mean of.
+    at_steps: at which values are asked for.
+  """
+
+  metric: str
+  baseline: str
+  num_last: int
+  at_steps: tuple[int, ...]
 
 
 class Curve(NamedTuple):
@@ -33,26 +56,13 @@ class Curve(NamedTuple):
   minutes: float
 
 
-class Score(NamedTuple):
-  """Holds the scores of a curve.
-
-  Attributes:
-    final: the mean of its last values.
-    area: under it, per step: its mean over the steps that all curves of its
-      task have.
-    at: the latest values at given steps; NaN where there was none yet.
-  """
-
-  final: float
-  area: float
-  at: tuple[float, ...]
-
-
-def read(row: Row, path: str | os.PathLike[str], metric: str) -> list[Curve]:
+def read(
+  run: PlannedRun, path: str | os.PathLike[str], metric: str
+) -> list[Curve]:
   """Reads the seeds of a run.
 
   Args:
-    row: of the table, which asks for the run.
+    run: that was planned.
     path: its directory.
     metric: the name of a column of `metrics.jsonl`.
 
@@ -60,47 +70,153 @@ def read(row: Row, path: str | os.PathLike[str], metric: str) -> list[Curve]:
     A curve per seed.
 
   Raises:
-    ValueError: if it isn't a run, or if it has no such metric for each seed.
+    ValueError: if it isn't a run, or has no such metric for each seed.
   """
-  (run,) = reports.read_runs([str(path)])
-  found = aggregation.series(run, metric)
-  last = run.metrics[-1] if run.metrics else {}
-  if len(found) != len(row.seeds):
+  (found,) = reports.read_runs([str(path)])
+  series = aggregation.series(found, metric)
+  last = found.metrics[-1] if found.metrics else {}
+  num_seeds = len(run.seeds)
+  if len(series) != num_seeds:
     known = ", ".join(name for name in last if "/seed_" not in name)
     raise ValueError(
-      f"metric={metric!r} isn't what {path} has for each of"
-      f" {len(row.seeds)} seeds; of its metrics, {known}, name one that tells"
-      " seeds apart."
+      f"metric={metric!r} isn't what {path} has for each of {num_seeds} seeds;"
+      f" of its metrics, {known}, name one that tells seeds apart."
     )
-  share = len(row.seeds)
   return [
     Curve(
-      row.task,
-      row.method,
+      run.task,
+      run.method,
       seed,
       np.asarray(one.steps, np.float64),
       np.asarray(one.values, np.float64),
-      round(last.get("total_env_steps", 0) / share),
-      last.get("walltime", 0.0) / 60 / share,
+      round(last.get("total_env_steps", 0) / num_seeds),
+      last.get("walltime", 0.0) / 60 / num_seeds,
     )
-    for seed, one in zip(row.seeds, found, strict=True)
+    for seed, one in zip(run.seeds, series, strict=True)
   ]
 
 
-def scores(
-  curves: Sequence[Curve], num_last: int, at_steps: Sequence[int]
-) -> list[Score]:
-  """Returns what the curves of one task come to."""
-  first = max(curve.steps[0] for curve in curves)
-  last = min(curve.steps[-1] for curve in curves)
-  return [
-    Score(
-      float(np.mean(curve.values[-num_last:])),
-      _mean_between(curve, first, last),
-      tuple(_latest(curve, step) for step in at_steps),
+def scores(curves: Sequence[Curve], settings: Settings) -> list[Row]:
+  """Scores each seed.
+
+  Args:
+    curves: of any tasks.
+    settings: what is compared.
+
+  Returns:
+    By task, a row per curve: `final`, the mean of its last values; `area`, its
+    mean over the steps that all curves of the task have; `at_<step>`, its
+    latest value at a step, NaN where there was none yet.
+  """
+  rows: list[Row] = []
+  for task in distinct(curve.task for curve in curves):
+    own = [curve for curve in curves if curve.task == task]
+    first = max(curve.steps[0] for curve in own)
+    last = min(curve.steps[-1] for curve in own)
+    rows += [
+      {
+        "task": task,
+        "method": curve.method,
+        "seed": curve.seed,
+        "final": float(np.mean(curve.values[-settings.num_last :])),
+        "area": _mean_between(curve, first, last),
+        **{f"at_{step}": _latest(curve, step) for step in settings.at_steps},
+        "total_env_steps": curve.total_env_steps,
+        "minutes": curve.minutes,
+      }
+      for curve in own
+    ]
+  return rows
+
+
+def table(scored: Sequence[Row], settings: Settings) -> list[Row]:
+  """Compares methods.
+
+  Args:
+    scored: of `scores`.
+    settings: what is compared.
+
+  Returns:
+    A row per task and method, of interquartile means over seeds with their
+    intervals (`<name>`, `<name>_low`, `<name>_high`), of the probability to be
+    better than the baseline (`improvement`), and of medians of steps and
+    minutes. Where all methods have runs on several tasks, rows of these
+    together come first: their scores are shares of the way from the lowest to
+    the highest of any run of the task.
+  """
+  tasks = distinct(row["task"] for row in scored)
+  methods = distinct(row["method"] for row in scored)
+  present = {(row["task"], row["method"]) for row in scored}
+  complete = [t for t in tasks if present.issuperset((t, m) for m in methods)]
+  rows = []
+  if len(complete) > 1:
+    scaled = [row for task in complete for row in _scaled(scored, task)]
+    rows += [_compared(ALL_TASKS, m, scaled, settings) for m in methods]
+  for task in tasks:
+    own = [row for row in scored if row["task"] == task]
+    rows += [
+      _compared(task, method, own, settings)
+      for method in methods
+      if (task, method) in present
+    ]
+  return rows
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+  """Returns names without repetitions, in order."""
+  return list(dict.fromkeys(names))
+
+
+def _scaled(scored: Sequence[Row], task: str) -> list[Row]:
+  """Returns a task's scores, from 0 for the lowest to 1 for the highest."""
+  rows = [dict(row) for row in scored if row["task"] == task]
+  for name in ("final", "area"):
+    values = [row[name] for row in rows]
+    low, width = min(values), max(values) - min(values) or 1.0
+    for row in rows:
+      row[name] = (row[name] - low) / width
+  return rows
+
+
+def _compared(
+  task: str, method: str, scored: Sequence[Row], settings: Settings
+) -> Row:
+  """Returns the row of a method, of scores on one or more tasks."""
+  tasks = distinct(row["task"] for row in scored)
+
+  def values(name: str, method: str) -> list[np.ndarray]:
+    return [
+      np.array([
+        row[name]
+        for row in scored
+        if (row["task"], row["method"]) == (task, method)
+      ])
+      for task in tasks
+    ]
+
+  seeds = [row for row in scored if row["method"] == method]
+  names = ["final", "area"]
+  if task != ALL_TASKS:
+    names += [f"at_{step}" for step in settings.at_steps]
+  estimates = {
+    name: statistics.pooled_mean(values(name, method)) for name in names
+  }
+  baseline = values("final", settings.baseline)
+  if method != settings.baseline and all(map(len, baseline)):
+    estimates["improvement"] = statistics.improvement(
+      values("final", method), baseline
     )
-    for curve in curves
-  ]
+  row: Row = {
+    "task": task,
+    "method": method,
+    "num_seeds": len(seeds),
+    "metric": settings.metric,
+  }
+  for name, estimate in estimates.items():
+    value, low, high = map(float, estimate)
+    row |= {name: value, f"{name}_low": low, f"{name}_high": high}
+  medians = ("total_env_steps", "minutes")
+  return row | {x: standard.median(seed[x] for seed in seeds) for x in medians}
 
 
 def _mean_between(curve: Curve, first: float, last: float) -> float:

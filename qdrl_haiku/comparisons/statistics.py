@@ -9,75 +9,57 @@ from typing import NamedTuple
 
 import numpy as np
 
-_CONFIDENCE = 0.95
+_PERCENTILES = (2.5, 97.5)
 _NUM_RESAMPLES = 10_000
 # Numbers that are resampled at a time.
 _BATCH = 10_000_000
 
 
 class Estimate(NamedTuple):
-  """A number with its 95 % bootstrap interval.
+  """A statistic [...] and the ends [...] of its 95 % bootstrap interval."""
 
-  Attributes:
-    value: the number.
-    low: the lower end; where nothing varies, the value itself.
-    high: the upper end, likewise.
-  """
-
-  value: float
-  low: float
-  high: float
+  value: np.ndarray
+  low: np.ndarray
+  high: np.ndarray
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-  """Returns the mean without the lowest and the highest quarter.
-
-  Of n scores the floor(n / 4) at each end are left out.
-  """
+  """Returns means [...] of scores [..., N] without floor(N/4) at each end."""
   num_cut = scores.shape[-1] // 4
   kept = np.sort(scores, axis=-1)[..., num_cut : scores.shape[-1] - num_cut]
   return np.where(np.isnan(scores).any(axis=-1), np.nan, kept.mean(axis=-1))
 
 
 def pooled_mean(tasks: Sequence[np.ndarray]) -> Estimate:
-  """Returns the interquartile mean of the scores of all tasks together."""
-  scores = [np.asarray(task, np.float64) for task in tasks]
+  """Returns the interquartile mean of all tasks' scores [N] together."""
 
   def statistic(*drawn: np.ndarray) -> np.ndarray:
     return interquartile_mean(np.concatenate(drawn, axis=-1))
 
-  return Estimate(*map(float, _bootstrap(statistic, scores)))
+  return _bootstrap(statistic, tasks)
 
 
 def improvement(
   tasks: Sequence[np.ndarray], others: Sequence[np.ndarray]
 ) -> Estimate:
-  """Returns how likely one method does better than another.
+  """Returns the probability that one method does better than another.
 
     mean over tasks of P(X > Y) + P(X = Y) / 2
 
   for a seed's score X of the one, Y of the other.
   """
-  num_tasks = len(tasks)
-  scores = [np.asarray(x, np.float64) for x in (*tasks, *others)]
 
   def statistic(*drawn: np.ndarray) -> np.ndarray:
-    wins = [
-      _share_of_wins(x, y)
-      for x, y in zip(drawn[:num_tasks], drawn[num_tasks:], strict=True)
-    ]
-    return np.mean(wins, axis=0)
+    pairs = zip(drawn[: len(tasks)], drawn[len(tasks) :], strict=True)
+    return np.mean([_share_of_wins(x, y) for x, y in pairs], axis=0)
 
-  return Estimate(*map(float, _bootstrap(statistic, scores)))
+  return _bootstrap(statistic, [*tasks, *others])
 
 
-def mean_curve(
-  curves: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns the interquartile mean of some curves at each of their points."""
+def mean_curve(curves: np.ndarray) -> Estimate:
+  """Returns the interquartile mean [T] of curves [N, T] at each point."""
   return _bootstrap(
-    lambda drawn: interquartile_mean(np.swapaxes(drawn, -1, -2)),
-    [np.asarray(curves, np.float64)],
+    lambda drawn: interquartile_mean(np.swapaxes(drawn, -1, -2)), [curves]
   )
 
 
@@ -90,8 +72,9 @@ def _share_of_wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def _bootstrap(
   statistic: Callable[..., np.ndarray], samples: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Estimate:
   """Returns a statistic with the ends of its percentile interval."""
+  samples = [np.asarray(sample, np.float64) for sample in samples]
   rng = np.random.default_rng(0)
   # Pairs of two samples are the most that a statistic makes of them.
   longest = max(len(sample) for sample in samples)
@@ -104,8 +87,5 @@ def _bootstrap(
       for sample in samples
     ]
     values.append(statistic(*drawn))
-  tail = 50 * (1 - _CONFIDENCE)
-  low, high = np.percentile(
-    np.concatenate(values), [tail, 100 - tail], axis=0
-  )
-  return statistic(*samples), low, high
+  low, high = np.percentile(np.concatenate(values), _PERCENTILES, axis=0)
+  return Estimate(statistic(*samples), low, high)

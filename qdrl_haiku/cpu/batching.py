@@ -1,4 +1,4 @@
-"""An environment's step, of one instance, for a batch of them.
+"""Makes an environment's step, of one instance, one of a batch.
 
 Physics is thousands of operations on a few numbers, hundreds of kernels to XLA.
 As one of them it becomes two to three times as fast with 2 instances, and by 15
@@ -6,17 +6,17 @@ to 90 % faster with 16.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core as jax_core
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from qdrl_haiku.cpu import fusion, small_operations, switch
+from qdrl_haiku.types import Tree
 
-# Instances from which on many kernels gain more from threads.
+# From so many instances on many kernels gain more from threads.
 _TOO_MANY = 512
-# Operations that become code; others may call libraries, which a kernel can't.
+# Operations that become code; others may call libraries, which kernels can't.
 _CODE = frozenset({
   "abs", "acos", "acosh", "add", "and", "argmax", "argmin", "asin", "asinh",
   "atan", "atan2", "atanh", "bitcast_convert_type", "broadcast_in_dim",
@@ -37,22 +37,22 @@ _CODE = frozenset({
 })
 
 
-def of_batch(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
-  """Makes a function of one instance one of a batch."""
+def of_batch(
+  function: Callable[..., Tree], *specs: Tree
+) -> Callable[..., Tree]:
+  """Makes a function of one instance, of these specs, one of a batch."""
   jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
   # An accelerator would start several kernels for each turn of a loop that
   # stands for a scatter, and batches small products by itself.
   if switch.is_on():
     jaxpr = small_operations.rewritten(jaxpr)
   treedef = jax.tree.structure(result)
-  of_all = jax.vmap(jax_core.jaxpr_as_fun(jaxpr))
-  many_kernels: Callable[..., Any] = jax.jit(of_all)
+  of_all = jax.vmap(jaxpr_as_fun(jaxpr))
+  many_kernels = jax.jit(of_all)
   place = _place_of_mark(jaxpr)
-  kernel = many_kernels
-  if place is not None:
-    kernel = fusion.one_kernel(of_all, place)
+  kernel = many_kernels if place is None else fusion.one_kernel(of_all, place)
 
-  def call(*args: Any) -> Any:
+  def call(*args: Tree) -> Tree:
     leaves = jax.tree.leaves(args)
     is_large = leaves[0].shape[0] >= _TOO_MANY
     results = (many_kernels if is_large else kernel)(*leaves)
@@ -61,8 +61,8 @@ def of_batch(function: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
   return call
 
 
-def _place_of_mark(jaxpr: Any) -> int | None:
-  """Returns which result bears the call's mark; None if it's to have none."""
+def _place_of_mark(jaxpr: ClosedJaxpr) -> int | None:
+  """Returns which result bears the call's mark; None where no kernel can be."""
   if not _is_code(jaxpr.jaxpr):
     return None
   computed = {id(x) for eqn in jaxpr.jaxpr.eqns for x in eqn.outvars}
@@ -74,7 +74,8 @@ def _place_of_mark(jaxpr: Any) -> int | None:
   return None
 
 
-def _is_code(jaxpr: Any) -> bool:
+def _is_code(jaxpr: Jaxpr) -> bool:
+  """Returns whether no operation calls a library."""
   return all(
     equation.primitive.name in _CODE
     and all(_is_code(x.jaxpr) for x in small_operations.inner(equation))

@@ -1,7 +1,6 @@
-"""Says what XLA fuses into one kernel on CPUs, and what it doesn't."""
+"""Decides what XLA fuses into one kernel on CPUs, and what it doesn't."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +8,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 from qdrl_haiku.cpu import switch, xla
 
-# What marks a call, which must not be dissolved either. Elsewhere than on CPUs
-# it would do harm.
+# Marks a call, which must not be dissolved either; harmful but on CPUs.
 _SMALL_CALL = "xla_cpu_small_call"
 _MARK = {_SMALL_CALL: "true", "inlineable": "false"}
 
@@ -37,7 +35,7 @@ def one_kernel(
     # XLA dies of a kernel with an argument that isn't used. So all of them are
     # results too, and needed for the one that is marked.
     results, same = kernel(*args)
-    marked: Any = set_xla_metadata(results[place], **_MARK)
+    marked = set_xla_metadata(results[place], **_MARK)
     results[place], _ = jax.lax.optimization_barrier((marked, same))
     return results
 
@@ -58,6 +56,7 @@ def gradient_apart(x: jax.Array) -> jax.Array:
 
 
 def _compute_apart(_: None, gradient: jax.Array) -> tuple[jax.Array]:
+  """Returns the gradient, of a loop that XLA merges with nothing."""
   if not switch.is_on():
     return (gradient,)
   once = jax.lax.optimization_barrier(jnp.int32(1))

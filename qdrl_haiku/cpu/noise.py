@@ -1,20 +1,20 @@
-"""Normal noise."""
+"""Draws normal noise, quickly on CPUs."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion, switch
 
-# How much from which on many kernels gain more from threads.
+# From so many numbers on many kernels gain more from threads.
 _TOO_MUCH = 2**15
 
 
 def normal(
-  key: types.Key, shape: tuple[int, ...], dtype: Any = jnp.float32
+  key: types.Key, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
 ) -> types.Array:
   """Returns independent standard normal numbers, quickly on a CPU too.
 

@@ -1,10 +1,10 @@
 """Loops over members in which each is computed as if it were alone.
 
-What one member's numbers are, to the last bit, then depends on that member
-only. The same function under `jax.vmap` is compiled to other code for each
-number of members, and that code rounds differently: a product with one member
-is no batched product; elementwise operations are fused with others, so that
-other multiplications and additions become one instruction with one rounding.
+One member's numbers then depend, to the last bit, on that member only. The same
+function under `jax.vmap` is compiled to other code for each number of members,
+and that code rounds differently: a product with one member is no batched
+product; elementwise operations are fused with others, so that other
+multiplications and additions become one instruction with one rounding.
 
 A loop's body is compiled by itself, and is the same program whatever is around
 it, with two exceptions that are prevented here: XLA dissolves loops that it
@@ -14,35 +14,33 @@ On a CPU the loop costs nothing: products of a batch run one after the other
 there anyway, and one member's arrays stay in the cache.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from qdrl_haiku.cpu import switch
+from qdrl_haiku.types import Array, Tree
 
 
-def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+def one_by_one(function: Callable[..., Tree]) -> Callable[..., Tree]:
   """Makes a function that `jax.vmap` turns into a loop over one axis."""
   function = jax.jit(function)  # So that all calls below share one trace.
   looped = custom_vmap(function)
 
   @looped.def_vmap
-  def rule(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+  def rule(axis_size: int, in_batched: Tree, *args: Tree) -> tuple[Tree, Tree]:
     leaves, treedef = jax.tree.flatten(args)
     batched = jax.tree.leaves(in_batched)
-    num_rows = axis_size
+    num_rows = max(axis_size, 2)
     if axis_size == 1:
-      num_rows = 2
       leaves = [
         jnp.concatenate([x, x]) if is_batched else x
         for x, is_batched in zip(leaves, batched, strict=True)
       ]
 
-    def call(i: Any) -> Any:
+    def call(i: Array) -> Tree:
       rows = [
         jax.lax.dynamic_index_in_dim(x, i, keepdims=False)
         if is_batched
@@ -51,57 +49,49 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
       ]
       return function(*jax.tree.unflatten(treedef, rows))
 
-    def body(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+    def put(rows: Array, row: Array, i: Array) -> Array:
+      return jax.lax.dynamic_update_index_in_dim(rows, row, i, 0)
+
+    def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
       i, results = carry
       return i + 1, jax.tree.map(
-        lambda all_rows, row: jax.lax.dynamic_update_index_in_dim(
-          all_rows, row, i, 0
-        ),
-        results,
-        call(i),
+        lambda rows, row: put(rows, row, i), results, call(i)
       )
 
     shapes = jax.eval_shape(call, jnp.zeros((), jnp.int32))
     # So that XLA doesn't know how often.
     times = jax.lax.optimization_barrier(jnp.int32(axis_size))
+    first = jnp.zeros((), jnp.int32)
+    empty = jax.tree.map(lambda x: _empty(num_rows, x), shapes)
     _, results = jax.lax.while_loop(
-      lambda carry: carry[0] < times,
-      body,
-      (
-        jnp.zeros((), jnp.int32),
-        jax.tree.map(functools.partial(_empty, num_rows), shapes),
-      ),
+      lambda carry: carry[0] < times, body, (first, empty)
     )
-    return (
-      jax.tree.map(lambda x: x[:axis_size], results),
-      jax.tree.map(lambda _: True, shapes),
-    )
+    results = jax.tree.map(lambda x: x[:axis_size], results)
+    return results, jax.tree.map(lambda _: True, shapes)
 
   return looped
 
 
-def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+def on_cpu(function: Callable[..., Tree]) -> Callable[..., Tree]:
   """Makes a function `one_by_one` on a CPU, and leaves it elsewhere."""
   return one_by_one(function) if switch.is_on() else function
 
 
-def alone(function: Callable[..., Any]) -> Callable[..., Any]:
+def alone(function: Callable[..., Tree]) -> Callable[..., Tree]:
   """Makes a function whose numbers on a CPU depend on nothing around it."""
   mapped = jax.vmap(on_cpu(function))
 
-  def call(*args: Any) -> Any:
+  def call(*args: Tree) -> Tree:
     args = jax.tree.map(lambda x: x[None], args)
     return jax.tree.map(lambda x: x[0], mapped(*args))
 
   return call
 
 
-def _empty(num_rows: int, x: jax.ShapeDtypeStruct) -> Any:
-  """Makes rows to be written over."""
+def _empty(num_rows: int, x: jax.ShapeDtypeStruct) -> Array:
+  """Returns rows to be written over."""
   if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     return jnp.zeros((num_rows, *x.shape), x.dtype)
   key = jax.eval_shape(jax.random.key_data, x)
-  return jax.random.wrap_key_data(
-    jnp.zeros((num_rows, *key.shape), key.dtype),
-    impl=x.dtype._impl,
-  )
+  data = jnp.zeros((num_rows, *key.shape), key.dtype)
+  return jax.random.wrap_key_data(data, impl=x.dtype._impl)

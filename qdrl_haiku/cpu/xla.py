@@ -1,8 +1,8 @@
 """Asks the installed XLA which flags, options and marks it knows.
 
-Versions of XLA drop what earlier ones had. A flag that it doesn't know ends the
-process before Python can say a word, so whatever this package wants of XLA is
-asked for here first; what isn't known is left out, and `left_out` says so.
+Versions of XLA drop what earlier ones had, and a flag that it doesn't know ends
+the process before Python can say a word. So everything is asked for here first;
+what isn't known is left out, and `left_out` names it.
 """
 
 import functools
@@ -11,11 +11,13 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import jax
 import jaxlib
+
+Options = dict[str, bool | int | str]
+"""Values of compiler options by name."""
 
 _left_out: set[str] = set()
 # Parses XLA_FLAGS, and starts nothing else.
@@ -27,8 +29,8 @@ def left_out() -> list[str]:
   return sorted(_left_out)
 
 
-def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
-  """Keeps those compiler options that there are."""
+def known_options(options: Options) -> Options:
+  """Returns those compiler options that there are."""
   return {
     name: value
     for name, value in options.items()
@@ -36,11 +38,8 @@ def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def known_flags(flags: Mapping[str, Any]) -> list[str]:
-  """Keeps those flags that there are.
-
-  Another process is asked, which may die of them.
-  """
+def known_flags(flags: Mapping[str, object]) -> list[str]:
+  """Returns those flags that there are, as another process finds out."""
   return [
     f"--{name}={value}"
     for name, value in flags.items()
@@ -51,13 +50,14 @@ def known_flags(flags: Mapping[str, Any]) -> list[str]:
 def knows_mark(name: str) -> bool:
   """Returns whether XLA looks for an attribute of operations.
 
-  It ignores those that it doesn't know, and nothing can be asked which it
-  does; but the name of one that it looks for is in its code.
+  It ignores unknown ones without a word; but the name of each that it looks
+  for is in its code.
   """
   return _is_known(name, _is_in_code)
 
 
-def _is_known(name: str, knows: Any, *args: Any) -> bool:
+def _is_known(name: str, knows: Callable[..., bool], *args: object) -> bool:
+  """Returns whether something is known, and notes it if it isn't."""
   is_known = knows(name, *args)
   if not is_known:
     _left_out.add(name)
@@ -65,7 +65,8 @@ def _is_known(name: str, knows: Any, *args: Any) -> bool:
 
 
 @functools.cache
-def _knows_option(name: str, value: Any) -> bool:
+def _knows_option(name: str, value: bool | int | str) -> bool:
+  """Compiles with an option."""
   try:
     jax.jit(lambda: 0, compiler_options={name: value})()
   except jax.errors.JaxRuntimeError:
@@ -74,7 +75,8 @@ def _knows_option(name: str, value: Any) -> bool:
 
 
 @functools.cache
-def _knows_flag(name: str, value: Any) -> bool:
+def _knows_flag(name: str, value: object) -> bool:
+  """Starts a process with a flag, which may die of it."""
   done = subprocess.run(
     [sys.executable, "-c", _PARSE],
     env=os.environ | {"XLA_FLAGS": f"--{name}={value}"},
@@ -86,15 +88,12 @@ def _knows_flag(name: str, value: Any) -> bool:
 
 @functools.cache
 def _is_in_code(name: str) -> bool:
-  return any(
-    _contains(path, name.encode())
-    for path in pathlib.Path(jaxlib.__file__).parent.glob("libjax_common*")
-  )
-
-
-def _contains(path: pathlib.Path, name: bytes) -> bool:
-  with (
-    path.open("rb") as file,
-    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code,
-  ):
-    return code.find(name) >= 0
+  """Searches XLA's library."""
+  for path in pathlib.Path(jaxlib.__file__).parent.glob("libjax_common*"):
+    with (
+      path.open("rb") as file,
+      mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code,
+    ):
+      if code.find(name.encode()) >= 0:
+        return True
+  return False

@@ -2,22 +2,25 @@
 
 import contextlib
 import errno
+import importlib
 import logging
 import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import jax
 
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import checksums, orbax_paths, stored_trees
+from qdrl_haiku.storage.strict_json import Record
+from qdrl_haiku.types import Tree
 
-# What a checkpoint is called that was set aside; and one that is being
-# deleted, until the next run deletes what a kill left of it.
+# Names of what was set aside, and of what is being deleted, until the next run
+# deletes what a kill left of it.
 _DAMAGED, _DELETED = "damaged-", "deleted-"
+_Shapes = dict[str, tuple[int, ...]]
 
 
 class DamagedCheckpoint(ValueError):
@@ -34,8 +37,8 @@ class Checkpoints:
     self, path: str | os.PathLike[str], writes: bool = False
   ) -> None:
     """Opens a directory."""
-    import orbax.checkpoint as ocp  # Here, since importing it takes long.
-
+    # Here, since importing it takes long.
+    self._ocp = ocp = importlib.import_module("orbax.checkpoint")
     self._verified: set[int] = set()
     self._path = pathlib.Path(path).absolute()
     if writes and hosts.is_first():
@@ -43,7 +46,7 @@ class Checkpoints:
         shutil.rmtree(deleted)
     if writes:
       self._path.mkdir(parents=True, exist_ok=True)
-    # What orbax is told instead of the path.
+    # The path that orbax gets.
     self._plain, self._forget_plain = orbax_paths.plain(self._path, self)
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
@@ -64,24 +67,19 @@ class Checkpoints:
     return sorted(self._manager.all_steps(), reverse=True)
 
   def save(
-    self, step: int, trees: dict[str, Any], record: dict[str, Any]
+    self, step: int, trees: dict[str, Tree], record: Record
   ) -> None:
-    """Writes a checkpoint, whole or not at all; those that are there stay.
-
-    Something of the first one is read back.
-    """
-    import orbax.checkpoint as ocp
-
+    """Writes a checkpoint, whole or not at all; the first one is read back."""
+    args = self._ocp.args
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
-      name: ocp.args.StandardSave({"tree": stored_trees.to_stored(tree)})
+      name: args.StandardSave({"tree": stored_trees.to_stored(tree)})
       for name, tree in trees.items()
     }
     try:
       with _quiet():
         written = self._manager.save(
-          step,
-          args=ocp.args.Composite(record=ocp.args.JsonSave(record), **items),
+          step, args=args.Composite(record=args.JsonSave(record), **items)
         )
       if not written:
         raise OSError(f"there is {self.steps()[0]} already")
@@ -94,57 +92,46 @@ class Checkpoints:
       is_jax = isinstance(error, jax.errors.JaxRuntimeError)
       if is_jax and jax.process_count() > 1:
         raise
-      raise OSError(
-        _errno(error),
-        f"checkpoint {step} can't be written: {self._first_line(error)}",
-        str(self._path),
-      ) from error
+      message = f"checkpoint {step} can't be written: {self._first_line(error)}"
+      raise self._os_error(error, message) from error
 
   def num_rows(self, step: int, name: str) -> int:
     """Returns how many rows the arrays of a tree have in a checkpoint."""
     with self._reading(step):
-      return next(iter(self._shapes(step, name).values()))[0]
+      return next(iter(self._stored_shapes(step, name).values()))[0]
 
   def restore(
-    self, step: int, like: dict[str, Any], resized: Collection[str] = ()
-  ) -> dict[str, Any]:
-    """Reads trees of a checkpoint."""
-    import orbax.checkpoint as ocp
-
+    self, step: int, like: dict[str, Tree], resized: Collection[str] = ()
+  ) -> dict[str, Tree]:
+    """Reads trees; resized ones may have another number of rows."""
+    args = self._ocp.args
     wanted = {
-      name: jax.tree.map(stored_trees.as_stored, tree)
+      name: {"tree": jax.tree.map(stored_trees.as_stored, tree)}
       for name, tree in like.items()
     }
     with self._reading(step):
-      found = {name: self._shapes(step, name) for name in like}
+      found = {name: self._stored_shapes(step, name) for name in like}
+    # Or orbax would leave reads unfinished, whose complaints fill pages.
     for name, tree in wanted.items():
-      _check_shapes(
-        f"{name} of checkpoint {step}", found[name], tree, name in resized
-      )
+      what = f"{name} of checkpoint {step}"
+      _check_shapes(what, found[name], _shapes(tree), name in resized)
+    items = {
+      name: args.StandardRestore(tree, strict=name not in resized)
+      for name, tree in wanted.items()
+    }
     with self._reading(step):
-      restored = self._manager.restore(
-        step,
-        args=ocp.args.Composite(
-          **{
-            name: ocp.args.StandardRestore(
-              {"tree": tree}, strict=name not in resized
-            )
-            for name, tree in wanted.items()
-          }
-        ),
-      )
+      restored = self._manager.restore(step, args=args.Composite(**items))
     return {
       name: stored_trees.from_stored(restored[name]["tree"], like=tree)
       for name, tree in like.items()
     }
 
-  def record(self, step: int) -> dict[str, Any]:
+  def record(self, step: int) -> Record:
     """Reads the JSON record of a checkpoint."""
-    import orbax.checkpoint as ocp
-
+    args = self._ocp.args
     with self._reading(step):
       restored = self._manager.restore(
-        step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
+        step, args=args.Composite(record=args.JsonRestore())
       )
     return restored["record"]
 
@@ -163,7 +150,7 @@ class Checkpoints:
     self._manager.reload()
 
   def set_aside(self, step: int) -> pathlib.Path:
-    """Renames a checkpoint, so that it's none any more."""
+    """Renames a checkpoint, so that it no longer counts as one."""
     aside = self._path / f"{_DAMAGED}{step}"
     count = 1
     while aside.exists():
@@ -178,7 +165,7 @@ class Checkpoints:
     return aside
 
   def has_set_aside(self) -> bool:
-    """Returns whether there is a checkpoint that is none any more."""
+    """Returns whether any checkpoint was set aside."""
     return any(self._path.glob(f"{_DAMAGED}*"))
 
   def close(self) -> None:
@@ -186,15 +173,10 @@ class Checkpoints:
     self._manager.close()
     self._forget_plain()
 
-  def _shapes(self, step: int, name: str) -> dict[str, tuple[int, ...]]:
+  def _stored_shapes(self, step: int, name: str) -> _Shapes:
     """Returns shapes of a tree's leaves by path; none if there is no tree."""
-    import orbax.checkpoint as ocp
-
     folder = self._plain / str(step) / name
-    if not folder.exists():
-      return {}
-    metadata = ocp.StandardCheckpointHandler().metadata(folder)
-    return _shapes(getattr(metadata, "tree", metadata))
+    return _shapes(orbax_paths.metadata(folder)) if folder.exists() else {}
 
   @contextlib.contextmanager
   def _reading(self, step: int) -> Iterator[None]:
@@ -206,8 +188,7 @@ class Checkpoints:
       yield
     except (DamagedCheckpoint, MemoryError, jax.errors.JaxRuntimeError):
       raise
-    # What can't be read makes orbax, tensorstore and json raise nearly
-    # anything.
+    # orbax, tensorstore and json raise nearly anything.
     except Exception as error:
       message = f"checkpoint {step} can't be read: {self._first_line(error)}"
       if not os.path.exists(self._path / str(step) / checksums.NAME):
@@ -215,7 +196,24 @@ class Checkpoints:
           "; a kill left it without checksums, which would tell whether it is "
           "damaged; rename it to take the one before"
         )
-      raise OSError(_errno(error), message, str(self._path)) from error
+      raise self._os_error(error, message) from error
+
+  def _verify(self, step: int) -> None:
+    """Raises if a checkpoint is damaged, or can't be read, for any process."""
+    error = damage = None
+    try:
+      damage = checksums.damage(self._path / str(step))
+    except (MemoryError, OSError) as raised:
+      error = raised
+    # One process's finding holds for all, which would wait for it otherwise.
+    if hosts.any_of_all(error is not None):
+      raise error or OSError("another process can't read it")
+    if hosts.any_of_all(damage is not None):
+      raise DamagedCheckpoint(
+        f"checkpoint {step} in {self._path} is damaged: "
+        f"{damage or 'another process finds it so'}"
+      )
+    self._verified.add(step)
 
   def _read_back(self, step: int, names: Collection[str]) -> None:
     """Sets the first checkpoint aside and raises if a tree can't be read."""
@@ -236,27 +234,15 @@ class Checkpoints:
     text = str(error).replace(str(self._plain), str(self._path))
     return (text.splitlines() or [type(error).__name__])[0][:200]
 
-  def _verify(self, step: int) -> None:
-    """Raises if a checkpoint is damaged, or can't be read, for any process."""
-    error = damage = None
-    try:
-      damage = checksums.damage(self._path / str(step))
-    except (MemoryError, OSError) as raised:
-      error = raised
-    # What one of them meets holds for all, which would wait for it otherwise.
-    if hosts.any_of_all(error is not None):
-      raise error or OSError("another process can't read it")
-    if hosts.any_of_all(damage is not None):
-      raise DamagedCheckpoint(
-        f"checkpoint {step} in {self._path} is damaged: "
-        f"{damage or 'another process finds it so'}"
-      )
-    self._verified.add(step)
+  def _os_error(self, error: Exception, message: str) -> OSError:
+    """Returns an error of the same number, with a message and the path."""
+    number = error.errno if isinstance(error, OSError) else None
+    return OSError(number or errno.EIO, message, str(self._path))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Keeps orbax, tensorstore and their threads from talking beside us."""
+  """Silences orbax, tensorstore and their threads, whose errors are raised."""
   before = logging.root.manager.disable, sys.excepthook, sys.unraisablehook
   logging.disable()
   sys.excepthook = lambda *_: None
@@ -269,36 +255,22 @@ def _quiet() -> Iterator[None]:
 
 
 def _check_shapes(
-  what: str, found: dict[str, tuple[int, ...]], tree: Any, is_resized: bool
+  what: str, found: _Shapes, wanted: _Shapes, is_resized: bool
 ) -> None:
-  """Refuses a tree of another structure before orbax stumbles over it.
-
-  orbax would leave reads unfinished, and their complaints fill pages.
-  """
-  wanted = _shapes({"tree": tree})
-  first = int(is_resized)  # Of the axes that count.
-  differing = sorted(
-    path
-    for path in found.keys() | wanted.keys()
-    if path not in found
-    or path not in wanted
-    or found[path][first:] != wanted[path][first:]
-  )
-  if differing:
-    path = differing[0]
-    raise ValueError(
-      f"{what} has another structure: {path} has shape {found.get(path)} "
-      f"there, and {wanted.get(path)} here."
-    )
+  """Refuses a tree of another structure, but for rows where it's resized."""
+  first = int(is_resized)  # The first axis that must agree.
+  for path in sorted(found.keys() | wanted.keys()):
+    shapes = found.get(path), wanted.get(path)
+    if None in shapes or len({x and x[first:] for x in shapes}) > 1:
+      raise ValueError(
+        f"{what} has another structure: {path} has shape {shapes[0]} there, "
+        f"and {shapes[1]} here."
+      )
 
 
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(tree: Tree) -> _Shapes:
   """Returns leaves' shapes, by paths that are alike in tuples and dicts."""
   return {
     jax.tree_util.keystr(path, simple=True, separator="."): tuple(x.shape)
     for path, x in jax.tree_util.tree_leaves_with_path(tree)
   }
-
-
-def _errno(error: Exception) -> int:
-  return (isinstance(error, OSError) and error.errno) or errno.EIO

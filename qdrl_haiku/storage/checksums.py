@@ -7,6 +7,7 @@ be read tomorrow: whatever else goes wrong is raised.
 import json
 import pathlib
 import zlib
+from typing import Any
 
 from qdrl_haiku import files
 
@@ -28,18 +29,23 @@ def write(folder: pathlib.Path) -> None:
 
 
 def damage(folder: pathlib.Path) -> str | None:
-  """Compares what the files of a checkpoint hold with what was noted.
+  """Returns how the files of a checkpoint differ from what was noted.
 
-  Nothing was, if a kill came between orbax's renaming of the finished
+  Nothing was noted if a kill came between orbax's renaming of the finished
   checkpoint and ours. Such a one is whole unless something happened to it, and
   only the files that tell of the others can be checked.
   """
   if _is_missing(folder, NAME):
-    return _damage_to_metadata(folder)
-  try:
-    noted = json.loads((folder / NAME).read_bytes())
-  except ValueError:
-    noted = None
+    items = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
+    names = ["_CHECKPOINT_METADATA", "record/metadata"]
+    names += [f"{item}/_METADATA" for item in items if item != "record"]
+    for name in names:
+      if _is_missing(folder, name):
+        return f"{name} is missing"
+      if _json(folder / name) is None:
+        return f"{name} is cut short or garbled"
+    return None
+  noted = _json(folder / NAME)
   if not isinstance(noted, dict):
     return f"{NAME} is cut short or garbled"
   for name, checksum in noted.items():
@@ -47,20 +53,6 @@ def damage(folder: pathlib.Path) -> str | None:
       return f"{name} is missing"
     if _crc32(folder / name) != checksum:
       return f"{name} has other bytes"
-  return None
-
-
-def _damage_to_metadata(folder: pathlib.Path) -> str | None:
-  items = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-  names = ["_CHECKPOINT_METADATA", "record/metadata"]
-  names += [f"{item}/_METADATA" for item in items if item != "record"]
-  for name in names:
-    if _is_missing(folder, name):
-      return f"{name} is missing"
-    try:
-      json.loads((folder / name).read_bytes())
-    except ValueError:
-      return f"{name} is cut short or garbled"
   return None
 
 
@@ -74,7 +66,16 @@ def _is_missing(folder: pathlib.Path, name: str) -> bool:
     return True
 
 
+def _json(path: pathlib.Path) -> Any:
+  """Reads a JSON file; returns None for what is none."""
+  try:
+    return json.loads(path.read_bytes())
+  except ValueError:
+    return None
+
+
 def _crc32(path: pathlib.Path) -> int:
+  """Returns the checksum of a file."""
   checksum = 0
   with path.open("rb") as file:
     while block := file.read(_BLOCK):

@@ -6,34 +6,33 @@ import os
 import pathlib
 import weakref
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
 from qdrl_haiku import files
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import strict_json, versions
+from qdrl_haiku.storage.strict_json import Record
+from qdrl_haiku.types import Tree
 
 
 class RunDirectory:
-  """The directory of one run, and its rows.
-
-  Of several processes the first alone writes.
+  """The directory of one run; of several processes the first alone writes.
 
   Attributes:
-    path: where it is.
+    path: of the directory.
   """
 
   def __init__(self, path: str | os.PathLike[str]) -> None:
     self.path = pathlib.Path(path)
     self._lock: weakref.finalize | None = None
 
-  def begin(self, settings: dict[str, Any]) -> None:
+  def begin(self, settings: Record) -> None:
     """Creates the directory and writes `config.json` and `versions.json`."""
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._hold()
-      # What a kill cut short while it was written is nothing.
+      # A file that a kill cut short doesn't count.
       if not all(map(files.is_cut_short, self.path.iterdir())):
         raise ValueError(
           f"logdir {self.path} is not empty; choose another, or continue the "
@@ -49,7 +48,7 @@ class RunDirectory:
       ) from error
 
   def go_on(
-    self, settings: dict[str, Any], may_change: Collection[str] = ()
+    self, settings: Record, may_change: Collection[str] = ()
   ) -> None:
     """Checks that a run is continued as it began, and notes what may change.
 
@@ -97,7 +96,7 @@ class RunDirectory:
       return
     self._lock = weakref.finalize(self, os.close, lock)
 
-  def settings(self) -> dict[str, Any]:
+  def settings(self) -> Record:
     """Returns what the run in the directory was started with."""
     try:
       settings = json.loads((self.path / "config.json").read_text())
@@ -110,14 +109,14 @@ class RunDirectory:
       ) from error
     return settings
 
-  def write_json(self, name: str, value: Any) -> None:
+  def write_json(self, name: str, value: Record) -> None:
     """Writes a JSON file whole or not at all."""
     if not hosts.is_first():
       return
     with files.written_whole(self.path / name) as temporary:
       temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
-  def write_arrays(self, name: str, arrays: dict[str, Any]) -> None:
+  def write_arrays(self, name: str, arrays: dict[str, Tree]) -> None:
     """Writes a NumPy file (.npz) whole or not at all."""
     if not hosts.is_first():
       return
@@ -127,17 +126,17 @@ class RunDirectory:
     ):
       np.savez_compressed(file, **arrays)
 
-  def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+  def append(self, name: str, rows: Iterable[Record]) -> None:
     """Appends rows to a file of JSON lines; NaN becomes null."""
     if not hosts.is_first():
       return
-    lines = [strict_json.to_json(row) for row in rows]
+    text = strict_json.to_lines(rows)
     with (self.path / name).open("a") as file:
-      file.write("".join(line + "\n" for line in lines))
+      file.write(text)
 
   def rows(
     self, name: str, columns: Mapping[str, type] | None = None
-  ) -> list[dict[str, Any]]:
+  ) -> list[Record]:
     """Returns the rows of a file of JSON lines, which may not be there."""
     path = self.path / name
     if not path.exists():
@@ -167,10 +166,11 @@ class RunDirectory:
       return
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
     with files.written_whole(self.path / name) as temporary:
-      temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
+      temporary.write_text(strict_json.to_lines(kept))
 
 
-def _row(line: bytes) -> dict[str, Any]:
+def _row(line: bytes) -> Record:
+  """Parses a row; raises ValueError for anything else."""
   row = json.loads(line)
   if not isinstance(row, dict) or "generation" not in row:
     raise ValueError("It is no row.")

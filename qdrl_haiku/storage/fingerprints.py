@@ -1,7 +1,7 @@
-"""Short texts that differ where what a program is traced from may differ.
+"""Digests of what a program depends on, without a user's code.
 
-That is told of what is ours and of what is installed alone, by versions, files
-and settings: of a user's code nobody can say what it has read.
+Versions, files and settings say it of this package and of installed ones. Of a
+user's code they can't: it may have read anything.
 """
 
 import functools
@@ -13,41 +13,35 @@ import pathlib
 import platform
 import sys
 import sysconfig
-from typing import Any
 
 import jax
 import jaxlib
 
 import qdrl_haiku
+from qdrl_haiku.storage.strict_json import Record
 
-# Whose functions are traced. Of all installed packages versions count; of
-# these files do too, since people edit them where they lie.
+# Packages whose functions are traced. Of all that is installed the version
+# counts; of these the files do too, since people edit them where they lie.
 _TRACED = (
   "qdrl_haiku", "brax", "distrax", "evosax", "haiku", "mujoco.mjx", "optax",
   "rlax",
 )  # fmt: skip
-# Of the environment: settings of jax, of XLA, of BLAS and of this package.
+# Settings of jax, of XLA, of BLAS and of this package.
 _VARIABLES = ("JAX_", "LIBTPU_", "OMP_", "QDRL_", "XLA_")
 # Where programs are kept changes nothing in them.
 _PLACES = ("JAX_COMPILATION_CACHE_DIR", "QDRL_TESTS_CACHE")
-# Where packages are installed; and what Python runs there by itself.
-_INSTALLED = {"site-packages", "dist-packages"}
+# Modules of users' that Python imports by itself.
 _CUSTOMIZING = ("sitecustomize", "usercustomize")
 
 
-def digest(parts: Any) -> str:
-  """Returns a short text for some parts."""
+def digest(parts: object) -> str:
+  """Returns a short text for JSON values."""
   text = json.dumps(parts, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def of_process() -> dict[str, Any]:
-  """Returns what all programs of this process depend on.
-
-  That is the machine and its devices, all installed packages by their versions,
-  settings of the process, and the files of this package and of those whose
-  functions are traced.
-  """
+def of_process() -> Record:
+  """Returns what all programs of this process depend on, code included."""
   return of_compiler() | {
     "installed": _installed(),
     "jax": sorted(
@@ -59,12 +53,8 @@ def of_process() -> dict[str, Any]:
   }
 
 
-def of_compiler() -> dict[str, Any]:
-  """Returns what a program depends on beside what is compiled.
-
-  That is the machine and its devices, the compiler, and what the environment
-  tells it.
-  """
+def of_compiler() -> Record:
+  """Returns what machine code depends on beside what is compiled."""
   return {
     "machine": (platform.machine(), _processor()),
     "devices": [
@@ -78,29 +68,32 @@ def of_compiler() -> dict[str, Any]:
       for name, value in os.environ.items()
       if name.startswith(_VARIABLES) and name not in _PLACES
     ),
-  }
+  }  # fmt: skip
 
 
 def users_module() -> str | None:
-  """Returns a module in this process that is neither installed nor ours.
+  """Returns a module of this process that is neither installed nor ours.
 
-  It may have replaced functions of those that are, as may who has begun the
-  process otherwise than by a launcher.
+  It may have replaced functions of other modules, as may a main program that
+  isn't a launcher.
   """
-  package = os.path.dirname(qdrl_haiku.__file__)
-  ours = (package, os.path.join(os.path.dirname(package), "launchers"))
+  package = pathlib.Path(qdrl_haiku.__file__).parent
   pythons = map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts"))
-  places = tuple(os.path.join(place, "") for place in (*ours, *pythons))
+  places = [*map(str, (package, package.parent / "launchers")), *pythons]
   for name, module in sorted(sys.modules.items()):
     path = getattr(module, "__dict__", {}).get("__file__")
-    if path is None and name != "__main__":
-      continue  # Of the interpreter, or a folder.
-    path = path or ""
-    if _INSTALLED.isdisjoint(path.split(os.sep)):
-      paths = (path, os.path.realpath(path))
-      is_known = any(x.startswith(places) for x in paths)
-    else:
+    if not path and name != "__main__":
+      continue  # A module of the interpreter, or a folder.
+    if not path:
+      return name
+    if {"site-packages", "dist-packages"}.intersection(path.split(os.sep)):
       is_known = name not in _CUSTOMIZING
+    else:
+      is_known = any(
+        pathlib.Path(x).is_relative_to(place)
+        for x in (path, os.path.realpath(path))
+        for place in places
+      )
     if not is_known:
       return name
   return None

@@ -1,4 +1,4 @@
-"""Directories that orbax can write and read, whatever their names are.
+"""Lets orbax write and read directories, whatever their names are.
 
 etils takes the whole path for a pattern where orbax looks for the parts of a
 checkpoint: below `a[x]` it finds none, and leaves out what joins them, without
@@ -11,10 +11,11 @@ import pathlib
 import re
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
+
+from qdrl_haiku.types import Tree
 
 # Paths of letters, digits and marks that mean nothing to any of them.
 _PLAIN = re.compile(r"(/[\w.+=,@-]+)+")
@@ -23,9 +24,13 @@ _OPEN = pathlib.Path("/proc/self/fd")
 
 
 def plain(
-  path: pathlib.Path, owner: Any
-) -> tuple[pathlib.Path, Callable[[], Any]]:
-  """Returns a path to a directory that is no pattern and no URL."""
+  path: pathlib.Path, owner: object
+) -> tuple[pathlib.Path, Callable[[], object]]:
+  """Returns a path to a directory that is no pattern and no URL.
+
+  The directory is held open where need be, until the function that is returned
+  too is called, or the owner is gone.
+  """
   if _PLAIN.fullmatch(str(path)):
     return path, lambda: None
   if not _OPEN.is_dir():
@@ -39,24 +44,29 @@ def plain(
   )
 
 
-def read_smallest(folder: pathlib.Path) -> None:
-  """Reads the smallest array of a tree, to see whether it can be read."""
+def metadata(folder: pathlib.Path) -> Tree:
+  """Reads shapes and dtypes of a tree."""
   import orbax.checkpoint as ocp  # Here, since importing it takes long.
 
-  metadata = ocp.StandardCheckpointHandler().metadata(folder)
-  tree = getattr(metadata, "tree", metadata)
-  sizes = [np.prod(x.shape) for x in jax.tree.leaves(tree)]
-  if not sizes:
+  found = ocp.StandardCheckpointHandler().metadata(folder)
+  return getattr(found, "tree", found)
+
+
+def read_smallest(folder: pathlib.Path) -> None:
+  """Reads the smallest array of a tree, to see whether it can be read."""
+  import orbax.checkpoint as ocp
+
+  found, structure = jax.tree.flatten(metadata(folder))
+  if not found:
     return
-  leaves = [ocp.PLACEHOLDER] * len(sizes)
-  smallest = int(np.argmin(sizes))
-  leaves[smallest] = jax.tree.leaves(tree)[smallest]
+  smallest = int(np.argmin([np.prod(x.shape) for x in found]))
+  leaves = [ocp.PLACEHOLDER] * len(found)
+  leaves[smallest] = found[smallest]
+  to_numpy = [ocp.RestoreArgs(restore_type=np.ndarray)] * len(found)
   ocp.PyTreeCheckpointHandler().restore(
     folder,
     args=ocp.args.PyTreeRestore(
-      item=jax.tree.unflatten(jax.tree.structure(tree), leaves),
-      restore_args=jax.tree.map(
-        lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree
-      ),
+      item=jax.tree.unflatten(structure, leaves),
+      restore_args=jax.tree.unflatten(structure, to_numpy),
     ),
   )

@@ -1,4 +1,4 @@
-"""The cache of programs: what a start found out, kept for the next ones."""
+"""Caches what a start of a program found out, for later starts."""
 
 import contextlib
 import hashlib
@@ -16,16 +16,16 @@ _MOST = 500
 
 
 class ProgramCache(NamedTuple):
-  """Values of each different start of a program, and values that starts share.
+  """Values of one kind of start, by name, and values that all starts share.
 
   Values are pickled, so they are only read from a folder and files that no
-  other user can write to, and after their checksum. A value of which anything
-  else is true is deleted, and counts as not there.
+  other user can write to, and after their checksum. Any other value is deleted,
+  and counts as missing.
 
   Attributes:
     folder: of all values.
-    key: of the start, as `fingerprints.digest` returns it; None for one that
-      nothing is known of before, so that it has no values of its own.
+    key: of the kind of start, as `fingerprints.digest` returns it; None for one
+      with a user's code, which has no values of its own.
   """
 
   folder: pathlib.Path
@@ -33,75 +33,67 @@ class ProgramCache(NamedTuple):
 
   def has(self, name: str) -> bool:
     """Returns whether a value of this start is there; it may be damaged."""
-    return self.key is not None and self._path(name).exists()
+    return self.key is not None and (self.folder / self._own(name)).exists()
 
   def read(self, name: str) -> Any:
     """Returns a value of this start, or None if it isn't there."""
-    return None if self.key is None else _read(self._path(name))
+    return None if self.key is None else self.read_shared(self._own(name))
 
-  def write(self, name: str, value: Any) -> bool:
+  def write(self, name: str, value: object) -> bool:
     """Writes a value of this start, and returns whether that could be done."""
-    return self.key is not None and _write(self._path(name), value)
+    return self.key is not None and self.write_shared(self._own(name), value)
 
-  def read_shared(self, code: str) -> Any:
+  def read_shared(self, name: str) -> Any:
     """Returns a value that starts share, or None if it isn't there."""
-    return _read(self.folder / code)
+    path = self.folder / name
+    try:
+      _check_private(self.folder)
+    except OSError as error:
+      logging.debug("%s isn't read: %s", path, error)
+      return None
+    try:
+      _check_private(path)
+      data = path.read_bytes()
+      checksum, pickled = data[:32], data[32:]
+      if hashlib.sha256(pickled).digest() != checksum:
+        raise ValueError("its checksum is another")
+      os.utime(path)  # The latest used ones are kept.
+      return pickle.loads(pickled)
+    except FileNotFoundError:
+      return None
+    except Exception as error:
+      logging.debug("%s is deleted: %s", path, error)
+      with contextlib.suppress(OSError):
+        path.unlink()
+      return None
 
-  def write_shared(self, code: str, value: Any) -> bool:
+  def write_shared(self, name: str, value: object) -> bool:
     """Writes a value for all starts, and returns whether that could be done."""
-    return _write(self.folder / code, value)
-
-  def _path(self, name: str) -> pathlib.Path:
-    return self.folder / f"{self.key}-{name}"
-
-
-def _read(path: pathlib.Path) -> Any:
-  """Reads a value, notes that it was used, and deletes what is in doubt."""
-  try:
-    _check_private(path.parent)
-  except OSError as error:
-    logging.debug("%s isn't read: %s", path, error)
-    return None
-  try:
-    _check_private(path)
-    data = path.read_bytes()
-    checksum, pickled = data[:32], data[32:]
-    if hashlib.sha256(pickled).digest() != checksum:
-      raise ValueError("its checksum is another")
-    os.utime(path)
-    return pickle.loads(pickled)
-  except FileNotFoundError:
-    return None
-  except Exception as error:
-    logging.debug("%s is deleted: %s", path, error)
+    path = self.folder / name
+    try:
+      pickled = pickle.dumps(value)
+      self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+      _check_private(self.folder)
+      with files.written_whole(path) as temporary:
+        temporary.chmod(0o600)  # The umask may allow others more.
+        temporary.write_bytes(hashlib.sha256(pickled).digest() + pickled)
+    except Exception as error:
+      logging.debug("%s can't be written: %s", path, error)
+      return False
+    # Another process may tidy at the same time.
     with contextlib.suppress(OSError):
-      path.unlink()
-    return None
+      found = sorted(self.folder.iterdir(), key=lambda x: x.stat().st_mtime)
+      for old in found[:-_MOST]:
+        old.unlink()
+    return True
 
-
-def _write(path: pathlib.Path, value: Any) -> bool:
-  """Writes a value with its checksum, and deletes what was used long ago."""
-  try:
-    pickled = pickle.dumps(value)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_private(path.parent)
-    with files.written_whole(path) as temporary:
-      temporary.chmod(0o600)  # Whatever new files have usually.
-      temporary.write_bytes(hashlib.sha256(pickled).digest() + pickled)
-  except Exception as error:
-    logging.debug("%s can't be written: %s", path, error)
-    return False
-  try:
-    found = sorted(path.parent.iterdir(), key=lambda x: x.stat().st_mtime)
-    for old in found[:-_MOST]:
-      old.unlink()
-  except OSError as error:  # Another process has done it.
-    logging.debug("%s can't be tidied: %s", path.parent, error)
-  return True
+  def _own(self, name: str) -> str:
+    """Returns the name of the file that holds a value of this start."""
+    return f"{self.key}-{name}"
 
 
 def _check_private(path: pathlib.Path) -> None:
-  """Raises PermissionError where others may have written something."""
+  """Raises PermissionError where other users may have written."""
   reason = files.why_not_private(os.lstat(path))
   if reason is not None:
     raise PermissionError(reason)

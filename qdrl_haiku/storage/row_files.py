@@ -1,4 +1,4 @@
-"""The files of rows that a run writes, and what their readers depend on."""
+"""Names the files of rows that a run writes, and their columns."""
 
 FILES = (
   "metrics.jsonl",
@@ -6,7 +6,7 @@ FILES = (
   "pbt_members.jsonl",
   "skills.jsonl",
 )
-"""The files of rows, of which a resumed run forgets what it does again."""
+"""Files whose rows after the last checkpoint a resumed run drops."""
 
 COLUMNS: dict[str, dict[str, type]] = {
   "metrics.jsonl": {"generation": int, "step": int},
@@ -19,4 +19,4 @@ COLUMNS: dict[str, dict[str, type]] = {
   },
   "skills.jsonl": {"step": int, "member": int, "skill": list},
 }  # fmt: skip
-"""Columns on which readers depend, by file, and their types."""
+"""Types of the columns that readers need, by file."""

@@ -1,15 +1,15 @@
 """Converts trees for orbax, which stores no typed keys and no empty arrays."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku.types import Array, Tree
 
-def to_stored(tree: Any) -> Any:
+
+def to_stored(tree: Tree) -> Tree:
   """Returns a tree as it is stored."""
 
-  def convert(x: Any) -> Any:
+  def convert(x: Array) -> Array | None:
     if not x.size:
       return None
     return jax.random.key_data(x) if _is_key(x) else x
@@ -17,7 +17,7 @@ def to_stored(tree: Any) -> Any:
   return jax.tree.map(convert, tree)
 
 
-def as_stored(x: Any) -> Any:
+def as_stored(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct | None:
   """Returns what orbax is to restore where an array is wanted."""
   if not x.size:
     return None
@@ -27,21 +27,21 @@ def as_stored(x: Any) -> Any:
   return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
 
 
-def from_stored(tree: Any, like: Any) -> Any:
+def from_stored(tree: Tree, like: Tree) -> Tree:
   """Returns the reverse of `to_stored`."""
 
-  def convert(like: Any, x: Any) -> Any:
+  def convert(like: Array, x: Array) -> Array:
     if not like.size:
       return jnp.zeros(like.shape, like.dtype, device=like.sharding)
     if not _is_key(like):
       return x
-    found: list[Any] = []
-    # Traced, since only arrays and tracers say it.
-    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(x, impl=found[0])
+    impls: list[object] = []
+    # Traced, since a key's shape alone doesn't say which kind it is.
+    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(x, impl=impls[0])
 
   return jax.tree.map(convert, like, tree)
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: Array | jax.ShapeDtypeStruct) -> bool:
   return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

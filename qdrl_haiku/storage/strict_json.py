@@ -2,16 +2,25 @@
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
+Record = dict[str, Any]
+"""JSON values by name: settings, a row, or what a checkpoint notes."""
 
-def to_json(row: dict[str, Any]) -> str:
+
+def to_json(row: Record) -> str:
   """Returns one line of strict JSON."""
   return json.dumps(strict(row), allow_nan=False)
 
 
+def to_lines(rows: Iterable[Record]) -> str:
+  """Returns a line of strict JSON per row, each with its line break."""
+  return "".join(to_json(row) + "\n" for row in rows)
+
+
 def strict(value: Any) -> Any:
-  """Returns the same with None for what strict JSON has no number for."""
+  """Returns a value with None for each float that isn't finite."""
   if isinstance(value, dict):
     return {name: strict(x) for name, x in value.items()}
   if isinstance(value, float) and not math.isfinite(value):

@@ -2,29 +2,21 @@
 
 import importlib.metadata
 import platform
-from typing import Any
 
 import jax
 
 from qdrl_haiku.cpu import xla
+from qdrl_haiku.storage.strict_json import Record
 
 _LIBRARIES = (
-  "qdrl_haiku",
-  "jax",
-  "jaxlib",
-  "dm-haiku",
-  "optax",
-  "rlax",
-  "distrax",
-  "brax",
-  "orbax-checkpoint",
-  "numpy",
-)
+  "qdrl_haiku", "jax", "jaxlib", "dm-haiku", "optax", "rlax", "distrax",
+  "brax", "orbax-checkpoint", "numpy",
+)  # fmt: skip
 
 
-def versions() -> dict[str, Any]:
+def versions() -> Record:
   """Returns what a run depends on outside its settings."""
-  found: dict[str, Any] = {"python": platform.python_version()}
+  found: Record = {"python": platform.python_version()}
   for name in _LIBRARIES:
     try:
       found[name] = importlib.metadata.version(name)

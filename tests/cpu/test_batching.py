@@ -119,7 +119,11 @@ def test_python_is_called_once_whatever_the_batch():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
 @pytest.mark.parametrize(
-  "name, backend", [("inverted_pendulum", "generalized"), ("point_maze", None)]
+  ("name", "backend"),
+  [
+    pytest.param("inverted_pendulum", "generalized", marks=pytest.mark.slow),
+    ("point_maze", None),
+  ],
 )
 def test_steps_of_environments_are_one_kernel(name, backend):
   env = environments.create(name, backend=backend)

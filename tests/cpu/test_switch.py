@@ -48,7 +48,7 @@ _HOOKS = {
   "few outputs": (_policy_gradient, (_POLICY.init(_KEY), _X)),
   "gradient apart": (_critic_gradient, (_CRITIC.init(_KEY), _X)),
 }
-# What nothing but work for CPUs brings into these functions.
+# Primitives that only the work for CPUs brings into these functions.
 _OF_CPUS = {"optimization_barrier", "while"}
 
 

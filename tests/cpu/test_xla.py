@@ -1,10 +1,7 @@
-"""Whatever XLA is installed, what it doesn't know ends no process."""
+"""Tests that flags which XLA doesn't know are left out."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -36,18 +33,6 @@ def test_flags_that_are_unknown_are_left_out_and_told():
   flags = {"xla_backend_optimization_level": 1, _UNKNOWN: 1}
   assert xla.known_flags(flags) == ["--xla_backend_optimization_level=1"]
   assert xla.left_out() == [_UNKNOWN]
-
-
-def test_an_unknown_flag_would_end_a_process():
-  """Or there would be nothing to ask."""
-  done = subprocess.run(
-    [sys.executable, "-c", xla._PARSE],
-    env=os.environ | {"XLA_FLAGS": f"--{_UNKNOWN}=1"},
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode != 0
-  assert "Unknown flag" in done.stderr
 
 
 def test_marks_that_are_unknown_are_left_out_and_told():

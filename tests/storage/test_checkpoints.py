@@ -44,12 +44,15 @@ def checkpoints(tmp_path):
 
 
 def test_every_kind_of_leaf_comes_back_bit_for_bit(checkpoints):
-  checkpoints.save(5, {"x": _tree()}, {})
-  restored = checkpoints.restore(5, {"x": _tree()})["x"]
-  assert jax.tree.structure(restored) == jax.tree.structure(_tree())
-  common.assert_bits_equal(restored, _tree())
-  assert jnp.issubdtype(restored["keys"].dtype, jax.dtypes.prng_key)
-  assert isinstance(restored["box"], _Box)
+  trees = {"x": _tree(), "array": jnp.arange(3.0)}
+  record = {"generation": 3, "returns": [1.5, None], "best": {"return": 0.1}}
+  checkpoints.save(5, trees, record)
+  restored = checkpoints.restore(5, trees)
+  assert jax.tree.structure(restored) == jax.tree.structure(trees)
+  common.assert_bits_equal(restored, trees)
+  assert jnp.issubdtype(restored["x"]["keys"].dtype, jax.dtypes.prng_key)
+  assert isinstance(restored["x"]["box"], _Box)
+  assert checkpoints.record(5) == record
 
 
 def test_a_tree_can_be_read_by_its_shapes_and_without_the_others(checkpoints):
@@ -63,8 +66,8 @@ def test_a_tree_can_be_read_by_its_shapes_and_without_the_others(checkpoints):
 
 
 _NAMES = [
-  "a[x]", "lr=[1e-3]/seed=0", "a[!x]", "[", "a]", "a\\b", "\\", "gs:", "a{b}",
-  "a*b", "a?b", "a#b", "100%", "a:b", "it's", 'a"b', "a b", "a\nb", "äöü", "~",
+  "lr=[1e-3]/seed=0", "a[!x]", "[", "\\", "gs:", "a{b}", "a*b", "a?b", "100%",
+  "it's", "a\nb", "äöü", "~",
 ]  # fmt: skip
 
 
@@ -85,28 +88,16 @@ def test_a_directory_may_have_any_name(name, tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == [first]
 
 
-@pytest.mark.parametrize("name", ["a?b", "a*b"])
-def test_what_a_kill_left_in_a_directory_of_a_like_name_is_let_be(
-  name, tmp_path
-):
+def test_what_a_kill_left_in_a_directory_of_a_like_name_is_let_be(tmp_path):
   _save(checkpoints_lib.Checkpoints(tmp_path / "aXb", writes=True), 10)
   left = (tmp_path / "aXb" / "10").rename(
     tmp_path / "aXb" / "10.orbax-checkpoint-tmp"
   )
   (left / "x").rename(left / "x.orbax-checkpoint-tmp")
-  opened = checkpoints_lib.Checkpoints(tmp_path / name, writes=True)
+  opened = checkpoints_lib.Checkpoints(tmp_path / "a?b", writes=True)
   opened.save(10, {"x": jnp.full(2, 20)}, {})
   like = {"x": jnp.zeros(2, jnp.int32)}
   assert opened.restore(10, like)["x"].tolist() == [20, 20]
-
-
-def test_a_directory_may_be_reached_by_a_link(tmp_path):
-  (tmp_path / "a[x]").mkdir()
-  link = tmp_path / "link"
-  link.symlink_to(tmp_path / "a[x]")
-  _save(checkpoints_lib.Checkpoints(link / "run", writes=True), 10)
-  reader = checkpoints_lib.Checkpoints(tmp_path / "a[x]" / "run")
-  assert reader.record(10) == {"step": 10}
 
 
 def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
@@ -134,7 +125,7 @@ def test_where_an_odd_name_cannot_be_held_that_is_said(tmp_path, monkeypatch):
 def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
   tmp_path, monkeypatch
 ):
-  # As if nobody knew what orbax can't take.
+  # As if the path were one that orbax can take.
   monkeypatch.setattr(
     orbax_paths, "plain", lambda path, owner: (path, lambda: None)
   )
@@ -157,12 +148,6 @@ def test_errors_name_the_directory_that_the_user_knows(tmp_path):
   assert "/proc" not in str(raised.value)
 
 
-def test_a_state_may_be_a_single_array(checkpoints):
-  checkpoints.save(5, {"x": jnp.arange(3.0)}, {})
-  restored = checkpoints.restore(5, {"x": jnp.zeros(3)})["x"]
-  common.assert_bits_equal(restored, jnp.arange(3.0))
-
-
 def test_what_fails_while_writing_is_raised_and_not_logged_too(
   checkpoints, monkeypatch, caplog
 ):
@@ -177,12 +162,6 @@ def test_what_fails_while_writing_is_raised_and_not_logged_too(
   with pytest.raises(OSError, match="can't be written"):
     checkpoints.save(5, {"x": _tree()}, {})
   assert caplog.records == []
-
-
-def test_a_record_comes_back_as_it_was(checkpoints):
-  record = {"generation": 3, "returns": [1.5, None], "best": {"return": 0.1}}
-  checkpoints.save(5, {"x": jnp.ones(2)}, record)
-  assert checkpoints.record(5) == record
 
 
 def _save(checkpoints, *steps):
@@ -319,17 +298,27 @@ def test_without_checksums_only_what_tells_of_the_rest_is_proof(
     checkpoints.restore(40, like)
 
 
-# Of two processes, the second of which meets with something.
+# One of two processes, each with a row; the second fails to read two steps.
 _PROCESS = """
 import sys
 import jax
+import numpy as np
 from qdrl_haiku.storage import checkpoints, checksums
 
 address, process, folder = sys.argv[1:]
 jax.distributed.initialize(address, 2, int(process))
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+array = jax.make_array_from_callback(
+  rows.shape, jax.NamedSharding(mesh, jax.P("x")), lambda index: rows[index]
+)
 opened = checkpoints.Checkpoints(folder, writes=True)
 for step in (10, 20, 30):
-  opened.save(step, {}, {"step": step})
+  opened.save(step, {"x": array}, {"step": step})
+opened.close()
+opened = checkpoints.Checkpoints(folder, writes=True)
+restored = opened.restore(10, {"x": array})["x"]
+print(opened.record(10), restored.addressable_shards[0].data.tolist())
 
 def damage(folder):
   if folder.name == "20" and process == "1":
@@ -349,41 +338,17 @@ print(opened.steps())
 """
 
 
-# Of two processes, each of which has a row.
-_SHARDS = """
-import sys
-import jax
-import numpy as np
-from qdrl_haiku.storage import checkpoints
-
-address, process, folder = sys.argv[1:]
-jax.distributed.initialize(address, 2, int(process))
-mesh = jax.make_mesh(
-  (2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)
-)
-rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
-array = jax.make_array_from_callback(
-  rows.shape,
-  jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")),
-  lambda index: rows[index],
-)
-opened = checkpoints.Checkpoints(folder, writes=True)
-opened.save(10, {"x": array}, {"step": 10})
-opened.close()
-opened = checkpoints.Checkpoints(folder)
-restored = opened.restore(10, {"x": array})["x"]
-print(opened.record(10), restored.addressable_shards[0].data.tolist())
-"""
-
-
-def _in_two_processes(code, folder):
-  """The lines that two processes of some code write, which have to end well."""
+@pytest.mark.slow
+def test_two_processes_share_a_directory_and_agree_on_what_one_of_them_reads(
+  tmp_path,
+):
+  folder = tmp_path / "a[x]\\b"
   with socket.socket() as free:
     free.bind(("localhost", 0))
     address = f"localhost:{free.getsockname()[1]}"
   processes = [
     subprocess.Popen(
-      [sys.executable, "-c", code, address, str(i), str(folder)],
+      [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
       stdout=subprocess.PIPE,
       text=True,
     )
@@ -391,67 +356,55 @@ def _in_two_processes(code, folder):
   ]
   outputs = [x.communicate(timeout=300)[0].splitlines() for x in processes]
   assert [x.returncode for x in processes] == [0, 0]
-  return outputs
-
-
-@pytest.mark.slow
-def test_two_processes_write_and_read_in_a_directory_of_an_odd_name(tmp_path):
-  outputs = _in_two_processes(_SHARDS, tmp_path / "a[x]\\b")
-  for row, lines in zip(([0, 1, 2], [3, 4, 5]), outputs, strict=True):
-    assert lines[-1] == f"{{'step': 10}} {[[float(x) for x in row]]}"
-
-
-@pytest.mark.slow
-def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
-  folder = tmp_path / "checkpoints"
-  outputs = _in_two_processes(_PROCESS, folder)
-  for (damaged, unreadable, steps), ours, whose in zip(
-    [lines[-3:] for lines in outputs],  # What connects them talks before.
+  for lines, row, ours, error in zip(
+    outputs,
+    ([0.0, 1.0, 2.0], [3.0, 4.0, 5.0]),
     ("another process finds it so", "a file is missing"),
     ("OSError", "PermissionError"),
     strict=True,
   ):
+    # The coordination service prints before.
+    restored, damaged, unreadable, steps = lines[-4:]
+    assert restored == f"{{'step': 10}} {[row]}"
     assert damaged.startswith("DamagedCheckpoint") and ours in damaged
-    assert unreadable.startswith(f"{whose} ") and "20 can't be" in unreadable
+    assert unreadable.startswith(f"{error} ") and "20 can't be" in unreadable
     assert steps == "[20]"
   assert _listing(folder) == ["20", "damaged-30"]
 
 
-def test_arrays_of_another_shape_are_refused(checkpoints):
-  checkpoints.save(10, {"x": jnp.ones(2)}, {})
-  with pytest.raises(ValueError, match="shape"):
-    checkpoints.restore(10, {"x": jnp.ones(3)})
-
-
-@pytest.mark.parametrize("num_rows", [2, 3, 5])
+@pytest.mark.parametrize("num_rows", [2, 5])
 def test_rows_may_be_dropped_or_added_where_that_is_wanted(
   checkpoints, num_rows
 ):
   tree = {"x": jnp.ones((3, 4)), "keys": jax.random.split(jax.random.key(0), 3)}
   checkpoints.save(10, {"tree": tree}, {})
   assert checkpoints.num_rows(10, "tree") == 3
-  like = jax.tree.map(lambda x: jnp.resize(x, (num_rows, *x.shape[1:])),
-                      {"x": tree["x"], "keys": tree["keys"]})
+  like = jax.tree.map(
+    lambda x: jnp.resize(x, (num_rows, *x.shape[1:])), tree
+  )
   restored = checkpoints.restore(10, {"tree": like}, ["tree"])["tree"]
   assert restored["x"].shape == (num_rows, 4)
-  shared = min(num_rows, 3)
   common.assert_bits_equal(
-    *(jax.tree.map(lambda x: x[:shared], t) for t in (restored, tree))
+    *(jax.tree.map(lambda x: x[:num_rows][:3], t) for t in (restored, tree))
   )
   assert not restored["x"][3:].any()
 
 
-def test_only_the_number_of_rows_may_differ(checkpoints):
-  checkpoints.save(10, {"x": jnp.ones((3, 4))}, {})
-  with pytest.raises(ValueError, match="another structure"):
-    checkpoints.restore(10, {"x": jnp.ones((3, 5))}, ["x"])
-
-
-def test_trees_of_another_structure_are_refused(checkpoints):
-  checkpoints.save(10, {"x": {"a": jnp.ones(2)}}, {})
-  for other in ({"b": jnp.ones(2)}, {"a": jnp.ones(2), "b": jnp.ones(2)}, {}):
-    with pytest.raises(ValueError, match="another structure"):
-      checkpoints.restore(10, {"x": other})
+@pytest.mark.parametrize(
+  ("other", "resized"),
+  [
+    ({"a": jnp.ones((4, 4))}, []),
+    # Where the number of rows may differ, nothing else may.
+    ({"a": jnp.ones((3, 5))}, ["x"]),
+    ({"b": jnp.ones((3, 4))}, []),
+    ({"a": jnp.ones((3, 4)), "b": jnp.ones(2)}, []),
+    ({}, []),
+  ],
+)
+def test_trees_of_another_structure_are_refused(checkpoints, other, resized):
+  checkpoints.save(10, {"x": {"a": jnp.ones((3, 4))}}, {})
+  with pytest.raises(ValueError, match="x of .* has another structure: .*sha"):
+    checkpoints.restore(10, {"x": other}, resized)
 
 
 def test_opening_a_directory_to_read_says_nothing(tmp_path, caplog):

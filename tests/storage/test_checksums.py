@@ -1,4 +1,4 @@
-"""Tests of how damage to a checkpoint's files is told."""
+"""Tests of checksums of a checkpoint's files."""
 
 import pytest
 

@@ -55,8 +55,8 @@ def test_going_on_for_longer_is_allowed_and_noted(directory):
   assert directory.settings() == settings
 
 
-def test_versions_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
-  directory
+def test_going_on_leaves_the_versions_but_writes_what_a_kill_kept_from_a_run(
+  directory,
 ):
   directory.begin({})
   path = directory.path / "versions.json"
@@ -64,14 +64,9 @@ def test_versions_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
   path.unlink()
   directory.go_on({})
   assert path.read_text() == versions
-
-
-def test_going_on_leaves_the_versions_with_which_a_run_began(directory):
-  directory.begin({})
   directory.write_json("versions.json", {"jax": "0.1"})
   directory.go_on({})
-  written = (directory.path / "versions.json").read_text()
-  assert json.loads(written) == {"jax": "0.1"}
+  assert json.loads(path.read_text()) == {"jax": "0.1"}
 
 
 def test_a_directory_in_which_another_trains_is_refused(directory):

@@ -1,4 +1,4 @@
-"""Texts that differ where what a program is traced from may differ."""
+"""Tests of digests of what a program depends on."""
 
 import pathlib
 import shutil
@@ -14,19 +14,10 @@ from qdrl_haiku.storage import fingerprints
 
 @pytest.mark.parametrize(
   ("one", "other"),
-  [
-    (1, 1.0),
-    (1, True),
-    ("1", 1),
-    ([1, 2], [2, 1]),
-    ({"a": 1}, {"a": 2}),
-    (0.1, 0.1 + 1e-16),
-    (None, "None"),
-  ],
+  [(1, 1.0), (1, True), ("1", 1), ([1, 2], [2, 1]), (0.1, 0.1 + 1e-16)],
 )
 def test_parts_that_differ_have_different_digests(one, other):
   assert fingerprints.digest(one) != fingerprints.digest(other)
-  assert fingerprints.digest(one) == fingerprints.digest(one)
 
 
 def test_the_order_of_settings_does_not_matter():
@@ -36,19 +27,18 @@ def test_the_order_of_settings_does_not_matter():
 
 def test_another_process_finds_the_same():
   code = (
-    "from qdrl_haiku.storage import fingerprints\n"
-    "print(fingerprints.digest(fingerprints.of_process()))"
+    "from qdrl_haiku.storage import fingerprints as x\n"
+    "print(x.digest(x.of_process() | {'jax': 0, 'variables': 0}))"
   )
-  found = {
-    subprocess.run(
-      [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout
-    for _ in range(2)
-  }
-  assert len(found) == 1
+  done = subprocess.run(
+    [sys.executable, "-c", code], check=True, capture_output=True, text=True
+  )
+  # But for what tests set.
+  own = fingerprints.of_process() | {"jax": 0, "variables": 0}
+  assert done.stdout.split() == [fingerprints.digest(own)]
 
 
-@pytest.mark.parametrize("package", ["brax", "mujoco", "jax"])
+@pytest.mark.parametrize("package", ["brax", "jax"])
 def test_another_version_of_a_library_makes_another_process(
   package, monkeypatch
 ):
@@ -79,7 +69,7 @@ def test_an_edited_file_of_a_traced_package_makes_another_process(
 
 
 def _users_module(monkeypatch, **files):
-  """What is found in a process with modules of these files, by name."""
+  """Returns what is found in a process with modules of these files."""
   modules = {name: types.ModuleType(name) for name in files}
   for name, path in files.items():
     modules[name].__file__ = path and str(path)
@@ -111,5 +101,7 @@ def test_what_is_ours_or_installed_replaces_nothing(monkeypatch, path):
   ],
 )
 def test_what_is_neither_may_have_replaced_anything(monkeypatch, name, path):
+  # Which says nothing of a main program without a file.
+  monkeypatch.chdir(_LAUNCHER.parent / "flagfiles")
   files = {"__main__": _LAUNCHER} | {name: path}
   assert _users_module(monkeypatch, **files) == name

@@ -65,7 +65,7 @@ def make_emitter(setup):
     del repertoire, key
     transitions = evaluated.extra["transitions"]
     lengths = evaluated.extra["lengths"]
-    # What comes after an episode's end is its first step once more.
+    # Steps after an episode's end count as its first step once more.
     steps = jnp.arange(transitions.reward.shape[2])
     steps = jnp.where(steps < lengths[..., None], steps, 0)
     take = jax.vmap(jax.vmap(lambda x, i: x[i]))

@@ -1,7 +1,7 @@
 """A user's controller that decides by what it remembers.
 
-It keeps the best fitness that each place ever had. Whoever is furthest below
-its own record takes over from who is nearest to it, with half its noise.
+It keeps the best fitness that each place ever had. The member furthest below
+its record takes over from the one nearest to it, with half its noise.
 """
 
 from typing import Any, NamedTuple

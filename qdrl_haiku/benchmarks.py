@@ -1,17 +1,19 @@
-"""Measures the parts of training, by the code that trains."""
+"""Measures the speed of training and of its parts, by the code that trains."""
 
 import dataclasses
 import functools
+import itertools
 import resource
 import statistics
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import map_elites, types
-from qdrl_haiku.benchmarks import peak, timing
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import programs, records
@@ -25,14 +27,17 @@ from qdrl_haiku.training import (
 )
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members
+from qdrl_haiku.types import State, Tree
 
 Row = dict[str, Any]
 """Numbers by name."""
 
-# What one interval may take.
+# Seconds of a measurement, compilation aside, and of an interval, at most.
+_SECONDS = 40.0
 _INTERVAL_SECONDS = 6.0
-# What a device does in a second, about: floating-point operations of updates,
-# and environment steps. Not measured, so that intervals are the same each time.
+# Floating-point operations of updates, and environment steps, that a device
+# does per second, about. Not measured, so that intervals are always the same.
 _FLOPS = {"cpu": 1e11}
 _FLOPS_OF_ACCELERATORS = 1e13
 _STEPS = 1e4
@@ -44,7 +49,7 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
   config, per_update = setup.config, setup.learner.batches_per_update
   platform = setup.mesh.devices.flat[0].platform
   flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
-  update_seconds = peak.flops_per_update(setup) / flops
+  update_seconds = flops_per_update(setup) / flops
   seconds = config.population_size / setup.mesh.size * (
     1 / _STEPS + config.grad_updates_per_step * update_seconds
   )
@@ -57,10 +62,8 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
   interval = min(interval, config.perturbation_interval)
   if min_replay_size is None:
     min_replay_size = min(config.min_replay_size, interval)
-  return setup._replace(
-    config=dataclasses.replace(
-      config, perturbation_interval=interval, min_replay_size=min_replay_size
-    )
+  return _configured(
+    setup, perturbation_interval=interval, min_replay_size=min_replay_size
   )
 
 
@@ -85,32 +88,27 @@ def generations(
     made.train(state, initial.pool, run_key)
   )
   first_update = time.monotonic() - start
-  state, _ = jax.block_until_ready(
-    made.evaluate(state, trained, initial.evaluation, run_key)
-  )
+  carried = made.evaluate(state, trained, initial.evaluation, run_key)
+  jax.block_until_ready(carried)
   first_generation = time.monotonic() - start
-  seconds: list[float] = []
-  number = 1
-  while len(seconds) < number:
-    begin = time.monotonic()
-    state, report = jax.block_until_ready(
-      made.step(state, run_key, 2 + len(seconds))
-    )
-    seconds.append(time.monotonic() - begin)
-    if len(seconds) == 1:
-      number = timing.affordable(seconds[0], repetitions)
+  numbers = itertools.count(2)
+
+  def train_generation(carried: tuple[State, Tree]) -> tuple[State, Tree]:
+    return made.step(carried[0], run_key, next(numbers))
+
+  seconds, carried = timed(train_generation, carried, repetitions)
   median = statistics.median(seconds)
   rates = {
     name.removeprefix("training/"): x
     for name, x in records.rates(
-      setup, jax.device_get(report), median
+      setup, jax.device_get(carried[1]), median
     ).items()
   }
   return {
     **rates,
-    **peak.of_peak(setup, rates["updates_per_second"]),
+    **of_peak(setup, rates["updates_per_second"]),
     "generation_seconds": median,
-    "repetitions": number,
+    "repetitions": len(seconds),
     "compile_seconds": compile_seconds,
     "time_to_first_update_seconds": first_update,
     "time_to_first_generation_seconds": first_generation,
@@ -127,25 +125,21 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
       "steps that are collected; raise it, or lower perturbation_interval."
     )
   # Learning begins when the buffer is full.
-  setup = setup._replace(
-    config=dataclasses.replace(
-      config, min_replay_size=config.replay_capacity, random_warm_up=False
-    )
+  setup = _configured(
+    setup, min_replay_size=config.replay_capacity, random_warm_up=False
   )
   members, hyperparams, keys = _population(setup, run_key)
-
   pool = jax.jit(lambda keys: initial_states.draw_pool(setup, keys))(keys)
 
-  def train(members: Any) -> Any:
+  def train(members: Members) -> Members:
     return setup.over_members(learning.train_members)(
       members._replace(pool=pool), hyperparams, keys
     )[0]
 
-  median = timing.median_seconds(
-    jax.jit(train, donate_argnums=0), members, repetitions
-  )
+  train = jax.jit(train, donate_argnums=0)
+  seconds = median_seconds(train, members, repetitions)
   steps = config.population_size * config.perturbation_interval
-  return {"env_steps_per_second": steps / median}
+  return {"env_steps_per_second": steps / seconds}
 
 
 def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
@@ -158,27 +152,26 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   )
 
   def interval(
-    setup: Setup, states: Any, buffers: Any, hyperparams: Any, keys: Any
-  ) -> Any:
-    def iteration(states: Any, t: types.Array) -> Any:
+    setup: Setup, states: State, buffers: Tree, hyperparams: Tree, keys: Tree
+  ) -> State:
+    def iteration(states: State, t: types.Array) -> tuple[State, None]:
       own = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
       return learning.learn(setup, states, buffers, hyperparams, own)[0], None
 
     return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
 
-  def learn(states: Any) -> Any:
+  def learn(states: State) -> State:
     return setup.over_members(interval)(
       states, full, hyperparams, keys
     )
 
-  median = timing.median_seconds(
-    jax.jit(learn, donate_argnums=0), members.learner, repetitions
-  )
+  learn = jax.jit(learn, donate_argnums=0)
+  seconds = median_seconds(learn, members.learner, repetitions)
   updates = (
     plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
   )
-  rate = setup.config.population_size * updates / median
-  return {"updates_per_second": rate, **peak.of_peak(setup, rate)}
+  rate = setup.config.population_size * updates / seconds
+  return {"updates_per_second": rate, **of_peak(setup, rate)}
 
 
 def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
@@ -188,44 +181,39 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   members, hyperparams, _ = _population(setup, run_key)
   size = config.population_size
   fitness = jnp.arange(size, dtype=jnp.float32)
-
   state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
-
   # As in a generation: divided among devices they would wait for each other.
   update = sharding_lib.replicated(
     setup.mesh, one_by_one.alone(controller.update)
   )
 
   # All that a decision makes is handed on, or it would be left out.
-  def exploit(carried: Any) -> Any:
-    members, state, hyperparams = carried
-    state, decision = update(state, run_key, fitness, hyperparams)
+  def decide(carried: Tree) -> Tree:
+    state, decision = update(carried[0], run_key, fitness, carried[1])
+    return state, decision.hyperparams
+
+  def exploit(carried: Tree) -> Tree:
+    members, *carried = carried
+    state, decision = update(carried[0], run_key, fitness, carried[1])
     members = population.inherit(
       setup, members, decision.parents, jnp.ones(size, bool)
     )
     return members, state, decision.hyperparams
 
-  def decide(carried: Any) -> Any:
-    state, hyperparams = carried
-    state, decision = update(state, run_key, fitness, hyperparams)
-    return state, decision.hyperparams
-
   # Once before, so that all is placed as it stays, and compiled once more.
   decide = jax.jit(decide)
   decided = decide((state, hyperparams))
-  decision_median = timing.median_seconds(decide, decided, repetitions)
+  decision_seconds = median_seconds(decide, decided, repetitions)
   _, decision = controller.update(state, run_key, fitness, hyperparams)
   num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
-  inherited = members.learner
-  if config.inherit_replay:
-    inherited = (members.learner, members.replay)
+  inherited = [members.learner, *[members.replay] * config.inherit_replay]
   moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
   exploit = jax.jit(exploit, donate_argnums=0)
   exploited = exploit((members, *decided))
-  median = timing.median_seconds(exploit, exploited, repetitions)
+  seconds = median_seconds(exploit, exploited, repetitions)
   return {
-    "exploit_milliseconds": 1000 * median,
-    "decision_milliseconds": 1000 * decision_median,
+    "exploit_milliseconds": 1000 * seconds,
+    "decision_milliseconds": 1000 * decision_seconds,
     "num_replaced": num_replaced,
     "moved_bytes": num_replaced * moved,
   }
@@ -242,55 +230,153 @@ def adding(repetitions: int) -> Row:
     "grid": map_elites.Grid((100, 100), lower, upper),
     "cvt": map_elites.cvt(jax.random.key(0), 10_000, lower, upper),
   }
+  emitter = map_elites.genetic_emitter(
+    lambda key, x1, x2: map_elites.iso_line(key, x1, x2, 0.1, 0.1), 1024
+  )
 
-  def vary(key: types.Key, first: Any, second: Any) -> Any:
-    return map_elites.iso_line(key, first, second, 0.1, 0.1)
+  def score(x: types.Array) -> tuple[types.Array, types.Array]:
+    return -jnp.sum(jnp.square(x), axis=1), jnp.tanh(x[:, :2])
 
-  emitter = map_elites.genetic_emitter(vary, 1024)
-
-  def generation(state: Any) -> Any:
+  def generation(
+    state: tuple[map_elites.Repertoire, types.Key],
+  ) -> tuple[map_elites.Repertoire, types.Key]:
     repertoire, key = state
     key, ask_key = jax.random.split(key)
     x, _ = emitter.ask((), repertoire, ask_key)
-    fitness = -jnp.sum(jnp.square(x), axis=1)
-    return repertoire.add(x, fitness, jnp.tanh(x[:, :2])), key
+    return repertoire.add(x, *score(x)), key
 
   row = {}
   for name, tessellation in tessellations.items():
     first = jax.random.normal(jax.random.key(1), (1024, 1000))
     repertoire = map_elites.Repertoire.init(first[0], tessellation)
-    repertoire = repertoire.add(
-      first, -jnp.sum(jnp.square(first), axis=1), jnp.tanh(first[:, :2])
-    )
-    median = timing.median_seconds(
+    repertoire = repertoire.add(first, *score(first))
+    seconds = median_seconds(
       jax.jit(generation, donate_argnums=0),
       (repertoire, jax.random.key(2)),
       repetitions,
     )
-    row[f"generation_milliseconds/{name}"] = 1000 * median
+    row[f"generation_milliseconds/{name}"] = 1000 * seconds
   return row
 
 
-def resources(setup: Setup, run_key: types.Key) -> Row:
+def resources(setup: Setup) -> Row:
   """Measures what memory a population takes."""
   assert setup.mesh is not None
-  made = programs.make_programs(setup, setup.mesh, run_key)
-  replay = made.state.members.replay
-  num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay))
-  num_rows = replay.size.shape[0] * setup.config.replay_capacity
+  transition = _member(setup)[1] if setup.trains_members else ()
   device = setup.mesh.devices.flat[0]
   if device.platform == "cpu":
     most_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   else:
     most_bytes = device.memory_stats()["peak_bytes_in_use"]
   return {
-    "replay_bytes_per_transition": num_bytes // num_rows,
+    "replay_bytes_per_transition": sum(
+      x.dtype.itemsize * x.size for x in jax.tree.leaves(transition)
+    ),
     "peak_memory_bytes": most_bytes,
   }
 
 
-def _population(setup: Setup, run_key: types.Key) -> Any:
+def of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
+  """Returns what updates at a rate make of the machine."""
+  assert setup.mesh is not None
+  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
+  return {
+    "flops_per_update": flops,
+    "achieved_gflops": updates_per_second * flops / 1e9,
+    "matmul_peak_gflops": peak / 1e9,
+    "fraction_of_peak": updates_per_second * flops / peak,
+  }
+
+
+def flops_per_update(setup: Setup) -> float:
+  """Returns what XLA counts for one critic step of one agent."""
+  member, transition = _member(setup)
+  shape = (setup.learner.batches_per_update, setup.config.batch_size)
+  transitions = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((*shape, *x.shape), x.dtype), transition
+  )
+  arguments = *member, transitions, jax.random.key(0)
+  update: Any = jax.jit(setup.learner.update)
+  compiled = update.lower(*arguments).compile()
+  return compiled.cost_analysis()["flops"] / shape[0]
+
+
+def matmul_peak(mesh: jax.sharding.Mesh) -> float:
+  """Measures what products of large float32 matrices reach on all devices."""
+  # The fastest products take larger matrices on accelerators.
+  size = 1024 if mesh.devices.flat[0].platform == "cpu" else 8192
+  where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
+  x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
+  multiply = jax.jit(lambda x: 1e-3 * jnp.matmul(x, x), out_shardings=where)
+  return 2 * mesh.size * size**3 / median_seconds(multiply, x, 9)
+
+
+def median_seconds(
+  call: Callable[[Tree], Tree], state: Tree, repetitions: int
+) -> float:
+  """Measures the median time of calls that go on from one another."""
+  state = jax.block_until_ready(call(state))
+  return statistics.median(timed(call, state, repetitions)[0])
+
+
+def timed(
+  call: Callable[[Tree], Tree], state: Tree, repetitions: int
+) -> tuple[list[float], Tree]:
+  """Returns the seconds of calls that go on from one another, and the result.
+
+  At most `repetitions` are made, as many as fit into a minute.
+  """
+  seconds: list[float] = []
+  number = 1
+  while len(seconds) < number:
+    begin = time.monotonic()
+    state = jax.block_until_ready(call(state))
+    seconds.append(time.monotonic() - begin)
+    if len(seconds) == 1:
+      number = affordable(seconds[0], repetitions)
+  return seconds, state
+
+
+def affordable(seconds_each: float, most: int) -> int:
+  """Returns how many repetitions fit into a minute, and prints it."""
+  number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
+  # Short measurements need no announcement.
+  if (number - 1) * seconds_each > 5:
+    print(
+      f"measuring {number} of {most} repetitions, "
+      f"{number * seconds_each:.0f} s in all",
+      file=sys.stderr,
+      flush=True,
+    )
+  return number
+
+
+def _configured(setup: Setup, **settings: Any) -> Setup:
+  """Returns a setup with other settings of training."""
+  return setup._replace(config=dataclasses.replace(setup.config, **settings))
+
+
+def _population(
+  setup: Setup, run_key: types.Key
+) -> tuple[Members, Tree, types.Key]:
   """Makes members, hyperparameters and keys of a population."""
   state = jax.jit(functools.partial(generation.init, setup))(run_key)
   keys = members_lib.member_keys(run_key, 1, setup.config.population_size)
   return state.members, state.hyperparams, keys
+
+
+def _member(setup: Setup) -> tuple[tuple[Tree, Tree], Tree]:
+  """Returns shapes of one learner and its hyperparameters; of a transition."""
+  # A member learns alike whether there is a repertoire or not.
+  alone = setup._replace(mesh=None, map_elites=None)
+  init = functools.partial(generation.init, alone)
+  state = jax.eval_shape(init, jax.random.key(0))
+
+  def without_axes(tree: Tree, num_axes: int) -> Tree:
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape[num_axes:], x.dtype), tree
+    )
+
+  members = state.members
+  learner = without_axes((members.learner, state.hyperparams), 1)
+  return learner, without_axes(members.replay.storage, 2)

@@ -1,4 +1,4 @@
-"""Tests of what a table asks for, and of tables that make no sense."""
+"""Tests of the runs that a comparison plans, and of what it refuses."""
 
 import pytest
 
@@ -8,18 +8,18 @@ _TASKS = ("maze: --env_name=point_maze", "ant: --env_name=ant --backend=spring")
 _METHODS = ("pbt:", "pb2: --controller=pb2")
 
 
-def _rows(
+def _plan(
   command="train_pbt --learner=sac",
   tasks=_TASKS,
   methods=_METHODS,
   num_seeds=("2", "ant:1"),
   first_seed=0,
 ):
-  return comparisons.rows(command, tasks, methods, num_seeds, first_seed)
+  return comparisons.plan(command, tasks, methods, num_seeds, first_seed)
 
 
 def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
-  assert [row.name for row in _rows()] == [
+  assert [row.name for row in _plan()] == [
     "maze/pbt/seed_0",
     "maze/pb2/seed_0",
     "ant/pbt/seed_0",
@@ -30,7 +30,7 @@ def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
 
 
 def test_a_methods_flags_come_after_a_tasks():
-  row = _rows()[3]
+  row = _plan()[3]
   assert row.launcher == "train_pbt"
   assert row.flags == (
     "--learner=sac", "--env_name=ant", "--backend=spring", "--controller=pb2"
@@ -38,7 +38,7 @@ def test_a_methods_flags_come_after_a_tasks():
 
 
 def test_a_method_may_have_flags_on_one_task_alone():
-  rows = _rows(
+  rows = _plan(
     methods=(*_METHODS, "ant/pb2: --tau=0.1"), num_seeds=("1",)
   )
   assert len(rows) == 4
@@ -47,7 +47,7 @@ def test_a_method_may_have_flags_on_one_task_alone():
 
 
 def test_train_has_its_seeds_side_by_side():
-  rows = _rows(methods=("alone: train", "pbt:"), first_seed=3)
+  rows = _plan(methods=("alone: train", "pbt:"), first_seed=3)
   assert [row.name for row in rows if row.method == "alone"] == [
     "maze/alone/seeds_3_to_4", "ant/alone/seed_3"
   ]  # fmt: skip
@@ -55,17 +55,15 @@ def test_train_has_its_seeds_side_by_side():
 
 
 def test_words_may_hold_spaces():
-  (row, _, _, _) = _rows("train_pbt.py --suffixes='a b'", num_seeds=("1",))
+  (row, _, _, _) = _plan("train_pbt.py --suffixes='a b'", num_seeds=("1",))
   assert row.flags[0] == "--suffixes=a b"
 
 
 def test_the_metric_is_the_launchers():
-  assert comparisons.metric(_rows(), None) == "pbt/best_return"
-  assert comparisons.metric(_rows("train"), None) == "eval/episode_return"
-  mixed = _rows(methods=("alone: train", "pbt:"))
-  assert comparisons.metric(mixed, "eval/episode_return")
+  assert comparisons.common_metric(_plan()) == "pbt/best_return"
+  assert comparisons.common_metric(_plan("train")) == "eval/episode_return"
   with pytest.raises(ValueError, match="train, train_pbt have none in common"):
-    comparisons.metric(mixed, None)
+    comparisons.common_metric(_plan(methods=("alone: train", "pbt:")))
 
 
 @pytest.mark.parametrize(
@@ -75,19 +73,18 @@ def test_the_metric_is_the_launchers():
     ({"command": "report"}, "'report' is no launcher that trains"),
     ({"command": "train_pbt 'x"}, "can't be read: No closing quotation"),
     ({"command": "train_pbt --seed=3"}, "--seed is what the comparison gives"),
-    ({"command": "train_pbt learner=sac"}, "'learner=sac' is no flag"),
     ({"tasks": ()}, "task is missing; give one or more"),
     ({"tasks": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
     ({"tasks": ("../x: --env_name=ant",)}, "has no name"),
     ({"methods": ("a:", "a: --explore=mixed")}, "has the name of another"),
     ({"methods": ("a:", "aunt/a: --tau=0")}, "no task 'aunt'; .*'ant'"),
     ({"methods": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
-    ({"methods": ("a:", "ant/a: --x tau=0")}, "'tau=0' is no flag"),
+    ({"methods": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
     ({"num_seeds": ("many",)}, "num_seeds=many is no number from 1 to 1000"),
     ({"num_seeds": ("0",)}, "num_seeds=0 is no number from 1"),
     ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
   ],
 )
-def test_a_table_that_makes_no_sense_is_refused(change, message):
+def test_what_makes_no_sense_is_refused(change, message):
   with pytest.raises(ValueError, match=message):
-    _rows(**change)
+    _plan(**change)

@@ -1,1 +1,0 @@
-"""Measures the speed of training."""

@@ -1,0 +1,142 @@
+"""Tests of scores, tables and pictures, with numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from qdrl_haiku import comparisons
+from qdrl_haiku.comparisons.scores import ALL_TASKS
+from tests.reports import common
+
+_SETTINGS = comparisons.Settings(
+  metric="pbt/best_return", baseline="pbt", num_last=2, at_steps=(15, 20)
+)
+
+
+def _curve(task, method, seed, values, steps=None):
+  steps = steps or 10 * np.arange(1, len(values) + 1)
+  return comparisons.Curve(
+    task, method, seed, np.asarray(steps, float), np.asarray(values, float),
+    total_env_steps=1_000_000 * (seed + 1), minutes=seed + 0.5,
+  )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def curves():
+  """Two tasks; in the second, which has another scale, PB2 is ahead."""
+  return [
+    _curve("maze", "pbt", 0, [0, 2, 4]),
+    _curve("maze", "pbt", 1, [0, 4, 8]),
+    _curve("maze", "pb2", 0, [0, 1, 5]),
+    _curve("maze", "pb2", 1, [4, 4, 4]),
+    _curve("ant", "pbt", 0, [-100, -100, -100]),
+    _curve("ant", "pb2", 0, [100, 100, 300]),
+  ]
+
+
+@pytest.fixture(scope="module")
+def table(curves):
+  scores = comparisons.scores(curves, _SETTINGS)
+  return comparisons.table(scores, _SETTINGS)
+
+
+def _of(table, task, method):
+  (row,) = [x for x in table if (x["task"], x["method"]) == (task, method)]
+  return row
+
+
+def test_a_seed_scores_its_last_values_its_area_and_what_it_had_by_a_step(
+  curves,
+):
+  score, *_ = comparisons.scores(curves, _SETTINGS)
+  assert (score["final"], score["area"]) == (3.0, 2.0)
+  assert (score["at_15"], score["at_20"]) == (0.0, 2.0)
+
+
+def test_areas_are_of_the_steps_that_all_of_a_task_have():
+  curves = [
+    _curve("maze", "pbt", 0, [9, 0, 2], [0, 10, 30]),
+    _curve("maze", "pb2", 0, [1, 1], [10, 20]),
+  ]
+  scores = comparisons.scores(curves, _SETTINGS._replace(at_steps=(5,)))
+  # From 10 to 20, and halfway to 2 by then.
+  assert [score["area"] for score in scores] == [0.5, 1.0]
+  assert scores[0]["at_5"] == 9.0
+  assert np.isnan(scores[1]["at_5"])
+
+
+def test_a_row_is_of_the_seeds_of_a_method_on_a_task(table):
+  pbt, pb2 = _of(table, "maze", "pbt"), _of(table, "maze", "pb2")
+  assert (pbt["num_seeds"], pbt["final"]) == (2, 4.5)
+  assert (pbt["final_low"], pbt["final_high"]) == (3.0, 6.0)
+  assert (pbt["at_20"], pbt["at_20_low"], pbt["at_20_high"]) == (3, 2, 4)
+  assert "improvement" not in pbt
+  # 3 against 3 and 6; 4 against 3 and 6.
+  assert pb2["improvement"] == pytest.approx(1.5 / 4)
+  assert (pb2["at_15"], pb2["at_20"]) == (2.0, 2.5)
+  assert (pbt["total_env_steps"], pbt["minutes"]) == (1_500_000, 1.0)
+
+
+def test_all_tasks_are_pooled_each_on_its_own_scale(table):
+  pbt, pb2 = (_of(table, ALL_TASKS, method) for method in ("pbt", "pb2"))
+  # In the maze finals are from 3 to 6; the ants have 0 and 1.
+  assert pbt["final"] == pytest.approx(np.mean([0, 1, 0]))
+  assert pb2["final"] == pytest.approx(np.mean([0, 1 / 3, 1]))
+  assert pb2["improvement"] == pytest.approx((1.5 / 4 + 1) / 2)
+  assert pb2["num_seeds"] == 3
+
+
+@pytest.mark.parametrize(
+  ("kept", "expected"),
+  [
+    # A task that a method has no runs of isn't pooled.
+    (
+      slice(5),
+      [("maze", "pbt", False), ("maze", "pb2", True), ("ant", "pbt", False)],
+    ),
+    # Without the baseline's runs nothing is compared with it.
+    (slice(2, 4), [("maze", "pb2", False)]),
+  ],
+)
+def test_what_has_no_runs_is_left_out(curves, kept, expected):
+  scores = comparisons.scores(curves[kept], _SETTINGS)
+  table = comparisons.table(scores, _SETTINGS)
+  assert [(x["task"], x["method"], "improvement" in x) for x in table] == (
+    expected
+  )
+
+
+def test_documents_say_what_the_table_says(table):
+  text = comparisons.markdown(table, _SETTINGS)
+  assert "## all tasks" in text and "## ant" in text
+  (row,) = [x for x in text.splitlines() if x.startswith("| pbt | 2 |")]
+  assert row.split(" | ")[2:] == [
+    "4.5 (3 to 6)", "3 (2 to 4)", "0 (0 to 0)", "3 (2 to 4)", "", "1.5",
+    "1.0 |",
+  ]  # fmt: skip
+
+
+def test_a_run_is_read_by_seed(tmp_path):
+  common.write_population(tmp_path / "pbt")
+  common.write_seeds(tmp_path / "train", 3)
+  row = comparisons.PlannedRun("maze", "pbt", (4,), "train_pbt", ())
+  (curve,) = comparisons.read(row, tmp_path / "pbt", "pbt/best_return")
+  assert (curve.seed, curve.values.tolist()) == (4, [3, 6, 7, 9])
+  row = comparisons.PlannedRun("maze", "alone", (0, 1, 2), "train", ())
+  curves = comparisons.read(row, tmp_path / "train", "eval/episode_return")
+  assert [curve.values[0] for curve in curves] == [100, 101, 102]
+  with pytest.raises(ValueError, match="for each of 3 seeds; .*eval/episode"):
+    comparisons.read(row, tmp_path / "train", "pbt/best_return")
+
+
+def test_the_picture_has_a_panel_per_task_and_two_of_all(curves, table):
+  figure = comparisons.picture(curves, table, _SETTINGS)
+  titles = [axes.get_title() for axes in figure.axes]
+  assert titles[:4] == [
+    "maze", "ant", "final, from 0 to 1 in each task",
+    "probability of being\nbetter than pbt",
+  ]  # fmt: skip
+  maze, _, final, better = figure.axes[:4]
+  assert [line.get_label() for line in maze.lines] == ["pbt", "pb2"]
+  np.testing.assert_array_equal(maze.lines[0].get_ydata(), [0, 3, 6])
+  for axes, methods in ((final, ["pb2", "pbt"]), (better, ["pb2"])):
+    assert [x.get_text() for x in axes.get_yticklabels()] == methods

@@ -1,0 +1,238 @@
+"""Tests of what the measurements of speed count; none of how fast it is."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from qdrl_haiku import benchmarks, controllers, distributed
+from qdrl_haiku.drawing import costs
+from tests.launchers import harness, users_module
+from tests.training import common
+
+_KEY = jax.random.key(0)
+
+
+def _setup(learner=None, **config):
+  controller = controllers.pbt(controllers.PBTConfig(), common.SPACE)
+  mesh = distributed.population_mesh(4, jax.devices()[:1])
+  return common.setup(controller, learner=learner, **config)._replace(mesh=mesh)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+  """A machine of a GFLOP per second on which each call takes half a second."""
+  monkeypatch.setattr(benchmarks, "matmul_peak", lambda mesh: 1e9)
+  monkeypatch.setattr(
+    benchmarks, "median_seconds", lambda call, state, n: call(state) and 0.5
+  )
+
+
+@pytest.mark.parametrize("map_elites", [None, "is left out"])
+def test_flops_are_those_of_one_critic_step(map_elites):
+  learner = common.quadratic_learner()
+  matrix = jnp.ones((50, 50))
+
+  def update(state, hyperparams, transitions, key):
+    state, metrics = learner.update(state, hyperparams, transitions, key)
+    product = matrix @ jnp.outer(state.point[:1], jnp.ones(40)).repeat(50, 0)
+    return state._replace(point=state.point + product[0, 0]), metrics
+
+  setup = _setup(learner._replace(update=update))
+  per_step = benchmarks.flops_per_update(setup._replace(map_elites=map_elites))
+  product = 2 * 50 * 50 * 40 / learner.batches_per_update
+  # The rest is a few operations on vectors of two.
+  assert product <= per_step < product + 1000
+
+
+def test_updates_are_those_of_whole_intervals(machine):
+  setup = _setup()
+  row = benchmarks.updating(setup, 1, _KEY)
+  # One update per step of four agents, in half a second.
+  rate = 4 * setup.config.perturbation_interval / 0.5
+  assert row["updates_per_second"] == rate
+  assert row["fraction_of_peak"] == pytest.approx(
+    rate * row["flops_per_update"] / 1e9
+  )
+
+
+@pytest.mark.parametrize(("inherit_replay", "bytes_each"), [
+  # A point and two counts; with 48 transitions of 8 numbers, and two counts.
+  (False, 4 * 4),
+  (True, 4 * 4 + 48 * 8 * 4 + 2 * 4),
+])  # fmt: skip
+@pytest.mark.slow
+def test_exploiting_counts_what_children_take_over(
+  inherit_replay, bytes_each, machine
+):
+  setup = _setup(inherit_replay=inherit_replay)
+  assert benchmarks.exploiting(setup, 1, _KEY) == {
+    "exploit_milliseconds": 500.0,
+    "decision_milliseconds": 500.0,
+    "num_replaced": 1,
+    "moved_bytes": bytes_each,
+  }
+
+
+@pytest.mark.slow
+def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
+  seen = []
+
+  def call_twice(call, members, repetitions):
+    before = jax.device_get(members.learner)
+    members = call(members)
+    seen.extend([before, jax.device_get(members.learner)])
+    assert members.replay.size.tolist() == [16] * 4
+    return 0.5
+
+  monkeypatch.setattr(benchmarks, "median_seconds", call_twice)
+  row = benchmarks.collecting(_setup(), 1, _KEY)
+  assert row["env_steps_per_second"] == 4 * 16 / 0.5
+  common.assert_bits_equal(seen[0].point, seen[1].point)
+
+
+def test_collecting_more_than_replay_holds_is_refused():
+  with pytest.raises(ValueError, match="must be more than the 64 steps"):
+    benchmarks.collecting(_setup(), 3, _KEY)
+
+
+@pytest.mark.slow
+def test_generations_are_counted_as_a_run_counts_them(machine):
+  row = benchmarks.generations(_setup(), 2, _KEY, start=0.0)
+  per_generation = row["generation_seconds"]
+  assert row["repetitions"] == 2
+  # Without those of evaluation.
+  for name in ("env_steps_per_second", "updates_per_second"):
+    assert row[name] * per_generation == pytest.approx(4 * 16)
+  assert row["fraction_of_peak"] == pytest.approx(
+    row["updates_per_second"] * row["flops_per_update"] / 1e9
+  )
+
+
+@pytest.mark.parametrize(("seconds", "most", "number"), [
+  # Nothing is said of what is over at once.
+  (0.1, 5, 5),
+  (5.0, 5, 5),
+  (15.0, 5, 2),
+  (300.0, 5, 1),
+  (0.0, 3, 3),
+])  # fmt: skip
+def test_as_many_repetitions_are_measured_as_a_minute_has_room_for(
+  seconds, most, number, capsys
+):
+  assert benchmarks.affordable(seconds, most) == number
+  said = capsys.readouterr().err
+  assert (f"measuring {number} of {most} repetitions" in said) == (
+    (number - 1) * seconds > 5
+  )
+
+
+def test_repetitions_end_when_the_minute_is_over(monkeypatch):
+  clock = iter(range(0, 10_000, 15))
+  monkeypatch.setattr(benchmarks.time, "monotonic", lambda: next(clock))
+  calls = []
+  seconds = benchmarks.median_seconds(lambda n: calls.append(n) or n, 0, 9)
+  # A first one, and as many of 15 seconds as fit.
+  assert (seconds, len(calls)) == (15, 3)
+
+
+def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
+  # A critic step of a second.
+  monkeypatch.setattr(benchmarks, "_FLOPS", {"cpu": 1e9})
+  monkeypatch.setattr(benchmarks, "flops_per_update", lambda setup: 1e9)
+  setup = _setup(perturbation_interval=160, min_replay_size=32)
+  short = benchmarks.shortened(setup).config
+  # Four agents and 6 seconds: not more than one iteration; and the second
+  # interval has all its updates.
+  assert (short.perturbation_interval, short.min_replay_size) == (2, 2)
+  kept = benchmarks.shortened(setup, min_replay_size=32).config
+  assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
+  monkeypatch.setattr(benchmarks, "flops_per_update", lambda setup: 5e4)
+  assert benchmarks.shortened(setup).config == setup.config
+
+
+_SMALL = (
+  "--env_name=point_maze", "--num_envs=2", "--hidden_layer_sizes=4",
+  "--batch_size=4", "--num_timesteps=400", "--repetitions=1",
+)  # fmt: skip
+_SHORT = (
+  *_SMALL, "--perturbation_interval=400", "--replay_capacity=400",
+  "--min_replay_size=100",
+)  # fmt: skip
+
+
+def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
+  users_module.write(tmp_path)
+  monkeypatch.chdir(tmp_path)
+  outcome = harness.run(
+    capsys, "benchmark", *users_module.FLAGS[:2], "--algorithm=update",
+    "--population_size=2", "--num_envs=2", "--batch_size=4",
+    "--num_timesteps=400", "--repetitions=1",
+  )  # fmt: skip
+  assert outcome.code == 0, outcome.err
+  row = json.loads(outcome.out)
+  assert row["algorithm"] == "update"
+  # Observations, the action, reward and discount.
+  assert row["replay_bytes_per_transition"] == 4 * 5
+  assert row["updates_per_second"] > 0
+  assert row["perturbation_interval"] == 20
+  assert row["num_eval_episodes"] == 1
+
+
+@pytest.mark.slow
+def test_generations_start_with_an_empty_cache_and_with_a_full_one(capsys):
+  outcome = harness.run(capsys, "benchmark", *_SHORT, "--population_size=2")
+  assert outcome.code == 0, outcome.err
+  row = json.loads(outcome.out)
+  for name in ("time_to_first_update_seconds", "compile_seconds"):
+    assert row[f"warm_{name}"] > 0 and row[name] > 0
+  assert row["updates_per_second"] > 0
+
+
+@pytest.mark.slow
+def test_a_sweep_prints_a_row_each_and_draws_them(
+  capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  outcome = harness.run(
+    capsys, "benchmark", *_SHORT, "--algorithm=collect",
+    "--sweep=population_size:2,4", "--perturbation_interval=40",
+  )  # fmt: skip
+  assert outcome.code == 0, outcome.err
+  rows = [json.loads(line) for line in outcome.out.splitlines()]
+  assert [row["population_size"] for row in rows] == ["2", "4"]
+  assert all(row["env_steps_per_second"] > 0 for row in rows)
+  assert (tmp_path / "sweep.png").stat().st_size > 1000
+
+
+def test_costs_are_drawn_against_the_values():
+  rows = [
+    {"population_size": "2", "updates_per_second": 1000.0},
+    {"population_size": "8", "updates_per_second": 4000.0},
+  ]
+  (axes,) = costs.costs(rows, "population_size").axes
+  (line,) = axes.lines
+  assert list(line.get_xdata()) == ["2", "8"]
+  assert list(line.get_ydata()) == [1000.0, 250.0]  # Microseconds.
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+  (["--sweep=population_size"], "must be a flag and its values, like"),
+  (["--sweep=popluation_size:1,2"], "must be a flag and its values, like"),
+  (["--sweep=population_size:1,2", "--output=."], "is there; name a new file"),
+  (["--algorithm=uptade"], "'uptade' is unknown; did you mean 'update'"),
+  # The error of a measurement's process is that of the sweep.
+  pytest.param(
+    [*_SMALL, "--sweep=population_size:0,2"],
+    "population_size must be at least 1, got 0",
+    marks=pytest.mark.slow,
+  ),
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused(
+  flags, message, capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  outcome = harness.run(capsys, "benchmark", *flags)
+  assert outcome.code == 2
+  assert message in outcome.err
