@@ -10,7 +10,7 @@ from qdrl_haiku import controllers, distributed
 from qdrl_haiku.benchmarks import measurements, peak, timing
 from qdrl_haiku.drawing import costs
 from tests.launchers import harness
-from tests.training import common, test_illumination
+from tests.training import common
 
 _KEY = jax.random.key(0)
 
@@ -38,7 +38,7 @@ def test_flops_are_those_of_one_critic_step():
 
 
 def test_flops_are_the_same_where_there_is_a_repertoire():
-  setup = test_illumination.setup()
+  setup = common.repertoire_setup()
   per_step = peak.flops_per_update(setup)
   assert per_step == peak.flops_per_update(setup._replace(map_elites=None)) > 0
 

@@ -1,14 +1,76 @@
-"""A tiny environment and learner, and a controller that does as it is told."""
+"""Setups of a learner of ten lines, with members or with a repertoire."""
 
-from typing import Any, NamedTuple
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from qdrl_haiku import controllers, environments, learners, training, types
+from qdrl_haiku import (
+  controllers,
+  environments,
+  learners,
+  map_elites,
+  training,
+  types,
+)
 from tests.controllers import common as controllers_common
 
+KEY = jax.random.key(0)
 TARGET = 0.5
+
+
+def init(setup, key=KEY):
+  """The state before the first generation."""
+  if setup.map_elites is None:
+    return training.init_population(setup, key)
+  return training.init_illumination(setup, key)
+
+
+def step(setup, state, key=KEY):
+  """One generation: the new state, and the report."""
+  if setup.map_elites is None:
+    return training.train_generation(setup, state, key)
+  return training.train_illumination(setup, state, key)
+
+
+def restart(setup, state, key=KEY):
+  """The state with new members in place of those that have all diverged."""
+  if setup.map_elites is None:
+    return training.restart_members(setup, state, key)
+  return training.restart_illumination(setup, state, key)
+
+
+def changed(state, hyperparams=None, **parts):
+  """A state whose members have other parts, or other hyperparameters."""
+  if hyperparams is not None and hasattr(state, "emitter"):
+    emitter = state.emitter._replace(hyperparams=hyperparams)
+    state = state._replace(emitter=emitter)
+  elif hyperparams is not None:
+    state = state._replace(hyperparams=hyperparams)
+  return state.with_members(state.members._replace(**parts))
+
+
+class Trainer:
+  """A setup's compiled functions, and its state before the first generation."""
+
+  def __init__(self, setup, key=KEY):
+    self.setup = setup
+    self.key = key
+    self.compiled = jax.jit(functools.partial(step, setup))
+    self.first = jax.device_get(jax.jit(functools.partial(init, setup))(key))
+
+  def step(self, state):
+    return jax.device_get(self.compiled(state, self.key))
+
+  def restart(self, state):
+    return restart(self.setup, state, self.key)
+
+
+def shapes(setup):
+  """The shapes of the first state; raises what `init` raises."""
+  return jax.eval_shape(functools.partial(init, setup), KEY)
 
 
 class Drift:
@@ -39,7 +101,7 @@ class QuadraticState(NamedTuple):
   critic_steps: types.Array
   observations: types.Array
   nothing: None
-  empty: dict[str, Any]
+  empty: dict[str, types.Array]
 
 
 def quadratic_learner(size=2, batches_per_update=1):
@@ -149,6 +211,104 @@ def setup(controller=None, learner=None, **settings):
   )
 
 
+class RepertoireState(NamedTuple):
+  """A point, counts, and numbers that are stored with it, or are not."""
+
+  point: types.Array
+  critic_steps: types.Array
+  observations: types.Array
+  statistic: types.Array
+  critic: types.Array
+
+
+class Genotype(NamedTuple):
+  """What of a `RepertoireState` a repertoire stores."""
+
+  policy_params: types.Array
+  statistic: types.Array
+
+
+def repertoire_learner():
+  """The quadratic one; a new one of a genotype has made no critic steps."""
+
+  def from_genotype(genotype):
+    zero = jnp.zeros((), jnp.int32)
+    return RepertoireState(
+      genotype.policy_params, zero, zero, genotype.statistic, jnp.zeros(())
+    )
+
+  quadratic = quadratic_learner()
+  return quadratic._replace(
+    init=lambda key: from_genotype(
+      Genotype(quadratic.init(key).point, jax.random.uniform(key))
+    ),
+    genotype=lambda state: Genotype(state.point, state.statistic),
+    from_genotype=from_genotype,
+  )
+
+
+class Placed(Drift):
+  """Has the place as its descriptor, which is NaN after an action of 1."""
+
+  descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
+
+  def _state(self, point, reward):
+    state = super()._state(point, reward)
+    return state.replace(info={"state_descriptor": point})
+
+  def step(self, state, action):
+    state = super().step(state, action)
+    broken = jnp.where(action == 1.0, jnp.nan, state.obs)
+    return state.replace(info={"state_descriptor": broken})
+
+
+PBT = controllers.PBTConfig(num_parents=1, num_replaced=1)
+NUM_VARIATIONS, NUM_INITIAL = 2, 6
+
+
+def vary(key, first, second):
+  """Offspring; that of an elite whose `parent` is above 0 is broken."""
+  explore = controllers.explore(PBT, SPACE)
+  child = training.vary_agents(0.1, 0.2, explore)(key, first, second)
+  weights = child.genotype.policy_params
+  broken = first.hyperparams["parent"][:, None] > 0
+  weights = jnp.where(broken, jnp.nan, weights)
+  return child._replace(genotype=child.genotype._replace(policy_params=weights))
+
+
+def repertoire_setup(
+  env=Placed,
+  with_pbt=True,
+  mesh=None,
+  variations=NUM_VARIATIONS,
+  shape=(6, 6),
+  **plan,
+):
+  """Four members, of which the best replaces one and an elite another."""
+  env = environments.Environment(env(), episode_length=5)
+  if with_pbt:
+    plan = {"num_replaced_by_samples": 1} | plan
+  return setup(
+    controllers.pbt(PBT, SPACE) if with_pbt else None,
+    repertoire_learner(),
+    population_size=4 if with_pbt else 1,
+  )._replace(
+    env=env,
+    eval_env=env,
+    mesh=mesh,
+    map_elites=training.MapElites(
+      **{
+        "emitter": "pbt" if with_pbt else "ga",
+        "tessellation": map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0)),
+        "variation_fn": vary,
+        "variation_batch_size": variations,
+        "num_initial_genotypes": NUM_INITIAL,
+      }
+      | plan
+    ),
+  )
+
+
 def leaves(tree):
   """Arrays by path, typed keys as the integers that they are."""
   return {
@@ -182,3 +342,21 @@ def differ(first, second):
 def member(tree, i):
   """One member of a tree with leaves [P, ...]."""
   return jax.tree.map(lambda x: x[i], tree)
+
+
+def all_finite(tree):
+  """Whether all floats are finite."""
+  return all(
+    np.isfinite(x).all()
+    for x in leaves(tree).values()
+    if np.issubdtype(x.dtype, np.floating)
+  )
+
+
+def broken_learner(state, *members):
+  """A state in which the points of these members, or of all, are NaN."""
+  learner = state.members.learner
+  point = jnp.asarray(learner.point)
+  rows = jnp.array(members or range(len(point)))
+  learner = learner._replace(point=point.at[rows].set(jnp.nan))
+  return changed(state, learner=learner)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, skills, training, types
+from qdrl_haiku import training, types
 from qdrl_haiku.training import n_step
 from tests.training import common
 
@@ -99,13 +99,17 @@ def test_sums_are_those_of_recorded_episodes_in_a_buffer_that_wraps():
   assert len(ends) == 6
 
 
-def test_a_cut_ends_what_came_before():
+def _endless_history():
+  """Steps of which none ends an episode."""
   history = _history()
-  # Nothing ends by itself.
-  history = history._replace(
+  return history._replace(
     discount=np.ones_like(history.discount),
     extras={"truncation": np.zeros_like(history.reward)},
   )
+
+
+def test_a_cut_ends_what_came_before():
+  history = _endless_history()
   state = dict(_buffer(history, cuts=(20,)))[25]
   batch = _sample(state, jax.random.key(0))
   begin, end = batch.observation[:, 1], batch.next_observation[:, 1] - 0.5
@@ -115,14 +119,9 @@ def test_a_cut_ends_what_came_before():
   ))
 
 
-@pytest.mark.parametrize("begin", [5, 10, 11])
+@pytest.mark.parametrize("begin", [5, 11])
 def test_no_window_holds_or_jumps_over_a_step_that_is_left_out(begin):
-  history = _history()
-  # Nothing ends by itself.
-  history = history._replace(
-    discount=np.ones_like(history.discount),
-    extras={"truncation": np.zeros_like(history.reward)},
-  )
+  history = _endless_history()
   # One step of one environment, all steps of another time, all of 7 to 9.
   left_out = np.zeros((_T, _E), bool)
   left_out[6, 1] = left_out[12] = left_out[begin : begin + 3] = True
@@ -191,7 +190,7 @@ def test_members_learn_from_sums_by_their_own_discounts():
     learner=_remembering_learner(), population_size=2, batch_size=64,
     replay_capacity=64, perturbation_interval=48, n_step=_N,
   )  # fmt: skip
-  population = training.init_population(setup, jax.random.key(0))
+  population = common.init(setup)
   discounts = np.array([0.5, 0.9], np.float32)
   keys = jax.random.split(jax.random.key(1), 2)
   members, *_ = jax.jit(
@@ -223,37 +222,3 @@ def test_members_learn_from_sums_by_their_own_discounts():
       np.testing.assert_array_equal(
         batch.next_observation[j], stored.next_observation[last]
       )
-
-
-def test_one_step_is_stored_and_drawn_as_it_is():
-  setup = common.setup()
-  members = training.init_population(setup, jax.random.key(0)).members
-  assert members.replay.storage.extras == {}
-
-
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    ({"n_step": 0}, "n_step must be at least 1"),
-    ({"n_step": 25}, "replay_capacity 48 doesn't hold n_step=25.*of 2 env"),
-    (
-      {"n_step": 2, "learner": common.quadratic_learner()},
-      "n_step=2 sums rewards by.*are learning_rate, parent",
-    ),
-    (
-      {
-        "n_step": 2,
-        "learner": learners.diayn(
-          learners.sac(5, 2),
-          2,
-          skills.categorical(3),
-          config=learners.DIAYNConfig(discriminator_input="observation"),
-        ),
-      },
-      "n_step=2, but the learner rewards single steps by itself",
-    ),
-  ],
-)
-def test_what_can_not_be_summed_is_refused(settings, message):
-  with pytest.raises(ValueError, match=message):
-    training.init_population(common.setup(**settings), jax.random.key(0))

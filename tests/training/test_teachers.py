@@ -180,8 +180,8 @@ def test_rewards_are_weighted_by_how_near_an_episode_came(reward):
   assert state.agent == 2  # Updates, of two critic steps each.
 
 
-def test_without_targets_rewards_are_as_they_are():
-  _, metrics = _trained(_teacher(sees_targets=False), -7.0)
+def test_without_targets_rewards_are_as_they_are_and_bounds_not_needed():
+  _, metrics = _trained(_teacher(False, _unbounded()), -7.0)
   assert metrics["reward"] == -7 and metrics["seen"] == 7
 
 
@@ -222,26 +222,33 @@ def test_an_agent_that_diverges_begins_anew_with_what_was_stored():
   assert state.replay.size == _TIMES
 
 
-def test_what_could_not_teach_is_refused():
-  sac = learners.sac(2, 1)
-  with pytest.raises(ValueError, match="the learner can't share its own; take"):
-    _teacher(False, _setup(sac))
-  with pytest.raises(ValueError, match="num_critic_steps 3 must be a"):
-    _teacher(False, num_critic_steps=3)
-  with pytest.raises(ValueError, match="replay_capacity 23 is less than"):
-    _teacher(False, _setup(replay_capacity=23))
-
-
-def test_targets_without_bounds_are_refused():
+def _unbounded():
   walk = _Walk()
   walk.descriptor = environments.Descriptor(
     ("x", "steps"), (-math.inf, 0.0), (math.inf, 100.0)
   )
   env = environments.Environment(walk, episode_length=_TIMES)
-  setup = _setup()._replace(env=env, eval_env=env)
-  _teacher(False, setup)
-  with pytest.raises(ValueError, match="of x, steps aren't all finite; give"):
-    _teacher(True, setup)
+  return _setup()._replace(env=env, eval_env=env)
+
+
+@pytest.mark.parametrize(
+  ("sees_targets", "setup", "config", "message"),
+  [
+    (False, _setup(learners.sac(2, 1)), {}, "can't share its own; take"),
+    (False, _setup(), {"num_critic_steps": 3}, "num_critic_steps 3 must be a"),
+    (False, _setup(replay_capacity=23), {}, "replay_capacity 23 is less than"),
+    (True, _unbounded(), {}, "of x, steps aren't all finite; give"),
+    (False, _setup(), {"num_critic_steps": 0}, "num_critic_steps"),
+    (False, _setup(), {"num_policy_steps": 0}, "num_policy_steps"),
+    (False, _setup(), {"gradient_share": 1.1}, "gradient_share"),
+    (False, _setup(), {"injection_share": -0.1}, "injection_share"),
+    (False, _setup(), {"offspring_learning_rate": 0.0}, "offspring_learning"),
+    (False, _setup(), {"length_scale": math.nan}, "length_scale"),
+  ],
+)
+def test_what_could_not_teach_is_refused(sees_targets, setup, config, message):
+  with pytest.raises(ValueError, match=message):
+    _teacher(sees_targets, setup, **config)
 
 
 def test_all_kinds_of_emitters_make_what_is_planned():
@@ -293,19 +300,6 @@ def test_offspring_are_divided_by_their_shares(size, shares, expected):
     gradient_share=shares[0], injection_share=shares[1]
   )
   assert own.counts(size, 0.9, 0.1) == expected
-
-
-@pytest.mark.parametrize(
-  "name, value",
-  [
-    ("num_critic_steps", 0), ("num_policy_steps", 0), ("gradient_share", 1.1),
-    ("injection_share", -0.1), ("offspring_learning_rate", 0.0),
-    ("length_scale", float("nan")),
-  ],
-)  # fmt: skip
-def test_settings_out_of_their_range_are_refused(name, value):
-  with pytest.raises(ValueError, match=name):
-    training.TeachingConfig(**{name: value})
 
 
 def test_more_than_all_offspring_are_refused():
