@@ -66,9 +66,6 @@ def test_non_finite_members_are_counted_and_left_out():
   assert row["pbt/best_return"] == 3.0
   assert row["pbt/mean_return"] == 2.0
   assert row["pbt/num_nonfinite"] == 1
-
-
-def test_without_a_finite_member_the_returns_are_nan():
   row = metrics.pbt_row(_report([[1], [2]], [False, False]))
   assert np.isnan(row["pbt/best_return"]) and row["pbt/num_nonfinite"] == 2
 
@@ -78,9 +75,6 @@ def test_seeds_have_a_column_each_and_their_interquartile_mean():
   assert row["eval/episode_return/seed_8"] == 100.0
   assert row["eval/episode_return/seed_10"] == 3.0
   assert row["eval/episode_return_iqm"] == 2.0  # Of 1 and 3.
-
-
-def test_the_interquartile_mean_is_scipys_of_the_seeds():
   returns = np.random.default_rng(0).normal(size=(11, 3))
   row = metrics.seeds_row(_report(returns), range(11))
   expected = stats.trim_mean(returns.astype(np.float32).mean(axis=1), 0.25)

@@ -51,7 +51,7 @@ def _no_cache():
   compilation_cache.reset_cache()
 
 
-def test_threads_that_need_it_at_once_compile_it_once():
+def test_threads_that_need_it_compile_it_once():
   lower = _Counted(_noise(4))
   program = Program("noise", lower, {}, _ON)
   with concurrent.futures.ThreadPoolExecutor(3) as threads:
@@ -123,7 +123,7 @@ def test_a_start_that_nothing_is_known_of_traces_and_compiles_nothing(
     assert counted.count == turn
 
 
-@pytest.mark.parametrize("position", [0, 40, 1000, -1000, -1])
+@pytest.mark.parametrize("position", [0, 1000, -1])
 def test_a_damaged_program_is_deleted_and_compiled_again(
   tmp_path, monkeypatch, position
 ):
@@ -202,12 +202,3 @@ def test_another_process_runs_a_program_that_calls_a_library(tmp_path):
     for _ in range(2)
   ]
   assert printed == [["lowered", "2.0"], ["2.0"]]
-
-
-def test_without_a_place_a_program_is_compiled_once():
-  counted = _Counted(_noise(12))
-  program = Program("noise", counted, {}, _ON)
-  program.trace()
-  program(_KEY)
-  program(_KEY)
-  assert counted.count == 1

@@ -10,7 +10,7 @@ from qdrl_haiku.runs import reevaluation, repertoires
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import illumination
 from tests import planes
-from tests.training import test_illumination
+from tests.training import common
 
 _SETTINGS = {"seed": 3, "layers": [4, 4]}
 
@@ -35,7 +35,7 @@ def test_a_file_and_a_picture_are_written_under_the_step(tmp_path):
 
 
 def test_the_first_row_has_the_metrics_of_the_first_repertoire():
-  setup = test_illumination.setup(qd_offset=5.0)
+  setup = common.repertoire_setup(qd_offset=5.0)
   state = illumination.Illumination(
     (), planes.PLANE, jnp.zeros((), jnp.int32), jnp.array(60)
   )
