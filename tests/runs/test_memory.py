@@ -8,11 +8,11 @@ import numpy as np
 import optax
 import pytest
 
-from qdrl_haiku import controllers, environments, learners, training
+from qdrl_haiku import controllers, distributed, environments, learners
 from qdrl_haiku.runs import memory
-from qdrl_haiku.training import illumination, population
 from tests import configs
-from tests.training import common, test_illumination, test_teachers
+from tests.runs import common as runs_common
+from tests.training import common, test_teachers
 
 _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
 _GIB = 2**30
@@ -30,24 +30,21 @@ def _num_bytes(tree):
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def _made(init, setup):
-  return jax.jit(functools.partial(init, setup))(jax.random.key(0))
+def _made(setup):
+  return jax.jit(functools.partial(common.init, setup))(common.KEY)
 
 
-def _planned(setup):
-  return memory.memory_plan(setup, *_shapes(setup))
+def _programs(setup):
+  """Of a run on one device, traced as far as their shapes."""
+  mesh = distributed.population_mesh(1, jax.devices()[:1])
+  return runs_common.RUN.make_programs(setup, mesh, common.KEY)
 
 
-def _shapes(setup):
-  """Of what is trained, and of the states in which its episodes begin."""
-  init, draw = population.init_population, population.draw_initial_states
-  if setup.map_elites is not None:
-    init = illumination.init_illumination
-    draw = functools.partial(
-      illumination.draw_initial_states, num_agents=setup.batch_sizes[-1]
-    )
-  key = jax.random.key(0)
-  return jax.eval_shape(lambda: (init(setup, key), draw(setup, key, 1)))
+def _planned(setup, num_reevaluations=0):
+  programs = _programs(setup._replace(mesh=None))
+  return memory.memory_plan(
+    setup, programs.population, programs.initial, num_reevaluations
+  )
 
 
 def _sac_setup():
@@ -103,22 +100,12 @@ def test_episodes_of_evaluation_are_planned_and_refused():
   [("variation_batch_size", 4), ("num_initial_genotypes", 0)],
 )
 def test_offspring_and_first_genotypes_are_planned(name, members):
-  setup = test_illumination.setup()
-  plan = setup.map_elites._replace(**{name: 4000})
-  many = _planned(setup._replace(map_elites=plan))
+  many = _planned(common.repertoire_setup(**{name: 4000}))
   # Elites of five numbers and two episodes, with environments as above and
   # their descriptors, and the two axes of each descriptor in each of five
   # steps. Members are among the offspring.
   size = 4 * (5 + 2 * (6 + 4 + 2 + 2 + 4 + 3 * 2) + 2 * 5 * 2)
   assert many.evaluation == (4000 + members) * size
-
-
-def test_what_an_evaluation_of_skills_records_is_planned():
-  setup = common.setup(_PBT)
-  more = setup._replace(evaluate=lambda *_: None)
-  # Two observations of two numbers each in five steps.
-  recorded = 4 * 2 * 5 * 4 * (2 * 2)
-  assert _planned(more).evaluation == _planned(setup).evaluation + recorded
 
 
 @pytest.mark.parametrize(("inherits", "copies"), [(True, 2 + 4), (False, 2)])
@@ -128,7 +115,7 @@ def test_buffers_are_there_twice_only_where_they_have_to_be(inherits, copies):
 
 
 def test_devices_that_share_the_repertoire_hold_less_of_it():
-  setup = test_illumination.setup(mesh=_TWO_DEVICES)
+  setup = common.repertoire_setup(mesh=_TWO_DEVICES)
   whole = _planned(setup).repertoire
   plan = setup.map_elites._replace(shard_repertoire=True)
   shared = _planned(setup._replace(map_elites=plan)).repertoire
@@ -137,39 +124,21 @@ def test_devices_that_share_the_repertoire_hold_less_of_it():
 
 
 def test_elites_that_are_looked_at_again_are_planned():
-  setup = test_illumination.setup()
-  shapes = _shapes(setup)
   without, few, many = (
-    memory.memory_plan(setup, *shapes, n) for n in (0, 2, 400)
+    _planned(common.repertoire_setup(), n) for n in (0, 2, 400)
   )
   assert without.reevaluation == 0
-  # Six agents of five numbers, as many as a generation evaluates; two episodes
+  # Six agents of six numbers, as many as a generation evaluates; two episodes
   # of each, with environments as above and their descriptors, and the two axes
   # of each descriptor in each of five steps.
-  environment = 4 * (6 + 4 + 2 + 2 + 4 + 3 * 2)
-  assert few.reevaluation == 4 * 6 * 5 + 12 * (environment + 4 * 5 * 2)
+  episode = 4 * (6 + 4 + 2 + 2 + 4 + 3 * 2) + 4 * 5 * 2
+  assert few.reevaluation == 4 * 6 * 6 + 12 * episode
   assert few.total == without.total
   # One agent after the other, of which there are so many episodes.
-  assert many.reevaluation == 4 * 5 + 400 * (environment + 4 * 5 * 2)
+  assert many.reevaluation == 4 * 6 + 400 * episode
   assert many.total == many.held + many.evaluation + many.reevaluation
-  lines = memory.describe(many, None)
-  assert "elites evaluated again" in lines
+  assert "elites evaluated again" in memory.describe(many, None)
   assert "elites evaluated again" not in memory.describe(without, None)
-  with pytest.raises(ValueError, match="lower num_reevaluations"):
-    memory.check(many, many.total - 1)
-
-
-def test_without_a_controller_batches_come_on_top_and_no_copies():
-  plan = _planned(common.setup())
-  assert plan.copies == 0
-  assert plan.total == plan.held + plan.evaluation + 1024
-
-
-def test_a_call_of_several_batches_draws_them_all():
-  learner = common.quadratic_learner(batches_per_update=4)
-  plan = _planned(common.setup(learner=learner))
-  # Four critic steps need two steps of two environments.
-  assert plan.batches == 4 * 4 * 4 * 32
 
 
 def test_adams_moments_are_optimisers_and_the_rest_are_networks():
@@ -204,41 +173,32 @@ def test_any_learners_optimiser_is_found_wherever_it_is():
 
 def test_a_population_has_the_bytes_that_were_planned():
   setup = _sac_setup()
-  plan = _planned(setup)
-  population = _made(training.init_population, setup)
-  pool = _num_bytes(_shapes(setup)[1].pool)
-  assert plan.held == _num_bytes(population) + pool
-  members = population.members
+  plan, state = _planned(setup), _made(setup)
+  pool = _num_bytes(_programs(setup).initial.pool)
+  assert plan.held == _num_bytes(state) + pool
+  members = state.members
   assert 4 * plan.replay == _num_bytes(members.replay)
   assert 4 * plan.environments == _num_bytes(members.environment) + pool
   assert 4 * plan.networks + 4 * plan.optimisers == _num_bytes(members.learner)
 
 
-def test_an_illumination_has_the_bytes_that_were_planned():
-  setup = test_illumination.setup()
+@pytest.mark.parametrize("with_pbt", [True, False])
+def test_a_repertoire_has_the_bytes_that_were_planned(with_pbt):
+  setup = common.repertoire_setup(with_pbt=with_pbt)
   plan = _planned(setup)
-  state = _made(illumination.init_illumination, setup)
-  pool = _num_bytes(_shapes(setup)[1].pool)
-  assert plan.held == _num_bytes(state) + pool
+  pool = _num_bytes(_programs(setup).initial.pool) if with_pbt else 0
+  assert plan.held == _num_bytes(_made(setup)) + pool
   # 36 cells of a point, a statistic, two hyperparameters, the fitness and two
   # descriptors; the number of those outside.
   assert plan.repertoire == 4 * (36 * (2 + 1 + 2 + 1 + 2) + 1)
-  assert plan.num_agents == 4
-
-
-def test_a_repertoire_alone_has_no_agents():
-  setup = test_illumination.setup(with_pbt=False)
-  plan = _planned(setup)
-  assert plan.num_agents == plan.batches == plan.copies == plan.agents == 0
-  # Two counts beside the repertoire.
-  assert plan.total == plan.repertoire + 2 * 4 + plan.evaluation
+  assert plan.num_agents == (4 if with_pbt else 0)
 
 
 @pytest.mark.parametrize(("emitter", "more"), [("pga", 0), ("dcrl", 2 * 2)])
 def test_the_replay_of_a_shared_critic_is_counted_once(emitter, more):
   setup = test_teachers.setup_of(emitter)
   plan = _planned(setup)
-  state = _made(illumination.init_illumination, setup)
+  state = _made(setup)
   # Two observations, an action, reward and discount, and descriptors; counts.
   assert plan.shared_replay == 4 * (60 * (2 * 2 + 3 + more) + 2)
   assert plan.held == _num_bytes(state)
@@ -253,8 +213,8 @@ def test_the_replay_of_a_shared_critic_is_counted_once(emitter, more):
 
 
 def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
-  one = _planned(test_illumination.setup())
-  two = _planned(test_illumination.setup(mesh=_TWO_DEVICES))
+  one = _planned(common.repertoire_setup())
+  two = _planned(common.repertoire_setup(mesh=_TWO_DEVICES))
   assert two == one._replace(num_devices=2, copies=2 * one.copies)
   assert two.held == one.held + one.repertoire + one.bookkeeping
 
@@ -276,14 +236,6 @@ def test_slots_that_are_left_over_take_memory_too():
   assert three.agents == 6 * one.agents // 4
 
 
-def test_what_could_never_be_allocated_is_planned_and_refused():
-  plan = _planned(common.setup(replay_capacity=2**31 - 1))
-  assert plan.replay == 32 * (2**31 - 1) + 8
-  available = memory.available_bytes(jax.devices())
-  with pytest.raises(ValueError, match="256.0 GiB.*replay_capacity"):
-    memory.check(plan, available)
-
-
 def _plan(**parts):
   """Two agents on two devices, whose parts are of one GiB but for these."""
   gib = {
@@ -297,15 +249,12 @@ def _plan(**parts):
   ("part", "takes", "settings"),
   [
     ("networks", 10, "population_size or the networks' hidden layers"),
-    ("optimisers", 10, "population_size or the networks' hidden layers"),
     ("replay", 11, "replay_capacity or population_size"),
     ("environments", 10, "num_envs, pool_size or population_size"),
     ("repertoire", 10, "grid_shape, num_cells or resampling_depth"),
     ("batches", 5, "batch_size, grad_updates_per_step, num_critic_steps, nu"),
     ("evaluation", 5, "num_eval_episodes, population_size, variation_batch_"),
     ("reevaluation", 5, "num_reevaluations"),
-    ("shared_replay", 10, "replay_capacity"),
-    ("recorded", 5, "variation_batch_size, num_eval_episodes or episode_l"),
   ],
 )
 def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
@@ -324,11 +273,8 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
   total = 14 + (8 if takes != 5 else 4)
   assert message.startswith(f"this run would need {total}.0 GiB of memory")
   assert "\n" not in message
-
-
-def test_what_fits_or_cannot_be_known_is_not_refused():
-  memory.check(_plan(), _plan().total)
-  memory.check(_plan(), None)
+  memory.check(plan, plan.total)
+  memory.check(plan, None)  # It can't be known.
 
 
 def test_a_description_has_aligned_lines_with_units():
@@ -347,14 +293,6 @@ def test_a_description_has_aligned_lines_with_units():
     "shared replay on each of 2 devices   1.0 GiB",
     "repertoire on each of 2 devices      1.0 GiB",
     "memory needed                       11.0 GiB of 24.0 GiB",
-  ]
-
-
-def test_a_description_leaves_out_what_there_is_not():
-  plan = memory.MemoryPlan(*(0,) * 7, 2048, 0, 1)
-  assert memory.describe(plan, None).splitlines() == [
-    "repertoire                           2.0 KiB",
-    "memory needed                        2.0 KiB",
   ]
 
 

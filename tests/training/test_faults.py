@@ -506,7 +506,10 @@ def test_with_a_repertoire_an_agent_with_a_fault_enters_and_disturbs_nothing(
   np.testing.assert_array_equal(
     report.fitness[others], expected[1].fitness[others]
   )
-  _assert_left_out(state, illuminated, [_cells(expected[1])[i] for i in where])
+  # A critic is no part of what is stored, and what is stored is sound.
+  left_out = where if fault != "learner/critic" else ()
+  cells = [_cells(expected[1])[i] for i in left_out]
+  _assert_left_out(state, illuminated, cells)
   # By a sound member, or by an elite.
   is_sampled = report.illumination.sampled_cells >= 0
   for i in where:
