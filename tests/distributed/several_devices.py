@@ -20,10 +20,6 @@ from qdrl_haiku.runs import programs, reevaluation
 from tests.training import common
 
 
-def _setup_of(controller, **settings):
-  return common.setup(controller, **settings)
-
-
 def _repertoire(**plan):
   # Three devices share neither the members nor the offspring evenly.
   setup = common.repertoire_setup(variations=3, **plan)
@@ -35,7 +31,7 @@ def _repertoire(**plan):
 def _pbt(**settings):
   # The capacity is a number that no other axis has.
   pbt = controllers.pbt(controllers.PBTConfig(), common.SPACE)
-  return _setup_of(pbt, replay_capacity=47, **settings)
+  return common.setup(pbt, replay_capacity=47, **settings)
 
 
 CASES = {
@@ -43,7 +39,7 @@ CASES = {
   "pbt": (_pbt, (1, 2), 2),
   "uneven": (lambda: _pbt(population_size=5), (1, 2, 4), 2),
   "mf_pbt": (
-    lambda: _setup_of(
+    lambda: common.setup(
       controllers.mf_pbt(
         controllers.MFPBTConfig(frequencies=(1, 2)), common.SPACE
       ),
@@ -52,7 +48,7 @@ CASES = {
     (1, 2, 4), 6,
   ),
   "pb2": (
-    lambda: _setup_of(
+    lambda: common.setup(
       controllers.pb2(controllers.PB2Config(window=16), common.SPACE),
       population_size=8,
     ),
@@ -85,7 +81,9 @@ def _hashes(tree):
 def _train(setup, num_devices, num_generations, breaks_slots=False):
   """Returns hashes of all results, and where they were computed."""
   size = setup.config.population_size
-  mesh = distributed.population_mesh(size, jax.devices()[:num_devices])
+  mesh = distributed.population_mesh(
+    num_devices if setup.map_elites else size, jax.devices()[:num_devices]
+  )
   key = jax.device_put(common.KEY, jax.NamedSharding(mesh, jax.P()))
   compiled = programs.compile_generation(
     programs.make_programs(setup._replace(mesh=mesh), mesh, key)

@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
-from qdrl_haiku import controllers, runs
+from qdrl_haiku import artifacts, controllers, runs
 from qdrl_haiku.reports import pictures
+from qdrl_haiku.runs import resume as resume_lib
 from qdrl_haiku.runs.warm_start import warm_start
+from qdrl_haiku.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import common
 
@@ -93,3 +95,40 @@ def steps(folder):
   """The numbers by which files or folders are named."""
   names = [path.name.removesuffix(".npz") for path in folder.iterdir()]
   return sorted(int(name) for name in names if name.isdecimal())
+
+
+def checkpoints(logdir):
+  """Those of a run."""
+  return checkpoints_lib.Checkpoints(logdir / "checkpoints")
+
+
+def checkpoint(logdir):
+  """Everything in the latest checkpoint, and its record."""
+  found = checkpoints(logdir)
+  step = found.steps()[0]
+  like = resume_lib.to_trees(
+    runs.RunConfig(logdir=str(logdir)), common.init(SETUP)
+  )
+  trees = found.restore(step, like)
+  record = found.record(step)
+  found.close()
+  return trees, {k: v for k, v in record.items() if k != "walltime"}
+
+
+def assert_same_run(actual, expected):
+  """Compares all that two runs have left, checkpoints bit for bit."""
+  for name in FILES:
+    assert rows(actual, name) == rows(expected, name), name
+  assert (actual / "metrics.csv").read_text().count("\n") == 1 + len(
+    rows(actual)
+  )
+  (trees, record), (wanted, wanted_record) = map(
+    checkpoint, (actual, expected)
+  )
+  assert record == wanted_record
+  common.assert_bits_equal(trees, wanted)
+  (state, record), (wanted, wanted_record) = (
+    artifacts.read_best(SETUP.learner, str(x)) for x in (actual, expected)
+  )
+  assert record == wanted_record
+  common.assert_bits_equal(state, wanted)

@@ -18,57 +18,16 @@ from qdrl_haiku.runs import resume as resume_lib
 from qdrl_haiku.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.runs import common as runs_common
-from tests.runs.common import FILES, SETTINGS, SETUP, killed_after, rows, run
+from tests.runs.common import (
+  FILES,
+  SETTINGS,
+  SETUP,
+  assert_same_run,
+  killed_after,
+  rows,
+  run,
+)
 from tests.training import common
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-  """Where so many generations were trained at a stretch."""
-  folder, known = tmp_path_factory.mktemp("runs"), {}
-
-  def train(generations):
-    if generations not in known:
-      known[generations] = folder / str(generations)
-      run(known[generations], generations)
-    return known[generations]
-
-  return train
-
-
-def _checkpoints(logdir, kind="checkpoints"):
-  return checkpoints_lib.Checkpoints(logdir / kind)
-
-
-def _checkpoint(logdir):
-  """Everything in the latest checkpoint, and its record."""
-  checkpoints = _checkpoints(logdir)
-  step = checkpoints.steps()[0]
-  like = resume_lib.to_trees(
-    runs.RunConfig(logdir=str(logdir)), common.init(SETUP)
-  )
-  trees = checkpoints.restore(step, like)
-  record = checkpoints.record(step)
-  checkpoints.close()
-  return trees, {k: v for k, v in record.items() if k != "walltime"}
-
-
-def _assert_same_run(actual, expected):
-  for name in FILES:
-    assert rows(actual, name) == rows(expected, name), name
-  assert (actual / "metrics.csv").read_text().count("\n") == 1 + len(
-    rows(actual)
-  )
-  (trees, record), (wanted, wanted_record) = map(
-    _checkpoint, (actual, expected)
-  )
-  assert record == wanted_record
-  common.assert_bits_equal(trees, wanted)
-  (state, record), (wanted, wanted_record) = (
-    artifacts.read_best(SETUP.learner, str(x)) for x in (actual, expected)
-  )
-  assert record == wanted_record
-  common.assert_bits_equal(state, wanted)
 
 
 def test_a_run_in_two_parts_equals_one_at_a_stretch_whatever_its_name(
@@ -77,7 +36,7 @@ def test_a_run_in_two_parts_equals_one_at_a_stretch_whatever_its_name(
   logdir = tmp_path / "lr=[1e-3]" / "a\\b"
   run(logdir, 2)
   run(logdir, 4, resume=True)
-  _assert_same_run(logdir, trained(4))
+  assert_same_run(logdir, trained(4))
   _, record = artifacts.read_agents(SETUP.learner, str(logdir))
   assert record["generation"] == 4
 
@@ -94,7 +53,7 @@ def test_a_run_killed_after_any_generation_ends_as_if_it_had_not_been(
   with (logdir / "metrics.jsonl").open("a") as file:
     file.write('{"generation": 7, "eval')  # Cut short.
   run(logdir, 6, checkpoint_interval=interval, resume=True)
-  _assert_same_run(logdir, trained(6))
+  assert_same_run(logdir, trained(6))
 
 
 def test_a_run_killed_after_each_generation_ends_as_if_it_had_not_been(
@@ -106,7 +65,7 @@ def test_a_run_killed_after_each_generation_ends_as_if_it_had_not_been(
       generation, logdir, 6, checkpoint_interval=3, resume=generation > 1
     )
   run(logdir, 6, checkpoint_interval=3, resume=True)
-  _assert_same_run(logdir, trained(6))
+  assert_same_run(logdir, trained(6))
 
 
 def test_a_kill_between_the_best_agent_and_its_checkpoint_is_survived(
@@ -125,7 +84,7 @@ def test_a_kill_between_the_best_agent_and_its_checkpoint_is_survived(
     run(logdir, 6)
   assert max(runs_common.steps(logdir / "best")) == 64
   run(logdir, 6, resume=True)
-  _assert_same_run(logdir, trained(6))
+  assert_same_run(logdir, trained(6))
 
 
 def _damage(logdir, step):
@@ -150,7 +109,7 @@ def test_whichever_checkpoint_is_taken_has_its_best_agent(
 ):
   logdir = tmp_path / "run"
   run(logdir, 5, max_checkpoints=3)
-  checkpoints = _checkpoints(logdir)
+  checkpoints = runs_common.checkpoints(logdir)
 
   def die(*args):
     raise runs_common.Killed
@@ -175,8 +134,9 @@ def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
   assert resume_lib.needed([], [16]) == set()
   found = runs_common.steps(trained(6) / "checkpoints")
   assert found == [80, 96]
+  checkpoints = runs_common.checkpoints(trained(6))
   assert set(runs_common.steps(trained(6) / "best")) == {
-    _checkpoints(trained(6)).record(step)["best"]["step"] for step in found
+    checkpoints.record(step)["best"]["step"] for step in found
   }
 
 
@@ -192,7 +152,7 @@ def test_how_often_a_run_can_afford_checkpoints_changes_nothing_else(
   # The first one, the affordable ones, the last one.
   expected = [16, 64] if seldom else [16, 32, 48, 64]
   assert runs_common.steps(logdir / "checkpoints") == expected
-  _assert_same_run(logdir, trained(4))
+  assert_same_run(logdir, trained(4))
   assert capsys.readouterr().out.count("a kill loses at most") == 1
 
 
@@ -219,7 +179,7 @@ def test_a_signal_ends_a_run_after_its_generation_with_a_checkpoint(
     run(logdir, 4, checkpoint_interval=4, callback=callback)
   assert runs_common.steps(logdir / "checkpoints") == [48]
   run(logdir, 4, checkpoint_interval=4, resume=True)
-  _assert_same_run(logdir, trained(4))
+  assert_same_run(logdir, trained(4))
 
 
 def test_a_signal_in_the_last_generation_changes_nothing(
@@ -227,7 +187,7 @@ def test_a_signal_in_the_last_generation_changes_nothing(
 ):
   last = run(tmp_path / "run", 4, callback=_signal_after(3, capfd))
   assert last["generation"] == 4
-  _assert_same_run(tmp_path / "run", trained(4))
+  assert_same_run(tmp_path / "run", trained(4))
 
 
 @pytest.mark.parametrize("harm", [_damage, _flip, _lose])
@@ -238,7 +198,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
   shutil.copytree(trained(3), logdir)
   harm(logdir, 48)
   run(logdir, 4, resume=True)
-  _assert_same_run(logdir, trained(4))
+  assert_same_run(logdir, trained(4))
   assert (logdir / "checkpoints" / "damaged-48").is_dir()
 
 
@@ -298,7 +258,7 @@ def test_a_checkpoint_that_cannot_be_read_ends_the_run_and_stays(
     assert "checkpoint 48 can't be read" in str(raised.value)
   assert (_listing(logdir), rows(logdir)) == before
   run(logdir, 4, resume=True)
-  _assert_same_run(logdir, trained(4))
+  assert_same_run(logdir, trained(4))
 
 
 def test_a_checkpoint_of_another_version_is_refused_naming_both(
@@ -364,65 +324,3 @@ def test_a_run_is_left_alone_where_another_is_asked_for(
     run(trained(4), generations, **config)
   assert (trained(4) / "config.json").read_text() == before
   assert len(rows(trained(4))) == 4
-
-
-def test_a_warm_start_takes_the_other_runs_agents_best_first(
-  trained, tmp_path
-):
-  trees, record = _checkpoint(trained(4))
-  order = sorted(range(4), key=lambda i: -record["returns"][i])
-  setup = common.setup(SETUP.controller, population_size=6)
-  cold = common.init(setup, jax.random.key(9))
-  warm = runs_common.warm_started(setup, cold, trained(4))
-  for i, source in enumerate(order + order[:2]):
-    common.assert_bits_equal(
-      common.member(warm.members.learner, i),
-      common.member(trees["learner"], source),
-    )
-  for name in ("replay", "environment"):
-    common.assert_bits_equal(
-      getattr(warm.members, name), getattr(cold.members, name)
-    )
-  common.assert_bits_equal(warm.hyperparams, cold.hyperparams)
-
-
-def test_a_warm_started_run_can_be_resumed(trained, tmp_path):
-  source = str(trained(4))
-  warm = {"settings": SETTINGS | {"warm_start": source}, "warm_start": source}
-  run(tmp_path / "run", 1, **warm)
-  first, last = rows(tmp_path / "run")[0], rows(trained(4))[-1]
-  # It begins where the other one was, or a generation on.
-  assert first["pbt/best_return"] > last["pbt/mean_return"]
-  run(tmp_path / "run", 2, resume=True, **warm)
-  run(tmp_path / "whole", 2, **warm)
-  _assert_same_run(tmp_path / "run", tmp_path / "whole")
-
-
-def _of_another_kind():
-  learner = common.quadratic_learner()
-  return learner._replace(init=lambda key: {"point": jax.numpy.ones(2)})
-
-
-@pytest.mark.parametrize(
-  ("learner", "message"),
-  [
-    (common.quadratic_learner(size=3), "agents of another kind"),
-    (_of_another_kind(), "agents of another kind"),
-    (None, "has nothing in checkpoints/"),
-  ],
-)
-def test_a_warm_start_from_other_agents_or_none_is_refused(
-  learner, message, trained, tmp_path
-):
-  setup, source = SETUP, trained(4)
-  if learner is None:
-    source = tmp_path / "new"
-    RunDirectory(source).begin({})
-  else:
-    setup = SETUP._replace(learner=learner)
-  before = sorted(source.iterdir())
-  with pytest.raises(ValueError, match=message) as error:
-    run(tmp_path / "run", 1, setup=setup, warm_start=str(source))
-  assert "\n" not in str(error.value)
-  assert not (tmp_path / "run").exists()
-  assert sorted(source.iterdir()) == before

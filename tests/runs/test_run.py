@@ -13,12 +13,10 @@ from tests.runs.common import FILES, RUN, SETUP, rows, run
 from tests.training import common
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory):
+@pytest.fixture
+def straight(trained):
   """Where four generations were trained at a stretch."""
-  logdir = tmp_path_factory.mktemp("runs") / "straight"
-  run(logdir, 4)
-  return logdir
+  return trained(4)
 
 
 def _halving(first_rung):

@@ -7,7 +7,6 @@ return in training is left out, and no agent is replaced for that. Faults are
 data, so that each of the compiled generations serves all of them.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -19,13 +18,10 @@ from qdrl_haiku import controllers, environments, learners
 from qdrl_haiku.runs import metrics
 from tests import configs
 from tests.controllers import common as controllers_common
-from tests.training import common
+from tests.training import common, faults
 
 _KEY = jax.random.key(5)
 _SIZE = 4
-# Which number a code stands for; codes are integers, which are always finite.
-_NUMBERS = np.array([0.0, np.nan, np.inf, 1e30], np.float32)
-_NAN, _INF, _HUGE = 1, 2, 3
 # What of a step breaks, by the index of its code.
 _STEP = ("reward", "observation", "descriptor")
 
@@ -43,7 +39,7 @@ class Fragile:
   descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
 
   def _state(self, point, codes, reward):
-    numbers = jnp.asarray(_NUMBERS)
+    numbers = jnp.asarray(faults.NUMBERS)
     reward, obs, descriptor = (
       jnp.where(code > 0, numbers[code], x)
       for x, code in zip((reward, point, point), codes, strict=True)
@@ -127,19 +123,6 @@ def _base():
   return _train(first)[0]
 
 
-def _fill(tree, where, code, entries=slice(None)):
-  """Puts a number into entries of each float leaf of some members."""
-
-  def fill(x):
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-      return x
-    rows = np.array(x).reshape(x.shape[0], -1)
-    rows[np.array(where), entries] = _NUMBERS[code]
-    return rows.reshape(x.shape)
-
-  return jax.tree.map(fill, tree)
-
-
 def _codes(name, where, code):
   """Codes [P, 3] of what breaks where."""
   codes = _SOUND.copy()
@@ -167,28 +150,11 @@ _LEFT_OUT = (*(f"step/{name}" for name in _STEP), "environment")
 
 def _inject(fault, state, where, code):
   """A state with a fault that is in its data."""
-  members, hyperparams = state.members, state.hyperparams
   part, _, name = fault.partition("/")
-  if part == "hyperparams":
-    broken = _fill(hyperparams[name], where, code)
-    return common.changed(state, hyperparams | {name: broken})
-  if part == "learner":
-    broken = _fill(getattr(members.learner, name), where, code, 0)
-    learner = members.learner._replace(**{name: broken})
-    return common.changed(state, learner=learner)
-  if part == "replay":
-    storage = members.replay.storage
-    broken = _fill(getattr(storage, name), where, code)
-    storage = storage._replace(**{name: broken})
-    replay = members.replay._replace(storage=storage)
-    return common.changed(state, replay=replay)
-  if part == "step":
-    marked = _mark(members.environment, _codes(name, where, code))
-    return common.changed(state, environment=marked)
-  if part == "environment":
-    broken = _fill(members.environment, where, code)
-    return common.changed(state, environment=broken)
-  return state
+  if part != "step":
+    return faults.inject(fault, state, where, code)
+  marked = _mark(state.members.environment, _codes(name, where, code))
+  return common.changed(state, environment=marked)
 
 
 @functools.lru_cache(maxsize=2)
@@ -206,26 +172,15 @@ def _faultless():
   return _generations.__wrapped__("none", (), 0)
 
 
-def _cases(faults):
+def _cases(names):
   """Each fault of one member, and every third of all members but one."""
   cases = []
-  for i, fault in enumerate(faults):
+  for i, fault in enumerate(names):
     for where in ((2,), (0, 1, 3))[: 1 + (i % 3 == 0)]:
-      code = (_NAN, _INF)[(i + len(where)) % 2]
-      name = f"{fault}-{len(where)}-{_NUMBERS[code]}"
+      code = (faults.NAN, faults.INF)[(i + len(where)) % 2]
+      name = f"{fault}-{len(where)}-{faults.NUMBERS[code]}"
       cases.append(pytest.param((fault, where, code), id=name))
   return cases
-
-
-def _others(where):
-  return [i for i in range(_SIZE) if i not in where]
-
-
-def _is_finite(state):
-  """Whether all is finite but for what environments keep to themselves."""
-  return common.all_finite(
-    (state.members.learner, state.members.replay, state.hyperparams)
-  )
 
 
 def _of_members(state, report):
@@ -251,7 +206,7 @@ def _assert_others_same(generations, expected, where):
     )
     assert actual.keys() == faultless.keys()
     for name, x in actual.items():
-      for i in _others(where):
+      for i in faults.others(where):
         assert x[i].tobytes() == faultless[name][i].tobytes(), (name, i)
 
 
@@ -272,7 +227,7 @@ def test_a_member_with_a_fault_is_counted_and_never_the_best(case):
   assert np.flatnonzero(~report.finite).tolist() == list(where)
   row = metrics.pbt_row(report)
   assert row["pbt/num_nonfinite"] == len(where)
-  others = np.array(_others(where))
+  others = np.array(faults.others(where))
   best = others[np.argmax(report.fitness[others])]
   assert int(report.best.member) == best
   assert row["pbt/best_return"] == report.fitness[best]
@@ -281,15 +236,15 @@ def test_a_member_with_a_fault_is_counted_and_never_the_best(case):
 def _assert_replaced(decision, where):
   """By sound ones, and no others."""
   for i, parent in enumerate(decision.parents.tolist()):
-    assert parent in _others(where) and (parent == i) == (i not in where)
+    assert parent in faults.others(where) and (parent == i) == (i not in where)
   assert np.flatnonzero(decision.operator).tolist() == list(where)
 
 
 def test_a_member_with_a_fault_is_replaced_by_a_sound_one_at_once(case):
   where, ((state, report), (later, next_report)) = case
   _assert_replaced(report.decision, where)
-  assert _is_finite(state)
-  assert np.all(next_report.finite) and _is_finite(later)
+  assert faults.is_finite(state)
+  assert np.all(next_report.finite) and faults.is_finite(later)
   assert next_report.decision.parents.tolist() == list(range(_SIZE))
 
 
@@ -302,7 +257,7 @@ def test_what_environments_return_in_training_is_left_out_and_replaces_none(
   _assert_others_same(generations, _faultless(), where)
   (state, report), (later, _) = generations
   assert np.all(report.finite) and not np.any(report.decision.operator)
-  assert _is_finite(state) and _is_finite(later)
+  assert faults.is_finite(state) and faults.is_finite(later)
   # A reset makes each instance sound again.
   counts = np.zeros(_SIZE)
   counts[np.array(where)] = 2
@@ -322,7 +277,7 @@ def test_an_infinity_that_environments_keep_to_themselves_is_no_fault():
     assert np.all(report.finite)
 
 
-@pytest.mark.parametrize("code", [_NAN, _INF, _HUGE])
+@pytest.mark.parametrize("code", [faults.NAN, faults.INF, faults.HUGE])
 def test_statistics_leave_out_what_is_not_finite_or_overflows(code):
   (state, report), _ = _generations("step/observation", (2,), code)
   statistics = state.members.learner.observation_statistics
@@ -330,7 +285,7 @@ def test_statistics_leave_out_what_is_not_finite_or_overflows(code):
   # for the first steps of the two environments.
   size = state.members.replay.size[2]
   seen = state.members.replay.storage.observation[2, :size].astype(np.float64)
-  assert size == (32 if code == _HUGE else 30)
+  assert size == (32 if code == faults.HUGE else 30)
   seen = seen[np.all(np.abs(seen) < 1e15, axis=1)]
   assert statistics.num_observations[2] == len(seen) >= 24
   for actual, expected in (
@@ -343,7 +298,7 @@ def test_statistics_leave_out_what_is_not_finite_or_overflows(code):
 @pytest.mark.parametrize("fault", ["learner/critic_params", "hyperparams/tau"])
 def test_where_all_have_a_fault_all_begin_anew(fault):
   everyone = tuple(range(_SIZE))
-  (state, report), _ = _generations(fault, everyone, _NAN)
+  (state, report), _ = _generations(fault, everyone, faults.NAN)
   assert not np.any(report.finite)
   assert report.decision.parents.tolist() == list(everyone)
   # Not with those that broke them, though this is the burn-in period.
@@ -355,9 +310,9 @@ def test_where_all_have_a_fault_all_begin_anew(fault):
     report.decision.operator == controllers_common.REINITIALISE
   )
   restarted = jax.jit(lambda x: common.restart(_setup(_SOUND), x, _KEY))(state)
-  assert _is_finite(restarted)
+  assert faults.is_finite(restarted)
   later, report = _train(restarted)
-  assert np.all(report.finite) and _is_finite(later)
+  assert np.all(report.finite) and faults.is_finite(later)
 
 
 @pytest.fixture(scope="module")
@@ -410,123 +365,3 @@ def test_where_no_step_is_ever_finite_none_learns_and_training_ends(reckless):
   common.assert_bits_equal(
     state.members.learner.point, reckless.first.members.learner.point
   )
-
-
-@pytest.fixture(scope="module")
-def illuminated():
-  """A repertoire whose elites are all worse than any agent, and a generation.
-
-  So that each agent that is let in where it should not be displaces an elite.
-  """
-  trainer = common.Trainer(common.repertoire_setup(shape=(32, 32)), _KEY)
-  state, _ = trainer.step(trainer.first)
-  repertoire = state.repertoire
-  elite = jax.tree.map(
-    lambda x: x[np.argmax(repertoire.fitness)], repertoire.genotypes
-  )
-  cells = jax.tree.map(
-    lambda x, cells: np.broadcast_to(x, cells.shape),
-    elite,
-    repertoire.genotypes,
-  )
-  state = _with_elites(state, cells)
-  return trainer, state, trainer.step(state)
-
-
-def _with_elites(state, genotypes):
-  """A state all of whose cells hold such elites."""
-  fitness = np.full_like(state.repertoire.fitness, -1e6)
-  repertoire = dataclasses.replace(
-    state.repertoire, genotypes=genotypes, fitness=fitness
-  )
-  return state._replace(repertoire=repertoire)
-
-
-def _new_cells(state):
-  return set(np.flatnonzero(state.repertoire.fitness > -1e6).tolist())
-
-
-def _cells(report):
-  """The cell of each member, by what it was evaluated with."""
-  places = np.clip(report.evaluation.descriptors.mean(1), -2, 2)
-  x, y = np.minimum((places + 2) * 8, 31).astype(int).T
-  return (32 * x + y).tolist()
-
-
-def test_each_agent_without_a_fault_gets_a_cell(illuminated):
-  trainer, _, (state, report) = illuminated
-  assert np.all(report.finite)
-  # So that those below are not missed for another reason.
-  assert set(_cells(report)) < _new_cells(state)
-  assert len(_new_cells(state)) == _SIZE + common.NUM_VARIATIONS
-
-
-def _assert_left_out(actual, illuminated, cells):
-  """Compares with the faultless repertoire, in which these cells change."""
-  _, before, (expected, _) = illuminated
-  assert _new_cells(actual) == _new_cells(expected) - set(cells)
-  actual, before, expected = (
-    common.leaves((x.genotypes, x.fitness))
-    for x in (actual.repertoire, before.repertoire, expected.repertoire)
-  )
-  for name, x in actual.items():
-    wanted = expected[name].copy()
-    wanted[list(cells)] = before[name][list(cells)]
-    assert x.tobytes() == wanted.tobytes(), name
-
-
-def _with_repertoire(fault, state, where, code):
-  if fault != "evaluation":
-    return _inject(fault, state, where, code)
-  # The actions are 1 then, after which the descriptor is NaN.
-  learner = state.members.learner
-  point = np.array(learner.point)
-  point[np.array(where)] = 9.0
-  return common.changed(state, learner=learner._replace(point=point))
-
-
-@pytest.mark.parametrize("code", [_NAN, _INF])
-@pytest.mark.parametrize("where", [(2,), (0, 1, 3)])
-@pytest.mark.parametrize(
-  "fault",
-  [
-    "learner/point", "learner/statistic", "learner/critic", "replay/reward",
-    "hyperparams/learning_rate", "hyperparams/parent", "evaluation",
-  ],
-)  # fmt: skip
-def test_with_a_repertoire_an_agent_with_a_fault_enters_and_disturbs_nothing(
-  fault, where, code, illuminated
-):
-  trainer, before, expected = illuminated
-  actual = trainer.step(_with_repertoire(fault, before, where, code))
-  state, report = actual
-  assert np.flatnonzero(~report.finite).tolist() == list(where)
-  assert metrics.pbt_row(report)["pbt/num_nonfinite"] == len(where)
-  others = _others(where)
-  np.testing.assert_array_equal(
-    report.fitness[others], expected[1].fitness[others]
-  )
-  # A critic is no part of what is stored, and what is stored is sound.
-  left_out = where if fault != "learner/critic" else ()
-  cells = [_cells(expected[1])[i] for i in left_out]
-  _assert_left_out(state, illuminated, cells)
-  # By a sound member, or by an elite.
-  is_sampled = report.illumination.sampled_cells >= 0
-  for i in where:
-    assert is_sampled[i] or report.decision.parents[i] in others
-  assert _is_finite(state) and common.all_finite(state.repertoire)
-
-
-def test_offspring_with_a_fault_in_their_weights_never_enter(illuminated):
-  trainer, before, (expected, report) = illuminated
-  genotypes = before.repertoire.genotypes
-  parent = genotypes.hyperparams["parent"] + 1
-  marked = genotypes._replace(hyperparams=genotypes.hyperparams
-                              | {"parent": parent})
-  state, _ = trainer.step(_with_elites(before, marked))
-  assert _new_cells(state) == set(_cells(report))
-  for name in ("fitness", "descriptors"):
-    np.testing.assert_array_equal(
-      getattr(state.repertoire, name)[_cells(report)],
-      getattr(expected.repertoire, name)[_cells(report)],
-    )
