@@ -41,16 +41,6 @@ def _share_of_time(clock, plan, seconds_of_generation, seconds_of_checkpoint):
   return written * seconds_of_checkpoint / clock.now, written
 
 
-@pytest.mark.parametrize(
-  ("since", "took", "expected"),
-  [(18.9, 1.0, False), (19.0, 1.0, True), (100, 6, False), (0.0, 0.0, True)],
-)
-def test_as_much_time_passes_as_makes_a_checkpoint_a_twentieth_of_it(
-  since, took, expected
-):
-  assert checkpoint_timing.is_affordable(since, took) == expected
-
-
 @pytest.mark.parametrize("seconds", [0.25, 30.0])
 def test_checkpoints_take_a_twentieth_of_the_time_at_most(
   seconds, clock, said

@@ -87,21 +87,15 @@ def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
   assert counted.count == 1
 
 
-def test_arguments_that_are_not_used_tell_programs_apart(tmp_path):
+def test_unused_arguments_and_options_tell_programs_apart(tmp_path):
   lower = jax.jit(lambda used, unused: used + 1).lower
-  for size in (2, 3):
+  for size, options in ((2, {}), (3, {}), (3, {"level": 0})):
     args = jnp.zeros(7), jnp.zeros(size)
-    kept = ProgramCache(tmp_path, f"kind of {size}")
-    program = Program("sum", functools.partial(lower, *args), {}, _ON, kept)
+    kept = ProgramCache(tmp_path, f"kind of {size} {options}")
+    lower_it = functools.partial(lower, *args)
+    program = Program("sum", lower_it, options, _ON, kept)
     np.testing.assert_array_equal(program(*args), np.ones(7))
-
-
-def test_other_options_make_another_program(tmp_path):
-  kept = ProgramCache(tmp_path, "kind")
-  Program("noise", _Counted(_noise(8)), {}, _ON, kept)(_KEY)
-  other = ProgramCache(tmp_path, "another")
-  Program("noise", _Counted(_noise(8)), {"level": 0}, _ON, other)(_KEY)
-  assert len(_programs(tmp_path)) == 2
+  assert len(_programs(tmp_path)) == 3
 
 
 def _programs(folder):

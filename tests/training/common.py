@@ -94,12 +94,36 @@ class Drift:
     return self._state(state.obs + 0.1 * action, reward)
 
 
+class Placed(Drift):
+  """Has the place as its descriptor, which is NaN after an action of 1."""
+
+  descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
+
+  def _state(self, point, reward):
+    state = super()._state(point, reward)
+    return state.replace(info={"state_descriptor": point})
+
+  def step(self, state, action):
+    state = super().step(state, action)
+    broken = jnp.where(action == 1.0, jnp.nan, state.obs)
+    return state.replace(info={"state_descriptor": broken})
+
+
+class Genotype(NamedTuple):
+  """What a repertoire stores of a `QuadraticState`."""
+
+  policy_params: types.Array
+  statistic: types.Array
+
+
 class QuadraticState(NamedTuple):
-  """A point, what it has seen, and parts that hold nothing."""
+  """A point, what it has seen, a number of each kind, and empty parts."""
 
   point: types.Array
   critic_steps: types.Array
   observations: types.Array
+  statistic: types.Array
+  critic: types.Array
   nothing: None
   empty: dict[str, types.Array]
 
@@ -134,13 +158,19 @@ def quadratic_learner(size=2, batches_per_update=1):
     count = observation.size // observation.shape[-1]
     return state._replace(observations=state.observations + count)
 
+  def from_genotype(genotype):
+    zero = jnp.zeros((), jnp.int32)
+    critic = jnp.zeros(())
+    return QuadraticState(
+      genotype.policy_params, zero, zero, genotype.statistic, critic, None, {}
+    )
+
   return learners.Learner(
-    init=lambda key: QuadraticState(
-      point=jax.random.uniform(key, (size,), minval=-1.0, maxval=0.0),
-      critic_steps=jnp.zeros((), jnp.int32),
-      observations=jnp.zeros((), jnp.int32),
-      nothing=None,
-      empty={},
+    init=lambda key: from_genotype(
+      Genotype(
+        jax.random.uniform(key, (size,), minval=-1.0, maxval=0.0),
+        jax.random.uniform(key),
+      )
     ),
     update=update,
     act=act,
@@ -148,8 +178,8 @@ def quadratic_learner(size=2, batches_per_update=1):
     observe=observe,
     hyperparams={"learning_rate": 0.01, "parent": 0.0},
     batches_per_update=batches_per_update,
-    genotype=lambda state: state,
-    from_genotype=lambda genotype: genotype,
+    genotype=lambda state: Genotype(state.point, state.statistic),
+    from_genotype=from_genotype,
   )
 
 
@@ -162,7 +192,7 @@ SPACE = {
 def scripted():
   """A controller that makes member i a child of `hyperparams["parent"][i]`.
 
-  Otherwise it is PBT that replaces nobody by rank, only non-finite members. A
+  Otherwise it is PBT that replaces none by rank, only non-finite members. A
   child that was asked for gets twice its parent's learning rate.
   """
   pbt = controllers.pbt(controllers.PBTConfig(exploit="none"), SPACE)
@@ -174,14 +204,12 @@ def scripted():
       wanted != jnp.arange(wanted.shape[0])
     )
     rate = hyperparams["learning_rate"]
+    chosen = jnp.where(
+      asked, 2 * rate[wanted], decision.hyperparams["learning_rate"]
+    )
     return state, controllers.Decision(
       parents=jnp.where(asked, wanted, decision.parents),
-      hyperparams=decision.hyperparams
-      | {
-        "learning_rate": jnp.where(
-          asked, 2 * rate[wanted], decision.hyperparams["learning_rate"]
-        )
-      },
+      hyperparams=decision.hyperparams | {"learning_rate": chosen},
       operator=jnp.where(asked, controllers_common.PERTURB, decision.operator),
     )
 
@@ -211,57 +239,6 @@ def setup(controller=None, learner=None, **settings):
   )
 
 
-class RepertoireState(NamedTuple):
-  """A point, counts, and numbers that are stored with it, or are not."""
-
-  point: types.Array
-  critic_steps: types.Array
-  observations: types.Array
-  statistic: types.Array
-  critic: types.Array
-
-
-class Genotype(NamedTuple):
-  """What of a `RepertoireState` a repertoire stores."""
-
-  policy_params: types.Array
-  statistic: types.Array
-
-
-def repertoire_learner():
-  """The quadratic one; a new one of a genotype has made no critic steps."""
-
-  def from_genotype(genotype):
-    zero = jnp.zeros((), jnp.int32)
-    return RepertoireState(
-      genotype.policy_params, zero, zero, genotype.statistic, jnp.zeros(())
-    )
-
-  quadratic = quadratic_learner()
-  return quadratic._replace(
-    init=lambda key: from_genotype(
-      Genotype(quadratic.init(key).point, jax.random.uniform(key))
-    ),
-    genotype=lambda state: Genotype(state.point, state.statistic),
-    from_genotype=from_genotype,
-  )
-
-
-class Placed(Drift):
-  """Has the place as its descriptor, which is NaN after an action of 1."""
-
-  descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
-
-  def _state(self, point, reward):
-    state = super()._state(point, reward)
-    return state.replace(info={"state_descriptor": point})
-
-  def step(self, state, action):
-    state = super().step(state, action)
-    broken = jnp.where(action == 1.0, jnp.nan, state.obs)
-    return state.replace(info={"state_descriptor": broken})
-
-
 PBT = controllers.PBTConfig(num_parents=1, num_replaced=1)
 NUM_VARIATIONS, NUM_INITIAL = 2, 6
 
@@ -270,9 +247,8 @@ def vary(key, first, second):
   """Offspring; that of an elite whose `parent` is above 0 is broken."""
   explore = controllers.explore(PBT, SPACE)
   child = training.vary_agents(0.1, 0.2, explore)(key, first, second)
-  weights = child.genotype.policy_params
   broken = first.hyperparams["parent"][:, None] > 0
-  weights = jnp.where(broken, jnp.nan, weights)
+  weights = jnp.where(broken, jnp.nan, child.genotype.policy_params)
   return child._replace(genotype=child.genotype._replace(policy_params=weights))
 
 
@@ -286,26 +262,22 @@ def repertoire_setup(
 ):
   """Four members, of which the best replaces one and an elite another."""
   env = environments.Environment(env(), episode_length=5)
-  if with_pbt:
-    plan = {"num_replaced_by_samples": 1} | plan
+  defaults = {
+    "emitter": "pbt" if with_pbt else "ga",
+    "num_replaced_by_samples": int(with_pbt),
+    "tessellation": map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0)),
+    "variation_fn": vary,
+    "variation_batch_size": variations,
+    "num_initial_genotypes": NUM_INITIAL,
+  }
   return setup(
     controllers.pbt(PBT, SPACE) if with_pbt else None,
-    repertoire_learner(),
     population_size=4 if with_pbt else 1,
   )._replace(
     env=env,
     eval_env=env,
     mesh=mesh,
-    map_elites=training.MapElites(
-      **{
-        "emitter": "pbt" if with_pbt else "ga",
-        "tessellation": map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0)),
-        "variation_fn": vary,
-        "variation_batch_size": variations,
-        "num_initial_genotypes": NUM_INITIAL,
-      }
-      | plan
-    ),
+    map_elites=training.MapElites(**(defaults | plan)),
   )
 
 
@@ -339,11 +311,6 @@ def differ(first, second):
   )
 
 
-def member(tree, i):
-  """One member of a tree with leaves [P, ...]."""
-  return jax.tree.map(lambda x: x[i], tree)
-
-
 def all_finite(tree):
   """Whether all floats are finite."""
   return all(
@@ -351,6 +318,11 @@ def all_finite(tree):
     for x in leaves(tree).values()
     if np.issubdtype(x.dtype, np.floating)
   )
+
+
+def member(tree, i):
+  """One member of a tree with leaves [P, ...]."""
+  return jax.tree.map(lambda x: x[i], tree)
 
 
 def broken_learner(state, *members):

@@ -45,33 +45,16 @@ def _with_members(**settings):
   return setup._replace(config=config)
 
 
-def _variations(**plan):
-  """A repertoire alone."""
-  return common.repertoire_setup(with_pbt=False, **plan)
+_variations = functools.partial(common.repertoire_setup, with_pbt=False)
 
 
-def _emitter(**changes):
-  """A user's emitter that differs from the genetic one."""
-
-  def make(setup):
-    emitter = map_elites.genetic_emitter(
-      setup.map_elites.variation_fn, setup.map_elites.variation_batch_size
-    )
-    return emitter._replace(
-      **{name: change(emitter) for name, change in changes.items()}
-    )
-
-  return _variations(emitter=make)
+def _dreaming(setup):
+  return map_elites.genetic_emitter(common.vary, 2)._replace(needs=("dreams",))
 
 
-def _swapped(emitter):
-  return lambda *args: emitter.ask(*args)[::-1]
-
-
-def _wrong_observe():
-  learner = common.repertoire_learner()
-  learner = learner._replace(observe=lambda state, observation: ())
-  return common.repertoire_setup()._replace(learner=learner)
+def _swapping(setup):
+  emitter = map_elites.genetic_emitter(common.vary, 2)
+  return emitter._replace(ask=lambda *args: emitter.ask(*args)[::-1])
 
 
 _SETUPS = {
@@ -125,13 +108,18 @@ _SETUPS = {
   # Emitters.
   "unknown emitter": (_variations(emitter="gaa"), "did you mean"),
   "unknown need": (
-    _emitter(needs=lambda _: ("dreams",)), "needs dreams, which isn't known"
+    _variations(emitter=_dreaming), "needs dreams, which isn't known"
   ),
   "wrong order": (
-    _emitter(ask=_swapped), "returns .state, genotypes.: swap them"
+    _variations(emitter=_swapping), "returns .state, genotypes.: swap them"
   ),
   # Learners, and what they learn from.
-  "wrong observe": (_wrong_observe(), "learner's observe returns differs"),
+  "wrong observe": (
+    common.repertoire_setup()._replace(
+      learner=_quadratic()._replace(observe=lambda state, observation: ())
+    ),
+    "learner's observe returns differs",
+  ),
   "no hyperparameters": (
     common.setup(learner=_quadratic()._replace(hyperparams={})),
     "hyperparams={} have no number",
@@ -155,11 +143,6 @@ _SETUPS = {
     )
     for n in (1, 3)
   },
-  "n_step 0": (common.setup, "n_step must be at least 1", {"n_step": 0}),
-  "n_step 25": (
-    common.setup, "replay_capacity 48 doesn't hold n_step=25.*of 2 env",
-    {"n_step": 25},
-  ),
   "sums without a discount": (
     common.setup(n_step=2), "n_step=2 sums rewards by.*are learning_rate, par"
   ),
@@ -188,9 +171,9 @@ _SETUPS = {
 
 @pytest.mark.parametrize("case", _SETUPS.values(), ids=_SETUPS)
 def test_a_setup_is_refused_before_anything_is_computed(case):
-  setup, message, *settings = case
+  setup, message = case
   with pytest.raises(ValueError, match=message):
-    common.shapes(setup(**settings[0]) if settings else setup)
+    common.shapes(setup)
 
 
 def test_an_extra_that_is_stored_can_be_read():
@@ -227,6 +210,11 @@ _LARGE = {"replay_capacity": 50, "min_replay_size": 10, "batch_size": 10}
       for x in (0.0, -1.0, math.nan, math.inf, 1e-8)
     ),
     ({"burn_in_period": -1}, "burn_in_period .* got -1"),
+    ({"n_step": 0}, "n_step must be at least 1"),
+    (
+      {"n_step": 25, "replay_capacity": 300, "num_envs": 16},
+      "replay_capacity 300 doesn't hold n_step=25.*of 16 env",
+    ),
     *(
       (_LARGE | {name: 51}, f"{name} 51 .*replay_capacity 50")
       for name in ("min_replay_size", "batch_size")

@@ -238,11 +238,8 @@ def _unbounded():
     (False, _setup(), {"num_critic_steps": 3}, "num_critic_steps 3 must be a"),
     (False, _setup(replay_capacity=23), {}, "replay_capacity 23 is less than"),
     (True, _unbounded(), {}, "of x, steps aren't all finite; give"),
-    (False, _setup(), {"num_critic_steps": 0}, "num_critic_steps"),
     (False, _setup(), {"num_policy_steps": 0}, "num_policy_steps"),
     (False, _setup(), {"gradient_share": 1.1}, "gradient_share"),
-    (False, _setup(), {"injection_share": -0.1}, "injection_share"),
-    (False, _setup(), {"offspring_learning_rate": 0.0}, "offspring_learning"),
     (False, _setup(), {"length_scale": math.nan}, "length_scale"),
   ],
 )
