@@ -95,7 +95,11 @@ class Drift:
 
 
 class Placed(Drift):
-  """Has the place as its descriptor, which is NaN after an action of 1."""
+  """Has the place as its descriptor.
+
+  After an action of (1, _) the descriptor is NaN, after one of (_, 1) the
+  reward is.
+  """
 
   descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
 
@@ -105,8 +109,9 @@ class Placed(Drift):
 
   def step(self, state, action):
     state = super().step(state, action)
-    broken = jnp.where(action == 1.0, jnp.nan, state.obs)
-    return state.replace(info={"state_descriptor": broken})
+    place = jnp.where(action[0] == 1.0, jnp.nan, state.obs)
+    reward = jnp.where(action[1] == 1.0, jnp.nan, state.reward)
+    return state.replace(reward=reward, info={"state_descriptor": place})
 
 
 class Genotype(NamedTuple):
@@ -155,7 +160,8 @@ def quadratic_learner(size=2, batches_per_update=1):
     return jnp.clip(greedy + noise, -1.0, 1.0)
 
   def observe(state, observation):
-    count = observation.size // observation.shape[-1]
+    # Those that are left out are NaN here.
+    count = jnp.sum(jnp.isfinite(observation).all(axis=-1))
     return state._replace(observations=state.observations + count)
 
   def from_genotype(genotype):

@@ -1,12 +1,13 @@
 """Faults put into agents on purpose, to see that they stay where they are.
 
 NaN or infinity anywhere in one agent touches no other agent, bit for bit; such
-an agent is replaced at the next decision and counted; nothing that is not
-finite enters the normalisation statistics or a repertoire. What environments
-return in training is left out, and no agent is replaced for that. Faults are
-data, so that each of the compiled generations serves all of them.
+an agent is replaced at the next decision and counted, and neither enters a
+repertoire nor displaces an elite. What environments return in training is left
+out, and no agent is replaced for that. Faults are data, so that each of the
+compiled generations serves all of them.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -14,211 +15,152 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import controllers, environments, learners
+from qdrl_haiku import controllers, environments
 from qdrl_haiku.runs import metrics
-from tests import configs
 from tests.controllers import common as controllers_common
-from tests.training import common, faults
+from tests.training import common
 
-_KEY = jax.random.key(5)
 _SIZE = 4
-# What of a step breaks, by the index of its code.
-_STEP = ("reward", "observation", "descriptor")
-
-
-class Fragile:
-  """A point that is pushed; the reward is nearness to a place.
-
-  What its steps return is broken as the codes in its state say, until a reset
-  makes it sound again. Its own state has an infinity by design, which is no
-  fault.
-  """
-
-  observation_size = 2
-  action_size = 2
-  descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
-
-  def _state(self, point, codes, reward):
-    numbers = jnp.asarray(faults.NUMBERS)
-    reward, obs, descriptor = (
-      jnp.where(code > 0, numbers[code], x)
-      for x, code in zip((reward, point, point), codes, strict=True)
-    )
-    return environments.State(
-      {"point": point, "codes": codes, "deadline": jnp.float32(jnp.inf)},
-      obs, reward, jnp.zeros(()), {"deadline": jnp.float32(jnp.inf)},
-      {"state_descriptor": descriptor},
-    )  # fmt: skip
-
-  def reset(self, key):
-    sound = jnp.zeros(3, jnp.int32)
-    return self._state(jax.random.normal(key, (2,)), sound, jnp.zeros(()))
-
-  def step(self, state, action):
-    point = state.pipeline_state["point"] + 0.3 * action
-    reward = -jnp.sum(jnp.square(point - common.TARGET))
-    return self._state(point, state.pipeline_state["codes"], reward)
-
-
-def _mark(state, codes):
-  """Tells environments [P, E] what will break, by codes [P, 3]."""
-  inner = state.pipeline_state
-  old = inner.pipeline_state["codes"]
-  codes = jnp.broadcast_to(jnp.asarray(codes)[:, None], old.shape)
-  inner = inner.replace(pipeline_state=inner.pipeline_state | {"codes": codes})
-  return state.replace(pipeline_state=inner)
-
-
-class _Marked:
-  """An environment whose agent i is broken as codes [P, 3] say."""
-
-  def __init__(self, env, codes):
-    self._env, self._codes = env, codes
-
-  def __getattr__(self, name):
-    return getattr(self._env, name)
-
-  def reset(self, key):
-    return _mark(self._env.reset(key), self._codes)
-
-
-_ENV = environments.Environment(Fragile(), episode_length=5)
-_LEARNER = learners.sac(
-  2, 2, configs.sized(learners.SACConfig, (4,), (4,))
-)
-_SPACE = {
-  name: controllers.LogUniform(1e-4, 1e-2) for name in _LEARNER.hyperparams
-} | {
-  "discount": controllers.OneMinusLogUniform(0.01, 0.1),
-  "target_entropy": controllers.Uniform(-4.0, -1.0),
-  "reward_scaling": controllers.LogUniform(0.1, 10.0),
-}
-_SOUND = np.zeros((_SIZE, 3), np.int32)
-
-
-def _setup(codes):
-  """A population that burns in; broken in evaluation as the codes say."""
-  pbt = controllers.pbt(controllers.PBTConfig(), _SPACE)
-  return common.setup(
-    pbt, _LEARNER, replay_extras=("next_descriptor",), burn_in_period=64
-  )._replace(env=_ENV, eval_env=_Marked(_ENV, codes))
-
-
-@functools.partial(
-  # Compiling takes far longer than running does.
-  jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
-def _step(state, codes):
-  return common.step(_setup(codes), state, _KEY)
-
-
-def _train(state, codes=_SOUND):
-  return jax.device_get(_step(state, codes))
-
-
-@functools.cache
-def _base():
-  """A population that has learned for a generation."""
-  first = jax.jit(lambda: common.init(_setup(_SOUND), _KEY))()
-  return _train(first)[0]
-
-
-def _codes(name, where, code):
-  """Codes [P, 3] of what breaks where."""
-  codes = _SOUND.copy()
-  codes[np.array(where), _STEP.index(name)] = code
-  return codes
-
-
-# The first entry of each of these, all of what was collected.
-_LEARNER_PARTS = (
-  "policy_params", "critic_params", "target_critic_params", "log_temperature",
-  "policy_optimizer_state", "critic_optimizer_state",
-  "temperature_optimizer_state", "observation_statistics",
-)  # fmt: skip
-_REPLAY_PARTS = (
-  "observation", "action", "reward", "discount", "next_observation", "extras"
-)
 _FAULTS = (
-  *(f"learner/{name}" for name in _LEARNER_PARTS),
-  *(f"replay/{name}" for name in _REPLAY_PARTS),
-  *(f"hyperparams/{name}" for name in sorted(_SPACE)),
-  "evaluation/reward",
-)
-_LEFT_OUT = (*(f"step/{name}" for name in _STEP), "environment")
+  "learner/point", "learner/statistic", "learner/critic",
+  *(
+    f"replay/{name}" for name in (
+      "observation", "action", "reward", "discount", "next_observation",
+      "extras",
+    )
+  ),
+  "hyperparams/learning_rate", "hyperparams/parent", "evaluation/1",
+)  # fmt: skip
 
 
-def _inject(fault, state, where, code):
-  """A state with a fault that is in its data."""
+class _Patient(common.Placed):
+  """Has infinities by design, which are no fault."""
+
+  def _state(self, point, reward):
+    state = super()._state(point, reward)
+    return state.replace(metrics={"deadline": jnp.float32(jnp.inf)})
+
+
+class _Case:
+  """A setup's generations, beginning with one that has no fault."""
+
+  def __init__(self, setup):
+    self.trainer = common.Trainer(setup, jax.random.key(5))
+    self.base, _ = self.trainer.step(self.trainer.first)
+    self.generations = functools.lru_cache(maxsize=2)(self._generations)
+    self.faultless = self._generations("none", (), 0.0)
+
+  def _generations(self, fault, where, number):
+    """The generation with a fault, and the next one."""
+    broken = _inject(fault, self.base, where, number)
+    first = self.trainer.step(broken)
+    return first, self.trainer.step(first[0])
+
+
+def _fill(tree, where, number):
+  """Puts a number into the first entry of each float leaf of some members."""
+
+  def fill(x):
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+      return x
+    rows = np.array(x).reshape(x.shape[0], -1)
+    rows[np.array(where, int), 0] = number
+    return rows.reshape(x.shape)
+
+  return jax.tree.map(fill, tree)
+
+
+def _inject(fault, state, where, number):
+  """A state in which some members have a fault."""
+  members, hyperparams = state.members, state.hyperparams
   part, _, name = fault.partition("/")
-  if part != "step":
-    return faults.inject(fault, state, where, code)
-  marked = _mark(state.members.environment, _codes(name, where, code))
-  return common.changed(state, environment=marked)
+  if part == "hyperparams":
+    broken = _fill(hyperparams[name], where, number)
+    return common.changed(state, hyperparams | {name: broken})
+  if part == "learner":
+    broken = _fill(getattr(members.learner, name), where, number)
+    learner = members.learner._replace(**{name: broken})
+    return common.changed(state, learner=learner)
+  if part == "replay":
+    broken = _fill(getattr(members.replay.storage, name), where, number)
+    storage = members.replay.storage._replace(**{name: broken})
+    replay = members.replay._replace(storage=storage)
+    return common.changed(state, replay=replay)
+  if part == "environment":
+    broken = _fill(members.environment, where, number)
+    return common.changed(state, environment=broken)
+  if part == "evaluation":
+    # The actions are 1 then, after which something isn't finite.
+    point = np.array(members.learner.point)
+    point[np.array(where), int(name)] = 9.0
+    learner = members.learner._replace(point=point)
+    return common.changed(state, learner=learner)
+  return state
 
 
-@functools.lru_cache(maxsize=2)
-def _generations(fault, where, code):
-  """The generation with a fault, and the next one."""
-  part, _, name = fault.partition("/")
-  is_later = part == "evaluation"
-  codes = _codes(name, where, code) if is_later else _SOUND
-  first, decided = _train(_inject(fault, _base(), where, code), codes)
-  return (first, decided), _train(first)
-
-
-@functools.cache
-def _faultless():
-  return _generations.__wrapped__("none", (), 0)
-
-
-def _cases(names):
+def _cases(faults):
   """Each fault of one member, and every third of all members but one."""
   cases = []
-  for i, fault in enumerate(names):
+  for i, fault in enumerate(faults):
     for where in ((2,), (0, 1, 3))[: 1 + (i % 3 == 0)]:
-      code = (faults.NAN, faults.INF)[(i + len(where)) % 2]
-      name = f"{fault}-{len(where)}-{faults.NUMBERS[code]}"
-      cases.append(pytest.param((fault, where, code), id=name))
+      number = (np.nan, np.inf)[(i + len(where)) % 2]
+      name = f"{fault}-{len(where)}-{number}"
+      cases.append(pytest.param((fault, where, number), id=name))
   return cases
 
 
-def _of_members(state, report):
-  """What there is of each member after a generation, leaves [P, ...]."""
-  return (
-    state.members,
-    state.hyperparams,
-    report.evaluation,
-    report.scores,
-    report.fitness,
-    report.metrics,
-    report.num_updates,
-    report.finite,
-    report.decision.operator,
+def _others(where):
+  return [i for i in range(_SIZE) if i not in where]
+
+
+def _is_finite(state):
+  """Whether all is finite but for what environments keep to themselves."""
+  return common.all_finite(
+    (state.members.learner, state.members.replay, state.hyperparams)
   )
 
 
 def _assert_others_same(generations, expected, where):
   """Compares the members without a fault bit for bit."""
+
+  def of_members(state, report):
+    return common.leaves(
+      (
+        state.members, state.hyperparams, report.evaluation, report.fitness,
+        report.metrics, report.num_updates, report.decision.operator,
+      )
+    )  # fmt: skip
+
   for actual, faultless in zip(generations, expected, strict=True):
-    actual, faultless = (
-      common.leaves(_of_members(*x)) for x in (actual, faultless)
-    )
+    actual, faultless = of_members(*actual), of_members(*faultless)
     assert actual.keys() == faultless.keys()
     for name, x in actual.items():
-      for i in faults.others(where):
+      for i in _others(where):
         assert x[i].tobytes() == faultless[name][i].tobytes(), (name, i)
 
 
+@pytest.fixture(scope="module")
+def burning_in():
+  """A population in whose burn-in period only broken members are replaced."""
+  env = environments.Environment(_Patient(), episode_length=5)
+  pbt = controllers.pbt(controllers.PBTConfig(), common.SPACE)
+  return _Case(
+    common.setup(pbt, replay_extras=("next_descriptor",), burn_in_period=64)
+    ._replace(env=env, eval_env=env)
+  )  # fmt: skip
+
+
 @pytest.fixture(scope="module", params=_cases(_FAULTS))
-def case(request):
+def case(request, burning_in):
   """Which members have a fault, and the two generations with it."""
-  return request.param[1], _generations(*request.param)
+  return request.param[1], burning_in.generations(*request.param)
 
 
-def test_the_other_members_are_bit_identical_to_the_faultless_run(case):
+def test_the_other_members_are_bit_identical_to_the_faultless_run(
+  case, burning_in
+):
   where, generations = case
-  _assert_others_same(generations, _faultless(), where)
+  _assert_others_same(generations, burning_in.faultless, where)
 
 
 def test_a_member_with_a_fault_is_counted_and_never_the_best(case):
@@ -227,92 +169,80 @@ def test_a_member_with_a_fault_is_counted_and_never_the_best(case):
   assert np.flatnonzero(~report.finite).tolist() == list(where)
   row = metrics.pbt_row(report)
   assert row["pbt/num_nonfinite"] == len(where)
-  others = np.array(faults.others(where))
-  best = others[np.argmax(report.fitness[others])]
+  best = np.nanargmax(report.fitness)
   assert int(report.best.member) == best
   assert row["pbt/best_return"] == report.fitness[best]
 
 
-def _assert_replaced(decision, where):
-  """By sound ones, and no others."""
-  for i, parent in enumerate(decision.parents.tolist()):
-    assert parent in faults.others(where) and (parent == i) == (i not in where)
-  assert np.flatnonzero(decision.operator).tolist() == list(where)
-
-
 def test_a_member_with_a_fault_is_replaced_by_a_sound_one_at_once(case):
   where, ((state, report), (later, next_report)) = case
-  _assert_replaced(report.decision, where)
-  assert faults.is_finite(state)
-  assert np.all(next_report.finite) and faults.is_finite(later)
+  parents = report.decision.parents
+  for i, parent in enumerate(parents.tolist()):
+    assert parent in _others(where) and (parent == i) == (i not in where)
+  assert np.flatnonzero(report.decision.operator).tolist() == list(where)
+  # All of it, whatever its settings say of children that are sound.
+  for part in ("learner", "replay"):
+    common.assert_bits_equal(
+      getattr(state.members, part),
+      jax.tree.map(lambda x: x[parents], getattr(state.members, part)),
+    )
+  assert _is_finite(state)
+  assert np.all(next_report.finite) and _is_finite(later)
   assert next_report.decision.parents.tolist() == list(range(_SIZE))
 
 
-@pytest.mark.parametrize("case", _cases(_LEFT_OUT))
+@pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_what_environments_return_in_training_is_left_out_and_replaces_none(
-  case
+  number, burning_in
 ):
-  fault, where, _ = case
-  generations = _generations(*case)
-  _assert_others_same(generations, _faultless(), where)
+  generations = burning_in.generations("environment", (2,), number)
+  _assert_others_same(generations, burning_in.faultless, (2,))
   (state, report), (later, _) = generations
   assert np.all(report.finite) and not np.any(report.decision.operator)
-  assert faults.is_finite(state) and faults.is_finite(later)
+  assert _is_finite(state) and _is_finite(later)
   # A reset makes each instance sound again.
-  counts = np.zeros(_SIZE)
-  counts[np.array(where)] = 2
-  np.testing.assert_array_equal(report.metrics["nonfinite_transitions"], counts)
-  if fault != "environment":
-    for name in ("reward", "observation"):
-      np.testing.assert_array_equal(
-        report.metrics[f"nonfinite_{name}s"], counts * (fault == f"step/{name}")
-      )
+  for name, count in (("transitions", 1), ("observations", 1), ("rewards", 0)):
+    assert report.metrics[f"nonfinite_{name}"].tolist() == [0, 0, count, 0]
+  seen = [16 * 2 - i for i in (0, 0, 1, 0)]
+  assert state.members.learner.observations.tolist() == seen
+  assert state.members.replay.size.tolist() == seen
 
 
-def test_an_infinity_that_environments_keep_to_themselves_is_no_fault():
-  for state, report in _faultless():
-    inner = state.members.environment.pipeline_state
-    assert np.all(np.isinf(inner.pipeline_state["deadline"]))
-    assert np.all(np.isinf(state.members.environment.metrics["deadline"]))
-    assert np.all(report.finite)
-
-
-@pytest.mark.parametrize("code", [faults.NAN, faults.INF, faults.HUGE])
-def test_statistics_leave_out_what_is_not_finite_or_overflows(code):
-  (state, report), _ = _generations("step/observation", (2,), code)
-  statistics = state.members.learner.observation_statistics
-  # The buffer still holds all that was ever collected, 16 per generation, but
-  # for the first steps of the two environments.
-  size = state.members.replay.size[2]
-  seen = state.members.replay.storage.observation[2, :size].astype(np.float64)
-  assert size == (32 if code == faults.HUGE else 30)
-  seen = seen[np.all(np.abs(seen) < 1e15, axis=1)]
-  assert statistics.num_observations[2] == len(seen) >= 24
-  for actual, expected in (
-    (statistics.mean, seen.mean(0)), (statistics.variance, seen.var(0))
-  ):
-    np.testing.assert_allclose(actual[2], expected, rtol=1e-4, atol=1e-5)
+def test_huge_observations_are_learned_from_and_leave_metrics_finite(
+  burning_in
+):
+  (state, report), _ = burning_in.generations("environment", (2,), 1e30)
+  assert not report.metrics["nonfinite_transitions"].any()
+  assert np.all(state.members.replay.size == 32)
   assert np.all(report.metrics["observation_std"] < 10)
 
 
-@pytest.mark.parametrize("fault", ["learner/critic_params", "hyperparams/tau"])
-def test_where_all_have_a_fault_all_begin_anew(fault):
+def test_an_infinity_that_environments_keep_to_themselves_is_no_fault(
+  burning_in
+):
+  for state, report in burning_in.faultless:
+    assert np.isinf(state.members.environment.metrics["deadline"]).all()
+    assert np.all(report.finite)
+
+
+@pytest.mark.parametrize("fault", ["learner/critic", "hyperparams/parent"])
+def test_where_all_have_a_fault_all_begin_anew(fault, burning_in):
   everyone = tuple(range(_SIZE))
-  (state, report), _ = _generations(fault, everyone, faults.NAN)
+  (state, report), _ = burning_in.generations(fault, everyone, np.nan)
   assert not np.any(report.finite)
   assert report.decision.parents.tolist() == list(everyone)
-  # Not with those that broke them, though this is the burn-in period.
-  for actual, before in zip(
-    state.hyperparams.values(), _base().hyperparams.values(), strict=True
-  ):
-    assert np.isfinite(actual).all() and np.all(actual != before)
   assert np.all(
     report.decision.operator == controllers_common.REINITIALISE
   )
-  restarted = jax.jit(lambda x: common.restart(_setup(_SOUND), x, _KEY))(state)
-  assert faults.is_finite(restarted)
-  later, report = _train(restarted)
-  assert np.all(report.finite) and faults.is_finite(later)
+  # Not with those that broke them, though this is the burn-in period.
+  before, after = (
+    x.hyperparams["learning_rate"] for x in (burning_in.base, state)
+  )
+  assert np.isfinite(after).all() and np.all(after != before)
+  restarted = burning_in.trainer.restart(state)
+  assert _is_finite(restarted)
+  later, report = burning_in.trainer.step(restarted)
+  assert np.all(report.finite) and _is_finite(later)
 
 
 @pytest.fixture(scope="module")
@@ -324,13 +254,9 @@ def reckless():
     action = learner.act(state, hyperparams, observation, key)
     return jnp.where(hyperparams["parent"] > 0, jnp.nan, action)
 
-  config = controllers.PBTConfig(exploit="none")
-  return common.Trainer(
-    common.setup(
-      controllers.pbt(config, common.SPACE), learner._replace(act=act),
-      random_warm_up=False,
-    )
-  )  # fmt: skip
+  pbt = controllers.pbt(controllers.PBTConfig(exploit="none"), common.SPACE)
+  setup = common.setup(pbt, learner._replace(act=act), random_warm_up=False)
+  return common.Trainer(setup)
 
 
 def _acting(trainer, parent):
@@ -365,3 +291,103 @@ def test_where_no_step_is_ever_finite_none_learns_and_training_ends(reckless):
   common.assert_bits_equal(
     state.members.learner.point, reckless.first.members.learner.point
   )
+
+
+def _with_elites(state, genotypes):
+  """A state all of whose cells hold such elites, worse than any agent.
+
+  So that each agent that is let in where it should not be displaces an elite.
+  """
+  fitness = np.full_like(state.repertoire.fitness, -1e6)
+  return state._replace(
+    repertoire=dataclasses.replace(
+      state.repertoire, genotypes=genotypes, fitness=fitness
+    )
+  )
+
+
+def _new_cells(state):
+  return set(np.flatnonzero(state.repertoire.fitness > -1e6).tolist())
+
+
+def _cells(report):
+  """The cell of each member, by what it was evaluated with."""
+  places = np.clip(report.evaluation.descriptors.mean(1), -2, 2)
+  x, y = np.minimum((places + 2) * 8, 31).astype(int).T
+  return (32 * x + y).tolist()
+
+
+@pytest.fixture(scope="module")
+def illuminated():
+  case = _Case(common.repertoire_setup(shape=(32, 32)))
+  repertoire = case.base.repertoire
+  best = np.argmax(repertoire.fitness)
+  case.base = _with_elites(
+    case.base,
+    jax.tree.map(
+      lambda x: np.broadcast_to(x[best], x.shape), repertoire.genotypes
+    ),
+  )
+  case.faultless = case._generations("none", (), 0.0)
+  return case
+
+
+def test_each_agent_without_a_fault_gets_a_cell(illuminated):
+  state, report = illuminated.faultless[0]
+  assert np.all(report.finite)
+  # So that those below are not missed for another reason.
+  assert set(_cells(report)) < _new_cells(state)
+  assert len(_new_cells(state)) == _SIZE + common.NUM_VARIATIONS
+
+
+@pytest.mark.parametrize(
+  "case",
+  _cases(x for x in (*_FAULTS, "evaluation/0") if x != "replay/extras"),
+)
+def test_with_a_repertoire_an_agent_with_a_fault_enters_and_disturbs_nothing(
+  case, illuminated
+):
+  fault, where, _ = case
+  (state, report), _ = illuminated.generations(*case)
+  expected, faultless = illuminated.faultless[0]
+  assert np.flatnonzero(~report.finite).tolist() == list(where)
+  np.testing.assert_array_equal(
+    report.fitness[_others(where)], faultless.fitness[_others(where)]
+  )
+  # By a sound member, or by an elite.
+  is_sampled = report.illumination.sampled_cells >= 0
+  for i in where:
+    assert is_sampled[i] or report.decision.parents[i] in _others(where)
+  assert _is_finite(state) and common.all_finite(state.repertoire)
+  # A critic or a replay is no part of what is stored, which may be sound.
+  new, missing = _new_cells(state), _new_cells(expected) - _new_cells(state)
+  cells = {_cells(faultless)[i] for i in where}
+  assert missing <= cells and new <= _new_cells(expected)
+  assert missing == cells or fault.startswith(("replay", "learner/critic"))
+  actual, before, wanted = (
+    common.leaves((x.repertoire.genotypes, x.repertoire.fitness))
+    for x in (state, illuminated.base, expected)
+  )
+  for name, x in actual.items():
+    same = before[name].copy()
+    same[[*new]] = wanted[name][[*new]]
+    assert x.tobytes() == same.tobytes(), name
+
+
+def test_offspring_with_a_fault_in_their_weights_never_enter(illuminated):
+  genotypes = illuminated.base.repertoire.genotypes
+  parent = genotypes.hyperparams["parent"] + 1
+  hyperparams = genotypes.hyperparams | {"parent": parent}
+  state, _ = illuminated.trainer.step(
+    _with_elites(
+      illuminated.base, genotypes._replace(hyperparams=hyperparams)
+    )
+  )
+  expected, report = illuminated.faultless[0]
+  cells = _cells(report)
+  assert _new_cells(state) == set(cells)
+  for name in ("fitness", "descriptors"):
+    np.testing.assert_array_equal(
+      getattr(state.repertoire, name)[cells],
+      getattr(expected.repertoire, name)[cells],
+    )
