@@ -73,20 +73,6 @@ def test_a_later_run_of_the_same_kind_traces_nothing(tmp_path):
   assert jax.random.key_data(found["key"]).tolist() == [0, 0]
 
 
-def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
-  tmp_path, monkeypatch
-):
-  kept = ProgramCache(tmp_path, "kind")
-  Program("noise", _Counted(_noise(7)), {}, _ON, kept)(_KEY)
-  counted = _Counted(_noise(7))
-  monkeypatch.setattr(jax.stages.Lowered, "compile", None)
-  Program("noise", counted, {}, _ON, ProgramCache(tmp_path, "another"))(_KEY)
-  assert counted.count == 1
-  # From now on it's known by its name too.
-  Program("noise", counted, {}, _ON, ProgramCache(tmp_path, "another"))(_KEY)
-  assert counted.count == 1
-
-
 def test_unused_arguments_and_options_tell_programs_apart(tmp_path):
   lower = jax.jit(lambda used, unused: used + 1).lower
   for size, options in ((2, {}), (3, {}), (3, {"level": 0})):
@@ -103,18 +89,20 @@ def _programs(folder):
   return [x for x in folder.iterdir() if "-" not in x.name]
 
 
-def test_a_start_that_nothing_is_known_of_traces_and_compiles_nothing(
-  tmp_path, monkeypatch
+@pytest.mark.parametrize(("kind", "counts"), [("another", 1), (None, 2)])
+def test_a_run_of_another_kind_with_the_same_code_compiles_nothing(
+  kind, counts, tmp_path, monkeypatch
 ):
   kept = ProgramCache(tmp_path, "kind")
-  expected = Program("noise", _Counted(_noise(13)), {}, _ON, kept)(_KEY)
-  counted = _Counted(_noise(13))
+  size = 11 + counts
+  expected = Program("noise", _Counted(_noise(size)), {}, _ON, kept)(_KEY)
+  counted = _Counted(_noise(size))
   monkeypatch.setattr(jax.stages.Lowered, "compile", None)
-  for turn in (1, 2):
-    program = Program("noise", counted, {}, _ON, ProgramCache(tmp_path, None))
+  for _ in range(2):  # Then it's known by its kind too, unless it has none.
+    program = Program("noise", counted, {}, _ON, ProgramCache(tmp_path, kind))
     program.trace()
     np.testing.assert_array_equal(program(_KEY)["noise"], expected["noise"])
-    assert counted.count == turn
+  assert counted.count == counts
 
 
 @pytest.mark.parametrize("position", [0, 1000, -1])
@@ -160,10 +148,10 @@ def test_what_jax_has_read_from_its_cache_is_not_kept(tmp_path):
   compilation_cache.reset_cache()
   before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-  Program("noise", _Counted(_noise(11)), {}, _ON)(_KEY)
+  Program("noise", _Counted(_noise(10)), {}, _ON)(_KEY)
   kept = ProgramCache(tmp_path / "kept", "kind")
   jax.clear_caches()
-  Program("noise", _Counted(_noise(11)), {}, _ON, kept)(_KEY)
+  Program("noise", _Counted(_noise(10)), {}, _ON, kept)(_KEY)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
   assert not kept.has("noise")
 

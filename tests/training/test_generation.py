@@ -316,29 +316,6 @@ def test_the_schedule_of_a_member_is_that_of_its_ancestors(tuned):
       assert row["hyperparams"]["learning_rate"] == rate
 
 
-def test_burning_in_replaces_a_broken_member_alone_by_a_child(tuned):
-  state, report = tuned.step(common.broken_learner(tuned.first, 2))
-  others, parent = {*range(_SIZE)} - {2}, int(report.decision.parents[2])
-  assert parent in others and not report.decision.operator[[*others]].any()
-  for i in others:
-    for name in ("members", "hyperparams", "recent_fitness"):
-      common.assert_bits_equal(
-        common.member(getattr(state, name), i),
-        common.member(getattr(tuned.states[1], name), i),
-      )
-  common.assert_bits_equal(
-    *(common.member(state.members, i) for i in (2, parent))
-  )
-  (row,) = tuned.rows_of(1, report)
-  assert (row["child"], row["parent"]) == (2, parent)
-  new = float(state.hyperparams["learning_rate"][2])
-  assert row["new_hyperparams"]["learning_rate"] == new
-  if row["operator"] == "perturb":
-    old = report.hyperparams["learning_rate"][parent]
-    perturb = common.SPACE["learning_rate"].perturb
-    assert new in [float(perturb(old, x, (0.8, 1.25))) for x in (True, False)]
-
-
 def test_all_that_break_are_resampled_with_a_row_each(tuned):
   for state in (tuned.first, tuned.states[-1]):  # Burning in, or not.
     after, report = tuned.step(common.broken_learner(state))
