@@ -14,7 +14,7 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.benchmarks import peak, timing
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
-from qdrl_haiku.runs import memory, programs, records
+from qdrl_haiku.runs import programs, records
 from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (
@@ -23,6 +23,7 @@ from qdrl_haiku.training import (
   learning,
   population,
 )
+from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 
 Row = dict[str, Any]
@@ -93,7 +94,7 @@ def generations(
   while len(seconds) < number:
     begin = time.monotonic()
     state, report = jax.block_until_ready(
-      made.train_generation(state, run_key, 2 + len(seconds))
+      made.step(state, run_key, 2 + len(seconds))
     )
     seconds.append(time.monotonic() - begin)
     if len(seconds) == 1:
@@ -136,7 +137,7 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   pool = jax.jit(lambda keys: initial_states.draw_pool(setup, keys))(keys)
 
   def train(members: Any) -> Any:
-    return sharding_lib.over_members(setup, learning.train_members)(
+    return setup.over_members(learning.train_members)(
       members._replace(pool=pool), hyperparams, keys
     )[0]
 
@@ -166,7 +167,7 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
 
   def learn(states: Any) -> Any:
-    return sharding_lib.over_members(setup, interval)(
+    return setup.over_members(interval)(
       states, full, hyperparams, keys
     )
 
@@ -199,7 +200,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   def exploit(carried: Any) -> Any:
     members, state, hyperparams = carried
     state, decision = update(state, run_key, fitness, hyperparams)
-    members = generation.inherit(
+    members = population.inherit(
       setup, members, decision.parents, jnp.ones(size, bool)
     )
     return members, state, decision.hyperparams
@@ -274,20 +275,22 @@ def resources(setup: Setup, run_key: types.Key) -> Row:
   """Measures what memory a population takes."""
   assert setup.mesh is not None
   made = programs.make_programs(setup, setup.mesh, run_key)
-  plan = memory.memory_plan(setup, made.population, made.initial)
+  replay = made.state.members.replay
+  num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay))
+  num_rows = replay.size.shape[0] * setup.config.replay_capacity
   device = setup.mesh.devices.flat[0]
   if device.platform == "cpu":
     most_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   else:
     most_bytes = device.memory_stats()["peak_bytes_in_use"]
   return {
-    "replay_bytes_per_transition": plan.replay // setup.config.replay_capacity,
+    "replay_bytes_per_transition": num_bytes // num_rows,
     "peak_memory_bytes": most_bytes,
   }
 
 
 def _population(setup: Setup, run_key: types.Key) -> Any:
   """Makes members, hyperparameters and keys of a population."""
-  state = jax.jit(functools.partial(population.init_population, setup))(run_key)
-  keys = population.member_keys(run_key, 1, setup.config.population_size)
+  state = jax.jit(functools.partial(generation.init, setup))(run_key)
+  keys = members_lib.member_keys(run_key, 1, setup.config.population_size)
   return state.members, state.hyperparams, keys

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku.benchmarks import timing
 from qdrl_haiku.distributed import sharding as sharding_lib
-from qdrl_haiku.training import population
+from qdrl_haiku.training import generation
 from qdrl_haiku.training.setup import Setup
 
 
@@ -17,7 +17,7 @@ def flops_per_update(setup: Setup) -> float:
   key = jax.random.key(0)
   # A member learns alike whether there is a repertoire or not.
   alone = setup._replace(mesh=None, map_elites=None)
-  init = functools.partial(population.init_population, alone)
+  init = functools.partial(generation.init, alone)
   state = jax.eval_shape(init, key)
   learner, hyperparams, transition = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),

@@ -115,7 +115,7 @@ def _measure(
       settings = dataclasses.replace(run.training, num_eval_episodes=1)
       run = dataclasses.replace(run, training=settings)
     setup = run.build()
-    mesh = sharding.mesh_for(setup)
+    mesh = setup.make_mesh()
     setup = setup._replace(mesh=mesh)
     if setup.controller and "perturbation_interval" not in given:
       size = given.get("min_replay_size")

@@ -21,7 +21,6 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
-from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import bitcast
 
 AXIS = "population"
@@ -67,20 +66,12 @@ def population_mesh(
   )
 
 
-def mesh_for(setup: Any) -> Mesh:
-  """Returns a mesh of the devices that divide a setup's agents best."""
-  size, *other_sizes = setup.batch_sizes
-  return population_mesh(
-    size, other_sizes=other_sizes, num_shared_cells=setup.num_shared_cells
-  )
-
-
 def num_slots(mesh: Mesh | None, size: int) -> int:
   """Returns in how many slots members are kept."""
   return size if mesh is None else -(-size // mesh.size) * mesh.size
 
 
-def in_slots(mesh: Mesh | None, tree: Any) -> Any:
+def in_slots(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
   """Fills the slots that are left over with copies of the last member."""
 
   def fill(x: types.Array) -> types.Array:
@@ -93,7 +84,7 @@ def in_slots(mesh: Mesh | None, tree: Any) -> Any:
   return jax.tree.map(fill, tree)
 
 
-def all_gather(mesh: Mesh | None, tree: Any, size: int) -> Any:
+def all_gather(mesh: Mesh | None, tree: types.Tree, size: int) -> types.Tree:
   """Makes known to every device what each of them knows of its members.
 
   All of it travels at once. Where devices wait for each other twice in a
@@ -112,7 +103,7 @@ def all_gather(mesh: Mesh | None, tree: Any, size: int) -> Any:
   return jax.tree.map(lambda x: x[:size], tree)
 
 
-def _gather(num_devices: int, tree: Any) -> Any:
+def _gather(num_devices: int, tree: types.Tree) -> types.Tree:
   """Returns what all devices have; of each its own, leaves [S / n, ...]."""
   index = jax.lax.axis_index(AXIS)
 
@@ -127,44 +118,25 @@ def _gather(num_devices: int, tree: Any) -> Any:
   return jax.tree.map(bitcast.from_integers, summed, tree)
 
 
-def over_members(
-  setup: Any, function: Callable[..., Any], known: Any = None
+def on_shares(
+  mesh: Mesh, function: Callable[..., Any], known: types.Tree
 ) -> Callable[..., Any]:
-  """Runs a function of members on each device's share of them."""
-  mesh = setup.mesh
-  shared = () if known is None else (known,)
-  if mesh is None:
-    return functools.partial(function, setup, *shared)
-  setup = setup._replace(learner=_in_loops(setup.learner))
+  """Runs (known, trees [S, ...]) -> tree [S, ...] on each device's share.
 
-  def local(shared: Any, trees: Any) -> Any:
-    return function(setup, *shared, *trees)
-
+  What all devices know comes first; trees [P, ...] are put into slots.
+  """
   spec = PartitionSpec(AXIS)
   spread = jax.shard_map(
-    local,
+    function,
     mesh=mesh,
     in_specs=(PartitionSpec(), spec),
     out_specs=spec,
     check_vma=False,
   )
-  return lambda *trees: spread(shared, in_slots(mesh, trees))
+  return lambda *trees: spread(known, in_slots(mesh, trees))
 
 
-def _in_loops(learner: Any) -> Any:
-  """Returns a learner that `jax.vmap` lets act and observe in loops on a CPU.
-
-  Its updates are not: a loop over members has all of an iteration's as one turn
-  (`learning.learn`).
-  """
-  return learner._replace(
-    act=one_by_one.on_cpu(learner.act),
-    act_greedy=one_by_one.on_cpu(learner.act_greedy),
-    observe=one_by_one.on_cpu(learner.observe),
-  )
-
-
-def replicate(mesh: Mesh | None, tree: Any) -> Any:
+def replicate(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
   """Makes a tree known to every device, inside a compiled function."""
   if mesh is None:
     return tree
@@ -205,7 +177,7 @@ def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
   )
 
 
-def to_host(tree: Any) -> Any:
+def to_host(tree: types.Tree) -> types.Tree:
   """Fetches arrays of all devices as NumPy's, outside of compiled functions."""
   if jax.process_count() == 1:
     return jax.device_get(tree)

@@ -7,7 +7,7 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, environments, learners, training
 from qdrl_haiku.experiment.agents import make_agent
 from qdrl_haiku.experiment.config import Config
-from qdrl_haiku.runs import repertoires
+from qdrl_haiku.runs import repertoire_files
 from qdrl_haiku.storage.directory import RunDirectory
 
 # Environment steps per agent and generation, about, with num_generations.
@@ -125,7 +125,7 @@ def _map_elites(
     )
   centroids = None
   if config.run.resume and config.run.logdir:
-    centroids = repertoires.read_centroids(RunDirectory(config.run.logdir))
+    centroids = repertoire_files.read_centroids(RunDirectory(config.run.logdir))
   offset = repertoire.qd_offset
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length

@@ -10,6 +10,7 @@ from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
 from qdrl_haiku.map_elites.dcrl_emitter import dcrl_emitter, similarity
 from qdrl_haiku.map_elites.emitters import (
   Emitter,
+  Evaluated,
   genetic_emitter,
   together,
 )
@@ -17,10 +18,10 @@ from qdrl_haiku.map_elites.loop import (
   EvaluateFn,
   add_and_tell,
   ask_key,
-  contest_and_tell,
   evaluation_key,
   init,
-  resampled_generation,
+  resampled_add_and_tell,
+  resampled_step,
   step,
 )
 from qdrl_haiku.map_elites.metrics import (
@@ -39,12 +40,8 @@ from qdrl_haiku.map_elites.pbt_emitter import (
 from qdrl_haiku.map_elites.pga_emitter import pga_emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.resampling import (
-  Contenders,
+  DeepArchive,
   Resampling,
-  evaluations_per_elite,
-  first_contenders,
-  sample_contenders,
-  update_contenders,
 )
 from qdrl_haiku.map_elites.teaching import TaughtState, Teacher
 from qdrl_haiku.map_elites.tessellation import (
@@ -64,10 +61,11 @@ __all__ = [
   "Agents",
   "CMAState",
   "CVT",
-  "Contenders",
+  "DeepArchive",
   "Elite",
   "Emitter",
   "EvaluateFn",
+  "Evaluated",
   "Grid",
   "MultiEmitterState",
   "PBTEmitterState",
@@ -83,18 +81,13 @@ __all__ = [
   "ask_key",
   "init",
   "check",
-  "update_contenders",
-  "contest_and_tell",
   "cma_emitter",
   "cma_es",
   "coverage",
   "cvt",
   "dcrl_emitter",
-  "sample_contenders",
   "step",
   "evaluation_key",
-  "evaluations_per_elite",
-  "first_contenders",
   "genetic_emitter",
   "iso_line",
   "max_fitness",
@@ -103,7 +96,8 @@ __all__ = [
   "pbt_emitter",
   "pga_emitter",
   "qd_score",
-  "resampled_generation",
+  "resampled_add_and_tell",
+  "resampled_step",
   "similarity",
   "storage",
   "together",

@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks
-from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.types import Array, Tree
 
 
 def check(
   emitter: Emitter,
   repertoire: Repertoire,
-  extra_scores: dict[str, Any] | None = None,
+  extra: dict[str, Tree] | None = None,
 ) -> None:
   """Refuses an emitter whose functions don't do what `Emitter` says.
 
@@ -22,7 +23,7 @@ def check(
   Args:
     emitter: of a user's own, perhaps.
     repertoire: for which it makes individuals; it may be empty.
-    extra_scores: what its `needs` name of an evaluation of its individuals,
+    extra: what its `needs` name of an evaluation of its individuals,
       leaves [B, ...]. Without that `tell` is looked at if it needs nothing.
 
   Raises:
@@ -35,20 +36,17 @@ def check(
     emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key)
   )
   _check_state("ask", asked, state)
-  extra_scores = extra_scores or {}
-  if not {*emitter.needs} <= extra_scores.keys():
+  extra = extra or {}
+  if not {*emitter.needs} <= extra.keys():
     return
   size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
-  told = jax.eval_shape(
-    emitter.tell,
-    asked,
-    repertoire,
+  evaluated = Evaluated(
     genotypes,
     jax.ShapeDtypeStruct((size,), jnp.float32),
     jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32),
-    extra_scores,
-    key,
+    extra,
   )
+  told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
   _check_state("tell", told, state)
 
 
@@ -83,7 +81,9 @@ def check_asked(
   )
 
 
-def check_scores(scores: Any) -> tuple[Any, Any, Any]:
+def check_scores(
+  scores: Any,
+) -> tuple[Array, Array, dict[str, Tree]]:
   """Refuses what a scoring function must not return."""
   if not isinstance(scores, (tuple, list)) or len(scores) != 3:
     count = len(scores) if isinstance(scores, (tuple, list)) else 1

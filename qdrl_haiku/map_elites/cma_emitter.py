@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
-from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import CVT, Grid, Unstructured
 from qdrl_haiku.types import Array, Key
@@ -103,14 +103,11 @@ def cma_emitter(
   def tell(
     state: CMAState,
     repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> CMAState:
-    del extra_scores
-    cells = _tessellation_of(repertoire).cell(descriptors)
+    fitness = evaluated.fitness
+    cells = _tessellation_of(repertoire).cell(evaluated.descriptors)
     before = state.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
     is_new = before == -jnp.inf
     improvement = jnp.where(is_new, fitness, fitness - before)
@@ -118,7 +115,7 @@ def cma_emitter(
     ranks, num_parents = ranks_of(
       *(x.reshape(K, L) for x in (is_parent, is_new, improvement))
     )
-    points = jax.vmap(flat.ravel)(genotypes).reshape(K, L, -1)
+    points = jax.vmap(flat.ravel)(evaluated.genotypes).reshape(K, L, -1)
     told = strategies.tell(
       state.strategies, points, ranks, jnp.maximum(num_parents, 1)
     )

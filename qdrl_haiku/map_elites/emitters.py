@@ -10,14 +10,28 @@ import jax.numpy as jnp
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 # What these take and return stands in `Emitter`.
 InitFn = Callable[[Key, Repertoire], Any]
 AskFn = Callable[[Any, Repertoire, Key], tuple[Any, Any]]
-TellFn = Callable[
-  [Any, Repertoire, Any, Array, Array, dict[str, Any], Key], Any
-]
+TellFn = Callable[[Any, Repertoire, "Evaluated", Key], Any]
+
+
+class Evaluated(NamedTuple):
+  """Individuals, and what their evaluation found.
+
+  Attributes:
+    genotypes: leaves [B, ...], of the repertoire's kind.
+    fitness: [B].
+    descriptors: [B, D].
+    extra: by name what an emitter `needs` beside them, leaves [B, ...].
+  """
+
+  genotypes: Tree
+  fitness: Array
+  descriptors: Array
+  extra: dict[str, Tree]
 
 
 class Emitter(NamedTuple):
@@ -31,12 +45,11 @@ class Emitter(NamedTuple):
       repertoire may be empty.
     ask: (state, repertoire, key) -> (genotypes, state): new individuals, leaves
       [B, ...] of the repertoire's kind.
-    tell: (state, repertoire, genotypes, fitness [B], descriptors [B, D],
-      extra_scores, key) -> state: hears how good the individuals of `ask` were,
-      after they were added to the repertoire; `extra_scores` has what the
-      emitter `needs` of the evaluation, by name, leaves [B, ...].
+    tell: (state, repertoire, evaluated, key) -> state: learns how good the
+      individuals of `ask` are, an `Evaluated` of B, after they were added to
+      the repertoire.
     batch_size: B, how many individuals `ask` makes.
-    needs: names of what `tell` is to find in `extra_scores`. Of agents there
+    needs: names of what `tell` is to find in `evaluated.extra`. Of agents there
       are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
       what nobody needs isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
@@ -83,13 +96,10 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   def tell(
     state: Any,
     repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> Any:
-    del repertoire, genotypes, fitness, descriptors, extra_scores, key
+    del repertoire, evaluated, key
     return state
 
   return Emitter(init, ask, tell, batch_size)
@@ -138,26 +148,17 @@ def together(*emitters: Emitter) -> Emitter:
   def tell(
     state: Any,
     repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> Any:
     states = []
     for i, (emitter, own_key) in enumerate(
       zip(emitters, keys(key), strict=True)
     ):
-      own: Any = jax.tree.map(
-        lambda x, i=i: x[starts[i] : ends[i]],
-        (genotypes, fitness, descriptors, extra_scores),
+      own: Evaluated = jax.tree.map(
+        lambda x, i=i: x[starts[i] : ends[i]], evaluated
       )
-      told, scores, places, extra = own
-      states.append(
-        emitter.tell(
-          state[i], repertoire, told, scores, places, extra, own_key
-        )
-      )
+      states.append(emitter.tell(state[i], repertoire, own, own_key))
     return tuple(states)
 
   def metrics(state: Any) -> dict[str, Array]:
@@ -170,8 +171,10 @@ def together(*emitters: Emitter) -> Emitter:
   tell_first = None
   if any(emitter.tell_first is not None for emitter in emitters):
 
-    def tell_first(state: Any, *first: Any) -> Any:
-      return tell_each_first(emitters, state, *first)
+    def tell_first(
+      state: Any, repertoire: Repertoire, evaluated: Evaluated, key: Key
+    ) -> Any:
+      return tell_each_first(emitters, state, repertoire, evaluated, key)
 
   needs = sorted({name for emitter in emitters for name in emitter.needs})
   return Emitter(
@@ -180,15 +183,20 @@ def together(*emitters: Emitter) -> Emitter:
 
 
 def tell_each_first(
-  emitters: Sequence[Emitter], states: Sequence[Any], *first: Any
+  emitters: Sequence[Emitter],
+  states: Sequence[Any],
+  repertoire: Repertoire,
+  evaluated: Evaluated,
+  key: Key,
 ) -> tuple[Any, ...]:
   """Tells several emitters of the first individuals, each of all of them."""
-  *told, key = first
   functions: list[Any] = [emitter.tell_first for emitter in emitters]
   return tuple(
     state
     if tell_first is None
-    else tell_first(state, *told, jax.random.fold_in(key, i))
+    else tell_first(
+      state, repertoire, evaluated, jax.random.fold_in(key, i)
+    )
     for i, (tell_first, state) in enumerate(
       zip(functions, states, strict=True)
     )

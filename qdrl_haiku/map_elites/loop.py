@@ -10,17 +10,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.map_elites import resampling
 from qdrl_haiku.map_elites.check import check_asked, check_scores
-from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.resampling import Contenders
+from qdrl_haiku.map_elites.resampling import DeepArchive
 from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
-EvaluateFn = Callable[[Any, Key], tuple[Array, Array, dict[str, Any]]]
+EvaluateFn = Callable[[Tree, Key], tuple[Array, Array, dict[str, Tree]]]
 """Says how good individuals are.
 
 Args: genotypes, leaves [B, ...]; the key, consumed.
@@ -32,41 +31,28 @@ need of the evaluation, leaves [B, ...].
 def init(
   emitter: Emitter,
   tessellation: Tessellation,
-  genotypes: Any,
-  fitness: Array,
-  descriptors: Array,
+  evaluated: Evaluated,
   key: Key,
-  extra_scores: dict[str, Any] | None = None,
 ) -> tuple[Repertoire, Any]:
   """Makes a repertoire of first individuals, and the emitter's state.
 
   Args:
     emitter: where later ones come from.
     tessellation: of the descriptors' space.
-    genotypes: leaves [B, ...], B >= 1.
-    fitness: [B].
-    descriptors: [B, D].
+    evaluated: the first individuals, leaves [B, ...], B >= 1; its `extra` is
+      needed by `Emitter.tell_first` alone, and may be {} where there is none.
     key: consumed.
-    extra_scores: what the emitter needs of the evaluation, leaves [B, ...];
-      with `Emitter.tell_first` alone.
 
   Returns:
     The repertoire, and the emitter's state.
   """
+  genotypes, fitness, descriptors, _ = evaluated
   repertoire = Repertoire.init(
     jax.tree.map(lambda x: x[0], genotypes), tessellation
   ).add(genotypes, fitness, descriptors)
   state = emitter.init(ask_key(key), repertoire)
   if emitter.tell_first is not None:
-    state = emitter.tell_first(
-      state,
-      repertoire,
-      genotypes,
-      fitness,
-      descriptors,
-      extra_scores or {},
-      jax.random.fold_in(key, OfGeneration.TELL),
-    )
+    state = emitter.tell_first(state, repertoire, evaluated, _tell_key(key))
   return repertoire, state
 
 
@@ -97,17 +83,15 @@ def step(
     emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
   )
   scores = check_scores(evaluate(genotypes, evaluation_key(key)))
-  return add_and_tell(emitter, repertoire, state, genotypes, *scores, key)
+  evaluated = Evaluated(genotypes, *scores)
+  return add_and_tell(emitter, repertoire, state, evaluated, key)
 
 
 def add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
   state: Any,
-  genotypes: Any,
-  fitness: Array,
-  descriptors: Array,
-  extra_scores: dict[str, Any],
+  evaluated: Evaluated,
   key: Key,
 ) -> tuple[Repertoire, Any]:
   """Does what a generation does once individuals are evaluated.
@@ -116,90 +100,67 @@ def add_and_tell(
     emitter: that was asked for them.
     repertoire: before they are added.
     state: the emitter's, of `ask`.
-    genotypes: leaves [B, ...].
-    fitness: [B].
-    descriptors: [B, D].
-    extra_scores: what else the evaluation found out, leaves [B, ...].
+    evaluated: the individuals.
     key: the generation's.
 
   Returns:
     The repertoire and the emitter's state after it.
   """
-  repertoire = repertoire.add(genotypes, fitness, descriptors)
-  state = emitter.tell(
-    state,
-    repertoire,
-    genotypes,
-    fitness,
-    descriptors,
-    extra_scores,
-    jax.random.fold_in(key, OfGeneration.TELL),
+  repertoire = repertoire.add(
+    evaluated.genotypes, evaluated.fitness, evaluated.descriptors
   )
-  return repertoire, state
+  return repertoire, emitter.tell(
+    state, repertoire, evaluated, _tell_key(key)
+  )
 
 
-def resampled_generation(
+def resampled_step(
   emitter: Emitter,
   evaluate: EvaluateFn,
   repertoire: Repertoire,
-  contenders: Contenders,
+  archive: DeepArchive,
   state: Any,
   key: Key,
-) -> tuple[Repertoire, Contenders, Any]:
-  """Does what `generation` does where evaluations are noisy.
+) -> tuple[Repertoire, DeepArchive, Any]:
+  """Does what `step` does where evaluations are noisy.
 
   Args:
     emitter: where new individuals come from, B of them.
     evaluate: see `EvaluateFn`; called with those and R that were drawn.
     repertoire: as it is.
-    contenders: of `first_contenders`, then as they are.
+    archive: of `DeepArchive.init`, then as it is.
     state: the emitter's.
     key: consumed.
 
   Returns:
-    The repertoire, the contenders, and the emitter's state after it.
+    The repertoire, the archive, and the emitter's state after it.
 
   Raises:
-    ValueError: as `generation` does.
+    ValueError: as `step` does.
   """
   genotypes, state = check_asked(
     emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
   )
-  drawn, contenders = resampling.sample_contenders(contenders, key)
-  everybody = jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn)
-  scores = check_scores(evaluate(everybody, evaluation_key(key)))
-  size = emitter.batch_size
-  again = scores[0][size:], scores[1][size:]
-  fitness, descriptors, extra_scores = jax.tree.map(lambda x: x[:size], scores)
-  return contest_and_tell(
-    emitter,
-    repertoire,
-    contenders,
-    again,
-    state,
-    genotypes,
-    fitness,
-    descriptors,
-    extra_scores,
-    key,
+  drawn, archive = archive.sample(key)
+  genotypes = jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn)
+  scores = check_scores(evaluate(genotypes, evaluation_key(key)))
+  evaluated = Evaluated(genotypes, *scores)
+  return resampled_add_and_tell(
+    emitter, repertoire, archive, state, evaluated, key
   )
 
 
-def contest_and_tell(
+def resampled_add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
-  contenders: Contenders,
-  again: tuple[Array, Array],
+  archive: DeepArchive,
   state: Any,
-  genotypes: Any,
-  fitness: Array,
-  descriptors: Array,
-  extra_scores: dict[str, Any],
+  evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, Contenders, Any]:
+) -> tuple[Repertoire, DeepArchive, Any]:
   """Does what `add_and_tell` does, with means of several evaluations.
 
-  The emitter hears of its new individuals alone. `multi_emitter` finds out
+  The emitter is told of its new individuals alone. `multi_emitter` finds out
   which emitter found an elite, also of one that moved or came back; it counts
   as improvements those of its new individuals that are fitter than the elite
   was.
@@ -207,35 +168,24 @@ def contest_and_tell(
   Args:
     emitter: that was asked for new individuals.
     repertoire: before they are added.
-    contenders: of `resampling.sample`.
-    again: fitness [R] and descriptors [R, D] of those that were drawn.
+    archive: of `DeepArchive.sample`.
     state: the emitter's, of `ask`.
-    genotypes: of new individuals, leaves [B, ...].
-    fitness: theirs, [B].
-    descriptors: [B, D].
-    extra_scores: what else their evaluation found out, leaves [B, ...].
+    evaluated: the B new individuals, then the R that were drawn.
     key: the generation's.
 
   Returns:
-    The repertoire, the contenders, and the emitter's state after it.
+    The repertoire, the archive, and the emitter's state after it.
   """
   is_multiple = isinstance(state, MultiEmitterState)
   labels = state.emitters if is_multiple else None
-  repertoire, contenders = resampling.update_contenders(
-    repertoire, contenders, again, genotypes, fitness, descriptors, labels
-  )
-  state = emitter.tell(
-    state,
-    repertoire,
-    genotypes,
-    fitness,
-    descriptors,
-    extra_scores,
-    jax.random.fold_in(key, OfGeneration.TELL),
-  )
+  size = emitter.batch_size
+  again = evaluated.fitness[size:], evaluated.descriptors[size:]
+  evaluated = jax.tree.map(lambda x: x[:size], evaluated)
+  repertoire, archive = archive.add(repertoire, evaluated, again, labels)
+  state = emitter.tell(state, repertoire, evaluated, _tell_key(key))
   if is_multiple:
-    state = state._replace(found_by=contenders.elite_labels)
-  return repertoire, contenders, state
+    state = state._replace(found_by=archive.elite_labels)
+  return repertoire, archive, state
 
 
 def ask_key(key: Key) -> Key:
@@ -246,3 +196,8 @@ def ask_key(key: Key) -> Key:
 def evaluation_key(key: Key) -> Key:
   """Returns the part of a generation's key that evaluation draws from."""
   return jax.random.fold_in(key, OfGeneration.EVALUATE)
+
+
+def _tell_key(key: Key) -> Key:
+  """Returns the part of a generation's key that `tell` draws from."""
+  return jax.random.fold_in(key, OfGeneration.TELL)

@@ -13,7 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.emitters import Emitter, tell_each_first
+from qdrl_haiku.map_elites.emitters import (
+  Emitter,
+  Evaluated,
+  tell_each_first,
+)
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key
 
@@ -148,33 +152,25 @@ def multi_emitter(
   def tell(
     state: MultiEmitterState,
     repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> MultiEmitterState:
     states = []
     for i, (part, own_key) in enumerate(zip(parts, keys(key), strict=True)):
       needed = {
         name: x
-        for name, x in extra_scores.items()
+        for name, x in evaluated.extra.items()
         if name in part.needs or (part.needs and name == "lengths")
       }
-      scores: Any = (genotypes, fitness, descriptors, needed)
+      own = evaluated._replace(extra=needed)
       if batch_size is None:
-        scores = jax.tree.map(lambda x, i=i: x[starts[i] : ends[i]], scores)
+        own = jax.tree.map(lambda x, i=i: x[starts[i] : ends[i]], own)
       else:
-        scores = _own(state, i, scores)
-      told, values, places, extra = scores
-      states.append(
-        part.tell(
-          state.states[i], repertoire, told, values, places, extra, own_key
-        )
-      )
+        own = _own(state, i, own)
+      states.append(part.tell(state.states[i], repertoire, own, own_key))
     num_cells = repertoire.fitness.shape[0]
     # Some were there before: a cell of the same elite as then.
-    cells = repertoire.find(fitness, descriptors)
+    cells = repertoire.find(evaluated.fitness, evaluated.descriptors)
     is_same = (repertoire.fitness == state.fitness) & jnp.all(
       repertoire.descriptors == state.descriptors, axis=1
     )
@@ -194,9 +190,16 @@ def multi_emitter(
       improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1),
     )
 
-  def tell_first(state: MultiEmitterState, *first: Any) -> MultiEmitterState:
+  def tell_first(
+    state: MultiEmitterState,
+    repertoire: Repertoire,
+    evaluated: Evaluated,
+    key: Key,
+  ) -> MultiEmitterState:
     return state._replace(
-      states=tell_each_first(parts, state.states, *first)
+      states=tell_each_first(
+        parts, state.states, repertoire, evaluated, key
+      )
     )
 
   def metrics(state: MultiEmitterState) -> dict[str, Array]:
@@ -240,7 +243,9 @@ def shares(
   return jax.lax.scan(choose, counts, None, batch_size)[0]
 
 
-def _own(state: MultiEmitterState, i: int, scores: Any) -> Any:
+def _own(
+  state: MultiEmitterState, i: int, evaluated: Evaluated
+) -> Evaluated:
   """Arranges what was found out as emitter i made its individuals."""
   size = state.rows.shape[0]
   is_own = state.emitters == i
@@ -250,11 +255,10 @@ def _own(state: MultiEmitterState, i: int, scores: Any) -> Any:
     .set(jnp.arange(size, dtype=jnp.int32), mode="drop")
   )
   known = places >= 0
-  genotypes, fitness, descriptors, extra_scores = jax.tree.map(
-    lambda x: x[jnp.maximum(places, 0)], scores
+  own: Evaluated = jax.tree.map(
+    lambda x: x[jnp.maximum(places, 0)], evaluated
   )
-  if "lengths" in extra_scores:
-    lengths = extra_scores["lengths"]
-    extra_scores["lengths"] = jnp.where(known[:, None], lengths, 0)
-  fitness = jnp.where(known, fitness, jnp.nan)
-  return genotypes, fitness, descriptors, extra_scores
+  if "lengths" in own.extra:
+    lengths = jnp.where(known[:, None], own.extra["lengths"], 0)
+    own = own._replace(extra=own.extra | {"lengths": lengths})
+  return own._replace(fitness=jnp.where(known, own.fitness, jnp.nan))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.emitters import Emitter, breed
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, breed
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.prng import OfGeneration
@@ -232,14 +232,10 @@ def pbt_emitter(
   def tell(
     state: PBTEmitterState,
     repertoire: Repertoire,
-    genotypes: Elite,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> PBTEmitterState:
-    del genotypes, descriptors, extra_scores
-    fitness = jnp.asarray(fitness, jnp.float32)
+    fitness = jnp.asarray(evaluated.fitness, jnp.float32)
     if fitness.shape != (batch_size,):
       raise ValueError(
         f"fitness has shape {fitness.shape}; give {(batch_size,)}, one number"

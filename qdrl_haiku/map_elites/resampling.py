@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites import repertoire as repertoire_lib
+from qdrl_haiku.map_elites.emitters import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import (
   MAX_CELLS,
@@ -25,7 +26,7 @@ from qdrl_haiku.map_elites.tessellation import (
   Unstructured,
 )
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +70,11 @@ class Resampling(Settings):
     return max(1, round(batch_size * self.share / (1 - self.share)))
 
 
-class Contenders(NamedTuple):
+class DeepArchive(NamedTuple):
   """All individuals that cells keep, in S = C D places of no order.
+
+  As in Deep-Grid, Flageat and Cully (2020), "Fast and stable MAP-Elites in
+  noisy domains using deep grids".
 
   Attributes:
     genotypes: leaves [S, ...].
@@ -93,127 +97,130 @@ class Contenders(NamedTuple):
   elites: Array
   drawn: Array
 
+  @classmethod
+  def init(
+    cls,
+    resampling: Resampling,
+    batch_size: int,
+    tessellation: Tessellation,
+    evaluated: Evaluated,
+  ) -> "DeepArchive":
+    """Makes the archive of first individuals.
+
+    Args:
+      resampling: how often individuals are evaluated again.
+      batch_size: B, new individuals in later generations.
+      tessellation: of C cells.
+      evaluated: the first individuals, leaves [N, ...], N >= 1.
+
+    Returns:
+      The archive.
+
+    Raises:
+      ValueError: if cells keep more individuals than can be numbered.
+    """
+    if tessellation.num_cells * resampling.depth > MAX_CELLS:
+      raise ValueError(
+        f"resampling depth {resampling.depth} times {tessellation.num_cells} "
+        f"cells is more than {MAX_CELLS}; lower one of them."
+      )
+    genotype = jax.tree.map(lambda x: x[0], evaluated.genotypes)
+    empty = Repertoire.init(genotype, tessellation)
+    num_cells, num_dimensions = empty.descriptors.shape
+    size = num_cells * resampling.depth
+    num_drawn = resampling.num_drawn(batch_size)
+    archive = cls(
+      genotypes=jax.tree.map(
+        lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), empty.genotypes
+      ),
+      fitness=jnp.full(size, -jnp.inf, jnp.float32),
+      descriptors=jnp.zeros((size, num_dimensions), jnp.float32),
+      num_evaluations=jnp.zeros(size, jnp.int32),
+      ranks=jnp.full(size, size, jnp.int32),
+      labels=jnp.full(size, -1, jnp.int32),
+      elites=jnp.full(num_cells, size, jnp.int32),
+      drawn=jnp.full(num_drawn, size, jnp.int32),
+    )
+    nothing = jnp.zeros(num_drawn), jnp.zeros((num_drawn, num_dimensions))
+    return archive.add(empty, evaluated, nothing)[1]
+
   @property
   def elite_labels(self) -> Array:
     """Labels of the cells' elites, int32 [C]; -1 where a cell is empty."""
     return _take(self.labels, self.elites, -1)
 
+  @property
+  def evaluations_per_elite(self) -> Array:
+    """Mean number of evaluations of the elites, []; NaN if there are none."""
+    counts = _take(self.num_evaluations, self.elites, 0)
+    num_elites = jnp.sum(self.elites < self.fitness.shape[0])
+    return jnp.where(num_elites > 0, jnp.sum(counts) / num_elites, jnp.nan)
 
-def first_contenders(
-  resampling: Resampling,
-  batch_size: int,
-  tessellation: Tessellation,
-  genotypes: Any,
-  fitness: Array,
-  descriptors: Array,
-) -> Contenders:
-  """Makes the contenders for a repertoire of first individuals.
+  def sample(self, key: Key) -> tuple[Tree, "DeepArchive"]:
+    """Draws individuals that are evaluated again.
 
-  Args:
-    resampling: how often they are evaluated again.
-    batch_size: B, new individuals in later generations.
-    tessellation: of C cells.
-    genotypes: of the first individuals, leaves [N, ...], N >= 1.
-    fitness: [N].
-    descriptors: [N, D].
+    Without replacement, one after the other with a probability in proportion
+    to exp(-rank); by the greatest sums with Gumbel noise, which is the same.
 
-  Returns:
-    The contenders.
+    Args:
+      key: the generation's.
 
-  Raises:
-    ValueError: if cells keep more individuals than can be numbered.
-  """
-  if tessellation.num_cells * resampling.depth > MAX_CELLS:
-    raise ValueError(
-      f"resampling depth {resampling.depth} times {tessellation.num_cells} "
-      f"cells is more than {MAX_CELLS}; lower one of them."
+    Returns:
+      Their genotypes, leaves [R, ...], of which those mean nothing that are
+      more than the archive has; and the archive, with `drawn`.
+    """
+    size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
+    noise = jax.random.gumbel(
+      jax.random.fold_in(key, OfGeneration.RESAMPLE), (size,)
     )
-  genotype = jax.tree.map(lambda x: x[0], genotypes)
-  empty = Repertoire.init(genotype, tessellation)
-  num_cells = empty.fitness.shape[0]
-  size = num_cells * resampling.depth
-  num_drawn = resampling.num_drawn(batch_size)
-  contenders = Contenders(
-    genotypes=jax.tree.map(
-      lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), empty.genotypes
-    ),
-    fitness=jnp.full(size, -jnp.inf, jnp.float32),
-    descriptors=jnp.zeros((size, empty.descriptors.shape[1]), jnp.float32),
-    num_evaluations=jnp.zeros(size, jnp.int32),
-    ranks=jnp.full(size, size, jnp.int32),
-    labels=jnp.full(size, -1, jnp.int32),
-    elites=jnp.full(num_cells, size, jnp.int32),
-    drawn=jnp.full(num_drawn, size, jnp.int32),
-  )
-  nothing = jnp.zeros(num_drawn), jnp.zeros((num_drawn, descriptors.shape[1]))
-  return update_contenders(
-    empty, contenders, nothing, genotypes, fitness, descriptors
-  )[1]
+    scores = jnp.where(
+      self.num_evaluations > 0, noise - self.ranks, -jnp.inf
+    )
+    best, places = jax.lax.top_k(scores, min(num_drawn, size))
+    places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
+    places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
+    genotypes = jax.tree.map(
+      lambda x: x.at[places].get(mode="clip"), self.genotypes
+    )
+    return genotypes, self._replace(drawn=places)
+
+  def add(
+    self,
+    repertoire: Repertoire,
+    evaluated: Evaluated,
+    reevaluated: tuple[Array, Array],
+    labels: Array | None = None,
+  ) -> tuple[Repertoire, "DeepArchive"]:
+    """Updates means, and keeps the fittest of each cell, new or old.
+
+    As with `Repertoire.add` the order of a batch doesn't matter, an incumbent
+    wins a tie, and an individual with a NaN or an infinity anywhere is ignored;
+    so one drops out whose new evaluation has one.
+
+    Args:
+      repertoire: of the first of each cell.
+      evaluated: new individuals, leaves [B, ...].
+      reevaluated: fitness [R] and descriptors [R, D] of those that were drawn.
+      labels: what to remember of each new one, int32 [B]; -1 by default.
+
+    Returns:
+      The repertoire and the archive, of which none is drawn.
+    """
+    return _add(self, repertoire, evaluated, reevaluated, labels)
 
 
-def sample_contenders(
-  contenders: Contenders, key: Key
-) -> tuple[Any, Contenders]:
-  """Draws contenders that are evaluated again.
-
-  Without replacement, one after the other with a probability in proportion to
-  exp(-rank); by the greatest sums with Gumbel noise, which is the same.
-
-  Args:
-    contenders: as they are.
-    key: the generation's.
-
-  Returns:
-    Their genotypes, leaves [R, ...], of which those mean nothing that are more
-    than there are contenders; and the contenders, with `drawn`.
-  """
-  size = contenders.fitness.shape[0]
-  noise = jax.random.gumbel(
-    jax.random.fold_in(key, OfGeneration.RESAMPLE), (size,)
-  )
-  scores = jnp.where(
-    contenders.num_evaluations > 0, noise - contenders.ranks, -jnp.inf
-  )
-  num_drawn = contenders.drawn.shape[0]
-  best, places = jax.lax.top_k(scores, min(num_drawn, size))
-  places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
-  places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
-  genotypes = jax.tree.map(
-    lambda x: x.at[places].get(mode="clip"), contenders.genotypes
-  )
-  return genotypes, contenders._replace(drawn=places)
-
-
-def update_contenders(
+def _add(
+  archive: DeepArchive,
   repertoire: Repertoire,
-  contenders: Contenders,
-  again: tuple[Array, Array],
-  genotypes: Any,
-  fitness: Array,
-  descriptors: Array,
-  labels: Array | None = None,
-) -> tuple[Repertoire, Contenders]:
-  """Updates means, and lets new individuals and old ones contest the cells.
-
-  As with `Repertoire.add` the order of a batch doesn't matter, an incumbent
-  wins a tie, and an individual with a NaN or an infinity anywhere is ignored;
-  so a contender drops out whose new evaluation has one.
-
-  Args:
-    repertoire: of the contenders.
-    contenders: of `sample_contenders`.
-    again: fitness [R] and descriptors [R, D] of those that were drawn.
-    genotypes: of new individuals, leaves [B, ...].
-    fitness: theirs, [B].
-    descriptors: [B, D].
-    labels: what to remember of each, int32 [B]; -1 by default.
-
-  Returns:
-    The repertoire and the contenders, of whom none is drawn.
-  """
+  evaluated: Evaluated,
+  reevaluated: tuple[Array, Array],
+  labels: Array | None,
+) -> tuple[Repertoire, DeepArchive]:
+  """Does what `DeepArchive.add` says."""
   tessellation = repertoire.tessellation
-  assert not isinstance(tessellation, Unstructured), "They contest cells."
-  known = _with_evaluations(contenders, *again)
+  assert not isinstance(tessellation, Unstructured), "There are cells."
+  known = _with_evaluations(archive, *reevaluated)
+  genotypes, fitness, descriptors, _ = evaluated
   num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
   size, depth = fitness.shape[0], num_places // num_cells
   fitness, descriptors = map(
@@ -270,7 +277,7 @@ def update_contenders(
     .set(numbers[:num_places], mode="drop")
   )
   ones = jnp.ones(size, jnp.int32)
-  contenders = Contenders(
+  archive = DeepArchive(
     genotypes=jax.tree.map(write, known.genotypes, genotypes),
     fitness=rewrite(all_fitness, -jnp.inf),
     descriptors=write(
@@ -288,32 +295,20 @@ def update_contenders(
   return dataclasses.replace(
     repertoire,
     genotypes=jax.tree.map(
-      lambda x: _take(x, elites, 0), contenders.genotypes
+      lambda x: _take(x, elites, 0), archive.genotypes
     ),
-    fitness=_take(contenders.fitness, elites, -jnp.inf),
-    descriptors=_take(contenders.descriptors, elites, 0),
+    fitness=_take(archive.fitness, elites, -jnp.inf),
+    descriptors=_take(archive.descriptors, elites, 0),
     num_outside=repertoire.count_outside(outside[new]),
-  ), contenders
-
-
-def evaluations_per_elite(contenders: Contenders) -> Array:
-  """Returns how often elites were evaluated in the mean, []; NaN of none.
-
-  Args:
-    contenders: any.
-  """
-  num_places = contenders.fitness.shape[0]
-  counts = _take(contenders.num_evaluations, contenders.elites, 0)
-  num_elites = jnp.sum(contenders.elites < num_places)
-  return jnp.where(num_elites > 0, jnp.sum(counts) / num_elites, jnp.nan)
+  ), archive
 
 
 def _with_evaluations(
-  contenders: Contenders, fitness: Array, descriptors: Array
-) -> Contenders:
+  archive: DeepArchive, fitness: Array, descriptors: Array
+) -> DeepArchive:
   """Moves the means of those that were drawn towards what was seen now."""
-  drawn = contenders.drawn
-  counts = _take(contenders.num_evaluations, drawn, 0) + 1
+  drawn = archive.drawn
+  counts = _take(archive.num_evaluations, drawn, 0) + 1
 
   def moved(means: Array, seen: Array) -> Array:
     mean = _take(means, drawn, 0)
@@ -321,10 +316,10 @@ def _with_evaluations(
     mean = repertoire_lib.canonical(mean + (seen - mean) / weights)
     return means.at[drawn].set(mean, mode="drop")
 
-  return contenders._replace(
-    fitness=moved(contenders.fitness, fitness),
-    descriptors=moved(contenders.descriptors, descriptors),
-    num_evaluations=contenders.num_evaluations.at[drawn].set(
+  return archive._replace(
+    fitness=moved(archive.fitness, fitness),
+    descriptors=moved(archive.descriptors, descriptors),
+    num_evaluations=archive.num_evaluations.at[drawn].set(
       counts, mode="drop"
     ),
   )

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.emitters import Emitter, breed
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, breed
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.prng import OfGeneration
@@ -27,19 +27,18 @@ class Teacher(NamedTuple):
 
   Attributes:
     init: (key) -> its state: a critic that knows nothing.
-    remember: (state, what is needed of the evaluation by name, leaves
-      [B, ...], descriptors [B, D], targets [B, D]) -> state, with what
-      happened in all of it that is finite.
+    remember: (state, evaluated, targets [B, D]) -> state, with what happened
+      in all of the evaluation that is finite.
     train: (state, key) -> (state, metrics by name, floats []).
     improve: (state, individuals [n, ...], targets [n, D], key) ->
       individuals.
     policies: (state, targets [n, D]) -> individuals, the critic's own for each
       of the targets.
-    needs: names of what `remember` looks at.
+    needs: names of what `remember` looks at in `evaluated.extra`.
   """
 
   init: Callable[[Key], Any]
-  remember: Callable[[Any, dict[str, Any], Array, Array], Any]
+  remember: Callable[[Any, Evaluated, Array], Any]
   train: Callable[[Any, Key], tuple[Any, Metrics]]
   improve: Callable[[Any, Any, Array, Key], Any]
   policies: Callable[[Any, Array], Any]
@@ -134,33 +133,27 @@ def taught_emitter(
   def tell(
     state: TaughtState,
     repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> TaughtState:
-    del repertoire, genotypes, fitness, key
-    targets = jnp.concatenate([state.targets, descriptors[num_taught:]])
+    del repertoire, key
+    targets = jnp.concatenate(
+      [state.targets, evaluated.descriptors[num_taught:]]
+    )
     return state._replace(
-      teacher=teacher.remember(
-        state.teacher, extra_scores, descriptors, targets
-      )
+      teacher=teacher.remember(state.teacher, evaluated, targets)
     )
 
   def tell_first(
     state: TaughtState,
     repertoire: Repertoire,
-    genotypes: Any,
-    fitness: Array,
-    descriptors: Array,
-    extra_scores: dict[str, Any],
+    evaluated: Evaluated,
     key: Key,
   ) -> TaughtState:
-    del repertoire, genotypes, fitness, key
+    del repertoire, key
     return state._replace(
       teacher=teacher.remember(
-        state.teacher, extra_scores, descriptors, descriptors
+        state.teacher, evaluated, evaluated.descriptors
       )
     )
 

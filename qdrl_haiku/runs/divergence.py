@@ -10,9 +10,8 @@ import numpy as np
 
 from qdrl_haiku import types
 from qdrl_haiku.distributed import hosts, sharding
-from qdrl_haiku.training.population import Members
-from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import GenerationReport, Members
 
 DIVERGED = 3
 """Exit code of a run whose members diverged again and again."""

@@ -1,18 +1,20 @@
-"""Writes the record, the rows and the files of each generation."""
+"""The record, the row of metrics and the rows of members of a generation."""
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.runs import divergence, metrics, skills
+from qdrl_haiku.runs import divergence, skill_files
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.training.reports import GenerationReport
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import GenerationReport, State
 
+Row = dict[str, Any]
+"""Row of metrics, numbers by name."""
 Record = dict[str, Any]
 """Record of a checkpoint, as JSON: progress, and the best agent."""
 
@@ -32,11 +34,23 @@ def initial() -> Record:
   }
 
 
-def begun(record: Record, initial_env_steps: int) -> Record:
-  """Returns the record once the first agents are evaluated."""
-  return record | {
-    "initial_env_steps": initial_env_steps,
-    "total_env_steps": record["total_env_steps"] + initial_env_steps,
+def first(
+  record: Record, seed: int, state: State, known: Row
+) -> tuple[Record, Row]:
+  """Returns the record and the row of the state before the first generation.
+
+  There is no row where nothing is known yet.
+  """
+  if not known:
+    return record, {}
+  steps = int(state.initial_steps)
+  record = record | {"initial_env_steps": steps, "total_env_steps": steps}
+  return record, known | {
+    "generation": 0,
+    "step": 0,
+    "walltime": 0.0,
+    "seed": seed,
+    "total_env_steps": steps,
   }
 
 
@@ -93,22 +107,93 @@ def row(
   seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> dict[str, Any]:
   """Returns the row of metrics of one generation."""
-  row = metrics.generation_row(report) | {
+  row = _generation_row(report) | {
     "step": record["step"],
     "walltime": record["walltime"],
     "seed": seeds[0],
     "total_env_steps": record["total_env_steps"],
   }
-  if report.illumination is not None:
-    row |= metrics.qd_row(report.illumination.metrics)
-    row |= metrics.emitter_row(report.illumination.emitter_metrics)
+  row |= numbers(report.repertoire_metrics)
+  row |= numbers(report.emitter_metrics, "emitter/")
   if report.decision is not None:
-    row |= metrics.pbt_row(report)
-    row |= metrics.controller_row(report.decision.metrics)
-  has_members_alone = report.decision is None and report.illumination is None
-  if has_members_alone or len(seeds) > 1:
-    row |= metrics.seeds_row(report, seeds)
+    row |= _pbt_row(report)
+    row |= numbers(report.decision.metrics, "controller/")
+  elif not report.repertoire_metrics:
+    row |= _seeds_row(report, seeds)
   return row
+
+
+def _generation_row(report: GenerationReport) -> Row:
+  """Returns the numbers that every population has."""
+  row: Row = {
+    "generation": int(report.generation),
+    "eval/episode_return": float(np.mean(report.evaluation.returns)),
+    "eval/episode_length": float(np.mean(report.evaluation.lengths)),
+  }
+  for name, values in _other_scores(report):
+    row[name] = float(np.mean(values))
+  for name, values in sorted(report.metrics.items()):
+    row[f"training/{name}"] = float(np.mean(values))
+  return row
+
+
+def _pbt_row(report: GenerationReport) -> Row:
+  """Returns what a controller adds to the row."""
+  assert report.decision is not None
+  row: Row = {}
+  scores: dict[str, Any] = {"return": report.scores["episode_return"]}
+  scores |= {name.split("/")[-1]: x for name, x in _other_scores(report)}
+  for name, values in scores.items():
+    values = values[report.finite]
+    for kind, of in (("best", np.max), ("mean", np.mean), ("min", np.min)):
+      row[f"pbt/{kind}_{name}"] = float(of(values)) if values.size else np.nan
+  parents = report.decision.parents
+  replaced = parents != np.arange(parents.shape[0])
+  if not report.finite.any():
+    replaced[:] = True  # All begin anew in their own places.
+  replaced |= np.asarray(report.sampled_cells) >= 0
+  row["pbt/num_replaced"] = int(np.sum(replaced))
+  row["pbt/num_nonfinite"] = int(np.sum(~report.finite))
+  members = lineage.named_hyperparams(report.hyperparams)
+  for name in members[0]:
+    values = np.array([member[name] for member in members], float)
+    row[f"pbt/hyperparams/{name}/mean"] = float(np.mean(values))
+    row[f"pbt/hyperparams/{name}/min"] = float(np.min(values))
+    row[f"pbt/hyperparams/{name}/max"] = float(np.max(values))
+  return row
+
+
+def numbers(values: Mapping[str, Any], prefix: str = "") -> Row:
+  """Returns scalars by name as Python's numbers."""
+  return {
+    f"{prefix}{name}": np.asarray(value).item()
+    for name, value in values.items()
+  }
+
+
+def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
+  """Returns what several seeds side by side add to the row."""
+  from scipy import stats  # Here, since importing it takes long.
+
+  returns: Any = report.scores["episode_return"]
+  row: Row = {
+    f"{name}/seed_{seed}": float(value)
+    for name, values in [
+      ("eval/episode_return", returns), *_other_scores(report)
+    ]
+    for seed, value in zip(seeds, values, strict=True)
+  }
+  row["eval/episode_return_iqm"] = float(stats.trim_mean(returns, 0.25))
+  return row
+
+
+def _other_scores(report: GenerationReport) -> list[tuple[str, Any]]:
+  """Returns all scores but the return, which has names of its own."""
+  return [
+    (name, values)
+    for name, values in sorted(report.scores.items())
+    if name != "episode_return"
+  ]
 
 
 def rates(
@@ -132,7 +217,7 @@ def _collected_steps(setup: Setup) -> int:
 def write(
   directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
 ) -> None:
-  """Writes who was how good with what, and who took over from whom."""
+  """Writes the members' returns and hyperparameters, and their lineage."""
   generation = int(report.generation)
   config = setup.config
   if report.decision is not None:
@@ -152,20 +237,14 @@ def write(
     rows = lineage.rows(
       generation, step, report.decision, *old, setup.controller.operators
     )
-    if report.illumination is not None:
-      sampled_cells: Any = report.illumination.sampled_cells
-      sampled = sampled_cells >= 0
-      rows = [row for row in rows if not sampled[row["child"]]]
-      rows += lineage.sample_rows(
-        generation,
-        step,
-        sampled_cells,
-        *old,
-        report.illumination.new_hyperparams,
-      )
+    # Where an elite replaced a member, that is what became of it.
+    rows = [row for row in rows if report.sampled_cells[row["child"]] < 0]
+    rows += lineage.sample_rows(
+      generation, step, report.sampled_cells, *old, report.next_hyperparams
+    )
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):
-    skills.write(
+    skill_files.write(
       directory, generation, step, report.evaluation, setup.eval_env.descriptor
     )
 

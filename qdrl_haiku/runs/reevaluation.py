@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from qdrl_haiku import map_elites, prng, types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.runs import metrics
+from qdrl_haiku.runs import records
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import initial_states
 from qdrl_haiku.training.setup import Setup
@@ -153,12 +153,12 @@ def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
 
 def row(
   repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
-) -> metrics.Row:
+) -> records.Row:
   """Returns what a second look adds to the row of a generation."""
   if again is None:
     return dict.fromkeys(_COLUMNS, np.nan)
   seen, corrected = (
-    metrics.qd_row(jax.device_get(map_elites.metrics(x, offset)))
+    records.numbers(jax.device_get(map_elites.metrics(x, offset)))
     for x in (repertoire, again.corrected)
   )
   values = [corrected[f"qd/{name}"] for name in _LOST]

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from absl import logging
 
 from qdrl_haiku import types
+from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.distributed import moving
+from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.runs import records
 from qdrl_haiku.runs.config import RunConfig
-from qdrl_haiku.runs.engines import State
 from qdrl_haiku.runs.programs import Programs
-from qdrl_haiku.runs.warm_start import warm_start
 from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.checkpoints import Checkpoints, DamagedCheckpoint
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members, State
 
 
 def begin(
@@ -30,7 +30,7 @@ def begin(
   programs: Programs,
   run_key: types.Key,
 ) -> tuple[State, records.Record]:
-  """Returns the population to go on with, and the record of what has been done.
+  """Returns the state to go on with, and the record of what has been done.
 
   Rows and best agents of generations that will be done again are dropped. A
   damaged checkpoint is set aside with a warning, and the one before it is
@@ -40,7 +40,7 @@ def begin(
   if steps or (config.resume and checkpoints.has_set_aside()):
     for step in steps:
       try:
-        population, record = _restored(
+        state, record = _restored(
           setup, config, checkpoints, step, programs, run_key
         )
       except DamagedCheckpoint as error:
@@ -51,28 +51,28 @@ def begin(
       for name in row_files.FILES:
         directory.forget_after(name, record["generation"])
       best.keep([found for found in best.steps() if found <= step])
-      return population, record
+      return state, record
     raise ValueError(
       f"no checkpoint in {directory.path} can be read; begin a new run in "
       "another logdir."
     )
-  population = programs.init(run_key)
+  state = programs.init(run_key)
   for name in row_files.FILES:
     directory.forget_after(name, -1)
   best.keep([])
   if config.warm_start is not None:
-    population = warm_start(setup, population, config.warm_start)
+    state = _warm_start(setup, state, config.warm_start)
   if setup.controller is not None:
     directory.append(
-      "pbt_lineage.jsonl", lineage.initial_rows(population.hyperparams)
+      "pbt_lineage.jsonl", lineage.initial_rows(state.hyperparams)
     )
-  return population, records.initial()
+  return state, records.initial()
 
 
 def forget_unneeded(
   checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
 ) -> None:
-  """Deletes older checkpoints, and best agents that nobody can go back to."""
+  """Deletes older checkpoints, and best agents of none that is left."""
   checkpoints.keep(checkpoints.steps()[:max_checkpoints])
   best.keep(needed(best.steps(), checkpoints.steps()))
 
@@ -83,17 +83,15 @@ def needed(best: Sequence[int], checkpoints: Sequence[int]) -> set[int]:
   return {max(steps) for steps in (best, *until) if steps}
 
 
-def to_trees(config: RunConfig, population: State) -> dict[str, Any]:
-  """Returns the parts of a population that a checkpoint keeps.
+def to_trees(config: RunConfig, state: State) -> dict[str, Any]:
+  """Returns the parts of a state that a checkpoint keeps.
 
   Each can be read without the others.
   """
-  if population.members is None:
-    return {"population": population}
-  trees = population.members._asdict()
+  trees = state.members._asdict() if state.members else {}
   if not config.checkpoint_replay:
-    del trees["replay"]
-  return trees | {"population": population.with_members(())}
+    trees.pop("replay", None)
+  return trees | {"population": state._replace(members=())}
 
 
 def _restored(
@@ -104,7 +102,7 @@ def _restored(
   programs: Programs,
   run_key: types.Key,
 ) -> tuple[State, records.Record]:
-  """Returns the population and the record of a checkpoint."""
+  """Returns the state and the record of a checkpoint."""
   record = checkpoints.record(step)
   written, this = record.get("version"), records.initial()["version"]
   if written != this:
@@ -114,17 +112,40 @@ def _restored(
       "something else; install that version, or begin a new run with "
       f"warm_start={config.logdir}."
     )
-  like = programs.population
+  like = programs.state
   wanted = to_trees(config, like)
   of_members = wanted.keys() - {"population"}
   trees = checkpoints.restore(step, wanted, of_members)
-  population = trees.pop("population")
+  state = trees.pop("population")
   if not trees:
-    return population, record
+    return state, record
   # On other devices there may be another number of slots.
   slots = jax.tree.leaves(like.members)[0].shape[0]
   if checkpoints.num_rows(step, "learner") != slots:
     trees = moving.refill(setup.mesh, trees, setup.config.population_size)
   if "replay" not in trees:
     trees["replay"] = programs.init(run_key).members.replay
-  return population.with_members(Members(**trees)), record
+  return state._replace(members=Members(**trees)), record
+
+
+def _warm_start(setup: Setup, state: State, logdir: str) -> State:
+  """Gives a new population the agents of another run's latest checkpoint.
+
+  Networks, optimisers and statistics are taken over; replay buffers,
+  environments and hyperparameters are the new population's own. Members take
+  the other run's agents in order of their last returns, best first, and again
+  from the best where there are more members than agents.
+  """
+  agents, record = read_agents(setup.learner, logdir)
+  returns = [-np.inf if x is None else x for x in record["returns"]]
+  order = np.argsort(returns)[::-1]
+  size = setup.config.population_size
+  chosen = np.resize(order, size)
+  agents = jax.tree.map(
+    lambda x, old: sharding.place(
+      x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding
+    ),
+    agents,
+    state.members.learner,
+  )
+  return state._replace(members=state.members._replace(learner=agents))

@@ -99,7 +99,7 @@ def evaluate_elites(
 
   return sharding.all_gather(
     setup.mesh,
-    sharding.over_members(setup, evaluate)(elites.genotype, env_states),
+    setup.over_members(evaluate)(elites.genotype, env_states),
     jax.tree.leaves(elites.genotype)[0].shape[0],
   )
 

@@ -8,13 +8,12 @@ import jax
 from qdrl_haiku import map_elites, names, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
-from qdrl_haiku.training import generation as generation_lib
-from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training import population, teachers
 from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training import teachers
 from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members, State
 
 
 def make_emitter(setup: Setup) -> map_elites.Emitter:
@@ -25,6 +24,38 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   if isinstance(emitter, tuple):
     return _make_several(setup, emitter)
   return _make(setup, emitter, setup.num_offspring)
+
+
+def emitter_state(setup: Setup, state: State) -> Any:
+  """Returns the emitter's state, with the population and its members in it."""
+  if not setup.trains_members:
+    return state.emitter
+  population = state.population._replace(members=state.members)
+  if not _is_several(setup):
+    return population
+  states = (population, *state.emitter.states[1:])
+  return state.emitter._replace(states=states)
+
+
+def with_emitter_state(setup: Setup, state: State, emitter: Any) -> State:
+  """Returns the state with another one of the emitter, see `emitter_state`."""
+  if not setup.trains_members:
+    return state._replace(emitter=emitter)
+  population, emitter = emitter, ()
+  if _is_several(setup):
+    emitter, (population, *others) = population, population.states
+    emitter = emitter._replace(states=((), *others))
+  return state._replace(
+    emitter=emitter,
+    members=population.members,
+    population=population._replace(members=()),
+  )
+
+
+def _is_several(setup: Setup) -> bool:
+  """Returns whether several emitters share the repertoire."""
+  assert setup.map_elites is not None
+  return isinstance(setup.map_elites.emitter, tuple)
 
 
 def check_users_emitters(
@@ -112,15 +143,15 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pbt_emitter` of what `train_members` trains."""
   qd = setup.map_elites
   assert qd is not None and setup.controller is not None
-  over_members = functools.partial(sharding.over_members, setup)
-
   def known(tree: Any) -> Any:
     return sharding.all_gather(setup.mesh, tree, setup.config.population_size)
 
   def train(
     members: Members, hyperparams: types.Hyperparams, keys: types.Key
   ) -> tuple[Members, types.Metrics]:
-    members, *trained = over_members(train_members)(members, hyperparams, keys)
+    members, *trained = setup.over_members(train_members)(
+      members, hyperparams, keys
+    )
     metrics, num_updates = known(trained)
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
@@ -133,17 +164,17 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     where, genotypes = sharding.in_slots(setup.mesh, decided)
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
     return members._replace(
-      learner=population_lib.choose(where, states, members.learner)
+      learner=members_lib.choose(where, states, members.learner)
     )
 
   return map_elites.pbt_emitter(
     map_elites.Agents(
-      init=over_members(population_lib.init_agents),
+      init=setup.over_members(members_lib.init_agents),
       train=train,
       genotypes=lambda members: known(
         jax.vmap(setup.learner.genotype)(members.learner)
       ),
-      inherit=lambda members, parents, keys: generation_lib.inherit(
+      inherit=lambda members, parents, keys: population.inherit(
         setup, members, parents, _is_finite(setup, members)
       ),
       transplant=transplant,
@@ -241,7 +272,7 @@ def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
   return sharding.all_gather(
     setup.mesh,
-    types.all_finite(population_lib.must_be_finite(members)),
+    types.all_finite(members_lib.must_be_finite(members)),
     setup.config.population_size,
   )
 

@@ -1,251 +1,162 @@
-"""One generation of a population: collect and learn, evaluate, decide, inherit.
+"""One generation of training, with members, a repertoire, or both.
 
-`train_generation` is one pure function of the population. It has two parts, to
-be compiled as one call or as two, with the population donated: the first one
-can train before the second one is compiled.
+`step` is one pure function of the state. It has two parts, `train` and
+`evaluate`, to be compiled as one call or as two, with the state donated: the
+first one can train before the second one is compiled.
 """
 
-from typing import Any
+from types import ModuleType
 
-import jax
-import jax.numpy as jnp
+from qdrl_haiku import eager, types
+from qdrl_haiku.training import population, quality_diversity
+from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import GenerationReport, State, Trained
 
-from qdrl_haiku import actors, controllers, eager, environments, types
-from qdrl_haiku.cpu import one_by_one
-from qdrl_haiku.distributed import moving, sharding
-from qdrl_haiku.training import initial_states
-from qdrl_haiku.training import population as population_lib
-from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.population import Members, Population
-from qdrl_haiku.training.reports import Best, GenerationReport, Trained
-from qdrl_haiku.training.setup import Scores, Setup
+
+def _method(setup: Setup) -> ModuleType:
+  """Returns the module with the functions of what a setup trains."""
+  return population if setup.map_elites is None else quality_diversity
+
+
+def check(setup: Setup) -> None:
+  """Refuses a setup that can't be trained, before anything is compiled.
+
+  Args:
+    setup: what is to be trained.
+
+  Raises:
+    ValueError: as `init` does.
+  """
+  _method(setup).check(setup)
 
 
 @eager.compiled("setup")
-def train_generation(
-  setup: Setup, population: Population, run_key: types.Key
-) -> tuple[Population, GenerationReport]:
-  """Trains a population for one generation.
-
-  If no member is finite afterwards (`GenerationReport.finite`), there is nobody
-  to inherit from: `restart_members` begins anew, as `run` does.
-
-  Compiled once for the setup: what changes in its environments, or elsewhere in
-  it, later isn't seen, so make a new one. `jax.jit` with a donated population
-  needs less memory.
+def init(
+  setup: Setup, run_key: types.Key, initial: InitialStates | None = None
+) -> State:
+  """Makes the state before the first generation.
 
   Args:
-    setup: what the population is composed of.
-    population: as it is.
-    run_key: the run's key, or keys [P], see `population.member_keys`; the
-      same in each generation.
+    setup: what is trained.
+    run_key: the run's key; of members that are runs of their own, without a
+      controller, keys [P].
+    initial: of `draw` for generation 0; drawn by default.
 
   Returns:
-    The population after the controller's decision, and what happened.
+    New members, or a repertoire of random agents with the emitter's state.
 
   Raises:
-    ValueError: if the evaluation has no such score as `config.fitness`, or if
-      there is a repertoire, see `train_illumination`.
+    ValueError: if the settings don't fit each other, if one has no effect, or
+      if the learner or an emitter isn't as `learners.Learner` or
+      `map_elites.Emitter` says.
   """
-  setup_lib.check_no_repertoire(setup, "train_generation", "train_illumination")
-  initial = population_lib.draw_initial_states(
-    setup, run_key, population.generation + 1
-  )
-  population, trained = train(setup, population, initial.pool, run_key)
-  return evaluate(setup, population, trained, initial.evaluation, run_key)
+  return _method(setup).init(setup, run_key, initial)
+
+
+@eager.compiled("setup")
+def step(
+  setup: Setup, state: State, run_key: types.Key
+) -> tuple[State, GenerationReport]:
+  """Trains for one generation: collect and learn, evaluate, decide, inherit.
+
+  With a repertoire the emitter is asked for offspring, which are evaluated and
+  added, and is told of them.
+
+  If no member is finite afterwards (`GenerationReport.finite`), there is no
+  parent to inherit from: `restart` makes new members, as `runs.run` does.
+
+  Compiled once for the setup: what changes in its environments, or elsewhere in
+  it, later isn't seen, so make a new one. `jax.jit` with a donated state needs
+  less memory.
+
+  Args:
+    setup: what is trained.
+    state: of `init`, then of this function.
+    run_key: the same in each generation.
+
+  Returns:
+    The state after the controller's decision, and what happened.
+
+  Raises:
+    ValueError: if the evaluation has no such score as `config.fitness`.
+  """
+  generation = state.generation + 1
+  initial = draw(setup, run_key, generation, setup.num_evaluated[1])
+  state, trained = train(setup, state, initial.pool, run_key)
+  return evaluate(setup, state, trained, initial.evaluation, run_key)
+
+
+def draw(
+  setup: Setup,
+  run_key: types.Key,
+  generation: types.Array | int,
+  num_agents: int,
+) -> InitialStates:
+  """Draws the states in which the episodes of a generation begin.
+
+  Args:
+    setup: what is trained.
+    run_key: the run's key.
+    generation: 0 for the one before the first.
+    num_agents: that are evaluated in it, see `Setup.num_evaluated`.
+
+  Returns:
+    The states.
+  """
+  return _method(setup).draw(setup, run_key, generation, num_agents)
 
 
 def train(
-  setup: Setup, population: Population, pool: Any, run_key: types.Key
-) -> tuple[Population, Trained]:
-  """Does the first part of `train_generation`: members collect and learn."""
-  keys = _member_keys(setup, population, run_key)
-  members, *trained = sharding.over_members(setup, train_members)(
-    population.members._replace(pool=pool),
-    population.hyperparams,
-    jax.vmap(jax.random.split)(keys)[:, 0],
-  )
-  return population.with_members(members), Trained(*trained)
+  setup: Setup, state: State, pool: types.Tree, run_key: types.Key
+) -> tuple[State, Trained]:
+  """Does the first part of `step`: members collect and learn.
+
+  Args:
+    setup: what is trained.
+    state: before the generation.
+    pool: of its `InitialStates`.
+    run_key: the run's key.
+
+  Returns:
+    The state with trained members, and what is to be evaluated.
+  """
+  return _method(setup).train(setup, state, pool, run_key)
 
 
 def evaluate(
   setup: Setup,
-  population: Population,
+  state: State,
   trained: Trained,
-  env_states: Any,
+  env_states: types.Tree,
   run_key: types.Key,
-) -> tuple[Population, GenerationReport]:
-  """Does the second part of `train_generation`: evaluate, decide, inherit."""
-  config = setup.config
-  generation = population.generation + 1
-  env_states = initial_states.evaluation_states(
-    setup,
-    initial_states.evaluation_keys(_member_keys(setup, population, run_key)),
-    env_states,
-  )
-  members = population.members
-  # A few numbers per member, which every device then knows of all of them.
-  (evaluation, scores, finite), trained = sharding.all_gather(
-    setup.mesh,
-    (
-      sharding.over_members(setup, _evaluate_members)(members, env_states),
-      trained,
-    ),
-    config.population_size,
-  )
-  if config.fitness not in scores:
-    raise ValueError(
-      f"fitness={config.fitness!r} is no score of this evaluation; give one of "
-      f"{', '.join(sorted(scores))}."
-    )
-  hyperparams, latest = population.hyperparams, scores[config.fitness]
-  finite = finite & types.all_finite(
-    (hyperparams, latest, scores["episode_return"])
-  )
-  latest = jnp.where(finite, latest, jnp.nan)
-  recent_fitness = jnp.roll(population.recent_fitness, -1, axis=1)
-  recent_fitness = recent_fitness.at[:, -1].set(latest)
-  fitness = one_by_one.alone(_windowed_mean)(recent_fitness)
-  index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
-  best_state, turn = moving.member(setup.mesh, members.learner, index)
-  best = Best(
-    member=index,
-    fitness=latest[index],
-    episode_return=scores["episode_return"][index],
-    hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
-    state=best_state,
-  )
+) -> tuple[State, GenerationReport]:
+  """Does the second part of `step`: evaluate, add, decide, inherit.
 
-  decision, controller = None, population.controller
-  if setup.controller is not None:
-    decide = one_by_one.alone(setup.controller.update)
-    controller, decision = sharding.replicated(setup.mesh, decide)(
-      controller,
-      population_lib.controller_key(run_key, generation),
-      fitness,
-      hyperparams,
-    )
-    # In the burn-in period nobody takes over from others, but for who is
-    # broken and would stay so. Rounded up; the steps themselves might not fit
-    # into an int32.
-    burn_in = -(-config.burn_in_period // config.perturbation_interval)
-    decision = _sparing(
-      finite & (generation < burn_in), decision, hyperparams
-    )
-    members = inherit(setup, members, decision.parents, finite, turn)
-    recent_fitness = recent_fitness[decision.parents]
-    hyperparams = decision.hyperparams
-  report = GenerationReport(
-    generation=generation,
-    evaluation=evaluation,
-    scores=scores,
-    fitness=fitness,
-    hyperparams=population.hyperparams,
-    metrics=trained.metrics,
-    num_updates=trained.num_updates,
-    finite=finite,
-    decision=decision,
-    best=best,
-    evaluation_steps=evaluation.lengths,
-  )
-  population = Population(
-    members, hyperparams, recent_fitness, generation, controller
-  )
-  return population, report
+  Args:
+    setup: what is trained.
+    state: of `train`.
+    trained: of `train`.
+    env_states: `evaluation` of the generation's `InitialStates`.
+    run_key: the run's key.
 
-
-def _member_keys(
-  setup: Setup, population: Population, run_key: types.Key
-) -> types.Key:
-  """Returns the members' keys [P] in the generation that follows."""
-  return population_lib.member_keys(
-    run_key, population.generation + 1, setup.config.population_size
-  )
-
-
-def _evaluate_members(
-  setup: Setup, members: Members, env_states: environments.State
-) -> tuple[actors.Evaluation, Scores, types.Array]:
-  """Evaluates members, P of them, which may be a device's share."""
-  evaluation, scores = _evaluate(setup, members.learner, env_states)
-  scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
-  is_finite = types.all_finite(population_lib.must_be_finite(members))
-  return evaluation, scores, is_finite
-
-
-def _evaluate(
-  setup: Setup, states: types.State, env_states: environments.State
-) -> tuple[actors.Evaluation, Scores]:
-  """As `Setup.evaluate` says, or by greedy episodes."""
-  if setup.evaluate is not None:
-    return setup.evaluate(setup.learner, states, env_states)
-  evaluation = actors.evaluate_from(
-    setup.eval_env, setup.learner, states, env_states
-  )
-  return evaluation, {}
-
-
-def _sparing(
-  spared: types.Array,
-  decision: controllers.Decision,
-  hyperparams: types.Hyperparams,
-) -> controllers.Decision:
-  """Returns the decision, but that some survive as they are, by bool [P]."""
-  survival = (
-    jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
-    hyperparams,
-    jnp.zeros_like(decision.operator),
-  )
-  parents, hyperparams, operator = jax.tree.map(
-    lambda x, y: jnp.where(spared, x, y),
-    survival,
-    (decision.parents, decision.hyperparams, decision.operator),
-  )
-  return decision._replace(
-    parents=parents, hyperparams=hyperparams, operator=operator
-  )
-
-
-def inherit(
-  setup: Setup,
-  members: Members,
-  parents: types.Array,
-  finite: types.Array,
-  turn: types.Array | int = 0,
-) -> Members:
-  """Gives children what they inherit.
-
-  A non-finite member's buffer may hold what broke it, and its environments
-  may be broken too: it takes over its parent's, whatever the settings. Those on
-  the host can't be copied, and have been reset already.
+  Returns:
+    The state after the generation, and what happened.
   """
-  indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
-  broken = ~finite & (parents != indices)
-
-  sources = jnp.where(broken, parents, indices)
-  mesh = setup.mesh
-  learner, buffers, environment, _ = members
-  if setup.config.inherit_replay:
-    (learner, buffers), turn = moving.inherit(
-      mesh, (learner, buffers), parents, turn
-    )
-  else:
-    learner, turn = moving.inherit(mesh, learner, parents, turn)
-    # The parents of broken members are finite, and so none of these.
-    buffers, turn = moving.inherit(mesh, buffers, sources, turn, in_place=True)
-  if setup.on_host:
-    return Members(learner, buffers, environment)
-  environment, _ = moving.inherit(
-    mesh, environment, sources, turn, in_place=True
-  )
-  return Members(learner, buffers, environment)
+  return _method(setup).evaluate(setup, state, trained, env_states, run_key)
 
 
-def _windowed_mean(recent_fitness: types.Array) -> types.Array:
-  """Returns the mean of what the window holds; NaN if the latest return is."""
-  return jnp.where(
-    jnp.isfinite(recent_fitness[:, -1]),
-    jnp.nanmean(recent_fitness, axis=1),
-    jnp.nan,
-  )
+@eager.compiled("setup")
+def restart(setup: Setup, state: State, run_key: types.Key) -> State:
+  """Replaces the members by new ones, when there is no finite parent.
+
+  Args:
+    setup: what is trained.
+    state: of non-finite members; hyperparameters and repertoire stay, and
+      members that an elite has replaced keep its networks.
+    run_key: the run's key.
+
+  Returns:
+    The state with new members, which have no fitness yet.
+  """
+  return _method(setup).restart(setup, state, run_key)

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import environments, prng, types
-from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
 
@@ -39,7 +38,7 @@ def draw_pool(setup: Setup, keys: types.Key) -> Any:
     states = setup.env.reset(jnp.moveaxis(_pool_keys(setup, keys), 2, 0))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), states)
 
-  return () if setup.on_host else sharding.over_members(setup, draw)(keys)
+  return () if setup.on_host else setup.over_members(draw)(keys)
 
 
 def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
@@ -77,7 +76,7 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
       evaluation=jax.tree.map(lambda x: x[:, num_in_pool:], states),
     )
 
-  return sharding.over_members(setup, draw)(keys, to_evaluate)
+  return setup.over_members(draw)(keys, to_evaluate)
 
 
 def evaluation_keys(keys: types.Key) -> types.Key:
@@ -95,7 +94,7 @@ def first_states(
 
   if pool:
     return jax.tree.map(lambda x: x[:, :, 0], pool)
-  return sharding.over_members(setup, draw)(keys)
+  return setup.over_members(draw)(keys)
 
 
 def draw_evaluation(setup: Setup, keys: types.Key) -> Any:
@@ -111,7 +110,7 @@ def evaluation_states(
   def draw(setup: Setup, keys: types.Key) -> environments.State:
     return setup.eval_env.reset(_split(keys, (setup.config.num_eval_episodes,)))
 
-  return drawn or sharding.over_members(setup, draw)(keys)
+  return drawn or setup.over_members(draw)(keys)
 
 
 def _pool_keys(setup: Setup, keys: types.Key) -> types.Key:

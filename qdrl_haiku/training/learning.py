@@ -10,10 +10,10 @@ from qdrl_haiku import actors, eager, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import n_step
-from qdrl_haiku.training import population as population_lib
-from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members
 
 
 @eager.compiled("setup")
@@ -63,7 +63,7 @@ def train_members(
     states = jax.vmap(setup.learner.observe)(members.learner, seen)
     rows, where = jax.tree.map(
       lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-      (population_lib.stored(setup, transitions), is_finite),
+      (members_lib.stored(setup, transitions), is_finite),
     )
     buffers = jax.vmap(lambda *x: _add(setup, *x))(members.replay, rows, where)
     can_learn = buffer.can_sample(buffers, setup.config.min_replay_size)
@@ -158,7 +158,7 @@ def learn(
   learned, metrics = jax.vmap(one_by_one.on_cpu(updates))(
     states, hyperparams, sampled, update_keys
   )
-  return population_lib.choose(
+  return members_lib.choose(
     setup.buffer.can_sample(buffers, setup.config.min_replay_size),
     (learned, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)),
     (states, jax.tree.map(lambda x: jnp.zeros(len(x), x.dtype), metrics)),

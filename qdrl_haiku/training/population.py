@@ -1,320 +1,278 @@
-"""A population in training: what it consists of and how it begins."""
+"""A generation of members alone: evaluate, decide, inherit.
 
-from typing import Any, NamedTuple
+See `generation` for what each function of the same name takes and returns.
+"""
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import (
-  actors,
-  eager,
-  environments,
-  learners,
-  prng,
-  replay,
-  types,
-)
+from qdrl_haiku import actors, controllers, environments, types
 from qdrl_haiku.cpu import one_by_one
-from qdrl_haiku.distributed import sharding
+from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import initial_states
+from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.learning import train_members
+from qdrl_haiku.training.setup import Scores, Setup
+from qdrl_haiku.training.state import (
+  Best,
+  GenerationReport,
+  Members,
+  Population,
+  State,
+  Trained,
+)
 
 
-class Members(NamedTuple):
-  """The agents and all that belongs to each of them, leaves [S, ...].
-
-  S is P unless devices share them unevenly, see `sharding`.
-
-  Attributes:
-    learner: the learners' states.
-    replay: the replay buffers.
-    environment: the environments' states, leaves [S, E, ...].
-    pool: with which states their episodes begin in a generation, leaves
-      [S, E, I, ...], see `initial_states`; () between generations, and where
-      each is drawn when it begins.
-  """
-
-  learner: types.State
-  replay: replay.ReplayState
-  environment: environments.State
-  pool: Any = ()
+def check(setup: Setup) -> None:
+  """Refuses settings that don't fit each other."""
+  setup_lib.check(setup)
+  config_lib.iterations(setup.config, setup.learner.batches_per_update)
 
 
-class Population(NamedTuple):
-  """Everything that training needs in order to go on.
-
-  Attributes:
-    members: the agents.
-    hyperparams: their hyperparameters, float32 leaves [P].
-    recent_fitness: [P, fitness_window], by the last evaluations, the latest at
-      the end, NaN before the first; a child has its parent's.
-    generation: int32 [], how many generations have been trained.
-    controller: what the controller remembers, see `controllers.Controller`; ()
-      where there is none.
-  """
-
-  members: Members
-  hyperparams: types.Hyperparams
-  recent_fitness: types.Array
-  generation: types.Array
-  controller: Any = ()
-
-  def with_members(self, members: Any) -> "Population":
-    """Returns the same with other members, or with () in their place."""
-    return self._replace(members=members)
-
-
-def must_be_finite(members: Members) -> Any:
-  """Returns what of members has to be finite: what they learn and act with.
-
-  Not their environments: an infinity may stand there by design (a timer that
-  never ends), and an instance that returned anything non-finite is reset, and
-  nothing is learned from that step.
-  """
-  return members.learner, members.replay
-
-
-def member_keys(
-  run_key: types.Key, generation: types.Array | int, population_size: int
-) -> types.Key:
-  """Returns the keys of the members in one generation."""
-  run_key = types.typed_key(run_key)
-  if run_key.ndim:
-    indices = jnp.zeros(population_size, jnp.int32)
-  else:
-    indices = jnp.arange(population_size)
-    run_key = jnp.broadcast_to(run_key, (population_size,))
-  fold_in = jax.vmap(jax.random.fold_in, (0, None))
-  return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
-
-
-def draw_initial_states(
-  setup: Setup, run_key: types.Key, generation: types.Array | int
-) -> initial_states.InitialStates:
+def draw(
+  setup: Setup,
+  run_key: types.Key,
+  generation: types.Array | int,
+  num_agents: int,
+) -> InitialStates:
   """Draws the states in which the episodes of a generation begin."""
-  keys = member_keys(run_key, generation, setup.config.population_size)
+  keys = members_lib.member_keys(run_key, generation, num_agents)
   return initial_states.draw_for_members(setup, keys)
 
 
-def controller_key(
-  run_key: types.Key, generation: types.Array | int
-) -> types.Key:
-  """Returns the key of the controller in one generation."""
-  run_key = types.typed_key(run_key)
-  if run_key.ndim:
-    run_key = run_key[0]
-  return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), prng.OfGeneration.CONTROLLER
-  )
-
-
-@eager.compiled("setup")
-def init_members(
-  setup: Setup, keys: types.Key, env_states: environments.State
-) -> Members:
-  """Makes new agents, with empty buffers, in environments.
-
-  Args:
-    setup: what the population is composed of.
-    keys: [P]; consumed.
-    env_states: of `setup.env.reset`, leaves [P, E, ...].
-
-  Returns:
-    The members.
-  """
-  members = init_agents(setup, keys)
-  return put_into_environments(setup, members, env_states, keys)
-
-
-def init_agents(setup: Setup, keys: types.Key) -> Members:
-  """Makes new agents, with empty buffers, that aren't in environments yet."""
-  learner_states = jax.vmap(setup.learner.init)(keys)
-  example = _transition_example(setup, learner_states)
-  buffers = jax.vmap(lambda _: setup.buffer.init(example))(
-    jnp.arange(keys.shape[0])
-  )
-  nowhere: Any = ()
-  return Members(learner_states, buffers, nowhere)
-
-
-def put_into_environments(
-  setup: Setup,
-  members: Members,
-  env_states: environments.State,
-  keys: types.Key,
-) -> Members:
-  """Gives new agents environments, as if all had been running for long.
-
-  The first episodes are of different ages: otherwise all of an agent's
-  environments, which are truncated at the same age, would see new initial
-  states at the same time only.
-  """
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.AGES)
-  ages = jax.vmap(
-    lambda key: jax.random.randint(
-      key, (setup.config.num_envs,), 0, setup.env.episode_steps
-    )
-  )(keys)
-  info = env_states.info | {"steps": ages}
-  return members._replace(environment=env_states.replace(info=info))
-
-
-@eager.compiled("setup")
-def init_population(
-  setup: Setup,
-  run_key: types.Key,
-  pool: Any = (),
-) -> Population:
-  """Returns a population before its first generation.
-
-  Args:
-    setup: what it is composed of.
-    run_key: the run's key, or keys [P], see `member_keys`.
-    pool: in whose first states members begin, of generation 0, see
-      `initial_states.draw_pool`; drawn by default.
-
-  Returns:
-    The population.
-
-  Raises:
-    ValueError: if the settings don't fit each other, if one has no effect, as
-      `map_elites` would, see `init_illumination`, or if the learner isn't as
-      `learners.Learner` says.
-  """
-  setup_lib.check_no_repertoire(setup, "init_population", "init_illumination")
-  setup_lib.check(setup)
-  check_learner(setup)
+def init(
+  setup: Setup, run_key: types.Key, initial: InitialStates | None
+) -> State:
+  """Returns new members in environments, and their hyperparameters."""
+  check(setup)
+  members_lib.check_learner(setup)
   size = setup.config.population_size
-  config_lib.iterations(setup.config, setup.learner.batches_per_update)
-  state: Any = ()
+  controller: types.Tree = ()
   if setup.controller is None:
     hyperparams = jax.tree.map(
       lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
     )
   else:
-    init = setup.controller.init
-    state, hyperparams = one_by_one.alone(lambda key: init(key, size))(
-      controller_key(run_key, 0)
-    )
-  return Population(
-    members=_members(setup, member_keys(run_key, 0, size), pool),
-    hyperparams=hyperparams,
-    recent_fitness=jnp.full(
-      (size, setup.config.fitness_window), jnp.nan, jnp.float32
-    ),
+    init_controller = setup.controller.init
+    controller, hyperparams = one_by_one.alone(
+      lambda key: init_controller(key, size)
+    )(members_lib.controller_key(run_key, 0))
+  keys = members_lib.member_keys(run_key, 0, size)
+  pool = () if initial is None else initial.pool
+  return State(
     generation=jnp.zeros((), jnp.int32),
-    controller=state,
+    members=members_lib.first_members(setup, keys, pool),
+    population=Population(
+      hyperparams=hyperparams,
+      recent_fitness=jnp.full(
+        (size, setup.config.fitness_window), jnp.nan, jnp.float32
+      ),
+      controller=controller,
+    ),
   )
 
 
-@eager.compiled("setup")
-def restart_members(
-  setup: Setup, population: Population, run_key: types.Key
-) -> Population:
-  """Replaces all members by new ones, when none is left to inherit from.
-
-  Args:
-    setup: what the population is composed of.
-    population: of non-finite members; its hyperparameters stay.
-    run_key: the run's key, or keys [P], see `member_keys`.
-
-  Returns:
-    The population with new members, which have no fitness yet.
-
-  Raises:
-    ValueError: if there is a repertoire, see `restart_illumination`.
-  """
-  setup_lib.check_no_repertoire(
-    setup, "restart_members", "restart_illumination"
+def train(
+  setup: Setup, state: State, pool: types.Tree, run_key: types.Key
+) -> tuple[State, Trained]:
+  """Lets members collect and learn."""
+  keys = _next_keys(setup, state, run_key)
+  members, *trained = setup.over_members(train_members)(
+    state.members._replace(pool=pool),
+    state.hyperparams,
+    jax.vmap(jax.random.split)(keys)[:, 0],
   )
-  return population._replace(
-    members=new_members(setup, run_key, population.generation),
-    recent_fitness=jnp.full_like(population.recent_fitness, jnp.nan),
+  return state._replace(members=members), Trained(*trained)
+
+
+def evaluate(
+  setup: Setup,
+  state: State,
+  trained: Trained,
+  env_states: types.Tree,
+  run_key: types.Key,
+) -> tuple[State, GenerationReport]:
+  """Evaluates members, and replaces those that the controller says."""
+  config = setup.config
+  generation = state.generation + 1
+  env_states = initial_states.evaluation_states(
+    setup,
+    initial_states.evaluation_keys(_next_keys(setup, state, run_key)),
+    env_states,
   )
-
-
-def new_members(
-  setup: Setup, run_key: types.Key, generation: types.Array
-) -> Members:
-  """Returns new members in place of all those of a generation."""
-  keys = member_keys(run_key, generation, setup.config.population_size)
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.RESTART)
-  return _members(setup, keys)
-
-
-def _members(setup: Setup, keys: types.Key, pool: Any = ()) -> Members:
-  """Returns new members in their slots, of keys [P]."""
-  return sharding.over_members(setup, init_members)(
-    keys, initial_states.first_states(setup, keys, pool)
+  members, (hyperparams, recent_fitness, controller) = (
+    state.members,
+    state.population,
   )
-
-
-def choose(where: types.Array, on_true: Any, on_false: Any) -> Any:
-  """Chooses for each member between two trees."""
-  select = jax.vmap(
-    lambda where, *trees: jax.tree.map(
-      lambda x, y: jnp.where(where, x, y), *trees
-    )
+  # A few numbers per member, which every device then knows of all of them.
+  (evaluation, scores, finite), trained = sharding.all_gather(
+    setup.mesh,
+    (setup.over_members(_evaluate_members)(members, env_states), trained),
+    config.population_size,
   )
-  return select(where, on_true, on_false)
-
-
-def check_learner(setup: Setup) -> None:
-  """Refuses a learner that can't learn from what is stored, see its `check`."""
-  env = setup.env
-  # What is stored is known of any learner that acts.
-  zeros = jax.vmap(lambda observation: jnp.zeros(env.action_size))
-  still = setup.learner._replace(
-    act=lambda state, hyperparams, observations, key: zeros(observations),
-    hyperparams={},
-  )
-  example = _transition_example(setup._replace(learner=still), jnp.zeros(1))
-  learners.check(
-    setup.learner,
-    env.observation_size,
-    env.action_size,
-    {name: example.extras[name] for name in setup.config.replay_extras},
-    setup.config.batch_size,
-  )
-
-
-def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
-  """Returns what of transitions the replay buffer keeps."""
-  names = {*setup.config.replay_extras}
-  if missing := names - transitions.extras.keys():
+  if config.fitness not in scores:
     raise ValueError(
-      f"replay_extras name {', '.join(sorted(missing))}, which transitions of "
-      "this environment don't have; name some of "
-      f"{', '.join(sorted(transitions.extras))}."
+      f"fitness={config.fitness!r} is no score of this evaluation; give one of "
+      f"{', '.join(sorted(scores))}."
     )
-  if setup.config.n_step > 1:
-    names.add("truncation")
-  return transitions._replace(
-    extras={name: transitions.extras[name] for name in sorted(names)}
+  latest = scores[config.fitness]
+  finite = finite & types.all_finite(
+    (hyperparams, latest, scores["episode_return"])
+  )
+  latest = jnp.where(finite, latest, jnp.nan)
+  recent_fitness = jnp.roll(recent_fitness, -1, axis=1)
+  recent_fitness = recent_fitness.at[:, -1].set(latest)
+  fitness = one_by_one.alone(_windowed_mean)(recent_fitness)
+  index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
+  best_state, turn = moving.member(setup.mesh, members.learner, index)
+  report = GenerationReport(
+    generation=generation,
+    evaluation=evaluation,
+    scores=scores,
+    fitness=fitness,
+    hyperparams=hyperparams,
+    metrics=trained.metrics,
+    num_updates=trained.num_updates,
+    finite=finite,
+    decision=None,
+    best=Best(
+      member=index,
+      fitness=latest[index],
+      episode_return=scores["episode_return"][index],
+      hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
+      state=best_state,
+    ),
+    evaluation_steps=evaluation.lengths,
+    next_hyperparams=hyperparams,
+    sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
+  )
+  if setup.controller is not None:
+    decide = one_by_one.alone(setup.controller.update)
+    controller, decision = sharding.replicated(setup.mesh, decide)(
+      controller,
+      members_lib.controller_key(run_key, generation),
+      fitness,
+      hyperparams,
+    )
+    # During burn-in only non-finite members are replaced. Rounded up; the
+    # steps themselves might not fit into an int32.
+    burn_in = -(-config.burn_in_period // config.perturbation_interval)
+    decision = _sparing(
+      finite & (generation < burn_in), decision, hyperparams
+    )
+    members = inherit(setup, members, decision.parents, finite, turn)
+    recent_fitness = recent_fitness[decision.parents]
+    hyperparams = decision.hyperparams
+    report = report._replace(decision=decision, next_hyperparams=hyperparams)
+  state = state._replace(
+    generation=generation,
+    members=members,
+    population=Population(hyperparams, recent_fitness, controller),
+  )
+  return state, report
+
+
+def restart(setup: Setup, state: State, run_key: types.Key) -> State:
+  """Replaces all members by new ones, which have no fitness yet."""
+  nothing = jnp.full_like(state.population.recent_fitness, jnp.nan)
+  return state._replace(
+    members=members_lib.new_members(setup, run_key, state.generation),
+    population=state.population._replace(recent_fitness=nothing),
   )
 
 
-def _transition_example(
-  setup: Setup, learner_states: types.State
-) -> types.Transition:
-  """Returns shapes and dtypes of one stored transition."""
-  def one_step(states: Any) -> types.Transition:
-    keys = jax.random.split(
-      jax.random.key(0), jax.tree.leaves(states)[0].shape[0]
-    )
-    env_states = setup.env.reset(keys[:, None])
-    hyperparams = jax.tree.map(
-      lambda x: jnp.full(keys.shape, x, jnp.float32),
-      setup.learner.hyperparams,
-    )
-    _, transitions = actors.collect(
-      setup.env, setup.learner, states, hyperparams, env_states, keys, 1
-    )
-    return stored(setup, transitions)
+def _next_keys(setup: Setup, state: State, run_key: types.Key) -> types.Key:
+  """Returns the members' keys [P] in the generation that follows."""
+  return members_lib.member_keys(
+    run_key, state.generation + 1, setup.config.population_size
+  )
 
-  shapes = jax.eval_shape(one_step, learner_states)
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), shapes
+
+def _evaluate_members(
+  setup: Setup, members: Members, env_states: environments.State
+) -> tuple[actors.Evaluation, Scores, types.Array]:
+  """Evaluates members, P of them, which may be a device's share."""
+  evaluation, scores = _evaluate(setup, members.learner, env_states)
+  scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
+  is_finite = types.all_finite(members_lib.must_be_finite(members))
+  return evaluation, scores, is_finite
+
+
+def _evaluate(
+  setup: Setup, states: types.State, env_states: environments.State
+) -> tuple[actors.Evaluation, Scores]:
+  """As `Setup.evaluate` says, or by greedy episodes."""
+  if setup.evaluate is not None:
+    return setup.evaluate(setup.learner, states, env_states)
+  evaluation = actors.evaluate_from(
+    setup.eval_env, setup.learner, states, env_states
+  )
+  return evaluation, {}
+
+
+def _sparing(
+  spared: types.Array,
+  decision: controllers.Decision,
+  hyperparams: types.Hyperparams,
+) -> controllers.Decision:
+  """Returns the decision, but that some survive as they are, by bool [P]."""
+  survival = (
+    jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
+    hyperparams,
+    jnp.zeros_like(decision.operator),
+  )
+  parents, hyperparams, operator = jax.tree.map(
+    lambda x, y: jnp.where(spared, x, y),
+    survival,
+    (decision.parents, decision.hyperparams, decision.operator),
+  )
+  return decision._replace(
+    parents=parents, hyperparams=hyperparams, operator=operator
+  )
+
+
+def inherit(
+  setup: Setup,
+  members: Members,
+  parents: types.Array,
+  finite: types.Array,
+  turn: types.Array | int = 0,
+) -> Members:
+  """Gives children what they inherit.
+
+  A non-finite member gets its parent's buffer and environments too, whatever
+  the settings, since its own may hold non-finite values. Environments on the
+  host can't be copied, and have been reset already.
+  """
+  indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
+  broken = ~finite & (parents != indices)
+
+  sources = jnp.where(broken, parents, indices)
+  mesh = setup.mesh
+  learner, buffers, environment, _ = members
+  if setup.config.inherit_replay:
+    (learner, buffers), turn = moving.inherit(
+      mesh, (learner, buffers), parents, turn
+    )
+  else:
+    learner, turn = moving.inherit(mesh, learner, parents, turn)
+    # The parents of broken members are finite, and so none of these.
+    buffers, turn = moving.inherit(mesh, buffers, sources, turn, in_place=True)
+  if setup.on_host:
+    return Members(learner, buffers, environment)
+  environment, _ = moving.inherit(
+    mesh, environment, sources, turn, in_place=True
+  )
+  return Members(learner, buffers, environment)
+
+
+def _windowed_mean(recent_fitness: types.Array) -> types.Array:
+  """Returns the mean of what the window holds; NaN if the latest return is."""
+  return jnp.where(
+    jnp.isfinite(recent_fitness[:, -1]),
+    jnp.nanmean(recent_fitness, axis=1),
+    jnp.nan,
   )

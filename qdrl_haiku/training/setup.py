@@ -1,8 +1,9 @@
 """Composes what is trained, and refuses what doesn't fit."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -16,6 +17,8 @@ from qdrl_haiku import (
   replay,
   types,
 )
+from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 
@@ -164,6 +167,13 @@ class Setup(NamedTuple):
     return (size, num_evaluated) if self.trains_members else (num_evaluated,)
 
   @property
+  def num_evaluated(self) -> tuple[int, int]:
+    """Agents that are evaluated before the first generation, and in each."""
+    if self.map_elites is None:
+      return self.config.population_size, self.config.population_size
+    return self.map_elites.num_initial_genotypes, self.batch_sizes[-1]
+
+  @property
   def num_offspring(self) -> int:
     """New agents in each generation of a repertoire, members among them."""
     assert self.map_elites is not None
@@ -191,24 +201,48 @@ class Setup(NamedTuple):
     """The replay buffer of one agent."""
     return replay.uniform(self.config.replay_capacity)
 
+  def make_mesh(self) -> jax.sharding.Mesh:
+    """Returns a mesh of the devices that divide the agents best."""
+    size, *other_sizes = self.batch_sizes
+    return sharding.population_mesh(
+      size, other_sizes=other_sizes, num_shared_cells=self.num_shared_cells
+    )
 
-def check_no_repertoire(setup: Setup, name: str, instead: str) -> None:
-  """Refuses a setup whose repertoire a function would ignore."""
-  if setup.map_elites is not None:
-    raise ValueError(
-      f"map_elites has no effect on training.{name}, which trains members "
-      f"alone; call training.{instead}, or leave map_elites at None."
+  def over_members(
+    self, function: Callable[..., Any], known: types.Tree = None
+  ) -> Callable[..., Any]:
+    """Runs a function of members on each device's share of them.
+
+    Args:
+      function: (setup, known, trees [S, ...]) -> tree [S, ...]; without
+        `known` if that is None.
+      known: what all devices have.
+
+    Returns:
+      A function of the trees, [P, ...] or in slots already.
+    """
+    shared = () if known is None else (known,)
+    if self.mesh is None:
+      return functools.partial(function, self, *shared)
+    setup = self._replace(learner=_in_loops(self.learner))
+    return sharding.on_shares(
+      self.mesh,
+      lambda shared, trees: function(setup, *shared, *trees),
+      shared,
     )
 
 
-def check_repertoire(setup: Setup, name: str, instead: str) -> MapElites:
-  """Returns what fills a repertoire, which a function needs."""
-  if setup.map_elites is None:
-    raise ValueError(
-      f"map_elites=None, but training.{name} fills a repertoire; give a "
-      f"training.MapElites, or call training.{instead}."
-    )
-  return setup.map_elites
+def _in_loops(learner: learners.Learner) -> learners.Learner:
+  """Returns a learner that `jax.vmap` lets act and observe in loops on a CPU.
+
+  Its updates are not: a loop over members has all of an iteration's as one turn
+  (`learning.learn`).
+  """
+  return learner._replace(
+    act=one_by_one.on_cpu(learner.act),
+    act_greedy=one_by_one.on_cpu(learner.act_greedy),
+    observe=one_by_one.on_cpu(learner.observe),
+  )
 
 
 def check(setup: Setup) -> None:

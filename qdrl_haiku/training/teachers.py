@@ -10,8 +10,8 @@ from qdrl_haiku import map_elites, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.config import TeachingConfig
-from qdrl_haiku.training.population import Members
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members
 
 # Of descriptors, in halves of their range: further away they say no more, and a
 # network that sees them learns nothing else.
@@ -116,11 +116,11 @@ def make_teacher(
 
   def remember(
     state: TeacherState,
-    extra_scores: dict[str, Any],
-    descriptors: types.Array,
+    evaluated: map_elites.Evaluated,
     targets: types.Array,
   ) -> TeacherState:
-    transitions, lengths = extra_scores["transitions"], extra_scores["lengths"]
+    transitions = evaluated.extra["transitions"]
+    lengths = evaluated.extra["lengths"]
     shape = transitions.reward.shape  # [B, N, T].
 
     def of_steps(x: types.Array) -> types.Array:
@@ -133,7 +133,7 @@ def make_teacher(
       reward=transitions.reward,
       discount=transitions.discount,
       next_observation=transitions.next_observation,
-      descriptor=of_steps(descriptors) if sees_targets else None,
+      descriptor=of_steps(evaluated.descriptors) if sees_targets else None,
       target=of_steps(targets) if sees_targets else None,
     )
     rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), rows)
@@ -234,8 +234,7 @@ def make_teacher(
     elites, targets = sharding.replicate(setup.mesh, (elites, targets))
     improved = sharding.all_gather(
       setup.mesh,
-      sharding.over_members(
-        setup, improve_all, (state.agent, observations)
+      setup.over_members(improve_all, (state.agent, observations)
       )(elites.genotype, context(scaled(targets))),
       targets.shape[0],
     )

@@ -66,7 +66,7 @@ def _with_broken_slots(state, size):
     return x.at[size:].set(jnp.nan) if is_float else x
 
   return jax.jit(
-    lambda state: state.with_members(jax.tree.map(put, state.members)),
+    lambda state: state._replace(members=jax.tree.map(put, state.members)),
     out_shardings=jax.tree.map(lambda x: x.sharding, state),
   )(state)
 
@@ -92,7 +92,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   for generation in range(1, num_generations + 1):
     if breaks_slots:
       state = _with_broken_slots(state, size)
-    state, report = compiled.train_generation(state, key, generation)
+    state, report = compiled.step(state, key, generation)
     reports.append(report)
   members = jax.device_get(state.members)
   decisions = [report.decision for report in reports]
@@ -100,7 +100,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
     "results": _hashes(
       (
         jax.tree.map(lambda x: x[:size], members),
-        state.with_members(()),
+        state._replace(members=()),
         reports,
       )
     ),

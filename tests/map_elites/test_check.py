@@ -63,7 +63,7 @@ def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
       "ask returns differs from that of init: the tree is",
     ),
     (
-      {"tell": lambda *args: args[3]},
+      {"tell": lambda *args: args[2].fitness},
       "tell returns differs from that of init: the array is float32(16,), not "
       "int32()",
     ),
@@ -77,8 +77,8 @@ def test_what_is_wrong_is_said_with_the_fix(changes, message):
 def test_what_needs_extra_scores_is_told_of_those():
   seen = []
 
-  def tell(state, repertoire, genotypes, fitness, descriptors, extra, key):
-    seen.append(extra["lengths"].shape)
+  def tell(state, repertoire, evaluated, key):
+    seen.append(evaluated.extra["lengths"].shape)
     return state
 
   emitter = _EMITTER._replace(tell=tell, needs=("lengths",))
@@ -126,7 +126,7 @@ def test_help_says_what_each_function_takes_and_returns():
   for line in (
     "init: (key, repertoire) -> state",
     "ask: (state, repertoire, key) -> (genotypes, state)",
-    "tell: (state, repertoire, genotypes, fitness [B], descriptors [B, D],",
+    "tell: (state, repertoire, evaluated, key) -> state",
   ):
     assert line in text
   assert "Fn`" not in text

@@ -53,9 +53,8 @@ def test_it_goes_on_where_it_improves_and_begins_anew_elsewhere():
     # The first strategy's are better than all that is known; of the second
     # one's nothing is known.
     fitness = jnp.where(jnp.arange(8) < 4, fitness + 1e3, jnp.nan)
-    told = emitter.tell(
-      state, repertoire, individuals, fitness, descriptors, {}, _KEY
-    )
+    evaluated = map_elites.Evaluated(individuals, fitness, descriptors, {})
+    told = emitter.tell(state, repertoire, evaluated, _KEY)
     return repertoire, state, told
 
   repertoire, state, told = turn()
@@ -93,9 +92,8 @@ def test_it_finds_larger_steps_where_those_of_variations_are_too_small():
   def score(emitter, seed):
     first_key, key = jax.random.split(jax.random.key(seed))
     first = 0.1 * jax.random.normal(first_key, (batch_size, _SIZE))
-    state = map_elites.init(
-      emitter, _GRID, first, *_sphere(first, None)[:2], key
-    )
+    evaluated = map_elites.Evaluated(first, *_sphere(first, None))
+    state = map_elites.init(emitter, _GRID, evaluated, key)
 
     def step(state, key):
       return map_elites.step(emitter, _sphere, *state, key), ()

@@ -180,8 +180,9 @@ def test_a_mixture_knows_who_found_what():
     return -jnp.sum(genotypes**2, axis=1), genotypes, {}
 
   first = _batch(0)
+  evaluated = map_elites.Evaluated(first[0], *evaluate(first[0], None))
   repertoire, state = map_elites.init(
-    mixed, _NONE, first[0], *evaluate(first[0], None)[:2], jax.random.key(0)
+    mixed, _NONE, evaluated, jax.random.key(0)
   )
   step = jax.jit(functools.partial(map_elites.step, mixed, evaluate))
   before = repertoire

@@ -79,15 +79,10 @@ def test_tell_takes_extra_scores_and_changes_nothing():
   emitter = map_elites.genetic_emitter(_pair, 3)
   repertoire = _repertoire()
   offspring, state = _ask(emitter, repertoire)
-  state = emitter.tell(
-    state,
-    repertoire,
-    offspring,
-    jnp.zeros(3),
-    jnp.zeros((3, 1)),
-    {"lengths": jnp.zeros(3)},
-    jax.random.key(0),
+  evaluated = map_elites.Evaluated(
+    offspring, jnp.zeros(3), jnp.zeros((3, 1)), {"lengths": jnp.zeros(3)}
   )
+  state = emitter.tell(state, repertoire, evaluated, jax.random.key(0))
   assert state == ()
 
 

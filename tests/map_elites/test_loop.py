@@ -44,9 +44,9 @@ def _run(function, emitter, seed):
   key = jax.random.key(seed)
   evaluate = functools.partial(_evaluate, function)
   x = jax.random.uniform(key, (8, 2), minval=-_BOUND, maxval=-_BOUND / 2)
-  fitness, descriptors, _ = evaluate(x, key)
+  evaluated = map_elites.Evaluated(x, *evaluate(x, key))
   repertoire, state = map_elites.init(
-    emitter, _GRID, x, fitness, descriptors, jax.random.fold_in(key, 1)
+    emitter, _GRID, evaluated, jax.random.fold_in(key, 1)
   )
   start = map_elites.metrics(repertoire)
 
@@ -102,11 +102,10 @@ def _counting(value, batch_size, needs=()):
     del repertoire
     return jnp.full((batch_size, 2), value), state | {"asked": key}
 
-  def tell(state, repertoire, x, fitness, descriptors, extra_scores, key):
+  def tell(state, repertoire, evaluated, key):
     del repertoire
-    return state | {
-      "told": (x, fitness, descriptors, extra_scores["distance"], key)
-    }
+    *told, extra = evaluated
+    return state | {"told": (*told, extra["distance"], key)}
 
   return genetic._replace(
     init=lambda key, repertoire: {"begun": key},
@@ -125,7 +124,7 @@ def test_emitters_together_hear_of_their_own_individuals_alone():
   assert (both.batch_size, both.needs) == (5, ("distance",))
   x = jnp.ones((1, 2))
   repertoire, state = map_elites.init(
-    both, _GRID, x, -jnp.ones(1), x, jax.random.key(0)
+    both, _GRID, map_elites.Evaluated(x, -jnp.ones(1), x, {}), jax.random.key(0)
   )
   evaluate = functools.partial(_evaluate, _sphere)
   repertoire, state = map_elites.step(

@@ -21,7 +21,8 @@ def _emitter(individuals, needs=()):
   """Makes the same individuals each time; its state is what it was told."""
   individuals = jnp.asarray(individuals, jnp.float32)[:, None]
 
-  def tell(state, repertoire, genotypes, fitness, descriptors, extra, key):
+  def tell(state, repertoire, evaluated, key):
+    genotypes, fitness, _, extra = evaluated
     return {"fitness": fitness, "genotypes": genotypes[:, 0]} | extra
 
   return map_elites.Emitter(
@@ -206,9 +207,9 @@ def test_shares_are_those_of_the_greatest_upper_bounds(
 
 @pytest.mark.parametrize("is_multiple", [False, True])
 def test_who_can_use_the_first_individuals_is_told_of_all(is_multiple):
-  def tell_first(state, repertoire, genotypes, *scores_and_key):
-    *_, extra, key = scores_and_key
-    return state + jnp.sum(genotypes) + extra["lengths"], key
+  def tell_first(state, repertoire, evaluated, key):
+    total = jnp.sum(evaluated.genotypes) + evaluated.extra["lengths"]
+    return state + total, key
 
   deaf = _emitter([0.5])
   hearing = deaf._replace(
@@ -218,9 +219,8 @@ def test_who_can_use_the_first_individuals_is_told_of_all(is_multiple):
   if is_multiple:
     emitter = map_elites.multi_emitter({"a": deaf, "b": hearing})
   x = jnp.array([[1.5], [2.5], [3.5]])
-  _, state = map_elites.init(
-    emitter, _GRID, x, x[:, 0], x, _KEY, {"lengths": 10}
-  )
+  evaluated = map_elites.Evaluated(x, x[:, 0], x, {"lengths": 10})
+  _, state = map_elites.init(emitter, _GRID, evaluated, _KEY)
   _, (total, key) = state.states if is_multiple else state
   assert total == 17.5
   told = jax.random.fold_in(_KEY, prng.OfGeneration.TELL)

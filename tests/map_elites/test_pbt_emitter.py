@@ -149,10 +149,7 @@ def _tell(emitter, state, fitness, repertoire=None, seed=7):
     emitter.tell(
       state,
       _repertoire() if repertoire is None else repertoire,
-      None,
-      fitness,
-      np.zeros((len(fitness), 1)),
-      {"lengths": np.zeros(len(fitness))},
+      map_elites.Evaluated(None, fitness, None, {}),
       jax.random.key(seed),
     )
   )
@@ -254,9 +251,8 @@ def test_samples_are_drawn_independently_and_uniformly():
   state, repertoire = _init(emitter), _repertoire()
 
   def cells(key):
-    return emitter.tell(
-      state, repertoire, None, jnp.arange(9.0), None, {}, key
-    ).sampled_cells[:2]
+    evaluated = map_elites.Evaluated(None, jnp.arange(9.0), None, {})
+    return emitter.tell(state, repertoire, evaluated, key).sampled_cells[:2]
 
   keys = jax.random.split(jax.random.key(0), 1800)
   drawn = np.asarray(jax.jit(jax.vmap(cells))(keys))
@@ -315,10 +311,7 @@ def test_with_population_based_training(exploit, fitness, seed):
     tell(
       state,
       _repertoire(names=("rate",)),
-      None,
-      fitness,
-      None,
-      {},
+      map_elites.Evaluated(None, fitness, None, {}),
       jax.random.key(seed),
     )
   )
@@ -501,9 +494,8 @@ def test_generations_compile_once_and_train_the_best():
     fitness = jnp.where(x[:, 0] < 500, x[:, 0], jnp.nan)
     descriptors = x[:, 1:]
     repertoire = repertoire.add(elites, fitness, descriptors)
-    state = emitter.tell(
-      state, repertoire, elites, fitness, descriptors, {}, tell_key
-    )
+    evaluated = map_elites.Evaluated(elites, fitness, descriptors, {})
+    state = emitter.tell(state, repertoire, evaluated, tell_key)
     return state, repertoire, elites
 
   repertoire = jax.tree.map(jnp.copy, _repertoire((), ("rate",)))
@@ -571,6 +563,5 @@ def test_fitness_must_be_of_all_that_was_asked():
   emitter = _emitter()
   state = _init(emitter)
   with pytest.raises(ValueError, match=r"fitness has shape \(6,\); give \(9,"):
-    emitter.tell(
-      state, _repertoire(), None, np.zeros(6), None, {}, jax.random.key(0)
-    )
+    evaluated = map_elites.Evaluated(None, np.zeros(6), None, {})
+    emitter.tell(state, _repertoire(), evaluated, jax.random.key(0))

@@ -14,8 +14,8 @@ _GRID = map_elites.Grid((3, 2), (0.0, 0.0), (1.0, 1.0))
 _DEPTH, _SIZE = 2, 9
 _RESAMPLING = map_elites.Resampling(share=0.4, depth=_DEPTH)
 _DRAWN = _RESAMPLING.num_drawn(_SIZE)
-_CONTEST = jax.jit(map_elites.update_contenders)
-_DRAW = jax.jit(map_elites.sample_contenders)
+_ADD = jax.jit(map_elites.DeepArchive.add)
+_SAMPLE = jax.jit(map_elites.DeepArchive.sample)
 
 
 def _evaluations(rng, size):
@@ -66,23 +66,23 @@ class _Plain:
     return {cell: [x for _, x in sorted(of)] for cell, of in cells.items()}
 
 
-def _assert_same(repertoire, contenders, plain):
+def _assert_same(repertoire, archive, plain):
   """All that is known of all of them."""
-  labels = np.asarray(contenders.elite_labels)
-  repertoire, contenders = jax.device_get((repertoire, contenders))
-  numbers = np.asarray(contenders.genotypes)
-  places = np.flatnonzero(contenders.num_evaluations)
+  labels = np.asarray(archive.elite_labels)
+  repertoire, archive = jax.device_get((repertoire, archive))
+  numbers = np.asarray(archive.genotypes)
+  places = np.flatnonzero(archive.num_evaluations)
   assert sorted(numbers[places]) == sorted(plain.seen)
   for place in places:
     scores = plain.seen[numbers[place]]
     fitness, descriptor = plain.mean(numbers[place])
     rank = plain.cells()[_cell(descriptor)].index(numbers[place])
-    assert contenders.ranks[place] == rank
-    assert contenders.num_evaluations[place] == len(scores)
-    assert contenders.labels[place] == numbers[place] % 3
-    np.testing.assert_allclose(contenders.fitness[place], fitness, rtol=1e-5)
+    assert archive.ranks[place] == rank
+    assert archive.num_evaluations[place] == len(scores)
+    assert archive.labels[place] == numbers[place] % 3
+    np.testing.assert_allclose(archive.fitness[place], fitness, rtol=1e-5)
     np.testing.assert_allclose(
-      contenders.descriptors[place], descriptor, rtol=1e-5
+      archive.descriptors[place], descriptor, rtol=1e-5
     )
   firsts = {cell: of[0] for cell, of in plain.cells().items()}
   occupied = np.flatnonzero(repertoire.occupied)
@@ -100,41 +100,44 @@ def _assert_same(repertoire, contenders, plain):
   assert np.all(labels[empty] == -1)
 
 
+def _evaluated(*found):
+  return map_elites.Evaluated(*found, {})
+
+
 def _empty():
-  """No contenders, whose genotypes are numbers."""
+  """Nothing in an archive whose genotypes are numbers."""
   repertoire = map_elites.Repertoire.init(jnp.int32(0), _GRID)
-  nobody = jnp.full(_SIZE, jnp.nan)
-  contenders = map_elites.first_contenders(
-    _RESAMPLING, _SIZE, _GRID, jnp.arange(_SIZE), nobody, jnp.zeros((_SIZE, 2))
+  nothing = _evaluated(
+    jnp.arange(_SIZE), jnp.full(_SIZE, jnp.nan), jnp.zeros((_SIZE, 2))
   )
-  return repertoire, contenders
+  archive = map_elites.DeepArchive.init(_RESAMPLING, _SIZE, _GRID, nothing)
+  return repertoire, archive
 
 
 def test_cells_hold_whom_lists_of_all_evaluations_say():
   rng = np.random.default_rng(0)
-  repertoire, contenders = _empty()
+  repertoire, archive = _empty()
   plain = _Plain()
   have_moved = came_back = False
   for turn in range(12):
     before = plain.cells()
-    drawn, contenders = _DRAW(contenders, jax.random.key(turn))
-    is_known = np.asarray(contenders.drawn) < len(contenders.fitness)
+    drawn, archive = _SAMPLE(archive, jax.random.key(turn))
+    is_known = np.asarray(archive.drawn) < len(archive.fitness)
     # Nobody twice, and all where there are no more.
     known = np.asarray(drawn)[is_known]
     assert len(set(known)) == len(known) == min(_DRAWN, len(plain.seen))
     again = _evaluations(rng, _DRAWN)
     numbers = np.arange(1, _SIZE + 1) + _SIZE * turn
     fitness, descriptors = _evaluations(rng, _SIZE)
-    repertoire, contenders = _CONTEST(
-      repertoire, contenders, again, numbers.astype(np.int32), fitness,
-      descriptors, (numbers % 3).astype(np.int32),
-    )  # fmt: skip
+    numbers = numbers.astype(np.int32)
+    new = _evaluated(numbers, fitness, descriptors)
+    repertoire, archive = _ADD(archive, repertoire, new, again, numbers % 3)
     plain.add(
       [*known, *numbers],
       [*again[0][is_known], *fitness],
       [*again[1][is_known], *descriptors],
     )
-    _assert_same(repertoire, contenders, plain)
+    _assert_same(repertoire, archive, plain)
     after = plain.cells()
     have_moved |= any(
       x in after.get(b, ()) for a, of in before.items() for x in of
@@ -145,53 +148,50 @@ def test_cells_hold_whom_lists_of_all_evaluations_say():
       for cell, of in before.items()
     )
   assert have_moved and came_back
-  assert float(map_elites.evaluations_per_elite(contenders)) == pytest.approx(
+  assert float(archive.evaluations_per_elite) == pytest.approx(
     np.mean([len(plain.seen[of[0]]) for of in plain.cells().values()])
   )
 
 
 def test_the_order_of_new_ones_changes_nothing():
   rng = np.random.default_rng(3)
-  repertoire, contenders = _empty()
+  repertoire, archive = _empty()
   fitness = rng.choice([0.0, -0.0, 1.0], _SIZE).astype(np.float32)
   descriptors = rng.choice([0.1, 0.9], (_SIZE, 2)).astype(np.float32)
   numbers, results = np.arange(_SIZE), []
   nothing = jnp.zeros(_DRAWN), jnp.zeros((_DRAWN, 2))
   for order in (numbers, rng.permutation(numbers)):
-    result = _CONTEST(
-      repertoire, contenders, nothing, order.astype(np.int32), fitness[order],
-      descriptors[order],
-    )  # fmt: skip
+    new = _evaluated(
+      order.astype(np.int32), fitness[order], descriptors[order]
+    )
+    result = _ADD(archive, repertoire, new, nothing)
     leaves = jax.tree.leaves(jax.device_get(result))
     results.append([x.tobytes() for x in leaves])
   assert results[0] == results[1]
 
 
 def test_an_incumbent_wins_a_tie():
-  repertoire, contenders = _empty()
+  repertoire, archive = _empty()
   nothing = jnp.zeros(_DRAWN), jnp.zeros((_DRAWN, 2))
   for numbers in ([5, 4], [2, 1]):
     size = _SIZE - len(numbers)
-    repertoire, contenders = _CONTEST(
-      repertoire, contenders, nothing,
+    new = _evaluated(
       np.array([*numbers, *[0] * size], np.int32),
       np.array([1.0, 1.0, *[np.nan] * size], np.float32),
       np.full((_SIZE, 2), 0.2, np.float32),
-    )  # fmt: skip
-  kept = contenders.genotypes[contenders.num_evaluations > 0]
+    )
+    repertoire, archive = _ADD(archive, repertoire, new, nothing)
+  kept = archive.genotypes[archive.num_evaluations > 0]
   assert sorted(kept.tolist()) == [4, 5]
 
 
 def test_the_fitter_of_a_cell_are_drawn_the_more_often():
   resampling = map_elites.Resampling(share=0.1, depth=4)
   line = map_elites.Grid((1,), (0.0,), (1.0,))
-  contenders = map_elites.first_contenders(
-    resampling, 4, line, jnp.arange(4), jnp.arange(4.0), jnp.full((4, 1), 0.5)
-  )
+  first = _evaluated(jnp.arange(4), jnp.arange(4.0), jnp.full((4, 1), 0.5))
+  archive = map_elites.DeepArchive.init(resampling, 4, line, first)
   keys = jax.random.split(jax.random.key(0), 4000)
-  numbers = jax.vmap(
-    lambda key: map_elites.sample_contenders(contenders, key)[0]
-  )(keys)
+  numbers = jax.vmap(lambda key: archive.sample(key)[0])(keys)
   shares = np.bincount(np.asarray(numbers).ravel(), minlength=4) / 4000
   weights = np.exp(np.arange(4.0))  # The fittest is the last.
   np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.025)
@@ -223,30 +223,28 @@ def _noisy(points, key):
 
 @jax.jit
 def _resampled_without_noise(key):
-  """The contenders after a generation."""
+  """The archive after a generation."""
   emitter = map_elites.genetic_emitter(lambda key, x1, x2: (x1 + x2) / 2, 6)
   first = jax.random.uniform(key, (6, 8))
-  scores = _of_arms(first)
-  repertoire, state = map_elites.init(emitter, _TOY_GRID, first, *scores, key)
-  contenders = map_elites.first_contenders(
-    _RESAMPLING, 6, _TOY_GRID, first, *scores
-  )
-  return map_elites.resampled_generation(
+  evaluated = _evaluated(first, *_of_arms(first))
+  repertoire, state = map_elites.init(emitter, _TOY_GRID, evaluated, key)
+  archive = map_elites.DeepArchive.init(_RESAMPLING, 6, _TOY_GRID, evaluated)
+  return map_elites.resampled_step(
     emitter,
     lambda points, key: (*_of_arms(points), {}),
     repertoire,
-    contenders,
+    archive,
     state,
     key,
   )[1]
 
 
 def test_who_is_evaluated_again_without_noise_stays_as_it_was():
-  contenders = _resampled_without_noise(jax.random.key(0))
-  counts = np.asarray(contenders.num_evaluations)
+  archive = _resampled_without_noise(jax.random.key(0))
+  counts = np.asarray(archive.num_evaluations)
   assert np.sum(counts == 2) == _RESAMPLING.num_drawn(6)
-  found = contenders.fitness, contenders.descriptors
-  for mean, score in zip(found, _of_arms(contenders.genotypes), strict=True):
+  found = archive.fitness, archive.descriptors
+  for mean, score in zip(found, _of_arms(archive.genotypes), strict=True):
     np.testing.assert_allclose(mean[counts > 0], score[counts > 0], rtol=1e-5)
 
 
@@ -263,19 +261,17 @@ def _corrected_qd_score(seed, resampling):
     assert size + resampling.num_drawn(size) == _TOY_SIZE
   emitter = map_elites.genetic_emitter(vary, size)
   first = jax.random.uniform(key, (_TOY_SIZE, 8))
-  scores = _noisy(first, key)[:2]
-  repertoire, state = map_elites.init(emitter, _TOY_GRID, first, *scores, key)
+  evaluated = map_elites.Evaluated(first, *_noisy(first, key))
+  repertoire, state = map_elites.init(emitter, _TOY_GRID, evaluated, key)
   if resampling is None:
     generation = functools.partial(map_elites.step, emitter, _noisy)
     carry = (repertoire, state)
   else:
-    generation = functools.partial(
-      map_elites.resampled_generation, emitter, _noisy
+    generation = functools.partial(map_elites.resampled_step, emitter, _noisy)
+    archive = map_elites.DeepArchive.init(
+      resampling, size, _TOY_GRID, evaluated
     )
-    contenders = map_elites.first_contenders(
-      resampling, size, _TOY_GRID, first, *scores
-    )
-    carry = (repertoire, contenders, state)
+    carry = (repertoire, archive, state)
   (repertoire, *_), _ = jax.lax.scan(
     lambda carry, key: (generation(*carry, key), None), carry, jnp.stack(keys)
   )

@@ -17,8 +17,10 @@ _OCCUPIED = np.float32([1.5, 2.5, 6.5])
 def _teacher():
   """Counts its lessons, adds 100 to parents, and 1,000 to own policies."""
 
-  def remember(state, extra_scores, descriptors, targets):
-    told = jnp.stack([extra_scores["transitions"], descriptors[:, 0]])
+  def remember(state, evaluated, targets):
+    told = jnp.stack(
+      [evaluated.extra["transitions"], evaluated.descriptors[:, 0]]
+    )
     return state | {"told": jnp.concatenate([told, targets.T])}
 
   return map_elites.Teacher(
@@ -73,15 +75,13 @@ def _asked(emitter, seed=0):
 
 def _told(tell, state, descriptors):
   size = len(descriptors)
-  return jax.jit(tell)(
-    state,
-    _repertoire(),
+  evaluated = map_elites.Evaluated(
     np.zeros((size, 1)),
     np.zeros(size),
     np.float32(descriptors)[:, None],
     {"transitions": np.arange(size, dtype=np.float32)},
-    jax.random.key(2),
   )
+  return jax.jit(tell)(state, _repertoire(), evaluated, jax.random.key(2))
 
 
 def test_parents_are_improved_policies_injected_and_the_rest_varied():

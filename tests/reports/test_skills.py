@@ -6,7 +6,7 @@ import pytest
 
 from qdrl_haiku import reports
 from qdrl_haiku.reports import curves, skills
-from qdrl_haiku.runs import skills as runs_skills
+from qdrl_haiku.runs import skill_files
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import skill_common
 
@@ -22,7 +22,7 @@ def _run(
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
     step = 100 * generation
-    runs_skills.write(
+    skill_files.write(
       directory, generation, step, evaluation, env.descriptor
     )
     row = {"generation": generation, "step": step, "diayn/state_coverage": 3.0}

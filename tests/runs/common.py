@@ -8,7 +8,6 @@ import pytest
 from qdrl_haiku import artifacts, controllers, runs
 from qdrl_haiku.reports import pictures
 from qdrl_haiku.runs import resume as resume_lib
-from qdrl_haiku.runs.warm_start import warm_start
 from qdrl_haiku.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import common
@@ -80,7 +79,7 @@ def killed_after(generation, *args, **kwargs):
 
 def warm_started(setup, state, logdir):
   """A new state with the agents of another run."""
-  return warm_start(setup, state, str(logdir))
+  return resume_lib._warm_start(setup, state, str(logdir))
 
 
 def rows(logdir, name="metrics.jsonl"):

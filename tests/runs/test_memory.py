@@ -4,7 +4,6 @@ import functools
 import types
 
 import jax
-import optax
 import pytest
 
 from qdrl_haiku import controllers, distributed, environments, learners
@@ -44,35 +43,47 @@ def _programs(setup):
 def _planned(setup, num_reevaluations=0):
   programs = _programs(setup)
   return memory.memory_plan(
-    setup, programs.population, programs.initial, num_reevaluations
+    setup, programs.state, programs.initial, num_reevaluations
   )
 
 
 def test_a_small_population_is_as_worked_by_hand():
   plan = _planned(common.setup(_PBT))
-  # A point, two counts, two numbers.
-  assert plan.networks == 4 * (2 + 2 + 2)
-  assert plan.optimisers == plan.repertoire == 0
   # Observation, action, reward, discount, next observation; two counts.
   transition = 4 * (2 + 2 + 1 + 1 + 2)
-  assert plan.replay == 48 * transition + 2 * 4
-  # Two, and eight states in which the episodes of each begin.
-  assert plan.environments == 2 * _ENVIRONMENT * (1 + 8)
-  assert plan.num_agents == 4
-  # One step of two environments makes two updates of 4 transitions.
-  assert plan.batches == 4 * 2 * 4 * transition
-  # One on its way, and as it's sent; twice only where it has to be.
-  assert plan.copies == 2 * plan.replay
-  inherited = _planned(common.setup(_PBT, inherit_replay=True))
-  assert inherited.copies == (2 + 4) * plan.replay
-  assert _planned(common.setup()).copies == 0
-  # Two hyperparameters and a fitness of each, one count of generations.
-  assert plan.bookkeeping == 4 * (4 * 3 + 1)
-  assert plan.held == 4 * (24 + plan.replay + plan.environments) + 52
-  # Two episodes of each of four members, of which nothing is recorded.
-  assert plan.evaluation == 4 * 2 * _ENVIRONMENT
-  batches = max(plan.batches, plan.copies)
-  assert plan.total == plan.held + plan.evaluation + batches
+  replay = 48 * transition + 2 * 4
+  expected = {
+    # A point, two counts, two numbers.
+    "networks and optimisers": 4 * 4 * (2 + 2 + 2),
+    "replay": 4 * replay,
+    # Two, and eight states in which the episodes of each begin.
+    "environments": 4 * 2 * _ENVIRONMENT * (1 + 8),
+    # Two episodes of each, of which nothing is recorded.
+    "evaluation": 4 * 2 * _ENVIRONMENT,
+    # Two hyperparameters and a fitness of each.
+    "emitters and controller": 4 * (4 * 3),
+    "repertoire": 0,
+  }
+  assert plan.held == expected
+  # One step of two environments makes two updates of 4 transitions; one buffer
+  # is on its way, and as it's sent.
+  assert plan.in_turn == {
+    "batches to learn from": 4 * 2 * 4 * transition,
+    "replay while children inherit": 2 * replay,
+  }
+  assert plan.total == sum(expected.values()) + 2 * replay
+
+
+@pytest.mark.parametrize(
+  ("controller", "settings", "copies"),
+  [(_PBT, {"inherit_replay": True}, 2 + 4), (None, {}, 0)],
+)
+def test_buffers_are_there_twice_only_where_they_have_to_be(
+  controller, settings, copies
+):
+  plan = _planned(common.setup(controller, **settings))
+  found = plan.in_turn.get("replay while children inherit", 0)
+  assert found == copies * plan.held["replay"] // 4
 
 
 @pytest.mark.parametrize(
@@ -84,34 +95,18 @@ def test_offspring_and_first_genotypes_are_planned(name, members):
   # Elites of five numbers and two episodes, with environments as above and
   # their descriptors, and the two axes of each descriptor in each of five
   # steps. Members are among the offspring.
-  size = 4 * 5 + 2 * (_ENVIRONMENT + 4 * 3 * 2) + 4 * 2 * 5 * 2
-  assert many.evaluation == (4000 + members) * size
+  size = 4 * 5 + 2 * (_ENVIRONMENT + 4 * 3 * 2 + 4 * 5 * 2)
+  assert many.held["evaluation"] == (4000 + members) * size
 
 
 def test_elites_that_are_looked_at_again_are_planned():
-  without, few, many = (
-    _planned(common.repertoire_setup(), n) for n in (0, 2, 400)
-  )
-  assert without.reevaluation == 0
+  few, many = (_planned(common.repertoire_setup(), n) for n in (2, 400))
   # Six agents, as many as a generation evaluates, and two episodes of each.
   agent, episode = 4 * 5, _ENVIRONMENT + 4 * 3 * 2 + 4 * 5 * 2
-  assert few.reevaluation == 6 * agent + 12 * episode
-  assert few.total == without.total
+  name = "elites evaluated again"
+  assert few.in_turn[name] == 6 * agent + 12 * episode
   # One agent after the other, of which there are so many episodes.
-  assert many.reevaluation == agent + 400 * episode
-  assert many.total == many.held + many.evaluation + many.reevaluation
-
-
-def test_any_learners_optimiser_is_found_wherever_it_is():
-  quadratic = common.quadratic_learner()
-  chain = optax.chain(optax.clip(1.0), optax.sgd(0.1, momentum=0.9))
-
-  def init(key):
-    state = quadratic.init(key)
-    return state._replace(empty={"mine": [chain.init(state.point)]})
-
-  plan = _planned(common.setup(learner=quadratic._replace(init=init)))
-  assert (plan.networks, plan.optimisers) == (24, 8)
+  assert many.in_turn[name] == agent + 400 * episode
 
 
 def _sac_setup():
@@ -133,102 +128,58 @@ def _sac_setup():
 def test_a_run_holds_the_bytes_that_were_planned(setup):
   plan, state = _planned(setup), _made(setup)
   pool = _num_bytes(_programs(setup).initial.pool)
-  assert plan.held == _num_bytes(state) + pool
-  if setup.map_elites is None:
-    members = state.members
-    assert 4 * plan.replay == _num_bytes(members.replay)
-    assert 4 * plan.environments == _num_bytes(members.environment) + pool
-    learners_ = 4 * (plan.networks + plan.optimisers)
-    assert learners_ == _num_bytes(members.learner)
+  # Two counts are left out.
+  counts = _num_bytes((state.generation, state.initial_steps))
+  held = sum(plan.held.values()) - plan.held["evaluation"]
+  assert held == _num_bytes(state) - counts + pool
 
 
-def test_a_shared_critics_replay_and_batches_are_planned_on_each_device():
-  setup = test_teachers.setup_of("dcrl")
-  plan, two = (_planned(setup._replace(mesh=_mesh(n))) for n in (1, 2))
-  # Two observations, an action, reward and discount, and descriptors; counts.
-  assert plan.shared_replay == 4 * (60 * (2 * 2 + 3 + 4) + 2)
-  # Four agents' two episodes of three steps, and once more as they're told.
-  assert plan.recorded == 2 * 4 * (4 * 2 * 3) * (2 * (2 + 2) + 3)
-  # What 300 steps of the critic and 100 of policies draw, four rows each.
-  assert plan.batches == 400 * 4 * 4 * (2 * 2 + 3 + 4)
-  assert two.held == 2 * plan.held and two.recorded == 1.5 * plan.recorded
-  assert two.batches == 2 * plan.batches
-
-
-def test_each_device_has_the_repertoire_but_its_share_of_the_agents():
-  one, two, shared = (
-    _planned(common.repertoire_setup(mesh=_mesh(n), shard_repertoire=x))
-    for n, x in ((1, False), (2, False), (2, True))
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_each_device_has_the_repertoire_or_its_share(num_devices):
+  whole, shared = (
+    _planned(
+      common.repertoire_setup(mesh=_mesh(num_devices), shard_repertoire=x)
+    ).held["repertoire"]
+    for x in (False, True)
   )
-  assert two == one._replace(num_devices=2, copies=2 * one.copies)
-  assert two.held == one.held + one.repertoire + one.bookkeeping
-  # Half of 36 elites of five numbers each.
-  assert two.repertoire - shared.repertoire == 4 * 36 * 5 // 2
-
-
-def test_slots_that_are_left_over_take_memory_too():
-  setup = common.setup(_PBT, inherit_replay=True)
-  one, three = (_planned(setup._replace(mesh=x)) for x in (None, _mesh(3)))
-  # Four members in six slots; each device sends and receives one of them.
-  assert three == one._replace(
-    num_agents=6,
-    num_devices=3,
-    batches=6 * one.batches // 4,
-    copies=(6 + 3 * 2) * one.replay,
-    evaluation=6 * one.evaluation // 4,
-  )
-  assert three.agents == 6 * one.agents // 4
-
-
-def _plan(**parts):
-  """Two agents on two devices, whose parts are of one GiB but for these."""
-  gib = {
-    name: _GIB * parts.get(name, 1)
-    for name in memory.MemoryPlan._fields
-  } | {"num_agents": 2, "num_devices": 2, "bookkeeping": 0}
-  return memory.MemoryPlan(**gib)
+  # 36 cells of five numbers, fitness and descriptors; a count.
+  elites, rest = 4 * 36 * 5, 4 * (36 * 3 + 1)
+  assert whole == num_devices * (elites + rest)
+  assert shared == elites + num_devices * rest
 
 
 @pytest.mark.parametrize(
-  ("part", "takes", "settings"),
+  "part",
   [
-    ("networks", 10, "population_size or the networks' hidden layers"),
-    ("replay", 11, "replay_capacity or population_size"),
-    ("environments", 10, "num_envs, pool_size or population_size"),
-    ("repertoire", 10, "grid_shape, num_cells or resampling_depth"),
-    ("batches", 5, "batch_size, grad_updates_per_step, num_critic_steps, nu"),
-    ("evaluation", 5, "num_eval_episodes, population_size, variation_batch_"),
-    ("reevaluation", 5, "num_reevaluations"),
+    "networks and optimisers", "replay", "environments", "repertoire",
+    "evaluation", "emitters and controller",
   ],
-)
-def test_a_refusal_says_what_is_largest_and_how_to_lower_it(
-  part, takes, settings
-):
-  plan = _plan(**{part: 5})
+)  # fmt: skip
+def test_a_refusal_says_what_is_largest_and_how_to_lower_it(part):
+  names = ("replay", "environments", "repertoire", part)
+  held = {name: 5 * _GIB if name == part else _GIB for name in names}
+  plan = memory.MemoryPlan(held, {"batches to learn from": _GIB})
   with pytest.raises(ValueError) as error:
     memory.check(plan, plan.total - 1)
   message = str(error.value)
-  assert f"{part} would take the most, {takes}.0 GiB: lower {settings}" in (
-    message
-  )
-  # Fourteen with one GiB each: four parts of two agents, two repertoires, two
-  # shared buffers, the evaluation, and the copies, the batches, the elites'
-  # evaluation or what is recorded, whichever are more.
-  total = 14 + (8 if takes != 5 else 4)
+  total = len(held) + 5
   assert message.startswith(f"this run would need {total}.0 GiB of memory")
+  assert f"{part} would take the most, 5.0 GiB: lower " in message
   assert "\n" not in message
   memory.check(plan, plan.total)
   memory.check(plan, None)  # It can't be known.
 
 
 def test_a_description_has_aligned_lines_with_units():
-  plan = _plan(replay=1.5)._replace(networks=512, optimisers=3 * 2**20)
-  lines = memory.describe(plan, 24 * _GIB).splitlines()
-  assert lines[:3] + lines[-1:] == [
-    "networks of an agent                   512 B",
-    "optimisers of an agent               3.0 MiB",
-    "replay of an agent                   1.5 GiB",
-    "memory needed                       11.0 GiB of 24.0 GiB",
+  plan = memory.MemoryPlan(
+    {"replay": 3 * 2**29, "environments": 512, "repertoire": 0},
+    {"batches to learn from": 3 * 2**20},
+  )
+  assert memory.describe(plan, 24 * _GIB).splitlines() == [
+    "replay                               1.5 GiB",
+    "environments                           512 B",
+    "batches to learn from                3.0 MiB",
+    "memory needed                        1.5 GiB of 24.0 GiB",
   ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from qdrl_haiku import runs
 from qdrl_haiku.runs import interruption, records
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.training import reports as reports_lib
+from qdrl_haiku.training import state as state_lib
 from tests.runs import common as runs_common
 from tests.training import common
 
@@ -123,7 +123,7 @@ def _report(generation, returns, finite=(True, True)):
   returns = np.array(returns, np.float32)
   rates = np.array([0.25, 0.5])
   member = int(np.argmax(np.where(finite, returns, -np.inf)))
-  return reports_lib.GenerationReport(
+  return state_lib.GenerationReport(
     generation=generation,
     evaluation=None,
     scores={"episode_return": returns},
@@ -133,7 +133,7 @@ def _report(generation, returns, finite=(True, True)):
     num_updates=np.zeros(2, np.int32),
     finite=np.array(finite),
     decision=None,
-    best=reports_lib.Best(
+    best=state_lib.Best(
       member=member,
       fitness=returns[member] if any(finite) else np.float32(np.nan),
       episode_return=returns[member],
@@ -141,6 +141,8 @@ def _report(generation, returns, finite=(True, True)):
       state=None,
     ),
     evaluation_steps=np.array([[3], [4]], np.int32),
+    next_hyperparams={"rate": rates},
+    sampled_cells=np.full(2, -1),
   )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import artifacts, controllers, distributed, runs
+from qdrl_haiku.runs import validation
 from tests.runs import common as runs_common
 from tests.runs.common import FILES, RUN, SETUP, rows, run
 from tests.training import common
@@ -101,7 +102,7 @@ def test_it_is_said_how_many_devices_are_used_and_how_to_use_all(
   monkeypatch.setattr(jax, "device_count", lambda: 8)
   mesh = jax.sharding.AbstractMesh((used,), ("population",))
   setup = common.setup(population_size=size)._replace(mesh=mesh)
-  described = RUN._describe_devices(setup, is_chosen)
+  described = validation.describe_devices(setup, is_chosen)
   assert described.split(maxsplit=2) == ["devices", "used", line]
 
 
@@ -109,7 +110,7 @@ def test_cells_that_devices_share_may_leave_some_of_them_idle(monkeypatch):
   monkeypatch.setattr(jax, "device_count", lambda: 5)
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
   setup = common.repertoire_setup(mesh=mesh, shard_repertoire=True)
-  assert RUN._describe_devices(setup, True).endswith(
+  assert validation.describe_devices(setup, True).endswith(
     "4 of 5; 35 or 40 cells would use all"
   )
 
@@ -131,7 +132,7 @@ def test_a_mesh_that_processes_or_cells_can_not_share_is_refused(
   monkeypatch.setattr(jax, "device_count", lambda: 4)
   mesh = jax.sharding.AbstractMesh((size,), ("population",))
   with pytest.raises(ValueError, match=message):
-    RUN._check_mesh(setup._replace(mesh=mesh))
+    validation.check_mesh(setup._replace(mesh=mesh))
 
 
 def test_only_so_many_checkpoints_are_kept_and_the_last_generation_has_one(

@@ -23,33 +23,26 @@ TARGET = 0.5
 
 def init(setup, key=KEY):
   """The state before the first generation."""
-  if setup.map_elites is None:
-    return training.init_population(setup, key)
-  return training.init_illumination(setup, key)
+  return training.init(setup, key)
 
 
 def step(setup, state, key=KEY):
   """One generation: the new state, and the report."""
-  if setup.map_elites is None:
-    return training.train_generation(setup, state, key)
-  return training.train_illumination(setup, state, key)
+  return training.step(setup, state, key)
 
 
 def restart(setup, state, key=KEY):
   """The state with new members in place of those that have all diverged."""
-  if setup.map_elites is None:
-    return training.restart_members(setup, state, key)
-  return training.restart_illumination(setup, state, key)
+  return training.restart(setup, state, key)
 
 
 def changed(state, hyperparams=None, **parts):
   """A state whose members have other parts, or other hyperparameters."""
-  if hyperparams is not None and hasattr(state, "emitter"):
-    emitter = state.emitter._replace(hyperparams=hyperparams)
-    state = state._replace(emitter=emitter)
-  elif hyperparams is not None:
-    state = state._replace(hyperparams=hyperparams)
-  return state.with_members(state.members._replace(**parts))
+  population = state.population
+  if hyperparams is not None:
+    population = population._replace(hyperparams=hyperparams)
+  members = state.members._replace(**parts)
+  return state._replace(population=population, members=members)
 
 
 class Trainer:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, environments
-from qdrl_haiku.runs import metrics
+from qdrl_haiku.runs import records
 from tests.controllers import common as controllers_common
 from tests.training import common
 
@@ -167,7 +167,7 @@ def test_a_member_with_a_fault_is_counted_and_never_the_best(case):
   where, ((_, report), _) = case
   assert np.flatnonzero(np.isnan(report.fitness)).tolist() == list(where)
   assert np.flatnonzero(~report.finite).tolist() == list(where)
-  row = metrics.pbt_row(report)
+  row = records.row([0], report, records.initial())
   assert row["pbt/num_nonfinite"] == len(where)
   best = np.nanargmax(report.fitness)
   assert int(report.best.member) == best
@@ -355,7 +355,7 @@ def test_with_a_repertoire_an_agent_with_a_fault_enters_and_disturbs_nothing(
     report.fitness[_others(where)], faultless.fitness[_others(where)]
   )
   # By a sound member, or by an elite.
-  is_sampled = report.illumination.sampled_cells >= 0
+  is_sampled = report.sampled_cells >= 0
   for i in where:
     assert is_sampled[i] or report.decision.parents[i] in _others(where)
   assert _is_finite(state) and common.all_finite(state.repertoire)

@@ -191,7 +191,7 @@ def test_when_all_have_diverged_they_can_begin_anew(trainer, undisturbed):
   first = trainer.first.members.learner.point
   assert not np.any(np.asarray(restarted.members.learner.point) == first)
   # The window must not hold the returns of those that are gone.
-  assert np.isnan(restarted.recent_fitness).all()
+  assert np.isnan(restarted.population.recent_fitness).all()
   _, report = trainer.step(restarted)
   np.testing.assert_array_equal(report.fitness, _returns(report))
 

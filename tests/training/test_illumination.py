@@ -114,7 +114,7 @@ def test_trained_members_are_evaluated_and_offered_beside_variations(history):
     fitness, descriptors, _ = _evaluated(genotypes, generation)
     # The others have been replaced since.
     stays = report.decision.operator == 0
-    stays &= report.illumination.sampled_cells < 0
+    stays &= report.sampled_cells < 0
     assert np.sum(stays) >= 2
     np.testing.assert_allclose(
       report.fitness[stays], fitness[stays], rtol=1e-4
@@ -134,7 +134,7 @@ def test_no_cell_ever_gets_worse_and_the_metrics_say_so(history):
     assert np.all(after >= before)
   assert np.any(fitness[-1] > fitness[0])
   for report, cells in zip(history[1], fitness[1:], strict=True):
-    metrics = report.illumination.metrics
+    metrics = report.repertoire_metrics
     found = cells[cells > -np.inf]
     np.testing.assert_allclose(metrics["qd/qd_score"], found.sum(), rtol=1e-5)
     np.testing.assert_allclose(
@@ -147,14 +147,14 @@ def test_an_elite_takes_the_place_of_a_member_but_not_its_replay(history):
   for before, state, report in zip(
     history[0], history[0][1:], history[1], strict=False
   ):
-    cells = report.illumination.sampled_cells
+    cells = report.sampled_cells
     (i,) = np.flatnonzero(cells >= 0)
     elite = common.member(state.repertoire.genotypes, cells[i])
     common.assert_bits_equal(
       common.member(state.members.learner, i),
       _SETUP.learner.from_genotype(elite.genotype),
     )
-    for tree in (state.hyperparams, report.illumination.new_hyperparams):
+    for tree in (state.hyperparams, report.next_hyperparams):
       common.assert_bits_equal(common.member(tree, i), elite.hyperparams)
     assert i != np.argmax(report.fitness)
     # What was there before this generation is still there.
@@ -186,7 +186,7 @@ def test_where_all_diverge_elites_stay_and_the_others_begin_anew(
   assert common.all_finite(restarted.members)
   common.assert_bits_equal(restarted.hyperparams, state.hyperparams)
   common.assert_bits_equal(restarted.repertoire, state.repertoire)
-  cells = report.illumination.sampled_cells
+  cells = report.sampled_cells
   (i,) = np.flatnonzero(cells >= 0)
   np.testing.assert_array_equal(
     restarted.members.learner.point[i],
@@ -205,7 +205,7 @@ def test_without_a_controller_there_are_variations_alone():
     assert not np.any(report.num_updates)
     assert np.sum(report.evaluation_steps) == 5 * 2 * _VARIATIONS
     assert np.nanmax(report.fitness) <= np.max(state.repertoire.fitness)
-  assert state.members is None and state.hyperparams is None
+  assert state.members == state.hyperparams == ()
   assert trainer.setup.steps_per_generation == 5 * 2
   first, last = trainer.first.repertoire, state.repertoire
   assert np.all(last.fitness >= first.fitness)
@@ -225,39 +225,37 @@ def test_agents_are_evaluated_again_and_count_by_their_means():
   assert (setup.num_offspring, setup.num_resampled) == (6, 2)
   assert setup.batch_sizes == (8,)
   for generation in (1, 2, 3):
-    drawn, contenders = jax.device_get(
-      map_elites.sample_contenders(
-        jax.tree.map(jnp.asarray, state.contenders),
-        jax.random.fold_in(_KEY, generation),
-      )
+    archive = jax.tree.map(jnp.asarray, state.archive)
+    drawn, archive = jax.device_get(
+      archive.sample(jax.random.fold_in(_KEY, generation))
     )
     seen = jax.device_get(_evaluated(drawn.genotype, generation, 6)[:2])
     state, report = trainer.step(state)
     # Each of them ten steps; the report is of new agents alone.
     assert np.sum(report.evaluation_steps) == 8 * 2 * 5
     assert report.fitness.shape == (6,)
-    points = state.contenders.genotypes.genotype.policy_params
-    for i, place in enumerate(contenders.drawn):
+    points = state.archive.genotypes.genotype.policy_params
+    for i, place in enumerate(archive.drawn):
       point = drawn.genotype.policy_params[i]
       where = np.flatnonzero((points == point).all(1))
       if not where.size:
         continue  # Others were better.
       (now,) = where
       num_moved += 1
-      count = contenders.num_evaluations[place]
-      assert state.contenders.num_evaluations[now] == count + 1
+      count = archive.num_evaluations[place]
+      assert state.archive.num_evaluations[now] == count + 1
       for name, x in zip(("fitness", "descriptors"), seen, strict=True):
-        mean = getattr(contenders, name)[place]
+        mean = getattr(archive, name)[place]
         np.testing.assert_allclose(
-          getattr(state.contenders, name)[now],
+          getattr(state.archive, name)[now],
           (count * mean + x[i]) / (count + 1),
           rtol=1e-3,
           atol=1e-5,
         )
   assert num_moved
   np.testing.assert_allclose(
-    report.illumination.metrics["qd/evaluations_per_elite"],
-    map_elites.evaluations_per_elite(state.contenders),
+    report.repertoire_metrics["qd/evaluations_per_elite"],
+    jax.tree.map(jnp.asarray, state.archive).evaluations_per_elite,
   )
 
 

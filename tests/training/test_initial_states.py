@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import environments, skills, training
-from qdrl_haiku.training import population as population_lib
+from qdrl_haiku.training import generation as generation_lib
 from tests import jaxprs
 from tests.training import common
 
@@ -31,7 +31,8 @@ def _setup(env=None, **config):
 
 def _draw(setup, generation):
   """The pool and the evaluation's states of a generation."""
-  return population_lib.draw_initial_states(setup, _KEY, generation)
+  size = setup.config.population_size
+  return generation_lib.draw(setup, _KEY, generation, size)
 
 
 @pytest.mark.parametrize("has_two", [False, True])

@@ -47,7 +47,7 @@ def test_members_begin_different_from_each_other(population):
 
 def test_a_population_begins_with_nothing_learned_or_returned(population):
   assert np.asarray(population.members.replay.size).tolist() == [0] * 4
-  assert np.isnan(np.asarray(population.recent_fitness)).all()
+  assert np.isnan(np.asarray(population.population.recent_fitness)).all()
   assert int(population.generation) == 0
 
 

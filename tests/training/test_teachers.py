@@ -103,6 +103,11 @@ def _told(rewards, lengths):
   return {"transitions": transitions, "lengths": jnp.asarray(lengths)}
 
 
+def _evaluated(extra, descriptors):
+  """The record of individuals of which this is known."""
+  return map_elites.Evaluated(None, None, descriptors, extra)
+
+
 @pytest.mark.parametrize("sees_targets", [False, True])
 def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
   sees_targets,
@@ -114,8 +119,7 @@ def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
   targets = jnp.array([[0.0, 100.0], [5.0, 50.0]])
   state = jax.jit(teacher.remember)(
     teacher.init(jax.random.key(0)),
-    _told(rewards, [[3, 1], [3, 2]]),
-    descriptors,
+    _evaluated(_told(rewards, [[3, 1], [3, 2]]), descriptors),
     targets,
   )
   # 4 and 5 come after an episode's end, and so does 11; 7 is not a number.
@@ -143,8 +147,9 @@ def test_a_descriptor_far_outside_says_only_that_it_is():
   teacher = _teacher(sees_targets=True)
   state = jax.jit(teacher.remember)(
     teacher.init(jax.random.key(0)),
-    _told(np.ones((1, 1, _TIMES)), [[1]]),
-    jnp.array([[1e30, 50.0]]),
+    _evaluated(
+      _told(np.ones((1, 1, _TIMES)), [[1]]), jnp.array([[1e30, 50.0]])
+    ),
     jnp.array([[-1e30, 100.0]]),
   )
   storage = state.replay.storage
@@ -158,11 +163,10 @@ def _trained(teacher, reward):
   """Trains on an episode with such rewards."""
 
   @jax.jit
-  def train(extra_scores):
+  def train(extra):
     state = teacher.remember(
       teacher.init(jax.random.key(0)),
-      extra_scores,
-      jnp.array([[0.0, 50.0]]),
+      _evaluated(extra, jnp.array([[0.0, 50.0]])),
       jnp.array([[5.0, 100.0]]),
     )
     return teacher.train(state, jax.random.key(1))

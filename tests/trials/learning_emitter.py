@@ -61,9 +61,10 @@ def make_emitter(setup):
     num_updates = state.num_updates + _UPDATES * can_learn
     return elites, state._replace(agent=agent, num_updates=num_updates)
 
-  def tell(state, repertoire, elites, fitness, descriptors, extra, key):
-    del repertoire, elites, fitness, descriptors, key
-    transitions, lengths = extra["transitions"], extra["lengths"]
+  def tell(state, repertoire, evaluated, key):
+    del repertoire, key
+    transitions = evaluated.extra["transitions"]
+    lengths = evaluated.extra["lengths"]
     # What comes after an episode's end is its first step once more.
     steps = jnp.arange(transitions.reward.shape[2])
     steps = jnp.where(steps < lengths[..., None], steps, 0)

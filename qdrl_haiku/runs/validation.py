@@ -1,0 +1,164 @@
+"""Checks a run before anything is compiled or written."""
+
+import jax
+
+from qdrl_haiku import controllers
+from qdrl_haiku.artifacts.agents import read_agents
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.runs.config import RunConfig
+from qdrl_haiku.storage import row_files
+from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training import generation
+from qdrl_haiku.training.config import TrainingConfig, nearest_multiples
+from qdrl_haiku.training.setup import Setup
+
+
+def check(setup: Setup, config: RunConfig) -> None:
+  """Refuses a setup and settings that don't fit each other, see `run`."""
+  generation.check(setup)
+  _check_effects(setup, config)
+  if setup.on_host:
+    _check_on_host(setup, config)
+  interval = setup.steps_per_generation
+  if config.num_timesteps % interval:
+    raise ValueError(
+      f"num_timesteps {config.num_timesteps} must be a multiple of the "
+      f"{interval} steps of a generation; the nearest: "
+      f"{nearest_multiples(config.num_timesteps, interval)}."
+    )
+  if setup.controller is not None:
+    controllers.check(setup.controller, setup.config.population_size)
+    first = setup.controller.first_decision
+    if first is not None and first * interval > config.num_timesteps:
+      raise ValueError(
+        f"the controller replaces nobody before its decision {first} "
+        f"(first_rung), but num_timesteps {config.num_timesteps} has "
+        f"{config.num_timesteps // interval} generations; lower first_rung, or "
+        "raise num_timesteps."
+      )
+  if config.resume:
+    directory = RunDirectory(logdir(config))
+    for name in row_files.FILES:  # Raises if one is damaged.
+      directory.rows(name)
+    rows = directory.rows("metrics.jsonl", row_files.COLUMNS["metrics.jsonl"])
+    if rows and rows[-1]["generation"] * interval > config.num_timesteps:
+      raise ValueError(
+        f"num_timesteps {config.num_timesteps} is less than the "
+        f"{rows[-1]['generation'] * interval} that the run in {config.logdir} "
+        "has done; give more, or leave it out."
+      )
+  elif config.warm_start is not None:
+    try:
+      read_agents(setup.learner, config.warm_start)
+    except ValueError as error:
+      raise ValueError(f"warm_start={config.warm_start}: {error}") from error
+
+
+def _check_effects(setup: Setup, config: RunConfig) -> None:
+  """Refuses settings of what there is not."""
+  if setup.map_elites is None:
+    for name in (
+      "num_reevaluations", "reevaluation_interval", "repertoire_interval"
+    ):  # fmt: skip
+      value, default = getattr(config, name), getattr(RunConfig, name)
+      if value != default:
+        raise ValueError(
+          f"{name} is {value}, but there is no repertoire; leave it at "
+          f"{default}."
+        )
+  elif config.warm_start is not None and not setup.trains_members:
+    raise ValueError(
+      f"warm_start={config.warm_start} has no effect: without members no "
+      "agents train; leave it out."
+    )
+
+
+def check_mesh(setup: Setup) -> None:
+  """Refuses what the devices can't share."""
+  mesh, plan = setup.mesh, setup.map_elites
+  assert mesh is not None
+  if jax.process_count() > 1 and mesh.size != jax.device_count():
+    raise ValueError(
+      f"mesh has {mesh.size} of the {jax.device_count()} devices of "
+      f"{jax.process_count()} processes, and each process has to take part "
+      "with all of its own; leave the mesh out."
+    )
+  if plan is not None and plan.shard_repertoire:
+    num_cells = plan.tessellation.num_cells
+    if num_cells % mesh.size:
+      raise ValueError(
+        f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "
+        "evenly; the nearest numbers: "
+        f"{nearest_multiples(num_cells, mesh.size)}."
+      )
+
+
+def describe_devices(setup: Setup, is_chosen: bool) -> str:
+  """Words for people how many devices have something to do."""
+  mesh, size = setup.mesh, setup.batch_sizes[0]
+  assert mesh is not None
+  available = jax.device_count()
+  line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
+  if setup.on_host:
+    return f"{line}, since the environment is on the host"
+  if num_idle := sharding.num_slots(mesh, size) - size:
+    line += f", with {size} agents in {size + num_idle} slots"
+  if is_chosen and mesh.size < available:
+    # Cells that devices share decide first how many of them there can be.
+    unit, count = "agents", size
+    if setup.num_shared_cells % available:
+      unit, count = "cells", setup.num_shared_cells
+    line += f"; {nearest_multiples(count, available)} {unit} would use all"
+  return line
+
+
+def _check_on_host(setup: Setup, config: RunConfig) -> None:
+  """Refuses what environments can't do whose states jax doesn't hold."""
+  if config.resume:
+    raise ValueError(
+      "resume needs an environment whose state a checkpoint holds, and this "
+      "one is on the host, so the run couldn't go on as it would have; begin "
+      f"another with warm_start={config.logdir}."
+    )
+  if jax.process_count() > 1:
+    raise ValueError(
+      f"there are {jax.process_count()} processes, but an environment on the "
+      "host feeds one device; start one."
+    )
+  if setup.mesh is not None and setup.mesh.size > 1:
+    raise ValueError(
+      f"mesh has {setup.mesh.size} devices, but an environment on the host "
+      "feeds one; leave the mesh out."
+    )
+  if setup.config.pool_size != TrainingConfig.pool_size:
+    raise ValueError(
+      f"pool_size={setup.config.pool_size} has no effect: states of an "
+      "environment on the host can't be kept; leave it out."
+    )
+  train_env, eval_env = (
+    getattr(env, "env", env) for env in (setup.env, setup.eval_env)
+  )
+  if train_env is eval_env:
+    raise ValueError(
+      "eval_env is env, but an environment on the host has one set of "
+      "instances; create another to evaluate in."
+    )
+
+
+def logdir(config: RunConfig) -> str:
+  """Returns the run's directory, which has to be given."""
+  if not config.logdir:
+    raise ValueError("logdir is missing: where is the run to be?")
+  return config.logdir
+
+
+def seeds(setup: Setup, config: RunConfig) -> range:
+  """Returns the run's seed, or one per member that is a run of its own."""
+  is_several = setup.controller is None and setup.map_elites is None
+  number = setup.config.population_size if is_several else 1
+  numbers = range(config.seed, config.seed + number)
+  if numbers[-1] >= 2**32:
+    raise ValueError(
+      f"seed must be at least 0 and below 2**32, got {numbers[-1]}."
+    )
+  return numbers

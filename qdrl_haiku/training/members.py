@@ -1,0 +1,186 @@
+"""The members of a population: how they begin, and what each stores."""
+
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import actors, eager, environments, learners, prng, types
+from qdrl_haiku.training import initial_states
+from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members
+
+
+def must_be_finite(members: Members) -> types.Tree:
+  """Returns what members learn and act with, which has to be finite.
+
+  Not their environments: an infinity may stand there by design (a timer that
+  never ends), and an instance that returned anything non-finite is reset, and
+  nothing is learned from that step.
+  """
+  return members.learner, members.replay
+
+
+def member_keys(
+  run_key: types.Key, generation: types.Array | int, population_size: int
+) -> types.Key:
+  """Returns the keys of the members in one generation."""
+  run_key = types.typed_key(run_key)
+  if run_key.ndim:
+    indices = jnp.zeros(population_size, jnp.int32)
+  else:
+    indices = jnp.arange(population_size)
+    run_key = jnp.broadcast_to(run_key, (population_size,))
+  fold_in = jax.vmap(jax.random.fold_in, (0, None))
+  return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
+
+
+def controller_key(
+  run_key: types.Key, generation: types.Array | int
+) -> types.Key:
+  """Returns the key of the controller in one generation."""
+  run_key = types.typed_key(run_key)
+  if run_key.ndim:
+    run_key = run_key[0]
+  return jax.random.fold_in(
+    jax.random.fold_in(run_key, generation), prng.OfGeneration.CONTROLLER
+  )
+
+
+@eager.compiled("setup")
+def init_members(
+  setup: Setup, keys: types.Key, env_states: environments.State
+) -> Members:
+  """Makes new agents, with empty buffers, in environments.
+
+  Args:
+    setup: what the population is composed of.
+    keys: [P]; consumed.
+    env_states: of `setup.env.reset`, leaves [P, E, ...].
+
+  Returns:
+    The members.
+  """
+  members = init_agents(setup, keys)
+  return put_into_environments(setup, members, env_states, keys)
+
+
+def init_agents(setup: Setup, keys: types.Key) -> Members:
+  """Makes new agents, with empty buffers, that aren't in environments yet."""
+  learner_states = jax.vmap(setup.learner.init)(keys)
+  example = _transition_example(setup, learner_states)
+  buffers = jax.vmap(lambda _: setup.buffer.init(example))(
+    jnp.arange(keys.shape[0])
+  )
+  return Members(learner_states, buffers, environment=())
+
+
+def put_into_environments(
+  setup: Setup,
+  members: Members,
+  env_states: environments.State,
+  keys: types.Key,
+) -> Members:
+  """Gives new agents environments, as if all had been running for long.
+
+  The first episodes are of different ages: otherwise all of an agent's
+  environments, which are truncated at the same age, would see new initial
+  states at the same time only.
+  """
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.AGES)
+  ages = jax.vmap(
+    lambda key: jax.random.randint(
+      key, (setup.config.num_envs,), 0, setup.env.episode_steps
+    )
+  )(keys)
+  info = env_states.info | {"steps": ages}
+  return members._replace(environment=env_states.replace(info=info))
+
+
+def first_members(
+  setup: Setup, keys: types.Key, pool: types.Tree = ()
+) -> Members:
+  """Returns new members of keys [P] in their slots."""
+  return setup.over_members(init_members)(
+    keys, initial_states.first_states(setup, keys, pool)
+  )
+
+
+def new_members(
+  setup: Setup, run_key: types.Key, generation: types.Array
+) -> Members:
+  """Returns new members in place of all those of a generation."""
+  keys = member_keys(run_key, generation, setup.config.population_size)
+  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.RESTART)
+  return first_members(setup, keys)
+
+
+def choose(
+  where: types.Array, on_true: types.Tree, on_false: types.Tree
+) -> types.Tree:
+  """Chooses for each member between two trees."""
+  select = jax.vmap(
+    lambda where, *trees: jax.tree.map(
+      lambda x, y: jnp.where(where, x, y), *trees
+    )
+  )
+  return select(where, on_true, on_false)
+
+
+def check_learner(setup: Setup) -> None:
+  """Refuses a learner that can't learn from what is stored, see its `check`."""
+  env = setup.env
+  # What is stored is known of any learner that acts.
+  zeros = jax.vmap(lambda observation: jnp.zeros(env.action_size))
+  still = setup.learner._replace(
+    act=lambda state, hyperparams, observations, key: zeros(observations),
+    hyperparams={},
+  )
+  example = _transition_example(setup._replace(learner=still), jnp.zeros(1))
+  learners.check(
+    setup.learner,
+    env.observation_size,
+    env.action_size,
+    {name: example.extras[name] for name in setup.config.replay_extras},
+    setup.config.batch_size,
+  )
+
+
+def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
+  """Returns what of transitions the replay buffer keeps."""
+  names = {*setup.config.replay_extras}
+  if missing := names - transitions.extras.keys():
+    raise ValueError(
+      f"replay_extras name {', '.join(sorted(missing))}, which transitions of "
+      "this environment don't have; name some of "
+      f"{', '.join(sorted(transitions.extras))}."
+    )
+  if setup.config.n_step > 1:
+    names.add("truncation")
+  return transitions._replace(
+    extras={name: transitions.extras[name] for name in sorted(names)}
+  )
+
+
+def _transition_example(
+  setup: Setup, learner_states: types.State
+) -> types.Transition:
+  """Returns shapes and dtypes of one stored transition."""
+
+  def one_step(states: types.State) -> types.Transition:
+    keys = jax.random.split(
+      jax.random.key(0), jax.tree.leaves(states)[0].shape[0]
+    )
+    env_states = setup.env.reset(keys[:, None])
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(keys.shape, x, jnp.float32),
+      setup.learner.hyperparams,
+    )
+    _, transitions = actors.collect(
+      setup.env, setup.learner, states, hyperparams, env_states, keys, 1
+    )
+    return stored(setup, transitions)
+
+  shapes = jax.eval_shape(one_step, learner_states)
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), shapes
+  )

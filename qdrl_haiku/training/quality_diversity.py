@@ -1,0 +1,234 @@
+"""A generation of MAP-Elites with agents: ask, evaluate, add, tell.
+
+See `generation` for what each function of the same name takes and returns.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import map_elites, types
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import elites as elites_lib
+from qdrl_haiku.training import emitters, initial_states
+from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.setup import MapElites, Setup
+from qdrl_haiku.training.state import Best, GenerationReport, State, Trained
+
+
+def check(setup: Setup) -> None:
+  """Refuses settings and emitters that don't fit each other."""
+  if setup.eval_env.descriptor is None:
+    raise ValueError(
+      "a repertoire needs an environment with state descriptors; take one "
+      "that has, or give yours a Descriptor."
+    )
+  if setup.trains_members:
+    config_lib.iterations(setup.config, setup.learner.batches_per_update)
+  emitters.make_emitter(setup)
+
+
+def draw(
+  setup: Setup,
+  run_key: types.Key,
+  generation: types.Array | int,
+  num_agents: int,
+) -> InitialStates:
+  """Draws the states in which the episodes of a generation begin."""
+  pool: types.Tree = ()
+  if setup.trains_members:
+    size = setup.config.population_size
+    keys = members_lib.member_keys(run_key, generation, size)
+    pool = initial_states.draw_pool(setup, keys)
+  key = map_elites.evaluation_key(jax.random.fold_in(run_key, generation))
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_agents))
+  return InitialStates(pool, initial_states.draw_evaluation(setup, keys))
+
+
+def init(
+  setup: Setup, run_key: types.Key, initial: InitialStates | None
+) -> State:
+  """Returns a repertoire of random agents, and the emitter's state."""
+  check(setup)
+  qd = _map_elites(setup)
+  emitter = emitters.make_emitter(setup)
+  if setup.trains_members:
+    members_lib.check_learner(setup)
+  if initial is None:
+    initial = draw(setup, run_key, 0, qd.num_initial_genotypes)
+  keys = members_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
+  # Or XLA would divide among the devices what adds them, too.
+  elites = sharding.replicate(
+    setup.mesh, elites_lib.random_elites(setup, keys)
+  )
+  needs = () if emitter.tell_first is None else emitter.needs
+  evaluation = elites_lib.evaluate_elites(
+    setup, elites, initial.evaluation, needs=needs
+  )
+  evaluated = map_elites.Evaluated(
+    elites,
+    *elites_lib.fitness_and_descriptors(evaluation),
+    elites_lib.extra_scores(evaluation, needs),
+  )
+  repertoire, emitter_state = map_elites.init(
+    emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0)
+  )
+  emitters.check_users_emitters(setup, repertoire)
+  state = State(
+    generation=jnp.zeros((), jnp.int32),
+    repertoire=repertoire,
+    initial_steps=jnp.sum(evaluation.lengths),
+  )
+  state = emitters.with_emitter_state(setup, state, emitter_state)
+  if qd.resampling is not None:
+    archive = map_elites.DeepArchive.init(
+      qd.resampling, setup.num_offspring, qd.tessellation, evaluated
+    )
+    state = state._replace(archive=archive)
+  if not setup.trains_members:
+    return state
+  keys = members_lib.member_keys(run_key, 0, setup.config.population_size)
+  put = setup.over_members(members_lib.put_into_environments)
+  env_states = initial_states.first_states(setup, keys, initial.pool)
+  return state._replace(members=put(state.members, env_states, keys))
+
+
+def train(
+  setup: Setup, state: State, pool: types.Tree, run_key: types.Key
+) -> tuple[State, Trained]:
+  """Asks for offspring, for which members train."""
+  if setup.trains_members:
+    state = state._replace(members=state.members._replace(pool=pool))
+  key = jax.random.fold_in(run_key, state.generation + 1)
+  offspring, emitter_state = emitters.make_emitter(setup).ask(
+    emitters.emitter_state(setup, state),
+    state.repertoire,
+    map_elites.ask_key(key),
+  )
+  if state.archive:
+    drawn, archive = state.archive.sample(key)
+    offspring = jax.tree.map(lambda *x: jnp.concatenate(x), offspring, drawn)
+    state = state._replace(archive=archive)
+  state = emitters.with_emitter_state(setup, state, emitter_state)
+  return state, Trained(offspring=offspring)
+
+
+def evaluate(
+  setup: Setup,
+  state: State,
+  trained: Trained,
+  env_states: types.Tree,
+  run_key: types.Key,
+) -> tuple[State, GenerationReport]:
+  """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
+  qd = _map_elites(setup)
+  generation = state.generation + 1
+  key = jax.random.fold_in(run_key, generation)
+  emitter = emitters.make_emitter(setup)
+  emitter_state = emitters.emitter_state(setup, state)
+  elites = trained.offspring
+  evaluation = elites_lib.evaluate_elites(
+    setup, elites, env_states, needs=emitter.needs
+  )
+  fitness, descriptors = elites_lib.fitness_and_descriptors(evaluation)
+  extra_scores = elites_lib.extra_scores(evaluation, emitter.needs)
+  evaluation = evaluation._replace(trajectory=None, transitions=None)
+  evaluation_steps = evaluation.lengths
+  finite = types.all_finite((fitness, descriptors, elites))
+  evaluated = map_elites.Evaluated(
+    elites, jnp.where(finite, fitness, jnp.nan), descriptors, extra_scores
+  )
+  archive, of_archive = state.archive, {}
+  if not archive:
+    repertoire, emitter_state = map_elites.add_and_tell(
+      emitter, state.repertoire, emitter_state, evaluated, key
+    )
+  else:
+    # Of those that were drawn from the archive some may be none.
+    size = emitter.batch_size
+    is_drawn = archive.drawn < archive.fitness.shape[0]
+    evaluation_steps = evaluation_steps.at[size:].multiply(is_drawn[:, None])
+    # The report is of new agents.
+    elites, evaluation, finite, fitness = jax.tree.map(
+      lambda x: x[:size], (elites, evaluation, finite, fitness)
+    )
+    repertoire, archive, emitter_state = map_elites.resampled_add_and_tell(
+      emitter, state.repertoire, archive, emitter_state, evaluated, key
+    )
+    of_archive["qd/evaluations_per_elite"] = archive.evaluations_per_elite
+  index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
+  best = jax.tree.map(lambda x: x[index], elites)
+  report = GenerationReport(
+    generation=generation,
+    evaluation=evaluation,
+    scores={"episode_return": fitness},
+    fitness=fitness,
+    hyperparams=elites.hyperparams,
+    metrics={},
+    num_updates=jnp.zeros_like(fitness, jnp.int32),
+    finite=finite,
+    decision=None,
+    best=Best(
+      member=index,
+      fitness=jnp.where(finite[index], fitness[index], jnp.nan),
+      episode_return=fitness[index],
+      hyperparams=best.hyperparams,
+      state=setup.learner.from_genotype(best.genotype),
+    ),
+    evaluation_steps=evaluation_steps,
+    next_hyperparams=elites.hyperparams,
+    sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
+    repertoire_metrics=map_elites.metrics(repertoire, qd.qd_offset)
+    | of_archive,
+    emitter_metrics=emitter.metrics(emitter_state),
+  )
+  before = state.population
+  state = emitters.with_emitter_state(setup, state, emitter_state)._replace(
+    repertoire=repertoire, archive=archive, generation=generation
+  )
+  if setup.trains_members:
+    report = _of_members(setup, report, before, state.population)
+  return state, report
+
+
+def restart(setup: Setup, state: State, run_key: types.Key) -> State:
+  """Replaces members by new ones, but those that elites have replaced."""
+  fresh = members_lib.new_members(setup, run_key, state.generation)
+  is_sampled = sharding.in_slots(
+    setup.mesh, state.population.sampled_cells >= 0
+  )
+  learners = members_lib.choose(
+    is_sampled, state.members.learner, fresh.learner
+  )
+  return state._replace(members=fresh._replace(learner=learners))
+
+
+def _of_members(
+  setup: Setup,
+  report: GenerationReport,
+  trained: map_elites.PBTEmitterState,
+  told: map_elites.PBTEmitterState,
+) -> GenerationReport:
+  """Returns the report of the members, which are the first offspring."""
+  size = setup.config.population_size
+  evaluation = jax.tree.map(lambda x: x[:size], report.evaluation)
+  metrics = dict(trained.metrics)
+  return report._replace(
+    evaluation=evaluation,
+    scores={"episode_return": jnp.mean(evaluation.returns, axis=1)},
+    fitness=told.fitness,
+    hyperparams=trained.hyperparams,
+    num_updates=metrics.pop("num_updates").astype(jnp.int32),
+    metrics=metrics,
+    finite=jnp.isfinite(told.fitness),
+    decision=told.decision,
+    sampled_cells=told.sampled_cells,
+    next_hyperparams=told.hyperparams,
+  )
+
+
+def _map_elites(setup: Setup) -> MapElites:
+  """Returns what fills the repertoire."""
+  assert setup.map_elites is not None
+  return setup.map_elites
