@@ -171,9 +171,9 @@ def test_setup_by_hand_can_be_trained():
   )
   setup = names["setup"]._replace(config=config)
   key = jax.random.key(0)
-  population = jax.eval_shape(lambda: training.init_population(setup, key))
+  population = jax.eval_shape(lambda: training.init(setup, key))
   trained, report = jax.eval_shape(
-    lambda population: training.train_generation(setup, population, key),
+    lambda population: training.step(setup, population, key),
     population,
   )
   assert report.fitness.shape == (4,)

@@ -1,4 +1,4 @@
-"""Several processes that train one population: who writes, and who agrees.
+"""Lets several processes that train one population agree on what they do.
 
 All of them run the same code at the same time, on files that all of them see.
 """

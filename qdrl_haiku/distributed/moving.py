@@ -1,8 +1,8 @@
-"""Moving members from device to device: children take over from parents.
+"""Moves members from device to device, from parents to their children.
 
-Whoever moves one after the other counts turns, and the number of the next one
-travels with each member: so the devices wait for each other in one order, also
-where XLA has forgotten its own (`cli.devices`).
+Moves are counted, and the number of the next one travels with each member: so
+the devices wait for each other in one order, also where XLA has forgotten its
+own (`cli.devices`).
 """
 
 import functools
@@ -19,10 +19,10 @@ from qdrl_haiku.distributed import bitcast, sharding
 
 def member(
   mesh: Mesh | None,
-  members: Any,
+  members: types.Tree,
   index: types.Array,
   turn: types.Array | int = 0,
-) -> tuple[Any, types.Array]:
+) -> tuple[types.Tree, types.Array]:
   """Returns one member, known to every device, inside a compiled function."""
   fetch = _on_shares(mesh, _fetch, PartitionSpec())
   return fetch(members, (index, jnp.int32(turn)))
@@ -30,11 +30,11 @@ def member(
 
 def inherit(
   mesh: Mesh | None,
-  members: Any,
+  members: types.Tree,
   parents: types.Array,
   turn: types.Array | int = 0,
   in_place: bool = False,
-) -> tuple[Any, types.Array]:
+) -> tuple[types.Tree, types.Array]:
   """Does what `controllers.inherit` does, moving only what changes.
 
   The children are replaced one after the other; of each, its parent's device
@@ -49,19 +49,21 @@ def inherit(
 
   def local(
     axis_name: str | None,
-    members: Any,
+    members: types.Tree,
     known: tuple[types.Array, types.Array],
-  ) -> tuple[Any, types.Array]:
+  ) -> tuple[types.Tree, types.Array]:
     parents, first_turn = known
     is_child = parents != jnp.arange(parents.shape[0])
     children = jnp.argsort(~is_child, stable=True)
     num_local = jax.tree.leaves(members)[0].shape[0]
     first = _first(axis_name, num_local)
 
-    def is_due(state: tuple[Any, types.Array]) -> types.Array:
+    def is_due(state: tuple[types.Tree, types.Array]) -> types.Array:
       return state[1] - first_turn < jnp.sum(is_child)
 
-    def replace(state: tuple[Any, types.Array]) -> tuple[Any, types.Array]:
+    def replace(
+      state: tuple[types.Tree, types.Array],
+    ) -> tuple[types.Tree, types.Array]:
       after, turn = state
       child = children[turn - first_turn]
       parent, turn = _fetch(
@@ -83,7 +85,7 @@ def inherit(
 
 
 def _on_shares(
-  mesh: Mesh | None, function: Callable[..., Any], out_spec: Any
+  mesh: Mesh | None, function: Callable[..., Any], out_spec: types.Tree
 ) -> Callable[..., Any]:
   """Runs (axis name or None, members, replicated) -> tree on each share."""
   if mesh is None:
@@ -97,16 +99,16 @@ def _on_shares(
   )
 
 
-def _first(axis_name: str | None, num_local: int) -> Any:
+def _first(axis_name: str | None, num_local: int) -> types.Array | int:
   """Returns the index of the first member on this device."""
   return 0 if axis_name is None else jax.lax.axis_index(axis_name) * num_local
 
 
 def _fetch(
   axis_name: str | None,
-  members: Any,
+  members: types.Tree,
   which: tuple[types.Array, types.Array],
-) -> tuple[Any, types.Array]:
+) -> tuple[types.Tree, types.Array]:
   """Returns one member, from whatever device it is on, and the next turn."""
   index, turn = which
   num_local = jax.tree.leaves(members)[0].shape[0]
@@ -130,11 +132,11 @@ def _fetch(
   return jax.tree.map(bitcast.from_integers, sent, message)
 
 
-def refill(mesh: Mesh | None, members: Any, size: int) -> Any:
+def refill(mesh: Mesh | None, members: types.Tree, size: int) -> types.Tree:
   """Fills the slots that are left over, outside of compiled functions."""
   slots = jax.tree.leaves(members)[0].shape[0]
 
-  def fill(members: Any) -> Any:
+  def fill(members: types.Tree) -> types.Tree:
     sources = jnp.minimum(jnp.arange(slots), size - 1)
     return inherit(mesh, members, sources, in_place=True)[0]
 

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +89,7 @@ def cause(setup: Setup, members: Members, report: GenerationReport) -> str:
 
 def _looked_at(
   setup: Setup, learners: types.State, stored: types.Transition
-) -> dict[str, Any]:
+) -> dict[str, types.Array]:
   """Returns whether any learner is finite, and how large values are."""
 
   def largest(x: types.Array) -> types.Array:

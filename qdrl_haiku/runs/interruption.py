@@ -47,7 +47,7 @@ def interruptible() -> Iterator[Interruption]:
   Python runs handlers between its own instructions, and a generation is one
   long call; so a thread reads of the signals from a socket, into which the
   interpreter writes them as soon as they come. Outside the main thread, where
-  Python lets nobody handle signals, nothing is changed.
+  Python handles no signals, nothing is changed.
   """
   interruption = Interruption()
   if threading.current_thread() is not threading.main_thread():

@@ -4,9 +4,9 @@ import csv
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from qdrl_haiku.distributed import hosts
+from qdrl_haiku.runs.records import Row
 from qdrl_haiku.storage import strict_json
 from qdrl_haiku.storage.directory import RunDirectory
 
@@ -35,7 +35,7 @@ class MetricsWriter:
     if use_tensorboard:
       self._events = _Events(directory, rows)
 
-  def write(self, row: dict[str, float | int]) -> None:
+  def write(self, row: Row) -> None:
     """Writes one row; each row of a run has the same names."""
     if not hosts.is_first():
       return
@@ -50,7 +50,7 @@ class MetricsWriter:
     if self._events is not None:
       self._events.close()
 
-  def _append_csv(self, row: dict[str, Any]) -> None:
+  def _append_csv(self, row: Row) -> None:
     is_new = not self._csv.exists()
     with self._csv.open("a", newline="") as file:
       writer = csv.DictWriter(file, list(row), lineterminator="\n")
@@ -67,7 +67,7 @@ class _Events:
   """
 
   def __init__(
-    self, directory: RunDirectory, rows: Sequence[dict[str, Any]]
+    self, directory: RunDirectory, rows: Sequence[Row]
   ) -> None:
     # Here, since importing it takes long.
     from tensorboardX.event_file_writer import EventsWriter
@@ -91,7 +91,7 @@ class _Events:
     for path in before:
       path.unlink()
 
-  def write(self, row: dict[str, Any], wall_time: float) -> None:
+  def write(self, row: Row, wall_time: float) -> None:
     """Writes the numbers of a row that are finite, as one event."""
     from tensorboardX import summary
     from tensorboardX.proto import event_pb2

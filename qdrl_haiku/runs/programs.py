@@ -23,7 +23,7 @@ from qdrl_haiku.training import generation
 from qdrl_haiku.training import state as state_lib
 from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import GenerationReport, State
+from qdrl_haiku.training.state import GenerationReport, State, Trained
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
@@ -55,7 +55,7 @@ class Program:
     self._compiled: jax.stages.Compiled | None = None
     self._compiling = threading.Lock()
 
-  def __call__(self, *args: Any) -> Any:
+  def __call__(self, *args: types.Tree) -> types.Tree:
     """Calls it with arguments of the shapes that it was lowered for."""
     return self.compile()(*args)
 
@@ -183,10 +183,10 @@ class Programs(NamedTuple):
   """
 
   draw: Any
-  init: Any
+  init: Callable[[types.Key], State]
   train: Any
   evaluate: Any
-  restart: Any
+  restart: Callable[[State, types.Key], State]
   state: State
   initial: InitialStates
   training: concurrent.futures.Future[Any] | None = None
@@ -197,7 +197,7 @@ class Programs(NamedTuple):
     if self.training is not None:
       self.training.result()
 
-  def wait_to_evaluate(self, trained: Any) -> float:
+  def wait_to_evaluate(self, trained: Trained) -> float:
     """Waits for `evaluate` to be compiled; returns the seconds of waiting."""
     if self.evaluating is None or self.evaluating.done():
       return 0.0
@@ -232,7 +232,7 @@ def make_programs(
   def jitted(
     function: Callable[..., Any],
     options: dict[str, Any],
-    out_shardings: Any,
+    out_shardings: types.Tree,
     **more: Any,
   ) -> Any:
     return jax.jit(
@@ -331,12 +331,12 @@ def compile_generation(programs: Programs) -> Programs:
   )
 
 
-def _bare(tree: Any) -> Any:
+def _bare(tree: types.Tree) -> types.Tree:
   """Returns shapes and dtypes without the devices on which arrays are."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
-def _placed(tree: Any, shardings: Any) -> Any:
+def _placed(tree: types.Tree, shardings: types.Tree) -> types.Tree:
   """Returns shapes and dtypes of arrays on devices."""
   return jax.tree.map(
     lambda where, part: jax.tree.map(

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from qdrl_haiku import types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.runs import divergence, skill_files
 from qdrl_haiku.storage.directory import RunDirectory
@@ -105,7 +106,7 @@ def env_steps(setup: Setup, report: GenerationReport) -> int:
 
 def row(
   seeds: Sequence[int], report: GenerationReport, record: Record
-) -> dict[str, Any]:
+) -> Row:
   """Returns the row of metrics of one generation."""
   row = _generation_row(report) | {
     "step": record["step"],
@@ -141,7 +142,7 @@ def _pbt_row(report: GenerationReport) -> Row:
   """Returns what a controller adds to the row."""
   assert report.decision is not None
   row: Row = {}
-  scores: dict[str, Any] = {"return": report.scores["episode_return"]}
+  scores: Row = {"return": report.scores["episode_return"]}
   scores |= {name.split("/")[-1]: x for name, x in _other_scores(report)}
   for name, values in scores.items():
     values = values[report.finite]
@@ -163,7 +164,7 @@ def _pbt_row(report: GenerationReport) -> Row:
   return row
 
 
-def numbers(values: Mapping[str, Any], prefix: str = "") -> Row:
+def numbers(values: Mapping[str, types.Array], prefix: str = "") -> Row:
   """Returns scalars by name as Python's numbers."""
   return {
     f"{prefix}{name}": np.asarray(value).item()
@@ -175,7 +176,7 @@ def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
   """Returns what several seeds side by side add to the row."""
   from scipy import stats  # Here, since importing it takes long.
 
-  returns: Any = report.scores["episode_return"]
+  returns = report.scores["episode_return"]
   row: Row = {
     f"{name}/seed_{seed}": float(value)
     for name, values in [
@@ -187,7 +188,7 @@ def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
   return row
 
 
-def _other_scores(report: GenerationReport) -> list[tuple[str, Any]]:
+def _other_scores(report: GenerationReport) -> list[tuple[str, types.Array]]:
   """Returns all scores but the return, which has names of its own."""
   return [
     (name, values)
@@ -198,7 +199,7 @@ def _other_scores(report: GenerationReport) -> list[tuple[str, Any]]:
 
 def rates(
   setup: Setup, report: GenerationReport, seconds: float
-) -> dict[str, Any]:
+) -> Row:
   """Returns what was done per second, summed over the population."""
   steps = _collected_steps(setup) or env_steps(setup, report)
   return {
@@ -249,7 +250,7 @@ def write(
     )
 
 
-def summary(row: dict[str, Any]) -> str:
+def summary(row: Row) -> str:
   """Returns what the progress line says of a generation."""
   if "qd/qd_score" in row:
     return (

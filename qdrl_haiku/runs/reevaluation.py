@@ -90,13 +90,13 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     )
   )
 
-  def draw(cells: types.Array, key: types.Key) -> Any:
+  def draw(cells: types.Array, key: types.Key) -> types.Tree:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
     return initial_states.draw_evaluation(drawn_with, keys)
 
   def evaluate(
-    elites: map_elites.Elite, cells: types.Array, env_states: Any
-  ) -> tuple[types.Array, Any, types.Array]:
+    elites: map_elites.Elite, cells: types.Array, env_states: types.Tree
+  ) -> tuple[types.Array, types.Array, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
     evaluation = elites_lib.evaluate_elites(setup, chosen, env_states)
     return evaluation.returns, evaluation.descriptors, evaluation.lengths

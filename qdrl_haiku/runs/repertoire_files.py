@@ -2,8 +2,6 @@
 
 import json
 import zipfile
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +10,7 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.runs import records, reevaluation
 from qdrl_haiku.runs.config import RunConfig
-from qdrl_haiku.runs.records import Row
+from qdrl_haiku.runs.records import Record, Row
 from qdrl_haiku.runs.reevaluation import Reevaluation
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training.setup import Setup
@@ -32,7 +30,7 @@ class RepertoireFiles:
     setup: Setup,
     config: RunConfig,
     directory: RunDirectory,
-    settings: Mapping[str, Any],
+    settings: Record,
   ) -> None:
     """Writes the centroids, which take long to find, for a resumed run."""
     assert setup.map_elites is not None
@@ -100,7 +98,7 @@ class RepertoireFiles:
     descriptor = self._setup.eval_env.descriptor
     assert descriptor is not None
     repertoire = sharding.to_host(state.repertoire)
-    more: dict[str, Any] = {"descriptor_names": descriptor.names}
+    more: Record = {"descriptor_names": descriptor.names}
     if len(self._qd.emitter_names) > 1:
       found_by = sharding.to_host(state.emitter.found_by)
       more |= {

@@ -1,7 +1,6 @@
 """Begins a run by a new population, or by its last checkpoint."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -83,7 +82,7 @@ def needed(best: Sequence[int], checkpoints: Sequence[int]) -> set[int]:
   return {max(steps) for steps in (best, *until) if steps}
 
 
-def to_trees(config: RunConfig, state: State) -> dict[str, Any]:
+def to_trees(config: RunConfig, state: State) -> dict[str, types.Tree]:
   """Returns the parts of a state that a checkpoint keeps.
 
   Each can be read without the others.

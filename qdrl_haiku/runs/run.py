@@ -4,7 +4,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,6 +21,7 @@ from qdrl_haiku.runs.interruption import (
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
 from qdrl_haiku.runs.programs import Programs, compile_generation, make_programs
 from qdrl_haiku.runs.progress import Progress
+from qdrl_haiku.runs.records import Record, Row
 from qdrl_haiku.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.storage.checkpoints import Checkpoints
 from qdrl_haiku.storage.directory import RunDirectory
@@ -29,18 +29,18 @@ from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import State
 
-Callback = Callable[[dict[str, Any]], None]
+Callback = Callable[[Row], None]
 """Called with the row of metrics of a generation."""
 
 
 def run(
   setup: Setup,
   config: RunConfig,
-  settings: dict[str, Any],
+  settings: Record,
   may_change: Collection[str] = (),
   callback: Callback | None = None,
   cache: ProgramCache | None = None,
-) -> tuple[dict[str, Any], State | None]:
+) -> tuple[Row, State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
 
   Args:
@@ -52,7 +52,7 @@ def run(
       others.
     callback: called with the row of metrics of each generation.
     cache: programs of earlier runs whose setup, devices and source were the
-      same, and where those of this one are kept; None for no such thing.
+      same, and where those of this one are kept; None for no cache.
 
   Returns:
     The last row of metrics, and what was trained; nothing of a dry run.
@@ -110,14 +110,14 @@ def run(
 def _train(
   setup: Setup,
   config: RunConfig,
-  settings: dict[str, Any],
+  settings: Record,
   programs: Programs,
   run_key: types.Key,
   seeds: Sequence[int],
   directory: RunDirectory,
   interruption: Interruption,
   callback: Callback | None,
-) -> tuple[dict[str, Any], State]:
+) -> tuple[Row, State]:
   """Trains, once the directory is there."""
   num_generations = config.num_timesteps // setup.steps_per_generation
   start = time.monotonic()
@@ -143,7 +143,7 @@ def _train(
   writer = MetricsWriter(directory, config.use_tensorboard)
   progress = Progress(num_generations, record["generation"])
   plan = CheckpointPlan(config.checkpoint_interval, progress.say)
-  first_row: dict[str, Any] = {}
+  first_row: Row = {}
   was_done = record["generation"] == num_generations
   if not record["generation"]:
     for recorder in recorders:
@@ -151,7 +151,7 @@ def _train(
     record, first_row = records.first(record, seeds[0], state, first_row)
 
   # That of a run which is at its end already.
-  row: dict[str, Any] = (directory.rows("metrics.jsonl") or [{}])[-1]
+  row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]
   for generation in range(record["generation"] + 1, num_generations + 1):
     generation_start = time.monotonic()
     interruption.can_wait = True
@@ -227,7 +227,7 @@ def _after_divergence(
   reason: str,
   progress: Progress,
 ) -> State:
-  """Makes new members in place of those that have all diverged, or ends."""
+  """Makes new members once all have diverged, or ends the run."""
   if config.on_divergence == "stop":
     raise divergence.Diverged(
       f"all members have diverged in generation {generation}{reason}; lower "

@@ -31,7 +31,7 @@ def check(setup: Setup, config: RunConfig) -> None:
     first = setup.controller.first_decision
     if first is not None and first * interval > config.num_timesteps:
       raise ValueError(
-        f"the controller replaces nobody before its decision {first} "
+        f"the controller replaces no member before its decision {first} "
         f"(first_rung), but num_timesteps {config.num_timesteps} has "
         f"{config.num_timesteps // interval} generations; lower first_rung, or "
         "raise num_timesteps."
@@ -55,7 +55,7 @@ def check(setup: Setup, config: RunConfig) -> None:
 
 
 def _check_effects(setup: Setup, config: RunConfig) -> None:
-  """Refuses settings of what there is not."""
+  """Refuses settings that have no effect on what is trained."""
   if setup.map_elites is None:
     for name in (
       "num_reevaluations", "reevaluation_interval", "repertoire_interval"
@@ -94,7 +94,7 @@ def check_mesh(setup: Setup) -> None:
 
 
 def describe_devices(setup: Setup, is_chosen: bool) -> str:
-  """Words for people how many devices have something to do."""
+  """Returns a line about how many devices are used."""
   mesh, size = setup.mesh, setup.batch_sizes[0]
   assert mesh is not None
   available = jax.device_count()
@@ -113,7 +113,7 @@ def describe_devices(setup: Setup, is_chosen: bool) -> str:
 
 
 def _check_on_host(setup: Setup, config: RunConfig) -> None:
-  """Refuses what environments can't do whose states jax doesn't hold."""
+  """Refuses what an environment on the host can't do."""
   if config.resume:
     raise ValueError(
       "resume needs an environment whose state a checkpoint holds, and this "

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Collection
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +84,7 @@ def evaluate_elites(
   assert descriptor is not None
 
   def evaluate(
-    setup: Setup, genotypes: Any, env_states: environments.State
+    setup: Setup, genotypes: types.Tree, env_states: environments.State
   ) -> actors.Evaluation:
     return actors.evaluate_from(
       setup.eval_env,
@@ -117,7 +116,7 @@ def fitness_and_descriptors(
 
 def extra_scores(
   evaluation: actors.Evaluation, needs: Collection[str]
-) -> dict[str, Any]:
+) -> dict[str, types.Tree]:
   """Picks what an emitter needs of an evaluation."""
   if not needs:
     return {}

@@ -1,7 +1,6 @@
 """Makes the emitters of a repertoire by name."""
 
 import functools
-from typing import Any
 
 import jax
 
@@ -26,7 +25,7 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   return _make(setup, emitter, setup.num_offspring)
 
 
-def emitter_state(setup: Setup, state: State) -> Any:
+def emitter_state(setup: Setup, state: State) -> types.Tree:
   """Returns the emitter's state, with the population and its members in it."""
   if not setup.trains_members:
     return state.emitter
@@ -37,7 +36,9 @@ def emitter_state(setup: Setup, state: State) -> Any:
   return state.emitter._replace(states=states)
 
 
-def with_emitter_state(setup: Setup, state: State, emitter: Any) -> State:
+def with_emitter_state(
+  setup: Setup, state: State, emitter: types.Tree
+) -> State:
   """Returns the state with another one of the emitter, see `emitter_state`."""
   if not setup.trains_members:
     return state._replace(emitter=emitter)
@@ -143,7 +144,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pbt_emitter` of what `train_members` trains."""
   qd = setup.map_elites
   assert qd is not None and setup.controller is not None
-  def known(tree: Any) -> Any:
+  def known(tree: types.Tree) -> types.Tree:
     return sharding.all_gather(setup.mesh, tree, setup.config.population_size)
 
   def train(
@@ -156,7 +157,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
   def transplant(
-    members: Members, genotypes: Any, where: types.Array, keys: types.Key
+    members: Members, genotypes: types.Tree, where: types.Array, keys: types.Key
   ) -> Members:
     del keys  # What an agent collects and learns draws from its own.
     # Or XLA would divide among the devices what has decided this.

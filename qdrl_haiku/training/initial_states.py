@@ -8,7 +8,7 @@ can't be kept, and () stands in their place.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,11 @@ class InitialStates(NamedTuple):
     evaluation: of those by which agents are evaluated, leaves [S, N, ...].
   """
 
-  pool: Any = ()
-  evaluation: Any = ()
+  pool: types.Tree = ()
+  evaluation: types.Tree = ()
 
 
-def draw_pool(setup: Setup, keys: types.Key) -> Any:
+def draw_pool(setup: Setup, keys: types.Key) -> types.Tree:
   """Draws the states with which the members' next episodes begin."""
 
   def draw(setup: Setup, keys: types.Key) -> environments.State:
@@ -85,7 +85,7 @@ def evaluation_keys(keys: types.Key) -> types.Key:
 
 
 def first_states(
-  setup: Setup, keys: types.Key, pool: Any = ()
+  setup: Setup, keys: types.Key, pool: types.Tree = ()
 ) -> environments.State:
   """Returns the states in which members begin to collect."""
 
@@ -97,13 +97,13 @@ def first_states(
   return setup.over_members(draw)(keys)
 
 
-def draw_evaluation(setup: Setup, keys: types.Key) -> Any:
+def draw_evaluation(setup: Setup, keys: types.Key) -> types.Tree:
   """Draws the states in which agents are evaluated."""
   return () if setup.on_host else evaluation_states(setup, keys)
 
 
 def evaluation_states(
-  setup: Setup, keys: types.Key, drawn: Any = ()
+  setup: Setup, keys: types.Key, drawn: types.Tree = ()
 ) -> environments.State:
   """Returns the states in which agents are evaluated."""
 

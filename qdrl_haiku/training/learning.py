@@ -1,12 +1,11 @@
 """The part of a generation in which members collect and learn."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, eager, replay, types
+from qdrl_haiku import actors, eager, learners, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
@@ -43,7 +42,7 @@ def train_members(
   )
   buffer = setup.buffer
 
-  def iteration(members: Members, t: types.Array) -> Any:
+  def iteration(members: Members, t: types.Array) -> types.Tree:
     collect_keys, learn_keys = _split(
       jax.vmap(jax.random.fold_in, (0, None))(keys, t)
     )
@@ -143,12 +142,17 @@ def learn(
   )
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
-  def updates(state: Any, hyperparams: Any, sampled: Any, keys: Any) -> Any:
+  def updates(
+    state: types.State,
+    hyperparams: types.Hyperparams,
+    sampled: types.Tree,
+    keys: types.Key,
+  ) -> types.Tree:
     transitions = sampled
     if setup.config.n_step > 1:
       transitions = n_step.fold(sampled, hyperparams)
 
-    def update(state: Any, inputs: Any) -> Any:
+    def update(state: types.State, inputs: types.Tree) -> types.Tree:
       transitions, key = inputs
       return setup.learner.update(state, hyperparams, transitions, key)
 
@@ -170,7 +174,7 @@ def _sample(
   buffer: replay.ReplayState,
   key: types.Key,
   shape: tuple[int, ...],
-) -> Any:
+) -> types.Tree:
   """Draws transitions of single steps, or what is to be folded to one each."""
   if setup.config.n_step > 1:
     return n_step.sample(setup, buffer, key, shape)
@@ -227,19 +231,24 @@ def _nonfinite(
   return {name: jnp.sum(x, axis=(1, 2)) for name, x in counted.items()}
 
 
-def _warming_up(setup: Setup) -> Any:
+def _warming_up(setup: Setup) -> learners.Learner:
   """Returns a learner that acts uniformly until its buffer has its minimum.
 
   Its state is the learner's and the size of the buffer.
   """
 
-  def act_only(state: Any, *inputs: Any) -> Any:
+  def act_only(state: types.State, *inputs: types.Tree) -> types.Array:
     return setup.learner.act(state[0], *inputs)
 
   if not setup.config.random_warm_up:
     return setup.learner._replace(act=act_only)
 
-  def act(state: Any, hyperparams: Any, observation: Any, key: Any) -> Any:
+  def act(
+    state: types.State,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    key: types.Key,
+  ) -> types.Array:
     act_key, uniform_key = jax.random.split(key)
     state, size = state
     action = setup.learner.act(state, hyperparams, observation, act_key)

@@ -3,11 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 
-from qdrl_haiku import checks, environments, map_elites, names
+from qdrl_haiku import checks, environments, map_elites, names, types
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
@@ -219,7 +218,7 @@ class RepertoireConfig(Settings):
     self,
     descriptor: environments.Descriptor,
     seed: int,
-    centroids: Any | None = None,
+    centroids: types.Array | None = None,
   ) -> map_elites.Tessellation:
     """Makes the cells of the descriptors' space.
 

@@ -17,7 +17,7 @@ def search_space(
   specifications: Sequence[str] = (),
   given: Mapping[str, float] = MappingProxyType({}),
   declared: Mapping[str, learners.Hyperparameter] = MappingProxyType({}),
-) -> Any:
+) -> types.Tree:
   """Returns a range for each hyperparameter of a learner.
 
   Args:

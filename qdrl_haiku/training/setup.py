@@ -109,8 +109,8 @@ class Setup(NamedTuple):
     eval_env: the one in which they are evaluated; may be the same, unless it
       is on the host.
     learner: the algorithm of every agent.
-    controller: decides after each generation who takes over from whom; None
-      for agents that have nothing to do with each other.
+    controller: decides after each generation which members are replaced by
+      copies of which; None for agents that train each for itself.
     config: the settings.
     mesh: devices along one axis `population` over which members are spread,
       evenly or not, or None for no such thing.
@@ -267,8 +267,8 @@ def check(setup: Setup) -> None:
       )
     if setup.trains_members and setup.controller is None:
       raise ValueError(
-        "emitter='pbt' needs a controller, which says who takes over from "
-        "whom; give one, such as controllers.pbt."
+        "emitter='pbt' needs a controller, which says which members are "
+        "replaced; give one, such as controllers.pbt."
       )
     if not setup.trains_members:
       why = f"emitter={qd.emitter!r} has no members that train"
@@ -283,7 +283,7 @@ def check(setup: Setup) -> None:
           f"effect: {why}; leave it at 0."
         )
   if setup.controller is None:
-    why = "without a controller nobody takes over from anybody"
+    why = "without a controller no member is replaced"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
   elif qd is None and setup.controller.first_decision is None:
     why = "the controller replaces non-finite members alone"

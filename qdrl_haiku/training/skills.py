@@ -1,6 +1,6 @@
 """Evaluating agents with skills: can they be told apart, where do they go?"""
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def skill_evaluation(
       states, trajectory["observation"], trajectory.get("descriptor")
     )
 
-    def over_steps(function: Any) -> types.Array:
+    def over_steps(function: Callable[..., types.Array]) -> types.Array:
       per_step = jax.vmap(function, (0, None))
       return jax.vmap(jax.vmap(per_step))(parameters, skill)
 
@@ -104,7 +104,9 @@ def _mean(x: types.Array, mask: types.Array) -> types.Array:
 
 
 def _coverage(
-  descriptors: types.Array, lived: types.Array, descriptor: Any
+  descriptors: types.Array,
+  lived: types.Array,
+  descriptor: environments.Descriptor,
 ) -> types.Array:
   """Returns how many cells each agent visits: [P, N, T, D] -> [P]."""
   axes = min(2, descriptor.size)

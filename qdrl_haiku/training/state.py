@@ -70,11 +70,11 @@ class State(NamedTuple):
   """
 
   generation: types.Array
-  members: Any = ()
-  population: Any = ()
-  repertoire: Any = ()
+  members: types.Tree = ()
+  population: types.Tree = ()
+  repertoire: types.Tree = ()
   emitter: types.Tree = ()
-  archive: Any = ()
+  archive: types.Tree = ()
   initial_steps: types.Tree = ()
 
   @property
@@ -119,9 +119,9 @@ class Trained(NamedTuple):
       members' first; () without a repertoire.
   """
 
-  metrics: Any = ()
-  num_updates: Any = ()
-  offspring: Any = ()
+  metrics: types.Tree = ()
+  num_updates: types.Tree = ()
+  offspring: types.Tree = ()
 
 
 class Best(NamedTuple):

@@ -1,7 +1,7 @@
 """The critic that a repertoire's agents share, and what it learns from."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ class TeacherState(NamedTuple):
     num_restarts: int32 [], how often the agent was no longer finite.
   """
 
-  agent: Any
+  agent: types.State
   replay: replay.ReplayState
   num_restarts: types.Array
 
@@ -46,23 +46,23 @@ class Experience(NamedTuple):
     target: [D], likewise, for which the agent was made.
   """
 
-  observation: Any
-  action: Any
-  reward: Any
-  discount: Any
-  next_observation: Any
-  descriptor: Any
-  target: Any
+  observation: types.Array
+  action: types.Array
+  reward: types.Array
+  discount: types.Array
+  next_observation: types.Array
+  descriptor: types.Array | None
+  target: types.Array | None
 
 
 def make_teacher(
   setup: Setup, config: TeachingConfig, *, sees_targets: bool
 ) -> map_elites.Teacher:
-  """Makes what `map_elites.pga_emitter` and `dcrl_emitter` need of a critic.
+  """Makes the teacher of `map_elites.pga_emitter` or `dcrl_emitter`.
 
-  Whoever sees targets learns from rewards that are lifted by the environment's
-  offset, kept at 0 or above, and weighted by how near the episodes came to
-  their target (`map_elites.similarity`).
+  A critic that sees targets learns from rewards that are lifted by the
+  environment's offset, kept at 0 or above, and weighted by how near the
+  episodes came to their target (`map_elites.similarity`).
   """
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None and setup.map_elites is not None
@@ -164,9 +164,11 @@ def make_teacher(
     )
 
   def learn(
-    agent: Any, batches: Experience, keys: types.Key
-  ) -> tuple[Any, types.Metrics]:
-    def update(agent: Any, inputs: Any) -> tuple[Any, types.Metrics]:
+    agent: types.State, batches: Experience, keys: types.Key
+  ) -> tuple[types.State, types.Metrics]:
+    def update(
+      agent: types.State, inputs: types.Tree
+    ) -> tuple[types.State, types.Metrics]:
       rows, key = inputs
       return learner.update(
         agent, setup.learner.hyperparams, transitions_of(rows), key
@@ -180,7 +182,7 @@ def make_teacher(
   ) -> tuple[TeacherState, types.Metrics]:
     sample_key, update_key, restart_key = jax.random.split(key, 3)
 
-    def train_now(state: TeacherState) -> Any:
+    def train_now(state: TeacherState) -> types.Tree:
       shape = (num_updates, learner.batches_per_update, setup.config.batch_size)
       return one_by_one.alone(learn)(
         state.agent,
@@ -216,12 +218,17 @@ def make_teacher(
     }
 
   def improve(
-    state: TeacherState, elites: Any, targets: types.Array, key: types.Key
-  ) -> Any:
+    state: TeacherState,
+    elites: map_elites.Elite,
+    targets: types.Array,
+    key: types.Key,
+  ) -> map_elites.Elite:
     shape = (config.num_policy_steps, setup.config.batch_size)
     observations = buffer.sample(state.replay, key, shape).observation
 
-    def improve_all(setup: Setup, known: Any, genotypes: Any, at: Any) -> Any:
+    def improve_all(
+      setup: Setup, known: types.Tree, genotypes: types.Tree, at: types.Array
+    ) -> types.Tree:
       del setup
       in_turn = one_by_one.on_cpu(
         lambda agent, observations, genotype, at: shared.improve(
@@ -238,7 +245,7 @@ def make_teacher(
       )(elites.genotype, context(scaled(targets))),
       targets.shape[0],
     )
-    # Of nothing nobody can learn.
+    # Without enough transitions nothing is learned.
     can = buffer.can_sample(state.replay, setup.config.min_replay_size)
     return elites._replace(
       genotype=jax.tree.map(
@@ -246,7 +253,7 @@ def make_teacher(
       )
     )
 
-  def policies(state: TeacherState, targets: types.Array) -> Any:
+  def policies(state: TeacherState, targets: types.Array) -> map_elites.Elite:
     at = jax.vmap(shared.genotype_at, (None, 0))
     genotypes = sharding.replicated(setup.mesh, at)(
       state.agent, context(scaled(targets))
@@ -266,10 +273,10 @@ def make_teacher(
   )
 
 
-def buffers(emitter_state: Any) -> list[replay.ReplayState]:
+def buffers(emitter_state: types.Tree) -> list[replay.ReplayState]:
   """Returns the replay buffers that belong to emitters, not to members."""
 
-  def ends(x: Any) -> bool:
+  def ends(x: object) -> bool:
     return isinstance(x, replay.ReplayState | Members)
 
   return [
