@@ -212,8 +212,8 @@ _LARGE = {"replay_capacity": 50, "min_replay_size": 10, "batch_size": 10}
     ({"burn_in_period": -1}, "burn_in_period .* got -1"),
     ({"n_step": 0}, "n_step must be at least 1"),
     (
-      {"n_step": 25, "replay_capacity": 300, "num_envs": 16},
-      "replay_capacity 300 doesn't hold n_step=25.*of 16 env",
+      _LARGE | {"n_step": 4, "num_envs": 16},
+      "replay_capacity 50 doesn't hold n_step=4.*of 16 env",
     ),
     *(
       (_LARGE | {name: 51}, f"{name} 51 .*replay_capacity 50")
