@@ -76,16 +76,13 @@ def _python(document: str, first_line: str) -> str:
 
 def test_the_documents_have_the_snippets_that_are_run_here():
   assert len(_commands()) == 44
-  assert len(_snippets("README.md", "python")) == 2
+  assert len(_snippets("README.md", "python")) == 3
   assert len(_snippets(_RECIPES, "python")) == 7
   assert len(_snippets("BUILD.md", "python")) == 3
   assert not _snippets("launchers/RESULTS.md", "python")
 
 
 def test_recipes_of_the_readme_are_among_all_recipes():
-  assert set(_snippets("README.md", "python")) <= set(
-    _snippets(_RECIPES, "python")
-  )
   ours = "\n".join(_snippets("README.md", "sh")).splitlines()
   recipes = "\n".join(_snippets(_RECIPES, "sh")).splitlines()
   assert {x for x in ours if x.startswith("python ")} <= set(recipes)
@@ -156,6 +153,32 @@ def test_pipeline_by_hand_has_25_lines_and_learns():
   # Standing still is worth 0, and 8 is all there is.
   assert names["fitness"].max() > 4
   assert _compiled_again(shorter, names) == 0
+
+
+def test_a_population_by_hand_is_trained(capsys):
+  snippet = _python("README.md", "qd.training.step")
+  assert len([line for line in snippet.splitlines() if line]) <= 25
+  shorter = snippet.replace("=1000", "=40").replace("range(10)", "range(2)")
+  names: dict = {}
+  exec(shorter, names)
+  assert int(names["state"].generation) == 2
+  assert len(capsys.readouterr().out.splitlines()) >= 2
+  assert _compiled_again(shorter, names) == 0
+
+
+def test_map_elites_by_hand_fills_cells():
+  snippet = _python("README.md", "qd.map_elites.step")
+  assert len([line for line in snippet.splitlines() if line]) <= 20
+  names: dict = {}
+  exec(snippet.replace("101", "6"), names)
+  first = names["first"]
+  assert names["repertoire"].occupied.sum() > 1
+  assert len(jax.tree.leaves(first)[0]) == 64
+
+
+def test_training_in_python_takes_eight_lines():
+  snippet = _python("README.md", "qd.train")
+  assert len(snippet.splitlines()) <= 8
 
 
 def test_setup_by_hand_can_be_trained():
@@ -301,7 +324,7 @@ def test_commands_of_the_recipes_run_as_they_are_written(
   for command in _commands():
     _run(capsys, command)
   # logs/pendulum and logs/maze are there now, of other numbers of steps.
-  best = _python("README.md", "artifacts.read_best")
+  best = _python(_RECIPES, "artifacts.read_best")
   names = _execute(best)
   assert names["record"]["step"] in (20, 40, 60)
   assert _compiled_again(best, names) == 0

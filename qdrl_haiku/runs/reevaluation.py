@@ -96,7 +96,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 
   def evaluate(
     elites: map_elites.Elite, cells: types.Array, env_states: types.Tree
-  ) -> tuple[types.Array, types.Array, types.Array]:
+  ) -> tuple[types.Array, types.Array | None, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
     evaluation = elites_lib.evaluate_elites(setup, chosen, env_states)
     return evaluation.returns, evaluation.descriptors, evaluation.lengths

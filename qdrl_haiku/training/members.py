@@ -71,7 +71,8 @@ def init_agents(setup: Setup, keys: types.Key) -> Members:
   buffers = jax.vmap(lambda _: setup.buffer.init(example))(
     jnp.arange(keys.shape[0])
   )
-  return Members(learner_states, buffers, environment=())
+  nowhere: types.Tree = ()
+  return Members(learner_states, buffers, nowhere)
 
 
 def put_into_environments(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import jax
 
-from qdrl_haiku import checks, environments, map_elites, names, types
+from qdrl_haiku import checks, environments, map_elites, names
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
@@ -218,7 +218,7 @@ class RepertoireConfig(Settings):
     self,
     descriptor: environments.Descriptor,
     seed: int,
-    centroids: types.Array | None = None,
+    centroids: jax.typing.ArrayLike | None = None,
   ) -> map_elites.Tessellation:
     """Makes the cells of the descriptors' space.
 

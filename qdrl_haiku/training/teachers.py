@@ -150,7 +150,7 @@ def make_teacher(
 
   def transitions_of(rows: Experience) -> types.Transition:
     reward = rows.reward
-    if sees_targets:
+    if rows.descriptor is not None and rows.target is not None:
       reward = map_elites.similarity(
         rows.descriptor, rows.target, config.length_scale
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
