@@ -9,13 +9,7 @@ import pytest
 from tests.distributed.collective_order import in_one_order
 from tests.launchers import harness
 
-_BODY = """%body.1 (p: f32[4]) -> f32[4] {
-  %p = f32[4] parameter(0)
-  ROOT %sum.1 = f32[4] all-reduce(%p), to_apply=%add
-}
-
-"""
-_ADD = """HloModule jit_f
+_PARTS = """HloModule jit_f
 
 %add (x: f32[], y: f32[]) -> f32[] {
   %x = f32[] parameter(0)
@@ -23,50 +17,64 @@ _ADD = """HloModule jit_f
   ROOT %z = f32[] add(%x, %y)
 }
 
+%body.1 (p: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  ROOT %sum.1 = f32[4] all-reduce(%p), to_apply=%add
+}
+
 """
+_FIRST = "%first = f32[4] all-gather(%a), replica_groups={{0,1}}"
+_SECOND = "%second = f32[4] all-reduce(%first), to_apply=%add"
+_START = "%start = f32[4] all-reduce-start(%a), to_apply=%add"
 
 
 def _main(*lines):
   """A program whose main part has these instructions, about a parameter."""
   body = "\n".join(f"  {line}" for line in ("%a = f32[4] parameter(0)", *lines))
-  return f"{_ADD}{_BODY}ENTRY %main.7 (a: f32[4]) -> f32[4] {{\n{body}\n}}\n"
+  return f"{_PARTS}ENTRY %main.7 (a: f32[4]) -> f32[4] {{\n{body}\n}}\n"
 
 
-_FIRST = "%first = f32[4] all-gather(%a), replica_groups={{0,1}}"
-
-
-@pytest.mark.parametrize("lines", [
-  ["ROOT %b = f32[4] negate(%a)"],
-  [_FIRST, "ROOT %b = f32[4] negate(%first)"],
-  [_FIRST, "%b = f32[4] negate(%first)", "ROOT %c = f32[4] all-reduce(%b), "
-   "to_apply=%add"],
-  [_FIRST, "ROOT %c = f32[4] while(%first), condition=%add, body=%body.1"],
-])  # fmt: skip
-def test_what_needs_the_other_is_in_one_order(lines):
-  assert in_one_order(_main(*lines))
-
-
-@pytest.mark.parametrize("line", [
-  "ROOT %c = f32[4] all-reduce-start(%a), to_apply=%add",
-  "ROOT %c = f32[4] while(%a), condition=%add, body=%body.1",
-  "ROOT %c = f32[4] conditional(%a, %a), branch_computations={%add, %body.1}",
-])  # fmt: skip
-def test_what_needs_nothing_of_the_other_is_in_none(line):
-  assert not in_one_order(_main(_FIRST, line))
-
-
-def test_of_three_each_needs_the_one_before():
-  second = "%second = f32[4] all-reduce(%first), to_apply=%add"
-  third = "ROOT %third = f32[4] all-reduce(%{}), to_apply=%add"
-  assert in_one_order(_main(_FIRST, second, third.format("second")))
-  assert not in_one_order(_main(_FIRST, second, third.format("first")))
-
-
-def test_the_parts_of_one_that_is_split_in_time_are_one():
-  start = "%start = f32[4] all-reduce-start(%a), to_apply=%add"
-  assert in_one_order(
-    _main(start, "ROOT %done = f32[4] all-reduce-done(%start)")
-  )
+@pytest.mark.parametrize(
+  ("lines", "expected"),
+  [
+    (["ROOT %b = f32[4] negate(%a)"], True),
+    ([_FIRST, "ROOT %b = f32[4] negate(%first)"], True),
+    # What needs the other's result, directly or not, or in a loop.
+    (
+      [_FIRST, "%b = f32[4] negate(%first)",
+       "ROOT %c = f32[4] all-reduce(%b), to_apply=%add"], True,
+    ),
+    (
+      [_FIRST, "ROOT %c = f32[4] while(%first), condition=%add, body=%body.1"],
+      True,
+    ),
+    # The parts of one that is split in time are one.
+    ([_START, "ROOT %done = f32[4] all-reduce-done(%start)"], True),
+    # What needs nothing of the other.
+    ([_FIRST, _START.replace("%start", "ROOT %c")], False),
+    (
+      [_FIRST, "ROOT %c = f32[4] while(%a), condition=%add, body=%body.1"],
+      False,
+    ),
+    (
+      [_FIRST, "ROOT %c = f32[4] conditional(%a, %a), "
+       "branch_computations={%add, %body.1}"], False,
+    ),
+    # Of three each needs the one before.
+    (
+      [_FIRST, _SECOND, "ROOT %c = f32[4] all-reduce(%second), to_apply=%add"],
+      True,
+    ),
+    (
+      [_FIRST, _SECOND, "ROOT %c = f32[4] all-reduce(%first), to_apply=%add"],
+      False,
+    ),
+  ],
+)  # fmt: skip
+def test_collectives_are_in_one_order_where_each_needs_the_one_before(
+  lines, expected
+):
+  assert in_one_order(_main(*lines)) == expected
 
 
 _SMALL = (

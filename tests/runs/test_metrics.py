@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import actors, controllers
-from qdrl_haiku.runs import metrics
-from qdrl_haiku.training import reports as reports_lib
+from qdrl_haiku.runs import records
+from qdrl_haiku.training import state as state_lib
 
 
 def _report(returns, finite=None, parents=None, scores=None):
@@ -14,7 +14,7 @@ def _report(returns, finite=None, parents=None, scores=None):
   size = returns.shape[0]
   finite = np.ones(size, bool) if finite is None else np.array(finite)
   rates = np.linspace(1.0, 2.0, size, dtype=np.float32)
-  return reports_lib.GenerationReport(
+  return state_lib.GenerationReport(
     generation=np.int32(3),
     evaluation=actors.Evaluation(
       returns, np.full(returns.shape, 10, np.int32), None
@@ -32,26 +32,38 @@ def _report(returns, finite=None, parents=None, scores=None):
     ),
     best=None,
     evaluation_steps=np.zeros(returns.shape, np.int32),
+    next_hyperparams={"rate": rates},
+    sampled_cells=np.full(size, -1),
   )
 
 
+def _row(*args, seeds=(7,), has_controller=True, **metrics):
+  """The row of a report."""
+  report = _report(*args)
+  decision = report.decision._replace(metrics=metrics)
+  report = report._replace(decision=decision if has_controller else None)
+  return records.row(seeds, report, records.initial())
+
+
 def test_the_row_has_means_over_members_and_episodes():
-  row = metrics.generation_row(_report([[1, 3], [5, 7]]))
-  assert row == {
+  row = _row([[1, 3], [5, 7]], has_controller=False, seeds=(7, 8))
+  expected = {
     "generation": 3,
     "eval/episode_return": 4.0,
     "eval/episode_length": 10.0,
     "training/critic_loss": 0.5,
+    "seed": 7,
   }
+  assert expected.items() <= row.items()
 
 
 def test_what_a_controller_says_of_itself_is_named_so():
-  row = metrics.controller_row({"length_scale/tau": np.float32(0.5)})
-  assert row == {"controller/length_scale/tau": 0.5}
+  row = _row([[1]], **{"length_scale/tau": np.float32(0.5)})
+  assert row["controller/length_scale/tau"] == 0.5
 
 
 def test_the_populations_row_has_best_mean_and_worst():
-  row = metrics.pbt_row(_report([[1, 3], [5, 7], [-2, 0]], parents=[0, 1, 1]))
+  row = _row([[1, 3], [5, 7], [-2, 0]], None, [0, 1, 1])
   assert row["pbt/best_return"] == 6.0
   assert row["pbt/mean_return"] == pytest.approx(7 / 3)
   assert row["pbt/min_return"] == -1.0
@@ -62,26 +74,20 @@ def test_the_populations_row_has_best_mean_and_worst():
 
 
 def test_non_finite_members_are_counted_and_left_out():
-  row = metrics.pbt_row(_report([[1], [99], [3]], [True, False, True]))
-  assert row["pbt/best_return"] == 3.0
-  assert row["pbt/mean_return"] == 2.0
+  row = _row([[1], [99], [3]], [True, False, True])
+  assert (row["pbt/best_return"], row["pbt/mean_return"]) == (3.0, 2.0)
   assert row["pbt/num_nonfinite"] == 1
-
-
-def test_without_a_finite_member_the_returns_are_nan():
-  row = metrics.pbt_row(_report([[1], [2]], [False, False]))
+  row = _row([[1], [2]], [False, False])
   assert np.isnan(row["pbt/best_return"]) and row["pbt/num_nonfinite"] == 2
 
 
-def test_seeds_have_a_column_each_and_their_interquartile_mean():
-  row = metrics.seeds_row(_report([[0], [100], [1], [3]]), [7, 8, 9, 10])
+def test_seeds_have_a_column_each_and_their_interquartile_mean_is_scipys():
+  settings = {"has_controller": False, "seeds": (7, 8, 9, 10)}
+  row = _row([[0], [100], [1], [3]], **settings)
   assert row["eval/episode_return/seed_8"] == 100.0
   assert row["eval/episode_return/seed_10"] == 3.0
   assert row["eval/episode_return_iqm"] == 2.0  # Of 1 and 3.
-
-
-def test_the_interquartile_mean_is_scipys_of_the_seeds():
   returns = np.random.default_rng(0).normal(size=(11, 3))
-  row = metrics.seeds_row(_report(returns), range(11))
+  row = _row(returns, seeds=range(11), has_controller=False)
   expected = stats.trim_mean(returns.astype(np.float32).mean(axis=1), 0.25)
   assert row["eval/episode_return_iqm"] == pytest.approx(expected)

@@ -49,9 +49,3 @@ def test_on_a_terminal_a_bar_replaces_the_one_before(
   assert out.endswith("[" + "#" * 8 + "." * 12 + "]")
   progress.close()
   assert capsys.readouterr().out == "\n"
-
-
-def test_a_message_has_a_line_of_its_own(clock, capsys):
-  progress = progress_lib.Progress(10, 0)
-  progress.say("All is well.")
-  assert capsys.readouterr().out == "All is well.\n"

@@ -1,9 +1,7 @@
-"""Tests of what is counted of a run of which episodes end early."""
+"""Tests of the record of a run, and of what is counted."""
 
 import math
-import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,18 +9,17 @@ import pytest
 from qdrl_haiku import runs
 from qdrl_haiku.runs import interruption, records
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.training import illumination
-from tests.training import test_illumination
+from qdrl_haiku.training import state as state_lib
+from tests.runs import common as runs_common
+from tests.training import common
 
-_RUN = sys.modules["qdrl_haiku.runs.run"]
 _OFFSPRING, _EPISODES, _LONGEST = 4, 2, 5
 _GENERATIONS = 5
 # Per agent and generation, where no episode ends early.
 _FULL = _EPISODES * _LONGEST
-_TIMES = ("walltime", "per_second", "compile_seconds")
 
 
-class _Ends(test_illumination.Drift):
+class _Ends(common.Placed):
   """Ends where the point leaves a small square, often at the first step."""
 
   def step(self, state, action):
@@ -31,59 +28,20 @@ class _Ends(test_illumination.Drift):
     return state.replace(done=is_out.astype(jnp.float32))
 
 
-_SETUP = test_illumination.setup(
+_SETUP = common.repertoire_setup(
   env=_Ends, with_pbt=False, variations=_OFFSPRING
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_once():
-  """Lets the runs of this module share their programs."""
-  make_programs, known = _RUN.make_programs, []
-
-  def make_or_know(setup, mesh, run_key, kept):
-    if not known:
-      programs = make_programs(setup, mesh, run_key)
-      known.append(_RUN.compile_generation(programs))
-    return known[0]
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(_RUN, "make_programs", make_or_know)
-    patch.setattr(_RUN, "compile_generation", lambda programs: programs)
-    yield
-
-
 def _run(logdir, generations=_GENERATIONS, **config):
-  num_timesteps = generations * _FULL
-  return runs.run(
-    _SETUP,
-    runs.RunConfig(
-      logdir=str(logdir),
-      num_timesteps=num_timesteps,
-      use_tensorboard=False,
-      repertoire_interval=2,
-      checkpoint_interval=1,
-      max_checkpoints=9,
-      # What was found at a former end stays in its row.
-      num_reevaluations=0,
-      **config,
-    ),
-    {"num_timesteps": num_timesteps},
-    may_change=["num_timesteps"],
-  )
+  return runs_common.run(
+    logdir, generations, _SETUP, {},
+    # What was found at a former end stays in its row.
+    repertoire_interval=2, max_checkpoints=9, num_reevaluations=0, **config,
+  )  # fmt: skip
 
 
-def _rows(logdir):
-  """Rows without what depends on the clock."""
-  return [
-    {key: x for key, x in row.items() if not key.endswith(_TIMES)}
-    for row in RunDirectory(logdir).rows("metrics.jsonl")
-  ]
-
-
-def _steps_in(folder):
-  return sorted(int(path.name.removesuffix(".npz")) for path in folder.iterdir()
-                if path.name.removesuffix(".npz").isdecimal())
+_rows, _steps_in = runs_common.rows, runs_common.steps
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +68,7 @@ def test_steps_are_those_that_were_taken_and_generations_as_many_as_asked(
   assert np.diff(total).tolist() == pytest.approx(
     [_OFFSPRING * x for x in taken]
   )
-  assert total[0] >= _EPISODES * test_illumination._INITIAL
+  assert total[0] >= _EPISODES * common.NUM_INITIAL
 
 
 def test_everything_is_named_by_the_same_steps(straight):
@@ -149,21 +107,82 @@ def test_fewer_generations_than_are_done_are_refused(straight):
     _run(straight, _GENERATIONS - 1, resume=True)
 
 
-@pytest.mark.parametrize("with_pbt", [False, True])
-@pytest.mark.slow
-def test_rates_count_what_was_stepped(with_pbt):
-  setup = test_illumination.setup(env=_Ends, with_pbt=with_pbt)
-  key = jax.random.key(3)
-  _, report = jax.jit(
-    lambda: illumination.train_generation(
-      setup, illumination.init_illumination(setup, key), key
-    )
-  )()
-  rate = records.rates(setup, jax.device_get(report), 2.0)[
-    "training/env_steps_per_second"
-  ]
-  if with_pbt:  # What members collect, 16 steps each, whatever ends.
-    assert rate == 4 * 16 / 2
-  else:
-    assert rate == np.sum(report.evaluation.lengths) / 2
-    assert rate < test_illumination._VARIATIONS * _FULL / 2
+def test_rates_count_what_was_stepped():
+  steps = np.array([[3], [4]], np.int32)
+  report = _report(1, [3.0, 9.0])._replace(evaluation_steps=steps)
+  for setup, expected in (
+    (_SETUP, 7),  # All that is evaluated.
+    (common.setup(), 4 * 16),  # What members collect, whatever ends.
+  ):
+    rates = records.rates(setup, report, 2.0)
+    assert rates["training/env_steps_per_second"] == expected / 2
+
+
+def _report(generation, returns, finite=(True, True)):
+  """What concerns the best agent, on the host."""
+  returns = np.array(returns, np.float32)
+  rates = np.array([0.25, 0.5])
+  member = int(np.argmax(np.where(finite, returns, -np.inf)))
+  return state_lib.GenerationReport(
+    generation=generation,
+    evaluation=None,
+    scores={"episode_return": returns},
+    fitness=returns,
+    hyperparams={"rate": rates},
+    metrics={},
+    num_updates=np.zeros(2, np.int32),
+    finite=np.array(finite),
+    decision=None,
+    best=state_lib.Best(
+      member=member,
+      fitness=returns[member] if any(finite) else np.float32(np.nan),
+      episode_return=returns[member],
+      hyperparams={"rate": rates[member]},
+      state=None,
+    ),
+    evaluation_steps=np.array([[3], [4]], np.int32),
+    next_hyperparams={"rate": rates},
+    sampled_cells=np.full(2, -1),
+  )
+
+
+def test_the_best_is_the_best_ever_and_never_a_diverged_one():
+  record, found = records.initial(), []
+  for report in (
+    _report(1, [3.0, 9.0], finite=(True, False)),
+    _report(2, [2.0, 1.0]),
+    _report(3, [3.0, 4.0]),
+    _report(4, [99.0, 99.0], finite=(False, False)),
+  ):
+    record = records.updated(record, common.setup(), report, 0.0)
+    best = record["best"]
+    found.append((best["generation"], best["member"], best["return"]))
+  assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
+  assert record["best"]["hyperparams"] == {"rate": 0.5}
+  assert record["total_env_steps"] == 4 * (3 + 4 + 4 * 16)
+
+
+def test_more_steps_than_an_int32_counts_are_counted():
+  setup = common.setup(population_size=3000, perturbation_interval=2**20)
+  record = records.initial()
+  for generation in (1, 2):
+    report = _report(generation, [3.0, 9.0])
+    record = records.updated(record, setup, report, 0.0)
+  assert record["total_env_steps"] == 2 * (3000 * 2**20 + 7)
+  rates = records.rates(setup, report, 2.0)
+  assert rates["training/env_steps_per_second"] == 3000 * 2**19
+  steps = np.full((3, 2), 2**30, np.int32)
+  assert records.env_steps(
+    _SETUP, report._replace(evaluation_steps=steps)
+  ) == 6 * 2**30
+
+
+def test_where_all_diverge_each_has_one_row_of_lineage(tmp_path):
+  trainer = common.Trainer(common.repertoire_setup())
+  _, report = trainer.step(common.broken_learner(trainer.first))
+  directory = RunDirectory(tmp_path)
+  records.write(directory, trainer.setup, report, 48)
+  rows = directory.rows("pbt_lineage.jsonl")
+  assert sorted(row["child"] for row in rows) == [0, 1, 2, 3]
+  operators = sorted(row["operator"] for row in rows)
+  assert operators == ["reinitialise"] * 3 + ["sample"]

@@ -2,57 +2,35 @@
 
 import dataclasses
 import functools
-import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, distributed, map_elites
+from qdrl_haiku import actors, distributed
 from qdrl_haiku.runs import reevaluation
-from qdrl_haiku.training import elites, illumination
-from tests.training import common, test_illumination
+from tests.training import common
 
 _KEY = jax.random.key(99)
-_VARIATIONS = 8
 
 
-class _Still(test_illumination.Drift):
-  """Always begins at the same place."""
-
-  def reset(self, key):
-    return self._state(jnp.array([0.1, 0.2]), jnp.zeros(()))
-
-
-def _setup(env=test_illumination.Drift, num_devices=1, **settings):
+def _setup():
   """Of a generation of eight variations, two episodes of each."""
-  devices = jax.devices()[:num_devices]
-  return test_illumination.setup(
-    env=env,
+  return common.repertoire_setup(
     with_pbt=False,
-    mesh=distributed.population_mesh(num_devices, devices),
-    variations=_VARIATIONS,
-    **settings,
+    mesh=distributed.population_mesh(1, jax.devices()[:1]),
+    variations=8,
   )
 
 
 @functools.cache
-def _filled(env):
+def _filled():
   """A setup and a repertoire that two generations have filled."""
-  setup = _setup(env)
-  key = jax.random.key(3)
-  train = jax.jit(functools.partial(illumination.train_generation, setup))
-  state = jax.jit(functools.partial(illumination.init_illumination, setup))(
-    key
-  )
+  trainer = common.Trainer(_setup(), jax.random.key(3))
+  state = trainer.first
   for _ in range(2):
-    state, _ = train(state, key)
-  return setup, jax.device_get(state.repertoire)
+    state, _ = trainer.step(state)
+  return trainer.setup, state.repertoire
 
 
 @pytest.fixture
@@ -130,35 +108,19 @@ def _assert_is(corrected, expected):
     assert corrected.genotypes[where] == cell
 
 
-@pytest.mark.parametrize("num_reevaluations", [1, 4])
 @pytest.mark.slow
-def test_each_elite_is_seen_again_by_itself(num_reevaluations):
-  setup, repertoire = _filled(test_illumination.Drift)
+def test_each_elite_is_seen_again_by_itself():
+  setup, repertoire = _filled()
   _assert_is(
-    _again(setup, repertoire, num_reevaluations),
-    _one_by_one(setup, repertoire, num_reevaluations),
+    _again(setup, repertoire, 4), _one_by_one(setup, repertoire, 4)
   )
 
 
-@pytest.mark.slow
-def test_where_nothing_is_random_a_second_look_changes_nothing():
-  setup, repertoire = _filled(_Still)
-  again = _again(setup, repertoire, 3)
-  cells = np.flatnonzero(repertoire.occupied)
-  assert 0 < cells.size < repertoire.fitness.size
-  assert np.flatnonzero(again.occupied).tolist() == cells.tolist()
-  assert again.genotypes[cells].tolist() == cells.tolist()
-  for name in ("fitness", "descriptors"):
-    np.testing.assert_allclose(
-      getattr(again, name), getattr(repertoire, name), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_occupied_cells_alone_are_evaluated_and_few_at_once(batches):
-  setup, repertoire = _filled(test_illumination.Drift)
+  setup, repertoire = _filled()
   occupied = np.flatnonzero(repertoire.occupied).tolist()
   # As many episodes at once as a generation has, 8 x 2.
-  for num_reevaluations, size in ((1, 8), (2, 8), (4, 4), (100, 1)):
+  for num_reevaluations, size in ((2, 8), (100, 1)):
     batches.clear()
     _again(setup, repertoire, num_reevaluations)
     assert {len(cells) for cells in batches} == {size}
@@ -167,10 +129,13 @@ def test_occupied_cells_alone_are_evaluated_and_few_at_once(batches):
     filling = evaluated[len(occupied) :]
     assert len(filling) < size
     assert set(filling) <= {occupied[-1]}
+  batches.clear()
+  again = _again(setup, _with_cells(repertoire, []), 2)
+  assert batches == [] and not np.any(again.occupied)
 
 
 def test_the_same_programs_look_at_any_number_of_elites(monkeypatch):
-  setup, repertoire = _filled(test_illumination.Drift)
+  setup, repertoire = _filled()
   compiled = []
   compile_ = reevaluation._compiled
 
@@ -193,7 +158,7 @@ def test_the_same_programs_look_at_any_number_of_elites(monkeypatch):
 
 
 def test_rows_have_what_numpy_finds_of_all_episodes():
-  setup, repertoire = _filled(test_illumination.Drift)
+  setup, repertoire = _filled()
   found = reevaluation.make_reevaluate(setup, 4)(repertoire, _KEY)
   row = reevaluation.row(repertoire, found, 100.0)
   fitness, descriptors = (
@@ -236,29 +201,9 @@ def test_one_episode_says_nothing_of_how_far_episodes_differ():
   assert reevaluation.spreads(np.array([[1.0, 3.0]])) == np.sqrt([2.0])
 
 
-def test_an_empty_repertoire_stays_empty(batches):
-  setup, repertoire = _filled(test_illumination.Drift)
-  again = _again(setup, _with_cells(repertoire, []), 2)
-  assert batches == [] and not np.any(again.occupied)
-
-
-def test_what_is_around_an_elite_does_not_matter():
-  setup, repertoire = _filled(_Still)
-  occupied = np.flatnonzero(repertoire.occupied)
-  whole, part = (
-    _again(setup, x, 1)
-    for x in (repertoire, _with_cells(repertoire, occupied[1::2]))
-  )
-  cells = np.flatnonzero(part.occupied)
-  assert cells.tolist() == occupied[1::2].tolist()
-  np.testing.assert_allclose(
-    part.fitness[cells], whole.fitness[cells], rtol=1e-6
-  )
-
-
 def test_batches_are_what_a_generation_evaluates_and_devices_share():
   def size(num_devices, num_reevaluations, **settings):
-    setup = test_illumination.setup(variations=8, **settings)
+    setup = common.repertoire_setup(variations=8, **settings)
     mesh = jax.sharding.AbstractMesh((num_devices,), ("population",))
     return reevaluation.batch_size(
       setup._replace(mesh=mesh), num_reevaluations
@@ -269,49 +214,3 @@ def test_batches_are_what_a_generation_evaluates_and_devices_share():
   # 24 episodes at most, or one agent for each device.
   assert [size(1, n) for n in (3, 5, 24, 25)] == [8, 4, 1, 1]
   assert [size(4, n) for n in (3, 5, 24, 25)] == [8, 4, 4, 4]
-
-
-def _results_by_devices():
-  """Prints what a second look on four devices gives, and on one."""
-  results = []
-  _, repertoire = _filled(test_illumination.Drift)
-  for num_devices in (4, 1):
-    setup = _setup(num_devices=num_devices)
-    seen = set()
-    evaluate = elites.actors.evaluate_from
-
-    def spy(env, learner, states, *args, evaluate=evaluate, seen=seen):
-      seen.add(states.point.shape[0])
-      return evaluate(env, learner, states, *args)
-
-    elites.actors.evaluate_from = spy
-    again = _again(setup, repertoire, 2)
-    elites.actors.evaluate_from = evaluate
-    metrics = jax.device_get(map_elites.metrics(again))
-    results.append(
-      {name: float(x) for name, x in metrics.items()} | {"sizes": [*seen]}
-    )
-  print(json.dumps([len(jax.devices()), *results]))
-
-
-@pytest.mark.slow
-def test_all_devices_take_part():
-  done = subprocess.run(
-    [
-      sys.executable,
-      "-c",
-      "from tests.runs import test_reevaluation as t;"
-      " t._results_by_devices()",
-    ],
-    cwd=pathlib.Path(__file__).parents[2],
-    env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
-  assert done.returncode == 0, done.stderr
-  count, four, one = json.loads(done.stdout.splitlines()[-1])
-  assert count == 4
-  # Each has two agents of a batch of eight.
-  assert (four.pop("sizes"), one.pop("sizes")) == ([2], [8])
-  assert four == pytest.approx(one, rel=1e-5)

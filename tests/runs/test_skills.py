@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from qdrl_haiku.runs import skills as runs_skills
+from qdrl_haiku.runs import skill_files
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import skill_common as common
 
@@ -19,7 +19,7 @@ def _written(path, prior=common.PRIOR, env=common.WALK, **config):
   _, evaluation, _ = common.evaluated(prior, env, **config)
   directory = RunDirectory(path)
   for generation in (1, 2):
-    runs_skills.write(
+    skill_files.write(
       directory, generation, 100 * generation, evaluation, env.descriptor
     )
   return directory, evaluation
@@ -79,7 +79,7 @@ def test_a_diverged_members_rows_are_strict_json(tmp_path):
   _, evaluation, _ = common.evaluated()
   returns = evaluation.returns.copy()
   returns[1] = np.nan
-  runs_skills.write(
+  skill_files.write(
     RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns),
     None,
   )  # fmt: skip

@@ -1,14 +1,69 @@
-"""A tiny environment and learner, and a controller that does as it is told."""
+"""Setups of a learner of ten lines, with members or with a repertoire."""
 
-from typing import Any, NamedTuple
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from qdrl_haiku import controllers, environments, learners, training, types
+from qdrl_haiku import (
+  controllers,
+  environments,
+  learners,
+  map_elites,
+  training,
+  types,
+)
 from tests.controllers import common as controllers_common
 
+KEY = jax.random.key(0)
 TARGET = 0.5
+
+
+def init(setup, key=KEY):
+  """The state before the first generation."""
+  return training.init(setup, key)
+
+
+def step(setup, state, key=KEY):
+  """One generation: the new state, and the report."""
+  return training.step(setup, state, key)
+
+
+def restart(setup, state, key=KEY):
+  """The state with new members in place of those that have all diverged."""
+  return training.restart(setup, state, key)
+
+
+def changed(state, hyperparams=None, **parts):
+  """A state whose members have other parts, or other hyperparameters."""
+  population = state.population
+  if hyperparams is not None:
+    population = population._replace(hyperparams=hyperparams)
+  members = state.members._replace(**parts)
+  return state._replace(population=population, members=members)
+
+
+class Trainer:
+  """A setup's compiled functions, and its state before the first generation."""
+
+  def __init__(self, setup, key=KEY):
+    self.setup = setup
+    self.key = key
+    self.compiled = jax.jit(functools.partial(step, setup))
+    self.first = jax.device_get(jax.jit(functools.partial(init, setup))(key))
+
+  def step(self, state):
+    return jax.device_get(self.compiled(state, self.key))
+
+  def restart(self, state):
+    return restart(self.setup, state, self.key)
+
+
+def shapes(setup):
+  """The shapes of the first state; raises what `init` raises."""
+  return jax.eval_shape(functools.partial(init, setup), KEY)
 
 
 class Drift:
@@ -32,14 +87,43 @@ class Drift:
     return self._state(state.obs + 0.1 * action, reward)
 
 
+class Placed(Drift):
+  """Has the place as its descriptor.
+
+  After an action of (1, _) the descriptor is NaN, after one of (_, 1) the
+  reward is.
+  """
+
+  descriptor = environments.Descriptor(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
+
+  def _state(self, point, reward):
+    state = super()._state(point, reward)
+    return state.replace(info={"state_descriptor": point})
+
+  def step(self, state, action):
+    state = super().step(state, action)
+    place = jnp.where(action[0] == 1.0, jnp.nan, state.obs)
+    reward = jnp.where(action[1] == 1.0, jnp.nan, state.reward)
+    return state.replace(reward=reward, info={"state_descriptor": place})
+
+
+class Genotype(NamedTuple):
+  """What a repertoire stores of a `QuadraticState`."""
+
+  policy_params: types.Array
+  statistic: types.Array
+
+
 class QuadraticState(NamedTuple):
-  """A point, what it has seen, and parts that hold nothing."""
+  """A point, what it has seen, a number of each kind, and empty parts."""
 
   point: types.Array
   critic_steps: types.Array
   observations: types.Array
+  statistic: types.Array
+  critic: types.Array
   nothing: None
-  empty: dict[str, Any]
+  empty: dict[str, types.Array]
 
 
 def quadratic_learner(size=2, batches_per_update=1):
@@ -69,16 +153,23 @@ def quadratic_learner(size=2, batches_per_update=1):
     return jnp.clip(greedy + noise, -1.0, 1.0)
 
   def observe(state, observation):
-    count = observation.size // observation.shape[-1]
+    # Those that are left out are NaN here.
+    count = jnp.sum(jnp.isfinite(observation).all(axis=-1))
     return state._replace(observations=state.observations + count)
 
+  def from_genotype(genotype):
+    zero = jnp.zeros((), jnp.int32)
+    critic = jnp.zeros(())
+    return QuadraticState(
+      genotype.policy_params, zero, zero, genotype.statistic, critic, None, {}
+    )
+
   return learners.Learner(
-    init=lambda key: QuadraticState(
-      point=jax.random.uniform(key, (size,), minval=-1.0, maxval=0.0),
-      critic_steps=jnp.zeros((), jnp.int32),
-      observations=jnp.zeros((), jnp.int32),
-      nothing=None,
-      empty={},
+    init=lambda key: from_genotype(
+      Genotype(
+        jax.random.uniform(key, (size,), minval=-1.0, maxval=0.0),
+        jax.random.uniform(key),
+      )
     ),
     update=update,
     act=act,
@@ -86,8 +177,8 @@ def quadratic_learner(size=2, batches_per_update=1):
     observe=observe,
     hyperparams={"learning_rate": 0.01, "parent": 0.0},
     batches_per_update=batches_per_update,
-    genotype=lambda state: state,
-    from_genotype=lambda genotype: genotype,
+    genotype=lambda state: Genotype(state.point, state.statistic),
+    from_genotype=from_genotype,
   )
 
 
@@ -100,7 +191,7 @@ SPACE = {
 def scripted():
   """A controller that makes member i a child of `hyperparams["parent"][i]`.
 
-  Otherwise it is PBT that replaces nobody by rank, only non-finite members. A
+  Otherwise it is PBT that replaces none by rank, only non-finite members. A
   child that was asked for gets twice its parent's learning rate.
   """
   pbt = controllers.pbt(controllers.PBTConfig(exploit="none"), SPACE)
@@ -112,14 +203,12 @@ def scripted():
       wanted != jnp.arange(wanted.shape[0])
     )
     rate = hyperparams["learning_rate"]
+    chosen = jnp.where(
+      asked, 2 * rate[wanted], decision.hyperparams["learning_rate"]
+    )
     return state, controllers.Decision(
       parents=jnp.where(asked, wanted, decision.parents),
-      hyperparams=decision.hyperparams
-      | {
-        "learning_rate": jnp.where(
-          asked, 2 * rate[wanted], decision.hyperparams["learning_rate"]
-        )
-      },
+      hyperparams=decision.hyperparams | {"learning_rate": chosen},
       operator=jnp.where(asked, controllers_common.PERTURB, decision.operator),
     )
 
@@ -146,6 +235,48 @@ def setup(controller=None, learner=None, **settings):
     learner=learner or quadratic_learner(),
     controller=controller,
     config=training.TrainingConfig(**(defaults | settings)),
+  )
+
+
+PBT = controllers.PBTConfig(num_parents=1, num_replaced=1)
+NUM_VARIATIONS, NUM_INITIAL = 2, 6
+
+
+def vary(key, first, second):
+  """Offspring; that of an elite whose `parent` is above 0 is broken."""
+  explore = controllers.explore(PBT, SPACE)
+  child = training.vary_agents(0.1, 0.2, explore)(key, first, second)
+  broken = first.hyperparams["parent"][:, None] > 0
+  weights = jnp.where(broken, jnp.nan, child.genotype.policy_params)
+  return child._replace(genotype=child.genotype._replace(policy_params=weights))
+
+
+def repertoire_setup(
+  env=Placed,
+  with_pbt=True,
+  mesh=None,
+  variations=NUM_VARIATIONS,
+  shape=(6, 6),
+  **plan,
+):
+  """Four members, of which the best replaces one and an elite another."""
+  env = environments.Environment(env(), episode_length=5)
+  defaults = {
+    "emitter": "pbt" if with_pbt else "ga",
+    "num_replaced_by_samples": int(with_pbt),
+    "tessellation": map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0)),
+    "variation_fn": vary,
+    "variation_batch_size": variations,
+    "num_initial_genotypes": NUM_INITIAL,
+  }
+  return setup(
+    controllers.pbt(PBT, SPACE) if with_pbt else None,
+    population_size=4 if with_pbt else 1,
+  )._replace(
+    env=env,
+    eval_env=env,
+    mesh=mesh,
+    map_elites=training.MapElites(**(defaults | plan)),
   )
 
 
@@ -179,6 +310,24 @@ def differ(first, second):
   )
 
 
+def all_finite(tree):
+  """Whether all floats are finite."""
+  return all(
+    np.isfinite(x).all()
+    for x in leaves(tree).values()
+    if np.issubdtype(x.dtype, np.floating)
+  )
+
+
 def member(tree, i):
   """One member of a tree with leaves [P, ...]."""
   return jax.tree.map(lambda x: x[i], tree)
+
+
+def broken_learner(state, *members):
+  """A state in which the points of these members, or of all, are NaN."""
+  learner = state.members.learner
+  point = jnp.asarray(learner.point)
+  rows = jnp.array(members or range(len(point)))
+  learner = learner._replace(point=point.at[rows].set(jnp.nan))
+  return changed(state, learner=learner)

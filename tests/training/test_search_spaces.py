@@ -41,51 +41,44 @@ def test_by_default_rates_discount_and_rewards_are_searched_around_their_values(
     assert high / value == pytest.approx(1.6, rel=0.12)
 
 
-def test_what_is_not_searched_is_fixed_at_the_learners_value():
-  space = training.search_space(_SAC, [], {})
-  assert space["tau"] == controllers.Fixed(_SAC["tau"])
-  assert space["target_entropy"] == controllers.Fixed(-1.0)
-
-
-def test_a_given_value_is_not_searched_by_default():
+def test_what_is_given_or_not_searched_is_fixed():
   hyperparams = _SAC | {"discount": 0.9}
   space = training.search_space(hyperparams, [], {"discount": 0.9})
   assert space["discount"] == controllers.Fixed(0.9)
+  assert space["tau"] == controllers.Fixed(_SAC["tau"])
+  assert space["target_entropy"] == controllers.Fixed(-1.0)
   assert "policy_learning_rate" in _searched(space)
 
 
-def test_specifications_replace_the_defaults_altogether():
-  space = training.search_space(_SAC, ["tau:log_uniform:1e-3:1e-1"], {})
+def test_the_last_specification_of_a_name_replaces_the_defaults():
+  space = training.search_space(
+    _SAC, ["tau:uniform:0.1:0.2", "tau:log_uniform:1e-3:1e-1"], {}
+  )
   assert _searched(space) == {"tau"}
   assert space["tau"] == controllers.LogUniform(1e-3, 1e-1)
-
-
-def test_of_two_specifications_of_one_name_the_later_counts():
-  space = training.search_space(
-    _SAC, ["tau:uniform:0.1:0.2", "tau:uniform:0.3:0.4"], {}
-  )
-  assert space["tau"] == controllers.Uniform(0.3, 0.4)
-
-
-def test_an_unknown_name_is_refused_with_a_suggestion():
-  with pytest.raises(ValueError, match="'discuont'.*'discount'"):
-    training.search_space(_SAC, ["discuont:uniform:0:0.9"], {})
-
-
-def test_what_is_given_and_searched_is_refused():
-  with pytest.raises(ValueError, match="--tau=0.1 .*search_space"):
-    training.search_space(_SAC, ["tau:uniform:0:1"], {"tau": 0.1})
-
-
-def test_any_learner_has_a_space():
-  space = training.search_space({"speed": 2.0, "discount": 0.9}, [], {})
-  assert space["speed"] == controllers.Fixed(2.0)
-  assert _searched(space) == {"discount"}
 
 
 class _Rates(NamedTuple):
   discount: float
   policy: dict[str, float]
+
+
+@pytest.mark.parametrize(
+  ("hyperparams", "specification", "given", "message"),
+  [
+    (_SAC, "discuont:uniform:0:0.9", {}, "'discuont'.*'discount'"),
+    (_SAC, "tau:uniform:0:1", {"tau": 0.1}, "--tau=0.1 .*search_space"),
+    (
+      _Rates(0.9, {"speed": 1.0}), "policy/sped:uniform:0:1", {},
+      "'policy/sped'.*'policy/speed'",
+    ),
+  ],
+)  # fmt: skip
+def test_unknown_or_given_names_are_refused(
+  hyperparams, specification, given, message
+):
+  with pytest.raises(ValueError, match=message):
+    training.search_space(hyperparams, [specification], given)
 
 
 def test_a_space_is_a_tree_like_the_hyperparameters():
@@ -100,10 +93,6 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
   )
   by_default = training.search_space(_Rates(0.9, {"tau": 0.1}), [], {})
   assert isinstance(by_default.discount, controllers.OneMinusLogUniform)
-  with pytest.raises(ValueError, match="'policy/sped'.*'policy/speed'"):
-    training.search_space(
-      _Rates(0.9, {"speed": 1.0}), ["policy/sped:uniform:0:1"], {}
-    )
 
 
 def test_what_a_learner_declares_is_searched():

@@ -1,4 +1,4 @@
-"""Tests of evaluating agents with skills."""
+"""Tests of evaluating agents with skills, beside what NumPy finds."""
 
 import numpy as np
 import pytest
@@ -6,36 +6,31 @@ from scipy import special, stats
 
 from tests.training import skill_common as common
 
-_K = common.NUM_SKILLS
-_P = common.POPULATION_SIZE
-_N = common.NUM_EPISODES
-_T = common.NUM_STEPS
+_K, _P, _N, _T = (
+  common.NUM_SKILLS, common.POPULATION_SIZE, common.NUM_EPISODES,
+  common.NUM_STEPS,
+)  # fmt: skip
+_OBSERVATION = {"discriminator_input": "observation"}
+_NORMALIZED = _OBSERVATION | {"normalize_observations": True}
 
 
-def _affine(states, member, inputs):
-  """What the hand-set discriminator of a member puts out, in float64."""
+def _parameters(states, member, path):
+  """What the hand-set discriminator of a member says of some states."""
+  if states.observation_statistics is not None:
+    _, mean, variance = states.observation_statistics
+    path = np.clip((path - mean[member]) / np.sqrt(variance[member]), -10, 10)
   layer = states.discriminator_params["discriminator/output"]
   w, b = (np.asarray(layer[x][member], np.float64) for x in "wb")
-  return inputs @ w + b
+  return path @ w + b
 
 
-def _log_q(prior, parameters, skill):
+def _rewards(prior, parameters, skill):
+  """log q - log p of each step of an episode."""
   if prior.num_skills is not None:
-    return special.log_softmax(parameters, axis=-1) @ skill
+    return special.log_softmax(parameters, axis=-1) @ skill + np.log(_K)
   angle = np.arctan2(*skill[::-1]) - np.arctan2(*parameters.T[::-1])
-  return stats.vonmises.logpdf(angle, np.linalg.norm(parameters, axis=-1))
-
-
-def _log_prior(prior):
-  return -np.log(_K if prior.num_skills else 2 * np.pi)
-
-
-def _per_member(values):
-  """(member, values of an episode) -> each member's means per episode."""
-  found = [[] for _ in range(_P)]
-  for member, value in values:
-    found[member].append(np.mean(value))
-  return [np.array(x) for x in found]
+  log_q = stats.vonmises.logpdf(angle, np.linalg.norm(parameters, axis=-1))
+  return log_q + np.log(2 * np.pi)
 
 
 def _later(values):
@@ -43,72 +38,71 @@ def _later(values):
   return values[len(values) // 2 :]
 
 
-_SETTINGS = pytest.mark.parametrize(
-  ("prior", "config"),
-  [
-    (common.PRIOR, ()),
-    (common.CIRCLE, ()),
-    (common.PRIOR, (("discriminator_input", "observation"),)),
-    (
-      common.PRIOR,
-      (
-        ("discriminator_input", "observation"),
-        ("normalize_observations", True),
-      ),
-    ),
-  ],
-  ids=["descriptor", "circle", "observation", "normalised"],
-)
-
-
-def _inputs(states, member, path):
-  """What the discriminator sees of some states."""
-  if states.observation_statistics is None:
-    return path
-  _, mean, variance = states.observation_statistics
-  normalized = (path - mean[member]) / np.sqrt(variance[member])
-  return np.clip(normalized, -10, 10)
-
-
-def _rewards(prior, states):
-  """log q - log p of each step of each episode."""
+def _expected(prior, states, num_axes):
+  """Scores [P] by name, and diversity returns [P, N]."""
+  diversity = np.zeros((_P, _N))
+  later, told = np.zeros((_P, _N)), np.zeros((2, _P, _N))
+  visited = [set() for _ in range(_P)]
   for member, episode, skill, path in common.paths(prior):
-    inputs = _inputs(states, member, path)
-    log_q = _log_q(prior, _affine(states, member, inputs), skill)
-    yield member, episode, log_q - _log_prior(prior)
+    parameters = _parameters(states, member, path)
+    rewards = _rewards(prior, parameters, skill)
+    diversity[member, episode] = rewards.sum()
+    later[member, episode] = _later(rewards).mean()
+    is_right = parameters.argmax(axis=1) == skill.argmax()
+    told[:, member, episode] = _later(is_right).mean(), is_right.mean()
+    cells = np.floor(
+      [(path[:, 0] + 10) / 2, (path[:, 1] + 0.5) / 10]
+    ).clip(0, 9)
+    visited[member] |= set(zip(*cells[:num_axes], strict=True))
+  scores = {
+    "diversity_return": diversity.mean(1),
+    "mutual_information_lower_bound": later.mean(1),
+  }
+  if num_axes:
+    scores["state_coverage"] = list(map(len, visited))
+  if prior.num_skills is not None:
+    scores |= {
+      "discriminator_accuracy": told[0].mean(1),
+      "discriminator_accuracy_whole_episode": told[1].mean(1),
+      "chance_accuracy": np.full(_P, 1 / _K),
+    }
+  return {f"diayn/{name}": x for name, x in scores.items()}, diversity
 
 
-@_SETTINGS
-def test_diversity_is_the_sum_over_the_steps_of_an_episode(prior, config):
-  states, evaluation, scores = common.evaluated(prior, **dict(config))
-  expected = np.zeros((_P, _N))
-  for member, episode, rewards in _rewards(prior, states):
-    expected[member, episode] = rewards.sum()
+@pytest.mark.parametrize(
+  ("prior", "env", "config"),
+  [
+    (common.PRIOR, common.WALK, {}),
+    (common.CIRCLE, common.WALK, {}),
+    (common.PRIOR, common.LINE, _OBSERVATION),
+    (common.PRIOR, common.BLIND, _OBSERVATION),
+    (common.PRIOR, common.WALK, _NORMALIZED),
+  ],
+  ids=["descriptor", "circle", "one axis", "no axis", "normalised"],
+)
+def test_scores_are_what_numpy_finds_in_the_episodes(prior, env, config):
+  states, evaluation, scores = common.evaluated(prior, env, **config)
+  num_axes = env.descriptor.size if env.descriptor else 0
+  expected, diversity = _expected(prior, states, num_axes)
+  assert scores.keys() == expected.keys()
+  for name, x in expected.items():
+    np.testing.assert_allclose(
+      scores[name], x, rtol=1e-4, atol=1e-4, err_msg=name
+    )
   np.testing.assert_allclose(
-    evaluation.trajectory["diversity_return"], expected, rtol=1e-4, atol=1e-4
+    evaluation.trajectory["diversity_return"], diversity, rtol=1e-4, atol=1e-4
   )
-  np.testing.assert_allclose(
-    scores["diayn/diversity_return"],
-    expected.mean(axis=1),
-    rtol=1e-4,
-    atol=1e-4,
-  )
+  if config == _NORMALIZED:
+    # Here what is held for the likeliest changes within episodes.
+    first, second = (
+      scores[f"diayn/discriminator_accuracy{x}"] for x in ("", "_whole_episode")
+    )
+    assert np.any((first > 0) & (first < 1)) and not np.allclose(first, second)
+  if not num_axes:
+    assert evaluation.trajectory.keys() == {"skill", "diversity_return"}
 
 
-@_SETTINGS
-def test_the_bound_is_the_mean_over_the_later_halves(prior, config):
-  states, _, scores = common.evaluated(prior, **dict(config))
-  later = _per_member(
-    (member, _later(rewards)) for member, _, rewards in _rewards(prior, states)
-  )
-  np.testing.assert_allclose(
-    scores["diayn/mutual_information_lower_bound"],
-    [x.mean() for x in later],
-    rtol=1e-4,
-    atol=1e-4,
-  )
-
-
+@pytest.mark.slow
 def test_without_the_log_prior_only_the_diversity_changes():
   _, evaluation, scores = common.evaluated()
   _, other_evaluation, other = common.evaluated(subtract_log_prior=False)
@@ -123,70 +117,6 @@ def test_without_the_log_prior_only_the_diversity_changes():
     np.testing.assert_array_equal(other[name], scores[name], err_msg=name)
 
 
-def test_accuracies_are_shares_of_steps():
-  # Here what is held for the likeliest changes within episodes.
-  states, _, scores = common.evaluated(
-    discriminator_input="observation", normalize_observations=True
-  )
-  told = []
-  for member, _, skill, path in common.paths():
-    logits = _affine(states, member, _inputs(states, member, path))
-    told.append((member, logits.argmax(axis=1) == skill.argmax()))
-  for name, shares in (
-    ("", [(member, _later(x)) for member, x in told]),
-    ("_whole_episode", told),
-  ):
-    expected = [np.mean(x) for x in _per_member(shares)]
-    assert any(0 < x < 1 for x in expected)
-    np.testing.assert_allclose(
-      scores[f"diayn/discriminator_accuracy{name}"], expected, rtol=1e-6
-    )
-  assert not np.allclose(
-    scores["diayn/discriminator_accuracy"],
-    scores["diayn/discriminator_accuracy_whole_episode"],
-  )
-
-
-def test_chance_is_one_in_as_many_as_there_are():
-  scores = common.evaluated()[-1]
-  np.testing.assert_allclose(scores["diayn/chance_accuracy"], [1 / _K] * _P)
-
-
-def test_coverage_counts_the_cells_that_episodes_visit():
-  scores = common.evaluated()[-1]
-  visited = [set(), set()]
-  for member, _, _, path in common.paths():
-    for x, steps in path:
-      cell = np.floor([(x + 10) / 2, (steps + 0.5) / 10]).clip(0, 9)
-      visited[member].add(tuple(cell))
-  assert min(map(len, visited)) > 5
-  assert scores["diayn/state_coverage"].tolist() == list(map(len, visited))
-
-
-def test_coverage_of_one_axis_has_ten_cells():
-  _, _, scores = common.evaluated(env=common.LINE)
-  visited = [set(), set()]
-  for member, _, _, path in common.paths():
-    visited[member] |= set(np.floor((path[:, 0] + 10) / 2).clip(0, 9))
-  assert scores["diayn/state_coverage"].tolist() == list(map(len, visited))
-
-
-def test_without_descriptors_there_is_no_coverage():
-  _, evaluation, scores = common.evaluated(
-    env=common.BLIND, discriminator_input="observation"
-  )
-  assert "diayn/state_coverage" not in scores
-  assert evaluation.trajectory.keys() == {"skill", "diversity_return"}
-
-
-def test_continuous_skills_have_no_accuracy():
-  assert common.evaluated(common.CIRCLE)[-1].keys() == {
-    "diayn/diversity_return",
-    "diayn/mutual_information_lower_bound",
-    "diayn/state_coverage",
-  }
-
-
 @pytest.mark.parametrize(
   "prior", [common.PRIOR, common.CIRCLE], ids=["discrete", "circle"]
 )
@@ -198,19 +128,10 @@ def test_the_trajectory_has_skills_and_descriptors(prior):
   for member, episode, skill, path in common.paths(prior):
     length = len(path)
     assert evaluation.lengths[member, episode] == length
-    np.testing.assert_allclose(
-      trajectory["skill"][member, episode], skill, rtol=1e-6
-    )
-    np.testing.assert_allclose(
-      trajectory["descriptor"][member, episode, :length],
-      path,
-      rtol=1e-4,
-      atol=1e-4,
-    )
-    np.testing.assert_allclose(
-      evaluation.returns[member, episode],
-      path[:, 0].sum(),
-      rtol=1e-4,
-      atol=1e-4,
-    )
+    for found, expected in (
+      (trajectory["skill"][member, episode], skill),
+      (trajectory["descriptor"][member, episode, :length], path),
+      (evaluation.returns[member, episode], path[:, 0].sum()),
+    ):
+      np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
   assert evaluation.lengths.min() < _T // 2 < evaluation.lengths.max()

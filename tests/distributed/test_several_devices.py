@@ -1,0 +1,84 @@
+"""Tests that the number of devices changes neither draws nor decisions."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.distributed import collective_order
+
+
+@functools.cache
+def _found(case):
+  """What comes of a case, first on one device."""
+  done = subprocess.run(
+    [sys.executable, "-m", "tests.distributed.several_devices", case],
+    cwd=pathlib.Path(__file__).parents[2],
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    timeout=900,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+  ("case", "placements"),
+  [
+    # Devices, and slots of members.
+    ("pbt", [[1, 4], [2, 4]]),
+    *(
+      pytest.param(*x, marks=pytest.mark.slow)
+      for x in (
+        # Then once more, with what is in the slots that are left over broken.
+        ("uneven", [[1, 5], [2, 6], [3, 6]] * 2),
+        ("mf_pbt", [[1, 8], [2, 8], [4, 8]]),
+        ("pb2", [[1, 8], [2, 8], [4, 8]]),
+        ("repertoire", [[1, 4], [3, 6]]),
+        ("elites again", [[1, 8], [4, 8]]),
+      )
+    ),
+  ],
+)
+def test_several_devices_draw_and_decide_what_one_does(case, placements):
+  found = _found(case)
+  assert [x["placement"] for x in found] == placements
+  one = found[0]
+  assert one.get("num_replaced", 1) > 0
+  for several in found[1:]:
+    results = several["results"]
+    assert results.keys() == one["results"].keys()
+    assert [x for x in results if results[x] != one["results"][x]] == []
+
+
+def _sent(program):
+  """Shapes of all that one device sends to others, outside of loops."""
+  shapes, name = [], None
+  in_loops = set(re.findall(r"body=%?([\w.\-]+)", program))
+  for line in program.splitlines():
+    if header := re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line):
+      name = header[1]
+    sent = re.search(r"= (.*) all-(?:gather|reduce)(?:-start)?\(", line)
+    if sent and name not in in_loops:
+      shapes += re.findall(r"\w+\[[\d,]*\]", sent[1])
+  return shapes
+
+
+def test_members_are_spread_and_no_replay_is_sent_where_none_is_inherited():
+  two = _found("pbt")[1]
+  assert "'population': 2" in two["sharding"]
+  sent = _sent("".join(two["programs"]))
+  # A few numbers of each member are, and the best one's networks.
+  assert "u32[4]" in sent
+  assert not [shape for shape in sent if re.search(r"\b47\b", shape)]
+
+
+def test_devices_wait_for_each_other_in_one_order():
+  for program in _found("pbt")[1]["programs"]:
+    assert collective_order.in_one_order(program)

@@ -1,0 +1,19 @@
+"""What tests of runs share."""
+
+import pytest
+
+from tests.runs import common
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+  """Where so many generations were trained at a stretch; not to be changed."""
+  folder, known = tmp_path_factory.mktemp("runs"), {}
+
+  def train(generations):
+    if generations not in known:
+      known[generations] = folder / str(generations)
+      common.run(known[generations], generations)
+    return known[generations]
+
+  return train

@@ -1,0 +1,321 @@
+"""Tests of runs that go on: to the bit as if they had never stopped."""
+
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import time
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from qdrl_haiku import artifacts, map_elites, runs
+from qdrl_haiku.runs import checkpoint_timing, records
+from qdrl_haiku.runs import resume as resume_lib
+from qdrl_haiku.storage import checkpoints as checkpoints_lib
+from qdrl_haiku.storage.directory import RunDirectory
+from tests.runs import common as runs_common
+from tests.runs.common import (
+  FILES,
+  SETTINGS,
+  SETUP,
+  assert_same_run,
+  killed_after,
+  rows,
+  run,
+)
+from tests.training import common
+
+
+def test_a_run_in_two_parts_equals_one_at_a_stretch_whatever_its_name(
+  trained, tmp_path
+):
+  logdir = tmp_path / "lr=[1e-3]" / "a\\b"
+  run(logdir, 2)
+  run(logdir, 4, resume=True)
+  assert_same_run(logdir, trained(4))
+  _, record = artifacts.read_agents(SETUP.learner, str(logdir))
+  assert record["generation"] == 4
+
+
+@pytest.mark.parametrize(
+  ("interval", "generation"), [(1, 5), (3, 2), (5, 6)]
+)
+def test_a_run_killed_after_any_generation_ends_as_if_it_had_not_been(
+  interval, generation, trained, tmp_path
+):
+  logdir = tmp_path / "killed"
+  killed_after(generation, logdir, 6, checkpoint_interval=interval)
+  assert len(rows(logdir)) == generation
+  with (logdir / "metrics.jsonl").open("a") as file:
+    file.write('{"generation": 7, "eval')  # Cut short.
+  run(logdir, 6, checkpoint_interval=interval, resume=True)
+  assert_same_run(logdir, trained(6))
+
+
+def test_a_run_killed_after_each_generation_ends_as_if_it_had_not_been(
+  trained, tmp_path
+):
+  logdir = tmp_path / "killed"
+  for generation in range(1, 7):
+    killed_after(
+      generation, logdir, 6, checkpoint_interval=3, resume=generation > 1
+    )
+  run(logdir, 6, checkpoint_interval=3, resume=True)
+  assert_same_run(logdir, trained(6))
+
+
+def test_a_kill_between_the_best_agent_and_its_checkpoint_is_survived(
+  trained, tmp_path, monkeypatch
+):
+  logdir = tmp_path / "killed"
+  save = checkpoints_lib.Checkpoints.save
+
+  def save_and_die(self, step, trees, record):
+    save(self, step, trees, record)
+    if "learner" in trees and len(trees) == 1 and step == 64:
+      raise runs_common.Killed
+
+  with monkeypatch.context() as patch, pytest.raises(runs_common.Killed):
+    patch.setattr(checkpoints_lib.Checkpoints, "save", save_and_die)
+    run(logdir, 6)
+  assert max(runs_common.steps(logdir / "best")) == 64
+  run(logdir, 6, resume=True)
+  assert_same_run(logdir, trained(6))
+
+
+def _damage(logdir, step):
+  (file,) = (logdir / "checkpoints" / str(step) / "record").glob("metadata")
+  file.write_text(file.read_text()[:-5])
+
+
+def _flip(logdir, step):
+  folder = logdir / "checkpoints" / str(step) / "learner" / "d"
+  file = max(folder.iterdir(), key=lambda path: path.stat().st_size)
+  content = bytearray(file.read_bytes())
+  content[len(content) // 2] ^= 1
+  file.write_bytes(content)
+
+
+def test_whichever_checkpoint_is_taken_has_its_best_agent(
+  tmp_path, monkeypatch
+):
+  logdir = tmp_path / "run"
+  run(logdir, 5, max_checkpoints=3)
+  checkpoints = runs_common.checkpoints(logdir)
+
+  def die(*args):
+    raise runs_common.Killed
+
+  for step in (80, 64, 48):
+    expected = checkpoints.record(step)["best"]
+    with monkeypatch.context() as patch, pytest.raises(runs_common.Killed):
+      # Once the checkpoint is read, and before the next generation.
+      patch.setattr(runs_common.RUN, "MetricsWriter", die)
+      run(logdir, 6, resume=True)
+    assert rows(logdir)[-1]["step"] == step
+    assert artifacts.read_best(SETUP.learner, str(logdir))[1] == expected
+    _damage(logdir, step)
+
+
+def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
+  # The latest of all, and of what was the best in each checkpoint.
+  assert resume_lib.needed([16, 48, 64, 112], [48, 96]) == {48, 64, 112}
+  assert resume_lib.needed([16, 48], [80, 96]) == {48}
+  assert resume_lib.needed([32, 48], [16]) == {48}
+  assert resume_lib.needed([16, 48], []) == {48}
+  assert resume_lib.needed([], [16]) == set()
+  found = runs_common.steps(trained(6) / "checkpoints")
+  assert found == [80, 96]
+  checkpoints = runs_common.checkpoints(trained(6))
+  assert set(runs_common.steps(trained(6) / "best")) == {
+    checkpoints.record(step)["best"]["step"] for step in found
+  }
+
+
+@pytest.mark.parametrize("seldom", [True, False])
+def test_how_often_a_run_can_afford_checkpoints_changes_nothing_else(
+  seldom, trained, tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(
+    checkpoint_timing, "is_affordable", lambda *seconds: not seldom
+  )
+  logdir = tmp_path / "run"
+  run(logdir, 4, checkpoint_interval=None, max_checkpoints=4)
+  # The first one, the affordable ones, the last one.
+  expected = [16, 64] if seldom else [16, 32, 48, 64]
+  assert runs_common.steps(logdir / "checkpoints") == expected
+  assert_same_run(logdir, trained(4))
+  assert capsys.readouterr().out.count("a kill loses at most") == 1
+
+
+def _signal_after(generation, capfd):
+  """A signal comes when a generation is done, and is noted in the next one."""
+
+  def send(row):
+    if row["generation"] == generation:
+      os.kill(os.getpid(), signal.SIGTERM)
+      deadline, said = time.monotonic() + 30, ""
+      while "stops after this" not in said and time.monotonic() < deadline:
+        said += capfd.readouterr().err
+        time.sleep(0.01)
+
+  return send
+
+
+def test_a_signal_ends_a_run_after_its_generation_with_a_checkpoint(
+  trained, tmp_path, capfd
+):
+  logdir = tmp_path / "run"
+  with pytest.raises(runs.Interrupted, match="ion 3$"):
+    callback = _signal_after(2, capfd)
+    run(logdir, 4, checkpoint_interval=4, callback=callback)
+  assert runs_common.steps(logdir / "checkpoints") == [48]
+  run(logdir, 4, checkpoint_interval=4, resume=True)
+  assert_same_run(logdir, trained(4))
+
+
+def test_a_signal_in_the_last_generation_changes_nothing(
+  trained, tmp_path, capfd
+):
+  last = run(tmp_path / "run", 4, callback=_signal_after(3, capfd))
+  assert last["generation"] == 4
+  assert_same_run(tmp_path / "run", trained(4))
+
+
+@pytest.mark.parametrize("harm", [_damage, _flip])
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
+  harm, trained, tmp_path
+):
+  logdir = tmp_path / "run"
+  shutil.copytree(trained(3), logdir)
+  harm(logdir, 48)
+  run(logdir, 4, resume=True)
+  assert_same_run(logdir, trained(4))
+  assert (logdir / "checkpoints" / "damaged-48").is_dir()
+
+
+def test_a_run_without_any_whole_checkpoint_is_refused(trained, tmp_path):
+  logdir = tmp_path / "run"
+  shutil.copytree(trained(3), logdir)
+  for step in runs_common.steps(logdir / "checkpoints"):
+    _damage(logdir, step)
+  for _ in range(2):  # Nor is it begun anew the next time.
+    with pytest.raises(ValueError, match="no checkpoint in .* can be read"):
+      run(logdir, 4, resume=True)
+    assert len(rows(logdir)) == 3
+
+
+def _listing(logdir):
+  return sorted(
+    (str(path.relative_to(logdir)), path.stat().st_mtime_ns)
+    for folder in ("checkpoints", "best")
+    for path in (logdir / folder).rglob("*")
+  )
+
+
+@pytest.mark.parametrize(
+  ("where", "error"),
+  [
+    ("checksums", PermissionError(errno.EACCES, "Permission denied")),
+    ("arrays", OSError(errno.ESTALE, "Stale file handle")),
+    ("arrays", MemoryError()),
+  ],
+)
+def test_a_checkpoint_that_cannot_be_read_ends_the_run_and_stays(
+  where, error, trained, tmp_path, monkeypatch
+):
+  logdir = tmp_path / "run"
+  shutil.copytree(trained(3), logdir)
+  before = _listing(logdir), rows(logdir)
+  path_open = pathlib.Path.open
+
+  def fail(self, *args, **kwargs):
+    if self.is_relative_to(logdir / "checkpoints" / "48"):
+      raise error
+    return path_open(self, *args, **kwargs)
+
+  def fail_to_restore(*args, **kwargs):
+    raise error
+
+  with monkeypatch.context() as patch:
+    if where == "checksums":
+      patch.setattr(pathlib.Path, "open", fail)
+    else:
+      patch.setattr(ocp.CheckpointManager, "restore", fail_to_restore)
+    with pytest.raises(type(error)) as raised:
+      run(logdir, 4, resume=True)
+  if isinstance(error, OSError):
+    assert raised.value.errno == error.errno
+    assert "checkpoint 48 can't be read" in str(raised.value)
+  assert (_listing(logdir), rows(logdir)) == before
+  run(logdir, 4, resume=True)
+  assert_same_run(logdir, trained(4))
+
+
+def test_a_checkpoint_of_another_version_is_refused_naming_both(
+  tmp_path, monkeypatch
+):
+  with monkeypatch.context() as patch:
+    patch.setattr(
+      records.importlib.metadata, "version", lambda name: "0.0.1"
+    )
+    run(tmp_path / "run", 1)
+  version = records.initial()["version"]
+  with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
+    run(tmp_path / "run", 2, resume=True)
+
+
+def test_centroids_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
+  tmp_path, monkeypatch
+):
+  cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
+  setup = common.repertoire_setup(tessellation=cells)
+  # As if killed before anything but the settings was written.
+  RunDirectory(tmp_path / "run").begin(SETTINGS | {"num_timesteps": 64})
+  monkeypatch.setattr(runs_common.RUN, "_train", lambda *arguments: ({}, None))
+  run(tmp_path / "run", 4, setup=setup, resume=True)
+  with np.load(tmp_path / "run" / "centroids.npz") as file:
+    np.testing.assert_array_equal(file["centroids"], cells.centroids)
+
+
+def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(
+  trained, tmp_path,
+):
+  logdir = tmp_path / "run"
+  run(logdir, 1, checkpoint_replay=False)
+  assert not (logdir / "checkpoints" / "16" / "replay").exists()
+  run(logdir, 2, checkpoint_replay=False, resume=True)
+  # It begins to learn anew, so it has fewer updates behind it.
+  first, second = (rows(x)[1] for x in (logdir, trained(3)))
+  assert first["pbt/mean_return"] != second["pbt/mean_return"]
+
+
+def test_resuming_a_finished_run_changes_nothing(trained):
+  before = [(trained(4) / name).read_text() for name in FILES]
+  assert run(trained(4), 4, resume=True)["generation"] == 4
+  assert [(trained(4) / name).read_text() for name in FILES] == before
+
+
+@pytest.mark.parametrize(
+  ("generations", "config", "message"),
+  [
+    (1, {"resume": True}, "num_timesteps 16 is less .* 64 that"),
+    (5, {}, "is not empty"),
+    (
+      5, {"resume": True, "settings": SETTINGS | {"num_envs": 3}},
+      "--num_envs was 2 and is 3",
+    ),
+  ],
+)  # fmt: skip
+def test_a_run_is_left_alone_where_another_is_asked_for(
+  generations, config, message, trained
+):
+  before = (trained(4) / "config.json").read_text()
+  with pytest.raises(ValueError, match=message):
+    run(trained(4), generations, **config)
+  assert (trained(4) / "config.json").read_text() == before
+  assert len(rows(trained(4))) == 4
