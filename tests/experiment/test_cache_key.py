@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 from absl import logging
 from jax.experimental.compilation_cache import compilation_cache
-from qdrl_haiku.runs.program import Program
+from qdrl_haiku.runs.programs import Program
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import environments, map_elites, training

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import experiment
-from qdrl_haiku.training import elites, illumination
+from qdrl_haiku.training import elites, quality_diversity
 
 
 def _num_cells(emitter, **more):
@@ -19,7 +19,7 @@ def _num_cells(emitter, **more):
 
   @jax.jit
   def cells(key):
-    initial = illumination.draw_initial_states(setup, key, 0, 64)
+    initial = quality_diversity.draw(setup, key, 0, 64)
     first = elites.random_elites(setup, jax.random.split(key, 64))
     evaluation = elites.evaluate_elites(setup, first, initial.evaluation)
     _, descriptors = elites.fitness_and_descriptors(evaluation)

@@ -352,7 +352,7 @@ def test_what_is_drawn_is_the_first_episode(run_of, capsys, monkeypatch):
   from qdrl_haiku.drawing import episodes
 
   drawn = []
-  monkeypatch.setattr(episodes, "render", lambda *args: drawn.append(args))
+  monkeypatch.setattr(films, "render", lambda *args: drawn.append(args))
   flags = ("--cell=3", "--render=gif", "--seed=4", _FEW)
   _evaluate(capsys, run_of("elites"), *flags)
   ((path, file_format, scene, positions, title),) = drawn

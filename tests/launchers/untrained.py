@@ -47,7 +47,7 @@ def start(name, *arguments):
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(
-      sys.modules["qdrl_haiku.training.generation"],
+      sys.modules["qdrl_haiku.training.population"],
       "train_members",
       _draw_members,
     )

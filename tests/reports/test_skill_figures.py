@@ -6,7 +6,7 @@ import pytest
 
 from qdrl_haiku import reports
 from qdrl_haiku.reports import skill_figures
-from qdrl_haiku.runs import skills as runs_skills
+from qdrl_haiku.runs import skill_files
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.training import skill_common
 
@@ -18,7 +18,7 @@ def _run(path, prior=skill_common.PRIOR, env=skill_common.WALK, **config):
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
     step = 100 * generation
-    runs_skills.write(
+    skill_files.write(
       directory, generation, step, evaluation, env.descriptor
     )
     row = {"generation": generation, "step": step, "diayn/state_coverage": 3.0}

@@ -45,9 +45,9 @@ def trained(request):
       num_eval_episodes=2,
     ),
   )
-  population = jax.jit(functools.partial(training.init_population, setup))(_KEY)
+  population = jax.jit(functools.partial(training.init, setup))(_KEY)
   train = jax.jit(
-    functools.partial(training.train_generation, setup), donate_argnums=0
+    functools.partial(training.step, setup), donate_argnums=0
   )
   done = []
   for _ in range(2):
