@@ -21,7 +21,6 @@ from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import (
   generation,
-  initial_states,
   learning,
   population,
 )
@@ -129,7 +128,7 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     setup, min_replay_size=config.replay_capacity, random_warm_up=False
   )
   members, hyperparams, keys = _population(setup, run_key)
-  pool = jax.jit(lambda keys: initial_states.draw_pool(setup, keys))(keys)
+  pool = jax.jit(lambda keys: members_lib.draw_pool(setup, keys))(keys)
 
   def train(members: Members) -> Members:
     return setup.over_members(learning.train_members)(

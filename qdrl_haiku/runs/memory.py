@@ -15,7 +15,7 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import emitters, teachers
-from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import State
 

@@ -21,7 +21,7 @@ from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import generation
 from qdrl_haiku.training import state as state_lib
-from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, State, Trained
 

@@ -18,7 +18,7 @@ from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import records
 from qdrl_haiku.training import elites as elites_lib
-from qdrl_haiku.training import initial_states
+from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 
 # What a repertoire has and its corrected one may have less of.
@@ -92,7 +92,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 
   def draw(cells: types.Array, key: types.Key) -> types.Tree:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
-    return initial_states.draw_evaluation(drawn_with, keys)
+    return members_lib.draw_evaluation(drawn_with, keys)
 
   def evaluate(
     elites: map_elites.Elite, cells: types.Array, env_states: types.Tree

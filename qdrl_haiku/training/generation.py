@@ -9,7 +9,7 @@ from types import ModuleType
 
 from qdrl_haiku import eager, types
 from qdrl_haiku.training import population, quality_diversity
-from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, State, Trained
 

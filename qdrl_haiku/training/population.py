@@ -10,11 +10,10 @@ from qdrl_haiku import actors, controllers, environments, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import initial_states
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training.initial_states import InitialStates
 from qdrl_haiku.training.learning import train_members
+from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Scores, Setup
 from qdrl_haiku.training.state import (
   Best,
@@ -40,7 +39,7 @@ def draw(
 ) -> InitialStates:
   """Draws the states in which the episodes of a generation begin."""
   keys = members_lib.member_keys(run_key, generation, num_agents)
-  return initial_states.draw_for_members(setup, keys)
+  return members_lib.draw_for_members(setup, keys)
 
 
 def init(
@@ -98,9 +97,9 @@ def evaluate(
   """Evaluates members, and replaces those that the controller says."""
   config = setup.config
   generation = state.generation + 1
-  env_states = initial_states.evaluation_states(
+  env_states = members_lib.evaluation_states(
     setup,
-    initial_states.evaluation_keys(_next_keys(setup, state, run_key)),
+    members_lib.evaluation_keys(_next_keys(setup, state, run_key)),
     env_states,
   )
   members, (hyperparams, recent_fitness, controller) = (

@@ -10,9 +10,9 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import elites as elites_lib
-from qdrl_haiku.training import emitters, initial_states
+from qdrl_haiku.training import emitters
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import MapElites, Setup
 from qdrl_haiku.training.state import Best, GenerationReport, State, Trained
 
@@ -40,10 +40,10 @@ def draw(
   if setup.trains_members:
     size = setup.config.population_size
     keys = members_lib.member_keys(run_key, generation, size)
-    pool = initial_states.draw_pool(setup, keys)
+    pool = members_lib.draw_pool(setup, keys)
   key = map_elites.evaluation_key(jax.random.fold_in(run_key, generation))
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_agents))
-  return InitialStates(pool, initial_states.draw_evaluation(setup, keys))
+  return InitialStates(pool, members_lib.draw_evaluation(setup, keys))
 
 
 def init(
@@ -90,7 +90,7 @@ def init(
     return state
   keys = members_lib.member_keys(run_key, 0, setup.config.population_size)
   put = setup.over_members(members_lib.put_into_environments)
-  env_states = initial_states.first_states(setup, keys, initial.pool)
+  env_states = members_lib.first_states(setup, keys, initial.pool)
   return state._replace(members=put(state.members, env_states, keys))
 
 

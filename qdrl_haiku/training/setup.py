@@ -249,7 +249,7 @@ def check(setup: Setup) -> None:
   """Refuses settings that would be ignored beside the others."""
   _check_hyperparams(setup.learner)
   _check_n_step(setup)
-  qd = setup.map_elites
+  qd, controller = setup.map_elites, setup.controller
   of_decisions = ("burn_in_period", "fitness_window")
   if qd is not None:
     _check_parts(qd, setup.config.population_size)
@@ -261,11 +261,8 @@ def check(setup: Setup) -> None:
     )
     _refuse(setup.config, (*of_decisions, "fitness"), why)
     if setup.evaluate is not None:
-      raise ValueError(
-        "evaluate has no effect: with map_elites elites are evaluated by "
-        "greedy episodes in eval_env; leave it at None."
-      )
-    if setup.trains_members and setup.controller is None:
+      raise ValueError(f"evaluate has no effect: {why}; leave it at None.")
+    if setup.trains_members and controller is None:
       raise ValueError(
         "emitter='pbt' needs a controller, which says which members are "
         "replaced; give one, such as controllers.pbt."
@@ -273,19 +270,15 @@ def check(setup: Setup) -> None:
     if not setup.trains_members:
       why = f"emitter={qd.emitter!r} has no members that train"
       _refuse(setup.config, ("population_size",), why)
-      if setup.controller is not None:
+      if controller is not None or qd.num_replaced_by_samples:
         raise ValueError(
-          f"controller has no effect: {why}; leave it at None."
+          f"controller and num_replaced_by_samples have no effect: {why}; "
+          "leave them out."
         )
-      if qd.num_replaced_by_samples:
-        raise ValueError(
-          f"num_replaced_by_samples={qd.num_replaced_by_samples} has no "
-          f"effect: {why}; leave it at 0."
-        )
-  if setup.controller is None:
+  if controller is None:
     why = "without a controller no member is replaced"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
-  elif qd is None and setup.controller.first_decision is None:
+  elif qd is None and controller.first_decision is None:
     why = "the controller replaces non-finite members alone"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
 

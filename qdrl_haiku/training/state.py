@@ -26,7 +26,7 @@ class Members(NamedTuple):
     replay: the replay buffers.
     environment: the environments' states, leaves [S, E, ...].
     pool: the states with which their episodes begin in a generation, leaves
-      [S, E, I, ...], see `initial_states`; () between generations, and where
+      [S, E, I, ...], see `members`; () between generations, and where
       each is drawn when it begins.
   """
 

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import pytest
 from absl import logging
 from jax.experimental.compilation_cache import compilation_cache
-from qdrl_haiku.runs.programs import Program
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import environments, map_elites, training
 from qdrl_haiku.cli import devices
 from qdrl_haiku.environments import EnvironmentConfig
 from qdrl_haiku.experiment import Config, cache_key
+from qdrl_haiku.runs.programs import Program
 from qdrl_haiku.storage import fingerprints
 
 # Other tests have none.

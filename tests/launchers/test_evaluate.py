@@ -19,6 +19,7 @@ from qdrl_haiku import (
   skills,
 )
 from qdrl_haiku.artifacts import export
+from qdrl_haiku.drawing import films
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import configs
 from tests.launchers import harness, untrained
@@ -349,7 +350,6 @@ def test_the_episode_is_drawn_to_a_new_file(flags, name, run_of, here, capsys):
 
 
 def test_what_is_drawn_is_the_first_episode(run_of, capsys, monkeypatch):
-  from qdrl_haiku.drawing import episodes
 
   drawn = []
   monkeypatch.setattr(films, "render", lambda *args: drawn.append(args))

@@ -15,7 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from qdrl_haiku.runs.programs import Program, Programs, compile_generation
 from qdrl_haiku.storage.program_cache import ProgramCache
-from qdrl_haiku.training.initial_states import InitialStates
+from qdrl_haiku.training.members import InitialStates
 
 _KEY = jax.random.key(0)
 _ON = jax.devices()[:1]
