@@ -122,7 +122,7 @@ _with_many = jax.vmap(_with_one, (None, None, 0), out_axes=1)
 
 
 def _added(parameters: Parameters, size: int) -> Array:
-  """Returns the noise and the jitter on the diagonal of a matrix of a size."""
+  """Returns noise and jitter, which are added to the diagonal."""
   return jnp.asarray(parameters.noise + JITTER * size * parameters.variance)
 
 
@@ -143,7 +143,7 @@ def gradient(
   trace = jnp.trace(by_covariance)
 
   def product(parameters: Parameters) -> Array:
-    """Returns the trace whose derivative is asked."""
+    """Returns tr(by_covariance K)."""
     covariance = _with_many(parameters, points, points)
     added = _added(parameters, mask.shape[0])
     return jnp.sum(by_covariance * covariance) + trace * added
@@ -168,9 +168,11 @@ def fit(
     logarithms, state = carry
     parameters = jax.tree.map(jnp.exp, logarithms)
     slopes = gradient(parameters, points, values, mask)
-    # Of the loss, by the logarithms.
-    loss = jax.tree.map(lambda x, y: jnp.nan_to_num(-x * y), parameters, slopes)
-    updates, state = adam.update(loss, state)
+    # The gradient of the negative by logarithms.
+    descent = jax.tree.map(
+      lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes
+    )
+    updates, state = adam.update(descent, state)
     new = optax.apply_updates(logarithms, updates)
     return (jax.tree.map(jnp.clip, new, low, high), state), None
 
@@ -199,8 +201,8 @@ def condition(
   covariance += _added(parameters, known.shape[0]) * identity
   covariance = jnp.where(known[:, None] & known, covariance, identity)
   factor, is_lower = cho_factor(covariance, lower=True)
-  # Of few columns at a time: with many, LAPACK's threads wait for each other in
-  # loops, which takes ten times as long on a machine that is busy.
+  # A few columns at a time: with many, LAPACK's threads wait for each other in
+  # loops, which takes ten times as long on a busy machine.
   whitening = jax.lax.map(
     lambda column: solve_triangular(factor, column, lower=is_lower),
     identity,
