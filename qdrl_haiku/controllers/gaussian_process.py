@@ -4,7 +4,6 @@ Arrays have fixed shapes; masked points change nothing. Equations are those of
 Rasmussen and Williams (2006), "Gaussian Processes for Machine Learning".
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -158,29 +157,32 @@ def fit(
   mask: Array,
   num_steps: int,
 ) -> Parameters:
-  """Maximises the likelihood by Adam, in logarithms and within bounds."""
+  """Maximises the likelihood by Adam on logarithms, within bounds."""
   adam = optax.adam(_LEARNING_RATE)
-  low, high = (jax.tree.map(math.log, x) for x in (_LOWEST, _HIGHEST))
 
   def step(
     carry: tuple[Parameters, optax.OptState], _: None
   ) -> tuple[tuple[Parameters, optax.OptState], None]:
-    logarithms, state = carry
-    parameters = jax.tree.map(jnp.exp, logarithms)
+    parameters, state = carry
     slopes = gradient(parameters, points, values, mask)
     # The gradient of the negative by logarithms.
     descent = jax.tree.map(
       lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes
     )
     updates, state = adam.update(descent, state)
-    new = optax.apply_updates(logarithms, updates)
-    return (jax.tree.map(jnp.clip, new, low, high), state), None
+    parameters = jax.tree.map(
+      lambda x, update, low, high: jnp.clip(x * jnp.exp(update), low, high),
+      parameters,
+      updates,
+      _LOWEST,
+      _HIGHEST,
+    )
+    return (parameters, state), None
 
-  logarithms = jax.tree.map(jnp.log, start)
-  (logarithms, _), _ = jax.lax.scan(
-    step, (logarithms, adam.init(logarithms)), length=num_steps
+  (parameters, _), _ = jax.lax.scan(
+    step, (start, adam.init(start)), length=num_steps
   )
-  return jax.tree.map(jnp.exp, logarithms)
+  return parameters
 
 
 def condition(
