@@ -4,7 +4,6 @@ Arrays have fixed shapes; masked points change nothing. Equations are those of
 Rasmussen and Williams (2006), "Gaussian Processes for Machine Learning".
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -122,7 +121,7 @@ _with_many = jax.vmap(_with_one, (None, None, 0), out_axes=1)
 
 
 def _added(parameters: Parameters, size: int) -> Array:
-  """Returns the noise and the jitter on the diagonal of a matrix of a size."""
+  """Returns noise and jitter, which are added to the diagonal."""
   return jnp.asarray(parameters.noise + JITTER * size * parameters.variance)
 
 
@@ -143,7 +142,7 @@ def gradient(
   trace = jnp.trace(by_covariance)
 
   def product(parameters: Parameters) -> Array:
-    """Returns the trace whose derivative is asked."""
+    """Returns tr(by_covariance K)."""
     covariance = _with_many(parameters, points, points)
     added = _added(parameters, mask.shape[0])
     return jnp.sum(by_covariance * covariance) + trace * added
@@ -158,27 +157,32 @@ def fit(
   mask: Array,
   num_steps: int,
 ) -> Parameters:
-  """Maximises the likelihood by Adam, in logarithms and within bounds."""
+  """Maximises the likelihood by Adam on logarithms, within bounds."""
   adam = optax.adam(_LEARNING_RATE)
-  low, high = (jax.tree.map(math.log, x) for x in (_LOWEST, _HIGHEST))
 
   def step(
     carry: tuple[Parameters, optax.OptState], _: None
   ) -> tuple[tuple[Parameters, optax.OptState], None]:
-    logarithms, state = carry
-    parameters = jax.tree.map(jnp.exp, logarithms)
+    parameters, state = carry
     slopes = gradient(parameters, points, values, mask)
-    # Of the loss, by the logarithms.
-    loss = jax.tree.map(lambda x, y: jnp.nan_to_num(-x * y), parameters, slopes)
-    updates, state = adam.update(loss, state)
-    new = optax.apply_updates(logarithms, updates)
-    return (jax.tree.map(jnp.clip, new, low, high), state), None
+    # The gradient of the negative by logarithms.
+    descent = jax.tree.map(
+      lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes
+    )
+    updates, state = adam.update(descent, state)
+    parameters = jax.tree.map(
+      lambda x, update, low, high: jnp.clip(x * jnp.exp(update), low, high),
+      parameters,
+      updates,
+      _LOWEST,
+      _HIGHEST,
+    )
+    return (parameters, state), None
 
-  logarithms = jax.tree.map(jnp.log, start)
-  (logarithms, _), _ = jax.lax.scan(
-    step, (logarithms, adam.init(logarithms)), length=num_steps
+  (parameters, _), _ = jax.lax.scan(
+    step, (start, adam.init(start)), length=num_steps
   )
-  return jax.tree.map(jnp.exp, logarithms)
+  return parameters
 
 
 def condition(
@@ -199,8 +203,8 @@ def condition(
   covariance += _added(parameters, known.shape[0]) * identity
   covariance = jnp.where(known[:, None] & known, covariance, identity)
   factor, is_lower = cho_factor(covariance, lower=True)
-  # Of few columns at a time: with many, LAPACK's threads wait for each other in
-  # loops, which takes ten times as long on a machine that is busy.
+  # A few columns at a time: with many, LAPACK's threads wait for each other in
+  # loops, which takes ten times as long on a busy machine.
   whitening = jax.lax.map(
     lambda column: solve_triangular(factor, column, lower=is_lower),
     identity,
