@@ -46,7 +46,7 @@ def check_count(
 
 
 def fits_float32(value: float) -> bool:
-  """Returns whether float32 holds a number as 0, or well; False for NaN."""
+  """Returns whether a number is 0 or float32 holds its magnitude well."""
   return value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT
 
 
