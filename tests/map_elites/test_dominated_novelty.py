@@ -184,16 +184,14 @@ def test_a_container_of_ones_own_overrides_what_stays(tmp_path):
     return jnp.sum(x, axis=1), x, {}
 
   @jax.jit
-  def generations(first):
+  def generation(first, key):
     evaluated = map_elites.Evaluated(first, *evaluate(first, None))
-    carry = map_elites.init(emitter, tessellation, evaluated, jax.random.key(0))
-    for i in range(3):
-      before = carry[0]
-      carry = map_elites.step(emitter, evaluate, *carry, jax.random.key(i))
-    return before, *carry
+    before, state = map_elites.init(emitter, tessellation, evaluated, key)
+    after = map_elites.step(emitter, evaluate, before, state, key)
+    return before, *after
 
   first = _batch(0)[0]
-  before, repertoire, state = generations(first)
+  before, repertoire, state = generation(first, jax.random.key(0))
   assert isinstance(repertoire, _Fittest)
   assert np.min(repertoire.fitness) >= np.sort(first.sum(axis=1))[-_PLACES]
   is_new = ~np.isin(repertoire.fitness, before.fitness)
