@@ -136,11 +136,7 @@ class Setup(NamedTuple):
 
   @property
   def steps_per_generation(self) -> int:
-    """Environment steps per agent, by which a run's length is told.
-
-    Those that are collected; where no agents train, those of evaluation, if
-    each episode lasts as long as it can.
-    """
+    """Environment steps per agent: collected, or evaluated if none trains."""
     if self.trains_members:
       return self.config.perturbation_interval
     return self.config.num_eval_episodes * self.eval_env.episode_steps
@@ -153,11 +149,7 @@ class Setup(NamedTuple):
 
   @property
   def batch_sizes(self) -> tuple[int, ...]:
-    """Batches of agents that devices share in each generation.
-
-    The one that takes longest comes first: members, which train, then all that
-    are evaluated.
-    """
+    """Batches of agents that devices share, the slowest first."""
     if self.on_host:
       return (1,)
     size = self.config.population_size
