@@ -9,7 +9,6 @@ from qdrl_haiku import (
   actors,
   controllers,
   environments,
-  map_elites,
   replay,
   types,
 )
@@ -101,7 +100,7 @@ def shardings(
   qd = setup.map_elites
   if qd is not None and qd.shard_repertoire:
     # What is small stays on every device, where all of it is looked at.
-    repertoire: Any = map_elites.Repertoire(*[replicated] * 5)
+    repertoire: Any = qd.tessellation.repertoire_type(*[replicated] * 5)
     repertoire = dataclasses.replace(repertoire, genotypes=of_members)
     state = state._replace(repertoire=repertoire)
   places: Any = (of_members, of_members, replicated)
