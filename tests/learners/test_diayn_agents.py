@@ -83,7 +83,7 @@ def test_it_is_a_learner_as_others_are(name):
 def test_an_update_has_no_conditional():
   learner = _LEARNERS["td3"]
   args = (
-    jax.eval_shape(learner.init, jax.random.key(0)), learner.hyperparams,
+    common.fresh(learner), learner.hyperparams,
     diayn.batches(learner.batches_per_update), jax.random.key(0),
   )  # fmt: skip
   primitives = {
