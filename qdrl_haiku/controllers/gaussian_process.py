@@ -119,9 +119,9 @@ def factors(
   parameters: Parameters, first: Points, second: Points
 ) -> tuple[Array, Array | None, Array]:
   """Returns of two sets of points, [N, M], what `kernel` is made of."""
-  # By coordinate, so that all of it is one loop over pairs of points. Whatever
-  # many numbers would be divided by they are multiplied by the inverse of, here
-  # and elsewhere: XLA does so itself, but not on any number of devices.
+  # By coordinate, so that all of it is one loop over pairs of points. Here and
+  # elsewhere a common divisor is inverted first: XLA does so itself, but not on
+  # any number of devices.
   inverse = 1 / jnp.asarray(parameters.length_scales)
   columns = zip(
     (first.position * inverse).T, (second.position * inverse).T, strict=True
@@ -145,7 +145,7 @@ def _covariance(parameters: Parameters, points: Points) -> Array:
 
 
 def _added(parameters: Parameters) -> Array:
-  """Returns what is added to the diagonal."""
+  """Returns noise and jitter, which are added to the diagonal."""
   return jnp.asarray(parameters.noise + JITTER * parameters.variance)
 
 
@@ -206,10 +206,10 @@ def condition(
   mask: Array,
   pending: Array | None = None,
 ) -> Posterior:
-  """Returns what is believed after observations (algorithm 2.1)."""
+  """Returns the posterior after observations (algorithm 2.1)."""
   known = mask if pending is None else mask | pending
   covariance = _covariance(parameters, points)
-  # As if the others had nothing to do with anything.
+  # Masked points are independent of all others.
   covariance = jnp.where(known[:, None] & known[None], covariance, 0.0)
   diagonal = jnp.where(known, jnp.diagonal(covariance), 1.0)
   covariance = jnp.where(
@@ -222,7 +222,7 @@ def condition(
 
 
 def with_pending(posterior: Posterior, row: Array, point: Points) -> Posterior:
-  """Returns what will be believed once another point is observed.
+  """Returns the posterior once another point is observed.
 
   The deviations are known beforehand. The means stay as they are.
   """
@@ -241,7 +241,7 @@ def with_pending(posterior: Posterior, row: Array, point: Points) -> Posterior:
 
 
 def predict(posterior: Posterior, points: Points) -> tuple[Array, Array]:
-  """Returns what is believed of the process itself, without the noise.
+  """Returns means and deviations of the process, without the noise.
 
   Equations 2.25 and 2.26:
 
@@ -280,7 +280,7 @@ def gradient(
     by_mixture = parameters.variance * jnp.sum(scaled * (product - mean))
   by_logarithm = scaled * mixed
   apart = jnp.abs(points.time[:, None] - points.time[None])
-  # Of each pair (x - x')^2 = x^2 - 2 x x' + x'^2, and all is symmetric.
+  # For each pair (x - x')^2 = x^2 - 2 x x' + x'^2, and all is symmetric.
   by_distance = scaled * by_alike * alike
   centred = points.position - 0.5
   squares = jnp.sum(by_distance, axis=1) @ centred**2

@@ -22,7 +22,7 @@ _NUM_CANDIDATES = 128
 _NUM_CLIMBED = 8
 _NUM_STEPS = 12
 _LEARNING_RATE = 0.1
-# Of each range. Two that are nearer, in all, are one.
+# Positions within this share of every range count as equal.
 _NEAR = 0.01
 
 
@@ -40,7 +40,7 @@ class Coordinates:
     self.num_values = [len(x.values) for x in ranges if isinstance(x, Choice)]
 
   def to_model(self, values: Array) -> tuple[Array, Array]:
-    """Takes values [N, L] to positions [N, D] and categories [N, K].
+    """Maps values [N, L] to positions [N, D] and categories [N, K].
 
     All of them are numbers, even where values aren't.
     """
@@ -57,7 +57,7 @@ class Coordinates:
     )
 
   def from_model(self, positions: Array, categories: Array) -> list[Array]:
-    """Takes positions [N, D] and categories [N, K] to L times values [N]."""
+    """Maps positions [N, D] and categories [N, K] to L values [N]."""
     in_intervals = iter(jnp.unstack(positions, axis=1))
     chosen = iter(jnp.unstack(categories, axis=1))
     values = []
@@ -73,7 +73,7 @@ class Coordinates:
 
 
 class Changes(NamedTuple):
-  """The latest changes of fitness, in a ring.
+  """Holds the latest changes of fitness, in a ring.
 
   Attributes:
     time: float32 [W], at which decision each was seen.
@@ -120,7 +120,7 @@ def record(
   known = jnp.isfinite(change) & jnp.all(jnp.isfinite(used), axis=1)
   window = changes.time.shape[0]
   rows = changes.next_row + jnp.cumsum(known) - 1
-  # Beyond the last one is nowhere.
+  # Rows beyond the last are dropped.
   rows = jnp.where(known, rows % window, window)
 
   def fill(old: Array, new: Array) -> Array:
@@ -139,7 +139,7 @@ def record(
 
 
 def rewards(changes: Changes, change: Array) -> Array:
-  """Puts changes of fitness between the least and the greatest known."""
+  """Scales changes to [0, 1], between the least and the greatest known."""
   # Halves, since the difference of two numbers may overflow.
   halves = 0.5 * changes.change
   least = jnp.min(halves, where=changes.mask, initial=jnp.inf)
@@ -154,9 +154,8 @@ class Suggested(NamedTuple):
   """Holds the hyperparameters that `suggest` returns.
 
   Attributes:
-    leaves: L of them, [P]: the hyperparameters of who is replaced; those of
-      others are as good as theirs.
-    change: [P], the mean of the predicted change; NaN for who isn't replaced.
+    leaves: L of [P], the hyperparameters; survivors' are rounded.
+    change: [P], the mean of the predicted change; NaN for survivors.
     deviation: [P], that goes with it.
     parameters: of the Gaussian process.
   """
@@ -180,7 +179,7 @@ def suggest(
   drawn: Array,
   optimism: float,
 ) -> Suggested:
-  """Chooses the hyperparameters of who is replaced, one after the other."""
+  """Chooses the hyperparameters of replaced members, one after the other."""
   population_size = fitness.shape[0]
   mask = changes.mask
   time = time.astype(jnp.float32)
@@ -258,7 +257,7 @@ def suggest(
       deviations.at[child].set(deviation * uncertain[0]),
     )
 
-  # Those who are replaced come first.
+  # Replaced members come first.
   order = jnp.argsort(~replaced, stable=True)
   unknown = jnp.full(population_size, jnp.nan, jnp.float32)
   posterior, _, means, deviations = jax.lax.fori_loop(
@@ -280,7 +279,7 @@ def bound(posterior: Posterior, points: Points, optimism: float) -> Array:
 
     mean(x) + optimism * deviation(x)
 
-  The deviation may be that after pending points too, whatever will come of them
+  The deviation may be that after pending points too
   (Desautels et al., 2014, "Parallelizing Exploration-Exploitation Tradeoffs in
   Gaussian Process Bandit Optimization", equation 4, as in PB2).
   """
@@ -323,7 +322,7 @@ def maximise(
   shape = (_NUM_CANDIDATES, num_coordinates)
   candidates = jax.random.uniform(key, shape, jnp.float32)
   values = value(candidates)
-  # What isn't a number is not the best.
+  # NaN is not the best.
   _, best = jax.lax.top_k(jnp.nan_to_num(values, nan=-jnp.inf), _NUM_CLIMBED)
   climbing = candidates[best]
 
