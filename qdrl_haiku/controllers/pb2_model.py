@@ -279,9 +279,9 @@ def bound(posterior: Posterior, points: Points, optimism: float) -> Array:
 
     mean(x) + optimism * deviation(x)
 
-  The deviation may be that after pending points too
-  (Desautels et al., 2014, "Parallelizing Exploration-Exploitation Tradeoffs in
-  Gaussian Process Bandit Optimization", equation 4, as in PB2).
+  The deviation is that after pending points (Desautels et al., 2014,
+  "Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit
+  Optimization", equation 4, as in PB2).
   """
   mean, deviation = predict(posterior, points)
   return mean + optimism * deviation
@@ -296,11 +296,10 @@ def maximise(
   taken: tuple[Array, Array, Array],
   optimism: float,
 ) -> Points:
-  """Looks for settings at which the upper confidence bound is high.
+  """Searches the position whose upper confidence bound is highest.
 
-  Random candidates, of which the best climb for some steps of Adam. The best of
-  all wins, but for those that are as good as equal to what somebody else has
-  already.
+  Of random candidates the best climb for some steps of Adam. The best of all
+  wins that is not near a position that is taken already.
   """
   others, other_categories, counts = taken
   num_coordinates = others.shape[-1]
