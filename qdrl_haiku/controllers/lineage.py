@@ -189,8 +189,10 @@ def member_rows(
     P rows with the columns generation, step, member, return and hyperparams,
     and fitness if it is given.
   """
-  columns = {"return": _numbers(returns)}
-  columns["hyperparams"] = named_hyperparams(hyperparams)
+  columns: dict[str, list[Any]] = {
+    "return": _numbers(returns),
+    "hyperparams": named_hyperparams(hyperparams),
+  }
   if fitness is not None:
     columns["fitness"] = _numbers(fitness)
   return [

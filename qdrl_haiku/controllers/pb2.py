@@ -183,7 +183,7 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     )
     _, categories = coordinates.to_model(used)
     change = jnp.where(is_applied, fitness - before, jnp.nan)
-    rewards = pb2_model.scaled(change, changes.change, changes.mask)
+    rewards = pb2_model.rewards(changes, change)
     choices = bandit.learn(state.choices, categories, rewards)
     # The first member's key draws for all members.
     draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))

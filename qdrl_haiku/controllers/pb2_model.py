@@ -11,16 +11,16 @@ from qdrl_haiku.controllers.gaussian_process import (
   Parameters,
   Points,
   Posterior,
+  predict,
 )
 from qdrl_haiku.controllers.ranges import Choice, Fixed, Interval, Range
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 _NUM_FIT_STEPS = 8
 _LARGEST_CHANGE = 1e15
-# The search for the highest upper confidence bound.
 _NUM_CANDIDATES = 128
 _NUM_CLIMBED = 8
-_NUM_CLIMB_STEPS = 12
+_NUM_STEPS = 12
 _LEARNING_RATE = 0.1
 # Positions within this share of every range count as equal.
 _NEAR = 0.01
@@ -30,8 +30,8 @@ class Coordinates:
   """Maps hyperparameters to coordinates of the model.
 
   Attributes:
-    num_positions: D, the number of intervals.
-    num_values: [K], the number of values of each `Choice`.
+    num_positions: D, how many are somewhere within an interval.
+    num_values: [K], how many values each of the others has.
   """
 
   def __init__(self, ranges: list[Range]) -> None:
@@ -42,7 +42,7 @@ class Coordinates:
   def to_model(self, values: Array) -> tuple[Array, Array]:
     """Maps values [N, L] to positions [N, D] and categories [N, K].
 
-    NaN becomes position 0.
+    All of them are numbers, even where values aren't.
     """
     positions, categories = [], []
     for i, range_ in enumerate(self._ranges):
@@ -76,13 +76,13 @@ class Changes(NamedTuple):
   """Holds the latest changes of fitness, in a ring.
 
   Attributes:
-    time: float32 [W], the decision at which the change was seen.
+    time: float32 [W], at which decision each was seen.
     before: [W], the fitness from which it changed.
-    position: [W, D], the positions of hyperparameters in their ranges.
-    category: [W, K], the index of the value of each `Choice`.
-    change: [W], of fitness.
-    mask: bool [W], whether the row is filled.
-    next_row: int32 [], the row that is filled next.
+    position: [W, D], where in their ranges the hyperparameters were.
+    category: [W, K], which of its values each `Choice` had.
+    change: [W], by how much fitness changed.
+    mask: bool [W], which rows are filled.
+    next_row: int32 [], the one that is filled next.
   """
 
   time: Array
@@ -94,13 +94,13 @@ class Changes(NamedTuple):
   next_row: Array
 
 
-def no_changes(coordinates: Coordinates, window: int) -> Changes:
+def no_changes(space: Coordinates, window: int) -> Changes:
   """Returns an empty ring."""
   return Changes(
     time=jnp.zeros(window),
     before=jnp.zeros(window),
-    position=jnp.zeros((window, coordinates.num_positions)),
-    category=jnp.zeros((window, len(coordinates.num_values))),
+    position=jnp.zeros((window, space.num_positions)),
+    category=jnp.zeros((window, len(space.num_values))),
     change=jnp.zeros(window),
     mask=jnp.zeros(window, bool),
     next_row=jnp.zeros((), jnp.int32),
@@ -109,13 +109,13 @@ def no_changes(coordinates: Coordinates, window: int) -> Changes:
 
 def record(
   changes: Changes,
-  coordinates: Coordinates,
+  space: Coordinates,
   time: Array,
   before: Array,
   fitness: Array,
   used: Array,
 ) -> Changes:
-  """Adds the known changes of fitness."""
+  """Adds those changes of fitness that are known."""
   change = fitness - before
   known = jnp.isfinite(change) & jnp.all(jnp.isfinite(used), axis=1)
   window = changes.time.shape[0]
@@ -124,10 +124,9 @@ def record(
   rows = jnp.where(known, rows % window, window)
 
   def fill(old: Array, new: Array) -> Array:
-    """Writes the known rows."""
     return old.at[rows].set(new, mode="drop")
 
-  position, category = coordinates.to_model(used)
+  position, category = space.to_model(used)
   return Changes(
     time=fill(changes.time, jnp.full(known.shape, time, jnp.float32)),
     before=fill(changes.before, before),
@@ -139,24 +138,25 @@ def record(
   )
 
 
-def scaled(values: Array, reference: Array, known: Array) -> Array:
-  """Maps values to [0, 1], the least and the greatest known reference."""
+def rewards(changes: Changes, change: Array) -> Array:
+  """Scales changes to [0, 1], between the least and the greatest known."""
   # Halves, since the difference of two numbers may overflow.
-  least = jnp.min(0.5 * reference, where=known, initial=jnp.inf)
-  most = jnp.max(0.5 * reference, where=known, initial=-jnp.inf)
+  halves = 0.5 * changes.change
+  least = jnp.min(halves, where=changes.mask, initial=jnp.inf)
+  most = jnp.max(halves, where=changes.mask, initial=-jnp.inf)
   width = most - least
   inverse = 1 / jnp.maximum(width, 1e-30)
-  position = jnp.where(width > 0, (0.5 * values - least) * inverse, 0.5)
-  return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)
+  reward = jnp.where(width > 0, (0.5 * change - least) * inverse, 0.5)
+  return jnp.where(jnp.isfinite(change), jnp.clip(reward, 0.0, 1.0), jnp.nan)
 
 
 class Suggested(NamedTuple):
-  """Holds what `suggest` returns.
+  """Holds the hyperparameters that `suggest` returns.
 
   Attributes:
-    leaves: L of [P], hyperparameters; survivors' are rounded.
+    leaves: L of [P], the hyperparameters; survivors' are rounded.
     change: [P], the mean of the predicted change; NaN for survivors.
-    deviation: [P], the deviation that goes with it.
+    deviation: [P], that goes with it.
     parameters: of the Gaussian process.
   """
 
@@ -170,7 +170,7 @@ def suggest(
   keys: Key,
   parameters: Parameters,
   changes: Changes,
-  coordinates: Coordinates,
+  space: Coordinates,
   time: Array,
   fitness: Array,
   parents: Array,
@@ -181,147 +181,174 @@ def suggest(
 ) -> Suggested:
   """Chooses the hyperparameters of replaced members, one after the other."""
   population_size = fitness.shape[0]
-  window = changes.mask.shape[0]
+  mask = changes.mask
   time = time.astype(jnp.float32)
-  values, mean, deviation = _standardised(changes)
 
+  # To mean 0 and variance 1; equal ones to 0. Squares of larger changes would
+  # overflow, and what is known of all others be nothing.
+  change = jnp.clip(changes.change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
+  count = jnp.maximum(jnp.sum(mask), 1)
+  mean = jnp.sum(jnp.where(mask, change, 0.0)) / count
+  centred = jnp.where(mask, change - mean, 0.0)
+  deviation = jnp.sqrt(jnp.sum(centred**2) / count)
+  deviation = jnp.where(deviation > 1e-6 * jnp.abs(mean), deviation, 1.0)
+  values = centred * (1 / deviation)
+
+  # To between 0 and 1, of those that are there and those to start from.
+  known = jnp.concatenate([mask, jnp.isfinite(fitness)])
   fitnesses = jnp.concatenate([changes.before, fitness])
-  known = jnp.concatenate([changes.mask, jnp.isfinite(fitness)])
-  before = scaled(changes.before, fitnesses, known)[:, None]
-  starts = scaled(fitness[parents], fitnesses, known)[:, None]
+  least = jnp.min(fitnesses, where=known, initial=jnp.inf)
+  most = jnp.max(fitnesses, where=known, initial=-jnp.inf)
+  # Halves, since the difference of two numbers may overflow.
+  width = jnp.maximum(0.5 * most - 0.5 * least, 1e-30)
+
+  def scaled(fitness: Array) -> Array:
+    position = (0.5 * fitness - 0.5 * least) * (1 / width)
+    return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)[:, None]
 
   observed = Points(
     changes.time,
-    jnp.concatenate([before, changes.position], axis=1),
+    jnp.concatenate([scaled(changes.before), changes.position], axis=1),
     changes.category,
   )
   parameters = gaussian_process.fit(
-    parameters, observed, values, changes.mask, _NUM_FIT_STEPS
+    parameters, observed, values, mask, _NUM_FIT_STEPS
   )
 
-  # Members' points follow the observed ones, and are pending once their
-  # hyperparameters are known.
-  positions, categories = coordinates.to_model(used)
-  categories = jnp.where(replaced[:, None], drawn, categories)
-  members = Points(
+  # Members follow the observed points. Those that survive are pending.
+  window = mask.shape[0]
+  positions, categories = space.to_model(used)
+  starts = scaled(fitness[parents])
+  now = Points(
     jnp.full(population_size, time),
     jnp.concatenate([starts, positions], axis=1),
     categories,
   )
-  values = jnp.append(values, jnp.zeros(population_size))
-  mask = jnp.append(changes.mask, jnp.zeros(population_size, bool))
+  posterior = gaussian_process.condition(
+    parameters,
+    jax.tree.map(lambda *x: jnp.concatenate(x), observed, now),
+    jnp.append(values, jnp.zeros(population_size)),
+    jnp.append(mask, jnp.zeros(population_size, bool)),
+    jnp.append(jnp.zeros(window, bool), ~replaced),
+  )
 
-  def add(
-    i: Array, carry: tuple[Points, Array, Array, Array]
-  ) -> tuple[Points, Array, Array, Array]:
-    """Chooses the hyperparameters of the next child."""
-    members, trains, means, deviations = carry
+  def suggest(i: Array, carry: Tree) -> Tree:
+    posterior, trains, means, deviations = carry
     child = order[i]
-    posterior = gaussian_process.condition(
-      parameters,
-      jax.tree.map(lambda x, y: jnp.concatenate([x, y]), observed, members),
-      values,
-      mask,
-      jnp.append(jnp.zeros(window, bool), trains),
-    )
     point = maximise(
       keys[child],
       posterior,
-      jax.tree.map(lambda x: x[child], members),
-      members,
-      trains,
+      time,
+      starts[child],
+      drawn[child],
+      (
+        posterior.points.position[window:, 1:],
+        posterior.points.category[window:],
+        trains,
+      ),
       optimism,
     )
-    predicted, uncertain = gaussian_process.predict(posterior, point)
+    only = jax.tree.map(lambda x: x[None], point)
+    predicted, uncertain = gaussian_process.predict(posterior, only)
     return (
-      jax.tree.map(lambda x, y: x.at[child].set(y), members, point),
+      gaussian_process.with_pending(posterior, window + child, point),
       trains.at[child].set(True),
-      means.at[child].set(mean + deviation * predicted),
-      deviations.at[child].set(deviation * uncertain),
+      means.at[child].set(mean + deviation * predicted[0]),
+      deviations.at[child].set(deviation * uncertain[0]),
     )
 
+  # Replaced members come first.
   order = jnp.argsort(~replaced, stable=True)
   unknown = jnp.full(population_size, jnp.nan, jnp.float32)
-  members, _, means, deviations = jax.lax.fori_loop(
-    0, jnp.sum(replaced), add, (members, ~replaced, unknown, unknown)
+  posterior, _, means, deviations = jax.lax.fori_loop(
+    0, jnp.sum(replaced), suggest, (posterior, ~replaced, unknown, unknown)
   )
-  leaves = coordinates.from_model(members.position[:, 1:], members.category)
-  return Suggested(leaves, means, deviations, parameters)
+  return Suggested(
+    space.from_model(
+      posterior.points.position[window:, 1:],
+      posterior.points.category[window:],
+    ),
+    means,
+    deviations,
+    parameters,
+  )
 
 
-def _standardised(changes: Changes) -> tuple[Array, Array, Array]:
-  """Returns changes [W] of mean 0 and variance 1, their mean and deviation."""
-  # Squares of larger changes would overflow.
-  change = jnp.clip(changes.change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
-  count = jnp.maximum(jnp.sum(changes.mask), 1)
-  mean = jnp.sum(jnp.where(changes.mask, change, 0.0)) / count
-  centred = jnp.where(changes.mask, change - mean, 0.0)
-  deviation = jnp.sqrt(jnp.sum(centred**2) / count)
-  # Equal changes become 0.
-  deviation = jnp.where(deviation > 1e-6 * jnp.abs(mean), deviation, 1.0)
-  return centred * (1 / deviation), mean, deviation
-
-
-def maximise(
-  key: Key,
-  posterior: Posterior,
-  child: Points,
-  members: Points,
-  trains: Array,
-  optimism: float,
-) -> Points:
-  """Searches the position whose upper confidence bound is highest.
+def bound(posterior: Posterior, points: Points, optimism: float) -> Array:
+  """Returns the upper confidence bound of some points.
 
     mean(x) + optimism * deviation(x)
 
   The deviation is that after pending points (Desautels et al., 2014,
   "Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit
-  Optimization", equation 4). Of random candidates the best climb by Adam. The
-  best of all wins that is not near a member that trains already.
+  Optimization", equation 4, as in PB2).
   """
+  mean, deviation = predict(posterior, points)
+  return mean + optimism * deviation
 
-  def at(coordinates: Array) -> Points:
-    """Returns the child's point with another position [D]."""
-    position = jnp.concatenate([child.position[:1], coordinates])
-    return child._replace(position=position)
 
-  def bound(coordinates: Array) -> Array:
-    """Returns the bound at a position [D]."""
-    mean, deviation = gaussian_process.predict(posterior, at(coordinates))
-    return mean + optimism * deviation
+def maximise(
+  key: Key,
+  posterior: Posterior,
+  time: Array,
+  fixed: Array,
+  category: Array,
+  taken: tuple[Array, Array, Array],
+  optimism: float,
+) -> Points:
+  """Searches the position whose upper confidence bound is highest.
 
-  bounds = jax.vmap(bound)
-  shape = (_NUM_CANDIDATES, child.position.shape[0] - 1)
+  Of random candidates the best climb for some steps of Adam. The best of all
+  wins that is not near a position that is taken already.
+  """
+  others, other_categories, counts = taken
+  num_coordinates = others.shape[-1]
+
+  def points(coordinates: Array) -> Points:
+    size = coordinates.shape[0]
+    position = jnp.concatenate(
+      [jnp.broadcast_to(fixed, (size, fixed.shape[0])), coordinates], axis=1
+    )
+    return Points(
+      jnp.full(size, time),
+      position,
+      jnp.broadcast_to(category, (size, category.shape[0])),
+    )
+
+  def value(coordinates: Array) -> Array:
+    return bound(posterior, points(coordinates), optimism)
+
+  shape = (_NUM_CANDIDATES, num_coordinates)
   candidates = jax.random.uniform(key, shape, jnp.float32)
-  values = bounds(candidates)
+  values = value(candidates)
+  # NaN is not the best.
   _, best = jax.lax.top_k(jnp.nan_to_num(values, nan=-jnp.inf), _NUM_CLIMBED)
+  climbing = candidates[best]
 
-  schedule = optax.linear_schedule(_LEARNING_RATE, 0.0, _NUM_CLIMB_STEPS)
-  adam = optax.adam(schedule)
+  # Smaller and smaller steps.
+  adam = optax.adam(optax.linear_schedule(_LEARNING_RATE, 0.0, _NUM_STEPS))
 
   def step(
     carry: tuple[Array, optax.OptState], _: None
   ) -> tuple[tuple[Array, optax.OptState], None]:
     coordinates, state = carry
-    gradient = jnp.nan_to_num(jax.vmap(jax.grad(bound))(coordinates))
-    updates, state = adam.update(-gradient, state)
+    gradient = jax.grad(lambda x: -jnp.sum(value(x)))(coordinates)
+    updates, state = adam.update(jnp.nan_to_num(gradient), state)
     return (jnp.clip(coordinates + updates, 0.0, 1.0), state), None
 
   (climbed, _), _ = jax.lax.scan(
-    step,
-    (candidates[best], adam.init(candidates[best])),
-    length=_NUM_CLIMB_STEPS,
+    step, (climbing, adam.init(climbing)), length=_NUM_STEPS
   )
   candidates = jnp.concatenate([candidates, climbed])
-  values = jnp.concatenate([values, bounds(climbed)])
+  values = jnp.concatenate([values, value(climbed)])
   values = jnp.nan_to_num(values, nan=-jnp.inf)
-  offsets = jnp.abs(candidates[:, None] - members.position[:, 1:])
-  is_near = jnp.all(offsets <= _NEAR, axis=-1)
-  is_near &= jnp.all(child.category == members.category, axis=-1)
-  is_new = ~jnp.any(is_near & trains, axis=-1)
-  # Where all are near, one of them is taken all the same.
+  apart = jnp.any(jnp.abs(candidates[:, None] - others) > _NEAR, axis=-1)
+  apart |= jnp.any(category != other_categories, axis=-1)
+  is_new = jnp.all(apart | ~counts, axis=-1)
+  # Where all are taken, one of them has to do.
   ranked = jnp.where(jnp.any(is_new) & ~is_new, -jnp.inf, values)
   winner = jnp.argmax(ranked)
-  # Where no bound is a number, the first new candidate is taken.
+  # Where none is a number, the first new one.
   winner = jnp.where(ranked[winner] > -jnp.inf, winner, jnp.argmax(is_new))
-  return at(candidates[winner])
+  chosen = points(candidates[winner][None])
+  return jax.tree.map(lambda x: x[0], chosen)

@@ -1,6 +1,7 @@
 """Search spaces: trees shaped as the hyperparameters, with ranges as leaves."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +92,8 @@ class SearchSpace:
         )
       self.ranges.append(leaf)
     self.names = list(lineage.named_leaves(tree))
-    self._treedef = jax.tree.structure(tree)
+    # PyTreeDef has no typed comparison.
+    self._treedef: Any = jax.tree.structure(tree)
 
   def sample(self, keys: Key, first: int = 0) -> list[Array]:
     """Draws hyperparameters for keys [P]; leaf i uses number `first` + i."""
@@ -114,7 +116,7 @@ class SearchSpace:
       raise ValueError(
         f"fitness has shape {fitness.shape}; give one number per member, [P]."
       )
-    if jax.tree.structure(hyperparams) != self._treedef:
+    if self._treedef != jax.tree.structure(hyperparams):
       raise ValueError(
         f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
         f" search space {self._treedef}; give both the same names (Fixed where"
