@@ -19,9 +19,9 @@ _STATE = training.State(
 )
 
 
-def _files(folder, qd_offset=1.0, **config):
+def _files(folder, plan=(), **config):
   return RepertoireFiles(
-    common.repertoire_setup(qd_offset=qd_offset),
+    common.repertoire_setup(**({"qd_offset": 1.0} | dict(plan))),
     runs.RunConfig(**({"num_reevaluations": 0} | config)),
     RunDirectory(folder),
     _SETTINGS,
@@ -53,8 +53,16 @@ def test_a_file_and_a_picture_are_written_when_due_and_in_the_end(tmp_path):
     assert _is_picture(tmp_path, step)
 
 
+def test_centroids_are_there_before_anything_else_is_written(tmp_path):
+  # Also where a kill kept them from a run that goes on.
+  cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
+  _files(tmp_path, {"tessellation": cells})
+  with np.load(tmp_path / "centroids.npz") as file:
+    np.testing.assert_array_equal(file["centroids"], cells.centroids)
+
+
 def test_the_first_row_has_the_metrics_of_the_first_repertoire(tmp_path):
-  known = _files(tmp_path, qd_offset=5.0).first_row(_STATE)
+  known = _files(tmp_path, {"qd_offset": 5.0}).first_row(_STATE)
   record, row = records.first(records.initial(), 7, _STATE, known)
   assert row == {
     "generation": 0,

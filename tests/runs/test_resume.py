@@ -7,16 +7,13 @@ import shutil
 import signal
 import time
 
-import jax
-import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from qdrl_haiku import artifacts, map_elites, runs
+from qdrl_haiku import artifacts, runs
 from qdrl_haiku.runs import checkpoint_timing, records
 from qdrl_haiku.runs import resume as resume_lib
 from qdrl_haiku.storage import checkpoints as checkpoints_lib
-from qdrl_haiku.storage.directory import RunDirectory
 from tests.runs import common as runs_common
 from tests.runs.common import (
   FILES,
@@ -27,7 +24,6 @@ from tests.runs.common import (
   rows,
   run,
 )
-from tests.training import common
 
 
 def test_a_run_in_two_parts_equals_one_at_a_stretch_whatever_its_name(
@@ -267,19 +263,6 @@ def test_a_checkpoint_of_another_version_is_refused_naming_both(
   version = records.initial()["version"]
   with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
     run(tmp_path / "run", 2, resume=True)
-
-
-def test_centroids_that_a_kill_kept_from_a_run_are_written_when_it_goes_on(
-  tmp_path, monkeypatch
-):
-  cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
-  setup = common.repertoire_setup(tessellation=cells)
-  # As if killed before anything but the settings was written.
-  RunDirectory(tmp_path / "run").begin(SETTINGS | {"num_timesteps": 64})
-  monkeypatch.setattr(runs_common.RUN, "_train", lambda *arguments: ({}, None))
-  run(tmp_path / "run", 4, setup=setup, resume=True)
-  with np.load(tmp_path / "run" / "centroids.npz") as file:
-    np.testing.assert_array_equal(file["centroids"], cells.centroids)
 
 
 def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(

@@ -151,11 +151,11 @@ def test_no_window_holds_or_jumps_over_a_step_that_is_left_out(begin):
 
 
 def _remembering_learner():
-  """Remembers rewards, discounts and durations that it learned from last."""
+  """Remembers the rewards and discounts that it learned from last."""
   learner = common.quadratic_learner()
 
-  def init(key):
-    return learner.init(key)._replace(empty=jnp.zeros((2, 64)))
+  def remembering(state):
+    return state._replace(empty=jnp.zeros((2, 64)))
 
   def update(state, hyperparams, transitions, key):
     state, metrics = learner.update(state, hyperparams, transitions, key)
@@ -164,7 +164,8 @@ def _remembering_learner():
     return state._replace(empty=seen), metrics
 
   return learner._replace(
-    init=init,
+    init=lambda key: remembering(learner.init(key)),
+    from_genotype=lambda x: remembering(learner.from_genotype(x)),
     update=update,
     hyperparams=learner.hyperparams | {"discount": 0.5},
   )
