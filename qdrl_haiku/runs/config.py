@@ -75,6 +75,7 @@ class RunConfig(Settings):
     True,
     "Whether checkpoints hold the replay buffers; if not, a resumed run begins "
     "with empty ones.",
+    offered=False,
     needs="members",
     compiled=False,
   )
