@@ -11,7 +11,7 @@ from qdrl_haiku.storage.checkpoints import Checkpoints, DamagedCheckpoint
 from qdrl_haiku.storage.directory import RunDirectory
 
 Record = dict[str, Any]
-"""What a checkpoint says of itself, as JSON has it."""
+"""The record of a checkpoint, as JSON has it."""
 
 
 def read_best(

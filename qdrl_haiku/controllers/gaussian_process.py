@@ -181,7 +181,7 @@ def _inverse_factor(covariance: Array, least: Array) -> Array:
 
 
 def _inverse_factor_by_rows(covariance: Array, least: Array) -> Array:
-  """Does what `_inverse_factor` does, one row after the other.
+  """Computes `_inverse_factor` one row after the other.
 
   With l = L^-1 k, the new row of L is (l, s), s^2 = k(x, x) - |l|^2. No product
   of a library's, so that XLA makes one kernel of all.

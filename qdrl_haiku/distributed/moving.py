@@ -35,7 +35,7 @@ def inherit(
   turn: types.Array | int = 0,
   in_place: bool = False,
 ) -> tuple[types.Tree, types.Array]:
-  """Does what `controllers.inherit` does, moving only what changes.
+  """Replaces members as `controllers.inherit` does, moving only what changes.
 
   The children are replaced one after the other; of each, its parent's device
   sends the parent to all devices. So k members are moved where k have other

@@ -31,7 +31,7 @@ Interval = tuple[float, float, float]
 
 
 class Style(NamedTuple):
-  """How a method is drawn: a colour, a symbol, and a kind of line."""
+  """Holds a method's colour, symbol, and kind of line."""
 
   color: str
   symbol: str

@@ -1,4 +1,4 @@
-"""What CrossQ and XQC share: SAC whose critics are normalised by batches."""
+"""Makes SAC whose critics are normalised by batches, as CrossQ and XQC are."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

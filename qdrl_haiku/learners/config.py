@@ -1,6 +1,7 @@
 """The settings that several learners have."""
 
 import dataclasses
+from typing import Any
 
 from qdrl_haiku.config import Settings, UsersOwn, setting
 from qdrl_haiku.networks import NetworkConfig, OwnNetworks
@@ -48,7 +49,7 @@ class AgentConfig(Settings):
     given = given or OwnNetworks()
     if self.policy_network is None or given.policy is not None:
       return given
-    policy = UsersOwn(self.policy_network).call(
+    policy: Any = UsersOwn(self.policy_network).call(
       "policy_network", object, num_outputs=num_outputs
     )
     return given._replace(policy=policy)

@@ -125,7 +125,7 @@ def resampled_step(
   state: Tree,
   key: Key,
 ) -> tuple[Repertoire, DeepArchive, Tree]:
-  """Does what `step` does where evaluations are noisy.
+  """Runs a step where evaluations are noisy, with means of several.
 
   Args:
     emitter: see `step`; it makes B individuals.
@@ -161,7 +161,7 @@ def resampled_add_and_tell(
   evaluated: Evaluated,
   key: Key,
 ) -> tuple[Repertoire, DeepArchive, Tree]:
-  """Does what `add_and_tell` does, with means of several evaluations.
+  """Adds and tells by means of several evaluations, see `add_and_tell`.
 
   The emitter is told of its new individuals alone. `multi_emitter` remembers
   which emitter found an elite, also one that moved or came back; it counts as

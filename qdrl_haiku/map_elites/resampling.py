@@ -25,7 +25,7 @@ from qdrl_haiku.types import Array, Key, Tree, all_finite
 
 @dataclasses.dataclass(frozen=True)
 class Resampling(Settings):
-  """How often individuals are evaluated again, with --adding=adaptive."""
+  """Says how often individuals are evaluated again (--adding=adaptive)."""
 
   title = "Repertoire"
 

@@ -10,7 +10,7 @@ from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.directory import RunDirectory
 
 Row = dict[str, Any]
-"""What a line of JSON says: columns, or settings."""
+"""One line of JSON: columns by name, or settings."""
 
 # Settings that say where and with which seed a run is, not what it is.
 _PLACES = ("compilation_cache_dir", "logdir", "resume", "seed", "suffix")

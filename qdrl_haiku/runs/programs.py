@@ -60,7 +60,7 @@ class Program:
     return self.compile()(*args)
 
   def trace(self) -> None:
-    """Does what compiling begins with, unless it's kept."""
+    """Traces the program, unless its machine code is kept."""
     with self._compiling:
       is_kept = self._cache is not None and self._cache.has(self._name)
       if self._compiled is None and not is_kept:

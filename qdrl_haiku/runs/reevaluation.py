@@ -73,7 +73,7 @@ def batch_size(setup: Setup, num_reevaluations: int) -> int:
 
 
 def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
-  """Makes what finds out what a repertoire is if its elites aren't lucky.
+  """Makes the function that evaluates a repertoire's elites again.
 
   Each elite is evaluated again, and added to an empty repertoire by its mean
   fitness and its mean descriptor (the "corrected" repertoire of Flageat and

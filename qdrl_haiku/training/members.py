@@ -137,7 +137,7 @@ def choose(
 
 
 class InitialStates(NamedTuple):
-  """In which states the episodes of a generation begin.
+  """Holds the states in which the episodes of a generation begin.
 
   Attributes:
     pool: of those in which agents collect, leaves [S, E, I, ...]; () if none

@@ -203,7 +203,7 @@ def _evaluate_members(
 def _evaluate(
   setup: Setup, states: types.State, env_states: environments.State
 ) -> tuple[actors.Evaluation, Scores]:
-  """As `Setup.evaluate` says, or by greedy episodes."""
+  """Evaluates members by `Setup.evaluate`, or by greedy episodes."""
   if setup.evaluate is not None:
     return setup.evaluate(setup.learner, states, env_states)
   evaluation = actors.evaluate_from(

@@ -15,7 +15,7 @@ def skill_evaluation(
   env: environments.SkillEnvironment,
   discriminator: learners.Discriminator,
 ) -> EvaluateMembersFn:
-  """Makes what evaluates a population of DIAYN agents, for a `Setup`.
+  """Makes the evaluation of a population of DIAYN agents, for a `Setup`.
 
   Args:
     env: the environment of evaluation.
