@@ -81,6 +81,7 @@ def _trapped(controller, population_size=8, num_decisions=200):
   return np.asarray(jax.jit(jax.vmap(run))(jnp.arange(_NUM_SEEDS)))
 
 
+@pytest.mark.slow
 def test_several_frequencies_leave_a_greedy_trap():
   space = {"learning_rate": controllers.LogUniform(1e-3, 1.0)}
   pbt = _trapped(controllers.pbt(controllers.PBTConfig(), space))

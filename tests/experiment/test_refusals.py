@@ -22,7 +22,7 @@ _CASES = [
   ("train", "--env_name=no_module:make", "no_module:make.*no module.*check"),
   ("train", "--env_name=os:", "'os:' is no function; give it as 'package"),
   ("train", "--env_name=..x:make", r"'\.\.x:make' is no function; give it as"),
-  ("train", "--env_name=os:getcwd", "no method 'reset'; give"),
+  ("train", "--env_name=os:getcwd", "no 'reset'; give"),
   ("train", "--env_name=json:loads", "env_name='json:loads': missing .*'s'"),
   ("train", "--learner=sacc", "--learner=sacc.*did you mean 'sac'"),
   ("train", "--learner=os:joinn", "os:joinn.*has no function 'joinn'"),

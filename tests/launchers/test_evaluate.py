@@ -207,6 +207,7 @@ def _elite(index):
   )
 
 
+@pytest.mark.slow
 def test_the_best_agent_acts_for_sixteen_episodes_by_default(run_of, capsys):
   found = _evaluate(capsys, run_of("sac"))
   _assert_summary(found, _returns(_best(run_of("sac")), 16))

@@ -55,6 +55,7 @@ def test_several_runs_are_on_one_page_that_says_where_it_is(capsys, tmp_path):
   assert "run0" in page and "run1" in page and "Comparison" in page
 
 
+@pytest.mark.slow
 def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
   _write_agents(
     tmp_path / "first",

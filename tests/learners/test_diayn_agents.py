@@ -126,6 +126,7 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
     )
 
 
+@pytest.mark.slow
 @_EACH
 def test_the_base_learner_learns_from_the_relabelled_batches(name):
   base, learner = _BASES[name], _LEARNERS[name]

@@ -115,6 +115,7 @@ def test_it_is_a_learner_as_others_are_and_a_genotype_keeps_its_policy(name):
   assert learner.share is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_running_state_is_moved_by_training_and_used_by_acting(name):
   learner = _made(name, "stateful")
@@ -227,7 +228,7 @@ def test_a_setting_names_a_policy_network():
     common.fresh(_made("sac")).policy_params,
   )
   # Such code may have read anything: its programs are traced at each start.
-  assert cache_key.names_code({"policy_network": config.policy_network})
+  assert cache_key._names_code({"policy_network": config.policy_network})
   sized = networks.ResidualNetworkConfig(policy_hidden_layer_sizes=(8,))
   with pytest.raises(ValueError, match="has no effect: policy_network=a:b is"):
     learners.SACConfig(sized, policy_network="a:b")

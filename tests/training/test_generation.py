@@ -195,6 +195,7 @@ def test_when_all_have_diverged_they_can_begin_anew(trainer, undisturbed):
   np.testing.assert_array_equal(report.fitness, _returns(report))
 
 
+@pytest.mark.slow
 def test_training_outside_of_jit_compiles_once():
   setup = common.setup(common.scripted())
 

@@ -171,6 +171,7 @@ def _remembering_learner():
   )
 
 
+@pytest.mark.slow
 def test_members_learn_from_sums_by_their_own_discounts():
   setup = common.setup(
     learner=_remembering_learner(), population_size=2, batch_size=64,

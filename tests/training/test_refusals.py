@@ -96,7 +96,7 @@ _SETUPS = {
   ),
   "samples without members": (
     _variations(num_replaced_by_samples=1),
-    "num_replaced_by_samples=1 .*no members that train.*at 0",
+    "num_replaced_by_samples have no effect: .*no members that train",
   ),
   "population without members": (
     _variations()._replace(config=common.setup().config),
