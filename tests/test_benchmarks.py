@@ -58,9 +58,9 @@ def test_updates_are_those_of_whole_intervals(machine):
 
 
 @pytest.mark.parametrize(("inherit_replay", "bytes_each"), [
-  # A point and two counts; with 48 transitions of 8 numbers, and two counts.
-  (False, 4 * 4),
-  (True, 4 * 4 + 48 * 8 * 4 + 2 * 4),
+  # A point and four numbers; with 48 transitions of 8 numbers, and two counts.
+  (False, 6 * 4),
+  (True, 6 * 4 + 48 * 8 * 4 + 2 * 4),
 ])  # fmt: skip
 @pytest.mark.slow
 def test_exploiting_counts_what_children_take_over(
