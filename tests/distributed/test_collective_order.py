@@ -94,7 +94,7 @@ _SMALL = (
       "train_me_pbt",
       ["--gradient_population_size=4", "--variation_batch_size=4",
        "--num_initial_genotypes=8", "--grid_shape=4,4",
-       "--num_replaced_by_best=2", "--num_replaced_by_samples=1"],
+       "--num_replaced_by_best=2"],
     ),
   ],
 )  # fmt: skip

@@ -43,7 +43,6 @@ _PBT = [
 _REPERTOIRE = [
   "train_me_pbt", *SMALL, "--learner=td3", "--variation_batch_size=4",
   "--num_initial_genotypes=4", "--grid_shape=4,4", "--num_eval_episodes=1",
-  "--repertoire_interval=2",
 ]  # fmt: skip
 COMMANDS = {
   "pbt": [
@@ -57,9 +56,7 @@ COMMANDS = {
   "diayn": [*_PBT, "--learner=diayn", "--num_skills=2", "--population_size=2"],
   "me_pbt": [
     *_REPERTOIRE, "--gradient_population_size=4", "--num_replaced_by_best=1",
-    "--num_replaced_by_samples=1", "--num_timesteps=240",
-    "--perturbation_interval=40", "--reevaluation_interval=4",
-    "--adding=adaptive",
+    "--num_timesteps=240", "--perturbation_interval=40", "--adding=adaptive",
   ],
   # With parts of a user's own, see `tests/trials`.
   "own_learner_and_controller": [

@@ -28,8 +28,7 @@ _SMALL = [
 _PBT = ["train_pbt", *_SMALL, "--learner=sac", "--population_size=8"]
 _REPERTOIRE = [
   "train_me_pbt", *_SMALL, "--num_initial_genotypes=8",
-  "--num_replaced_by_best=2", "--num_replaced_by_samples=1",
-  "--grid_shape=4,4",
+  "--num_replaced_by_best=2", "--grid_shape=4,4",
 ]  # fmt: skip
 _ME_PBT = [
   *_REPERTOIRE, "--learner=sac", "--gradient_population_size=8",
@@ -128,10 +127,7 @@ def _contents(logdir):
       (1, 2, 4),
     ),
     (
-      [
-        *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8",
-        "--num_strategies=2",
-      ],
+      [*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"],
       (1, 2, 4),
     ),
     (

@@ -137,9 +137,8 @@ def test_where_all_diverge_a_start_that_traced_nothing_begins_anew(tmp_path):
   ("train_me_pbt", (
     "--learner=td3", "--gradient_population_size=4",
     "--variation_batch_size=4", "--num_initial_genotypes=4",
-    "--num_replaced_by_best=1", "--num_replaced_by_samples=1",
+    "--num_replaced_by_best=1",
     "--grid_shape=4,4", "--perturbation_interval=40", "--num_generations=4",
-    "--repertoire_interval=1", "--reevaluation_interval=1",
     "--adding=adaptive", "--num_eval_episodes=2",
   )),
 ])  # fmt: skip
