@@ -26,12 +26,7 @@ class NormalTanh(distrax.Transformed):
   """
 
   def __init__(self, loc: jax.Array, scale: jax.Array) -> None:
-    """Takes the parameters of the normal variable.
-
-    Args:
-      loc: [..., A], its means.
-      scale: [..., A], its standard deviations, > 0.
-    """
+    """Takes the normal variable's means and deviations > 0, both [..., A]."""
     super().__init__(
       distribution=distrax.Independent(
         distrax.Normal(loc, scale), reinterpreted_batch_ndims=1
@@ -68,14 +63,12 @@ class NormalTanh(distrax.Transformed):
     return self.bijector.forward(self.distribution.mode())
 
   def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
-    """See `distrax.Distribution`."""
     x, _ = self._draw(key, n)
     return jnp.moveaxis(jnp.tanh(x), 0, -1)
 
   def _sample_n_and_log_prob(
     self, key: jax.Array, n: int
   ) -> tuple[jax.Array, jax.Array]:
-    """See `distrax.Distribution`."""
     x, normal = self._draw(key, n)
     action, log_det = distrax.Tanh().forward_and_log_det(x)  # [A, n, ...]
     # Of the rounded x, not of the noise behind it: where scale is small beside
@@ -134,10 +127,7 @@ def _dimensions_first(x: jax.Array) -> jax.Array:
 
 
 def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
-  """Returns the deterministic policy that TD3 uses.
-
-  It is a distribution too, all of it on one action, so that the greedy action
-  of either policy is `mode()`.
+  """Returns the deterministic policy that TD3 uses, all of it on one action.
 
   Args:
     parameters: [..., A], any real numbers.

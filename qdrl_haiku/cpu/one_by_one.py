@@ -49,19 +49,18 @@ def one_by_one(function: Callable[..., Tree]) -> Callable[..., Tree]:
       ]
       return function(*jax.tree.unflatten(treedef, rows))
 
-    def put(rows: Array, row: Array, i: Array) -> Array:
-      return jax.lax.dynamic_update_index_in_dim(rows, row, i, 0)
-
     def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
       i, results = carry
       return i + 1, jax.tree.map(
-        lambda rows, row: put(rows, row, i), results, call(i)
+        lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row, i, 0),
+        results,
+        call(i),
       )
 
-    shapes = jax.eval_shape(call, jnp.zeros((), jnp.int32))
+    first = jnp.zeros((), jnp.int32)
+    shapes = jax.eval_shape(call, first)
     # So that XLA doesn't know how often.
     times = jax.lax.optimization_barrier(jnp.int32(axis_size))
-    first = jnp.zeros((), jnp.int32)
     empty = jax.tree.map(lambda x: _empty(num_rows, x), shapes)
     _, results = jax.lax.while_loop(
       lambda carry: carry[0] < times, body, (first, empty)

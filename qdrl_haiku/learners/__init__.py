@@ -1,10 +1,8 @@
 """Learners: pure functions that turn transitions into better agents."""
 
-from qdrl_haiku.learners import crossq as _crossq
 from qdrl_haiku.learners import diayn as _diayn
 from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
-from qdrl_haiku.learners import xqc as _xqc
 from qdrl_haiku.learners.base import Learner, SharedCritic
 from qdrl_haiku.learners.check import check
 from qdrl_haiku.learners.config import AgentConfig
@@ -32,8 +30,6 @@ from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_sac.HYPERPARAMETERS,
   **_td3.HYPERPARAMETERS,
-  **_crossq.HYPERPARAMETERS,
-  **_xqc.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
 }
 """Hyperparameters of all learners here, by name."""

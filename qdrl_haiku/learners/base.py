@@ -20,6 +20,9 @@ ActFn = Callable[
   [types.State, types.Hyperparams, types.Array, types.Key], types.Array
 ]
 ActGreedyFn = Callable[[types.State, types.Array], types.Array]
+LossAndMore = tuple[types.Array, tuple[types.Tree, types.Params]]
+"""A loss []; anything; and the parameters, with the running state that
+training moved if there is one."""
 
 
 class SharedCritic(NamedTuple):
@@ -106,21 +109,13 @@ class Learner(NamedTuple):
 
 
 class Descent(NamedTuple):
-  """Holds what a step down a loss gives.
-
-  Attributes:
-    loss: [], before the step.
-    more: what the loss function returned beside it.
-    params: the new parameters.
-    optimizer_state: the new state of the optimiser.
-    gradients: by the parameters.
-  """
+  """Holds a loss, what was returned beside it, and what a step down it made."""
 
   loss: types.Array
   more: types.Tree
   params: types.Params
   optimizer_state: optax.OptState
-  gradients: types.Params
+  gradient_norm: types.Array
 
 
 class Optimizer:
@@ -137,9 +132,8 @@ class Optimizer:
 
   def init(self, params: types.Params) -> optax.OptState:
     """Returns the state for new parameters."""
-    if isinstance(params, networks.Variables):
-      params = params.params
-    return self._adam.init(params)
+    is_stateful = isinstance(params, networks.Variables)
+    return self._adam.init(params.params if is_stateful else params)
 
   def update(
     self,
@@ -158,38 +152,29 @@ class Optimizer:
 
   def descend(
     self,
-    loss_fn: Callable[[types.Params], tuple[types.Array, types.Tree]],
+    loss_fn: Callable[[types.Params], LossAndMore],
     params: types.Params,
     state: optax.OptState,
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
   ) -> Descent:
-    """Takes a step down a loss.
-
-    `loss_fn` returns (loss, (more, parameters)), these with the running state
-    that training moved, if there is one.
-    """
-    if isinstance(params, networks.Variables):
-      running = params.state
-      descent = self.descend(
-        lambda x: loss_fn(networks.Variables(x, running)),
-        params.params,
-        state,
-        learning_rate,
-        weight_decay,
-      )
-      more, moved = descent.more
-      params = moved._replace(params=descent.params)
-      return descent._replace(more=more, params=params)
+    """Takes a step down a loss."""
+    is_stateful = isinstance(params, networks.Variables)
+    own = params.params if is_stateful else params
     (loss, (more, moved)), gradients = jax.value_and_grad(
-      loss_fn, has_aux=True
-    )(params)
-    if isinstance(moved, networks.Variables):
-      more = more, moved
-    params, state = self.update(
-      gradients, state, params, learning_rate, weight_decay
+      lambda x: loss_fn(params._replace(params=x) if is_stateful else x),
+      has_aux=True,
+    )(own)
+    own, state = self.update(
+      gradients, state, own, learning_rate, weight_decay
     )
-    return Descent(loss, more, params, state, gradients)
+    after = moved._replace(params=own) if is_stateful else own
+    return Descent(loss, more, after, state, optax.tree.norm(gradients))
+
+
+def parts(state: types.State, kind: type[types.Tree]) -> types.Tree:
+  """Returns those fields of a state that another record has too."""
+  return kind(**{name: getattr(state, name) for name in kind._fields})
 
 
 def move_targets(

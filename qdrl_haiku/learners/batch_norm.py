@@ -1,17 +1,15 @@
 """Makes SAC whose critics are normalised by batches, as CrossQ and XQC are."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import eager, losses, networks, types
-from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
+from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 AtomsFn = Callable[
   [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array
@@ -19,85 +17,40 @@ AtomsFn = Callable[
 _Critics = tuple[types.Params, types.State, optax.OptState]
 
 
-class Parts(NamedTuple):
-  """Holds what differs between the two.
-
-  Attributes:
-    state: the type of an agent, with `target_critic_params` if there are target
-      critics, and `reward_statistics` if there are atoms.
-    genotype: the type of what a repertoire stores of it.
-    declared: all hyperparameters, by name.
-    optimizer: of the policy and of the critics.
-    atoms: (statistics of rewards, hyperparameters, temperature) -> [K], the
-      values that the critics' outputs are logits of, with target critics; None
-      where outputs are values, and the critics are their own targets.
-    constrain: (the critics' parameters) -> parameters, after each step.
-  """
-
-  state: type[types.State]
-  genotype: type[types.Tree]
-  declared: Mapping[str, Hyperparameter]
-  optimizer: base.Optimizer
-  atoms: AtomsFn | None = None
-  constrain: Callable[[types.Params], types.Params] = lambda params: params
-
-
 def batch_norm_learner(
   observation_size: int,
   action_size: int,
   config: DelayedSoftAgentConfig,
   made: networks.BatchNormNetworks,
-  parts: Parts,
+  kind: soft_policy.Kind,
+  atoms_fn: AtomsFn | None = None,
+  constrain: Callable[[types.Params], types.Params] = lambda params: params,
 ) -> base.Learner:
-  """Makes SAC with normalised critics of those parts."""
+  """Makes SAC with normalised critics.
+
+  Args:
+    observation_size: O.
+    action_size: A.
+    config: what shapes the computation.
+    made: the networks.
+    kind: of learner; if there are atoms, its states have `target_critic_params`
+      and `reward_statistics`.
+    atoms_fn: (statistics of rewards, hyperparameters, temperature) -> [K], the
+      values that the critics' outputs are logits of, with target critics; None
+      where outputs are values, and the critics are their own targets.
+    constrain: (the critics' parameters) -> parameters, after each step.
+  """
   policy, critic = made
-  optimizer, temperature_optimizer = parts.optimizer, base.Optimizer()
   soft = soft_policy.soft_policy(
-    policy, optimizer, temperature_optimizer, config.learn_temperature
+    observation_size, action_size, config, policy, kind
   )
-  declared = hyperparameters.chosen(
-    parts.declared, temperature=config.learn_temperature
-  )
-  defaults = hyperparameters.defaults(declared, action_size)
 
-  def init(key: types.Key) -> types.State:
-    policy_key, critic_key = jax.random.split(key)
-    critic_params, critic_state = critic.init(critic_key)
-    fields = {
-      "policy_params": policy.init(policy_key),
-      "critic_params": critic_params,
-      "critic_state": critic_state,
-      "log_temperature": soft_policy.initial_log_temperature(config),
-      "observation_statistics": statistics.initial(
-        observation_size, config.normalizes
-      ),
-    }
-    if parts.atoms is not None:
+  def init_critics(key: types.Key) -> dict[str, types.Tree]:
+    params, state = critic.init(key)
+    fields = {"critic_params": params, "critic_state": state}
+    if atoms_fn is not None:
       fields["reward_statistics"] = statistics.init_rewards()
-    return from_genotype(parts.genotype(**fields))
-
-  def genotype(state: types.State) -> types.Tree:
-    return parts.genotype(
-      **{name: getattr(state, name) for name in parts.genotype._fields}
-    )
-
-  def from_genotype(genotype: types.Tree) -> types.State:
-    fields = genotype._asdict()
-    if parts.atoms is not None:
-      # A copy: a buffer can't be donated twice.
-      fields["target_critic_params"] = jax.tree.map(
-        jnp.copy, fields["critic_params"]
-      )
-    return parts.state(
-      **fields,
-      policy_optimizer_state=optimizer.init(fields["policy_params"]),
-      critic_optimizer_state=optimizer.init(fields["critic_params"]),
-      temperature_optimizer_state=temperature_optimizer.init(
-        fields["log_temperature"]
-      )
-      if config.learn_temperature
-      else None,
-    )
+    return fields
 
   @eager.compiled()
   def update(
@@ -106,7 +59,9 @@ def batch_norm_learner(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
-    check_update(transitions, hyperparams, defaults, config.policy_delay)
+    check_update(
+      transitions, hyperparams, soft.hyperparams, config.policy_delay
+    )
     observation, next_observation = (
       statistics.normalize(state.observation_statistics, x)
       for x in (transitions.observation, transitions.next_observation)
@@ -114,11 +69,11 @@ def batch_norm_learner(
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
     rewards = atoms = None
-    if parts.atoms is not None:
+    if atoms_fn is not None:
       rewards = statistics.update_rewards(
         state.reward_statistics, transitions.reward
       )
-      atoms = parts.atoms(rewards, hyperparams, temperature)
+      atoms = atoms_fn(rewards, hyperparams, temperature)
     # The policy and the targets stand still during a round, so one pass serves
     # all batches.
     next_action, next_log_prob = soft.at(
@@ -154,9 +109,7 @@ def batch_norm_learner(
       params, critic_state, optimizer_state = carry
       inputs, reward, discount, next_q, log_prob = batch
 
-      def loss_fn(
-        params: types.Params,
-      ) -> tuple[types.Array, tuple[types.Tree, types.Params]]:
+      def loss_fn(params: types.Params) -> base.LossAndMore:
         rows = slice(None) if atoms is None else slice(size)
         outputs, moved = critic.apply(
           params, critic_state, *inputs, is_training=True, rows=rows
@@ -173,30 +126,25 @@ def batch_norm_learner(
         mean = jnp.mean(loss)
         return mean, ((jnp.mean(_values(outputs, atoms)), moved), params)
 
-      descent = optimizer.descend(
+      descent = kind.optimizer.descend(
         loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"]
       )
       q_mean, critic_state = descent.more
-      params = parts.constrain(descent.params)
+      params = constrain(descent.params)
       return (params, critic_state, descent.optimizer_state), {
         "critic_loss": descent.loss,
         "q_mean": q_mean,
-        "gradient_norm/critic": optax.tree.norm(descent.gradients),
+        "gradient_norm/critic": descent.gradient_norm,
       }
 
-    (critic_params, critic_state, critic_optimizer_state), metrics = (
-      jax.lax.scan(
-        critic_step,
-        (
-          state.critic_params,
-          state.critic_state,
-          state.critic_optimizer_state,
-        ),
-        batches,
-        # A round is short: unrolled, XLA fuses across its steps.
-        unroll=True,
-      )
+    critics, metrics = jax.lax.scan(
+      critic_step,
+      (state.critic_params, state.critic_state, state.critic_optimizer_state),
+      batches,
+      # A round is short: unrolled, XLA fuses across its steps.
+      unroll=True,
     )
+    critic_params, critic_state, critic_optimizer_state = critics
 
     def q_fn(action: types.Array) -> types.Array:
       outputs, _ = critic.apply(
@@ -224,18 +172,7 @@ def batch_norm_learner(
       metrics["largest_value"] = atoms[-1]
     return state, metrics
 
-  return base.Learner(
-    init=init,
-    update=update,
-    act=soft.act,
-    act_greedy=soft.act_greedy,
-    observe=statistics.observe,
-    hyperparams=defaults,
-    batches_per_update=config.policy_delay,
-    genotype=genotype,
-    from_genotype=from_genotype,
-    declared=declared,
-  )
+  return soft.learner(update, config.policy_delay, init_critics)
 
 
 def _values(outputs: types.Array, atoms: types.Array | None) -> types.Array:

@@ -50,20 +50,17 @@ def check(
       "counted by those; let it have one, such as jnp.zeros(())."
     )
   observations = _array(_NUM_ENVS, observation_size)
+  expected = (_NUM_ENVS, action_size)
   for name, actions in (
     ("act", shapes("act", state, hyperparams, observations, key)),
     ("act_greedy", shapes("act_greedy", state, observations)),
   ):
-    expected = (_NUM_ENVS, action_size)
     if getattr(actions, "shape", None) != expected:
       raise ValueError(
         f"the learner's {name} makes {checks.describe(actions)} of "
         f"observations {observations.shape}; return actions {expected}: "
         "[..., A] of [..., O]."
       )
-  _check_state("observe", shapes("observe", state, observations), state)
-  genotype = shapes("genotype", state)
-  _check_state("from_genotype", shapes("from_genotype", genotype), state)
 
   batches = (learner.batches_per_update, batch_size)
   extras_of_batches: types.Tree = {
@@ -78,14 +75,23 @@ def check(
     next_observation=_array(*batches, observation_size),
     extras=extras_of_batches,
   )
-  result = shapes("update", state, hyperparams, transitions, key)
-  match result:
+  match shapes("update", state, hyperparams, transitions, key):
     case (after, dict() as metrics):
-      _check_state("update", after, state)
-    case _:
+      pass
+    case result:
       raise ValueError(
         f"the learner's update returns {_kind(result)}; return a pair, the new "
         "state and a dict of numbers by name."
+      )
+  for name, found in (
+    ("observe", shapes("observe", state, observations)),
+    ("from_genotype", shapes("from_genotype", shapes("genotype", state))),
+    ("update", after),
+  ):
+    if difference := checks.difference(found, state):
+      raise ValueError(
+        f"the state that the learner's {name} returns differs from that of "
+        f"init: {difference}; return the same tree, shapes and dtypes."
       )
   for name, value in metrics.items():
     if getattr(value, "shape", None) != ():
@@ -123,10 +129,8 @@ def _check_defaults(hyperparams: types.Hyperparams) -> None:
       f"the learner's hyperparams={hyperparams!r} have no number; give one, "
       "such as {'discount': 0.99}, though the learner needn't heed it."
     )
-  named = zip(
-    checks.leaf_names(hyperparams), jax.tree.leaves(hyperparams), strict=True
-  )
-  for name, value in named:
+  names, values = checks.leaf_names(hyperparams), jax.tree.leaves(hyperparams)
+  for name, value in zip(names, values, strict=True):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
       raise ValueError(
         f"the learner has the hyperparameter {name}={value!r}; give a Python "
@@ -152,15 +156,6 @@ def _shapes(
       "with a transition only that is stored which "
       f"TrainingConfig(replay_extras=({error},)) names."
     ) from error
-
-
-def _check_state(name: str, found: types.Tree, state: types.State) -> None:
-  """Refuses a state that differs in kind from that of `init`."""
-  if difference := checks.difference(found, state):
-    raise ValueError(
-      f"the state that the learner's {name} returns differs from that of init: "
-      f"{difference}; return the same tree, shapes and dtypes."
-    )
 
 
 def _array(*shape: int) -> types.Tree:

@@ -10,16 +10,13 @@ import optax
 
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
-from qdrl_haiku.learners import base, batch_norm, hyperparameters, statistics
+from qdrl_haiku.learners import base, batch_norm, sac, soft_policy, statistics
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 HYPERPARAMETERS = {
-  "discount": hyperparameters.DISCOUNT,
-  "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
-  "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
-  "temperature_learning_rate": hyperparameters.TEMPERATURE_LEARNING_RATE,
-  "target_entropy": hyperparameters.TARGET_ENTROPY,
-  "reward_scaling": hyperparameters.REWARD_SCALING,
+  name: declared
+  for name, declared in sac.HYPERPARAMETERS.items()
+  if name not in ("tau", "weight_decay")
 }
 """CrossQ's, by name."""
 # Of Adam, in section 4 and table 2 of the paper.
@@ -74,20 +71,16 @@ def crossq(
   the last batch, for which the critics are normalised by the averages of what
   the batches' statistics were. Nothing else than an update moves these.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`.
+  Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 
   Args:
-    observation_size: O.
-    action_size: A.
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
     config: what shapes networks and computation.
-    networks: those of a user's own, see `networks.OwnNetworks`.
+    networks: those of a user's own.
 
   Returns:
     The learner; its state is a `CrossQState`, its genotype a `CrossQGenotype`.
-
-  Raises:
-    ValueError: if a size or a setting is out of its range, or if a network of
-      a user's own makes other shapes.
   """
   made = networks_lib.make_crossq_networks(
     observation_size,
@@ -100,7 +93,7 @@ def crossq(
     action_size,
     config,
     made,
-    batch_norm.Parts(
+    soft_policy.Kind(
       CrossQState, CrossQGenotype, HYPERPARAMETERS, base.Optimizer(_B1)
     ),
   )

@@ -73,8 +73,8 @@ class DIAYNState(NamedTuple):
     agent: the base learner's state.
     discriminator_params: the discriminator's parameters.
     discriminator_optimizer_state: Adam's moments for them.
-    observation_statistics: the running statistics of the O numbers of an
-      observation that are no skill, or None.
+    observation_statistics: of the O numbers of an observation that are no
+      skill, or None.
   """
 
   agent: types.State
@@ -126,9 +126,6 @@ def discriminator(
     config: as `diayn` had it.
     network: of a user's own, inputs [..., I] -> [..., prior.parameter_size],
       without running state; see `networks.OwnNetwork`.
-
-  Returns:
-    The discriminator.
 
   Raises:
     ValueError: if it is to see a descriptor, and there is none, or if a user's
@@ -237,20 +234,16 @@ def diayn(
     )
 
   def genotype(state: DIAYNState) -> DIAYNGenotype:
-    return DIAYNGenotype(
-      agent=base_learner.genotype(state.agent),
-      discriminator_params=state.discriminator_params,
-      observation_statistics=state.observation_statistics,
-    )
+    stored: DIAYNGenotype = base.parts(state, DIAYNGenotype)
+    return stored._replace(agent=base_learner.genotype(state.agent))
 
   def from_genotype(genotype: DIAYNGenotype) -> DIAYNState:
+    params = genotype.discriminator_params
     return DIAYNState(
-      agent=base_learner.from_genotype(genotype.agent),
-      discriminator_params=genotype.discriminator_params,
-      discriminator_optimizer_state=optimizer.init(
-        genotype.discriminator_params
-      ),
-      observation_statistics=genotype.observation_statistics,
+      base_learner.from_genotype(genotype.agent),
+      params,
+      optimizer.init(params),
+      genotype.observation_statistics,
     )
 
   def normalize(state: DIAYNState, observation: types.Array) -> types.Array:
@@ -261,22 +254,6 @@ def diayn(
     )
     skill = observation[..., observation_size:]
     return jnp.concatenate([normalized, skill], axis=-1)
-
-  def act(
-    state: DIAYNState,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
-    key: types.Key,
-  ) -> types.Array:
-    return base_learner.act(
-      state.agent,
-      base_hyperparams(hyperparams),
-      normalize(state, observation),
-      key,
-    )
-
-  def act_greedy(state: DIAYNState, observation: types.Array) -> types.Array:
-    return base_learner.act_greedy(state.agent, normalize(state, observation))
 
   def observe(state: DIAYNState, observation: types.Array) -> DIAYNState:
     seen = statistics.observe(state, observation[..., :observation_size])
@@ -291,7 +268,7 @@ def diayn(
     """Rewards one batch [B, ...], and teaches the discriminator with it."""
     skill = batch.observation[..., observation_size:]
 
-    def loss_fn(params: types.Params) -> tuple[types.Array, types.Tree]:
+    def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters = classifier.parameters(
         state._replace(discriminator_params=params),
         batch.next_observation,
@@ -316,7 +293,7 @@ def diayn(
     metrics = {
       "discriminator_loss": descent.loss,
       "intrinsic_reward": jnp.mean(intrinsic),
-      "gradient_norm/discriminator": optax.tree.norm(descent.gradients),
+      "gradient_norm/discriminator": descent.gradient_norm,
     }
     state = state._replace(
       discriminator_params=descent.params,
@@ -348,8 +325,15 @@ def diayn(
   return base.Learner(
     init=init,
     update=update,
-    act=act,
-    act_greedy=act_greedy,
+    act=lambda state, hyperparams, observation, key: base_learner.act(
+      state.agent,
+      base_hyperparams(hyperparams),
+      normalize(state, observation),
+      key,
+    ),
+    act_greedy=lambda state, observation: base_learner.act_greedy(
+      state.agent, normalize(state, observation)
+    ),
     observe=observe,
     hyperparams=defaults,
     batches_per_update=base_learner.batches_per_update,
@@ -369,20 +353,14 @@ def _hyperparams(
 ]:
   """Puts DIAYN's hyperparameters and its base learner's together."""
   own = {name: value.default for name, value in HYPERPARAMETERS.items()}
-  of_base = base_learner.hyperparams
+  of_base, declared = base_learner.hyperparams, base_learner.declared
   # Another kind of dict would be another kind of tree.
   if type(of_base) is not dict or own.keys() & of_base.keys():
-    inside = {
-      f"base/{name}": value for name, value in base_learner.declared.items()
-    }
-    return (
-      own | {"base": of_base},
-      HYPERPARAMETERS | inside,
-      lambda tree: tree["base"],
-    )
-  names = tuple(of_base)
+    inside = {f"base/{name}": value for name, value in declared.items()}
+    together = own | {"base": of_base}
+    return together, HYPERPARAMETERS | inside, lambda tree: tree["base"]
   return (
     of_base | own,
-    {**base_learner.declared, **HYPERPARAMETERS},
-    lambda tree: {name: tree[name] for name in names},
+    {**declared, **HYPERPARAMETERS},
+    lambda tree: {name: tree[name] for name in of_base},
   )

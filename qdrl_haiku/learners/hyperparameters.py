@@ -102,7 +102,6 @@ REWARD_SCALING = Hyperparameter(
 WEIGHT_DECAY = Hyperparameter(
   0.01, "weight decay of residual networks, in units of the learning rate"
 )
-_OF_TEMPERATURE = ("temperature_learning_rate", "target_entropy")
 
 
 def chosen(
@@ -111,29 +110,19 @@ def chosen(
   temperature: bool = True,
   blocks: bool = False,
 ) -> dict[str, Hyperparameter]:
-  """Returns those of a learner with or without some parts.
-
-  Args:
-    declared: those of the learner with all parts, by name.
-    temperature: whether it learns a temperature.
-    blocks: whether its networks have residual blocks.
-  """
-  without: tuple[str, ...] = () if temperature else _OF_TEMPERATURE
-  without += () if blocks else ("weight_decay",)
-  return {
-    name: value for name, value in declared.items() if name not in without
-  }
+  """Returns those of a learner that has such parts, or doesn't."""
+  without: set[str] = set()
+  if not temperature:
+    without |= {"temperature_learning_rate", "target_entropy"}
+  if not blocks:
+    without.add("weight_decay")
+  return {name: x for name, x in declared.items() if name not in without}
 
 
 def defaults(
   declared: Mapping[str, Hyperparameter], action_size: int
 ) -> dict[str, float]:
-  """Returns the values that hyperparameters have by default.
-
-  Args:
-    declared: by name; the target entropy alone has no default there.
-    action_size: A.
-  """
+  """Returns the values that hyperparameters have by default, by name."""
   # Half of what Haarnoja et al. (arXiv 1812.05905) take: agents that explore
   # more learn more within few steps.
   entropy = -action_size / 2

@@ -84,8 +84,8 @@ def sac(
   Its hyperparameters are those of `HYPERPARAMETERS`.
 
   Args:
-    observation_size: O.
-    action_size: A.
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
     config: what shapes networks and computation.
     networks: those of a user's own, see `networks.OwnNetworks`.
 
@@ -102,46 +102,10 @@ def sac(
     config.network,
     config.own_networks(networks, 2 * action_size),
   )
-  optimizer = base.Optimizer()
+  kind = soft_policy.Kind(SACState, SACGenotype, HYPERPARAMETERS)
   soft = soft_policy.soft_policy(
-    policy, optimizer, optimizer, config.learn_temperature
+    observation_size, action_size, config, policy, kind
   )
-  declared = hyperparameters.chosen(
-    HYPERPARAMETERS,
-    temperature=config.learn_temperature,
-    blocks=config.network.has_residual_blocks,
-  )
-  defaults = hyperparameters.defaults(declared, action_size)
-
-  def init(key: types.Key) -> SACState:
-    policy_key, critic_key = jax.random.split(key)
-    return from_genotype(
-      SACGenotype(
-        policy_params=policy.init(policy_key),
-        critic_params=critic.init(critic_key),
-        log_temperature=soft_policy.initial_log_temperature(config),
-        observation_statistics=statistics.initial(
-          observation_size, config.normalizes
-        ),
-      )
-    )
-
-  def genotype(state: SACState) -> SACGenotype:
-    return SACGenotype(
-      **{name: getattr(state, name) for name in SACGenotype._fields}
-    )
-
-  def from_genotype(genotype: SACGenotype) -> SACState:
-    return SACState(
-      **genotype._asdict(),
-      # A copy: a buffer can't be donated twice.
-      target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
-      policy_optimizer_state=optimizer.init(genotype.policy_params),
-      critic_optimizer_state=optimizer.init(genotype.critic_params),
-      temperature_optimizer_state=optimizer.init(genotype.log_temperature)
-      if config.learn_temperature
-      else None,
-    )
 
   @eager.compiled()
   def update(
@@ -150,13 +114,11 @@ def sac(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[SACState, types.Metrics]:
-    check_update(transitions, hyperparams, defaults, 1)
+    check_update(transitions, hyperparams, soft.hyperparams, 1)
     batch = jax.tree.map(lambda x: x[0], transitions)
-    observation = statistics.normalize(
-      state.observation_statistics, batch.observation
-    )
-    next_observation = statistics.normalize(
-      state.observation_statistics, batch.next_observation
+    observation, next_observation = (
+      statistics.normalize(state.observation_statistics, x)
+      for x in (batch.observation, batch.next_observation)
     )
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
@@ -170,16 +132,14 @@ def sac(
     reward = batch.reward * hyperparams["reward_scaling"]
     discount = batch.discount * hyperparams["discount"]
 
-    def critic_loss_fn(
-      params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+    def critic_loss_fn(params: types.Params) -> base.LossAndMore:
       q, moved = critic.in_training(params, observation, batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
         q, reward, discount, next_q, next_log_prob, temperature
       )
       return jnp.mean(loss), (jnp.mean(q), moved)
 
-    critics = optimizer.descend(
+    critics = kind.optimizer.descend(
       critic_loss_fn,
       state.critic_params,
       state.critic_optimizer_state,
@@ -204,18 +164,9 @@ def sac(
     return state, metrics | {
       "critic_loss": critics.loss,
       "q_mean": critics.more,
-      "gradient_norm/critic": optax.tree.norm(critics.gradients),
+      "gradient_norm/critic": critics.gradient_norm,
     }
 
-  return base.Learner(
-    init=init,
-    update=update,
-    act=soft.act,
-    act_greedy=soft.act_greedy,
-    observe=statistics.observe,
-    hyperparams=defaults,
-    batches_per_update=1,
-    genotype=genotype,
-    from_genotype=from_genotype,
-    declared=declared,
+  return soft.learner(
+    update, 1, lambda key: {"critic_params": critic.init(key)}
   )

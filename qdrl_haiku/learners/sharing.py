@@ -15,22 +15,11 @@ from qdrl_haiku import networks, types
 from qdrl_haiku.learners import base, statistics
 
 PolicyStepFn = Callable[
-  [
-    types.Params,
-    optax.OptState,
-    types.Params,
-    types.Array,
-    types.Array,
-    types.Array,
-  ],
-  tuple[types.Params, optax.OptState, types.Metrics],
+  ..., tuple[types.Params, optax.OptState, types.Metrics]
 ]
-"""A step of a policy up the first critic.
-
-Args: the policy's parameters; its optimiser's state; the critics' parameters,
-of which there may be the first one's alone; observations [B, O]; what the
-critics see of them [B, O + K]; the learning rate.
-Returns: parameters, optimiser state, and metrics.
+"""A step of a policy up the first critic, of the policy's parameters; its
+optimiser's state; the critics' parameters, perhaps the first one's alone;
+observations [B, O]; what the critics see of them [B, O + K]; the learning rate.
 """
 
 
@@ -75,12 +64,18 @@ def shared_critic(
     )
 
   def genotype_at(state: types.State, context: types.Array) -> types.Tree:
+    known = state.observation_statistics
+    if known is not None:
+      known = known._replace(
+        mean=known.mean[:observation_size],
+        variance=known.variance[:observation_size],
+      )
     return learner.genotype(state)._replace(
       policy_params=networks.fix_inputs(
-        state.policy_params, observation_size, _seen(state, context)
+        state.policy_params, observation_size, seen_context(state, context)
       ),
       critic_params=critics_at(state, context),
-      observation_statistics=_without_context(state),
+      observation_statistics=known,
     )
 
   def critics_at(
@@ -89,24 +84,15 @@ def shared_critic(
     if not own_critics:
       return None
     return jax.vmap(networks.fix_inputs, (0, None, None))(
-      state.critic_params, observation_size, _seen(state, context)
+      state.critic_params, observation_size, seen_context(state, context)
     )
 
-  def _seen(state: types.State, context: types.Array) -> types.Array:
+  def seen_context(state: types.State, context: types.Array) -> types.Array:
     """Returns the context as the networks see it."""
     whole = _with_context(jnp.zeros(observation_size), context)
     return statistics.normalize(state.observation_statistics, whole)[
       observation_size:
     ]
-
-  def _without_context(state: types.State) -> types.Tree:
-    known = state.observation_statistics
-    if known is None:
-      return None
-    return known._replace(
-      mean=known.mean[:observation_size],
-      variance=known.variance[:observation_size],
-    )
 
   return base.SharedCritic(learner, improve, genotype_at)
 

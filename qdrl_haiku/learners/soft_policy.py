@@ -1,54 +1,90 @@
 """Updates SAC's policy and temperature, which several learners share.
 
-Haarnoja et al., arXiv 1812.05905. Their states have the fields `policy_params`,
-`policy_optimizer_state`, `log_temperature`, `temperature_optimizer_state` and
-`observation_statistics` of `SACState`; their configurations
-`learn_temperature` and `initial_temperature` of `SACConfig`.
+Haarnoja et al., arXiv 1812.05905. Their states have the fields of `SACState`,
+but perhaps no target critics.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import eager, losses, networks, policies, types
-from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.config import SoftAgentConfig
 
 
-def initial_log_temperature(config: SoftAgentConfig) -> types.Array:
-  """Returns the logarithm of the temperature that an agent begins with."""
-  return jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
+class Kind(NamedTuple):
+  """Holds what one learner differs in from another.
+
+  Attributes:
+    state: the type of an agent; critics have targets if there is a field
+      `target_critic_params`.
+    genotype: the type of what a repertoire stores of it.
+    declared: all hyperparameters that it may have, by name.
+    optimizer: of the policy and of the critics.
+  """
+
+  state: type[types.State]
+  genotype: type[types.Tree]
+  declared: Mapping[str, hyperparameters.Hyperparameter]
+  optimizer: base.Optimizer = base.Optimizer()
 
 
 class SoftPolicy(NamedTuple):
   """Acting, and learning to act, as SAC does.
 
   Attributes:
+    hyperparams: the defaults.
     at: (policy's parameters, observation [..., O], normalised) -> distribution.
-    act: see `base.Learner`.
-    act_greedy: see `base.Learner`.
     step: (state, hyperparameters, observation [B, O], normalised, q_fn, key) ->
       (state, metrics): one step of the policy, and one of the temperature where
       it's learned; q_fn: action [B, A] -> the critics' values [B, 2]. The key
       is consumed.
+    learner: (update, batches_per_update, init_critics) -> the learner;
+      init_critics: (key) -> the fields of a genotype that the policy's are not.
   """
 
+  hyperparams: dict[str, float]
   at: Callable[[types.Params, types.Array], policies.NormalTanh]
-  act: base.ActFn
-  act_greedy: base.ActGreedyFn
   step: Callable[..., tuple[types.State, types.Metrics]]
+  learner: Callable[..., base.Learner]
 
 
 def soft_policy(
+  observation_size: int,
+  action_size: int,
+  config: SoftAgentConfig,
   policy: networks.Network,
-  optimizer: base.Optimizer,
-  temperature_optimizer: base.Optimizer,
-  learn_temperature: bool,
+  kind: Kind,
 ) -> SoftPolicy:
   """Makes the policy's part of a learner."""
+  optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
+  declared = hyperparameters.chosen(
+    kind.declared,
+    temperature=config.learn_temperature,
+    blocks=getattr(config.network, "has_residual_blocks", False),
+  )
+  defaults = hyperparameters.defaults(declared, action_size)
+
+  def from_genotype(genotype: types.Tree) -> types.State:
+    fields = genotype._asdict()
+    if "target_critic_params" in kind.state._fields:
+      # A copy: a buffer can't be donated twice.
+      fields["target_critic_params"] = jax.tree.map(
+        jnp.copy, genotype.critic_params
+      )
+    return kind.state(
+      **fields,
+      policy_optimizer_state=optimizer.init(genotype.policy_params),
+      critic_optimizer_state=optimizer.init(genotype.critic_params),
+      temperature_optimizer_state=temperature_optimizer.init(
+        genotype.log_temperature
+      )
+      if config.learn_temperature
+      else None,
+    )
 
   def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
     return policies.normal_tanh(policy.apply(params, observation))
@@ -81,9 +117,7 @@ def soft_policy(
   ) -> tuple[types.State, types.Metrics]:
     temperature = jnp.exp(state.log_temperature)
 
-    def loss_fn(
-      params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Tree, types.Params]]:
+    def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters, moved = policy.in_training(params, observation)
       distribution = policies.normal_tanh(parameters)
       action, log_prob = distribution.sample_and_log_prob(seed=key)
@@ -109,9 +143,9 @@ def soft_policy(
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
       "action_saturation": base.saturation(action),
-      "gradient_norm/policy": optax.tree.norm(descent.gradients),
+      "gradient_norm/policy": descent.gradient_norm,
     }
-    if not learn_temperature:
+    if not config.learn_temperature:
       return state, metrics
 
     def temperature_loss_fn(log_temperature: types.Array) -> types.Array:
@@ -136,4 +170,35 @@ def soft_policy(
     )
     return state, metrics
 
-  return SoftPolicy(at, act, act_greedy, step)
+  def learner(
+    update: Callable[..., tuple[types.State, types.Metrics]],
+    batches_per_update: int,
+    init_critics: Callable[[types.Key], dict[str, types.Tree]],
+  ) -> base.Learner:
+    def init(key: types.Key) -> types.State:
+      policy_key, critic_key = jax.random.split(key)
+      temperature = jnp.asarray(config.initial_temperature, jnp.float32)
+      genotype = kind.genotype(
+        policy_params=policy.init(policy_key),
+        log_temperature=jnp.log(temperature),
+        observation_statistics=statistics.initial(
+          observation_size, config.normalizes
+        ),
+        **init_critics(critic_key),
+      )
+      return from_genotype(genotype)
+
+    return base.Learner(
+      init=init,
+      update=update,
+      act=act,
+      act_greedy=act_greedy,
+      observe=statistics.observe,
+      hyperparams=defaults,
+      batches_per_update=batches_per_update,
+      genotype=lambda state: base.parts(state, kind.genotype),
+      from_genotype=from_genotype,
+      declared=declared,
+    )
+
+  return SoftPolicy(defaults, at, step, learner)

@@ -36,14 +36,14 @@ class ObservationStatistics(NamedTuple):
 
 
 def initial(
-  observation_size: int, are_kept: bool
+  observation_size: int, are_kept: bool = True
 ) -> ObservationStatistics | None:
-  """Returns the statistics that an agent begins with, if it keeps some."""
-  return init(observation_size) if are_kept else None
+  """Returns statistics of no observation, if some are kept.
 
-
-def init(observation_size: int) -> ObservationStatistics:
-  """Returns statistics of no observation: `normalize` then only clips."""
+  `normalize` then only clips.
+  """
+  if not are_kept:
+    return None
   # Two arrays, not one twice: a buffer can't be donated twice.
   return ObservationStatistics(
     num_observations=jnp.zeros(()),

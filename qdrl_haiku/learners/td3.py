@@ -61,17 +61,9 @@ class TD3Config(AgentConfig):
 
 
 class TD3State(NamedTuple):
-  """One TD3 agent.
+  """One TD3 agent: see `SACState`; it has a target policy, and no temperature.
 
-  Attributes:
-    policy_params: the policy's parameters.
-    critic_params: the twin critics' parameters, leaves [2, ...]; None of one
-      without critics, as below.
-    target_policy_params: the target policy's parameters.
-    target_critic_params: the target critics' parameters, leaves [2, ...].
-    policy_optimizer_state: Adam's moments for the policy.
-    critic_optimizer_state: Adam's moments for the critics.
-    observation_statistics: the running statistics, or None.
+  Without critics of its own what is said of them is None.
   """
 
   policy_params: types.Params
@@ -107,18 +99,13 @@ def td3(
   Its hyperparameters are those of `HYPERPARAMETERS`.
 
   Args:
-    observation_size: O.
+    observation_size: see `sac`, likewise the others.
     action_size: A.
     config: what shapes networks and computation.
-    networks: those of a user's own, see `networks.OwnNetworks`; an agent with
-      one has no `share`.
+    networks: those of a user's own; an agent with one has no `share`.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
-
-  Raises:
-    ValueError: if a size or a setting is out of its range, or if a network of
-      a user's own makes other shapes.
   """
   own = config.own_networks(networks, action_size)
   policy, critic = networks_lib.make_td3_networks(
@@ -140,11 +127,6 @@ def td3(
           observation_size, config.normalizes
         ),
       )
-    )
-
-  def genotype(state: TD3State) -> TD3Genotype:
-    return TD3Genotype(
-      **{name: getattr(state, name) for name in TD3Genotype._fields}
     )
 
   def from_genotype(genotype: TD3Genotype) -> TD3State:
@@ -190,9 +172,7 @@ def td3(
   ) -> tuple[types.Params, optax.OptState, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
-    def loss_fn(
-      params: types.Params,
-    ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+    def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters, moved = policy.in_training(params, observation)
       action = policies.deterministic_tanh(parameters).mode()
       q = critic.apply(critic_params, judged, action)
@@ -204,7 +184,7 @@ def td3(
     return descent.params, descent.optimizer_state, {
       "policy_loss": descent.loss,
       "action_saturation": base.saturation(descent.more),
-      "gradient_norm/policy": optax.tree.norm(descent.gradients),
+      "gradient_norm/policy": descent.gradient_norm,
     }
 
   @eager.compiled()
@@ -250,9 +230,7 @@ def td3(
       params, optimizer_state = carry
       batch, next_q = inputs
 
-      def loss_fn(
-        params: types.Params,
-      ) -> tuple[types.Array, tuple[types.Array, types.Params]]:
+      def loss_fn(params: types.Params) -> base.LossAndMore:
         q, moved = critic.in_training(params, batch.observation, batch.action)
         loss = jax.vmap(losses.td3_critic_loss)(
           q, batch.reward, batch.discount, next_q
@@ -269,7 +247,7 @@ def td3(
       return (descent.params, descent.optimizer_state), {
         "critic_loss": descent.loss,
         "q_mean": descent.more,
-        "gradient_norm/critic": optax.tree.norm(descent.gradients),
+        "gradient_norm/critic": descent.gradient_norm,
       }
 
     (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(
@@ -291,7 +269,7 @@ def td3(
     )
 
     tau = hyperparams["tau"]
-    new_state = TD3State(
+    new_state = state._replace(
       policy_params=policy_params,
       critic_params=critic_params,
       target_policy_params=base.move_targets(
@@ -302,7 +280,6 @@ def td3(
       ),
       policy_optimizer_state=policy_optimizer_state,
       critic_optimizer_state=critic_optimizer_state,
-      observation_statistics=state.observation_statistics,
     )
     return new_state, jax.tree.map(jnp.mean, critic_metrics) | policy_metrics
 
@@ -328,7 +305,7 @@ def td3(
     observe=statistics.observe,
     hyperparams=defaults,
     batches_per_update=config.policy_delay,
-    genotype=genotype,
+    genotype=lambda state: base.parts(state, TD3Genotype),
     from_genotype=from_genotype,
     declared=declared,
     share=None if any(x is not None for x in own) else share,

@@ -12,17 +12,13 @@ import optax
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
 from qdrl_haiku.config import setting
-from qdrl_haiku.learners import base, batch_norm, hyperparameters, statistics
+from qdrl_haiku.learners import base, batch_norm, sac, soft_policy, statistics
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 HYPERPARAMETERS = {
-  "discount": hyperparameters.DISCOUNT,
-  "tau": hyperparameters.TAU,
-  "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
-  "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
-  "temperature_learning_rate": hyperparameters.TEMPERATURE_LEARNING_RATE,
-  "target_entropy": hyperparameters.TARGET_ENTROPY,
-  "reward_scaling": hyperparameters.REWARD_SCALING,
+  name: declared
+  for name, declared in sac.HYPERPARAMETERS.items()
+  if name != "weight_decay"
 }
 """XQC's, by name."""
 # How far the atoms reach beyond the largest return, so that none is at their
@@ -81,28 +77,20 @@ def xqc(
 ) -> base.Learner:
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
 
-  The batch and the target's batch, the next observations and the policy's
-  actions at them, go through the critics together, and through the target
-  critics too, so that both are normalised by the same statistics. Each update
-  is `policy_delay` such steps of the critics, a batch each, then one step of
-  the policy and of the temperature on the last batch, for which the critics
-  are normalised by the averages of what the batches' statistics were, and one
-  move of the target critics. Nothing else than an update moves the averages.
+  It learns as `crossq` does, but from target critics, which the batches go
+  through together too, and which move once an update; and the critics' outputs
+  are logits of atoms that reach beyond all returns.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`.
+  Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 
   Args:
-    observation_size: O.
-    action_size: A.
+    observation_size: O, >= 1.
+    action_size: A, >= 1.
     config: what shapes networks and computation.
-    networks: those of a user's own, see `networks.OwnNetworks`.
+    networks: those of a user's own.
 
   Returns:
     The learner; its state is an `XQCState`, its genotype an `XQCGenotype`.
-
-  Raises:
-    ValueError: if a size or a setting is out of its range, or if a network of
-      a user's own makes other shapes.
   """
   made = networks_lib.make_xqc_networks(
     observation_size,
@@ -131,12 +119,7 @@ def xqc(
     action_size,
     config,
     made,
-    batch_norm.Parts(
-      XQCState,
-      XQCGenotype,
-      HYPERPARAMETERS,
-      base.Optimizer(),
-      atoms,
-      networks_lib.with_unit_norm,
-    ),
+    soft_policy.Kind(XQCState, XQCGenotype, HYPERPARAMETERS),
+    atoms,
+    networks_lib.with_unit_norm,
   )

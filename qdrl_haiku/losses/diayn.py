@@ -100,20 +100,14 @@ def diayn_sphere_reward(
 ) -> jax.Array:
   """Returns the reward of a state for a skill on the unit sphere, eq. 3.
 
-  See `diayn_reward`, and `diayn_sphere_discriminator_loss` for q.
-
   Args:
-    parameters: [K], the discriminator's output at the state.
-    skill: [K], the skill of the agent that went there, of length 1. K is 2 or
-      3.
-    log_prior: [], log p(z), -log(2 pi) on the circle and -log(4 pi) on the
-      sphere if it is uniform; 0 leaves the term out.
+    parameters: see `diayn_sphere_discriminator_loss`.
+    skill: likewise.
+    log_prior: see `diayn_reward`; -log(2 pi) on the circle and -log(4 pi) on
+      the sphere if it is uniform.
 
   Returns:
     [], the reward.
-
-  Raises:
-    ValueError: if K is neither 2 nor 3.
   """
   chex.assert_rank([parameters, skill, log_prior], [1, 1, 0])
   log_prob = -diayn_sphere_discriminator_loss(parameters, skill)
@@ -148,13 +142,10 @@ def diayn_normal_reward(
 ) -> jax.Array:
   """Returns the reward of a state for a normal skill, eq. 3.
 
-  See `diayn_reward`, and `diayn_normal_discriminator_loss` for q.
-
   Args:
-    parameters: [2K], the discriminator's output at the state: the locations,
-      then the raw scales.
-    skill: [K], the skill of the agent that went there.
-    log_prior: [], log p(z); 0 leaves the term out.
+    parameters: see `diayn_normal_discriminator_loss`.
+    skill: likewise.
+    log_prior: see `diayn_reward`.
 
   Returns:
     [], the reward.

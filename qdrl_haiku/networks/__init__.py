@@ -1,8 +1,7 @@
 """Networks as (init, apply) pairs, and the parts that they are made of."""
 
 from qdrl_haiku.networks.actor_critic import (
-  SACNetworks,
-  TD3Networks,
+  ActorCritic,
   make_discriminator,
   make_sac_networks,
   make_td3_networks,
@@ -16,7 +15,6 @@ from qdrl_haiku.networks.base import (
 )
 from qdrl_haiku.networks.batch_norm import BatchNorm, with_unit_norm
 from qdrl_haiku.networks.batch_norm_critics import (
-  BatchNormCritics,
   BatchNormNetworks,
   make_crossq_networks,
   make_xqc_networks,
@@ -32,8 +30,8 @@ from qdrl_haiku.networks.own import (
 from qdrl_haiku.networks.residual import ResidualMLP
 
 __all__ = [
+  "ActorCritic",
   "BatchNorm",
-  "BatchNormCritics",
   "BatchNormNetworks",
   "MLP",
   "Network",
@@ -42,9 +40,7 @@ __all__ = [
   "OwnNetworks",
   "ResidualMLP",
   "ResidualNetworkConfig",
-  "SACNetworks",
   "StatefulNetwork",
-  "TD3Networks",
   "Variables",
   "check_shapes",
   "fix_inputs",

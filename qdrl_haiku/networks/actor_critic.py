@@ -36,29 +36,17 @@ _POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
 }
 
 
-class SACNetworks(NamedTuple):
-  """The networks of one SAC agent.
+class ActorCritic(NamedTuple):
+  """The networks of one agent of SAC or TD3.
 
   Attributes:
-    policy: apply(parameters, observation [..., O]) -> [..., 2A], what
-      `policies.normal_tanh` takes.
+    policy: apply(parameters, observation [..., O]) -> what the distribution of
+      its actions takes: [..., 2A] for `policies.normal_tanh`, or [..., A] for
+      `policies.deterministic_tanh`.
     critic: apply(parameters, observation [..., O], action [..., A]) ->
       [..., 2], the values of the twin critics, differentiable in reverse mode
       only; each leaf of its parameters has a leading axis of size 2, one entry
       for each critic. With the entries of one critic alone it is [..., 1].
-  """
-
-  policy: Network
-  critic: Network
-
-
-class TD3Networks(NamedTuple):
-  """The networks of one TD3 agent.
-
-  Attributes:
-    policy: apply(parameters, observation [..., O]) -> [..., A], before the
-      tanh: what `policies.deterministic_tanh` takes.
-    critic: as in `SACNetworks`.
   """
 
   policy: Network
@@ -70,8 +58,8 @@ def make_sac_networks(
   action_size: int,
   config: NetworkConfig = ResidualNetworkConfig(),
   own: OwnNetworks | None = None,
-) -> SACNetworks:
-  """Returns the policy and the twin critics of SAC.
+) -> ActorCritic:
+  """Returns the policy, with 2A outputs, and the twin critics of SAC.
 
   Args:
     observation_size: O, >= 1.
@@ -79,17 +67,12 @@ def make_sac_networks(
     config: what shapes the networks.
     own: networks that take the place of these.
 
-  Returns:
-    The policy, with 2A outputs (locations, then raw scales), and the critics.
-
   Raises:
     ValueError: for a size that is no positive integer, for residual blocks of
       different sizes or with LayerNorm, or if a network of a user's own makes
       other shapes.
   """
-  return SACNetworks(
-    *_policy_and_critics(observation_size, action_size, 2, config, own)
-  )
+  return _actor_critic(observation_size, action_size, 2, config, own)
 
 
 def make_td3_networks(
@@ -97,21 +80,12 @@ def make_td3_networks(
   action_size: int,
   config: NetworkConfig = ResidualNetworkConfig(),
   own: OwnNetworks | None = None,
-) -> TD3Networks:
+) -> ActorCritic:
   """Returns the policy, with A outputs, and the twin critics of TD3.
 
-  Args:
-    observation_size: see `make_sac_networks`, likewise the others.
-    action_size: A.
-    config: what shapes the networks.
-    own: networks that take the place of these.
-
-  Returns:
-    The networks.
+  Args and errors are those of `make_sac_networks`.
   """
-  return TD3Networks(
-    *_policy_and_critics(observation_size, action_size, 1, config, own)
-  )
+  return _actor_critic(observation_size, action_size, 1, config, own)
 
 
 def make_discriminator(
@@ -137,7 +111,7 @@ def make_discriminator(
     The network: apply(parameters, input [..., I]) -> [..., parameter_size].
 
   Raises:
-    ValueError: for a size that is not a positive integer, or an unknown
+    ValueError: for a size that is no positive integer, or an unknown
       activation.
   """
   check_count("input_size", input_size, 1)
@@ -156,98 +130,86 @@ def make_discriminator(
   return network(discriminator, input_size)
 
 
-def _policy_and_critics(
+def _actor_critic(
   observation_size: int,
   action_size: int,
   outputs_per_action: int,
   config: NetworkConfig,
   own: OwnNetworks | None,
-) -> tuple[Network, Network]:
+) -> ActorCritic:
   """Checks the sizes and returns the policy and the twin critics."""
   check_count("observation_size", observation_size, 1)
   check_count("action_size", action_size, 1)
   if not isinstance(config, ResidualNetworkConfig):
     config = ResidualNetworkConfig(**vars(config))
-  critic_layer_norm, critic_residual = (
-    policys if own_value is None else own_value
-    for own_value, policys in (
-      (config.critic_layer_norm, config.layer_norm),
-      (config.critic_residual, config.residual),
-    )
-  )
-  activation = ACTIVATIONS[config.activation]
-  policy = _perceptron(
-    "policy",
-    config.policy_sizes,
-    outputs_per_action * action_size,
-    activation=activation,
-    layer_norm=config.layer_norm,
-    residual=config.residual,
-    final_init=_POLICY_FINAL_INITS[config.policy_final_init or "small"],
-  )
-  critic = _perceptron(
-    "critic",
-    config.critic_sizes,
-    1,
-    activation=activation,
-    layer_norm=critic_layer_norm,
-    residual=critic_residual,
-    final_init=None,
-  )
-  made_policy = network(policy, observation_size)
-  made_critic = _twins(
-    network(
-      lambda inputs: critic(inputs)[..., 0], observation_size + action_size
-    )
-  )
   own = own or OwnNetworks()
+  num_outputs = outputs_per_action * action_size
   if own.policy is not None:
-    made_policy = own_network(
-      "policy",
-      own.policy,
-      (observation_size,),
-      (outputs_per_action * action_size,),
+    policy = own_network(
+      "policy", own.policy, (observation_size,), (num_outputs,)
     )
+  else:
+    forward = _perceptron(
+      "policy",
+      config,
+      config.policy_sizes,
+      num_outputs,
+      layer_norm=config.layer_norm,
+      residual=config.residual,
+      final_init=_POLICY_FINAL_INITS[config.policy_final_init or "small"],
+    )
+    policy = network(forward, observation_size)
   if own.critic is not None:
-    made_critic = own_critics(own.critic, (observation_size, action_size))
-  return made_policy, made_critic
+    critic = own_critics(own.critic, (observation_size, action_size))
+  else:
+    value = _perceptron(
+      "critic",
+      config,
+      config.critic_sizes,
+      1,
+      layer_norm=config.layer_norm
+      if config.critic_layer_norm is None
+      else config.critic_layer_norm,
+      residual=config.residual
+      if config.critic_residual is None
+      else config.critic_residual,
+    )
+    critic = _twins(
+      network(
+        lambda inputs: value(inputs)[..., 0], observation_size + action_size
+      )
+    )
+  return ActorCritic(policy, critic)
 
 
 def _perceptron(
   name: str,
+  config: ResidualNetworkConfig,
   sizes: Sequence[int],
   output_size: int,
   *,
-  activation: Callable[[jax.Array], jax.Array],
   layer_norm: bool,
   residual: bool,
-  final_init: hk.initializers.Initializer | None,
+  final_init: hk.initializers.Initializer | None = None,
 ) -> Callable[[jax.Array], jax.Array]:
   """Returns what applies an `MLP` or a `ResidualMLP`, if that can be."""
-  if not residual:
-    return lambda inputs: mlp.MLP(
-      sizes,
-      output_size,
-      activation=activation,
-      layer_norm=layer_norm,
-      final_init=final_init,
-      name=name,
-    )(inputs)
-  if layer_norm:
+  if residual and layer_norm:
     raise ValueError(
       f"layer_norm has no effect on the {name}'s residual blocks, which are "
       "normalised by themselves; leave it out, or take no residual blocks."
     )
-  if len(set(sizes)) != 1:
+  if residual and len(set(sizes)) != 1:
     raise ValueError(
       f"{name}_hidden_layer_sizes={tuple(sizes)} are no sizes of residual "
       "blocks, which add to each other; give one or more that are alike, such "
       "as (128, 128)."
     )
-  return lambda inputs: ResidualMLP(
+  module = ResidualMLP if residual else mlp.MLP
+  return lambda inputs: module(
     sizes,
     output_size,
-    activation=activation,
+    activation=ACTIVATIONS[config.activation],
+    layer_norm=layer_norm,
     final_init=final_init,
     name=name,
   )(inputs)

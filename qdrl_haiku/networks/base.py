@@ -82,9 +82,6 @@ def network(
   Args:
     forward: inputs [..., input_size] -> outputs.
     input_size: how many numbers an input has.
-
-  Returns:
-    The network.
   """
   transformed: hk.Transformed = hk.without_apply_rng(hk.transform(forward))
 
@@ -102,9 +99,6 @@ def stateful_network(
   Args:
     forward: inputs [..., size], and whether it's in training, -> outputs.
     *input_sizes: how many numbers each input has.
-
-  Returns:
-    The network.
   """
   transformed = transform_with_state(forward)
   examples = [jnp.zeros([1, size], jnp.float32) for size in input_sizes]
@@ -124,20 +118,7 @@ def stateful_network(
 
 
 def with_variables(network: StatefulNetwork) -> Network:
-  """Keeps the running state of a network beside its parameters.
-
-  Args:
-    network: that has running state.
-
-  Returns:
-    The same, with `Variables` in the place of parameters.
-  """
-
-  def init(key: types.Key) -> Variables:
-    return Variables(*network.init(key))
-
-  def apply(variables: Variables, *inputs: jax.Array) -> jax.Array:
-    return network.apply(*variables, *inputs, is_training=False)[0]
+  """Makes a network whose parameters are `Variables`."""
 
   def train(
     variables: Variables, *inputs: jax.Array
@@ -145,7 +126,13 @@ def with_variables(network: StatefulNetwork) -> Network:
     outputs, state = network.apply(*variables, *inputs, is_training=True)
     return outputs, variables._replace(state=state)
 
-  return Network(init, apply, train)
+  return Network(
+    lambda key: Variables(*network.init(key)),
+    lambda variables, *inputs: network.apply(
+      *variables, *inputs, is_training=False
+    )[0],
+    train,
+  )
 
 
 def transform_with_state(

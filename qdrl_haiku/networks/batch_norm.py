@@ -42,8 +42,8 @@ class BatchNorm(hk.Module):
     Args:
       renormalize: whether it's batch renormalisation.
       create_offset: whether an offset is learned, beside the scale.
-      warm_up: after how many batches that begins, >= 0.
-      name: the module's name, the prefix of its parameters' names.
+      warm_up: after how many batches renormalisation begins, >= 0.
+      name: the prefix of its parameters' names.
     """
     super().__init__(name=name)
     self._renormalize = renormalize
@@ -51,15 +51,12 @@ class BatchNorm(hk.Module):
     self._warm_up = warm_up
 
   def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
-    """Normalises, by the batch's statistics or by the averages.
+    """Returns inputs [..., I] normalised, scaled and moved as was learned.
 
     Args:
       inputs: [..., I].
       is_training: whether statistics are the batch's, over all leading axes,
         and move the averages; otherwise those are used, and stay.
-
-    Returns:
-      [..., I], scaled and moved as was learned.
     """
     factor, shift = self.affine(inputs, is_training)
     return inputs * factor + shift
@@ -67,14 +64,9 @@ class BatchNorm(hk.Module):
   def affine(
     self, inputs: jax.Array, is_training: bool
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns what normalises, for `linear_of_affine`.
+    """Returns [I] and [I], for `LinearOfAffine`; see `__call__`.
 
-    Args:
-      inputs: see `__call__`.
-      is_training: likewise.
-
-    Returns:
-      [I] and [I]: inputs * the first + the second are normalised.
+    Inputs * the first + the second are normalised.
     """
     size = [inputs.shape[-1]]
     scale = hk.get_parameter("scale", size, init=jnp.ones)
@@ -122,40 +114,25 @@ class BatchNorm(hk.Module):
     return factor, shift - batch_mean * factor
 
 
-def linear_of_affine(
-  inputs: jax.Array,
-  factor: jax.Array,
-  shift: jax.Array,
-  size: int,
-  *,
-  with_bias: bool = True,
-  name: str,
-) -> jax.Array:
-  """Applies a linear layer to inputs * factor + shift.
+class LinearOfAffine(hk.Module):
+  """A linear layer of inputs * factor + shift.
 
   As a layer of other weights and another bias: inputs are read once, and
   gradients of a normalisation's statistics come out of products.
   """
-  return _LinearOfAffine(size, with_bias, name)(inputs, factor, shift)
 
-
-class _LinearOfAffine(hk.Module):
-  """See `linear_of_affine`."""
-
-  def __init__(self, size: int, with_bias: bool, name: str) -> None:
+  def __init__(self, size: int, name: str) -> None:
     super().__init__(name=name)
     self._size = size
-    self._with_bias = with_bias
 
   def __call__(
     self, inputs: jax.Array, factor: jax.Array, shift: jax.Array
   ) -> jax.Array:
+    """Applies the layer: [..., I], [I] and [I] -> [..., size]."""
     fan_in = inputs.shape[-1]
     w_init = hk.initializers.TruncatedNormal(1 / math.sqrt(fan_in))
     w = hk.get_parameter("w", [fan_in, self._size], init=w_init)
-    bias = shift @ w
-    if self._with_bias:
-      bias += hk.get_parameter("b", [self._size], init=jnp.zeros)
+    bias = shift @ w + hk.get_parameter("b", [self._size], init=jnp.zeros)
     w = factor[:, None] * w
     if self._size < _FEW:
       w = fusion.gradient_by_outputs(w)
@@ -163,17 +140,11 @@ class _LinearOfAffine(hk.Module):
 
 
 def with_unit_norm(params: types.Params) -> types.Params:
-  """Projects the weights that lead to each unit onto the unit sphere.
+  """Projects the weights "w" [..., inputs, units] onto the unit sphere.
 
   As in XQC (Palenicek et al., arXiv 2509.25174), after each step: behind such a
   layer batch normalisation forgets the weights' norm, which would only grow,
-  and with it shrink what a step changes.
-
-  Args:
-    params: of a network, weights "w" [..., inputs, units].
-
-  Returns:
-    The parameters, those of other names as they are.
+  and with it shrink what a step changes. Parameters of other names stay.
   """
 
   def project(path: jax.tree_util.KeyPath, x: jax.Array) -> jax.Array:

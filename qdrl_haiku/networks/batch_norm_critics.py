@@ -13,49 +13,34 @@ from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import actor_critic, base, batch_norm
 from qdrl_haiku.networks.config import ACTIVATIONS, NUM_CRITICS, NetworkConfig
 from qdrl_haiku.networks.own import (
+  BATCH,
   OwnNetwork,
   OwnNetworks,
   check_shapes,
   is_pair,
-  takes_training,
+  told,
 )
 
-# Of the inputs that a user's own critics are checked with.
-_BATCH_SIZE = 6
 _Activation = Callable[[jax.Array], jax.Array]
 # Inputs, and what normalises them.
 _Affine = tuple[jax.Array, jax.Array, jax.Array]
-
-
-class BatchNormCritics(NamedTuple):
-  """Twin critics that keep the statistics of what they learn from.
-
-  Each leaf of their parameters and of their state has a leading axis of size 2,
-  one entry for each critic.
-
-  Attributes:
-    init: (key) -> (parameters, state). The key is consumed.
-    apply: (parameters, state, observation [..., O], action [..., A], *,
-      is_training, rows) -> (outputs [..., 2, K], state), see
-      `networks.StatefulNetwork`; differentiable in reverse mode only. Of a
-      batch [B] that goes through the critics together for its statistics,
-      outputs are computed of `rows` only, a slice of all by default.
-  """
-
-  init: Callable[[types.Key], tuple[types.Params, types.State]]
-  apply: Callable[..., tuple[jax.Array, types.State]]
 
 
 class BatchNormNetworks(NamedTuple):
   """The networks of one agent of CrossQ or XQC.
 
   Attributes:
-    policy: as in `SACNetworks`.
-    critic: the twin critics.
+    policy: as in `ActorCritic`.
+    critic: twin critics; each leaf of their parameters and of their state has a
+      leading axis of size 2, one entry for each critic. apply(parameters,
+      state, observation [..., O], action [..., A], *, is_training, rows) ->
+      (outputs [..., 2, K], state), differentiable in reverse mode only. Of a
+      batch [B] that goes through the critics together for its statistics,
+      outputs are computed of `rows` only, a slice of all by default.
   """
 
   policy: base.Network
-  critic: BatchNormCritics
+  critic: base.StatefulNetwork
 
 
 def make_crossq_networks(
@@ -70,18 +55,7 @@ def make_crossq_networks(
   critics' inputs and after each hidden layer's activation. Theirs have 2048
   units, and their policy is normalised likewise.
 
-  Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
-    config: what shapes the networks.
-    own: networks that take the place of these.
-
-  Returns:
-    The policy, as that of `make_sac_networks`, and the critics, of one output.
-
-  Raises:
-    ValueError: for a size that is not a positive integer, or if a network of
-      a user's own makes other shapes.
+  Args and errors are those of `make_sac_networks`.
   """
 
   def forward(
@@ -93,10 +67,10 @@ def make_crossq_networks(
 
     hidden = normalized("inputs", inputs)
     for i, size in enumerate(config.critic_sizes):
-      layer = batch_norm.linear_of_affine(*hidden, size, name=f"linear_{i}")
-      hidden = normalized(str(i), act(layer))
+      linear = batch_norm.LinearOfAffine(size, name=f"linear_{i}")
+      hidden = normalized(str(i), act(linear(*hidden)))
     hidden = hidden[0][rows], *hidden[1:]
-    return batch_norm.linear_of_affine(*hidden, 1, name="output")
+    return batch_norm.LinearOfAffine(1, name="output")(*hidden)
 
   return _networks(observation_size, action_size, config, own, 1, forward)
 
@@ -118,18 +92,11 @@ def make_xqc_networks(
   policy is normalised likewise.
 
   Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    observation_size: see `make_sac_networks`, likewise those after it.
+    action_size: A.
     config: what shapes the networks.
     own: networks that take the place of these.
     num_atoms: K, of each critic's distribution of values, >= 2.
-
-  Returns:
-    The policy, as that of `make_sac_networks`, and the critics, of K outputs.
-
-  Raises:
-    ValueError: for a size that is not a positive integer, or too few atoms,
-      or if a network of a user's own makes other shapes.
   """
   check_count("num_atoms", num_atoms, 2)
 
@@ -183,18 +150,17 @@ def _networks(
 
 def _own_critics(
   given: OwnNetwork, observation_size: int, action_size: int, num_outputs: int
-) -> BatchNormCritics:
+) -> base.StatefulNetwork:
   """Returns twin critics that are made of what a user gives."""
   if is_pair(given):
-    twins = BatchNormCritics(given.init, given.apply)
+    twins = base.StatefulNetwork(given.init, given.apply)
   else:
-    function = given
-    assert callable(function)
-    is_told = takes_training(function)
+    assert callable(given)
+    function = told(given)
 
     def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
       parts = jnp.split(inputs, [observation_size], axis=-1)
-      return function(*parts, *([is_training] if is_told else []))[rows]
+      return function(*parts, is_training)[rows]
 
     twins = _twins(critic, observation_size + action_size)
 
@@ -204,15 +170,15 @@ def _own_critics(
   check_shapes(
     "critic",
     outputs,
-    [(_BATCH_SIZE, observation_size), (_BATCH_SIZE, action_size)],
-    (_BATCH_SIZE, NUM_CRITICS, num_outputs),
+    [(*BATCH, observation_size), (*BATCH, action_size)],
+    (*BATCH, NUM_CRITICS, num_outputs),
   )
   return twins
 
 
 def _twins(
   critic: Callable[[jax.Array, bool, slice], jax.Array], input_size: int
-) -> BatchNormCritics:
+) -> base.StatefulNetwork:
   """Returns two critics as one network with stacked parameters."""
   transformed = base.transform_with_state(critic)
 
@@ -241,4 +207,4 @@ def _twins(
     )(params, state)
     return fusion.gradient_apart(outputs), state
 
-  return BatchNormCritics(init=init, apply=apply)
+  return base.StatefulNetwork(init=init, apply=apply)

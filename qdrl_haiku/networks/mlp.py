@@ -21,7 +21,7 @@ class MLP(hk.Module):
     output_size: int,
     *,
     activation: Callable[[jax.Array], jax.Array],
-    layer_norm: bool,
+    layer_norm: bool = False,
     final_init: hk.initializers.Initializer | None = None,
     name: str,
   ) -> None:
@@ -33,35 +33,33 @@ class MLP(hk.Module):
       output_size: units of the last layer, >= 1.
       activation: elementwise, after each hidden layer.
       layer_norm: whether LayerNorm, with learned scale and offset, stands
-        between a hidden layer and its activation (Ba et al., "Layer
-        normalization", 2016, eq. 4).
-      final_init: the initialiser of the last layer's weights; None for that
-        of the hidden ones.
-      name: the module's name, the prefix of its parameters' names.
+        before each activation (Ba et al., arXiv 1607.06450, eq. 4).
+      final_init: of the last layer's weights; None for that of hidden ones.
+      name: the prefix of its parameters' names.
     """
     super().__init__(name=name)
-    self._hidden_layer_sizes = tuple(hidden_layer_sizes)
+    self.hidden_layer_sizes = tuple(hidden_layer_sizes)
+    self.activation = activation
     self._output_size = output_size
-    self._activation = activation
     self._layer_norm = layer_norm
     self._final_init = final_init
 
   def __call__(self, inputs: jax.Array) -> jax.Array:
-    """Applies the layers.
-
-    Args:
-      inputs: [..., I].
-
-    Returns:
-      [..., output_size].
-    """
+    """Applies the layers: [..., I] -> [..., output_size]."""
     hidden = inputs
-    for i, size in enumerate(self._hidden_layer_sizes):
+    for i, size in enumerate(self.hidden_layer_sizes):
       hidden = hk.Linear(size, name=hidden_name(i))(hidden)
       if self._layer_norm:
         hidden = layer_norm(i)(hidden)
-      hidden = self._activation(hidden)
-    return output_layer(self._output_size, self._final_init)(hidden)
+      hidden = self.activation(hidden)
+    return self.output_layer(hidden)
+
+  @hk.transparent
+  def output_layer(self, hidden: jax.Array) -> jax.Array:
+    """Applies the last layer, which has few units: [..., I] -> [..., size]."""
+    layer = hk.Linear(self._output_size, w_init=self._final_init, name=_OUTPUT)
+    with hk.custom_getter(_few_outputs):
+      return layer(hidden)
 
 
 def layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
@@ -69,18 +67,6 @@ def layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
   return hk.LayerNorm(
     axis=-1, create_scale=True, create_offset=True, name=f"layer_norm_{i}"
   )
-
-
-def output_layer(
-  size: int, init: hk.initializers.Initializer | None
-) -> Callable[[jax.Array], jax.Array]:
-  """Makes a module's last layer, which has few units."""
-
-  def apply(hidden: jax.Array) -> jax.Array:
-    with hk.custom_getter(_few_outputs):
-      return hk.Linear(size, w_init=init, name=_OUTPUT)(hidden)
-
-  return apply
 
 
 def fix_inputs(

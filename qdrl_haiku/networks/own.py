@@ -1,6 +1,7 @@
 """Takes networks of a user's own, and checks them by their shapes."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeGuard
@@ -33,7 +34,7 @@ or functions (init, apply), as `Network` or `StatefulNetwork` has them, of
 inputs with any leading axes.
 """
 # Leading axes of the inputs that networks are checked with.
-_BATCH, _AXES = (6,), (2, 3)
+BATCH, _AXES = (6,), (2, 3)
 
 
 class OwnNetworks(NamedTuple):
@@ -47,7 +48,7 @@ class OwnNetworks(NamedTuple):
     critic: observation [B, O], action [B, A] -> [B], the value that one critic
       gives; a critic of CrossQ makes [B, 1], one of XQC logits of atoms [B, K].
       A network that is no plain function holds both critics, as
-      `SACNetworks.critic` or `BatchNormCritics` describes it.
+      `ActorCritic.critic` or `BatchNormNetworks.critic` describes it.
   """
 
   policy: OwnNetwork | None = None
@@ -68,21 +69,16 @@ def own_network(
     input_sizes: sizes of its inputs: of the observation, and of the action.
     outputs: the shape of what it makes of one example.
 
-  Returns:
-    The network.
-
   Raises:
     ValueError: if it makes outputs of another shape.
   """
   axes: tuple[int, ...] = _AXES
-  if isinstance(given, Network):
-    network = given
-  elif isinstance(given, StatefulNetwork):
+  if isinstance(given, StatefulNetwork):
     network = with_variables(given)
   elif is_pair(given):
-    network = Network(given.init, given.apply)
+    network = Network(given.init, given.apply, getattr(given, "train", None))
   elif callable(given):
-    axes = _BATCH
+    axes = BATCH
     with _naming(role):
       network = _transformed(given, input_sizes)
   else:
@@ -130,6 +126,13 @@ def takes_training(function: Callable[..., jax.Array]) -> bool:
   return "is_training" in inspect.signature(function).parameters
 
 
+def told(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+  """Makes a function of inputs and `is_training` of a user's."""
+  if takes_training(function):
+    return function
+  return lambda *inputs: function(*inputs[:-1])
+
+
 def check_shapes(
   role: str,
   function: Callable[..., jax.Array],
@@ -142,10 +145,7 @@ def check_shapes(
     role: of the network.
     function: (key, *inputs) -> outputs.
     shapes: of the inputs.
-    expected: the shape of the outputs.
-
-  Raises:
-    ValueError: if it makes outputs of another shape, or not of float32.
+    expected: the shape of the outputs, which are float32.
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
   inputs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
@@ -174,15 +174,9 @@ def _transformed(
   function: Callable[..., jax.Array], input_sizes: Sequence[int]
 ) -> Network:
   """Makes a network of a plain function that calls Haiku's modules."""
-  is_told = takes_training(function)
-
-  def forward(*inputs: jax.Array) -> jax.Array:
-    *inputs_alone, is_training = inputs
-    return function(*inputs_alone, *([is_training] if is_told else []))
-
-  made = with_variables(stateful_network(forward, *input_sizes))
+  made = with_variables(stateful_network(told(function), *input_sizes))
   _, state = jax.eval_shape(made.init, jax.eval_shape(jax.random.key, 0))
-  if jax.tree.leaves(state) or is_told:
+  if jax.tree.leaves(state) or takes_training(function):
     return made
   return Network(
     lambda key: made.init(key).params,
@@ -193,23 +187,18 @@ def _transformed(
 def _of_any_axes(network: Network) -> Network:
   """Makes a network of batches [B, size] one of any leading axes."""
 
-  def flat(
-    function: Callable[..., types.Tree],
+  def call(
+    function: Callable[..., tuple[jax.Array, types.Params]],
     params: types.Params,
     *inputs: jax.Array,
-  ) -> types.Tree:
-    return function(params, *(x.reshape(-1, x.shape[-1]) for x in inputs))
-
-  def back(outputs: jax.Array, like: jax.Array) -> jax.Array:
-    return outputs.reshape(*like.shape[:-1], *outputs.shape[1:])
-
-  def apply(params: types.Params, *inputs: jax.Array) -> jax.Array:
-    return back(flat(network.apply, params, *inputs), inputs[0])
-
-  def train(
-    params: types.Params, *inputs: jax.Array
   ) -> tuple[jax.Array, types.Params]:
-    outputs, moved = flat(network.in_training, params, *inputs)
-    return back(outputs, inputs[0]), moved
+    flat = (x.reshape(-1, x.shape[-1]) for x in inputs)
+    outputs, moved = function(params, *flat)
+    return outputs.reshape(*inputs[0].shape[:-1], *outputs.shape[1:]), moved
 
-  return Network(network.init, apply, network.train and train)
+  without_training = network._replace(train=None).in_training
+  return Network(
+    network.init,
+    lambda *args: call(without_training, *args)[0],
+    network.train and functools.partial(call, network.train),
+  )

@@ -22,22 +22,10 @@ def _member(x):
   return jnp.tanh(x) @ jnp.ones(3)
 
 
-def _policy_gradient(params, x):
-  policy, _ = networks.make_td3_networks(3, 2, networks.NetworkConfig((4,)))
-  return jax.grad(lambda p: jnp.sum(policy.apply(p, x) ** 2))(params)
-
-
-def _critic_gradient(params, x):
-  _, critic = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
-  return jax.grad(lambda p: jnp.sum(critic.apply(p, x, x) ** 2))(params)
-
-
-_POLICY, _ = networks.make_td3_networks(3, 2, networks.NetworkConfig((4,)))
 _, _CRITIC = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
 _HOOKS = {
   "noise": (lambda x: noise.normal(_KEY, x.shape) + x, (_X,)),
   "members": (lambda x: jax.vmap(one_by_one.on_cpu(_member))(x), (_X,)),
-  "alone": (lambda x: one_by_one.alone(_member)(x[0]), (_X,)),
   "physics": (
     lambda x: batching.of_batch(
       _physics, jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -45,8 +33,10 @@ _HOOKS = {
     (_X,),
   ),
   "kernel": (lambda x: fusion.one_kernel(lambda x: [x * 2 + 1])(x), (_X,)),
-  "few outputs": (_policy_gradient, (_POLICY.init(_KEY), _X)),
-  "gradient apart": (_critic_gradient, (_CRITIC.init(_KEY), _X)),
+  "gradients": (
+    jax.grad(lambda params, x: jnp.sum(_CRITIC.apply(params, x, x) ** 2)),
+    (_CRITIC.init(_KEY), _X),
+  ),
 }
 # Primitives that only the work for CPUs brings into these functions.
 _OF_CPUS = {"optimization_barrier", "while"}

@@ -6,12 +6,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from qdrl_haiku import learners, types
 from tests import configs
 
 OBSERVATION_SIZE, ACTION_SIZE = 3, 2
-BATCH_SIZE, POPULATION_SIZE = 6, 9
+BATCH_SIZE = 6
+NAMES = ("sac", "td3", "crossq", "xqc")
+# The others are the slow tier's, where a test compiles for each.
+SAC_FIRST = tuple(
+  name if name == "sac" else pytest.param(name, marks=pytest.mark.slow)
+  for name in NAMES
+)
 
 _CONFIG = {
   "policy_hidden_layer_sizes": (4,),
@@ -27,14 +34,12 @@ class Case(NamedTuple):
   Attributes:
     learner: the learner.
     update: of one agent.
-    update_all: of P agents.
     act: as the learner's.
     act_greedy: as the learner's.
   """
 
   learner: learners.Learner
   update: Any
-  update_all: Any
   act: Any
   act_greedy: Any
 
@@ -42,6 +47,8 @@ class Case(NamedTuple):
 def case(name, **config):
   """One learner by its name, normalising unless `config` says otherwise."""
   defaults = _CONFIG | {"normalize_observations": True}
+  if name in ("sac", "td3"):  # With all hyperparameters that it may have.
+    defaults["residual"] = True
   if name != "sac":
     # Of three batches, so that the last is not the second.
     defaults["policy_delay"] = 2 if name == "td3" else 3
@@ -63,7 +70,6 @@ def _case(name, config):
   return Case(
     learner,
     jax.jit(learner.update),
-    jax.jit(jax.vmap(learner.update)),
     jax.jit(learner.act),
     jax.jit(learner.act_greedy),
   )
@@ -135,19 +141,9 @@ def stack(trees):
   return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
-def repeat(tree, num):
-  """A tree `num` times, leaves [num, ...]."""
-  return stack([tree] * num)
-
-
 def member(tree, i):
   """What belongs to member i."""
   return jax.tree.map(lambda x: x[i], tree)
-
-
-def copy(tree):
-  """The same numbers in other buffers."""
-  return jax.tree.map(jnp.copy, tree)
 
 
 def assert_equal(actual, expected):

@@ -1,7 +1,7 @@
 """Tests of what DIAYN does to transitions, before its base learner learns."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,107 @@ from scipy import special, stats
 
 from qdrl_haiku import learners, skills
 from qdrl_haiku.learners import statistics
+from tests import configs, jaxprs
 from tests.learners import common, reference
-from tests.learners import diayn_common as diayn
 
-_O = common.OBSERVATION_SIZE
-_K = diayn.NUM_SKILLS
-_D = diayn.DESCRIPTOR_SIZE
-_B = common.BATCH_SIZE
+_O, _B, _K, _D = common.OBSERVATION_SIZE, common.BATCH_SIZE, 4, 2
+_PRIOR = skills.categorical(_K)
+_HYPERPARAMS = jax.tree.map(
+  np.float32,
+  {"gain": 3.0, "discriminator_learning_rate": 0.05, "task_reward_weight": 0.0},
+)
 
 
-def _inputs(state, batch, discriminator_input):
-  """What the discriminator is to see of a batch, in float64."""
-  if discriminator_input == "descriptor":
-    return np.asarray(batch.extras["next_descriptor"], np.float64)
-  return reference.normalize(
-    reference.float64(state.observation_statistics),
-    np.asarray(batch.next_observation, np.float64)[..., :_O],
+class _Seen(NamedTuple):
+  """The state of a learner that keeps what it was given."""
+
+  weight: Any
+  transitions: Any = None
+  hyperparams: Any = None
+  key: Any = None
+  observation: Any = None
+
+
+def _spy(batches_per_update=1):
+  """A base learner that learns nothing and acts as it sees."""
+  return learners.Learner(
+    init=lambda key: _Seen(jax.random.normal(key)),
+    update=lambda state, hyperparams, transitions, key: (
+      _Seen(state.weight, transitions, hyperparams, key),
+      {"spied": jnp.float32(7.0)},
+    ),
+    act=lambda state, hyperparams, observation, key: (
+      hyperparams["gain"] * observation
+    ),
+    act_greedy=lambda state, observation: observation,
+    observe=lambda state, observation: state._replace(observation=observation),
+    hyperparams={"gain": 1.0},
+    batches_per_update=batches_per_update,
+    genotype=lambda state: ("stored", state.weight),
+    from_genotype=lambda genotype: _Seen(genotype[1] + 1.0),
   )
+
+
+def _config(**changes):
+  """Smooth and small."""
+  defaults = {
+    "discriminator_hidden_layer_sizes": (5,),
+    "activation": "tanh",
+    "normalize_observations": True,
+  }
+  return learners.DIAYNConfig(**(defaults | changes))
+
+
+@functools.cache
+def _spied(prior=_PRIOR, num_batches=1, descriptor_size=_D, **changes):
+  """DIAYN over a spy, one of each kind so as to compile once."""
+  return learners.diayn(
+    _spy(num_batches), _O, prior, descriptor_size, _config(**changes)
+  )
+
+
+def _agent(learner, seed=0):
+  """An agent with statistics, and networks far from how they begin."""
+  state, rng = common.fresh(learner, seed), np.random.default_rng(seed)
+  params = jax.tree.map(
+    lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype),
+    state.discriminator_params,
+  )
+  state = state._replace(discriminator_params=params)
+  return statistics.observe(state, common.observations(50, seed=500 + seed))
+
+
+def _batches(num_batches=1, prior=_PRIOR, seed=0):
+  """Transitions [N, B] with skills and descriptors."""
+  transitions = common.transitions(num_batches, _B, seed=seed)
+  keys = jax.random.split(jax.random.key(seed), (num_batches, _B))
+  skill = jax.vmap(jax.vmap(prior.sample))(keys)
+  rng = np.random.default_rng(600 + seed)
+  descriptor, next_descriptor = jnp.asarray(
+    rng.normal(size=(2, num_batches, _B, _D)), jnp.float32
+  )
+  return transitions._replace(
+    observation=jnp.concatenate([transitions.observation, skill], axis=-1),
+    next_observation=jnp.concatenate(
+      [transitions.next_observation, skill], axis=-1
+    ),
+    extras={"descriptor": descriptor, "next_descriptor": next_descriptor},
+  )
+
+
+def _update(learner, state, transitions, **changes):
+  return jax.jit(learner.update)(
+    state, _HYPERPARAMS | changes, transitions, jax.random.key(3)
+  )
+
+
+def _normalized(state, observation):
+  """Observations of which all but the skill is normalised, in float64."""
+  observation = np.asarray(observation, np.float64)
+  numbers = reference.normalize(
+    reference.float64(state.observation_statistics), observation[..., :_O]
+  )
+  return np.concatenate([numbers, observation[..., _O:]], axis=-1)
 
 
 def _log_q_categorical(parameters, skill):
@@ -47,115 +131,84 @@ def _log_q_normal(parameters, skill):
   return np.sum(stats.norm.logpdf(skill, loc, scale), axis=-1)
 
 
-_KINDS = pytest.mark.parametrize(
-  ("prior", "log_q", "log_prior"),
+@pytest.mark.parametrize(
+  ("prior", "log_q", "log_prior", "changes"),
   [
-    (diayn.PRIOR, _log_q_categorical, lambda z: -np.log(_K)),
-    (skills.sphere(2), _log_q_circle, lambda z: -np.log(2 * np.pi)),
+    (
+      _PRIOR, _log_q_categorical, lambda z: 0.0, {"subtract_log_prior": False}
+    ),
+    (skills.sphere(2), _log_q_circle, lambda z: -np.log(2 * np.pi), {}),
     (
       skills.normal(2),
       _log_q_normal,
       lambda z: np.sum(stats.norm.logpdf(z), axis=-1),
+      {},
     ),
   ],
   ids=["categorical", "circle", "normal"],
-)
-_INPUTS = pytest.mark.parametrize(
-  "discriminator_input", ["descriptor", "observation"]
-)
-
-
-@_INPUTS
-@_KINDS
-def test_rewards_are_those_of_the_next_states_in_float64(
-  prior, log_q, log_prior, discriminator_input
+)  # fmt: skip
+def test_rewards_are_those_of_the_next_states_and_a_share_of_the_tasks(
+  prior, log_q, log_prior, changes
 ):
-  learner = diayn.spied(prior, discriminator_input=discriminator_input)
-  state, batches = diayn.agent(learner), diayn.batches(prior=prior)
-  after, metrics = diayn.update(learner, state, batches)
+  learner = _spied(prior, **changes)
+  state, batches = _agent(learner), _batches(prior=prior)
+  after, metrics = _update(
+    learner, state, batches, task_reward_weight=np.float32(0.5)
+  )
   parameters = reference.mlp(
     reference.float64(state.discriminator_params),
-    _inputs(state, batches, discriminator_input),
+    np.asarray(batches.extras["next_descriptor"], np.float64),
   )
   skill = np.asarray(batches.observation, np.float64)[..., _O:]
   expected = log_q(parameters, skill) - log_prior(skill)
   assert np.ptp(expected) > 1.0
   np.testing.assert_allclose(
-    after.agent.transitions.reward, expected, rtol=1e-5, atol=1e-5
-  )
-  np.testing.assert_allclose(
     metrics["intrinsic_reward"], expected.mean(), rtol=1e-5, atol=1e-5
   )
-
-
-def test_without_the_log_prior_rewards_are_lower_by_it():
-  batches = diayn.batches()
-  with_term, without = (
-    diayn.update(x, diayn.agent(x), batches)[0].agent.transitions.reward
-    for x in (diayn.spied(), diayn.spied(subtract_log_prior=False))
-  )
-  np.testing.assert_allclose(with_term - without, np.log(_K), rtol=1e-5)
-
-
-def test_the_task_reward_is_added_by_its_weight():
-  learner, batches = diayn.spied(), diayn.batches()
-  state = diayn.agent(learner)
-  alone, alone_metrics = diayn.update(learner, state, batches)
-  mixed, metrics = diayn.update(
-    learner, state, batches, task_reward_weight=np.float32(0.5)
-  )
-  difference = mixed.agent.transitions.reward - alone.agent.transitions.reward
   np.testing.assert_allclose(
-    difference, 0.5 * batches.reward, rtol=1e-4, atol=1e-6
-  )
-  assert metrics["intrinsic_reward"] == alone_metrics["intrinsic_reward"]
+    after.agent.transitions.reward, expected + 0.5 * batches.reward,
+    rtol=1e-5, atol=1e-5,
+  )  # fmt: skip
 
 
-def _loss(inputs, skill, params):
-  """The cross-entropy of a discriminator of discrete skills."""
-  parameters = reference.mlp(params, inputs)
-  return -np.mean(_log_q_categorical(parameters, skill))
-
-
-@_INPUTS
-def test_each_batch_is_relabelled_and_then_a_step_of_adam(discriminator_input):
-  learner = diayn.spied(
-    batches_per_update=2, discriminator_input=discriminator_input
-  )
-  state = diayn.agent(learner)
+@pytest.mark.parametrize("seen", ["descriptor", "observation"])
+def test_each_batch_is_relabelled_and_then_a_step_of_adam(seen):
+  sees_descriptor = seen == "descriptor"
+  # One of observations needs no descriptor.
+  learner = _spied(
+    num_batches=2, descriptor_size=_D if sees_descriptor else None,
+    discriminator_input=seen,
+  )  # fmt: skip
+  state = _agent(learner)
   expected = reference.float64(state)
   params = expected.discriminator_params
   moments = expected.discriminator_optimizer_state
   for seed in range(2):
-    batches = diayn.batches(2, seed=seed)
-    inputs = _inputs(state, batches, discriminator_input)
+    batches = _batches(2, seed=seed)
+    inputs = np.asarray(batches.extras["next_descriptor"], np.float64)
+    if not sees_descriptor:
+      inputs = _normalized(state, batches.next_observation)[..., :_O]
+      batches = batches._replace(extras={})
     skill = np.asarray(batches.observation, np.float64)[..., _O:]
-    losses, norms = [], []
-    state, metrics = diayn.update(learner, state, batches)
+    steps = []
+    state, metrics = _update(learner, state, batches)
     for n in range(2):
+      def log_q(params, n=n, inputs=inputs, skill=skill):
+        return _log_q_categorical(reference.mlp(params, inputs[n]), skill[n])
+
       # Of the discriminator before this batch.
-      rewards = _log_q_categorical(reference.mlp(params, inputs[n]), skill[n])
       np.testing.assert_allclose(
-        state.agent.transitions.reward[n],
-        rewards + np.log(_K),
-        rtol=1e-4,
-        atol=1e-5,
-      )
-      loss = functools.partial(_loss, inputs[n], skill[n])
-      gradients = reference.gradient(loss, params)
-      losses.append(loss(params))
-      norms.append(reference.norm(gradients))
-      params, moments = reference.adam(
-        gradients,
-        moments,
-        params,
-        diayn.HYPERPARAMS["discriminator_learning_rate"],
-      )
+        state.agent.transitions.reward[n], log_q(params) + np.log(_K),
+        rtol=1e-4, atol=1e-5,
+      )  # fmt: skip
+      params, moments, *step = reference.descend(
+        lambda params, log_q=log_q: -np.mean(log_q(params)), params, moments,
+        _HYPERPARAMS["discriminator_learning_rate"],
+      )  # fmt: skip
+      steps.append(step)
+    names = "discriminator_loss", "gradient_norm/discriminator"
     np.testing.assert_allclose(
-      metrics["discriminator_loss"], np.mean(losses), rtol=1e-4
-    )
-    np.testing.assert_allclose(
-      metrics["gradient_norm/discriminator"], np.mean(norms), rtol=1e-4
+      [metrics[x] for x in names], np.mean(steps, axis=0), rtol=1e-4
     )
   common.assert_close(state.discriminator_params, params, 1e-4, 1e-5)
   common.assert_close(
@@ -163,98 +216,26 @@ def test_each_batch_is_relabelled_and_then_a_step_of_adam(discriminator_input):
   )
 
 
-@_INPUTS
-def test_the_discriminator_never_sees_the_skill(discriminator_input):
-  judge = learners.discriminator(
-    _O,
-    diayn.PRIOR,
-    _D,
-    diayn.config(discriminator_input=discriminator_input),
-  )
-  state = diayn.agent(diayn.spied(discriminator_input=discriminator_input))
-  observation = diayn.batches().next_observation
-  descriptor = diayn.batches().extras["next_descriptor"]
-  first = judge.parameters(state, observation, descriptor)
-  other = judge.parameters(
-    state, observation.at[..., _O:].set(9.0), descriptor
-  )
-  assert first.shape == (1, _B, _K)
-  np.testing.assert_array_equal(first, other)
-
-
-def test_the_discriminator_of_observations_needs_no_descriptor():
-  learner = learners.diayn(
-    diayn.spy(),
-    _O,
-    diayn.PRIOR,
-    None,
-    diayn.config(discriminator_input="observation"),
-  )
-  batches = diayn.batches()._replace(extras={})
-  after, _ = diayn.update(learner, diayn.agent(learner), batches)
-  assert np.isfinite(after.agent.transitions.reward).all()
-
-
-@pytest.mark.parametrize(
-  "make",
-  [
-    lambda: learners.diayn(diayn.spy(), _O, diayn.PRIOR),
-    lambda: learners.discriminator(_O, diayn.PRIOR),
-  ],
-  ids=["learner", "discriminator"],
-)
-def test_an_environment_without_a_descriptor_is_refused(make):
-  with pytest.raises(
-    ValueError, match="discriminator_input=descriptor, .* no .*descriptor; take"
-  ):
-    make()
-
-
-def test_transitions_without_descriptors_are_refused():
-  """Such as those of a replay buffer that doesn't store them."""
-  learner = diayn.spied()
-  with pytest.raises(ValueError, match="next_descriptor"):
-    learner.update(
-      diayn.agent(learner),
-      diayn.HYPERPARAMS,
-      diayn.batches()._replace(extras={}),
-      jax.random.key(0),
-    )
-
-
-def _normalized(state, observation):
-  """Observations of which all but the skill is normalised."""
-  observation = np.asarray(observation, np.float64)
-  return np.concatenate(
-    [
-      reference.normalize(
-        reference.float64(state.observation_statistics), observation[..., :_O]
-      ),
-      observation[..., _O:],
-    ],
-    axis=-1,
-  )
-
-
 def test_everything_sees_the_same_normalised_observation_and_the_skill():
   prior = skills.normal(2)
-  learner = diayn.spied(prior)
-  state, batches = diayn.agent(learner), diayn.batches(prior=prior)
+  learner = _spied(prior)
+  state, batches = _agent(learner), _batches(prior=prior)
   # Beyond where normalised observations are clipped.
   batches = batches._replace(
     observation=batches.observation.at[..., _O:].multiply(50.0)
   )
   expected = _normalized(state, batches.observation)
   assert np.abs(expected).max() > 10
-  after, _ = diayn.update(learner, state, batches)
+  after, _ = _update(learner, state, batches)
+  observed = learner.observe(state, batches.observation)
   seen = {
     "update": after.agent.transitions.observation,
     "greedy": learner.act_greedy(state, batches.observation),
     "act": learner.act(
-      state, diayn.HYPERPARAMS, batches.observation, jax.random.key(0)
+      state, _HYPERPARAMS, batches.observation, jax.random.key(0)
     )
     / 3.0,
-    "observe": learner.observe(state, batches.observation).agent.observation,
+    "observe": observed.agent.observation,
   }
   for name, observation in seen.items():
     np.testing.assert_allclose(
@@ -266,48 +247,33 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
     rtol=1e-5,
     atol=1e-5,
   )
-
-
-def test_only_observe_changes_the_statistics_and_skills_are_no_part_of_them():
-  learner = diayn.spied()
-  state, batches = diayn.agent(learner), diayn.batches()
-  observed = learner.observe(state, batches.observation)
+  # Statistics, of which skills are no part, are moved by `observe` alone.
   common.assert_equal(
     observed.observation_statistics,
     statistics.update(
       state.observation_statistics, batches.observation[..., :_O]
     ),
   )
-  after, _ = diayn.update(learner, state, batches)
   common.assert_equal(
     after.observation_statistics, state.observation_statistics
   )
 
 
-def test_without_normalisation_observations_stay_as_they_are():
-  learner = diayn.spied(normalize_observations=False)
-  state, batches = diayn.agent(learner), diayn.batches()
-  assert state.observation_statistics is None
-  after, _ = diayn.update(learner, state, batches)
-  for observation in (
-    after.agent.transitions.observation,
-    learner.act_greedy(state, batches.observation),
-  ):
-    np.testing.assert_array_equal(observation, batches.observation)
-  assert learner.observe(state, batches.observation)[1:] == state[1:]
-
-
 def test_the_base_learner_gets_its_own_and_all_else_as_it_is():
-  learner, batches = diayn.spied(), diayn.batches()
-  after, metrics = diayn.update(learner, diayn.agent(learner), batches)
-  seen = after.agent.transitions
+  learner = _spied(normalize_observations=False)
+  state, batches = _agent(learner), _batches()
+  assert state.observation_statistics is None
+  after, metrics = _update(learner, state, batches)
   common.assert_equal(
-    seen._replace(observation=0, reward=0, next_observation=0),
-    batches._replace(observation=0, reward=0, next_observation=0),
+    after.agent.transitions._replace(reward=0), batches._replace(reward=0)
   )
-  assert after.agent.hyperparams == {"gain": diayn.HYPERPARAMS["gain"]}
+  assert after.agent.hyperparams == {"gain": _HYPERPARAMS["gain"]}
   assert after.agent.key == jax.random.key(3)
   assert metrics["spied"] == 7.0
+  common.assert_equal(
+    learner.act_greedy(state, batches.observation), batches.observation
+  )
+  assert learner.observe(state, batches.observation)[1:] == state[1:]
 
 
 class _Gains(NamedTuple):
@@ -316,41 +282,44 @@ class _Gains(NamedTuple):
 
 
 @pytest.mark.parametrize(
-  "hyperparams",
-  [_Gains(3.0, (4.0, 5.0)), {"task_reward_weight": 3.0}, 3.0],
-  ids=["tuple", "same name", "number"],
+  ("hyperparams", "name"),
+  [
+    (_Gains(3.0, (4.0, 5.0)), "gain"),
+    ({"task_reward_weight": 3.0}, "task_reward_weight"),
+  ],
+  ids=["tuple", "same name"],
 )
-def test_other_trees_of_the_base_learner_are_an_entry_of_ours(hyperparams):
-  seen = []
-
-  def act(state, hyperparams, observation, key):
-    seen.append(hyperparams)
-    return observation
-
-  base = diayn.spy()._replace(hyperparams=hyperparams, act=act)
-  learner = learners.diayn(
-    base, common.OBSERVATION_SIZE, diayn.PRIOR, diayn.DESCRIPTOR_SIZE
+def test_other_trees_of_the_base_learner_are_an_entry_of_ours(
+  hyperparams, name
+):
+  speed = learners.Hyperparameter(0.1, "how fast")
+  base = _spy()._replace(
+    hyperparams=hyperparams,
+    act=lambda state, hyperparams, observation, key: hyperparams,
+    declared={name: speed},
   )
+  learner = learners.diayn(base, _O, _PRIOR, _D, _config())
+  assert learner.declared[f"base/{name}"] is speed
   assert learner.hyperparams == {
     "base": hyperparams,
     "discriminator_learning_rate": 1e-3,
     "task_reward_weight": 0.0,
   }
-  changed = jax.tree.map(jnp.float32, learner.hyperparams)
-  changed["task_reward_weight"] = jnp.float32(1.0)
-  batches = diayn.batches()
-  state = common.fresh(learner)
-  after, _ = jax.jit(learner.update)(
-    state, changed, batches, jax.random.key(3)
+  changed = jax.tree.map(np.float32, learner.hyperparams)
+  state, batches = common.fresh(learner), _batches()
+  after, _ = jax.eval_shape(
+    learner.update, state, changed, batches, jax.random.key(3)
   )
-  assert after.agent.hyperparams == hyperparams
-  learner.act(state, changed, batches.observation, jax.random.key(0))
-  assert seen == [hyperparams]
+  structure = jax.tree.structure(hyperparams)
+  assert jax.tree.structure(after.agent.hyperparams) == structure
+  assert hyperparams == learner.act(
+    state, changed, batches.observation, jax.random.key(0)
+  )
 
 
 def test_a_genotype_is_the_base_learners_and_has_no_optimizer():
-  learner = diayn.spied()
-  state, _ = diayn.update(learner, diayn.agent(learner), diayn.batches())
+  learner = _spied()
+  state, _ = _update(learner, _agent(learner), _batches())
   assert state.discriminator_optimizer_state.count == 1
   genotype = learner.genotype(state)
   assert len(jax.tree.leaves(genotype)) == len(
@@ -360,13 +329,46 @@ def test_a_genotype_is_the_base_learners_and_has_no_optimizer():
   )
   after = learner.from_genotype(genotype)
   # As the spy's `from_genotype` makes it.
-  assert after.agent.weight == state.agent.weight + 1.0
-  assert after.agent.transitions is None
-  common.assert_equal(after.discriminator_params, state.discriminator_params)
   common.assert_equal(
-    after.observation_statistics, state.observation_statistics
+    after,
+    state._replace(
+      agent=_Seen(state.agent.weight + 1.0),
+      discriminator_optimizer_state=common.fresh(
+        learner
+      ).discriminator_optimizer_state,
+    ),
   )
-  common.assert_equal(
-    after.discriminator_optimizer_state,
-    common.fresh(learner).discriminator_optimizer_state,
+
+
+def test_over_td3_it_is_a_learner_as_others_are():
+  base = learners.td3(
+    _O + _K, common.ACTION_SIZE,
+    configs.sized(learners.TD3Config, (4,), (5,), normalize_observations=False),
+  )  # fmt: skip
+  learner = learners.diayn(base, _O, _PRIOR, _D, _config())
+  descriptor = jax.ShapeDtypeStruct((_D,), jnp.float32)
+  learners.check(
+    learner, _O + _K, common.ACTION_SIZE, {"next_descriptor": descriptor}
   )
+  update = jax.jit(learner.update)
+  args = (
+    common.fresh(learner), common.hyperparams(learner),
+    _batches(learner.batches_per_update), jax.random.key(0),
+  )  # fmt: skip
+  assert not jaxprs.named(update, "cond", *args)
+  assert not jaxprs.waiting_loops(update, *args)
+  assert not jaxprs.reused_keys(update, *args)
+  assert not jaxprs.reused_keys(learner.init, jax.random.key(0))
+  leaves = jax.tree.leaves(args[0])
+  assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
+
+
+def test_what_has_no_descriptor_is_refused():
+  with pytest.raises(
+    ValueError, match="discriminator_input=descriptor, .* no .*descriptor; take"
+  ):
+    learners.discriminator(_O, _PRIOR)
+  learner = _spied()
+  # Such as those of a replay buffer that doesn't store them.
+  with pytest.raises(ValueError, match="next_descriptor"):
+    _update(learner, _agent(learner), _batches()._replace(extras={}))

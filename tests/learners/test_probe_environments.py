@@ -13,6 +13,7 @@ import pytest
 
 from qdrl_haiku import actors, environments, learners, networks, replay
 from tests import configs
+from tests.learners import common
 
 _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
 # Without targets nothing averages what single steps and batches leave, but
@@ -23,27 +24,15 @@ _NETWORKS = {
   "critic_hidden_layer_sizes": (32,),
   "activation": "tanh",
 }
+# An entropy that weighs next to nothing, so that values are plain returns.
+_SOFT = _NETWORKS | {"learn_temperature": False, "initial_temperature": 1e-4}
 _LEARNERS = {
-  # An entropy that weighs next to nothing, so that values are plain returns.
-  "sac": learners.sac(
-    1, 1, configs.make(
-      learners.SACConfig,
-      learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
-    )
-  ),
+  "sac": learners.sac(1, 1, configs.make(learners.SACConfig, **_SOFT)),
   "td3": learners.td3(1, 1, configs.make(learners.TD3Config, **_NETWORKS)),
   "crossq": learners.crossq(
-    1, 1, configs.make(
-      learners.CrossQConfig,
-      learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
-    )
+    1, 1, configs.make(learners.CrossQConfig, **_SOFT)
   ),
-  "xqc": learners.xqc(
-    1, 1, configs.make(
-      learners.XQCConfig,
-      learn_temperature=False, initial_temperature=1e-4, **_NETWORKS
-    )
-  ),
+  "xqc": learners.xqc(1, 1, configs.make(learners.XQCConfig, **_SOFT)),
 }
 _SHAPE = networks.NetworkConfig(**_NETWORKS)
 _CRITIC = networks.make_sac_networks(1, 1, _SHAPE).critic
@@ -51,12 +40,7 @@ _BATCH_NORM_CRITICS = {
   "crossq": networks.make_crossq_networks(1, 1, _SHAPE).critic,
   "xqc": networks.make_xqc_networks(1, 1, _SHAPE, num_atoms=51).critic,
 }
-_EACH = pytest.mark.parametrize("name", [
-  pytest.param(name, marks=pytest.mark.slow)
-  if name in _BATCH_NORM_CRITICS
-  else name
-  for name in _LEARNERS
-])
+_EACH = pytest.mark.parametrize("name", common.SAC_FIRST)
 
 
 class _Probe:
@@ -170,16 +154,6 @@ def _values(name, state, observation, action, discount=0.8):
 def _greedy(name, state, observation):
   observation = jnp.array(observation)[:, None]
   return _LEARNERS[name].act_greedy(state, observation)[:, 0]
-
-
-@_EACH
-@pytest.mark.slow
-def test_the_value_of_a_last_step_is_its_reward(name):
-  state = _train(name, num_steps=1.0, at_end=2.0)
-  action = _greedy(name, state, [0.0])
-  np.testing.assert_allclose(
-    _values(name, state, [0.0], action), 2.0, atol=0.02
-  )
 
 
 @_EACH

@@ -1,20 +1,21 @@
 """Tests that many agents learn from the critics of one."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, types
+from qdrl_haiku import learners
 from tests import configs
+from tests.learners import common, reference
 
 _OBSERVATION, _ACTION, _CONTEXT = 3, 2, 2
 _STEPS, _BATCH, _RATE = 3, 4, 0.01
 
 
-@functools.cache
+_CONTEXT_VALUE = jnp.array([0.5, -1.0])
+
+
 def _learner(**settings):
   sizes = {
     "policy_hidden_layer_sizes": (5,),
@@ -27,16 +28,12 @@ def _learner(**settings):
   return learners.td3(_OBSERVATION, _ACTION, config)
 
 
-def _state(learner, seed=0):
-  """An agent that has seen some observations, if it counts them."""
-  state = learner.init(jax.random.key(seed))
+def _one(shared, seed=0):
+  """The one agent, which has seen some observations if it counts them."""
+  state = common.fresh(shared.learner, seed)
   size = _OBSERVATION + _CONTEXT
   seen = 2 + 3 * jax.random.normal(jax.random.key(9), (20, size))
-  return learner.observe(state, seen)
-
-
-def _float64(tree):
-  return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+  return jax.jit(shared.learner.observe)(state, seen)
 
 
 def _improved(params, critic, observations, context):
@@ -77,88 +74,74 @@ _NAMES = [
 _CRITIC = ("critic/linear_0", "critic/output")
 
 
-@pytest.mark.parametrize("size", [0, _CONTEXT])
-def test_policies_climb_the_first_critic_as_in_float64(size):
-  learner = _learner(own_critics=False)
+@pytest.mark.parametrize(
+  ("size", "own_critics"), [(0, False), (_CONTEXT, True)]
+)
+def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
+  learner = _learner(own_critics=own_critics)
   shared = learner.share(size)
-  state = shared.learner.init(jax.random.key(1))
-  genotype = learner.genotype(learner.init(jax.random.key(2)))
+  state = common.fresh(shared.learner, 1)
+  genotype = learner.genotype(common.fresh(learner, 2))
   observations = jax.random.normal(
     jax.random.key(3), (_STEPS, _BATCH, _OBSERVATION)
   )
-  context = jnp.array([0.5, -1.0])[:size]
+  context = _CONTEXT_VALUE[:size]
   improved = jax.jit(shared.improve)(
     state, genotype, observations, context, _RATE
   )
-  expected = _improved(
-    _float64(genotype.policy_params),
-    _float64(state.critic_params),
-    _float64(observations),
-    _float64(context),
-  )
+  expected = _improved(*reference.float64(
+    (genotype.policy_params, state.critic_params, observations, context)
+  ))  # fmt: skip
   for (name, leaf), value in zip(_NAMES, expected, strict=True):
     actual = improved.policy_params[name][leaf]
     np.testing.assert_allclose(actual, value, rtol=1e-4, atol=1e-5)
     moved = np.abs(actual - genotype.policy_params[name][leaf])
     assert np.max(moved) > _RATE
-  assert improved.critic_params is None
+  # The critics go with those that they have improved.
+  critics = jax.jit(shared.genotype_at)(state, context).critic_params
+  common.assert_close(improved.critic_params, critics)
+  assert (critics is not None) == own_critics
 
 
-@pytest.mark.parametrize("hidden", [(), (5, 4)])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_an_agent_of_a_context_acts_as_the_one_does_there(hidden, normalize):
-  learner = _learner(
-    policy_hidden_layer_sizes=hidden, normalize_observations=normalize
-  )
+@pytest.mark.parametrize(
+  "settings",
+  [
+    {"policy_hidden_layer_sizes": ()},
+    {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
+    {"residual": True},
+  ],
+  ids=str,
+)
+def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
+  learner = _learner(**settings)
   shared = learner.share(_CONTEXT)
-  state = _state(shared.learner)
-  context = jnp.array([0.5, -1.0])
+  state = _one(shared)
   observation = jax.random.normal(jax.random.key(4), (7, _OBSERVATION))
-  whole = jnp.concatenate([observation, jnp.tile(context, (7, 1))], axis=1)
-  plain = learner.from_genotype(shared.genotype_at(state, context))
+  whole = jnp.concatenate(
+    [observation, jnp.tile(_CONTEXT_VALUE, (7, 1))], axis=1
+  )
+  own = jax.jit(shared.genotype_at)(state, _CONTEXT_VALUE)
+  plain = jax.jit(learner.from_genotype)(own)
   assert jax.tree.map(jnp.shape, plain) == jax.tree.map(
-    jnp.shape, learner.init(jax.random.key(0))
+    jnp.shape, common.fresh(learner)
   )
   np.testing.assert_allclose(
-    learner.act_greedy(plain, observation),
-    shared.learner.act_greedy(state, whole),
+    jax.jit(learner.act_greedy)(plain, observation),
+    jax.jit(shared.learner.act_greedy)(state, whole),
     rtol=1e-5,
     atol=1e-6,
   )
 
 
-def test_a_critic_goes_with_those_that_it_has_improved():
-  learner = _learner()
-  shared = learner.share(_CONTEXT)
-  state = shared.learner.init(jax.random.key(1))
-  genotype = learner.genotype(learner.init(jax.random.key(2)))
-  context = jnp.array([0.5, -1.0])
-  improved = shared.improve(
-    state, genotype, jnp.ones((1, 2, _OBSERVATION)), context, _RATE
-  )
-  own = shared.genotype_at(state, context)
-  for x, y in zip(
-    jax.tree.leaves(improved.critic_params),
-    jax.tree.leaves(own.critic_params),
-    strict=True,
-  ):
-    np.testing.assert_array_equal(x, y)
-
-
 def test_an_agent_without_critics_acts_and_can_not_be_trained():
   learner = _learner(own_critics=False)
-  state = learner.init(jax.random.key(0))
-  with_critics = _learner().init(jax.random.key(0))
-  observation = jnp.ones(_OBSERVATION)
+  state = common.fresh(learner)
   assert state.critic_params is None and state.target_critic_params is None
   np.testing.assert_array_equal(
-    learner.act_greedy(state, observation),
-    _learner().act_greedy(with_critics, observation),
+    learner.act_greedy(state, jnp.ones(_OBSERVATION)),
+    learner.act_greedy(common.fresh(_learner()), jnp.ones(_OBSERVATION)),
   )
-  zero = jnp.zeros((2, 1))
-  batch = types.Transition(
-    jnp.zeros((2, 1, 3)), jnp.zeros((2, 1, 2)), zero, zero,
-    jnp.zeros((2, 1, 3)), {},
-  )  # fmt: skip
   with pytest.raises(ValueError, match="own_critics=False leaves nothing"):
-    learner.update(state, learner.hyperparams, batch, jax.random.key(0))
+    learner.update(
+      state, learner.hyperparams, common.batches(learner), jax.random.key(0)
+    )

@@ -13,7 +13,7 @@ from qdrl_haiku import losses
 _DISCRETE = (losses.diayn_discriminator_loss, losses.diayn_reward)
 _SPHERE = (losses.diayn_sphere_discriminator_loss, losses.diayn_sphere_reward)
 _NORMAL = (losses.diayn_normal_discriminator_loss, losses.diayn_normal_reward)
-_KINDS = pytest.mark.parametrize(
+_EACH = pytest.mark.parametrize(
   ("kind", "parameter_size", "size"),
   [
     (_DISCRETE, 4, 4),
@@ -134,110 +134,45 @@ _REFERENCES = pytest.mark.parametrize(
 
 
 @_REFERENCES
-def test_loss_is_the_formula_in_float64(loss_fn, reference, examples):
-  expected = [reference(p, z) for p, z in zip(*_float64(examples), strict=True)]
-  actual = jax.jit(jax.vmap(loss_fn))(*examples)
-  np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
-
-
-@_REFERENCES
-def test_gradient_is_the_finite_difference_in_float64(
+def test_loss_and_gradient_are_the_formulas_in_float64(
   loss_fn, reference, examples
 ):
+  parameters, skills = (x.astype(np.float64) for x in examples)
   step = 1e-4
-  expected = [
-    [
+  losses_, gradients = [], []
+  for p, z in zip(parameters, skills, strict=True):
+    losses_.append(reference(p, z))
+    gradients.append([
       (reference(p + step * e, z) - reference(p - step * e, z)) / (2 * step)
       for e in np.eye(len(p))
-    ]
-    for p, z in zip(*_float64(examples), strict=True)
-  ]
-  actual = jax.jit(jax.vmap(jax.grad(loss_fn)))(*examples)
-  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
+    ])
+  loss, gradient = jax.jit(jax.vmap(jax.value_and_grad(loss_fn)))(*examples)
+  np.testing.assert_allclose(loss, losses_, rtol=3e-6, atol=3e-6)
+  np.testing.assert_allclose(gradient, gradients, rtol=1e-5, atol=2e-6)
 
 
-def _float64(arrays):
-  return tuple(x.astype(np.float64) for x in arrays)
-
-
-def test_circle_loss_is_the_von_mises_density_of_scipy():
-  parameters, skills = _sphere_examples(2)
-  p, z = _float64((parameters, skills))
-  angle = np.arctan2(z[:, 1], z[:, 0]) - np.arctan2(p[:, 1], p[:, 0])
-  expected = -stats.vonmises.logpdf(angle, np.linalg.norm(p, axis=1))
-  actual = jax.jit(jax.vmap(_SPHERE[0]))(parameters, skills)
-  np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
-
-
-def test_sphere_loss_is_the_von_mises_fisher_density_of_scipy():
-  parameters, skills = _sphere_examples(3)
-  # scipy has no concentration of 0.
-  some = np.linalg.norm(parameters, axis=1) >= 1e-3
-  parameters, skills = parameters[some], skills[some]
-  expected = [
-    -stats.vonmises_fisher(_unit(p), np.linalg.norm(p)).logpdf(_unit(z))
-    for p, z in zip(*_float64((parameters, skills)), strict=True)
-  ]
-  actual = jax.jit(jax.vmap(_SPHERE[0]))(parameters, skills)
-  np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_sphere_gradient_at_zero_is_minus_the_skill(size):
-  skill = jnp.asarray(_unit(np.arange(1.0, size + 1)), jnp.float32)
-  gradient = jax.jit(jax.grad(_SPHERE[0]))(jnp.zeros(size), skill)
-  np.testing.assert_array_equal(gradient, -skill)
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_another_size_on_the_sphere_is_refused(size):
-  array = jnp.ones(size)
-  with pytest.raises(ValueError, match=f"skill has size {size}.*2 or 3"):
-    losses.diayn_sphere_discriminator_loss(array, array)
-  with pytest.raises(ValueError, match=f"skill has size {size}.*2 or 3"):
-    losses.diayn_sphere_reward(array, array, jnp.zeros(()))
-
-
-def test_scale_of_a_normal_discriminator_has_a_minimum():
-  parameters = jnp.array([0.3, -1e4])
-  loss = losses.diayn_normal_discriminator_loss(parameters, jnp.array([0.301]))
-  expected = -stats.norm.logpdf(1.0) + np.log(1e-3)
-  np.testing.assert_allclose(loss, expected, rtol=1e-4)
-
-
-def _example(parameter_size, size):
-  """Parameters and a skill that suits every kind."""
+@_EACH
+def test_rewards_have_no_gradient_and_other_shapes_are_refused(
+  kind, parameter_size, size
+):
+  loss_fn, reward_fn = kind
+  parameters = 0.3 * jnp.arange(1.0, parameter_size + 1)
   skill = jnp.zeros(size).at[1].set(1.0)
-  return 0.3 * jnp.arange(1.0, parameter_size + 1), skill
-
-
-@_KINDS
-def test_reward_carries_no_gradient(kind, parameter_size, size):
-  loss_fn, reward_fn = kind
-  args = (*_example(parameter_size, size), jnp.asarray(-1.0))
+  args = parameters, skill, jnp.asarray(-1.0)
+  assert np.all(jax.grad(loss_fn)(parameters, skill) != 0.0)
   for gradient in jax.grad(reward_fn, argnums=(0, 1, 2))(*args):
-    np.testing.assert_array_equal(gradient, jnp.zeros_like(gradient))
-  assert np.all(jax.grad(loss_fn)(*args[:2]) != 0.0)
-
-
-@_KINDS
-def test_another_rank_is_refused(kind, parameter_size, size):
-  loss_fn, reward_fn = kind
-  args = (*_example(parameter_size, size), jnp.zeros(()))
+    assert not np.any(gradient)
   for i in range(3):
     others = list(args)
     others[i] = others[i][None]
     with pytest.raises(AssertionError, match="rank"):
       reward_fn(*others)
-    if i < 2:
-      with pytest.raises(AssertionError, match="rank"):
-        loss_fn(*others[:2])
-
-
-@_KINDS
-def test_parameters_of_another_size_are_refused(kind, parameter_size, size):
-  parameters, skill = _example(parameter_size, size)
   # One number would broadcast.
   for wrong in (parameters[:1], parameters[:-1]):
     with pytest.raises(AssertionError, match="shape"):
-      kind[0](wrong, skill)
+      loss_fn(wrong, skill)
+
+
+def test_another_size_on_the_sphere_is_refused():
+  with pytest.raises(ValueError, match="skill has size 4.*2 or 3"):
+    losses.diayn_sphere_reward(jnp.ones(4), jnp.ones(4), jnp.zeros(()))

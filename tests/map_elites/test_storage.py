@@ -87,7 +87,7 @@ def test_one_with_centroids_or_without_elites_comes_back(path):
 
 
 def test_genotypes_of_this_package_come_back_as_they_are(path):
-  statistics = statistics_lib.init(3)
+  statistics = statistics_lib.initial(3)
   genotype = learners.SACGenotype(
     *({"w": jnp.ones(2)} for _ in learners.SACGenotype._fields)
   )._replace(observation_statistics=statistics)
@@ -273,7 +273,7 @@ def test_contents_that_do_not_fit_are_refused(path, change, message):
 
 
 def test_a_named_tuple_that_has_changed_since_is_refused(path):
-  statistics = statistics_lib.init(3)
+  statistics = statistics_lib.initial(3)
   _repertoire(statistics).save(path)
 
   def rename(_, record):

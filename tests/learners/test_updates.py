@@ -1,0 +1,93 @@
+"""Tests of updates and actions against float64 NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.learners import common, reference, reference_updates
+
+
+def _noises(name, key, num_batches):
+  """The noise at the next observations, and of the policy's own step."""
+  size = (common.BATCH_SIZE, common.ACTION_SIZE)
+  shapes = (num_batches, *size), size
+  keys = [key] if name == "td3" else jax.random.split(key)
+  return [
+    np.asarray(jax.random.normal(k, shape), np.float64)
+    for k, shape in zip(keys, shapes, strict=False)
+  ]
+
+
+@pytest.mark.parametrize("name", common.NAMES)
+def test_updates_are_those_of_the_float64_reference(name):
+  case = common.case(name)
+  state = common.agent(case.learner)
+  expected = reference.float64(state)
+  changes = {
+    "discount": 0.9, "reward_scaling": 2.0, "target_entropy": -1.5,
+    "target_noise_scale": 0.4, "weight_decay": 0.1,
+  }  # fmt: skip
+  known = changes.keys() & case.learner.hyperparams.keys()
+  hyperparams = common.hyperparams(
+    case.learner, **{x: changes[x] for x in known}
+  )
+  update = reference_updates.soft_update
+  if name == "td3":
+    update = reference_updates.td3_update
+  for i in range(2):
+    key, batches = jax.random.key(i), common.batches(case.learner, seed=i)
+    noises = _noises(name, key, case.learner.batches_per_update)
+    if name == "td3":
+      clip = hyperparams["target_noise_clip"]
+      assert np.any(0.4 * np.abs(noises[0]) > clip)
+    state, metrics = case.update(state, hyperparams, batches, key)
+    expected, expected_metrics = update(expected, hyperparams, batches, noises)
+    common.assert_close(metrics, expected_metrics, rtol=1e-4, atol=1e-5)
+  common.assert_close(state, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_acting_is_normal_noise_around_what_the_policy_means(name):
+  case = common.case(name)
+  state, size = common.agent(case.learner), common.ACTION_SIZE
+  observation = common.observations(1)[0]
+  numbers = reference.float64(state)
+  outputs = reference.mlp(
+    numbers.policy_params,
+    reference.normalize(numbers.observation_statistics, observation),
+  )
+  greedy = case.act_greedy(state, observation)
+  np.testing.assert_allclose(greedy, np.tanh(outputs[:size]), rtol=1e-5)
+  changes = {} if name == "sac" else {"exploration_noise": 0.01}
+  actions = case.act(
+    state, common.hyperparams(case.learner, **changes),
+    jnp.tile(observation, (2000, 1)), jax.random.key(0),
+  )  # fmt: skip
+  if name == "td3":
+    noise = (actions - greedy) / 0.01
+  else:
+    scale = np.log1p(np.exp(outputs[size:])) + 1e-3
+    noise = (np.arctanh(np.asarray(actions, np.float64)) - outputs[:size])
+    noise /= scale
+  for i in range(size):
+    assert stats.kstest(np.asarray(noise)[:, i], "norm").pvalue > 0.01
+  assert abs(np.corrcoef(noise.T)[0, 1]) < 0.1
+
+
+def test_xqcs_atoms_hold_all_returns_up_to_a_horizon_of_1000_steps():
+  case = common.case("xqc")
+  # Of next to no entropy.
+  state = common.agent(case.learner)._replace(
+    log_temperature=jnp.float32(-40.0)
+  )
+  batches = common.batches(case.learner)
+  _, metrics = case.update(
+    state, common.hyperparams(case.learner, discount=1.0), batches,
+    jax.random.key(0),
+  )  # fmt: skip
+  largest = np.abs(batches.reward).max(axis=1).mean()
+  assert metrics["largest_value"] == pytest.approx(
+    1.25 * largest * 1000, rel=1e-3
+  )

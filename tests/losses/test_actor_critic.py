@@ -1,0 +1,226 @@
+"""Tests of the losses of SAC, TD3 and XQC, and of TD3's target action."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl.testing import parameterized
+from scipy import stats
+
+from qdrl_haiku import losses
+
+_TD3 = {
+  "q_tm1": [1.0, 2.0],
+  "r_t": 0.5,
+  "discount_t": 0.9,
+  "q_t": [3.0, 2.0],
+}
+_SAC = _TD3 | {"log_prob_t": -1.0, "temperature": 0.5}
+_TEMPERATURE = {
+  "log_temperature": -1.0,
+  "log_prob": 1.5,
+  "target_entropy": -2.0,
+}
+_UNIFORM = [0.0] * 5
+# The first critic has e^2 of e^2 + 4 on 1.
+_SHARP = [0.0, 0.0, 0.0, 2.0, 0.0]
+_XQC = {
+  "logits_tm1": [_SHARP, _UNIFORM],
+  "r_t": 0.5,
+  "discount_t": 0.5,
+  "q_t": [3.0, 2.0],
+  "log_prob_t": 1.0,
+  "temperature": 0.5,
+  "atoms": [-2.0, -1.0, 0.0, 1.0, 2.0],
+}
+_SUM = np.exp(2) + 4
+_SOFTMAX = np.array([[1, 1, 1, np.exp(2), 1], [_SUM / 5] * 5]) / _SUM
+
+# Loss, example, its loss, and the gradients that aren't 0.
+_CASES = (
+  # y = 0.5 + 0.9 (2 + 0.5) = 2.75; 0.5 (1.75^2 + 0.75^2).
+  ("sac", losses.sac_critic_loss, _SAC, 1.8125, {"q_tm1": [-1.75, -0.75]}),
+  # y = 0.5; 0.5 (0.5^2 + 1.5^2).
+  (
+    "sac_termination",
+    losses.sac_critic_loss,
+    _SAC | {"discount_t": 0.0},
+    1.25,
+    {"q_tm1": [0.5, 1.5]},
+  ),
+  # 0.5 * -1.5 - 2.
+  (
+    "sac_policy",
+    losses.sac_policy_loss,
+    {"q_t": [3.0, 2.0], "log_prob": -1.5, "temperature": 0.5},
+    -2.75,
+    {"q_t": [0.0, -1.0], "log_prob": 0.5},
+  ),
+  # -exp(-1) (1.5 - 2): the temperature falls where the entropy, -1.5, is above
+  # its target, -2, and rises where it's below.
+  (
+    "temperature_falls",
+    losses.sac_temperature_loss,
+    _TEMPERATURE,
+    0.5 * np.exp(-1),
+    {"log_temperature": 0.5 * np.exp(-1)},
+  ),
+  (
+    "temperature_rises",
+    losses.sac_temperature_loss,
+    _TEMPERATURE | {"log_prob": 3.0},
+    -np.exp(-1),
+    {"log_temperature": -np.exp(-1)},
+  ),
+  # y = 0.5 + 0.9 * 2 = 2.3; 0.5 (1.3^2 + 0.3^2).
+  ("td3", losses.td3_critic_loss, _TD3, 0.89, {"q_tm1": [-1.3, -0.3]}),
+  (
+    "td3_termination",
+    losses.td3_critic_loss,
+    _TD3 | {"discount_t": 0.0},
+    1.25,
+    {"q_tm1": [0.5, 1.5]},
+  ),
+  # The first critic's, not the smaller one.
+  (
+    "td3_policy",
+    losses.td3_policy_loss,
+    {"q_t": [3.0, 2.0]},
+    -3.0,
+    {"q_t": [-1.0, 0.0]},
+  ),
+  # y = 0.5 + 0.5 (2 - 0.5) = 1.25: 0.75 of it on 1; softmax - two_hot.
+  (
+    "xqc",
+    losses.xqc_critic_loss,
+    _XQC,
+    np.log(_SUM) - 0.75 * 2 + np.log(5),
+    {"logits_tm1": _SOFTMAX - [0, 0, 0, 0.75, 0.25]},
+  ),
+  # y = 0.5, half of it on 1.
+  (
+    "xqc_termination",
+    losses.xqc_critic_loss,
+    _XQC | {"discount_t": 0.0},
+    np.log(_SUM) - 0.5 * 2 + np.log(5),
+    {"logits_tm1": _SOFTMAX - [0, 0, 0.5, 0.5, 0]},
+  ),
+)
+
+
+def _arrays(example):
+  return {name: jnp.float32(value) for name, value in example.items()}
+
+
+class HandWorkedTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.named_parameters(*_CASES)
+  def test_one_example(self, loss_fn, example, expected, slopes):
+    loss, gradients = self.variant(
+      jax.value_and_grad(lambda example: loss_fn(**example))
+    )(_arrays(example))
+    assert loss.shape == ()
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    for name, gradient in gradients.items():
+      np.testing.assert_allclose(
+        gradient, slopes.get(name, np.zeros_like(gradient)), rtol=1e-5,
+        atol=1e-6, err_msg=name,
+      )  # fmt: skip
+
+
+def _float64_critic(q_tm1, r_t, discount_t, q_t, log_prob_t=0, temperature=0):
+  target = r_t + discount_t * (q_t.min(axis=1) - temperature * log_prob_t)
+  return 0.5 * ((q_tm1 - target[:, None]) ** 2).sum(axis=1)
+
+
+@pytest.mark.parametrize(
+  ("loss_fn", "shapes", "formula"),
+  [
+    (losses.sac_critic_loss, [(2,), (), (), (2,), (), ()], _float64_critic),
+    (losses.td3_critic_loss, [(2,), (), (), (2,)], _float64_critic),
+    (
+      losses.sac_policy_loss,
+      [(2,), (), ()],
+      lambda q_t, log_prob, temperature: (
+        temperature * log_prob - q_t.min(axis=1)
+      ),
+    ),
+    (
+      losses.sac_temperature_loss,
+      [(), (), ()],
+      lambda log_temperature, log_prob, target: (
+        -np.exp(log_temperature) * (log_prob + target)
+      ),
+    ),
+  ],
+)
+def test_losses_are_the_formulas_in_float64(loss_fn, shapes, formula):
+  rng = np.random.default_rng(0)
+  args = [rng.uniform(-3, 3, (64, *x)).astype(np.float32) for x in shapes]
+  np.testing.assert_allclose(
+    jax.vmap(loss_fn)(*args),
+    formula(*(x.astype(np.float64) for x in args)),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize(
+  ("loss_fn", "example"),
+  [
+    *(case[1:3] for case in _CASES),
+    (
+      lambda **k: losses.td3_target_action(
+        jax.random.key(0), jnp.zeros(2), **k
+      ),
+      {"noise_scale": 0.2, "noise_clip": 0.5},
+    ),
+  ],
+)
+def test_another_rank_is_refused(loss_fn, example):
+  arrays = _arrays(example)
+  for name in example:
+    with pytest.raises(AssertionError, match="rank"):
+      loss_fn(**arrays | {name: arrays[name][None]})
+
+
+def _target_actions(action, noise_scale, noise_clip, num=2000):
+  """Returns [num, A] target actions, each with a key of its own."""
+  keys = jax.random.split(jax.random.key(0), num)
+  return np.asarray(
+    jax.jit(jax.vmap(losses.td3_target_action, in_axes=(0, None, None, None)))(
+      keys, jnp.asarray(action), jnp.asarray(noise_scale), noise_clip
+    )
+  )
+
+
+def test_target_noise_is_normal_with_the_given_scale():
+  noise = _target_actions([0.1, -0.1], 0.05, 0.9) - np.float32([0.1, -0.1])
+  for i in range(2):
+    assert stats.kstest(noise[:, i] / 0.05, "norm").pvalue > 0.01
+  assert abs(np.corrcoef(noise.T)[0, 1]) < 0.1
+  # Within a batch, which has one key, likewise.
+  actions = losses.td3_target_action(
+    jax.random.key(0), jnp.zeros((3, 2)), 0.1, 0.5
+  )
+  assert len(np.unique(actions)) == 6
+
+
+def test_target_noise_and_target_actions_are_clipped_on_both_sides():
+  actions = _target_actions([0.0, 0.9, -0.9], 0.5, 0.25)
+  noise = actions[:, 0]
+  assert (noise.min(), noise.max()) == (-0.25, 0.25)
+  # Only what is beyond half a standard deviation is at the clip.
+  clipped = np.mean(np.abs(noise) == 0.25)
+  np.testing.assert_allclose(clipped, 2 * stats.norm.sf(0.5), atol=0.04)
+  # The action's box.
+  assert (actions[:, 1].max(), actions[:, 2].min()) == (1.0, -1.0)
+
+
+def test_target_actions_have_no_gradient():
+  gradients = jax.grad(
+    lambda *args: losses.td3_target_action(jax.random.key(0), *args).sum(),
+    argnums=(0, 1, 2),
+  )(jnp.array([0.2, -0.3]), 0.2, 0.5)
+  assert not any(np.any(x) for x in gradients)
