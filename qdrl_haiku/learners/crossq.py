@@ -10,12 +10,13 @@ import optax
 
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
-from qdrl_haiku.learners import base, batch_norm, sac, soft_policy, statistics
+from qdrl_haiku.learners import base, batch_norm, soft_policy, statistics
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
+from qdrl_haiku.learners.sac import HYPERPARAMETERS as _OF_SAC
 
 HYPERPARAMETERS = {
   name: declared
-  for name, declared in sac.HYPERPARAMETERS.items()
+  for name, declared in _OF_SAC.items()
   if name not in ("tau", "weight_decay")
 }
 """CrossQ's, by name."""
