@@ -52,11 +52,7 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
   seconds = config.population_size / setup.mesh.size * (
     1 / _STEPS + config.grad_updates_per_step * update_seconds
   )
-  unit = config_lib.iteration_steps(
-    num_envs=config.num_envs,
-    grad_updates_per_step=config.grad_updates_per_step,
-    batches_per_update=per_update,
-  )
+  unit = config_lib.iteration_steps(config, per_update)
   interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
   if min_replay_size is None:

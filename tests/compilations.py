@@ -15,12 +15,7 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def of(function, *args):
-  """Counts the programs that a call compiles, or reads from the disk.
-
-  Args:
-    function: to be called once.
-    *args: its arguments.
-  """
+  """Counts the programs that a call compiles, or reads from the disk."""
   before = len(_compiled)
   jax.block_until_ready(function(*args))
   return len(_compiled) - before

@@ -5,15 +5,7 @@ from jax.extend.core import Literal, jaxprs_in_params
 
 
 def equations(function, *args):
-  """Returns all equations of a function, those of its inner ones included.
-
-  Args:
-    function: to be traced.
-    *args: its arguments.
-
-  Returns:
-    The equations, in no order to rely on.
-  """
+  """Returns all equations of a function and of its inner ones."""
   found, jaxprs = [], [jax.make_jaxpr(function)(*args).jaxpr]
   while jaxprs:
     for equation in jaxprs.pop().eqns:
@@ -28,15 +20,7 @@ def named(function, name, *args):
 
 
 def waiting_loops(function, *args):
-  """Returns loops of `vmap(function)` that run until all of a batch are done.
-
-  Args:
-    function: to be traced, of one instance.
-    *args: its arguments, of one instance.
-
-  Returns:
-    The equations: those whose predicate is one for each of the batch.
-  """
+  """Returns loops of `vmap(function)` that wait for all of a batch."""
   batch = jax.tree.map(lambda x: jax.numpy.stack([x, x]), args)
   return [
     loop
@@ -51,13 +35,6 @@ def reused_keys(function, *args):
   Drawing from a key, splitting it, and folding the same number into it again
   are such uses. Values are known by how they are computed; what is different in
   each turn of a loop is taken for the first turn's.
-
-  Args:
-    function: to be traced.
-    *args: its arguments, or their shapes.
-
-  Returns:
-    The equations that come later, as text.
   """
   numbers, used, found = {}, set(), []
 

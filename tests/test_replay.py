@@ -76,20 +76,12 @@ def test_a_full_buffer_forgets_the_oldest():
     np.testing.assert_array_equal(rows, expected)
 
 
-@pytest.mark.parametrize("num", [2, 5, 12])
-def test_samples_are_uniform_among_the_rows_that_are_stored(num):
-  sample = np.asarray(_SAMPLE(_filled(num), jax.random.key(3), (20_000,)))
-  rows, counts = np.unique(sample, return_counts=True)
-  assert rows.tolist() == list(range(max(0, num - _CAPACITY), num))
-  assert stats.chisquare(counts).pvalue > 0.01
-
-
-def test_samples_of_one_key_are_independent_of_each_other():
-  first, second = _SAMPLE(_filled(7), jax.random.key(4), (2, 20_000))
-  assert np.any(first != _SAMPLE(_filled(7), jax.random.key(5), (20_000,)))
-  table = np.zeros((_CAPACITY, _CAPACITY))
-  np.add.at(table, (np.asarray(first), np.asarray(second)), 1)
-  assert stats.chi2_contingency(table).pvalue > 0.01
+def test_samples_are_uniform_among_the_rows_that_are_stored():
+  for num in (2, 12):
+    sample = np.asarray(_SAMPLE(_filled(num), jax.random.key(3), (20_000,)))
+    rows, counts = np.unique(sample, return_counts=True)
+    assert rows.tolist() == list(range(max(0, num - _CAPACITY), num))
+    assert stats.chisquare(counts).pvalue > 0.01
 
 
 def test_all_batches_are_drawn_in_one_gather():
@@ -111,39 +103,11 @@ def test_can_sample_from_the_number_stored():
   assert not can_sample(_filled(10), 8)
 
 
-def test_members_of_a_population_have_positions_of_their_own():
-  nums = (2, 6, 9)
-  states = jax.tree.map(lambda *x: jnp.stack(x), *map(_filled, nums))
-  rows = 100 + jnp.arange(9).reshape(3, 3)
-  added = jax.vmap(_BUFFER.add)(states, rows)
-  for i, num in enumerate(nums):
-    alone = _ADD(_filled(num), rows[i])
-    jax.tree.map(
-      lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), added, alone
-    )
-  np.testing.assert_array_equal(
-    jax.vmap(_BUFFER.can_sample, (0, None))(added, 6), [False, True, True]
-  )
-
-
 def test_more_rows_than_the_capacity_are_refused():
   with pytest.raises(ValueError, match="capacity .* got 0"):
     replay.uniform(0)
   with pytest.raises(ValueError, match="8 transitions .* capacity 7"):
     _BUFFER.add(_filled(0), _numbers(0, 8))
-
-
-def test_adding_moves_no_row_that_it_does_not_write():
-  """Only the scatter itself makes an array as large as the storage."""
-  buffer = replay.uniform(1000)
-  state = buffer.init(_transitions(()))
-  large = [
-    e.primitive.name
-    for e in jaxprs.equations(buffer.add, state, _transitions((4,)))
-    if any(v.aval.shape[:1] == (1000,) for v in e.outvars)
-    and e.primitive.name not in ("jit", "pjit")
-  ]
-  assert large == ["scatter"] * 5
 
 
 def test_adding_in_a_scan_works_in_place():

@@ -71,7 +71,7 @@ def step(
     action = learner.act_greedy(state, env_state.obs)
   else:
     action = learner.act(state, hyperparams, env_state.obs, key)
-  return _step(env, env_state, action, pool)
+  return take(env, env_state, action, pool)
 
 
 @eager.compiled("env", "learner", "num_steps")
@@ -117,20 +117,20 @@ def collect(
     env_states: environments.State, keys: types.Key
   ) -> tuple[environments.State, types.Transition]:
     actions = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
-    return _step(env, env_states, actions, pool)
+    return take(env, env_states, actions, pool)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
   env_states, transitions = jax.lax.scan(body, env_states, step_keys)
   return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
 
 
-def _step(
+def take(
   env: environments.BatchedEnvironment,
   env_state: environments.State,
   action: types.Array,
-  pool: environments.State | None,
+  pool: environments.State | None = None,
 ) -> tuple[environments.State, types.Transition]:
-  """Steps environments with any leading axes, and records the transitions."""
+  """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state, action, pool)
   happened = transition(env_state, action, next_state)
   # Only here, since elsewhere episodes are known as wholes.

@@ -1,7 +1,7 @@
 """Composes what a configuration describes, with nothing left open."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, environments, learners, training, types
@@ -81,14 +81,12 @@ def _interval(config: Config, learner: learners.Learner) -> int:
   settings = config.training
   if settings.perturbation_interval is not None:
     return settings.perturbation_interval
-  rates: dict[str, Any] = {
-    "num_envs": settings.num_envs,
-    "grad_updates_per_step": settings.grad_updates_per_step,
-    "batches_per_update": learner.batches_per_update,
-  }
+  per_update = learner.batches_per_update
   if config.run.num_generations is None:
-    return training.default_interval(config.run.num_timesteps, **rates)
-  steps = training.iteration_steps(**rates)
+    return training.default_interval(
+      settings, per_update, config.run.num_timesteps
+    )
+  steps = training.iteration_steps(settings, per_update)
   return steps * max(1, round(_INTERVAL / steps))
 
 

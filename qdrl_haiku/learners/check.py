@@ -37,7 +37,7 @@ def check(
       if it reads an extra that isn't stored.
   """
   extras = dict(extras or {})
-  _check_defaults(learner.hyperparams)
+  check_defaults(learner.hyperparams)
   checks.check_count("batches_per_update", learner.batches_per_update, 1)
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
@@ -122,7 +122,7 @@ def check_update(
   checks.check_hyperparams(hyperparams, defaults)
 
 
-def _check_defaults(hyperparams: types.Hyperparams) -> None:
+def check_defaults(hyperparams: types.Hyperparams) -> None:
   """Refuses default hyperparameters that are no tree of numbers."""
   if not jax.tree.leaves(hyperparams):
     raise ValueError(

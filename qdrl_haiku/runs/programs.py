@@ -242,13 +242,14 @@ def make_programs(
       **more,
     )
 
-  draw_jit = jitted(generation.draw, options.once, members, static_argnums=2)
+  method = generation.method(setup)
+  draw_jit = jitted(method.draw, options.once, members, static_argnums=2)
   init_jit = jitted(generation.init, to_init, shardings)
   train_jit = jitted(
-    generation.train, options.always, (shardings, trained), donate_argnums=0
+    method.train, options.always, (shardings, trained), donate_argnums=0
   )
   evaluate_jit = jitted(
-    generation.evaluate,
+    method.evaluate,
     options.often,
     (shardings, replicated),
     donate_argnums=0,

@@ -10,14 +10,8 @@ from qdrl_haiku.training.config import (
 from qdrl_haiku.training.elites import vary_agents
 from qdrl_haiku.training.generation import init, restart, step
 from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.members import init_members
 from qdrl_haiku.training.repertoire_config import RepertoireConfig
-from qdrl_haiku.training.search_spaces import (
-  declaration,
-  flag_of,
-  search_space,
-  with_values,
-)
+from qdrl_haiku.training.search_spaces import search_space, with_values
 from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import skill_evaluation
 from qdrl_haiku.training.state import (
@@ -39,11 +33,8 @@ __all__ = [
   "State",
   "TeachingConfig",
   "TrainingConfig",
-  "declaration",
   "default_interval",
-  "flag_of",
   "init",
-  "init_members",
   "iteration_steps",
   "restart",
   "search_space",

@@ -119,23 +119,16 @@ class TrainingConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if self.min_replay_size > self.replay_capacity:
-      raise ValueError(
-        f"min_replay_size {self.min_replay_size} is more than replay_capacity "
-        f"{self.replay_capacity}, so learning would never start; lower the "
-        "first or raise the second."
-      )
-    if self.n_step > 1 and self.n_step * self.num_envs > self.replay_capacity:
-      raise ValueError(
-        f"replay_capacity {self.replay_capacity} doesn't hold n_step="
-        f"{self.n_step} steps of each of {self.num_envs} environments; raise "
-        "the first or lower the second."
-      )
-    if self.batch_size > self.replay_capacity:
-      raise ValueError(
-        f"batch_size {self.batch_size} is more than replay_capacity "
-        f"{self.replay_capacity}; lower the first or raise the second."
-      )
+    for name, number in (
+      ("min_replay_size", self.min_replay_size),
+      ("batch_size", self.batch_size),
+      ("n_step times num_envs", self.n_step * self.num_envs),
+    ):
+      if number > self.replay_capacity:
+        raise ValueError(
+          f"{name} {number} is more than replay_capacity "
+          f"{self.replay_capacity}; lower the first or raise the second."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,11 +277,10 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
   An iteration steps each environment as few times as make a whole number of
   calls of `learner.update`.
   """
-  num_env_steps, num_updates = _iteration(
-    config.num_envs, config.grad_updates_per_step, batches_per_update
-  )
+  num_env_steps, num_updates = _iteration(config, batches_per_update)
   steps = num_env_steps * config.num_envs
-  if config.perturbation_interval % steps:
+  num_iterations, rest = divmod(config.perturbation_interval, steps)
+  if rest:
     raise ValueError(
       f"perturbation_interval {config.perturbation_interval} must be a "
       f"multiple of {steps}: num_envs={config.num_envs} and "
@@ -302,20 +294,14 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
       f"replay_capacity {config.replay_capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it."
     )
-  num_critic_steps = (
-    config.perturbation_interval // steps * num_updates * batches_per_update
-  )
+  num_critic_steps = num_iterations * num_updates * batches_per_update
   if num_critic_steps > LARGEST:
     raise ValueError(
       f"perturbation_interval {config.perturbation_interval} makes "
       f"{num_critic_steps} critic steps, which must be at most {LARGEST}; "
       "lower it, or grad_updates_per_step."
     )
-  return Iterations(
-    num_iterations=config.perturbation_interval // steps,
-    num_env_steps=num_env_steps,
-    num_updates=num_updates,
-  )
+  return Iterations(num_iterations, num_env_steps, num_updates)
 
 
 def nearest_multiples(number: int, unit: int) -> str:
@@ -324,39 +310,28 @@ def nearest_multiples(number: int, unit: int) -> str:
   return " or ".join(str(n) for n in (below, below + unit) if n > 0)
 
 
-def iteration_steps(
-  *, num_envs: int, grad_updates_per_step: float, batches_per_update: int
-) -> int:
+def iteration_steps(config: TrainingConfig, batches_per_update: int) -> int:
   """Returns the steps of one iteration, of which an interval is a multiple.
 
   Args:
-    num_envs: E.
-    grad_updates_per_step: critic steps per environment step.
+    config: the settings, the interval perhaps left open.
     batches_per_update: critic steps in one call of `learner.update`.
 
   Returns:
     Environment steps per agent.
   """
-  num_env_steps, _ = _iteration(
-    num_envs, grad_updates_per_step, batches_per_update
-  )
-  return num_env_steps * num_envs
+  return _iteration(config, batches_per_update)[0] * config.num_envs
 
 
 def default_interval(
-  num_timesteps: int,
-  *,
-  num_envs: int,
-  grad_updates_per_step: float,
-  batches_per_update: int,
+  config: TrainingConfig, batches_per_update: int, num_timesteps: int
 ) -> int:
   """Returns an interval that cuts a run into about twenty equal generations.
 
   Args:
-    num_timesteps: environment steps per agent in all.
-    num_envs: E.
-    grad_updates_per_step: critic steps per environment step.
+    config: the settings, the interval perhaps left open.
     batches_per_update: critic steps in one call of `learner.update`.
+    num_timesteps: environment steps per agent in all, >= 1.
 
   Returns:
     Environment steps per agent and generation.
@@ -364,35 +339,29 @@ def default_interval(
   Raises:
     ValueError: if no number of generations up to 200 cuts the run.
   """
-  if num_envs < 1 or not 0 < grad_updates_per_step < math.inf:
-    raise ValueError(
-      "num_envs must be at least 1 and grad_updates_per_step must be above 0, "
-      f"got {num_envs} and {grad_updates_per_step}."
-    )
-  steps = iteration_steps(
-    num_envs=num_envs,
-    grad_updates_per_step=grad_updates_per_step,
-    batches_per_update=batches_per_update,
-  )
+  steps = iteration_steps(config, batches_per_update)
   fitting = [
     n for n in range(1, 201) if num_timesteps % (n * steps) == 0
   ]
-  if num_timesteps < 1 or not fitting:
+  if not fitting:
     nearest = max(1, round(num_timesteps / (20 * steps))) * 20 * steps
     raise ValueError(
       f"num_timesteps {num_timesteps} can't be cut into equal generations of "
-      f"whole iterations, which have {steps} steps with num_envs={num_envs} "
-      f"and grad_updates_per_step={grad_updates_per_step}; {nearest} can. Or "
-      "give perturbation_interval."
+      f"whole iterations, which have {steps} steps with num_envs="
+      f"{config.num_envs} and grad_updates_per_step="
+      f"{config.grad_updates_per_step}; {nearest} can. Or give "
+      "perturbation_interval."
     )
   generations = min(fitting, key=lambda n: abs(math.log(n / 20)))
   return num_timesteps // generations
 
 
 def _iteration(
-  num_envs: int, grad_updates_per_step: float, batches_per_update: int
+  config: TrainingConfig, batches_per_update: int
 ) -> tuple[int, int]:
   """Steps of each environment, and calls of update, of one iteration."""
-  rate = fractions.Fraction(grad_updates_per_step).limit_denominator(100_000)
-  calls_per_env_step = rate * num_envs / batches_per_update
+  rate = fractions.Fraction(config.grad_updates_per_step)
+  calls_per_env_step = (
+    rate.limit_denominator(100_000) * config.num_envs / batches_per_update
+  )
   return calls_per_env_step.denominator, calls_per_env_step.numerator

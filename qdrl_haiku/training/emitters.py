@@ -18,11 +18,15 @@ from qdrl_haiku.training.state import Members, State
 def make_emitter(setup: Setup) -> map_elites.Emitter:
   """Makes the emitter that a setup names."""
   setup_lib.check(setup)
-  assert setup.map_elites is not None
-  emitter = setup.map_elites.emitter
-  if isinstance(emitter, tuple):
-    return _make_several(setup, emitter)
-  return _make(setup, emitter, setup.num_offspring)
+  emitter, size = setup.qd.emitter, setup.qd.variation_batch_size
+  if not isinstance(emitter, tuple):
+    return _make(setup, emitter)
+  adapts = emitter[0].batch_size is None
+  several = map_elites.multi_emitter(
+    {part.name: _make_part(setup, part) for part in emitter},
+    size if adapts else None,
+  )
+  return _as_planned(setup, several)
 
 
 def emitter_state(setup: Setup, state: State) -> types.Tree:
@@ -55,8 +59,7 @@ def with_emitter_state(
 
 def _is_several(setup: Setup) -> bool:
   """Returns whether several emitters share the repertoire."""
-  assert setup.map_elites is not None
-  return isinstance(setup.map_elites.emitter, tuple)
+  return isinstance(setup.qd.emitter, tuple)
 
 
 def check_users_emitters(
@@ -66,8 +69,7 @@ def check_users_emitters(
 
   Ours aren't looked at: members lack their initial states at this point.
   """
-  assert setup.map_elites is not None
-  emitter = setup.map_elites.emitter
+  emitter = setup.qd.emitter
   if isinstance(emitter, tuple):
     for part in emitter:
       if part.emitter is not None:
@@ -77,9 +79,9 @@ def check_users_emitters(
 
 
 def _make(
-  setup: Setup, emitter_fn: str | setup_lib.EmitterFn, planned: int
+  setup: Setup, emitter_fn: str | setup_lib.EmitterFn
 ) -> map_elites.Emitter:
-  """Makes one emitter, of which so many agents are planned."""
+  """Makes one emitter."""
   if isinstance(emitter_fn, str):
     if emitter_fn not in EMITTERS:
       raise ValueError(
@@ -88,62 +90,52 @@ def _make(
       )
     emitter_fn = EMITTERS[emitter_fn]
   emitter = emitter_fn(setup)
-  if not setup.on_host and emitter.batch_size != planned:
-    raise ValueError(
-      f"the emitter makes {emitter.batch_size} agents, and {planned} are "
-      f"planned; let it make variation_batch_size={planned} of them."
-    )
   if unknown := set(emitter.needs) - set(elites_lib.EMITTER_NEEDS):
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
       f"agents' episodes; name some of {', '.join(elites_lib.EMITTER_NEEDS)}."
     )
+  return _as_planned(setup, emitter)
+
+
+def _as_planned(
+  setup: Setup, emitter: map_elites.Emitter
+) -> map_elites.Emitter:
+  """Returns an emitter, unless it makes more or fewer than are planned."""
+  planned = setup.num_offspring
+  if not setup.on_host and emitter.batch_size != planned:
+    raise ValueError(
+      f"the emitter makes {emitter.batch_size} agents, and {planned} are "
+      f"planned, of which variation_batch_size="
+      f"{setup.qd.variation_batch_size} are no members; give as many."
+    )
   return emitter
 
 
-def _make_several(
-  setup: Setup, parts: tuple[setup_lib.Part, ...]
-) -> map_elites.Emitter:
-  """Makes several emitters, each as if it were alone with its own number."""
-  qd = setup.map_elites
-  assert qd is not None
-  adapts = parts[0].batch_size is None
-  return map_elites.multi_emitter(
-    {part.name: _make_part(setup, part) for part in parts},
-    qd.variation_batch_size if adapts else None,
-  )
-
-
 def _make_part(setup: Setup, part: setup_lib.Part) -> map_elites.Emitter:
-  """Makes one of several emitters as if it were alone."""
-  qd = setup.map_elites
-  assert qd is not None
+  """Makes one of several emitters as if it were alone with its own number."""
   size = part.batch_size
-  if size is None:
-    size = qd.variation_batch_size
+  if part.name == "pbt":
+    size = 0
+  elif size is None:
+    size = setup.qd.variation_batch_size
   emitter = part.emitter or part.name
-  alone = setup._replace(
-    map_elites=qd._replace(
-      emitter=emitter,
-      variation_batch_size=0 if part.name == "pbt" else size,
-    )
-  )
-  return _make(alone, emitter, size)
+  alone = setup.qd._replace(emitter=emitter, variation_batch_size=size)
+  return _make(setup._replace(map_elites=alone), emitter)
 
 
 def _variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.genetic_emitter` of what a setup says."""
-  qd = setup.map_elites
-  assert qd is not None
   return map_elites.genetic_emitter(
-    qd.variation_fn, qd.variation_batch_size
+    setup.qd.variation_fn, setup.qd.variation_batch_size
   )
 
 
 def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pbt_emitter` of what `train_members` trains."""
-  qd = setup.map_elites
-  assert qd is not None and setup.controller is not None
+  qd, controller = setup.qd, setup.controller
+  assert controller is not None
+
   def known(tree: types.Tree) -> types.Tree:
     return sharding.all_gather(setup.mesh, tree, setup.config.population_size)
 
@@ -181,8 +173,8 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       transplant=transplant,
       is_finite=lambda members: _is_finite(setup, members),
     ),
-    setup.controller._replace(
-      update=sharding.replicated(setup.mesh, setup.controller.update)
+    controller._replace(
+      update=sharding.replicated(setup.mesh, controller.update)
     ),
     qd.variation_fn,
     population_size=setup.config.population_size,
@@ -193,8 +185,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
 
 def _improvements(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.cma_emitter`, alike on any devices."""
-  qd = setup.map_elites
-  assert qd is not None
+  qd = setup.qd
   config, everywhere = qd.cma, functools.partial(
     sharding.replicated, setup.mesh
   )
@@ -228,8 +219,7 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
 
 def _policy_gradients(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pga_emitter`; the greedy policy is one of B."""
-  qd = setup.map_elites
-  assert qd is not None
+  qd = setup.qd
   share = 1 / max(1, qd.variation_batch_size)
   return map_elites.pga_emitter(
     teachers.make_teacher(setup, qd.teaching, sees_targets=False),
@@ -240,8 +230,7 @@ def _policy_gradients(setup: Setup) -> map_elites.Emitter:
 
 def _conditioned_gradients(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.dcrl_emitter`, with the shares of the paper."""
-  qd = setup.map_elites
-  assert qd is not None
+  qd = setup.qd
   return map_elites.dcrl_emitter(
     teachers.make_teacher(setup, qd.teaching, sees_targets=True),
     qd.variation_fn,

@@ -11,24 +11,26 @@ from qdrl_haiku import eager, types
 from qdrl_haiku.training import population, quality_diversity
 from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import GenerationReport, State, Trained
+from qdrl_haiku.training.state import GenerationReport, State
 
 
-def _method(setup: Setup) -> ModuleType:
-  """Returns the module with the functions of what a setup trains."""
-  return population if setup.map_elites is None else quality_diversity
-
-
-def check(setup: Setup) -> None:
-  """Refuses a setup that can't be trained, before anything is compiled.
+def method(setup: Setup) -> ModuleType:
+  """Returns the module with the functions of what a setup trains.
 
   Args:
-    setup: what is to be trained.
+    setup: what is trained.
 
-  Raises:
-    ValueError: as `init` does.
+  Returns:
+    A module that has, beside `init` and `restart` as here,
+      check: (setup), raises what `init` does, before anything is compiled;
+      draw: (setup, run_key, generation, num_agents) -> the `InitialStates` of a
+        generation, 0 for the one before the first;
+      train: (setup, state, pool, run_key) -> (state, `Trained`), the first part
+        of `step`, with the pool of these;
+      evaluate: (setup, state, trained, env_states, run_key) -> (state, report),
+        the second part, from their other states.
   """
-  _method(setup).check(setup)
+  return population if setup.map_elites is None else quality_diversity
 
 
 @eager.compiled("setup")
@@ -51,7 +53,7 @@ def init(
       if the learner or an emitter isn't as `learners.Learner` or
       `map_elites.Emitter` says.
   """
-  return _method(setup).init(setup, run_key, initial)
+  return method(setup).init(setup, run_key, initial)
 
 
 @eager.compiled("setup")
@@ -81,69 +83,12 @@ def step(
   Raises:
     ValueError: if the evaluation has no such score as `config.fitness`.
   """
-  generation = state.generation + 1
-  initial = draw(setup, run_key, generation, setup.num_evaluated[1])
-  state, trained = train(setup, state, initial.pool, run_key)
-  return evaluate(setup, state, trained, initial.evaluation, run_key)
-
-
-def draw(
-  setup: Setup,
-  run_key: types.Key,
-  generation: types.Array | int,
-  num_agents: int,
-) -> InitialStates:
-  """Draws the states in which the episodes of a generation begin.
-
-  Args:
-    setup: what is trained.
-    run_key: the run's key.
-    generation: 0 for the one before the first.
-    num_agents: that are evaluated in it, see `Setup.num_evaluated`.
-
-  Returns:
-    The states.
-  """
-  return _method(setup).draw(setup, run_key, generation, num_agents)
-
-
-def train(
-  setup: Setup, state: State, pool: types.Tree, run_key: types.Key
-) -> tuple[State, Trained]:
-  """Does the first part of `step`: members collect and learn.
-
-  Args:
-    setup: what is trained.
-    state: before the generation.
-    pool: of its `InitialStates`.
-    run_key: the run's key.
-
-  Returns:
-    The state with trained members, and what is to be evaluated.
-  """
-  return _method(setup).train(setup, state, pool, run_key)
-
-
-def evaluate(
-  setup: Setup,
-  state: State,
-  trained: Trained,
-  env_states: types.Tree,
-  run_key: types.Key,
-) -> tuple[State, GenerationReport]:
-  """Does the second part of `step`: evaluate, add, decide, inherit.
-
-  Args:
-    setup: what is trained.
-    state: of `train`.
-    trained: of `train`.
-    env_states: `evaluation` of the generation's `InitialStates`.
-    run_key: the run's key.
-
-  Returns:
-    The state after the generation, and what happened.
-  """
-  return _method(setup).evaluate(setup, state, trained, env_states, run_key)
+  of = method(setup)
+  initial = of.draw(
+    setup, run_key, state.generation + 1, setup.num_evaluated[1]
+  )
+  state, trained = of.train(setup, state, initial.pool, run_key)
+  return of.evaluate(setup, state, trained, initial.evaluation, run_key)
 
 
 @eager.compiled("setup")
@@ -159,4 +104,4 @@ def restart(setup: Setup, state: State, run_key: types.Key) -> State:
   Returns:
     The state with new members, which have no fitness yet.
   """
-  return _method(setup).restart(setup, state, run_key)
+  return method(setup).restart(setup, state, run_key)

@@ -1,6 +1,7 @@
 """The part of a generation in which members collect and learn."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,9 @@ def train_members(
     setup.config, setup.learner.batches_per_update
   )
   buffer = setup.buffer
+  add = buffer.add_where
+  if setup.config.n_step > 1:
+    add = functools.partial(n_step.add, setup)
 
   def iteration(members: Members, t: types.Array) -> types.Tree:
     collect_keys, learn_keys = _split(
@@ -64,7 +68,7 @@ def train_members(
       lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
       (members_lib.stored(setup, transitions), is_finite),
     )
-    buffers = jax.vmap(lambda *x: _add(setup, *x))(members.replay, rows, where)
+    buffers = jax.vmap(add)(members.replay, rows, where)
     can_learn = buffer.can_sample(buffers, setup.config.min_replay_size)
     arguments = (states, buffers, hyperparams, learn_keys)
     learn_now = functools.partial(learn, setup)
@@ -137,9 +141,10 @@ def learn(
   batches = (num_updates, batches_per_update, setup.config.batch_size)
   sample_keys, update_keys = _split(keys)
   # All of them in one gather.
-  sampled = jax.vmap(lambda b, k: _sample(setup, b, k, batches))(
-    buffers, sample_keys
-  )
+  sample: Callable[..., types.Tree] = setup.buffer.sample
+  if setup.config.n_step > 1:
+    sample = functools.partial(n_step.sample, setup)
+  sampled = jax.vmap(lambda b, k: sample(b, k, batches))(buffers, sample_keys)
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
   def updates(
@@ -167,30 +172,6 @@ def learn(
     (learned, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)),
     (states, jax.tree.map(lambda x: jnp.zeros(len(x), x.dtype), metrics)),
   )
-
-
-def _sample(
-  setup: Setup,
-  buffer: replay.ReplayState,
-  key: types.Key,
-  shape: tuple[int, ...],
-) -> types.Tree:
-  """Draws transitions of single steps, or what is to be folded to one each."""
-  if setup.config.n_step > 1:
-    return n_step.sample(setup, buffer, key, shape)
-  return setup.buffer.sample(buffer, key, shape)
-
-
-def _add(
-  setup: Setup,
-  state: replay.ReplayState,
-  rows: types.Transition,
-  where: types.Array,
-) -> replay.ReplayState:
-  """Adds steps to one member's buffer, but those that are left out."""
-  if setup.config.n_step > 1:
-    return n_step.add(setup, state, rows, where)
-  return setup.buffer.add_where(state, rows, where)
 
 
 def _observed(observations: types.Array) -> dict[str, types.Array]:
@@ -237,20 +218,16 @@ def _warming_up(setup: Setup) -> learners.Learner:
   Its state is the learner's and the size of the buffer.
   """
 
-  def act_only(state: types.State, *inputs: types.Tree) -> types.Array:
-    return setup.learner.act(state[0], *inputs)
-
-  if not setup.config.random_warm_up:
-    return setup.learner._replace(act=act_only)
-
   def act(
     state: types.State,
     hyperparams: types.Hyperparams,
     observation: types.Array,
     key: types.Key,
   ) -> types.Array:
-    act_key, uniform_key = jax.random.split(key)
     state, size = state
+    if not setup.config.random_warm_up:
+      return setup.learner.act(state, hyperparams, observation, key)
+    act_key, uniform_key = jax.random.split(key)
     action = setup.learner.act(state, hyperparams, observation, act_key)
     uniform = jax.random.uniform(
       uniform_key, action.shape, action.dtype, -1.0, 1.0

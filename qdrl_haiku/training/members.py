@@ -14,7 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, eager, environments, learners, prng, types
+from qdrl_haiku import environments, learners, prng, types
+from qdrl_haiku.actors import acting
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 
@@ -55,20 +56,10 @@ def controller_key(
   )
 
 
-@eager.compiled("setup")
 def init_members(
   setup: Setup, keys: types.Key, env_states: environments.State
 ) -> Members:
-  """Makes new agents, with empty buffers, in environments.
-
-  Args:
-    setup: what the population is composed of.
-    keys: [P]; consumed.
-    env_states: of `setup.env.reset`, leaves [P, E, ...].
-
-  Returns:
-    The members.
-  """
+  """Makes new agents, with empty buffers, in environments."""
   members = init_agents(setup, keys)
   return put_into_environments(setup, members, env_states, keys)
 
@@ -76,7 +67,7 @@ def init_members(
 def init_agents(setup: Setup, keys: types.Key) -> Members:
   """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
-  example = _transition_example(setup, learner_states)
+  example = _transition_example(setup)
   buffers = jax.vmap(lambda _: setup.buffer.init(example))(
     jnp.arange(keys.shape[0])
   )
@@ -245,19 +236,12 @@ def _split(keys: types.Key, shape: tuple[int, ...]) -> types.Key:
 
 def check_learner(setup: Setup) -> None:
   """Refuses a learner that can't learn from what is stored, see its `check`."""
-  env = setup.env
-  # What is stored is known of any learner that acts.
-  zeros = jax.vmap(lambda observation: jnp.zeros(env.action_size))
-  still = setup.learner._replace(
-    act=lambda state, hyperparams, observations, key: zeros(observations),
-    hyperparams={},
-  )
-  example = _transition_example(setup._replace(learner=still), jnp.zeros(1))
+  extras = _transition_example(setup).extras
   learners.check(
     setup.learner,
-    env.observation_size,
-    env.action_size,
-    {name: example.extras[name] for name in setup.config.replay_extras},
+    setup.env.observation_size,
+    setup.env.action_size,
+    {name: extras[name] for name in setup.config.replay_extras},
     setup.config.batch_size,
   )
 
@@ -278,26 +262,15 @@ def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
   )
 
 
-def _transition_example(
-  setup: Setup, learner_states: types.State
-) -> types.Transition:
+def _transition_example(setup: Setup) -> types.Transition:
   """Returns shapes and dtypes of one stored transition."""
 
-  def one_step(states: types.State) -> types.Transition:
-    keys = jax.random.split(
-      jax.random.key(0), jax.tree.leaves(states)[0].shape[0]
-    )
-    env_states = setup.env.reset(keys[:, None])
-    hyperparams = jax.tree.map(
-      lambda x: jnp.full(keys.shape, x, jnp.float32),
-      setup.learner.hyperparams,
-    )
-    _, transitions = actors.collect(
-      setup.env, setup.learner, states, hyperparams, env_states, keys, 1
-    )
-    return stored(setup, transitions)
+  def one_step(keys: types.Key) -> types.Transition:
+    env_states = setup.env.reset(keys)
+    actions = jnp.zeros((*keys.shape, setup.env.action_size))
+    return stored(setup, acting.take(setup.env, env_states, actions)[1])
 
-  shapes = jax.eval_shape(one_step, learner_states)
+  shapes = jax.eval_shape(one_step, jax.random.split(jax.random.key(0), (1, 1)))
   return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[3:], x.dtype), shapes
+    lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), shapes
   )

@@ -223,14 +223,10 @@ def _sparing(
     hyperparams,
     jnp.zeros_like(decision.operator),
   )
-  parents, hyperparams, operator = jax.tree.map(
-    lambda x, y: jnp.where(spared, x, y),
-    survival,
-    (decision.parents, decision.hyperparams, decision.operator),
+  chosen = jax.tree.map(
+    lambda x, y: jnp.where(spared, x, y), survival, decision[:3]
   )
-  return decision._replace(
-    parents=parents, hyperparams=hyperparams, operator=operator
-  )
+  return controllers.Decision(*chosen, *decision[3:])
 
 
 def inherit(

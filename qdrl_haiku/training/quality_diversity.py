@@ -13,7 +13,7 @@ from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.members import InitialStates
-from qdrl_haiku.training.setup import MapElites, Setup
+from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Best, GenerationReport, State, Trained
 
 
@@ -51,7 +51,7 @@ def init(
 ) -> State:
   """Returns a repertoire of random agents, and the emitter's state."""
   check(setup)
-  qd = _map_elites(setup)
+  qd = setup.qd
   emitter = emitters.make_emitter(setup)
   if setup.trains_members:
     members_lib.check_learner(setup)
@@ -122,7 +122,7 @@ def evaluate(
   run_key: types.Key,
 ) -> tuple[State, GenerationReport]:
   """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
-  qd = _map_elites(setup)
+  qd = setup.qd
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
   emitter = emitters.make_emitter(setup)
@@ -226,9 +226,3 @@ def _of_members(
     sampled_cells=told.sampled_cells,
     next_hyperparams=told.hyperparams,
   )
-
-
-def _map_elites(setup: Setup) -> MapElites:
-  """Returns what fills the repertoire."""
-  assert setup.map_elites is not None
-  return setup.map_elites

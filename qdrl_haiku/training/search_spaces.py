@@ -1,7 +1,6 @@
 """Makes search spaces of hyperparameters, by default or by specifications."""
 
 import dataclasses
-import numbers
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +9,7 @@ import jax
 
 from qdrl_haiku import controllers, learners, names, types
 from qdrl_haiku.controllers import lineage
+from qdrl_haiku.learners.check import check_defaults
 
 
 def search_space(
@@ -80,18 +80,8 @@ def with_values(
     ValueError: if there is no such hyperparameter, if one is no number, or if a
       value is out of its range.
   """
+  check_defaults(learner.hyperparams)
   named = lineage.named_leaves(learner.hyperparams)
-  if not named:
-    raise ValueError(
-      "the learner has no hyperparameters; give it one, such as "
-      "{'discount': 0.99}, though it needn't heed it."
-    )
-  for name, value in named.items():
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-      raise ValueError(
-        f"the learner has the hyperparameter {name}={value!r}; give a Python "
-        "float."
-      )
   for name, value in given.items():
     if name not in named and name in learners.HYPERPARAMETERS:
       raise ValueError(
@@ -124,28 +114,12 @@ def check_value(
 def declaration(
   name: str, declared: Mapping[str, learners.Hyperparameter]
 ) -> learners.Hyperparameter | None:
-  """Finds what is known of a hyperparameter.
-
-  Args:
-    name: its path in the learner's tree.
-    declared: what the learner says, see `learners.Learner`.
-
-  Returns:
-    What it says of this one; else what holds for one of ours of that name; None
-    if nothing is known.
-  """
+  """Finds what the learner says of a hyperparameter, or what holds for ours."""
   return declared.get(name) or learners.HYPERPARAMETERS.get(name)
 
 
 def flag_of(name: str) -> str:
-  """Returns the flag that gives a hyperparameter a value.
-
-  Args:
-    name: its path in the learner's tree.
-
-  Returns:
-    What stands before the value's equals sign.
-  """
+  """Returns the flag that gives a hyperparameter a value."""
   own = name in learners.HYPERPARAMETERS
   return f"--{name}" if own else f"--hyperparam={name}"
 

@@ -17,6 +17,7 @@ from qdrl_haiku import (
   replay,
   types,
 )
+from qdrl_haiku.controllers import lineage
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
@@ -129,6 +130,12 @@ class Setup(NamedTuple):
   map_elites: MapElites | None = None
 
   @property
+  def qd(self) -> MapElites:
+    """What fills a repertoire, where there is one."""
+    assert self.map_elites is not None
+    return self.map_elites
+
+  @property
   def trains_members(self) -> bool:
     """Whether there is a population whose members train."""
     qd = self.map_elites
@@ -168,9 +175,8 @@ class Setup(NamedTuple):
   @property
   def num_offspring(self) -> int:
     """New agents in each generation of a repertoire, members among them."""
-    assert self.map_elites is not None
     size = self.config.population_size if self.trains_members else 0
-    return size + self.map_elites.variation_batch_size
+    return size + self.qd.variation_batch_size
 
   @property
   def num_resampled(self) -> int:
@@ -244,7 +250,7 @@ def check(setup: Setup) -> None:
   qd, controller = setup.map_elites, setup.controller
   of_decisions = ("burn_in_period", "fitness_window")
   if qd is not None:
-    _check_parts(qd, setup.config.population_size)
+    _check_parts(qd)
     _check_resampling(setup, qd)
     _check_first_steps(setup, qd)
     why = (
@@ -277,59 +283,57 @@ def check(setup: Setup) -> None:
 
 def _check_hyperparams(learner: learners.Learner) -> None:
   """Refuses values of hyperparameters that make no sense."""
-  named = controllers.lineage.named_leaves(learner.hyperparams)
-  for name, value in named.items():
-    known = search_spaces.declaration(name, learner.declared)
-    if known is not None:
-      known.check(f"the learner's hyperparameter {name}={value}", value)
+  for name, value in lineage.named_leaves(learner.hyperparams).items():
+    where = f"the learner's hyperparameter {name}={value}"
+    search_spaces.check_value(learner.declared, name, value, where)
 
 
 def _check_n_step(setup: Setup) -> None:
   """Refuses sums of rewards where there is no such thing."""
-  n = setup.config.n_step
-  if n == 1:
-    return
-  if not setup.learner.supports_n_step:
-    raise ValueError(
-      f"n_step={n}, but the learner rewards single steps by itself; take "
-      "n_step=1."
-    )
-  named = controllers.lineage.named_leaves(setup.learner.hyperparams)
-  if "discount" not in named:
-    raise ValueError(
-      f"n_step={n} sums rewards by the hyperparameter discount, and the "
-      f"learner's are {', '.join(named)}; give it one, or take n_step=1."
-    )
-  taught = {"pga", "dcrl"}.intersection(
-    () if setup.map_elites is None else setup.map_elites.emitter_names
-  )
-  if taught:
-    raise ValueError(
-      f"n_step={n}, but with emitter {', '.join(sorted(taught))} agents learn "
-      "from single steps; take n_step=1."
-    )
+  names = setup.map_elites.emitter_names if setup.map_elites else ()
+  known = list(lineage.named_leaves(setup.learner.hyperparams))
+  for is_wrong, why in (
+    (
+      not setup.learner.supports_n_step,
+      "the learner rewards single steps by itself",
+    ),
+    (
+      "discount" not in known,
+      "rewards are summed by the hyperparameter discount, and the learner's "
+      f"are {', '.join(known)}",
+    ),
+    (
+      not {"pga", "dcrl"}.isdisjoint(names),
+      f"with emitter {', '.join(names)} agents learn from single steps",
+    ),
+  ):
+    if is_wrong and setup.config.n_step > 1:
+      raise ValueError(
+        f"n_step={setup.config.n_step}, but {why}; take n_step=1."
+      )
 
 
 def _check_resampling(setup: Setup, qd: MapElites) -> None:
   """Refuses what agents that are evaluated again can't do."""
-  if qd.resampling is None:
-    return
   why = "where agents are evaluated again (adding=adaptive)"
-  if isinstance(qd.tessellation, map_elites.Unstructured):
-    raise ValueError(
-      f"tessellation=none: {why}, they contest cells; take a tessellation, or "
-      "adding=once."
-    )
-  if qd.shard_repertoire:
-    raise ValueError(
+  for is_wrong, what in (
+    (
+      isinstance(qd.tessellation, map_elites.Unstructured),
+      f"tessellation=none: {why}, they contest cells",
+    ),
+    (
+      qd.shard_repertoire,
       f"shard_repertoire: {why}, those next in line change their places "
-      "between cells, which devices can't share; leave one of them out."
-    )
-  if setup.on_host:
-    raise ValueError(
+      "between cells, which devices can't share",
+    ),
+    (
+      setup.on_host,
       f"the environment is on the host: {why}, its instances are new ones "
-      "each time; take adding=once."
-    )
+      "each time",
+    ),
+  ):
+    if is_wrong and qd.resampling is not None:
+      raise ValueError(f"{what}; leave it out, or take adding=once.")
 
 
 def _check_first_steps(setup: Setup, qd: MapElites) -> None:
@@ -345,45 +349,28 @@ def _check_first_steps(setup: Setup, qd: MapElites) -> None:
     )
 
 
-def _check_parts(qd: MapElites, population_size: int) -> None:
+def _check_parts(qd: MapElites) -> None:
   """Refuses several emitters that can't be one."""
   if not isinstance(qd.emitter, tuple):
     return
-  names, sizes = qd.emitter_names, [part.batch_size for part in qd.emitter]
-  if len(set(names)) < len(names):
-    raise ValueError(
-      f"emitter {', '.join(names)}: one is there twice; name each once."
-    )
-  if "pbt" in names[1:]:
-    raise ValueError(
-      f"emitter {', '.join(names)}: pbt's members come first; name it first."
-    )
-  given = [size for size in sizes if size is not None]
-  if given and len(given) < len(sizes):
-    raise ValueError(
-      f"emitter {', '.join(names)}: some have a number of offspring and some "
-      "have none; give all of them one, or none for shares that adapt."
-    )
-  if not given:
-    if "pbt" in names:
-      raise ValueError(
-        "emitter pbt: all its members have to be evaluated, so that its share "
-        "can't adapt; give each emitter a number."
-      )
-    return
-  planned = qd.variation_batch_size
-  if "pbt" in names:
-    planned += population_size
-    if sizes[0] != population_size:
-      raise ValueError(
-        f"emitter pbt: {sizes[0]} is no population of {population_size}; give "
-        "it one number."
-      )
-  if sum(given) != planned:
-    raise ValueError(
-      f"emitter {', '.join(names)}: they make {sum(given)} agents, and "
-      f"{planned} are planned; give as many."
-    )
+  names = qd.emitter_names
+  numbered = [part.name for part in qd.emitter if part.batch_size is not None]
+  for is_wrong, why in (
+    (len(set(names)) < len(names), "one is there twice; name each once."),
+    ("pbt" in names[1:], "pbt's members come first; name it first."),
+    (
+      0 < len(numbered) < len(names),
+      "some have a number of offspring and some have none; give all of them "
+      "one, or none for shares that adapt.",
+    ),
+    (
+      "pbt" in names and not numbered,
+      "pbt can't adapt its share, since all its members have to be evaluated; "
+      "give each emitter a number.",
+    ),
+  ):
+    if is_wrong:
+      raise ValueError(f"emitter {', '.join(names)}: {why}")
 
 
 def _refuse(

@@ -202,9 +202,7 @@ def make_teacher(
       ),
       state,
     )
-    is_finite = jnp.stack(
-      [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(agent)]
-    ).all()
+    is_finite = types.all_finite(agent, 0)
     agent = jax.tree.map(
       lambda x, new: jnp.where(is_finite, x, new),
       agent,

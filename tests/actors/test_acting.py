@@ -25,13 +25,10 @@ def _member(tree, i):
   return jax.tree.map(lambda x: x[i], tree)
 
 
-def _collect(env_states, keys, states=_STATES, hyperparams=_HYPERPARAMS):
+def _collect(env_states, keys):
   return actors.collect(
-    _ENV, _LEARNER, states, hyperparams, env_states, keys, _T
+    _ENV, _LEARNER, _STATES, _HYPERPARAMS, env_states, keys, _T
   )
-
-
-_COLLECT = jax.jit(_collect)
 
 
 def _env_states():
@@ -44,7 +41,7 @@ def _keys():
 
 @pytest.fixture(scope="module")
 def collected():
-  return _COLLECT(_env_states(), _keys())
+  return jax.jit(_collect)(_env_states(), _keys())
 
 
 def _assert_equal(actual, expected):
@@ -112,18 +109,6 @@ def test_the_next_row_starts_where_the_reset_put_it(collected):
   assert np.all(np.abs(x[ended]) <= 0.5)
 
 
-def test_extras_tell_truncations_alone_without_descriptors():
-  env = environments.Environment(toy.Countdown(3), episode_length=5)
-  _, transition = jax.eval_shape(
-    lambda key: actors.step(
-      env, _LEARNER, _member(_STATES, 0), _member(_HYPERPARAMS, 0),
-      env.reset(jax.random.split(key, 2)), key,
-    ),
-    jax.random.key(1),
-  )  # fmt: skip
-  assert set(transition.extras) == {"truncation"}
-
-
 def test_a_deterministic_step_is_greedy():
   env_state = _member(_env_states(), 0)
   # A gain of a power of two: the product is exact, alone and fused.
@@ -135,12 +120,3 @@ def test_a_deterministic_step_is_greedy():
   np.testing.assert_array_equal(transition.action, greedy)
   _, transition = actors.step(*args)
   assert np.all(transition.action != greedy)
-
-
-def test_a_member_does_not_depend_on_the_others(collected):
-  keep = jnp.array([2, 0, 0])
-  _, transitions = _COLLECT(
-    _member(_env_states(), keep), _keys()[keep], _member(_STATES, keep),
-    _member(_HYPERPARAMS, keep),
-  )
-  _assert_equal(transitions, _member(collected[1], keep))

@@ -19,6 +19,7 @@ def _act(state, hyperparams, observation, key):
 _LEARNER = _TOY._replace(act=_act)
 _P, _E = 3, 2
 _ENV = environments.Environment(toy.Walk(limit=1.5), episode_length=4)
+_BLIND = environments.Environment(toy.Countdown(3), episode_length=4)
 _STATES = {
   "offset": jnp.array([0.1, 0.4, 0.0]),
   "gain": jnp.array([0.0, 0.3, -0.2]),
@@ -74,6 +75,9 @@ def test_a_second_call_outside_of_jit_compiles_nothing(name):
   assert compilations.of(call, 1) == 0
 
 
+_NOT_EVEN = {"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}
+
+
 @pytest.mark.parametrize(("function", "args", "message"), [
   (
     actors.evaluate,
@@ -83,23 +87,18 @@ def test_a_second_call_outside_of_jit_compiles_nothing(name):
   ),
   (
     actors.evaluate,
-    ({"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}, jax.random.key(0), 2),
+    (_NOT_EVEN, jax.random.key(0), 2),
     r"states/offset has shape \(3,\) \(and states/gain \(2, 3\)\)",
   ),
   (
-    actors.collect,
-    (_first(_STATES), _HYPERPARAMS, _env_states(), _keys(), 1),
-    r"^states/gain has shape \(\) \(and env_states \(3, 2\)\)",
-  ),
-  (
-    actors.collect,
-    (_STATES, _first(_HYPERPARAMS), _env_states(), _keys(), 1),
-    r"^hyperparams/noise has shape \(\) \(and",
+    actors.evaluate_from,
+    (_STATES, _BLIND.reset(_keys()[:, None]), _first_step),
+    "descriptor_fn needs an environment with state descriptors",
   ),
   (
     actors.collect,
     (_STATES, _HYPERPARAMS, _env_states(), _keys()[0], 1),
-    r"^keys has shape \(\) \(and",
+    r"^keys has shape \(\) \(and env_states \(3, 2\)\)",
   ),
   (
     actors.step,

@@ -102,7 +102,7 @@ def test_trajectories_and_transitions_are_those_of_each_step(evaluated):
 
 
 def test_keeping_things_changes_no_number(evaluated):
-  plain = _evaluate(jax.random.key(3))
+  plain = _EVALUATE(jax.random.key(3))
   np.testing.assert_array_equal(plain.returns, evaluated.returns)
   np.testing.assert_array_equal(plain.lengths, evaluated.lengths)
   assert plain[2:] == (None, None, None)
@@ -151,9 +151,3 @@ def test_evaluation_acts_greedily_until_the_last_episode_has_ended():
   lengths = _evaluate(jax.random.key(0), learner=learner, env=env).lengths
   jax.effects_barrier()
   assert len(rounds) in (lengths.max(), _P * lengths.max())
-
-
-def test_an_environment_without_descriptors_is_refused():
-  env = environments.Environment(toy.Countdown(3), episode_length=4)
-  with pytest.raises(ValueError, match="descriptor_fn needs .* descriptors"):
-    _evaluate(jax.random.key(0), env=env, descriptor_fn=lambda d, m: d[0])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import actors, environments, skills
-from tests import jaxprs, toy
+from tests import toy
 
 _LEARNER = toy.linear_learner()
 _P, _T = 3, 7
@@ -21,16 +21,13 @@ def _extract(state):
   return {"x": state.obs}
 
 
-def _rollout(key, states=_STATES, env=_WALK, num_steps=_T, extract=_extract):
-  return actors.rollout(env, _LEARNER, states, key, num_steps, extract)
-
-
-_ROLLOUT = jax.jit(_rollout, static_argnames=("env", "num_steps", "extract"))
+def _rollout(key):
+  return actors.rollout(_WALK, _LEARNER, _STATES, key, _T, _extract)
 
 
 def test_a_rollout_is_what_a_plain_loop_sees():
   """Of the environment of one instance, with no batch and no wrapper."""
-  found = _ROLLOUT(jax.random.key(3))
+  found = _rollout(jax.random.key(3))
   single = toy.Walk(limit=1.0)
   lengths = set()
   for i in range(_P):
@@ -54,13 +51,10 @@ def test_a_rollout_is_what_a_plain_loop_sees():
     np.testing.assert_allclose(found.actions[i], np.stack(actions))
   assert len(lengths) > 1
   assert max(lengths) <= 6
-  short = _ROLLOUT(jax.random.key(3), num_steps=0)
-  assert short.mask.shape == (_P, 1) and short.mask.all()
-  assert short.rewards.shape == (_P, 0)
 
 
 def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
-  found = _ROLLOUT(jax.random.key(7))
+  found = _rollout(jax.random.key(7))
   evaluation = actors.evaluate(_WALK, _LEARNER, _STATES, jax.random.key(7), 4)
   lived = np.asarray(found.mask)[:, 1:]
   np.testing.assert_array_equal(lived.sum(1), evaluation.lengths[:, 0])
@@ -70,19 +64,10 @@ def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
   )
 
 
-def test_all_agents_are_one_flat_batch():
-  sines = jaxprs.named(_rollout, "sin", jax.random.key(0))
-  assert [e.outvars[0].aval.shape for e in sines] == [(_P,)]
-
-
 def test_skills_are_dealt_along_the_agents():
   env = environments.SkillEnvironment(_WALK, skills.categorical(_P))
-  found = _ROLLOUT(
-    jax.random.key(0), env=env, num_steps=2, extract=_skill_of
+  found = actors.rollout(
+    env, _LEARNER, _STATES, jax.random.key(0), 2, lambda x: x.info["skill"]
   )
   for t in range(3):
     np.testing.assert_array_equal(found.extracted[:, t], np.eye(_P))
-
-
-def _skill_of(state):
-  return state.info["skill"]

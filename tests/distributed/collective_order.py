@@ -19,13 +19,6 @@ def in_one_order(program: str) -> bool:
   it where it reads one from a file: then devices have been seen to wait for
   each other forever in two different places (jax 0.10.1). What needs a result
   is computed after it in any case.
-
-  Args:
-    program: XLA's text of it.
-
-  Returns:
-    Whether of any two collective operations that may run at once one needs,
-    directly or not, what the other brings.
   """
   waiting = _COLLECTIVES
   names: list[str] = []

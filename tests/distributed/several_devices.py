@@ -38,21 +38,12 @@ CASES = {
   # The setup, on how many devices, for how many generations.
   "pbt": (_pbt, (1, 2), 2),
   "uneven": (lambda: _pbt(population_size=5), (1, 2, 4), 2),
-  "mf_pbt": (
-    lambda: common.setup(
-      controllers.mf_pbt(
-        controllers.MFPBTConfig(frequencies=(1, 2)), common.SPACE
-      ),
-      population_size=8,
-    ),
-    (1, 2, 4), 6,
-  ),
   "pb2": (
     lambda: common.setup(
       controllers.pb2(controllers.PB2Config(window=16), common.SPACE),
       population_size=8,
     ),
-    (1, 2, 4), 6,
+    (1, 4), 6,
   ),
   "repertoire": (_repertoire, (1, 3), 2),
 }  # fmt: skip

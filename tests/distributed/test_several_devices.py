@@ -38,8 +38,7 @@ def _found(case):
       for x in (
         # Then once more, with what is in the slots that are left over broken.
         ("uneven", [[1, 5], [2, 6], [3, 6]] * 2),
-        ("mf_pbt", [[1, 8], [2, 8], [4, 8]]),
-        ("pb2", [[1, 8], [2, 8], [4, 8]]),
+        ("pb2", [[1, 8], [4, 8]]),
         ("repertoire", [[1, 4], [3, 6]]),
         ("elites again", [[1, 8], [4, 8]]),
       )

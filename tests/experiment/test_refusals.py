@@ -40,7 +40,7 @@ _CASES = [
     "backend='springs'.*did you mean 'spring'",
   ),
   # Parts of a user's own.
-  ("train", f"--learner={_HERE}:learner_of_nothing", "has no hyperparameters"),
+  ("train", f"--learner={_HERE}:learner_of_nothing", "have no number; give"),
   ("train", f"--learner={_HERE}:learner_of_words", "speed/0='fast'; give a"),
   (
     "train",

@@ -179,7 +179,7 @@ def test_more_steps_than_an_int32_counts_are_counted():
 
 def test_where_all_diverge_each_has_one_row_of_lineage(tmp_path):
   trainer = common.Trainer(common.repertoire_setup())
-  _, report = trainer.step(common.broken_learner(trainer.first))
+  _, report = trainer.step(common.broken(trainer.first))
   directory = RunDirectory(tmp_path)
   records.write(directory, trainer.setup, report, 48)
   rows = directory.rows("pbt_lineage.jsonl")

@@ -107,6 +107,14 @@ class Placed(Drift):
     return state.replace(reward=reward, info={"state_descriptor": place})
 
 
+class Patient(Placed):
+  """Has infinities by design, which are no fault."""
+
+  def _state(self, point, reward):
+    state = super()._state(point, reward)
+    return state.replace(metrics={"deadline": jnp.float32(jnp.inf)})
+
+
 class Genotype(NamedTuple):
   """What a repertoire stores of a `QuadraticState`."""
 
@@ -182,6 +190,7 @@ def quadratic_learner(size=2, batches_per_update=1):
   )
 
 
+PBT = controllers.PBTConfig(num_parents=1, num_replaced=1)
 SPACE = {
   "learning_rate": controllers.LogUniform(1e-4, 1e-1),
   "parent": controllers.Fixed(0.0),
@@ -215,10 +224,7 @@ def scripted():
   return controllers.Controller(pbt.init, update, pbt.operators)
 
 
-ENV = environments.Environment(Drift(), episode_length=5)
-
-
-def setup(controller=None, learner=None, **settings):
+def setup(controller=None, learner=None, env=Drift, **settings):
   """Four members with two environments each, generations of 16 steps."""
   defaults = {
     "population_size": 4,
@@ -229,16 +235,62 @@ def setup(controller=None, learner=None, **settings):
     "min_replay_size": 4,
     "num_eval_episodes": 2,
   }
+  env = environments.Environment(env(), episode_length=5)
   return training.Setup(
-    env=ENV,
-    eval_env=ENV,
+    env=env,
+    eval_env=env,
     learner=learner or quadratic_learner(),
     controller=controller,
     config=training.TrainingConfig(**(defaults | settings)),
   )
 
 
-PBT = controllers.PBTConfig(num_parents=1, num_replaced=1)
+class Scripted(Trainer):
+  """After a generation member i is a child of parents[i].
+
+  Environments keep infinities by design, and updates are rounds of two critic
+  steps.
+  """
+
+  def __init__(self):
+    learner = quadratic_learner(batches_per_update=2)
+    super().__init__(
+      setup(
+        scripted(), learner, Patient, fitness_window=2, min_replay_size=16,
+        replay_extras=("next_descriptor",),
+      )
+    )  # fmt: skip
+
+  def step(self, state, parents=(0, 1, 2, 3)):
+    asked = {"parent": jnp.array(parents, jnp.float32)}
+    return super().step(changed(state, state.hyperparams | asked))
+
+
+class Tuned(Trainer):
+  """PBT after a burn-in period, in which agents act from the first step on.
+
+  Members whose hyperparameter `parent` is above 0 act with NaN.
+  """
+
+  def __init__(self):
+    learner = quadratic_learner()
+
+    def act(state, hyperparams, observation, key):
+      action = learner.act(state, hyperparams, observation, key)
+      return jnp.where(hyperparams["parent"] > 0, jnp.nan, action)
+
+    super().__init__(
+      setup(
+        controllers.pbt(PBT, SPACE), learner._replace(act=act),
+        inherit_replay=True, random_warm_up=False, burn_in_period=32,
+      )
+    )  # fmt: skip
+
+
+scripted_trainer = functools.cache(Scripted)
+tuned_trainer = functools.cache(Tuned)
+
+
 NUM_VARIATIONS, NUM_INITIAL = 2, 6
 
 
@@ -260,7 +312,6 @@ def repertoire_setup(
   **plan,
 ):
   """Four members, of which the best replaces one and an elite another."""
-  env = environments.Environment(env(), episode_length=5)
   defaults = {
     "emitter": "pbt" if with_pbt else "ga",
     "num_replaced_by_samples": int(with_pbt),
@@ -271,10 +322,9 @@ def repertoire_setup(
   }
   return setup(
     controllers.pbt(PBT, SPACE) if with_pbt else None,
+    env=env,
     population_size=4 if with_pbt else 1,
   )._replace(
-    env=env,
-    eval_env=env,
     mesh=mesh,
     map_elites=training.MapElites(**(defaults | plan)),
   )
@@ -324,10 +374,22 @@ def member(tree, i):
   return jax.tree.map(lambda x: x[i], tree)
 
 
-def broken_learner(state, *members):
-  """A state in which the points of these members, or of all, are NaN."""
-  learner = state.members.learner
-  point = jnp.asarray(learner.point)
-  rows = jnp.array(members or range(len(point)))
-  learner = learner._replace(point=point.at[rows].set(jnp.nan))
-  return changed(state, learner=learner)
+def broken(state, name="learner/point", members=..., number=np.nan, column=0):
+  """A state with a number in one entry of some members, or of all.
+
+  It is put there in all floats whose names begin with this one.
+  """
+
+  def fill(path, x):
+    found = jax.tree_util.keystr(path, simple=True, separator="/")
+    is_float = jnp.issubdtype(x.dtype, jnp.floating)
+    if not found.startswith(name) or not is_float:
+      return x
+    rows = np.array(x).reshape(x.shape[0], -1)
+    rows[members, column] = number
+    return rows.reshape(x.shape)
+
+  parts = {
+    "hyperparams": state.hyperparams, **state.members._asdict()
+  }
+  return changed(state, **jax.tree_util.tree_map_with_path(fill, parts))

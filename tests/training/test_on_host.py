@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -49,7 +48,7 @@ def _setup(**settings):
 def test_a_broken_member_keeps_its_own_instances():
   assert _setup().batch_sizes == (1,)  # One device, whatever there are.
   trainer = common.Trainer(_setup())
-  state, report = trainer.step(common.broken_learner(trainer.first, 1))
+  state, report = trainer.step(common.broken(trainer.first, members=[1]))
   assert report.finite.tolist() == [True, False, True, True]
   assert int(report.decision.parents[1]) != 1
   first = state.members.environment.obs.reshape(8, 2)
@@ -66,7 +65,6 @@ _TWO_DEVICES = dataclasses.make_dataclass("Mesh", ["size"])(2)
   [
     ({}, {"resume": True}, "on the host, .* another with"),
     ({"mesh": _TWO_DEVICES}, {}, "mesh has 2 devices.*; leave the mesh"),
-    ({"num_processes": 2}, {}, "there are 2 processes.*; start one"),
     (
       {"config": common.setup(pool_size=2).config}, {},
       "pool_size=2 has no effect.*; leave it",
@@ -75,13 +73,10 @@ _TWO_DEVICES = dataclasses.make_dataclass("Mesh", ["size"])(2)
   ],
 )  # fmt: skip
 def test_what_such_environments_can_not_do_is_refused(
-  change, config, message, tmp_path, monkeypatch
+  change, config, message, tmp_path
 ):
   setup = _setup()
-  if "num_processes" in change:
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    change = {}
-  elif "eval_env" in change:
+  if "eval_env" in change:
     change = {"eval_env": setup.env}
   logdir = tmp_path / "run"
   config = runs.RunConfig(logdir=str(logdir), num_timesteps=48, **config)

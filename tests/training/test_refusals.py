@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ import pytest
 from qdrl_haiku import controllers, learners, map_elites, skills, training
 from tests.training import common
 
-_PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
+_NOBODY = controllers.pbt(controllers.PBTConfig(num_replaced=0), common.SPACE)
 
 
 def _quadratic(**hyperparams):
@@ -38,153 +37,110 @@ def _rewarding_itself():
   )
 
 
-def _with_members(**settings):
-  """A repertoire with members that train."""
-  setup = common.repertoire_setup()
-  config = dataclasses.replace(setup.config, **settings)
-  return setup._replace(config=config)
+def _configured(setup, **settings):
+  return setup._replace(config=dataclasses.replace(setup.config, **settings))
 
 
 _variations = functools.partial(common.repertoire_setup, with_pbt=False)
+_OWN = map_elites.genetic_emitter(common.vary, 2)
+_AGAIN = {"resampling": map_elites.Resampling()}
 
 
-def _dreaming(setup):
-  return map_elites.genetic_emitter(common.vary, 2)._replace(needs=("dreams",))
-
-
-def _swapping(setup):
-  emitter = map_elites.genetic_emitter(common.vary, 2)
-  return emitter._replace(ask=lambda *args: emitter.ask(*args)[::-1])
-
-
-_SETUPS = {
-  # Settings of one thing that has no effect beside another.
-  **{
-    f"{name} without a controller": (
-      common.setup(**{name: value}), f"{name}={value} .*without a contr.*at {x}"
-    )
-    for name, value, x in (
-      ("burn_in_period", 16, 0), ("fitness_window", 2, 1),
-      ("inherit_replay", True, False),
-    )
-  },
-  **{
-    f"{name} with a controller {i} that replaces none": (
-      common.setup(controller, **{name: value}),
-      f"{name}={value} has no effect.*replaces non-finite members alone",
-    )
-    for name, value in (("burn_in_period", 16), ("inherit_replay", True))
-    for i, controller in enumerate((
-      controllers.random_search(common.SPACE),
-      controllers.pbt(controllers.PBTConfig(exploit="none"), common.SPACE),
-      controllers.pbt(controllers.PBTConfig(num_replaced=0), common.SPACE),
-      controllers.pb2(controllers.PB2Config(num_replaced=0), common.SPACE),
-    ))
-  },
-  "burn-in with a repertoire": (
-    _with_members(burn_in_period=16), "burn_in_period=16 .*map_elites.*at 0"
+@pytest.mark.parametrize(("setup", "message"), [
+  # Settings of one thing that have no effect beside another.
+  (common.setup(burn_in_period=16), "burn_in_period=16 .*without a con.*at 0"),
+  (
+    common.setup(_NOBODY, inherit_replay=True),
+    "inherit_replay=True has no effect.*replaces non-finite members alone",
   ),
-  "window with a repertoire": (
-    _with_members(fitness_window=2), "fitness_window=2 .*map_elites.*at 1"
+  (
+    _configured(common.repertoire_setup(), fitness_window=2),
+    "fitness_window=2 .*map_elites.*at 1",
   ),
-  "fitness with a repertoire": (
-    _with_members(fitness="skill"), "fitness='skill' .*at 'episode_return'"
-  ),
-  "evaluation with a repertoire": (
-    _with_members()._replace(evaluate=lambda *_: None),
-    "evaluate has no effect: with map_elites .*leave it at None",
-  ),
-  "samples without members": (
+  (
     _variations(num_replaced_by_samples=1),
     "num_replaced_by_samples have no effect: .*no members that train",
   ),
-  "population without members": (
-    _variations()._replace(config=common.setup().config),
+  (
+    _configured(_variations(), population_size=4),
     "population_size=4 .*no members that train.*at 1",
   ),
-  "members without a controller": (
-    _with_members()._replace(controller=None), "needs a controller"
-  ),
+  (common.repertoire_setup()._replace(controller=None), "needs a controller"),
   # Emitters.
-  "unknown emitter": (_variations(emitter="gaa"), "did you mean"),
-  "unknown need": (
-    _variations(emitter=_dreaming), "needs dreams, which isn't known"
+  (_variations(emitter="gaa"), "did you mean"),
+  (
+    _variations(emitter=lambda setup: _OWN._replace(needs=("dreams",))),
+    "needs dreams, which isn't known",
   ),
-  "wrong order": (
-    _variations(emitter=_swapping), "returns .state, genotypes.: swap them"
+  (
+    _variations(
+      emitter=lambda setup: _OWN._replace(
+        ask=lambda *args: _OWN.ask(*args)[::-1]
+      )
+    ),
+    "returns .state, genotypes.: swap them",
+  ),
+  (
+    _variations(emitter=(training.Part("ga", 3),)),
+    "makes 3 agents, and 2 are planned",
+  ),
+  (
+    _variations(shard_repertoire=True, **_AGAIN),
+    "shard_repertoire: where agents are evaluated again .*adding=once",
+  ),
+  (
+    _variations(tessellation=map_elites.Unstructured(8, 2, None), **_AGAIN),
+    "tessellation=none: .*contest cells",
   ),
   # Learners, and what they learn from.
-  "wrong observe": (
+  (
     common.repertoire_setup()._replace(
       learner=_quadratic()._replace(observe=lambda state, observation: ())
     ),
     "learner's observe returns differs",
   ),
-  "no hyperparameters": (
-    common.setup(learner=_quadratic()._replace(hyperparams={})),
-    "hyperparams={} have no number",
-  ),
-  "nonsense": (
+  (
     common.setup(learner=_quadratic(reward_scaling=0.0)),
     "hyperparameter reward_scaling=0.0 makes no sense; .* above 0",
   ),
-  "underflow": (
-    common.setup(learner=_quadratic(reward_scaling=1e-50)),
-    "reward_scaling=1e-50 makes no sense; .*float32 holds none below",
-  ),
-  "unknown extra": (
+  (
     common.setup(replay_extras=("skill",)),
     "name skill, which transitions .* don't have; name some of truncation",
   ),
-  **{
-    f"extra that isn't stored, {n} steps": (
-      common.setup(learner=_reading_truncations(), n_step=n),
-      "replay_extras=.'truncation',.. names",
-    )
-    for n in (1, 3)
-  },
-  "sums without a discount": (
-    common.setup(n_step=2), "n_step=2 sums rewards by.*are learning_rate, par"
+  (
+    common.setup(learner=_reading_truncations(), n_step=3),
+    "replay_extras=.'truncation',.. names",
   ),
-  "sums of a learner's own rewards": (
+  (common.setup(n_step=2), "n_step=2, but.*are learning_rate, parent; take"),
+  (
     common.setup(learner=_rewarding_itself(), n_step=2),
     "n_step=2, but the learner rewards single steps by itself",
   ),
-  # Numbers.
-  "no schedule": (
-    common.setup(perturbation_interval=17), "perturbation_interval 17"
-  ),
-  "too many parents": (
-    common.setup(
-      controllers.pbt(
-        controllers.PBTConfig(num_parents=3, num_replaced=3), common.SPACE
-      )
+  (
+    _configured(_variations(emitter="pga"), n_step=2)._replace(
+      learner=_quadratic(discount=0.9)
     ),
-    "population_size=4",
+    "n_step=2, but with emitter pga agents learn from single steps",
   ),
-  "too many first steps": (
+  # Numbers.
+  (common.setup(perturbation_interval=17), "perturbation_interval 17"),
+  (
     _variations(num_initial_genotypes=2**28),
     f"steps are {10 * 2**28}, which must",
   ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", _SETUPS.values(), ids=_SETUPS)
-def test_a_setup_is_refused_before_anything_is_computed(case):
-  setup, message = case
+])  # fmt: skip
+def test_a_setup_is_refused_before_anything_is_computed(setup, message):
   with pytest.raises(ValueError, match=message):
     common.shapes(setup)
 
 
-def test_an_extra_that_is_stored_can_be_read():
+def test_what_is_nearly_too_much_is_trained():
   common.shapes(
     common.setup(
       learner=_reading_truncations(), replay_extras=("truncation",), n_step=3
     )
   )
-
-
-def test_a_generation_may_have_more_steps_than_an_int32_counts():
+  # More steps than an int32 counts.
   setup = common.setup(
     population_size=3000, perturbation_interval=2**21, grad_updates_per_step=0.5
   )
@@ -193,34 +149,16 @@ def test_a_generation_may_have_more_steps_than_an_int32_counts():
   assert report.evaluation_steps.shape == (3000, 2)
 
 
-_SIZES = (
-  "population_size", "num_envs", "perturbation_interval", "batch_size",
-  "replay_capacity", "min_replay_size", "num_eval_episodes", "fitness_window",
-)  # fmt: skip
-_LARGE = {"replay_capacity": 50, "min_replay_size": 10, "batch_size": 10}
-
-
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    *(({name: 0}, f"{name} must be .* got 0") for name in _SIZES),
-    *(({name: -3}, f"{name} must be .* got -3") for name in _SIZES[:2]),
-    *(
-      ({"grad_updates_per_step": x}, "grad_updates_per_step must be")
-      for x in (0.0, -1.0, math.nan, math.inf, 1e-8)
-    ),
-    ({"burn_in_period": -1}, "burn_in_period .* got -1"),
-    ({"n_step": 0}, "n_step must be at least 1"),
-    (
-      _LARGE | {"n_step": 4, "num_envs": 16},
-      "replay_capacity 50 doesn't hold n_step=4.*of 16 env",
-    ),
-    *(
-      (_LARGE | {name: 51}, f"{name} 51 .*replay_capacity 50")
-      for name in ("min_replay_size", "batch_size")
-    ),
+    ({"num_envs": 0}, "num_envs must be .* got 0"),
+    ({"min_replay_size": 51}, "min_replay_size 51 .*replay_capacity 50"),
+    ({"batch_size": 51}, "batch_size 51 .*replay_capacity 50"),
+    ({"n_step": 4, "num_envs": 16}, "n_step times num_envs 64 .*capacity 50"),
   ],
 )
 def test_settings_of_training_out_of_their_range_are_refused(settings, message):
+  small = {"replay_capacity": 50, "min_replay_size": 10, "batch_size": 10}
   with pytest.raises(ValueError, match=message):
-    training.TrainingConfig(**settings)
+    training.TrainingConfig(**(small | settings))

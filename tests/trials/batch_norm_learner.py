@@ -16,18 +16,14 @@ from qdrl_haiku import learners, networks, policies
 _WIDTH = 32
 
 
-class State(NamedTuple):
-  policy_params: Any
-  critic_params: Any
-  critic_state: Any
-  policy_optimizer_state: Any
-  critic_optimizer_state: Any
-
-
 class Genotype(NamedTuple):
-  policy_params: Any
-  critic_params: Any
+  params: Any  # The policy's and the critic's.
   critic_state: Any
+
+
+class State(NamedTuple):
+  genotype: Genotype
+  optimizer_state: Any
 
 
 def make_learner(observation_size, action_size):
@@ -45,18 +41,19 @@ def make_learner(observation_size, action_size):
 
   def init(key):
     policy_key, critic_key = jax.random.split(key)
-    params, state = critic.init(critic_key)
-    return from_genotype(Genotype(policy.init(policy_key), params, state))
+    critic_params, critic_state = critic.init(critic_key)
+    params = {"policy": policy.init(policy_key), "critic": critic_params}
+    return from_genotype(Genotype(params, critic_state))
 
   def from_genotype(genotype):
-    return State(
-      *genotype, adam.init(genotype.policy_params),
-      adam.init(genotype.critic_params),
-    )  # fmt: skip
+    return State(genotype, adam.init(genotype.params))
+
+  def greedy(params, observation):
+    parameters = policy.apply(params["policy"], observation)
+    return policies.deterministic_tanh(parameters).mode()
 
   def act_greedy(state, observation):
-    parameters = policy.apply(state.policy_params, observation)
-    return policies.deterministic_tanh(parameters).mode()
+    return greedy(state.genotype.params, observation)
 
   def act(state, hyperparams, observation, key):
     action = act_greedy(state, observation)
@@ -66,53 +63,33 @@ def make_learner(observation_size, action_size):
   def update(state, hyperparams, transitions, key):
     del key
     t = jax.tree.map(lambda x: x[0], transitions)
+    old, critic_state = state.genotype
 
-    def critic_loss(params):
-      both = jnp.concatenate([
-        jnp.concatenate([t.observation, t.action], axis=-1),
-        jnp.concatenate(
-          [t.next_observation, act_greedy(state, t.next_observation)], axis=-1
-        ),
-      ])
+    def loss(params):
+      now = jnp.concatenate([t.observation, t.action], axis=-1)
+      action = greedy(old, t.next_observation)
+      later = jnp.concatenate([t.next_observation, action], axis=-1)
       q, moved = critic.apply(
-        params, state.critic_state, both, is_training=True
-      )
+        params["critic"], critic_state, jnp.concatenate([now, later]),
+        is_training=True,
+      )  # fmt: skip
       q_tm1, q_t = jnp.split(q, 2)
       target = t.reward + hyperparams["discount"] * t.discount * q_t
       error = q_tm1 - jax.lax.stop_gradient(target)
-      return jnp.mean(error**2), moved
-
-    (loss, critic_state), gradient = jax.value_and_grad(
-      critic_loss, has_aux=True
-    )(state.critic_params)
-    steps, critic_optimizer_state = adam.update(
-      gradient, state.critic_optimizer_state
-    )
-    critic_params = jax.tree.map(
-      lambda p, s: p - hyperparams["learning_rate"] * s,
-      state.critic_params, steps,
-    )  # fmt: skip
-
-    def policy_loss(params):
-      action = jnp.tanh(policy.apply(params, t.observation))
-      inputs = jnp.concatenate([t.observation, action], axis=-1)
+      action = greedy(params, t.observation)
       q, _ = critic.apply(
-        critic_params, critic_state, inputs, is_training=False
-      )
-      return -jnp.mean(q)
+        old["critic"], critic_state,
+        jnp.concatenate([t.observation, action], axis=-1), is_training=False,
+      )  # fmt: skip
+      return jnp.mean(error**2) - jnp.mean(q), (jnp.mean(error**2), moved)
 
-    gradient = jax.grad(policy_loss)(state.policy_params)
-    steps, policy_optimizer_state = adam.update(
-      gradient, state.policy_optimizer_state
+    gradient, (critic_loss, moved) = jax.grad(loss, has_aux=True)(old)
+    steps, optimizer_state = adam.update(gradient, state.optimizer_state)
+    params = jax.tree.map(
+      lambda p, s: p - hyperparams["learning_rate"] * s, old, steps
     )
-    policy_params = jax.tree.map(
-      lambda p, s: p - hyperparams["learning_rate"] * s,
-      state.policy_params, steps,
-    )  # fmt: skip
-    return State(
-      policy_params, critic_params, critic_state, policy_optimizer_state,
-      critic_optimizer_state,
-    ), {"critic_loss": loss}  # fmt: skip
+    after = State(Genotype(params, moved), optimizer_state)
+    return after, {"critic_loss": critic_loss}
 
   return learners.Learner(
     init=init,
@@ -122,6 +99,6 @@ def make_learner(observation_size, action_size):
     observe=lambda state, observation: state,
     hyperparams={"discount": 0.95, "learning_rate": 1e-3, "noise": 0.2},
     batches_per_update=1,
-    genotype=lambda state: Genotype(*state[:3]),
+    genotype=lambda state: state.genotype,
     from_genotype=from_genotype,
   )
