@@ -96,7 +96,7 @@ def difference(found: Tree, expected: Tree) -> str | None:
   structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]
   if structures[0] != structures[1]:
     return f"the tree is {structures[0]}, not {structures[1]}"
-  leaves = zip(_named(found), jax.tree.leaves(expected), strict=True)
+  leaves = zip(named_leaves(found), jax.tree.leaves(expected), strict=True)
   for (name, x), y in leaves:
     if (x.shape, x.dtype) != (y.shape, y.dtype):
       return (
@@ -115,18 +115,18 @@ def describe(tree: Tree) -> str:
     Such as "policy_params/w (3, 64), policy_params/b (64,), ...".
   """
   shapes = [
-    f"{name or 'an array'} {jnp.shape(x)}" for name, x in _named(tree)
+    f"{name or 'an array'} {jnp.shape(x)}" for name, x in named_leaves(tree)
   ]
   return ", ".join(shapes[:2] + ["..."] * (len(shapes) > 2)) or "no array"
 
 
 def leaf_names(tree: Tree) -> list[str]:
   """Returns the names of a tree's leaves, their paths joined by "/"."""
-  return [name for name, _ in _named(tree)]
+  return [name for name, _ in named_leaves(tree)]
 
 
-def _named(tree: Tree) -> list[tuple[str, Array]]:
-  """Returns a tree's leaves and their names."""
+def named_leaves(tree: Tree) -> list[tuple[str, Array]]:
+  """Returns a tree's leaves and their names, as `leaf_names` does."""
   return [
     (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)

@@ -60,7 +60,7 @@ def step(
     ValueError: if hyperparameters are missing, or aren't those of one agent.
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  for name, leaf in _named({"hyperparams": hyperparams}):
+  for name, leaf in checks.named_leaves({"hyperparams": hyperparams}):
     if jnp.shape(leaf):
       raise ValueError(
         f"{name} has shape {jnp.shape(leaf)}, but a step is of one agent, "
@@ -162,7 +162,7 @@ def transition(
 
 def check_population(**trees: types.Tree) -> None:
   """Refuses trees whose arrays don't all have the same first axis P."""
-  (first, first_leaf), *_ = named = _named(trees)
+  (first, first_leaf), *_ = named = checks.named_leaves(trees)
   for name, leaf in named:
     shape = jnp.shape(leaf)
     if not shape or shape[0] != jnp.shape(first_leaf)[0]:
@@ -172,11 +172,3 @@ def check_population(**trees: types.Tree) -> None:
         "agents; give every array that axis. One agent is a population of one: "
         "jax.tree.map(lambda x: x[None], state), the same for the others."
       )
-
-
-def _named(trees: types.Tree) -> list[tuple[str, types.Array]]:
-  """Returns leaves and their paths, which begin with the argument's name."""
-  return [
-    (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(trees)
-  ]

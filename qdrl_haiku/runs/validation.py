@@ -15,7 +15,7 @@ from qdrl_haiku.training.setup import Setup
 
 def check(setup: Setup, config: RunConfig) -> None:
   """Refuses a setup and settings that don't fit each other, see `run`."""
-  generation.method(setup).check(setup)
+  generation.check(setup)
   _check_effects(setup, config)
   if setup.on_host:
     _check_on_host(setup, config)

@@ -21,9 +21,7 @@ def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
     jax.vmap(setup.learner.init)(keys)
   )
   if setup.controller is None:
-    hyperparams = jax.tree.map(
-      lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
-    )
+    hyperparams = setup.default_hyperparams(size)
   else:
     _, hyperparams = setup.controller.init(
       jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS), size

@@ -1,6 +1,7 @@
 """Makes the emitters of a repertoire by name."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 
@@ -219,37 +220,32 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
 
 def _policy_gradients(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pga_emitter`; the greedy policy is one of B."""
-  qd = setup.qd
-  share = 1 / max(1, qd.variation_batch_size)
-  return map_elites.pga_emitter(
-    teachers.make_teacher(setup, qd.teaching, sees_targets=False),
-    qd.variation_fn,
-    **_batch_sizes(qd, 0.5, share),
-  )
+  share = 1 / max(1, setup.qd.variation_batch_size)
+  return _taught(setup, map_elites.pga_emitter, False, (0.5, share))
 
 
 def _conditioned_gradients(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.dcrl_emitter`, with the shares of the paper."""
-  qd = setup.qd
-  return map_elites.dcrl_emitter(
-    teachers.make_teacher(setup, qd.teaching, sees_targets=True),
-    qd.variation_fn,
-    **_batch_sizes(qd, 0.25, 0.25),
-  )
+  return _taught(setup, map_elites.dcrl_emitter, True, (0.25, 0.25))
 
 
-def _batch_sizes(
-  qd: setup_lib.MapElites, gradient_share: float, injection_share: float
-) -> dict[str, int]:
-  """Returns how many offspring are made in which way, by name."""
-  improved, injected, varied = qd.teaching.counts(
-    qd.variation_batch_size, gradient_share, injection_share
+def _taught(
+  setup: Setup,
+  make: Callable[..., map_elites.Emitter],
+  sees_targets: bool,
+  shares: tuple[float, float],
+) -> map_elites.Emitter:
+  """Makes an emitter with a critic, of default shares of the offspring."""
+  improved, injected, varied = setup.qd.teaching.counts(
+    setup.qd.variation_batch_size, *shares
   )
-  return {
-    "gradient_batch_size": improved,
-    "injection_batch_size": injected,
-    "variation_batch_size": varied,
-  }
+  return make(
+    teachers.make_teacher(setup, sees_targets=sees_targets),
+    setup.qd.variation_fn,
+    gradient_batch_size=improved,
+    injection_batch_size=injected,
+    variation_batch_size=varied,
+  )
 
 
 def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:

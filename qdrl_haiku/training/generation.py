@@ -8,7 +8,8 @@ first one can train before the second one is compiled.
 from types import ModuleType
 
 from qdrl_haiku import eager, types
-from qdrl_haiku.training import population, quality_diversity
+from qdrl_haiku.training import emitters, population, quality_diversity
+from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, State
@@ -22,7 +23,6 @@ def method(setup: Setup) -> ModuleType:
 
   Returns:
     A module that has, beside `init` and `restart` as here,
-      check: (setup), raises what `init` does, before anything is compiled;
       draw: (setup, run_key, generation, num_agents) -> the `InitialStates` of a
         generation, 0 for the one before the first;
       train: (setup, state, pool, run_key) -> (state, `Trained`), the first part
@@ -31,6 +31,21 @@ def method(setup: Setup) -> ModuleType:
         the second part, from their other states.
   """
   return population if setup.map_elites is None else quality_diversity
+
+
+def check(setup: Setup) -> None:
+  """Refuses a setup that can't be trained, before anything is compiled.
+
+  Args:
+    setup: what is to be trained.
+
+  Raises:
+    ValueError: as `init` does.
+  """
+  if setup.map_elites is None:
+    setup_lib.check(setup)
+  else:
+    emitters.make_emitter(setup)
 
 
 @eager.compiled("setup")

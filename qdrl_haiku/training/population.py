@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from qdrl_haiku import actors, controllers, environments, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
-from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
@@ -23,12 +22,6 @@ from qdrl_haiku.training.state import (
   State,
   Trained,
 )
-
-
-def check(setup: Setup) -> None:
-  """Refuses settings that don't fit each other."""
-  setup_lib.check(setup)
-  config_lib.iterations(setup.config, setup.learner.batches_per_update)
 
 
 def draw(
@@ -46,14 +39,12 @@ def init(
   setup: Setup, run_key: types.Key, initial: InitialStates | None
 ) -> State:
   """Returns new members in environments, and their hyperparameters."""
-  check(setup)
+  setup_lib.check(setup)
   members_lib.check_learner(setup)
   size = setup.config.population_size
   controller: types.Tree = ()
   if setup.controller is None:
-    hyperparams = jax.tree.map(
-      lambda x: jnp.full(size, x, jnp.float32), setup.learner.hyperparams
-    )
+    hyperparams = setup.default_hyperparams(size)
   else:
     init_controller = setup.controller.init
     controller, hyperparams = one_by_one.alone(
@@ -194,22 +185,16 @@ def _evaluate_members(
   setup: Setup, members: Members, env_states: environments.State
 ) -> tuple[actors.Evaluation, Scores, types.Array]:
   """Evaluates members, P of them, which may be a device's share."""
-  evaluation, scores = _evaluate(setup, members.learner, env_states)
+  states, scores = members.learner, {}
+  if setup.evaluate is not None:
+    evaluation, scores = setup.evaluate(setup.learner, states, env_states)
+  else:
+    evaluation = actors.evaluate_from(
+      setup.eval_env, setup.learner, states, env_states
+    )
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
   is_finite = types.all_finite(members_lib.must_be_finite(members))
   return evaluation, scores, is_finite
-
-
-def _evaluate(
-  setup: Setup, states: types.State, env_states: environments.State
-) -> tuple[actors.Evaluation, Scores]:
-  """Evaluates members by `Setup.evaluate`, or by greedy episodes."""
-  if setup.evaluate is not None:
-    return setup.evaluate(setup.learner, states, env_states)
-  evaluation = actors.evaluate_from(
-    setup.eval_env, setup.learner, states, env_states
-  )
-  return evaluation, {}
 
 
 def _sparing(
@@ -256,11 +241,10 @@ def inherit(
     learner, turn = moving.inherit(mesh, learner, parents, turn)
     # The parents of broken members are finite, and so none of these.
     buffers, turn = moving.inherit(mesh, buffers, sources, turn, in_place=True)
-  if setup.on_host:
-    return Members(learner, buffers, environment)
-  environment, _ = moving.inherit(
-    mesh, environment, sources, turn, in_place=True
-  )
+  if not setup.on_host:
+    environment, _ = moving.inherit(
+      mesh, environment, sources, turn, in_place=True
+    )
   return Members(learner, buffers, environment)
 
 

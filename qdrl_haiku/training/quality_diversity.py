@@ -8,25 +8,12 @@ import jax.numpy as jnp
 
 from qdrl_haiku import map_elites, types
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Best, GenerationReport, State, Trained
-
-
-def check(setup: Setup) -> None:
-  """Refuses settings and emitters that don't fit each other."""
-  if setup.eval_env.descriptor is None:
-    raise ValueError(
-      "a repertoire needs an environment with state descriptors; take one "
-      "that has, or give yours a Descriptor."
-    )
-  if setup.trains_members:
-    config_lib.iterations(setup.config, setup.learner.batches_per_update)
-  emitters.make_emitter(setup)
 
 
 def draw(
@@ -50,9 +37,7 @@ def init(
   setup: Setup, run_key: types.Key, initial: InitialStates | None
 ) -> State:
   """Returns a repertoire of random agents, and the emitter's state."""
-  check(setup)
-  qd = setup.qd
-  emitter = emitters.make_emitter(setup)
+  qd, emitter = setup.qd, emitters.make_emitter(setup)
   if setup.trains_members:
     members_lib.check_learner(setup)
   if initial is None:

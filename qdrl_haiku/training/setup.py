@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku import (
   actors,
@@ -199,6 +200,12 @@ class Setup(NamedTuple):
     """The replay buffer of one agent."""
     return replay.uniform(self.config.replay_capacity)
 
+  def default_hyperparams(self, size: int) -> types.Hyperparams:
+    """Returns the learner's hyperparameters for each of so many agents."""
+    return jax.tree.map(
+      lambda x: jnp.full(size, x, jnp.float32), self.learner.hyperparams
+    )
+
   def make_mesh(self) -> jax.sharding.Mesh:
     """Returns a mesh of the devices that divide the agents best."""
     size, *other_sizes = self.batch_sizes
@@ -253,6 +260,11 @@ def check(setup: Setup) -> None:
     _check_parts(qd)
     _check_resampling(setup, qd)
     _check_first_steps(setup, qd)
+    if setup.eval_env.descriptor is None:
+      raise ValueError(
+        "a repertoire needs an environment with state descriptors; take one "
+        "that has, or give yours a Descriptor."
+      )
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
@@ -273,12 +285,13 @@ def check(setup: Setup) -> None:
           f"controller and num_replaced_by_samples have no effect: {why}; "
           "leave them out."
         )
-  if controller is None:
+  if controller is None or (qd is None and controller.first_decision is None):
     why = "without a controller no member is replaced"
+    if controller is not None:
+      why = "the controller replaces non-finite members alone"
     _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
-  elif qd is None and controller.first_decision is None:
-    why = "the controller replaces non-finite members alone"
-    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
+  if setup.trains_members:
+    config_lib.iterations(setup.config, setup.learner.batches_per_update)
 
 
 def _check_hyperparams(learner: learners.Learner) -> None:

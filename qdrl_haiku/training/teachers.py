@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from qdrl_haiku import map_elites, replay, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.training.config import TeachingConfig
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 
@@ -23,7 +22,9 @@ class TeacherState(NamedTuple):
 
   Attributes:
     agent: state of the learner whose critics are shared.
-    replay: of `Experience`, once for all offspring.
+    replay: of transitions, once for all offspring; where the critic sees
+      targets, their extras are `descriptor` [D], of the whole episodes, the
+      bounds at -1 and 1, and `target` [D], for which the agent was made.
     num_restarts: int32 [], how often the agent was no longer finite.
   """
 
@@ -32,32 +33,7 @@ class TeacherState(NamedTuple):
   num_restarts: types.Array
 
 
-class Experience(NamedTuple):
-  """Holds the stored part of a transition; see `types.Transition`.
-
-  Attributes:
-    observation: [O].
-    action: [A].
-    reward: [].
-    discount: [].
-    next_observation: [O].
-    descriptor: [D], of the whole episodes, the bounds at -1 and 1; None where
-      the critic sees no targets.
-    target: [D], likewise, for which the agent was made.
-  """
-
-  observation: types.Array
-  action: types.Array
-  reward: types.Array
-  discount: types.Array
-  next_observation: types.Array
-  descriptor: types.Array | None
-  target: types.Array | None
-
-
-def make_teacher(
-  setup: Setup, config: TeachingConfig, *, sees_targets: bool
-) -> map_elites.Teacher:
+def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   """Makes the teacher of `map_elites.pga_emitter` or `dcrl_emitter`.
 
   A critic that sees targets learns from rewards that are lifted by the
@@ -65,7 +41,7 @@ def make_teacher(
   episodes came to their target (`map_elites.similarity`).
   """
   descriptor = setup.eval_env.descriptor
-  assert descriptor is not None and setup.map_elites is not None
+  assert descriptor is not None
   if setup.learner.share is None:
     raise ValueError(
       "this emitter's agents learn from critics that they share, and the "
@@ -79,7 +55,7 @@ def make_teacher(
       "environment's descriptor finite ones, or take pga."
     )
   shared = setup.learner.share(descriptor.size if sees_targets else 0)
-  learner, buffer = shared.learner, setup.buffer
+  learner, buffer, config = shared.learner, setup.buffer, setup.qd.teaching
   num_updates, rest = divmod(
     config.num_critic_steps, learner.batches_per_update
   )
@@ -100,15 +76,14 @@ def make_teacher(
 
   def init(key: types.Key) -> TeacherState:
     observation = jnp.zeros(setup.eval_env.observation_size)
-    place = jnp.zeros(descriptor.size) if sees_targets else None
-    example = Experience(
+    place = jnp.zeros(descriptor.size)
+    example = types.Transition(
       observation=observation,
       action=jnp.zeros(setup.eval_env.action_size),
       reward=jnp.zeros(()),
       discount=jnp.zeros(()),
       next_observation=observation,
-      descriptor=place,
-      target=place,
+      extras={"descriptor": place, "target": place} if sees_targets else {},
     )
     return TeacherState(
       learner.init(key), buffer.init(example), jnp.zeros((), jnp.int32)
@@ -127,19 +102,17 @@ def make_teacher(
       x = scaled(x)[:, None, None]
       return jnp.broadcast_to(x, (*shape, descriptor.size))
 
-    rows = Experience(
-      observation=transitions.observation,
-      action=transitions.action,
-      reward=transitions.reward,
-      discount=transitions.discount,
-      next_observation=transitions.next_observation,
-      descriptor=of_steps(evaluated.descriptors) if sees_targets else None,
-      target=of_steps(targets) if sees_targets else None,
+    extras = {}
+    if sees_targets:
+      extras["descriptor"] = of_steps(evaluated.descriptors)
+      extras["target"] = of_steps(targets)
+    rows = jax.tree.map(
+      lambda x: x.reshape(-1, *x.shape[3:]),
+      transitions._replace(extras=extras),
     )
-    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), rows)
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
     valid &= types.all_finite(rows)
-    seen = _with_target(rows.observation, rows.target)
+    seen = _with_target(rows.observation, rows)
     return state._replace(
       # Statistics leave out what is not finite.
       agent=learner.observe(
@@ -148,30 +121,28 @@ def make_teacher(
       replay=buffer.add_where(state.replay, rows, valid),
     )
 
-  def transitions_of(rows: Experience) -> types.Transition:
+  def as_learned(rows: types.Transition) -> types.Transition:
     reward = rows.reward
-    if rows.descriptor is not None and rows.target is not None:
+    if sees_targets:
       reward = map_elites.similarity(
-        rows.descriptor, rows.target, config.length_scale
+        rows.extras["descriptor"], rows.extras["target"], config.length_scale
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
-    return types.Transition(
-      observation=_with_target(rows.observation, rows.target),
-      action=rows.action,
+    return rows._replace(
+      observation=_with_target(rows.observation, rows),
       reward=reward,
-      discount=rows.discount,
-      next_observation=_with_target(rows.next_observation, rows.target),
+      next_observation=_with_target(rows.next_observation, rows),
       extras={},
     )
 
   def learn(
-    agent: types.State, batches: Experience, keys: types.Key
+    agent: types.State, batches: types.Transition, keys: types.Key
   ) -> tuple[types.State, types.Metrics]:
     def update(
       agent: types.State, inputs: types.Tree
     ) -> tuple[types.State, types.Metrics]:
       rows, key = inputs
       return learner.update(
-        agent, setup.learner.hyperparams, transitions_of(rows), key
+        agent, setup.learner.hyperparams, as_learned(rows), key
       )
 
     agent, metrics = jax.lax.scan(update, agent, (batches, keys))
@@ -256,10 +227,7 @@ def make_teacher(
     genotypes = sharding.replicated(setup.mesh, at)(
       state.agent, context(scaled(targets))
     )
-    hyperparams = jax.tree.map(
-      lambda x: jnp.full(targets.shape[0], x, jnp.float32),
-      setup.learner.hyperparams,
-    )
+    hyperparams = setup.default_hyperparams(targets.shape[0])
     return map_elites.Elite(genotypes, hyperparams)
 
   return map_elites.Teacher(
@@ -285,17 +253,16 @@ def buffers(emitter_state: types.Tree) -> list[replay.ReplayState]:
 
 
 def _with_target(
-  observations: types.Array, targets: types.Array | None
+  observations: types.Array, rows: types.Transition
 ) -> types.Array:
-  if targets is None:
-    return observations
-  return jnp.concatenate([observations, targets], axis=-1)
+  """Appends the targets of transitions to their observations, if any."""
+  targets = [rows.extras["target"]] if rows.extras else []
+  return jnp.concatenate([observations, *targets], axis=-1)
 
 
 def _check_capacity(setup: Setup) -> None:
   """Refuses a replay that can't take what one evaluation tells it."""
-  qd, env = setup.map_elites, setup.eval_env
-  assert qd is not None
+  qd, env = setup.qd, setup.eval_env
   num_agents = max(qd.variation_batch_size, qd.num_initial_genotypes)
   steps = num_agents * setup.config.num_eval_episodes * env.episode_steps
   if steps > setup.config.replay_capacity:

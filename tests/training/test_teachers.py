@@ -74,6 +74,7 @@ def _setup(learner=None, **settings):
       variation_fn=training.vary_agents(0.1, 0.1, lambda key, x: x),
       variation_batch_size=4,
       num_initial_genotypes=4,
+      teaching=training.TeachingConfig(num_critic_steps=4, length_scale=0.5),
     ),
   )
 
@@ -84,13 +85,8 @@ def setup_of(emitter):
   return setup._replace(map_elites=setup.map_elites._replace(emitter=emitter))
 
 
-def _teacher(sees_targets, setup=None, **config):
-  config = training.TeachingConfig(
-    **({"num_critic_steps": 4, "length_scale": 0.5} | config)
-  )
-  return teachers.make_teacher(
-    setup or _setup(), config, sees_targets=sees_targets
-  )
+def _teacher(sees_targets, setup=None):
+  return teachers.make_teacher(setup or _setup(), sees_targets=sees_targets)
 
 
 def _told(rewards, lengths):
@@ -134,14 +130,14 @@ def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
     storage.next_observation[:8, 0], np.add(kept, 1)
   )
   if not sees_targets:
-    assert storage.descriptor is None and storage.target is None
+    assert storage.extras == {}
     return
   # One that is far outside says only that it is.
   np.testing.assert_allclose(
-    storage.descriptor[:8], [[-1, 0]] * 4 + [[10, -1]] * 4, atol=1e-6
+    storage.extras["descriptor"][:8], [[-1, 0]] * 4 + [[10, -1]] * 4, atol=1e-6
   )
   np.testing.assert_allclose(
-    storage.target[:8], [[0, 1]] * 4 + [[0.5, 0]] * 4, atol=1e-6
+    storage.extras["target"][:8], [[0, 1]] * 4 + [[0.5, 0]] * 4, atol=1e-6
   )
 
 
