@@ -1,8 +1,7 @@
 """Composes what is trained, and refuses what doesn't fit."""
 
-import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -251,149 +250,129 @@ def _in_loops(learner: learners.Learner) -> learners.Learner:
 
 
 def check(setup: Setup) -> None:
-  """Refuses settings that would be ignored beside the others."""
-  _check_hyperparams(setup.learner)
-  _check_n_step(setup)
+  """Refuses settings that don't fit the others, or would be ignored."""
+  learner = setup.learner
+  for name, value in lineage.named_leaves(learner.hyperparams).items():
+    where = f"the learner's hyperparameter {name}={value}"
+    search_spaces.check_value(learner.declared, name, value, where)
+  for problem in (*_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)):
+    raise ValueError(problem)
+  if setup.trains_members:
+    config_lib.iterations(setup.config, learner.batches_per_update)
+
+
+def _of_n_step(setup: Setup) -> Iterator[str]:
+  """Says where there is no such thing as sums of rewards."""
+  n, fix = setup.config.n_step, "take n_step=1."
+  if n == 1:
+    return
+  if not setup.learner.supports_n_step:
+    yield f"n_step={n}, but the learner rewards single steps by itself; {fix}"
+  known = list(lineage.named_leaves(setup.learner.hyperparams))
+  if "discount" not in known:
+    yield (
+      f"n_step={n} sums rewards by the hyperparameter discount, and the "
+      f"learner's are {', '.join(known)}; give it one, or {fix}"
+    )
+  names = setup.map_elites.emitter_names if setup.map_elites else ()
+  if not {"pga", "dcrl"}.isdisjoint(names):
+    yield (
+      f"n_step={n}, but with emitter {', '.join(names)} agents learn from "
+      f"single steps; {fix}"
+    )
+
+
+def _of_repertoire(setup: Setup) -> Iterator[str]:
+  """Says what of a repertoire's settings doesn't fit the others."""
+  qd, env = setup.map_elites, setup.eval_env
+  if qd is None:
+    return
+  if env.descriptor is None:
+    yield (
+      "a repertoire needs an environment with state descriptors; take one that "
+      "has, or give yours a Descriptor."
+    )
+  if setup.trains_members and setup.controller is None:
+    yield (
+      "emitter='pbt' needs a controller, which says which members are "
+      "replaced; give one, such as controllers.pbt."
+    )
+  num_episodes = setup.config.num_eval_episodes
+  steps = qd.num_initial_genotypes * num_episodes * env.episode_steps
+  if steps > checks.LARGEST:
+    yield (
+      f"num_initial_genotypes {qd.num_initial_genotypes} times "
+      f"num_eval_episodes {num_episodes} times {env.episode_steps} steps are "
+      f"{steps}, which must be at most {checks.LARGEST}; lower one of them."
+    )
+  names = qd.emitter_names
+  emitters = f"emitter {', '.join(names)}:"
+  if isinstance(qd.emitter, tuple):
+    given = [part.name for part in qd.emitter if part.batch_size is not None]
+    if len(set(names)) < len(names):
+      yield f"{emitters} one is there twice; name each once."
+    if "pbt" in names[1:]:
+      yield f"{emitters} pbt's members come first; name it first."
+    if 0 < len(given) < len(names):
+      yield (
+        f"{emitters} some have a number of offspring and some have none; give "
+        "all of them one, or none for shares that adapt."
+      )
+    if "pbt" in names and not given:
+      yield (
+        f"{emitters} pbt can't adapt its share, since all its members have to "
+        "be evaluated; give each emitter a number."
+      )
+  if qd.resampling is None:
+    return
+  why = "where agents are evaluated again (adding=adaptive)"
+  fix = "leave it out, or take adding=once."
+  if isinstance(qd.tessellation, map_elites.Unstructured):
+    yield f"tessellation=none: {why}, they contest cells; {fix}"
+  if qd.shard_repertoire:
+    yield (
+      f"shard_repertoire: {why}, those next in line change their places "
+      f"between cells, which devices can't share; {fix}"
+    )
+  if setup.on_host:
+    yield (
+      f"the environment is on the host: {why}, its instances are new ones each "
+      f"time; {fix}"
+    )
+
+
+def _ignored(setup: Setup) -> Iterator[str]:
+  """Says which settings have no effect, but aren't at their defaults."""
   qd, controller = setup.map_elites, setup.controller
   of_decisions = ("burn_in_period", "fitness_window")
+  ignored: list[tuple[tuple[str, ...], str]] = []
   if qd is not None:
-    _check_parts(qd)
-    _check_resampling(setup, qd)
-    _check_first_steps(setup, qd)
-    if setup.eval_env.descriptor is None:
-      raise ValueError(
-        "a repertoire needs an environment with state descriptors; take one "
-        "that has, or give yours a Descriptor."
-      )
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "
       "the emitter's controller decides after each generation"
     )
-    _refuse(setup.config, (*of_decisions, "fitness"), why)
+    ignored.append(((*of_decisions, "fitness"), why))
     if setup.evaluate is not None:
-      raise ValueError(f"evaluate has no effect: {why}; leave it at None.")
-    if setup.trains_members and controller is None:
-      raise ValueError(
-        "emitter='pbt' needs a controller, which says which members are "
-        "replaced; give one, such as controllers.pbt."
-      )
+      yield f"evaluate has no effect: {why}; leave it at None."
     if not setup.trains_members:
       why = f"emitter={qd.emitter!r} has no members that train"
-      _refuse(setup.config, ("population_size",), why)
+      ignored.append((("population_size",), why))
       if controller is not None or qd.num_replaced_by_samples:
-        raise ValueError(
+        yield (
           f"controller and num_replaced_by_samples have no effect: {why}; "
           "leave them out."
         )
-  if controller is None or (qd is None and controller.first_decision is None):
+  if controller is None:
     why = "without a controller no member is replaced"
-    if controller is not None:
-      why = "the controller replaces non-finite members alone"
-    _refuse(setup.config, (*of_decisions, "inherit_replay"), why)
-  if setup.trains_members:
-    config_lib.iterations(setup.config, setup.learner.batches_per_update)
-
-
-def _check_hyperparams(learner: learners.Learner) -> None:
-  """Refuses values of hyperparameters that make no sense."""
-  for name, value in lineage.named_leaves(learner.hyperparams).items():
-    where = f"the learner's hyperparameter {name}={value}"
-    search_spaces.check_value(learner.declared, name, value, where)
-
-
-def _check_n_step(setup: Setup) -> None:
-  """Refuses sums of rewards where there is no such thing."""
-  names = setup.map_elites.emitter_names if setup.map_elites else ()
-  known = list(lineage.named_leaves(setup.learner.hyperparams))
-  for is_wrong, why in (
-    (
-      not setup.learner.supports_n_step,
-      "the learner rewards single steps by itself",
-    ),
-    (
-      "discount" not in known,
-      "rewards are summed by the hyperparameter discount, and the learner's "
-      f"are {', '.join(known)}",
-    ),
-    (
-      not {"pga", "dcrl"}.isdisjoint(names),
-      f"with emitter {', '.join(names)} agents learn from single steps",
-    ),
-  ):
-    if is_wrong and setup.config.n_step > 1:
-      raise ValueError(
-        f"n_step={setup.config.n_step}, but {why}; take n_step=1."
-      )
-
-
-def _check_resampling(setup: Setup, qd: MapElites) -> None:
-  """Refuses what agents that are evaluated again can't do."""
-  why = "where agents are evaluated again (adding=adaptive)"
-  for is_wrong, what in (
-    (
-      isinstance(qd.tessellation, map_elites.Unstructured),
-      f"tessellation=none: {why}, they contest cells",
-    ),
-    (
-      qd.shard_repertoire,
-      f"shard_repertoire: {why}, those next in line change their places "
-      "between cells, which devices can't share",
-    ),
-    (
-      setup.on_host,
-      f"the environment is on the host: {why}, its instances are new ones "
-      "each time",
-    ),
-  ):
-    if is_wrong and qd.resampling is not None:
-      raise ValueError(f"{what}; leave it out, or take adding=once.")
-
-
-def _check_first_steps(setup: Setup, qd: MapElites) -> None:
-  """Refuses a first evaluation of more steps than an int32 counts."""
-  num_episodes = setup.config.num_eval_episodes
-  episode_steps = setup.eval_env.episode_steps
-  steps = qd.num_initial_genotypes * num_episodes * episode_steps
-  if steps > checks.LARGEST:
-    raise ValueError(
-      f"num_initial_genotypes {qd.num_initial_genotypes} times "
-      f"num_eval_episodes {num_episodes} times {episode_steps} steps are "
-      f"{steps}, which must be at most {checks.LARGEST}; lower one of them."
-    )
-
-
-def _check_parts(qd: MapElites) -> None:
-  """Refuses several emitters that can't be one."""
-  if not isinstance(qd.emitter, tuple):
-    return
-  names = qd.emitter_names
-  numbered = [part.name for part in qd.emitter if part.batch_size is not None]
-  for is_wrong, why in (
-    (len(set(names)) < len(names), "one is there twice; name each once."),
-    ("pbt" in names[1:], "pbt's members come first; name it first."),
-    (
-      0 < len(numbered) < len(names),
-      "some have a number of offspring and some have none; give all of them "
-      "one, or none for shares that adapt.",
-    ),
-    (
-      "pbt" in names and not numbered,
-      "pbt can't adapt its share, since all its members have to be evaluated; "
-      "give each emitter a number.",
-    ),
-  ):
-    if is_wrong:
-      raise ValueError(f"emitter {', '.join(names)}: {why}")
-
-
-def _refuse(
-  config: config_lib.TrainingConfig, names: tuple[str, ...], why: str
-) -> None:
-  """Refuses settings that aren't at their defaults."""
-  for field in dataclasses.fields(config):
-    value = getattr(config, field.name)
-    if field.name in names and value != field.default:
-      raise ValueError(
-        f"{field.name}={value!r} has no effect: {why}; leave it at "
-        f"{field.default!r}."
-      )
+    ignored.append(((*of_decisions, "inherit_replay"), why))
+  elif qd is None and controller.first_decision is None:
+    why = "the controller replaces non-finite members alone"
+    ignored.append(((*of_decisions, "inherit_replay"), why))
+  for names, why in ignored:
+    for name in names:
+      value = getattr(setup.config, name)
+      default = getattr(config_lib.TrainingConfig, name)
+      if value != default:
+        yield (
+          f"{name}={value!r} has no effect: {why}; leave it at {default!r}."
+        )

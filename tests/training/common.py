@@ -22,27 +22,21 @@ TARGET = 0.5
 
 
 def init(setup, key=KEY):
-  """The state before the first generation."""
   return training.init(setup, key)
 
 
 def step(setup, state, key=KEY):
-  """One generation: the new state, and the report."""
   return training.step(setup, state, key)
-
-
-def restart(setup, state, key=KEY):
-  """The state with new members in place of those that have all diverged."""
-  return training.restart(setup, state, key)
 
 
 def changed(state, hyperparams=None, **parts):
   """A state whose members have other parts, or other hyperparameters."""
-  population = state.population
-  if hyperparams is not None:
-    population = population._replace(hyperparams=hyperparams)
-  members = state.members._replace(**parts)
-  return state._replace(population=population, members=members)
+  if hyperparams is None:
+    hyperparams = state.hyperparams
+  return state._replace(
+    population=state.population._replace(hyperparams=hyperparams),
+    members=state.members._replace(**parts),
+  )
 
 
 class Trainer:
@@ -58,7 +52,7 @@ class Trainer:
     return jax.device_get(self.compiled(state, self.key))
 
   def restart(self, state):
-    return restart(self.setup, state, self.key)
+    return training.restart(self.setup, state, self.key)
 
 
 def shapes(setup):
@@ -342,31 +336,26 @@ def leaves(tree):
   }
 
 
+def _bits(tree):
+  return {
+    name: (x.dtype, x.shape, x.tobytes()) for name, x in leaves(tree).items()
+  }
+
+
 def assert_bits_equal(actual, expected):
   """Compares two trees bit for bit, NaNs included."""
-  actual, expected = leaves(actual), leaves(expected)
+  actual, expected = _bits(actual), _bits(expected)
   assert actual.keys() == expected.keys()
-  for name, x in actual.items():
-    y = expected[name]
-    assert x.dtype == y.dtype and x.shape == y.shape, name
-    assert x.tobytes() == y.tobytes(), name
+  assert [name for name, x in actual.items() if x != expected[name]] == []
 
 
 def differ(first, second):
   """Whether two trees differ anywhere."""
-  first, second = leaves(first), leaves(second)
-  return any(
-    x.tobytes() != second[name].tobytes() for name, x in first.items()
-  )
+  return _bits(first) != _bits(second)
 
 
 def all_finite(tree):
-  """Whether all floats are finite."""
-  return all(
-    np.isfinite(x).all()
-    for x in leaves(tree).values()
-    if np.issubdtype(x.dtype, np.floating)
-  )
+  return all(np.isfinite(x).all() for x in leaves(tree).values())
 
 
 def member(tree, i):
