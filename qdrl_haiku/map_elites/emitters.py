@@ -49,8 +49,8 @@ class Emitter(NamedTuple):
       individuals of `ask`, after they were added to the repertoire.
     batch_size: B, how many individuals `ask` makes.
     needs: names of what `tell` is to find in `evaluated.extra`. Of agents there
-      are "transitions" and "state_descriptors", see `training.EMITTER_NEEDS`;
-      what no emitter needs isn't recorded.
+      are "transitions", which come with their "lengths"; what no emitter needs
+      isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
     tell_first: as `tell`, of the first individuals of a repertoire, of which
       there may be another number than B; None where they are of no use.

@@ -10,10 +10,6 @@ from qdrl_haiku import actors, checks, environments, map_elites, prng, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
-EMITTER_NEEDS = ("transitions", "state_descriptors")
-"""Extra scores that an emitter may need, see `extra_scores`."""
-
-
 def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
   """Returns new agents, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
@@ -90,8 +86,7 @@ def evaluate_elites(
       jax.vmap(setup.learner.from_genotype)(genotypes),
       env_states,
       descriptor.function,
-      _state_descriptor if "state_descriptors" in needs else None,
-      "transitions" in needs,
+      keep_transitions="transitions" in needs,
     )
 
   return sharding.all_gather(
@@ -101,29 +96,24 @@ def evaluate_elites(
   )
 
 
-def fitness_and_descriptors(
-  evaluation: actors.Evaluation,
-) -> tuple[types.Array, types.Array]:
-  """Returns what an evaluation with descriptors says of each agent."""
+def judge(
+  setup: Setup,
+  elites: map_elites.Elite,
+  env_states: environments.State,
+  needs: Collection[str],
+) -> tuple[actors.Evaluation, map_elites.Evaluated]:
+  """Evaluates elites, and says of them what an emitter needs."""
+  evaluation = evaluate_elites(setup, elites, env_states, needs)
   assert evaluation.descriptors is not None
-  return (
+  extra: dict[str, types.Tree] = {}
+  if "transitions" in needs:
+    extra = {
+      "transitions": evaluation.transitions, "lengths": evaluation.lengths
+    }
+  evaluated = map_elites.Evaluated(
+    elites,
     jnp.mean(evaluation.returns, axis=1),
     jnp.mean(evaluation.descriptors, axis=1),
+    extra,
   )
-
-
-def extra_scores(
-  evaluation: actors.Evaluation, needs: Collection[str]
-) -> dict[str, types.Tree]:
-  """Picks what an emitter needs of an evaluation."""
-  if not needs:
-    return {}
-  kept = {
-    "transitions": evaluation.transitions,
-    "state_descriptors": evaluation.trajectory,
-  }
-  return {name: kept[name] for name in needs} | {"lengths": evaluation.lengths}
-
-
-def _state_descriptor(env_states: environments.State) -> types.Array:
-  return env_states.info["next_state_descriptor"]
+  return evaluation._replace(transitions=None), evaluated

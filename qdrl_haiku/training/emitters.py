@@ -91,10 +91,10 @@ def _make(
       )
     emitter_fn = EMITTERS[emitter_fn]
   emitter = emitter_fn(setup)
-  if unknown := set(emitter.needs) - set(elites_lib.EMITTER_NEEDS):
+  if unknown := set(emitter.needs) - {"transitions"}:
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
-      f"agents' episodes; name some of {', '.join(elites_lib.EMITTER_NEEDS)}."
+      "agents' episodes; transitions are."
     )
   return _as_planned(setup, emitter)
 

@@ -48,13 +48,8 @@ def init(
     setup.mesh, elites_lib.random_elites(setup, keys)
   )
   needs = () if emitter.tell_first is None else emitter.needs
-  evaluation = elites_lib.evaluate_elites(
-    setup, elites, initial.evaluation, needs=needs
-  )
-  evaluated = map_elites.Evaluated(
-    elites,
-    *elites_lib.fitness_and_descriptors(evaluation),
-    elites_lib.extra_scores(evaluation, needs),
+  evaluation, evaluated = elites_lib.judge(
+    setup, elites, initial.evaluation, needs
   )
   repertoire, emitter_state = map_elites.init(
     emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0)
@@ -113,17 +108,12 @@ def evaluate(
   emitter = emitters.make_emitter(setup)
   emitter_state = emitters.emitter_state(setup, state)
   elites = trained.offspring
-  evaluation = elites_lib.evaluate_elites(
-    setup, elites, env_states, needs=emitter.needs
+  evaluation, evaluated = elites_lib.judge(
+    setup, elites, env_states, emitter.needs
   )
-  fitness, descriptors = elites_lib.fitness_and_descriptors(evaluation)
-  extra_scores = elites_lib.extra_scores(evaluation, emitter.needs)
-  evaluation = evaluation._replace(trajectory=None, transitions=None)
-  evaluation_steps = evaluation.lengths
-  finite = types.all_finite((fitness, descriptors, elites))
-  evaluated = map_elites.Evaluated(
-    elites, jnp.where(finite, fitness, jnp.nan), descriptors, extra_scores
-  )
+  fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
+  finite = types.all_finite((fitness, evaluated.descriptors, elites))
+  evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
   archive, of_archive = state.archive, {}
   if not archive:
     repertoire, emitter_state = map_elites.add_and_tell(
