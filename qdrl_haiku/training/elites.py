@@ -10,6 +10,7 @@ from qdrl_haiku import actors, checks, environments, map_elites, prng, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 
+
 def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
   """Returns new agents, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
