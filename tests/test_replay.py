@@ -135,23 +135,6 @@ def test_adding_in_a_scan_works_in_place():
   ]
 
 
-def _added(buffer, start, batch, where):
-  """Adds rows, of which some are left out, to `start` of them."""
-  state = buffer.add(buffer.init(jnp.zeros(())), jnp.arange(float(start)))
-  return buffer.add_where(state, jnp.array(batch), jnp.array(where))
-
-
-@pytest.mark.parametrize("start", [0, 2, 3, 5])
-def test_where_no_row_is_left_out_a_buffer_is_the_same_to_the_bit(start):
-  buffer, batch = replay.uniform(5), [10.0, 11, 12, 13]
-  state = _added(buffer, start, batch, [True] * 4)
-  before = buffer.add(buffer.init(jnp.zeros(())), jnp.arange(float(start)))
-  expected = buffer.add(before, jnp.array(batch))
-  for x, y in zip(state, expected, strict=True):
-    assert x.dtype == y.dtype
-    np.testing.assert_array_equal(x, y)
-
-
 def test_rows_of_which_some_are_left_out_follow_each_other():
   buffer = replay.uniform(5)
   add = jax.jit(buffer.add_where)

@@ -97,18 +97,6 @@ def test_the_next_observation_is_the_true_one_at_an_episode_end(collected):
     )
 
 
-def test_the_next_row_starts_where_the_reset_put_it(collected):
-  transitions = collected[1]
-  x, steps = np.moveaxis(np.asarray(transitions.observation)[:, 1:], -1, 0)
-  next_x, next_steps = np.moveaxis(
-    np.asarray(transitions.next_observation)[:, :-1], -1, 0
-  )
-  ended = (next_steps == 4) | (next_x > 1.5)
-  np.testing.assert_array_equal(steps, np.where(ended, 0, next_steps))
-  np.testing.assert_array_equal(x[~ended], next_x[~ended])
-  assert np.all(np.abs(x[ended]) <= 0.5)
-
-
 def test_a_deterministic_step_is_greedy():
   env_state = _member(_env_states(), 0)
   # A gain of a power of two: the product is exact, alone and fused.

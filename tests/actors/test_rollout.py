@@ -21,47 +21,31 @@ def _extract(state):
   return {"x": state.obs}
 
 
-def _rollout(key):
-  return actors.rollout(_WALK, _LEARNER, _STATES, key, _T, _extract)
-
-
-def test_a_rollout_is_what_a_plain_loop_sees():
-  """Of the environment of one instance, with no batch and no wrapper."""
-  found = _rollout(jax.random.key(3))
-  single = toy.Walk(limit=1.0)
-  lengths = set()
-  for i in range(_P):
-    key = jax.random.split(jax.random.fold_in(jax.random.key(3), i), 1)[0]
-    state = single.reset(jax.random.split(key)[1])
-    seen, rewards, actions, mask = [state.obs], [], [], [True]
-    for t in range(_T):
-      actions.append(_LEARNER.act_greedy(
-        jax.tree.map(lambda x, i=i: x[i], _STATES), state.obs
-      ))
-      mask.append(mask[-1] and t < 5 and not state.done > 0)
-      state = single.step(state, actions[-1])
-      seen.append(state.obs)
-      rewards.append(state.reward)
-    lengths.add(sum(mask))
-    np.testing.assert_array_equal(found.mask[i], mask)
-    np.testing.assert_allclose(
-      found.extracted["x"][i], np.stack(seen), rtol=1e-5
-    )
-    np.testing.assert_allclose(found.rewards[i], rewards, rtol=1e-5)
-    np.testing.assert_allclose(found.actions[i], np.stack(actions))
-  assert len(lengths) > 1
-  assert max(lengths) <= 6
-
-
 def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
-  found = _rollout(jax.random.key(7))
-  evaluation = actors.evaluate(_WALK, _LEARNER, _STATES, jax.random.key(7), 4)
-  lived = np.asarray(found.mask)[:, 1:]
-  np.testing.assert_array_equal(lived.sum(1), evaluation.lengths[:, 0])
-  np.testing.assert_allclose(
-    np.sum(found.rewards, axis=1, where=lived), evaluation.returns[:, 0],
-    rtol=1e-6,
+  key = jax.random.key(3)
+  found = actors.rollout(_WALK, _LEARNER, _STATES, key, _T, _extract)
+  evaluation = actors.evaluate(
+    _WALK, _LEARNER, _STATES, key, 4, keep_transitions=True
   )
+  lengths = evaluation.lengths[:, 0]
+  np.testing.assert_array_equal(
+    found.mask, np.arange(_T + 1) <= lengths[:, None]
+  )
+  assert len({*lengths.tolist()}) > 1
+  for i, length in enumerate(lengths):
+    extracted, rewards, actions = (
+      x[i] for x in (found.extracted["x"], found.rewards, found.actions)
+    )
+    happened = jax.tree.map(
+      lambda x, i=i, n=length: x[i, 0, :n], evaluation.transitions
+    )
+    for actual, expected in (
+      (extracted[:length], happened.observation),
+      (extracted[1 : length + 1], happened.next_observation),
+      (rewards[:length], happened.reward),
+      (actions[:length], happened.action),
+    ):
+      np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_skills_are_dealt_along_the_agents():

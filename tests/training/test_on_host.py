@@ -1,7 +1,5 @@
 """Tests of training in environments whose states jax doesn't hold."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -57,14 +55,10 @@ def test_a_broken_member_keeps_its_own_instances():
   assert trainer.step(state)[1].finite.all()
 
 
-_TWO_DEVICES = dataclasses.make_dataclass("Mesh", ["size"])(2)
-
-
 @pytest.mark.parametrize(
   ("change", "config", "message"),
   [
     ({}, {"resume": True}, "on the host, .* another with"),
-    ({"mesh": _TWO_DEVICES}, {}, "mesh has 2 devices.*; leave the mesh"),
     (
       {"config": common.setup(pool_size=2).config}, {},
       "pool_size=2 has no effect.*; leave it",

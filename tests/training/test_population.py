@@ -8,7 +8,7 @@ import pytest
 from tests.training import common
 
 _KEY = common.KEY
-_SETUP = common.setup(replay_extras=("truncation",))
+_SETUP = common.setup()
 _INIT = jax.jit(lambda key: common.init(_SETUP, key))
 
 
@@ -31,12 +31,6 @@ def test_a_member_begins_by_the_key_of_generation_0_and_its_number(population):
 
 def test_a_key_of_the_older_kind_begins_the_same_population(population):
   common.assert_bits_equal(_INIT(jax.random.PRNGKey(0)), population)
-
-
-def test_a_buffer_stores_only_the_extras_that_are_asked_for(population):
-  storage = population.members.replay.storage
-  assert set(storage.extras) == {"truncation"}
-  assert storage.observation.shape == (4, 48, 2)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Tests of the critic that a repertoire's agents share."""
 
 import dataclasses
-import functools
 import math
 
 import jax
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, learners, map_elites, training, types
-from qdrl_haiku.training import emitters, teachers
+from qdrl_haiku.training import teachers
 from tests import toy
-from tests.training import common
 
 _TIMES = 3
 _GRID = map_elites.Grid((4, 4), (-10.0, 0.0), (10.0, 100.0))
@@ -228,26 +226,6 @@ def _unbounded():
 def test_what_could_not_teach_is_refused(setup, message):
   with pytest.raises(ValueError, match=message):
     _teacher(True, setup)
-
-
-def test_all_kinds_of_emitters_make_what_is_planned():
-  plan = _setup().map_elites
-  setup = _setup()._replace(
-    map_elites=plan._replace(
-      emitter=(
-        training.Part("pga", 3), training.Part("dcrl", 4),
-        training.Part("ga", 2), training.Part("own", 1, emitters._variations),
-      ),
-      variation_batch_size=10,
-    )
-  )  # fmt: skip
-  assert setup.num_offspring == 10
-  state = jax.jit(lambda: common.init(setup))()
-  # What the first agents did is remembered by each critic.
-  assert [x.teacher.replay.size for x in state.emitter.states[:2]] == [24, 24]
-  step = functools.partial(common.step, setup)
-  _, report = jax.eval_shape(step, state, common.KEY)
-  assert report.fitness.shape == (10,)
 
 
 @pytest.mark.parametrize(
