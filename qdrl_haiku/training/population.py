@@ -185,7 +185,8 @@ def _evaluate_members(
   setup: Setup, members: Members, env_states: environments.State
 ) -> tuple[actors.Evaluation, Scores, types.Array]:
   """Evaluates members, P of them, which may be a device's share."""
-  states, scores = members.learner, {}
+  states = members.learner
+  scores: Scores = {}
   if setup.evaluate is not None:
     evaluation, scores = setup.evaluate(setup.learner, states, env_states)
   else:
@@ -208,10 +209,12 @@ def _sparing(
     hyperparams,
     jnp.zeros_like(decision.operator),
   )
-  chosen = jax.tree.map(
+  parents, hyperparams, operator = jax.tree.map(
     lambda x, y: jnp.where(spared, x, y), survival, decision[:3]
   )
-  return controllers.Decision(*chosen, *decision[3:])
+  return decision._replace(
+    parents=parents, hyperparams=hyperparams, operator=operator
+  )
 
 
 def inherit(
