@@ -21,9 +21,8 @@ def _num_cells(emitter, **more):
   def cells(key):
     initial = quality_diversity.draw(setup, key, 0, 64)
     first = elites.random_elites(setup, jax.random.split(key, 64))
-    evaluation = elites.evaluate_elites(setup, first, initial.evaluation)
-    _, descriptors = elites.fitness_and_descriptors(evaluation)
-    return setup.map_elites.tessellation.cell(descriptors)
+    _, evaluated = elites.judge(setup, first, initial.evaluation, ())
+    return setup.map_elites.tessellation.cell(evaluated.descriptors)
 
   return len(np.unique(cells(jax.random.key(0))))
 

@@ -72,7 +72,7 @@ def test_sums_are_those_of_recorded_episodes_in_a_buffer_that_wraps():
   history = _history()
   lengths, ends = set(), set()
   for num_steps, state in _buffer(history):
-    batch = _sample(state, jax.random.key(num_steps))
+    batch = jax.device_get(_sample(state, jax.random.key(num_steps)))
     oldest = max(0, num_steps * _E - _CAPACITY)
     drawn = set()
     for i in range(batch.reward.shape[0]):

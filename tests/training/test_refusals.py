@@ -111,7 +111,7 @@ _AGAIN = {"resampling": map_elites.Resampling()}
     common.setup(learner=_reading_truncations(), n_step=3),
     "replay_extras=.'truncation',.. names",
   ),
-  (common.setup(n_step=2), "n_step=2, but.*are learning_rate, parent; take"),
+  (common.setup(n_step=2), "n_step=2 sums.*are learning_rate, parent; give"),
   (
     common.setup(learner=_rewarding_itself(), n_step=2),
     "n_step=2, but the learner rewards single steps by itself",
