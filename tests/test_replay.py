@@ -49,10 +49,8 @@ def test_any_pytree_comes_back_as_it_went_in():
     "image": np.arange(6, dtype=np.uint8).reshape(2, 3) + 250,
     "nested": (np.ones((), bool), [np.full(4, 0.5, np.float16)]),
   }
-  state = _BUFFER.add(
-    _BUFFER.init(example), jax.tree.map(lambda x: x[None], row)
-  )
-  sample = _BUFFER.sample(state, jax.random.key(0), ())
+  state = _ADD(_BUFFER.init(example), jax.tree.map(lambda x: x[None], row))
+  sample = _SAMPLE(state, jax.random.key(0), ())
   assert jax.tree.structure(sample) == jax.tree.structure(row)
   for actual, expected in zip(
     jax.tree.leaves(sample), jax.tree.leaves(row), strict=True

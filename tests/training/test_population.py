@@ -5,32 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from qdrl_haiku.training import members
 from tests.training import common
 
 _KEY = common.KEY
-_SETUP = common.setup()
-_INIT = jax.jit(lambda key: common.init(_SETUP, key))
 
 
-@pytest.fixture(scope="module")
-def population():
-  return _INIT(_KEY)
-
-
-def test_a_member_begins_by_the_key_of_generation_0_and_its_number(population):
+def test_a_member_begins_by_the_key_of_generation_0_and_its_number():
+  setup = common.setup()
+  population = common.init(setup)
   first = jax.random.fold_in(_KEY, 0)
   for i in range(4):
-    expected = _SETUP.learner.init(jax.random.fold_in(first, i)).point
+    expected = setup.learner.init(jax.random.fold_in(first, i)).point
     np.testing.assert_array_equal(population.members.learner.point[i], expected)
   np.testing.assert_array_equal(
     population.hyperparams["learning_rate"], np.full(4, np.float32(0.01))
   )
   starts = np.asarray(population.members.environment.obs).reshape(8, 2)
   assert len(np.unique(starts, axis=0)) == 8
-
-
-def test_a_key_of_the_older_kind_begins_the_same_population(population):
-  common.assert_bits_equal(_INIT(jax.random.PRNGKey(0)), population)
 
 
 @pytest.mark.slow
@@ -56,9 +48,10 @@ def test_what_a_member_becomes_depends_on_its_key_and_number_alone():
       )
 
 
-def test_with_a_key_each_every_member_begins_as_member_0_does(population):
-  keys = jnp.stack([jax.random.key(9), _KEY, _KEY, _KEY])
-  np.testing.assert_array_equal(
-    _INIT(keys).members.learner.point[1:],
-    np.broadcast_to(population.members.learner.point[0], (3, 2)),
-  )
+def test_keys_may_be_one_of_the_older_kind_or_one_for_each_member():
+  typed = jax.random.key_data(members.member_keys(_KEY, 1, 4))
+  older = members.member_keys(jax.random.PRNGKey(0), 1, 4)
+  np.testing.assert_array_equal(jax.random.key_data(older), typed)
+  # Then every member is the first one of a run of its own.
+  each = members.member_keys(jnp.stack([jax.random.key(9), _KEY]), 1, 2)
+  np.testing.assert_array_equal(jax.random.key_data(each[1]), typed[0])
