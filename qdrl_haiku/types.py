@@ -75,14 +75,7 @@ def all_finite(tree: Any, num_axes: int = 1) -> Array:
 
 
 def typed_key(key: Key) -> Key:
-  """Returns the same key as a typed one.
-
-  Args:
-    key: typed, of any shape, or numbers [..., 2] of the older kind.
-
-  Returns:
-    The key; its draws are the same.
-  """
+  """Returns a key, or numbers [..., 2] of the older kind, as a typed one."""
   if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
     return key
   return jax.random.wrap_key_data(key)

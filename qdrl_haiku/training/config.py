@@ -186,19 +186,10 @@ class TeachingConfig(Settings):
   def counts(
     self, batch_size: int, gradient_share: float, injection_share: float
   ) -> tuple[int, int, int]:
-    """Divides offspring among the three ways to make them.
+    """Counts offspring that follow the gradient, are injected, and are varied.
 
-    Args:
-      batch_size: B, >= 0.
-      gradient_share: where this leaves it open.
-      injection_share: likewise.
-
-    Returns:
-      How many follow the gradient, are injected, and are varied; of a share
-      above 0 at least one, as far as there are enough.
-
-    Raises:
-      ValueError: if the shares are more than all.
+    Of a share above 0 there is at least one, as far as there are enough. The
+    arguments are the shares where the settings leave them open.
     """
     if self.gradient_share is not None:
       gradient_share = self.gradient_share
@@ -239,14 +230,7 @@ class CMAConfig(Settings):
   )
 
   def population_size(self, batch_size: int) -> int:
-    """Returns how many offspring each strategy makes.
-
-    Args:
-      batch_size: B, of all together.
-
-    Raises:
-      ValueError: if they can't share them evenly, two or more each.
-    """
+    """Returns how many of the offspring each strategy makes."""
     size, rest = divmod(batch_size, self.num_strategies)
     if rest or size < 2:
       raise ValueError(

@@ -116,11 +116,7 @@ class RepertoireConfig(Settings):
 
   @property
   def parts(self) -> tuple[Part, ...]:
-    """The emitters, pbt first; a user's own is called as its function.
-
-    Raises:
-      ValueError: if one is unknown, or if the numbers make no sense.
-    """
+    """The emitters, pbt first; a user's own is called as its function."""
     found = []
     for text in self.emitter.split(","):
       path, _, number = text.rpartition(":")
@@ -161,11 +157,7 @@ class RepertoireConfig(Settings):
     return known.get(self.emitter, "-".join(self.names))
 
   def num_members(self, population_size: int) -> int:
-    """Returns the size of the population.
-
-    Args:
-      population_size: where the emitters have no numbers.
-    """
+    """Returns the population's size, this one if emitters have no numbers."""
     number = self.parts[0].batch_size if self.has_members else None
     return population_size if number is None else number
 

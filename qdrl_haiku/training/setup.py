@@ -219,8 +219,8 @@ class Setup(NamedTuple):
 
     Args:
       function: (setup, known, trees [S, ...]) -> tree [S, ...]; without
-        `known` if that is None.
-      known: what all devices have.
+        `known`, which all devices have, if that is None.
+      known: any tree.
 
     Returns:
       A function of the trees, [P, ...] or in slots already.
