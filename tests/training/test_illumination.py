@@ -267,7 +267,7 @@ def test_an_agent_with_a_fault_enters_and_disturbs_nothing(
   )
   # It's replaced by a sound member, or by an elite.
   assert report.sampled_cells[2] >= 0 or report.decision.parents[2] != 2
-  assert common.all_finite((state.members, state.repertoire))
+  assert common.all_finite((state.members.learner, state.repertoire))
   assert np.isfinite(report.best.fitness)
   actual, before, wanted = (
     common.leaves((x.repertoire.genotypes, x.repertoire.fitness))
