@@ -9,10 +9,11 @@ _ROOT = pathlib.Path(__file__).parent
 _VERSION = re.search(
   r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
 ).group(1)
-_PROGRAMS = (
-  "benchmark", "compare", "evaluate", "report", "train", "train_me_pbt",
-  "train_pbt",
-)  # fmt: skip
+_PROGRAMS = {
+  "benchmark": "benchmark:run", "compare": "compare:run",
+  "evaluate": "evaluate:run", "report": "report:run", "train": "training:train",
+  "train-me-pbt": "training:train_me_pbt", "train-pbt": "training:train_pbt",
+}  # fmt: skip
 
 setuptools.setup(
   name="qdrl_haiku",
@@ -45,8 +46,8 @@ setuptools.setup(
   package_dir={"qdrl_haiku.presets": "launchers/flagfiles"},
   entry_points={
     "console_scripts": [
-      f"qdrl-{name.replace('_', '-')}=qdrl_haiku.cli.{name}:run"
-      for name in _PROGRAMS
+      f"qdrl-{name}=qdrl_haiku.cli.{function}"
+      for name, function in _PROGRAMS.items()
     ]
   },
   package_data={

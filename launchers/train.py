@@ -3,7 +3,7 @@
 python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
 """
 
-from qdrl_haiku.cli import train
+from qdrl_haiku.cli import training
 
 if __name__ == "__main__":
-  train.run()
+  training.train()

@@ -4,7 +4,7 @@ python launchers/train_me_pbt.py \
   --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
 """
 
-from qdrl_haiku.cli import train_me_pbt
+from qdrl_haiku.cli import training
 
 if __name__ == "__main__":
-  train_me_pbt.run()
+  training.train_me_pbt()

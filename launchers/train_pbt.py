@@ -3,7 +3,7 @@
 python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 """
 
-from qdrl_haiku.cli import train_pbt
+from qdrl_haiku.cli import training
 
 if __name__ == "__main__":
-  train_pbt.run()
+  training.train_pbt()

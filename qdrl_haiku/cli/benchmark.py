@@ -78,15 +78,14 @@ def main(given: Given) -> None:
   Args:
     given: what the flags were given.
   """
-  own = given.only(config_lib.flags(BenchmarkConfig()))
-  config = config_lib.replaced(BenchmarkConfig(), own.values, own.typed)
+  config = given.fill(BenchmarkConfig())
   program = _program()
   if config.sweep:
     _sweep(config, config.sweep, program.flags())
   elif config.starts_twice:
     print(json.dumps(_measure_anew(config, [])))
   else:
-    devices.prepare_jax(devices.configure(given))
+    devices.prepare_jax(given.fill(devices.ProcessConfig()))
     _measure(config, training.configure(program, given), given.values)
 
 

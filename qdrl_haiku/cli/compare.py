@@ -83,8 +83,7 @@ def main(given: Given) -> None:
   Args:
     given: what the flags were given.
   """
-  own = given.only(config_lib.flags(CompareConfig()))
-  config = config_lib.replaced(CompareConfig(), own.values, own.typed)
+  config = given.fill(CompareConfig())
   from qdrl_haiku import comparisons, runs
 
   if not config.output:

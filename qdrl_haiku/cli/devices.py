@@ -5,13 +5,11 @@ import faulthandler
 import os
 import pathlib
 import re
-from typing import Any
 
 from absl import logging
 
 from qdrl_haiku import files
-from qdrl_haiku.cli.flags import Given
-from qdrl_haiku.config import Settings, flags, replaced, setting
+from qdrl_haiku.config import Settings, setting
 
 # How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -49,12 +47,6 @@ class ProcessConfig(Settings):
   )
 
 
-def configure(given: Given) -> ProcessConfig:
-  """Returns the configuration that flags ask for."""
-  config = ProcessConfig()
-  return replaced(config, given.only(flags(config)).values, given.typed)
-
-
 def prepare_jax(
   config: ProcessConfig, *, divides_repertoire: bool = False
 ) -> None:
@@ -71,6 +63,7 @@ def prepare_jax(
     ValueError: if compiled programs can't be kept where the flag says.
   """
   import jax
+  from jax._src import compilation_cache
 
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
@@ -89,7 +82,10 @@ def prepare_jax(
   jax.config.update("jax_compilation_cache_dir", str(folder))
   # Small programs count too: there are many of them.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-  _note_checksums()
+  # zlib alone, by which jax compresses without these, tells damage.
+  for name in ("zstandard", "zstd"):
+    if hasattr(compilation_cache, name):
+      setattr(compilation_cache, name, None)
 
 
 def _cache_folder(given: str | None) -> pathlib.Path | None:
@@ -123,25 +119,13 @@ def _cache_folder(given: str | None) -> pathlib.Path | None:
   return folder
 
 
-def _note_checksums() -> None:
-  """Lets jax compress what it keeps by zlib alone, which tells damage."""
-  from jax._src import compilation_cache
-
-  for name in ("zstandard", "zstd"):
-    if hasattr(compilation_cache, name):
-      setattr(compilation_cache, name, None)
-
-
 def _join_processes(config: ProcessConfig) -> None:
   """Makes one run of several processes, if there are several."""
-  given: dict[str, Any] = {
-    "coordinator_address": config.coordinator_address,
-    "num_processes": config.num_processes,
-    "process_id": config.process_id,
-  }
+  given = vars(config).copy()
+  del given["compilation_cache_dir"]
   missing = [f"--{name}" for name, value in given.items() if value is None]
   if not missing:
-    _check_process(config)
+    _check_process(**given)
   elif len(missing) < len(given):
     raise ValueError(
       f"{' and '.join(missing)} missing: several processes need "
@@ -165,26 +149,24 @@ def _join_processes(config: ProcessConfig) -> None:
   faulthandler.disable()
 
 
-def _check_process(config: ProcessConfig) -> None:
+def _check_process(
+  coordinator_address: str, num_processes: int, process_id: int
+) -> None:
   """Refuses a number or an address that no process has."""
-  number, address = config.num_processes, config.coordinator_address
-  if (config.process_id or 0) >= (number or 1):
+  if process_id >= num_processes:
     raise ValueError(
-      f"--process_id={config.process_id} must be at least 0 and below "
-      f"--num_processes={number}."
+      f"--process_id={process_id} must be at least 0 and below "
+      f"--num_processes={num_processes}."
     )
-  if not re.fullmatch(r".+:\d+", address or ""):
+  if not re.fullmatch(r".+:\d+", coordinator_address):
     raise ValueError(
-      f"--coordinator_address={address} has no port; give "
-      "it like 10.0.0.1:1234."
+      f"--coordinator_address={coordinator_address} has no port; give it like "
+      "10.0.0.1:1234."
     )
 
 
 def _allow_waiting() -> None:
-  """Lets processes on CPUs wait for one that writes or evaluates for longer.
-
-  By its heartbeat they know whether it is gone.
-  """
+  """Lets processes on CPUs wait for one that writes; heartbeats tell deaths."""
   from qdrl_haiku.cpu import xla
 
   given = os.environ.get("XLA_FLAGS", "")

@@ -77,10 +77,10 @@ class EvaluateConfig(Settings):
   environment: EnvironmentConfig = EnvironmentConfig()
 
   @property
-  def choice(self) -> str:
-    """The setting that chooses the agent."""
+  def choices(self) -> list[str]:
+    """The settings that choose the agent: one, or it's refused."""
     given = [name for name in _AGENTS if getattr(self, name) is not None]
-    return given[0] if given else "best"
+    return given or ["best"]
 
   def text(self, name: str) -> str:
     """Returns the value of a setting as it is typed."""
@@ -96,28 +96,18 @@ class EvaluateConfig(Settings):
     try:
       yield
     except OSError as error:
-      raise ValueError(
-        f"{flag} can't be written ({error.strerror})."
-      ) from error
+      reason = error.strerror
+      raise ValueError(f"{flag} can't be written ({reason}).") from error
     except ValueError as error:
       raise ValueError(f"{flag}: {error}") from error
 
 
 def main(given: Given) -> None:
   """Evaluates the agent that the flags ask for."""
-  own = given.only(config_lib.flags(EvaluateConfig()))
-  config = _checked(
-    config_lib.replaced(EvaluateConfig(), own.values, own.typed)
-  )
+  config = _checked(given.fill(EvaluateConfig()))
   run = read_config(config.logdir)
-  changes = own.only(config_lib.flags(run.environment))
-  run = dataclasses.replace(
-    run,
-    environment=config_lib.replaced(
-      run.environment, changes.values, changes.typed
-    ),
-  )
-  devices.prepare_jax(devices.configure(given))
+  run = dataclasses.replace(run, environment=given.fill(run.environment))
+  devices.prepare_jax(given.fill(devices.ProcessConfig()))
   _evaluate(config, run)
 
 
@@ -132,10 +122,8 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
 
   num_episodes = config.num_eval_episodes
   if config.skill is None and num_episodes is not None:
-    training = dataclasses.replace(
-      run.training, num_eval_episodes=num_episodes
-    )
-    run = dataclasses.replace(run, training=training)
+    changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
+    run = dataclasses.replace(run, training=changed)
   setup = make_agent(run)
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
@@ -187,56 +175,35 @@ def _checked(config: EvaluateConfig) -> EvaluateConfig:
   """Checks what can be checked without the run, and names the file to draw."""
   if not config.logdir:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
-  given = [name for name in _AGENTS if getattr(config, name) is not None]
-  if len(given) > 1:
-    raise ValueError(
-      f"{' and '.join(f'--{name}' for name in given)} choose one agent each; "
-      "give one of them."
-    )
+  if len(config.choices) > 1:
+    flags = " and ".join(f"--{name}" for name in config.choices)
+    raise ValueError(f"{flags} choose one agent each; give one of them.")
   if config.best is False:
     raise ValueError("--nobest chooses no agent; give --member or --cell.")
-  if config.export:
-    _check_new_file("export", config.export)
-  if config.render is None:
-    return config
-  path = config.render_to or _default_file(config)
-  if not path.endswith(f".{config.render}"):
-    raise ValueError(
-      f"--render_to={path} doesn't end in .{config.render}, as --render has "
-      "it; name such a file."
-    )
-  _check_new_file("render_to", path)
-  return dataclasses.replace(config, render_to=path)
+  if config.render:
+    path = config.render_to or _default_file(config)
+    if not path.endswith(f".{config.render}"):
+      raise ValueError(
+        f"--render_to={path} doesn't end in .{config.render}, as --render has "
+        "it; name such a file."
+      )
+    config = dataclasses.replace(config, render_to=path)
+  for name in ("export", "render_to"):
+    path = getattr(config, name)
+    if path and os.path.lexists(path):
+      raise ValueError(f"--{name}={path} is there; name a new file.")
+  return config
 
 
 def _default_file(config: EvaluateConfig) -> str:
   """Returns the name of the file to draw to, where it isn't given."""
-  choice = config.choice
+  (choice,) = config.choices
   parts = [os.path.basename(os.path.abspath(config.logdir)), choice]
   if choice != "best":
     parts.append(config.text(choice))
   if config.skill is not None:
     parts += ["skill", config.text("skill")]
-  here, run = os.path.realpath("."), os.path.realpath(config.logdir)
-  if os.path.commonpath([here, run]) == run:
-    raise ValueError(
-      f"--render={config.render} would write into the run; name a file by "
-      "--render_to."
-    )
   return f"{'-'.join(parts)}.{config.render}"
-
-
-def _check_new_file(name: str, path: str) -> None:
-  """Checks that a file can be made where a flag names one."""
-  if os.path.lexists(path):
-    raise ValueError(f"--{name}={path} is there; name a new file.")
-  folder = os.path.dirname(os.path.abspath(path))
-  while not os.path.lexists(folder):  # It will be made.
-    folder = os.path.dirname(folder)
-  if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-    raise ValueError(
-      f"--{name}={path} can't be written in {folder}; name another file."
-    )
 
 
 def _one_skill(
@@ -276,7 +243,7 @@ def _read_agent(
 
   from qdrl_haiku import artifacts
 
-  if config.choice == "best":
+  if config.choices == ["best"]:
     state, record = artifacts.read_best(learner, config.logdir)
     return state, f"best agent, of step {record['step']}", {}
   if config.member is None:
@@ -308,13 +275,12 @@ def _read_elite(
 
   repertoire, step = repertoire_file.read_latest(learner, config.logdir)
   cell = config.cell
-  with config.blamed(config.choice):
+  with config.blamed(*config.choices):
     if cell is not None:
       repertoire_file.check_cell(repertoire, cell)
     else:
-      cell = repertoire_file.nearest_occupied(
-        repertoire, config.descriptor or ()
-      )
+      near = config.descriptor or ()
+      cell = repertoire_file.nearest_occupied(repertoire, near)
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (

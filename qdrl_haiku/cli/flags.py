@@ -3,12 +3,14 @@
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from absl import flags as absl_flags
 
-from qdrl_haiku.config import Flag, Values
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.config import Flag, Settings, Values
 
+_S = TypeVar("_S", bound=Settings)
 _DEFINE: dict[type, Callable[..., object]] = {
   bool: absl_flags.DEFINE_bool,
   float: absl_flags.DEFINE_float,
@@ -36,17 +38,19 @@ class Given(NamedTuple):
     values = {name: x for name, x in self.values.items() if name in known}
     return Given(values, self.typed & known)
 
+  def fill(self, config: _S) -> _S:
+    """Returns a configuration with what its flags were given."""
+    own = self.only(config_lib.flags(config))
+    return config_lib.replaced(config, own.values, own.typed)
+
 
 def define(flags: Iterable[Flag]) -> None:
-  """Defines absl's flags."""
+  """Defines absl's flags; their defaults are those of the settings."""
   for flag in flags:
-    default = flag.default
-    if isinstance(default, tuple):
-      default = [str(x) for x in default]
     make = _DEFINE[flag.kind.base]
     if flag.declared.repeatable:
       make = absl_flags.DEFINE_multi_string
-    make(flag.name, default, flag.declared.help)
+    make(flag.name, None, flag.declared.help)
 
 
 def parsed(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
@@ -86,12 +90,10 @@ def help_text(summary: str, flags: Iterable[Flag]) -> str:
 def _signature(flag: Flag) -> str:
   """Returns a flag as `--help` shows it, with its default."""
   name = f"[no]{flag.name}" if flag.kind.base is bool else flag.name
-  default = flag.default
-  if isinstance(default, tuple):
-    default = ",".join(map(str, default))
-  if default is None or default == "":
+  if flag.default in (None, "", ()):
     return name
-  return f"{name}={str(default).lower() if flag.kind.base is bool else default}"
+  text = flag.text(flag.default).partition("=")[2]
+  return f"{name}={text.lower() if flag.kind.base is bool else text}"
 
 
 def _is_typed(name: str, arguments: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from absl import app, flags, logging
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import names
 from qdrl_haiku.cli import flags as flags_lib
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Flag, Settings, setting
@@ -52,8 +53,7 @@ def run_main(
     main: of a program; it's called with what the flags were given.
     own: the program's flags, by name.
     summary: what the program does, for `--help`.
-    renamed: what the program calls settings that have another name in the
-      package, for messages.
+    renamed: the program's names of settings that have others in the package.
   """
   known = dict(own) | config_lib.flags(ProgramConfig())
   if _HELP.intersection(sys.argv):
@@ -98,8 +98,6 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
       raise ValueError(f"give it as --preset={flags.FLAGS.preset}, in one word")
     return arguments
   except flags.UnrecognizedFlagError as error:
-    from qdrl_haiku import names
-
     fix = names.nearest(error.flagname, known)
     if not fix.startswith("did you mean"):
       fix = "--help lists those that there are."
@@ -122,21 +120,11 @@ def _as_flagfile(argument: str) -> str:
   match = re.fullmatch("--?preset=(.*)", argument)
   if match is None:
     return argument
-  folder = _presets()
-  found = sorted(path.stem for path in folder.glob("*.flags"))
-  if match[1] not in found:
-    from qdrl_haiku import names
-
-    raise ValueError(
-      f"{argument} is unknown; {names.nearest(match[1], found)}"
-    )
-  return f"--flagfile={folder / match[1]}.flags"
-
-
-def _presets() -> pathlib.Path:
-  """Returns where flagfiles are: in the installed package or the repository."""
+  # In the installed package, or else in the repository.
   package = pathlib.Path(__file__).parents[1]
-  installed = package / "presets"
-  if installed.is_dir():
-    return installed
-  return package.parent / "launchers" / "flagfiles"
+  places = (package / "presets", package.parent / "launchers" / "flagfiles")
+  found = {path.stem: path for x in places for path in x.glob("*.flags")}
+  if match[1] not in found:
+    advice = names.nearest(match[1], sorted(found))
+    raise ValueError(f"{argument} is unknown; {advice}")
+  return f"--flagfile={found[match[1]]}"

@@ -40,8 +40,7 @@ class ReportConfig(Settings):
 
 def main(given: Given) -> None:
   """Writes the report that the flags ask for."""
-  own = given.only(config_lib.flags(ReportConfig()))
-  config = config_lib.replaced(ReportConfig(), own.values, own.typed)
+  config = given.fill(ReportConfig())
   logdirs, rollouts = config.logdir, config.rollouts
   if not logdirs:
     raise ValueError("--logdir is missing: which runs are to be reported?")

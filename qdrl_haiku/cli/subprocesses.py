@@ -12,23 +12,14 @@ from typing import NamedTuple
 
 
 class Done(NamedTuple):
-  """Holds how a launcher ended.
-
-  Attributes:
-    code: its exit code.
-    message: the last line of its standard error.
-  """
+  """Holds the exit code of a launcher, and the last line of its errors."""
 
   code: int
   message: str
 
 
 class Processes:
-  """Starts launchers, and hands on the signals by which this process ends.
-
-  Attributes:
-    is_interrupted: whether there was one.
-  """
+  """Starts launchers; `is_interrupted` once a signal was handed on."""
 
   def __init__(self) -> None:
     self.is_interrupted = False

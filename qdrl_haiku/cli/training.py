@@ -1,30 +1,59 @@
-"""Trains by flags: begins a run, and says how it ended."""
+"""The programs that train: each begins a run, and says how it ended."""
 
+import inspect
 import logging as python_logging
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import experiment
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
-from qdrl_haiku.experiment import Config, Program, read_config
+from qdrl_haiku.experiment import Config, Program
+from qdrl_haiku.storage.directory import RunDirectory
 
 
-def run(program: Program, summary: str) -> None:
-  """Starts a program that trains, with the arguments of the command line."""
+def train() -> None:
+  """Trains one learner, or several seeds of it side by side.
+
+  python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
+  """
+  _run(experiment.TRAIN, train)
+
+
+def train_pbt() -> None:
+  """Trains a population of agents and tunes it by population-based training.
+
+  python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
+  """
+  _run(experiment.TRAIN_PBT, train_pbt)
+
+
+def train_me_pbt() -> None:
+  r"""Fills a repertoire with agents: MAP-Elites, or ME-PBT.
+
+  python launchers/train_me_pbt.py \
+    --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
+  """
+  _run(experiment.TRAIN_ME_PBT, train_me_pbt)
+
+
+def _run(program: Program, start: Callable[[], None]) -> None:
+  """Runs a program, whose `--help` begins as the function that starts it."""
   own = program.flags() | config_lib.flags(devices.ProcessConfig())
 
   def main(given: Given) -> None:
     config = configure(program, given)
     repertoire = config.repertoire
     devices.prepare_jax(
-      devices.configure(given),
+      given.fill(devices.ProcessConfig()),
       divides_repertoire=bool(repertoire and repertoire.shard_repertoire),
     )
-    _train(config, shows_errors="debug" in given.typed)
+    _train(config, shows_errors=bool(given.values.get("debug")))
 
-  launch.run_main(main, own, summary, program.renamed)
+  launch.run_main(main, own, inspect.getdoc(start) or "", program.renamed)
 
 
 def configure(program: Program, given: Given) -> Config:
@@ -35,17 +64,16 @@ def configure(program: Program, given: Given) -> Config:
   logdir = given.values.get("logdir")
   if not logdir:
     raise ValueError("--resume needs --logdir: which run is to go on?")
-  from qdrl_haiku.storage.directory import RunDirectory
-
   settings = RunDirectory(logdir).settings()
-  theirs = settings.get("launcher", f"{program.name}.py")
-  if theirs != f"{program.name}.py":
+  ours = f"{program.name}.py"
+  theirs = settings.get("launcher", ours)
+  if theirs != ours:
     raise ValueError(
-      f"--logdir={logdir} is a run of {theirs}, not {program.name}.py; resume "
-      "it with that launcher."
+      f"--logdir={logdir} is a run of {theirs}, not {ours}; resume it with "
+      "that launcher."
     )
   program.configure(given.values, given.typed)  # Refuses what has no effect.
-  read_config(logdir)  # Refuses what is damaged.
+  experiment.read_config(logdir)  # Refuses what is damaged.
   return program.configure(settings | dict(given.values))
 
 
@@ -53,7 +81,7 @@ def _train(config: Config, *, shows_errors: bool) -> None:
   """Trains, and says where the result is, or how to go on."""
   import jax
 
-  from qdrl_haiku import experiment, runs
+  from qdrl_haiku import runs
 
   config = experiment.with_logdir(config)
   logdir = config.run.logdir
