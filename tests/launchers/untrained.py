@@ -17,11 +17,12 @@ from tests.launchers import harness
 def quick_compilation():
   """Compiles faster what then runs slower."""
   name = "jax_disable_most_optimizations"
+  before = jax.config.values[name]
   jax.config.update(name, True)
   try:
     yield
   finally:
-    jax.config.update(name, False)
+    jax.config.update(name, before)
 
 
 def _draw_members(setup, members, hyperparams, keys):
