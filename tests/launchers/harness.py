@@ -1,5 +1,6 @@
 """Runs launchers inside the process of the tests, as their scripts are."""
 
+import logging
 import pathlib
 import runpy
 import sys
@@ -59,6 +60,10 @@ def start(name, *arguments):
     # Settings that command lines don't have are tested by them all the same.
     patch.setattr(Program, "flags", Program.settings)
     patch.setattr(Figure, "savefig", _make)
+    # An error that ends a process silences what comes after.
+    patch.setattr(logging.root.manager, "disable", 0)
+    patch.setattr(sys, "excepthook", sys.excepthook)
+    patch.setattr(sys, "unraisablehook", sys.unraisablehook)
     uses_cache = jax.config.values["jax_enable_compilation_cache"]
     try:
       runpy.run_path(sys.argv[0], run_name="__main__")

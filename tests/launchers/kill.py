@@ -1,6 +1,6 @@
 """Kills runs, resumes them, and compares how they end.
 
-The long form of `test_kill.py`, at random points:
+The long form of `test_determinism.py`, at random points:
 
 python -m tests.launchers.kill --num_points=200
 """
@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -82,50 +83,49 @@ class Point(NamedTuple):
   folder: str = "."
 
 
+NEVER = Point("SIGTERM", 0, folder="-")
+
+
 def after(generation: int) -> Point:
   """Returns the point at which all of a generation has just been done."""
   return Point("SIGKILL", generation, folder="-")
 
 
-def run(
-  name: str,
-  logdir: pathlib.Path,
-  cache: pathlib.Path,
-  point: Point | None,
+def start(
+  command: Sequence[str],
+  logdir: pathlib.Path | None,
   *more_flags: str,
-) -> tuple[int, int, str]:
-  """Runs a command of this file, on from where it is, up to a point, if any.
-
-  Returns:
-    Its exit code, how many file operations it did, 0 if it was killed, and
-    its standard error.
-  """
-  launcher, *arguments = COMMANDS[name]
-  point = point or Point("SIGTERM", 0)
-  command = [
-    sys.executable,
-    str(_DYING),
-    "-" if point.folder == "-" else str(logdir / point.folder),
-    *(point.what, str(point.count), str(point.delay)),
-    str(harness.LAUNCHERS / f"{launcher}.py"),
-    *arguments,
-    *more_flags,
-    f"--logdir={logdir}",
-    f"--compilation_cache_dir={cache}",
-  ]
-  if (logdir / "config.json").exists():
-    command.append("--resume")
-  done = subprocess.run(
-    command,
-    capture_output=True,
+  point: Point = NEVER,
+  num_devices: int = 2,
+  cwd: pathlib.Path | None = None,
+) -> subprocess.Popen:
+  """Starts a launcher, or lets it go on, in a process of its own."""
+  launcher, *flags = [*command, *more_flags]
+  folder = "-"
+  if logdir is not None:
+    flags.append(f"--logdir={logdir}")
+    if (logdir / "config.json").exists():
+      flags.append("--resume")
+    folder = "-" if point.folder == "-" else str(logdir / point.folder)
+  return subprocess.Popen(
+    [
+      sys.executable, str(_DYING), folder, point.what, str(point.count),
+      str(point.delay), str(harness.LAUNCHERS / f"{launcher}.py"), *flags,
+    ],
+    cwd=cwd,
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": str(num_devices)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
     text=True,
-    timeout=600,
-    env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
-  )
-  assert "Traceback" not in done.stderr, done.stderr
-  found = re.search(r"operations: (\d+)", done.stderr)
-  operations = int(found.group(1)) if found else 0
-  return done.returncode, operations, done.stderr
+  )  # fmt: skip
+
+
+def finish(process: subprocess.Popen) -> tuple[int, int, str]:
+  """Returns exit code, number of file operations, and standard error."""
+  _, error = process.communicate(timeout=600)
+  assert "Traceback" not in error, error
+  found = re.search(r"operations: (\d+)", error)
+  return process.returncode, int(found.group(1)) if found else 0, error
 
 
 def contents(logdir: pathlib.Path) -> dict[str, Any]:
@@ -196,7 +196,9 @@ def differences(
   )
 
 
-def _random_points(num_operations: int, generator: random.Random) -> Any:
+def _random_points(
+  num_operations: int, generator: random.Random
+) -> Iterator[Point]:
   """Points, some of which lie inside writes that Python doesn't see."""
   while True:
     yield Point(
@@ -209,8 +211,11 @@ def _random_points(num_operations: int, generator: random.Random) -> Any:
 def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:
   """Kills runs of commands at random until there were enough points."""
   generator = random.Random(flags.FLAGS.seed)
+  cache = f"--compilation_cache_dir={root / 'cache'}"
   for name in commands:
-    _, operations, _ = run(name, root / name, root / "cache", None)
+    command = [*COMMANDS[name], cache]
+    never = NEVER._replace(folder=".")
+    _, operations, _ = finish(start(command, root / name, point=never))
     expected = contents(root / name)
     wanted = -(-flags.FLAGS.num_points // len(commands))
     points = _random_points(operations, generator)
@@ -220,11 +225,11 @@ def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:
       logdir = root / f"{name}{chain}"
       code = -9
       while code and done < wanted:
-        code, _, error = run(name, logdir, root / "cache", next(points))
+        code, _, error = finish(start(command, logdir, point=next(points)))
         assert code in (0, -9, INTERRUPTED), error
         done += code != 0
       if code:
-        run(name, logdir, root / "cache", None)
+        finish(start(command, logdir))
       found = differences(contents(logdir), expected)
       print(f"{name}: {done} points, differing: {found}", flush=True)
       if found:

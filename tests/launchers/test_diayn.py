@@ -1,30 +1,37 @@
 """Tests of launchers that train agents with skills."""
 
 import json
+import re
 
 import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
+from qdrl_haiku import artifacts, environments, experiment, skills
+from qdrl_haiku.storage.directory import RunDirectory
 from tests import configs
-from tests.launchers import harness, untrained
+from tests.launchers import harness
 
 _SMALL = (
   "--learner=diayn", "--env_name=point_maze", "--episode_length=20",
   "--hidden_layer_sizes=4,4", "--batch_size=8", "--min_replay_size=16",
   "--replay_capacity=200", "--nouse_tensorboard",
 )  # fmt: skip
-# Seven environments and five skills.
-_TRAIN = (
-  *_SMALL, "--num_skills=5", "--num_envs=7", "--num_seeds=2", "--seed=3",
-  "--num_timesteps=105", "--eval_interval=35",
-)  # fmt: skip
-_PBT = (
-  *_SMALL, "--num_skills=3", "--num_envs=2", "--population_size=3",
-  "--num_parents=1", "--num_replaced=1", "--num_timesteps=80",
-  "--perturbation_interval=40",
-)  # fmt: skip
+# Launcher and flags of each run: more skills than episodes by default, and
+# skills that are numbers.
+_K = 17
+_RUNS = {
+  "discrete": (
+    "train", *_SMALL, f"--num_skills={_K}", "--num_seeds=2", "--seed=3",
+    "--num_envs=7", "--num_timesteps=70", "--eval_interval=35",
+  ),
+  "circle": (
+    "train_pbt", *_SMALL, "--skill_type=continuous", "--num_envs=2",
+    "--population_size=2", "--perturbation_interval=40", "--num_parents=1",
+    "--num_replaced=1", "--num_timesteps=80", "--num_eval_episodes=4",
+    "--fitness=discriminator_accuracy",
+  ),
+}  # fmt: skip
 _SCORES = {
   "diversity_return", "mutual_information_lower_bound",
   "discriminator_accuracy", "discriminator_accuracy_whole_episode",
@@ -32,27 +39,28 @@ _SCORES = {
 }  # fmt: skip
 
 
-def _rows(logdir, name):
-  lines = (logdir / name).read_text().splitlines()
-  return [json.loads(line, parse_constant=pytest.fail) for line in lines]
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory):
+  """The directory of a run by name, begun when it is first asked for."""
+  logs = tmp_path_factory.mktemp("logs")
 
+  def start(name):
+    if not (logs / name).exists():
+      harness.start(*_RUNS[name], f"--logdir={logs / name}")
+    return logs / name
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-  with untrained.quick_compilation():
-    yield
+  return start
 
 
 @pytest.mark.slow
-def test_metrics_have_the_documented_names(tmp_path):
-  run = tmp_path / "run"
-  harness.start("train", *_TRAIN, f"--logdir={run}")
-  assert {path.name for path in (run / "plots").iterdir()} == {
+def test_metrics_have_the_documented_names(run_of):
+  logdir = run_of("discrete")
+  assert {path.name for path in (logdir / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "skills.png",
     "trajectories.png",
   }  # fmt: skip
-  rows = _rows(run, "metrics.jsonl")
-  assert [row["step"] for row in rows] == [35, 70, 105]
+  rows = RunDirectory(logdir).rows("metrics.jsonl")
+  assert [row["step"] for row in rows] == [35, 70]
   for row in rows:
     assert {name for name in row if name.startswith("diayn/")} == {
       f"diayn/{name}{seed}"
@@ -64,64 +72,75 @@ def test_metrics_have_the_documented_names(tmp_path):
       "gradient_norm/discriminator",
     ):  # fmt: skip
       assert row[f"training/{name}"] is not None
-    assert row["diayn/chance_accuracy"] == pytest.approx(1 / 5)
+    assert row["diayn/chance_accuracy"] == pytest.approx(1 / _K)
     for name in _SCORES:
       seeds = [row[f"diayn/{name}/seed_{seed}"] for seed in (3, 4)]
       assert row[f"diayn/{name}"] == pytest.approx(np.mean(seeds), rel=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("fitness", "score"),
-  [
-    ("diversity_return", "diversity_return"),
-    ("episode_return", "return"),
-    ("discriminator_accuracy", "discriminator_accuracy"),
-    ("mutual_information_lower_bound", "mutual_information_lower_bound"),
-  ],
-)
-def test_fitness_is_the_score_of_its_name(fitness, score, tmp_path):
-  """Of three members the best is the parent of the worst, unless as fit."""
-  untrained.start(
-    "train_pbt", *_PBT, f"--fitness={fitness}", f"--logdir={tmp_path / 'run'}"
-  )
-  lineage = _rows(tmp_path / "run", "pbt_lineage.jsonl")
-  skills = _rows(tmp_path / "run", "skills.jsonl")
-  for row in _rows(tmp_path / "run", "metrics.jsonl"):
-    children = [r for r in lineage if r["step"] == row["step"]]
-    differ = row[f"pbt/min_{score}"] < row[f"pbt/best_{score}"]
-    assert len(children) == row["pbt/num_replaced"] == differ
+def test_fitness_is_the_score_of_its_name(run_of):
+  """Of two members the better is the parent of the other, unless as fit."""
+  directory = RunDirectory(run_of("circle"))
+  lineage = directory.rows("pbt_lineage.jsonl")
+  for row in directory.rows("metrics.jsonl"):
+    children = [x for x in lineage if x["step"] == row["step"]]
+    ends = [row[f"pbt/{x}_discriminator_accuracy"] for x in ("min", "best")]
+    assert len(children) == row["pbt/num_replaced"] == (ends[0] < ends[1])
     for child in children:
-      for kind, of in (("child", "min"), ("parent", "best")):
-        assert child[f"{kind}_fitness"] == pytest.approx(
-          row[f"pbt/{of}_{score}"], rel=1e-6
-        )
-    # A member's diversity is that of its skills.
-    means = [
-      np.mean([
-        r["diversity_return"] for r in skills
-        if r["step"] == row["step"] and r["member"] == i
-      ])
-      for i in range(3)
-    ]  # fmt: skip
-    for kind, of in (("min", min), ("best", max)):
-      assert row[f"pbt/{kind}_diversity_return"] == pytest.approx(
-        of(means), rel=1e-4, abs=1e-5
-      )
+      found = [child["child_fitness"], child["parent_fitness"]]
+      assert found == pytest.approx(ends, rel=1e-6)
 
 
 @pytest.mark.slow
-def test_an_environment_without_descriptors_can_have_skills(tmp_path):
-  untrained.start(
-    "train", *_SMALL,
-    "--env_name=tests.experiment.test_refusals:countdown",
-    "--discriminator_input=observation", "--num_timesteps=16",
-    "--eval_interval=16", f"--logdir={tmp_path / 'run'}",
-  )  # fmt: skip
-  (row,) = _rows(tmp_path / "run", "metrics.jsonl")
-  assert "diayn/state_coverage" not in row
-  plots = {path.name for path in (tmp_path / "run" / "plots").iterdir()}
-  assert "skills.png" in plots and "trajectories.png" not in plots
+@pytest.mark.parametrize(
+  ("name", "flags", "chosen"),
+  [
+    ("discrete", "", np.eye(_K)),
+    ("discrete", "--skill=3 --member=1 --num_eval_episodes=6", np.eye(_K)[3]),
+    ("circle", "--skill=-3,0 --num_eval_episodes=6", (-1.0, 0.0)),
+    ("circle", "--num_eval_episodes=6", None),
+  ],
+)
+def test_all_skills_are_evaluated_or_the_one_that_is_chosen(
+  name, flags, chosen, run_of, capsys
+):
+  outcome = harness.run(
+    capsys, "evaluate", f"--logdir={run_of(name)}", *flags.split()
+  )
+  found = json.loads(outcome.out.splitlines()[-1])
+  setup = experiment.make_agent(experiment.read_config(str(run_of(name))))
+  if "--member" in flags:
+    agents, _ = artifacts.read_agents(setup.learner, str(run_of(name)))
+    agent = jax.tree.map(lambda x: x[1], agents)
+  else:
+    agent, _ = artifacts.read_best(setup.learner, str(run_of(name)))
+  env = setup.eval_env
+  if np.ndim(chosen) == 1:
+    prior = env.prior
+    one = skills.constant(prior, 3 if name == "discrete" else list(chosen))
+    env = environments.SkillEnvironment(env.env, one, "episode")
+  evaluation = artifacts.evaluate_agent(
+    env, setup.learner, agent, jax.random.key(0), found["num_episodes"]
+  )
+  assert found["num_episodes"] >= 6
+  assert found["mean"] == pytest.approx(evaluation.returns.mean(), abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "flag", "message"), [
+  ("discrete", "--skill=17", "skill is 17: .* 0 to 16"),
+  ("discrete", "--skill=two", "--skill=two is neither .*like 3 or"),
+  ("discrete", "--skill=0.6,0.8", "skill is .*one-hot vector of 17"),
+  ("discrete", "--num_eval_episodes=3", "episodes=3 can't .*_skills=17"),
+  ("circle", "--skill=1,nan", "give 2 finite"),
+])  # fmt: skip
+def test_skills_that_there_are_not_are_refused(
+  name, flag, message, run_of, capsys
+):
+  outcome = harness.run(capsys, "evaluate", f"--logdir={run_of(name)}", flag)
+  assert outcome.code == 2 and outcome.err.count("\n") == 1
+  assert re.search(message, outcome.err), outcome.err
 
 
 def _setup(*flags, program="train"):
@@ -134,12 +153,10 @@ def _setup(*flags, program="train"):
     ("", "fixed"),
     ("--skill_sampling=episode", "episode"),
     ("--skill_type=continuous", "episode"),
-    ("--skill_type=continuous --skill_sampling=fixed", "fixed"),
   ],
 )
 def test_skill_flags_reach_the_environments(flags, sampling):
   setup = _setup(flags)
-  assert isinstance(setup.env, environments.SkillEnvironment)
   assert setup.env.sampling == sampling
   # Evaluation is to show all skills, and equally often.
   assert setup.eval_env.sampling == "fixed"
@@ -154,14 +171,16 @@ def test_learner_flags_reach_base_learner_and_discriminator():
   setup = _setup(
     "--discriminator_input=observation", "--critic_hidden_layer_sizes=5",
     "--discriminator_hidden_layer_sizes=7,6", "--normalize_observations",
-    "--layer_norm", "--discriminator_learning_rate=0.01",
-    "--task_reward_weight=0.5", "--discount=0.9",
+    "--layer_norm", "--discount=0.9",
+    "--search_space=discriminator_learning_rate:log_uniform:1e-4:1e-2",
+    "--search_space=task_reward_weight:uniform:0:1",
+    program="train_pbt",
   )  # fmt: skip
   assert setup.config.replay_extras == ()
-  hyperparams = setup.learner.hyperparams
-  assert hyperparams["discriminator_learning_rate"] == 0.01
-  assert hyperparams["task_reward_weight"] == 0.5
-  assert hyperparams["discount"] == 0.9
+  _, drawn = setup.controller.init(jax.random.key(0), 8)
+  for name in ("discriminator_learning_rate", "task_reward_weight"):
+    assert len(set(drawn[name].tolist())) == 8
+  assert drawn["discount"].tolist() == pytest.approx([0.9] * 8)
   state = jax.eval_shape(setup.learner.init, jax.random.key(0))
   layers = state.discriminator_params
   assert {name: x["w"].shape for name, x in layers.items() if "w" in x} == {
@@ -177,32 +196,16 @@ def test_learner_flags_reach_base_learner_and_discriminator():
   assert state.agent.observation_statistics is None
 
 
-def test_the_hyperparameters_of_diayn_can_be_searched():
-  setup = _setup(
-    "--search_space=discriminator_learning_rate:log_uniform:1e-4:1e-2",
-    "--search_space=task_reward_weight:uniform:0:1",
-    program="train_pbt",
-  )
-  _, drawn = setup.controller.init(jax.random.key(0), 8)
-  for name in ("discriminator_learning_rate", "task_reward_weight"):
-    assert len(set(drawn[name].tolist())) == 8
-  assert len(set(drawn["discount"].tolist())) == 1
-
-
-def test_the_preset_is_a_run_with_skills():
-  setup = configs.configured("train", "", preset="diayn_point_maze").build()
-  assert setup.env.prior.num_skills == 16
-  assert setup.config.num_envs == 16
-  assert setup.config.fitness == "diayn/diversity_return"
-
-
 @pytest.mark.slow
 def test_skills_of_the_preset_are_told_apart(tmp_path):
+  setup = configs.configured("train", "", preset="diayn_point_maze").build()
+  assert setup.env.prior.num_skills == setup.config.num_envs == 16
+  assert setup.config.fitness == "diayn/diversity_return"
   harness.start(
     "train", "--preset=diayn_point_maze", "--num_timesteps=6000",
     "--eval_interval=2000", "--nouse_tensorboard",
     f"--logdir={tmp_path / 'run'}",
   )  # fmt: skip
-  rows = _rows(tmp_path / "run", "metrics.jsonl")
+  rows = RunDirectory(tmp_path / "run").rows("metrics.jsonl")
   accuracies = [row["diayn/discriminator_accuracy"] for row in rows]
   assert accuracies[-1] >= 0.5, accuracies

@@ -1,8 +1,6 @@
 """A user's own module, written where the package and its tests are not."""
 
 SOURCE = '''
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
@@ -54,22 +52,6 @@ def make_learner(observation_size, action_size):
     genotype=lambda state: state,
     from_genotype=lambda genotype: genotype,
   )
-
-
-class Rates(NamedTuple):
-  policy_learning_rate: float
-  moving: dict
-
-
-def make_learner_of_tuple(observation_size, action_size):
-  """The same with hyperparameters that are no dict."""
-  learner = make_learner(observation_size, action_size)
-
-  def update(state, hyperparams, transitions, key):
-    rate = hyperparams.policy_learning_rate * hyperparams.moving["speed"]
-    return learner.update(state, {"speed": rate}, transitions, key)
-
-  return learner._replace(update=update, hyperparams=Rates(1.0, {"speed": 0.1}))
 '''
 
 
