@@ -6,10 +6,13 @@ import os
 import pathlib
 import re
 
+import jax
 from absl import logging
+from jax._src import compilation_cache
 
 from qdrl_haiku import files
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.cpu import xla
 
 # How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -62,9 +65,6 @@ def prepare_jax(
   Raises:
     ValueError: if compiled programs can't be kept where the flag says.
   """
-  import jax
-  from jax._src import compilation_cache
-
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
   _join_processes(config)
@@ -90,8 +90,6 @@ def prepare_jax(
 
 def _cache_folder(given: str | None) -> pathlib.Path | None:
   """Makes the folder for compiled programs; None if they aren't kept."""
-  import jax
-
   cache = given
   if cache is None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -133,8 +131,6 @@ def _join_processes(config: ProcessConfig) -> None:
     )
   elif not _is_in_cluster():
     return
-  import jax
-
   _allow_waiting()
   try:
     jax.distributed.initialize(
@@ -167,8 +163,6 @@ def _check_process(
 
 def _allow_waiting() -> None:
   """Lets processes on CPUs wait for one that writes; heartbeats tell deaths."""
-  from qdrl_haiku.cpu import xla
-
   given = os.environ.get("XLA_FLAGS", "")
   wanted = {name: _A_DAY for name in _WAITING if name not in given}
   os.environ["XLA_FLAGS"] = " ".join([given, *xla.known_flags(wanted)]).strip()

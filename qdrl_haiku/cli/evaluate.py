@@ -8,14 +8,18 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
+import jax
+
+from qdrl_haiku import artifacts, environments, skills, types
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import types
+from qdrl_haiku.artifacts import export, repertoire_file
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.environments import BatchedEnvironment, EnvironmentConfig
 from qdrl_haiku.experiment import Config, make_agent, read_config
 from qdrl_haiku.learners import DIAYNAgentConfig, Learner
+from qdrl_haiku.storage import strict_json
 
 _DEFAULT_EPISODES = 16
 # Each of these settings chooses one agent.
@@ -113,12 +117,7 @@ def main(given: Given) -> None:
 
 def _evaluate(config: EvaluateConfig, run: Config) -> None:
   """Evaluates the agent of a run, and prints, exports and draws it."""
-  import jax
-
-  from qdrl_haiku import artifacts, environments
-  from qdrl_haiku.artifacts import export
-  from qdrl_haiku.drawing import films
-  from qdrl_haiku.storage import strict_json
+  from qdrl_haiku.drawing import films  # With matplotlib.
 
   num_episodes = config.num_eval_episodes
   if config.skill is None and num_episodes is not None:
@@ -141,9 +140,8 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   evaluation = artifacts.evaluate_agent(
     eval_env, learner, state, key, num_episodes or _DEFAULT_EPISODES
   )
-  summary = facts | artifacts.summarize_evaluation(
-    evaluation, eval_env.descriptor
-  )
+  numbers = artifacts.summarize_evaluation(evaluation, eval_env.descriptor)
+  summary = facts | numbers
   env_name = run.environment.env_name
   if config.export:
     with config.blamed("export"):
@@ -158,10 +156,9 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.render:
     episode = films.first_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"
+    path = str(config.render_to)
     with config.blamed("render_to"):
-      films.render(
-        str(config.render_to), config.render, scene, episode, title
-      )
+      films.render(path, config.render, scene, episode, title)
   print(f"{config.logdir}: {which}")
   width = max(map(len, summary))
   for name, value in summary.items():
@@ -210,8 +207,6 @@ def _one_skill(
   run: Config, env: BatchedEnvironment, given: tuple[str, ...]
 ) -> BatchedEnvironment:
   """Returns an environment all of whose episodes have one skill."""
-  from qdrl_haiku import environments, skills
-
   text = ",".join(given)
   if not isinstance(run.learner, DIAYNAgentConfig):
     learner = config_lib.chosen(run, "learner")
@@ -239,10 +234,6 @@ def _read_agent(
   config: EvaluateConfig, run: Config, learner: Learner
 ) -> tuple[types.State, str, dict[str, float]]:
   """Reads the chosen agent: its state, which it is, what else is known."""
-  import jax
-
-  from qdrl_haiku import artifacts
-
   if config.choices == ["best"]:
     state, record = artifacts.read_best(learner, config.logdir)
     return state, f"best agent, of step {record['step']}", {}
@@ -269,10 +260,6 @@ def _read_elite(
   config: EvaluateConfig, learner: Learner
 ) -> tuple[types.State, str, dict[str, float]]:
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
-  import jax
-
-  from qdrl_haiku.artifacts import repertoire_file
-
   repertoire, step = repertoire_file.read_latest(learner, config.logdir)
   cell = config.cell
   with config.blamed(*config.choices):

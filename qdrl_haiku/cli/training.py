@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+import jax
+
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import experiment
+from qdrl_haiku import experiment, runs
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.experiment import Config, Program
@@ -79,10 +81,6 @@ def configure(program: Program, given: Given) -> Config:
 
 def _train(config: Config, *, shows_errors: bool) -> None:
   """Trains, and says where the result is, or how to go on."""
-  import jax
-
-  from qdrl_haiku import runs
-
   config = experiment.with_logdir(config)
   logdir = config.run.logdir
   to_go_on = f"go on with --resume --logdir={logdir}"
@@ -121,8 +119,6 @@ def _train(config: Config, *, shows_errors: bool) -> None:
 
 def _fail(message: str) -> NoReturn:
   """Ends the process with one line."""
-  import jax
-
   # Threads of orbax that still write would report the same at length.
   python_logging.disable()
   sys.excepthook = lambda *_: None
