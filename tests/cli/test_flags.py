@@ -1,6 +1,8 @@
 """Tests of absl's flags of declared settings."""
 
 import dataclasses
+import importlib
+import pathlib
 import re
 
 import pytest
@@ -48,16 +50,13 @@ def parse():
   return parse_
 
 
-def test_flags_not_given_are_left_out(parse):
-  assert parse() == flags_lib.Given({}, frozenset())
-
-
 def test_values_have_the_types_of_their_settings(parse):
+  assert parse() == flags_lib.Given({}, frozenset())
   given = parse(
     "--steps=4", "--pace=2", "--noalone", "--path=wood", "--stops=pub",
     "--note=a", "--note=b",
   )  # fmt: skip
-  assert config_lib.replaced(_Walk(), given.values) == _Walk(
+  assert given.fill(_Walk()) == _Walk(
     steps=4, pace=2.0, alone=False, path="wood", stops=("pub",),
     note=("a", "b"),
   )  # fmt: skip
@@ -97,6 +96,19 @@ def test_each_help_text_stands_alone(flags):
     text = flag.declared.help
     assert not text.startswith(leaning), (flag.name, text)
     assert text.endswith("."), (flag.name, text)
+
+
+def test_each_launcher_is_a_program_where_the_package_is_installed():
+  root = pathlib.Path(__file__).parents[2]
+  text = (root / "setup.py").read_text()
+  found = re.findall(r'"([\w-]+)": "(\w+):(\w+)"', text)
+  assert {name.replace("-", "_") for name, *_ in found} == {
+    path.stem for path in (root / "launchers").glob("*.py")
+  }
+  for _, module, function in found:
+    assert hasattr(
+      importlib.import_module(f"qdrl_haiku.cli.{module}"), function
+    )
 
 
 def test_evaluates_own_flags_come_first_and_training_has_none():
