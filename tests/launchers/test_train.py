@@ -18,7 +18,7 @@ from tests import configs
 from tests.launchers import harness, users_module
 
 _FLAGS = (
-  "--env_name=point_maze", "--episode_length=20", "--hidden_layer_sizes=8,8",
+  "--env_name=point_maze", "--episode_length=20", "--hidden_layer_sizes=8",
   "--population_size=4", "--num_envs=4", "--batch_size=8",
   "--num_timesteps=192", "--perturbation_interval=64", "--min_replay_size=32",
   "--replay_capacity=256", "--num_eval_episodes=2", "--tau=0.01", "--seed=3",
@@ -189,7 +189,7 @@ def test_the_best_agent_and_each_member_can_be_evaluated(folder, capsys):
     found = json.loads(outcome.out.splitlines()[-1])
     assert (found["agent"], found["num_episodes"]) == (name, 16)
     # An agent is its action, which all of the ten steps reward alike.
-    expected = -10 * (action[0] - 0.5) ** 2
+    expected = -10 * (float(action[0]) - 0.5) ** 2
     assert found["mean"] == pytest.approx(expected, rel=1e-3)
   outcome = harness.run(capsys, "evaluate", "--logdir=run", "--member=4")
   assert re.search("--member=4, but .* 4 agents; .* 0 to 3", outcome.err)
