@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import types
+from qdrl_haiku import files, types
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
@@ -48,10 +48,7 @@ def main(given: Given) -> None:
   if output.exists():
     raise ValueError(f"--output={output} is there; name a new file.")
   if not output.parent.is_dir():
-    raise ValueError(
-      f"--output={output}: there is no directory {output.parent}; make it, or "
-      "choose another."
-    )
+    raise ValueError(f"--output={output}: there is no directory for it.")
   if importlib.util.find_spec("plotly") is None:
     raise ValueError(
       "plotly is missing, which draws the page; install it: pip install plotly"
@@ -74,7 +71,15 @@ def main(given: Given) -> None:
           ways[run.name] = _roll_out(str(run.path), elites[run.name], rollouts)
         except ValueError as error:
           _warn(f"no rollouts of {run.name}: {error}")
-  _write(output, reports.render(runs, elites, ways))
+  page = reports.render(runs, elites, ways)
+  try:
+    with files.written_whole(output) as temporary:
+      temporary.write_text(page, encoding="utf-8")
+  except OSError as error:
+    raise ValueError(
+      f"--output={output} can't be written ({error.strerror})."
+    ) from error
+  print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
 def _roll_out(
@@ -90,22 +95,6 @@ def _roll_out(
   return rollouts.roll_out(
     setup.eval_env, setup.learner, elites, num_rollouts
   )
-
-
-def _write(output: pathlib.Path, page: str) -> None:
-  """Writes the page, whole or not at all."""
-  is_ours = False
-  try:
-    with output.open("x", encoding="utf-8") as file:
-      is_ours = True
-      file.write(page)
-  except OSError as error:
-    if is_ours:
-      output.unlink(missing_ok=True)
-    raise ValueError(
-      f"--output={output} can't be written ({error.strerror})."
-    ) from error
-  print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
 def _warn(message: str) -> None:

@@ -39,13 +39,7 @@ class Style(NamedTuple):
 
 
 class Bars(NamedTuple):
-  """Numbers by which methods are compared.
-
-  Attributes:
-    label: of the numbers' axis.
-    intervals: by method.
-    even: the number at which methods are equal, if there is one.
-  """
+  """Numbers by which methods are compared, `even` where they are equal."""
 
   label: str
   intervals: Mapping[str, Interval]
@@ -71,10 +65,10 @@ def curve(name: str, band: Band, style: Style) -> list[Trace]:
   """Describes a curve on its interval, with a symbol at about ten points."""
   steps = list(band.steps)
   stride = max(1, len(steps) // _NUM_MARKED)
+  sizes = [7 * (i % stride == 0) for i in range(len(steps))]
   line = Trace(
     steps, list(band.values), name, style.color, dash=style.dash,
-    symbol=style.symbol,
-    sizes=[7 * (i % stride == 0) for i in range(len(steps))],
+    symbol=style.symbol, sizes=sizes,
   )  # fmt: skip
   area = Trace(
     [*steps, *reversed(steps)], [*band.high, *reversed(band.low)], name,
@@ -100,19 +94,12 @@ def comparison(
   curves = [method for of_task in tasks.values() for method in of_task]
   numbers = [method for one in bars.values() for method in one.intervals]
   style_of = styles(list(dict.fromkeys([*curves, *numbers])))
-  panels = [
-    Panel(
-      task,
-      [
-        trace
-        for method, band in of_task.items()
-        for trace in curve(method, band, style_of[method])
-      ],
-      Axis(figure_lib.STEPS),
-      Axis(label),
-    )
-    for task, of_task in tasks.items()
-  ]
+  panels = []
+  for task, of_task in tasks.items():
+    traces: list[Trace] = []
+    for method, band in of_task.items():
+      traces += curve(method, band, style_of[method])
+    panels.append(Panel(task, traces, Axis(figure_lib.STEPS), Axis(label)))
   panels += [_bars(title, one, style_of) for title, one in bars.items()]
   return with_matplotlib.draw(figure_lib.Figure(panels, 290))
 
@@ -128,11 +115,9 @@ def _bars(title: str, bars: Bars, style_of: Mapping[str, Style]) -> Panel:
       figure_lib.rectangle(low, i - 0.4, high, i + 0.4, color),
       Trace([value] * 2, [i - 0.4, i + 0.4], "", BLACK, in_legend=False),
     ]
-  if bars.even is None:
-    return Panel(title, traces, Axis(bars.label), Axis(names=methods))
-  ends = [-0.5, len(methods) - 0.5]
-  traces.append(
-    Trace([bars.even] * 2, ends, color=GREY, dash="dash", in_legend=False)
-  )
-  x = Axis(bars.label, range=(-0.02, 1.02))
-  return Panel(title, traces, x, Axis(names=methods))
+  x, y = Axis(bars.label), Axis(names=methods)
+  if bars.even is not None:
+    x = x._replace(range=(-0.02, 1.02))
+    even, ends = [bars.even] * 2, [-0.5, len(methods) - 0.5]
+    traces.append(Trace(even, ends, color=GREY, dash="dash", in_legend=False))
+  return Panel(title, traces, x, y)

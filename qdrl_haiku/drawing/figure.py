@@ -24,37 +24,23 @@ _MOST_POINTS = 100
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-  """A line through points, the points, or the area inside of the line.
+  """A line through points, the points, or the area inside of the line."""
 
-  Attributes:
-    x: of the points; None and NaN break the line.
-    y: of the points, likewise.
-    name: in the legend.
-    color: "#rrggbb", or with two more digits of opacity.
-    width: of the line in pixels, 0 for none.
-    dash: "solid", "dash", "dot" or "dashdot".
-    is_step: whether a value holds from the point before.
-    is_area: whether the inside is filled, without a line around it.
-    symbol: of the points, as plotly calls it.
-    sizes: of the points in pixels, one for all or one for each; 0 hides.
-    in_legend: whether the legend names it.
-    hover: text at the mouse, with %{x}, %{y} and %{text}; by default the
-      name and the numbers, and none if it is "skip".
-    texts: what %{text} is of each point.
-  """
-
+  # None and NaN break the line.
   x: Sequence[float | str | None] | np.ndarray
   y: Sequence[float | None] | np.ndarray
   name: str = ""
-  color: str = BLUE
-  width: float = 2
+  color: str = BLUE  # Or with two more digits of opacity.
+  width: float = 2  # Of the line in pixels, 0 for none.
   _: dataclasses.KW_ONLY
-  dash: str = "solid"
-  is_step: bool = False
-  is_area: bool = False
-  symbol: str = "circle"
-  sizes: float | Sequence[float] = 0
+  dash: str = "solid"  # Or "dash", "dot" or "dashdot".
+  is_step: bool = False  # Whether a value holds from the point before.
+  is_area: bool = False  # Whether it's filled, without a line around it.
+  symbol: str = "circle"  # Of the points, as plotly calls it.
+  sizes: float | Sequence[float] = 0  # Of the points in pixels; 0 hides.
   in_legend: bool = True
+  # Text at the mouse, with %{x}, %{y} and %{text} (of `texts`); by default the
+  # name and the numbers, and none if it is "skip".
   hover: str = ""
   texts: Sequence[object] = ()
 
@@ -67,37 +53,22 @@ class Trace:
 
 
 class Heatmap(NamedTuple):
-  """Coloured cells between the edges x and y; NaN stays grey.
+  """Coloured cells between the edges x and y; NaN stays grey."""
 
-  Attributes:
-    values: float [rows, columns], the lowest row first.
-    x: the left and the right edge.
-    y: the lower and the upper edge.
-    label: of the values.
-  """
-
-  values: np.ndarray
+  values: np.ndarray  # [rows, columns], the lowest row first.
   x: tuple[float, float]
   y: tuple[float, float]
-  label: str
+  label: str  # Of the values.
 
 
 class Axis(NamedTuple):
-  """One axis of a panel.
+  """One axis of a panel."""
 
-  Attributes:
-    title: with the unit.
-    is_log: whether it is logarithmic.
-    names: what stands at 0, 1, ... instead of numbers, if given.
-    range: its ends, by default those of what is drawn.
-    is_hidden: whether it has no line, ticks and title.
-  """
-
-  title: str = ""
+  title: str = ""  # With the unit.
   is_log: bool = False
-  names: Sequence[str] = ()
-  range: tuple[float, float] | None = None
-  is_hidden: bool = False
+  names: Sequence[str] = ()  # What stands at 0, 1, ... instead of numbers.
+  range: tuple[float, float] | None = None  # By default that of what is drawn.
+  is_hidden: bool = False  # Whether it has no line, ticks and title.
 
   @property
   def ends(self) -> tuple[float, float] | None:
@@ -108,39 +79,23 @@ class Axis(NamedTuple):
 
 
 class Panel(NamedTuple):
-  """One plot.
-
-  Attributes:
-    title: above it.
-    traces: from the lowest to the uppermost.
-    x: the horizontal axis.
-    y: the vertical axis.
-    heatmap: under the traces.
-    is_isometric: whether both axes have the same scale.
-  """
+  """One plot, its traces from the lowest to the uppermost."""
 
   title: str
   traces: Sequence[Trace]
   x: Axis = Axis()
   y: Axis = Axis()
-  heatmap: Heatmap | None = None
-  is_isometric: bool = False
+  heatmap: Heatmap | None = None  # Under the traces.
+  is_isometric: bool = False  # Whether both axes have the same scale.
 
 
 class Figure(NamedTuple):
-  """Panels in rows, with one legend.
-
-  Attributes:
-    panels: at least one.
-    row_height: in pixels.
-    columns: panels in a full row.
-    width: in pixels, by default that of the page.
-  """
+  """Panels in rows, at least one, with one legend."""
 
   panels: Sequence[Panel]
-  row_height: int = 250
-  columns: int = 3
-  width: int | None = None
+  row_height: int = 250  # In pixels.
+  columns: int = 3  # Panels in a full row.
+  width: int | None = None  # In pixels, by default that of the page.
 
   @property
   def shape(self) -> tuple[int, int]:
@@ -149,11 +104,21 @@ class Figure(NamedTuple):
     return -(-len(self.panels) // columns), columns
 
 
-def plot(
-  traces: Sequence[Trace], x: str, y: str, height: int = 420
-) -> Figure:
+def plot(traces: Sequence[Trace], x: str, y: str) -> Figure:
   """Returns a figure of one panel with these titles of axes."""
-  return Figure([Panel("", traces, Axis(x), Axis(y))], height)
+  return Figure([Panel("", traces, Axis(x), Axis(y))], 420)
+
+
+def axes(
+  lower: np.ndarray, upper: np.ndarray, names: Sequence[str] = ()
+) -> tuple[Axis, Axis]:
+  """Returns the first two axes between bounds, hidden without names."""
+  titles = names[:2] or ("", "")
+  x, y = (
+    Axis(str(title), range=(float(low), float(high)), is_hidden=not names)
+    for title, low, high in zip(titles, lower[:2], upper[:2], strict=True)
+  )
+  return x, y
 
 
 def rectangle(

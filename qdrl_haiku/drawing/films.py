@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from qdrl_haiku import actors, environments, files, learners, types
 from qdrl_haiku.drawing import figure as figure_lib
 from qdrl_haiku.drawing import mujoco_frames, stick_figures, with_matplotlib
-from qdrl_haiku.drawing.figure import Axis, Panel, Trace
+from qdrl_haiku.drawing.figure import Panel, Trace
 
 # An episode that is longer is drawn up to here.
 _MAX_STEPS = 10_000
@@ -26,7 +26,6 @@ _MAX_FRAMES = 500
 _FRAME_SECONDS = 0.04
 # A walk has no time of its own.
 _WALK_SECONDS = 0.1
-_ROWS, _COLUMNS = 2, 4
 _DPI = 100
 
 _DrawFn = Callable[[Axes, int], None]
@@ -66,15 +65,16 @@ def first_episode(
     What the scene extracts, on the host, leaves [T+1, ...] for an episode of T
     steps: of 10,000 at most, and of those before anything was not finite.
   """
-  num_steps = min(env.episode_steps, _MAX_STEPS)
-  population = jax.tree.map(lambda x: x[None], state)
-  rollout = jax.device_get(
-    jax.jit(
-      lambda state, key: actors.rollout(
-        env, learner, state, key, num_steps, scene.extract
-      )
-    )(population, key)
-  )
+
+  @jax.jit
+  def run(state: types.State, key: types.Key) -> actors.Rollout:
+    population = jax.tree.map(lambda x: x[None], state)
+    num_steps = min(env.episode_steps, _MAX_STEPS)
+    return actors.rollout(
+      env, learner, population, key, num_steps, scene.extract
+    )
+
+  rollout = jax.device_get(run(state, key))
   seen = rollout.mask[0]
   for x in jax.tree.leaves(rollout.extracted):
     seen = seen & np.isfinite(x[0]).reshape(len(seen), -1).all(axis=1)
@@ -89,15 +89,11 @@ def render(
   episode: types.Tree,
   title: str,
 ) -> None:
-  """Writes a picture, a film, or a page, whole or not at all.
-
-  A picture of a walk has the whole way in it, one of a robot eight moments.
-  Films run in real time.
+  """Writes a picture, a film in real time, or a page, whole or not at all.
 
   Args:
     path: of the new file.
-    file_format: gif, html, mp4 or png, to which `check_format` has no
-      objection.
+    file_format: gif, html, mp4 or png; see `check_format`.
     scene: what is drawn.
     episode: what it extracted, on the host, leaves [T+1, ...].
     title: of the picture.
@@ -135,14 +131,14 @@ def walk(
     The way and its end, the first two traces, and all else.
   """
   way = positions if t is None else positions[: t + 1]
+  (x, y), (x_end, y_end) = way.T, way[-1:].T
   traces = [
-    Trace(way[:, 0], way[:, 1], "way", figure_lib.BLUE),
-    Trace(way[-1:, 0], way[-1:, 1], "end", figure_lib.ORANGE, 0, sizes=9),
-    *(
-      figure_lib.rectangle(left, low, right, high, figure_lib.GREY)
-      for left, low, right, high in scene.walls
-    ),
+    Trace(x, y, "way", figure_lib.BLUE),
+    Trace(x_end, y_end, "end", figure_lib.ORANGE, 0, sizes=9),
   ]
+  for left, low, right, high in scene.walls:
+    grey = figure_lib.GREY
+    traces.append(figure_lib.rectangle(left, low, right, high, grey))
   for name, symbol, place in (
     ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
   ):  # fmt: skip
@@ -152,13 +148,10 @@ def walk(
       traces.append(Trace(x, y, name, color, 0, symbol=symbol, sizes=12))
   seen = np.concatenate([positions, [scene.lower, scene.upper]])
   margin = 0.03 * np.ptp(seen, axis=0)
-  ends = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
-  axes = [
-    Axis(name, range=(low, high))
-    for name, (low, high) in zip(scene.names, ends.T.tolist(), strict=True)
-  ]
-  title = "" if t is None else f"step {t}"
-  return Panel(title, traces, axes[0], axes[1])
+  axes = figure_lib.axes(
+    seen.min(axis=0) - margin, seen.max(axis=0) + margin, scene.names
+  )
+  return Panel("" if t is None else f"step {t}", traces, *axes)
 
 
 def _page(scene: environments.RobotScene, episode: types.Tree) -> str:
@@ -181,7 +174,7 @@ def _picture(
   num_steps = len(jax.tree.leaves(episode)[0]) - 1
   rows, columns, size, moments = 1, 1, (5.0, 5.0), np.array([num_steps])
   if isinstance(scene, environments.RobotScene):
-    rows, columns, size = _ROWS, _COLUMNS, (3.0 * _COLUMNS, 2.5 * _ROWS)
+    rows, columns, size = 2, 4, (12.0, 5.0)
     moments = np.linspace(0, num_steps, rows * columns).round().astype(int)
   draw = _drawer(scene, episode, moments)
   figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
@@ -193,10 +186,7 @@ def _picture(
 
 
 def _film(
-  path: pathlib.Path,
-  scene: environments.Scene,
-  episode: types.Tree,
-  title: str,
+  path: pathlib.Path, scene: environments.Scene, episode: types.Tree, title: str
 ) -> None:
   """Writes a film in real time, of at most so many frames."""
   seconds, size = _WALK_SECONDS, (5.0, 5.0)
@@ -227,10 +217,9 @@ def _drawer(
   scene: environments.Scene, episode: types.Tree, moments: np.ndarray
 ) -> _DrawFn:
   """Returns what draws a scene at some moments, by MuJoCo if it can."""
+  draw_panel = with_matplotlib.draw_panel
   if isinstance(scene, environments.PlaneScene):
-    return lambda axes, t: with_matplotlib.draw_panel(
-      axes, walk(scene, episode, t)
-    )
+    return lambda axes, t: draw_panel(axes, walk(scene, episode, t))
   model = scene.sys.mj_model
   frames = mujoco_frames.render(model, episode["q"][moments])
   if frames is None:
@@ -239,7 +228,7 @@ def _drawer(
       "stick figure."
     )
     lines = stick_figures.lines(model, episode["pos"], episode["rot"])
-    return lambda axes, t: with_matplotlib.draw_panel(axes, _sticks(lines, t))
+    return lambda axes, t: draw_panel(axes, _sticks(lines, t))
   images = dict(zip(moments.tolist(), frames, strict=True))
 
   def draw(axes: Axes, t: int) -> None:
@@ -252,10 +241,7 @@ def _drawer(
 
 def _sticks(lines: np.ndarray, t: int) -> Panel:
   """Describes a stick figure, on axes that hold all of its moments."""
-  ends = np.stack([np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1))], axis=1)
-  x, y = (
-    Axis(range=(float(low), float(high)), is_hidden=True) for low, high in ends
-  )
-  right, up = lines[t].T
-  trace = Trace(right, up, color="#222222", width=4)
-  return Panel(f"step {t}", [trace], x, y, is_isometric=True)
+  axes = figure_lib.axes(np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
+  x, y = lines[t].T
+  trace = Trace(x, y, color="#222222", width=4)
+  return Panel(f"step {t}", [trace], *axes, is_isometric=True)

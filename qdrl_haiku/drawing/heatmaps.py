@@ -45,11 +45,8 @@ class Elites:
 class Places(NamedTuple):
   """Places cells in the plane of the descriptor's first two axes.
 
-  Attributes:
-    cells: int32 [rows, columns], the lowest row first; -1 where no elite is,
-      if cells overlap.
-    x: the left and the right edge.
-    y: the lower and the upper edge.
+  `cells`, int32 [rows, columns], has the lowest row first, and -1 where no
+  elite is, if cells overlap; x and y are the edges.
   """
 
   cells: np.ndarray
@@ -80,10 +77,10 @@ def heatmap(
   panels = []
   for title, one in shown.items():
     elites = _elites(one, names)
-    share = f"{100 * len(elites.cells) / elites.num_cells:.1f} % of "
-    text = f"{share}{elites.num_cells} cells"
+    num, num_cells = len(elites.cells), elites.num_cells
+    text = f"{100 * num / num_cells:.1f} % of {num_cells} cells"
     if elites.centroids is None:
-      text = f"{len(elites.cells)} elites of {elites.num_cells}"
+      text = f"{num} elites of {num_cells}"
     panels.append(panel(elites, places(elites), title + text))
   return with_matplotlib.draw(
     Figure(panels, row_height=450, width=90 + 450 * len(panels))
@@ -133,21 +130,19 @@ def _nearest(elites: Elites) -> np.ndarray:
 
 def _fittest(elites: Elites) -> np.ndarray:
   """Returns the cell of the fittest elite at each place of two axes."""
-  num = min(2, len(elites.lower))
-  size = np.ones(2, int)
-  place = np.zeros((len(elites.cells), 2), int)
-  if elites.shape is not None:
-    size[:num] = elites.shape[:num]
-    axes = np.unravel_index(elites.cells, elites.shape)
-    place[:, :num] = np.stack(axes[:num], axis=1)
+  size = elites.shape
+  if size is not None:
+    axes = np.unravel_index(elites.cells, size)
   else:
-    size[:num] = _BINS
-    lower, upper = elites.lower[:num], elites.upper[:num]
-    share = (elites.descriptors[:, :num] - lower) / (upper - lower)
-    place[:, :num] = np.clip((share * _BINS).astype(int), 0, _BINS - 1)
-  image = np.full(size[::-1], -1, np.int32)
+    size = (_BINS,) * len(elites.lower)
+    width = elites.upper - elites.lower
+    bins = ((elites.descriptors - elites.lower) / width * _BINS).astype(int)
+    axes = tuple(np.clip(bins, 0, _BINS - 1).T)
+  columns, rows = (*size, 1)[:2]
+  image = np.full((rows, columns), -1, np.int32)
   order = np.argsort(elites.fitness)  # The fittest is written last.
-  image[place[order, 1], place[order, 0]] = elites.cells[order]
+  column, row = (*axes, np.zeros_like(elites.cells))[:2]
+  image[row[order], column[order]] = elites.cells[order]
   return image
 
 
@@ -157,16 +152,15 @@ def _elites(
   """Returns the elites of a repertoire."""
   cells = np.flatnonzero(np.asarray(repertoire.occupied))
   fitness = np.asarray(repertoire.fitness)
-  centroids = getattr(repertoire.tessellation, "centroids", None)
-  lower, upper = repertoire.bounds
+  tessellation = repertoire.tessellation
+  centroids = getattr(tessellation, "centroids", None)
   return Elites(
-    cells=cells.astype(np.int32),
-    fitness=fitness[cells],
-    descriptors=np.asarray(repertoire.descriptors)[cells],
-    names=names,
-    lower=lower,
-    upper=upper,
-    num_cells=len(fitness),
-    centroids=None if centroids is None else np.asarray(centroids),
-    shape=getattr(repertoire.tessellation, "shape", None),
+    cells.astype(np.int32),
+    fitness[cells],
+    np.asarray(repertoire.descriptors)[cells],
+    names,
+    *repertoire.bounds,
+    len(fitness),
+    None if centroids is None else np.asarray(centroids),
+    getattr(tessellation, "shape", None),
   )

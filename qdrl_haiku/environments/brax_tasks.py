@@ -38,7 +38,6 @@ from qdrl_haiku.environments.wrappers import (
 # little next to feet of 46 to 80 mm radius.
 _TOUCH_DISTANCE = 1e-3
 OMNI_REWARD_OFFSETS: dict[str, float] = {"ant": 3.0, "humanoid": 0.0}
-_OMNI_BOUND = 30.0
 _TRAP_DESCRIPTOR = Descriptor(
   names=("x", "y"), lower=(0.0, -8.0), upper=(30.0, 8.0), reward_offset=3.38
 )
@@ -60,12 +59,7 @@ _WALL_BIT = "2"
 
 
 class UniRobot(NamedTuple):
-  """A robot of brax that walks forwards.
-
-  Attributes:
-    feet: the geom of each foot, by the name that the foot has with us.
-    reward_offset: see `interface.Descriptor`.
-  """
+  """The geoms of a robot's feet, by the names that they have with us."""
 
   feet: dict[str, str]
   reward_offset: float
@@ -97,27 +91,19 @@ UNI_ROBOTS: dict[str, UniRobot] = {
 
 def uni(env: Any, robot: str) -> Wrapper:
   """Returns a robot that reports which feet touch the ground."""
-  feet, reward_offset = UNI_ROBOTS[robot]
-  return with_descriptor(
-    env,
-    ground_contact(env.sys, list(feet.values())),
-    Descriptor(
-      names=tuple(feet),
-      lower=(0.0,) * len(feet),
-      upper=(1.0,) * len(feet),
-      function=mean_descriptor,
-      reward_offset=reward_offset,
-    ),
+  feet, offset = UNI_ROBOTS[robot]
+  size = len(feet)
+  descriptor = Descriptor(
+    tuple(feet), (0.0,) * size, (1.0,) * size, mean_descriptor, offset
   )
+  touching = ground_contact(env.sys, list(feet.values()))
+  return with_descriptor(env, touching, descriptor)
 
 
 def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
-  """Returns a function that tells which parts of a robot touch the ground.
-
-  The contacts are those that the physics finds, in any backend. They are
-  looked for once per step, in the state that it ends in: in brax, `debug=True`
-  would do so in each of its substeps.
-  """
+  """Returns a function that tells which parts of a robot touch the ground."""
+  # Contacts are those that the physics finds, in any backend, looked for once
+  # per step: in brax, `debug=True` would do so in each of its substeps.
   from brax import contact
 
   model = sys.mj_model
@@ -126,10 +112,8 @@ def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
 
   def touching(state: State) -> types.Array:
     found = contact.get(sys, state.pipeline_state.x)
-    pair = jnp.stack([found.geom1, found.geom2])
-    is_parts = (pair[0] == floor) & (pair[1] == parts) | (
-      (pair[1] == floor) & (pair[0] == parts)
-    )
+    a, b = jnp.asarray(found.geom1), jnp.asarray(found.geom2)
+    is_parts = (a == floor) & (b == parts) | (b == floor) & (a == parts)
     touches = is_parts & (found.dist < _TOUCH_DISTANCE)
     return touches.any(axis=1).astype(jnp.float32)
 
@@ -142,16 +126,12 @@ def omni(env: SingleEnvironment, robot: str) -> Wrapper:
   def without_forward_reward(state: State) -> State:
     return state.replace(reward=state.reward - state.metrics["forward_reward"])
 
-  return with_descriptor(
-    Wrapper(env, without_forward_reward),
-    torso_position,
-    Descriptor(
-      names=("x", "y"),
-      lower=(-_OMNI_BOUND, -_OMNI_BOUND),
-      upper=(_OMNI_BOUND, _OMNI_BOUND),
-      reward_offset=OMNI_REWARD_OFFSETS[robot],
-    ),
-  )
+  descriptor = Descriptor(
+    ("x", "y"), (-30.0, -30.0), (30.0, 30.0),
+    reward_offset=OMNI_REWARD_OFFSETS[robot],
+  )  # fmt: skip
+  wrapped = Wrapper(env, without_forward_reward)
+  return with_descriptor(wrapped, torso_position, descriptor)
 
 
 def torso_position(state: State) -> types.Array:

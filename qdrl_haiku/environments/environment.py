@@ -53,8 +53,7 @@ class Environment:
     """Wraps an environment of one instance, and checks what it returns.
 
     Args:
-      env: simulates one instance. brax's `inverted_pendulum` reports a
-        `time_out`, but it equals its termination, so it isn't read.
+      env: simulates one instance.
       episode_length: truncates episodes, in steps of `env`, at least 1.
       action_repeat: how often each action is applied, at least 1.
       descriptor: of `info["state_descriptor"]`; `env.descriptor` by default.
@@ -107,12 +106,11 @@ class Environment:
 
   def _traced(self) -> tuple[Callable[..., State], Callable[..., State]]:
     """Traces one instance, and checks what it returns."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
+    size = None if self.descriptor is None else self.descriptor.size
     spec = validation.state_spec(
-      self._env_reset,
-      self._env_step,
-      self.observation_size,
-      self.action_size,
-      None if self.descriptor is None else self.descriptor.size,
+      self._env_reset, self._env_step, key, action, self.observation_size, size
     )
 
     def cast_result(function: Callable[..., State]) -> Callable[..., State]:
@@ -123,10 +121,8 @@ class Environment:
         spec,
       )
 
-    one_key = jax.eval_shape(lambda: jax.random.key(0))
-    action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
     return (
-      batching.of_batch(cast_result(self._env_reset), one_key),
+      batching.of_batch(cast_result(self._env_reset), key),
       batching.of_batch(cast_result(self._env_step), spec, action),
     )
 
@@ -137,8 +133,7 @@ class Environment:
       key: [...], consumed; legacy uint32 keys [..., 2] are taken as well.
 
     Returns:
-      A state with the leading axes of `key`, of the same type as the states of
-      `step`: `next_observation` is the observation itself, `discount` is 1.
+      A state [...] of the same type as the states of `step`.
     """
     key = types.typed_key(key)
     return as_flat_batch(self._reset, key.shape, key)
@@ -151,18 +146,17 @@ class Environment:
     An episode ends by termination (`done` of the environment) or by truncation
     (at `episode_length`, or where the environment itself reports
     `info["truncation"]`); a termination at the last step is a termination. It
-    ends as truncated, whatever else, where the observation before the step, the
-    action, or the observation, reward or descriptor after it isn't finite:
-    learners leave that step out.
+    ends as truncated, whatever else, where an observation before or after the
+    step, the action, the reward or the descriptor isn't finite: learners leave
+    that step out.
 
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
       action: [..., A], in [-1, 1].
-      pool: states of `reset`, leaves [..., I, ...], of which the next episodes
-        of an instance begin with one after the other, and with the first again
-        after the last: the j-th since its reset with number j modulo I. With
-        None each is drawn when it begins, which an accelerator does for all
-        instances at every step in which any episode ends.
+      pool: states of `reset`, leaves [..., I, ...], with which an instance's
+        next episodes begin: the j-th since its reset with number j modulo I.
+        With None each is drawn when it begins, which an accelerator does for
+        all instances at every step in which any episode ends.
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
@@ -172,11 +166,9 @@ class Environment:
         truncation: [...], 1 where it ended without terminating, else 0,
         steps: int32[...], steps of this episode, after `action_repeat`,
         episodes: int32[...], episodes that have ended since `reset`,
-        key: [...], from which the instance draws what else its later episodes
-          need,
-      and, if the environment has one,
-        state_descriptor: [..., D], of `obs`,
-        next_state_descriptor: [..., D], of `next_observation`.
+        key: [...], from which the instance's later episodes are drawn,
+        state_descriptor and next_state_descriptor: [..., D], of `obs` and of
+          `next_observation`, if the environment has one.
     """
     self._check_action(state, action)
     return as_flat_batch(self._step, state.done.shape, state, action, pool)
@@ -225,11 +217,8 @@ class Environment:
     done, truncated = _ends(env_state)
     terminated = done & ~truncated
     steps = state.info["steps"] + 1
-    ended = (
-      done
-      | truncated
-      | (steps * self.action_repeat >= self.episode_length)
-    )
+    is_last = steps * self.action_repeat >= self.episode_length
+    ended = done | truncated | is_last
     next_state = _observe(env_state, state.info["key"], steps)
     info = next_state.info | {
       "discount": 1 - terminated.astype(jnp.float32),
@@ -310,11 +299,8 @@ class Environment:
 def _observe(
   env_state: State, key: types.Key, steps: types.Array | None = None
 ) -> State:
-  """Returns states [B], the first of episodes without steps.
-
-  Only the outcome of the step is missing: reward, end, number of episodes.
-  """
-  if steps is None:
+  """Returns states [B] without the outcome of the step that led to them."""
+  if steps is None:  # An episode begins.
     steps = jnp.zeros(key.shape, jnp.int32)
   obs = env_state.obs.astype(jnp.float32)
   info = {"next_observation": obs, "steps": steps, "key": key}
@@ -341,19 +327,15 @@ def _ends(env_state: State) -> tuple[types.Array, types.Array]:
 
 def _truncate_nonfinite(before: types.Tree, state: State) -> State:
   """Ends episodes [B] that didn't stay finite in a step, as truncated."""
-  after = [
-    state.info[name]
-    for name in ("next_observation", "next_state_descriptor")
-    if name in state.info
-  ]
+  names = ("next_observation", "next_state_descriptor")
+  after = [state.info.get(name) for name in names]
   finite = types.all_finite((before, state.reward, after))
   ends = {
     name: jnp.where(finite, state.info[name], 1)
     for name in ("discount", "truncation")
   }
-  return state.replace(
-    done=jnp.where(finite, state.done, 1), info=state.info | ends
-  )
+  done = jnp.where(finite, state.done, 1)
+  return state.replace(done=done, info=state.info | ends)
 
 
 def _select(mask: types.Array, on_true: State, on_false: State) -> State:

@@ -41,13 +41,14 @@ class Function:
   def reset(self, key: types.Key) -> State:
     """Returns the one state there is before a point is chosen."""
     del key
-    return _state(jnp.zeros(()), jnp.zeros(2))
+    zero, info = jnp.zeros(()), {"state_descriptor": jnp.zeros(2)}
+    return State((), jnp.ones(1), reward=zero, done=zero, info=info)
 
   def step(self, state: State, action: types.Array) -> State:
     """Evaluates the function."""
-    del state
     point = (jnp.clip(action, -1, 1) + 1) / 2
-    return _state(*self._function(point))
+    reward, descriptor = self._function(point)
+    return state.replace(reward=reward, info={"state_descriptor": descriptor})
 
 
 def arm(num_dimensions: int = 8) -> Function:
@@ -89,14 +90,3 @@ def rastrigin_scores(point: types.Array) -> _Scores:
 def sphere_scores(point: types.Array) -> _Scores:
   """Returns minus the squared distance, and the first two coordinates."""
   return -jnp.sum((10 * point - 5) ** 2), point[:2]
-
-
-def _state(reward: types.Array, descriptor: types.Array) -> State:
-  """Returns the state before a point is chosen, or after."""
-  return State(
-    pipeline_state=(),
-    obs=jnp.ones(1),
-    reward=reward,
-    done=jnp.zeros(()),
-    info={"state_descriptor": descriptor},
-  )

@@ -3,9 +3,8 @@
 Their states are Python objects that jax neither copies, nor spreads over
 devices, nor writes to a checkpoint. So there is one set of instances per
 `GymnasiumEnvironment`: a reset takes all of them, only the state that was
-returned last can be stepped, and agents are evaluated in another
-`GymnasiumEnvironment` than the one in which they collect. A state that isn't
-the last is refused when it is stepped, never stepped out of order.
+returned last can be stepped (any other is refused), and agents are evaluated in
+another `GymnasiumEnvironment` than the one in which they collect.
 """
 
 import functools
@@ -18,13 +17,21 @@ import numpy as np
 from jax.experimental import io_callback
 
 from qdrl_haiku import checks, names, types
-from qdrl_haiku.environments import environment
+from qdrl_haiku.environments.environment import (
+  MAX_EPISODE_LENGTH,
+  as_flat_batch,
+)
 from qdrl_haiku.environments.interface import Descriptor, State
 
 _DEFAULT_EPISODE_LENGTH = 1000
 # From this width on, bounds stand for none: the largest number of a float or an
 # integer, or what MuJoCo calls unstable.
 _UNBOUNDED = 1e10
+# Of Gymnasium's wrappers, those that make a Box of a space.
+_WRAPPERS = {
+  "observation_space": "gymnasium.wrappers.FlattenObservation",
+  "action_space": "gymnasium.wrappers.TransformAction",
+}
 
 
 class GymnasiumEnvironment:
@@ -62,8 +69,8 @@ class GymnasiumEnvironment:
 
     Raises:
       ValueError: if Gymnasium isn't installed, if there is no such environment,
-        if its constructor takes other arguments, if its spaces aren't boxes, if
-        the actions' has no bounds, or if a number is out of range.
+        if its constructor takes other arguments, if a space can't be learned
+        with, or if a number is out of range.
     """
     if action_repeat != 1:
       raise ValueError(
@@ -90,19 +97,15 @@ class GymnasiumEnvironment:
       **kwargs,
     )
     env = _make(env_id, kwargs)
-    _check_space(env_id, "observation_space", env.observation_space)
-    _check_space(env_id, "action_space", env.action_space)
+    for name in _WRAPPERS:
+      _check_space(env_id, name, getattr(env, name))
     self._action_space = env.action_space
     if episode_length is None:
-      spec = env.spec
-      episode_length = spec.max_episode_steps if spec else None
-      episode_length = episode_length or _DEFAULT_EPISODE_LENGTH
+      registered = env.spec and env.spec.max_episode_steps
+      episode_length = registered or _DEFAULT_EPISODE_LENGTH
     env.close()
     checks.check_count(
-      "episode_length",
-      episode_length,
-      1,
-      maximum=environment.MAX_EPISODE_LENGTH,
+      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
     )
     self.observation_size = math.prod(env.observation_space.shape)
     self.action_size = math.prod(env.action_space.shape)
@@ -118,7 +121,7 @@ class GymnasiumEnvironment:
 
   def reset(self, key: types.Key) -> State:
     """Starts one episode per key [...], and ends all that there were."""
-    return environment.as_flat_batch(self._reset, key.shape, key)
+    return as_flat_batch(self._reset, key.shape, key)
 
   def step(
     self, state: State, action: types.Array, pool: State | None = None
@@ -136,9 +139,7 @@ class GymnasiumEnvironment:
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")
-    return environment.as_flat_batch(
-      self._step, state.done.shape, state, action
-    )
+    return as_flat_batch(self._step, state.done.shape, state, action)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps as `step` does, with `obs` the successor at episode ends as well.
@@ -161,19 +162,14 @@ class GymnasiumEnvironment:
       seed,
     )
     zero = jnp.zeros(size, jnp.float32)
-    return State(
-      pipeline_state=ticket,
-      obs=obs,
-      reward=zero,
-      done=zero,
-      info={
-        "next_observation": obs,
-        "discount": zero + 1,
-        "truncation": zero,
-        "steps": jnp.zeros(size, jnp.int32),
-        "key": key,
-      },
-    )
+    info = {
+      "next_observation": obs,
+      "discount": zero + 1,
+      "truncation": zero,
+      "steps": jnp.zeros(size, jnp.int32),
+      "key": key,
+    }
+    return State(ticket, obs, reward=zero, done=zero, info=info)
 
   def _step_batch(self, state: State, action: types.Array) -> State:
     """Steps all instances, [B], and resets the ended ones."""
@@ -312,62 +308,27 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _check_space(env_id: str, name: str, space: Any) -> None:
-  """Refuses a space that can't be learned with, with code that mends it."""
+  """Refuses a space that can't be learned with."""
   from gymnasium import spaces
 
-  the_space = f"the {name} of 'gymnasium:{env_id}'"
+  problem = ""
   if not isinstance(space, spaces.Box):
-    raise ValueError(
-      f"{the_space} is {space}; only a Box can be learned with. "
-      f"{_as_box(env_id, name, space)}"
-    )
-  if 0 in space.shape:
-    raise ValueError(
-      f"{the_space} has shape {space.shape}, which is empty; only a Box with "
-      "numbers can be learned with."
-    )
-  if name == "observation_space":
-    return
-  # Halves, since the whole may be infinite.
-  width = space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2
-  has_bounds = space.bounded_below & space.bounded_above
-  for axis in np.argwhere(~(has_bounds & (width < _UNBOUNDED / 2))).tolist():
-    low, high = space.low[tuple(axis)], space.high[tuple(axis)]
-    raise ValueError(
-      f"{the_space} has no bounds, to which -1 and 1 could be scaled: its axis "
-      f"{axis} goes from {low} to {high}. {_as_box(env_id, name, space)} "
-      "There, write your own bounds instead of -1 and 1."
-    )
-
-
-def _as_box(env_id: str, name: str, space: Any) -> str:
-  """Returns the code that registers an environment in a wrapper with a Box."""
-  from gymnasium import spaces
-
-  env = f"gymnasium.make({env_id!r})"
-  action = "action"
-  if isinstance(space, spaces.Box):
-    box = f"-1, 1, {space.shape}, {str(space.dtype)!r}"
-  elif isinstance(space, spaces.Discrete):
-    action = "action[0]"
-    box = f"{space.start}, {space.start + space.n - 1}, dtype=int"
-  elif isinstance(space, spaces.MultiBinary):
-    box = f"0, 1, {space.shape}, int"
-  elif isinstance(space, spaces.MultiDiscrete):
-    low, high = space.start, space.start + space.nvec - 1
-    box = (
-      f"numpy.array({low.tolist()}), numpy.array({high.tolist()}), dtype=int"
-    )
+    problem = f"is {space}; only a Box can be learned with"
+  elif 0 in space.shape:
+    problem = f"has shape {space.shape}, which is empty"
   elif name == "action_space":
-    return "Wrap it so that its actions are a Box, and register that."
-  wrapper = f"FlattenObservation({env})"
-  if name == "action_space":
-    wrapper = (
-      f"TransformAction({env}, lambda action: {action}, "
-      f"gymnasium.spaces.Box({box}))"
+    # Halves, since the whole may be infinite.
+    low, high = (x.astype(np.float64) for x in (space.low, space.high))
+    has_bounds = space.bounded_below & space.bounded_above
+    has_bounds &= high / 2 - low / 2 < _UNBOUNDED / 2
+    for axis in np.argwhere(~has_bounds)[:1].tolist():
+      problem = (
+        "has no bounds, to which -1 and 1 could be scaled: its axis "
+        f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}"
+      )
+  if problem:
+    raise ValueError(
+      f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
+      "gymnasium.register('Mine-v0', ...) a function that wraps it in "
+      f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'."
     )
-  mine = f"My{env_id.rpartition(':')[2]}"
-  return (
-    f"In a module of yours, gymnasium.register({mine!r}, lambda: "
-    f"gymnasium.wrappers.{wrapper}); then give 'gymnasium:your_module:{mine}'."
-  )

@@ -15,9 +15,6 @@ from qdrl_haiku.environments import brax_loading
 from qdrl_haiku.environments.environment import Environment
 from qdrl_haiku.environments.interface import SingleEnvironment, State
 
-# Of MJX: warp's states have parts that all instances share, so that one of
-# them can't be reset or copied alone.
-_IMPLEMENTATION = "jax"
 # The part of an observation that policies see; the rest is for critics that
 # know more than their policy.
 _OBSERVED = "state"
@@ -33,13 +30,9 @@ class Playground:
     self._reset = jax.jit(env.reset)
     self._step = jax.jit(env.step)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    shape = _observed(jax.eval_shape(self._reset, key).obs).shape
-    if len(shape) != 1:
-      raise ValueError(
-        f"the observation of {type(env).__name__} has shape {shape}; only "
-        "vectors can be learned from."
-      )
-    self.observation_size: int = shape[0]
+    observation = _observed(jax.eval_shape(self._reset, key).obs)
+    # `Environment` refuses what is no vector.
+    self.observation_size: int = observation.shape[-1]
     self.action_size: int = env.action_size
 
   def reset(self, rng: types.Key) -> State:
@@ -58,11 +51,7 @@ def adapted(env: Any) -> SingleEnvironment:
 
 
 def create(
-  name: str,
-  *,
-  episode_length: int | None = None,
-  action_repeat: int = 1,
-  **overrides: Any,
+  name: str, *, episode_length: int | None, action_repeat: int, **overrides: Any
 ) -> Environment:
   """Creates an environment of Playground; see `environments.create`."""
   try:
@@ -81,14 +70,16 @@ def create(
       f"{names.nearest(name, registry.ALL_ENVS)}"
     )
   config = registry.get_default_config(name)
-  if "impl" in config:
-    overrides = {"impl": _IMPLEMENTATION} | overrides
   for key in overrides:
     if key.partition(".")[0] not in config:
       raise ValueError(
         f"{key} is no part of the configuration of 'playground:{name}'; "
         f"{names.nearest(key, config)}"
       )
+  if "impl" in config:
+    # Of MJX: warp's states have parts that all instances share, so that one of
+    # them can't be reset or copied alone.
+    overrides = {"impl": "jax"} | overrides
   try:
     with brax_loading.quiet_brax():
       env = registry.load(name, config=config, config_overrides=overrides)
@@ -98,10 +89,9 @@ def create(
       "downloads its robots from github.com; try again where that can be "
       "reached."
     ) from error
-  if episode_length is None:
-    episode_length = config.episode_length
+  length = config.episode_length if episode_length is None else episode_length
   return Environment(
-    Playground(env), episode_length=episode_length, action_repeat=action_repeat
+    Playground(env), episode_length=length, action_repeat=action_repeat
   )
 
 
@@ -119,10 +109,5 @@ def _observed(observation: types.Tree) -> types.Array:
 
 def _state(inner: Any) -> State:
   """Returns a state of ours, around Playground's own."""
-  return State(
-    pipeline_state=inner,
-    obs=_observed(inner.obs),
-    reward=inner.reward,
-    done=inner.done,
-    metrics=dict(inner.metrics),
-  )
+  obs, metrics = _observed(inner.obs), dict(inner.metrics)
+  return State(inner, obs, inner.reward, inner.done, metrics)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import types
+from qdrl_haiku import names, types
 from qdrl_haiku.environments.interface import Descriptor, State
 
 _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
@@ -29,22 +29,17 @@ _SPACING = 0.025
 class PointMaze:
   """A point that walks through the box [-1, 1]^2 to one of its corners.
 
-  The observation is the position [2], an action in [-1, 1]^2 moves by up to
-  0.1 along either axis, and walls are slid along. The reward is by how many
-  steps the goal has come nearer: at most 1 in the open, 2 around the end of a
-  wall. So every policy that gets there has the return of the fastest, the
-  `distance` of its start: about 38 in "maze" and 8 in "open". Nothing
-  terminates.
-
-  The state descriptor is the position.
+  The observation and the state descriptor are the position [2], an action in
+  [-1, 1]^2 moves by up to 0.1 along either axis, and walls are slid along. The
+  reward is by how many steps the goal has come nearer: at most 1 in the open, 2
+  around the end of a wall. So every policy that gets there has the return of
+  the fastest, the `distance` of its start: about 38 in "maze" and 8 in "open".
+  Nothing terminates.
 
   Attributes:
     walls: [W, 4], one rectangle per row: x_low, y_low, x_high, y_high.
     start: [2], the centre of the square in which episodes start, 0.1 wide.
     goal: [2].
-    observation_size: 2.
-    action_size: 2.
-    descriptor: names and bounds of the position.
   """
 
   observation_size = 2
@@ -67,9 +62,8 @@ class PointMaze:
       ValueError: if there is no such layout.
     """
     if layout not in _LAYOUTS:
-      raise ValueError(
-        f"layout={layout!r} is unknown; give one of {', '.join(_LAYOUTS)}."
-      )
+      fix = names.nearest(layout, _LAYOUTS)
+      raise ValueError(f"layout={layout!r} is unknown; {fix}")
     self.walls = np.array(_LAYOUTS[layout], np.float32).reshape(-1, 4)
     self.start = np.array(_STARTS[layout], np.float32)
     self.goal = np.array(_GOAL, np.float32)
@@ -96,9 +90,8 @@ class PointMaze:
     for axis in (0, 1):
       move = _MAX_STEP * jnp.clip(action[axis], -1, 1)
       position = position.at[axis].set(self._slide(position, move, axis))
-    return self._state(
-      position, self.distance(before) - self.distance(position)
-    )
+    nearer = self.distance(before) - self.distance(position)
+    return self._state(position, nearer)
 
   def distance(self, position: types.Array) -> types.Array:
     """Returns how many steps away from a position [2] the goal is, a float.
@@ -128,9 +121,7 @@ class PointMaze:
     # Comparisons and copies only: no rounding can carry the point into a wall.
     above = jnp.where(in_the_way & (here <= low), low, 1)
     below = jnp.where(in_the_way & (here >= high), high, -1)
-    return jnp.clip(
-      here + move, below.max(initial=-1), above.min(initial=1)
-    )
+    return jnp.clip(here + move, below.max(initial=-1), above.min(initial=1))
 
   def _state(self, position: types.Array, reward: types.Array) -> State:
     """Returns the state at a position."""

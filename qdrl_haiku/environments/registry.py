@@ -27,21 +27,15 @@ _BACKENDS = ("generalized", "spring", "positional", "mjx")
 
 
 class Entry(NamedTuple):
-  """One environment by name: what makes it, and its defaults.
+  """One environment by name: what makes it, and its defaults."""
 
-  Attributes:
-    load: () -> the function or class that makes one instance; brax is imported
-      here.
-    episode_length: in steps of the environment itself.
-    backend: of brax's physics, or None where there is none.
-    backends: those that the environment can do.
-    change: the instance -> the instance with our own task.
-  """
-
+  # Returns what makes one instance; brax is imported here.
   load: Callable[[], Callable[..., Any]]
   episode_length: int = 1000
+  # Of brax's physics, or None where there is none; and those that it can do.
   backend: str | None = None
   backends: tuple[str, ...] = _BACKENDS
+  # An instance -> the instance with our own task.
   change: Callable[[Any], SingleEnvironment] = lambda env: env
 
 
@@ -49,20 +43,16 @@ class Entry(NamedTuple):
 # in; in spring, the fastest, the first two stand still. Small mechanisms are as
 # fast in generalized coordinates, and more exact. The humanoids were not
 # compared.
-_BACKEND_OF_BRAX = {
-  "ant": "spring",
+_BACKEND_OF_BRAX: dict[str, str | None] = {
   "fast": None,
-  "halfcheetah": "mjx",
-  "hopper": "generalized",
-  "humanoid": "spring",
-  "humanoidstandup": "spring",
-  "inverted_double_pendulum": "generalized",
-  "inverted_pendulum": "generalized",
-  "pusher": "generalized",
-  "reacher": "generalized",
-  "swimmer": "generalized",
-  "walker2d": "mjx",
+  **dict.fromkeys(("ant", "humanoid", "humanoidstandup"), "spring"),
+  **dict.fromkeys(("halfcheetah", "walker2d"), "mjx"),
 }
+for _robot in (
+  "hopper", "inverted_double_pendulum", "inverted_pendulum", "pusher",
+  "reacher", "swimmer",
+):  # fmt: skip
+  _BACKEND_OF_BRAX[_robot] = "generalized"
 BRAX: dict[str, Entry] = {
   name: Entry(
     functools.partial(brax_loading.brax_class, name),
@@ -103,12 +93,7 @@ _PREFIXES = {
 
 
 def names() -> tuple[str, ...]:
-  """Returns the names that `create` knows, in alphabetical order.
-
-  Returns:
-    Those of brax and of this package, and what has been registered by
-    `brax.envs.register_environment`.
-  """
+  """Returns brax's names, registered ones included, and ours, sorted."""
   return tuple(sorted({*BRAX, *OURS, *_registered()}))
 
 
@@ -125,23 +110,17 @@ def create(
 
   Args:
     env_name: one of `names()`: brax's own, and what was registered by
-      `brax.envs.register_environment`; `<robot>_uni` (walk forwards, the
-      descriptor is the share of time that each foot touches the ground),
-      `<robot>_omni` (walk anywhere, the final position), `ant_trap` (a dead
-      end, the final position), `point_maze` (likewise); `arm`, `rastrigin`,
-      `sphere`, functions of an action without physics. Or "playground:"
-      and a name in MuJoCo Playground, such as CartpoleBalance (those of
-      locomotion and manipulation download their robots when the first of them
-      is created; of observations that are dicts, agents get the `state`). Or
-      "gymnasium:" and an id in Gymnasium, such as Pendulum-v1. Or
-      "package.module:function", a function that returns one instance;
-      `names_lib.load_function` says where it is found. Or one instance itself.
+      `brax.envs.register_environment`; `<robot>_uni` and `<robot>_omni`,
+      `ant_trap` (see `brax_tasks`), `point_maze`; `arm`, `rastrigin`, `sphere`,
+      functions of an action without physics. Or "playground:" and a name in
+      MuJoCo Playground. Or "gymnasium:" and an id in Gymnasium. Or
+      "package.module:function", a function that returns one instance, see
+      `names.load_function`. Or one instance itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
       environment has a default. A user's function gets it if it has a
       parameter of that name.
-    episode_length: truncates episodes, in steps of the environment itself
-      (before `action_repeat`), at least 1. By default the environment's own,
-      and 1,000 for a user's.
+    episode_length: truncates episodes, in steps before `action_repeat`, at
+      least 1; by default the environment's own number, 1,000 for a user's.
     action_repeat: how often each action is applied, at least 1.
     sizes: of observations and actions, where the same environment of ours has
       passed the checks before.
@@ -171,12 +150,10 @@ def create(
       brax_loading.redirect_mujocos_warnings()
     if colon and package in _PACKAGES:
       _check_backend(env_name, backend, ())
-      return _PACKAGES[package](
-        name,
-        episode_length=episode_length,
-        action_repeat=action_repeat,
-        **kwargs,
-      )
+      kwargs |= {
+        "episode_length": episode_length, "action_repeat": action_repeat
+      }
+      return _PACKAGES[package](name, **kwargs)
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
   backend = entry.backend if backend is None else backend
@@ -224,9 +201,9 @@ def _find(env_name: str) -> tuple[Entry, bool]:
   if env_name in OURS or env_name in BRAX:
     return (BRAX | OURS)[env_name], False
   place, colon, name = env_name.partition(":")
+  is_function = place.lower() not in _PREFIXES and name.isidentifier()
   prefixes = difflib.get_close_matches(place.lower(), _PREFIXES, 1)
-  is_exact = place.lower() in _PREFIXES
-  if colon and (is_exact or (prefixes and not name.isidentifier())):
+  if colon and prefixes and not is_function:
     fix = f"did you mean {_PREFIXES[prefixes[0]] + name!r}?"
   elif re.search(r"-v\d+$", env_name):
     fix = f"did you mean 'gymnasium:{env_name}'?"
@@ -295,25 +272,13 @@ class EnvironmentConfig(Settings):
     return self.env_name.startswith("gymnasium:")
 
   def make(self, sizes: tuple[int, int] | None = None) -> Any:
-    """Makes the environment.
-
-    Args:
-      sizes: see `create`.
-
-    Returns:
-      The environment, of any number of instances.
-
-    Raises:
-      ValueError: see `create`.
-    """
-    layout: dict[str, Any] = {}
-    if self.env_name == "point_maze":
-      layout["layout"] = self.maze_layout or "maze"
+    """Makes the environment; see `create`."""
+    is_maze = self.env_name == "point_maze"
     return create(
       self.env_name,
       backend=self.backend or None,
       episode_length=self.episode_length,
       action_repeat=self.action_repeat,
       sizes=sizes,
-      **layout,
+      **({"layout": self.maze_layout or "maze"} if is_maze else {}),
     )

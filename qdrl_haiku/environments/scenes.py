@@ -7,7 +7,6 @@ evaluations that record, can keep what a picture needs and nothing else.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from qdrl_haiku import types
@@ -78,22 +77,13 @@ def scene(env: BatchedEnvironment) -> Scene:
   inner = single
   while hasattr(inner, "env"):
     inner = inner.env
-  if isinstance(inner, point_maze.PointMaze):
-    bounds = inner.descriptor
-    return PlaneScene(
-      extract=lambda state: state.pipeline_state.pipeline_state,
-      names=("x", "y"),
-      lower=np.array(bounds.lower),
-      upper=np.array(bounds.upper),
-      walls=inner.walls,
-      start=inner.start,
-      goal=inner.goal,
-    )
-  if hasattr(single, "dt") and _has_links(env, single):
+  is_maze = isinstance(inner, point_maze.PointMaze)
+  is_robot = hasattr(getattr(single, "sys", None), "mj_model")
+  if is_robot and hasattr(single, "dt"):
     return RobotScene(
       _links, single.sys, float(single.dt) * batched.action_repeat
     )
-  descriptor = env.descriptor
+  descriptor = inner.descriptor if is_maze else env.descriptor
   if descriptor is None or descriptor.size < 2:
     has = "no state descriptor"
     if descriptor is not None:
@@ -102,12 +92,20 @@ def scene(env: BatchedEnvironment) -> Scene:
       "nothing of this environment can be drawn: it is neither point_maze nor "
       f"a robot of brax, and has {has}; give it a Descriptor of two axes."
     )
-  return PlaneScene(
+  plane = PlaneScene(
     extract=lambda state: state.info["state_descriptor"][..., :2],
     names=(descriptor.names[0], descriptor.names[1]),
     lower=np.array(descriptor.lower[:2]),
     upper=np.array(descriptor.upper[:2]),
     walls=np.empty((0, 4)),
+  )
+  if not is_maze:
+    return plane
+  return plane._replace(
+    extract=lambda state: state.pipeline_state.pipeline_state,
+    walls=inner.walls,
+    start=inner.start,
+    goal=inner.goal,
   )
 
 
@@ -115,14 +113,3 @@ def _links(state: State) -> dict[str, types.Array]:
   """Returns the positions of a robot's joints and links."""
   physics = state.pipeline_state.pipeline_state
   return {"q": physics.q, "pos": physics.x.pos, "rot": physics.x.rot}
-
-
-def _has_links(env: BatchedEnvironment, single: Any) -> bool:
-  """Returns whether states are those of a robot of brax."""
-  if not hasattr(getattr(single, "sys", None), "mj_model"):
-    return False
-  try:
-    jax.eval_shape(lambda: _links(env.reset(jax.random.key(0))))
-  except AttributeError:
-    return False
-  return True

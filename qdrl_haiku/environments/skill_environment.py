@@ -38,11 +38,10 @@ class SkillEnvironment:
       env: the environment without skills.
       prior: what skills are drawn from; `skills.constant` needs "episode".
       sampling: "episode" draws a skill from the prior whenever an episode
-        begins. "fixed" draws it when the instance is first reset, and of the E
-        instances along the last axis of the keys, each of num_skills skills
-        gets as many as possible: instance i has skill i modulo num_skills.
-        Where there are fewer instances than skills, instance i goes through
-        the skills i, i + E, i + 2E, ..., one after the other.
+        begins, "fixed" when the instance is first reset. Where the prior has
+        num_skills skills, "fixed" deals them out: of the E instances along the
+        last axis of the keys, instance i has skill i modulo num_skills, or,
+        where E is less, the skills i, i + E, i + 2E, ..., one after the other.
 
     Raises:
       ValueError: if there is no such sampling.
@@ -70,34 +69,24 @@ class SkillEnvironment:
     else:
       last_axis = state.done.shape[-1:]
       indices = jnp.arange(math.prod(last_axis)).reshape(last_axis) % num_skills
-      skill = jnp.broadcast_to(
-        jax.nn.one_hot(indices, num_skills),
-        (*state.done.shape, num_skills),
-      )
+      dealt = jax.nn.one_hot(indices, num_skills)
+      skill = jnp.broadcast_to(dealt, (*state.done.shape, num_skills))
     return _with_skill(state, skill, skill)
 
   def step(
     self, state: State, action: types.Array, pool: State | None = None
   ) -> State:
-    """Steps every instance, and resets those whose episode ended.
+    """Steps as `Environment.step` does; skills of the pool aren't read.
 
-    Args:
-      state: as in `Environment.step`.
-      action: likewise.
-      pool: likewise; the skills in it aren't read.
-
-    Returns:
-      As `Environment.step`. `next_observation` has the skill of the step just
-      taken, `obs` and `info["skill"]` that of the next one.
+    In what it returns, `next_observation` has the skill of the step just taken,
+    `obs` and `info["skill"]` that of the next one.
     """
     skill = state.info["skill"]
     # The inner environment reads neither observation nor skill.
     state = self.env.step(state, action, pool)
-    return _with_skill(
-      state,
-      skill,
-      jnp.where(state.done[..., None] > 0, self._next(state, skill), skill),
-    )
+    ended = state.done[..., None] > 0
+    next_skill = jnp.where(ended, self._next(state, skill), skill)
+    return _with_skill(state, skill, next_skill)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps as `Environment.advance` does, without resets; skills stay."""
@@ -106,12 +95,12 @@ class SkillEnvironment:
 
   def _draw(self, state: State) -> types.Array:
     """Returns a skill for each instance, from its own key: [..., K]."""
+    def draw(key: types.Key) -> types.Array:
+      key = jax.random.fold_in(key, prng.OfInstance.SKILL)
+      return self.prior.sample(key)
+
     keys = state.info["key"]
-    skill = jax.vmap(
-      lambda key: self.prior.sample(
-        jax.random.fold_in(key, prng.OfInstance.SKILL)
-      )
-    )(keys.reshape(math.prod(keys.shape)))
+    skill = jax.vmap(draw)(keys.reshape(math.prod(keys.shape)))
     return skill.reshape(*keys.shape, self.prior.size)
 
   def _next(self, state: State, skill: types.Array) -> types.Array:

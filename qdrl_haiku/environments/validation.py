@@ -1,9 +1,8 @@
 """Checks of an environment of one instance, each message with its mend.
 
-When an environment is wrapped, it is only traced, which costs no physics: a
-mistake is then reported by the name of the field, not as a failed scan in a
-learner. A user's own is also run for a few steps, so that a NaN in it is
-reported by its field, not as agents that all diverge.
+When an environment is wrapped, it is only traced, which costs no physics. A
+user's own is also run for a few steps, so that a NaN in it is reported by its
+field, not as agents that all diverge.
 """
 
 import inspect
@@ -22,56 +21,37 @@ _NUM_STEPS = 8
 
 def check_interface(env: object) -> None:
   """Refuses an object that isn't an environment of one instance."""
+  name = (env if inspect.isclass(env) else type(env)).__name__
   if inspect.isclass(env):
-    raise ValueError(f"env={env.__name__} is a class; {_advice(env)}")
-  name = type(env).__name__
+    raise ValueError(f"env={name} is a class; give an instance, {name}(...).")
   if hasattr(env, "advance") and hasattr(env, "episode_steps"):
     raise ValueError(
       f"env={name} is any number of instances already, as environments.create "
       "returns them; use it as it is, or give the one instance, `unwrapped`."
     )
-  for attribute, num_arguments in (
-    ("reset", 1), ("step", 2), ("observation_size", 0), ("action_size", 0)
-  ):
+  advice = (
+    "give an object with reset(key), step(state, action), observation_size and "
+    "action_size."
+  )
+  packages = {x.__module__.partition(".")[0] for x in type(env).__mro__}
+  if packages & {"gym", "gymnasium"}:
+    advice = (
+      "environments of Gymnasium are made by name, as many as needed: "
+      "gymnasium.register('Mine-v0', ...) and give 'gymnasium:Mine-v0'."
+    )
+  for attribute in ("reset", "step", "observation_size", "action_size"):
     # Of the class first: brax computes its observation_size by a reset.
     if not hasattr(type(env), attribute) and not hasattr(env, attribute):
-      raise ValueError(f"env={name} has no {attribute!r}; {_advice(env)}")
-    if num_arguments == 0:
-      continue
+      raise ValueError(f"env={name} has no {attribute!r}; {advice}")
+  for method, arguments in (("reset", "k"), ("step", "sa")):
     try:
-      inspect.signature(getattr(env, attribute)).bind(*range(num_arguments))
+      inspect.signature(getattr(env, method)).bind(*arguments)
     except ValueError:  # A method written in C has no signature.
       pass
     except TypeError as error:
       raise ValueError(
-        f"env.{attribute} of {name} takes other arguments ({error}); "
-        f"{_advice(env)}"
+        f"env.{method} of {name} takes other arguments ({error}); {advice}"
       ) from error
-
-
-def _advice(env: object) -> str:
-  """Says what to give in the place of something that isn't an instance."""
-  kind = env if inspect.isclass(env) else type(env)
-  packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
-  if packages & {"gym", "gymnasium"}:
-    # `env` is an environment, or what Gymnasium's registry says about one.
-    env_id = getattr(getattr(env, "spec", env), "id", None) or "<id>"
-    return (
-      "environments of Gymnasium are made by name, as many as needed: give "
-      f"'gymnasium:{env_id}', if it's registered without more wrappers; else "
-      "first gymnasium.register('Mine-v0', ...) a function that makes it."
-    )
-  if inspect.isclass(env):
-    return f"give an instance, {kind.__name__}(...)."
-  if callable(env) and not hasattr(env, "reset"):
-    return (
-      "call it and give the environment that it returns, or give its name, "
-      "'package.module:function'."
-    )
-  return (
-    "give an object with reset(key), step(state, action), observation_size and "
-    "action_size."
-  )
 
 
 def read_size(env: object, name: str) -> int:
@@ -95,8 +75,9 @@ def read_size(env: object, name: str) -> int:
 def state_spec(
   reset: Callable[..., State],
   step: Callable[..., State],
+  key: jax.ShapeDtypeStruct,
+  action: jax.ShapeDtypeStruct,
   observation_size: int,
-  action_size: int,
   descriptor_size: int | None,
 ) -> State:
   """Returns the one shape and dtype of each leaf of an environment's states.
@@ -104,8 +85,6 @@ def state_spec(
   Environments often start from an int or bool 0 where they later put a float;
   such leaves get the dtype that holds both.
   """
-  key = jax.eval_shape(lambda: jax.random.key(0))
-  action = jax.ShapeDtypeStruct((action_size,), jnp.float32)
   spec = _traced("reset", reset, key)
   _check_fields(spec, observation_size, descriptor_size)
   # Twice: the wider dtypes found in the first round may widen others.
@@ -173,22 +152,18 @@ def _check_fields(
     )
   shapes = {"obs": (observation_size,), name: (descriptor_size,)}
   for field, value in fields.items():
-    _check_field(field, value, shapes.get(field, ()))
-
-
-def _check_field(name: str, value: object, shape: tuple[int, ...]) -> None:
-  """Refuses a field that isn't one array of real numbers of that shape."""
-  if not isinstance(value, jax.ShapeDtypeStruct):
-    raise ValueError(f"{name} is a {type(value).__name__}; return one array.")
-  if value.shape != shape:
-    meaning = "a vector" if shape else "a scalar"
-    raise ValueError(
-      f"{name} has shape {value.shape} instead of {shape}; return {meaning}, "
-      "or correct the size that the environment declares."
-    )
-  real = (jnp.floating, jnp.integer, jnp.bool_)
-  if not any(jnp.issubdtype(value.dtype, kind) for kind in real):
-    raise ValueError(f"{name} has dtype {value.dtype}; return real numbers.")
+    shape = shapes.get(field, ())
+    if not isinstance(value, jax.ShapeDtypeStruct):
+      raise ValueError(
+        f"{field} is a {type(value).__name__}; return one array."
+      )
+    if value.shape != shape:
+      raise ValueError(
+        f"{field} has shape {value.shape} instead of {shape}; return that, or "
+        "correct the size that the environment declares."
+      )
+    if not jnp.isrealobj(value):
+      raise ValueError(f"{field} has dtype {value.dtype}; return real numbers.")
 
 
 def _fields(state: State) -> dict[str, types.Array]:
@@ -265,12 +240,10 @@ def _check_values(method: str, values: dict[str, np.ndarray]) -> bool:
   ends = False
   for name, value in values.items():
     value = np.asarray(value, np.float64)
-    for index in np.argwhere(~np.isfinite(value))[:1]:
-      number = float(value[tuple(index)])
-      place = f"{name}{list(index.tolist())}" if index.size else name
+    for index in np.argwhere(~np.isfinite(value))[:1].tolist():
       raise ValueError(
-        f"{method} returned {'NaN' if np.isnan(number) else number} in "
-        f"{place}; return finite numbers."
+        f"{method} returned {value[tuple(index)]} in {name}{index or ''}; "
+        "return finite numbers."
       )
     if name in ("done", "info['truncation']"):
       if value not in (0, 1) or (value and method == "env.reset"):

@@ -20,12 +20,8 @@ StateDescriptorFn = Callable[[State], types.Array]
 class Wrapper:
   """An environment whose states are changed before they are handed out.
 
-  Other attributes (brax's `sys`, `backend`, `dt`, ...) are those of the
-  environment inside, which is brax's or a user's own.
-
-  Attributes:
-    env: the environment inside.
-    descriptor: of `info["state_descriptor"]`, or None.
+  Other attributes (brax's `sys`, `backend`, `dt`, ...) are those of `env`, the
+  environment inside.
   """
 
   def __init__(
@@ -75,8 +71,7 @@ def with_descriptor(
     state_descriptor_fn: state -> [D], such as
       `lambda state: state.pipeline_state.x.pos[0, :2]` for the position of the
       first link in any of brax's environments.
-    descriptor: names and bounds of the D axes, the function of an episode, and
-      the offset of the rewards. `env.descriptor` is replaced.
+    descriptor: of what it returns; `env.descriptor` is replaced.
 
   Returns:
     The environment, with `info["state_descriptor"]` float32 [D] in its states,

@@ -17,32 +17,19 @@ _LONGEST_LABEL = 60
 
 
 class Series(NamedTuple):
-  """A metric over the steps of a run, or of several.
+  """A metric over the steps of a run, or of several."""
 
-  Attributes:
-    name: of the seed or of the runs.
-    generations: after which it was measured.
-    steps: environment steps per agent by then.
-    values: at these steps.
-    low: the lower ends of their intervals; the values without one.
-    high: the upper ends, likewise.
-  """
-
-  name: str
+  name: str  # Of the seed or of the runs.
   generations: list[int]
-  steps: list[int]
+  steps: list[int]  # Environment steps per agent by then.
   values: list[float]
+  # The ends of their intervals; the values without one.
   low: list[float]
   high: list[float]
 
 
 class Group(NamedTuple):
-  """Runs that are seeds of one another.
-
-  Attributes:
-    label: how their settings differ from other groups'.
-    runs: at least one.
-  """
+  """Runs that are seeds of one another, and how they differ from others."""
 
   label: str
   runs: list[Run]
@@ -54,31 +41,29 @@ class Group(NamedTuple):
 
 def groups(runs: Sequence[Run]) -> list[Group]:
   """Puts runs together that differ in their seeds alone."""
-  found: dict[str, list[Run]] = {}
+  by_identity: dict[str, list[Run]] = {}
   for run in runs:
     key = json.dumps(run.identity, sort_keys=True)
-    found.setdefault(key, []).append(run)
-  different = differences([members[0] for members in found.values()])
+    by_identity.setdefault(key, []).append(run)
+  found = list(by_identity.values())
+  different = differences([first for first, *_ in found])
   labels = [
     ", ".join(f"{name}={values[i]}" for name, values in different.items())
     for i in range(len(found))
   ]
   if any(not 0 < len(label) <= _LONGEST_LABEL for label in labels):
     labels = [
-      f"{members[0].name} and {len(members) - 1} more"
-      if len(members) > 1
-      else members[0].name
-      for members in found.values()
+      first.name + f" and {len(others)} more" * bool(others)
+      for first, *others in found
     ]
-  return [Group(*pair) for pair in zip(labels, found.values(), strict=True)]
+  return [Group(*pair) for pair in zip(labels, found, strict=True)]
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
   """Returns the settings in which runs differ, seeds and places aside."""
-  names = sorted({name for run in runs for name in run.identity})
   found = {
     name: [show(run.settings.get(name, ABSENT)) for run in runs]
-    for name in names
+    for name in sorted({name for run in runs for name in run.identity})
   }
   return {
     name: values for name, values in found.items() if len({*values}) > 1
@@ -122,10 +107,9 @@ def aggregated(name: str, curves: Sequence[Series]) -> Series:
   if len(curves) == 1:
     return curves[0]._replace(name=name)
   points = [
-    dict(zip(curve.generations, zip(curve.steps, curve.values, strict=True),
-             strict=True))
+    {i: (x, y) for i, x, y in zip(*curve[1:4], strict=True)}
     for curve in curves
-  ]  # fmt: skip
+  ]
   generations = sorted(set.intersection(*({*p} for p in points)))
   # [generations, seeds, (step, value)]
   table = np.array([[p[i] for p in points] for i in generations], float)
@@ -134,7 +118,5 @@ def aggregated(name: str, curves: Sequence[Series]) -> Series:
     name,
     generations,
     [round(at[:, 0].mean()) for at in table],
-    [x["iqm"] for x in found],
-    [x["iqm_low"] for x in found],
-    [x["iqm_high"] for x in found],
+    *([x[key] for x in found] for key in ("iqm", "iqm_low", "iqm_high")),
   )

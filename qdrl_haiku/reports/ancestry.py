@@ -8,16 +8,11 @@ from qdrl_haiku.reports.runs import Row, Run
 
 
 class Ancestry(NamedTuple):
-  """The best member of the last generation, and its ancestors.
-
-  Attributes:
-    member: the winner.
-    ancestors: by generation, the member that became the winner. They begin
-      where an elite of a repertoire became a member, if one did.
-    rows: of `pbt_members.jsonl`, the ancestors'.
-  """
+  """The best member of the last generation, and its ancestors."""
 
   member: int
+  # By generation, from where an elite of a repertoire became a member, if one
+  # did; and their rows of `pbt_members.jsonl`.
   ancestors: dict[int, int]
   rows: list[Row]
 
@@ -30,14 +25,14 @@ class Ancestry(NamedTuple):
 def winner(run: Run) -> Ancestry | None:
   """Finds the winner and its ancestors."""
   last = max((row["generation"] for row in run.members), default=0)
-  returns = {
-    row["member"]: row["return"]
+  ranked = [
+    row
     for row in run.members
     if row["generation"] == last and is_number(row.get("return"))
-  }
-  if not returns:
+  ]
+  if not ranked:
     return None
-  member = max(returns, key=lambda member: returns[member])
+  member = max(ranked, key=lambda row: row["return"])["member"]
   # What was decided after the last evaluation has not been evaluated.
   before = [row for row in run.lineage if row["generation"] < last]
   try:
@@ -71,9 +66,7 @@ def replacements(run: Run) -> dict[tuple[int, int], Row]:
 def by_member(run: Run) -> dict[int, dict[int, Row]]:
   """Returns the rows of members, by member and generation."""
   found: dict[int, dict[int, Row]] = {}
-  for row in sorted(
-    run.members, key=lambda row: (row["member"], row["generation"])
-  ):
+  for row in sorted(run.members, key=lambda x: (x["member"], x["generation"])):
     found.setdefault(row["member"], {})[row["generation"]] = row
   return found
 

@@ -61,22 +61,15 @@ def metric_panels(run: Run, prefix: str) -> Figure | None:
   steps = [row["step"] for row in run.metrics]
   for name in run.last:
     values = [row.get(name) for row in run.metrics]
+    known = [False, *map(ancestry.is_number, values), False]
     is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
-    is_known = any(map(ancestry.is_number, values))
-    if name.startswith(prefix) and is_shown and is_known:
-      size = 6 * _has_lone_points(values)
+    if name.startswith(prefix) and is_shown and any(known):
+      # A value between two that lack has no line.
+      triples = zip(known, known[1:], known[2:], strict=False)
+      size = 6 * ((False, True, False) in triples)
       trace = Trace(steps, values, label(name), in_legend=False, sizes=size)
       panels.append(Panel(label(name), [trace], Axis(figure.STEPS)))
   return Figure(panels) if panels else None
-
-
-def _has_lone_points(values: Sequence[object]) -> bool:
-  """Returns whether a value stands between two that lack, without a line."""
-  known = [False, *map(ancestry.is_number, values), False]
-  return any(
-    known[i] and not (known[i - 1] or known[i + 1])
-    for i in range(1, len(known) - 1)
-  )
 
 
 def _of_seeds(run: Run) -> list[Trace]:
@@ -84,19 +77,17 @@ def _of_seeds(run: Run) -> list[Trace]:
   found = series(run, "eval/episode_return")
   if len(found) < 2:
     return [Trace(one.steps, one.values, figure.RETURN) for one in found]
-  thin = [
-    Trace(one.steps, one.values, one.name, figure.PALE, 1.2) for one in found
-  ]
+  thin = [Trace(x.steps, x.values, x.name, figure.PALE, 1.2) for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  (style,) = comparison.styles([name]).values()
   mean = comparison.Band(*aggregated(name, found)[2:])
-  return thin + comparison.curve(name, mean, style)
+  return thin + comparison.curve(name, mean, comparison.styles([name])[name])
 
 
 def _of_members(run: Run) -> list[Trace]:
   """Describes members, their mean, their best, and the winner's ancestry."""
+  # A member that is replaced after one generation has no line.
+  traces = [_points(_lines(run), "members", figure.PALE, 1.2, 4)]
   steps = [row["step"] for row in run.metrics]
-  traces = [_member_lines(run)]
   for metric, name, color in (
     ("pbt/mean_return", "mean", figure.BLACK),
     ("pbt/best_return", "best of each generation", figure.BLUE),
@@ -109,35 +100,28 @@ def _of_members(run: Run) -> list[Trace]:
   return traces
 
 
-def _member_lines(run: Run) -> Trace:
-  """Describes all members; a child's line leaves its parent's."""
+def _lines(run: Run) -> list[Row]:
+  """Returns the lines of members; a child's leaves its parent's."""
   rows, replaced = ancestry.by_member(run), ancestry.replacements(run)
   points: list[Row] = []
-  for curve in rows.values():
+  for member, curve in rows.items():
     for generation, row in curve.items():
       points.append(row)
-      change = replaced.get((generation, row["member"]))
+      change = replaced.get((generation, member))
       if change is not None:
         points.append({})
         parent = rows.get(change["parent"], {}).get(generation)
         if parent is not None and parent is not row:
           points.append(parent)
     points.append({})
-  # A member that is replaced after one generation has no line.
-  return _points(points, "members", figure.PALE, 1.2, 4)
+  return points
 
 
 def _points(
   rows: Sequence[Row], name: str, color: str, width: float, size: float = 0
 ) -> Trace:
   """Describes returns over steps; an empty row breaks the line."""
-  return Trace(
-    [row.get("step") for row in rows],
-    [row.get("return") for row in rows],
-    name,
-    color,
-    width,
-    sizes=size,
-    texts=[row.get("member", "") for row in rows],
-    hover="member %{text}\nstep %{x}\nreturn %{y}",
-  )
+  x, y = ([row.get(key) for row in rows] for key in ("step", "return"))
+  texts = [row.get("member", "") for row in rows]
+  hover = "member %{text}\nstep %{x}\nreturn %{y}"
+  return Trace(x, y, name, color, width, sizes=size, texts=texts, hover=hover)

@@ -6,6 +6,7 @@ They are read with NumPy alone, whatever agents they are.
 import dataclasses
 import pathlib
 import zipfile
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,7 @@ FIRST = "the first agents"
 
 
 class Again(NamedTuple):
-  """Holds M episodes of N elites that were evaluated again.
-
-  Attributes:
-    num_episodes: M.
-    mean: float32 [N, 1 + D], of the fitness and the descriptor.
-    spread: float32 [N, 1 + D], the standard deviations; NaN of one episode.
-  """
+  """Mean and deviation [N, 1 + D] of N elites' fitness and descriptor."""
 
   num_episodes: int
   mean: np.ndarray
@@ -43,8 +38,9 @@ class Elites(heatmaps.Elites):
     path: of its file.
     step: when it was written, environment steps per agent.
     hyperparams: float32 [N] by name.
-    emitters: names of those that filled the repertoire, if there were several.
-    found_by: int32 [N], which of them found each; -1 of the first agents.
+    emitters: names of what filled the repertoire, in the end `FIRST`; empty
+      where there was one emitter.
+    found_by: [N], which of them found each; empty likewise.
     again: their second evaluation, if there was one.
   """
 
@@ -52,35 +48,17 @@ class Elites(heatmaps.Elites):
   step: int
   hyperparams: dict[str, np.ndarray]
   emitters: tuple[str, ...] = ()
-  found_by: np.ndarray = dataclasses.field(
-    default_factory=lambda: np.zeros(0, np.int32)
-  )
+  found_by: Sequence[int] = ()
   again: Again | None = None
-
-  @property
-  def finders(self) -> tuple[str, ...]:
-    """Labels of what made elites; empty where there was one emitter."""
-    return (*self.emitters, FIRST) if self.emitters else ()
 
   @property
   def finds(self) -> dict[str, int]:
     """Number of elites by what made them."""
-    names = self.finders
-    return {
-      name: int(np.sum(self.found_by % len(names) == i))
-      for i, name in enumerate(names)
-    }
+    return {x: self.found_by.count(i) for i, x in enumerate(self.emitters)}
 
 
 def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
-  """Reads the latest repertoire of a run that can be read.
-
-  Args:
-    run_path: directory of the run.
-
-  Returns:
-    The elites, if there are any, and what could not be read.
-  """
+  """Reads the latest elites that a run has, and says what can't be read."""
   problems: list[str] = []
   files = {
     int(path.stem): path
@@ -94,11 +72,12 @@ def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
       problems.append(str(error))
       continue
     path = run_path / "reevaluation" / f"{step}.npz"
-    try:
-      again = _read_again(path, elites) if path.exists() else None
-      return dataclasses.replace(elites, again=again), problems
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-      problems.append(f"{path} can't be read: {error}")
+    if path.exists():
+      try:
+        again = _read_again(path, elites)
+        elites = dataclasses.replace(elites, again=again)
+      except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        problems.append(f"{path} can't be read: {error}")
     return elites, problems
   return None, problems
 
@@ -115,16 +94,14 @@ def to_json(elites: Elites) -> dict[str, object]:
   found = [elites.fitness, *elites.descriptors.T]
   columns = [_column(*pair) for pair in zip(names, found, strict=True)]
   if elites.again is not None:
-    times = f"{elites.again.num_episodes} times again"
+    num_episodes, mean, spread = elites.again
     columns += [
-      _column(f"{name}, {times}", mean) | {"spread": numbers(spread)}
-      for name, mean, spread in zip(
-        names, elites.again.mean.T, elites.again.spread.T, strict=True
-      )
+      _column(f"{name}, {num_episodes} times again", x) | {"spread": numbers(y)}
+      for name, x, y in zip(names, mean.T, spread.T, strict=True)
     ]
   columns += [_column(*item) for item in elites.hyperparams.items()]
-  if elites.finders:
-    texts = [elites.finders[i] for i in elites.found_by]
+  if elites.emitters:
+    texts = [elites.emitters[i] for i in elites.found_by]
     columns.append({"name": "found by", "texts": texts})
   position = np.full((len(elites.cells), 2), 0.5, np.float32)
   position[:, : len(elites.names)] = elites.descriptors[:, :2]
@@ -152,17 +129,13 @@ def _column(name: str, values: np.ndarray) -> dict[str, object]:
 def _read(path: pathlib.Path, step: int) -> Elites:
   """Reads the elites of a file."""
   with storage.opened(path) as (arrays, record):
-    cells, descriptors = arrays["cells"], arrays["descriptors"]
+    cells, fitness = arrays["cells"], arrays["fitness"]
+    descriptors = arrays["descriptors"][cells]
     tessellation, config = record["tessellation"], record["config"] or {}
-    shape, size = tessellation.get("shape"), descriptors.shape[1]
-    centroids = arrays.get("centroids")
-    num_cells = tessellation.get("num_cells", len(descriptors))
-    expected = num_cells if centroids is None else len(centroids)
-    if len(descriptors) != expected or (shape and np.prod(shape) != expected):
-      raise ValueError("it has descriptors of other cells")
+    shape = tessellation.get("shape")
     bounded = tessellation if "lower" in tessellation else tessellation["grid"]
     if not bounded:
-      lower, upper = storage.extent(descriptors[cells].astype(np.float64))
+      lower, upper = storage.extent(descriptors.astype(np.float64))
       bounded = {"lower": lower, "upper": upper}
     hyperparams = {
       name.removeprefix(_HYPERPARAMS): arrays[name]
@@ -171,26 +144,27 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     }
     if not all(x.shape == cells.shape for x in hyperparams.values()):
       raise ValueError("its hyperparameters are no numbers, one per elite")
-    names = config.get("descriptor_names") or [
-      f"descriptor {i + 1}" for i in range(size)
-    ]
-    found_by = np.array(config.get("found_by", []), np.int32)
-    if config.get("emitters") and found_by.shape != cells.shape:
+    names = [f"descriptor {i + 1}" for i in range(descriptors.shape[1])]
+    emitters = tuple(config.get("emitters", ()))
+    emitters += (FIRST,) if emitters else ()
+    # Of an elite that no emitter made it's -1.
+    found_by = [i % len(emitters) for i in config.get("found_by", [])]
+    if emitters and len(found_by) != len(cells):
       raise ValueError("it doesn't name the emitter of each elite")
     return Elites(
       path=path,
       step=step,
       cells=cells,
-      fitness=arrays["fitness"][cells],
-      descriptors=descriptors[cells],
+      fitness=fitness[cells],
+      descriptors=descriptors,
       hyperparams=hyperparams,
-      names=tuple(names),
+      names=config.get("descriptor_names") or names,
       lower=np.array(bounded["lower"], np.float64),
       upper=np.array(bounded["upper"], np.float64),
       shape=tuple(shape) if shape else None,
-      centroids=centroids,
-      num_cells=expected,
-      emitters=tuple(config.get("emitters", ())),
+      centroids=arrays.get("centroids"),
+      num_cells=len(fitness),
+      emitters=emitters,
       found_by=found_by,
     )
 
@@ -198,13 +172,9 @@ def _read(path: pathlib.Path, step: int) -> Elites:
 def _read_again(path: pathlib.Path, elites: Elites) -> Again:
   """Reads what `runs.repertoires` wrote of a second look at these elites."""
   with np.load(path) as file:
-    cells, fitness, descriptors = (
-      file[name] for name in ("cells", "fitness", "descriptors")
-    )
-  if not np.array_equal(cells, elites.cells) or (
-    descriptors.shape != (*fitness.shape, len(elites.names))
-  ):
-    raise ValueError("it is of other elites")
+    fitness, descriptors = file["fitness"], file["descriptors"]
+    if not np.array_equal(file["cells"], elites.cells):
+      raise ValueError("it is of other elites")
   values = np.concatenate([fitness[..., None], descriptors], axis=2)
   num_episodes = values.shape[1]
   spread = np.full_like(values[:, 0], np.nan)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from qdrl_haiku.drawing import figure
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
-from qdrl_haiku.reports import ancestry, groups
+from qdrl_haiku.reports import ancestry, controller_figures
 from qdrl_haiku.reports.ancestry import Ancestry, is_number
 from qdrl_haiku.reports.runs import Row, Run
 
@@ -26,12 +26,8 @@ _GAP: Point = (None, None)
 
 def hyperparameters(run: Run) -> Figure | None:
   """Describes the hyperparameters of all members that anything changed."""
-  won = ancestry.winner(run)
-  panels = [
-    _panel(run, name, won)
-    for name, values in _values(run).items()
-    if len(values) > 1
-  ]
+  won, values = ancestry.winner(run), _values(run)
+  panels = [_panel(run, name, won) for name in values if len(values[name]) > 1]
   return Figure(panels) if panels else None
 
 
@@ -39,10 +35,8 @@ def constants(run: Run) -> dict[str, float]:
   """Returns the hyperparameters that nothing changed."""
   return {
     name: value
-    for name, values in _values(run).items()
-    if len(values) == 1
-    for value in values
-    if value is not None
+    for name, (value, *others) in _values(run).items()
+    if value is not None and not others
   }
 
 
@@ -72,8 +66,8 @@ def tree(run: Run) -> Figure | None:
     if min(won.ancestors) == 1:
       path.insert(0, (0, won.ancestors[1]))
     traces.append(_edges(path, won.title, figure.ORANGE, 4))
-  for group in groups.groups(run)[1:]:
-    y = group.members[0] - 0.5
+  for group in controller_figures.groups(run)[1:]:
+    y = group.first - 0.5
     traces.append(
       Trace(
         [0, last], [y, y], "between groups", figure.GREY, 1, dash="dot",
@@ -104,11 +98,9 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
   searched = (run.settings.get("ranges") or {}).get(name, {})
   kind = searched.get("kind")
   choices = searched.get("values", []) if kind == "Choice" else []
-  title = name.replace("_", " ")
-  is_log = kind in ("LogUniform", "OneMinusLogUniform")
+  is_one_minus = kind == "OneMinusLogUniform"
+  is_log = kind == "LogUniform" or is_one_minus
   y = Axis(is_log=is_log, names=[f"{x:g}" for x in choices])
-  if kind == "OneMinusLogUniform":
-    title = f"1 - {title}"
 
   def height(value: object) -> float | None:
     """Returns where a value is drawn."""
@@ -116,31 +108,28 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
       return None
     if choices:
       return min(range(len(choices)), key=lambda i: abs(choices[i] - value))
-    return 1 - value if kind == "OneMinusLogUniform" else value
+    return 1 - value if is_one_minus else value
 
   def draw(rows: Sequence[Row], label: str, color: str, width: float) -> Trace:
     """Describes the values that these rows were trained with."""
     values = [row.get("hyperparams", {}).get(name) for row in rows]
+    steps = [row.get("step") for row in rows]
+    texts = [
+      f"member {row.get('member')}: {x:g}" if is_number(x) else ""
+      for row, x in zip(rows, values, strict=True)
+    ]
+    # A row says with what the steps before it were trained.
     return Trace(
-      [row.get("step") for row in rows],
-      [height(x) for x in values],
-      label,
-      color,
-      width,
-      # A row says with what the steps before it were trained.
-      is_step=True,
-      texts=[
-        f"member {row.get('member')}: {x:g}" if is_number(x) else ""
-        for row, x in zip(rows, values, strict=True)
-      ],
-      hover="%{text}\nstep %{x}",
-    )
+      steps, [height(x) for x in values], label, color, width, is_step=True,
+      texts=texts, hover="%{text}\nstep %{x}",
+    )  # fmt: skip
 
   lives = ancestry.by_member(run).values()
   everyone = [row for curve in lives for row in [*curve.values(), {}]]
   traces = [draw(everyone, "members", figure.PALE, 1.2)]
   if won is not None:
     traces.append(draw(won.rows, won.title, figure.ORANGE, 3))
+  title = "1 - " * is_one_minus + name.replace("_", " ")
   return Panel(title, traces, Axis(figure.STEPS), y)
 
 
@@ -151,12 +140,10 @@ def _lives(
   points: list[Point] = []
   for member in members:
     start = 0
-    ends = [
-      generation for generation, child in sorted(replaced) if child == member
-    ]
-    for end in [*ends, last]:
-      points += [(start, member), (end, member), _GAP]
-      start = end + 1
+    for end, child in [*sorted(replaced), (last, member)]:
+      if child == member:
+        points += [(start, member), (end, member), _GAP]
+        start = end + 1
   return points
 
 
@@ -174,21 +161,19 @@ def _marks(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
   for row in replaced.values():
     kind = row["operator"] if row["operator"] in _MARKS else "child"
     kinds.setdefault(kind, []).append(row)
-  return [
-    Trace(
-      [row["generation"] + 1 for row in rows],
-      [row["child"] for row in rows],
-      name,
-      color,
-      width=0,
-      symbol=symbol,
-      sizes=5,
-      texts=[_what_happened(row) for row in rows],
-      hover="%{text}",
+  traces = []
+  for kind, rows in kinds.items():
+    name, color, symbol = _MARKS[kind]
+    x = [row["generation"] + 1 for row in rows]
+    y = [row["child"] for row in rows]
+    texts = [_what_happened(row) for row in rows]
+    traces.append(
+      Trace(
+        x, y, name, color, 0, symbol=symbol, sizes=5, texts=texts,
+        hover="%{text}",
+      )  # fmt: skip
     )
-    for kind, rows in kinds.items()
-    for name, color, symbol in [_MARKS[kind]]
-  ]
+  return traces
 
 
 def _what_happened(row: Row) -> str:
@@ -200,11 +185,10 @@ def _what_happened(row: Row) -> str:
     f"member {row['child']} {origin}, after generation {row['generation']}",
     f"operator: {row['operator']}",
   ]
-  if is_number(row.get("predicted_change")):
-    change, deviation = row["predicted_change"], row.get("predicted_deviation")
-    lines.append(
-      f"predicted change of fitness: {_short(change)} ± {_short(deviation)}"
-    )
+  change, deviation = map(row.get, ("predicted_change", "predicted_deviation"))
+  if is_number(change):
+    text = f"{_short(change)} ± {_short(deviation)}"
+    lines.append(f"predicted change of fitness: {text}")
   old = row.get("old_hyperparams") or {}
   for name, value in row["new_hyperparams"].items():
     if value != old.get(name):

@@ -18,13 +18,7 @@ _POLICY = (
 
 
 class Section(NamedTuple):
-  """A part of the page that the table of contents lists.
-
-  Attributes:
-    level: of its heading, 2 or 3.
-    title: as users called it; it is escaped.
-    content: HTML, made by the functions below.
-  """
+  """A part of the page: level of its heading, 2 or 3, its title, its HTML."""
 
   level: int
   title: str
@@ -71,15 +65,7 @@ def figure(figure: Figure, caption: str) -> str:
 
 
 def elites(data: dict[str, object], caption: str) -> str:
-  """Returns a picture of a repertoire whose cells can be clicked.
-
-  Args:
-    data: of `elite_table.to_json`; `rollouts` in it are optional.
-    caption: below it.
-
-  Returns:
-    HTML.
-  """
+  """Returns a repertoire, of `elite_table.to_json`, whose cells are clicked."""
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'
     f'Cell <input type="number" min="0" max="{data["num_cells"]}"></label>'
@@ -108,9 +94,8 @@ def pairs(items: Iterable[tuple[str, str]]) -> str:
 
 def details(summary: str, content: str) -> str:
   """Returns content that is shown when it is asked for."""
-  return (
-    f"<details><summary>{html.escape(summary)}</summary>{content}</details>"
-  )
+  name = html.escape(summary)
+  return f"<details><summary>{name}</summary>{content}</details>"
 
 
 def to_json(value: object) -> str:

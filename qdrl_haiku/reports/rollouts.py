@@ -20,18 +20,12 @@ _SPACING = 1.05
 
 
 class Rollouts(NamedTuple):
-  """Holds one episode of each of M elites.
-
-  Attributes:
-    cells: int32 [M], of the elites.
-    returns: float32 [M], of the episodes.
-    figure: the way of one episode, its first traces being without points.
-    paths: for each of the first traces of the figure, that of each episode,
-      float [points, 2].
-  """
+  """Holds one episode of each of M elites: their cells [M], returns [M]."""
 
   cells: np.ndarray
   returns: np.ndarray
+  # Of one episode, its first traces without points; and for each of these the
+  # points [N, 2] of each episode.
   figure: Figure
   paths: list[list[np.ndarray]]
 
@@ -74,22 +68,20 @@ def roll_out(
   found = jax.device_get(run(genotypes))
   lengths = np.sum(found.mask, axis=1)
   returns = np.sum(found.rewards, axis=1, where=found.mask[:, 1:])
-  places, sticks = found.extracted, list[np.ndarray]()
   if isinstance(scene, environments.RobotScene):
-    places, titles = _path_of_torso(scene, found.extracted["pos"])
+    places, way = _path_of_torso(scene, found.extracted["pos"])
     moments, sticks = _moments(scene, found.extracted, lengths)
-    panels = [_way(*titles), moments]
+    panels, more = [way, moments], [sticks]
   else:
+    places, more = found.extracted, []
     panels = [films.walk(scene, np.zeros((0, 2)))]
   ways = [
     way[figure.decimated(length)]
     for way, length in zip(places, lengths, strict=True)
   ]
-  paths = [ways, [way[-1:] for way in ways], sticks]
-  return Rollouts(
-    cells, returns, Figure(panels, _HEIGHT // len(panels), 1),
-    paths if sticks else paths[:2],
-  )  # fmt: skip
+  drawn = Figure(panels, _HEIGHT // len(panels), 1)
+  ends = [way[-1:] for way in ways]
+  return Rollouts(cells, returns, drawn, [ways, ends, *more])
 
 
 def chosen(elites: Elites, num: int) -> np.ndarray:
@@ -105,37 +97,32 @@ def chosen(elites: Elites, num: int) -> np.ndarray:
 
 def to_json(rollouts: Rollouts) -> dict[str, object]:
   """Returns what the page draws when a cell is chosen."""
+  episodes = zip(
+    rollouts.cells.tolist(), numbers(rollouts.returns), *rollouts.paths,
+    strict=True,
+  )  # fmt: skip
   return {
     "figure": with_plotly.draw(rollouts.figure),
     "episodes": [
       [cell, value, [[numbers(x) for x in path.T] for path in paths]]
-      for cell, value, *paths in zip(
-        rollouts.cells.tolist(), numbers(rollouts.returns), *rollouts.paths,
-        strict=True,
-      )
+      for cell, value, *paths in episodes
     ],
-  }  # fmt: skip
-
-
-def _way(x: str, y: str) -> Panel:
-  """Describes a way in space or time, without points."""
-  way = Trace([], [], "way", figure.BLUE)
-  end = Trace([], [], "end", figure.ORANGE, width=0, sizes=9)
-  return Panel("", [way, end], Axis(x), Axis(y))
+  }
 
 
 def _path_of_torso(
   scene: environments.RobotScene, pos: np.ndarray
-) -> tuple[np.ndarray, tuple[str, str]]:
-  """Returns where torsos were [M, T, 2], and the titles of the axes."""
-  torso = pos[:, :, 0]
-  ways = torso[..., :2]
-  if np.ptp(ways[..., 1]) >= 1e-2 * np.ptp(ways[..., 0]):
-    return ways, ("x [m]", "y [m]")
-  # It can't leave its plane: when it was where says more.
-  seconds = scene.step_seconds * np.arange(torso.shape[1])
-  times = np.broadcast_to(seconds, torso.shape[:2])
-  return np.stack([times, torso[..., 0]], axis=-1), ("time [s]", "x [m]")
+) -> tuple[np.ndarray, Panel]:
+  """Returns where torsos were [M, T, 2], and a panel for one such way."""
+  ways, x, y = pos[:, :, 0, :2], "x [m]", "y [m]"
+  if np.ptp(ways[..., 1]) < 1e-2 * np.ptp(ways[..., 0]):
+    # It can't leave its plane: when it was where says more.
+    seconds = scene.step_seconds * np.arange(ways.shape[1])
+    times = np.broadcast_to(seconds, ways.shape[:2])
+    ways, x, y = np.stack([times, ways[..., 0]], axis=-1), "time [s]", x
+  way = Trace([], [], "way", figure.BLUE)
+  end = Trace([], [], "end", figure.ORANGE, width=0, sizes=9)
+  return ways, Panel("", [way, end], Axis(x), Axis(y))
 
 
 def _moments(
@@ -152,13 +139,9 @@ def _moments(
   step = _SPACING * (np.nanmax(lines[..., 0]) - np.nanmin(lines[..., 0]))
   lines[..., 0] += (step * np.arange(_MOMENTS))[:, None]
   lines = lines.reshape(len(lengths), -1, 2)
-  low, high = np.nanmin(lines, axis=(0, 1)), np.nanmax(lines, axis=(0, 1))
-  x, y = (
-    Axis(range=(float(a), float(b)), is_hidden=True)
-    for a, b in zip(low, high, strict=True)
-  )
+  axes = figure.axes(np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
   title = f"{_MOMENTS} moments of the episode, evenly spaced"
   sticks = Trace(
     [], [], color="#222222", width=3, in_legend=False, hover="skip"
   )
-  return Panel(title, [sticks], x, y, is_isometric=True), list(lines)
+  return Panel(title, [sticks], *axes, is_isometric=True), list(lines)

@@ -1,5 +1,6 @@
 """Reads runs for a report, without changing them."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -42,11 +43,7 @@ class Run(NamedTuple):
   @property
   def identity(self) -> Row:
     """The settings that are equal in runs that are seeds of one another."""
-    return {
-      name: value
-      for name, value in self.settings.items()
-      if name not in _PLACES
-    }
+    return {k: x for k, x in self.settings.items() if k not in _PLACES}
 
   @property
   def last(self) -> Row:
@@ -83,22 +80,11 @@ def read_runs(logdirs: Sequence[str]) -> list[Run]:
 def _read(name: str, path: pathlib.Path) -> Run:
   """Reads a run."""
   directory = RunDirectory(path)
+  settings, versions = directory.settings(), {}
+  with contextlib.suppress(OSError, ValueError):
+    versions = json.loads((path / "versions.json").read_text())
   files = (
     "metrics.jsonl", "pbt_members.jsonl", "pbt_lineage.jsonl", "skills.jsonl"
   )  # fmt: skip
-  return Run(
-    name,
-    path,
-    directory.settings(),
-    _versions(path / "versions.json"),
-    *(directory.rows(file, row_files.COLUMNS[file]) for file in files),
-  )
-
-
-def _versions(path: pathlib.Path) -> Row:
-  """Reads the versions of a run, if they can be read."""
-  try:
-    versions = json.loads(path.read_text())
-  except (OSError, ValueError):
-    return {}
-  return versions if isinstance(versions, dict) else {}
+  rows = [directory.rows(file, row_files.COLUMNS[file]) for file in files]
+  return Run(name, path, settings, versions, *rows)

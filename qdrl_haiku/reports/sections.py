@@ -1,18 +1,16 @@
 """The report of some runs: all of them together, then each."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from qdrl_haiku.drawing import comparison
 from qdrl_haiku.drawing.figure import STEPS, Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import (
   aggregation,
+  controller_figures,
   curves,
   elite_table,
-  groups,
   member_figures,
-  model_diagnostics,
   page,
   skill_figures,
 )
@@ -34,14 +32,6 @@ _COMPARED = (
   "diayn/mutual_information_lower_bound",
   "diayn/discriminator_accuracy",
 )
-
-
-class _Reported(NamedTuple):
-  """A run, its elites, and their episodes, where it has them."""
-
-  run: Run
-  elites: Elites | None
-  rollouts: Rollouts | None
 
 
 def render(
@@ -67,10 +57,26 @@ def render(
   if compared:
     sections.append(Section(2, "Comparison", compared))
   for run in runs:
-    of_run = _Reported(run, elites.get(run.name), rollouts.get(run.name))
     none = [] if run.metrics else [page.text("No generation has ended yet.")]
     sections.append(Section(2, run.name, none))
-    parts = {title: make(of_run) for title, make in _SECTIONS.items()}
+    tree = (
+      member_figures.tree(run),
+      "Each row is a place in the population. The winner is the best member "
+      "of the last generation.",
+    )
+    metrics = curves.metric_panels(run, "training/")
+    parts = {
+      "Learning curves": _learning(run),
+      "Hyperparameter schedules": _hyperparameters(run),
+      "Lineage": _figures(tree),
+      "What the controller believed": _model(run),
+      "Groups and migrations": _groups(run),
+      "Repertoire": _repertoire(
+        run, elites.get(run.name), rollouts.get(run.name)
+      ),
+      "Skills": _skills(run),
+      "Diagnostics": _figures((metrics, "Means over the population.")),
+    }
     sections += [Section(3, *part) for part in parts.items() if part[1]]
   names = ", ".join(run.name for run in runs)
   title = f"Report: {names}" if len(runs) < 4 else f"{len(runs)} runs"
@@ -81,38 +87,33 @@ def _runs(runs: Sequence[Run]) -> Section:
   """Returns the table of runs."""
   head = ["run", "environment", "learner", "seed", "generations", "steps",
           "best return", "minutes"]  # fmt: skip
-  return Section(2, "Runs", [page.table(head, map(_summary, runs))])
-
-
-def _summary(run: Run) -> list[str]:
-  """Returns a run's row in the table of runs."""
-  returns = [
-    row[name]
-    for rows, name in (
-      (run.members, "return"),
-      (run.metrics, "eval/episode_return"),
-      (run.metrics, "qd/max_fitness"),
+  rows = []
+  for run in runs:
+    returns = [
+      row[name]
+      for rows_of, name in (
+        (run.members, "return"),
+        (run.metrics, "eval/episode_return"),
+        (run.metrics, "qd/max_fitness"),
+      )
+      for row in rows_of
+      if is_number(row.get(name))
+    ]
+    step, planned = run.last.get("step", 0), run.settings.get("num_timesteps")
+    is_early = is_number(planned) and step < planned
+    walltime = run.last.get("walltime")
+    names = ("env_name", "learner", "seed")
+    rows.append(
+      [
+        run.name,
+        *(show(run.settings.get(name, ABSENT)) for name in names),
+        run.last.get("generation", ABSENT),
+        f"{step} of at most {planned}" if is_early else step,
+        f"{max(returns):.5g}" if returns else ABSENT,
+        f"{walltime / 60:.1f}" if is_number(walltime) else ABSENT,
+      ]
     )
-    for row in rows
-    if is_number(row.get(name))
-  ]
-  step = run.last.get("step", 0)
-  num_timesteps = run.settings.get("num_timesteps")
-  progress = str(step)
-  if is_number(num_timesteps) and step < num_timesteps:
-    progress += f" of at most {num_timesteps}"
-  walltime = run.last.get("walltime")
-  return [
-    run.name,
-    *(
-      show(run.settings.get(name, ABSENT))
-      for name in ("env_name", "learner", "seed")
-    ),
-    run.last.get("generation", ABSENT),
-    progress,
-    f"{max(returns):.5g}" if returns else ABSENT,
-    f"{walltime / 60:.1f}" if is_number(walltime) else ABSENT,
-  ]
+  return Section(2, "Runs", [page.table(head, rows)])
 
 
 def _configuration(runs: Sequence[Run]) -> Section:
@@ -156,16 +157,13 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
         continue
       curve = aggregation.aggregated(group.label, seeds)
       if curve.steps:
-        traces += comparison.curve(
-          group.label, comparison.Band(*curve[2:]), styles[group.label]
-        )
+        band, style = comparison.Band(*curve[2:]), styles[group.label]
+        traces += comparison.curve(group.label, band, style)
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
-        rows.append(
-          [
-            group.label, curves.label(metric), len(seeds), curve.steps[-1],
-            f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT,
-          ]
-        )  # fmt: skip
+        rows.append([
+          group.label, curves.label(metric), len(seeds), curve.steps[-1],
+          f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT,
+        ])  # fmt: skip
     if traces:
       panels.append(Panel(curves.label(metric), traces, Axis(STEPS)))
   if not panels:
@@ -192,90 +190,72 @@ def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
   ]
 
 
-def _learning(of: _Reported) -> list[str]:
+def _learning(run: Run) -> list[str]:
   """Returns the learning curves."""
   caption = "Greedy episodes after each generation."
-  if of.run.members:
+  if run.members:
     caption += (
       " A pale line is one member; that of a member which was replaced ends, "
       "and its successor's begins at the parent."
     )
-  return _figures((curves.learning_curves(of.run), caption))
+  return _figures((curves.learning_curves(run), caption))
 
 
-def _hyperparameters(of: _Reported) -> list[str]:
+def _hyperparameters(run: Run) -> list[str]:
   """Returns the hyperparameters' schedules."""
-  constants = ", ".join(
-    f"{name} {value:g}"
-    for name, value in member_figures.constants(of.run).items()
-  )
-  same = f" The same all the time: {constants}." if constants else ""
   caption = (
     "With what the steps up to each evaluation were trained. Axes are "
-    f"logarithmic where the search was.{same}"
+    "logarithmic where the search was."
   )
-  return _figures((member_figures.hyperparameters(of.run), caption))
+  constants = member_figures.constants(run).items()
+  if constants:
+    same = ", ".join(f"{name} {value:g}" for name, value in constants)
+    caption += f" The same all the time: {same}."
+  return _figures((member_figures.hyperparameters(run), caption))
 
 
-def _lineage(of: _Reported) -> list[str]:
-  """Returns the family tree."""
-  return _figures(
-    (
-      member_figures.tree(of.run),
-      "Each row is a place in the population. The winner is the best member "
-      "of the last generation.",
-    )
-  )
-
-
-def _model(of: _Reported) -> list[str]:
+def _model(run: Run) -> list[str]:
   """Returns what the controller's model predicted."""
-  content = _figures(
-    (model_diagnostics.predictions(of.run), model_diagnostics.accuracy(of.run)),
+  return _figures(
+    controller_figures.predictions(run),
     (
-      model_diagnostics.length_scales(of.run),
+      controller_figures.length_scales(run),
       "How far two values of a hyperparameter are apart, in shares of its "
       "range, for the changes of fitness to differ: the shorter, the more it "
       "was found to matter.",
     ),
   )
-  ranking = model_diagnostics.ranking(of.run)
-  if content and ranking:
-    rows = [[name, f"{scale:.3g}"] for name, scale in ranking]
-    head = ["hyperparameter", "length scale at the end"]
-    content.append(page.table(head, rows))
-  return content
 
 
-def _groups(of: _Reported) -> list[str]:
+def _groups(run: Run) -> list[str]:
   """Returns the groups of the population and their migrants."""
-  found = groups.groups(of.run)
+  found = controller_figures.groups(run)
   if not found:
     return []
-  counts = groups.migrations(of.run)
+  counts = controller_figures.migrations(run)
   head = ["migrants to", *(f"from every {x.frequency}" for x in found)]
   rows = [[to.title, *row] for to, row in zip(found, counts, strict=True)]
   caption = "Each group decides at its own frequency, counted in decisions."
-  return [
-    page.figure(groups.best_returns(of.run), caption), page.table(head, rows)
-  ]  # fmt: skip
+  figure = page.figure(controller_figures.best_returns(run), caption)
+  return [figure, page.table(head, rows)]
 
 
-def _repertoire(of: _Reported) -> list[str]:
+def _repertoire(
+  run: Run, elites: Elites | None, rollouts: Rollouts | None
+) -> list[str]:
   """Returns the elites, the metrics, and what is left of them without luck."""
   content = []
-  if of.elites is not None:
-    elites = of.elites
+  if elites is not None:
     # Without members, variation changed the hyperparameters of agents that
     # never learned with them.
-    if not of.run.members:
+    if not run.members:
       elites = dataclasses.replace(elites, hyperparams={})
     data = elite_table.to_json(elites)
-    if of.rollouts is not None:
-      data["rollouts"] = rollouts_lib.to_json(of.rollouts)
+    if rollouts is not None:
+      data["rollouts"] = rollouts_lib.to_json(rollouts)
     content.append(page.elites(data, _caption(elites)))
-  content += _second_look(of.run)
-  metrics = curves.metric_panels(of.run, "qd/")
+  content += _second_look(run)
+  metrics = curves.metric_panels(run, "qd/")
   return content + _figures((metrics, "How the repertoire was filled."))
 
 
@@ -316,17 +296,11 @@ def _second_look(run: Run) -> list[str]:
     return []
   row = looked[-1]
   head = [f"after {row['step']} steps", "as found", "evaluated again", "lost"]
-  rows = [
-    [
-      curves.label(f"qd/{name}"),
-      *(
-        f"{row[f'qd/{kind}{name}']:.5g}"
-        for kind in ("", "corrected_", "lost_")
-      ),
-    ]
-    for name in ("coverage", "qd_score", "max_fitness")
-    if is_number(row.get(f"qd/{name}"))
-  ]
+  rows = []
+  for name in ("coverage", "qd_score", "max_fitness"):
+    if is_number(row.get(f"qd/{name}")):
+      kinds = [f"qd/{kind}{name}" for kind in ("", "corrected_", "lost_")]
+      rows.append([curves.label(kinds[0]), *(f"{row[x]:.5g}" for x in kinds)])
   return [
     page.table(head, rows),
     page.text(
@@ -336,35 +310,16 @@ def _second_look(run: Run) -> list[str]:
   ]
 
 
-def _skills(of: _Reported) -> list[str]:
+def _skills(run: Run) -> list[str]:
   """Returns where skills lead, and what they reach."""
   return _figures(
     (
-      skill_figures.trajectories(of.run.path),
+      skill_figures.trajectories(run.path),
       "Where the latest episodes of each skill went; dots are their ends.",
     ),
     (
-      curves.metric_panels(of.run, "diayn/"),
+      curves.metric_panels(run, "diayn/"),
       "How well skills can be told apart: means over the population.",
     ),
-    (skill_figures.returns(of.run), "Each skill, in its colour."),
+    (skill_figures.returns(run), "Each skill, in its colour."),
   )
-
-
-def _diagnostics(of: _Reported) -> list[str]:
-  """Returns the learners' own metrics."""
-  metrics = curves.metric_panels(of.run, "training/")
-  return _figures((metrics, "Means over the population."))
-
-
-# Each returns HTML, and nothing for a run that has nothing of it.
-_SECTIONS: dict[str, Callable[[_Reported], list[str]]] = {
-  "Learning curves": _learning,
-  "Hyperparameter schedules": _hyperparameters,
-  "Lineage": _lineage,
-  "What the controller believed": _model,
-  "Groups and migrations": _groups,
-  "Repertoire": _repertoire,
-  "Skills": _skills,
-  "Diagnostics": _diagnostics,
-}

@@ -26,23 +26,19 @@ def trajectories(run_path: pathlib.Path) -> Figure | None:
     with np.load(path, allow_pickle=False) as file:
       if "descriptor" not in file:
         return None
-      states, lengths, skills, names, *bounds = (file[x] for x in _ARRAYS)
+      states, lengths, skills, names, lower, upper = (file[x] for x in _ARRAYS)
   except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
     raise ValueError(
       f"{path} is damaged ({error}); remove it, for a report without it."
     ) from error
   if states.shape[-1] < 2:
     return None
-  x, y = (
-    Axis(str(name), range=(float(low), float(high)))
-    for name, low, high in zip(names[:2], *(x[:2] for x in bounds), strict=True)
-  )
+  axes = figure.axes(lower, upper, names.tolist())
   panels = [
     Panel(
       f"member {member}" if len(states) > 1 else "",
       [_episode(*one) for one in zip(*of, strict=True)],
-      x,
-      y,
+      *axes,
     )
     for member, of in enumerate(zip(states, lengths, skills, strict=True))
   ]
@@ -66,18 +62,14 @@ def returns(run: Run) -> Figure | None:
   ):
     for member in sorted(curves)[:_MOST_MEMBERS]:
       whose = f"member {member}: " if len(curves) > 1 else ""
+      # Colours are those of the ways; there are too many for a legend.
       traces = [
         Trace(
-          [row["step"] for row in rows],
-          [row.get(column) for row in rows],
-          f"skill {skill}",
-          color(rows[0]["skill"]),
-          1.5,
-          # Colours are those of the ways; there are too many for a legend.
-          in_legend=False,
+          [row["step"] for row in rows], [row.get(column) for row in rows],
+          f"skill {skill}", color(rows[0]["skill"]), 1.5, in_legend=False,
         )
         for skill, rows in sorted(curves[member].items())
-      ]
+      ]  # fmt: skip
       panels.append(Panel(whose + title, traces, Axis(figure.STEPS)))
   return Figure(panels) if panels else None
 

@@ -104,17 +104,13 @@ def _heatmap(cells: Heatmap) -> dict[str, object]:
   dx = (cells.x[1] - cells.x[0]) / columns
   dy = (cells.y[1] - cells.y[0]) / rows
   return {
-    "type": "heatmap",
-    "z": cells.values,
-    "x0": cells.x[0] + dx / 2,
-    "dx": dx,
-    "y0": cells.y[0] + dy / 2,
-    "dy": dy,
+    "type": "heatmap", "z": cells.values,
+    "x0": cells.x[0] + dx / 2, "dx": dx, "y0": cells.y[0] + dy / 2, "dy": dy,
     "colorscale": "Viridis",
     "hoverongaps": True,
     "colorbar": {"title": {"text": text(cells.label), "side": "right"}},
     "hovertemplate": "(%{x:.3g}, %{y:.3g})<br>%{z:.4g}<extra></extra>",
-  }
+  }  # fmt: skip
 
 
 def _axis(axis: Axis, size: int) -> dict[str, object]:
@@ -129,8 +125,6 @@ def _axis(axis: Axis, size: int) -> dict[str, object]:
     # Without a format, plotly writes single digits between powers of ten.
     found |= {"type": "log", "tickformat": "~g"}
   if axis.names:
-    found |= {
-      "tickvals": list(range(len(axis.names))),
-      "ticktext": [text(name) for name in axis.names],
-    }
+    names = [text(name) for name in axis.names]
+    found |= {"tickvals": list(range(len(names))), "ticktext": names}
   return found

@@ -28,7 +28,8 @@ _FFMPEG = '#!/bin/sh\nfor last; do :; done\ncat > "$last"\n'
 @pytest.fixture(scope="module")
 def robot():
   """A pendulum, and an episode of 20 steps as physics would have it."""
-  env = environments.create("inverted_pendulum")
+  # Untraced, with the sizes that it has.
+  env = environments.create("inverted_pendulum", sizes=(4, 1))
   scene = environments.scene(env)
   model = scene.sys.mj_model
   data = mujoco.MjData(model)
@@ -78,14 +79,6 @@ def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
   assert first.x == panel.x and len(first.traces[0].x) == 1
 
 
-def test_a_way_out_of_bounds_is_in_the_picture(tmp_path):
-  env = environments.Environment(toy.Walk(), episode_length=5)
-  way = np.array([[0, 0], [50, 300]], np.float32)
-  path = _render(tmp_path / "new" / "a.png", environments.scene(env), way)
-  blue = _pixels(PIL.Image.open(path), _BLUE)
-  assert np.ptp(blue, axis=0).min() > 200
-
-
 def test_a_film_of_a_walk_shows_it_step_by_step(monkeypatch, tmp_path):
   way = np.linspace([-0.9, -0.9], [-0.9, 0.9], 11)
   monkeypatch.setattr(films, "_MAX_FRAMES", 4)
@@ -100,22 +93,13 @@ def test_a_film_of_a_walk_shows_it_step_by_step(monkeypatch, tmp_path):
   assert np.all(np.diff(lengths) > 50)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  ("num_steps", "seconds", "num_frames", "duration"),
-  [(20, 0.05, 21, 50), (20, 0.01, 6, 40), (18, 0.01, 6, 40)],
-)
-def test_a_film_of_a_robot_runs_in_real_time(
-  num_steps, seconds, num_frames, duration, robot, no_opengl, tmp_path
-):
+def test_a_film_of_a_robot_runs_in_real_time(robot, no_opengl, tmp_path):
   scene, episode = robot
-  episode = jax.tree.map(lambda x: x[: num_steps + 1], episode)
-  path = _render(
-    tmp_path / "a.gif", scene._replace(step_seconds=seconds), episode
-  )
+  episode = jax.tree.map(lambda x: x[:19], episode)
+  path = _render(tmp_path / "a.gif", scene._replace(step_seconds=0.01), episode)
   film = PIL.Image.open(path)
-  assert film.n_frames == num_frames
-  assert film.info["duration"] == duration
+  assert film.n_frames == 6
+  assert film.info["duration"] == 40
 
 
 def test_without_opengl_a_robot_is_a_stick_figure(
@@ -152,17 +136,11 @@ def test_frames_of_mujoco_are_the_picture(robot, monkeypatch, tmp_path):
     return frames
 
   monkeypatch.setattr(mujoco_frames, "render", render)
-  path = _render(tmp_path / "a.png", scene, episode)
-  np.testing.assert_array_equal(
-    asked[0], episode["q"][[0, 3, 6, 9, 11, 14, 17, 20]]
-  )
-  image = np.asarray(PIL.Image.open(path).convert("RGB"), int)
-  places = []
-  for i in range(1, 8):
-    found = np.argwhere((image == [30 * i, 0, 0]).all(axis=2))
-    assert len(found) > 1000
-    row, column = found.mean(axis=0)
-    places.append((row > image.shape[0] / 2, column))
+  image = PIL.Image.open(_render(tmp_path / "a.png", scene, episode))
+  moments = [0, 3, 6, 9, 11, 14, 17, 20]
+  np.testing.assert_array_equal(asked[0], episode["q"][moments])
+  middles = [_pixels(image, (30 * i, 0, 0)).mean(axis=0) for i in range(1, 8)]
+  places = [(row > image.height / 2, column) for row, column in middles]
   assert places == sorted(places)
 
 
@@ -199,19 +177,29 @@ def test_formats_that_are_not_possible_are_refused(robot, monkeypatch):
   monkeypatch.setenv("PATH", "")
   for scene, file_format, message in (
     (_MAZE, "html", "for its robots alone; take png or gif"),
-    (_MAZE, "mp4", "needs ffmpeg, which is not installed; install it"),
-    (robot[0], "mp4", "needs ffmpeg"),
+    (robot[0], "mp4", "needs ffmpeg, which is not installed; install it"),
   ):
     with pytest.raises(ValueError, match=message):
       films.check_format(scene, file_format)
-  for file_format in ("png", "gif"):
-    films.check_format(_MAZE, file_format)
-    films.check_format(robot[0], file_format)
   films.check_format(robot[0], "html")
 
 
 _LEARNER = toy.linear_learner()
 _STATE = {"offset": jnp.arcsin(0.5), "gain": jnp.zeros(())}
+
+
+class _Walk(toy.Walk):
+  """Its descriptor breaks at some step."""
+
+  def __init__(self, broken=9, **kwargs):
+    super().__init__(**kwargs)
+    self._broken = broken
+
+  def step(self, state, action):
+    state = super().step(state, action)
+    is_broken = state.pipeline_state["steps"] == self._broken
+    obs = jnp.where(is_broken, jnp.nan, state.obs)
+    return state.replace(info={"state_descriptor": obs})
 
 
 def _first_episode(walk):
@@ -222,8 +210,8 @@ def _first_episode(walk):
 
 
 def test_the_first_episode_is_what_a_plain_loop_sees(monkeypatch):
-  found = _first_episode(toy.Walk(limit=1.0))
-  walk = toy.Walk(limit=1.0)
+  walk = _Walk(limit=1.0)
+  found = _first_episode(walk)
   key = jax.random.split(jax.random.fold_in(jax.random.key(2), 0), 1)[0]
   state = walk.reset(jax.random.split(key)[1])
   seen = [state.obs]
@@ -231,20 +219,9 @@ def test_the_first_episode_is_what_a_plain_loop_sees(monkeypatch):
     state = walk.step(state, _LEARNER.act_greedy(_STATE, state.obs))
     seen.append(state.obs)
   assert 2 < len(seen) < 7
-  assert isinstance(found, np.ndarray)
   np.testing.assert_allclose(found, np.stack(seen), rtol=1e-5)
+  # What is too long, or not finite, is not drawn.
   monkeypatch.setattr(films, "_MAX_STEPS", 3)
-  assert len(_first_episode(toy.Walk())) == 4
-
-
-def test_what_is_not_finite_is_not_drawn():
-  class Breaking(toy.Walk):
-    def step(self, state, action):
-      state = super().step(state, action)
-      broken = state.pipeline_state["steps"] == 3
-      obs = jnp.where(broken, jnp.nan, state.obs)
-      return state.replace(info={"state_descriptor": obs})
-
-  found = _first_episode(Breaking())
-  assert len(found) == 3
-  assert np.isfinite(found).all()
+  assert len(_first_episode(_Walk())) == 4
+  found = _first_episode(_Walk(broken=2))
+  assert len(found) == 2 and np.isfinite(found).all()

@@ -1,7 +1,6 @@
 """Environments of a user that are wrong in one way each, by name."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,25 +14,10 @@ class Walk:
   observation_size = 2
   action_size = 2
 
-  def __init__(
-    self,
-    at_reset: dict[str, Any] | None = None,
-    at_step: dict[str, Any] | None = None,
-    start: int = 1,
-    info: dict[str, Any] | None = None,
-  ) -> None:
-    """Takes the fields to be replaced.
-
-    Args:
-      at_reset: in what `reset` returns.
-      at_step: in what `step` returns, from step `start` on.
-      start: of an episode, the first is 1.
-      info: of all states before that.
-    """
-    self._at_reset = at_reset or {}
-    self._at_step = at_step or {}
-    self._start = start
-    self._info = info or {}
+  def __init__(self, at_reset=None, at_step=None, start=1, info=None):
+    """Takes fields of states after a reset, and from step `start` on."""
+    self._at_reset, self._at_step = at_reset or {}, at_step or {}
+    self._start, self._info = start, info or {}
 
   def reset(self, key):
     point = jax.random.uniform(key, (2,))
@@ -73,7 +57,6 @@ nan_obs_at_reset = _walk({"obs": _NAN})
 one_nan_obs_at_step = _walk(None, {"obs": _ONE_NAN})
 nan_obs_as_it_terminates = _walk(None, {"obs": _NAN, "done": _F(1)})
 late_inf_reward = _walk(None, {"reward": _F("inf")}, 3)
-minus_inf_reward_at_reset = _walk({"reward": _F("-inf")})
 nan_done = _walk(None, {"done": _F("nan")})
 half_done = _walk(None, {"done": _F(0.5)})
 done_at_reset = _walk({"done": _F(1)})
@@ -83,11 +66,7 @@ nan_descriptor_at_step = _walk(
 truncation_of_two = _walk(
   None, {"info": {"truncation": _F(2)}}, info={"truncation": _F(0)}
 )
-no_info = _walk({"info": None})
-list_of_obs = _walk({"obs": [jnp.zeros(())] * 2})
-named = _walk({"info": {"name": "walk"}})
 complex_reward = _both(reward=jnp.complex64(1))
-wide_descriptor = _both(info={"state_descriptor": jnp.zeros((2, 1))})
 int_descriptor = _both(info={"state_descriptor": jnp.ones(2, int)})
 resets_itself = _both(info={"first_obs": jnp.zeros(2)})
 
@@ -129,12 +108,10 @@ def _with(**attributes):
 
 
 other_size = _with(observation_size=3)
-empty = _with(observation_size=0)
 fractional = _with(action_size=2.0)
 other_descriptor = _with(
   descriptor=environments.Descriptor(("x",), (0,), (1,))
 )
-no_reset = _with(reset=None)
 not_a_state = _with(reset=lambda key: ())
 
 

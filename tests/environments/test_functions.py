@@ -49,18 +49,10 @@ def test_an_episode_is_the_function_of_its_action(name, expected):
 
 
 def test_no_reward_is_below_the_offset():
-  def along_one_axis(x):
-    return -(x[0] ** 2 + 10 - 10 * np.cos(2 * np.pi * x[0]))
-
   worst = optimize.brute(
-    along_one_axis, [(-5, 5)], Ns=2001, full_output=True
+    lambda x: _rastrigin((x + 5) / 10)[0], [(-5, 5)], Ns=2001, full_output=True
   )[1]
   assert 0 <= functions._RASTRIGIN_MAX + worst < 1e-3
   halves = jnp.array([0.0, 1.0])  # As unlike as two joints can be.
   np.testing.assert_allclose(functions.arm_scores(halves)[0], -0.5)
   np.testing.assert_allclose(functions.sphere_scores(halves)[0], -50)
-
-
-def test_a_function_of_one_dimension_is_refused():
-  with pytest.raises(ValueError, match="num_dimensions=1 is not a count"):
-    environments.create("sphere", num_dimensions=1)

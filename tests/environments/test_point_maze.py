@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
 from qdrl_haiku.environments import point_maze
 
 
@@ -60,19 +59,19 @@ def walk(maze, positions, actions):
   return np.concatenate([np.asarray(positions)[None], path]), rewards
 
 
-@pytest.mark.parametrize("kind", ["uniform", "extreme", "persistent", "huge"])
-def test_no_straight_line_between_positions_crosses_a_wall(maze, kind):
+def test_no_straight_line_between_positions_crosses_a_wall(maze):
   rng = np.random.default_rng(1)
   steps, count = 200, 500
-  if kind == "uniform":
-    actions = rng.uniform(-1, 1, (steps, count, 2))
-  elif kind == "extreme":
-    actions = rng.choice([-1.0, 0.0, 1.0], (steps, count, 2))
-  elif kind == "persistent":  # Leans on walls, and slides around their ends.
-    actions = np.repeat(rng.uniform(-1, 1, (steps // 20, count, 2)), 20, axis=0)
-  else:
-    actions = rng.normal(size=(steps, count, 2)) * 1e6
-  path, _ = walk(maze, free_positions(maze, count), jnp.asarray(actions))
+  leaning = rng.uniform(-1, 1, (steps // 20, count, 2))
+  actions = [
+    rng.choice([-1.0, 0.0, 1.0], (steps, count, 2)),
+    np.repeat(leaning, 20, axis=0),  # Slides around the ends of walls.
+    rng.normal(size=(steps, count, 2)) * 1e6,
+  ]
+  path, _ = walk(
+    maze, free_positions(maze, 3 * count),
+    jnp.asarray(np.concatenate(actions, axis=1)),
+  )  # fmt: skip
   starts, ends = path[:-1].reshape(-1, 2), path[1:].reshape(-1, 2)
   assert np.abs(starts - ends).max() > 0.09
   assert crosses(np.array([[-0.5, 0.0]]), [[-0.2, 0.0]], maze.walls[0]).all()
@@ -110,14 +109,6 @@ def test_a_scripted_route_reaches_the_goal_and_earns_the_initial_distance(maze):
   np.testing.assert_allclose(rewards.sum(), 38, atol=0.01)
 
 
-def test_the_straight_way_through_a_wall_is_no_shortcut(maze):
-  path, rewards = walk(
-    maze, jnp.asarray(maze.start)[None], jnp.ones((40, 1, 2))
-  )
-  assert path[-1, 0, 0] < 0.4
-  assert rewards.sum() < 30
-
-
 def test_the_distance_without_walls_is_that_of_a_chess_king():
   maze = point_maze.PointMaze("open")
   positions = free_positions(maze, 200)
@@ -145,23 +136,10 @@ def test_rewards_are_bounded_and_add_up_to_the_distance_covered(
   )
 
 
-def test_the_descriptor_is_the_position_and_only_length_ends_an_episode(maze):
-  env = environments.Environment(maze, episode_length=4)
-  state = env.reset(jax.random.split(jax.random.key(0), 3))
+def test_the_descriptor_is_the_position_and_nothing_terminates(maze):
+  state = jax.vmap(maze.reset)(jax.random.split(jax.random.key(0), 3))
   assert np.abs(state.obs - maze.start).max() <= 0.05 + 1e-6
   assert len(np.unique(state.obs[:, 0])) == 3
-  dones = []
-  for _ in range(4):
-    state = env.step(state, jnp.ones((3, 2)))
-    dones.append(float(state.done.sum()))
-    np.testing.assert_array_equal(state.info["state_descriptor"], state.obs)
-    np.testing.assert_array_equal(
-      state.info["next_state_descriptor"], state.info["next_observation"]
-    )
-  assert dones == [0, 0, 0, 3]
-  np.testing.assert_array_equal(state.info["discount"], np.ones(3))
-
-
-def test_an_unknown_layout_is_refused():
-  with pytest.raises(ValueError, match="layout='spiral' .* open, maze"):
-    point_maze.PointMaze("spiral")
+  state = jax.vmap(maze.step)(state, jnp.ones((3, 2)))
+  np.testing.assert_array_equal(state.info["state_descriptor"], state.obs)
+  np.testing.assert_array_equal(state.done, np.zeros(3))

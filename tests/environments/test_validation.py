@@ -1,7 +1,5 @@
 """Tests of what is said of an object that isn't an environment."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -10,36 +8,26 @@ from qdrl_haiku import environments
 from qdrl_haiku.environments import validation
 from tests.environments import liars
 
-_WRONG_VALUES = [
-  ("nan_obs_at_reset", r"env\.reset returned NaN in obs\[0\]; return finite"),
-  ("one_nan_obs_at_step", r"env\.step returned NaN in obs\[1\]; return finite"),
+_LIES = [
+  ("nan_obs_at_reset", r"env\.reset returned nan in obs\[0\]; return finite"),
   ("late_inf_reward", r"env\.step returned inf in reward; return finite"),
-  ("minus_inf_reward_at_reset", r"env\.reset returned -inf in reward;"),
-  ("nan_done", r"env\.step returned NaN in done;"),
+  ("nan_done", r"env\.step returned nan in done;"),
   ("half_done", r"env\.step returned done=0\.5; return 1 where a step ends"),
   ("done_at_reset", r"env\.reset returned done=1; .* 0 at a reset"),
   (
     "nan_descriptor_at_step",
-    r"env\.step returned NaN in info\['state_descriptor'\]\[1\];",
+    r"env\.step returned nan in info\['state_descriptor'\]\[1\];",
   ),
   ("truncation_of_two", r"env\.step returned info\['truncation'\]=2; return 1"),
-]
-_WRONG_KIND = [
   ("like_gym", r"env\.step of _LikeGym takes other arguments .*step\(state,"),
   ("branching", r"env\.step can't be compiled .*\(.*\); .*instead of `if`"),
-  ("named", r"env\.reset can't be compiled .*\(.*str.*\); return arrays"),
   ("no_size", "env=no_size has no 'observation_size'; give an object with"),
-  ("no_reset", r"env\.reset of Walk takes other arguments \(None is not a"),
   ("not_a_state", "returns tuple without 'obs'; return an environments.State"),
-  ("no_info", "info is a NoneType; return a dict"),
-  ("list_of_obs", "obs is a list; return one array"),
   ("other_size", r"obs has shape \(2,\) instead of \(3,\); return"),
-  ("empty", "observation_size=0 must be an integer of at least 1; give"),
-  ("fractional", "action_size=2.0 must be an integer"),
+  ("fractional", "action_size=2.0 must be an integer of at least 1; give"),
   ("other_shape_at_step", r"different shapes: \.obs \[2\] -> \[3\]; return"),
   ("other_keys_at_step", r"only one of them has \.info\['distance'\]; return"),
   ("complex_reward", "reward has dtype complex64; return real numbers"),
-  ("wide_descriptor", r"state_descriptor'\] has shape \(2, 1\) instead of"),
   ("other_descriptor", r"descriptor has 1 axes, but env.reset returns no info"),
   ("resets_itself", "env resets itself .*without brax's AutoResetWrapper"),
 ]
@@ -49,21 +37,15 @@ def _create(name):
   return environments.create(f"tests.environments.liars:{name}")
 
 
-@pytest.mark.parametrize(("name", "message"), _WRONG_VALUES + _WRONG_KIND)
+@pytest.mark.parametrize(("name", "message"), _LIES)
 def test_a_users_environment_that_lies_is_refused_by_the_field(name, message):
   with pytest.raises(ValueError, match=message) as error:
     _create(name)
   assert "\n" not in str(error.value)
 
 
-def _make():
-  return environments.PointMaze()
-
-
 @pytest.mark.parametrize(("env", "message"), [
   (environments.PointMaze, r"env=PointMaze is a class; give .*PointMaze\("),
-  (_make, "env=function has no .*; call it and give .*'package.module:func"),
-  (functools.partial(_make), "env=partial has no .*; call it and give "),
   (None, "env=NoneType has no 'reset'; give an object with reset"),
   (environments.create("point_maze"), "number of .* already.*, `unwrapped`"),
 ])
@@ -74,39 +56,20 @@ def test_what_is_no_instance_is_refused_by_what_to_give(env, message):
     environments.with_descriptor(env, lambda state: state.obs, None)
 
 
-@pytest.mark.parametrize(("make", "fix"), [
-  (lambda gym: gym.make("Pendulum-v1"), "give 'gymnasium:Pendulum-v1'"),
-  (lambda gym: gym.make_vec("Pendulum-v1", 2), "give 'gymnasium:Pendulum-v1'"),
-  (lambda gym: gym.spec("Pendulum-v1"), "give 'gymnasium:Pendulum-v1'"),
-  (lambda gym: gym.Env, r"gymnasium:<id>.* gymnasium.register\('Mine-v0', "),
-  (lambda gym: gym.Env(), r"gymnasium:<id>.* gymnasium.register\('Mine-v0', "),
-  (lambda gym: environments.create("gymnasium:Pendulum-v1"), "any number"),
-])
-def test_an_environment_of_gymnasium_is_refused_by_its_name(make, fix):
-  env = make(pytest.importorskip("gymnasium"))
-  with pytest.raises(ValueError, match=fix):
+def test_an_environment_of_gymnasium_is_refused_by_its_name():
+  env = pytest.importorskip("gymnasium").make("Pendulum-v1")
+  with pytest.raises(ValueError, match="and give 'gymnasium:Mine-v0'"):
     environments.create(env)
 
 
-@pytest.mark.parametrize("name", ["honest", "ending", "truncating"])
+@pytest.mark.parametrize("name", ["ending", "int_descriptor"])
 def test_one_that_is_what_it_says_is_taken_whatever_follows_an_end(name):
-  env = _create(name)
-  assert env.reset(jax.random.split(jax.random.key(0), 3)).obs.shape == (3, 2)
-
-
-def test_descriptors_of_integers_become_floats():
-  state = _create("int_descriptor").reset(jax.random.key(0))
-  descriptor = state.info["state_descriptor"]
-  assert descriptor.dtype == jnp.float32
-  assert descriptor.tolist() == [1, 1]
-
-
-def test_values_are_checked_with_repeated_actions():
-  env = environments.Environment(
-    liars.late_inf_reward(), episode_length=9, action_repeat=3
-  )
-  with pytest.raises(ValueError, match="inf in reward"):
-    validation.check_values(env)
+  state = _create(name).reset(jax.random.split(jax.random.key(0), 3))
+  assert state.obs.shape == (3, 2)
+  if name == "int_descriptor":
+    descriptor = state.info["state_descriptor"]
+    assert descriptor.dtype == jnp.float32
+    assert descriptor.tolist() == [[1, 1]] * 3
 
 
 def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
@@ -120,7 +83,6 @@ def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
 
 
 @pytest.mark.parametrize("numbers, message", [
-  ({"episode_length": 0}, "episode_length=0 is not a count; use .*least 1"),
   ({"action_repeat": 0}, "action_repeat=0 is not a count"),
   ({"episode_length": 3, "action_repeat": 4}, "repeat=4 .*length=3.*lower it"),
   ({"episode_length": 2**30}, "episode_length=1073741824 is too large; use"),

@@ -1,12 +1,12 @@
 """Directories of runs, written as runs write them."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import controllers, map_elites
+from qdrl_haiku import controllers, map_elites, reports
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.storage.directory import RunDirectory
+from tests import planes
 
 SETTINGS = {
   "env_name": "point_maze", "learner": "sac", "seed": 0, "search_space": [],
@@ -25,40 +25,32 @@ _OPERATORS = ("survive", "perturb")
 _PERTURB = 1
 
 
-def settings(**changes):
-  return SETTINGS | changes
-
-
 def write_population(path, scale=1.0, rename=None, **changes):
   """Four generations of three members, with returns scaled.
 
   `rename` is another name of the policy's learning rate.
   """
   directory = RunDirectory(path)
-  directory.begin(settings(**changes))
+  directory.begin(SETTINGS | changes)
   hyperparams = {
-    rename or "policy_learning_rate": jnp.array([1e-4, 1e-3, 1e-2]),
-    "discount": jnp.array([0.9, 0.99, 0.999]),
-    "tau": jnp.full(3, 0.01),
+    rename or "policy_learning_rate": np.array([1e-4, 1e-3, 1e-2]),
+    "discount": np.array([0.9, 0.99, 0.999]),
+    "tau": np.full(3, 0.01),
   }
   directory.append("pbt_lineage.jsonl", lineage.initial_rows(hyperparams))
   for generation, returns in enumerate(scale * RETURNS, start=1):
     step = generation * INTERVAL
-    directory.append(
-      "metrics.jsonl",
-      [
-        {
-          "generation": generation,
-          "step": step,
-          "walltime": 30.0 * generation,
-          "eval/episode_return": returns.mean(),
-          "pbt/best_return": returns.max(),
-          "pbt/mean_return": returns.mean(),
-          "training/critic_loss": 1 / generation,
-          "training/compile_seconds": 3.0,
-        }
-      ],
-    )
+    metrics = {
+      "generation": generation,
+      "step": step,
+      "walltime": 30.0 * generation,
+      "eval/episode_return": returns.mean(),
+      "pbt/best_return": returns.max(),
+      "pbt/mean_return": returns.mean(),
+      "training/critic_loss": 1 / generation,
+      "training/compile_seconds": 3.0,
+    }
+    directory.append("metrics.jsonl", [metrics])
     parents, operator = np.arange(3), np.zeros(3, int)
     if generation in _TAKEOVERS:
       child, parent = _TAKEOVERS[generation]
@@ -79,27 +71,24 @@ def write_population(path, scale=1.0, rename=None, **changes):
   return directory
 
 
-def write_seeds(path, num_seeds, last=3, **changes):
+def write_seeds(path, num_seeds, **changes):
   """Seeds side by side, without a controller; returns are step + seed."""
   directory = RunDirectory(path)
-  directory.begin(settings(**changes))
-  for generation in range(1, last + 1):
+  directory.begin(SETTINGS | changes)
+  name = "eval/episode_return"
+  for generation in range(1, 4):
     step = generation * INTERVAL
-    seeds = {
-      f"eval/episode_return/seed_{i}": float(step + i)
-      for i in range(num_seeds)
-    }
-    directory.append(
-      "metrics.jsonl",
-      [
-        {
-          "generation": generation,
-          "step": step,
-          "eval/episode_return": step + (num_seeds - 1) / 2,
-        } | seeds
-      ],
-    )
+    row = {"generation": generation, "step": step}
+    row[name] = step + (num_seeds - 1) / 2
+    row |= {f"{name}/seed_{i}": float(step + i) for i in range(num_seeds)}
+    directory.append("metrics.jsonl", [row])
   return directory
+
+
+def population(path, **arguments):
+  """The run of `write_population`."""
+  write_population(path, **arguments)
+  return reports.read_runs([str(path)])[0]
 
 
 def repertoire(tessellation, share=0.7, seed=0):
@@ -107,13 +96,12 @@ def repertoire(tessellation, share=0.7, seed=0):
   rng = np.random.default_rng(seed)
   num = tessellation.num_cells
   some = np.flatnonzero(rng.uniform(size=num) < share)
-  fitness = rng.normal(size=len(some)).astype(np.float32)
   hyperparams = {
     "discount": rng.uniform(0.9, 1.0, len(some)),
     "policy_learning_rate": 10 ** rng.uniform(-4, -2, len(some)),
   }
   elites = map_elites.Elite(np.zeros((len(some), 2)), hyperparams)
-  return _in_cells(tessellation, some, elites, fitness)
+  return _in_cells(tessellation, some, elites, rng.normal(size=len(some)))
 
 
 def agents(learner, tessellation, cells):
@@ -128,26 +116,14 @@ def agents(learner, tessellation, cells):
 
 
 def _in_cells(tessellation, cells, elites, fitness):
-  """Made by hand: adding takes longer to compile than all the rest."""
-
-  def spread(values, empty=0.0):
-    shape = (tessellation.num_cells, *values.shape[1:])
-    leaf = np.full(shape, empty, np.float32)
-    leaf[np.asarray(cells)] = values
-    return leaf
-
-  return map_elites.Repertoire(
-    jax.tree.map(spread, elites),
-    spread(fitness, -np.inf),
-    spread(np.asarray(tessellation.centroids)[np.asarray(cells)]),
-    np.zeros((), np.int32),
-    tessellation,
-  )
+  """Elites in the middles of cells."""
+  middles = np.asarray(tessellation.centroids)[np.asarray(cells)]
+  return planes.in_cells(tessellation, cells, elites, fitness, middles)
 
 
-def write_repertoire(directory, elites, step=400, names=None):
+def write_repertoire(directory, elites, step=400):
   """Writes the file of a repertoire, with the names of its axes."""
-  names = list(names or "abcd"[: len(elites.tessellation.lower)])
+  names = list("abcd"[: len(elites.tessellation.lower)])
   path = directory.path / "repertoire" / f"{step}.npz"
   elites.save(path, SETTINGS | {"descriptor_names": names})
   return path

@@ -1,7 +1,6 @@
 """Tests of runs that differ in their seeds alone."""
 
 import numpy as np
-import pytest
 
 from qdrl_haiku import reports
 from qdrl_haiku.artifacts.evaluation import summarize
@@ -26,14 +25,11 @@ def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
   assert [run.name for run in first.runs] == ["run0", "run2"]
   assert [run.name for run in second.runs] == ["run1"]
   assert (first.label, second.label) == ("learner=sac", "learner=td3")
-
-
-def test_groups_that_differ_in_much_are_called_by_their_runs(tmp_path):
-  runs = _runs(
-    tmp_path, {"seed": 0}, {"seed": 1}, {"learner": "x" * 70, "seed": 1}
-  )
+  # Those that differ in much are called by their runs.
+  settings = runs[1].settings | {"learner": "x" * 70}
+  runs[1] = runs[1]._replace(settings=settings)
   labels = [group.label for group in aggregation.groups(runs)]
-  assert labels == ["run0 and 1 more", "run2"]
+  assert labels == ["run0 and 1 more", "run1"]
 
 
 def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
@@ -52,20 +48,21 @@ def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
   assert found.low == [x["iqm_low"] for x in expected]
   assert found.high == [x["iqm_high"] for x in expected]
   assert np.all(np.array(found.low) < np.array(found.high))
+  # One seed has no interval.
+  one = aggregation.aggregated("one", group.series("pbt/best_return")[:1])
+  assert (one.name, one.values) == ("one", [3, 6, 7, 9])
+  assert one.low == one.high == one.values
 
 
 def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
-  steps = [[4, 9, 20, 30], [8, 11, 21]]
-  for i, of_one in enumerate(steps):
+  for i, steps in enumerate([[4, 9, 20, 30], [8, 11, 21]]):
     directory = RunDirectory(tmp_path / f"run{i}")
-    directory.begin(common.settings(emitter="ga", seed=i))
-    directory.append(
-      "metrics.jsonl",
-      [
-        {"generation": g, "step": step, "qd/qd_score": 10.0 * g + i}
-        for g, step in enumerate(of_one, start=1)
-      ],
-    )
+    directory.begin(common.SETTINGS | {"seed": i})
+    rows = [
+      {"generation": g, "step": step, "qd/qd_score": 10.0 * g + i}
+      for g, step in enumerate(steps, start=1)
+    ]
+    directory.append("metrics.jsonl", rows)
   runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
   (group,) = aggregation.groups(runs)
   found = aggregation.aggregated("all", group.series("qd/qd_score"))
@@ -75,20 +72,7 @@ def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
   assert found.values == [10.5, 20.5, 30.5]
 
 
-def test_one_seed_has_no_interval(tmp_path):
-  runs = _runs(tmp_path, {})
-  curves = aggregation.series(runs[0], "pbt/best_return")
-  found = aggregation.aggregated("one", curves)
-  assert (found.name, found.values) == ("one", [3, 6, 7, 9])
-  assert found.low == found.high == found.values
-
-
-@pytest.mark.parametrize(
-  ("value", "text"),
-  [
-    (0, "0"), (False, "false"), (True, "true"), (None, "none"), ([], "none"),
-    (["4", "4"], "4,4"), (0.5, "0.5"), ("sac", "sac"),
-  ],
-)  # fmt: skip
-def test_settings_are_shown_as_people_write_them(value, text):
-  assert aggregation.show(value) == text
+def test_settings_are_shown_as_people_write_them():
+  values = [0, False, True, None, [], ["4", "4"], 0.5, "sac"]
+  texts = ["0", "false", "true", "none", "none", "4,4", "0.5", "sac"]
+  assert list(map(aggregation.show, values)) == texts

@@ -3,35 +3,29 @@
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.reports import groups, member_figures, model_diagnostics
+from qdrl_haiku.reports import controller_figures, member_figures
 from tests.reports import common
 
 # Of the children of generations 2, 3 and 4, see `common`.
 _PREDICTIONS = {2: (1.0, 0.5), 3: (5.0, 2.0), 4: (None, None)}
 
 
-def _run(path, **changes):
-  common.write_population(path, **changes)
-  return reports.read_runs([str(path)])[0]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
   """A run in which children were suggested, and changes were modelled."""
-  run = _run(tmp_path_factory.mktemp("logs") / "run", controller="pb2")
+  path = tmp_path_factory.mktemp("logs")
+  run = common.population(path / "run", controller="pb2")
   lineage = []
   for row in run.lineage:
     change, deviation = _PREDICTIONS.get(row["generation"], (None, None))
     more = {"predicted_change": change, "predicted_deviation": deviation}
     lineage.append(row | more if row["generation"] else row)
-  scales = {"discount": 2.0, "policy_learning_rate": 0.25}
   metrics = [
     row
     | {
-      f"controller/length_scale/{name}": x * row["generation"]
-      for name, x in scales.items()
+      "controller/length_scale/discount": 2.0 * row["generation"],
+      "controller/num_changes": 3 * (row["generation"] - 1),
     }
-    | {"controller/num_changes": 3 * (row["generation"] - 1)}
     for row in run.metrics
   ]
   return run._replace(lineage=lineage, metrics=metrics)
@@ -40,8 +34,10 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def migrating(tmp_path_factory):
   """A run of three groups of one; a member migrated from the last one."""
-  path = tmp_path_factory.mktemp("logs") / "run"
-  run = _run(path, controller="mf_pbt", frequencies=["1", "2", "6"])
+  run = common.population(
+    tmp_path_factory.mktemp("logs") / "run", controller="mf_pbt",
+    frequencies=["1", "2", "6"],
+  )  # fmt: skip
   lineage = [
     row | ({"operator": "migrated"} if row["generation"] == 2 else {})
     for row in run.lineage
@@ -50,7 +46,8 @@ def migrating(tmp_path_factory):
 
 
 def test_predicted_changes_are_drawn_against_observed_ones(run):
-  line, bars, points = model_diagnostics.predictions(run).panels[0].traces
+  found, how_well = controller_figures.predictions(run)
+  line, bars, points = found.panels[0].traces
   # Member 0 took over from 2, which had 6, and came to 5; then 1 from 0, which
   # had 5, and came to 9.
   assert (points.x, points.y) == ([1.0, 5.0], [-1.0, 4.0])
@@ -58,44 +55,32 @@ def test_predicted_changes_are_drawn_against_observed_ones(run):
   assert bars.y == (-1, -1, None, 4, 4, None)
   assert line.x == line.y == [-1.0, 5.0]
   assert points.texts[0] == "member 0 of member 2, after generation 2"
-  assert model_diagnostics.accuracy(run).startswith(
+  assert how_well.startswith(
     "Of 2 predicted changes 1 had the predicted sign, and 1 were within one"
   )
-
-
-def test_what_was_observed_is_of_fitness_where_that_is_not_the_return(run):
+  # Of fitness, where that is not the return.
   members = [row | {"fitness": 10 * row["return"]} for row in run.members]
-  figure = model_diagnostics.predictions(run._replace(members=members))
-  assert figure.panels[0].traces[2].y == [44.0, 85.0]
+  found, _ = controller_figures.predictions(run._replace(members=members))
+  assert found.panels[0].traces[2].y == [44.0, 85.0]
 
 
 def test_length_scales_are_drawn_from_when_changes_are_known(run):
-  (panel,) = model_diagnostics.length_scales(run).panels
-  discount, _ = panel.traces
-  assert (discount.x, discount.y) == ([200, 300, 400], [4.0, 6.0, 8.0])
-  assert panel.y.is_log
-  assert model_diagnostics.ranking(run) == [
-    ("policy_learning_rate", 1.0), ("discount", 8.0)
-  ]  # fmt: skip
+  (panel,) = controller_figures.length_scales(run).panels
+  (scale,) = panel.traces
+  assert (scale.x, scale.y) == ([200, 300, 400], [4.0, 6.0, 8.0])
+  assert scale.name == "discount" and panel.y.is_log
 
 
 def test_the_page_has_what_the_controller_has(run, migrating, tmp_path):
-  plain = reports.render([_run(tmp_path / "run")], {}, {})
+  plain = reports.render([common.population(tmp_path / "run")], {}, {})
   assert "controller believed" not in plain and "migrants" not in plain
-  page = reports.render([run], {}, {})
-  assert ">What the controller believed<" in page
-  assert '<th scope="row">policy_learning_rate</th><td>1</td>' in page
+  assert ">What the controller believed<" in reports.render([run], {}, {})
   page = reports.render([migrating], {}, {})
   assert ">Groups and migrations<" in page
-  assert (
-    '<th scope="row">every 1, members 0 to 0</th><td>0</td><td>0</td><td>1</td>'
-    in page
-  )
-
-
-def test_groups_are_told_with_their_migrants(migrating):
-  assert groups.migrations(migrating) == [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
-  _, second, third = groups.best_returns(migrating).panels[0].traces
+  first = '<th scope="row">every 1, members 0 to 0</th>'
+  assert first + "<td>0</td><td>0</td><td>1</td>" in page
+  found = controller_figures.best_returns(migrating)
+  _, second, third = found.panels[0].traces
   assert third.name == "every 6, members 2 to 2"
   assert (second.x, second.y) == ([100, 200, 300, 400], [2.0, 2.5, 1.0, 9.0])
 

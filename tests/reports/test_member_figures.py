@@ -12,13 +12,12 @@ from tests.reports import common
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
   """Of three members, of which two were replaced in time."""
-  path = tmp_path_factory.mktemp("logs") / "run"
   ranges = {
     "discount": {"kind": "OneMinusLogUniform"},
     "policy_learning_rate": {"kind": "LogUniform"},
   }
-  common.write_population(path, ranges=ranges)
-  return reports.read_runs([str(path)])[0]
+  path = tmp_path_factory.mktemp("logs") / "run"
+  return common.population(path, ranges=ranges)
 
 
 def _trace(figure, name):
@@ -55,6 +54,11 @@ def test_the_winner_is_traced_back_through_its_parents(run):
   won = ancestry.winner(run._replace(lineage=[*run.lineage, row]))
   assert won.ancestors == common.ANCESTORS
   assert ancestry.winner(run._replace(lineage=[])).ancestors == {4: 1}
+  # A member that diverged does not win.
+  rows = [x | {"return": None} if x["member"] == 1 else x for x in run.members]
+  assert ancestry.winner(run._replace(members=rows)).member == 0
+  gone = [row | {"return": None} for row in rows]
+  assert ancestry.winner(run._replace(members=gone)) is None
 
 
 def test_ancestry_begins_where_an_elite_became_a_member(run):
@@ -66,16 +70,6 @@ def test_ancestry_begins_where_an_elite_became_a_member(run):
   mark = _trace(member_figures.tree(run), "elite of the repertoire")
   assert (mark.x, mark.y) == ([3], [0])
   assert "member 0 from cell 5, after generation 2" in mark.texts[0]
-
-
-def test_a_member_that_diverged_does_not_win(run):
-  rows = [
-    row | {"return": None} if row["member"] == 1 else row
-    for row in run.members
-  ]
-  assert ancestry.winner(run._replace(members=rows)).member == 0
-  gone = [row | {"return": None} for row in rows]
-  assert ancestry.winner(run._replace(members=gone)) is None
 
 
 def test_a_childs_curve_leaves_its_parents(run):
@@ -120,21 +114,17 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   assert panel.y.is_log
   assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
   assert list(member_figures.constants(run)) == ["tau"]
-  # Runs of older versions don't say how they searched.
-  old = member_figures.hyperparameters(run._replace(settings={}))
-  assert not any(panel.y.is_log for panel in old.panels)
-  _panel(old, "discount")
-
-
-def test_a_choice_is_shown_by_its_values(run):
+  # A choice is shown by its values.
   ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
   run = run._replace(settings={"ranges": ranges})
-  found = member_figures.hyperparameters(run)
-  panel = _panel(found, "discount")
+  panel = _panel(member_figures.hyperparameters(run), "discount")
   assert panel.y.names == ["0.9", "0.99", "0.999"]
   everyone, winner = panel.traces
   assert winner.y == [2] * 4 and "0.999" in winner.texts[0]
   assert everyone.y[:4] == [0, 0, 2, 2]
+  # Runs of older versions don't say how they searched.
+  old = member_figures.hyperparameters(run._replace(settings={}))
+  assert not any(panel.y.is_log for panel in old.panels)
 
 
 def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
@@ -157,24 +147,19 @@ def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
   assert "policy_learning_rate: 0.0001 → 0.01" in mark.texts[0]
 
 
-def test_each_metric_has_a_plot_but_times_that_never_change(run):
+def test_a_run_has_pictures_of_what_it_has(run, tmp_path):
   (panel,) = curves.metric_panels(run, "training/").panels
   assert panel.title == "critic loss"
-  assert curves.metric_panels(run, "qd/") is None
-
-
-def test_a_run_has_pictures_of_what_it_has(tmp_path):
   directory = RunDirectory(tmp_path)
-  directory.begin(common.settings())
+  directory.begin(common.SETTINGS)
   assert pictures.plot_run(tmp_path) == []
   assert not (tmp_path / "plots").exists()
-  common.write_population(tmp_path / "run")
+  directory = common.write_population(tmp_path / "run")
   # A diverged member's numbers.
-  path = tmp_path / "run" / "pbt_members.jsonl"
-  rows = RunDirectory(tmp_path / "run").rows("pbt_members.jsonl")
+  rows = directory.rows("pbt_members.jsonl")
   rows[4]["hyperparams"]["discount"] = rows[5]["return"] = None
-  path.unlink()
-  RunDirectory(tmp_path / "run").append("pbt_members.jsonl", rows)
+  (tmp_path / "run" / "pbt_members.jsonl").unlink()
+  directory.append("pbt_members.jsonl", rows)
   files = pictures.plot_run(tmp_path / "run")
   assert {path.name for path in files} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png"

@@ -1,81 +1,75 @@
 """Tests of what is shown of agents with skills."""
 
-import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import reports
+from qdrl_haiku import actors, environments, reports
 from qdrl_haiku.reports import skill_figures
 from qdrl_haiku.runs import skill_files
 from qdrl_haiku.storage.directory import RunDirectory
-from tests.training import skill_common
+
+_RNG = np.random.default_rng(0)
+_DISCRETE = np.eye(3)[np.array([[0, 1, 2, 0, 1], [2, 2, 1, 0, 1]])]
+_BOUNDS = environments.Descriptor(("x", "steps"), (-10, -0.5), (10, 99.5))
 
 
-def _run(path, prior=skill_common.PRIOR, env=skill_common.WALK, **config):
-  """A run that evaluated the same skills twice."""
-  _, evaluation, _ = skill_common.evaluated(prior, env, **config)
+def _run(path, skill=_DISCRETE, descriptor=_BOUNDS):
+  """A run of two members that wrote the same five episodes twice."""
+  trajectory = {
+    "skill": skill, "diversity_return": _RNG.normal(size=skill.shape[:2])
+  }
+  if descriptor:
+    size = (*skill.shape[:2], 30, descriptor.size)
+    trajectory["descriptor"] = _RNG.normal(size=size)
+  evaluation = actors.Evaluation(
+    _RNG.normal(size=skill.shape[:2]),
+    _RNG.integers(2, 30, skill.shape[:2]),
+    None,
+    trajectory,
+  )
   directory = RunDirectory(path)
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
     step = 100 * generation
-    skill_files.write(
-      directory, generation, step, evaluation, env.descriptor
-    )
+    skill_files.write(directory, generation, step, evaluation, descriptor)
     row = {"generation": generation, "step": step, "diayn/state_coverage": 3.0}
     directory.append("metrics.jsonl", [row | {"diayn/x/seed_0": 1.0}])
   (run,) = reports.read_runs([str(path)])
-  return run, jax.device_get(evaluation)
+  return run, evaluation
 
 
-@pytest.fixture(scope="module")
-def discrete(tmp_path_factory):
-  return _run(tmp_path_factory.mktemp("discrete") / "run")
-
-
-def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(discrete):
-  run, evaluation = discrete
+def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(tmp_path):
+  run, evaluation = _run(tmp_path / "run")
   panels = skill_figures.trajectories(run.path).panels
-  size, num = evaluation.returns.shape
-  assert [panel.title for panel in panels] == [
-    f"member {member}" for member in range(size)
-  ]
+  assert [panel.title for panel in panels] == ["member 0", "member 1"]
   colors = {}
-  for i in range(size * num):
-    member, episode = divmod(i, num)
+  for member, episode in np.ndindex(2, 5):
     trace = panels[member].traces[episode]
     length = evaluation.lengths[member, episode]
     states = evaluation.trajectory["descriptor"][member, episode, :length]
-    np.testing.assert_allclose(trace.x, states[:, 0], rtol=1e-5)
-    np.testing.assert_allclose(trace.y, states[:, 1], rtol=1e-5)
+    np.testing.assert_array_equal(np.stack([trace.x, trace.y], 1), states)
     assert trace.sizes == [0] * (length - 1) + [8]  # A dot where it ends.
-    skill = np.argmax(evaluation.trajectory["skill"][member, episode])
+    skill = np.argmax(_DISCRETE[member, episode])
     assert trace.name == f"skill {skill}"
     colors.setdefault(skill, set()).add(trace.color)
   assert all(len(of_one) == 1 for of_one in colors.values())
-  assert len(set.union(*colors.values())) == skill_common.NUM_SKILLS
+  assert len(set.union(*colors.values())) == 3
   assert (panels[1].x.title, panels[1].y.title) == ("x", "steps")
   assert panels[1].y.range == (-0.5, 99.5)
-
-
-def test_each_skill_has_a_curve_of_each_member(discrete):
-  run, _ = discrete
+  # Curves are of each member and skill, and of two kinds of return.
   panels = skill_figures.returns(run).panels
-  assert len(panels) == 2 * 2  # Members, and two kinds of return.
+  assert len(panels) == 2 * 2
   traces = panels[0].traces
   assert [x.name for x in traces] == ["skill 0", "skill 1", "skill 2"]
-  expected = [
-    row["diversity_return"]
-    for row in run.skills
-    if row["member"] == 0 and row["skill"] == [1, 0, 0]
-  ]
-  assert traces[0].y == expected
+  gained = evaluation.trajectory["diversity_return"][0, [0, 3]]
+  assert traces[0].y == pytest.approx([gained.mean()] * 2)
   page = reports.render([run], {}, {})
   assert ">Skills</a>" in page
   assert page.count('class="plot"') == 3
 
 
 def test_directions_have_ways_but_no_curves(tmp_path):
-  run, _ = _run(tmp_path / "run", skill_common.CIRCLE)
+  run, _ = _run(tmp_path / "run", _RNG.normal(size=(2, 5, 2)))
   panels = skill_figures.trajectories(run.path).panels
   traces = [trace for panel in panels for trace in panel.traces]
   assert all(trace.name.count(",") == 1 for trace in traces)
@@ -94,10 +88,10 @@ def test_every_skill_has_a_colour(skill):
     assert color == skill_figures.color([2 * x for x in skill])
 
 
-@pytest.mark.parametrize("env", [skill_common.LINE, skill_common.BLIND])
-def test_without_two_axes_there_are_no_ways(env, tmp_path):
-  run, _ = _run(tmp_path / "run", env=env, discriminator_input="observation")
-  assert skill_figures.trajectories(run.path) is None
+def test_without_two_axes_there_are_no_ways(tmp_path):
+  for descriptor in (environments.Descriptor(("x",), (0,), (1,)), None):
+    run, _ = _run(tmp_path / str(descriptor), descriptor=descriptor)
+    assert skill_figures.trajectories(run.path) is None
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -1,4 +1,6 @@
-"""Figures of what a controller's model predicted, against what came of it."""
+"""Figures of controllers: what PB2 predicted, and the groups of MF-PBT."""
+
+from typing import NamedTuple
 
 from qdrl_haiku.drawing import figure
 from qdrl_haiku.drawing.figure import PALETTE, Axis, Figure, Panel, Trace
@@ -9,18 +11,76 @@ from qdrl_haiku.reports.runs import Row, Run
 _LENGTH_SCALE = "controller/length_scale/"
 
 
-def predictions(run: Run) -> Figure | None:
-  """Describes predicted changes of fitness against observed ones."""
+class Group(NamedTuple):
+  """Members from `first` to before `end`, which decide every so often."""
+
+  frequency: int
+  first: int
+  end: int
+
+  @property
+  def title(self) -> str:
+    """Name of the group."""
+    return f"every {self.frequency}, members {self.first} to {self.end - 1}"
+
+  def has(self, member: int) -> bool:
+    """Returns whether a member is in the group."""
+    return self.first <= member < self.end
+
+
+def groups(run: Run) -> list[Group]:
+  """Returns the groups of a run; none if its controller has none."""
+  if run.settings.get("controller") != "mf_pbt" or not run.members:
+    return []
+  texts = run.settings["frequencies"]
+  size = len(ancestry.by_member(run)) // len(texts)
+  return [
+    Group(int(text), i * size, (i + 1) * size) for i, text in enumerate(texts)
+  ]
+
+
+def best_returns(run: Run) -> Figure:
+  """Describes the best return of each group."""
+  traces = []
+  for i, group in enumerate(groups(run)):
+    best: dict[int, float] = {}
+    for row in run.members:
+      if group.has(row["member"]) and is_number(row["return"]):
+        step, value = row["step"], row["return"]
+        best[step] = max(value, best.get(step, value))
+    color = PALETTE[i % len(PALETTE)]
+    traces.append(Trace([*best], [*best.values()], group.title, color))
+  return figure.plot(traces, figure.STEPS, "best return in the group")
+
+
+def migrations(run: Run) -> list[list[int]]:
+  """Counts the migrants to each group (rows) from each group (columns)."""
+  found = groups(run)
+  moves = [
+    (row["child"], row["parent"])
+    for row in run.lineage
+    if row["operator"] == "migrated"
+  ]
+  return [
+    [sum(to.has(a) and from_.has(b) for a, b in moves) for from_ in found]
+    for to in found
+  ]
+
+
+def predictions(run: Run) -> tuple[Figure | None, str]:
+  """Describes predicted changes of fitness, and says how good they were."""
   points = _points(run)
   if not points:
-    return None
+    return None, ""
   predicted = [row["predicted_change"] for row, _ in points]
   observed = [change for _, change in points]
   ends = [min(predicted + observed), max(predicted + observed)]
   bars: list[tuple[float | None, float | None]] = []
+  within = 0
   for row, y in points:
     middle, width = row["predicted_change"], row["predicted_deviation"]
     bars += [(middle - width, y), (middle + width, y), (None, None)]
+    within += abs(y - middle) <= width
   texts = [
     f"member {row['child']} of member {row['parent']}, after generation "
     f"{row['generation']}"
@@ -35,20 +95,10 @@ def predictions(run: Run) -> Figure | None:
       hover="%{text}\npredicted %{x}\nobserved %{y}",
     ),
   ]  # fmt: skip
+  right = sum(x * y > 0 for x, y in zip(predicted, observed, strict=True))
   return figure.plot(
     traces, "predicted change of fitness", "observed change of fitness"
-  )
-
-
-def accuracy(run: Run) -> str:
-  """Returns how well changes were predicted, in a sentence."""
-  points = _points(run)
-  within = sum(
-    abs(change - row["predicted_change"]) <= row["predicted_deviation"]
-    for row, change in points
-  )
-  right = sum(change * row["predicted_change"] > 0 for row, change in points)
-  return (
+  ), (
     f"Of {len(points)} predicted changes {right} had the predicted sign, and "
     f"{within} were within one deviation, which is of the change itself and "
     "knows nothing of an evaluation's noise."
@@ -58,36 +108,20 @@ def accuracy(run: Run) -> str:
 def length_scales(run: Run) -> Figure | None:
   """Describes by which hyperparameters changes of fitness were told apart."""
   rows = [row for row in run.metrics if row.get("controller/num_changes")]
-  names = _searched(run)
+  names = [name for name in run.last if name.startswith(_LENGTH_SCALE)]
   if not names or not rows:
     return None
   traces = [
     Trace(
       [row["step"] for row in rows],
-      [row.get(_LENGTH_SCALE + name) for row in rows],
-      name,
+      [row.get(name) for row in rows],
+      name.removeprefix(_LENGTH_SCALE),
       PALETTE[i % len(PALETTE)],
     )
     for i, name in enumerate(names)
   ]
   y = Axis("length scale [shares of the range]", is_log=True)
   return Figure([Panel("", traces, Axis(figure.STEPS), y)], 360)
-
-
-def ranking(run: Run) -> list[tuple[str, float]]:
-  """Returns the last length scales, that of what mattered most first."""
-  scales = {name: run.last.get(_LENGTH_SCALE + name) for name in _searched(run)}
-  known = [(name, x) for name, x in scales.items() if is_number(x)]
-  return sorted(known, key=lambda pair: pair[1])
-
-
-def _searched(run: Run) -> list[str]:
-  """Returns the hyperparameters that have a length scale."""
-  return [
-    name.removeprefix(_LENGTH_SCALE)
-    for name in run.last
-    if name.startswith(_LENGTH_SCALE)
-  ]
 
 
 def _points(run: Run) -> list[tuple[Row, float]]:
