@@ -35,7 +35,8 @@ def in_cells(tessellation, cells, elites, fitness, descriptors):
 def repertoire(tessellation, descriptors, fitness):
   """Returns a repertoire of elites [0, 1], [2, 3], ..."""
   size = len(fitness)
-  descriptors = np.asarray(descriptors, np.float32).reshape(size, -1)
+  shape = size, tessellation.num_dimensions
+  descriptors = np.asarray(descriptors, np.float32).reshape(shape)
   cells = np.arange(size)
   if tessellation.kind != "none":
     cells = tessellation.cell(jnp.asarray(descriptors))

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 # What brax 0.14 says whenever it is used; none of it concerns our users.
-_BRAX_LINES = ("Failed to import warp", "Failed to import mujoco_warp")
 _BRAX_WARNINGS = (
   "JAXopt is no longer maintained",
   "Brax System, piplines and environments are not actively",
@@ -24,15 +23,10 @@ def brax_class(name: str) -> Callable[..., Any]:
   """Returns the class of one of brax's environments."""
   # Imported late: brax takes seconds, which other environments don't need.
   redirect_mujocos_warnings()
-  printed = io.StringIO()
-  try:
-    with contextlib.redirect_stdout(printed), quiet_brax():
-      import brax.envs
-      import brax.fluid
-  finally:
-    for line in printed.getvalue().splitlines():
-      if not line.startswith(_BRAX_LINES):
-        print(line)
+  # It prints that it could not import warp, which nothing here needs.
+  with contextlib.redirect_stdout(io.StringIO()), quiet_brax():
+    import brax.envs
+    import brax.fluid
   # brax 0.14 calls `clip(a_min=)`, which jax 0.10 has renamed; without this
   # its swimmer, alone in a fluid, can't be stepped.
   brax.fluid.jp = types.SimpleNamespace(**(vars(jnp) | {"clip": _clip}))

@@ -122,11 +122,9 @@ def _configuration(runs: Sequence[Run]) -> Section:
   names = [run.name for run in runs]
   different = aggregation.differences(runs)
   if different:
+    text = "The runs differ in these settings, seeds and places aside:"
     rows = [[name, *values] for name, values in different.items()]
-    content += [
-      page.text("The runs differ in these settings, seeds and places aside:"),
-      page.table(["setting", *names], rows),
-    ]
+    content = [page.text(text), page.table(["setting", *names], rows)]
   same = [
     (name, show(value))
     for name, value in sorted(runs[0].identity.items())

@@ -123,7 +123,7 @@ def _in_cells(tessellation, cells, elites, fitness):
 
 def write_repertoire(directory, elites, step=400):
   """Writes the file of a repertoire, with the names of its axes."""
-  names = list("abcd"[: len(elites.tessellation.lower)])
+  names = list("abcd"[: elites.tessellation.num_dimensions])
   path = directory.path / "repertoire" / f"{step}.npz"
   elites.save(path, SETTINGS | {"descriptor_names": names})
   return path
