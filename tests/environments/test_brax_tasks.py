@@ -170,9 +170,12 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
     ]
 
   noise = 0.3 * np.random.default_rng(0).normal(size=(50, sys.q_size()))
-  poses = sys.init_q + noise
+  poses = np.asarray(sys.init_q) + noise
   # Each is moved to where its lowest foot is 0.5 or 1.5 mm above the ground.
-  up = 2 if sys.link_types[0] == "f" else 1
+  up = 1
+  if sys.link_types[0] == "f":
+    up = 2
+    poses[:, 3:7] /= np.linalg.norm(poses[:, 3:7], axis=1, keepdims=True)
   offset = np.where(np.arange(50) % 2, 1.5e-3, 0.5e-3)
   poses[:, up] += offset - np.min([heights(q) for q in poses], axis=1)
   expected = np.array([heights(q) for q in poses])
