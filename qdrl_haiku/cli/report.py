@@ -92,9 +92,7 @@ def _roll_out(
   setup = experiment.make_agent(experiment.read_config(logdir))
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_steps)
-  return rollouts.roll_out(
-    setup.eval_env, setup.learner, elites, num_rollouts
-  )
+  return rollouts.roll_out(setup.eval_env, setup.learner, elites, num_rollouts)
 
 
 def _warn(message: str) -> None:

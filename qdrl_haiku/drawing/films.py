@@ -193,9 +193,7 @@ def _film(
   if isinstance(scene, environments.RobotScene):
     seconds, size = scene.step_seconds, (4.4, 3.8)
   num_steps = len(jax.tree.leaves(episode)[0]) - 1
-  stride = max(
-    1, round(_FRAME_SECONDS / seconds), -(-num_steps // _MAX_FRAMES)
-  )
+  stride = max(1, round(_FRAME_SECONDS / seconds), -(-num_steps // _MAX_FRAMES))
   moments = np.arange(0, num_steps + stride, stride).clip(max=num_steps)
   draw = _drawer(scene, episode, moments)
   figure = Figure(figsize=size, dpi=_DPI, layout="constrained")

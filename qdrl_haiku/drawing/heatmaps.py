@@ -146,9 +146,7 @@ def _fittest(elites: Elites) -> np.ndarray:
   return image
 
 
-def _elites(
-  repertoire: map_elites.Repertoire, names: Sequence[str]
-) -> Elites:
+def _elites(repertoire: map_elites.Repertoire, names: Sequence[str]) -> Elites:
   """Returns the elites of a repertoire."""
   cells = np.flatnonzero(np.asarray(repertoire.occupied))
   fitness = np.asarray(repertoire.fitness)

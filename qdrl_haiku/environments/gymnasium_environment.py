@@ -37,14 +37,8 @@ _WRAPPERS = {
 class GymnasiumEnvironment:
   """Instances of one environment of Gymnasium, with episodes and resets.
 
-  Attributes:
-    env_id: as in Gymnasium's registry.
-    on_host: True, which says that states can't be copied.
-    observation_size: O, of the flattened observation.
-    action_size: A, of the flattened action.
-    episode_length: steps after which an episode is truncated.
-    episode_steps: the same.
-    descriptor: None.
+  Attributes are those of a `BatchedEnvironment`, of flattened observations and
+  actions, and `on_host`, which says that states can't be copied.
   """
 
   on_host = True

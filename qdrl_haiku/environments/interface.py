@@ -24,9 +24,7 @@ def final_descriptor(
   return descriptors[last]
 
 
-def mean_descriptor(
-  descriptors: types.Array, mask: types.Array
-) -> types.Array:
+def mean_descriptor(descriptors: types.Array, mask: types.Array) -> types.Array:
   """Returns the mean over the steps of an episode; a `DescriptorFn`."""
   return jnp.mean(descriptors, axis=0, where=mask[:, None])
 

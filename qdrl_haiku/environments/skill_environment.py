@@ -18,12 +18,8 @@ class SkillEnvironment:
   The skill is appended to the observation, and stands in `info["skill"]`
   [..., K], where it is that of the observation to act on next.
 
-  Attributes:
-    env: the environment without skills; `action_size`, `episode_length`,
-      `episode_steps`, `descriptor` and `on_host` are its own.
-    prior: what skills are drawn from.
-    sampling: "fixed", or "episode" for a new skill at each episode.
-    observation_size: O + K.
+  Attributes are those of `env`, the environment without skills, but for
+  `observation_size`, which is O + K.
   """
 
   def __init__(

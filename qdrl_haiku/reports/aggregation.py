@@ -65,9 +65,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     name: [show(run.settings.get(name, ABSENT)) for run in runs]
     for name in sorted({name for run in runs for name in run.identity})
   }
-  return {
-    name: values for name, values in found.items() if len({*values}) > 1
-  }
+  return {name: values for name, values in found.items() if len({*values}) > 1}
 
 
 def show(value: object) -> str:

@@ -109,9 +109,7 @@ def _with(**attributes):
 
 other_size = _with(observation_size=3)
 fractional = _with(action_size=2.0)
-other_descriptor = _with(
-  descriptor=environments.Descriptor(("x",), (0,), (1,))
-)
+other_descriptor = _with(descriptor=environments.Descriptor(("x",), (0,), (1,)))
 not_a_state = _with(reset=lambda key: ())
 
 

@@ -119,9 +119,7 @@ def test_the_distance_without_walls_is_that_of_a_chess_king():
   assert maze.distance(jnp.array([1.0, -1.0])) == pytest.approx(18, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-  "layout, highest", [("open", 1.125), ("maze", 2.125)]
-)
+@pytest.mark.parametrize("layout, highest", [("open", 1.125), ("maze", 2.125)])
 def test_rewards_are_bounded_and_add_up_to_the_distance_covered(
   layout, highest
 ):

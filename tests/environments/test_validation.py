@@ -89,9 +89,7 @@ def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
 ])
 def test_numbers_out_of_range_are_refused(numbers, message):
   with pytest.raises(ValueError, match=message):
-    environments.Environment(
-      liars.honest(), **{"episode_length": 5} | numbers
-    )
+    environments.Environment(liars.honest(), **{"episode_length": 5} | numbers)
 
 
 def test_a_size_that_the_environment_computes_is_read():

@@ -37,9 +37,7 @@ def test_elites_are_those_of_the_file(tmp_path):
   assert 0 < len(occupied) < 8
   np.testing.assert_array_equal(elites.cells, occupied)
   np.testing.assert_array_equal(elites.fitness, saved.fitness[occupied])
-  np.testing.assert_array_equal(
-    elites.descriptors, saved.descriptors[occupied]
-  )
+  np.testing.assert_array_equal(elites.descriptors, saved.descriptors[occupied])
   for name, values in saved.genotypes.hyperparams.items():
     np.testing.assert_array_equal(elites.hyperparams[name], values[occupied])
     numbers = _column(elites, name)["values"]
