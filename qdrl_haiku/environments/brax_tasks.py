@@ -14,7 +14,7 @@ Bounds, in metres, and reward offsets are QDax's.
 import copy
 import importlib.resources
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 import jax.numpy as jnp
@@ -58,32 +58,24 @@ _STOPPED = (
 _WALL_BIT = "2"
 
 
-class UniRobot(NamedTuple):
-  """The geoms of a robot's feet, by the names that they have with us."""
-
-  feet: dict[str, str]
-  reward_offset: float
-
-
-# The ant can fall below its offset, to about -4.3 a step with motors at full
-# power all the time.
-UNI_ROBOTS: dict[str, UniRobot] = {
+# The geoms of feet, by the names that they have with us, and reward offsets.
+# The ant can fall below its own, to about -4.3 a step with motors at full power
+# all the time.
+UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
   # The ant walks along x, which its own names for its legs do not agree with.
-  "ant": UniRobot(
+  "ant": (
     {
       "front_left_foot": "left_foot_geom",
       "back_left_foot": "right_foot_geom",
       "back_right_foot": "third_foot_geom",
       "front_right_foot": "fourth_foot_geom",
     },
-    reward_offset=3.24,
+    3.24,
   ),
-  "halfcheetah": UniRobot({"back_foot": "bfoot", "front_foot": "ffoot"}, 9.231),
-  "hopper": UniRobot({"foot": "foot_geom"}, 0.9),
-  "humanoid": UniRobot(
-    {"left_foot": "left_foot", "right_foot": "right_foot"}, 0.0
-  ),
-  "walker2d": UniRobot(
+  "halfcheetah": ({"back_foot": "bfoot", "front_foot": "ffoot"}, 9.231),
+  "hopper": ({"foot": "foot_geom"}, 0.9),
+  "humanoid": ({"left_foot": "left_foot", "right_foot": "right_foot"}, 0.0),
+  "walker2d": (
     {"left_foot": "foot_left_geom", "right_foot": "foot_geom"}, 1.413
   ),
 }

@@ -152,7 +152,7 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
   from brax import kinematics
 
   brax_env = _robot(name)
-  sys, feet = brax_env.sys, brax_tasks.UNI_ROBOTS[name].feet
+  sys, feet = brax_env.sys, brax_tasks.UNI_ROBOTS[name][0]
   assert brax_tasks.uni(brax_env, name).descriptor.names == tuple(feet)
   model = copy.copy(sys.mj_model)
   model.geom_margin[:] = 9.0
