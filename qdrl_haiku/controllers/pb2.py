@@ -29,7 +29,7 @@ from qdrl_haiku.controllers.search_space import (
   fold_in,
   member_keys,
 )
-from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
 # With more, a decision takes minutes.
@@ -66,20 +66,17 @@ class PB2State(NamedTuple):
   Attributes:
     num_decisions: int32 [].
     changes: the latest changes of fitness.
-    used: [P, L], the hyperparameters before the latest decision.
-    fitness: [P], on which it was made.
-    decided: [P, L], the hyperparameters after it.
-    inherited: [P], the fitness of their parents.
+    decided: [P], unknown yet, with the hyperparameters of the latest decision
+      and the fitness of parents.
+    kept: [P], likewise, if that decision is not applied.
     parameters: of the Gaussian process, from which the next decision starts.
     choices: how good the values of each `Choice` seem.
   """
 
   num_decisions: Array
   changes: Changes
-  used: Array
-  fitness: Array
-  decided: Array
-  inherited: Array
+  decided: Changes
+  kept: Changes
   parameters: Parameters
   choices: Bandit
 
@@ -111,16 +108,14 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
 
   Args:
     config: the settings.
-    search_space: a tree shaped as the hyperparameters, its leaves ranges of
-      this package.
+    search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is a `PB2State`. Both functions can be jitted
-    (with a static `population_size`) and raise ValueError for a population too
+    The controller, whose state is a `PB2State`. It refuses a population too
     small for the configured counts, or larger than the window.
 
   Raises:
-    ValueError: if a leaf of the search space is not such a range.
+    ValueError: if a leaf of the search space is not a range of this package.
   """
   space = SearchSpace(search_space)
   for range_ in space.ranges:
@@ -129,16 +124,14 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
         f"{range_} has no scale that the model could use; use Uniform,"
         " LogUniform, OneMinusLogUniform, Choice or Fixed."
       )
-  coordinates = pb2_model.Coordinates(space.ranges)
-  names = [
-    name
+  num_values = [len(x.values) for x in space.ranges if isinstance(x, Choice)]
+  scales = [
+    f"length_scale/{name}"
     for name, range_ in zip(space.names, space.ranges, strict=True)
     if isinstance(range_, Interval)
   ]
 
-  def init(
-    key: Key, population_size: int
-  ) -> tuple[PB2State, Hyperparams]:
+  def init(key: Key, population_size: int) -> tuple[PB2State, Hyperparams]:
     hyperparams = space.draw(key, population_size)
     exploitation.counts(config, population_size)
     if config.window < population_size:
@@ -146,20 +139,14 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
         f"window={config.window} is less than"
         f" population_size={population_size}; use as much at least."
       )
-    # With a dtype, or the second update would be compiled again.
-    unknown = jnp.full(population_size, jnp.nan, jnp.float32)
-    nothing = jnp.full(
-      (population_size, len(space.ranges)), jnp.nan, jnp.float32
-    )
+    unknown = pb2_model.no_changes(population_size, len(space.ranges))
     return PB2State(
       num_decisions=jnp.zeros((), jnp.int32),
-      changes=pb2_model.no_changes(coordinates, config.window),
-      used=nothing,
-      fitness=unknown,
-      decided=nothing,
-      inherited=unknown,
-      parameters=gaussian_process.initial_parameters(1 + len(names)),
-      choices=bandit.start(coordinates.num_values, population_size),
+      changes=pb2_model.no_changes(config.window, len(space.ranges)),
+      decided=unknown,
+      kept=unknown,
+      parameters=gaussian_process.initial_parameters(1 + len(scales)),
+      choices=bandit.start(num_values, population_size),
     ), hyperparams
 
   @eager.compiled()
@@ -174,37 +161,41 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     suggests = replaced & ~lost
     used = jnp.stack([x.astype(jnp.float32) for x in leaves], axis=1)
     time = state.num_decisions + 1
-    is_kept = jnp.all(used == state.used, axis=1)
-    before = jnp.where(is_kept, state.fitness, jnp.nan)
-    is_applied = jnp.all(used == state.decided, axis=1)
-    before = jnp.where(is_applied, state.inherited, before)
-    changes = pb2_model.record(
-      state.changes, coordinates, time, before, fitness, used
+    is_kept = jnp.all(used == state.kept.used, axis=1)
+    before = jnp.where(is_kept, state.kept.before, jnp.nan)
+    is_applied = jnp.all(used == state.decided.used, axis=1)
+    before = jnp.where(is_applied, state.decided.before, before)
+    now = jnp.full_like(fitness, time)
+    change = fitness - before
+    known = jnp.isfinite(change) & jnp.all(jnp.isfinite(used), axis=1)
+    new = Changes(now, before, used, change, known)
+    changes = pb2_model.record(state.changes, new)
+    # A choice learns from members alone that train with what was drawn.
+    rewards = pb2_model.scaled(change, changes.change, changes.mask)
+    choices = bandit.learn(
+      state.choices,
+      pb2_model.to_points(space.ranges, new).category,
+      jnp.where(is_applied & known, rewards, jnp.nan),
     )
-    _, categories = coordinates.to_model(used)
-    change = jnp.where(is_applied, fitness - before, jnp.nan)
-    rewards = pb2_model.rewards(changes, change)
-    choices = bandit.learn(state.choices, categories, rewards)
     # The first member's key draws for all members.
     draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))
     drawn, choices = bandit.draw(draw_key, choices, suggests)
-    suggested = pb2_model.suggest(
+    upcoming = Changes(
+      now + 1, fitness[parents], used, now * jnp.nan, jnp.zeros_like(known)
+    )
+    suggested, change, deviation, parameters = pb2_model.suggest(
+      space.ranges,
       fold_in(keys, 1),
       state.parameters,
-      changes,
-      coordinates,
-      time + 1,
-      fitness,
-      parents,
+      pb2_model.joined(changes, upcoming),
       suggests,
-      used,
       drawn,
       config.optimism,
     )
     leaves = [
       jnp.where(replaced, jnp.where(lost, again, child), leaf)
       for leaf, child, again in zip(
-        leaves, suggested.leaves, space.sample(keys, 2), strict=True
+        leaves, suggested, space.sample(keys, 2), strict=True
       )
     ]
     operator = jnp.where(
@@ -214,41 +205,29 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     state = PB2State(
       num_decisions=time,
       changes=changes,
-      used=used,
-      fitness=fitness,
-      decided=jnp.stack(leaves, axis=1),
-      inherited=fitness[parents],
-      parameters=suggested.parameters,
+      decided=upcoming._replace(used=jnp.stack(leaves, axis=1)),
+      kept=upcoming._replace(before=fitness),
+      parameters=parameters,
       choices=choices,
     )
+    model = jax.tree.map(jnp.asarray, parameters)
     return state, Decision(
       parents,
       space.unflatten(leaves),
       operator.astype(jnp.int32),
       reasons={
-        "predicted_change": suggested.change,
-        "predicted_deviation": suggested.deviation,
+        "predicted_change": change,
+        "predicted_deviation": deviation,
       },
-      metrics=_metrics(names, changes, suggested.parameters),
+      metrics={
+        "num_changes": jnp.sum(changes.mask, dtype=jnp.float32),
+        "forgetting": model.forgetting,
+        "noise": model.noise,
+        "fitness_length_scale": model.length_scales[0],
+        **dict(zip(scales, model.length_scales[1:], strict=True)),
+      },
     )
 
   return Controller(
     init, update, _OPERATORS, exploitation.first_decision(config)
   )
-
-
-def _metrics(
-  names: list[str], changes: Changes, parameters: Parameters
-) -> Metrics:
-  """Returns the size and the parameters of the model."""
-  length_scales = jnp.asarray(parameters.length_scales)
-  return {
-    "num_changes": jnp.sum(changes.mask, dtype=jnp.float32),
-    "forgetting": jnp.asarray(parameters.forgetting),
-    "noise": jnp.asarray(parameters.noise),
-    "fitness_length_scale": length_scales[0],
-    **{
-      f"length_scale/{name}": length_scales[1 + i]
-      for i, name in enumerate(names)
-    },
-  }
