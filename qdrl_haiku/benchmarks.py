@@ -19,11 +19,7 @@ from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import programs, records
 from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import (
-  generation,
-  learning,
-  population,
-)
+from qdrl_haiku.training import generation, learning, population
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
@@ -328,22 +324,16 @@ def timed(
     state = jax.block_until_ready(call(state))
     seconds.append(time.monotonic() - begin)
     if len(seconds) == 1:
-      number = affordable(seconds[0], repetitions)
+      number = min(repetitions, int(_SECONDS / max(seconds[0], 1e-9)))
+      # Short measurements need no announcement.
+      if (number - 1) * seconds[0] > 5:
+        print(
+          f"measuring {number} of {repetitions} repetitions, "
+          f"{number * seconds[0]:.0f} s in all",
+          file=sys.stderr,
+          flush=True,
+        )
   return seconds, state
-
-
-def affordable(seconds_each: float, most: int) -> int:
-  """Returns how many repetitions fit into a minute, and prints it."""
-  number = max(1, min(most, int(_SECONDS / max(seconds_each, 1e-9))))
-  # Short measurements need no announcement.
-  if (number - 1) * seconds_each > 5:
-    print(
-      f"measuring {number} of {most} repetitions, "
-      f"{number * seconds_each:.0f} s in all",
-      file=sys.stderr,
-      flush=True,
-    )
-  return number
 
 
 def _configured(setup: Setup, **settings: Any) -> Setup:

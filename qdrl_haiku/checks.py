@@ -15,13 +15,9 @@ which XLA may flush to zero, when numbers are multiplied or divided."""
 
 
 def check_count(
-  name: str,
-  value: object,
-  minimum: int,
-  hint: str = "",
-  maximum: int = LARGEST,
+  name: str, value: object, minimum: int, hint: str = "", maximum: int = LARGEST
 ) -> None:
-  """Refuses a setting that is not a count.
+  """Refuses a setting that is no integer from a minimum to a maximum.
 
   Args:
     name: of the setting.
@@ -51,13 +47,7 @@ def fits_float32(value: float) -> bool:
 
 
 def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
-  """Refuses a setting that is negative, or overflows or vanishes in float32.
-
-  Args:
-    name: of the setting.
-    value: of the setting.
-    may_be_zero: whether it may be 0.
-  """
+  """Refuses a setting that is negative, or overflows or vanishes in float32."""
   if value < 0 or (value == 0 and not may_be_zero) or not fits_float32(value):
     least = "at least 0" if may_be_zero else "above 0"
     raise ValueError(
@@ -68,12 +58,7 @@ def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
 
 
 def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
-  """Refuses hyperparameters of which some are missing.
-
-  Args:
-    hyperparams: a tree.
-    defaults: the learner's own, a tree.
-  """
+  """Refuses hyperparameters that lack some of a learner's own defaults."""
   given = leaf_names(hyperparams)
   missing = [name for name in leaf_names(defaults) if name not in given]
   if missing:
@@ -84,15 +69,7 @@ def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
 
 
 def difference(found: Tree, expected: Tree) -> str | None:
-  """Describes where two trees of arrays differ in structure, shape or dtype.
-
-  Args:
-    found: a tree of arrays, or of their shapes.
-    expected: likewise.
-
-  Returns:
-    How the trees or the first two arrays differ; None where they don't.
-  """
+  """Returns how two trees of arrays or shapes differ; None if they don't."""
   structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]
   if structures[0] != structures[1]:
     return f"the tree is {structures[0]}, not {structures[1]}"
@@ -106,14 +83,7 @@ def difference(found: Tree, expected: Tree) -> str | None:
 
 
 def describe(tree: Tree) -> str:
-  """Describes a tree of arrays by the shapes of its first leaves.
-
-  Args:
-    tree: of arrays, or of their shapes.
-
-  Returns:
-    Such as "policy_params/w (3, 64), policy_params/b (64,), ...".
-  """
+  """Describes a tree of arrays by the shapes of its first two leaves."""
   shapes = [
     f"{name or 'an array'} {jnp.shape(x)}" for name, x in named_leaves(tree)
   ]

@@ -23,6 +23,7 @@ from qdrl_haiku.storage import strict_json
 
 if TYPE_CHECKING:
   from qdrl_haiku import comparisons
+  from qdrl_haiku.comparisons import PlannedRun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +149,7 @@ class _State:
   """Keeps the runs of a directory, their commands, and whether each is done."""
 
   def __init__(
-    self, output: pathlib.Path, planned: "Sequence[comparisons.PlannedRun]"
+    self, output: pathlib.Path, planned: "Sequence[PlannedRun]"
   ) -> None:
     self._output, self._path = output, output / "runs.json"
     try:
@@ -172,16 +173,16 @@ class _State:
         "another."
       ) from error
 
-  def is_done(self, run: "comparisons.PlannedRun") -> bool:
+  def is_done(self, run: "PlannedRun") -> bool:
     """Returns whether a run has come to its end."""
     return self._runs[run.name]["done"]
 
-  def note_done(self, run: "comparisons.PlannedRun") -> None:
+  def note_done(self, run: "PlannedRun") -> None:
     """Notes that a run has come to its end."""
     self._runs[run.name]["done"] = True
     self._write()
 
-  def has_begun(self, run: "comparisons.PlannedRun") -> bool:
+  def has_begun(self, run: "PlannedRun") -> bool:
     """Returns whether a run can be resumed."""
     return (self._output / run.name / "config.json").exists()
 
@@ -212,7 +213,7 @@ class _State:
       temporary.write_text(json.dumps(self._runs, indent=2) + "\n")
 
 
-def _seeds(run: "comparisons.PlannedRun") -> list[str]:
+def _seeds(run: "PlannedRun") -> list[str]:
   """Returns the flags of a run's seeds."""
   flags = [f"--seed={run.seeds[0]}"]
   if run.launcher == "train":
@@ -221,19 +222,18 @@ def _seeds(run: "comparisons.PlannedRun") -> list[str]:
 
 
 def _check(
-  planned: "Sequence[comparisons.PlannedRun]",
+  planned: "Sequence[PlannedRun]",
   state: _State,
   process: subprocesses.Processes,
 ) -> None:
-  """Lets launchers check the flags of runs that haven't begun."""
+  """Lets launchers check the flags of runs that haven't begun, once each."""
   from qdrl_haiku import runs
 
-  checked = set()
+  checked: dict[tuple, PlannedRun] = {}
   for run in planned:
-    command = (run.launcher, *run.flags)
-    if state.is_done(run) or state.has_begun(run) or command in checked:
-      continue
-    checked.add(command)
+    if not (state.is_done(run) or state.has_begun(run)):
+      checked.setdefault((run.launcher, run.flags), run)
+  for run in checked.values():
     print(f"checking {run.task}, {run.method}", flush=True)
     flags = [*run.flags, *_seeds(run), "--dry_run"]
     done = process.run(run.launcher, flags, pathlib.Path(os.devnull))
@@ -248,7 +248,7 @@ def _check(
 
 def _write(
   output: pathlib.Path,
-  planned: "Sequence[comparisons.PlannedRun]",
+  planned: "Sequence[PlannedRun]",
   state: _State,
   settings: "comparisons.Settings",
   *,

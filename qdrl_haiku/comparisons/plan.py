@@ -45,11 +45,8 @@ class PlannedRun(NamedTuple):
     return f"{self.task}/{self.method}/{seeds}"
 
 
-class _Command(NamedTuple):
-  """A part of a command: a launcher, if it names one, and flags."""
-
-  launcher: str | None
-  flags: tuple[str, ...]
+_Command = tuple[str | None, tuple[str, ...]]
+"""A part of a command: a launcher, if it names one, and flags."""
 
 
 def plan(
@@ -86,13 +83,13 @@ def plan(
     for method in everywhere:
       own = of_method.get(f"{task}/{method}", [])
       parts = [shared, *of_task[task], *of_method[method], *own]
-      launchers = [part.launcher for part in parts if part.launcher]
+      launchers = [launcher for launcher, _ in parts if launcher]
       if not launchers:
         raise ValueError(
           f"command={command!r} names no launcher; begin it with one of"
           f" {', '.join(_METRICS)}."
         )
-      flags = tuple(flag for part in parts for flag in part.flags)
+      flags = tuple(flag for _, part in parts for flag in part)
       seeds = tuple(range(first_seed, first_seed + counts[task]))
       together = launchers[-1] == "train"
       runs += [
@@ -104,11 +101,7 @@ def plan(
 
 
 def common_metric(runs: Sequence[PlannedRun]) -> str:
-  """Returns the metric by which runs are compared where none is asked for.
-
-  Args:
-    runs: of one launcher, or a ValueError says that they have none in common.
-  """
+  """Returns the metric by which runs of one launcher are compared."""
   launchers = sorted({run.launcher for run in runs})
   if len(launchers) > 1:
     raise ValueError(
@@ -172,7 +165,7 @@ def _command(where: str, text: str) -> _Command:
         f"{where}: --{name} is what the comparison gives to each run; leave it"
         " out."
       )
-  return _Command(launcher, tuple(words))
+  return launcher, tuple(words)
 
 
 def _counts(

@@ -185,13 +185,10 @@ def _compared(
   tasks = distinct(row["task"] for row in scored)
 
   def values(name: str, method: str) -> list[np.ndarray]:
+    own = [row for row in scored if row["method"] == method]
     return [
-      np.array([
-        row[name]
-        for row in scored
-        if (row["task"], row["method"]) == (task, method)
-      ])
-      for task in tasks
+      np.array([row[name] for row in own if row["task"] == one])
+      for one in tasks
     ]
 
   seeds = [row for row in scored if row["method"] == method]
@@ -206,15 +203,11 @@ def _compared(
     estimates["improvement"] = statistics.improvement(
       values("final", method), baseline
     )
-  row: Row = {
-    "task": task,
-    "method": method,
-    "num_seeds": len(seeds),
-    "metric": settings.metric,
-  }
+  row: Row = {"task": task, "method": method, "num_seeds": len(seeds)}
+  row["metric"] = settings.metric
   for name, estimate in estimates.items():
-    value, low, high = map(float, estimate)
-    row |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    ends = (name, f"{name}_low", f"{name}_high")
+    row |= zip(ends, map(float, estimate), strict=True)
   medians = ("total_env_steps", "minutes")
   return row | {x: standard.median(seed[x] for seed in seeds) for x in medians}
 
@@ -223,8 +216,7 @@ def _mean_between(curve: Curve, first: float, last: float) -> float:
   """Returns the mean of a curve, straight from point to point."""
   if last <= first:
     return float(np.interp(first, curve.steps, curve.values))
-  within = (curve.steps > first) & (curve.steps < last)
-  steps = np.concatenate([[first], curve.steps[within], [last]])
+  steps = np.unique(np.clip(curve.steps, first, last))
   values = np.interp(steps, curve.steps, curve.values)
   return float(np.trapezoid(values, steps) / (last - first))
 

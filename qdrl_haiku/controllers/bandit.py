@@ -67,11 +67,9 @@ def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
     weights = weights * jnp.exp(by) + shared
     return weights * (1 / jnp.sum(weights))
 
-  weights = [
-    updated(x, categories[:, k], raised[:, k])
-    for k, x in enumerate(bandit.weights)
-  ]
-  return Bandit(tuple(weights), jnp.zeros_like(bandit.gains))
+  columns = zip(bandit.weights, categories.T, raised.T, strict=True)
+  weights = tuple(updated(*column) for column in columns)
+  return Bandit(weights, jnp.zeros_like(bandit.gains))
 
 
 def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import checks
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 SURVIVE = "survive"
@@ -118,38 +119,26 @@ def check(controller: Controller, population_size: int) -> None:
     ("controller's state after an update", after, state),
     ("decision's hyperparameters", decision.hyperparams, hyperparams),
   ):
-    if _kind(found) != _kind(expected):
+    if difference := checks.difference(found, expected):
       raise ValueError(
-        f"the {name}, {_kind(found)}, differs from what it was before, "
-        f"{_kind(expected)}; return the same tree, shapes and dtypes."
+        f"the {name} differs from what it was before: {difference}; return the "
+        "same tree, shapes and dtypes."
       )
-  for name in ("parents", "operator"):
-    leaf = getattr(decision, name)
-    if leaf.shape != (population_size,) or leaf.dtype != jnp.int32:
+  members = (population_size,)
+  reasons, metrics = decision.reasons, decision.metrics
+  for name, leaf, dtype, shape in (
+    ("parents are", decision.parents, "int32", members),
+    ("operator is", decision.operator, "int32", members),
+    *((f"reason {k!r} is", x, x.dtype, members) for k, x in reasons.items()),
+    *((f"metric {k!r} is", x, x.dtype, ()) for k, x in metrics.items()),
+  ):
+    if leaf.shape != shape or leaf.dtype != dtype:
       raise ValueError(
-        f"the decision's {name} are {leaf.dtype}{leaf.shape}, not "
-        f"int32{(population_size,)}; return those."
+        f"the decision's {name} {leaf.dtype}{leaf.shape}, not "
+        f"{dtype}{shape}; return that."
       )
-  for name, leaf in decision.reasons.items():
-    if name in ROW_COLUMNS:
-      raise ValueError(
-        f"the decision's reason {name!r} has the name of a column that every "
-        "row of the lineage has; rename it."
-      )
-    if leaf.shape != (population_size,):
-      raise ValueError(
-        f"the decision's reason {name!r} is {leaf.dtype}{leaf.shape}, not "
-        f"float32{(population_size,)}; give one number per member."
-      )
-  for name, leaf in decision.metrics.items():
-    if leaf.shape:
-      raise ValueError(
-        f"the decision's metric {name!r} is {leaf.dtype}{leaf.shape}; give one "
-        "number."
-      )
-
-
-def _kind(tree: Tree) -> tuple[jax.tree_util.PyTreeDef, list[str]]:
-  """Returns a tree's structure, and the dtypes and shapes of its leaves."""
-  leaves, treedef = jax.tree.flatten(tree)
-  return treedef, [f"{x.dtype}{x.shape}" for x in leaves]
+  if taken := [x for x in reasons if x in ROW_COLUMNS]:
+    raise ValueError(
+      f"the decision's reason {taken[0]!r} has the name of a column that every "
+      "row of the lineage has; rename it."
+    )

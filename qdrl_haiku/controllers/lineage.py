@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from qdrl_haiku import checks
 from qdrl_haiku.controllers.base import SURVIVE, Decision
 from qdrl_haiku.types import Array, Hyperparams, Tree
 
@@ -27,33 +28,19 @@ def named_leaves(tree: Tree) -> dict[str, Tree]:
     tree: any; ranges are leaves.
 
   Returns:
-    The leaves, in the tree's order, by their paths in it, joined by "/".
-
-  Raises:
-    ValueError: if two have the same name.
+    The leaves by their paths joined by "/", of which no two may be the same.
   """
-  flat = jax.tree_util.tree_leaves_with_path(tree)
-  named = {
-    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-    for path, leaf in flat
-  }
-  if len(named) < len(flat):
+  names, leaves = checks.leaf_names(tree), jax.tree.leaves(tree)
+  if len({*names}) < len(names):
     raise ValueError(
-      f"of {len(flat)} hyperparameters, some have the same name: "
-      f"{', '.join(named)}; rename one."
+      f"of {len(names)} hyperparameters, some have the same name: "
+      f"{', '.join(names)}; rename one."
     )
-  return named
+  return dict(zip(names, leaves, strict=True))
 
 
 def named_hyperparams(hyperparams: Hyperparams) -> list[Named]:
-  """Splits a population's hyperparameters by member.
-
-  Args:
-    hyperparams: a tree of leaves [P].
-
-  Returns:
-    P dicts by name.
-  """
+  """Returns the hyperparameters of each member of a tree with leaves [P]."""
   named = named_leaves(jax.device_get(hyperparams))
   columns = [_numbers(leaf) for leaf in named.values()]
   return [
@@ -63,14 +50,7 @@ def named_hyperparams(hyperparams: Hyperparams) -> list[Named]:
 
 
 def initial_rows(hyperparams: Hyperparams) -> list[Row]:
-  """Makes the lineage rows of generation 0.
-
-  Args:
-    hyperparams: a tree of leaves [P], as `Controller.init` draws them.
-
-  Returns:
-    P rows with the columns of `rows`, parent -1 and operator "init".
-  """
+  """Returns the rows of generation 0, of hyperparameters with leaves [P]."""
   return [
     _row(0, 0, child, new_hyperparams=new, operator="init")
     for child, new in enumerate(named_hyperparams(hyperparams))
@@ -84,6 +64,8 @@ def rows(
   fitness: Array,
   old_hyperparams: Hyperparams,
   operators: Sequence[str],
+  cells: Array | None = None,
+  sampled: Hyperparams = None,
 ) -> list[Row]:
   """Makes the lineage rows of one generation, one per replaced agent.
 
@@ -94,12 +76,13 @@ def rows(
     fitness: [P], before the decision.
     old_hyperparams: leaves [P], before the decision.
     operators: the controller's.
+    cells: int32 [P], of a repertoire's elites that took members' places, -1
+      for other members.
+    sampled: leaves [P], those elites' hyperparameters.
 
   Returns:
-    A row per member that did not survive, in order of `child`, with the columns
-    generation, step, child, parent, child_fitness and parent_fitness (before
-    the replacement), old_hyperparams and new_hyperparams (the child's, before
-    and after it, by name), operator, and the decision's reasons.
+    Rows with `ROW_COLUMNS` and the decision's reasons in order of `child`, then
+    those of elites: of parent -1, operator "sample", and their cell.
   """
   decision, fitness, old_hyperparams = jax.device_get(
     (decision, fitness, old_hyperparams)
@@ -108,8 +91,8 @@ def rows(
   old = named_hyperparams(old_hyperparams)
   new = named_hyperparams(decision.hyperparams)
   reasons = {name: _numbers(x) for name, x in decision.reasons.items()}
-  names = [operators[code] for code in decision.operator.tolist()]
-  return [
+  from_cells = np.full(len(old), -1) if cells is None else np.asarray(cells)
+  found = [
     _row(
       generation,
       step,
@@ -119,53 +102,28 @@ def rows(
       parent_fitness=fitnesses[parent],
       old_hyperparams=old[child],
       new_hyperparams=new[child],
-      operator=names[child],
+      operator=operators[code],
     )
     | {name: values[child] for name, values in reasons.items()}
-    for child, parent in enumerate(decision.parents.tolist())
-    if names[child] != SURVIVE
+    for child, (parent, code) in enumerate(
+      zip(decision.parents.tolist(), decision.operator.tolist(), strict=True)
+    )
+    if operators[code] != SURVIVE and from_cells[child] < 0
   ]
-
-
-def sample_rows(
-  generation: int,
-  step: int,
-  cells: Array,
-  fitness: Array,
-  old_hyperparams: Hyperparams,
-  new_hyperparams: Hyperparams,
-) -> list[Row]:
-  """Makes the rows of the members that elites of a repertoire replaced.
-
-  Args:
-    generation: from 1.
-    step: environment steps per agent so far.
-    cells: int32 [P], the cell of each member's successor, -1 for a member that
-      stayed or was replaced by another member.
-    fitness: [P], the members'.
-    old_hyperparams: leaves [P], the members'.
-    new_hyperparams: leaves [P], their successors'.
-
-  Returns:
-    A row per such member with the columns of `rows`: parent -1, operator
-    "sample", and one more column, cell.
-  """
-  cells, fitness = jax.device_get((cells, fitness))
-  old = named_hyperparams(old_hyperparams)
-  new = named_hyperparams(new_hyperparams)
-  return [
+  elites = np.flatnonzero(from_cells >= 0).tolist()
+  joined = named_hyperparams(sampled) if elites else []
+  return found + [
     _row(
       generation,
       step,
       child,
-      child_fitness=_numbers(fitness)[child],
+      child_fitness=fitnesses[child],
       old_hyperparams=old[child],
-      new_hyperparams=new[child],
+      new_hyperparams=joined[child],
       operator="sample",
-      cell=cell,
+      cell=int(from_cells[child]),
     )
-    for child, cell in enumerate(cells.tolist())
-    if cell >= 0
+    for child in elites
   ]
 
 
@@ -205,17 +163,16 @@ def member_rows(
 def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
   """Follows a member, as it is at the end, back to generation 0.
 
-  From `row["step"]` until the next row of the chain, the member's ancestor was
-  trained with `row["new_hyperparams"]`. A "reinitialise" row leads back to the
-  past of the same place, of which only the place was inherited.
+  A "reinitialise" row leads back to the past of the same place, of which only
+  the place was inherited.
 
   Args:
-    rows: lineage rows of a whole run, in any order, such as the parsed lines of
-      its lineage record.
-    member: the index of the member at the end.
+    rows: lineage rows of a whole run, in any order.
+    member: its index.
 
   Returns:
-    The rows of the chain, oldest first.
+    The rows of the chain, oldest first. From `row["step"]` until the next one,
+    the member's ancestor was trained with `row["new_hyperparams"]`.
 
   Raises:
     ValueError: if no row is about the member.

@@ -68,18 +68,15 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is the number of decisions, int32 []. Both
-    functions can be jitted (with a static `population_size`) and raise
-    ValueError for a population that can't be divided so.
+    The controller, whose state is the number of decisions, int32 []. It refuses
+    a population that can't be divided so.
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
   space = SearchSpace(search_space)
 
-  def init(
-    key: Key, population_size: int
-  ) -> tuple[Array, Hyperparams]:
+  def init(key: Key, population_size: int) -> tuple[Array, Hyperparams]:
     hyperparams = space.draw(key, population_size)
     _check_size(config, population_size)
     return jnp.zeros((), jnp.int32), hyperparams

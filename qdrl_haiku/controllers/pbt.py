@@ -51,18 +51,15 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
     search_space: a tree shaped as the hyperparameters, its leaves ranges.
 
   Returns:
-    The controller, whose state is (). Both functions can be jitted (with a
-    static `population_size`) and raise ValueError for a population too small
-    for the configured counts.
+    The controller, whose state is (). It refuses a population too small for the
+    configured counts.
 
   Raises:
     ValueError: if a leaf of the search space is not a range.
   """
   space = SearchSpace(search_space)
 
-  def init(
-    key: Key, population_size: int
-  ) -> tuple[tuple[()], Hyperparams]:
+  def init(key: Key, population_size: int) -> tuple[tuple[()], Hyperparams]:
     hyperparams = space.draw(key, population_size)
     exploitation.counts(config, population_size)
     return (), hyperparams

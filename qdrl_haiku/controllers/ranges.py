@@ -7,7 +7,7 @@ import abc
 import dataclasses
 import math
 import numbers
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from qdrl_haiku.types import Array, Key
 
 # A step of `Uniform`, as a share of its range.
 _UNIFORM_STEP = 0.2
+_Factors = tuple[float, float]
 
 
 @runtime_checkable
@@ -27,18 +28,10 @@ class Range(Protocol):
   def sample(self, key: Key) -> Array:
     """Draws a value, float32 [], inside the range."""
 
-  def perturb(
-    self, value: Array, up: Array, factors: tuple[float, float]
-  ) -> Array:
-    """Moves values one step, reflected at the bounds.
+  def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
+    """Moves values [...] one step up or down, reflected at the bounds.
 
-    Args:
-      value: [...], the values to start from.
-      up: bool [...], whether the step is up.
-      factors: (down, up) with down < 1 < up, for ranges that multiply.
-
-    Returns:
-      float32 [...], inside the range.
+    _Factors are (down, up) with down < 1 < up, for ranges that multiply.
     """
 
   def same(self, first: Array, second: Array) -> Array:
@@ -59,19 +52,9 @@ def _check_number(owner: object, name: str, value: object) -> None:
     )
 
 
-def _fold(offset: Array, width: float) -> Array:
-  """Reflects any offset into [0, width], however far outside it is."""
-  offset = jnp.mod(jnp.abs(offset), 2.0 * width)
-  return jnp.minimum(offset, 2.0 * width - offset)
-
-
 @dataclasses.dataclass(frozen=True)
 class Interval(abc.ABC):
-  """A range with two bounds, uniform on the scale of its subclass.
-
-  Attributes:
-    low: the lower bound of the value.
-    high: the upper bound of the value.
+  """A range with two bounds of the value, uniform on its subclass's scale.
 
   Raises:
     ValueError: if the bounds are not numbers of the scale, in order.
@@ -96,21 +79,21 @@ class Interval(abc.ABC):
       )
 
   @abc.abstractmethod
-  def _ends(self) -> tuple[float, float]:
-    """Returns the lower and the upper end on the scale, in float64."""
-
-  @abc.abstractmethod
-  def _to_scale(self, value: Array) -> Array:
-    """Maps values to the scale."""
+  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+    """Maps values to the scale, or one number with `math`."""
 
   @abc.abstractmethod
   def _from_scale(self, position: Array) -> Array:
     """Maps positions on the scale to values."""
 
-  def _steps(self, factors: tuple[float, float]) -> tuple[float, float]:
+  def _ends(self) -> tuple[float, float]:
+    """Returns the lower and the upper end on the scale, in float64."""
+    ends = [float(self._to_scale(x, math)) for x in (self.low, self.high)]
+    return min(ends), max(ends)
+
+  def _steps(self, factors: _Factors) -> _Factors:
     """Returns the steps (down, up) on the scale, here a logarithmic one."""
-    down, up = factors
-    return math.log(down), math.log(up)
+    return math.log(factors[0]), math.log(factors[1])
 
   def _bounds(self) -> tuple[np.float32, np.float32]:
     """Returns the bounds in float32, rounded into the range."""
@@ -140,15 +123,17 @@ class Interval(abc.ABC):
     """Draws a value; see `Range.sample`."""
     return self.from_unit(jax.random.uniform(key, (), jnp.float32))
 
-  def perturb(
-    self, value: Array, up: Array, factors: tuple[float, float]
-  ) -> Array:
+  def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
     """Moves values one step on the scale; see `Range.perturb`."""
     start, end = self._ends()
     step_down, step_up = self._steps(factors)
     offset = self._to_scale(self._clip(value)) - start
     offset += jnp.where(up, np.float32(step_up), np.float32(step_down))
-    return self._clip(self._from_scale(start + _fold(offset, end - start)))
+    # Reflected into [0, width], however far outside it is.
+    width = end - start
+    offset = jnp.mod(jnp.abs(offset), 2.0 * width)
+    offset = jnp.minimum(offset, 2.0 * width - offset)
+    return self._clip(self._from_scale(start + offset))
 
   def same(self, first: Array, second: Array) -> Array:
     """Compares on the scale and as values; see `Range.same`."""
@@ -165,16 +150,13 @@ class Interval(abc.ABC):
 class Uniform(Interval):
   """Uniform; a perturbation moves by a fifth of the range."""
 
-  def _ends(self) -> tuple[float, float]:
-    return float(self.low), float(self.high)
-
-  def _to_scale(self, value: Array) -> Array:
+  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
     return value
 
   def _from_scale(self, position: Array) -> Array:
     return position
 
-  def _steps(self, factors: tuple[float, float]) -> tuple[float, float]:
+  def _steps(self, factors: _Factors) -> _Factors:
     step = _UNIFORM_STEP * (self.high - self.low)
     return -step, step
 
@@ -191,11 +173,8 @@ class LogUniform(Interval):
         " Uniform."
       )
 
-  def _ends(self) -> tuple[float, float]:
-    return math.log(self.low), math.log(self.high)
-
-  def _to_scale(self, value: Array) -> Array:
-    return jnp.log(value)
+  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+    return library.log(value)
 
   def _from_scale(self, position: Array) -> Array:
     return jnp.exp(position)
@@ -216,11 +195,8 @@ class OneMinusLogUniform(Interval):
         " float32; they bound the value, not 1 - value."
       )
 
-  def _ends(self) -> tuple[float, float]:
-    return math.log1p(-self.high), math.log1p(-self.low)
-
-  def _to_scale(self, value: Array) -> Array:
-    return jnp.log1p(-value)
+  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+    return library.log1p(-value)
 
   def _from_scale(self, position: Array) -> Array:
     return -jnp.expm1(position)
@@ -228,10 +204,7 @@ class OneMinusLogUniform(Interval):
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-  """A hyperparameter that is not searched.
-
-  Attributes:
-    value: of all members.
+  """A hyperparameter that is not searched, of one value for all members.
 
   Raises:
     ValueError: if the value is not a number.
@@ -244,14 +217,10 @@ class Fixed:
 
   def sample(self, key: Key) -> Array:
     """Returns the value; see `Range.sample`."""
-    del key
     return jnp.asarray(self.value, jnp.float32)
 
-  def perturb(
-    self, value: Array, up: Array, factors: tuple[float, float]
-  ) -> Array:
+  def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
     """Returns the fixed value in the shape of `value`; see `Range.perturb`."""
-    del up, factors
     return jnp.full_like(value, self.value, dtype=jnp.float32)
 
   def same(self, first: Array, second: Array) -> Array:
@@ -302,11 +271,8 @@ class Choice:
     """Draws each value with equal probability; see `Range.sample`."""
     return self.at(jax.random.randint(key, (), 0, len(self.values)))
 
-  def perturb(
-    self, value: Array, up: Array, factors: tuple[float, float]
-  ) -> Array:
+  def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
     """Takes the next value or the one before; see `Range.perturb`."""
-    del factors
     last = len(self.values) - 1
     moved = jnp.abs(self.index(value) + jnp.where(up, 1, -1))
     return self.at(last - jnp.abs(last - moved))

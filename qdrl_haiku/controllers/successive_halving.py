@@ -68,18 +68,13 @@ def successive_halving(
   """
   space = SearchSpace(search_space)
 
-  def init(
-    key: Key, population_size: int
-  ) -> tuple[Array, Hyperparams]:
+  def init(key: Key, population_size: int) -> tuple[Array, Hyperparams]:
     hyperparams = space.draw(key, population_size)
     return jnp.zeros((), jnp.int32), hyperparams
 
   @eager.compiled()
   def update(
-    state: Array,
-    key: Key,
-    fitness: Array,
-    hyperparams: Hyperparams,
+    state: Array, key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[Array, Decision]:
     fitness = jnp.asarray(fitness, float)
     leaves = space.flatten(fitness, hyperparams)

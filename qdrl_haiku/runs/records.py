@@ -234,14 +234,15 @@ def write(
       ),
     )
     assert setup.controller is not None
-    old = (report.fitness, report.hyperparams)
     rows = lineage.rows(
-      generation, step, report.decision, *old, setup.controller.operators
-    )
-    # Where an elite replaced a member, that is what became of it.
-    rows = [row for row in rows if report.sampled_cells[row["child"]] < 0]
-    rows += lineage.sample_rows(
-      generation, step, report.sampled_cells, *old, report.next_hyperparams
+      generation,
+      step,
+      report.decision,
+      report.fitness,
+      report.hyperparams,
+      setup.controller.operators,
+      report.sampled_cells,
+      report.next_hyperparams,
     )
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):

@@ -15,17 +15,15 @@ def _exact(statistic, ways):
   return np.percentile(values, [2.5, 97.5], method="inverted_cdf")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 13])
-def test_interquartile_means_are_those_of_scipy(size):
-  scores = np.random.default_rng(size).normal(size=(6, size))
-  np.testing.assert_allclose(
-    statistics.interquartile_mean(scores),
-    stats.trim_mean(scores, 0.25, axis=-1),
-    rtol=1e-12,
-  )
-
-
-def test_a_score_that_is_no_number_is_not_cut_off():
+def test_interquartile_means_are_those_of_scipy():
+  for size in (1, 3, 4, 13):
+    scores = np.random.default_rng(size).normal(size=(6, size))
+    np.testing.assert_allclose(
+      statistics.interquartile_mean(scores),
+      stats.trim_mean(scores, 0.25, axis=-1),
+      rtol=1e-12,
+    )
+  # One that is no number is not cut off.
   scores = np.array([[1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 3.0, 40.0]])
   np.testing.assert_array_equal(
     statistics.interquartile_mean(scores), [np.nan, 2.5]
@@ -36,6 +34,9 @@ def test_scores_of_all_tasks_are_pooled():
   tasks = [np.array([0.0, 1.0, 2.0]), np.array([10.0, 11.0, 12.0, 13.0, 100.0])]
   # Of eight, two go at each end: 2, 10, 11 and 12 are left.
   assert statistics.pooled_mean(tasks).value == pytest.approx(8.75)
+  # Seeds are drawn within their tasks; across them, the mean would vary.
+  estimate = statistics.pooled_mean([np.zeros(3), np.full(3, 7.0)])
+  assert estimate == (3.5, 3.5, 3.5)
 
 
 def test_the_interval_is_that_of_all_ways_to_draw_seeds_again():
@@ -45,12 +46,6 @@ def test_the_interval_is_that_of_all_ways_to_draw_seeds_again():
   low, high = _exact(lambda x: np.mean(sorted(x)[1:3]), ways)
   estimate = statistics.pooled_mean([scores])
   assert (estimate.low, estimate.high) == pytest.approx((low, high))
-
-
-def test_seeds_are_drawn_within_their_tasks():
-  # Drawn across tasks, the mean would vary.
-  estimate = statistics.pooled_mean([np.zeros(3), np.full(3, 7.0)])
-  assert estimate == (3.5, 3.5, 3.5)
 
 
 def test_improvement_is_the_share_of_pairs_that_are_won():

@@ -1,6 +1,5 @@
 """Tests of the bandit that draws values of choices, against plain loops."""
 
-import functools
 import math
 
 import jax
@@ -37,7 +36,7 @@ def _chances(weights, number):
   return (1 - gamma) * capped / capped.sum() + gamma / size, is_capped, gamma
 
 
-@pytest.mark.parametrize("size", [2, 3, 7])
+@pytest.mark.parametrize("size", [2, 7])
 def test_chances_are_those_of_the_paper(size):
   random = np.random.default_rng(size)
   probabilities = jax.jit(bandit.probabilities)
@@ -54,7 +53,7 @@ def test_chances_are_those_of_the_paper(size):
         assert np.all(number * np.asarray(found[0]) <= 1 + 1e-5)
 
 
-@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("number", [2, 5])
 def test_values_are_drawn_as_often_as_their_chances_say(number):
   known = bandit.start([4, 2], 6)
   weights = jnp.array([0.5, 0.3, 0.15, 0.05])
@@ -117,29 +116,16 @@ def test_a_value_that_becomes_the_best_is_found():
     assert 2 * bandit.probabilities(mean, 2)[0][best] > 0.9
 
 
-@pytest.mark.parametrize("reward", [0.0, 1.0, jnp.nan])
-def test_weights_stay_numbers_whatever_comes(reward):
-  where = jnp.ones(4, bool)
-  known = bandit.start([2, 3], 4)
-  learn = jax.jit(bandit.learn)
-  for number in range(50):
-    categories, known = _draw()(jax.random.key(number), known, where)
-    known = learn(known, categories * 0, jnp.full(4, reward))
-  for weights in known.weights:
-    assert np.all(weights > 1e-4)
-    np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-5)
-
-
-@functools.cache
-def _draw():
-  return jax.jit(bandit.draw)
-
-
-def test_where_nobody_is_replaced_nothing_is_drawn():
-  known = bandit.start([3], 4)
-  _, drawn = _draw()(jax.random.key(0), known, jnp.zeros(4, bool))
+def test_weights_stay_numbers_whatever_comes():
+  draw, learn = jax.jit(bandit.draw), jax.jit(bandit.learn)
+  for reward in (0.0, 1.0, jnp.nan):
+    known = bandit.start([2, 3], 4)
+    for number in range(50):
+      categories, known = draw(jax.random.key(number), known, jnp.ones(4, bool))
+      known = learn(known, categories * 0, jnp.full(4, reward))
+    for weights in known.weights:
+      assert np.all(weights > 1e-4)
+      np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-5)
+  # Where nobody is replaced nothing is drawn.
+  _, drawn = draw(jax.random.key(0), known, jnp.zeros(4, bool))
   assert not np.any(drawn.gains)
-  categories, _ = bandit.draw(
-    jax.random.key(0), bandit.start([], 4), jnp.ones(4, bool)
-  )
-  assert categories.shape == (4, 0)

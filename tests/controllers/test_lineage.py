@@ -34,14 +34,6 @@ def _decision(parents, operators, **hyperparams):
   )
 
 
-def test_initial_rows_have_one_per_agent():
-  rows = lineage.initial_rows({"tau": jnp.array([0.25, 0.5])})
-  assert len(rows) == 2
-  assert list(rows[1].items()) == list(
-    _whole(0, 0, 1, -1, None, None, None, {"tau": 0.5}, "init").items()
-  )
-
-
 def test_rows_have_one_per_replaced_agent_with_the_decisions_reasons():
   decision = _decision(
     [2, 1, 2, 3],
@@ -62,24 +54,30 @@ def test_rows_have_one_per_replaced_agent_with_the_decisions_reasons():
   assert list(rows[0]) == [*_COLUMNS[:-1], "hope"]
 
 
-def test_sample_rows_have_one_per_member_that_an_elite_replaced():
-  rows = lineage.sample_rows(
+def test_elites_that_replaced_members_come_last_with_their_cells():
+  decision = _decision(
+    [0, 2, 2, 0], ["survive", "perturb", "survive", "mixed"], tau=[0.0] * 4
+  )
+  rows = lineage.rows(
     4,
     jnp.int32(900),
-    jnp.array([-1, 7, 0]),
-    jnp.array([3.0, math.nan, 1.0]),
-    {"tau": jnp.array([0.5, 0.25, 0.125])},
-    {"tau": jnp.array([0.5, 2.0, math.inf])},
+    decision,
+    jnp.array([1.0, math.nan, 3.0, 4.0]),
+    {"tau": jnp.array([0.125, 0.25, 0.5, 1.0])},
+    _OPERATORS,
+    jnp.array([0, 7, -1, -1]),
+    {"tau": jnp.array([math.inf, 2.0, 0.5, 0.5])},
   )
   assert rows == [
+    _whole(4, 900, 3, 0, 4.0, 1.0, {"tau": 1.0}, {"tau": 0.0}, "mixed"),
+    _whole(
+      4, 900, 0, -1, 1.0, None, {"tau": 0.125}, {"tau": None}, "sample", 0
+    ),
     _whole(
       4, 900, 1, -1, None, None, {"tau": 0.25}, {"tau": 2.0}, "sample", 7
     ),
-    _whole(
-      4, 900, 2, -1, 1.0, None, {"tau": 0.125}, {"tau": None}, "sample", 0
-    ),
   ]
-  assert tuple(rows[0]) == _COLUMNS
+  assert tuple(rows[-1]) == _COLUMNS
 
 
 def test_member_rows_have_one_per_member():
@@ -107,25 +105,10 @@ def test_rows_are_strict_json_whatever_diverged():
   fitness = jnp.array([math.nan, math.inf])
   old = {"tau": jnp.array([math.nan, 0.25])}
   rows = lineage.initial_rows(old)
+  assert rows[1] == _whole(0, 0, 1, -1, None, None, None, {"tau": 0.25}, "init")
   rows += lineage.rows(1, 10, decision, fitness, old, _OPERATORS)
   rows += lineage.member_rows(1, 10, fitness, old)
-  assert len(rows) == 5
   assert json.loads(json.dumps(rows, allow_nan=False)) == rows
-
-
-def test_names_of_any_tree_are_joined_paths():
-  tree = {"sac": {"tau": jnp.array([0.5, math.nan])}, "x": (jnp.ones(2),)}
-  assert lineage.named_hyperparams(tree) == [
-    {"sac/tau": 0.5, "x/0": 1.0},
-    {"sac/tau": None, "x/0": 1.0},
-  ]
-
-
-def test_ancestry_ends_at_an_elite_of_the_repertoire():
-  sample = _row(2, 0, -1) | {"operator": "sample", "cell": 5}
-  rows = [_row(0, 0, -1), _row(0, 1, -1), sample, _row(3, 1, 0)]
-  assert lineage.ancestry(rows, 1) == [sample, _row(3, 1, 0)]
-  assert lineage.ancestry(rows, 0) == [sample]
 
 
 def test_ancestry_by_hand():
@@ -147,12 +130,9 @@ def test_ancestry_by_hand():
     _row(4, 2, 3),
   ]
   assert lineage.ancestry(rows, 0) == [_row(0, 1, -1), _row(2, 0, 1)]
-  assert lineage.ancestry(rows, 1) == [_row(0, 1, -1)]
-
-
-def test_ancestry_refuses_a_member_without_rows():
-  with pytest.raises(ValueError, match=r"member=4 has no .* use one of \[0\]"):
-    lineage.ancestry([_row(0, 0, -1)], 4)
+  # It ends at an elite of a repertoire.
+  sample = _row(3, 3, -1) | {"operator": "sample", "cell": 5}
+  assert lineage.ancestry([*rows, sample], 2) == [sample, _row(4, 2, 3)]
 
 
 def _grown(generation, child, parent, rate, operator="perturb"):
@@ -192,18 +172,14 @@ def test_schedule_by_hand():
   ]
   # The row of the last generation comes after its evaluation.
   assert lineage.schedule(_LINEAGE, 2, 1) == [_trained(1, 2, 3.0)]
-
-
-def test_schedule_refuses_who_descends_from_an_elite():
   sample = _grown(3, 0, -1, 9.0, "sample") | {"cell": 17}
-  with pytest.raises(ValueError, match="cell 17 that joined in generation 3"):
-    lineage.schedule([*_LINEAGE, sample], 1, 5)
-  assert len(lineage.schedule([*_LINEAGE, sample], 2, 5)) == 5
-
-
-def test_schedule_refuses_a_lineage_without_its_beginning():
-  with pytest.raises(ValueError, match="no lineage row before generation 1"):
-    lineage.schedule(_LINEAGE[3:], 1, 5)
+  for rows, member, complaint in (
+    ([*_LINEAGE, sample], 1, "cell 17 that joined in generation 3"),
+    (_LINEAGE[3:], 1, "no lineage row before generation 1"),
+    (_LINEAGE, 4, r"member=4 has no .* use one of \[0, 1, 2\]"),
+  ):
+    with pytest.raises(ValueError, match=complaint):
+      lineage.schedule(rows, member, 5)
 
 
 def test_hyperparams_by_name_become_a_tree_again():
@@ -215,3 +191,6 @@ def test_hyperparams_by_name_become_a_tree_again():
   assert stacked["sac"]["tau"].tolist() == [np.float32(0.1), 1.0]
   assert [x.tolist() for x in stacked["x"]] == [[3.0, 4.0], [6.0, 7.0]]
   assert stacked["x"][0].dtype == np.float32
+  assert lineage.named_hyperparams(stacked)[1] == {
+    "sac/tau": 1.0, "x/0": 4.0, "x/1": 7.0
+  }  # fmt: skip
