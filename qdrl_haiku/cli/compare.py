@@ -113,7 +113,7 @@ def main(given: Given) -> None:
       if state.is_done(run):
         continue
       logdir = output / run.name
-      flags = [*run.flags, *_seeds(run), f"--logdir={logdir}"]
+      flags = [*_flags(run), f"--logdir={logdir}"]
       if state.has_begun(run):
         flags = [f"--logdir={logdir}", "--resume"]
       print(f"run {i} of {len(planned)}: {run.name}", flush=True)
@@ -188,13 +188,13 @@ class _State:
 
   def _read(self) -> dict[str, strict_json.Record]:
     """Reads the file; refuses one that is damaged, and another's directory."""
-    if not self._path.exists():
-      if any(self._output.iterdir()):
-        raise ValueError(
-          f"--output={self._output} holds something, but no comparison; "
-          "choose another directory."
-        )
+    if not any(self._output.iterdir()):
       return {}
+    if not self._path.exists():
+      raise ValueError(
+        f"--output={self._output} holds something, but no comparison; choose "
+        "another directory."
+      )
     try:
       runs = json.loads(self._path.read_text())
       kinds = {(type(x["done"]), type(x["command"])) for x in runs.values()}
@@ -213,9 +213,9 @@ class _State:
       temporary.write_text(json.dumps(self._runs, indent=2) + "\n")
 
 
-def _seeds(run: "PlannedRun") -> list[str]:
-  """Returns the flags of a run's seeds."""
-  flags = [f"--seed={run.seeds[0]}"]
+def _flags(run: "PlannedRun") -> list[str]:
+  """Returns all flags of a run but its directory."""
+  flags = [*run.flags, f"--seed={run.seeds[0]}"]
   if run.launcher == "train":
     flags.append(f"--num_seeds={len(run.seeds)}")
   return flags
@@ -235,7 +235,7 @@ def _check(
       checked.setdefault((run.launcher, run.flags), run)
   for run in checked.values():
     print(f"checking {run.task}, {run.method}", flush=True)
-    flags = [*run.flags, *_seeds(run), "--dry_run"]
+    flags = [*_flags(run), "--dry_run"]
     done = process.run(run.launcher, flags, pathlib.Path(os.devnull))
     if process.is_interrupted:
       sys.exit(runs.INTERRUPTED)
@@ -259,8 +259,7 @@ def _write(
 
   curves = [
     curve
-    for run in planned
-    if state.is_done(run)
+    for run in filter(state.is_done, planned)
     for curve in comparisons.read(run, output / run.name, settings.metric)
   ]
   if not curves:

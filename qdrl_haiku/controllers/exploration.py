@@ -54,8 +54,7 @@ class ExplorationConfig(Settings):
   def __post_init__(self) -> None:
     super().__post_init__()
     factors = self.perturbation_factors
-    # Beyond 1e30, float32 overflows.
-    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1] < 1e30:
+    if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1]:
       raise ValueError(
         f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
         " up; use a pair such as (0.8, 1.25)."

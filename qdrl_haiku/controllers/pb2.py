@@ -166,23 +166,21 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     is_applied = jnp.all(used == state.decided.used, axis=1)
     before = jnp.where(is_applied, state.decided.before, before)
     now = jnp.full_like(fitness, time)
-    change = fitness - before
-    known = jnp.isfinite(change) & jnp.all(jnp.isfinite(used), axis=1)
-    new = Changes(now, before, used, change, known)
+    is_finite = jnp.all(jnp.isfinite(used), axis=1)
+    change = jnp.where(is_finite, fitness - before, jnp.nan)
+    new = Changes(now, before, used, change)
     changes = pb2_model.record(state.changes, new)
     # A choice learns from members alone that train with what was drawn.
     rewards = pb2_model.scaled(change, changes.change, changes.mask)
     choices = bandit.learn(
       state.choices,
       pb2_model.to_points(space.ranges, new).category,
-      jnp.where(is_applied & known, rewards, jnp.nan),
+      jnp.where(is_applied & new.mask, rewards, jnp.nan),
     )
     # The first member's key draws for all members.
     draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))
     drawn, choices = bandit.draw(draw_key, choices, suggests)
-    upcoming = Changes(
-      now + 1, fitness[parents], used, now * jnp.nan, jnp.zeros_like(known)
-    )
+    upcoming = Changes(now + 1, fitness[parents], used, now * jnp.nan)
     suggested, change, deviation, parameters = pb2_model.suggest(
       space.ranges,
       fold_in(keys, 1),

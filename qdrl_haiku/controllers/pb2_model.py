@@ -34,22 +34,25 @@ class Changes(NamedTuple):
     time: [W], the decision at which the change is seen.
     before: [W], the fitness from which it changes.
     used: [W, L], the hyperparameters.
-    change: [W], of fitness.
-    mask: bool [W], whether it is known.
+    change: [W], of fitness; not finite where it is unknown.
   """
 
   time: Array
   before: Array
   used: Array
   change: Array
-  mask: Array
+
+  @property
+  def mask(self) -> Array:
+    """Whether the change is known, bool [W]."""
+    return jnp.isfinite(self.change)
 
 
 def no_changes(window: int, num_hyperparams: int) -> Changes:
   """Returns unknown changes."""
   unknown = jnp.full(window, jnp.nan, jnp.float32)
   used = jnp.full((window, num_hyperparams), jnp.nan, jnp.float32)
-  return Changes(unknown, unknown, used, unknown, jnp.zeros(window, bool))
+  return Changes(unknown, unknown, used, unknown)
 
 
 def joined(*changes: Changes) -> Changes:
@@ -112,7 +115,7 @@ def _standardised(changes: Changes) -> tuple[Array, Array, Array]:
   # Squares of larger changes would overflow.
   change = jnp.clip(changes.change, -_LARGEST_CHANGE, _LARGEST_CHANGE)
   count = jnp.maximum(jnp.sum(changes.mask), 1)
-  mean = jnp.sum(jnp.where(changes.mask, change, 0.0)) / count
+  mean = jnp.sum(change, where=changes.mask) / count
   centred = jnp.where(changes.mask, change - mean, 0.0)
   deviation = jnp.sqrt(jnp.sum(centred**2) / count)
   # Equal changes become 0.

@@ -98,24 +98,6 @@ def test_weights_are_raised_as_the_paper_says():
   assert not np.any(after.gains)
 
 
-def test_a_value_that_becomes_the_best_is_found():
-  where = jnp.arange(8) < 2
-
-  def round_(known, number):
-    categories, known = bandit.draw(
-      jax.random.fold_in(jax.random.key(0), number), known, where
-    )
-    best = jnp.where(number < 300, 0, 2)
-    known = bandit.learn(known, categories, 1.0 * (categories[:, 0] == best))
-    return known, known.weights[0]
-
-  _, weights = jax.lax.scan(round_, bandit.start([3], 8), jnp.arange(600))
-  # One of each two draws.
-  for best, begin in ((0, 200), (2, 500)):
-    mean = jnp.mean(weights[begin : begin + 100], axis=0)
-    assert 2 * bandit.probabilities(mean, 2)[0][best] > 0.9
-
-
 def test_weights_stay_numbers_whatever_comes():
   draw, learn = jax.jit(bandit.draw), jax.jit(bandit.learn)
   for reward in (0.0, 1.0, jnp.nan):

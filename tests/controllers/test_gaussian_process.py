@@ -156,12 +156,12 @@ def test_fitting_makes_observations_likelier_and_finds_what_matters():
   noise = np.random.default_rng(0).normal(size=_SIZE)
   values = np.sin(6 * points.position[:, 1]) + 0.01 * noise
   values = (values - values.mean()) / values.std()
-  fitted, start = (
-    _cast(x, np.float64)
-    for x in (
+  fitted, start = jax.tree.map(
+    lambda x: np.asarray(x, np.float64),
+    (
       _fit()(*_cast((points, values)), jnp.ones(_SIZE, bool)),
       gaussian_process.initial_parameters(2),
-    )
+    ),
   )
   assert _likelihood(fitted, points, values) > 10 + _likelihood(
     start, points, values

@@ -80,26 +80,6 @@ def test_elites_that_replaced_members_come_last_with_their_cells():
   assert tuple(rows[-1]) == _COLUMNS
 
 
-def test_member_rows_have_one_per_member():
-  returns = np.array([1.5, -math.inf])
-  hyperparams = {"tau": np.array([0.25, 0.5])}
-  expected = [
-    {
-      "generation": 2,
-      "step": 300,
-      "member": member,
-      "return": value,
-      "hyperparams": {"tau": tau},
-    }
-    for member, value, tau in ((0, 1.5, 0.25), (1, None, 0.5))
-  ]
-  assert lineage.member_rows(2, 300, returns, hyperparams) == expected
-  fitness = np.array([0.5, math.nan])
-  assert lineage.member_rows(2, 300, returns, hyperparams, fitness) == [
-    row | {"fitness": x} for row, x in zip(expected, [0.5, None], strict=True)
-  ]
-
-
 def test_rows_are_strict_json_whatever_diverged():
   decision = _decision([1, 1], ["mixed", "survive"], tau=[math.inf, 0.25])
   fitness = jnp.array([math.nan, math.inf])
@@ -107,7 +87,11 @@ def test_rows_are_strict_json_whatever_diverged():
   rows = lineage.initial_rows(old)
   assert rows[1] == _whole(0, 0, 1, -1, None, None, None, {"tau": 0.25}, "init")
   rows += lineage.rows(1, 10, decision, fitness, old, _OPERATORS)
-  rows += lineage.member_rows(1, 10, fitness, old)
+  rows += lineage.member_rows(1, 10, fitness, old, fitness)
+  assert rows[-1] == {
+    "generation": 1, "step": 10, "member": 1, "return": None,
+    "hyperparams": {"tau": 0.25}, "fitness": None,
+  }  # fmt: skip
   assert json.loads(json.dumps(rows, allow_nan=False)) == rows
 
 

@@ -213,23 +213,6 @@ def test_defaults_in_the_smallest_populations(population_size, parents):
 _MIXED = {"explore": "mixed"}
 
 
-def test_a_key_of_the_older_kind_makes_the_same_decision():
-  controller = controllers.pbt(
-    controllers.PBTConfig(), {"x": controllers.Uniform(0.0, 1.0)}
-  )
-  hyperparams = common.init(controller, jax.random.PRNGKey(0), 4)
-  np.testing.assert_array_equal(
-    hyperparams["x"], common.init(controller, jax.random.key(0), 4)["x"]
-  )
-  fitness = jnp.arange(4.0)
-  older, typed = (
-    common.update(controller)(key, fitness, hyperparams)
-    for key in (jax.random.PRNGKey(1), jax.random.key(1))
-  )
-  assert np.any(typed.parents != np.arange(4))
-  jax.tree.map(np.testing.assert_array_equal, older, typed)
-
-
 def test_inherit_copies_parents_and_keeps_dtypes_and_keys():
   parents = jnp.array([2, 1, 2], jnp.int32)
   members = {

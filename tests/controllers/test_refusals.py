@@ -64,7 +64,6 @@ _MF = controllers.MFPBTConfig
   (lambda: _pbt(num_parents=1, num_replaced=0), "num_parents=1 has no effect"),
   (lambda: _pbt(exploit="none", num_replaced=1), "=1 has no effect"),
   (lambda: _pbt(perturbation_factors=(1.25, 0.8)), "perturbation_factors="),
-  (lambda: _pbt(perturbation_factors=(0.8, 1e31)), "perturbation_factors="),
   (lambda: _pbt(perturbation_factors=(0.8,)), "perturbation_factors="),
   (lambda: _MF(frequencies=(1,)), "two or more"),
   (lambda: _MF(frequencies=(2, 4)), r"\(2, 4\) don't rise from 1"),
