@@ -141,9 +141,9 @@ def suggest(
   window = changes.mask.shape[0] - replaced.shape[0]
   values, mean, deviation = _standardised(changes)
   points = age, position, category = to_points(ranges, changes)
-  parameters = gaussian_process.fit(
-    parameters, points, values, changes.mask, _NUM_FIT_STEPS
-  )
+  # Only those that may be known, since time grows with the cube of them.
+  observed = jax.tree.map(lambda x: x[:window], (points, values, changes.mask))
+  parameters = gaussian_process.fit(parameters, *observed, _NUM_FIT_STEPS)
   drawn = jnp.where(replaced[:, None], drawn, category[window:])
   category = category.at[window:].set(drawn)
 
