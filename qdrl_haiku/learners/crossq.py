@@ -10,15 +10,16 @@ import optax
 
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
-from qdrl_haiku.learners import base, batch_norm, soft_policy, statistics
+from qdrl_haiku.learners import (
+  base,
+  batch_norm,
+  hyperparameters,
+  soft_policy,
+  statistics,
+)
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
-from qdrl_haiku.learners.sac import HYPERPARAMETERS as _OF_SAC
 
-HYPERPARAMETERS = {
-  name: declared
-  for name, declared in _OF_SAC.items()
-  if name not in ("tau", "weight_decay")
-}
+HYPERPARAMETERS = hyperparameters.chosen(hyperparameters.COMMON, targets=False)
 """CrossQ's, by name."""
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5

@@ -63,55 +63,59 @@ class Hyperparameter(NamedTuple):
 # Of what was tried SAC learns most over brax's robots with these defaults, see
 # launchers/RESULTS.md. From 0.6 to 1.6 times these is searched: within the
 # steps of most runs few agents don't make up for a start from farther away.
-DISCOUNT = Hyperparameter(
-  0.995,
-  "discount factor per step",
-  high=1.0,
-  search="one_minus_log_uniform:0.992:0.997",
-)
-TAU = Hyperparameter(
-  0.01,
-  "share by which target networks move to the online ones after each step",
-  high=1.0,
-  excludes_low=True,
-)
-POLICY_LEARNING_RATE = Hyperparameter(
-  3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
-)
-CRITIC_LEARNING_RATE = Hyperparameter(
-  2e-3,
-  "Adam's learning rate for the critics",
-  search="log_uniform:1.2e-3:3.2e-3",
-)
-TEMPERATURE_LEARNING_RATE = Hyperparameter(
-  1e-3,
-  "Adam's learning rate for SAC's temperature",
-  search="log_uniform:6e-4:1.6e-3",
-)
-TARGET_ENTROPY = Hyperparameter(
-  None,
-  "SAC's target entropy, in nats; by default -A / 2 for actions of A numbers",
-  low=-math.inf,
-)
-REWARD_SCALING = Hyperparameter(
-  1.0,
-  "factor that rewards are multiplied by",
-  search="log_uniform:0.6:1.6",
-  excludes_low=True,
-)
-WEIGHT_DECAY = Hyperparameter(
-  0.01, "weight decay of residual networks, in units of the learning rate"
-)
+COMMON: dict[str, Hyperparameter] = {
+  "discount": Hyperparameter(
+    0.995,
+    "discount factor per step",
+    high=1.0,
+    search="one_minus_log_uniform:0.992:0.997",
+  ),
+  "tau": Hyperparameter(
+    0.01,
+    "share by which target networks move to the online ones after each step",
+    high=1.0,
+    excludes_low=True,
+  ),
+  "policy_learning_rate": Hyperparameter(
+    3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
+  ),
+  "critic_learning_rate": Hyperparameter(
+    2e-3,
+    "Adam's learning rate for the critics",
+    search="log_uniform:1.2e-3:3.2e-3",
+  ),
+  "temperature_learning_rate": Hyperparameter(
+    1e-3,
+    "Adam's learning rate for SAC's temperature",
+    search="log_uniform:6e-4:1.6e-3",
+  ),
+  "target_entropy": Hyperparameter(
+    None,
+    "SAC's target entropy, in nats; by default -A / 2 for actions of A numbers",
+    low=-math.inf,
+  ),
+  "reward_scaling": Hyperparameter(
+    1.0,
+    "factor that rewards are multiplied by",
+    search="log_uniform:0.6:1.6",
+    excludes_low=True,
+  ),
+  "weight_decay": Hyperparameter(
+    0.01, "weight decay of residual networks, in units of the learning rate"
+  ),
+}
+"""Those that several learners have, by name."""
 
 
 def chosen(
   declared: Mapping[str, Hyperparameter],
   *,
+  targets: bool = True,
   temperature: bool = True,
   blocks: bool = False,
 ) -> dict[str, Hyperparameter]:
   """Returns those of a learner that has such parts, or doesn't."""
-  without: set[str] = set()
+  without = set() if targets else {"tau"}
   if not temperature:
     without |= {"temperature_learning_rate", "target_entropy"}
   if not blocks:

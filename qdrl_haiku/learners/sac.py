@@ -14,16 +14,7 @@ from qdrl_haiku.learners.check import check_update
 from qdrl_haiku.learners.config import SoftAgentConfig
 from qdrl_haiku.networks import ResidualNetworkConfig
 
-HYPERPARAMETERS = {
-  "discount": hyperparameters.DISCOUNT,
-  "tau": hyperparameters.TAU,
-  "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
-  "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
-  "temperature_learning_rate": hyperparameters.TEMPERATURE_LEARNING_RATE,
-  "target_entropy": hyperparameters.TARGET_ENTROPY,
-  "reward_scaling": hyperparameters.REWARD_SCALING,
-  "weight_decay": hyperparameters.WEIGHT_DECAY,
-}
+HYPERPARAMETERS = hyperparameters.COMMON
 """SAC's, by name."""
 
 

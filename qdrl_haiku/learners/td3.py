@@ -21,11 +21,7 @@ from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.networks import ResidualNetworkConfig
 
-HYPERPARAMETERS = {
-  "discount": hyperparameters.DISCOUNT,
-  "tau": hyperparameters.TAU,
-  "policy_learning_rate": hyperparameters.POLICY_LEARNING_RATE,
-  "critic_learning_rate": hyperparameters.CRITIC_LEARNING_RATE,
+_OWN = {
   "target_noise_scale": Hyperparameter(
     0.2,
     "standard deviation of TD3's noise on target actions, in units of actions",
@@ -40,9 +36,14 @@ HYPERPARAMETERS = {
     "actions",
     search="uniform:0.1:0.5",
   ),
-  "reward_scaling": hyperparameters.REWARD_SCALING,
-  "weight_decay": hyperparameters.WEIGHT_DECAY,
 }
+HYPERPARAMETERS = {
+  name: _OWN.get(name) or hyperparameters.COMMON[name]
+  for name in (
+    "discount", "tau", "policy_learning_rate", "critic_learning_rate",
+    *_OWN, "reward_scaling", "weight_decay",
+  )
+}  # fmt: skip
 """TD3's, by name; noises are standard deviations in units of the action."""
 
 

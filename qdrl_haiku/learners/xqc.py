@@ -12,15 +12,16 @@ import optax
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
 from qdrl_haiku.config import setting
-from qdrl_haiku.learners import base, batch_norm, soft_policy, statistics
+from qdrl_haiku.learners import (
+  base,
+  batch_norm,
+  hyperparameters,
+  soft_policy,
+  statistics,
+)
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
-from qdrl_haiku.learners.sac import HYPERPARAMETERS as _OF_SAC
 
-HYPERPARAMETERS = {
-  name: declared
-  for name, declared in _OF_SAC.items()
-  if name != "weight_decay"
-}
+HYPERPARAMETERS = hyperparameters.chosen(hyperparameters.COMMON)
 """XQC's, by name."""
 # How far the atoms reach beyond the largest return, so that none is at their
 # border, and the longest horizon that they reach over.

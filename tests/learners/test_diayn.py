@@ -78,14 +78,15 @@ def _agent(learner, seed=0):
     state.discriminator_params,
   )
   state = state._replace(discriminator_params=params)
-  return statistics.observe(state, common.observations(50, seed=500 + seed))
+  seen = common.observations(50, seed=500 + seed)
+  return jax.jit(statistics.observe)(state, seen)
 
 
 def _batches(num_batches=1, prior=_PRIOR, seed=0):
   """Transitions [N, B] with skills and descriptors."""
   transitions = common.transitions(num_batches, _B, seed=seed)
   keys = jax.random.split(jax.random.key(seed), (num_batches, _B))
-  skill = jax.vmap(jax.vmap(prior.sample))(keys)
+  skill = jax.jit(jax.vmap(jax.vmap(prior.sample)))(keys)
   rng = np.random.default_rng(600 + seed)
   descriptor, next_descriptor = jnp.asarray(
     rng.normal(size=(2, num_batches, _B, _D)), jnp.float32
@@ -227,14 +228,18 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
   expected = _normalized(state, batches.observation)
   assert np.abs(expected).max() > 10
   after, _ = _update(learner, state, batches)
-  observed = learner.observe(state, batches.observation)
+
+  @jax.jit
+  def calls(observation):
+    acted = learner.act(state, _HYPERPARAMS, observation, jax.random.key(0))
+    greedy = learner.act_greedy(state, observation)
+    return acted / 3.0, greedy, learner.observe(state, observation)
+
+  acted, greedy, observed = calls(batches.observation)
   seen = {
     "update": after.agent.transitions.observation,
-    "greedy": learner.act_greedy(state, batches.observation),
-    "act": learner.act(
-      state, _HYPERPARAMS, batches.observation, jax.random.key(0)
-    )
-    / 3.0,
+    "greedy": greedy,
+    "act": acted,
     "observe": observed.agent.observation,
   }
   for name, observation in seen.items():
@@ -248,7 +253,7 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
     atol=1e-5,
   )
   # Statistics, of which skills are no part, are moved by `observe` alone.
-  common.assert_equal(
+  common.assert_close(
     observed.observation_statistics,
     statistics.update(
       state.observation_statistics, batches.observation[..., :_O]

@@ -28,14 +28,6 @@ def _learner(**settings):
   return learners.td3(_OBSERVATION, _ACTION, config)
 
 
-def _one(shared, seed=0):
-  """The one agent, which has seen some observations if it counts them."""
-  state = common.fresh(shared.learner, seed)
-  size = _OBSERVATION + _CONTEXT
-  seen = 2 + 3 * jax.random.normal(jax.random.key(9), (20, size))
-  return jax.jit(shared.learner.observe)(state, seen)
-
-
 def _improved(params, critic, observations, context):
   """The same steps in float64: -Q's gradient by hand, and Adam."""
   x = [params[name][leaf] for name, leaf in _NAMES]
@@ -80,27 +72,30 @@ _CRITIC = ("critic/linear_0", "critic/output")
 def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
   learner = _learner(own_critics=own_critics)
   shared = learner.share(size)
-  state = common.fresh(shared.learner, 1)
-  genotype = learner.genotype(common.fresh(learner, 2))
   observations = jax.random.normal(
     jax.random.key(3), (_STEPS, _BATCH, _OBSERVATION)
   )
   context = _CONTEXT_VALUE[:size]
-  improved = jax.jit(shared.improve)(
-    state, genotype, observations, context, _RATE
-  )
+
+  @jax.jit
+  def improved(key):
+    state = shared.learner.init(key)
+    genotype = learner.genotype(learner.init(jax.random.fold_in(key, 1)))
+    after = shared.improve(state, genotype, observations, context, _RATE)
+    return state, genotype, after, shared.genotype_at(state, context)
+
+  state, genotype, after, at_context = improved(jax.random.key(1))
   expected = _improved(*reference.float64(
     (genotype.policy_params, state.critic_params, observations, context)
   ))  # fmt: skip
   for (name, leaf), value in zip(_NAMES, expected, strict=True):
-    actual = improved.policy_params[name][leaf]
+    actual = after.policy_params[name][leaf]
     np.testing.assert_allclose(actual, value, rtol=1e-4, atol=1e-5)
     moved = np.abs(actual - genotype.policy_params[name][leaf])
     assert np.max(moved) > _RATE
   # The critics go with those that they have improved.
-  critics = jax.jit(shared.genotype_at)(state, context).critic_params
-  common.assert_close(improved.critic_params, critics)
-  assert (critics is not None) == own_critics
+  common.assert_close(after.critic_params, at_context.critic_params)
+  assert (after.critic_params is not None) == own_critics
 
 
 @pytest.mark.parametrize(
@@ -115,33 +110,42 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
 def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
   learner = _learner(**settings)
   shared = learner.share(_CONTEXT)
-  state = _one(shared)
   observation = jax.random.normal(jax.random.key(4), (7, _OBSERVATION))
   whole = jnp.concatenate(
     [observation, jnp.tile(_CONTEXT_VALUE, (7, 1))], axis=1
   )
-  own = jax.jit(shared.genotype_at)(state, _CONTEXT_VALUE)
-  plain = jax.jit(learner.from_genotype)(own)
-  assert jax.tree.map(jnp.shape, plain) == jax.tree.map(
-    jnp.shape, common.fresh(learner)
+  # The one agent has seen these, if it counts them.
+  seen = 2 + 3 * jax.random.normal(
+    jax.random.key(9), (20, _OBSERVATION + _CONTEXT)
   )
-  np.testing.assert_allclose(
-    jax.jit(learner.act_greedy)(plain, observation),
-    jax.jit(shared.learner.act_greedy)(state, whole),
-    rtol=1e-5,
-    atol=1e-6,
-  )
+
+  @jax.jit
+  def acted(key):
+    state = shared.learner.observe(shared.learner.init(key), seen)
+    own = learner.from_genotype(shared.genotype_at(state, _CONTEXT_VALUE))
+    fresh = learner.init(key)
+    assert jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, fresh)
+    return (
+      learner.act_greedy(own, observation),
+      shared.learner.act_greedy(state, whole),
+    )
+
+  actual, expected = acted(jax.random.key(0))
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_agent_without_critics_acts_and_can_not_be_trained():
-  learner = _learner(own_critics=False)
-  state = common.fresh(learner)
+  learner, key = _learner(own_critics=False), jax.random.key(0)
+  state = jax.eval_shape(learner.init, key)
   assert state.critic_params is None and state.target_critic_params is None
-  np.testing.assert_array_equal(
-    learner.act_greedy(state, jnp.ones(_OBSERVATION)),
-    learner.act_greedy(common.fresh(_learner()), jnp.ones(_OBSERVATION)),
-  )
+  actions = [
+    jax.jit(lambda key, x=x: x.act_greedy(x.init(key), jnp.ones(_OBSERVATION)))(
+      key
+    )
+    for x in (learner, _learner())
+  ]
+  np.testing.assert_array_equal(*actions)
   with pytest.raises(ValueError, match="own_critics=False leaves nothing"):
     learner.update(
-      state, learner.hyperparams, common.batches(learner), jax.random.key(0)
+      state, learner.hyperparams, common.batches(learner), key
     )

@@ -219,8 +219,10 @@ def test_target_noise_and_target_actions_are_clipped_on_both_sides():
 
 
 def test_target_actions_have_no_gradient():
-  gradients = jax.grad(
-    lambda *args: losses.td3_target_action(jax.random.key(0), *args).sum(),
-    argnums=(0, 1, 2),
+  gradients = jax.jit(
+    jax.grad(
+      lambda *args: losses.td3_target_action(jax.random.key(0), *args).sum(),
+      argnums=(0, 1, 2),
+    )
   )(jnp.array([0.2, -0.3]), 0.2, 0.5)
   assert not any(np.any(x) for x in gradients)
