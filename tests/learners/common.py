@@ -1,7 +1,6 @@
 """What the tests of all learners share: small learners, and data for them."""
 
 import functools
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,24 +27,11 @@ _CONFIG = {
 }
 
 
-class Case(NamedTuple):
-  """A learner and its compiled functions, shared so as to compile once.
+def learner(name, **config):
+  """One learner by its name, normalising unless `config` says otherwise.
 
-  Attributes:
-    learner: the learner.
-    update: of one agent.
-    act: as the learner's.
-    act_greedy: as the learner's.
+  It's the same one each time, and what it computes is compiled.
   """
-
-  learner: learners.Learner
-  update: Any
-  act: Any
-  act_greedy: Any
-
-
-def case(name, **config):
-  """One learner by its name, normalising unless `config` says otherwise."""
   defaults = _CONFIG | {"normalize_observations": True}
   if name in ("sac", "td3"):  # With all hyperparameters that it may have.
     defaults["residual"] = True
@@ -54,11 +40,11 @@ def case(name, **config):
     defaults["policy_delay"] = 2 if name == "td3" else 3
   if name == "xqc":
     defaults["num_atoms"] = 7
-  return _case(name, tuple(sorted((defaults | config).items())))
+  return _learner(name, tuple(sorted((defaults | config).items())))
 
 
 @functools.cache
-def _case(name, config):
+def _learner(name, config):
   factory, config_class = {
     "sac": (learners.sac, learners.SACConfig),
     "td3": (learners.td3, learners.TD3Config),
@@ -66,12 +52,11 @@ def _case(name, config):
     "xqc": (learners.xqc, learners.XQCConfig),
   }[name]
   made = configs.make(config_class, **dict(config))
-  learner = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
-  return Case(
-    learner,
-    jax.jit(learner.update),
-    jax.jit(learner.act),
-    jax.jit(learner.act_greedy),
+  made = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
+  return made._replace(
+    update=jax.jit(made.update),
+    act=jax.jit(made.act),
+    act_greedy=jax.jit(made.act_greedy),
   )
 
 

@@ -101,7 +101,7 @@ def test_an_extra_that_is_not_stored_is_named_with_what_stores_it():
   ],
 )
 def test_what_an_update_can_not_learn_from_is_refused(name, changes, message):
-  learner = common.case(name).learner
+  learner = common.learner(name)
   given = {
     "hyperparams": learner.hyperparams,
     "transitions": common.batches(learner),

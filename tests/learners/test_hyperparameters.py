@@ -60,15 +60,15 @@ _REACHES = {
 
 @pytest.mark.parametrize("name", common.NAMES)
 def test_every_hyperparameter_is_live(name):
-  case = common.case(name)
-  default = common.hyperparams(case.learner)
-  batches = [common.batches(case.learner, seed=i) for i in range(6)]
+  learner = common.learner(name)
+  default = common.hyperparams(learner)
+  batches = [common.batches(learner, seed=i) for i in range(6)]
 
   def learned(hyperparams):
-    states = [common.agent(case.learner)]
+    states = [common.agent(learner)]
     for i, x in enumerate(batches):
       states.append(
-        case.update(states[-1], hyperparams, x, jax.random.key(i))[0]
+        learner.update(states[-1], hyperparams, x, jax.random.key(i))[0]
       )
     return states
 

@@ -22,27 +22,27 @@ def _noises(name, key, num_batches):
 
 @pytest.mark.parametrize("name", common.NAMES)
 def test_updates_are_those_of_the_float64_reference(name):
-  case = common.case(name)
-  state = common.agent(case.learner)
+  learner = common.learner(name)
+  state = common.agent(learner)
   expected = reference.float64(state)
   changes = {
     "discount": 0.9, "reward_scaling": 2.0, "target_entropy": -1.5,
     "target_noise_scale": 0.4, "weight_decay": 0.1,
   }  # fmt: skip
-  known = changes.keys() & case.learner.hyperparams.keys()
+  known = changes.keys() & learner.hyperparams.keys()
   hyperparams = common.hyperparams(
-    case.learner, **{x: changes[x] for x in known}
+    learner, **{x: changes[x] for x in known}
   )
   update = reference_updates.soft_update
   if name == "td3":
     update = reference_updates.td3_update
   for i in range(2):
-    key, batches = jax.random.key(i), common.batches(case.learner, seed=i)
-    noises = _noises(name, key, case.learner.batches_per_update)
+    key, batches = jax.random.key(i), common.batches(learner, seed=i)
+    noises = _noises(name, key, learner.batches_per_update)
     if name == "td3":
       clip = hyperparams["target_noise_clip"]
       assert np.any(0.4 * np.abs(noises[0]) > clip)
-    state, metrics = case.update(state, hyperparams, batches, key)
+    state, metrics = learner.update(state, hyperparams, batches, key)
     expected, expected_metrics = update(expected, hyperparams, batches, noises)
     common.assert_close(metrics, expected_metrics, rtol=1e-4, atol=1e-5)
   common.assert_close(state, expected, rtol=1e-4, atol=1e-5)
@@ -50,19 +50,19 @@ def test_updates_are_those_of_the_float64_reference(name):
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_acting_is_normal_noise_around_what_the_policy_means(name):
-  case = common.case(name)
-  state, size = common.agent(case.learner), common.ACTION_SIZE
+  learner = common.learner(name)
+  state, size = common.agent(learner), common.ACTION_SIZE
   observation = common.observations(1)[0]
   numbers = reference.float64(state)
   outputs = reference.mlp(
     numbers.policy_params,
     reference.normalize(numbers.observation_statistics, observation),
   )
-  greedy = case.act_greedy(state, observation)
+  greedy = learner.act_greedy(state, observation)
   np.testing.assert_allclose(greedy, np.tanh(outputs[:size]), rtol=1e-5)
   changes = {} if name == "sac" else {"exploration_noise": 0.01}
-  actions = case.act(
-    state, common.hyperparams(case.learner, **changes),
+  actions = learner.act(
+    state, common.hyperparams(learner, **changes),
     jnp.tile(observation, (2000, 1)), jax.random.key(0),
   )  # fmt: skip
   if name == "td3":
@@ -77,14 +77,14 @@ def test_acting_is_normal_noise_around_what_the_policy_means(name):
 
 
 def test_xqcs_atoms_hold_all_returns_up_to_a_horizon_of_1000_steps():
-  case = common.case("xqc")
+  learner = common.learner("xqc")
   # Of next to no entropy.
-  state = common.agent(case.learner)._replace(
+  state = common.agent(learner)._replace(
     log_temperature=jnp.float32(-40.0)
   )
-  batches = common.batches(case.learner)
-  _, metrics = case.update(
-    state, common.hyperparams(case.learner, discount=1.0), batches,
+  batches = common.batches(learner)
+  _, metrics = learner.update(
+    state, common.hyperparams(learner, discount=1.0), batches,
     jax.random.key(0),
   )  # fmt: skip
   largest = np.abs(batches.reward).max(axis=1).mean()
