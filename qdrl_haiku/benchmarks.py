@@ -70,9 +70,9 @@ def generations(
   begin = time.monotonic()
   made = programs.make_programs(setup, setup.mesh, run_key, cache)
   # Both at once, as a run does.
-  made = programs.compile_generation(made)
+  made.begin_to_compile()
   state = jax.block_until_ready(made.init(run_key))
-  made.wait_to_train()
+  made.train.compile()
   compile_seconds = time.monotonic() - begin
   initial = made.draw(run_key, 1)
   state, trained = jax.block_until_ready(

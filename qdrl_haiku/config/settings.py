@@ -6,6 +6,7 @@ be another one (a section), or one of several by name (a choice). The names of
 settings are unique in a tree, but for those that the kinds of a choice share.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -41,7 +42,6 @@ class Declaration(NamedTuple):
     needs: a part of the whole configuration without which this setting has no
       effect, as the root's `missing` names it.
     may_change: whether a resumed run may have another value.
-    compiled: whether the value changes a compiled program.
     flag: the name in `config.json` and on command lines; None for the field's,
       "" of what follows from other settings, and is in neither.
     offered: whether command lines have it.
@@ -61,7 +61,6 @@ class Declaration(NamedTuple):
   only: Mapping[str, tuple[object, ...]] = NOTHING
   needs: str | None = None
   may_change: bool = False
-  compiled: bool = True
   flag: str | None = None
   offered: bool = True
   repeatable: bool = False
@@ -77,10 +76,8 @@ class Declaration(NamedTuple):
 
   def unmet(self, values: Values) -> str | None:
     """Returns the setting by whose value this one has no effect, if any."""
-    for name, effective in self.only.items():
-      if values[name] not in effective:
-        return name
-    return None
+    unmet = (x for x, of in self.only.items() if values[x] not in of)
+    return next(unmet, None)
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
@@ -90,9 +87,6 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
     default: its value where nothing else is said.
     help: a sentence or two for `--help`.
     **declared: further attributes of its `Declaration`.
-
-  Returns:
-    The field of a dataclass.
   """
   metadata = {_DECLARATION: Declaration(help, **declared)}
   if isinstance(default, dict):
@@ -112,9 +106,6 @@ def choice(
     kinds: the configurations by name, with their defaults.
     help: a sentence or two for `--help`.
     **declared: further attributes of its `Declaration`.
-
-  Returns:
-    The field of a dataclass.
   """
   return setting(kinds[default], help, kinds=kinds, **declared)
 
@@ -139,21 +130,10 @@ _TYPES: dict[type, tuple[str, type]] = {
   str: ("a word", str),
   tuple: ("a tuple", tuple),
 }
-_LISTS = {
-  int: ("integers", "256,256"),
-  float: ("numbers", "0.8,1.25"),
-  str: ("words", "a,b"),
-}
 
 
 class Kind(NamedTuple):
-  """Describes the type of a setting's values.
-
-  Attributes:
-    base: bool, int, float, str or tuple.
-    element: of a tuple, the type of its elements; else as `base`.
-    optional: whether None is a value.
-  """
+  """A type, that of a tuple's elements, and whether None is a value too."""
 
   base: type
   element: type
@@ -164,38 +144,28 @@ class Kind(NamedTuple):
     """Returns the kind of a hint, as `float | None` or `tuple[int, ...]`."""
     optional = types.NoneType in typing.get_args(hint)
     if optional:
-      hint = next(x for x in typing.get_args(hint) if x is not types.NoneType)
+      hint = typing.get_args(hint)[0]
     if typing.get_origin(hint) is tuple:
       return cls(tuple, typing.get_args(hint)[0], optional)
     return cls(hint, hint, optional)
 
-  def parse(self, name: str, value: object) -> object:
+  def parse(self, value: object) -> object:
     """Returns a command line's or a JSON file's value as a configuration's."""
-    if value is None and self.optional:
-      return None
-    if self.base is not tuple:
-      return _parse(name, value, self.base)
-    if not isinstance(value, list | tuple):
-      raise ValueError(f"{name} is {value!r}; give a list.")
-    try:
-      return tuple(_parse(name, x, self.element) for x in value)
-    except ValueError:
-      text = ",".join(map(str, value))
-      what, example = _LISTS[self.element]
-      raise ValueError(
-        f"{name}={text} is no list of {what}; give it like {example}."
-      ) from None
+    if self.base is tuple and isinstance(value, list | tuple):
+      return tuple(_parse(x, self.element) for x in value)
+    return _parse(value, self.base)
 
 
-def _parse(name: str, value: object, kind: type) -> object:
-  """Returns a value of a simple type, read from a text if need be."""
-  try:
-    if isinstance(value, str) and kind in (int, float):
+def _parse(value: object, kind: type) -> object:
+  """Returns a text as the number that it says, and integers as floats.
+
+  What is wrong stays as it is, and is refused when the configuration is made.
+  """
+  is_number = type(value) is int and kind is float
+  if kind in (int, float) and (isinstance(value, str) or is_number):
+    with contextlib.suppress(ValueError):
       return kind(value)
-  except ValueError:
-    pass
-  _check_type(name, value, kind)
-  return kind(value)
+  return value
 
 
 def _check_type(name: str, value: object, kind: type) -> None:

@@ -210,8 +210,7 @@ def _replaced(
           without.setdefault(absent, Missing(why, (flag,)))
     elif flag in given and flag:
       used.add(flag)
-      kind_of_value = kinds(type(config))[name]
-      changes[name] = kind_of_value.parse(f"--{flag}", given[flag])
+      changes[name] = kinds(type(config))[name].parse(given[flag])
   after = vars(config) | changes
   for node in _nodes(config):
     if node.declared and (by := node.declared.unmet(after)) is not None:
@@ -241,11 +240,8 @@ def _numbers(
   declared: Declaration, flag: str, given: Values
 ) -> dict[str, float]:
   """Returns the numbers by name that flags of a mapping were given."""
-  found = {
-    key: float(given[key])
-    for key in declared.keys
-    if given.get(key) is not None
-  }
+  known = {x: given.get(x) for x in declared.keys}
+  found = {x: float(value) for x, value in known.items() if value is not None}
   for text in given.get(flag, ()):
     key, _, value = text.partition("=")
     if key in declared.keys:

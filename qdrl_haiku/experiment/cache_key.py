@@ -2,7 +2,7 @@
 
 Programs of this package alone are found by name: by its versions, files and
 settings. A user's own code may have read, or replaced, anything: it is traced
-at each start, and its programs are found by the traces.
+at each start, and jax's own cache finds its programs by the traces.
 """
 
 import dataclasses
@@ -42,21 +42,32 @@ def program_cache(config: Config, setup: training.Setup) -> ProgramCache | None:
     setup: what it is composed of.
 
   Returns:
-    The cache, or None if programs aren't kept.
+    The cache, or None if programs aren't kept, or code of a user's takes part.
   """
   if setup.on_host:
     return None
-  known = config_lib.flags(config)
-  settings = {
-    name: value
-    for name, value in config_lib.values(config).items()
-    if known[name].declared.compiled
-  }
+  settings = config_lib.values(config)
+  # How long a run is, and what it leaves behind, changes no program.
+  for name in config_lib.values(config.run):
+    del settings[name]
   # Centroids are drawn by the seed, or read.
   tessellation = setup.map_elites and setup.map_elites.tessellation
   leaves, structure = jax.tree.flatten(tessellation)
   numbers = [np.asarray(x).tolist() for x in leaves]
   return _open(settings, [repr(setup.config), str(structure), numbers])
+
+
+def _open(settings: Values, rest: object) -> ProgramCache | None:
+  """Opens the cache for what depends on settings and on some more."""
+  folder = jax.config.values["jax_compilation_cache_dir"]
+  if (
+    not (folder and jax.config.values["jax_enable_compilation_cache"])
+    or _names_code(settings)
+    or fingerprints.users_module() is not None
+  ):
+    return None
+  key = fingerprints.digest([fingerprints.of_process(), settings, rest])
+  return ProgramCache(pathlib.Path(folder) / "kept", key)
 
 
 def _names_code(settings: Values) -> bool:
@@ -70,14 +81,3 @@ def _names_code(settings: Values) -> bool:
     if isinstance(text, str)
     for part in text.split(",")
   )
-
-
-def _open(settings: Values, rest: object) -> ProgramCache | None:
-  """Opens the cache for what depends on settings and on some more."""
-  folder = jax.config.values["jax_compilation_cache_dir"]
-  if not (folder and jax.config.values["jax_enable_compilation_cache"]):
-    return None
-  key = None
-  if not _names_code(settings) and fingerprints.users_module() is None:
-    key = fingerprints.digest([fingerprints.of_process(), settings, rest])
-  return ProgramCache(pathlib.Path(folder) / "kept", key)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import os
 import re
 from collections.abc import Callable
@@ -76,13 +77,14 @@ def train(
   may_change = [name for name, flag in flags if flag.declared.may_change]
   if hosts.is_first() and not config.run.dry_run:
     print(f"writing to {config.run.logdir}", flush=True)
+  cache = program_cache(made.config, made.setup)
   metrics, state = runs.run(
     made.setup,
     made.config.run,
     settings,
     may_change,
     callback,
-    program_cache(made.config, made.setup),
+    functools.partial(runs.make_programs, cache=cache),
   )
   return Result(str(config.run.logdir), metrics, state)
 

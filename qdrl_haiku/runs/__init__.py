@@ -3,6 +3,7 @@
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.divergence import DIVERGED, Diverged, EndedDiverged
 from qdrl_haiku.runs.interruption import INTERRUPTED, Interrupted
+from qdrl_haiku.runs.programs import make_programs
 from qdrl_haiku.runs.run import run
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
   "INTERRUPTED",
   "Interrupted",
   "RunConfig",
+  "make_programs",
   "run",
 ]

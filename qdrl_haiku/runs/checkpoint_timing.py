@@ -8,11 +8,7 @@ from qdrl_haiku.distributed import hosts
 
 # A checkpoint that follows 19 times what it takes is a twentieth of the time.
 _PATIENCE = 19
-
-
-def is_affordable(seconds_since_last: float, seconds_of_last: float) -> bool:
-  """Decides whether checkpoints stay within a twentieth of a run's time."""
-  return seconds_since_last >= _PATIENCE * seconds_of_last
+_LOSS = "a kill loses at most what came since."
 
 
 class CheckpointPlan:
@@ -32,36 +28,29 @@ class CheckpointPlan:
     self._interval = interval
     self._say = say
     self._clock = clock
-    self._seconds: float | None = None
-    self._end = 0.0
+    # When the next one is affordable: at once.
+    self._next = -float("inf")
     if interval is not None:
       often = "generation" if interval == 1 else f"{interval} generations"
-      say(
-        f"A checkpoint is written every {often}; a kill loses at most what "
-        "came since."
-      )
+      say(f"A checkpoint is written every {often}; {_LOSS}")
 
   def is_due(self, generation: int) -> bool:
     """Decides whether a checkpoint is to be written; all processes ask."""
     if self._interval is not None:
       return generation % self._interval == 0
-    return hosts.as_first(
-      self._seconds is None
-      or is_affordable(self._clock() - self._end, self._seconds)
-    )
+    return hosts.as_first(self._clock() >= self._next)
 
   @contextlib.contextmanager
   def writing(self) -> Iterator[None]:
     """Measures what is done inside, which is to write a checkpoint."""
     start = self._clock()
     yield
-    self._end = self._clock()
-    is_new = self._seconds is None
-    self._seconds = self._end - start
-    if is_new and self._interval is None:
-      wait = _PATIENCE * self._seconds
+    seconds = self._clock() - start
+    is_first = self._next < 0
+    wait = _PATIENCE * seconds
+    self._next = start + seconds + wait
+    if is_first and self._interval is None:
       self._say(
-        f"A checkpoint takes {self._seconds:.1f} s, so one follows each "
-        f"generation that ends {wait:.0f} s or more after the last one; a kill "
-        "loses at most what came since."
+        f"A checkpoint takes {seconds:.1f} s, so one follows each generation "
+        f"that ends {wait:.0f} s or more after the last one; {_LOSS}"
       )

@@ -71,39 +71,33 @@ def cause(setup: Setup, members: Members, report: GenerationReport) -> str:
       members.learner, members.replay.storage
     )
   )
-  if found.pop("learner"):
+  if found.pop("learner").any():
     # So it was in evaluation; training has left out and counted the same.
     counts = {
       name: int(np.sum(report.metrics.get(f"nonfinite_{name}", 0)))
       for name in ("observations", "rewards")
     }
     named = [f"{name} ({n} in training)" for name, n in counts.items() if n]
-    return ": not finite in the environment are its " + (
-      " and ".join(named) or "rewards in evaluation"
-    )
-  large = [f"{name} of {x:.0e}" for name, x in found.items() if x > _LARGE]
-  if large:
-    return f": the environment returns {' and '.join(large)}"
-  return ""
+    named = named or ["rewards in evaluation"]
+    return f": not finite in the environment are its {' and '.join(named)}"
+  largest = {name: np.max(x) for name, x in found.items()}
+  large = [f"{name} of {x:.0e}" for name, x in largest.items() if x > _LARGE]
+  return f": the environment returns {' and '.join(large)}" if large else ""
 
 
 def _looked_at(
   setup: Setup, learners: types.State, stored: types.Transition
 ) -> dict[str, types.Array]:
-  """Returns whether any learner is finite, and how large values are."""
+  """Returns of each member whether it is finite, and how large values are."""
 
   def largest(x: types.Array) -> types.Array:
     return jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)))
 
-  of_members = sharding.all_gather(
-    setup.mesh,
-    {
-      "learner": types.all_finite(learners),
-      "observations": jnp.maximum(
-        largest(stored.observation), largest(stored.next_observation)
-      ),
-      "rewards": largest(stored.reward),
-    },
-    setup.config.population_size,
-  )
-  return {name: jnp.max(x) for name, x in of_members.items()}
+  seen = largest(stored.observation), largest(stored.next_observation)
+  of_members = {
+    "learner": types.all_finite(learners),
+    "observations": jnp.maximum(*seen),
+    "rewards": largest(stored.reward),
+  }
+  size = setup.config.population_size
+  return sharding.all_gather(setup.mesh, of_members, size)

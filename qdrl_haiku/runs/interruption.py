@@ -24,20 +24,11 @@ class Interruption:
   Attributes:
     can_wait: whether there is something to finish; if not, a signal ends the
       process at once.
+    requested: whether a signal has come.
   """
 
-  def __init__(self) -> None:
-    self.can_wait = False
-    self._requested = threading.Event()
-
-  @property
-  def requested(self) -> bool:
-    """Whether a signal has come."""
-    return self._requested.is_set()
-
-  def request(self) -> None:
-    """Asks the run to stop after its generation, as a signal does."""
-    self._requested.set()
+  can_wait = False
+  requested = False
 
 
 @contextlib.contextmanager
@@ -59,9 +50,7 @@ def interruptible() -> Iterator[Interruption]:
     target=_watch, args=(reader, interruption), daemon=True
   )
   # A handler in Python must be there, or the interpreter notes no signal.
-  handlers = {
-    number: signal.signal(number, lambda *_: None) for number in _SIGNALS
-  }
+  handlers = {x: signal.signal(x, lambda *_: None) for x in _SIGNALS}
   wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
   watcher.start()
   try:
@@ -86,7 +75,7 @@ def _watch(reader: socket.socket, interruption: Interruption) -> None:
     if not interruption.can_wait:
       _say(f"{name}: leaving; there is nothing to finish.")
       os._exit(INTERRUPTED)
-    interruption.request()
+    interruption.requested = True
     _say(
       f"{name}: the run stops after this generation, with a checkpoint; once "
       "more to leave at once."

@@ -1,6 +1,7 @@
 """Plans the memory of a run, from shapes, before anything is allocated."""
 
 import contextlib
+import functools
 import math
 import os
 import pathlib
@@ -44,14 +45,10 @@ class MemoryPlan(NamedTuple):
   """Holds the bytes that a run needs on all its devices together, by part.
 
   What the compiled programs need beside it, such as activations, is not in it.
-
-  Attributes:
-    held: what is there from the first generation to the last.
-    in_turn: of which one is there at a time.
   """
 
-  held: dict[str, int]
-  in_turn: dict[str, int]
+  held: dict[str, int]  # From the first generation to the last.
+  in_turn: dict[str, int]  # One at a time.
 
   @property
   def total(self) -> int:
@@ -62,48 +59,25 @@ class MemoryPlan(NamedTuple):
 def memory_plan(
   setup: Setup, state: State, initial: InitialStates, num_reevaluations: int
 ) -> MemoryPlan:
-  """Sums up what a run holds, of the shapes of its state.
-
-  Args:
-    setup: what is trained.
-    state: shapes of its state.
-    initial: shapes of the states in which a generation's episodes begin.
-    num_reevaluations: how often elites are evaluated again in the end.
-
-  Returns:
-    The plan.
-  """
+  """Sums up what a run holds, of the shapes of its states."""
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   qd, members = setup.map_elites, state.members
-  shared = _bytes(state.repertoire)
-  on_each = _bytes(state.archive)
+  repertoire = _bytes((state.repertoire, state.archive)) * num_devices
   if qd is not None and qd.shard_repertoire:
-    genotypes = _bytes(state.repertoire.genotypes)
-    on_each += shared - genotypes
-    shared = genotypes
-  else:
-    on_each, shared = on_each + shared, 0
+    repertoire -= (num_devices - 1) * _bytes(state.repertoire.genotypes)
+  evaluation = functools.partial(_evaluation, setup, state, initial)
+  num_agents = sharding.num_slots(setup.mesh, max(setup.num_evaluated))
   held = {
-    "repertoire": num_devices * on_each + shared,
+    "repertoire": repertoire,
     "emitters and controller": num_devices
     * _bytes((state.population, state.emitter)),
-    "evaluation": _evaluation(
-      setup,
-      state,
-      initial,
-      sharding.num_slots(setup.mesh, max(setup.num_evaluated)),
-      setup.config.num_eval_episodes,
-    ),
+    "evaluation": evaluation(num_agents, setup.config.num_eval_episodes),
   }
   batches = num_devices * _shared_batches(setup, state)
   in_turn = {"batches to learn from": batches}
   if qd is not None and num_reevaluations:
-    in_turn["elites evaluated again"] = _evaluation(
-      setup,
-      state,
-      initial,
-      reevaluation.batch_size(setup, num_reevaluations),
-      num_reevaluations,
+    in_turn["elites evaluated again"] = evaluation(
+      reevaluation.batch_size(setup, num_reevaluations), num_reevaluations
     )
   if members:
     replay = _bytes(members.replay)
@@ -133,17 +107,14 @@ def available_bytes(devices: Iterable[jax.Device]) -> int | None:
   """Returns how much memory devices have, whatever else is in it."""
   devices = list(devices)
   if devices[0].platform == "cpu":
-    if not hasattr(os, "sysconf"):  # As on Windows.
-      return None
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_control_group_limits(pathlib.Path("/"))])
   total = 0
   for device in devices:
-    try:
-      stats = device.memory_stats() or {}
-    except RuntimeError:  # Not every platform implements it.
-      return None
-    if "bytes_limit" not in stats:
+    stats = None
+    with contextlib.suppress(RuntimeError):  # Not every platform implements it.
+      stats = device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
       return None
     total += stats["bytes_limit"]
   return total
@@ -154,7 +125,7 @@ def check(plan: MemoryPlan, available: int | None) -> None:
   if available is None or plan.total <= available:
     return
   parts = plan.held | plan.in_turn
-  largest = max(parts, key=lambda name: parts[name])
+  largest = max(parts, key=parts.__getitem__)
   raise ValueError(
     f"this run would need {_with_unit(plan.total)} of memory, but there are "
     f"{_with_unit(available)}; {largest} would take the most, "
@@ -173,11 +144,8 @@ def describe(plan: MemoryPlan, available: int | None) -> str:
 
 
 def _evaluation(
-  setup: Setup,
-  state: State,
-  initial: InitialStates,
-  num_agents: int,
-  num_episodes: int,
+  setup: Setup, state: State, initial: InitialStates,
+  num_agents: int, num_episodes: int,
 ) -> int:
   """Counts the bytes of agents, of first states, and of what is recorded."""
   env, qd = setup.eval_env, setup.map_elites
@@ -221,20 +189,23 @@ def _control_group_limits(root: pathlib.Path) -> list[int]:
   be seen from inside; then the top is the container's own.
   """
   limits = []
-  groups = []
-  with contextlib.suppress(OSError):
-    groups = (root / "proc/self/cgroup").read_text().splitlines()
-  for group in groups:
+  # Version 2 names no controllers.
+  names = {"": "memory.max", "memory": "memory.limit_in_bytes"}
+  for group in _text(root / "proc/self/cgroup").splitlines():
     _, controllers, path = group.split(":", 2)
-    # Version 2 names no controllers.
-    names = {"": "memory.max", "memory": "memory.limit_in_bytes"}
     if controllers in names:
       directory = root / "sys/fs/cgroup" / controllers / path.lstrip("/")
-      for above in (directory, *directory.parents):
-        with contextlib.suppress(OSError):
-          text = (above / names[controllers]).read_text().strip()
-          limits += [int(text)] if text.isdigit() else []
-  return limits
+      folders = (directory, *directory.parents)
+      limits += [_text(x / names[controllers]).strip() for x in folders]
+  return [int(text) for text in limits if text.isdigit()]
+
+
+def _text(path: pathlib.Path) -> str:
+  """Returns what a file holds, nothing if it can't be read."""
+  try:
+    return path.read_text()
+  except OSError:
+    return ""
 
 
 def _with_unit(num_bytes: float) -> str:

@@ -3,7 +3,6 @@
 import csv
 import math
 import time
-from collections.abc import Sequence
 
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.runs.records import Row
@@ -43,12 +42,12 @@ class MetricsWriter:
     self._append_csv(row)
     if self._events is not None:
       self._events.write(row, time.time())
-      self._events.flush()
+      self._events.file.flush()
 
   def close(self) -> None:
     """Closes the files."""
     if self._events is not None:
-      self._events.close()
+      self._events.file.close()
 
   def _append_csv(self, row: Row) -> None:
     is_new = not self._csv.exists()
@@ -66,28 +65,25 @@ class _Events:
   written what is in its queue, and a kill loses that.
   """
 
-  def __init__(
-    self, directory: RunDirectory, rows: Sequence[Row]
-  ) -> None:
+  def __init__(self, directory: RunDirectory, rows: list[Row]) -> None:
     # Here, since importing it takes long.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto import event_pb2
 
     before = list(directory.path.glob("events.out.tfevents.*"))
-    self._writer = EventsWriter(
-      str(directory.path.absolute() / "events"), f".{time.time_ns()}"
-    )
+    path = directory.path.absolute() / "events"
+    self.file = EventsWriter(str(path), f".{time.time_ns()}")
     now = time.time()
     if before:
       # So that a TensorBoard that looks on forgets what it has read of them.
       restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-      self._writer.write_event(
+      self.file.write_event(
         event_pb2.Event(wall_time=now, step=0, session_log=restart)
       )
     seconds = [row.get("walltime") or 0.0 for row in rows]
     for row, since_start in zip(rows, seconds, strict=True):
       self.write(row, now - seconds[-1] + since_start)
-    self.flush()
+    self.file.flush()
     for path in before:
       path.unlink()
 
@@ -100,12 +96,4 @@ class _Events:
     for name, value in row.items():
       if value is not None and math.isfinite(value):
         event.summary.value.extend(summary.scalar(name, value).value)
-    self._writer.write_event(event)
-
-  def flush(self) -> None:
-    """Returns when all that was written is on the disk."""
-    self._writer.flush()
-
-  def close(self) -> None:
-    """Closes the file."""
-    self._writer.close()
+    self.file.write_event(event)

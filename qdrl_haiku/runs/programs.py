@@ -59,11 +59,16 @@ class Program:
     """Calls it with arguments of the shapes that it was lowered for."""
     return self.compile()(*args)
 
+  @property
+  def is_compiled(self) -> bool:
+    """Whether a call need not wait."""
+    return self._compiled is not None
+
   def trace(self) -> None:
     """Traces the program, unless its machine code is kept."""
     with self._compiling:
       is_kept = self._cache is not None and self._cache.has(self._name)
-      if self._compiled is None and not is_kept:
+      if not (self.is_compiled or is_kept):
         self._lowered = self._lower()
 
   def compile(self) -> jax.stages.Compiled:
@@ -109,9 +114,8 @@ class Program:
       return None
     _prepare_lapack()
     try:
-      machine_code, in_tree, out_tree = written
       return serialize_executable.deserialize_and_load(
-        machine_code, in_tree, out_tree, execution_devices=self._devices
+        *written, execution_devices=self._devices
       )
     except Exception as error:
       logging.debug("%s can't be taken: %s", self._name, error)
@@ -147,30 +151,13 @@ def _note_hit(event: str, **_: Any) -> None:
 jax.monitoring.register_event_listener(_note_hit)
 
 
-class _Draw:
-  """Draws initial states, before the first generation or in a later one."""
-
-  def __init__(self, first: Program, later: Program) -> None:
-    self._first = first
-    self._later = later
-
-  def __call__(self, run_key: types.Key, generation: int) -> InitialStates:
-    program = self._later if generation else self._first
-    # A number of NumPy's is known to all processes.
-    return program(run_key, np.int32(generation))
-
-  def compile(self) -> None:
-    """Compiles what later generations need."""
-    self._later.compile()
-
-
 class Programs(NamedTuple):
   """Holds the programs of a run, each compiled when it's first called.
 
   Attributes:
-    draw: (run_key, generation) -> `InitialStates` of a generation; 0 is the one
-      before the first.
-    init: (run_key) -> the state before the first generation.
+    draws: (run_key, generation) -> `InitialStates` of a generation: of the one
+      before the first, numbered 0, and of all others.
+    start: (run_key, `InitialStates`) -> the state before the first generation.
     train: (state, pool, run_key) -> (state, trained), the first part of a
       generation; the state is donated, here and below.
     evaluate: (state, trained, env_states, run_key) -> (state, report), the
@@ -178,32 +165,32 @@ class Programs(NamedTuple):
     restart: (state, run_key) -> the state with new members in place of all.
     state: shapes, dtypes and shardings of the state.
     initial: those of what a generation draws.
-    training: what `train` waits for, None if it waits for nothing.
-    evaluating: what `evaluate` waits for, likewise.
   """
 
-  draw: Any
-  init: Callable[[types.Key], State]
-  train: Any
-  evaluate: Any
+  draws: tuple[Program, Program]
+  start: Program
+  train: Program
+  evaluate: Program
   restart: Callable[[State, types.Key], State]
   state: State
   initial: InitialStates
-  training: concurrent.futures.Future[Any] | None = None
-  evaluating: concurrent.futures.Future[Any] | None = None
 
-  def wait_to_train(self) -> None:
-    """Waits until `train` is compiled."""
-    if self.training is not None:
-      self.training.result()
+  def draw(self, run_key: types.Key, generation: int) -> InitialStates:
+    """Draws the states in which the episodes of a generation begin."""
+    # A number of NumPy's is known to all processes.
+    return self.draws[generation > 0](run_key, np.int32(generation))
+
+  def init(self, run_key: types.Key) -> State:
+    """Makes the state before the first generation."""
+    return self.start(run_key, self.draw(run_key, 0))
 
   def wait_to_evaluate(self, trained: Trained) -> float:
     """Waits for `evaluate` to be compiled; returns the seconds of waiting."""
-    if self.evaluating is None or self.evaluating.done():
+    if self.evaluate.is_compiled:
       return 0.0
     jax.block_until_ready(trained)
     begin = time.monotonic()
-    concurrent.futures.wait([self.evaluating])
+    self.evaluate.compile()
     return time.monotonic() - begin
 
   def step(
@@ -214,11 +201,30 @@ class Programs(NamedTuple):
     state, trained = self.train(state, initial.pool, run_key)
     return self.evaluate(state, trained, initial.evaluation, run_key)
 
+  def begin_to_compile(self) -> None:
+    """Begins to compile what a generation is, which goes on in threads.
+
+    What trains takes longest of all that a run waits for, so it's traced before
+    anything else is. What draws is called with it, and so comes next.
+    """
+    self.train.trace()
+    threads = [concurrent.futures.ThreadPoolExecutor(1) for _ in range(2)]
+    for program in (self.train, self.draws[1], self.evaluate):
+      threads[0].submit(program.compile)
+    # XLA compiles in the meantime what trains.
+    threads[1].submit(self.evaluate.trace)
+    for thread in threads:
+      thread.shutdown(wait=False)
+
+
+MakePrograms = Callable[[Setup, jax.sharding.Mesh, types.Key], Programs]
+"""Returns the programs of a run: of its setup, its devices and its key."""
+
 
 def make_programs(
   setup: Setup,
   mesh: jax.sharding.Mesh,
-  run_key: types.Key | jax.ShapeDtypeStruct,
+  run_key: types.Key,
   cache: ProgramCache | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it."""
@@ -230,10 +236,8 @@ def make_programs(
   to_init = options.often if setup.map_elites else options.once
 
   def jitted(
-    function: Callable[..., Any],
-    options: dict[str, Any],
-    out_shardings: types.Tree,
-    **more: Any,
+    function: Callable[..., Any], options: dict[str, Any],
+    out_shardings: types.Tree, **more: Any,
   ) -> Any:
     return jax.jit(
       functools.partial(function, setup),
@@ -242,93 +246,53 @@ def make_programs(
       **more,
     )
 
-  method = generation.method(setup)
-  draw_jit = jitted(method.draw, options.once, members, static_argnums=2)
-  init_jit = jitted(generation.init, to_init, shardings)
-  train_jit = jitted(
-    method.train, options.always, (shardings, trained), donate_argnums=0
-  )
-  evaluate_jit = jitted(
-    method.evaluate,
-    options.often,
-    (shardings, replicated),
-    donate_argnums=0,
-  )
+  def program(
+    name: str, options: dict[str, Any], lower: Callable[[], jax.stages.Lowered]
+  ) -> Program:
+    return Program(name, lower, options, list(mesh.devices.flat), cache)
 
+  method, donates = generation.method(setup), {"donate_argnums": 0}
+  draw = jitted(method.draw, options.once, members, static_argnums=2)
+  init = jitted(generation.init, to_init, shardings)
+  train = jitted(method.train, options.always, (shardings, trained), **donates)
+  evaluate = jitted(
+    method.evaluate, options.often, (shardings, replicated), **donates
+  )
+  zero = np.int32(0)
+  numbers = setup.num_evaluated
   shapes = cache.read("shapes") if cache is not None else None
   if shapes is None:
-    initial = [
-      draw_jit.eval_shape(run_key, np.int32(0), n) for n in setup.num_evaluated
-    ]
-    shapes = _bare((init_jit.eval_shape(run_key, initial[0]), initial))
+    initial = [draw.eval_shape(run_key, zero, n) for n in numbers]
+    shapes = _bare((init.eval_shape(run_key, initial[0]), initial))
     if cache is not None:
       cache.write("shapes", shapes)
   state = _placed(shapes[0], shardings)
   first, later = _placed(shapes[1], members)
-
-  def program(
-    name: str,
-    lower: Callable[[], jax.stages.Lowered],
-    options: dict[str, Any],
-  ) -> Program:
-    return Program(name, lower, options, list(mesh.devices.flat), cache)
-
+  # The same one where both numbers are.
   draws = {
     n: program(
-      f"draw_{n}",
-      functools.partial(draw_jit.lower, run_key, np.int32(0), n),
-      options.once,
+      f"draw_{n}", options.once, functools.partial(draw.lower, run_key, zero, n)
     )
-    for n in setup.num_evaluated
+    for n in numbers
   }
-  draw = _Draw(*(draws[n] for n in setup.num_evaluated))
-  init = program("init", lambda: init_jit.lower(run_key, first), to_init)
   return Programs(
-    draw=draw,
-    init=lambda run_key: init(run_key, draw(run_key, 0)),
+    draws=(draws[numbers[0]], draws[numbers[1]]),
+    start=program("init", to_init, lambda: init.lower(run_key, first)),
     train=program(
-      "train",
-      lambda: train_jit.lower(state, later.pool, run_key),
-      options.always,
+      "train", options.always, lambda: train.lower(state, later.pool, run_key)
     ),
     evaluate=program(
       "evaluate",
-      lambda: evaluate_jit.lower(
-        *train_jit.eval_shape(state, later.pool, run_key),
+      options.often,
+      lambda: evaluate.lower(
+        *train.eval_shape(state, later.pool, run_key),
         later.evaluation,
         run_key,
       ),
-      options.often,
     ),
-    restart=jitted(
-      generation.restart, options.once, shardings, donate_argnums=0
-    ),
+    restart=jitted(generation.restart, options.once, shardings, **donates),
     state=state,
     initial=later,
-  )
-
-
-def compile_generation(programs: Programs) -> Programs:
-  """Begins to compile what a generation is, which goes on in a thread.
-
-  What trains takes longest of all that a run waits for, so it's traced before
-  anything else is. What draws is called with it, and so comes next.
-  """
-  programs.train.trace()
-  executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-  training = executor.submit(programs.train.compile)
-  executor.submit(programs.draw.compile)
-  evaluating = executor.submit(programs.evaluate.compile)
-  executor.shutdown(wait=False)
-  # XLA compiles in the meantime what trains.
-  tracer = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-  tracer.submit(programs.evaluate.trace)
-  tracer.shutdown(wait=False)
-  return programs._replace(
-    train=lambda *args: training.result()(*args),
-    evaluate=lambda *args: evaluating.result()(*args),
-    training=training,
-    evaluating=evaluating,
   )
 
 

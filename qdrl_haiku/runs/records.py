@@ -38,21 +38,13 @@ def initial() -> Record:
 def first(
   record: Record, seed: int, state: State, known: Row
 ) -> tuple[Record, Row]:
-  """Returns the record and the row of the state before the first generation.
-
-  There is no row where nothing is known yet.
-  """
+  """Returns the record and the row, if any, before the first generation."""
   if not known:
     return record, {}
   steps = int(state.initial_steps)
   record = record | {"initial_env_steps": steps, "total_env_steps": steps}
-  return record, known | {
-    "generation": 0,
-    "step": 0,
-    "walltime": 0.0,
-    "seed": seed,
-    "total_env_steps": steps,
-  }
+  kept = ("generation", "step", "walltime", "total_env_steps")
+  return record, known | {name: record[name] for name in kept} | {"seed": seed}
 
 
 def updated(
@@ -108,7 +100,16 @@ def row(
   seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> Row:
   """Returns the row of metrics of one generation."""
-  row = _generation_row(report) | {
+  row: Row = {
+    "generation": int(report.generation),
+    "eval/episode_return": float(np.mean(report.evaluation.returns)),
+    "eval/episode_length": float(np.mean(report.evaluation.lengths)),
+  }
+  for name, values in _other_scores(report):
+    row[name] = float(np.mean(values))
+  for name, values in sorted(report.metrics.items()):
+    row[f"training/{name}"] = float(np.mean(values))
+  row |= {
     "step": record["step"],
     "walltime": record["walltime"],
     "seed": seeds[0],
@@ -124,20 +125,6 @@ def row(
   return row
 
 
-def _generation_row(report: GenerationReport) -> Row:
-  """Returns the numbers that every population has."""
-  row: Row = {
-    "generation": int(report.generation),
-    "eval/episode_return": float(np.mean(report.evaluation.returns)),
-    "eval/episode_length": float(np.mean(report.evaluation.lengths)),
-  }
-  for name, values in _other_scores(report):
-    row[name] = float(np.mean(values))
-  for name, values in sorted(report.metrics.items()):
-    row[f"training/{name}"] = float(np.mean(values))
-  return row
-
-
 def _pbt_row(report: GenerationReport) -> Row:
   """Returns what a controller adds to the row."""
   assert report.decision is not None
@@ -149,18 +136,15 @@ def _pbt_row(report: GenerationReport) -> Row:
     for kind, of in (("best", np.max), ("mean", np.mean), ("min", np.min)):
       row[f"pbt/{kind}_{name}"] = float(of(values)) if values.size else np.nan
   parents = report.decision.parents
-  replaced = parents != np.arange(parents.shape[0])
-  if not report.finite.any():
-    replaced[:] = True  # All begin anew in their own places.
+  # Where none is finite, all begin anew in their own places.
+  replaced = (parents != np.arange(len(parents))) | ~report.finite.any()
   replaced |= np.asarray(report.sampled_cells) >= 0
   row["pbt/num_replaced"] = int(np.sum(replaced))
   row["pbt/num_nonfinite"] = int(np.sum(~report.finite))
-  members = lineage.named_hyperparams(report.hyperparams)
-  for name in members[0]:
-    values = np.array([member[name] for member in members], float)
-    row[f"pbt/hyperparams/{name}/mean"] = float(np.mean(values))
-    row[f"pbt/hyperparams/{name}/min"] = float(np.min(values))
-    row[f"pbt/hyperparams/{name}/max"] = float(np.max(values))
+  for name, x in lineage.named_leaves(report.hyperparams).items():
+    values = np.asarray(x, float)
+    for kind, of in (("mean", np.mean), ("min", np.min), ("max", np.max)):
+      row[f"pbt/hyperparams/{name}/{kind}"] = float(of(values))
   return row
 
 
@@ -210,33 +194,29 @@ def rates(
 
 def _collected_steps(setup: Setup) -> int:
   """Counts the steps that members collect in a generation; 0 without any."""
-  if not setup.trains_members:
-    return 0
-  return setup.config.population_size * setup.config.perturbation_interval
+  config = setup.config
+  steps = config.population_size * config.perturbation_interval
+  return steps if setup.trains_members else 0
 
 
 def write(
   directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
 ) -> None:
   """Writes the members' returns and hyperparameters, and their lineage."""
-  generation = int(report.generation)
+  now = (int(report.generation), step)
   config = setup.config
   if report.decision is not None:
-    is_return = (config.fitness, config.fitness_window) == ("episode_return", 1)
-    directory.append(
-      "pbt_members.jsonl",
-      lineage.member_rows(
-        generation,
-        step,
-        report.scores["episode_return"],
-        report.hyperparams,
-        None if is_return else report.fitness,
-      ),
-    )
     assert setup.controller is not None
+    is_return = (config.fitness, config.fitness_window) == ("episode_return", 1)
+    members = lineage.member_rows(
+      *now,
+      report.scores["episode_return"],
+      report.hyperparams,
+      None if is_return else report.fitness,
+    )
+    directory.append("pbt_members.jsonl", members)
     rows = lineage.rows(
-      generation,
-      step,
+      *now,
       report.decision,
       report.fitness,
       report.hyperparams,
@@ -246,9 +226,8 @@ def write(
     )
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):
-    skill_files.write(
-      directory, generation, step, report.evaluation, setup.eval_env.descriptor
-    )
+    descriptor = setup.eval_env.descriptor
+    skill_files.write(directory, *now, report.evaluation, descriptor)
 
 
 def summary(row: Row) -> str:
@@ -258,17 +237,13 @@ def summary(row: Row) -> str:
       f"QD score {row['qd/qd_score']:.0f} coverage {row['qd/coverage']:.1f} % "
       f"best {row['qd/max_fitness']:.1f}"
     )
+  mean = row.get("pbt/mean_return", row["eval/episode_return"])
   if "pbt/best_return" in row:
-    return (
-      f"return best {row['pbt/best_return']:.1f} "
-      f"mean {row['pbt/mean_return']:.1f}"
-    )
-  seeds = [
-    value for name, value in row.items()
-    if name.startswith("eval/episode_return/seed_")
-  ]
-  text = f"return {row['eval/episode_return']:.1f}"
+    return f"return best {row['pbt/best_return']:.1f} mean {mean:.1f}"
+  prefix = "eval/episode_return/seed_"
+  seeds = [value for name, value in row.items() if name.startswith(prefix)]
+  text = f"return {mean:.1f}"
   if len(seeds) > 1:
-    text = f"return best {max(seeds):.1f} mean {row['eval/episode_return']:.1f}"
+    text = f"return best {max(seeds):.1f} mean {mean:.1f}"
   information = row.get("diayn/mutual_information_lower_bound")
   return text if information is None else f"{text} nats {information:.2f}"

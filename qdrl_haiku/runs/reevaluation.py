@@ -5,8 +5,9 @@ and new methods for Quality-Diversity in uncertain domains", arXiv:2302.00463.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,24 +50,19 @@ class Reevaluation(NamedTuple):
 
 
 ReevaluateFn = Callable[[map_elites.Repertoire, types.Key], Reevaluation]
-"""Looks at all elites again.
-
-Args: the repertoire, on all devices; the key, consumed: the elite of cell i
-draws from `fold_in(key, i)`. Of several processes each has to call it.
-Returns: what they did.
-"""
+"""Looks at all elites of a repertoire again; that of cell i draws from
+`fold_in(key, i)`. Of several processes each has to call it."""
 
 
 def batch_size(setup: Setup, num_reevaluations: int) -> int:
   """Returns how many elites are evaluated at once."""
   qd = setup.map_elites
   assert qd is not None
+  num_devices = 1 if setup.mesh is None else setup.mesh.size
   num_agents = setup.batch_sizes[-1]
-  num_episodes = num_agents * setup.config.num_eval_episodes
-  num_devices = _num_devices(setup)
   at_once = min(
     num_agents,
-    num_episodes // num_reevaluations,
+    num_agents * setup.config.num_eval_episodes // num_reevaluations,
     -(-qd.tessellation.num_cells // num_devices) * num_devices,
   )
   return max(1, at_once // num_devices) * num_devices
@@ -80,8 +76,8 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
   fits any number of elites, and is compiled in the first call.
   """
-  qd = setup.map_elites
-  assert qd is not None
+  qd, mesh = setup.map_elites, setup.mesh
+  assert qd is not None and mesh is not None
   num_cells = qd.tessellation.num_cells
   size = batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(
@@ -89,11 +85,20 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
       setup.config, num_eval_episodes=num_reevaluations
     )
   )
+  options = compiler_options.of_mesh(mesh)
+  replicated = NamedSharding(mesh, PartitionSpec())
+  # As the evaluation has them.
+  divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
+  compiled = functools.partial(
+    jax.jit, out_shardings=replicated, compiler_options=options.once
+  )
 
+  @functools.partial(compiled, out_shardings=divided)
   def draw(cells: types.Array, key: types.Key) -> types.Tree:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
     return members_lib.draw_evaluation(drawn_with, keys)
 
+  @functools.partial(compiled, compiler_options=options.often)
   def evaluate(
     elites: map_elites.Elite, cells: types.Array, env_states: types.Tree
   ) -> tuple[types.Array, types.Array | None, types.Array]:
@@ -101,16 +106,12 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     evaluation = elites_lib.evaluate_elites(setup, chosen, env_states)
     return evaluation.returns, evaluation.descriptors, evaluation.lengths
 
+  @compiled
   def correct(
     cells: types.Array, fitness: types.Array, descriptors: types.Array
   ) -> map_elites.Repertoire:
     empty = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
     return empty.add(cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1))
-
-  # Divided, as the evaluation has them.
-  draw_all = _compiled(setup, draw, is_seldom=True, is_divided=True)
-  evaluate_all = _compiled(setup, evaluate)
-  correct_all = _compiled(setup, correct, is_seldom=True)
 
   def reevaluate(
     repertoire: map_elites.Repertoire, key: types.Key
@@ -125,12 +126,11 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     for first in range(0, occupied.size, size):
       # The last one fills up the last batch.
       cells = occupied.take(np.arange(first, first + size), mode="clip")
-      returns, places, lengths = jax.device_get(
-        evaluate_all(repertoire.genotypes, cells, draw_all(cells, key))
+      fitness[cells], descriptors[cells], lengths = jax.device_get(
+        evaluate(repertoire.genotypes, cells, draw(cells, key))
       )
-      fitness[cells], descriptors[cells] = returns, places
       env_steps += int(lengths[: occupied.size - first].sum())
-    corrected = correct_all(
+    corrected = correct(
       np.arange(num_cells, dtype=np.int32), fitness, descriptors
     )
     return Reevaluation(
@@ -175,24 +175,3 @@ def spreads(values: np.ndarray) -> np.ndarray:
   if values.shape[1] < 2:
     return np.full((len(values), *values.shape[2:]), np.nan)
   return np.std(values, axis=1, ddof=1, dtype=np.float64)
-
-
-def _compiled(
-  setup: Setup,
-  function: Callable[..., Any],
-  is_seldom: bool = False,
-  is_divided: bool = False,
-) -> Callable[..., Any]:
-  """Compiles a function, whose results every device has, or its share of."""
-  assert setup.mesh is not None
-  options = compiler_options.of_mesh(setup.mesh)
-  spec = PartitionSpec(sharding.AXIS) if is_divided else PartitionSpec()
-  return jax.jit(
-    function,
-    out_shardings=NamedSharding(setup.mesh, spec),
-    compiler_options=options.once if is_seldom else options.often,
-  )
-
-
-def _num_devices(setup: Setup) -> int:
-  return 1 if setup.mesh is None else setup.mesh.size

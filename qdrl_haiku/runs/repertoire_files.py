@@ -18,8 +18,6 @@ from qdrl_haiku.training.state import State
 
 _CENTROIDS = "centroids.npz"
 _CORRECTED = "corrected.json"
-_FOLDER = "repertoire"
-_REEVALUATIONS = "reevaluation"
 
 
 class RepertoireFiles:
@@ -40,20 +38,16 @@ class RepertoireFiles:
     self._directory = directory
     self._settings = settings
     self._reevaluate: reevaluation.ReevaluateFn | None = None
-    if config.num_reevaluations:
-      self._reevaluate = reevaluation.make_reevaluate(
-        setup, config.num_reevaluations
-      )
+    number = config.num_reevaluations
+    if number:
+      self._reevaluate = reevaluation.make_reevaluate(setup, number)
     if isinstance(self._qd.tessellation, map_elites.CVT):
-      directory.write_arrays(
-        _CENTROIDS,
-        {"centroids": np.asarray(self._qd.tessellation.centroids)},
-      )
+      centroids = np.asarray(self._qd.tessellation.centroids)
+      directory.write_arrays(_CENTROIDS, {"centroids": centroids})
 
   def first_row(self, state: State) -> Row:
     """Returns what is known of the first genotypes, before any generation."""
-    found = map_elites.metrics(state.repertoire, self._qd.qd_offset)
-    return records.numbers(jax.device_get(found))
+    return self._metrics(state.repertoire)
 
   def record(
     self,
@@ -64,14 +58,14 @@ class RepertoireFiles:
     is_last: bool,
   ) -> Row:
     """Writes what is due after a generation; returns columns of its row."""
-    config, found = self._config, None
-    if is_last or _is_multiple(generation, config.reevaluation_interval):
+
+    def is_due(interval: int | None) -> bool:
+      return is_last or bool(interval and generation % interval == 0)
+
+    found = None
+    if is_due(self._config.reevaluation_interval):
       found = self._look_again(state, run_key)
-    if (
-      is_last
-      or found is not None
-      or _is_multiple(generation, config.repertoire_interval)
-    ):
+    if found is not None or is_due(self._config.repertoire_interval):
       self._write(state, step, found)
     return reevaluation.row(state.repertoire, found, self._qd.qd_offset)
 
@@ -81,6 +75,11 @@ class RepertoireFiles:
       found = self._look_again(state, run_key)
       if found is not None:
         self._write(state, step, found)
+
+  def _metrics(self, repertoire: map_elites.Repertoire) -> Row:
+    """Returns the metrics of a repertoire."""
+    found = map_elites.metrics(repertoire, self._qd.qd_offset)
+    return records.numbers(jax.device_get(found))
 
   def _look_again(
     self, state: State, run_key: types.Key
@@ -107,15 +106,15 @@ class RepertoireFiles:
       }
     if not hosts.is_first():
       return
-    folder, plots = (self._directory.path / x for x in (_FOLDER, "plots"))
-    for path in (folder, plots):
-      path.mkdir(exist_ok=True)
-    repertoire.save(folder / f"{step}.npz", {**self._settings, **more})
+    for folder in ("repertoire", "plots"):
+      (self._directory.path / folder).mkdir(exist_ok=True)
+    path = self._directory.path / "repertoire" / f"{step}.npz"
+    repertoire.save(path, {**self._settings, **more})
     from qdrl_haiku.drawing.heatmaps import heatmap
 
     corrected = None if found is None else found.corrected
     heatmap(repertoire, descriptor.names, corrected).savefig(
-      plots / f"repertoire_{step}.png", dpi=120
+      self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120
     )
     if found is not None:
       self._write_reevaluation(found, step)
@@ -127,20 +126,14 @@ class RepertoireFiles:
     elites in an empty repertoire, by their means, as `metrics.jsonl` has them
     of the repertoire itself.
     """
-    (self._directory.path / _REEVALUATIONS).mkdir(exist_ok=True)
+    (self._directory.path / "reevaluation").mkdir(exist_ok=True)
+    names = ("cells", "fitness", "descriptors")
     self._directory.write_arrays(
-      f"{_REEVALUATIONS}/{step}.npz",
-      {
-        "cells": found.cells,
-        "fitness": found.fitness,
-        "descriptors": found.descriptors,
-      },
+      f"reevaluation/{step}.npz", {x: getattr(found, x) for x in names}
     )
-    corrected = map_elites.metrics(found.corrected, self._qd.qd_offset)
+    number = {"num_reevaluations": found.fitness.shape[1]}
     self._directory.write_json(
-      _CORRECTED,
-      records.numbers(jax.device_get(corrected))
-      | {"num_reevaluations": found.fitness.shape[1]},
+      _CORRECTED, self._metrics(found.corrected) | number
     )
 
 
@@ -159,8 +152,3 @@ def _known(directory: RunDirectory) -> int:
     return int(json.loads(text)["num_reevaluations"])
   except (OSError, ValueError, KeyError):
     return 0
-
-
-def _is_multiple(generation: int, interval: int | None) -> bool:
-  """Returns whether something is due that has an interval."""
-  return interval is not None and generation % interval == 0

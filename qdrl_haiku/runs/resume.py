@@ -35,30 +35,31 @@ def begin(
   damaged checkpoint is set aside with a warning, and the one before it is
   taken.
   """
-  steps = checkpoints.steps() if config.resume else []
-  if steps or (config.resume and checkpoints.has_set_aside()):
-    for step in steps:
-      try:
-        state, record = _restored(
-          setup, config, checkpoints, step, programs, run_key
-        )
-      except DamagedCheckpoint as error:
-        logging.warning(
-          "%s; it is set aside as %s", error, checkpoints.set_aside(step)
-        )
-        continue
-      for name in row_files.FILES:
-        directory.forget_after(name, record["generation"])
-      best.keep([found for found in best.steps() if found <= step])
-      return state, record
+
+  def forget_after(step: int, generation: int) -> None:
+    for name in row_files.FILES:
+      directory.forget_after(name, generation)
+    best.keep([found for found in best.steps() if found <= step])
+
+  for step in checkpoints.steps() if config.resume else []:
+    try:
+      state, record = _restored(
+        setup, config, checkpoints, step, programs, run_key
+      )
+    except DamagedCheckpoint as error:
+      logging.warning(
+        "%s; it is set aside as %s", error, checkpoints.set_aside(step)
+      )
+      continue
+    forget_after(step, record["generation"])
+    return state, record
+  if config.resume and checkpoints.has_set_aside():
     raise ValueError(
       f"no checkpoint in {directory.path} can be read; begin a new run in "
       "another logdir."
     )
   state = programs.init(run_key)
-  for name in row_files.FILES:
-    directory.forget_after(name, -1)
-  best.keep([])
+  forget_after(-1, -1)
   if config.warm_start is not None:
     state = _warm_start(setup, state, config.warm_start)
   if setup.controller is not None:

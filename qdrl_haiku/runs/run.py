@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import jax
 import numpy as np
@@ -19,13 +19,12 @@ from qdrl_haiku.runs.interruption import (
   interruptible,
 )
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
-from qdrl_haiku.runs.programs import Programs, compile_generation, make_programs
+from qdrl_haiku.runs.programs import MakePrograms, Programs, make_programs
 from qdrl_haiku.runs.progress import Progress
 from qdrl_haiku.runs.records import Record, Row
 from qdrl_haiku.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.storage.checkpoints import Checkpoints
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import State
 
@@ -39,7 +38,7 @@ def run(
   settings: Record,
   may_change: Collection[str] = (),
   callback: Callback | None = None,
-  cache: ProgramCache | None = None,
+  programs: MakePrograms = make_programs,
 ) -> tuple[Row, State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
 
@@ -51,8 +50,8 @@ def run(
     may_change: names of those with which a run may go on that began with
       others.
     callback: called with the row of metrics of each generation.
-    cache: programs of earlier runs whose setup, devices and source were the
-      same, and where those of this one are kept; None for no cache.
+    programs: (setup, mesh, run_key) -> the run's programs; by default compiled
+      anew.
 
   Returns:
     The last row of metrics, and what was trained; nothing of a dry run.
@@ -73,10 +72,10 @@ def run(
   mesh = setup.mesh or setup.make_mesh()
   setup = setup._replace(mesh=mesh)
   validation.check_mesh(setup)
-  seeds = validation.seeds(setup, config)
-  programs = make_programs(setup, mesh, _run_key_shape(seeds, mesh), cache)
+  run_key = _run_key(validation.seeds(setup, config), mesh)
+  made = programs(setup, mesh, run_key)
   plan = memory.memory_plan(
-    setup, programs.state, programs.initial, config.num_reevaluations
+    setup, made.state, made.initial, config.num_reevaluations
   )
   # All processes have as much.
   available = memory.available_bytes(mesh.local_devices)
@@ -93,41 +92,33 @@ def run(
     directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
+  recorder = None
   with contextlib.closing(directory), interruptible() as interruption:
+    # On resuming too: a kill may have come before it wrote its first.
+    if setup.map_elites is not None:
+      recorder = RepertoireFiles(setup, config, directory, settings)
     return _train(
-      setup,
-      config,
-      settings,
-      programs,
-      _run_key(seeds, mesh),
-      seeds,
-      directory,
-      interruption,
-      callback,
+      setup, config, made, run_key, directory, recorder, interruption, callback
     )
 
 
 def _train(
   setup: Setup,
   config: RunConfig,
-  settings: Record,
   programs: Programs,
   run_key: types.Key,
-  seeds: Sequence[int],
   directory: RunDirectory,
+  recorder: RepertoireFiles | None,
   interruption: Interruption,
   callback: Callback | None,
 ) -> tuple[Row, State]:
   """Trains, once the directory is there."""
   num_generations = config.num_timesteps // setup.steps_per_generation
+  seeds = validation.seeds(setup, config)
   start = time.monotonic()
-  # On resuming too: a kill may have come before it wrote its first.
-  recorders = []
-  if setup.map_elites is not None:
-    recorders.append(RepertoireFiles(setup, config, directory, settings))
   # The first state is made, or read, while the rest is compiled, and what
   # writes files is imported.
-  programs = compile_generation(programs)
+  programs.begin_to_compile()
   checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
   best = Checkpoints(directory.path / "best", writes=True)
   state, record = resume.begin(
@@ -136,7 +127,7 @@ def _train(
   # So is what draws imported, which takes as long as all of haiku.
   from qdrl_haiku.reports import pictures
 
-  programs.wait_to_train()
+  programs.train.compile()
   compile_seconds = time.monotonic() - start
   # So that the time before an interruption counts too.
   start -= record["walltime"]
@@ -145,9 +136,8 @@ def _train(
   plan = CheckpointPlan(config.checkpoint_interval, progress.say)
   first_row: Row = {}
   was_done = record["generation"] == num_generations
-  if not record["generation"]:
-    for recorder in recorders:
-      first_row |= recorder.first_row(state)
+  if recorder is not None and not record["generation"]:
+    first_row = recorder.first_row(state)
     record, first_row = records.first(record, seeds[0], state, first_row)
 
   # That of a run which is at its end already.
@@ -175,29 +165,34 @@ def _train(
     )
     row = records.row(seeds, report, record) | rates
     row["training/compile_seconds"] = compile_seconds
-    is_last = generation == num_generations
-    for recorder in recorders:
-      row |= recorder.record(state, run_key, generation, row["step"], is_last)
+    step, is_last = row["step"], generation == num_generations
+    if recorder is not None:
+      row |= recorder.record(state, run_key, generation, step, is_last)
     if first_row:
       # It has the columns of the others, which are known now.
       writer.write(dict.fromkeys(row, math.nan) | first_row)
       first_row = {}
     writer.write(row)
-    records.write(directory, setup, report, row["step"])
+    records.write(directory, setup, report, step)
     if setup.trains_members and not report.finite.any():
       reason = divergence.cause(setup, state.members, report)
       divergence.warn(record["diverged"], reason)
-      state = _after_divergence(
-        config, programs, state, run_key, generation, reason, progress
-      )
-    if record["best"] and record["best"]["step"] == row["step"]:
-      best.save(row["step"], {"learner": best_state}, record["best"])
+      message = f"ll members have diverged in generation {generation}{reason}; "
+      if config.on_divergence == "stop":
+        raise divergence.Diverged(
+          f"a{message}lower the learning rates, or resume with "
+          "on_divergence=restart."
+        )
+      progress.say(f"A{message}they begin anew.")
+      state = programs.restart(state, run_key)
+    if record["best"] and record["best"]["step"] == step:
+      best.save(step, {"learner": best_state}, record["best"])
       resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
     # Last, since a resumed run goes on with what follows its checkpoint.
     stops = is_last or hosts.any_of_all(interruption.requested)
     if stops or plan.is_due(generation):
       with plan.writing():
-        checkpoints.save(row["step"], resume.to_trees(config, state), record)
+        checkpoints.save(step, resume.to_trees(config, state), record)
         resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
     progress.show(row, records.summary(row))
     if callback is not None:
@@ -205,9 +200,8 @@ def _train(
     if stops:
       break
   interruption.can_wait = False
-  if was_done:
-    for recorder in recorders:
-      recorder.finish(state, run_key, row["step"])
+  if recorder is not None and was_done:
+    recorder.finish(state, run_key, row["step"])
   for file in (progress, writer, checkpoints, best):
     file.close()
   if row["generation"] < num_generations:
@@ -218,39 +212,7 @@ def _train(
   return row, state
 
 
-def _after_divergence(
-  config: RunConfig,
-  programs: Programs,
-  state: State,
-  run_key: types.Key,
-  generation: int,
-  reason: str,
-  progress: Progress,
-) -> State:
-  """Makes new members once all have diverged, or ends the run."""
-  if config.on_divergence == "stop":
-    raise divergence.Diverged(
-      f"all members have diverged in generation {generation}{reason}; lower "
-      "the learning rates, or resume with on_divergence=restart."
-    )
-  progress.say(
-    f"All members have diverged in generation {generation}{reason}; they begin "
-    "anew."
-  )
-  return programs.restart(state, run_key)
-
-
-def _run_key_shape(
-  seeds: Sequence[int], mesh: jax.sharding.Mesh
-) -> jax.ShapeDtypeStruct:
-  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
-  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
-  shape = (len(seeds),) if len(seeds) > 1 else ()
-  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
-
-
-def _run_key(seeds: Sequence[int], mesh: jax.sharding.Mesh) -> types.Key:
+def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:
   """Returns the run's key, or one per seed, on all devices."""
   keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
   return sharding.put(mesh, keys if len(seeds) > 1 else keys[0])

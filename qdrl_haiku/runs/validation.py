@@ -2,8 +2,10 @@
 
 import jax
 
+from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers
 from qdrl_haiku.artifacts.agents import read_agents
+from qdrl_haiku.config import Missing
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.storage import row_files
@@ -16,7 +18,12 @@ from qdrl_haiku.training.setup import Setup
 def check(setup: Setup, config: RunConfig) -> None:
   """Refuses a setup and settings that don't fit each other, see `run`."""
   generation.check(setup)
-  _check_effects(setup, config)
+  missing: dict[str, Missing] = {}
+  if setup.map_elites is None:
+    missing["repertoire"] = Missing("there is no repertoire", ())
+  elif not setup.trains_members:
+    missing["members"] = Missing("without members no agents train", ())
+  config_lib.check_effects(config, missing)
   if setup.on_host:
     _check_on_host(setup, config)
   interval = setup.steps_per_generation
@@ -54,25 +61,6 @@ def check(setup: Setup, config: RunConfig) -> None:
       raise ValueError(f"warm_start={config.warm_start}: {error}") from error
 
 
-def _check_effects(setup: Setup, config: RunConfig) -> None:
-  """Refuses settings that have no effect on what is trained."""
-  if setup.map_elites is None:
-    for name in (
-      "num_reevaluations", "reevaluation_interval", "repertoire_interval"
-    ):  # fmt: skip
-      value, default = getattr(config, name), getattr(RunConfig, name)
-      if value != default:
-        raise ValueError(
-          f"{name} is {value}, but there is no repertoire; leave it at "
-          f"{default}."
-        )
-  elif config.warm_start is not None and not setup.trains_members:
-    raise ValueError(
-      f"warm_start={config.warm_start} has no effect: without members no "
-      "agents train; leave it out."
-    )
-
-
 def check_mesh(setup: Setup) -> None:
   """Refuses what the devices can't share."""
   mesh, plan = setup.mesh, setup.map_elites
@@ -95,9 +83,8 @@ def check_mesh(setup: Setup) -> None:
 
 def describe_devices(setup: Setup, is_chosen: bool) -> str:
   """Returns a line about how many devices are used."""
-  mesh, size = setup.mesh, setup.batch_sizes[0]
+  mesh, size, available = setup.mesh, setup.batch_sizes[0], jax.device_count()
   assert mesh is not None
-  available = jax.device_count()
   line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
   if setup.on_host:
     return f"{line}, since the environment is on the host"

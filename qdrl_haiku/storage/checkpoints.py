@@ -41,34 +41,30 @@ class Checkpoints:
     self._ocp = ocp = importlib.import_module("orbax.checkpoint")
     self._verified: set[int] = set()
     self._path = pathlib.Path(path).absolute()
+    if writes:
+      self._path.mkdir(parents=True, exist_ok=True)
     if writes and hosts.is_first():
       for deleted in self._path.glob(f"{_DELETED}*"):
         shutil.rmtree(deleted)
-    if writes:
-      self._path.mkdir(parents=True, exist_ok=True)
     # The path that orbax gets.
     self._plain, self._forget_plain = orbax_paths.plain(self._path, self)
+    options = ocp.CheckpointManagerOptions(
+      # The arrays are donated to the next generation, which must not overwrite
+      # what is still being written.
+      enable_async_checkpointing=False,
+      read_only=not writes,
+      # Those of a run that was killed while it wrote.
+      cleanup_tmp_directories=writes,
+    )
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
-      self._manager = ocp.CheckpointManager(
-        self._plain,
-        options=ocp.CheckpointManagerOptions(
-          # The arrays are donated to the next generation, which must not
-          # overwrite what is still being written.
-          enable_async_checkpointing=False,
-          read_only=not writes,
-          # Those of a run that was killed while it wrote.
-          cleanup_tmp_directories=writes,
-        ),
-      )
+      self._manager = ocp.CheckpointManager(self._plain, options=options)
 
   def steps(self) -> list[int]:
     """Returns the steps of the checkpoints, the latest first."""
     return sorted(self._manager.all_steps(), reverse=True)
 
-  def save(
-    self, step: int, trees: dict[str, Tree], record: Record
-  ) -> None:
+  def save(self, step: int, trees: dict[str, Tree], record: Record) -> None:
     """Writes a checkpoint, whole or not at all; the first one is read back."""
     args = self._ocp.args
     items = {
@@ -92,8 +88,8 @@ class Checkpoints:
       is_jax = isinstance(error, jax.errors.JaxRuntimeError)
       if is_jax and jax.process_count() > 1:
         raise
-      message = f"checkpoint {step} can't be written: {self._first_line(error)}"
-      raise self._os_error(error, message) from error
+      what = f"checkpoint {step} can't be written"
+      raise self._os_error(what, error) from error
 
   def num_rows(self, step: int, name: str) -> int:
     """Returns how many rows the arrays of a tree have in a checkpoint."""
@@ -129,11 +125,9 @@ class Checkpoints:
   def record(self, step: int) -> Record:
     """Reads the JSON record of a checkpoint."""
     args = self._ocp.args
+    wanted = args.Composite(record=args.JsonRestore())
     with self._reading(step):
-      restored = self._manager.restore(
-        step, args=args.Composite(record=args.JsonRestore())
-      )
-    return restored["record"]
+      return self._manager.restore(step, args=wanted)["record"]
 
   def keep(self, steps: Collection[int]) -> None:
     """Deletes all checkpoints but some; a kill leaves none of them in part."""
@@ -190,13 +184,14 @@ class Checkpoints:
       raise
     # orbax, tensorstore and json raise nearly anything.
     except Exception as error:
-      message = f"checkpoint {step} can't be read: {self._first_line(error)}"
+      what = f"checkpoint {step} can't be read"
+      fix = ""
       if not os.path.exists(self._path / str(step) / checksums.NAME):
-        message += (
+        fix = (
           "; a kill left it without checksums, which would tell whether it is "
           "damaged; rename it to take the one before"
         )
-      raise self._os_error(error, message) from error
+      raise self._os_error(what, error, fix) from error
 
   def _verify(self, step: int) -> None:
     """Raises if a checkpoint is damaged, or can't be read, for any process."""
@@ -234,10 +229,11 @@ class Checkpoints:
     text = str(error).replace(str(self._plain), str(self._path))
     return (text.splitlines() or [type(error).__name__])[0][:200]
 
-  def _os_error(self, error: Exception, message: str) -> OSError:
+  def _os_error(self, what: str, error: Exception, fix: str = "") -> OSError:
     """Returns an error of the same number, with a message and the path."""
-    number = error.errno if isinstance(error, OSError) else None
-    return OSError(number or errno.EIO, message, str(self._path))
+    number = getattr(error, "errno", None) or errno.EIO
+    message = f"{what}: {self._first_line(error)}{fix}"
+    return OSError(number, message, str(self._path))
 
 
 @contextlib.contextmanager

@@ -47,9 +47,7 @@ class RunDirectory:
         "another."
       ) from error
 
-  def go_on(
-    self, settings: Record, may_change: Collection[str] = ()
-  ) -> None:
+  def go_on(self, settings: Record, may_change: Collection[str] = ()) -> None:
     """Checks that a run is continued as it began, and notes what may change.
 
     `versions.json` stays what it was when the run began.
@@ -120,44 +118,39 @@ class RunDirectory:
     """Writes a NumPy file (.npz) whole or not at all."""
     if not hosts.is_first():
       return
-    with (
-      files.written_whole(self.path / name) as temporary,
-      temporary.open("wb") as file,
-    ):
-      np.savez_compressed(file, **arrays)
+    with files.written_whole(self.path / name) as temporary:
+      np.savez_compressed(temporary, **arrays)
 
   def append(self, name: str, rows: Iterable[Record]) -> None:
     """Appends rows to a file of JSON lines; NaN becomes null."""
     if not hosts.is_first():
       return
-    text = strict_json.to_lines(rows)
     with (self.path / name).open("a") as file:
-      file.write(text)
+      file.write(strict_json.to_lines(rows))
 
   def rows(
     self, name: str, columns: Mapping[str, type] | None = None
   ) -> list[Record]:
     """Returns the rows of a file of JSON lines, which may not be there."""
-    path = self.path / name
-    if not path.exists():
-      return []
-    rows = []
-    lines = path.read_bytes().splitlines()
+    path, rows = self.path / name, []
+    lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
+      damage = None
       try:
         rows.append(_row(line))
-      except ValueError as error:
+      except ValueError:
         if number == len(lines):
           break
+        damage = ""
+      else:
+        for column, kind in (columns or {}).items():
+          if not isinstance(value := rows[-1].get(column), kind):
+            damage = f": {column} is {value!r}"
+      if damage is not None:
         raise ValueError(
-          f"{path} is damaged in line {number}; remove the line, or the file."
-        ) from error
-      for column, kind in (columns or {}).items():
-        if not isinstance(rows[-1].get(column), kind):
-          raise ValueError(
-            f"{path} is damaged in line {number}: {column} is "
-            f"{rows[-1].get(column)!r}; remove the line, or the file."
-          )
+          f"{path} is damaged in line {number}{damage}; remove the line, or "
+          "the file."
+        )
     return rows
 
   def forget_after(self, name: str, generation: int) -> None:

@@ -42,13 +42,10 @@ def digest(parts: object) -> str:
 
 def of_process() -> Record:
   """Returns what all programs of this process depend on, code included."""
+  config = jax.config.values.items()
   return of_compiler() | {
     "installed": _installed(),
-    "jax": sorted(
-      (name, str(value))
-      for name, value in jax.config.values.items()
-      if "cache" not in name
-    ),
+    "jax": sorted((x, str(value)) for x, value in config if "cache" not in x),
     "traced": _contents(),
   }
 
@@ -82,18 +79,17 @@ def users_module() -> str | None:
   places = [*map(str, (package, package.parent / "launchers")), *pythons]
   for name, module in sorted(sys.modules.items()):
     path = getattr(module, "__dict__", {}).get("__file__")
-    if not path and name != "__main__":
-      continue  # A module of the interpreter, or a folder.
     if not path:
-      return name
+      if name == "__main__":
+        return name
+      continue  # A module of the interpreter, or a folder.
+    is_known = any(
+      pathlib.Path(x).is_relative_to(place)
+      for x in (path, os.path.realpath(path))
+      for place in places
+    )
     if {"site-packages", "dist-packages"}.intersection(path.split(os.sep)):
       is_known = name not in _CUSTOMIZING
-    else:
-      is_known = any(
-        pathlib.Path(x).is_relative_to(place)
-        for x in (path, os.path.realpath(path))
-        for place in places
-      )
     if not is_known:
       return name
   return None

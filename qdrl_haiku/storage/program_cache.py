@@ -24,24 +24,23 @@ class ProgramCache(NamedTuple):
 
   Attributes:
     folder: of all values.
-    key: of the kind of start, as `fingerprints.digest` returns it; None for one
-      with a user's code, which has no values of its own.
+    key: of the kind of start, as `fingerprints.digest` returns it.
   """
 
   folder: pathlib.Path
-  key: str | None
+  key: str
 
   def has(self, name: str) -> bool:
     """Returns whether a value of this start is there; it may be damaged."""
-    return self.key is not None and (self.folder / self._own(name)).exists()
+    return (self.folder / f"{self.key}-{name}").exists()
 
   def read(self, name: str) -> Any:
     """Returns a value of this start, or None if it isn't there."""
-    return None if self.key is None else self.read_shared(self._own(name))
+    return self.read_shared(f"{self.key}-{name}")
 
   def write(self, name: str, value: object) -> bool:
     """Writes a value of this start, and returns whether that could be done."""
-    return self.key is not None and self.write_shared(self._own(name), value)
+    return self.write_shared(f"{self.key}-{name}", value)
 
   def read_shared(self, name: str) -> Any:
     """Returns a value that starts share, or None if it isn't there."""
@@ -59,10 +58,8 @@ class ProgramCache(NamedTuple):
         raise ValueError("its checksum is another")
       os.utime(path)  # The latest used ones are kept.
       return pickle.loads(pickled)
-    except FileNotFoundError:
-      return None
     except Exception as error:
-      logging.debug("%s is deleted: %s", path, error)
+      logging.debug("%s is deleted if it's there: %s", path, error)
       with contextlib.suppress(OSError):
         path.unlink()
       return None
@@ -86,10 +83,6 @@ class ProgramCache(NamedTuple):
       for old in found[:-_MOST]:
         old.unlink()
     return True
-
-  def _own(self, name: str) -> str:
-    """Returns the name of the file that holds a value of this start."""
-    return f"{self.key}-{name}"
 
 
 def _check_private(path: pathlib.Path) -> None:

@@ -76,9 +76,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
     num_devices if setup.map_elites else size, jax.devices()[:num_devices]
   )
   key = jax.device_put(common.KEY, jax.NamedSharding(mesh, jax.P()))
-  compiled = programs.compile_generation(
-    programs.make_programs(setup._replace(mesh=mesh), mesh, key)
-  )
+  compiled = programs.make_programs(setup._replace(mesh=mesh), mesh, key)
   state, reports = compiled.init(key), []
   for generation in range(1, num_generations + 1):
     if breaks_slots:
@@ -99,8 +97,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
     "num_replaced": int(sum(np.sum(x.operator > 0) for x in decisions)),
     "sharding": str(state.members.replay.storage.reward.sharding),
     "programs": [
-      part.result().as_text()
-      for part in (compiled.training, compiled.evaluating)
+      part.compile().as_text() for part in (compiled.train, compiled.evaluate)
     ],
   }
 

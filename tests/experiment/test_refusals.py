@@ -14,31 +14,23 @@ from tests import configs, toy
 _HERE = "tests.experiment.test_refusals"
 _FIXED = "--search_space=tau:fixed:0.1"
 _CONTINUOUS = "--learner=diayn --skill_type=continuous"
+_PGA = "--emitter=pga --learner=td3"
+_CMA = "--emitter=cma --learner=td3 --hidden_layer_sizes"
 # Program, flags, and what the message must have: what is wrong, and the fix.
 _CASES = [
   # Names.
   ("train", "--env_name=point_mase", "env_name.*point_mase.*'point_maze'"),
   ("train", "--env_name=", "env_name='' is unknown; give one of ant, "),
   ("train", "--env_name=no_module:make", "no_module:make.*no module.*check"),
-  ("train", "--env_name=os:", "'os:' is no function; give it as 'package"),
   ("train", "--env_name=..x:make", r"'\.\.x:make' is no function; give it as"),
   ("train", "--env_name=os:getcwd", "no 'reset'; give"),
   ("train", "--env_name=json:loads", "env_name='json:loads': missing .*'s'"),
   ("train", "--learner=sacc", "--learner=sacc.*did you mean 'sac'"),
   ("train", "--learner=os:joinn", "os:joinn.*has no function 'joinn'"),
   ("train", "--learner=operator:mul", "--learner=operator:mul returned a int"),
-  ("train", "--learner=os:getcwd", "called with observation_size and action"),
-  ("train_pbt", "--controller=pbtt", "--controller=pbtt is unknown.*'pbt'"),
   ("train_pbt", "--controller=os:getcwd", "be called with search_space"),
   ("train_me_pbt", "--emitter=gaa", "emitter=gaa: gaa is unknown.*'ga'"),
-  ("train", "--activation=rellu", "activation='rellu'.*'relu'"),
-  ("train_pbt", "--exploit=", "exploit='' is unknown; give one of truncation"),
   ("train", "--backend=spring", "backend='spring'.*leave it out"),
-  (
-    "train",
-    "--env_name=inverted_pendulum --backend=springs",
-    "backend='springs'.*did you mean 'spring'",
-  ),
   # Parts of a user's own.
   ("train", f"--learner={_HERE}:learner_of_nothing", "have no number; give"),
   ("train", f"--learner={_HERE}:learner_of_words", "speed/0='fast'; give a"),
@@ -60,17 +52,11 @@ _CASES = [
   ("train", "--env_name=tests.environments.liars:half_done", "returned done=0"),
   # Numbers and lists.
   ("train", "--num_envs=0", "num_envs must be at least 1, got 0"),
-  ("train", "--num_envs=99999999999", "num_envs must be at most .*99999999999"),
-  ("train", "--hidden_layer_sizes=64,x", "--hidden_layer_sizes=64,x.*256,256"),
-  ("train", "--hidden_layer_sizes=8,", "sizes=8, is no list"),
-  ("train", "--grad_updates_per_step=nan", "grad_updates_per_step .* got nan"),
+  ("train", "--hidden_layer_sizes=64,x", "layer_sizes is 'x'; give an intege"),
   ("train", "--seed=4294967295 --num_seeds=2", "seed .*below.* 2..32, got 4"),
-  ("train", "--initial_temperature=1e300", "must be at most 1e.30, got"),
-  ("train_pbt", "--perturbation_factors=0.8,1e300", "as float32 holds it"),
   # Lengths.
   ("train", "--num_timesteps=801", "num_timesteps 801.*800 can"),
   ("train", "--eval_interval=801", "interval 801 .* 800 or 808"),
-  ("train", "--num_timesteps=900 --eval_interval=800", " 900 .* 800 or 1600"),
   (
     "train",
     "--learner=td3 --policy_delay=3 --eval_interval=80 --num_timesteps=80",
@@ -82,71 +68,32 @@ _CASES = [
     "--num_generations=2 --num_timesteps=2000",
     "--num_timesteps=2000 has no effect.*--num_generations.*leave",
   ),
-  (
-    "train_pbt",
-    "--controller=successive_halving --first_rung=21",
-    "before its decision 21 .* 100000 has 20 generations; lower first_rung",
-  ),
   # Memory and time.
-  ("train", "--hidden_layer_sizes=2147483647", "networks' hidden layers"),
   ("train", "--num_seeds=2147483647", "this run would need .* population_size"),
-  ("train", "--num_eval_episodes=1000000000", "most, .*: lower num_eval_epis"),
-  (
-    "train_me_pbt",
-    "--variation_batch_size=100000000",
-    "evaluation would take the most, .*: lower .*variation_batch_size",
-  ),
   # Two that don't fit.
   ("train", "--replay_capacity=200 --min_replay_size=100", "size 256 .* 200;"),
   ("train", "--replay_capacity=500", "size 1000 .*capacity 500.*lower"),
   ("train_pbt", "--num_parents=5 --num_replaced=4", "_size=8.*lower"),
-  ("train_pbt", "--num_parents=0", "num_parents=0 .*use"),
-  ("train_pbt", "--perturbation_factors=1,2", r"=\(1.0, 2.0\).*use"),
   (
     "train_pbt",
     "--num_replaced=0 --burn_in_period=8",
     "burn_in_period=8 has no effect: the controller replaces non-finite",
   ),
-  (
-    "train_pbt",
-    "--controller=pb2 --pb2_window=7",
-    "window=7 is less than population_size=8; use",
-  ),
-  ("train_pbt", "--controller=mf_pbt --frequencies=1,3,2", "don't rise from 1"),
-  ("train_pbt", "--controller=mf_pbt --population_size=12", "multiple of 8"),
   # Hyperparameters and their ranges.
   ("train", "--tau=0", "--tau=0.0 .*number above 0 and at most 1[.]"),
-  ("train", "--discount=1.5", "--discount=1.5 .*from 0 to 1"),
   ("train", "--policy_learning_rate=1e-50", "float32 holds none below 1e-30"),
-  ("train", "--critic_learning_rate=nan", "critic_learning_rate=nan .*from 0"),
   ("train", "--hyperparam=tua=0.1", "tua=0.1 is no hyperparameter.*'tau'"),
-  ("train", "--hyperparam=tau=2", "without a flag of its own; give --tau=2"),
-  ("train_pbt", "--search_space=tau:fixed:x", "where numbers belong; write it"),
-  ("train_pbt", "--search_space=tau:log_uniform:0:1", "low=0.0 has no logarit"),
-  (
-    "train_pbt",
-    "--search_space=discount:one_minus_log_uniform:0.9:1",
-    r"search_space='discount:one_minus.*must be in \[0, 1\)",
-  ),
   ("train_pbt", "--search_space=tua:uniform:0:0.9", "search_space .*'tau'"),
-  ("train_pbt", "--search_space=tau:unifrm:0:1", "'tau:unifrm:0:1'.*'uniform'"),
-  ("train_pbt", "--search_space=tau:uniform:1:0", "smaller bound first"),
-  ("train_pbt", "--search_space=tau:uniform:1", "tau:uniform:low:high"),
-  ("train_pbt", "--search_space=tau:choice:0.1", "leaves no choice; give two"),
   ("train_pbt", "--search_space=tau:uniform:0.1:5", "tau=5.0 .*at most 1"),
   ("train_pbt", f"--tau=0.1 {_FIXED}", "--tau=0.1.*--search_space.*leave out"),
   # What has no effect.
   ("train", "--policy_delay=3", "3 has no effect: --learner=sac"),
-  ("train_pbt", "--learner=td3 --target_entropy=-1", "has no effect.*leave it"),
   (
     "train",
     "--learn_temperature=false --target_entropy=-1",
     "--target_entropy=-1.0 has no effect.*leave it out",
   ),
-  ("train_pbt", "--controller=pb2 --explore=resample", "--controller=pb2 has"),
-  ("train_pbt", "--exploit=none --num_parents=1", "=1 has no effect: --exp"),
   ("train_pbt", "--exploit=none --burn_in_period=8", "with --exploit=none no"),
-  ("train_pbt", "--resample_probability=0.5", "effect: --explore=perturb"),
   (
     "train_pbt",
     "--controller=random_search --inherit_replay",
@@ -164,9 +111,7 @@ _CASES = [
   ("train", "--resume", "--resume needs --logdir"),
   ("train", "--warm_start=/dev/null", "/dev/null holds no run.*name"),
   # Skills.
-  ("train_pbt", "--learner=diayn --num_skills=1", "skills must be .* got 1"),
   ("train_pbt", "--learner=diayn --num_eval_episodes=7", "give 8 or more"),
-  ("train_pbt", f"{_CONTINUOUS} --num_eval_episodes=0", "at least 1, got 0"),
   ("train_pbt", f"{_CONTINUOUS} --skill_size=4", "size must be 2 or 3 "),
   ("train_pbt", f"{_CONTINUOUS} --num_skills=16", "--skill_type=continuous"),
   (
@@ -174,8 +119,6 @@ _CASES = [
     f"{_CONTINUOUS} --fitness=discriminator_accuracy",
     "fitness=discriminator_accuracy .*mutual_information_lower_bound",
   ),
-  ("train_pbt", "--learner=diayn --policy_delay=3", "effect: --learner=diayn"),
-  ("train_pbt", "--num_skills=8", "no effect: --learner=sac has"),
   (
     "train_pbt",
     f"--learner=diayn --env_name={_HERE}:countdown",
@@ -185,20 +128,12 @@ _CASES = [
   # Repertoires.
   ("train_me_pbt", f"--env_name={_HERE}:countdown", "no state descr.*give"),
   ("train_me_pbt", "--grid_shape=32", "grid_shape=32 .*x, y; give 2 .*32,32"),
-  ("train_me_pbt", "--grid_shape=99999,99998", "9999700002 cells; use at most"),
   (
     "train_me_pbt",
     "--tessellation=cvt --num_cells=2000000",
     "takes k-means, .* too long; use at most 50000",
   ),
-  (
-    "train_me_pbt",
-    "--tessellation=none --num_cells=2147483647 --emitter=ga",
-    "num_cells=2147483647 is too large; use an integer of at most 1048576",
-  ),
   ("train_me_pbt", "--num_cells=16", "no effect: --tessellation=grid"),
-  ("train_me_pbt", "--tessellation=cvt --grid_shape=8,8", "--tessellation=cvt"),
-  ("train_me_pbt", "--resampling_depth=2", "no effect: --adding=once"),
   (
     "train_me_pbt",
     "--adding=adaptive --resampling_depth=2147483647",
@@ -212,11 +147,6 @@ _CASES = [
   ),
   (
     "train_me_pbt",
-    "--gradient_population_size=4 --num_replaced_by_best=4",
-    "num_parents=1 and num_replaced=4 are more than population_size=4",
-  ),
-  (
-    "train_me_pbt",
     "--gradient_population_size=4 --num_replaced_by_samples=4",
     "num_replaced_by_samples=4 .*population_size=4",
   ),
@@ -224,52 +154,24 @@ _CASES = [
   # Emitters.
   ("train_me_pbt", "--emitter=ga --variation_batch_size=0", "=0 leaves"),
   ("train_me_pbt", "--emitter=ga --num_envs=48", "--num_envs=48 has no effect"),
-  ("train_me_pbt", "--emitter=ga --batch_size=8", "--emitter=ga no agent"),
   ("train_me_pbt", "--emitter=ga,pga:3", "some have a number of offspring and"),
   ("train_me_pbt", "--emitter=ga:1,ga:2", "is there twice; name each once"),
   ("train_me_pbt", "--emitter=ga:1,pga:0", "an emitter that makes nothing"),
   ("train_me_pbt", "--emitter=ga,pbt", "all its members have to be evaluated"),
   ("train_me_pbt", "--emitter=ga --num_critic_steps=2", "no critic is shared"),
   ("train_me_pbt", "--emitter=pga --length_scale=1", "no critic sees a target"),
-  (
-    "train_me_pbt",
-    "--emitter=pga --grad_updates_per_step=2",
-    "--num_critic_steps says",
-  ),
-  (
-    "train_me_pbt",
-    "--emitter=ga:2,ga:3 --variation_batch_size=4",
-    "twice|has the numbers",
-  ),
   ("train_me_pbt", "--emitter=pga --learner=sac", "can't share its own"),
-  (
-    "train_me_pbt",
-    "--emitter=pga --learner=td3 --num_critic_steps=3",
-    "must be a multiple of the 2",
-  ),
-  (
-    "train_me_pbt",
-    "--emitter=pga --learner=td3 --gradient_share=0.5 --injection_share=0.6",
-    "more",
-  ),
+  ("train_me_pbt", f"{_PGA} --num_critic_steps=3", "must be a multiple of th"),
+  ("train_me_pbt", f"{_PGA} --gradient_share=1 --injection_share=1", "more"),
   ("train_me_pbt", "--emitter=ga --step_size=1", "nothing is sampled"),
   ("train_me_pbt", "--emitter=cma --iso_sigma=1", "cma varies nothing"),
   (
     "train_me_pbt",
-    "--emitter=cma --learner=td3 --hidden_layer_sizes=8 --num_strategies=3 "
-    "--variation_batch_size=10",
+    f"{_CMA}=8 --num_strategies=3 --variation_batch_size=10",
     "can't share 10 offspring even",
   ),
-  (
-    "train_me_pbt",
-    "--emitter=cma --learner=td3 --hidden_layer_sizes=64,64",
-    "at most 1024, such as",
-  ),
-  (
-    "train_me_pbt",
-    "--emitter=cma --learner=td3 --hidden_layer_sizes=4 --tessellation=none",
-    "by the cells that they improv",
-  ),
+  ("train_me_pbt", f"{_CMA}=64,64", "at most 1024, such as"),
+  ("train_me_pbt", f"{_CMA}=4 --tessellation=none", "by the cells that they i"),
 ]
 
 

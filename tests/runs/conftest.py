@@ -2,7 +2,16 @@
 
 import pytest
 
+from qdrl_haiku.reports import pictures
 from tests.runs import common
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_pictures():
+  """Draws nothing in the end."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(pictures, "plot_run", lambda path: None)
+    yield
 
 
 @pytest.fixture(scope="session")

@@ -38,11 +38,8 @@ def test_generations_in_which_nothing_is_learned_end_no_row():
 
 @pytest.mark.parametrize(
   ("in_a_row", "of", "is_lost"),
-  [
-    (0, 1, False), (1, 4, False), (2, 3, False), (1, 1, True), (2, 2, True),
-    (3, 40, True),
-  ],
-)  # fmt: skip
+  [(0, 1, False), (2, 3, False), (2, 2, True), (3, 40, True)],
+)
 def test_a_run_is_lost_that_diverged_three_times_in_a_row_or_always(
   in_a_row, of, is_lost
 ):
@@ -60,10 +57,7 @@ def test_what_to_try_is_said_once(capsys):
   out, err = capsys.readouterr()
   assert out == ""
   assert err.count("WARNING") == 1 and len(err.splitlines()) == 2
-  for words in (
-    "in 3 generations in a row: rewards of 1e+30", "--reward_scaling",
-    "learning rates", "exit code is 3",
-  ):
+  for words in ("in 3 generations in a row: rewards of 1e+30", "code is 3"):
     assert words in err
 
 
@@ -72,30 +66,17 @@ def members():
   return common.init(_SETUP).members
 
 
-def _storing(members, **values):
-  storage = members.replay.storage
-  storage = storage._replace(
-    **{
-      name: getattr(storage, name).at[2, 7].set(x) for name, x in values.items()
-    }
-  )
-  return members._replace(replay=members.replay._replace(storage=storage))
-
-
 @pytest.mark.parametrize(
   ("values", "counts", "expected"),
   [
     # Where no learner is finite, what is stored may say why.
-    ({}, {}, ""),
     ({"reward": 1e9}, {}, ""),
-    ({"reward": -1e30}, {}, ": the environment returns rewards of 1e+30"),
     (
-      {"next_observation": 3e25, "reward": 1e20}, {},
+      {"next_observation": 3e25, "reward": -1e20}, {},
       ": the environment returns observations of 3e+25 and rewards of 1e+20",
     ),
     # Where they are, what was left out does.
     (None, {}, _NOT_FINITE + "rewards in evaluation"),
-    (None, {"rewards": 3}, _NOT_FINITE + "rewards (3 in training)"),
     (
       None, {"observations": 2, "rewards": 3},
       _NOT_FINITE + "observations (2 in training) and rewards (3 in training)",
@@ -108,7 +89,11 @@ def test_values_of_the_environment_are_named_as_the_cause(
   if values is not None:
     point = jnp.full_like(members.learner.point, jnp.nan)
     members = members._replace(learner=members.learner._replace(point=point))
-    members = _storing(members, **values)
+    storage = members.replay.storage
+    storage = storage._replace(
+      **{x: getattr(storage, x).at[2, 7].set(y) for x, y in values.items()}
+    )
+    members = members._replace(replay=members.replay._replace(storage=storage))
   counts = {f"nonfinite_{name}": x for name, x in counts.items()}
   report = _report(finite=False, **counts)
   assert divergence.cause(_SETUP, members, report) == expected

@@ -9,6 +9,7 @@ import pytest
 
 from qdrl_haiku import actors, distributed
 from qdrl_haiku.runs import reevaluation
+from tests import compilations
 from tests.training import common
 
 _KEY = jax.random.key(99)
@@ -33,27 +34,6 @@ def _filled():
   return trainer.setup, state.repertoire
 
 
-@pytest.fixture
-def batches(monkeypatch):
-  """The cells of each batch that is evaluated."""
-  found = []
-  compile_ = reevaluation._compiled
-
-  def recorded(setup, function, is_seldom=False, **options):
-    compiled = compile_(setup, function, is_seldom, **options)
-    if is_seldom:
-      return compiled
-
-    def call(genotypes, cells, env_states):
-      found.append(cells.tolist())
-      return compiled(genotypes, cells, env_states)
-
-    return call
-
-  monkeypatch.setattr(reevaluation, "_compiled", recorded)
-  return found
-
-
 def _with_cells(repertoire, cells):
   """The repertoire, all but those cells emptied."""
   keep = np.isin(np.arange(repertoire.fitness.size), cells)
@@ -62,13 +42,13 @@ def _with_cells(repertoire, cells):
   )
 
 
-def _again(setup, repertoire, num_reevaluations):
-  """The corrected repertoire."""
-  reevaluate = reevaluation.make_reevaluate(setup, num_reevaluations)
-  return reevaluate(repertoire, _KEY).corrected
+@functools.cache
+def _reevaluate():
+  """Looks at each elite twice."""
+  return reevaluation.make_reevaluate(_filled()[0], 2)
 
 
-def _one_by_one(setup, repertoire, num_reevaluations):
+def _one_by_one(setup, repertoire):
   """{cell: (fitness, descriptor, where it came from)}, in a plain loop."""
   found = {}
   env = setup.eval_env
@@ -80,7 +60,7 @@ def _one_by_one(setup, repertoire, num_reevaluations):
       setup.learner,
       jax.tree.map(lambda x: x[None], setup.learner.from_genotype(genotype)),
       key[None],
-      num_reevaluations,
+      2,
       env.descriptor.function,
     )
 
@@ -108,58 +88,35 @@ def _assert_is(corrected, expected):
     assert corrected.genotypes[where] == cell
 
 
-@pytest.mark.slow
-def test_each_elite_is_seen_again_by_itself():
+def test_each_elite_is_seen_again_by_itself_and_nothing_else_is():
   setup, repertoire = _filled()
-  _assert_is(
-    _again(setup, repertoire, 4), _one_by_one(setup, repertoire, 4)
-  )
-
-
-def test_occupied_cells_alone_are_evaluated_and_few_at_once(batches):
-  setup, repertoire = _filled()
-  occupied = np.flatnonzero(repertoire.occupied).tolist()
-  # As many episodes at once as a generation has, 8 x 2.
-  for num_reevaluations, size in ((2, 8), (100, 1)):
-    batches.clear()
-    _again(setup, repertoire, num_reevaluations)
-    assert {len(cells) for cells in batches} == {size}
-    evaluated = sum(batches, [])
-    assert evaluated[: len(occupied)] == occupied
-    filling = evaluated[len(occupied) :]
-    assert len(filling) < size
-    assert set(filling) <= {occupied[-1]}
-  batches.clear()
-  again = _again(setup, _with_cells(repertoire, []), 2)
-  assert batches == [] and not np.any(again.occupied)
-
-
-def test_the_same_programs_look_at_any_number_of_elites(monkeypatch):
-  setup, repertoire = _filled()
-  compiled = []
-  compile_ = reevaluation._compiled
-
-  def recorded(*args, **kwargs):
-    compiled.append(compile_(*args, **kwargs))
-    return compiled[-1]
-
-  monkeypatch.setattr(reevaluation, "_compiled", recorded)
-  reevaluate = reevaluation.make_reevaluate(setup, 2)
   occupied = np.flatnonzero(repertoire.occupied)
-  for num_elites in (1, 5, len(occupied)):
-    chosen = _with_cells(repertoire, occupied[-num_elites:])
-    found = reevaluate(chosen, _KEY)
-    assert found.cells.tolist() == occupied[-num_elites:].tolist()
-    # Episodes of five steps.
-    assert found.env_steps == num_elites * 2 * 5
-  assert [x._cache_size() for x in compiled] == [1, 1, 1]
-  alone = _with_cells(repertoire, occupied[-1:])
-  _assert_is(reevaluate(alone, _KEY).corrected, _one_by_one(setup, alone, 2))
+  # Eight at once.
+  assert occupied.size > 8 and occupied.size % 8
+  found = _reevaluate()(repertoire, _KEY)
+  assert found.cells.tolist() == occupied.tolist()
+  assert found.env_steps == occupied.size * 2 * 5  # Episodes of five steps.
+  _assert_is(found.corrected, _one_by_one(setup, repertoire))
+
+
+def test_the_same_programs_look_at_any_number_of_elites():
+  _, repertoire = _filled()
+  whole = _reevaluate()(repertoire, _KEY)
+  for number in (0, 1, 5):
+    chosen = _with_cells(repertoire, whole.cells[:number])
+    assert compilations.of(_look_at, chosen) == 0
+    found = _look_at(chosen)
+    np.testing.assert_array_equal(found.fitness, whole.fitness[:number])
+    assert bool(number) == np.any(found.corrected.occupied)
+
+
+def _look_at(repertoire):
+  return _reevaluate()(repertoire, _KEY)
 
 
 def test_rows_have_what_numpy_finds_of_all_episodes():
-  setup, repertoire = _filled()
-  found = reevaluation.make_reevaluate(setup, 4)(repertoire, _KEY)
+  _, repertoire = _filled()
+  found = _reevaluate()(repertoire, _KEY)
   row = reevaluation.row(repertoire, found, 100.0)
   fitness, descriptors = (
     np.asarray(x, np.float64) for x in (found.fitness, found.descriptors)
@@ -185,9 +142,9 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
   expected = {
     **{f"qd/corrected_{name}": x for name, x in corrected.items()},
     **{f"qd/lost_{x}": apparent[x] - corrected[x] for x in corrected},
-    "qd/fitness_spread": np.sqrt(fitness.var(1) * 4 / 3).mean(),
-    "qd/descriptor_spread": np.sqrt(descriptors.var(1) * 4 / 3).mean(),
-    "qd/reevaluation_env_steps": seen.size * 4 * 5,
+    "qd/fitness_spread": np.sqrt(fitness.var(1) * 2).mean(),
+    "qd/descriptor_spread": np.sqrt(descriptors.var(1) * 2).mean(),
+    "qd/reevaluation_env_steps": seen.size * 2 * 5,
   }
   assert row == pytest.approx(expected, rel=1e-4, abs=1e-4)
   nobody_looked = reevaluation.row(repertoire, None, 100.0)
@@ -209,8 +166,8 @@ def test_batches_are_what_a_generation_evaluates_and_devices_share():
       setup._replace(mesh=mesh), num_reevaluations
     )
 
-  assert size(1, 1) == size(1, 2) == size(4, 2) == 4 + 8
+  # As many episodes as a generation has, 12 x 2, but no more agents.
+  assert [size(1, n) for n in (1, 2, 3, 24, 25)] == [12, 12, 8, 1, 1]
+  # Or one agent for each device.
+  assert [size(4, n) for n in (2, 5, 24)] == [12, 4, 4]
   assert size(1, 1, with_pbt=False) == 8
-  # 24 episodes at most, or one agent for each device.
-  assert [size(1, n) for n in (3, 5, 24, 25)] == [8, 4, 1, 1]
-  assert [size(4, n) for n in (3, 5, 24, 25)] == [8, 4, 4, 4]

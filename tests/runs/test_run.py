@@ -1,6 +1,5 @@
 """Tests of whole runs: what they refuse, count and write."""
 
-import json
 import math
 
 import jax
@@ -9,8 +8,9 @@ import pytest
 
 from qdrl_haiku import artifacts, controllers, distributed, runs
 from qdrl_haiku.runs import validation
+from qdrl_haiku.runs.run import _run_key
 from tests.runs import common as runs_common
-from tests.runs.common import FILES, RUN, SETUP, rows, run
+from tests.runs.common import SETUP, rows, run
 from tests.training import common
 
 
@@ -25,30 +25,23 @@ def _halving(first_rung):
   return common.setup(controllers.successive_halving(config, common.SPACE))
 
 
-_TOO_MANY = controllers.PBTConfig(num_parents=3, num_replaced=2)
+class _Compiled(Exception):
+  """A run has gone so far that it compiles."""
+
+
+def _programs(*args):
+  raise _Compiled
+
+
 _REPERTOIRE = common.repertoire_setup()
-_HUGE = common.setup(SETUP.controller, replay_capacity=2**31 - 1)
 
 
 @pytest.mark.parametrize(
   ("generations", "setup", "config", "message"),
   [
-    (0, SETUP, {}, "num_timesteps must be at least 1, got 0"),
     (0.5, SETUP, {}, "num_timesteps 8 must be a multiple of the 16.*: 16"),
-    (2.5, SETUP, {}, "num_timesteps 40 .* 32 or 48"),
-    (1, SETUP, {"checkpoint_interval": 0}, "checkpoint_interval must be"),
-    (1, SETUP, {"max_checkpoints": -1}, "max_checkpoints must be .* got -1"),
-    (1, SETUP, {"on_divergence": "stpo"}, "'stpo' is unk.*did you mean 'stop'"),
-    (1, SETUP, {"seed": -1}, "seed must be .* got -1"),
-    (1, SETUP, {"seed": 2**32}, "seed must be .* got 4294967296"),
-    (1, SETUP, {"warm_start": "/no/such/run"}, "/no/such/run holds no run"),
-    (1, SETUP, {"repertoire_interval": 3}, "repertoire_interval is 3, .* at"),
-    (
-      1, SETUP._replace(controller=controllers.pbt(_TOO_MANY, common.SPACE)),
-      {}, "num_parents=3 and num_replaced=2",
-    ),
+    (1, SETUP, {"repertoire_interval": 3}, "=3 has no effect: .* repertoire"),
     (3, _halving(4), {}, "decision 4 .* 3 generations; lower"),
-    (1, common.setup(burn_in_period=16), {}, "burn_in_period=16 .*at 0"),
     (
       1, _REPERTOIRE._replace(evaluate=lambda *_: None), {},
       "evaluate has no effect: with map_elites",
@@ -56,24 +49,16 @@ _HUGE = common.setup(SETUP.controller, replay_capacity=2**31 - 1)
   ],
 )  # fmt: skip
 def test_nonsense_is_refused_before_anything_is_compiled_or_written(
-  generations, setup, config, message, tmp_path, monkeypatch
+  generations, setup, config, message, tmp_path
 ):
-  monkeypatch.setattr(RUN, "make_programs", None)
   with pytest.raises(ValueError, match=message):
-    run(tmp_path / "run", generations, setup=setup, **config)
+    run(tmp_path / "run", generations, setup, programs=_programs, **config)
   assert not (tmp_path / "run").exists()
 
 
-def test_the_last_generation_decides_too(tmp_path, monkeypatch):
-  monkeypatch.setattr(RUN, "make_programs", None)
-  with pytest.raises(TypeError, match="NoneType"):  # It isn't refused.
-    run(tmp_path / "run", 4, setup=_halving(4))
-
-
-def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path):
-  with pytest.raises(ValueError, match="replay would take the most.*: lower"):
-    run(tmp_path / "run", 1, setup=_HUGE)
-  assert not (tmp_path / "run").exists()
+def test_the_last_generation_decides_too(tmp_path):
+  with pytest.raises(_Compiled):  # It isn't refused.
+    run(tmp_path / "run", 4, _halving(4), programs=_programs)
 
 
 def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
@@ -87,12 +72,10 @@ def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
   ("size", "used", "is_chosen", "line"),
   [
     (8, 8, True, "8 of 8"),
-    (15, 8, True, "8 of 8, with 15 agents in 16 slots"),
     (
       11, 6, True,
       "6 of 8, with 11 agents in 12 slots; 8 or 16 agents would use all",
     ),
-    (3, 3, True, "3 of 8; 8 agents would use all"),
     (4, 2, False, "2 of 8"),
   ],
 )  # fmt: skip
@@ -133,14 +116,6 @@ def test_a_mesh_that_processes_or_cells_can_not_share_is_refused(
   mesh = jax.sharding.AbstractMesh((size,), ("population",))
   with pytest.raises(ValueError, match=message):
     validation.check_mesh(setup._replace(mesh=mesh))
-
-
-def test_only_so_many_checkpoints_are_kept_and_the_last_generation_has_one(
-  tmp_path
-):
-  run(tmp_path / "run", 5, checkpoint_interval=2)
-  found = runs_common.steps(tmp_path / "run" / "checkpoints")
-  assert found == [64, 80]
 
 
 def test_the_best_agent_ever_is_kept_apart(straight):
@@ -191,12 +166,6 @@ def test_steps_count_those_of_evaluation_only_in_the_total(straight):
   ]
 
 
-def test_all_that_is_written_is_strict_json(straight):
-  for name in FILES:
-    for line in (straight / name).read_text().splitlines():
-      json.loads(line, parse_constant=pytest.fail)
-
-
 def test_time_before_an_interruption_counts(tmp_path):
   logdir, seconds = tmp_path / "run", []
   for generations in (1, 2):
@@ -207,9 +176,8 @@ def test_time_before_an_interruption_counts(tmp_path):
   assert seconds[1] > seconds[0] > 0
 
 
-@pytest.mark.parametrize("burn_in_period", [0, 1000])
 def test_a_population_that_has_diverged_begins_anew_or_ends_its_run(
-  burn_in_period, tmp_path, capsys
+  tmp_path, capsys
 ):
   learner = common.quadratic_learner()
 
@@ -224,7 +192,7 @@ def test_a_population_that_has_diverged_begins_anew_or_ends_its_run(
     SETUP.controller,
     learner._replace(update=update),
     fitness_window=2,
-    burn_in_period=burn_in_period,
+    burn_in_period=1000,
   )
   # Each generation of the run is lost.
   with pytest.raises(runs.EndedDiverged, match="last 2 of 2 generations"):
@@ -251,7 +219,7 @@ def test_a_population_that_has_diverged_begins_anew_or_ends_its_run(
 def test_each_seed_has_the_key_that_it_has_alone():
   mesh = distributed.population_mesh(1, jax.devices()[:1])
   seeds = (0, 7, 2**32 - 1)
-  several = jax.random.key_data(RUN._run_key(seeds, mesh))
+  several = jax.random.key_data(_run_key(seeds, mesh))
   for found, seed in zip(several, seeds, strict=True):
-    for key in (jax.random.key(seed), RUN._run_key([seed], mesh)):
+    for key in (jax.random.key(seed), _run_key([seed], mesh)):
       np.testing.assert_array_equal(found, jax.random.key_data(key))

@@ -14,26 +14,30 @@ _P = common.POPULATION_SIZE
 _N = common.NUM_EPISODES
 
 
-def _written(path, prior=common.PRIOR, env=common.WALK, **config):
+def _written(path, prior=common.PRIOR):
   """A run's directory after two generations of the same evaluation."""
-  _, evaluation, _ = common.evaluated(prior, env, **config)
+  _, evaluation, _ = common.evaluated(prior)
   directory = RunDirectory(path)
   for generation in (1, 2):
-    skill_files.write(
-      directory, generation, 100 * generation, evaluation, env.descriptor
-    )
+    now = (generation, 100 * generation)
+    skill_files.write(directory, *now, evaluation, common.WALK.descriptor)
   return directory, evaluation
 
 
-def test_a_row_per_member_and_skill_has_means_over_its_episodes(tmp_path):
-  directory, evaluation = _written(tmp_path)
+@pytest.mark.parametrize("prior", [common.PRIOR, common.CIRCLE])
+def test_a_row_per_member_and_skill_has_means_over_its_episodes(
+  prior, tmp_path
+):
+  directory, evaluation = _written(tmp_path, prior)
   rows = directory.rows("skills.jsonl")
-  assert len(rows) == 2 * _P * _K
-  assert {(r["generation"], r["step"]) for r in rows} == {(1, 100), (2, 200)}
+  # Each episode has a continuous skill of its own.
+  count = _P * (_K if prior is common.PRIOR else _N)
+  assert [(x["generation"], x["step"]) for x in rows] == (
+    [(1, 100)] * count + [(2, 200)] * count
+  )
   for row in rows:
-    # Five episodes, three skills: dealt out one after the other.
-    episodes = slice(int(np.argmax(row["skill"])), None, _K)
-    assert sorted(row["skill"]) == [0.0, 0.0, 1.0]
+    skills = evaluation.trajectory["skill"][row["member"]]
+    episodes = np.all(skills == np.float32(row["skill"]), axis=1)
     for name, values in (
       ("return", evaluation.returns),
       ("diversity_return", evaluation.trajectory["diversity_return"]),
@@ -41,23 +45,7 @@ def test_a_row_per_member_and_skill_has_means_over_its_episodes(tmp_path):
       assert row[name] == pytest.approx(
         values[row["member"], episodes].mean(), rel=1e-6
       )
-  assert {(r["member"], *r["skill"]) for r in rows} == {
-    (member, *skill) for member in range(_P) for skill in np.eye(_K)
-  }
-
-
-def test_continuous_skills_have_a_row_per_episode(tmp_path):
-  directory, evaluation = _written(tmp_path, common.CIRCLE)
-  rows = directory.rows("skills.jsonl")[: _P * _N]
-  for row in rows:
-    skills_of_member = evaluation.trajectory["skill"][row["member"]]
-    (episode,) = np.flatnonzero(
-      np.all(skills_of_member == np.float32(row["skill"]), axis=1)
-    )
-    assert row["return"] == pytest.approx(
-      float(evaluation.returns[row["member"], episode])
-    )
-  assert len({tuple(row["skill"]) for row in rows}) == _P * _N
+  assert len({(x["member"], *x["skill"]) for x in rows}) == count
 
 
 def test_the_arrays_are_those_of_the_evaluation(tmp_path):
@@ -70,9 +58,6 @@ def test_the_arrays_are_those_of_the_evaluation(tmp_path):
   assert arrays.keys() == expected.keys()
   for name, value in expected.items():
     np.testing.assert_array_equal(arrays[name], value, err_msg=name)
-  assert sorted(x.name for x in tmp_path.iterdir()) == [
-    "skills.jsonl", "skills.npz"
-  ]  # fmt: skip
 
 
 def test_a_diverged_members_rows_are_strict_json(tmp_path):

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from qdrl_haiku.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.storage import orbax_paths
+from qdrl_haiku.storage.checkpoints import Checkpoints, DamagedCheckpoint
 from tests.training import common
+
+_LIKE = {"x": jnp.zeros(2, jnp.int32)}
 
 
 class _Box(NamedTuple):
@@ -26,25 +28,22 @@ class _Box(NamedTuple):
   empty: dict[str, Any]
 
 
-def _tree():
-  return {
+@pytest.fixture
+def checkpoints(tmp_path):
+  opened = Checkpoints(tmp_path / "checkpoints", writes=True)
+  yield opened
+  opened.close()
+
+
+def test_every_kind_of_leaf_comes_back_bit_for_bit(checkpoints):
+  tree = {
     "keys": jax.random.split(jax.random.key(3), (2, 3)),
     "box": _Box(jnp.arange(3.0), None, {}),
     "nested": ((jnp.zeros((), jnp.int32),), {"a": {"b": jnp.array([True])}}),
     "special": jnp.array([jnp.nan, -0.0, jnp.inf, 1e-42]),
     "void": (jnp.zeros((2, 0), jnp.int32),),
   }
-
-
-@pytest.fixture
-def checkpoints(tmp_path):
-  opened = checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
-  yield opened
-  opened.close()
-
-
-def test_every_kind_of_leaf_comes_back_bit_for_bit(checkpoints):
-  trees = {"x": _tree(), "array": jnp.arange(3.0)}
+  trees = {"x": tree, "array": jnp.arange(3.0)}
   record = {"generation": 3, "returns": [1.5, None], "best": {"return": 0.1}}
   checkpoints.save(5, trees, record)
   restored = checkpoints.restore(5, trees)
@@ -53,51 +52,37 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(checkpoints):
   assert jnp.issubdtype(restored["x"]["keys"].dtype, jax.dtypes.prng_key)
   assert isinstance(restored["x"]["box"], _Box)
   assert checkpoints.record(5) == record
-
-
-def test_a_tree_can_be_read_by_its_shapes_and_without_the_others(checkpoints):
-  tree = {name: x for name, x in _tree().items() if name != "keys"}
-  checkpoints.save(5, {"x": tree, "y": {"big": jnp.ones(100)}}, {})
+  # By shapes, and without the others.
   device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  like = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), tree
-  )
-  common.assert_bits_equal(checkpoints.restore(5, {"x": like})["x"], tree)
+  like = jax.ShapeDtypeStruct((3,), jnp.float32, sharding=device)
+  alone = checkpoints.restore(5, {"array": like})
+  common.assert_bits_equal(alone["array"], trees["array"])
 
 
-_NAMES = [
-  "lr=[1e-3]/seed=0", "a[!x]", "[", "\\", "gs:", "a{b}", "a*b", "a?b", "100%",
-  "it's", "a\nb", "äöü", "~",
-]  # fmt: skip
+def _save(checkpoints, *steps):
+  for step in steps:
+    checkpoints.save(step, {"x": jnp.full(2, step)}, {"step": step})
 
 
-@pytest.mark.parametrize("name", _NAMES)
+def _listing(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+  "name", ["lr=[1e-3]/seed=0", "a{b}*?", "\\", "gs:", "a\nb", "äöü"]
+)
 def test_a_directory_may_have_any_name(name, tmp_path):
   folder = tmp_path / name / "checkpoints"
-  opened = checkpoints_lib.Checkpoints(folder, writes=True)
+  opened = Checkpoints(folder, writes=True)
   _save(opened, 10, 20)
   opened.close()
-  reader = checkpoints_lib.Checkpoints(folder)
+  reader = Checkpoints(folder)
   assert reader.steps() == [20, 10]
   assert reader.record(20) == {"step": 20}
-  like = {"x": jnp.zeros(2, jnp.int32)}
-  assert reader.restore(20, like)["x"].tolist() == [20, 20]
+  assert reader.restore(20, _LIKE)["x"].tolist() == [20, 20]
   assert reader.num_rows(20, "x") == 2
   reader.close()
-  first = pathlib.Path(name).parts[0]
-  assert [path.name for path in tmp_path.iterdir()] == [first]
-
-
-def test_what_a_kill_left_in_a_directory_of_a_like_name_is_let_be(tmp_path):
-  _save(checkpoints_lib.Checkpoints(tmp_path / "aXb", writes=True), 10)
-  left = (tmp_path / "aXb" / "10").rename(
-    tmp_path / "aXb" / "10.orbax-checkpoint-tmp"
-  )
-  (left / "x").rename(left / "x.orbax-checkpoint-tmp")
-  opened = checkpoints_lib.Checkpoints(tmp_path / "a?b", writes=True)
-  opened.save(10, {"x": jnp.full(2, 20)}, {})
-  like = {"x": jnp.zeros(2, jnp.int32)}
-  assert opened.restore(10, like)["x"].tolist() == [20, 20]
+  assert _listing(tmp_path) == [pathlib.Path(name).parts[0]]
 
 
 def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
@@ -105,11 +90,11 @@ def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
     paths = [f"/proc/self/fd/{x}" for x in os.listdir("/proc/self/fd")]
     return [x for x in paths if os.path.realpath(x) == str(tmp_path / "a[x]")]
 
-  opened = checkpoints_lib.Checkpoints(tmp_path / "a[x]", writes=True)
+  opened = Checkpoints(tmp_path / "a[x]", writes=True)
   assert len(held()) == 1
   opened.close()
   assert not held()
-  opened = checkpoints_lib.Checkpoints(tmp_path / "a[x]")
+  opened = Checkpoints(tmp_path / "a[x]")
   assert len(held()) == 1
   del opened
   gc.collect()
@@ -119,7 +104,7 @@ def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
 def test_where_an_odd_name_cannot_be_held_that_is_said(tmp_path, monkeypatch):
   monkeypatch.setattr(orbax_paths, "_OPEN", tmp_path / "proc")
   with pytest.raises(OSError, match="a.x.*; choose a directory of letters"):
-    checkpoints_lib.Checkpoints(tmp_path / "a[x]", writes=True)
+    Checkpoints(tmp_path / "a[x]", writes=True)
 
 
 def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
@@ -129,23 +114,11 @@ def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
   monkeypatch.setattr(
     orbax_paths, "plain", lambda path, owner: (path, lambda: None)
   )
-  opened = checkpoints_lib.Checkpoints(tmp_path / "a[x]", writes=True)
+  opened = Checkpoints(tmp_path / "a[x]", writes=True)
   with pytest.raises(OSError, match="can't be read back, so choose another"):
     _save(opened, 10)
   assert opened.steps() == []
   assert _listing(tmp_path / "a[x]") == ["damaged-10"]
-
-
-def test_errors_name_the_directory_that_the_user_knows(tmp_path):
-  folder = tmp_path / "a[x]"
-  opened = checkpoints_lib.Checkpoints(folder, writes=True)
-  _save(opened, 10)
-  (folder / "10" / "checksums.json").unlink()
-  for path in folder.glob("10/x/**/d/*"):
-    _cut(path)
-  with pytest.raises(OSError, match="can't be read") as raised:
-    opened.restore(10, {"x": jnp.zeros(2, jnp.int32)})
-  assert "/proc" not in str(raised.value)
 
 
 def test_what_fails_while_writing_is_raised_and_not_logged_too(
@@ -160,28 +133,24 @@ def test_what_fails_while_writing_is_raised_and_not_logged_too(
 
   monkeypatch.setattr(epath.Path, "write_text", full)
   with pytest.raises(OSError, match="can't be written"):
-    checkpoints.save(5, {"x": _tree()}, {})
+    _save(checkpoints, 5)
   assert caplog.records == []
 
 
-def _save(checkpoints, *steps):
-  for step in steps:
-    checkpoints.save(step, {"x": jnp.full(2, step)}, {"step": step})
-
-
-def _listing(folder):
-  return sorted(path.name for path in folder.iterdir())
-
-
-def test_only_those_that_are_to_stay_are_kept(checkpoints, tmp_path):
+def test_only_those_that_are_to_stay_are_kept(checkpoints, tmp_path, caplog):
   assert checkpoints.steps() == []
   _save(checkpoints, 10, 20, 30)
+  with pytest.raises(OSError, match="can't be written: there is 30 already"):
+    _save(checkpoints, 20)  # Which would write nothing.
   checkpoints.keep([30, 10])
   assert checkpoints.steps() == [30, 10]
   assert _listing(tmp_path / "checkpoints") == ["10", "30"]
   checkpoints.keep([10])
   _save(checkpoints, 20)  # Which isn't below the latest any more.
   assert checkpoints.record(20) == {"step": 20}
+  caplog.clear()
+  assert Checkpoints(tmp_path / "checkpoints").steps() == [20, 10]
+  assert caplog.records == []  # orbax would warn of reading.
 
 
 def test_what_a_kill_leaves_of_a_deletion_is_no_checkpoint(
@@ -196,19 +165,10 @@ def test_what_a_kill_leaves_of_a_deletion_is_no_checkpoint(
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(shutil, "rmtree", killed)
     checkpoints.keep([10])
-  assert checkpoints_lib.Checkpoints(tmp_path / "checkpoints").steps() == [10]
+  assert Checkpoints(tmp_path / "checkpoints").steps() == [10]
   assert len(_listing(tmp_path / "checkpoints")) == 2  # Reading changes none.
-  checkpoints_lib.Checkpoints(tmp_path / "checkpoints", writes=True)
+  Checkpoints(tmp_path / "checkpoints", writes=True)
   assert _listing(tmp_path / "checkpoints") == ["10"]
-
-
-@pytest.mark.parametrize("step", [5, 10])
-def test_a_save_that_writes_nothing_is_an_error(step, checkpoints):
-  _save(checkpoints, 10)
-  with pytest.raises(OSError, match="can't be written: there is 10 already"):
-    checkpoints.save(step, {"x": jnp.zeros(2)}, {})
-  assert checkpoints.steps() == [10]
-  assert checkpoints.record(10) == {"step": 10}
 
 
 def _flip(path):
@@ -221,52 +181,48 @@ def _cut(path):
   path.write_bytes(path.read_bytes()[:-3])
 
 
-_DAMAGE = {
-  "a flipped bit": (_flip, "x/d/*", "has other bytes"),
-  "a missing file": (pathlib.Path.unlink, "x/d/*", "is missing"),
-  "a record cut short": (_cut, "record/metadata", "has other bytes"),
-  "metadata cut short": (_cut, "x/_METADATA", "has other bytes"),
-  "checksums cut short": (_cut, "checksums.json", "cut short"),
-}
-
-
-@pytest.mark.parametrize("damage", _DAMAGE)
-def test_damage_is_told_by_checksums(damage, checkpoints, tmp_path):
-  harm, pattern, message = _DAMAGE[damage]
+@pytest.mark.parametrize(
+  ("harm", "pattern", "message"),
+  [
+    (_flip, "x/d/*", "has other bytes"),
+    (pathlib.Path.unlink, "x/d/*", "is missing"),
+    (_cut, "checksums.json", "cut short"),
+  ],
+)
+def test_damage_is_told_by_checksums(
+  harm, pattern, message, checkpoints, tmp_path
+):
   _save(checkpoints, 10)
   harm(next((tmp_path / "checkpoints/10").glob(pattern)))
-  for read in (
-    lambda: checkpoints.record(10),
-    lambda: checkpoints.restore(10, {"x": jnp.zeros(2)}),
-  ):
-    with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
-      read()
+  with pytest.raises(DamagedCheckpoint, match=message):
+    checkpoints.record(10)
+  with pytest.raises(DamagedCheckpoint, match=message):
+    checkpoints.restore(10, _LIKE)
 
 
 @pytest.mark.parametrize(
-  "error",
-  [MemoryError(), OSError(errno.EIO, "Input/output error"), PermissionError()],
-  ids=["memory", "disk", "permissions"],
+  "error", [MemoryError(), OSError(errno.ESTALE, "Stale file handle")]
 )
-def test_what_cannot_be_read_is_not_damaged(error, checkpoints, monkeypatch):
+def test_what_cannot_be_read_is_not_damaged(
+  error, checkpoints, tmp_path, monkeypatch
+):
   _save(checkpoints, 10)
 
   def fail(*args, **kwargs):
     raise error
 
-  with monkeypatch.context() as patch:
-    patch.setattr(pathlib.Path, "open", fail)
-    with pytest.raises((MemoryError, OSError)) as raised:
-      checkpoints.record(10)
-  assert getattr(raised.value, "errno", None) == (
-    None if isinstance(error, MemoryError) else error.errno or errno.EIO
-  )
-  # Nor after the checksums were found to be right.
-  checkpoints.record(10)
-  with monkeypatch.context() as patch:
-    patch.setattr(checkpoints._manager, "restore", fail)
-    with pytest.raises(type(raised.value)):
-      checkpoints.restore(10, {"x": jnp.zeros(2)})
+  for owner, name in (
+    (pathlib.Path, "open"),
+    # Once the checksums were found to be right.
+    (checkpoints._manager, "restore"),
+  ):
+    with monkeypatch.context() as patch:
+      patch.setattr(owner, name, fail)
+      with pytest.raises(type(error)) as raised:
+        checkpoints.record(10)
+    number = getattr(error, "errno", None)
+    assert getattr(raised.value, "errno", None) == number
+    checkpoints.record(10)
 
 
 def test_a_lost_mount_is_not_damage(checkpoints, tmp_path):
@@ -276,26 +232,24 @@ def test_a_lost_mount_is_not_damage(checkpoints, tmp_path):
     checkpoints.record(10)
 
 
-def test_without_checksums_only_what_tells_of_the_rest_is_proof(
-  checkpoints, tmp_path
-):
+def test_without_checksums_only_what_tells_of_the_rest_is_proof(tmp_path):
+  folder = tmp_path / "a[x]"
+  checkpoints = Checkpoints(folder, writes=True)
   _save(checkpoints, 10, 20, 30, 40)
-  folder = tmp_path / "checkpoints"
   for step in (10, 20, 30, 40):  # As if killed before they were written.
     (folder / str(step) / "checksums.json").unlink()
   assert checkpoints.record(10) == {"step": 10}
-  like = {"x": jnp.zeros(2, jnp.int32)}
-  restored = checkpoints.restore(10, like)["x"]
-  common.assert_bits_equal(restored, jnp.full(2, 10))
+  assert checkpoints.restore(10, _LIKE)["x"].tolist() == [10, 10]
   _cut(folder / "20/record/metadata")
   (folder / "30/x/_METADATA").unlink()
   for step, message in ((20, "record/metadata is cut"), (30, "is missing")):
-    with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
+    with pytest.raises(DamagedCheckpoint, match=message):
       checkpoints.record(step)
   for path in folder.glob("40/x/**/d/*"):
     _cut(path)
-  with pytest.raises(OSError, match="can't be read: .*; rename it to take"):
-    checkpoints.restore(40, like)
+  with pytest.raises(OSError, match="be read: .*; rename it to") as raised:
+    checkpoints.restore(40, _LIKE)
+  assert "/proc" not in str(raised.value)  # Which no user knows.
 
 
 # One of two processes, each with a row; the second fails to read two steps.
@@ -378,7 +332,6 @@ def test_rows_may_be_dropped_or_added_where_that_is_wanted(
 ):
   tree = {"x": jnp.ones((3, 4)), "keys": jax.random.split(jax.random.key(0), 3)}
   checkpoints.save(10, {"tree": tree}, {})
-  assert checkpoints.num_rows(10, "tree") == 3
   like = jax.tree.map(
     lambda x: jnp.resize(x, (num_rows, *x.shape[1:])), tree
   )
@@ -396,20 +349,10 @@ def test_rows_may_be_dropped_or_added_where_that_is_wanted(
     ({"a": jnp.ones((4, 4))}, []),
     # Where the number of rows may differ, nothing else may.
     ({"a": jnp.ones((3, 5))}, ["x"]),
-    ({"b": jnp.ones((3, 4))}, []),
     ({"a": jnp.ones((3, 4)), "b": jnp.ones(2)}, []),
-    ({}, []),
   ],
 )
 def test_trees_of_another_structure_are_refused(checkpoints, other, resized):
   checkpoints.save(10, {"x": {"a": jnp.ones((3, 4))}}, {})
   with pytest.raises(ValueError, match="x of .* has another structure: .*sha"):
     checkpoints.restore(10, {"x": other}, resized)
-
-
-def test_opening_a_directory_to_read_says_nothing(tmp_path, caplog):
-  opened = checkpoints_lib.Checkpoints(tmp_path, writes=True)
-  opened.save(1, {"x": jnp.ones(2)}, {})
-  caplog.clear()
-  assert checkpoints_lib.Checkpoints(tmp_path).steps() == [1]
-  assert caplog.records == []

@@ -12,15 +12,9 @@ import pytest
 from qdrl_haiku.storage import fingerprints
 
 
-@pytest.mark.parametrize(
-  ("one", "other"),
-  [(1, 1.0), (1, True), ("1", 1), ([1, 2], [2, 1]), (0.1, 0.1 + 1e-16)],
-)
-def test_parts_that_differ_have_different_digests(one, other):
-  assert fingerprints.digest(one) != fingerprints.digest(other)
-
-
-def test_the_order_of_settings_does_not_matter():
+def test_parts_that_differ_have_different_digests_in_any_order():
+  parts = [1, 1.0, True, "1", [1, 2], [2, 1], 0.1, 0.1 + 1e-16, {"a": 1}]
+  assert len(set(map(fingerprints.digest, parts))) == len(parts)
   one, other = {"a": 1, "b": 2}, {"b": 2, "a": 1}
   assert fingerprints.digest(one) == fingerprints.digest(other)
 
@@ -38,14 +32,11 @@ def test_another_process_finds_the_same():
   assert done.stdout.split() == [fingerprints.digest(own)]
 
 
-@pytest.mark.parametrize("package", ["brax", "jax"])
-def test_another_version_of_a_library_makes_another_process(
-  package, monkeypatch
-):
+def test_another_version_of_a_library_makes_another_process(monkeypatch):
   before = fingerprints.digest(fingerprints.of_process())
   installed = fingerprints._installed()
   changed = [
-    f"{package}-99.0.dist-info" if name.startswith(f"{package}-") else name
+    "brax-99.0.dist-info" if name.startswith("brax-") else name
     for name in installed
   ]
   assert changed != installed
