@@ -149,14 +149,14 @@ class Kind(NamedTuple):
       return cls(tuple, typing.get_args(hint)[0], optional)
     return cls(hint, hint, optional)
 
-  def parse(self, value: object) -> object:
+  def parse(self, value: Any) -> Any:
     """Returns a command line's or a JSON file's value as a configuration's."""
     if self.base is tuple and isinstance(value, list | tuple):
       return tuple(_parse(x, self.element) for x in value)
     return _parse(value, self.base)
 
 
-def _parse(value: object, kind: type) -> object:
+def _parse(value: Any, kind: type) -> Any:
   """Returns a text as the number that it says, and integers as floats.
 
   What is wrong stays as it is, and is refused when the configuration is made.

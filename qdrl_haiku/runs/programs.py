@@ -114,8 +114,9 @@ class Program:
       return None
     _prepare_lapack()
     try:
+      machine_code, in_tree, out_tree = written
       return serialize_executable.deserialize_and_load(
-        *written, execution_devices=self._devices
+        machine_code, in_tree, out_tree, execution_devices=self._devices
       )
     except Exception as error:
       logging.debug("%s can't be taken: %s", self._name, error)

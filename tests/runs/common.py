@@ -1,11 +1,13 @@
 """Runs of a learner of ten lines, whose programs are compiled once."""
 
+import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts, controllers, runs
+from qdrl_haiku import actors, artifacts, controllers, runs
 from qdrl_haiku.runs import resume as resume_lib
 from qdrl_haiku.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.training.state import Best, GenerationReport
 from tests.training import common
 
 SETUP = common.setup(
@@ -104,3 +106,37 @@ def assert_same_run(actual, expected):
     (trees, record), (wanted, wanted_record) = read(actual), read(expected)
     assert record == wanted_record
     common.assert_bits_equal(trees, wanted)
+
+
+def report(returns, finite=None, parents=None, generation=3):
+  """What a generation reports of members' episodes [P, N], on the host."""
+  returns = np.asarray(returns, np.float32)
+  size = len(returns)
+  finite = np.array([True] * size if finite is None else finite)
+  members = np.arange(size)
+  scores = returns.mean(axis=1)
+  rates = {"rate": np.linspace(1.0, 2.0, size, dtype=np.float32)}
+  best = int(np.argmax(np.where(finite, scores, -np.inf)))
+  return GenerationReport(
+    generation=np.int32(generation),
+    evaluation=actors.Evaluation(returns, np.full_like(returns, 10), None),
+    scores={"episode_return": scores},
+    fitness=scores,
+    hyperparams=rates,
+    metrics={"critic_loss": np.arange(size, dtype=np.float32)},
+    num_updates=np.full(size, 5, np.int32),
+    finite=finite,
+    decision=controllers.Decision(
+      members if parents is None else np.array(parents), rates, 0 * members
+    ),
+    best=Best(
+      member=best,
+      fitness=scores[best] if any(finite) else np.float32(np.nan),
+      episode_return=scores[best],
+      hyperparams=common.member(rates, best),
+      state=None,
+    ),
+    evaluation_steps=np.full(returns.shape, 7, np.int32),
+    next_hyperparams=rates,
+    sampled_cells=np.full(size, -1),
+  )

@@ -12,31 +12,21 @@ import pytest
 from qdrl_haiku.runs import interruption as interruption_lib
 
 
-def _wait_for(condition):
-  deadline = time.monotonic() + 10
-  while not condition() and time.monotonic() < deadline:
-    time.sleep(0.01)
-  assert condition()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_noted_and_the_process_goes_on(number, capfd):
+def test_a_signal_is_noted_and_handlers_are_what_they_were(number, capfd):
+  before = [signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM)]
   with interruption_lib.interruptible() as interruption:
     interruption.can_wait = True
     assert not interruption.requested
     os.kill(os.getpid(), number)
-    _wait_for(lambda: interruption.requested)
-  message = capfd.readouterr().err
-  assert f"{number.name}: the run stops after this generation" in message
-
-
-def test_handlers_are_afterwards_what_they_were():
-  before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-  with interruption_lib.interruptible():
-    assert signal.getsignal(signal.SIGINT) is not before[0]
-  after = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-  assert after == before
-  assert signal.set_wakeup_fd(-1) == -1
+    deadline, said = time.monotonic() + 10, ""
+    while not said and time.monotonic() < deadline:
+      said = capfd.readouterr().err
+      time.sleep(0.01)
+    assert interruption.requested
+  assert f"{number.name}: the run stops after this generation" in said
+  after = [signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM)]
+  assert after == before and signal.set_wakeup_fd(-1) == -1
 
 
 # Busy where no handler of Python's could run, as a compiled program is.

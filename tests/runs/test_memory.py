@@ -63,16 +63,10 @@ def test_a_small_population_is_as_worked_by_hand():
   assert plan.total == sum(expected.values()) + 2 * replay
 
 
-@pytest.mark.parametrize(
-  ("controller", "settings", "copies"),
-  [(_PBT, {"inherit_replay": True}, 2 + 4), (None, {}, 0)],
-)
-def test_buffers_are_there_twice_only_where_they_have_to_be(
-  controller, settings, copies
-):
-  plan = _planned(common.setup(controller, **settings))
-  found = plan.in_turn.get("replay while children inherit", 0)
-  assert found == copies * plan.held["replay"] // 4
+def test_buffers_are_there_twice_where_children_inherit_them():
+  plan = _planned(common.setup(_PBT, inherit_replay=True))
+  found = plan.in_turn["replay while children inherit"]
+  assert found == (2 + 4) * plan.held["replay"] // 4
 
 
 @pytest.mark.parametrize(
@@ -132,50 +126,33 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it():
 
 def test_a_description_has_aligned_lines_with_units():
   plan = memory.MemoryPlan(
-    {"replay": 3 * 2**29, "environments": 512, "repertoire": 0},
-    {"batches to learn from": 3 * 2**20},
+    {"replay": 3 * 2**29, "repertoire": 0}, {"batches to learn from": 512}
   )
   assert memory.describe(plan, 24 * _GIB).splitlines() == [
     "replay                               1.5 GiB",
-    "environments                           512 B",
-    "batches to learn from                3.0 MiB",
+    "batches to learn from                  512 B",
     "memory needed                        1.5 GiB of 24.0 GiB",
   ]
 
 
-def _accelerator(stats):
-  def memory_stats():
-    if isinstance(stats, Exception):
-      raise stats
-    return stats
-
-  return types.SimpleNamespace(platform="gpu", memory_stats=memory_stats)
-
-
-@pytest.mark.parametrize(
-  ("stats", "expected"),
-  [
-    ({"bytes_limit": 5, "num_allocs": 1}, 3 + 5),
-    # One that doesn't tell makes it unknown.
-    (None, None),
-    (jax.errors.JaxRuntimeError("no stats"), None),
-  ],
-)
-def test_accelerators_have_the_sum_of_what_jax_may_use(stats, expected):
-  devices = [_accelerator({"bytes_limit": 3}), _accelerator(stats)]
-  assert memory.available_bytes(devices) == expected
+def test_accelerators_have_the_sum_of_what_jax_may_use():
+  first, second, silent = (
+    types.SimpleNamespace(platform="gpu", memory_stats=lambda x=x: x)
+    for x in ({"bytes_limit": 3}, {"bytes_limit": 5, "num_allocs": 1}, None)
+  )
+  assert memory.available_bytes([first, second]) == 3 + 5
+  # One that doesn't tell makes it unknown.
+  assert memory.available_bytes([first, silent]) is None
 
 
-@pytest.mark.parametrize(
-  ("limits", "expected"), [([], 4096_000), ([5000, 7000], 5000)]
-)
 def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
-  limits, expected, monkeypatch
+  monkeypatch
 ):
   values = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
   monkeypatch.setattr(memory.os, "sysconf", values.__getitem__)
-  monkeypatch.setattr(memory, "_control_group_limits", lambda _: limits)
-  assert memory.available_bytes([jax.devices("cpu")[0]] * 3) == expected
+  for limits, expected in (([], 4096_000), ([5000, 7000], 5000)):
+    monkeypatch.setattr(memory, "_control_group_limits", lambda _, x=limits: x)
+    assert memory.available_bytes([jax.devices("cpu")[0]] * 3) == expected
 
 
 @pytest.mark.parametrize(

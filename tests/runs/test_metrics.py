@@ -6,45 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import actors, controllers
 from qdrl_haiku.runs import records
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.training import state as state_lib
 from tests.events import events
-
-
-def _report(returns, finite=None, parents=None):
-  returns = np.asarray(returns, np.float32)
-  size = returns.shape[0]
-  finite = np.ones(size, bool) if finite is None else np.array(finite)
-  rates = np.linspace(1.0, 2.0, size, dtype=np.float32)
-  return state_lib.GenerationReport(
-    generation=np.int32(3),
-    evaluation=actors.Evaluation(
-      returns, np.full(returns.shape, 10, np.int32), None
-    ),
-    scores={"episode_return": returns.mean(axis=1)},
-    fitness=returns.mean(axis=1),
-    hyperparams={"rate": rates},
-    metrics={"critic_loss": np.arange(size, dtype=np.float32)},
-    num_updates=np.full(size, 5, np.int32),
-    finite=finite,
-    decision=controllers.Decision(
-      np.arange(size) if parents is None else np.array(parents),
-      {"rate": rates},
-      np.zeros(size, int),
-    ),
-    best=None,
-    evaluation_steps=np.zeros(returns.shape, np.int32),
-    next_hyperparams={"rate": rates},
-    sampled_cells=np.full(size, -1),
-  )
+from tests.runs import common as runs_common
 
 
 def _row(*args, seeds=(7,), has_controller=True, **metrics):
   """The row of a report."""
-  report = _report(*args)
+  report = runs_common.report(*args)
   decision = report.decision._replace(metrics=metrics)
   report = report._replace(decision=decision if has_controller else None)
   return records.row(seeds, report, records.initial())

@@ -1,6 +1,5 @@
 """Tests of compiled programs, which an earlier run may have compiled."""
 
-import concurrent.futures
 import functools
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from qdrl_haiku.runs.programs import Program, Programs
 from qdrl_haiku.storage.program_cache import ProgramCache
-from qdrl_haiku.training.members import InitialStates
 
 _KEY = jax.random.key(0)
 _ON = jax.devices()[:1]
@@ -48,16 +46,6 @@ def _no_cache():
 
 def _program(lower, cache=None, options=()):
   return Program("noise", lower, dict(options), _ON, cache)
-
-
-def test_threads_that_need_it_compile_it_once():
-  lower = _Counted(4)
-  program = _program(lower)
-  with concurrent.futures.ThreadPoolExecutor(3) as threads:
-    threads.submit(program.trace)
-    compiled = list(threads.map(lambda _: program.compile(), range(2)))
-  assert compiled[0] is compiled[1]
-  assert lower.count == 1
 
 
 @pytest.mark.parametrize(("kind", "count"), [("kind", 0), ("another", 1)])
@@ -164,68 +152,27 @@ def test_another_process_runs_a_program_that_calls_a_library(tmp_path):
 class _Part:
   """A program that notes what is done with it."""
 
-  is_compiled = False
-
-  def __init__(self, name, calls, function=None):
-    self._name = name
-    self._calls = calls
-    self._function = function
-
-  def __call__(self, *args):
-    return self._function(*args)
-
-  def trace(self):
-    self._calls.append(f"trace {self._name}")
-
-  def compile(self):
-    self._calls.append(f"compile {self._name}")
-    if self._function is None:
-      raise MemoryError("too little of it")
-
-
-def _made(calls, evaluate):
-  first, draw, train = (
-    _Part(name, calls, function)
-    for name, function in (
-      ("first", None),
-      ("draw", lambda _, generation: InitialStates(generation, 3 * generation)),
-      ("train", lambda population, pool, _: (population + pool, 10.0)),
-    )
-  )
-  none = (None, None, None)
-  return Programs((first, draw), None, train, evaluate, *none)
-
-
-def test_a_generation_draws_trains_and_then_evaluates():
-  def evaluate(population, trained, begin, _):
-    return 2 * population, trained + begin
-
-  population, report = _made([], evaluate).step(3, None, 5)
-  assert (population, report) == (16, 25.0)
+  def __init__(self, name, calls):
+    self.trace = lambda: calls.append(f"trace {name}")
+    self.compile = lambda: calls.append(f"compile {name}")
 
 
 def test_what_is_called_first_is_compiled_first():
   calls = []
-  _made(calls, _Part("evaluate", calls, len)).begin_to_compile()
+  draw, train, evaluate = (_Part(x, calls) for x in ("draw", "train", "last"))
+  none = (None, None, None)
+  made = Programs((None, draw), None, train, evaluate, *none)
+  made.begin_to_compile()
   deadline = time.monotonic() + 10
   while len(calls) < 5 and time.monotonic() < deadline:
     time.sleep(0.01)
   assert calls[0] == "trace train"
   compiled = [x for x in calls if x.startswith("compile")]
-  assert compiled == ["compile train", "compile draw", "compile evaluate"]
+  assert compiled == ["compile train", "compile draw", "compile last"]
 
 
 def test_training_says_how_long_it_waits_for_what_is_compiled_meanwhile():
-  lower = _Counted(11)
-  evaluate = _program(lower)
-  made = _made([], evaluate)
+  made = Programs(None, None, None, _program(_Counted(11)), None, None, None)
   assert 0.0 < made.wait_to_evaluate(jnp.zeros(())) < 60.0
   # Nothing is waited for once all is compiled.
   assert made.wait_to_evaluate(None) == 0.0
-
-
-def test_what_fails_to_compile_is_told_where_it_is_needed():
-  made = _made([], _Part("evaluate", []))
-  made.begin_to_compile()  # In a thread of its own.
-  with pytest.raises(MemoryError, match="too little"):
-    made.wait_to_evaluate(jnp.zeros(()))

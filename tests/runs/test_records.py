@@ -8,7 +8,6 @@ import pytest
 
 from qdrl_haiku.runs import records
 from qdrl_haiku.storage.directory import RunDirectory
-from qdrl_haiku.training import state as state_lib
 from tests.runs import common as runs_common
 from tests.training import common
 
@@ -89,62 +88,35 @@ def test_fewer_generations_than_are_done_are_refused(straight):
     _run(straight, _GENERATIONS - 1, resume=True)
 
 
-def _report(generation, returns, finite=(True, True)):
-  """What concerns the best agent, on the host."""
-  returns = np.array(returns, np.float32)
-  rates = np.array([0.25, 0.5])
-  member = int(np.argmax(np.where(finite, returns, -np.inf)))
-  return state_lib.GenerationReport(
-    generation=generation,
-    evaluation=None,
-    scores={"episode_return": returns},
-    fitness=returns,
-    hyperparams={"rate": rates},
-    metrics={},
-    num_updates=np.zeros(2, np.int32),
-    finite=np.array(finite),
-    decision=None,
-    best=state_lib.Best(
-      member=member,
-      fitness=returns[member] if any(finite) else np.float32(np.nan),
-      episode_return=returns[member],
-      hyperparams={"rate": rates[member]},
-      state=None,
-    ),
-    evaluation_steps=np.array([[3], [4]], np.int32),
-    next_hyperparams={"rate": rates},
-    sampled_cells=np.full(2, -1),
-  )
-
-
 def test_the_best_is_the_best_ever_and_never_a_diverged_one():
   record, found = records.initial(), []
-  for report in (
-    _report(1, [3.0, 9.0], finite=(True, False)),
-    _report(2, [2.0, 1.0]),
-    _report(3, [3.0, 4.0]),
-    _report(4, [99.0, 99.0], finite=(False, False)),
+  for returns, finite in (
+    ([[3.0], [9.0]], (True, False)),
+    ([[2.0], [1.0]], None),
+    ([[3.0], [4.0]], None),
+    ([[99.0], [99.0]], (False, False)),
   ):
+    report = runs_common.report(returns, finite, generation=len(found) + 1)
     record = records.updated(record, common.setup(), report, 0.0)
     best = record["best"]
     found.append((best["generation"], best["member"], best["return"]))
   assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
-  assert record["best"]["hyperparams"] == {"rate": 0.5}
-  assert record["total_env_steps"] == 4 * (3 + 4 + 4 * 16)
+  assert record["best"]["hyperparams"] == {"rate": 2.0}
+  assert record["total_env_steps"] == 4 * (7 + 7 + 4 * 16)
 
 
 def test_more_steps_than_an_int32_counts_are_counted():
   setup = common.setup(population_size=3000, perturbation_interval=2**20)
-  record, report = records.initial(), _report(1, [3.0, 9.0])
+  record, report = records.initial(), runs_common.report([[3.0], [9.0]])
   for _ in range(2):
     record = records.updated(record, setup, report, 0.0)
-  assert record["total_env_steps"] == 2 * (3000 * 2**20 + 7)
+  assert record["total_env_steps"] == 2 * (3000 * 2**20 + 14)
   steps = np.full((3, 2), 2**30, np.int32)
   many = report._replace(evaluation_steps=steps)
   # What members collect, whatever ends; or all that is evaluated.
   for of, taken, expected in (
     (setup, report, 3000 * 2**20),
-    (_SETUP, report, 7),
+    (_SETUP, report, 14),
     (_SETUP, many, 6 * 2**30),
   ):
     rates = records.rates(of, taken, 2.0)

@@ -89,33 +89,21 @@ def test_it_is_said_how_many_devices_are_used_and_how_to_use_all(
   assert described.split(maxsplit=2) == ["devices", "used", line]
 
 
-def test_cells_that_devices_share_may_leave_some_of_them_idle(monkeypatch):
+def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
   monkeypatch.setattr(jax, "device_count", lambda: 5)
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
   setup = common.repertoire_setup(mesh=mesh, shard_repertoire=True)
-  assert validation.describe_devices(setup, True).endswith(
-    "4 of 5; 35 or 40 cells would use all"
+  validation.check_mesh(setup)
+  described = validation.describe_devices(setup, True)
+  assert described.endswith("4 of 5; 35 or 40 cells would use all")
+  setup = common.repertoire_setup(
+    mesh=mesh, shape=(5, 5), shard_repertoire=True
   )
-
-
-@pytest.mark.parametrize(
-  ("setup", "size", "message"),
-  [
-    (common.setup(), 2, "mesh has 2 of the 4 .*leave the mesh"),
-    (
-      common.repertoire_setup(shape=(5, 5), shard_repertoire=True), 4,
-      "4 devices can't share 25 cells .* 24 or 28",
-    ),
-  ],
-)  # fmt: skip
-def test_a_mesh_that_processes_or_cells_can_not_share_is_refused(
-  setup, size, message, monkeypatch
-):
+  with pytest.raises(ValueError, match="4 devices can't share 25 .* 24 or 28"):
+    validation.check_mesh(setup)
   monkeypatch.setattr(jax, "process_count", lambda: 2)
-  monkeypatch.setattr(jax, "device_count", lambda: 4)
-  mesh = jax.sharding.AbstractMesh((size,), ("population",))
-  with pytest.raises(ValueError, match=message):
-    validation.check_mesh(setup._replace(mesh=mesh))
+  with pytest.raises(ValueError, match="mesh has 4 of the 5 .*leave the mesh"):
+    validation.check_mesh(setup)
 
 
 def test_the_best_agent_ever_is_kept_apart(straight):
@@ -164,16 +152,6 @@ def test_steps_count_those_of_evaluation_only_in_the_total(straight):
   assert [row["total_env_steps"] for row in rows(straight)] == [
     4 * (16 + 10) * g for g in (1, 2, 3, 4)
   ]
-
-
-def test_time_before_an_interruption_counts(tmp_path):
-  logdir, seconds = tmp_path / "run", []
-  for generations in (1, 2):
-    run(
-      logdir, generations, resume=generations > 1,
-      callback=lambda row: seconds.append(row["walltime"]),
-    )  # fmt: skip
-  assert seconds[1] > seconds[0] > 0
 
 
 def test_a_population_that_has_diverged_begins_anew_or_ends_its_run(
