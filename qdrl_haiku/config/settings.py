@@ -8,6 +8,7 @@ settings are unique in a tree, but for those that the kinds of a choice share.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
@@ -177,6 +178,7 @@ def _check_type(name: str, value: object, kind: type) -> None:
     raise ValueError(f"{name} is {value!r}; give {noun}.")
 
 
+@functools.cache
 def kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
   """Returns the kind of each field of a class of configurations."""
   hints = typing.get_type_hints(owner)

@@ -218,14 +218,14 @@ class Programs(NamedTuple):
       thread.shutdown(wait=False)
 
 
-MakePrograms = Callable[[Setup, jax.sharding.Mesh, types.Key], Programs]
-"""Returns the programs of a run: of its setup, its devices and its key."""
+MakePrograms = Callable[[Setup, jax.sharding.Mesh, Any], Programs]
+"""Returns the programs of a run: of its setup, its devices, its key's shape."""
 
 
 def make_programs(
   setup: Setup,
   mesh: jax.sharding.Mesh,
-  run_key: types.Key,
+  run_key: types.Key | jax.ShapeDtypeStruct,
   cache: ProgramCache | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it."""

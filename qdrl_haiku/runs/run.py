@@ -50,8 +50,8 @@ def run(
     may_change: names of those with which a run may go on that began with
       others.
     callback: called with the row of metrics of each generation.
-    programs: (setup, mesh, run_key) -> the run's programs; by default compiled
-      anew.
+    programs: (setup, mesh, shape of the run's key) -> `Programs`; by default
+      they are compiled anew.
 
   Returns:
     The last row of metrics, and what was trained; nothing of a dry run.
@@ -72,8 +72,8 @@ def run(
   mesh = setup.mesh or setup.make_mesh()
   setup = setup._replace(mesh=mesh)
   validation.check_mesh(setup)
-  run_key = _run_key(validation.seeds(setup, config), mesh)
-  made = programs(setup, mesh, run_key)
+  seeds = validation.seeds(setup, config)
+  made = programs(setup, mesh, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
     setup, made.state, made.initial, config.num_reevaluations
   )
@@ -98,7 +98,7 @@ def run(
     if setup.map_elites is not None:
       recorder = RepertoireFiles(setup, config, directory, settings)
     return _train(
-      setup, config, made, run_key, directory, recorder, interruption, callback
+      setup, config, made, seeds, directory, recorder, interruption, callback
     )
 
 
@@ -106,7 +106,7 @@ def _train(
   setup: Setup,
   config: RunConfig,
   programs: Programs,
-  run_key: types.Key,
+  seeds: range,
   directory: RunDirectory,
   recorder: RepertoireFiles | None,
   interruption: Interruption,
@@ -114,7 +114,8 @@ def _train(
 ) -> tuple[Row, State]:
   """Trains, once the directory is there."""
   num_generations = config.num_timesteps // setup.steps_per_generation
-  seeds = validation.seeds(setup, config)
+  assert setup.mesh is not None
+  run_key = _run_key(seeds, setup.mesh)
   start = time.monotonic()
   # The first state is made, or read, while the rest is compiled, and what
   # writes files is imported.
@@ -210,6 +211,16 @@ def _train(
     pictures.plot_run(directory.path)
   divergence.check_end(record.get("diverged", 0), num_generations)
   return row, state
+
+
+def _run_key_shape(
+  seeds: range, mesh: jax.sharding.Mesh
+) -> jax.ShapeDtypeStruct:
+  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
+  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
+  shape = (len(seeds),) if len(seeds) > 1 else ()
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
 
 
 def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:

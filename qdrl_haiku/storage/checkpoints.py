@@ -48,16 +48,16 @@ class Checkpoints:
         shutil.rmtree(deleted)
     # The path that orbax gets.
     self._plain, self._forget_plain = orbax_paths.plain(self._path, self)
-    options = ocp.CheckpointManagerOptions(
-      # The arrays are donated to the next generation, which must not overwrite
-      # what is still being written.
-      enable_async_checkpointing=False,
-      read_only=not writes,
-      # Those of a run that was killed while it wrote.
-      cleanup_tmp_directories=writes,
-    )
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
+      options = ocp.CheckpointManagerOptions(
+        # The arrays are donated to the next generation, which must not
+        # overwrite what is still being written.
+        enable_async_checkpointing=False,
+        read_only=not writes,
+        # Those of a run that was killed while it wrote.
+        cleanup_tmp_directories=writes,
+      )
       self._manager = ocp.CheckpointManager(self._plain, options=options)
 
   def steps(self) -> list[int]:

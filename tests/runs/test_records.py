@@ -124,11 +124,17 @@ def test_more_steps_than_an_int32_counts_are_counted():
 
 
 def test_where_all_diverge_each_has_one_row_of_lineage(tmp_path):
-  trainer = common.Trainer(common.repertoire_setup())
-  _, report = trainer.step(common.broken(trainer.first))
+  setup, lost = common.repertoire_setup(), [False] * 4
+  report = runs_common.report(np.zeros((4, 2)), lost)
+  operator = np.full(4, setup.controller.operators.index("reinitialise"))
+  report = report._replace(
+    decision=report.decision._replace(operator=operator),
+    # An elite has taken the last one's place.
+    sampled_cells=np.array([-1, -1, -1, 5]),
+  )
   directory = RunDirectory(tmp_path)
-  records.write(directory, trainer.setup, report, 48)
+  records.write(directory, setup, report, 48)
   rows = directory.rows("pbt_lineage.jsonl")
-  assert sorted(row["child"] for row in rows) == [0, 1, 2, 3]
-  operators = sorted(row["operator"] for row in rows)
+  assert [row["child"] for row in rows] == [0, 1, 2, 3]
+  operators = [row["operator"] for row in rows]
   assert operators == ["reinitialise"] * 3 + ["sample"]

@@ -1,6 +1,7 @@
 """Tests of whole runs: what they refuse, count and write."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from qdrl_haiku import artifacts, controllers, distributed, runs
 from qdrl_haiku.runs import validation
+from qdrl_haiku.runs.programs import Program
 from qdrl_haiku.runs.run import _run_key
 from tests.runs import common as runs_common
 from tests.runs.common import SETUP, rows, run
@@ -154,27 +156,35 @@ def test_steps_count_those_of_evaluation_only_in_the_total(straight):
   ]
 
 
+class _Breaks(NamedTuple):
+  """A program that trains, after which no member is finite."""
+
+  program: Program
+
+  def __call__(self, *args):
+    state, trained = self.program(*args)
+    learner = state.members.learner
+    broken = learner._replace(point=learner.point * math.nan)
+    return common.changed(state, learner=broken), trained
+
+  def trace(self):
+    self.program.trace()
+
+  def compile(self):
+    self.program.compile()
+
+
+def _breaking(*args):
+  made = runs_common.compiled_once(*args)
+  return made._replace(train=_Breaks(made.train))
+
+
 def test_a_population_that_has_diverged_begins_anew_or_ends_its_run(
   tmp_path, capsys
 ):
-  learner = common.quadratic_learner()
-
-  def update(state, hyperparams, transitions, key):
-    state, metrics = learner.update(state, hyperparams, transitions, key)
-    # All of them diverge in their fifth critic step.
-    broken = state.critic_steps == 5
-    point = jax.numpy.where(broken, math.nan, state.point)
-    return state._replace(point=point), metrics
-
-  setup = common.setup(
-    SETUP.controller,
-    learner._replace(update=update),
-    fitness_window=2,
-    burn_in_period=1000,
-  )
   # Each generation of the run is lost.
   with pytest.raises(runs.EndedDiverged, match="last 2 of 2 generations"):
-    run(tmp_path / "run", 2, setup=setup)
+    run(tmp_path / "run", 2, programs=_breaking)
   assert "All members have diverged" in capsys.readouterr().out
   found = rows(tmp_path / "run")
   assert [row["pbt/num_nonfinite"] for row in found] == [4, 4]
@@ -191,7 +201,7 @@ def test_a_population_that_has_diverged_begins_anew_or_ends_its_run(
     assert before["hyperparams"] != after["hyperparams"]
   assert not list((tmp_path / "run" / "best").iterdir())
   with pytest.raises(runs.Diverged, match="in generation 1; lower"):
-    run(tmp_path / "ended", 2, setup=setup, on_divergence="stop")
+    run(tmp_path / "end", 2, programs=_breaking, on_divergence="stop")
 
 
 def test_each_seed_has_the_key_that_it_has_alone():
