@@ -8,7 +8,6 @@ settings are unique in a tree, but for those that the kinds of a choice share.
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import math
 import numbers
@@ -178,7 +177,6 @@ def _check_type(name: str, value: object, kind: type) -> None:
     raise ValueError(f"{name} is {value!r}; give {noun}.")
 
 
-@functools.cache
 def kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
   """Returns the kind of each field of a class of configurations."""
   hints = typing.get_type_hints(owner)
@@ -205,12 +203,13 @@ class Settings:
   title: ClassVar[str] = "Settings"
 
   def __post_init__(self) -> None:
+    known = kinds(type(self))
     for field in dataclasses.fields(self):
       declared = Declaration.of(field)
       if declared is None:
         continue
       value = getattr(self, field.name)
-      _check(field.name, value, declared, kinds(type(self))[field.name])
+      _check(field.name, value, declared, known[field.name])
       by = declared.unmet(vars(self))
       if by is not None and value != field.default:
         raise ValueError(

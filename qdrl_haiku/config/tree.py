@@ -193,6 +193,7 @@ def _replaced(
   Notes the flags that it has `used`, and why it is `without` others.
   """
   changes: Changes = {}
+  known = kinds(type(config))
   for node in _nodes(config):
     name, declared, flag = node.field.name, node.declared, node.flag
     if declared is None:
@@ -210,7 +211,7 @@ def _replaced(
           without.setdefault(absent, Missing(why, (flag,)))
     elif flag in given and flag:
       used.add(flag)
-      changes[name] = kinds(type(config))[name].parse(given[flag])
+      changes[name] = known[name].parse(given[flag])
   after = vars(config) | changes
   for node in _nodes(config):
     if node.declared and (by := node.declared.unmet(after)) is not None:
