@@ -34,21 +34,12 @@ _CASES = [
   # Parts of a user's own.
   ("train", f"--learner={_HERE}:learner_of_nothing", "have no number; give"),
   ("train", f"--learner={_HERE}:learner_of_words", "speed/0='fast'; give a"),
-  (
-    "train",
-    f"--learner={_HERE}:learner_that_declares --hyperparam=speed=2",
-    "--hyperparam=speed=2.0 makes no sense; .* from 0 to 1",
-  ),
-  (
-    "train_pbt",
-    f"--controller={_HERE}:controller_that_forgets",
-    "the controller's state after an update.*differs",
-  ),
-  (
-    "train_pbt",
-    f"--controller={_HERE}:controller_of_floats",
-    "the decision's parents are float32.*, not int32",
-  ),
+  ("train", f"--learner={_HERE}:learner_that_declares --hyperparam=speed=2",
+   "--hyperparam=speed=2.0 makes no sense; .* from 0 to 1"),
+  ("train_pbt", f"--controller={_HERE}:controller_that_forgets",
+   "the controller's state after an update.*differs"),
+  ("train_pbt", f"--controller={_HERE}:controller_of_floats",
+   "the decision's parents are float32.*, not int32"),
   ("train", "--env_name=tests.environments.liars:half_done", "returned done=0"),
   # Numbers and lists.
   ("train", "--num_envs=0", "num_envs must be at least 1, got 0"),
@@ -57,28 +48,20 @@ _CASES = [
   # Lengths.
   ("train", "--num_timesteps=801", "num_timesteps 801.*800 can"),
   ("train", "--eval_interval=801", "interval 801 .* 800 or 808"),
-  (
-    "train",
-    "--learner=td3 --policy_delay=3 --eval_interval=80 --num_timesteps=80",
-    "interval 80 .* 72 or 96",
-  ),
+  ("train",
+   "--learner=td3 --policy_delay=3 --eval_interval=80 --num_timesteps=80",
+   "interval 80 .* 72 or 96"),
   ("train", "--action_repeat=101", "action_repeat=101 .*length=100.*lower it"),
-  (
-    "train_me_pbt",
-    "--num_generations=2 --num_timesteps=2000",
-    "--num_timesteps=2000 has no effect.*--num_generations.*leave",
-  ),
+  ("train_me_pbt", "--num_generations=2 --num_timesteps=2000",
+   "--num_timesteps=2000 has no effect.*--num_generations.*leave"),
   # Memory and time.
   ("train", "--num_seeds=2147483647", "this run would need .* population_size"),
   # Two that don't fit.
   ("train", "--replay_capacity=200 --min_replay_size=100", "size 256 .* 200;"),
   ("train", "--replay_capacity=500", "size 1000 .*capacity 500.*lower"),
   ("train_pbt", "--num_parents=5 --num_replaced=4", "_size=8.*lower"),
-  (
-    "train_pbt",
-    "--num_replaced=0 --burn_in_period=8",
-    "burn_in_period=8 has no effect: the controller replaces non-finite",
-  ),
+  ("train_pbt", "--num_replaced=0 --burn_in_period=8",
+   "burn_in_period=8 has no effect: the controller replaces non-finite"),
   # Hyperparameters and their ranges.
   ("train", "--tau=0", "--tau=0.0 .*number above 0 and at most 1[.]"),
   ("train", "--policy_learning_rate=1e-50", "float32 holds none below 1e-30"),
@@ -88,25 +71,16 @@ _CASES = [
   ("train_pbt", f"--tau=0.1 {_FIXED}", "--tau=0.1.*--search_space.*leave out"),
   # What has no effect.
   ("train", "--policy_delay=3", "3 has no effect: --learner=sac"),
-  (
-    "train",
-    "--learn_temperature=false --target_entropy=-1",
-    "--target_entropy=-1.0 has no effect.*leave it out",
-  ),
+  ("train", "--learn_temperature=false --target_entropy=-1",
+   "--target_entropy=-1.0 has no effect.*leave it out"),
   ("train_pbt", "--exploit=none --burn_in_period=8", "with --exploit=none no"),
-  (
-    "train_pbt",
-    "--controller=random_search --inherit_replay",
-    "--inherit_replay=True has no effect: with --controller=random_search",
-  ),
+  ("train_pbt", "--controller=random_search --inherit_replay",
+   "--inherit_replay=True has no effect: with --controller=random_search"),
   ("train_pbt", f"{_FIXED} --explore=perturb", "all hyperparameters are fixed"),
   ("train", "--maze_layout=open --env_name=ant", "_layout=open has no effect"),
-  (
-    "train",
-    "--hidden_layer_sizes=8 --policy_hidden_layer_sizes=4 "
-    "--critic_hidden_layer_sizes=4",
-    "hidden_layer_sizes=.* has no effect: each network is given its own",
-  ),
+  ("train", "--hidden_layer_sizes=8 --policy_hidden_layer_sizes=4 "
+   "--critic_hidden_layer_sizes=4",
+   "hidden_layer_sizes=.* has no effect: each network is given its own"),
   # Directories.
   ("train", "--resume", "--resume needs --logdir"),
   ("train", "--warm_start=/dev/null", "/dev/null holds no run.*name"),
@@ -114,42 +88,24 @@ _CASES = [
   ("train_pbt", "--learner=diayn --num_eval_episodes=7", "give 8 or more"),
   ("train_pbt", f"{_CONTINUOUS} --skill_size=4", "size must be 2 or 3 "),
   ("train_pbt", f"{_CONTINUOUS} --num_skills=16", "--skill_type=continuous"),
-  (
-    "train_pbt",
-    f"{_CONTINUOUS} --fitness=discriminator_accuracy",
-    "fitness=discriminator_accuracy .*mutual_information_lower_bound",
-  ),
-  (
-    "train_pbt",
-    f"--learner=diayn --env_name={_HERE}:countdown",
-    "discriminator_input=descriptor, .*discriminator_input=observation",
-  ),
+  ("train_pbt", f"{_CONTINUOUS} --fitness=discriminator_accuracy",
+   "fitness=discriminator_accuracy .*mutual_information_lower_bound"),
+  ("train_pbt", f"--learner=diayn --env_name={_HERE}:countdown",
+   "discriminator_input=descriptor, .*discriminator_input=observation"),
   ("train_me_pbt", "--learner=diayn", "learner=diayn.*sac or td3"),
   # Repertoires.
   ("train_me_pbt", f"--env_name={_HERE}:countdown", "no state descr.*give"),
   ("train_me_pbt", "--grid_shape=32", "grid_shape=32 .*x, y; give 2 .*32,32"),
-  (
-    "train_me_pbt",
-    "--tessellation=cvt --num_cells=2000000",
-    "takes k-means, .* too long; use at most 50000",
-  ),
+  ("train_me_pbt", "--tessellation=cvt --num_cells=2000000",
+   "takes k-means, .* too long; use at most 50000"),
   ("train_me_pbt", "--num_cells=16", "no effect: --tessellation=grid"),
-  (
-    "train_me_pbt",
-    "--adding=adaptive --resampling_depth=2147483647",
-    "resampling depth 2147483647 times 1024 cells is more than",
-  ),
+  ("train_me_pbt", "--adding=adaptive --resampling_depth=2147483647",
+   "resampling depth 2147483647 times 1024 cells is more than"),
   ("train_me_pbt", "--adding=adaptive --shard_repertoire", "leave it out, or"),
-  (
-    "train_me_pbt",
-    "--num_reevaluations=0 --reevaluation_interval=2",
-    "reevaluation_interval=2 has no effect: num_reevaluations=0",
-  ),
-  (
-    "train_me_pbt",
-    "--gradient_population_size=4 --num_replaced_by_samples=4",
-    "num_replaced_by_samples=4 .*population_size=4",
-  ),
+  ("train_me_pbt", "--num_reevaluations=0 --reevaluation_interval=2",
+   "reevaluation_interval=2 has no effect: num_reevaluations=0"),
+  ("train_me_pbt", "--gradient_population_size=4 --num_replaced_by_samples=4",
+   "num_replaced_by_samples=4 .*population_size=4"),
   ("train_me_pbt", "--variation_batch_size=0 --iso_sigma=0.1", "varies nothin"),
   # Emitters.
   ("train_me_pbt", "--emitter=ga --variation_batch_size=0", "=0 leaves"),
@@ -165,14 +121,11 @@ _CASES = [
   ("train_me_pbt", f"{_PGA} --gradient_share=1 --injection_share=1", "more"),
   ("train_me_pbt", "--emitter=ga --step_size=1", "nothing is sampled"),
   ("train_me_pbt", "--emitter=cma --iso_sigma=1", "cma varies nothing"),
-  (
-    "train_me_pbt",
-    f"{_CMA}=8 --num_strategies=3 --variation_batch_size=10",
-    "can't share 10 offspring even",
-  ),
+  ("train_me_pbt", f"{_CMA}=8 --num_strategies=3 --variation_batch_size=10",
+   "can't share 10 offspring even"),
   ("train_me_pbt", f"{_CMA}=64,64", "at most 1024, such as"),
   ("train_me_pbt", f"{_CMA}=4 --tessellation=none", "by the cells that they i"),
-]
+]  # fmt: skip
 
 
 def countdown():

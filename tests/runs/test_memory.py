@@ -158,11 +158,14 @@ def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
 @pytest.mark.parametrize(
   ("own", "files", "expected"),
   [
-    ("0::/\n", {"memory.max": "max\n"}, []),
     # A job's group within a user's.
     (
       "0::/user/job:1\n",
-      {"user/memory.max": "700\n", "user/job:1/memory.max": "500\n"},
+      {
+        "memory.max": "max\n",
+        "user/memory.max": "700\n",
+        "user/job:1/memory.max": "500\n",
+      },
       [500, 700],
     ),
     # Version 1, among controllers of other things and a version 2 without. A
@@ -175,6 +178,7 @@ def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
       },
       [900],
     ),
+    # Another system's.
     (None, {"memory.max": "1000\n"}, []),
   ],
 )
