@@ -9,7 +9,7 @@ import pytest
 from qdrl_haiku import learners
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import configs, planes
-from tests.launchers import harness, untrained
+from tests.launchers import harness
 from tests.reports import common
 
 
@@ -50,10 +50,9 @@ def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
     RunDirectory(path).begin({"env_name": "point_maze"} | settings)
     agents = common.agents(agent, planes.GRID, [0, 1])
     agents.save(path / "repertoire" / "7.npz")
-  with untrained.quick_compilation():
-    said, found = _report(
-      capsys, tmp_path, tmp_path / "first", tmp_path / "second"
-    )
+  said, found = _report(
+    capsys, tmp_path, tmp_path / "first", tmp_path / "second"
+  )
   assert said == ""
   lengths = [
     [len(paths[0][0]) for *_, paths in one["rollouts"]["episodes"]]
