@@ -29,7 +29,7 @@ _RUNS = {
     "train_pbt", *_SMALL, "--skill_type=continuous", "--num_envs=2",
     "--population_size=2", "--perturbation_interval=40", "--num_parents=1",
     "--num_replaced=1", "--num_timesteps=80", "--num_eval_episodes=4",
-    "--fitness=discriminator_accuracy",
+    "--fitness=mutual_information_lower_bound",
   ),
 }  # fmt: skip
 _SCORES = {
@@ -85,7 +85,8 @@ def test_fitness_is_the_score_of_its_name(run_of):
   lineage = directory.rows("pbt_lineage.jsonl")
   for row in directory.rows("metrics.jsonl"):
     children = [x for x in lineage if x["step"] == row["step"]]
-    ends = [row[f"pbt/{x}_discriminator_accuracy"] for x in ("min", "best")]
+    score = "mutual_information_lower_bound"
+    ends = [row[f"pbt/{x}_{score}"] for x in ("min", "best")]
     assert len(children) == row["pbt/num_replaced"] == (ends[0] < ends[1])
     for child in children:
       found = [child["child_fitness"], child["parent_fitness"]]
