@@ -1,13 +1,4 @@
-"""Skills: what one is drawn from, and how a discriminator is scored on it.
-
-A kind of skill is a record of pure functions, the same for every kind, so that
-a learner needs to know neither which kind it has nor how it is drawn:
-
-  categorical  one of K skills, one-hot, all equally likely (Eysenbach et al.,
-               "Diversity is all you need", 2018, section 3.2)
-  sphere       a direction in two or three dimensions, uniform
-  normal       K numbers, independent and standard normal
-"""
+"""Skills: what one is drawn from, and how a discriminator is scored on it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -35,8 +26,8 @@ class SkillPrior(NamedTuple):
     discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
     reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
       no gradient.
-    validate: (what a person wrote) -> skill [K], float32, of this kind; raises
-      a ValueError where it is none. Not for traced values.
+    validate: (numbers) -> skill [K], float32, of this kind; raises ValueError
+      where they are none. Not for traced values.
   """
 
   size: int
@@ -52,15 +43,16 @@ class SkillPrior(NamedTuple):
 def categorical(num_skills: int) -> SkillPrior:
   """Skills that are one of so many, all equally likely.
 
+  Eysenbach et al. (2018), "Diversity is all you need", section 3.2.
+
   Args:
     num_skills: K, >= 2.
 
   Returns:
-    The prior, of one-hot skills.
+    The prior, of one-hot skills; `validate` takes an index too.
 
   Raises:
-    ValueError: if there are fewer than two skills; from `validate`, if the
-      skill is neither an index in 0 .. K - 1 nor a one-hot vector.
+    ValueError: if there are fewer than two skills.
   """
   if num_skills < 2:
     raise ValueError(
@@ -76,15 +68,11 @@ def categorical(num_skills: int) -> SkillPrior:
     return -losses.diayn_discriminator_loss(jnp.zeros(num_skills), skill)
 
   def validate(skill: npt.ArrayLike) -> np.ndarray:
-    one_hots = np.eye(num_skills, dtype=np.float32)
     array = np.asarray(skill)
-    if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
-      if 0 <= array < num_skills:
-        return one_hots[array]
-    elif array.shape == (num_skills,):
-      for one_hot in one_hots:
-        if np.array_equal(array, one_hot):
-          return one_hot
+    is_index = array.ndim == 0 and np.issubdtype(array.dtype, np.integer)
+    for index, one_hot in enumerate(np.eye(num_skills, dtype=np.float32)):
+      if np.array_equal(array, index if is_index else one_hot):
+        return one_hot
     raise ValueError(
       f"skill is {skill!r}: give an index from 0 to {num_skills - 1}, or a"
       f" one-hot vector of {num_skills} numbers."
@@ -109,11 +97,10 @@ def sphere(size: int) -> SkillPrior:
     size: K, 2 for the circle or 3 for the sphere.
 
   Returns:
-    The prior, of skills of length 1.
+    The prior, of skills of length 1; `validate` makes it 1.
 
   Raises:
-    ValueError: if the size is neither 2 nor 3; from `validate`, if the skill is
-      not K numbers that have a direction. Their length is made 1.
+    ValueError: if the size is neither 2 nor 3.
   """
   if size not in (2, 3):
     raise ValueError(
@@ -131,13 +118,12 @@ def sphere(size: int) -> SkillPrior:
 
   def validate(skill: npt.ArrayLike) -> np.ndarray:
     vector = _vector(skill, size)
-    length = np.linalg.norm(vector)
-    if length == 0.0:
+    if not np.any(vector):
       raise ValueError(
         f"skill is {skill!r}: give {size} numbers that are not all 0; only"
         " their direction counts."
       )
-    return (vector / length).astype(np.float32)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
 
   return SkillPrior(
     size=size,
@@ -161,8 +147,7 @@ def normal(size: int) -> SkillPrior:
     The prior.
 
   Raises:
-    ValueError: if the size is below 1; from `validate`, if the skill is not K
-      finite numbers.
+    ValueError: if the size is below 1.
   """
   if size < 1:
     raise ValueError(f"size must be at least 1, got {size}; 2 is common.")
@@ -189,16 +174,13 @@ def normal(size: int) -> SkillPrior:
 def constant(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
   """Returns the same prior, of which one skill is drawn every time.
 
-  With it one skill of a trained agent is looked at. Its density and its scores
-  stay those of the prior that the agent was trained with.
-
   Args:
     prior: the prior that the agent was trained with.
     skill: the skill, K numbers; for categorical skills also its index, from 0.
       On the sphere only its direction counts.
 
   Returns:
-    The prior that draws this skill.
+    The prior that draws this skill, with the densities and scores of the other.
 
   Raises:
     ValueError: if the prior has no such skill.
@@ -271,9 +253,9 @@ class SkillConfig(Settings):
   @property
   def sampling(self) -> Literal["fixed", "episode"]:
     """Sampling of skills while agents train."""
-    if self.skill_sampling is None:
-      return "fixed" if self.skill_type == "discrete" else "episode"
-    return "fixed" if self.skill_sampling == "fixed" else "episode"
+    default = "fixed" if self.skill_type == "discrete" else "episode"
+    sampling = self.skill_sampling or default
+    return "fixed" if sampling == "fixed" else "episode"
 
   @property
   def num_eval_episodes(self) -> int:

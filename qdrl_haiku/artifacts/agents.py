@@ -24,8 +24,8 @@ def read_best(
     logdir: directory of the run.
 
   Returns:
-    The agent's state, for `learner.act_greedy`; and when it was evaluated,
-    with which return and which hyperparameters it had been trained.
+    The agent's state, for `learner.act_greedy`; and the record of when it was
+    evaluated, its return and its hyperparameters.
 
   Raises:
     ValueError: if there is no such run, or if its agents are of another kind.
@@ -50,8 +50,8 @@ def read_agents(
     logdir: directory of the run.
 
   Returns:
-    The agents' states, leaves [P, ...]; and the checkpoint's record, in which
-    `returns` are the members' last, None where a member had diverged.
+    The agents' states, leaves [P, ...]; and the checkpoint's record, with the
+    members' last `returns`, None where one had diverged.
 
   Raises:
     ValueError: if there is no such run, or if its agents are of another kind.
@@ -106,9 +106,7 @@ def _read(
       like(record),
     )
     try:
-      agents = checkpoints.restore(
-        step, {"learner": shapes}, in_slots
-      )["learner"]
+      restored = checkpoints.restore(step, {"learner": shapes}, in_slots)
     except DamagedCheckpoint:
       raise
     except (ValueError, KeyError) as error:
@@ -116,4 +114,4 @@ def _read(
         f"{directory.path} holds agents of another kind; use the learner, the "
         "environment and the layer sizes of that run."
       ) from error
-  return agents, record
+  return restored["learner"], record

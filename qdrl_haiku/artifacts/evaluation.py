@@ -36,16 +36,11 @@ def evaluate_agent(
   if num_batches > 1 and isinstance(env, environments.SkillEnvironment):
     num_skills = env.prior.num_skills or 1
     size = -(-size // num_skills) * num_skills
-  descriptor = env.descriptor
+  function = env.descriptor and env.descriptor.function
   population = jax.tree.map(lambda x: x[None], state)
   evaluate = jax.jit(
     lambda state, key: actors.evaluate(
-      env,
-      learner,
-      state,
-      key,
-      size,
-      None if descriptor is None else descriptor.function,
+      env, learner, state, key, size, function
     )
   )
   batches = [
@@ -68,8 +63,8 @@ def summarize_evaluation(
     descriptor: of the environment.
 
   Returns:
-    What `summarize` says of the returns; mean, least and greatest length in
-    steps; and the mean of each axis of the descriptor, where there is one.
+    What `summarize` says of the returns, and likewise by name the lengths and
+    each axis of the descriptor, where there is one.
   """
   lengths = evaluation.lengths[0]
   summary = summarize(np.asarray(evaluation.returns[0])) | {
@@ -95,8 +90,7 @@ def summarize(returns: np.ndarray) -> dict[str, float]:
 
   Returns:
     `num_episodes`, `mean`, `std`, `iqm` (interquartile mean) and `iqm_low`,
-    `iqm_high`, its 95 % bootstrap interval (Agarwal et al., arXiv 2108.13264);
-    the interval is the value itself where all returns are equal.
+    `iqm_high`, its 95 % bootstrap interval (Agarwal et al., arXiv 2108.13264).
   """
   from scipy import stats  # Here, since importing it takes long.
 

@@ -35,35 +35,30 @@ def save(
   learner: learners.Learner,
   state: types.State,
   *,
-  activation: str | None = None,
   info: dict[str, object] | None = None,
 ) -> None:
   """Writes the greedy policy of one agent, whole or not at all.
 
-  All but the activation's name is read off the state. Before anything is
-  written, the exported policy and `learner.act_greedy` act on observations
-  drawn at random, in float64, and must agree.
+  Before, the exported policy and `learner.act_greedy` act on observations drawn
+  at random, in float64, and must agree.
 
   Args:
     path: of the file, which must not be there yet.
     learner: the agent's.
     state: of one agent of `learners.sac`, `crossq`, `xqc` or `td3`, or of
       `learners.diayn` over one of them.
-    activation: of the policy's hidden layers, as its learner was made with; by
-      default the one is taken with which the policy acts as the agent does.
     info: JSON that is kept with the policy, such as where it comes from.
 
   Raises:
     ValueError: if the file is there already, if the agent's policy is of
-      another kind, is not finite, or has another activation, or if `info` is
-      not JSON.
+      another kind, not finite, or acts otherwise, or if `info` is not JSON.
   """
   path = pathlib.Path(path)
   if path.exists():
     raise ValueError(f"path={path} is there already; name a new file.")
   with jax.enable_x64(True):
     state = jax.tree.map(_to_float64, jax.device_get(state))
-    policy = _agreeing_policy(learner, state, activation)
+    policy = _agreeing_policy(learner, state)
   record = {
     "format": numpy_policy.FORMAT,
     "version": importlib.metadata.version("qdrl_haiku"),
@@ -91,12 +86,9 @@ def _to_float64(x: np.ndarray) -> np.ndarray:
   return np.asarray(x, np.float64) if is_float else x
 
 
-def _agreeing_policy(
-  learner: learners.Learner, state: types.State, activation: str | None
-) -> Policy:
-  """Returns the policy of a state, which acts as the learner does."""
-  names = list(numpy_policy.ACTIVATIONS) if activation is None else [activation]
-  policy = _policy_of(state, names[0])
+def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
+  """Returns the policy of a state, by the activation as which it acts."""
+  policy = _policy_of(state)
   rng = np.random.default_rng(0)
   probes = rng.normal(size=(_NUM_PROBES, policy.config["observation_size"]))
   probes[::2] *= 100.0  # Beyond what is clipped, too.
@@ -105,21 +97,20 @@ def _agreeing_policy(
     probes[:, :n] *= policy.parameters["observation_std"]
     probes[:, :n] += policy.parameters["observation_mean"]
   expected = np.asarray(jax.jit(learner.act_greedy)(state, probes))
-  differences = {}
-  for name in names:
+  differences = []
+  for name in numpy_policy.ACTIVATIONS:
     policy = Policy(policy.config | {"activation": name}, policy.parameters)
-    differences[name] = np.max(np.abs(policy(probes) - expected))
-    if differences[name] < _TOLERANCE:
+    differences.append(np.max(np.abs(policy(probes) - expected)))
+    if differences[-1] < _TOLERANCE:
       return policy
-  nearest = min(differences, key=lambda name: differences[name])
   raise ValueError(
-    f"the policy with activation={nearest!r} and learner.act_greedy differ by "
-    f"up to {differences[nearest]:.1g}; give the activation, and the learner, "
-    "that the agent was trained with."
+    "the policy, with any known activation, and learner.act_greedy differ by "
+    f"{min(differences):.1g} or more; give the learner that the agent was "
+    "trained with."
   )
 
 
-def _policy_of(state: types.State, activation: str) -> Policy:
+def _policy_of(state: types.State) -> Policy:
   """Returns the policy of a state, in the state's precision."""
   agent, outer = state, None
   if isinstance(state, learners.DIAYNState):
@@ -130,12 +121,14 @@ def _policy_of(state: types.State, activation: str) -> Policy:
       f"state is a {type(agent).__name__}, whose policy is not known; only "
       "agents of learners.sac, crossq, xqc, td3 and diayn can be exported."
     )
-  inner = agent.observation_statistics
-  if outer is not None and inner is not None:
-    raise ValueError(
-      "state normalises observations twice, by DIAYN and by its base learner; "
-      "make the base learner without normalize_observations."
-    )
+  statistics = agent.observation_statistics
+  if outer is not None:
+    if statistics is not None:
+      raise ValueError(
+        "state normalises observations twice, by DIAYN and by its base "
+        "learner; make the base learner without normalize_observations."
+      )
+    statistics = outer
   try:
     arrays, sizes = _layers(agent.policy_params)
   except (AttributeError, KeyError, TypeError) as error:
@@ -148,7 +141,6 @@ def _policy_of(state: types.State, activation: str) -> Policy:
       "state is that of a population; take one agent out of it: "
       "jax.tree.map(lambda x: x[0], state)"
     )
-  statistics = inner if outer is None else outer
   if statistics is not None:
     arrays["observation_mean"] = np.asarray(statistics.mean)
     arrays["observation_std"] = np.asarray(statistics.std)
@@ -156,15 +148,14 @@ def _policy_of(state: types.State, activation: str) -> Policy:
     "observation_size": sizes[0],
     "action_size": sizes[-1] // numpy_policy.OUTPUTS_PER_ACTION[kind],
     "hidden_layer_sizes": sizes[1:-1],
-    "activation": activation,
+    "activation": next(iter(numpy_policy.ACTIVATIONS)),
     "layer_norm": "layer_0/scale" in arrays,
     "layer_norm_epsilon": _LAYER_NORM_EPSILON,
     "num_normalized": len(arrays.get("observation_mean", ())),
     "clip": _CLIP,
     "policy": kind,
+    **({"residual": True} if "project_0/w" in arrays else {}),
   }
-  if "project_0/w" in arrays:
-    config["residual"] = True
   numpy_policy.check(config, arrays)
   return Policy(config, arrays)
 

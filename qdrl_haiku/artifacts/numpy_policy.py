@@ -41,10 +41,6 @@ FORMAT = 1
 OUTPUTS_PER_ACTION = {"normal_tanh": 2, "deterministic_tanh": 1}
 # As `networks.ResidualMLP` has it.
 _EXPANSION = 4
-_SETTINGS = (
-  "observation_size", "action_size", "hidden_layer_sizes", "activation",
-  "layer_norm", "layer_norm_epsilon", "num_normalized", "clip", "policy",
-)  # fmt: skip
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
   # The approximation that `jax.nn.gelu` is by default.
@@ -95,32 +91,25 @@ class Policy:
       normalized = (x[..., :n] - p["observation_mean"]) / p["observation_std"]
       normalized = np.clip(normalized, -config["clip"], config["clip"])
       x = np.concatenate([normalized, x[..., n:]], axis=-1)
-    x = self._through_blocks(x) if config.get("residual") else self._through(x)
-    return np.tanh(x[..., : config["action_size"]])
-
-  def _through(self, x: np.ndarray) -> np.ndarray:
-    """Returns the outputs of a perceptron."""
-    num_hidden = len(self.config["hidden_layer_sizes"])
-    for i in range(num_hidden):
-      x = self._linear(f"layer_{i}", x)
-      if self.config["layer_norm"]:
-        x = self._normalized(f"layer_{i}", x)
-      x = ACTIVATIONS[self.config["activation"]](x)
-    return self._linear(f"layer_{num_hidden}", x)
-
-  def _through_blocks(self, x: np.ndarray) -> np.ndarray:
-    """Returns the outputs of residual blocks."""
-    num_blocks = len(self.config["hidden_layer_sizes"])
-    x = self._linear("layer_0", x)
-    for i in range(num_blocks):
-      wide = self._linear(
-        f"expand_{i}", self._normalized(f"layer_norm_{i}", x)
-      )
-      x = x + self._linear(
-        f"project_{i}", ACTIVATIONS[self.config["activation"]](wide)
-      )
-    last = self._normalized(f"layer_norm_{num_blocks}", x)
-    return self._linear("output", last)
+    num_hidden = len(config["hidden_layer_sizes"])
+    activation = ACTIVATIONS[config["activation"]]
+    if config.get("residual"):
+      x = self._linear("layer_0", x)
+      for i in range(num_hidden):
+        wide = self._linear(
+          f"expand_{i}", self._normalized(f"layer_norm_{i}", x)
+        )
+        x = x + self._linear(f"project_{i}", activation(wide))
+      last = self._normalized(f"layer_norm_{num_hidden}", x)
+      outputs = self._linear("output", last)
+    else:
+      for i in range(num_hidden):
+        x = self._linear(f"layer_{i}", x)
+        if config["layer_norm"]:
+          x = self._normalized(f"layer_{i}", x)
+        x = activation(x)
+      outputs = self._linear(f"layer_{num_hidden}", x)
+    return np.tanh(outputs[..., : config["action_size"]])
 
   def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
     return x @ self.parameters[f"{name}/w"] + self.parameters[f"{name}/b"]
@@ -170,9 +159,6 @@ def load(path: str | os.PathLike[str]) -> Policy:
 
 def check(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
   """Raises ValueError unless the arrays are those that the config describes."""
-  for key in _SETTINGS:
-    if key not in config:
-      raise ValueError(f"config has no {key!r}")
   for key, known in (
     ("activation", ACTIVATIONS), ("policy", OUTPUTS_PER_ACTION)
   ):  # fmt: skip

@@ -62,17 +62,10 @@ def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
   if exists and repertoire.occupied[cell]:
     return
   fault = "is empty" if exists else f"is none of 0 to {num_cells - 1}"
-  if not repertoire.has_cells:
-    occupied = np.flatnonzero(repertoire.occupied)
-    raise ValueError(
-      f"cell {cell} {fault}; one that holds an elite is {occupied[0]}, and "
-      "those near to a descriptor are found by it."
-    )
-  centroids = np.asarray(repertoire.centroids)
-  centroid = centroids[np.clip(cell, 0, num_cells - 1)]
+  near = np.asarray(repertoire.centroids)[np.clip(cell, 0, num_cells - 1)]
   raise ValueError(
     f"cell {cell} {fault}; the nearest that holds an elite is "
-    f"{nearest_occupied(repertoire, centroid)}."
+    f"{nearest_occupied(repertoire, near)}."
   )
 
 

@@ -25,9 +25,8 @@ class Schedule:
     generation: of the run, in which it was.
     episode_return: what it reached then; None if that wasn't finite.
     perturbation_interval: environment steps of a generation.
-    hyperparams: those by name that each generation was trained with, the
-      winner's first on: fewer than `generation` if all members had diverged,
-      and begun anew, before.
+    hyperparams: by name, of each generation since its agents were new, at first
+      or after all members had diverged.
   """
 
   run: str
@@ -60,8 +59,8 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
     The schedule, of all its ancestors.
 
   Raises:
-    ValueError: if there is no such run or member, if its ancestry doesn't lead
-      back to an agent that knew nothing, or if its files are damaged.
+    ValueError: if there is no such run or member, if the agent descends from an
+      elite or another run's agent, or if files are damaged.
   """
   directory = RunDirectory(logdir)
   settings = directory.settings()

@@ -149,8 +149,6 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
         config.export,
         learner,
         state,
-        # A user's learner has no such setting.
-        activation=config_lib.values(run).get("activation"),
         info={"env_name": env_name, "agent": which},
       )
   if config.render:

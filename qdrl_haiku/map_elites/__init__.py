@@ -4,10 +4,9 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
 from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.cma_emitter import CMAState, cma_emitter
+from qdrl_haiku.map_elites.cma_emitter import cma_emitter
 from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
 from qdrl_haiku.map_elites.critic_emitter import (
-  TaughtState,
   Teacher,
   dcrl_emitter,
   pga_emitter,
@@ -26,8 +25,6 @@ from qdrl_haiku.map_elites.loop import (
   ask_key,
   evaluation_key,
   init,
-  resampled_add_and_tell,
-  resampled_step,
   step,
 )
 from qdrl_haiku.map_elites.metrics import (
@@ -36,7 +33,7 @@ from qdrl_haiku.map_elites.metrics import (
   metrics,
   qd_score,
 )
-from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState, multi_emitter
+from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
   Elite,
@@ -60,7 +57,6 @@ from qdrl_haiku.map_elites.variation import (
 
 __all__ = [
   "Agents",
-  "CMAState",
   "CVT",
   "DeepArchive",
   "DominatedNovelty",
@@ -69,12 +65,10 @@ __all__ = [
   "EvaluateFn",
   "Evaluated",
   "Grid",
-  "MultiEmitterState",
   "PBTEmitterState",
   "Repertoire",
   "Resampling",
   "Strategies",
-  "TaughtState",
   "Teacher",
   "Tessellation",
   "Unstructured",
@@ -97,8 +91,6 @@ __all__ = [
   "pbt_emitter",
   "pga_emitter",
   "qd_score",
-  "resampled_add_and_tell",
-  "resampled_step",
   "similarity",
   "step",
   "storage",

@@ -19,20 +19,12 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class CMAState(NamedTuple):
-  """Holds the state of an emitter of K strategies.
+  """Holds the state of an emitter of K strategies."""
 
-  Attributes:
-    strategies: theirs, leaves [K, ...].
-    elites: leaves [K, ...], with which each strategy began; its offspring have
-      their leaves that don't vary.
-    fitness: float32 [C], the repertoire's when `ask` was called.
-    num_restarts: int32 [], of all of them.
-  """
-
-  strategies: Tree
-  elites: Tree
-  fitness: Array
-  num_restarts: Array
+  strategies: Tree  # Theirs, leaves [K, ...].
+  elites: Tree  # With which each strategy began, leaves [K, ...].
+  fitness: Array  # The repertoire's when `ask` was called, float32 [C].
+  num_restarts: Array  # Of all of them, int32 [].
 
 
 def cma_emitter(
@@ -46,10 +38,8 @@ def cma_emitter(
   those that fill a cell, the fittest first, then by how much fitter they are
   than the elite that was there at `ask`. A strategy without parents, one that
   is ill-conditioned, and one with a number that isn't finite begin anew with an
-  elite drawn uniformly. Offspring that aren't evaluated (`multi_emitter` with a
-  batch size) are no parents.
-
-  Weights vary; all else is that of the elite with which a strategy began.
+  elite drawn uniformly. Weights vary; all else is that of the elite with which
+  a strategy began.
 
   Args:
     make_strategies: (number of weights) -> strategies, such as `cma_es` with
@@ -58,13 +48,12 @@ def cma_emitter(
     is_weight: which leaves are weights, see `weights_only`.
 
   Returns:
-    The emitter; B is K times the strategies' population, of which each has its
-    own in order, and its state a `CMAState`. `init` raises ValueError if the
-    repertoire has no cells that could be improved.
+    The emitter, of K times the strategies' population, one strategy's after the
+    other's; its state is a `CMAState`.
 
   Raises:
     ValueError: if the genotype has no weights, or more than the strategies can
-      search.
+      search; from `init`, if the repertoire has no cells.
   """
   chosen = variation.find_weights(genotype, is_weight)
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
@@ -107,9 +96,10 @@ def cma_emitter(
     individuals = jax.vmap(jax.vmap(individual, (0, None)))(
       points, state.elites
     )
-    return jax.tree.map(
+    individuals = jax.tree.map(
       lambda x: x.reshape(K * L, *x.shape[2:]), individuals
-    ), state._replace(
+    )
+    return individuals, state._replace(
       strategies=states, fitness=jnp.copy(repertoire.fitness)
     )
 
@@ -138,8 +128,7 @@ def cma_emitter(
       strategies=_choose(goes_on, told, strategies.init(points_of(elites))),
       elites=_choose(goes_on, state.elites, elites),
       fitness=state.fitness,
-      num_restarts=state.num_restarts
-      + jnp.sum(~goes_on, dtype=jnp.int32),
+      num_restarts=state.num_restarts + jnp.sum(~goes_on, dtype=jnp.int32),
     )
 
   def metrics(state: CMAState) -> Metrics:
@@ -167,10 +156,5 @@ def ranks_of(
 
 def _choose(condition: Array, new: Tree, old: Tree) -> Tree:
   """Returns new rows where the condition [K] holds, else old ones."""
-  return jax.tree.map(
-    lambda x, y: jnp.where(
-      jnp.expand_dims(condition, tuple(range(1, x.ndim))), x, y
-    ),
-    new,
-    old,
-  )
+  choose = jax.vmap(jnp.where)
+  return jax.tree.map(lambda x, y: choose(condition, x, y), new, old)

@@ -26,9 +26,8 @@ class Strategies(NamedTuple):
   Attributes:
     init: (means [K, N]) -> their states, leaves [K, ...].
     ask: (states, key) -> (points [K, L, N], states); the key is consumed.
-    tell: (states, points [K, L, N], ranks int32 [K, L], from 0 for the best,
-      num_parents int32 [K], each >= 1) -> states, moved towards the parents,
-      which have the first ranks.
+    tell: (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K],
+      each >= 1) -> states, moved towards the parents, of the first ranks.
     can_go_on: (states) -> bool [K]; false where the covariance is
       ill-conditioned, or anything not finite.
     step_sizes: (states) -> [K].

@@ -35,10 +35,8 @@ class Teacher(NamedTuple):
     remember: (state, evaluated, targets [B, D]) -> state, with what happened
       in all of the evaluation that is finite.
     train: (state, key) -> (state, metrics by name, floats []).
-    improve: (state, individuals [n, ...], targets [n, D], key) ->
-      individuals.
-    policies: (state, targets [n, D]) -> individuals, the critic's own for each
-      of the targets.
+    improve: (state, individuals [n, ...], targets [n, D], key) -> individuals.
+    policies: (state, targets [n, D]) -> individuals, the critic's own.
     needs: names of what `remember` looks at in `evaluated.extra`.
   """
 
@@ -51,17 +49,11 @@ class Teacher(NamedTuple):
 
 
 class TaughtState(NamedTuple):
-  """Holds the state of an emitter with a shared critic.
+  """Holds the state of an emitter with a shared critic."""
 
-  Attributes:
-    teacher: the critic's, and what it remembers.
-    targets: [G + I, D], of the last individuals that weren't varied.
-    metrics: of the last training, [] by name; NaN before the first.
-  """
-
-  teacher: Tree
-  targets: Array
-  metrics: Metrics
+  teacher: Tree  # The critic's, and what it remembers.
+  targets: Array  # Of the last individuals that weren't varied, [G + I, D].
+  metrics: Metrics  # Of the last training, []; NaN before the first.
 
 
 def pga_emitter(
@@ -76,16 +68,15 @@ def pga_emitter(
   Args:
     teacher: whose critic sees no targets, see `Teacher`.
     variation_fn: makes offspring, see `VariationFn`.
-    injection_batch_size: 1 if the critic's own policy, the greedy one, is an
-      individual in each generation, else 0.
+    injection_batch_size: 1 if the critic's own policy is an individual in each
+      generation, else 0.
     **batch_sizes: the others of `dcrl_emitter`.
 
   Returns:
     The emitter, see `dcrl_emitter`.
 
   Raises:
-    ValueError: if a batch size is not a count, or more than one policy is to
-      be injected.
+    ValueError: if a batch size is out of its range.
   """
   if injection_batch_size not in (0, 1):
     raise ValueError(
@@ -137,10 +128,9 @@ def dcrl_emitter(
   def init(key: Key, repertoire: Repertoire) -> TaughtState:
     state = teacher.init(key)
     metrics = jax.eval_shape(teacher.train, state, key)[1]
-    size = repertoire.descriptors.shape[1]
     return TaughtState(
       teacher=state,
-      targets=jnp.zeros((num_taught, size)),
+      targets=jnp.zeros((num_taught, repertoire.descriptors.shape[1])),
       # Each a buffer of its own, so that the state can be donated.
       metrics={
         name: jnp.full(x.shape, jnp.nan, x.dtype) for name, x in metrics.items()
@@ -150,55 +140,45 @@ def dcrl_emitter(
   def ask(
     state: TaughtState, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, TaughtState]:
-    train_key, improve_key, parents_key, targets_key = (
-      jax.random.fold_in(key, draw)
-      for draw in (
-        OfGeneration.TRAIN,
-        OfGeneration.IMPROVE,
-        OfGeneration.PARENTS,
-        OfGeneration.TARGETS,
-      )
+    def key_of(draw: OfGeneration) -> Key:
+      return jax.random.fold_in(key, draw)
+
+    taught, metrics = teacher.train(state.teacher, key_of(OfGeneration.TRAIN))
+    cells = repertoire.sample_cells(
+      key_of(OfGeneration.PARENTS), gradient_batch_size
     )
-    taught, metrics = teacher.train(state.teacher, train_key)
-    parents = repertoire.sample_cells(parents_key, gradient_batch_size)
-    others = repertoire.sample_cells(targets_key, injection_batch_size)
-    targets = repertoire.descriptors[jnp.concatenate([parents, others])]
+    others = repertoire.sample_cells(
+      key_of(OfGeneration.TARGETS), injection_batch_size
+    )
+    targets = repertoire.descriptors[jnp.concatenate([cells, others])]
     batches = []
     if gradient_batch_size:
-      batches.append(
-        teacher.improve(
-          taught,
-          jax.tree.map(lambda x: x[parents], repertoire.genotypes),
-          targets[:gradient_batch_size],
-          improve_key,
-        )
-      )
+      parents = jax.tree.map(lambda x: x[cells], repertoire.genotypes)
+      made_for = targets[:gradient_batch_size]
+      improve_key = key_of(OfGeneration.IMPROVE)
+      batches.append(teacher.improve(taught, parents, made_for, improve_key))
     if injection_batch_size:
       batches.append(teacher.policies(taught, targets[gradient_batch_size:]))
+    sample, variation_key = repertoire.sample, key_of(OfGeneration.VARIATION)
     batches.append(
-      breed(
-        jax.random.fold_in(key, OfGeneration.VARIATION),
-        variation_fn,
-        repertoire.sample,
-        variation_batch_size,
-      )
+      breed(variation_key, variation_fn, sample, variation_batch_size)
     )
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *batches)
     return individuals, TaughtState(taught, targets, metrics)
 
-  def remember(
-    state: TaughtState, evaluated: Evaluated, targets: Array
-  ) -> TaughtState:
-    taught = teacher.remember(state.teacher, evaluated, targets)
-    return state._replace(teacher=taught)
-
   def tell(
     state: TaughtState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> TaughtState:
-    del repertoire, key
     varied = evaluated.descriptors[num_taught:]
     targets = jnp.concatenate([state.targets, varied])
-    return remember(state, evaluated, targets)
+    taught = teacher.remember(state.teacher, evaluated, targets)
+    return state._replace(teacher=taught)
+
+  def tell_first(
+    state: TaughtState, repertoire: Repertoire, evaluated: Evaluated, key: Key
+  ) -> TaughtState:
+    taught = teacher.remember(state.teacher, evaluated, evaluated.descriptors)
+    return state._replace(teacher=taught)
 
   return Emitter(
     init=init,
@@ -207,26 +187,22 @@ def dcrl_emitter(
     batch_size=num_taught + variation_batch_size,
     needs=teacher.needs,
     metrics=lambda state: state.metrics,
-    tell_first=lambda state, repertoire, evaluated, key: remember(
-      state, evaluated, evaluated.descriptors
-    ),
+    tell_first=tell_first,
   )
 
 
 def similarity(
   descriptors: Array, targets: Array, length_scale: float | Array
 ) -> Array:
-  """Weighs the rewards of an episode by how near it came to its target.
-
-  exp(-|d - d'| / L), equation 4 of the paper of DCRL-MAP-Elites.
+  """Returns exp(-|d - d'| / L), equation 4 of the paper of DCRL-MAP-Elites.
 
   Args:
-    descriptors: d, [..., D], in units of which the length scale is told.
+    descriptors: d, [..., D].
     targets: d', [..., D].
-    length_scale: L, [], > 0.
+    length_scale: L, [], > 0, in the descriptors' units.
 
   Returns:
-    [...], in [0, 1]: 1 where they are equal.
+    Weights of rewards, [...], in [0, 1]: 1 where they are equal.
   """
   distance = jnp.linalg.norm(descriptors - targets, axis=-1)
   return jnp.exp(-distance / length_scale)

@@ -38,8 +38,7 @@ class DominatedNovelty(Repertoire):
   @property
   def bounds(self) -> tuple[np.ndarray, np.ndarray]:
     """The grid's bounds, or those of the elites with a margin; outside jit."""
-    grid = self._settings.grid
-    if grid is not None:
+    if grid := self._settings.grid:
       return np.array(grid.lower), np.array(grid.upper)
     elites = np.asarray(self.descriptors, np.float64)
     return storage.extent(elites[np.asarray(self.occupied)])
@@ -57,7 +56,7 @@ class DominatedNovelty(Repertoire):
   def in_cells(self) -> Repertoire:
     """Returns the best of each cell of the grid; itself where there is none."""
     grid = self._settings.grid
-    if grid is None:
+    if not grid:
       return self
     places = jnp.arange(self.fitness.shape[0])
     return Repertoire.init(places[0], grid).add(
@@ -79,9 +78,7 @@ class DominatedNovelty(Repertoire):
     new_points = jnp.where(valid[:, None], descriptors, 0)
     all_fitness = jnp.concatenate([self.fitness, new_fitness])
     points = jnp.concatenate([self.descriptors, new_points])
-    more = [
-      jnp.concatenate([jnp.zeros(num_places, x.dtype), x]) for x in hashes
-    ]
+    more = [jnp.pad(x, (num_places, 0)) for x in hashes]
     # The first of each descriptor takes part.
     absent = all_fitness == -jnp.inf
     axes = jnp.unstack(points, axis=1)

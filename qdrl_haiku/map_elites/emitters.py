@@ -28,17 +28,13 @@ class Evaluated(NamedTuple):
   extra: dict[str, Tree]
 
 
-# What these take and return stands in `Emitter`.
-InitFn = Callable[[Key, Repertoire], Tree]
-AskFn = Callable[[Tree, Repertoire, Key], tuple[Tree, Tree]]
 TellFn = Callable[[Tree, Repertoire, Evaluated, Key], Tree]
 
 
 class Emitter(NamedTuple):
-  """A way to make individuals, as pure functions.
+  """A way to make individuals, as pure functions; `check` tries one's own.
 
-  `map_elites.check` says whether one's own is as described here. Axes: B
-  individuals, D descriptor. Keys are consumed; the state is any tree of arrays.
+  Keys are consumed; the state is any tree of arrays.
 
   Attributes:
     init: (key, repertoire) -> state, before the first generation; the
@@ -56,8 +52,8 @@ class Emitter(NamedTuple):
       there may be another number than B; None where they are of no use.
   """
 
-  init: InitFn
-  ask: AskFn
+  init: Callable[[Key, Repertoire], Tree]
+  ask: Callable[[Tree, Repertoire, Key], tuple[Tree, Tree]]
   tell: TellFn
   batch_size: int
   needs: tuple[str, ...] = ()
@@ -68,9 +64,8 @@ class Emitter(NamedTuple):
 def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   """Varies pairs of elites, each drawn uniformly from the occupied cells.
 
-  Mouret and Clune (2015), "Illuminating search spaces by mapping elites",
-  arXiv:1504.04909. While the repertoire is empty all parents are zeros, so add
-  a first batch of individuals before the first `ask`.
+  Mouret and Clune (2015), arXiv:1504.04909. While the repertoire is empty all
+  parents are zeros.
 
   Args:
     variation_fn: makes offspring, see `VariationFn`; such as `iso_line` with
@@ -117,10 +112,8 @@ def check(
 ) -> None:
   """Refuses an emitter whose functions don't do what `Emitter` says.
 
-  Only shapes are looked at; nothing is compiled.
-
   Args:
-    emitter: such as a user's own.
+    emitter: such as a user's own; it isn't compiled.
     repertoire: for which it makes individuals; it may be empty.
     extra: what it `needs` of an evaluation, leaves [B, ...]; where that is
       missing, `tell` isn't looked at.
@@ -139,8 +132,9 @@ def check(
   if not {*emitter.needs} <= extra.keys():
     return
   size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
-  fitness: Any = jax.ShapeDtypeStruct((size,), jnp.float32)
-  descriptors: Any = jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32)
+  fitness, descriptors = jax.eval_shape(
+    lambda: (jnp.zeros(size), jnp.zeros((size, num_dimensions)))
+  )
   evaluated = Evaluated(genotypes, fitness, descriptors, extra)
   told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
   _check_state("tell", told, state)
@@ -157,38 +151,29 @@ def check_asked(
     )
   genotypes, state = asked
   expected = repertoire.shapes(emitter.batch_size)
-  difference = checks.difference(genotypes, expected)
-  if difference is None:
-    return genotypes, state
-  fix = (
-    f"return batch_size={emitter.batch_size} genotypes like the repertoire's, "
-    "and then the emitter's new state"
-  )
-  if checks.difference(state, expected) is None:
-    fix = "it returns (state, genotypes): swap them"
-  raise ValueError(
-    f"the genotypes that the emitter's ask returns aren't {emitter.batch_size} "
-    f"of the repertoire's kind: {difference}; {fix}."
-  )
+  if difference := checks.difference(genotypes, expected):
+    fix = (
+      f"return batch_size={emitter.batch_size} genotypes like the repertoire's,"
+      " and then the emitter's new state"
+    )
+    if checks.difference(state, expected) is None:
+      fix = "it returns (state, genotypes): swap them"
+    raise ValueError(
+      "the genotypes that the emitter's ask returns aren't "
+      f"{emitter.batch_size} of the repertoire's kind: {difference}; {fix}."
+    )
+  return genotypes, state
 
 
 def check_scores(scores: Any) -> tuple[Array, Array, dict[str, Tree]]:
   """Refuses what a scoring function must not return."""
-  if not isinstance(scores, (tuple, list)) or len(scores) != 3:
-    count = len(scores) if isinstance(scores, (tuple, list)) else 1
+  values = tuple(scores) if isinstance(scores, (tuple, list)) else (scores,)
+  if len(values) != 3 or not isinstance(values[2], dict):
     raise ValueError(
-      f"the scoring function returns {count} value{'s' * (count != 1)}; return "
-      "three: fitness [B], descriptors [B, D], and a dict of what emitters "
-      "need, {} for nothing."
+      "the scoring function doesn't return three values: fitness [B], "
+      "descriptors [B, D], and a dict of what emitters need, {} for nothing."
     )
-  fitness, descriptors, extra = scores
-  if not isinstance(extra, dict):
-    raise ValueError(
-      "the third value that the scoring function returns is a "
-      f"{type(extra).__name__}; return a dict of what emitters need, {{}} for "
-      "nothing."
-    )
-  return fitness, descriptors, extra
+  return values
 
 
 def _check_state(name: str, found: Tree, state: Tree) -> None:

@@ -7,7 +7,6 @@ agents.
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 
 from qdrl_haiku.map_elites.emitters import (
   Emitter,
@@ -43,16 +42,15 @@ def init(
     emitter: where later ones come from.
     tessellation: of the descriptors' space.
     evaluated: the first individuals, leaves [B, ...], B >= 1; its `extra` is
-      needed by `Emitter.tell_first` alone, and may be {} where there is none.
+      for `Emitter.tell_first` alone.
     key: consumed.
 
   Returns:
     The repertoire, and the emitter's state.
   """
-  genotypes, fitness, descriptors, _ = evaluated
   repertoire = Repertoire.init(
-    jax.tree.map(lambda x: x[0], genotypes), tessellation
-  ).add(genotypes, fitness, descriptors)
+    jax.tree.map(lambda x: x[0], evaluated.genotypes), tessellation
+  ).add(*evaluated[:3])
   state = emitter.init(ask_key(key), repertoire)
   if emitter.tell_first is not None:
     state = emitter.tell_first(state, repertoire, evaluated, _tell_key(key))
@@ -87,105 +85,48 @@ def step(
   )
   scores = check_scores(evaluate(genotypes, evaluation_key(key)))
   evaluated = Evaluated(genotypes, *scores)
-  return add_and_tell(emitter, repertoire, state, evaluated, key)
+  repertoire, _, state = add_and_tell(
+    emitter, repertoire, (), state, evaluated, key
+  )
+  return repertoire, state
 
 
 def add_and_tell(
   emitter: Emitter,
   repertoire: Repertoire,
+  archive: DeepArchive | tuple[()],
   state: Tree,
   evaluated: Evaluated,
   key: Key,
-) -> tuple[Repertoire, Tree]:
+) -> tuple[Repertoire, DeepArchive | tuple[()], Tree]:
   """Ends a generation whose individuals are evaluated.
+
+  With an archive the emitter is told of its new individuals alone;
+  `multi_emitter` then remembers which emitter found an elite that moved or came
+  back, and counts as improvements what is fitter than the elite was.
 
   Args:
     emitter: that was asked for them.
     repertoire: before they are added.
+    archive: of `DeepArchive.sample`; () where each is evaluated once.
     state: the emitter's, of `ask`.
-    evaluated: the individuals.
-    key: the generation's.
-
-  Returns:
-    The repertoire and the emitter's state.
-  """
-  repertoire = repertoire.add(
-    evaluated.genotypes, evaluated.fitness, evaluated.descriptors
-  )
-  return repertoire, emitter.tell(
-    state, repertoire, evaluated, _tell_key(key)
-  )
-
-
-def resampled_step(
-  emitter: Emitter,
-  evaluate: EvaluateFn,
-  repertoire: Repertoire,
-  archive: DeepArchive,
-  state: Tree,
-  key: Key,
-) -> tuple[Repertoire, DeepArchive, Tree]:
-  """Runs a step where evaluations are noisy, with means of several.
-
-  Args:
-    emitter: see `step`; it makes B individuals.
-    evaluate: see `EvaluateFn`; called with those and R that were drawn.
-    repertoire: see `step`.
-    archive: of `DeepArchive.init`, then of the last step.
-    state: see `step`.
-    key: consumed.
-
-  Returns:
-    The repertoire, the archive, and the emitter's state.
-
-  Raises:
-    ValueError: see `step`.
-  """
-  genotypes, state = check_asked(
-    emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
-  )
-  drawn, archive = archive.sample(key)
-  genotypes = jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn)
-  scores = check_scores(evaluate(genotypes, evaluation_key(key)))
-  evaluated = Evaluated(genotypes, *scores)
-  return resampled_add_and_tell(
-    emitter, repertoire, archive, state, evaluated, key
-  )
-
-
-def resampled_add_and_tell(
-  emitter: Emitter,
-  repertoire: Repertoire,
-  archive: DeepArchive,
-  state: Tree,
-  evaluated: Evaluated,
-  key: Key,
-) -> tuple[Repertoire, DeepArchive, Tree]:
-  """Adds and tells by means of several evaluations, see `add_and_tell`.
-
-  The emitter is told of its new individuals alone. `multi_emitter` remembers
-  which emitter found an elite, also one that moved or came back; it counts as
-  improvements its new individuals that are fitter than the elite was.
-
-  Args:
-    emitter: see `add_and_tell`.
-    repertoire: likewise.
-    archive: of `DeepArchive.sample`.
-    state: the emitter's, of `ask`.
-    evaluated: the B new individuals, then the R that were drawn.
+    evaluated: the B individuals; with an archive, then the R that were drawn.
     key: the generation's.
 
   Returns:
     The repertoire, the archive, and the emitter's state.
   """
   is_multiple = isinstance(state, MultiEmitterState)
-  labels = state.emitters if is_multiple else None
-  size = emitter.batch_size
-  again = evaluated.fitness[size:], evaluated.descriptors[size:]
-  evaluated = jax.tree.map(lambda x: x[:size], evaluated)
-  repertoire, archive = archive.add(repertoire, evaluated, again, labels)
+  if archive:
+    labels = state.emitters if is_multiple else None
+    size = emitter.batch_size
+    again = evaluated.fitness[size:], evaluated.descriptors[size:]
+    evaluated = jax.tree.map(lambda x: x[:size], evaluated)
+    repertoire, archive = archive.add(repertoire, evaluated, again, labels)
+  else:
+    repertoire = repertoire.add(*evaluated[:3])
   state = emitter.tell(state, repertoire, evaluated, _tell_key(key))
-  if is_multiple:
+  if archive and is_multiple:
     state = state._replace(found_by=archive.elite_labels)
   return repertoire, archive, state
 

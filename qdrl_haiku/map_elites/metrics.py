@@ -9,10 +9,8 @@ from qdrl_haiku.types import Array, Metrics
 def qd_score(repertoire: Repertoire, offset: float = 0.0) -> Array:
   """Sums fitness + offset over the occupied cells (Pugh et al., 2015).
 
-  Without cells: over those of its grid, or over all elites if it has none.
-
   Args:
-    repertoire: any.
+    repertoire: any; one without cells is seen in those of its grid, if any.
     offset: added to the fitness of each individual; minus the least return
       that an episode can have, so that filling a cell never lowers the score.
 
@@ -53,13 +51,13 @@ def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
     `qd/num_outside`, how many descriptors were outside the bounds so far;
     without cells `qd/num_elites` too.
   """
-  numbers = {}
-  if not repertoire.has_cells:
-    numbers["qd/num_elites"] = jnp.sum(repertoire.occupied)
   cells = repertoire.in_cells()
-  return numbers | {
+  numbers = {
     "qd/qd_score": qd_score(cells, offset),
     "qd/coverage": coverage(cells),
     "qd/max_fitness": max_fitness(repertoire),
     "qd/num_outside": repertoire.num_outside,
   }
+  if not repertoire.has_cells:
+    numbers["qd/num_elites"] = jnp.sum(repertoire.occupied)
+  return numbers

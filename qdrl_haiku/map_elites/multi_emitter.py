@@ -22,28 +22,16 @@ _MEMORY = 0.9
 
 
 class MultiEmitterState(NamedTuple):
-  """Holds the states of K emitters.
-
-  Attributes:
-    states: theirs.
-    found_by: int32 [C], which emitter found the elite of each cell; -1 where
-      none is, or where it's one of the first.
-    fitness: float32 [C], the repertoire's when `ask` was called.
-    descriptors: float32 [C, D], likewise.
-    emitters: int32 [B], whose the individuals of the last `ask` are.
-    rows: int32 [B], which of that emitter's.
-    evaluated: float32 [K], how many of each were, lately.
-    improved: float32 [K], how many cells each filled or improved, lately.
-  """
+  """Holds the states of K emitters."""
 
   states: tuple[Tree, ...]
-  found_by: Array
-  fitness: Array
-  descriptors: Array
-  emitters: Array
-  rows: Array
-  evaluated: Array
-  improved: Array
+  found_by: Array  # Which made each elite, int32 [C]; -1 if none did.
+  fitness: Array  # The repertoire's when `ask` was called, float32 [C].
+  descriptors: Array  # Likewise, float32 [C, D].
+  emitters: Array  # Whose the individuals of the last `ask` are, int32 [B].
+  rows: Array  # Which of that emitter's they are, int32 [B].
+  evaluated: Array  # How many of each were, lately, float32 [K].
+  improved: Array  # How many cells each filled or improved, float32 [K].
 
 
 def multi_emitter(
@@ -53,14 +41,12 @@ def multi_emitter(
 ) -> Emitter:
   """Makes one emitter of several, and remembers which found which elite.
 
-  Without `batch_size` all of their individuals are evaluated, one emitter's
-  after the other's, and each emitter is told of its own.
-
-  With it B of all are evaluated, spread evenly over those of each emitter. The
-  next one is of the emitter with the greatest m / n + c sqrt(ln N / n), where
-  n are its individuals that were evaluated lately or are already chosen, m the
-  cells that they filled or improved, and N the sum of all n. An emitter is told
-  of all its individuals, of which those that were not evaluated have fitness
+  Without `batch_size` all of their individuals are evaluated, and each emitter
+  is told of its own. With it B of all are evaluated, spread evenly over those
+  of each emitter. The next one is of the emitter with the greatest
+  m / n + c sqrt(ln N / n), where n are its individuals that were evaluated
+  lately or are already chosen, m the cells that they filled or improved, and N
+  the sum of all n. To their emitter those that were not evaluated have fitness
   NaN and episodes of length 0.
 
   Args:
@@ -69,9 +55,8 @@ def multi_emitter(
     exploration: c, >= 0; without a batch size it has no effect.
 
   Returns:
-    The emitter; its state is a `MultiEmitterState`. What an emitter counts is
-    called `<its name>/<name>`, beside `<its name>/share` of the individuals and
-    `<its name>/num_elites` in the repertoire.
+    The emitter; its state is a `MultiEmitterState`. Its metrics are theirs,
+    `<name>/<metric>`, the `share` of the individuals and the `num_elites`.
 
   Raises:
     ValueError: if there is no emitter, or if one makes more or fewer than B.
@@ -118,8 +103,9 @@ def multi_emitter(
     )
     genotypes, states = zip(*asked, strict=True)
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *genotypes)
-    counts = jnp.array([part.batch_size for part in parts], jnp.int32)
-    if batch_size is not None:
+    if batch_size is None:
+      counts = jnp.array([part.batch_size for part in parts], jnp.int32)
+    else:
       counts = shares(state.evaluated, state.improved, size, exploration)
     numbers = jnp.arange(size)
     chosen = jnp.searchsorted(jnp.cumsum(counts), numbers, side="right")
@@ -128,9 +114,8 @@ def multi_emitter(
     if batch_size is not None:
       # The middles of equal parts, so that all kinds of individuals take part.
       rows = (2 * rows + 1) * size // (2 * counts[chosen])
-      individuals = jax.tree.map(
-        lambda x: x[chosen * size + rows], individuals
-      )
+      places = chosen * size + rows
+      individuals = jax.tree.map(lambda x: x[places], individuals)
     return individuals, state._replace(
       states=states,
       fitness=jnp.copy(repertoire.fitness),
@@ -205,16 +190,9 @@ def multi_emitter(
     return numbers
 
   needs = sorted({name for part in parts for name in part.needs})
-  is_told = any(part.tell_first is not None for part in parts)
-  return Emitter(
-    init=init,
-    ask=ask,
-    tell=tell,
-    batch_size=size,
-    needs=tuple(needs),
-    metrics=metrics,
-    tell_first=tell_first if is_told else None,
-  )
+  is_told = any(part.tell_first for part in parts)
+  first = tell_first if is_told else None
+  return Emitter(init, ask, tell, size, tuple(needs), metrics, first)
 
 
 def shares(
@@ -245,10 +223,8 @@ def _own(
     .at[jnp.where(is_own, state.rows, size)]
     .set(jnp.arange(size, dtype=jnp.int32), mode="drop")
   )
-  known = places >= 0
-  own: Evaluated = jax.tree.map(
-    lambda x: x[jnp.maximum(places, 0)], evaluated
-  )
+  known, places = places >= 0, jnp.maximum(places, 0)
+  own: Evaluated = jax.tree.map(lambda x: x[places], evaluated)
   if "lengths" in own.extra:
     lengths = jnp.where(known[:, None], own.extra["lengths"], 0)
     own = own._replace(extra=own.extra | {"lengths": lengths})

@@ -5,7 +5,7 @@ MAP-Elites", arXiv:2303.12803.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,7 @@ class Agents(NamedTuple):
       floats [P]).
     genotypes: (members) -> what a cell stores of each, leaves [P, ...].
     inherit: (members, parents int32 [P], keys) -> members, each with what a
-      child inherits of the member `parents[i]`; those with `parents[i] == i`
-      bit-identical.
+      child inherits of `parents[i]`; bit-identical where that is i.
     transplant: (members, genotypes [P, ...], where bool [P], keys) -> members,
       an agent made of the genotype where true, bit-identical elsewhere.
     is_finite: (members) -> bool [P], whether all of a member is finite.
@@ -42,25 +41,6 @@ class Agents(NamedTuple):
   inherit: Callable[[Tree, Array, Key], Tree]
   transplant: Callable[[Tree, Tree, Array, Key], Tree]
   is_finite: Callable[[Tree], Array]
-
-
-class Controller(Protocol):
-  """Defines the controller that replaces members.
-
-  A decision is a named tuple with the fields `parents`, int32 [P], a member's
-  own index where it stays; `hyperparams`, leaves [P]; and `operator`, int32
-  [P], 0 where it stays.
-  """
-
-  @property
-  def init(self) -> Callable[[Key, int], tuple[Tree, Hyperparams]]:
-    """(key, population_size) -> its state, and hyperparameters [P]."""
-
-  @property
-  def update(
-    self,
-  ) -> Callable[[Tree, Key, Array, Hyperparams], tuple[Tree, Any]]:
-    """(state, key, fitness [P], hyperparameters [P]) -> state, decision."""
 
 
 class Elite(NamedTuple):
@@ -84,8 +64,7 @@ class PBTEmitterState(NamedTuple):
     metrics: of the training in `ask`, [P] by name, until `tell`; else none.
     fitness: float32 [P], of the last decision, NaN for a member that was not
       finite; NaN before the first one.
-    decision: the controller's last; at first that all members stay. A sample
-      that replaced a member replaced its decision too.
+    decision: the controller's last; at first that all members stay.
     sampled_cells: int32 [P], the cell whose elite replaced the member after
       the last decision, -1 where none did.
     controller: its state.
@@ -102,7 +81,7 @@ class PBTEmitterState(NamedTuple):
 
 def pbt_emitter(
   agents: Agents,
-  controller: Controller,
+  controller: Any,
   variation_fn: VariationFn,
   *,
   population_size: int,
@@ -115,25 +94,21 @@ def pbt_emitter(
   returns them, followed by variations of elites drawn from the repertoire (of
   members as long as it is empty).
 
-  In `tell` the controller decides by the members' fitness, as in
-  population-based training. Then `num_replaced_by_samples` others are replaced
-  by elites drawn uniformly from the repertoire, with the hyperparameters that
-  were stored: the worst of those that neither were replaced by that decision
-  nor are a parent of it, ties by index, the higher first. The best member is
-  never replaced, and none is while the repertoire is empty; where fewer members
-  remain, all of those are.
-
-  A member that is not finite has fitness NaN and ranks last; the controller
-  replaces it. Where none is finite there is no parent: samples replace as many
-  as they may, and the caller makes new members of those with
+  In `tell` the controller decides by the members' fitness, NaN where one isn't
+  finite. Then `num_replaced_by_samples` others are replaced by elites drawn
+  uniformly from the repertoire, with the hyperparameters that were stored: the
+  worst of those that neither were replaced by that decision nor are a parent of
+  it, ties by index, the higher first. The best member is never replaced, and
+  none is while the repertoire is empty; where fewer members remain, all of
+  those are. Where none is finite, the caller makes new members of those with
   `decision.parents[i] == i` and `sampled_cells[i] == -1`.
 
-  Member i draws from `fold_in(key, i)`, or from that of a derived key, so its
-  draws do not depend on P.
+  Member i draws from `fold_in(key, i)`, whatever P is.
 
   Args:
     agents: what is trained.
-    controller: of population-based training, such as `controllers.pbt`.
+    controller: of population-based training, such as `controllers.pbt`; of its
+      decisions the fields `parents`, `hyperparams` and `operator` are read.
     variation_fn: varies `Elite`s. `iso_line` alone would vary hyperparameters
       too; `weights_only` keeps the first parent's.
     population_size: P, >= 1.
@@ -143,28 +118,20 @@ def pbt_emitter(
 
   Returns:
     The emitter, with B = P + variation_batch_size; its state is a
-    `PBTEmitterState`. `init` raises ValueError if the repertoire holds
-    something else than these agents' elites.
+    `PBTEmitterState`.
 
   Raises:
     ValueError: if a count is out of its range, or too small a population for
-      the controller.
+      the controller; from `init`, if the repertoire holds something else.
   """
-  check_count(
-    "population_size",
-    population_size,
-    1,
-    "at least 1, or genetic_emitter if no agent is to be trained",
-  )
+  check_count("population_size", population_size, 1)
   check_count("variation_batch_size", variation_batch_size, 0)
   check_count("num_replaced_by_samples", num_replaced_by_samples, 0)
-  if num_replaced_by_samples > population_size - 1:
+  if num_replaced_by_samples >= population_size:
     raise ValueError(
       f"num_replaced_by_samples={num_replaced_by_samples} leaves none of"
-      f" population_size={population_size}; use at most"
-      f" {population_size - 1}, or a larger population."
+      f" population_size={population_size}; use fewer, or a larger population."
     )
-  batch_size = population_size + variation_batch_size
 
   def decide(key: Key) -> Any:
     state, hyperparams = controller.init(key, population_size)
@@ -189,10 +156,9 @@ def pbt_emitter(
         f"the repertoire doesn't hold the members' elites: {unlike}; make it"
         " with an example of one Elite(genotype, hyperparams)."
       )
-    nothing = jax.tree.map(
+    decision = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype), decision_shapes
-    )
-    decision = nothing._replace(
+    )._replace(
       parents=jnp.arange(population_size, dtype=jnp.int32),
       # Copied, so that the state can be donated.
       hyperparams=jax.tree.map(jnp.copy, hyperparams),
@@ -218,23 +184,18 @@ def pbt_emitter(
     def sample(key: Key, n: int) -> Elite:
       stored_key, own_key = jax.random.split(key)
       own = jax.random.randint(own_key, (n,), 0, population_size)
+      is_there = jnp.any(repertoire.occupied)
       return jax.tree.map(
-        lambda stored, x: jnp.where(
-          jnp.any(repertoire.occupied), stored, x[own]
-        ),
+        lambda stored, x: jnp.where(is_there, stored, x[own]),
         repertoire.sample(stored_key, n),
         trained,
       )
 
+    variation_key = jax.random.fold_in(key, OfGeneration.VARIATION)
     variations = breed(
-      jax.random.fold_in(key, OfGeneration.VARIATION),
-      variation_fn,
-      sample,
-      variation_batch_size,
+      variation_key, variation_fn, sample, variation_batch_size
     )
-    elites = jax.tree.map(
-      lambda *x: jnp.concatenate(x), trained, variations
-    )
+    elites = jax.tree.map(lambda *x: jnp.concatenate(x), trained, variations)
     return elites, state._replace(members=members, metrics=metrics)
 
   def tell(
@@ -243,15 +204,8 @@ def pbt_emitter(
     evaluated: Evaluated,
     key: Key,
   ) -> PBTEmitterState:
-    fitness = jnp.asarray(evaluated.fitness, jnp.float32)
-    if fitness.shape != (batch_size,):
-      raise ValueError(
-        f"fitness has shape {fitness.shape}; give {(batch_size,)}, one number"
-        " for each individual of `ask`."
-      )
-    fitness = jnp.where(
-      agents.is_finite(state.members), fitness[:population_size], jnp.nan
-    )
+    fitness = jnp.asarray(evaluated.fitness, jnp.float32)[:population_size]
+    fitness = jnp.where(agents.is_finite(state.members), fitness, jnp.nan)
     remembered, decision = controller.update(
       state.controller,
       jax.random.fold_in(key, OfGeneration.CONTROLLER),
@@ -296,7 +250,7 @@ def pbt_emitter(
       controller=remembered,
     )
 
-  return Emitter(init, ask, tell, batch_size)
+  return Emitter(init, ask, tell, population_size + variation_batch_size)
 
 
 def _sampling_order(fitness: Array, parents: Array) -> Array:

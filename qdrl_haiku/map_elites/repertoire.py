@@ -33,9 +33,9 @@ _register = functools.partial(
 class Repertoire:
   """At most one individual per cell, the fittest; `init` makes an empty one.
 
-  A pytree, so that its methods can be compiled and the repertoire donated. A
-  container of one's own is a subclass that overrides `places`, without cells of
-  `DominatedNovelty`; its tessellation names it as `repertoire_type`.
+  A pytree. A container of one's own is a subclass that overrides `places`,
+  without cells of `DominatedNovelty`; its tessellation names it as
+  `repertoire_type`.
 
   Attributes:
     genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
@@ -65,24 +65,25 @@ class Repertoire:
 
     Args:
       genotype: an example of one genotype, or its shapes and dtypes: any tree
-        whose leaves are booleans, integers or floats.
-      tessellation: of C cells, which names the kind of repertoire. It is
-        copied, so that donating the repertoire leaves the caller's own intact.
+        of booleans, integers and floats.
+      tessellation: of C cells; copied, so that donating the repertoire leaves
+        the caller's own intact.
 
     Returns:
-      The repertoire.
+      The repertoire, of the kind that the tessellation names.
 
     Raises:
-      ValueError: if there is no leaf, or one of another dtype, such as a
-        complex one or a key.
+      ValueError: if there is no leaf, or one of another dtype.
     """
     genotype = jax.eval_shape(lambda x: x, genotype)
     if not jax.tree.leaves(genotype):
       raise ValueError(
         f"genotype={genotype!r} has no leaf; give a tree with an array in it."
       )
+    kinds = (jnp.bool_, jnp.integer, jnp.floating)
     for path, leaf in jax.tree_util.tree_leaves_with_path(genotype):
-      if not _is_real(leaf.dtype):
+      is_real = any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
+      if not is_real or jax.dtypes.itemsize_bits(leaf.dtype) < 8:
         raise ValueError(
           f"genotype{jax.tree_util.keystr(path)} has dtype {leaf.dtype}; a"
           " repertoire stores booleans, integers and floats of 8 to 64 bits."
@@ -135,10 +136,8 @@ class Repertoire:
     individuals in one cell and of equal fitness the incumbent stays, then the
     one with the lexicographically least descriptor, then by a hash of the
     genotype. An individual with a NaN or an infinity anywhere is ignored.
-    Zeros of fitness and descriptors lose their sign.
-
-    The work is in proportion to B; with a donated repertoire nothing else is
-    copied.
+    Zeros of fitness and descriptors lose their sign. The work is in proportion
+    to B, if the repertoire is donated.
 
     Args:
       genotypes: a tree of arrays [B, ...], of the dtypes of the repertoire's.
@@ -188,8 +187,7 @@ class Repertoire:
     """Decides where each individual of a batch is written.
 
     Args:
-      valid: bool [B], whether all of an individual is finite; others have no
-        place.
+      valid: bool [B], whether all of an individual is finite.
       fitness: float32 [B], with one sign of zero.
       descriptors: float32 [B, D], likewise.
       hashes: uint32 [B] each, of the genotypes, that break ties.
@@ -216,15 +214,7 @@ class Repertoire:
     return jnp.minimum(self.num_outside, checks.LARGEST - more) + more
 
   def find(self, fitness: Array, descriptors: Array) -> Array:
-    """Returns which cells hold elites with that fitness and descriptor.
-
-    Args:
-      fitness: [B].
-      descriptors: [B, D].
-
-    Returns:
-      int32 [B]; C where there is no such elite.
-    """
+    """Returns the cells that hold elites of such scores, int32 [B]; else C."""
     fitness, descriptors = canonical(fitness), canonical(descriptors)
     cells = self.cells_of(descriptors)
     is_there = self.fitness.at[cells].get(mode="clip") == fitness
@@ -261,8 +251,7 @@ class Repertoire:
       n: how many, >= 0; a Python integer.
 
     Returns:
-      A tree of arrays [n, ...]: the contents of cell 0, zeros, if every cell
-      is empty.
+      A tree of arrays [n, ...]; zeros if every cell is empty.
     """
     cells = self.sample_cells(key, n)
     return jax.tree.map(
@@ -276,12 +265,11 @@ class Repertoire:
 
     Args:
       path: of the file, `<name>.npz`; see `storage` for what is in it.
-      config: plain values to be kept with it, such as the settings that
-        rebuild the policies; `storage.read_config` returns them.
+      config: plain values to be kept with it; `storage.read_config` returns
+        them.
 
     Raises:
-      ValueError: if the config is not JSON, or the genotype's leaves can't be
-        told apart by name.
+      ValueError: if the config is not JSON, or two leaves have one name.
     """
     fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
     storage.save(fields, path, config)
@@ -295,15 +283,13 @@ class Repertoire:
     Args:
       path: of the file.
       like: an example of one genotype, or its shapes and dtypes. Without it
-        the tree is made of dicts, lists, tuples, None and the named tuples of
-        this package; other named tuples become dicts.
+        named tuples that aren't this package's become dicts.
 
     Returns:
       The repertoire.
 
     Raises:
-      ValueError: if the file is damaged, or not a repertoire, or its genotypes
-        are not like `like`.
+      ValueError: if the file is damaged, no repertoire, or not like `like`.
     """
     fields = storage.load(path, like)
     return fields["tessellation"].repertoire_type(**fields)
@@ -311,15 +297,15 @@ class Repertoire:
   def _check(self, genotypes: Tree, fitness: Array, descriptors: Array) -> None:
     """Refuses a batch that does not fit."""
     size, num_dimensions = fitness.size, self.descriptors.shape[1]
-    found = {
-      "genotypes": genotypes, "fitness": fitness, "descriptors": descriptors
-    }  # fmt: skip
-    expected = {
-      "genotypes": self.shapes(size),
-      "fitness": jax.ShapeDtypeStruct((size,), jnp.float32),
-      "descriptors": jax.ShapeDtypeStruct((size, num_dimensions), jnp.float32),
-    }
-    difference = checks.difference(found, expected)
+    float32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+    difference = checks.difference(
+      {"genotypes": genotypes, "fitness": fitness, "descriptors": descriptors},
+      {
+        "genotypes": self.shapes(size),
+        "fitness": float32((size,)),
+        "descriptors": float32((size, num_dimensions)),
+      },
+    )
     if difference is None:
       return
     hint = ""
@@ -334,14 +320,6 @@ class Repertoire:
       f"{difference}; give genotypes [B, ...] like the repertoire's, fitness"
       f" [B] and descriptors [B, {num_dimensions}].{hint}"
     )
-
-
-def _is_real(dtype: Any) -> bool:
-  """Returns whether a dtype is of real numbers of at least 8 bits."""
-  kinds = (jnp.bool_, jnp.integer, jnp.floating)
-  return any(jnp.issubdtype(dtype, kind) for kind in kinds) and (
-    jax.dtypes.itemsize_bits(dtype) >= 8
-  )
 
 
 def canonical(x: Array) -> Array:

@@ -52,14 +52,7 @@ class Resampling(Settings):
   )
 
   def num_drawn(self, batch_size: int) -> int:
-    """Returns how many are evaluated again beside new ones.
-
-    Args:
-      batch_size: B, new individuals in a generation.
-
-    Returns:
-      R, at least 1, so that R / (B + R) is about the share.
-    """
+    """Returns R >= 1, so that R / (B + R) is about the share of B new ones."""
     return max(1, round(batch_size * self.share / (1 - self.share)))
 
 
@@ -73,9 +66,9 @@ class DeepArchive(NamedTuple):
     genotypes: leaves [S, ...].
     fitness: float32 [S], the mean of an individual's evaluations; -inf where a
       place is free.
-    descriptors: float32 [S, D], likewise.
-    num_evaluations: int32 [S], 0 where a place is free.
-    ranks: int32 [S], how many of its cell are fitter; S where it's free.
+    descriptors: float32 [S, D], likewise; 0 where it is free.
+    num_evaluations: int32 [S], 0 where it is free.
+    ranks: int32 [S], how many of its cell are fitter; S where it is free.
     labels: int32 [S], given by the caller.
     elites: int32 [C], the place of each cell's first; S where it is empty.
     drawn: int32 [R], the places that are evaluated again; S for none.
@@ -105,9 +98,6 @@ class DeepArchive(NamedTuple):
       batch_size: B, new individuals in later generations.
       tessellation: of C cells.
       evaluated: the first individuals, leaves [N, ...], N >= 1.
-
-    Returns:
-      The archive.
 
     Raises:
       ValueError: if cells keep more individuals than can be numbered.
@@ -163,12 +153,9 @@ class DeepArchive(NamedTuple):
       and the archive, with `drawn`.
     """
     size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
-    noise = jax.random.gumbel(
-      jax.random.fold_in(key, OfGeneration.RESAMPLE), (size,)
-    )
-    scores = jnp.where(
-      self.num_evaluations > 0, noise - self.ranks, -jnp.inf
-    )
+    key = jax.random.fold_in(key, OfGeneration.RESAMPLE)
+    noise = jax.random.gumbel(key, (size,))
+    scores = jnp.where(self.num_evaluations > 0, noise - self.ranks, -jnp.inf)
     best, places = jax.lax.top_k(scores, min(num_drawn, size))
     places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
     places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
@@ -187,8 +174,7 @@ class DeepArchive(NamedTuple):
     """Updates means, and keeps the fittest of each cell, new or old.
 
     As with `Repertoire.add` the order of a batch doesn't matter, an incumbent
-    wins a tie, and an individual with a NaN or an infinity anywhere is ignored;
-    so one drops out whose new evaluation has one.
+    wins a tie, and what isn't finite drops out, also when evaluated again.
 
     Args:
       repertoire: of the first of each cell.
@@ -216,14 +202,14 @@ class DeepArchive(NamedTuple):
     valid &= jnp.isfinite(all_fitness) & (cells < num_cells)
     cells = jnp.where(valid, cells, num_cells)
     numbers = jnp.arange(num_places + size, dtype=jnp.int32)
-    none = jnp.zeros(num_places, jnp.uint32)
-    hashed = hashes(jax.tree.leaves(genotypes))
     keys = (
       cells,
       -all_fitness,
       numbers >= num_places,
       *jnp.unstack(places_of_all, axis=1),
-      *(jnp.concatenate([none, x]) for x in hashed),
+      *(
+        jnp.pad(x, (num_places, 0)) for x in hashes(jax.tree.leaves(genotypes))
+      ),
       numbers,
     )
     sorted_cells, *_, order = jax.lax.sort(keys, num_keys=len(keys))
@@ -250,11 +236,8 @@ class DeepArchive(NamedTuple):
       labels = jnp.full(size, -1, jnp.int32)
     new_ranks = rewrite(ranks, num_places)
     firsts = jnp.where(new_ranks == 0, rewrite(cells, num_cells), num_cells)
-    elites = (
-      jnp.full(num_cells, num_places, jnp.int32)
-      .at[firsts]
-      .set(numbers[:num_places], mode="drop")
-    )
+    elites = jnp.full(num_cells, num_places, jnp.int32)
+    elites = elites.at[firsts].set(numbers[old], mode="drop")
     ones = jnp.ones(size, jnp.int32)
     archive = DeepArchive(
       genotypes=jax.tree.map(write, known.genotypes, genotypes),
@@ -273,9 +256,7 @@ class DeepArchive(NamedTuple):
     outside = valid & repertoire.tessellation.outside(places_of_all)
     return dataclasses.replace(
       repertoire,
-      genotypes=jax.tree.map(
-        lambda x: _take(x, elites, 0), archive.genotypes
-      ),
+      genotypes=jax.tree.map(lambda x: _take(x, elites, 0), archive.genotypes),
       fitness=_take(archive.fitness, elites, -jnp.inf),
       descriptors=_take(archive.descriptors, elites, 0),
       num_outside=repertoire.count_outside(outside[new]),

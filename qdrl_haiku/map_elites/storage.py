@@ -59,14 +59,12 @@ def save(
     arrays[name] = rows
   settings = dataclasses.asdict(tessellation)
   centroids = settings.pop("centroids", tessellation.centroids)
+  structure = _describe(_names(genotypes))
   record = {
     "format": _FORMAT,
     "version": importlib.metadata.version(_PACKAGE),
     "tessellation": {"kind": tessellation.kind, **settings},
-    "genotype": {
-      "structure": _describe(_names(genotypes)),
-      "dtypes": dtypes,
-    },
+    "genotype": {"structure": structure, "dtypes": dtypes},
     "config": config,
   }
   try:
@@ -101,16 +99,14 @@ def load(path: str | os.PathLike[str], like: Tree = None) -> dict[str, Any]:
     _expect(arrays, "num_outside", (), "int32")
     if not np.array_equal(cells, np.flatnonzero(fitness > -np.inf)):
       raise ValueError("cells are not those whose fitness is above -inf")
-
     leaves = {}
     for name in arrays:
       if name.split("/")[0] == _GENOTYPES:
-        dtype = record["genotype"]["dtypes"].get(name)
         rows = arrays[name]
-        rows = rows if dtype is None else rows.view(jnp.dtype(dtype))
-        leaf = np.zeros((tessellation.num_cells, *rows.shape[1:]), rows.dtype)
-        leaf[cells] = rows
-        leaves[name] = leaf
+        dtype = record["genotype"]["dtypes"].get(name, rows.dtype)
+        rows = rows.view(jnp.dtype(dtype))
+        leaves[name] = np.zeros((len(fitness), *rows.shape[1:]), rows.dtype)
+        leaves[name][cells] = rows
     if like is None:
       genotypes = _rebuild(record["genotype"]["structure"], leaves)
     else:
@@ -168,11 +164,9 @@ def _expect(
   arrays: Any, name: str, shape: tuple[int, ...], dtype: str
 ) -> None:
   """Refuses an array of another shape or dtype."""
-  found = arrays[name]
-  if found.shape != shape or found.dtype != dtype:
-    raise ValueError(
-      f"{name} is {found.dtype}{found.shape}, not {dtype}{shape}"
-    )
+  found = f"{arrays[name].dtype}{arrays[name].shape}"
+  if found != f"{dtype}{shape}":
+    raise ValueError(f"{name} is {found}, not {dtype}{shape}")
 
 
 def _make_tessellation(settings: dict[str, Any], arrays: Any) -> Tessellation:
@@ -200,8 +194,7 @@ def _names(tree: Tree) -> Any:
   """Returns the tree with each leaf's name in the leaf's place."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: "/".join(
-      [_GENOTYPES]
-      + [jax.tree_util.keystr((key,), simple=True) for key in path]
+      [_GENOTYPES, *(jax.tree_util.keystr((x,), simple=True) for x in path)]
     ),
     tree,
   )
@@ -209,17 +202,13 @@ def _names(tree: Tree) -> Any:
 
 def _named_leaves(tree: Tree) -> dict[str, Any]:
   """Returns the leaves by name."""
-  leaves: dict[str, Any] = {}
-  for name, leaf in zip(
-    jax.tree.leaves(_names(tree)), jax.tree.leaves(tree), strict=True
-  ):
-    if name in leaves:
-      raise ValueError(
-        f"two leaves of the genotype are called {name!r}; rename a key that"
-        " has a slash in it."
-      )
-    leaves[name] = leaf
-  return leaves
+  names = jax.tree.leaves(_names(tree))
+  if twice := {name for name in names if names.count(name) > 1}:
+    raise ValueError(
+      f"two leaves of the genotype are called {min(twice)!r}; rename a key that"
+      " has a slash in it."
+    )
+  return dict(zip(names, jax.tree.leaves(tree), strict=True))
 
 
 def _describe(names: Any) -> dict[str, Any]:
@@ -231,17 +220,14 @@ def _describe(names: Any) -> dict[str, Any]:
     return {"type": "leaf", "name": names}
   if kind in (list, tuple):
     return {"type": kind.__name__, "items": [_describe(x) for x in names]}
-  if kind is dict and all(isinstance(key, str | int) for key in names):
-    return {
-      "type": "dict",
-      "items": [[key, _describe(x)] for key, x in names.items()],
-    }
   described = {"type": "other", "class": f"{kind.__module__}:{kind.__name__}"}
-  fields = getattr(names, "_fields", None)
-  if isinstance(names, tuple) and fields is not None:
-    items = [[k, _describe(x)] for k, x in zip(fields, names, strict=True)]
-    return described | {"type": "namedtuple", "items": items}
-  return described
+  if kind is dict and all(isinstance(key, str | int) for key in names):
+    described = {"type": "dict"}
+  elif hasattr(names, "_asdict"):
+    described["type"], names = "namedtuple", names._asdict()
+  else:
+    return described
+  return described | {"items": [[k, _describe(x)] for k, x in names.items()]}
 
 
 def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
@@ -251,10 +237,9 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
     return None
   if kind == "leaf":
     return leaves[described["name"]]
-  if kind == "list":
-    return [_rebuild(x, leaves) for x in items]
-  if kind == "tuple":
-    return tuple(_rebuild(x, leaves) for x in items)
+  if kind in ("list", "tuple"):
+    parts = [_rebuild(x, leaves) for x in items]
+    return parts if kind == "list" else tuple(parts)
   if kind not in ("dict", "namedtuple"):
     raise ValueError(
       f"its genotypes contain a {described.get('class', kind)}, which only an"
@@ -276,16 +261,14 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
 def _arrange(like: Tree, leaves: dict[str, np.ndarray]) -> Tree:
   """Returns the genotypes in the tree of an example."""
   example = _named_leaves(jax.eval_shape(lambda x: x, like))
-
-  def show(x: Any, axis: int) -> str:
-    return "absent" if x is None else f"{x.dtype}{x.shape[axis:]}"
-
-  for name in sorted(leaves.keys() | example.keys()):
-    saved, wanted = show(leaves.get(name), 1), show(example.get(name), 0)
-    if saved != wanted:
+  saved = {name: f"{x.dtype}{x.shape[1:]}" for name, x in leaves.items()}
+  wanted = {name: f"{x.dtype}{x.shape}" for name, x in example.items()}
+  for name in sorted(saved.keys() | wanted.keys()):
+    found, expected = (x.get(name, "absent") for x in (saved, wanted))
+    if found != expected:
       raise ValueError(
-        f"{name} is {saved} in the file and {wanted} in `like`; give an example"
-        " of the genotypes that were saved."
+        f"{name} is {found} in the file and {expected} in `like`; give an"
+        " example of the genotypes that were saved."
       )
   return jax.tree.map(lambda name: leaves[name], _names(like))
 

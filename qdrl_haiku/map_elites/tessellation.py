@@ -50,17 +50,7 @@ class _Cells:
     return Repertoire
 
   def outside(self, descriptors: Array) -> Array:
-    """Returns which descriptors are outside the bounds.
-
-    Args:
-      descriptors: [B, D].
-
-    Returns:
-      bool [B]; false where a descriptor is not finite, which has no cell.
-
-    Raises:
-      ValueError: if the descriptors have another shape.
-    """
+    """Returns which finite descriptors [B, D] are outside, bool [B]."""
     descriptors = _checked_descriptors(descriptors, len(self.lower))
     lower, upper = _float32(self.lower), _float32(self.upper)
     beyond = (descriptors < lower) | (descriptors > upper)
@@ -76,9 +66,8 @@ class _Cells:
 class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
 
-  A quantity [C] of the cells, reshaped to `shape`, is its picture. A cell has
-  its lower edge, and the last of a dimension its upper edge too; descriptors
-  are compared with `edges`, and nothing is rounded.
+  A cell has its lower edge, and the last of a dimension its upper edge too;
+  descriptors are compared with `edges`, and nothing is rounded.
 
   Attributes:
     shape: [D], the number of cells along each dimension, each >= 1; at most
@@ -108,11 +97,7 @@ class Grid(_Cells):
         f" {(10,) * len(lower)}, for example."
       )
     shape = tuple(counts.tolist())
-    if math.prod(shape) > MAX_CELLS:
-      raise ValueError(
-        f"shape={self.shape!r} makes {math.prod(shape)} cells; use at most"
-        f" {MAX_CELLS}."
-      )
+    check_count("num_cells", math.prod(shape), 1, maximum=MAX_CELLS)
     object.__setattr__(self, "shape", shape)
     object.__setattr__(self, "lower", lower)
     object.__setattr__(self, "upper", upper)
@@ -131,10 +116,7 @@ class Grid(_Cells):
 
   @property
   def edges(self) -> tuple[np.ndarray, ...]:
-    """The edges of the n cells along each dimension, D times float32 [n + 1].
-
-    Edge i is lower + (upper - lower) * i / n in float64, rounded once.
-    """
+    """The edges of n cells along each dimension, D times float32 [n + 1]."""
     bounds = zip(self.lower, self.upper, self.shape, strict=True)
     return tuple(
       _float32(low + (high - low) * np.arange(num + 1) / num)
@@ -144,10 +126,10 @@ class Grid(_Cells):
   @property
   def centroids(self) -> Array:
     """The middle of each cell, [C, D]."""
-    edges = zip(self.lower, self.upper, self.shape, strict=True)
+    bounds = zip(self.lower, self.upper, self.shape, strict=True)
     middles = [
       low + (high - low) * (np.arange(num) + 0.5) / num
-      for low, high, num in edges
+      for low, high, num in bounds
     ]
     grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
     return jnp.asarray(grid.reshape(self.num_cells, -1), jnp.float32)
@@ -156,7 +138,7 @@ class Grid(_Cells):
     """Finds the cells of descriptors.
 
     Args:
-      descriptors: [B, D].
+      descriptors: [B, D]; outside of the bounds, the border cell counts.
 
     Returns:
       int32 [B]: in [0, C), or C where a descriptor is not finite.
@@ -167,15 +149,11 @@ class Grid(_Cells):
     descriptors = _checked_descriptors(descriptors, len(self.lower))
     # Compared rather than computed: rounding would move a descriptor on an
     # edge into another cell, and differently under jit.
-    index = jnp.stack(
-      [
-        jnp.searchsorted(edges[1:-1], x, side="right", method="scan_unrolled")
-        for edges, x in zip(self.edges, descriptors.T, strict=True)
-      ],
-      axis=1,
+    indices = tuple(
+      jnp.searchsorted(edges[1:-1], x, side="right", method="scan_unrolled")
+      for edges, x in zip(self.edges, descriptors.T, strict=True)
     )
-    strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
-    cells = jnp.sum(index * np.asarray(strides, np.int32), 1, dtype=jnp.int32)
+    cells = jnp.ravel_multi_index(indices, self.shape, mode="clip")
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
@@ -188,10 +166,8 @@ class Grid(_Cells):
 class CVT(_Cells):
   """The nearest of a set of centroids; `cvt` finds a good set.
 
-  Distances are measured with the bounds scaled to a cube, so that each
-  dimension counts alike whatever its unit. A descriptor outside is moved to
-  the nearest point of the bounds first. Of centroids whose float32 distances
-  are equal, it belongs to the first.
+  Distances are measured with the bounds scaled to a cube, from the point of the
+  bounds that is nearest to the descriptor; of equal ones the first counts.
 
   Attributes:
     centroids: float32 [C, D], inside the bounds.
@@ -239,13 +215,11 @@ class CVT(_Cells):
 class Unstructured:
   """No cells but places, of a `DominatedNovelty` repertoire.
 
-  Individuals stay that are fit, or far from all that are fitter, by distances
-  in the descriptors' own units; they need no bounds. Another container without
-  cells is named by a subclass's `repertoire_type`.
+  Another container without cells is named by a subclass's `repertoire_type`.
 
   Attributes:
     num_cells: C, places, from 1 to 2^20, since each generation compares all
-      pairs.
+      pairs by distances in the descriptors' own units.
     num_dimensions: D, of a descriptor, >= 1.
     grid: in whose cells the QD score and the coverage are told; None for sums
       over all elites, and the share of the places that are occupied.
@@ -282,9 +256,8 @@ class Unstructured:
     return DominatedNovelty
 
   def outside(self, descriptors: Array) -> Array:
-    """Returns which descriptors are outside the grid; see `Grid.outside`."""
+    """Returns which finite descriptors are outside the grid, bool [B]."""
     if self.grid is None:
-      descriptors = _checked_descriptors(descriptors, self.num_dimensions)
       return jnp.zeros(descriptors.shape[0], bool)
     return self.grid.outside(descriptors)
 
@@ -297,12 +270,11 @@ def cvt(
 ) -> CVT:
   """Makes cells of about equal size, however many dimensions there are.
 
-  By k-means over uniform samples (Vassiliades et al., "Using centroidal Voronoi
-  tessellations to scale up the multidimensional archive of phenotypic elites
-  algorithm", arXiv:1610.05729, algorithm 4).
+  By k-means over uniform samples (Vassiliades et al., arXiv:1610.05729,
+  algorithm 4).
 
   Args:
-    key: consumed; the same key gives the same centroids.
+    key: consumed.
     num_cells: C, from 1 to 50,000. The time grows with its square; beyond a
       few thousand there are fewer iterations, from 30 down to 5.
     lower: [D], the least descriptor.
@@ -341,8 +313,8 @@ def _checked_bounds(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
   """Returns the bounds as tuples, if they are bounds."""
   low, high = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
-  with np.errstate(over="ignore"):
-    fits = np.all(np.isfinite(_float32(low)) & np.isfinite(_float32(high)))
+  largest = np.finfo(np.float32).max
+  fits = np.all(np.abs(low) <= largest) and np.all(np.abs(high) <= largest)
   if low.ndim != 1 or not low.size or low.shape != high.shape or not fits:
     raise ValueError(
       f"lower={lower!r} and upper={upper!r} are not one finite number for each"

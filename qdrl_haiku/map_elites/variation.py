@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import checks
 from qdrl_haiku.types import Array, Key, Tree
 
 VariationFn = Callable[[Key, Tree, Tree], Tree]
@@ -36,15 +37,13 @@ def iso_line(
   Mouret (2018), "Discovering the elite hypervolume by leveraging interspecies
   correlation", arXiv:1804.03906.
 
-  Every float leaf varies. A policy's statistics or an agent's hyperparameters
-  should not; see `weights_only`.
+  Every float leaf varies; see `weights_only` for agents.
 
   Args:
     key: consumed.
     x1: the first parents, a tree of arrays [n, ...]; n may be 0.
     x2: the second parents, the same tree.
-    iso_sigma: [], standard deviation of the noise of each entry, >= 0, in
-      units of the genotype.
+    iso_sigma: [], standard deviation of the noise of each entry, >= 0.
     line_sigma: [], standard deviation of the step along the line, >= 0, in
       units of the distance of the parents.
 
@@ -61,7 +60,6 @@ def iso_line(
     return x1
   iso_key, line_key = jax.random.split(key)
   line = line_sigma * jax.random.normal(line_key, leaves[0].shape[:1])
-
   # One draw for all leaves: a draw takes long to compile, and there are many.
   sizes = [
     math.prod(leaf.shape[1:]) if _is_float(leaf) else 0 for leaf in leaves
@@ -87,14 +85,10 @@ def weights_only(
 ) -> VariationFn:
   """Applies a variation to the networks' weights of a genotype only.
 
-  An agent's genotype also holds statistics, counters, a log-temperature or
-  hyperparameters, which make no sense when noise is added to them: those are
-  the first parent's.
-
-  Without `is_weight`, a leaf is a weight if a name on its path (a field, or a
-  key of a dict) ends in "params", such as `policy_params`; if there is none in
-  the whole genotype, each float leaf is, so that a plain array varies. What is
-  below the name `hyperparams` is never a weight.
+  All else (statistics, a log-temperature, hyperparameters) is the first
+  parent's. By default a leaf is a weight if a name on its path ends in
+  "params", such as `policy_params`; if none does in the whole genotype, each
+  float leaf is. What is below the name `hyperparams` is never a weight.
 
   Args:
     variation_fn: what varies the weights; it sees the genotypes with None in
@@ -111,8 +105,8 @@ def weights_only(
     chosen = find_weights(x1, is_weight)
     first, second = (pick_weights(x, chosen) for x in (x1, x2))
     varied = variation_fn(key, first, second)
-    given: Any = jax.tree.structure(first)
-    returned: Any = jax.tree.structure(varied)
+    given: Any
+    given, returned = map(jax.tree.structure, (first, varied))
     if returned != given:
       raise ValueError(
         f"variation_fn={variation_fn} returned {returned}; return the tree"
@@ -131,18 +125,12 @@ def find_weights(
   if is_weight is not None:
     chosen = [is_weight(path) for path, _ in flat]
   else:
-    names = [
-      [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-      for path, _ in flat
-    ]
-    may_vary = [
-      _is_float(leaf) and "hyperparams" not in path
-      for path, (_, leaf) in zip(names, flat, strict=True)
-    ]
-    named = [
-      varies and any(name.endswith("params") for name in path)
-      for varies, path in zip(may_vary, names, strict=True)
-    ]
+    may_vary, named = [], []
+    for path, leaf in flat:
+      names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
+      may_vary.append(_is_float(leaf) and "hyperparams" not in names)
+      is_named = any(name.endswith("params") for name in names)
+      named.append(may_vary[-1] and is_named)
     chosen = named if any(named) else may_vary
   if not any(chosen):
     raise ValueError(
@@ -156,22 +144,16 @@ def find_weights(
 def pick_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
   """Returns a genotype with None in place of all but its weights."""
   leaves, treedef = jax.tree.flatten(genotype)
-  picked = [
-    leaf if is_chosen else None
-    for leaf, is_chosen in zip(leaves, chosen, strict=True)
-  ]
-  return jax.tree.unflatten(treedef, picked)
+  pairs = zip(leaves, chosen, strict=True)
+  return treedef.unflatten(leaf if x else None for leaf, x in pairs)
 
 
 def put_weights(genotype: Tree, chosen: Sequence[bool], weights: Tree) -> Tree:
   """Returns a genotype with other weights, as `pick_weights` returns them."""
   leaves, treedef = jax.tree.flatten(genotype)
   new = iter(jax.tree.leaves(weights))
-  put = [
-    next(new) if is_chosen else leaf
-    for leaf, is_chosen in zip(leaves, chosen, strict=True)
-  ]
-  return jax.tree.unflatten(treedef, put)
+  pairs = zip(leaves, chosen, strict=True)
+  return treedef.unflatten(next(new) if x else leaf for leaf, x in pairs)
 
 
 def _is_float(leaf: Array) -> bool:
@@ -181,18 +163,11 @@ def _is_float(leaf: Array) -> bool:
 
 def _check_parents(x1: Tree, x2: Tree) -> None:
   """Refuses parents that do not fit each other."""
-  structures: list[Any] = [jax.tree.structure(x) for x in (x1, x2)]
-  if structures[0] != structures[1]:
+  difference = checks.difference(x2, x1)
+  sizes = {x.shape[:1] for x in jax.tree.leaves(x1)}
+  if difference or len(sizes) > 1 or () in sizes:
     raise ValueError(
-      f"x1 is {structures[0]} and x2 is {structures[1]}; give two trees of one"
-      " structure."
+      f"x1 is {checks.describe(x1)}, and of x2"
+      f" {difference or checks.describe(x2)}; give two trees alike, with one"
+      " row per offspring in every leaf, [n, ...]."
     )
-  flat = jax.tree_util.tree_leaves_with_path(x1)
-  rows = {leaf.shape[:1] for _, leaf in flat}
-  for (path, first), second in zip(flat, jax.tree.leaves(x2), strict=True):
-    if not first.ndim or first.shape != second.shape or len(rows) > 1:
-      name = jax.tree_util.keystr(path)
-      raise ValueError(
-        f"x1{name} has shape {first.shape} and x2{name} {second.shape}; give"
-        " both one row per offspring in every leaf, [n, ...]."
-      )

@@ -115,11 +115,7 @@ def evaluate(
   finite = types.all_finite((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
   archive, of_archive = state.archive, {}
-  if not archive:
-    repertoire, emitter_state = map_elites.add_and_tell(
-      emitter, state.repertoire, emitter_state, evaluated, key
-    )
-  else:
+  if archive:
     # Of those that were drawn from the archive some may be none.
     size = emitter.batch_size
     is_drawn = archive.drawn < archive.fitness.shape[0]
@@ -128,9 +124,10 @@ def evaluate(
     elites, evaluation, finite, fitness = jax.tree.map(
       lambda x: x[:size], (elites, evaluation, finite, fitness)
     )
-    repertoire, archive, emitter_state = map_elites.resampled_add_and_tell(
-      emitter, state.repertoire, archive, emitter_state, evaluated, key
-    )
+  repertoire, archive, emitter_state = map_elites.add_and_tell(
+    emitter, state.repertoire, archive, emitter_state, evaluated, key
+  )
+  if archive:
     of_archive["qd/evaluations_per_elite"] = archive.evaluations_per_elite
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best = jax.tree.map(lambda x: x[index], elites)

@@ -1,4 +1,4 @@
-"""Tests of many episodes of one agent."""
+"""Tests of many episodes of one agent, and of their summary."""
 
 import sys
 
@@ -12,41 +12,14 @@ from tests import toy
 
 _LEARNER = toy.linear_learner()
 _STATE = {"offset": jnp.arcsin(0.2), "gain": jnp.zeros(())}
-_POPULATION = jax.tree.map(lambda x: x[None], _STATE)
 _WALK = environments.Environment(toy.Walk(limit=1.0), episode_length=5)
 _KEY = jax.random.key(5)
 _MODULE = sys.modules["qdrl_haiku.artifacts.evaluation"]
+_RETURNS = np.random.default_rng(0).gamma(1.0, 10.0, size=40)
 
 
-def _batch(index, size):
-  """What is documented of a batch."""
-  key = jax.random.fold_in(_KEY, index)[None]
-  function = _WALK.descriptor.function
-  return actors.evaluate(_WALK, _LEARNER, _POPULATION, key, size, function)
-
-
-@pytest.fixture
-def batches_of_four(monkeypatch):
+def test_batches_have_keys_of_their_own_and_bounded_sizes(monkeypatch):
   monkeypatch.setattr(_MODULE, "_BATCH", 4)
-
-
-@pytest.mark.parametrize(("size", "sizes"), [(1024, [10]), (4, [4] * 3)])
-def test_batches_have_keys_of_their_own(size, sizes, monkeypatch):
-  monkeypatch.setattr(_MODULE, "_BATCH", size)
-  found = artifacts.evaluate_agent(_WALK, _LEARNER, _STATE, _KEY, 10)
-  expected = [_batch(i, size) for i, size in enumerate(sizes)]
-  for name in ("returns", "lengths", "descriptors"):
-    parts = [getattr(batch, name) for batch in expected]
-    values = getattr(found, name)
-    assert isinstance(values, np.ndarray)
-    np.testing.assert_allclose(
-      values, np.concatenate(parts, axis=1)[:, :10], rtol=1e-6
-    )
-  assert len(np.unique(found.returns)) == 10
-  assert found.trajectory is None
-
-
-def test_no_more_than_a_batch_runs_at_once(batches_of_four):
   sizes = set()
 
   def act_greedy(state, observation):
@@ -54,16 +27,26 @@ def test_no_more_than_a_batch_runs_at_once(batches_of_four):
     return _LEARNER.act_greedy(state, observation)
 
   learner = _LEARNER._replace(act_greedy=act_greedy)
-  for num_episodes in (4, 5):
-    found = artifacts.evaluate_agent(
-      _WALK, learner, _STATE, _KEY, num_episodes
+  found = artifacts.evaluate_agent(_WALK, learner, _STATE, _KEY, 10)
+  population = jax.tree.map(lambda x: x[None], _STATE)
+  evaluate = jax.jit(
+    lambda key: actors.evaluate(
+      _WALK, learner, population, key, 4, _WALK.descriptor.function
     )
-    assert found.returns.shape == (1, num_episodes)
-  assert sizes == {3, 4}
+  )
+  parts = [evaluate(jax.random.fold_in(_KEY, i)[None]) for i in range(3)]
+  for name in ("returns", "lengths", "descriptors"):
+    expected = np.concatenate([getattr(x, name) for x in parts], axis=1)
+    values = getattr(found, name)
+    assert isinstance(values, np.ndarray)
+    np.testing.assert_allclose(values, expected[:, :10], rtol=1e-6)
+  assert len(np.unique(found.returns)) == 10
+  assert sizes == {4}
 
 
-def test_skills_are_dealt_on_from_batch_to_batch(batches_of_four):
+def test_skills_are_dealt_on_from_batch_to_batch(monkeypatch):
   """The first of three skills goes up, the others go down."""
+  monkeypatch.setattr(_MODULE, "_BATCH", 4)
   env = environments.SkillEnvironment(
     environments.Environment(toy.Walk(), episode_length=5),
     skills.categorical(3),
@@ -85,20 +68,55 @@ def test_environments_without_descriptors_are_evaluated_too():
   assert "descriptor/x" not in artifacts.summarize_evaluation(found, None)
 
 
+def _iqm(returns):
+  """The mean without the quarter of the lowest and that of the highest."""
+  cut = int(0.25 * len(returns))
+  return np.mean(np.sort(returns)[cut : len(returns) - cut])
+
+
 def test_the_summary_is_that_of_numpy():
-  rng = np.random.default_rng(0)
-  returns = rng.normal(size=(1, 40)).astype(np.float32)
-  lengths = rng.integers(1, 9, size=(1, 40), dtype=np.int32)
-  descriptors = rng.normal(size=(1, 40, 2)).astype(np.float32)
-  summary = artifacts.summarize_evaluation(
-    actors.Evaluation(returns, lengths, descriptors), _WALK.descriptor
+  lengths = np.arange(3, 43, dtype=np.int32)
+  descriptors = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+  evaluation = actors.Evaluation(
+    _RETURNS[None], lengths[None], descriptors[None]
   )
-  expected = artifacts.summarize(returns[0]) | {
-    "length_mean": sum(lengths[0].tolist()) / 40,
-    "length_min": min(lengths[0].tolist()),
-    "length_max": max(lengths[0].tolist()),
-    "descriptor/x": sum(descriptors[0, :, 0].tolist()) / 40,
-    "descriptor/steps": sum(descriptors[0, :, 1].tolist()) / 40,
+  summary = artifacts.summarize_evaluation(evaluation, _WALK.descriptor)
+  rng = np.random.default_rng(1)
+  resampled = [_iqm(rng.choice(_RETURNS, 40)) for _ in range(5_000)]
+  low, high = np.percentile(resampled, [2.5, 97.5])
+  about = 0.08 * (high - low)
+  assert summary == {
+    "num_episodes": 40,
+    "mean": pytest.approx(np.mean(_RETURNS), rel=1e-12),
+    "std": pytest.approx(np.std(_RETURNS), rel=1e-12),
+    "iqm": pytest.approx(_iqm(_RETURNS), rel=1e-12),
+    "iqm_low": pytest.approx(low, abs=about),
+    "iqm_high": pytest.approx(high, abs=about),
+    "length_mean": 22.5,
+    "length_min": 3,
+    "length_max": 42,
+    "descriptor/x": pytest.approx(sum(descriptors[:, 0].tolist()) / 40),
+    "descriptor/steps": pytest.approx(sum(descriptors[:, 1].tolist()) / 40),
   }
-  assert list(summary) == list(expected)
-  assert summary == pytest.approx(expected, rel=1e-9)
+  assert all(type(x) in (int, float) for x in summary.values())
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5, 9])
+def test_any_number_of_episodes_has_an_interquartile_mean(num):
+  summary = artifacts.summarize(_RETURNS[:num])
+  assert summary["iqm"] == pytest.approx(_iqm(_RETURNS[:num]))
+  assert summary["iqm_low"] <= summary["iqm"] <= summary["iqm_high"]
+
+
+def test_the_interval_does_not_depend_on_how_much_is_resampled_at_once(
+  monkeypatch,
+):
+  at_once = artifacts.summarize(_RETURNS)
+  monkeypatch.setattr(_MODULE, "_RESAMPLED", 123 * len(_RETURNS))
+  assert artifacts.summarize(_RETURNS) == at_once
+
+
+def test_the_interval_of_equal_float32_returns_is_their_value():
+  summary = artifacts.summarize(np.full(1001, 0.1, np.float32))
+  for name in ("mean", "iqm", "iqm_low", "iqm_high"):
+    assert summary[name] == pytest.approx(np.float32(0.1), rel=1e-12)

@@ -70,7 +70,7 @@ def _rates(schedule):
   return [hyperparams["rate"] for hyperparams in schedule.hyperparams]
 
 
-def test_the_best_agent_has_the_schedule_of_its_ancestors(tmp_path):
+def test_an_agent_has_the_schedule_of_its_ancestors(tmp_path):
   logdir = _write(tmp_path)
   schedule = artifacts.read_schedule(logdir)
   assert _rates(schedule) == [1.0, 1.25, 7.0, 7.0, 5.6]
@@ -78,18 +78,15 @@ def test_the_best_agent_has_the_schedule_of_its_ancestors(tmp_path):
   assert (schedule.generation, schedule.num_generations) == (5, 5)
   assert (schedule.perturbation_interval, schedule.num_steps) == (16, 80)
   assert schedule.episode_return == 51.0
+  schedule = artifacts.read_schedule(logdir, member=2)
+  assert _rates(schedule) == [2.0, 2.0, 1.6, 1.6, 1.6]
+  assert schedule.member == 2 and schedule.generation == 5
 
 
 def test_a_best_agent_of_before_has_the_schedule_until_then(tmp_path):
   schedule = artifacts.read_schedule(_write(tmp_path, best=(2, 2)))
   assert _rates(schedule) == [1.0, 1.25]
   assert schedule.num_steps == 32 and schedule.episode_return == 22.0
-
-
-def test_a_member_is_that_of_the_last_generation(tmp_path):
-  schedule = artifacts.read_schedule(_write(tmp_path, best=None), member=2)
-  assert _rates(schedule) == [2.0, 2.0, 1.6, 1.6, 1.6]
-  assert schedule.member == 2 and schedule.generation == 5
 
 
 def test_a_member_that_began_anew_has_no_schedule_of_before(tmp_path):
@@ -119,10 +116,6 @@ def test_a_schedule_is_played_back_in_the_order_of_the_learner(tmp_path):
     played.append(hyperparams["rate"].tolist())
   expected = np.float32([1, 1.25, 7, 7, 5.6, 5.6, 5.6]).tolist()
   assert played == [[rate] * 2 for rate in expected]
-
-
-def test_a_schedule_of_another_learner_is_refused(tmp_path):
-  schedule = artifacts.read_schedule(_write(tmp_path))
   with pytest.raises(ValueError, match="other names than learning_rate"):
     artifacts.play_back(schedule, common.quadratic_learner())
 
@@ -148,7 +141,6 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
     {"lineage": [*_LINEAGE, *_SAMPLES]},
     "cell 17 .*have a schedule: none; name another run",
   ),
-  ({"lineage": _LINEAGE[3:]}, "no lineage row before .*some are lost"),
   (
     {"lineage": [*_LINEAGE[:4], *_LINEAGE[5:]]},
     "damaged: in pbt_members.jsonl, member 0 .*in generation 3; name a run",
@@ -156,10 +148,6 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
   (
     {"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
     "pbt_lineage.jsonl is damaged in line .*: child is None; remove",
-  ),
-  (
-    {"lineage": [*_LINEAGE, _row("6", 0, 1, 1.0)]},
-    "pbt_lineage.jsonl is damaged in line .*: generation is '6'",
   ),
   ({"member": 3}, "member=3, but there are 3 agents, from 0 on"),
 ])

@@ -1,7 +1,6 @@
 """Tests of which cell a descriptor belongs to."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +18,13 @@ _INVALID = np.array(
 )
 
 
-@functools.cache
-def _cvt(num_cells=50, seed=0):
-  return map_elites.cvt(jax.random.key(seed), num_cells, _LOWER, _UPPER)
-
-
-def _uniform(seed, num, lower, upper):
+def _uniform(seed, num, lower=_LOWER, upper=_UPPER):
   sample = np.random.default_rng(seed).uniform(lower, upper, (num, len(lower)))
   return sample.astype(np.float32)
+
+
+def _cvt(num_cells):
+  return map_elites.CVT(jnp.asarray(_uniform(9, num_cells)), _LOWER, _UPPER)
 
 
 def _cell_by_loops(grid, descriptor):
@@ -55,72 +53,44 @@ def test_grid_cells_are_those_of_plain_loops():
   np.testing.assert_array_equal(grid.centroids[-1], [1.5, 0.75, 11.75])
 
 
-def test_a_grid_cell_has_its_lower_edge_and_the_last_its_upper_edge_too():
-  grid = map_elites.Grid((4,), (0.0,), (1.0,))
-  below = np.nextafter(np.float32(0.25), np.float32(0))
-  edges = jnp.array([0, below, 0.25, 0.5, 0.75, 1.0])[:, None]
-  np.testing.assert_array_equal(grid.cell(edges), [0, 0, 1, 2, 3, 3])
-
-
 @pytest.mark.parametrize(
-  "tessellation", [map_elites.Grid((4, 5), _LOWER, _UPPER), _cvt()]
+  "tessellation", [map_elites.Grid((4, 5), _LOWER, _UPPER), _cvt(50)]
 )
-class TestBoth:
-  def test_each_centroid_is_in_its_own_cell(self, tessellation):
-    np.testing.assert_array_equal(
-      tessellation.cell(tessellation.centroids),
-      np.arange(tessellation.num_cells),
-    )
-
-  def test_a_descriptor_outside_belongs_to_the_border(self, tessellation):
-    far = _uniform(1, 200, (-1e4, -1e4), (1e4, 1e4))
-    far[:2] = [[3e38, 3e38], [-3e38, 3e38]]
-    moved = np.clip(far, np.float32(_LOWER), np.float32(_UPPER))
-    cell = jax.jit(lambda t, x: t.cell(x))
-    np.testing.assert_array_equal(
-      cell(tessellation, far), cell(tessellation, moved)
-    )
-
-  def test_a_descriptor_that_is_not_finite_has_no_cell(self, tessellation):
-    cells = jax.jit(lambda t, x: t.cell(x))(tessellation, _INVALID)
-    np.testing.assert_array_equal(cells, [tessellation.num_cells] * 4)
-    assert tessellation.cell(jnp.zeros((0, 2))).shape == (0,)
-
-  def test_outside_is_beyond_the_bounds_and_finite(self, tessellation):
-    above = np.nextafter(np.float32(_UPPER), np.float32(np.inf))
-    below = np.nextafter(np.float32(_LOWER), np.float32(-np.inf))
-    rows = np.array([
-      _LOWER, _UPPER, (above[0], 100.2), (0, above[1]), (below[0], 100.2),
-      (0, below[1]), (-9, 999), (0, 100.2), *_INVALID,
-    ], np.float32)  # fmt: skip
-    np.testing.assert_array_equal(
-      tessellation.outside(rows), [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
-    )
-
-  def test_each_device_can_find_cells_of_its_own(self, tessellation):
-    axis = jax.sharding.PartitionSpec("device")
-    cell = jax.shard_map(
-      tessellation.cell,
-      mesh=jax.make_mesh(
-        (1,), ("device",), axis_types=(jax.sharding.AxisType.Auto,)
-      ),
-      in_specs=axis,
-      out_specs=axis,
-    )
-    rows = _uniform(2, 20, _LOWER, _UPPER)
-    np.testing.assert_array_equal(
-      jax.jit(cell)(rows), tessellation.cell(rows)
-    )
+def test_outside_is_the_border_and_what_is_not_finite_has_no_cell(
+  tessellation,
+):
+  far = _uniform(1, 200, (-3e38, -1e4), (3e38, 1e4))
+  moved = np.clip(far, np.float32(_LOWER), np.float32(_UPPER))
+  cells = jax.jit(tessellation.cell)(np.concatenate([far, moved, _INVALID]))
+  np.testing.assert_array_equal(cells[:200], cells[200:400])
+  np.testing.assert_array_equal(cells[400:], [tessellation.num_cells] * 4)
+  above = np.nextafter(np.float32(_UPPER), np.float32(np.inf))
+  below = np.nextafter(np.float32(_LOWER), np.float32(-np.inf))
+  rows = np.array([
+    _LOWER, _UPPER, (above[0], 100.2), (0, above[1]), (below[0], 100.2),
+    (0, below[1]), (-9, 999), (0, 100.2), *_INVALID,
+  ], np.float32)  # fmt: skip
+  np.testing.assert_array_equal(
+    tessellation.outside(rows), [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+  )
 
 
 @pytest.mark.parametrize("num_cells", [1, 50])
 def test_cvt_cells_are_those_of_the_nearest_centroids(num_cells):
   tessellation = _cvt(num_cells)
-  rows = _uniform(3, 1000, _LOWER, _UPPER)
+  rows = _uniform(3, 1000)
   size = np.subtract(_UPPER, _LOWER)
   tree = spatial.cKDTree(np.asarray(tessellation.centroids, float) / size)
   nearest, _ = tree.query(rows / size)
-  cells = np.asarray(tessellation.cell(rows))
+  # Each device may find cells of its own.
+  axis = jax.sharding.PartitionSpec("device")
+  mesh = jax.make_mesh(
+    (1,), ("device",), axis_types=(jax.sharding.AxisType.Auto,)
+  )
+  cell = jax.shard_map(
+    tessellation.cell, mesh=mesh, in_specs=axis, out_specs=axis
+  )
+  cells = np.asarray(jax.jit(cell)(rows))
   chosen = np.linalg.norm(rows / size - tree.data[cells], axis=1)
   # Rounding may decide between centroids that are equally near.
   np.testing.assert_allclose(chosen, nearest, atol=1e-5)
@@ -133,13 +103,6 @@ def test_of_equally_near_centroids_the_first_is_chosen():
   np.testing.assert_array_equal(
     tessellation.cell(jnp.array([[0.1], [0.2], [0.75]])), [1, 1, 0]
   )
-
-
-def test_a_cvt_is_the_same_for_the_same_key_and_for_no_other():
-  again = map_elites.cvt(jax.random.key(0), 50, _LOWER, _UPPER)
-  np.testing.assert_array_equal(_cvt().centroids, again.centroids)
-  assert np.all(np.any(_cvt().centroids != _cvt(seed=1).centroids, axis=1))
-  assert not np.any(_cvt().outside(again.centroids))
 
 
 def _lloyd(samples, num_cells, num_iterations):
@@ -156,11 +119,12 @@ def _lloyd(samples, num_cells, num_iterations):
 
 def test_centroids_are_those_of_lloyds_algorithm():
   key = jax.random.key(0)
-  bits = jax.random.bits(key, (k_means._MIN_SAMPLES, 3), jnp.uint16)
+  bits = jax.random.bits(key, (k_means._MIN_SAMPLES, 2), jnp.uint16)
   samples = (np.asarray(bits, np.float64) + 0.5) / 2**16
   expected = _lloyd(samples, 5, k_means._MAX_ITERATIONS)
-  actual = k_means.centroids(key, 5, 3)
-  np.testing.assert_allclose(actual, expected, atol=1e-4)
+  found = np.asarray(map_elites.cvt(key, 5, _LOWER, _UPPER).centroids)
+  size = np.subtract(_UPPER, _LOWER)
+  np.testing.assert_allclose((found - _LOWER) / size, expected, atol=1e-4)
 
 
 def test_centroids_to_which_no_sample_is_nearest_stay(monkeypatch):
@@ -181,35 +145,20 @@ def test_nothing_needs_a_table_of_distances():
     equations = jaxprs.equations(function, *args)
     return max(v.aval.size for e in equations for v in e.outvars)
 
-  centroids = jnp.asarray(_uniform(6, 100_000, _LOWER, _UPPER))
-  rows = jnp.zeros((64, 2))
-  cvt = map_elites.CVT(centroids, _LOWER, _UPPER)
-  assert largest(cvt.cell, rows) <= centroids.size
-  grid = map_elites.Grid((10_000, 1), _LOWER, _UPPER)
-  assert largest(grid.cell, rows) <= 10_000
+  assert largest(_cvt(100_000).cell, jnp.zeros((64, 2))) <= 2 * 100_000
   size = 30_000 * k_means._SAMPLES_PER_CELL * 3
   search = functools.partial(k_means.centroids, jax.random.key(0), 30_000, 3)
   assert largest(search) <= size
 
 
-def test_bounds_and_shape_may_be_arrays_and_lists():
-  grid = map_elites.Grid([np.int64(2), 3], np.zeros(2), jnp.ones(2))
-  assert grid == map_elites.Grid((2, 3), (0.0, 0.0), (1.0, 1.0))
-  assert hash(grid) == hash(map_elites.Grid((2, 3), (0, 0), (1, 1)))
-
-
 @pytest.mark.parametrize(
   ("num", "lower", "upper"),
-  [
-    (100, -30.0, 30.0),
-    (10_000, -30.0, 30.0),
-    (997, 1000.0, 1000.1),
-    (49, 1e-6, 3e-6),
-    (3, -3e38, 3e38),
-  ],
+  [(10_000, -30.0, 30.0), (997, 1000.0, 1000.1), (3, -3e38, 3e38)],
 )
 def test_every_lower_edge_belongs_to_its_cell(num, lower, upper):
-  grid = map_elites.Grid((num,), (lower,), (upper,))
+  grid = map_elites.Grid([np.int64(num)], np.array([lower]), [upper])
+  # As a static argument of compiled functions.
+  assert hash(grid) == hash(map_elites.Grid((num,), (lower,), (upper,)))
   indices = np.arange(num)
   edges = np.float32(lower + (np.float64(upper) - lower) * indices / num)
   np.testing.assert_array_equal(grid.edges[0][:-1], edges)
@@ -218,10 +167,3 @@ def test_every_lower_edge_belongs_to_its_cell(num, lower, upper):
   below = np.where(edges == 0, -np.finfo(np.float32).tiny, below)[1:, None]
   cells = jax.jit(grid.cell)(np.concatenate([edges[:, None], below]))
   np.testing.assert_array_equal(cells, [*indices, *indices[:-1]])
-
-
-def test_every_corner_of_a_grid_belongs_to_its_cell_under_vmap():
-  grid = map_elites.Grid((7, 1, 30), (-0.3, 0.0, -1.0), (0.4, 1.0, 1.0))
-  corners = list(itertools.product(*(edges[:-1] for edges in grid.edges)))
-  cells = jax.vmap(grid.cell)(np.array(corners, np.float32)[:, None])
-  np.testing.assert_array_equal(np.ravel(cells), np.arange(210))

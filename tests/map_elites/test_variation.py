@@ -1,13 +1,11 @@
 """Tests of the variation operators."""
 
-import functools
 import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import stats
 
 from qdrl_haiku import learners, map_elites
@@ -41,6 +39,8 @@ def test_iso_noise_is_normal_and_independent_everywhere():
   assert np.abs(correlations).max() < 4 / math.sqrt(_N)
   # Nor does one offspring's noise say anything of the next one's.
   assert abs(np.corrcoef(steps[1:, 0], steps[:-1, 0])[0, 1]) < 0.07
+  # Other keys, other noise.
+  assert not np.any(steps == _steps(0.5, 0.0, seed=1))
 
 
 def test_line_is_one_normal_number_per_offspring_for_all_leaves():
@@ -59,12 +59,6 @@ def test_both_terms_add_up_and_do_not_depend_on_each_other():
   assert np.abs(correlations).max() < 4 / math.sqrt(_N)
 
 
-def test_keys_decide_the_draws():
-  first, again, other = (_steps(0.5, 0.25, seed) for seed in (0, 0, 1))
-  np.testing.assert_array_equal(first, again)
-  assert not np.any(first == other)
-
-
 def test_only_floats_vary_and_dtypes_stay():
   x1 = {
     "half": jnp.ones((5, 2), jnp.bfloat16),
@@ -79,13 +73,9 @@ def test_only_floats_vary_and_dtypes_stay():
     assert y[name].shape == x1[name].shape
     varies = np.any(np.asarray(y[name] != x1[name]))
     assert varies == (name in ("half", "scalar"))
-
-
-@pytest.mark.parametrize("empty", [{"a": np.zeros((0, 3), np.float32)}, ()])
-def test_there_may_be_nothing_to_vary(empty):
-  y = map_elites.iso_line(jax.random.key(0), empty, empty, 1.0, 1.0)
-  assert jax.tree.structure(y) == jax.tree.structure(empty)
-  assert jax.tree.map(jnp.shape, y) == jax.tree.map(jnp.shape, empty)
+  none = jax.tree.map(lambda x: x[:0], x1)
+  nothing = map_elites.iso_line(jax.random.key(0), none, none, 1.0, 1.0)
+  assert jax.tree.map(jnp.shape, nothing) == jax.tree.map(jnp.shape, none)
 
 
 class _Genotype(NamedTuple):
@@ -121,21 +111,6 @@ def test_weights_only_leaves_the_rest_to_the_first_parent():
   jax.tree.map(np.testing.assert_array_equal, varied, expected)
 
 
-def test_weights_only_hands_the_key_and_the_weights_in_their_tree():
-  seen = []
-
-  def variation(key, x1, x2):
-    seen.extend([key, x1, x2])
-    return x1
-
-  key = jax.random.key(3)
-  map_elites.weights_only(variation)(key, _genotypes(1.0), _genotypes(2.0))
-  assert seen[0] is key
-  for x in seen[1:]:
-    assert x.counter is None and x.statistics == {"mean": None}
-  assert np.all(seen[2].policy_params["layer"]["w"] == 2.0)
-
-
 def test_weights_of_a_sac_agent_are_its_networks():
   def agent(value):
     # As one agent among others, such as DIAYN's own.
@@ -145,13 +120,10 @@ def test_weights_of_a_sac_agent_are_its_networks():
 
   varied = _vary(agent(1.0), agent(2.0))
   assert np.all(varied["steps"] == 1)
-  values = {
-    name: float(x["w"][0, 0]) for name, x in varied["agent"]._asdict().items()
-  }
-  assert {name for name, value in values.items() if value == 3} == {
+  values = varied["agent"]._asdict().items()
+  assert {name for name, x in values if x["w"][0, 0] == 3} == {
     "policy_params", "critic_params"
   }  # fmt: skip
-  assert {"log_temperature", "observation_statistics"} < values.keys()
 
 
 def test_a_plain_array_is_all_weights_and_hyperparams_are_none():
@@ -168,13 +140,3 @@ def test_a_plain_array_is_all_weights_and_hyperparams_are_none():
     assert np.all(jax.tree.leaves(varied.genotype)[0] == 2.0)
 
 
-def test_compiled_variation_is_that_of_single_operations():
-  vary = map_elites.weights_only(
-    functools.partial(map_elites.iso_line, iso_sigma=0.5, line_sigma=0.25)
-  )
-  args = jax.random.key(0), _genotypes(1.0), _genotypes(2.0)
-  jax.tree.map(
-    functools.partial(np.testing.assert_allclose, atol=1e-5),
-    vary(*args),
-    jax.jit(vary)(*args),
-  )

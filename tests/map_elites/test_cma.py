@@ -1,4 +1,4 @@
-"""Tests of the strategies that search for improvements."""
+"""Tests of CMA-ME, and of the strategies that search for improvements."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
+from qdrl_haiku.map_elites.cma_emitter import ranks_of
 
 _SIZE, _POPULATION = 3, 6
+_KEY = jax.random.key(0)
 
 
 def _update(mean, sigma, points, ranks, num_parents, turns=2):
@@ -47,7 +49,7 @@ def strategies():
   def turns(states, points, ranks, num_parents):
     def turn(_, states):
       # The covariance is decomposed when points are asked for.
-      _, states = made.ask(states, jax.random.key(0))
+      _, states = made.ask(states, _KEY)
       return made.tell(states, points, ranks, jnp.full(2, num_parents))
 
     return jax.lax.fori_loop(0, 2, turn, states)
@@ -83,7 +85,6 @@ def test_what_is_no_parent_has_no_influence(strategies):
   ranks = np.tile(np.arange(_POPULATION, dtype=np.int32), (2, 1))
   states = strategies.init(np.zeros((2, _SIZE), np.float32))
   told = strategies.tell(states, points, ranks, 2)
-  assert np.all(strategies.can_go_on(told))
   np.testing.assert_allclose(told.mean, 1.0, rtol=1e-6)
 
 
@@ -95,3 +96,74 @@ def test_one_that_is_ill_conditioned_or_not_finite_can_not_go_on(strategies):
   assert strategies.can_go_on(flat).tolist() == [True, False]
   broken = states.replace(std=states.std.at[0].set(jnp.nan))
   assert strategies.can_go_on(broken).tolist() == [False, True]
+
+
+def _strategies(size):
+  """Two of four points 0, 1, ... beyond the mean; a state is what it was told.
+  """
+  steps = jnp.arange(4.0)[:, None]
+
+  def tell(states, points, ranks, num_parents):
+    assert points.shape == (2, 4, size)
+    return {"mean": points[:, 1], "ranks": ranks, "parents": num_parents}
+
+  return map_elites.Strategies(
+    init=lambda means: {
+      "mean": means,
+      "ranks": jnp.zeros((2, 4), jnp.int32),
+      "parents": jnp.zeros(2, jnp.int32),
+    },
+    ask=lambda states, key: (states["mean"][:, None] + steps, states),
+    tell=tell,
+    can_go_on=lambda states: states["mean"][:, 0] < 100,
+    step_sizes=lambda states: states["mean"][:, 0],
+    num_strategies=2,
+    population_size=4,
+  )
+
+
+def test_new_cells_come_first_then_improvements():
+  is_parent = np.array([[1, 0, 1, 1, 1, 0]], bool)
+  is_new = np.array([[0, 1, 1, 0, 1, 0]], bool)
+  improvement = np.array([[5.0, np.nan, -3.0, 7.0, -2.0, 99.0]])
+  ranks, num_parents = ranks_of(is_parent, is_new, improvement)
+  assert num_parents.tolist() == [4]
+  np.testing.assert_array_equal(np.argsort(ranks[0])[:4], [4, 2, 3, 0])
+
+
+@pytest.mark.parametrize("shift", [0, 1000])
+def test_a_strategy_goes_on_where_it_improves_and_begins_anew_elsewhere(shift):
+  grid = map_elites.Grid((16, 16), (0.0, 0.0), (1.0, 1.0))
+  elite = {"policy_params": jnp.zeros((2, 3)), "steps": jnp.int32(7)}
+  emitter = map_elites.cma_emitter(_strategies, elite)
+
+  @jax.jit
+  def turn():
+    repertoire = map_elites.Repertoire.init(elite, grid).add(
+      jax.tree.map(lambda x: x[None] + 5, elite),
+      jnp.array([1.0]),
+      jnp.full((1, 2), 0.01),
+    )
+    state = emitter.init(_KEY, repertoire)
+    individuals, asked = emitter.ask(state, repertoire, _KEY)
+    # The first strategy improves the elite by 1 and 2 and fills a cell; none
+    # of the second is finite.
+    fitness = jnp.array([2.0, 3.0, -9.0, 0.0] + [jnp.nan] * 4)
+    descriptors = jnp.full((8, 2), 0.01).at[2].set(0.99)
+    genotypes = jax.tree.map(lambda x: x + shift, individuals)
+    evaluated = map_elites.Evaluated(genotypes, fitness, descriptors, {})
+    return individuals, emitter.tell(asked, repertoire, evaluated, _KEY)
+
+  individuals, told = turn()
+  # Only weights vary, and each strategy's individuals are in order.
+  assert individuals["steps"].tolist() == [12] * 8
+  np.testing.assert_array_equal(
+    individuals["policy_params"][:, 1, 2], [5, 6, 7, 8] * 2
+  )
+  # A strategy that can't go on begins anew as well.
+  goes_on = not shift
+  assert told.num_restarts == 2 - goes_on
+  assert told.strategies["parents"].tolist() == [3 * goes_on, 0]
+  assert told.strategies["mean"][:, 0].tolist() == [6 if goes_on else 5, 5]
+  if goes_on:
+    assert told.strategies["ranks"][0].tolist() == [2, 1, 0, 3]
