@@ -40,49 +40,40 @@ def _emitter(individuals, needs=()):
   )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
-def _generation(emitter, repertoire, state, fitness, turn=0):
-  """One generation, in which fitness is a function of genotype and turn."""
+@functools.partial(jax.jit, static_argnums=0)
+def _generation(emitter, repertoire, state, fitness):
+  """One generation, of individuals [B] of that fitness."""
 
   def evaluate(genotypes, key):
-    x = genotypes[:, 0]
-    lengths = jnp.full((x.shape[0], 1), 7)
-    extra = {"lengths": lengths, "transitions": 10 * x}
-    return fitness(x, turn), genotypes, extra
+    lengths = jnp.full((emitter.batch_size, 1), 7)
+    extra = {"lengths": lengths, "transitions": 10 * genotypes[:, 0]}
+    return fitness, genotypes, extra
 
   key = jax.random.fold_in(_KEY, 1)
   return map_elites.step(emitter, evaluate, repertoire, state, key)
 
 
-def _turning(x, turn):
-  return jnp.where(turn == 0, x, 9 - x)
-
-
-def _rising(x, turn):
-  return x + turn * (x > 3)
-
-
-def _started(emitter):
-  repertoire = map_elites.Repertoire.init(jnp.zeros(1), _GRID)
-  return repertoire, jax.jit(emitter.init)(_KEY, repertoire)
+_init = jax.jit(lambda emitter, repertoire: emitter.init(_KEY, repertoire),
+                static_argnums=0)
+_EMPTY = map_elites.Repertoire.init(jnp.zeros(1), _GRID)
+_X = np.float32([0.5, 1.5, 2.5, 2.5, 0.6])
+_TWO = map_elites.multi_emitter(
+  {"a": _emitter(_X[:3], needs=("transitions",)), "b": _emitter(_X[3:])}
+)
 
 
 def test_each_is_told_of_its_own_individuals_and_what_it_needs():
-  emitter = map_elites.multi_emitter({
-    "a": _emitter([0.5, 1.5, 2.5], needs=("transitions",)),
-    "b": _emitter([2.5, 3.5]),
-  })
-  assert emitter.batch_size == 5 and emitter.needs == ("transitions",)
-  repertoire, state = _generation(emitter, *_started(emitter), _rising)
+  assert _TWO.batch_size == 5 and _TWO.needs == ("transitions",)
+  repertoire, state = _generation(_TWO, _EMPTY, _init(_TWO, _EMPTY), _X)
   first, second = state.states
   np.testing.assert_array_equal(first["fitness"], [0.5, 1.5, 2.5])
   np.testing.assert_array_equal(first["transitions"], [5, 15, 25])
   np.testing.assert_array_equal(first["lengths"], np.full((3, 1), 7))
-  np.testing.assert_array_equal(second["genotypes"], [[2.5], [3.5]])
+  np.testing.assert_array_equal(second["genotypes"], _X[3:, None])
   assert "transitions" not in second and "lengths" not in second
   # A cell that both have found alike is the last one's.
-  assert {k: float(x) for k, x in emitter.metrics(state).items()} == {
-    "a/size": 3, "a/share": pytest.approx(0.6), "a/num_elites": 2,
+  assert {k: float(x) for k, x in _TWO.metrics(state).items()} == {
+    "a/size": 3, "a/share": pytest.approx(0.6), "a/num_elites": 1,
     "b/size": 2, "b/share": pytest.approx(0.4), "b/num_elites": 2,
   }  # fmt: skip
   # No two draw from one key, nor one twice.
@@ -90,27 +81,25 @@ def test_each_is_told_of_its_own_individuals_and_what_it_needs():
   assert len({tuple(jax.random.key_data(x).tolist()) for x in keys}) == 6
   # Improvements are counted, and fade.
   np.testing.assert_array_equal(state.evaluated, [3, 2])
-  np.testing.assert_array_equal(state.improved, [2, 2])
-  _, state = _generation(emitter, repertoire, state, _rising, 1)
+  np.testing.assert_array_equal(state.improved, [1, 2])
+  _, state = _generation(_TWO, repertoire, state, np.maximum(_X, _X**2))
   np.testing.assert_allclose(state.evaluated, [0.9 * 3 + 3, 0.9 * 2 + 2])
-  np.testing.assert_allclose(state.improved, [0.9 * 2, 0.9 * 2 + 1])
+  np.testing.assert_allclose(state.improved, [0.9 + 1, 0.9 * 2 + 1])
 
 
 def test_an_elite_is_its_finders_until_another_finds_a_better_one():
-  a, b = _emitter([0.5, 1.5]), _emitter([0.6, 2.5])
-  emitter = map_elites.multi_emitter({"a": a, "b": b})
-  repertoire, state = _started(emitter)
   first = jnp.array([[1.6]])
-  repertoire = repertoire.add(first, jnp.array([9.0]), first)
+  repertoire = _EMPTY.add(first, jnp.array([9.0]), first)
+  state = _init(_TWO, repertoire)
   assert np.all(state.found_by == -1)
-  repertoire, state = _generation(emitter, repertoire, state, _turning)
+  repertoire, state = _generation(_TWO, repertoire, state, _X)
   # b's 0.6 is better than a's 0.5; none is better than the first one.
   np.testing.assert_array_equal(state.found_by[:4], [1, -1, 1, -1])
-  repertoire, state = _generation(emitter, repertoire, state, _turning, 1)
+  repertoire, state = _generation(_TWO, repertoire, state, 9 - _X)
   np.testing.assert_array_equal(state.found_by[:4], [0, -1, 1, -1])
   # The same once more improves nothing.
   before = state.improved
-  _, state = _generation(emitter, repertoire, state, _turning, 1)
+  _, state = _generation(_TWO, repertoire, state, 9 - _X)
   np.testing.assert_allclose(state.improved, 0.9 * before)
 
 
@@ -120,7 +109,10 @@ def test_of_adapting_shares_some_of_each_ones_individuals_are_evaluated():
   b = _emitter([10.5, 11.5, 12.5, 13.5])
   emitter = map_elites.multi_emitter({"a": a, "b": b}, batch_size=4)
   assert emitter.batch_size == 4
-  repertoire, state = _generation(emitter, *_started(emitter), _rising)
+  fitness = np.float32([0.5, 0.5, 11.5, 13.5])
+  repertoire, state = _generation(
+    emitter, _EMPTY, _init(emitter, _EMPTY), fitness
+  )
   # Two of each at first, from all over what each one made.
   assert np.flatnonzero(repertoire.occupied).tolist() == [0, 11, 13]
   first, second = state.states
@@ -128,7 +120,7 @@ def test_of_adapting_shares_some_of_each_ones_individuals_are_evaluated():
   np.testing.assert_array_equal(first["lengths"][:, 0], [0, 7, 0, 7])
   np.testing.assert_array_equal(first["transitions"][1::2], [5, 5])
   np.testing.assert_array_equal(second["fitness"][1::2], [11.5, 13.5])
-  repertoire, state = _generation(emitter, repertoire, state, _rising, 1)
+  _, state = _generation(emitter, repertoire, state, fitness)
   # The share of the one that improves more grows.
   assert np.bincount(state.emitters, minlength=2)[1] > 2
 
