@@ -36,7 +36,8 @@ def evaluate_agent(
   if num_batches > 1 and isinstance(env, environments.SkillEnvironment):
     num_skills = env.prior.num_skills or 1
     size = -(-size // num_skills) * num_skills
-  function = env.descriptor and env.descriptor.function
+  descriptor = env.descriptor
+  function = None if descriptor is None else descriptor.function
   population = jax.tree.map(lambda x: x[None], state)
   evaluate = jax.jit(
     lambda state, key: actors.evaluate(

@@ -140,7 +140,7 @@ def dcrl_emitter(
   def ask(
     state: TaughtState, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, TaughtState]:
-    def key_of(draw: OfGeneration) -> Key:
+    def key_of(draw: int) -> Key:
       return jax.random.fold_in(key, draw)
 
     taught, metrics = teacher.train(state.teacher, key_of(OfGeneration.TRAIN))

@@ -145,7 +145,8 @@ def pick_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
   """Returns a genotype with None in place of all but its weights."""
   leaves, treedef = jax.tree.flatten(genotype)
   pairs = zip(leaves, chosen, strict=True)
-  return treedef.unflatten(leaf if x else None for leaf, x in pairs)
+  picked = [leaf if x else None for leaf, x in pairs]
+  return jax.tree.unflatten(treedef, picked)
 
 
 def put_weights(genotype: Tree, chosen: Sequence[bool], weights: Tree) -> Tree:
@@ -153,7 +154,8 @@ def put_weights(genotype: Tree, chosen: Sequence[bool], weights: Tree) -> Tree:
   leaves, treedef = jax.tree.flatten(genotype)
   new = iter(jax.tree.leaves(weights))
   pairs = zip(leaves, chosen, strict=True)
-  return treedef.unflatten(next(new) if x else leaf for leaf, x in pairs)
+  put = [next(new) if x else leaf for leaf, x in pairs]
+  return jax.tree.unflatten(treedef, put)
 
 
 def _is_float(leaf: Array) -> bool:

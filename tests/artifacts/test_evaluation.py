@@ -101,19 +101,11 @@ def test_the_summary_is_that_of_numpy():
   assert all(type(x) in (int, float) for x in summary.values())
 
 
-@pytest.mark.parametrize("num", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("num", [1, 3, 9])
 def test_any_number_of_episodes_has_an_interquartile_mean(num):
   summary = artifacts.summarize(_RETURNS[:num])
   assert summary["iqm"] == pytest.approx(_iqm(_RETURNS[:num]))
   assert summary["iqm_low"] <= summary["iqm"] <= summary["iqm_high"]
-
-
-def test_the_interval_does_not_depend_on_how_much_is_resampled_at_once(
-  monkeypatch,
-):
-  at_once = artifacts.summarize(_RETURNS)
-  monkeypatch.setattr(_MODULE, "_RESAMPLED", 123 * len(_RETURNS))
-  assert artifacts.summarize(_RETURNS) == at_once
 
 
 def test_the_interval_of_equal_float32_returns_is_their_value():

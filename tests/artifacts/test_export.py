@@ -203,29 +203,13 @@ def test_what_can_not_be_exported_is_refused(saved, tmp_path, monkeypatch):
 
 def test_what_is_no_whole_file_is_refused(saved, tmp_path):
   content, path = saved.path.read_bytes(), tmp_path / "half.npz"
-  for size in (0, 10, len(content) // 2, len(content) - 1):
-    path.write_bytes(content[:size])
+  flipped = bytearray(content)
+  # In the weights of the first layer.
+  flipped[content.index(b"layer_0/w.npy") + 200] ^= 1
+  for broken in (b"", content[: len(content) // 2], content[:-1], flipped):
+    path.write_bytes(broken)
     with pytest.raises(ValueError, match="half.npz can't be read as a policy"):
       export.load(path)
-
-
-def test_a_flipped_bit_changes_no_action(saved, tmp_path):
-  content = bytearray(saved.path.read_bytes())
-  expected = export.load(saved.path)([0.5] * 8)
-  path = tmp_path / "flipped.npz"
-  num_refused = 0
-  for i in range(0, len(content), 61):
-    content[i] ^= 1 << i % 8
-    path.write_bytes(content)
-    content[i] ^= 1 << i % 8
-    try:
-      action = export.load(path)([0.5] * 8)
-    except ValueError as error:
-      assert "flipped.npz can't be read" in str(error)  # noqa: PT017
-      num_refused += 1
-    else:
-      np.testing.assert_array_equal(action, expected)
-  assert num_refused > len(content) // 61 // 2
 
 
 @pytest.mark.parametrize(
