@@ -39,7 +39,7 @@ def save(
 ) -> None:
   """Writes the greedy policy of one agent, whole or not at all.
 
-  Before, the exported policy and `learner.act_greedy` act on observations drawn
+  First the exported policy and `learner.act_greedy` act on observations drawn
   at random, in float64, and must agree.
 
   Args:
