@@ -17,29 +17,17 @@ _PIXELS, _BINS = 400, 64
 
 @dataclasses.dataclass(frozen=True)
 class Elites:
-  """Holds N elites in C cells, all that a picture of them needs.
+  """Holds N elites in C cells, all that a picture of them needs."""
 
-  Attributes:
-    cells: int32 [N], which cell each is in.
-    fitness: float32 [N].
-    descriptors: float32 [N, D].
-    names: of the D axes.
-    lower: [D], the least descriptor.
-    upper: [D], the greatest descriptor.
-    num_cells: C; where there are no cells, of places.
-    centroids: float32 [C, D], or None where there are no cells.
-    shape: [D], cells along each axis of a grid; None of other cells.
-  """
-
-  cells: np.ndarray
-  fitness: np.ndarray
-  descriptors: np.ndarray
-  names: Sequence[str]
-  lower: np.ndarray
+  cells: np.ndarray  # int32 [N], which cell each is in.
+  fitness: np.ndarray  # float32 [N].
+  descriptors: np.ndarray  # float32 [N, D].
+  names: Sequence[str]  # Of the D axes.
+  lower: np.ndarray  # [D], the bounds of descriptors.
   upper: np.ndarray
-  num_cells: int
-  centroids: np.ndarray | None
-  shape: tuple[int, ...] | None
+  num_cells: int  # C; where there are no cells, of places.
+  centroids: np.ndarray | None  # float32 [C, D]; None where there are no cells.
+  shape: tuple[int, ...] | None  # [D], cells along each axis of a grid.
 
 
 class Places(NamedTuple):

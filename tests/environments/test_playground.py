@@ -30,14 +30,8 @@ class _Hill:
 
   action_size = 1
 
-  def __init__(self, privileged):
-    self.privileged = privileged
-
   def _obs(self, x):
-    obs = jnp.stack([x, 2 * x])
-    if self.privileged is None:
-      return obs
-    return {self.privileged: obs, "privileged_state": jnp.zeros(5)}
+    return {"state": jnp.stack([x, 2 * x]), "privileged_state": jnp.zeros(5)}
 
   def reset(self, rng):
     x = jax.random.uniform(rng, maxval=0.1)
@@ -61,28 +55,28 @@ def _load(name, config, config_overrides):
     raise OSError("no route to host")
   assert config_overrides.pop("impl") == "jax"
   assert not config_overrides or config_overrides == {"reward.scale": 2}
-  return _Hill({"Hill": None, "Dict": "state"}[name])
+  return _Hill()
 
 
 @pytest.fixture
 def stand_in(monkeypatch):
-  """A package `mujoco_playground` of three environments."""
+  """A package `mujoco_playground` of two environments."""
   package: Any = types.ModuleType("mujoco_playground")
   package.registry = types.SimpleNamespace(
-    ALL_ENVS=("Hill", "Dict", "FarAway"),
+    ALL_ENVS=("Hill", "FarAway"),
     get_default_config=lambda name: _Config(impl="warp", reward={"scale": 1}),
     load=_load,
   )
   monkeypatch.setitem(sys.modules, "mujoco_playground", package)
 
 
-@pytest.mark.parametrize("how", ["Hill", "Dict", "instance"])
-def test_episodes_are_as_of_any_environment(stand_in, how, monkeypatch):
-  if how == "instance":
+@pytest.mark.parametrize("is_instance", [False, True])
+def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
+  if is_instance:
     monkeypatch.setattr(_Hill, "__module__", "mujoco_playground._src.hill")
-    env = environments.create(_Hill("state"), episode_length=6)
+    env = environments.create(_Hill(), episode_length=6)
   else:
-    env = environments.create(f"playground:{how}")
+    env = environments.create("playground:Hill")
   assert (env.observation_size, env.action_size) == (2, 1)
   assert env.episode_length == 6
   state = env.reset(jax.random.split(jax.random.key(0), (2, 1)))
