@@ -251,7 +251,7 @@ class Scripted(Trainer):
     super().__init__(
       setup(
         scripted(), learner, Patient, fitness_window=2, min_replay_size=16,
-        replay_extras=("next_descriptor",),
+        replay_extras=("next_descriptor",), pool_size=1,
       )
     )  # fmt: skip
 

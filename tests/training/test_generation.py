@@ -137,6 +137,20 @@ def test_each_collected_observation_is_observed_once_and_reported(undisturbed):
   )
 
 
+def test_episodes_that_begin_from_a_used_state_are_counted(
+  trainer, undisturbed
+):
+  state, report = undisturbed
+  # In 8 steps episodes of 5 steps end of which some are old already.
+  ages = trainer.first.members.environment.info["steps"]
+  num_ended = (ages + 8) // 5
+  assert {*num_ended.ravel().tolist()} == {1, 2}
+  np.testing.assert_array_equal(
+    report.metrics["reused_initial_states"], np.sum(num_ended - 1, axis=1)
+  )
+  assert state.members.pool == ()
+
+
 @pytest.fixture(scope="module")
 def tuned():
   """PBT after a burn-in period: the trainer, its states and reports."""

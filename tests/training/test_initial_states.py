@@ -2,12 +2,11 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from qdrl_haiku import environments, skills, training
+from qdrl_haiku import environments, skills
 from qdrl_haiku.training import generation as generation_lib
 from tests import jaxprs
 from tests.training import common
@@ -69,22 +68,3 @@ def test_no_two_members_instances_or_generations_share_an_initial_state():
   # `Drift` begins at normally distributed points.
   assert stats.kstest(points.ravel(), "norm").pvalue > 1e-3
   assert len(np.unique(points, axis=0)) == len(points)
-
-
-def test_episodes_that_begin_from_a_used_state_are_counted():
-  # Two instances with 20 steps each: four episodes of five steps end.
-  setup = _setup(
-    perturbation_interval=40, pool_size=3, grad_updates_per_step=0.5
-  )
-  state = common.init(setup)
-  environment = state.members.environment
-  steps = jnp.zeros_like(environment.info["steps"])
-  environment = environment.replace(info=environment.info | {"steps": steps})
-  train = jax.jit(functools.partial(training.train_members, setup))
-  members, metrics, _ = train(
-    state.members._replace(environment=environment, pool=_draw(setup, 1).pool),
-    state.hyperparams,
-    jax.random.split(_KEY, 4),
-  )
-  np.testing.assert_array_equal(metrics["reused_initial_states"], 2)
-  assert members.pool == ()

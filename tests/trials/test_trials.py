@@ -74,18 +74,14 @@ def test_they_are_evaluated_and_reported_on_like_any(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("patch", "room", "flag", "other"), [
-  ("steep_activations", "networks", "--steep", "--nosteep"),
-  ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9"),
-])  # fmt: skip
-def test_a_new_setting_is_a_patch_of_its_room_alone(
-  patch, room, flag, other, tmp_path
-):
+def test_a_new_setting_is_a_patch_of_its_room_alone(tmp_path):
   """It is a flag, has an effect, and is checked when a run goes on."""
-  text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
+  flag, other = "--reward_limit=0.1", "--reward_limit=9"
+  patch = pathlib.Path(__file__).with_name("clipped_rewards.patch")
+  text = patch.read_text()
   files = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
   assert len(files) == 2
-  assert all(x.startswith(f"qdrl_haiku/{room}/") for x in files)
+  assert all(x.startswith("qdrl_haiku/training/") for x in files)
   for name in ("qdrl_haiku", "launchers"):
     shutil.copytree(_ROOT / name, tmp_path / name)
   subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path,
@@ -108,10 +104,11 @@ def test_a_new_setting_is_a_patch_of_its_room_alone(
   for given in (flag, other):
     done = train(given, given)
     assert done.returncode == 0, done.stderr
-    name = flag[2:].partition("=")[0]
-    assert name in json.loads((tmp_path / given / "config.json").read_text())
+    settings = json.loads((tmp_path / given / "config.json").read_text())
+    assert "reward_limit" in settings
     last = _rows(tmp_path / given / "metrics.jsonl")[-1]
     losses.append(last["training/critic_loss"])
   assert losses[0] != losses[1]
   done = train(flag, other, "--resume", "--num_timesteps=120")
-  assert done.returncode == 2 and f"--{name} was" in done.stderr, done.stderr
+  assert done.returncode == 2, done.stderr
+  assert "--reward_limit was" in done.stderr
