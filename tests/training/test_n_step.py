@@ -151,16 +151,16 @@ def test_no_window_holds_or_jumps_over_a_step_that_is_left_out():
 
 @pytest.mark.slow
 def test_members_learn_from_sums_by_their_own_discounts():
-  learner = common.quadratic_learner()
+  base = common.quadratic_learner()
 
   def update(state, hyperparams, transitions, key):
     assert transitions.extras == {}
-    state, _ = learner.update(state, hyperparams, transitions, key)
+    state, _ = base.update(state, hyperparams, transitions, key)
     is_own = jnp.isclose(transitions.discount, hyperparams["discount"])
     return state, {"is_own": jnp.mean(is_own.astype(float))}
 
-  learner = learner._replace(
-    update=update, hyperparams=learner.hyperparams | {"discount": 0.5}
+  learner = base._replace(
+    update=update, hyperparams=base.hyperparams | {"discount": 0.5}
   )
   trainer = common.Trainer(common.setup(learner=learner, n_step=2))
   # Episodes of five steps begin with four that have a next one.
