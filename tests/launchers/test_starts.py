@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
+from qdrl_haiku import runs
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness, kill
 
 _TRACED = "module conversion jit(train)"
 
 
-def _launch(name, *flags, cwd=None, **variables):
+def _launch(name, *flags, cwd=None, code=0, **variables):
   """Starts a launcher in a process of its own; returns what it printed."""
   done = subprocess.run(
     [sys.executable, "-u", str(harness.LAUNCHERS / f"{name}.py"), *flags],
@@ -25,7 +26,7 @@ def _launch(name, *flags, cwd=None, **variables):
     stderr=subprocess.STDOUT,
     text=True,
   )
-  assert done.returncode == 0, (name, done.stdout)
+  assert done.returncode == code, (name, done.stdout)
   return done.stdout
 
 
@@ -43,6 +44,7 @@ def test_a_second_start_traces_nothing_and_computes_the_same(rate, tmp_path):
       f"--critic_learning_rate={rate}", f"--logdir={name}",
       f"--compilation_cache_dir={tmp_path / 'cache'}", *flags,
       cwd=tmp_path, JAX_NUM_CPU_DEVICES="2",
+      code=runs.DIVERGED if rate == "1e30" else 0,
     )  # fmt: skip
     assert ("diverged" in printed) == (rate == "1e30")
     rows = RunDirectory(tmp_path / name).rows("metrics.jsonl")
