@@ -52,15 +52,16 @@ _ALLOWED = {
   "benchmarks": {
     "distributed", "map_elites", "runs", "storage", "training"
   },
+  "accelerators": {"distributed", "runs", "training"},
   "comparisons": {"drawing", "reports"},
   "experiment": {
     "controllers", "distributed", "environments", "learners", "runs",
     "storage", "training",
   },
   "cli": {
-    "artifacts", "benchmarks", "comparisons", "distributed", "drawing",
-    "environments", "experiment", "learners", "reports", "runs", "skills",
-    "storage",
+    "accelerators", "artifacts", "benchmarks", "comparisons", "distributed",
+    "drawing", "environments", "experiment", "learners", "reports", "runs",
+    "skills", "storage",
   },
 }  # fmt: skip
 _EVERYWHERE = {

@@ -20,14 +20,15 @@ from typing import Any
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
+from qdrl_haiku import accelerators, experiment, learners  # noqa: E402
 from qdrl_haiku import config as config_lib  # noqa: E402
-from qdrl_haiku import experiment, learners  # noqa: E402
 from qdrl_haiku.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.cli.flags import Given  # noqa: E402
 from qdrl_haiku.config import Settings, setting  # noqa: E402
 from qdrl_haiku.experiment import Config, Program  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
+_COMPILES = ("compile", "compile_me_pbt")
 # Numbers of a row that depend on what the compilation cache holds.
 _OF_THE_START = (
   "compile_seconds",
@@ -46,8 +47,21 @@ class BenchmarkConfig(Settings):
     "pbt",
     "pbt or me_pbt: whole generations; collect: their steps alone; update: "
     "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
-    "without agents.",
-    choices=("pbt", "me_pbt", "collect", "update", "exploit", "add"),
+    "without agents; compile or compile_me_pbt: nothing is run, but a "
+    "generation is compiled for --target, and what it launches is counted.",
+    choices=(*_GENERATIONS, "collect", "update", "exploit", "add", *_COMPILES),
+  )
+  target: str = setting(
+    "h100",
+    "The accelerator, which needs not be there.",
+    choices=tuple(accelerators.TARGETS),
+    only={"algorithm": _COMPILES},
+  )
+  num_targets: int = setting(
+    1,
+    "How many of them divide the agents.",
+    low=1,
+    only={"algorithm": _COMPILES},
   )
   repetitions: int = setting(
     5,
@@ -82,6 +96,8 @@ def main(given: Given) -> None:
   program = _program()
   if config.sweep:
     _sweep(config, config.sweep, program.flags())
+  elif config.algorithm in _COMPILES:
+    _compile(config, training.configure(program, given))
   elif config.starts_twice:
     print(json.dumps(_measure_anew(config, [])))
   else:
@@ -91,8 +107,26 @@ def main(given: Given) -> None:
 
 def _program() -> Program:
   """Returns the program whose runs are measured."""
-  is_me_pbt = "--algorithm=me_pbt" in sys.argv
+  is_me_pbt = any(x.endswith("me_pbt") for x in sys.argv if "algorithm" in x)
   return experiment.TRAIN_ME_PBT if is_me_pbt else experiment.TRAIN_PBT
+
+
+def _compile(config: BenchmarkConfig, run: Config) -> None:
+  """Prints what a generation would cost on an accelerator: a table and JSON."""
+  from qdrl_haiku.accelerators import generation
+  from qdrl_haiku.storage import strict_json, versions
+
+  costs = generation.generation_costs(
+    run.build, config.target, config.num_targets
+  )
+  print(generation.as_table(costs, config.target), file=sys.stderr)
+  row = {
+    "algorithm": config.algorithm,
+    "target": config.target,
+    "num_targets": config.num_targets,
+    **generation.as_row(costs),
+  }
+  print(strict_json.to_json(row | versions.versions()))
 
 
 def _measure(

@@ -1,10 +1,28 @@
 """Turns all work for CPUs on or off."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import jax
 
 _VARIABLE = "QDRL_PLAIN"
+_traced_for: list[str] = []
+
+
+def platform() -> str:
+  """Returns the platform for which programs are traced, such as "cpu"."""
+  return _traced_for[-1] if _traced_for else jax.default_backend()
+
+
+@contextlib.contextmanager
+def tracing_for(name: str) -> Iterator[None]:
+  """Traces programs for another platform than jax's within a `with`."""
+  _traced_for.append(name)
+  try:
+    yield
+  finally:
+    _traced_for.pop()
 
 
 def is_on() -> bool:
@@ -15,7 +33,7 @@ def is_on() -> bool:
   in the rewriting, and to read what jax makes of the algorithms. Numbers are
   the same but for rounding.
   """
-  return jax.default_backend() == "cpu" and not is_plain()
+  return platform() == "cpu" and not is_plain()
 
 
 def is_plain() -> bool:

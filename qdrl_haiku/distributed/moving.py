@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from qdrl_haiku import controllers, types
+from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import bitcast, sharding
 
 
@@ -43,7 +44,7 @@ def inherit(
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
-  if is_one_device and not in_place and jax.default_backend() != "cpu":
+  if is_one_device and not in_place and switch.platform() != "cpu":
     # For each turn of a loop an accelerator would start kernels for each array.
     return controllers.inherit(members, parents), first_turn
 

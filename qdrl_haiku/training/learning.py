@@ -1,5 +1,6 @@
 """The part of a generation in which members collect and learn."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -7,13 +8,27 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, eager, learners, replay, types
-from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.cpu import one_by_one, switch
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import n_step
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Row:
+  """Metrics [..., M] in one array, which a loop stores by one kernel."""
+
+  numbers: types.Array
+  names: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+
+  @classmethod
+  def of(cls, metrics: types.Metrics) -> "_Row":
+    """Joins metrics, which are scalars."""
+    return cls(jnp.array([*metrics.values()]), tuple(metrics))
 
 
 @eager.compiled("setup")
@@ -50,38 +65,44 @@ def train_members(
     collect_keys, learn_keys = _split(
       jax.vmap(jax.random.fold_in, (0, None))(keys, t)
     )
-    env_states, transitions = actors.collect(
-      setup.env,
-      _warming_up(setup),
-      (members.learner, members.replay.size),
-      hyperparams,
-      members.environment,
-      collect_keys,
-      iterations.num_env_steps,
-      pool or None,
-    )
-    is_finite = types.all_finite(transitions, 3)
-    # Statistics leave out what is not finite.
-    seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
-    states = jax.vmap(setup.learner.observe)(members.learner, seen)
-    rows, where = jax.tree.map(
-      lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-      (members_lib.stored(setup, transitions), is_finite),
-    )
-    buffers = jax.vmap(add)(members.replay, rows, where)
+    with jax.named_scope("collect"):
+      env_states, transitions = actors.collect(
+        setup.env,
+        _warming_up(setup),
+        (members.learner, members.replay.size),
+        hyperparams,
+        members.environment,
+        collect_keys,
+        iterations.num_env_steps,
+        pool or None,
+      )
+    with jax.named_scope("store"):
+      is_finite = types.all_finite(transitions, 3)
+      # Statistics leave out what is not finite.
+      seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
+      states = jax.vmap(setup.learner.observe)(members.learner, seen)
+      rows, where = jax.tree.map(
+        lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
+        (members_lib.stored(setup, transitions), is_finite),
+      )
+      buffers = jax.vmap(add)(members.replay, rows, where)
     can_learn = buffer.can_sample(buffers, setup.config.min_replay_size)
     arguments = (states, buffers, hyperparams, learn_keys)
     learn_now = functools.partial(learn, setup)
-    nothing = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(learn_now, *arguments)[1],
-    )
-    states, metrics = jax.lax.cond(
-      jnp.any(can_learn),
-      learn_now,
-      lambda states, *_: (states, nothing),
-      *arguments,
-    )
+    if switch.is_on():
+      nothing = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype),
+        jax.eval_shape(learn_now, *arguments)[1],
+      )
+      states, metrics = jax.lax.cond(
+        jnp.any(can_learn),
+        learn_now,
+        lambda states, *_: (states, nothing),
+        *arguments,
+      )
+    else:
+      # An accelerator would wait for the host to decide, and copy all states.
+      states, metrics = learn_now(*arguments)
     observed = _observed(seen) | _nonfinite(transitions, is_finite)
     members = Members(states, buffers, env_states)
     return members, (metrics, observed, can_learn)
@@ -92,13 +113,13 @@ def train_members(
       replay=jax.vmap(lambda b: n_step.cut(setup, b))(members.replay)
     )
   begin = members
-  members, (metrics, observed, learned) = jax.lax.scan(
+  members, (rows, observed, learned) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations)
   )
   learned_iterations = jnp.sum(learned, axis=0)
+  sums = jnp.sum(rows.numbers, axis=0)
   metrics = {
-    name: jnp.sum(x, axis=0) / learned_iterations
-    for name, x in metrics.items()
+    name: sums[:, i] / learned_iterations for i, name in enumerate(rows.names)
   }
   mean = jnp.mean(observed["observation_mean"], axis=0)
   square = jnp.mean(observed["observation_square"], axis=0)
@@ -132,7 +153,7 @@ def learn(
   buffers: replay.ReplayState,
   hyperparams: types.Hyperparams,
   keys: types.Key,
-) -> tuple[types.State, types.Metrics]:
+) -> tuple[types.State, _Row]:
   """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
   num_updates = config_lib.iterations(
@@ -144,7 +165,10 @@ def learn(
   sample: Callable[..., types.Tree] = setup.buffer.sample
   if setup.config.n_step > 1:
     sample = functools.partial(n_step.sample, setup)
-  sampled = jax.vmap(lambda b, k: sample(b, k, batches))(buffers, sample_keys)
+  with jax.named_scope("sample"):
+    sampled = jax.vmap(lambda b, k: sample(b, k, batches))(
+      buffers, sample_keys
+    )
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
   def updates(
@@ -152,26 +176,59 @@ def learn(
     hyperparams: types.Hyperparams,
     sampled: types.Tree,
     keys: types.Key,
-  ) -> types.Tree:
+    can_learn: types.Array,
+  ) -> tuple[types.State, _Row]:
     transitions = sampled
     if setup.config.n_step > 1:
       transitions = n_step.fold(sampled, hyperparams)
 
-    def update(state: types.State, inputs: types.Tree) -> types.Tree:
-      transitions, key = inputs
-      return setup.learner.update(state, hyperparams, transitions, key)
+    def update(
+      state: types.State, inputs: types.Tree
+    ) -> tuple[types.State, _Row]:
+      learned, metrics = setup.learner.update(
+        state, hyperparams, inputs[0], inputs[1]
+      )
+      learned = _where(can_learn, learned, state, in_loop=True)
+      return learned, _Row.of(metrics)
 
-    return jax.lax.scan(update, state, (transitions, keys))
+    learned, rows = jax.lax.scan(update, state, (transitions, keys))
+    return learned, _Row(jnp.mean(rows.numbers, axis=0), rows.names)
 
+  can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
   # One member after the other, not one update: its networks stay in the cache.
-  learned, metrics = jax.vmap(one_by_one.on_cpu(updates))(
-    states, hyperparams, sampled, update_keys
+  with jax.named_scope("learn"):
+    learned, metrics = jax.vmap(one_by_one.on_cpu(updates))(
+      states, hyperparams, sampled, update_keys, can_learn
+    )
+  choose = jax.vmap(functools.partial(_where, in_loop=False))
+  nothing = jax.tree.map(jnp.zeros_like, metrics)
+  return (
+    choose(can_learn, learned, states),
+    members_lib.choose(can_learn, metrics, nothing),
   )
-  return members_lib.choose(
-    setup.buffer.can_sample(buffers, setup.config.min_replay_size),
-    (learned, jax.tree.map(lambda x: jnp.mean(x, axis=1), metrics)),
-    (states, jax.tree.map(lambda x: jnp.zeros(len(x), x.dtype), metrics)),
+
+
+def _where(
+  condition: types.Array, new: types.Tree, old: types.Tree, *, in_loop: bool
+) -> types.Tree:
+  """Takes a member's new arrays on a condition, each of them in one place.
+
+  On accelerators floats are chosen within the loop over updates, since the old
+  ones would be copied for a choice after it; but not counts, which an update
+  reads again after it has raised them. On CPUs all are chosen after it.
+  """
+  return jax.tree.map(
+    lambda x, y: jnp.where(condition, x, y)
+    if in_loop == (_is_float(x) and not switch.is_on())
+    else x,
+    new,
+    old,
   )
+
+
+def _is_float(x: types.Array) -> bool:
+  """Returns whether an array holds floats."""
+  return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def _observed(observations: types.Array) -> dict[str, types.Array]:

@@ -97,12 +97,12 @@ def evaluate(
     state.members,
     state.population,
   )
-  # A few numbers per member, which every device then knows of all of them.
-  (evaluation, scores, finite), trained = sharding.all_gather(
-    setup.mesh,
-    (setup.over_members(_evaluate_members)(members, env_states), trained),
-    config.population_size,
-  )
+  with jax.named_scope("evaluate"):
+    evaluated = setup.over_members(_evaluate_members)(members, env_states)
+    # A few numbers per member, which every device then knows of all of them.
+    (evaluation, scores, finite), trained = sharding.all_gather(
+      setup.mesh, (evaluated, trained), config.population_size
+    )
   if config.fitness not in scores:
     raise ValueError(
       f"fitness={config.fitness!r} is no score of this evaluation; give one of "
@@ -141,19 +141,21 @@ def evaluate(
   )
   if setup.controller is not None:
     decide = one_by_one.alone(setup.controller.update)
-    controller, decision = sharding.replicated(setup.mesh, decide)(
-      controller,
-      members_lib.controller_key(run_key, generation),
-      fitness,
-      hyperparams,
-    )
+    with jax.named_scope("decide"):
+      controller, decision = sharding.replicated(setup.mesh, decide)(
+        controller,
+        members_lib.controller_key(run_key, generation),
+        fitness,
+        hyperparams,
+      )
     # During burn-in only non-finite members are replaced. Rounded up; the
     # steps themselves might not fit into an int32.
     burn_in = -(-config.burn_in_period // config.perturbation_interval)
     decision = _sparing(
       finite & (generation < burn_in), decision, hyperparams
     )
-    members = inherit(setup, members, decision.parents, finite, turn)
+    with jax.named_scope("inherit"):
+      members = inherit(setup, members, decision.parents, finite, turn)
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
     report = report._replace(decision=decision, next_hyperparams=hyperparams)

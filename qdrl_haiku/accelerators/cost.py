@@ -1,0 +1,174 @@
+"""Counts what a compiled program launches, and models how long that takes."""
+
+import collections
+from typing import NamedTuple
+
+import jax
+
+from qdrl_haiku.accelerators import hlo
+from qdrl_haiku.accelerators.target import Target
+
+PARTS = (
+  "collect", "store", "sample", "learn", "evaluate", "decide", "inherit",
+)  # fmt: skip
+"""Named scopes of a generation; what is in none of them is "other"."""
+
+_NO_KERNEL = frozenset({
+  "after-all", "async-done", "bitcast", "constant", "get-tuple-element",
+  "opt-barrier", "parameter", "partition-id", "replica-id", "tuple",
+})  # fmt: skip
+_CALLS = frozenset({"async-start", "call", "conditional"})
+_COLLECTIVES = (
+  "all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter"
+)  # fmt: skip
+_TRANSFERS = frozenset({"infeed", "outfeed", "recv", "send"})
+
+
+class PartCost(NamedTuple):
+  """What one part of a program costs, each time that the program is called.
+
+  Attributes:
+    kernels: how many are launched, copies among them.
+    copies: how many of them copy an array as it is.
+    num_bytes: that they read and write.
+    seconds: modelled: each kernel takes a launch, or its bytes at the speed of
+      the accelerator's memory, whichever is longer.
+  """
+
+  kernels: int = 0
+  copies: int = 0
+  num_bytes: int = 0
+  seconds: float = 0.0
+
+
+class Loop(NamedTuple):
+  """A loop of a program.
+
+  Attributes:
+    depth: how many loops it is in.
+    part: in which it is.
+    trips: how often its body runs; None where the device asks the host.
+    kernels: launched each time that its body runs, inner loops among them.
+    copies: of these.
+  """
+
+  depth: int
+  part: str
+  trips: int | None
+  kernels: int
+  copies: int
+
+
+class Cost(NamedTuple):
+  """What a compiled program does, each time that it's called.
+
+  Attributes:
+    parts: by name, of `PARTS` or "other".
+    loops: in the order of the program, outer ones before inner ones.
+    conditionals: how many there are; at each the device waits for the host.
+    transfers: how many instructions exchange data with the host.
+    moved_bytes: that cross between devices, by collective.
+    argument_bytes: of what the program is called with.
+    temporary_bytes: that it needs beside arguments and results.
+  """
+
+  parts: dict[str, PartCost]
+  loops: list[Loop]
+  conditionals: int
+  transfers: int
+  moved_bytes: dict[str, int]
+  argument_bytes: int
+  temporary_bytes: int
+
+  @property
+  def total(self) -> PartCost:
+    """The sum over all parts."""
+    return PartCost(*map(sum, zip(*self.parts.values(), strict=True)))
+
+
+def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
+  """Reads a compiled program.
+
+  Args:
+    compiled: the program.
+    target: what it was compiled for.
+
+  Returns:
+    Its cost.
+  """
+  module = hlo.parse(compiled.as_text())
+  parts: dict[str, PartCost] = collections.defaultdict(PartCost)
+  loops: list[Loop] = []
+  moved: dict[str, int] = collections.Counter()
+  counts: dict[str, int] = collections.Counter()
+
+  def walk(name: str, times: int, depth: int, scope: str) -> tuple[int, int]:
+    """Adds a computation; returns the kernels and copies of one run of it."""
+    computation = module.computations[name]
+    kernels = copies = 0
+    for label, instruction in computation.items():
+      opcode, inside = instruction.opcode, instruction.scope or scope
+      if opcode in _NO_KERNEL or opcode.endswith("-done"):
+        continue
+      counts["transfers"] += _is_transfer(instruction)
+      counts["conditionals"] += opcode == "conditional"
+      if opcode == "while":
+        trips = instruction.trips
+        place = len(loops)
+        loops.append(Loop(depth, part_of(inside), trips, 0, 0))
+        inner = walk(
+          instruction.called[-1], times * (trips or 1), depth + 1, inside
+        )
+        loops[place] = loops[place]._replace(
+          kernels=inner[0], copies=inner[1]
+        )
+        kernels += inner[0] * (trips or 1)
+        copies += inner[1] * (trips or 1)
+        continue
+      if opcode in _CALLS:
+        for called in instruction.called:
+          inner = walk(called, times, depth, inside)
+          kernels, copies = kernels + inner[0], copies + inner[1]
+        continue
+      num_bytes = hlo.moved_bytes(module, name, label)
+      if opcode.startswith(_COLLECTIVES):
+        moved[opcode.removesuffix("-start")] += times * instruction.num_bytes
+      is_copy = opcode == "copy" or opcode == "copy-start"
+      seconds = max(target.launch_seconds, num_bytes / target.bytes_per_second)
+      part = parts[part_of(inside)]
+      parts[part_of(inside)] = PartCost(
+        part.kernels + times,
+        part.copies + times * is_copy,
+        part.num_bytes + times * num_bytes,
+        part.seconds + times * seconds,
+      )
+      kernels, copies = kernels + 1, copies + is_copy
+    return kernels, copies
+
+  walk(module.entry, 1, 0, "")
+  memory = compiled.memory_analysis()
+  return Cost(
+    parts=dict(parts),
+    loops=loops,
+    conditionals=counts["conditionals"],
+    transfers=counts["transfers"],
+    moved_bytes=dict(moved),
+    argument_bytes=memory.argument_size_in_bytes,
+    temporary_bytes=memory.temp_size_in_bytes,
+  )
+
+
+def part_of(scope: str) -> str:
+  """Returns the innermost part of a generation that a scope names."""
+  for name in reversed(scope.replace("(", "/").replace(")", "/").split("/")):
+    if name in PARTS:
+      return name
+  return "other"
+
+
+def _is_transfer(instruction: hlo.Instruction) -> bool:
+  """Returns whether an instruction exchanges data with the host."""
+  return (
+    instruction.opcode.removesuffix("-start") in _TRANSFERS
+    or "callback" in instruction.target
+  )

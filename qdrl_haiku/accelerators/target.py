@@ -1,0 +1,79 @@
+"""Describes accelerators, for which programs are compiled without one."""
+
+import contextlib
+import importlib.resources
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+
+from qdrl_haiku.cpu import switch
+from qdrl_haiku.distributed import sharding
+
+# CUDA's libraries are not needed to compile, its assembler is.
+_PACKAGES = (
+  "jax-cuda12-plugin=={version} jax-cuda12-pjrt=={version} "
+  "nvidia-cuda-nvcc-cu12"
+)
+
+
+class Target(NamedTuple):
+  """An accelerator, and the numbers by which time on it is modelled.
+
+  Attributes:
+    title: its name.
+    bytes_per_second: that its memory moves.
+    launch_seconds: that each kernel takes at least.
+  """
+
+  title: str
+  bytes_per_second: float
+  launch_seconds: float = 2.5e-6
+
+
+TARGETS = {
+  "h100": Target("H100 SXM, 80 GB", 3.35e12),
+  "a100": Target("A100 SXM, 80 GB", 2.04e12),
+  "l4": Target("L4, 24 GB", 3.0e11),
+}
+"""Accelerators by name, each described by a file beside this module."""
+
+
+@contextlib.contextmanager
+def compiling_for(
+  name: str, num_devices: int = 1
+) -> Iterator[jax.sharding.Mesh]:
+  """Traces and compiles for an accelerator within a `with` statement.
+
+  Args:
+    name: one of `TARGETS`.
+    num_devices: how many of them, >= 1.
+
+  Yields:
+    A mesh of devices that can be compiled for, and nothing else.
+
+  Raises:
+    ValueError: if jax's compiler for accelerators isn't installed.
+  """
+  described = importlib.resources.files(__package__) / f"{name}.txtpb"
+  # Or jax's plugin looks for CUDA's libraries when it is loaded.
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  jax.devices()
+  try:
+    topology = topologies.get_topology_desc(
+      name,
+      "cuda",
+      target_config=described.read_text(),
+      topology=f"1x1x{num_devices}",
+    )
+  except Exception as error:
+    raise ValueError(
+      f"jax's compiler for {TARGETS[name].title} isn't installed; in an "
+      "environment of its own, pip install --no-deps "
+      f"{_PACKAGES.format(version=jax.__version__)} ({error})."
+    ) from error
+  with switch.tracing_for("gpu"):
+    yield jax.sharding.Mesh(np.array(topology.devices), (sharding.AXIS,))
