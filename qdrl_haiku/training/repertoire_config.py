@@ -14,6 +14,7 @@ from qdrl_haiku.training.emitters import EMITTERS
 from qdrl_haiku.training.setup import EmitterFn, Part, Setup
 
 _TAUGHT = ("pga", "dcrl")
+_TESSELLATIONS = ("grid", "cvt", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +52,10 @@ class RepertoireConfig(Settings):
   tessellation: str = setting(
     "grid",
     "Cells of the descriptors' space: grid; cvt, a centroidal Voronoi "
-    "tessellation; or none, where those elites stay that are fit or far from "
-    "all that are fitter (dominated novelty search).",
-    choices=("grid", "cvt", "none"),
+    "tessellation; none, where those elites stay that are fit or far from "
+    "all that are fitter (dominated novelty search); or "
+    "package.module:function, a function of the environment's Descriptor that "
+    "returns a map_elites.Unstructured, whose repertoire_type decides.",
   )
   grid_shape: tuple[int, ...] = setting(
     (32, 32),
@@ -107,6 +109,11 @@ class RepertoireConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    if ":" not in self.tessellation and self.tessellation not in _TESSELLATIONS:
+      raise ValueError(
+        f"tessellation={self.tessellation!r} is unknown; "
+        f"{names.nearest(self.tessellation, _TESSELLATIONS)}"
+      )
     has_no_offspring = self.variation_batch_size == 0 and not self.has_members
     if has_no_offspring and self.parts[0].batch_size is None:
       raise ValueError(
@@ -225,6 +232,10 @@ class RepertoireConfig(Settings):
     Raises:
       ValueError: if the grid doesn't fit the descriptor.
     """
+    if ":" in self.tessellation:
+      return config_lib.UsersOwn(self.tessellation).call(
+        "tessellation", map_elites.Unstructured, descriptor=descriptor
+      )
     bounds = (descriptor.lower, descriptor.upper)
     if self.tessellation == "cvt":
       if centroids is not None:

@@ -66,9 +66,10 @@ COMMANDS = {
     "--controller=tests.trials.remembering_controller:make_controller",
     "--search_space=noise:uniform:0.1:0.9", "--num_eval_episodes=2",
   ],
-  "own_emitter": [
-    *(flag for flag in _REPERTOIRE if "num_envs" not in flag),
+  "own_emitter_and_container": [
+    *(x for x in _REPERTOIRE if not re.search("num_envs|grid_shape", x)),
     "--emitter=tests.trials.learning_emitter:make_emitter",
+    "--tessellation=tests.trials.fittest:make_container",
     "--num_generations=6", "--num_reevaluations=0",
   ],
 }  # fmt: skip

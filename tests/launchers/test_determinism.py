@@ -104,7 +104,7 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
     ("diayn", 3, (2, 5)),
     ("me_pbt", 5, (3, 4)),
     ("own_learner_and_controller", 3, (2, 5)),
-    ("own_emitter", 3, (2, 5)),
+    ("own_emitter_and_container", 3, (2, 5)),
   ],
 )
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
 from qdrl_haiku import artifacts
@@ -22,7 +23,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 def logs(tmp_path_factory):
   """A run with a learner and a controller, and one with an emitter."""
   folder = tmp_path_factory.mktemp("logs")
-  for name in ("own_learner_and_controller", "own_emitter"):
+  for name in ("own_learner_and_controller", "own_emitter_and_container"):
     harness.start(*kill.COMMANDS[name], f"--logdir={folder / name}")
   return folder
 
@@ -53,14 +54,25 @@ def test_a_learner_and_a_controller_of_a_users_own_remember(logs):
 
 @pytest.mark.slow
 def test_an_emitter_learns_from_the_transitions_it_asked_for(logs):
-  rows = _rows(logs / "own_emitter" / "metrics.jsonl")[1:]
+  rows = _rows(logs / "own_emitter_and_container" / "metrics.jsonl")[1:]
   counts = [row["emitter/num_updates"] for row in rows]
   # 80 transitions in each generation, of which 8 are enough to learn from.
   assert counts == [0, 8, 16, 24, 32, 40]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["own_learner_and_controller", "own_emitter"])
+def test_a_container_keeps_the_fittest(logs):
+  files = (logs / "own_emitter_and_container" / "repertoire").glob("*.npz")
+  first, *_, last = sorted(files, key=lambda path: int(path.stem))
+  before, after = (np.load(path)["fitness"] for path in (first, last))
+  assert np.isfinite(after).sum() == len(after) == 12
+  assert np.sort(after)[-3] >= np.sort(before)[-3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [
+  "own_learner_and_controller", "own_emitter_and_container",
+])  # fmt: skip
 def test_they_are_evaluated_and_reported_on_like_any(
   name, logs, tmp_path, capsys
 ):
@@ -74,14 +86,18 @@ def test_they_are_evaluated_and_reported_on_like_any(
 
 
 @pytest.mark.slow
-def test_a_new_setting_is_a_patch_of_its_room_alone(tmp_path):
+@pytest.mark.parametrize(("patch", "room", "flag", "other"), [
+  ("steep_activations", "networks", "--steep", "--nosteep"),
+  ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9"),
+])  # fmt: skip
+def test_a_new_setting_is_a_patch_of_its_room_alone(
+  patch, room, flag, other, tmp_path
+):
   """It is a flag, has an effect, and is checked when a run goes on."""
-  flag, other = "--reward_limit=0.1", "--reward_limit=9"
-  patch = pathlib.Path(__file__).with_name("clipped_rewards.patch")
-  text = patch.read_text()
+  text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
   files = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
   assert len(files) == 2
-  assert all(x.startswith("qdrl_haiku/training/") for x in files)
+  assert all(x.startswith(f"qdrl_haiku/{room}/") for x in files)
   for name in ("qdrl_haiku", "launchers"):
     shutil.copytree(_ROOT / name, tmp_path / name)
   subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path,
@@ -104,11 +120,10 @@ def test_a_new_setting_is_a_patch_of_its_room_alone(tmp_path):
   for given in (flag, other):
     done = train(given, given)
     assert done.returncode == 0, done.stderr
-    settings = json.loads((tmp_path / given / "config.json").read_text())
-    assert "reward_limit" in settings
+    name = flag[2:].partition("=")[0]
+    assert name in json.loads((tmp_path / given / "config.json").read_text())
     last = _rows(tmp_path / given / "metrics.jsonl")[-1]
     losses.append(last["training/critic_loss"])
   assert losses[0] != losses[1]
   done = train(flag, other, "--resume", "--num_timesteps=120")
-  assert done.returncode == 2, done.stderr
-  assert "--reward_limit was" in done.stderr
+  assert done.returncode == 2 and f"--{name} was" in done.stderr, done.stderr
