@@ -1,7 +1,7 @@
 """Counts what a compiled program launches, and models how long that takes."""
 
 import collections
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -48,7 +48,8 @@ class Loop(NamedTuple):
     depth: how many loops it is in.
     part: in which it is.
     trips: how often its body runs; None where the device asks the host.
-    kernels: launched each time that its body runs, inner loops among them.
+    kernels: launched each time that its body runs, inner loops and all
+      branches of conditionals among them.
     copies: of these.
   """
 
@@ -96,7 +97,7 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
   Returns:
     Its cost.
   """
-  module = hlo.parse(compiled.as_text())
+  module = hlo.parse(compiled.as_text() or "")
   parts: dict[str, PartCost] = collections.defaultdict(PartCost)
   loops: list[Loop] = []
   moved: dict[str, int] = collections.Counter()
@@ -113,17 +114,12 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
       counts["transfers"] += _is_transfer(instruction)
       counts["conditionals"] += opcode == "conditional"
       if opcode == "while":
-        trips = instruction.trips
+        turns = instruction.trips or 1
         place = len(loops)
-        loops.append(Loop(depth, part_of(inside), trips, 0, 0))
-        inner = walk(
-          instruction.called[-1], times * (trips or 1), depth + 1, inside
-        )
-        loops[place] = loops[place]._replace(
-          kernels=inner[0], copies=inner[1]
-        )
-        kernels += inner[0] * (trips or 1)
-        copies += inner[1] * (trips or 1)
+        loops.append(Loop(depth, part_of(inside), instruction.trips, 0, 0))
+        inner = walk(instruction.called[0], times * turns, depth + 1, inside)
+        loops[place] = loops[place]._replace(kernels=inner[0], copies=inner[1])
+        kernels, copies = kernels + turns * inner[0], copies + turns * inner[1]
         continue
       if opcode in _CALLS:
         for called in instruction.called:
@@ -133,7 +129,7 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
       num_bytes = hlo.moved_bytes(module, name, label)
       if opcode.startswith(_COLLECTIVES):
         moved[opcode.removesuffix("-start")] += times * instruction.num_bytes
-      is_copy = opcode == "copy" or opcode == "copy-start"
+      is_copy = opcode in ("copy", "copy-start")
       seconds = max(target.launch_seconds, num_bytes / target.bytes_per_second)
       part = parts[part_of(inside)]
       parts[part_of(inside)] = PartCost(
@@ -146,7 +142,7 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
     return kernels, copies
 
   walk(module.entry, 1, 0, "")
-  memory = compiled.memory_analysis()
+  memory: Any = compiled.memory_analysis()
   return Cost(
     parts=dict(parts),
     loops=loops,
