@@ -48,7 +48,7 @@ class Changes(NamedTuple):
     return jnp.isfinite(self.change)
 
 
-def no_changes(window: int, num_hyperparams: int) -> Changes:
+def empty_pb2_window(window: int, num_hyperparams: int) -> Changes:
   """Returns unknown changes."""
   unknown = jnp.full(window, jnp.nan, jnp.float32)
   used = jnp.full((window, num_hyperparams), jnp.nan, jnp.float32)
@@ -142,8 +142,13 @@ def suggest(
   values, mean, deviation = _standardised(changes)
   points = age, position, category = to_points(ranges, changes)
   # Only those that may be known, since time grows with the cube of them.
-  observed = jax.tree.map(lambda x: x[:window], (points, values, changes.mask))
-  parameters = gaussian_process.fit(parameters, *observed, _NUM_FIT_STEPS)
+  parameters = gaussian_process.fit(
+    parameters,
+    jax.tree.map(lambda x: x[:window], points),
+    values[:window],
+    changes.mask[:window],
+    _NUM_FIT_STEPS,
+  )
   drawn = jnp.where(replaced[:, None], drawn, category[window:])
   category = category.at[window:].set(drawn)
 

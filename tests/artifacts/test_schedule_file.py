@@ -147,7 +147,7 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
   ),
   (
     {"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
-    "pbt_lineage.jsonl is damaged in line .*: child is None; remove",
+    "pbt_lineage.jsonl is damaged in line .*: new_hyperparams is None; remove",
   ),
   ({"member": 3}, "member=3, but there are 3 agents, from 0 on"),
 ])

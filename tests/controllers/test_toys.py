@@ -66,7 +66,7 @@ def test_several_frequencies_leave_a_greedy_trap():
   mf_pbt = _trapped(controllers.mf_pbt(controllers.MFPBTConfig(), space))
   random_search = _trapped(controllers.random_search(space))
   # Of 100 seeds 90, 98 and, of PBT against random search, 91.
-  assert np.sum(mf_pbt < pbt) >= 8
+  assert np.sum(mf_pbt < pbt) >= 9
   assert np.sum(mf_pbt < random_search) >= 9
   assert np.median(pbt) < np.median(random_search)
 

@@ -120,16 +120,16 @@ _UNREADABLE = "run holds no run: its config.json can't be read; name the direc"
   ("train --warm_start", b"[]", _UNREADABLE),
   (
     "train --resume --logdir", {"num_envs": "x"},
-    "damaged: --num_envs is 'x'; give an",
+    "damaged: num_envs is 'x'; give an",
   ),
-  ("evaluate --logdir", {"num_envs": None}, "damaged: --num_envs is None;"),
+  ("evaluate --logdir", {"num_envs": None}, "damaged: num_envs is None;"),
   (
     "evaluate --logdir", {"hidden_layer_sizes": ["a"]},
-    "damaged: --hidden_layer_size",
+    "damaged: hidden_layer_size",
   ),
   (
     "train --resume --logdir", {"layer_norm": 1},
-    "damaged: --layer_norm is 1; give true",
+    "damaged: layer_norm is 1; give true",
   ),
   (
     "train_pbt --resume --logdir", {},
