@@ -106,7 +106,7 @@ def collect(
       first axis than P.
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  check_population(
+  check_actors(
     env_states=env_states.done,
     states=states,
     hyperparams=hyperparams,
@@ -160,7 +160,7 @@ def transition(
   )
 
 
-def check_population(**trees: types.Tree) -> None:
+def check_actors(**trees: types.Tree) -> None:
   """Refuses trees whose arrays don't all have the same first axis P."""
   (first, first_leaf), *_ = named = checks.named_leaves(trees)
   for name, leaf in named:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors.acting import (
   ActingLearner,
-  check_population,
+  check_actors,
   transition,
 )
 
@@ -107,7 +107,7 @@ def evaluate_from(
   Returns:
     As `evaluate`.
   """
-  check_population(env_states=env_states.done, states=states)
+  check_actors(env_states=env_states.done, states=states)
   if descriptor_fn is not None and (
     "next_state_descriptor" not in env_states.info
   ):
@@ -174,9 +174,9 @@ def episode_keys(
   """Returns the keys from which the episodes of a population begin."""
   key = types.typed_key(key)
   if key.ndim:
-    check_population(key=key, states=states)
+    check_actors(key=key, states=states)
   else:
-    check_population(states=states)
+    check_actors(states=states)
     population_size = jax.tree.leaves(states)[0].shape[0]
     key = jax.vmap(jax.random.fold_in, (None, 0))(
       key, jnp.arange(population_size)

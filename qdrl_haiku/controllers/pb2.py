@@ -139,10 +139,10 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
         f"window={config.window} is less than"
         f" population_size={population_size}; use as much at least."
       )
-    unknown = pb2_model.no_changes(population_size, len(space.ranges))
+    unknown = pb2_model.empty_pb2_window(population_size, len(space.ranges))
     return PB2State(
       num_decisions=jnp.zeros((), jnp.int32),
-      changes=pb2_model.no_changes(config.window, len(space.ranges)),
+      changes=pb2_model.empty_pb2_window(config.window, len(space.ranges)),
       decided=unknown,
       kept=unknown,
       parameters=gaussian_process.initial_parameters(1 + len(scales)),

@@ -136,7 +136,7 @@ class Environment:
       A state [...] of the same type as the states of `step`.
     """
     key = types.typed_key(key)
-    return as_flat_batch(self._reset, key.shape, key)
+    return environments_as_batch(self._reset, key.shape, key)
 
   def step(
     self, state: State, action: types.Array, pool: State | None = None
@@ -171,7 +171,8 @@ class Environment:
           `next_observation`, if the environment has one.
     """
     self._check_action(state, action)
-    return as_flat_batch(self._step, state.done.shape, state, action, pool)
+    shape = state.done.shape
+    return environments_as_batch(self._step, shape, state, action, pool)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps every instance without resets, as evaluation does.
@@ -185,7 +186,7 @@ class Environment:
       As `step`, with `obs` the successor observation at episode ends as well.
     """
     self._check_action(state, action)
-    return as_flat_batch(self._advance, state.done.shape, state, action)
+    return environments_as_batch(self._advance, state.done.shape, state, action)
 
   def _check_action(self, state: State, action: types.Array) -> None:
     """Refuses actions of another shape than one [A] per instance."""
@@ -346,7 +347,7 @@ def _select(mask: types.Array, on_true: State, on_false: State) -> State:
   return jax.tree.map(choose, on_true, on_false)
 
 
-def as_flat_batch(
+def environments_as_batch(
   function: Callable[..., State], shape: tuple[int, ...], *args: types.Tree
 ) -> State:
   """Calls a function of one flat batch on trees with leading axes."""

@@ -19,7 +19,7 @@ from jax.experimental import io_callback
 from qdrl_haiku import checks, names, types
 from qdrl_haiku.environments.environment import (
   MAX_EPISODE_LENGTH,
-  as_flat_batch,
+  environments_as_batch,
 )
 from qdrl_haiku.environments.interface import Descriptor, State
 
@@ -115,7 +115,7 @@ class GymnasiumEnvironment:
 
   def reset(self, key: types.Key) -> State:
     """Starts one episode per key [...], and ends all that there were."""
-    return as_flat_batch(self._reset, key.shape, key)
+    return environments_as_batch(self._reset, key.shape, key)
 
   def step(
     self, state: State, action: types.Array, pool: State | None = None
@@ -133,7 +133,7 @@ class GymnasiumEnvironment:
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")
-    return as_flat_batch(self._step, state.done.shape, state, action)
+    return environments_as_batch(self._step, state.done.shape, state, action)
 
   def advance(self, state: State, action: types.Array) -> State:
     """Steps as `step` does, with `obs` the successor at episode ends as well.

@@ -106,7 +106,9 @@ def multi_emitter(
     if batch_size is None:
       counts = jnp.array([part.batch_size for part in parts], jnp.int32)
     else:
-      counts = shares(state.evaluated, state.improved, size, exploration)
+      counts = emitter_shares(
+        state.evaluated, state.improved, size, exploration
+      )
     numbers = jnp.arange(size)
     chosen = jnp.searchsorted(jnp.cumsum(counts), numbers, side="right")
     chosen = chosen.astype(jnp.int32)
@@ -195,7 +197,7 @@ def multi_emitter(
   return Emitter(init, ask, tell, size, tuple(needs), metrics, first)
 
 
-def shares(
+def emitter_shares(
   evaluated: Array, improved: Array, batch_size: int, exploration: float
 ) -> Array:
   """Decides how many individuals of each emitter are evaluated."""

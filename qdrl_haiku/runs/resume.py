@@ -20,7 +20,7 @@ from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members, State
 
 
-def begin(
+def begin_or_resume(
   setup: Setup,
   config: RunConfig,
   directory: RunDirectory,
@@ -83,7 +83,7 @@ def needed(best: Sequence[int], checkpoints: Sequence[int]) -> set[int]:
   return {max(steps) for steps in (best, *until) if steps}
 
 
-def to_trees(config: RunConfig, state: State) -> dict[str, types.Tree]:
+def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
   """Returns the parts of a state that a checkpoint keeps.
 
   Each can be read without the others.
@@ -113,7 +113,7 @@ def _restored(
       f"warm_start={config.logdir}."
     )
   like = programs.state
-  wanted = to_trees(config, like)
+  wanted = trees_to_resume(config, like)
   of_members = wanted.keys() - {"population"}
   trees = checkpoints.restore(step, wanted, of_members)
   state = trees.pop("population")

@@ -122,7 +122,7 @@ def _train(
   programs.begin_to_compile()
   checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
   best = Checkpoints(directory.path / "best", writes=True)
-  state, record = resume.begin(
+  state, record = resume.begin_or_resume(
     setup, config, directory, checkpoints, best, programs, run_key
   )
   # So is what draws imported, which takes as long as all of haiku.
@@ -193,7 +193,7 @@ def _train(
     stops = is_last or hosts.any_of_all(interruption.requested)
     if stops or plan.is_due(generation):
       with plan.writing():
-        checkpoints.save(step, resume.to_trees(config, state), record)
+        checkpoints.save(step, resume.trees_to_resume(config, state), record)
         resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
     progress.show(row, records.summary(row))
     if callback is not None:

@@ -86,7 +86,7 @@ def checkpoint(logdir):
   """Everything in the latest checkpoint, and its record."""
   found = checkpoints(logdir)
   step = found.steps()[0]
-  like = resume_lib.to_trees(
+  like = resume_lib.trees_to_resume(
     runs.RunConfig(logdir=str(logdir)), common.init(SETUP)
   )
   trees, record = found.restore(step, like), found.record(step)
