@@ -178,13 +178,13 @@ def _train(
     if setup.trains_members and not report.finite.any():
       reason = divergence.cause(setup, state.members, report)
       divergence.warn(record["diverged"], reason)
-      message = f"ll members have diverged in generation {generation}{reason}; "
+      message = f"members have diverged in generation {generation}{reason}; "
       if config.on_divergence == "stop":
         raise divergence.Diverged(
-          f"a{message}lower the learning rates, or resume with "
+          f"all {message}lower the learning rates, or resume with "
           "on_divergence=restart."
         )
-      progress.say(f"A{message}they begin anew.")
+      progress.say(f"All {message}they begin anew.")
       state = programs.restart(state, run_key)
     if record["best"] and record["best"]["step"] == step:
       best.save(step, {"learner": best_state}, record["best"])

@@ -1,0 +1,124 @@
+"""Measures on an accelerator what only one can tell, within ten minutes.
+
+python -m tests.gpu_first_hour --output=first_hour.md
+python -m tests.gpu_first_hour --output=first_hour.md --small   # Tries it out.
+
+Each measurement is a launcher in a process of its own, which has a minute. The
+table says what it is to decide; `benchmark.py --algorithm=compile` has modelled
+the same numbers, see launchers/RESULTS.md.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+_LAUNCHERS = pathlib.Path(__file__).parents[1] / "launchers"
+_SECONDS = 60
+_MAZE = (
+  "--env_name=point_maze", "--hidden_layer_sizes=64,64", "--batch_size=256",
+  "--num_eval_episodes=1", "--nostart_twice", "--repetitions=3",
+)  # fmt: skip
+_CHEETAH = (*_MAZE[1:], "--env_name=halfcheetah", "--backend=spring")
+_QUICK = f"--flagfile={_LAUNCHERS / 'flagfiles' / 'quickstart.flags'}"
+
+
+class Measurement(NamedTuple):
+  """A command, and what its numbers are to decide."""
+
+  question: str
+  launcher: str
+  flags: tuple[str, ...]
+  numbers: tuple[str, ...]
+  environment: tuple[tuple[str, str], ...] = ()
+
+
+def _benchmark(question, algorithm, flags, *numbers):
+  """A measurement by the benchmark launcher."""
+  flags = (f"--algorithm={algorithm}", *flags)
+  return Measurement(question, "benchmark", flags, numbers)
+
+
+def _measurements(population, num_envs):
+  """The ten, for a large population and many environments."""
+  four, many = "--population_size=4", f"--population_size={population}"
+  updates, steps = "updates_per_second", "env_steps_per_second"
+  seconds = "generation_seconds", "time_to_first_update_seconds"
+  collecting = "--replay_capacity=1000000"
+  batch = f"--num_envs={num_envs}"
+  return [
+    _benchmark(
+      "Does a launch take the modelled 2.5 microseconds?", "update",
+      (*_MAZE, four), updates,
+    ),
+    _benchmark(
+      "Are many agents' updates as long as a few agents'?", "update",
+      (*_MAZE, many), updates,
+    ),
+    _benchmark("Is TD3 as fast as modelled?", "update",
+               (*_MAZE, four, "--learner=td3"), updates),
+    _benchmark("Do wide networks reach the memory's speed?", "update",
+               (*_MAZE[:1], *_MAZE[2:], "--hidden_layer_sizes=256,256", many),
+               updates, "fraction_of_peak"),
+    _benchmark("How long is a substep of spring physics?", "collect",
+               (*_CHEETAH, four, collecting), steps),
+    _benchmark("Do many environments cost more than a few?", "collect",
+               (*_CHEETAH, four, collecting, batch), steps),
+    _benchmark("What does a decision wait for?", "exploit", (*_MAZE, many),
+               "exploit_milliseconds", "decision_milliseconds"),
+    _benchmark("How long is a whole generation, and a start?", "pbt",
+               (*_MAZE, four), *seconds),
+    Measurement("Does the quickstart learn?", "train_pbt",
+                (_QUICK, "--num_timesteps=5600"), ("pbt/mean_return",)),
+    Measurement("And with exact products (no TF32)?", "train_pbt",
+                (_QUICK, "--num_timesteps=5600"), ("pbt/mean_return",),
+                (("JAX_DEFAULT_MATMUL_PRECISION", "highest"),)),
+  ]  # fmt: skip
+
+
+def _measure(measurement, folder):
+  """Runs one, and returns its numbers, or why there are none."""
+  logdir = folder / str(time.monotonic_ns())
+  trains = measurement.launcher.startswith("train")
+  command = [
+    sys.executable, _LAUNCHERS / f"{measurement.launcher}.py",
+    *measurement.flags, *([f"--logdir={logdir}"] if trains else []),
+  ]  # fmt: skip
+  variables = [f"{name}={value}" for name, value in measurement.environment]
+  try:
+    done = subprocess.run(
+      ["env", *variables, *command], timeout=_SECONDS, text=True,
+      capture_output=True, check=False,
+    )  # fmt: skip
+  except subprocess.TimeoutExpired:
+    return f"took more than {_SECONDS} s"
+  if done.returncode:
+    return (done.stderr.strip().splitlines() or ["failed"])[-1]
+  rows = (logdir / "metrics.jsonl").read_text() if trains else done.stdout
+  row = json.loads(rows.strip().splitlines()[-1])
+  return ", ".join(f"{name} {row[name]:.4g}" for name in measurement.numbers)
+
+
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--output", type=pathlib.Path, required=True)
+  parser.add_argument("--small", action="store_true")
+  arguments = parser.parse_args()
+  sizes = (8, 16) if arguments.small else (256, 1024)
+  lines = ["| | measured | seconds |", "| --- | --- | --- |"]
+  with tempfile.TemporaryDirectory() as folder:
+    for measurement in _measurements(*sizes):
+      begin = time.monotonic()
+      found = _measure(measurement, pathlib.Path(folder))
+      seconds = time.monotonic() - begin
+      lines.append(f"| {measurement.question} | {found} | {seconds:.0f} |")
+      print(lines[-1], flush=True)
+      arguments.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+  main()
