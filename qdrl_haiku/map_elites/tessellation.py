@@ -206,11 +206,7 @@ class CVT(_Cells):
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=[],
-  meta_fields=["num_cells", "num_dimensions", "grid", "num_neighbors"],
-)
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
   """No cells but places, of a `DominatedNovelty` repertoire.
@@ -237,6 +233,10 @@ class Unstructured:
 
   kind: ClassVar[str] = "none"
   centroids: ClassVar[None] = None
+
+  def __init_subclass__(cls) -> None:
+    """Makes subclasses pytrees without leaves."""
+    jax.tree_util.register_static(cls)
 
   def __post_init__(self) -> None:
     for name in ("num_cells", "num_dimensions", "num_neighbors"):

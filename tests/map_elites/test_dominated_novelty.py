@@ -128,7 +128,6 @@ class _Fittest(map_elites.DominatedNovelty):
     return jnp.where(enters, free[turns], size + jnp.arange(fitness.size))
 
 
-@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Places(map_elites.Unstructured):
   repertoire_type = _Fittest
