@@ -25,7 +25,7 @@ _TRANSFERS = frozenset({"infeed", "outfeed", "recv", "send"})
 
 
 class PartCost(NamedTuple):
-  """What one part of a program costs, each time that the program is called.
+  """Counts what one part of a program does in a call of the program.
 
   Attributes:
     kernels: how many are launched, copies among them.
@@ -61,7 +61,7 @@ class Loop(NamedTuple):
 
 
 class Cost(NamedTuple):
-  """What a compiled program does, each time that it's called.
+  """Counts what a compiled program does in a call.
 
   Attributes:
     parts: by name, of `PARTS` or "other".

@@ -131,7 +131,7 @@ class Setup(NamedTuple):
 
   @property
   def qd(self) -> MapElites:
-    """What fills a repertoire, where there is one."""
+    """Where the agents of a repertoire come from; None without one."""
     assert self.map_elites is not None
     return self.map_elites
 
