@@ -10,10 +10,14 @@ _VERSION = re.search(
   r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
 ).group(1)
 _PROGRAMS = {
-  "benchmark": "benchmark:run", "compare": "compare:run",
-  "evaluate": "evaluate:run", "report": "report:run", "train": "training:train",
-  "train-me-pbt": "training:train_me_pbt", "train-pbt": "training:train_pbt",
-}  # fmt: skip
+  "benchmark": "benchmark:benchmark_from_flags",
+  "compare": "compare:compare_from_flags",
+  "evaluate": "evaluate:evaluate_from_flags",
+  "report": "report:report_from_flags",
+  "train": "training:train_from_flags",
+  "train-me-pbt": "training:train_me_pbt_from_flags",
+  "train-pbt": "training:train_pbt_from_flags",
+}
 
 setuptools.setup(
   name="qdrl_haiku",

@@ -9,4 +9,4 @@ Takes the flags of train_pbt.py, or with --algorithm=me_pbt of train_me_pbt.py.
 from qdrl_haiku.cli import benchmark
 
 if __name__ == "__main__":
-  benchmark.run()
+  benchmark.benchmark_from_flags()

@@ -7,4 +7,4 @@ python launchers/compare.py --output=logs/comparison \
 from qdrl_haiku.cli import compare
 
 if __name__ == "__main__":
-  compare.run()
+  compare.compare_from_flags()

@@ -6,4 +6,4 @@ python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 from qdrl_haiku.cli import evaluate
 
 if __name__ == "__main__":
-  evaluate.run()
+  evaluate.evaluate_from_flags()

@@ -6,4 +6,4 @@ python launchers/report.py --logdir=logs/first --logdir=logs/second
 from qdrl_haiku.cli import report
 
 if __name__ == "__main__":
-  report.run()
+  report.report_from_flags()

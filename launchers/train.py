@@ -6,4 +6,4 @@ python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
 from qdrl_haiku.cli import training
 
 if __name__ == "__main__":
-  training.train()
+  training.train_from_flags()

@@ -7,4 +7,4 @@ python launchers/train_me_pbt.py \
 from qdrl_haiku.cli import training
 
 if __name__ == "__main__":
-  training.train_me_pbt()
+  training.train_me_pbt_from_flags()

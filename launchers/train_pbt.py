@@ -6,4 +6,4 @@ python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
 from qdrl_haiku.cli import training
 
 if __name__ == "__main__":
-  training.train_pbt()
+  training.train_pbt_from_flags()

@@ -37,7 +37,7 @@ _ROOMS = (
 _OF_EXPERIMENT = ("Config", "read_config", "train")
 __all__ = [*_ROOMS, *_OF_EXPERIMENT]
 
-compatibility.check()
+compatibility.check_compatibility()
 
 
 def __getattr__(name: str) -> Any:

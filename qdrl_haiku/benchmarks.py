@@ -38,17 +38,21 @@ _FLOPS_OF_ACCELERATORS = 1e13
 _STEPS = 1e4
 
 
-def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
+def shorten_for_benchmark(
+  setup: Setup, *, min_replay_size: int | None = None
+) -> Setup:
   """Gives a population an interval that can be measured in seconds."""
   assert setup.mesh is not None
   config, per_update = setup.config, setup.learner.batches_per_update
   platform = setup.mesh.devices.flat[0].platform
   flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
-  update_seconds = flops_per_update(setup) / flops
-  seconds = config.population_size / setup.mesh.size * (
-    1 / _STEPS + config.grad_updates_per_step * update_seconds
+  update_seconds = benchmark_flops_per_update(setup) / flops
+  seconds = (
+    config.population_size
+    / setup.mesh.size
+    * (1 / _STEPS + config.grad_updates_per_step * update_seconds)
   )
-  unit = config_lib.iteration_steps(config, per_update)
+  unit = config_lib.training_iteration_steps(config, per_update)
   interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
   if min_replay_size is None:
@@ -58,7 +62,7 @@ def shortened(setup: Setup, *, min_replay_size: int | None = None) -> Setup:
   )
 
 
-def generations(
+def benchmark_generations(
   setup: Setup,
   repetitions: int,
   run_key: types.Key,
@@ -87,17 +91,17 @@ def generations(
   def train_generation(carried: tuple[State, Tree]) -> tuple[State, Tree]:
     return made.step(carried[0], run_key, next(numbers))
 
-  seconds, carried = timed(train_generation, carried, repetitions)
+  seconds, carried = _timed(train_generation, carried, repetitions)
   median = statistics.median(seconds)
   rates = {
     name.removeprefix("training/"): x
-    for name, x in records.rates(
+    for name, x in records.record_rates(
       setup, jax.device_get(carried[1]), median
     ).items()
   }
   return {
     **rates,
-    **of_peak(setup, rates["updates_per_second"]),
+    **_of_peak(setup, rates["updates_per_second"]),
     "generation_seconds": median,
     "repetitions": len(seconds),
     "compile_seconds": compile_seconds,
@@ -106,7 +110,9 @@ def generations(
   }
 
 
-def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+def benchmark_collecting(
+  setup: Setup, repetitions: int, run_key: types.Key
+) -> Row:
   """Times the steps that agents collect, without learning."""
   config = setup.config
   steps = (repetitions + 1) * config.perturbation_interval
@@ -120,7 +126,7 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     setup, min_replay_size=config.replay_capacity, random_warm_up=False
   )
   members, hyperparams, keys = _population(setup, run_key)
-  pool = jax.jit(lambda keys: members_lib.draw_pool(setup, keys))(keys)
+  pool = jax.jit(lambda keys: members_lib.draw_member_pool(setup, keys))(keys)
 
   def train(members: Members) -> Members:
     return setup.over_members(learning.train_members)(
@@ -128,15 +134,19 @@ def collecting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     )[0]
 
   train = jax.jit(train, donate_argnums=0)
-  seconds = median_seconds(train, members, repetitions)
+  seconds = measure_median_seconds(train, members, repetitions)
   steps = config.population_size * config.perturbation_interval
   return {"env_steps_per_second": steps / seconds}
 
 
-def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+def benchmark_updating(
+  setup: Setup, repetitions: int, run_key: types.Key
+) -> Row:
   """Times sampling and updates, without environments."""
   assert setup.mesh is not None
-  plan = config_lib.iterations(setup.config, setup.learner.batches_per_update)
+  plan = config_lib.training_iterations(
+    setup.config, setup.learner.batches_per_update
+  )
   members, hyperparams, keys = _population(setup, run_key)
   full = members.replay._replace(
     size=jnp.full_like(members.replay.size, setup.config.replay_capacity)
@@ -152,20 +162,20 @@ def updating(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
     return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
 
   def learn(states: State) -> State:
-    return setup.over_members(interval)(
-      states, full, hyperparams, keys
-    )
+    return setup.over_members(interval)(states, full, hyperparams, keys)
 
   learn = jax.jit(learn, donate_argnums=0)
-  seconds = median_seconds(learn, members.learner, repetitions)
+  seconds = measure_median_seconds(learn, members.learner, repetitions)
   updates = (
     plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
   )
   rate = setup.config.population_size * updates / seconds
-  return {"updates_per_second": rate, **of_peak(setup, rate)}
+  return {"updates_per_second": rate, **_of_peak(setup, rate)}
 
 
-def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
+def benchmark_exploiting(
+  setup: Setup, repetitions: int, run_key: types.Key
+) -> Row:
   """Times a decision, and children taking over from their parents."""
   controller, config = setup.controller, setup.config
   assert controller is not None
@@ -174,8 +184,8 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   fitness = jnp.arange(size, dtype=jnp.float32)
   state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
   # As in a generation: divided among devices they would wait for each other.
-  update = sharding_lib.replicated(
-    setup.mesh, one_by_one.alone(controller.update)
+  update = sharding_lib.run_replicated(
+    setup.mesh, one_by_one.one_by_one_alone(controller.update)
   )
 
   # All that a decision makes is handed on, or it would be left out.
@@ -186,7 +196,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   def exploit(carried: Tree) -> Tree:
     members, *carried = carried
     state, decision = update(carried[0], run_key, fitness, carried[1])
-    members = population.inherit(
+    members = population.inherit_in_population(
       setup, members, decision.parents, jnp.ones(size, bool)
     )
     return members, state, decision.hyperparams
@@ -194,14 +204,14 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   # Once before, so that all is placed as it stays, and compiled once more.
   decide = jax.jit(decide)
   decided = decide((state, hyperparams))
-  decision_seconds = median_seconds(decide, decided, repetitions)
+  decision_seconds = measure_median_seconds(decide, decided, repetitions)
   _, decision = controller.update(state, run_key, fitness, hyperparams)
   num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
   inherited = [members.learner, *[members.replay] * config.inherit_replay]
   moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
   exploit = jax.jit(exploit, donate_argnums=0)
   exploited = exploit((members, *decided))
-  seconds = median_seconds(exploit, exploited, repetitions)
+  seconds = measure_median_seconds(exploit, exploited, repetitions)
   return {
     "exploit_milliseconds": 1000 * seconds,
     "decision_milliseconds": 1000 * decision_seconds,
@@ -210,7 +220,7 @@ def exploiting(setup: Setup, repetitions: int, run_key: types.Key) -> Row:
   }
 
 
-def adding(repetitions: int) -> Row:
+def benchmark_adding(repetitions: int) -> Row:
   """Times MAP-Elites without agents, in a grid and in a Voronoi tessellation.
 
   One generation varies 1,024 parents, scores them by a sum of squares, and
@@ -241,7 +251,7 @@ def adding(repetitions: int) -> Row:
     first = jax.random.normal(jax.random.key(1), (1024, 1000))
     repertoire = map_elites.Repertoire.init(first[0], tessellation)
     repertoire = repertoire.add(first, *score(first))
-    seconds = median_seconds(
+    seconds = measure_median_seconds(
       jax.jit(generation, donate_argnums=0),
       (repertoire, jax.random.key(2)),
       repetitions,
@@ -250,7 +260,7 @@ def adding(repetitions: int) -> Row:
   return row
 
 
-def resources(setup: Setup) -> Row:
+def benchmark_resources(setup: Setup) -> Row:
   """Measures what memory a population takes."""
   assert setup.mesh is not None
   transition = _member(setup)[1] if setup.trains_members else ()
@@ -267,10 +277,10 @@ def resources(setup: Setup) -> Row:
   }
 
 
-def of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
+def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
   """Returns what updates at a rate make of the machine."""
   assert setup.mesh is not None
-  flops, peak = flops_per_update(setup), matmul_peak(setup.mesh)
+  flops, peak = benchmark_flops_per_update(setup), _matmul_peak(setup.mesh)
   return {
     "flops_per_update": flops,
     "achieved_gflops": updates_per_second * flops / 1e9,
@@ -279,7 +289,7 @@ def of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
   }
 
 
-def flops_per_update(setup: Setup) -> float:
+def benchmark_flops_per_update(setup: Setup) -> float:
   """Returns what XLA counts for one critic step of one agent."""
   member, transition = _member(setup)
   shape = (setup.learner.batches_per_update, setup.config.batch_size)
@@ -292,25 +302,25 @@ def flops_per_update(setup: Setup) -> float:
   return compiled.cost_analysis()["flops"] / shape[0]
 
 
-def matmul_peak(mesh: jax.sharding.Mesh) -> float:
+def _matmul_peak(mesh: jax.sharding.Mesh) -> float:
   """Measures what products of large float32 matrices reach on all devices."""
   # The fastest products take larger matrices on accelerators.
   size = 1024 if mesh.devices.flat[0].platform == "cpu" else 8192
   where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
   x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
   multiply = jax.jit(lambda x: 1e-3 * jnp.matmul(x, x), out_shardings=where)
-  return 2 * mesh.size * size**3 / median_seconds(multiply, x, 9)
+  return 2 * mesh.size * size**3 / measure_median_seconds(multiply, x, 9)
 
 
-def median_seconds(
+def measure_median_seconds(
   call: Callable[[Tree], Tree], state: Tree, repetitions: int
 ) -> float:
   """Measures the median time of calls that go on from one another."""
   state = jax.block_until_ready(call(state))
-  return statistics.median(timed(call, state, repetitions)[0])
+  return statistics.median(_timed(call, state, repetitions)[0])
 
 
-def timed(
+def _timed(
   call: Callable[[Tree], Tree], state: Tree, repetitions: int
 ) -> tuple[list[float], Tree]:
   """Returns the seconds of calls that go on from one another, and the result.

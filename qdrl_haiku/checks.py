@@ -1,11 +1,11 @@
 """Checks of settings and trees; messages name what is wrong, and the fix."""
 
+import math
 import numbers
+from typing import TypeGuard
 
-import jax
-import jax.numpy as jnp
-
-from qdrl_haiku.types import Array, Hyperparams, Tree
+from qdrl_haiku import trees
+from qdrl_haiku.types import Hyperparams
 
 LARGEST = 2**31 - 1
 """Largest int32, with which jax counts and indexes."""
@@ -59,8 +59,9 @@ def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
 
 def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
   """Refuses hyperparameters that lack some of a learner's own defaults."""
-  given = leaf_names(hyperparams)
-  missing = [name for name in leaf_names(defaults) if name not in given]
+  given = trees.tree_leaf_names(hyperparams)
+  names = trees.tree_leaf_names(defaults)
+  missing = [name for name in names if name not in given]
   if missing:
     raise ValueError(
       f"hyperparams lack {', '.join(missing)}; give a tree like the learner's "
@@ -68,36 +69,6 @@ def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
     )
 
 
-def difference(found: Tree, expected: Tree) -> str | None:
-  """Returns how two trees of arrays or shapes differ; None if they don't."""
-  structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]
-  if structures[0] != structures[1]:
-    return f"the tree is {structures[0]}, not {structures[1]}"
-  leaves = zip(named_leaves(found), jax.tree.leaves(expected), strict=True)
-  for (name, x), y in leaves:
-    if (x.shape, x.dtype) != (y.shape, y.dtype):
-      return (
-        f"{name or 'the array'} is {x.dtype}{x.shape}, not {y.dtype}{y.shape}"
-      )
-  return None
-
-
-def describe(tree: Tree) -> str:
-  """Describes a tree of arrays by the shapes of its first two leaves."""
-  shapes = [
-    f"{name or 'an array'} {jnp.shape(x)}" for name, x in named_leaves(tree)
-  ]
-  return ", ".join(shapes[:2] + ["..."] * (len(shapes) > 2)) or "no array"
-
-
-def leaf_names(tree: Tree) -> list[str]:
-  """Returns the names of a tree's leaves, their paths joined by "/"."""
-  return [name for name, _ in named_leaves(tree)]
-
-
-def named_leaves(tree: Tree) -> list[tuple[str, Array]]:
-  """Returns a tree's leaves and their names, as `leaf_names` does."""
-  return [
-    (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-  ]
+def is_finite_number(value: object) -> TypeGuard[float]:
+  """Returns whether something that was parsed is a finite number."""
+  return isinstance(value, int | float) and math.isfinite(value)

@@ -10,7 +10,7 @@ import re
 _NUM_ROWS = 32_769
 
 
-def check() -> None:
+def check_compatibility() -> None:
   """Refuses a jax that computes wrong numbers, and a stable tfp."""
   if importlib.metadata.version("jax") == "0.10.2":
     raise ImportError(
@@ -27,7 +27,7 @@ def check() -> None:
 
 
 @functools.cache
-def check_numbers() -> None:
+def check_numeric_compatibility() -> None:
   """Refuses a jax that computes wrong numbers on CPUs, whatever its version.
 
   The sum of jax issue 39103 is computed once in a process. Not at import: jax

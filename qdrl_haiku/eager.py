@@ -33,7 +33,7 @@ class _Static:
     return hash(self._key)
 
 
-def compiled(*static: str) -> Callable[[_Function], _Function]:
+def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
   """Makes a function that is compiled when it's called outside of `jax.jit`.
 
   Where another function is traced, as by `jax.jit`, it's the function as it is

@@ -11,12 +11,12 @@ _MARK = ".tmp"
 
 
 @contextlib.contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+def file_written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Lets a file be written beside its place, which it takes in the end.
 
   A kill at any moment leaves the old file or the new one; and perhaps a part of
-  the latter under another name, see `is_cut_short`. That name can't be guessed,
-  and no other file is written to.
+  the latter under another name, see `is_file_cut_short`. That name can't be
+  guessed, and no other file is written to.
 
   Args:
     path: of the file, in a folder that is there.
@@ -35,12 +35,12 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     temporary.unlink(missing_ok=True)
 
 
-def is_cut_short(path: pathlib.Path) -> bool:
+def is_file_cut_short(path: pathlib.Path) -> bool:
   """Returns whether a file is what a kill left of one."""
   return path.name.startswith(".") and _MARK in path.name
 
 
-def why_not_private(status: os.stat_result) -> str | None:
+def why_file_not_private(status: os.stat_result) -> str | None:
   """Returns why others may have written a file or folder; None if they can't.
 
   Args:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterable
 
 
-def load_function(path: str) -> Callable:
+def load_named_function(path: str) -> Callable:
   """Imports a user's function.
 
   Args:
     path: "package.module:function". The module is looked up on `sys.path` and
-      in the current working directory, see `search_working_directory`.
+      in the current working directory, see `search_names_in_working_directory`.
 
   Returns:
     The function. A ValueError says why there is none; errors of the module
@@ -23,7 +23,7 @@ def load_function(path: str) -> Callable:
     raise ValueError(
       f"{path!r} is no function; give it as 'package.module:function'."
     )
-  directory = search_working_directory()
+  directory = search_names_in_working_directory()
   try:
     module = importlib.import_module(module_name)
   except ModuleNotFoundError as error:
@@ -39,12 +39,12 @@ def load_function(path: str) -> Callable:
     candidates = [n for n, value in vars(module).items() if callable(value)]
     raise ValueError(
       f"{path!r}: {module_name} has no function {function_name!r}; "
-      f"{nearest(function_name, candidates)}"
+      f"{nearest_name(function_name, candidates)}"
     )
   return function
 
 
-def search_working_directory() -> str:
+def search_names_in_working_directory() -> str:
   """Appends the current working directory to `sys.path`, and returns it.
 
   It is looked into last, so that no file there replaces an installed package.
@@ -55,7 +55,7 @@ def search_working_directory() -> str:
   return directory
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_name(name: str, known: Iterable[str]) -> str:
   """Returns advice for an unknown name: what could be meant by it.
 
   Args:

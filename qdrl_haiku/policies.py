@@ -84,7 +84,7 @@ class NormalTanh(distrax.Transformed):
     """Draws the normal variable, [A, n, ...], and tells from what."""
     normal = self.distribution.distribution
     loc, scale = jnp.broadcast_arrays(normal.loc, normal.scale)
-    change = noise.normal(key, (n, *loc.shape), loc.dtype)
+    change = noise.normal_noise(key, (n, *loc.shape), loc.dtype)
     loc, scale = (_dimensions_first(x)[:, None] for x in (loc, scale))
     x = loc + scale * _dimensions_first(change)
     return x, distrax.Normal(loc, scale)
@@ -110,7 +110,7 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
       " locations, then A raw scales, 2A in all"
     )
   loc, raw_scale = map(
-    fusion.gradient_apart, jnp.split(_dimensions_first(parameters), 2)
+    fusion.without_gradient_fusion, jnp.split(_dimensions_first(parameters), 2)
   )
   scale = jax.nn.softplus(raw_scale) + _MIN_SCALE
   return NormalTanh(jnp.moveaxis(loc, 0, -1), jnp.moveaxis(scale, 0, -1))

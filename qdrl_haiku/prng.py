@@ -5,6 +5,11 @@ Other draws from the same key have one of these numbers, at the other end of
 int32. No two of one kind of key are equal.
 """
 
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.types import Array, Key
+
 
 class OfGeneration:
   """Folded into a generation's key."""
@@ -41,3 +46,21 @@ class OfInstance:
   """Folded into the key of an environment's instance."""
 
   SKILL = 2**31 - 1
+
+
+def typed_key(key: Key) -> Key:
+  """Returns a key, or numbers [..., 2] of the older kind, as a typed one."""
+  if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    return key
+  return jax.random.wrap_key_data(key)
+
+
+def fold_in_indices(key: Key, population_size: int) -> Key:
+  """Returns a key for each of P members, [P], by its index alone."""
+  indices = jnp.arange(population_size)
+  return jax.vmap(jax.random.fold_in, (None, 0))(typed_key(key), indices)
+
+
+def fold_in_each(keys: Key, data: int | Array) -> Key:
+  """Folds one number into each of some keys [P]."""
+  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)

@@ -143,7 +143,7 @@ def uniform(capacity: int) -> ReplayBuffer:
   def sample(
     state: ReplayState, key: types.Key, shape: tuple[int, ...]
   ) -> types.Tree:
-    return at(state.storage, draw(state, key, shape))
+    return gather_from_replay(state.storage, draw(state, key, shape))
 
   def later(
     state: ReplayState, places: types.Array, n: int
@@ -159,7 +159,7 @@ def uniform(capacity: int) -> ReplayBuffer:
   )
 
 
-def at(storage: types.Tree, places: types.Array) -> types.Tree:
+def gather_from_replay(storage: types.Tree, places: types.Array) -> types.Tree:
   """Gathers from the storage of a buffer, or a part of it, at places [...]."""
   return jax.tree.map(
     lambda stored: stored.at[places].get(mode="promise_in_bounds"), storage

@@ -171,7 +171,7 @@ def normal(size: int) -> SkillPrior:
   )
 
 
-def constant(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
+def constant_skill(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
   """Returns the same prior, of which one skill is drawn every time.
 
   Args:

@@ -9,7 +9,6 @@ Axis letters, used in every docstring and comment:
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 Array = jax.Array
 Key = jax.Array
@@ -54,28 +53,3 @@ class Transition(NamedTuple):
   discount: Array
   next_observation: Array
   extras: dict[str, Array]
-
-
-def all_finite(tree: Any, num_axes: int = 1) -> Array:
-  """Returns whether all floats of each of many things are finite.
-
-  Args:
-    tree: leaves [..., *], with a float among them.
-    num_axes: how many leading axes number the things.
-
-  Returns:
-    bool [...], of the leading axes.
-  """
-  per_leaf = [
-    jnp.all(jnp.isfinite(x), axis=tuple(range(num_axes, x.ndim)))
-    for x in jax.tree.leaves(tree)
-    if jnp.issubdtype(x.dtype, jnp.floating)
-  ]
-  return jnp.all(jnp.stack(per_leaf), axis=0)
-
-
-def typed_key(key: Key) -> Key:
-  """Returns a key, or numbers [..., 2] of the older kind, as a typed one."""
-  if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
-    return key
-  return jax.random.wrap_key_data(key)

@@ -51,7 +51,7 @@ def pytest_configure() -> None:
   with pytest.MonkeyPatch.context() as patch:
     # MLIR's passes over each fusion are half of what is left; newer versions of
     # XLA have no other way.
-    older = xla.known_flags({"xla_cpu_use_fusion_emitters": "false"})
+    older = xla.known_xla_flags({"xla_cpu_use_fusion_emitters": "false"})
     given = os.environ.get("XLA_FLAGS", "")
     patch.setenv("XLA_FLAGS", " ".join([given, *older]))
     jax.block_until_ready(jax.jit(lambda: 0)())  # XLA reads its flags once.

@@ -14,6 +14,7 @@ _ALLOWED = {
   "names": set(),
   "prng": set(),
   "files": set(),
+  "trees": set(),
   "checks": set(),
   "config": set(),
   "eager": set(),
@@ -65,8 +66,8 @@ _ALLOWED = {
   },
 }  # fmt: skip
 _EVERYWHERE = {
-  "types", "names", "prng", "files", "checks", "config", "compatibility",
-  "cpu", "eager",
+  "types", "names", "prng", "files", "trees", "checks", "config",
+  "compatibility", "cpu", "eager",
 }  # fmt: skip
 
 

@@ -23,9 +23,11 @@ def _setup(learner=None, **config):
 @pytest.fixture
 def machine(monkeypatch):
   """A machine of a GFLOP per second on which each call takes half a second."""
-  monkeypatch.setattr(benchmarks, "matmul_peak", lambda mesh: 1e9)
+  monkeypatch.setattr(benchmarks, "_matmul_peak", lambda mesh: 1e9)
   monkeypatch.setattr(
-    benchmarks, "median_seconds", lambda call, state, n: call(state) and 0.5
+    benchmarks,
+    "measure_median_seconds",
+    lambda call, state, n: call(state) and 0.5,
   )
 
 
@@ -39,7 +41,9 @@ def test_flops_are_those_of_one_critic_step():
     return state._replace(point=state.point + product[0, 0]), metrics
 
   setup = _setup(learner._replace(update=update))
-  per_step = benchmarks.flops_per_update(setup._replace(map_elites="left out"))
+  per_step = benchmarks.benchmark_flops_per_update(
+    setup._replace(map_elites="left out")
+  )
   product = 2 * 50 * 50 * 40 / learner.batches_per_update
   # The rest is a few operations on vectors of two.
   assert product <= per_step < product + 1000
@@ -47,7 +51,7 @@ def test_flops_are_those_of_one_critic_step():
 
 def test_updates_are_those_of_whole_intervals(machine):
   setup = _setup()
-  row = benchmarks.updating(setup, 1, _KEY)
+  row = benchmarks.benchmark_updating(setup, 1, _KEY)
   # One update per step of four agents, in half a second.
   rate = 4 * setup.config.perturbation_interval / 0.5
   assert row["updates_per_second"] == rate
@@ -59,7 +63,9 @@ def test_updates_are_those_of_whole_intervals(machine):
 @pytest.mark.slow
 def test_exploiting_counts_what_children_take_over(machine):
   # A point and four numbers; 48 transitions of 8 numbers, and two counts.
-  assert benchmarks.exploiting(_setup(inherit_replay=True), 1, _KEY) == {
+  assert benchmarks.benchmark_exploiting(
+    _setup(inherit_replay=True), 1, _KEY
+  ) == {
     "exploit_milliseconds": 500.0,
     "decision_milliseconds": 500.0,
     "num_replaced": 1,
@@ -78,17 +84,17 @@ def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
     assert members.replay.size.tolist() == [16] * 4
     return 0.5
 
-  monkeypatch.setattr(benchmarks, "median_seconds", call_twice)
-  row = benchmarks.collecting(_setup(), 1, _KEY)
+  monkeypatch.setattr(benchmarks, "measure_median_seconds", call_twice)
+  row = benchmarks.benchmark_collecting(_setup(), 1, _KEY)
   assert row["env_steps_per_second"] == 4 * 16 / 0.5
   common.assert_bits_equal(seen[0].point, seen[1].point)
   with pytest.raises(ValueError, match="must be more than the 64 steps"):
-    benchmarks.collecting(_setup(), 3, _KEY)
+    benchmarks.benchmark_collecting(_setup(), 3, _KEY)
 
 
 @pytest.mark.slow
 def test_generations_are_counted_as_a_run_counts_them(machine):
-  row = benchmarks.generations(_setup(), 2, _KEY, start=0.0)
+  row = benchmarks.benchmark_generations(_setup(), 2, _KEY, start=0.0)
   per_generation = row["generation_seconds"]
   assert row["repetitions"] == 2
   # Without those of evaluation.
@@ -103,7 +109,9 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch, capsys):
   clock = iter(range(0, 10_000, 15))
   monkeypatch.setattr(benchmarks.time, "monotonic", lambda: next(clock))
   calls = []
-  seconds = benchmarks.median_seconds(lambda n: calls.append(n) or n, 0, 9)
+  seconds = benchmarks.measure_median_seconds(
+    lambda n: calls.append(n) or n, 0, 9
+  )
   # A first one, and as many of 15 seconds as fit.
   assert (seconds, len(calls)) == (15, 3)
   assert "measuring 2 of 9 repetitions, 30 s" in capsys.readouterr().err
@@ -112,16 +120,20 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch, capsys):
 def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   # A critic step of a second.
   monkeypatch.setattr(benchmarks, "_FLOPS", {"cpu": 1e9})
-  monkeypatch.setattr(benchmarks, "flops_per_update", lambda setup: 1e9)
+  monkeypatch.setattr(
+    benchmarks, "benchmark_flops_per_update", lambda setup: 1e9
+  )
   setup = _setup(perturbation_interval=160, min_replay_size=32)
-  short = benchmarks.shortened(setup).config
+  short = benchmarks.shorten_for_benchmark(setup).config
   # Four agents and 6 seconds: not more than one iteration; and the second
   # interval has all its updates.
   assert (short.perturbation_interval, short.min_replay_size) == (2, 2)
-  kept = benchmarks.shortened(setup, min_replay_size=32).config
+  kept = benchmarks.shorten_for_benchmark(setup, min_replay_size=32).config
   assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
-  monkeypatch.setattr(benchmarks, "flops_per_update", lambda setup: 5e4)
-  assert benchmarks.shortened(setup).config == setup.config
+  monkeypatch.setattr(
+    benchmarks, "benchmark_flops_per_update", lambda setup: 5e4
+  )
+  assert benchmarks.shorten_for_benchmark(setup).config == setup.config
 
 
 def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
@@ -165,7 +177,7 @@ def test_costs_are_drawn_against_the_values():
     {"population_size": "2", "updates_per_second": 1000.0},
     {"population_size": "8", "updates_per_second": 4000.0},
   ]
-  (axes,) = costs.costs(rows, "population_size").axes
+  (axes,) = costs.draw_costs(rows, "population_size").axes
   (line,) = axes.lines
   assert list(line.get_xdata()) == ["2", "8"]
   assert list(line.get_ydata()) == [1000.0, 250.0]  # Microseconds.

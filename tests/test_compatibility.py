@@ -14,16 +14,16 @@ from qdrl_haiku import compatibility
 
 
 def test_jax_that_computes_wrong_numbers_is_refused(monkeypatch):
-  compatibility.check()
-  compatibility.check_numbers()
+  compatibility.check_compatibility()
+  compatibility.check_numeric_compatibility()
   monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.10.2")
   with pytest.raises(ImportError, match="pip install 'jax!=0.10.2'"):
-    compatibility.check()
+    compatibility.check_compatibility()
   # Whatever the version: what jax 0.10.2 computes.
   monkeypatch.setattr(compatibility, "_last_square", lambda: 1065369600.0)
   monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.12.7")
   with pytest.raises(ImportError, match="pip install 'jax!=0.12.7'"):
-    compatibility.check_numbers.__wrapped__()
+    compatibility.check_numeric_compatibility.__wrapped__()
 
 
 def test_import_leaves_it_to_the_user_which_devices_there_are():
@@ -54,4 +54,4 @@ def test_stable_tensorflow_probability_is_refused(
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
   refused = pytest.raises(ImportError, match="--no-deps tfp-nightly")
   with refused if is_refused else contextlib.nullcontext():
-    compatibility.check()
+    compatibility.check_compatibility()

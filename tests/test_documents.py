@@ -238,7 +238,7 @@ def _budget(name, command, steps):
 def test_commands_that_train_have_settings_that_there_are(monkeypatch):
   monkeypatch.chdir(_ROOT)
   trained = []
-  monkeypatch.setattr(devices, "prepare_jax", lambda *_, **__: None)
+  monkeypatch.setattr(devices, "prepare_jax_devices", lambda *_, **__: None)
   monkeypatch.setattr(
     training_programs, "_train", lambda config, **_: trained.append(config)
   )

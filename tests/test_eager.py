@@ -26,7 +26,7 @@ def _counting():
   """A function that counts how often it's traced, and the counts."""
   traces = []
 
-  @eager.compiled("scale", "power")
+  @eager.compiled_if_eager("scale", "power")
   def function(scale, x, power=1):
     traces.append(power)
     return scale.times(x) ** power
@@ -49,7 +49,7 @@ def test_another_shape_object_or_number_is_another_program_and_no_call():
 def test_numbers_and_methods_are_told_apart_by_value():
   traces = []
 
-  @eager.compiled("method", "number")
+  @eager.compiled_if_eager("method", "number")
   def function(method, number, x):
     """Adds a number."""
     traces.append(number)

@@ -12,10 +12,12 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
   path = tmp_path / "x.json"
   path.write_text("old")
   mode = path.stat().st_mode
-  with files.written_whole(path) as temporary:
+  with files.file_written_whole(path) as temporary:
     temporary.write_text("new")
     assert path.read_text() == "old"
-    assert files.is_cut_short(temporary) and not files.is_cut_short(path)
+    assert files.is_file_cut_short(temporary) and not files.is_file_cut_short(
+      path
+    )
     assert temporary.suffix == ".json"
   assert path.read_text() == "new" and path.stat().st_mode == mode
   assert list(tmp_path.iterdir()) == [path]
@@ -26,7 +28,7 @@ def test_where_writing_fails_the_old_file_stays(tmp_path):
   path.write_text("old")
   with (
     pytest.raises(OSError, match="disk is full"),
-    files.written_whole(path) as temporary,
+    files.file_written_whole(path) as temporary,
   ):
     temporary.write_text("ne")
     raise OSError("disk is full")
@@ -43,7 +45,7 @@ def test_a_link_where_a_file_would_be_written_is_not_followed(
   (tmp_path / ".x.tmp-guessed.json").symlink_to(others)
   with (
     pytest.raises(FileExistsError),
-    files.written_whole(tmp_path / "x.json") as temporary,
+    files.file_written_whole(tmp_path / "x.json") as temporary,
   ):
     temporary.write_text("ours")
   assert others.read_text() == "theirs"
@@ -58,14 +60,14 @@ def test_a_link_where_a_file_would_be_written_is_not_followed(
 )  # fmt: skip
 def test_what_others_may_write_to_is_not_private(tmp_path, mode, is_private):
   tmp_path.chmod(mode)
-  reason = files.why_not_private(os.lstat(tmp_path))
+  reason = files.why_file_not_private(os.lstat(tmp_path))
   assert reason is None if is_private else f"mode {mode:o}" in reason
 
 
 def test_what_others_own_and_links_are_not_private(tmp_path, monkeypatch):
   link = tmp_path / "link"
   link.symlink_to(tmp_path)
-  assert "link" in files.why_not_private(os.lstat(link))
+  assert "link" in files.why_file_not_private(os.lstat(link))
   someone_else = os.geteuid() + 1
   monkeypatch.setattr(os, "geteuid", lambda: someone_else)
-  assert "another user" in files.why_not_private(os.lstat(tmp_path))
+  assert "another user" in files.why_file_not_private(os.lstat(tmp_path))

@@ -95,7 +95,7 @@ def test_every_kind_is_used_alike_and_its_density_is_the_formula(
   ],
 )
 def test_constant_always_draws_the_one_skill(prior, skill, expected):
-  sample = skills.constant(prior, skill).sample(jax.random.key(0))
+  sample = skills.constant_skill(prior, skill).sample(jax.random.key(0))
   assert sample.dtype == np.float32
   np.testing.assert_allclose(sample, expected, rtol=1e-7)
 
@@ -114,7 +114,7 @@ def test_constant_always_draws_the_one_skill(prior, skill, expected):
 )
 def test_constant_refuses_what_is_no_skill_of_the_prior(prior, skill, message):
   with pytest.raises(ValueError, match=message):
-    skills.constant(prior, skill)
+    skills.constant_skill(prior, skill)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Reads what a program does on an accelerator, compiled without having one."""
 
-from qdrl_haiku.accelerators.cost import Cost, cost
-from qdrl_haiku.accelerators.target import TARGETS, Target, compiling_for
+from qdrl_haiku.accelerators.cost import Cost, accelerator_cost
+from qdrl_haiku.accelerators.target import TARGETS, Target, compiling_for_target
 
-__all__ = ["TARGETS", "Cost", "Target", "compiling_for", "cost"]
+__all__ = [
+  "TARGETS", "Cost", "Target", "accelerator_cost", "compiling_for_target",
+]  # fmt: skip

@@ -87,7 +87,7 @@ class Cost(NamedTuple):
     return PartCost(*map(sum, zip(*self.parts.values(), strict=True)))
 
 
-def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
+def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
   """Reads a compiled program.
 
   Args:
@@ -97,7 +97,7 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
   Returns:
     Its cost.
   """
-  module = hlo.parse(compiled.as_text() or "")
+  module = hlo.parse_hlo(compiled.as_text() or "")
   parts: dict[str, PartCost] = collections.defaultdict(PartCost)
   loops: list[Loop] = []
   moved: dict[str, int] = collections.Counter()
@@ -116,7 +116,7 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
       if opcode == "while":
         turns = instruction.trips or 1
         place = len(loops)
-        loops.append(Loop(depth, part_of(inside), instruction.trips, 0, 0))
+        loops.append(Loop(depth, _part_of(inside), instruction.trips, 0, 0))
         inner = walk(instruction.called[0], times * turns, depth + 1, inside)
         loops[place] = loops[place]._replace(kernels=inner[0], copies=inner[1])
         kernels, copies = kernels + turns * inner[0], copies + turns * inner[1]
@@ -126,13 +126,13 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
           inner = walk(called, times, depth, inside)
           kernels, copies = kernels + inner[0], copies + inner[1]
         continue
-      num_bytes = hlo.moved_bytes(module, name, label)
+      num_bytes = hlo.hlo_moved_bytes(module, name, label)
       if opcode.startswith(_COLLECTIVES):
         moved[opcode.removesuffix("-start")] += times * instruction.num_bytes
       is_copy = opcode in ("copy", "copy-start")
       seconds = max(target.launch_seconds, num_bytes / target.bytes_per_second)
-      part = parts[part_of(inside)]
-      parts[part_of(inside)] = PartCost(
+      part = parts[_part_of(inside)]
+      parts[_part_of(inside)] = PartCost(
         part.kernels + times,
         part.copies + times * is_copy,
         part.num_bytes + times * num_bytes,
@@ -154,7 +154,7 @@ def cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
   )
 
 
-def part_of(scope: str) -> str:
+def _part_of(scope: str) -> str:
   """Returns the innermost part of a generation that a scope names."""
   for name in reversed(scope.replace("(", "/").replace(")", "/").split("/")):
     if name in PARTS:

@@ -5,8 +5,8 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku.accelerators.cost import Cost, cost
-from qdrl_haiku.accelerators.target import TARGETS, compiling_for
+from qdrl_haiku.accelerators.cost import Cost, accelerator_cost
+from qdrl_haiku.accelerators.target import TARGETS, compiling_for_target
 from qdrl_haiku.runs.programs import make_programs
 from qdrl_haiku.training.setup import Setup
 
@@ -31,19 +31,21 @@ def generation_costs(
   Raises:
     ValueError: if jax's compiler for the target isn't installed.
   """
-  with compiling_for(target, num_devices) as mesh:
+  with compiling_for_target(target, num_devices) as mesh:
     setup = make_setup()._replace(mesh=mesh)
     key = jax.eval_shape(lambda: jax.random.key(0))
     everywhere = jax.NamedSharding(mesh, jax.P())
     run_key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     programs = make_programs(setup, mesh, run_key)
     return {
-      name: cost(getattr(programs, name)._lower().compile(), TARGETS[target])
+      name: accelerator_cost(
+        getattr(programs, name)._lower().compile(), TARGETS[target]
+      )
       for name in PROGRAMS
     }
 
 
-def as_row(costs: dict[str, Cost]) -> dict[str, Any]:
+def generation_costs_row(costs: dict[str, Cost]) -> dict[str, Any]:
   """Returns costs as JSON has them."""
   return {
     name: found._asdict()
@@ -55,7 +57,7 @@ def as_row(costs: dict[str, Cost]) -> dict[str, Any]:
   }
 
 
-def as_table(costs: dict[str, Cost], target: str) -> str:
+def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
   """Writes costs as text."""
   lines = [f"modelled for {TARGETS[target].title}; no such device was used"]
   for name, found in costs.items():

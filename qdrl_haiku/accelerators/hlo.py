@@ -52,7 +52,7 @@ class Module(NamedTuple):
   entry: str
 
 
-def parse(text: str) -> Module:
+def parse_hlo(text: str) -> Module:
   """Parses the text of `jax.stages.Compiled.as_text`."""
   computations: dict[str, dict[str, Instruction]] = {}
   entry, current = "", None
@@ -82,7 +82,7 @@ def _instruction(
   )
   return Instruction(
     opcode=opcode,
-    num_bytes=num_bytes(shape),
+    num_bytes=hlo_num_bytes(shape),
     operands=tuple(re.findall(r"%([\w.\-]+)", rest.split(")", 1)[0])),
     called=tuple(called),
     trips=int(trips) if trips else None,
@@ -92,7 +92,7 @@ def _instruction(
   )
 
 
-def num_bytes(shape: str) -> int:
+def hlo_num_bytes(shape: str) -> int:
   """Returns the bytes of an array, or of all in a tuple of arrays."""
   total = 0
   for kind, dims in re.findall(r"([a-z]+\w*)\[([\d,]*)\]", shape):
@@ -101,7 +101,7 @@ def num_bytes(shape: str) -> int:
   return total
 
 
-def moved_bytes(module: Module, computation: str, name: str) -> int:
+def hlo_moved_bytes(module: Module, computation: str, name: str) -> int:
   """Counts the bytes that an instruction reads and writes.
 
   A kernel that updates a part of an array in place, or gathers from it, moves

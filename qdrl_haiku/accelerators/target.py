@@ -43,7 +43,7 @@ TARGETS = {
 
 
 @contextlib.contextmanager
-def compiling_for(
+def compiling_for_target(
   name: str, num_devices: int = 1
 ) -> Iterator[jax.sharding.Mesh]:
   """Traces and compiles for an accelerator within a `with` statement.
@@ -75,5 +75,5 @@ def compiling_for(
       "environment of its own, pip install --no-deps "
       f"{_PACKAGES.format(version=jax.__version__)} ({error})."
     ) from error
-  with switch.tracing_for("gpu"):
+  with switch.switching_platform("gpu"):
     yield jax.sharding.Mesh(np.array(topology.devices), (sharding.AXIS,))

@@ -5,11 +5,11 @@ learner, functions, numbers and the arrays' shapes. Later changes of these
 objects aren't seen, so make new ones; a lambda in a loop is new each time.
 """
 
-from qdrl_haiku.actors.acting import collect, step
+from qdrl_haiku.actors.collection import collect, step
 from qdrl_haiku.actors.evaluation import (
   Evaluation,
   evaluate,
-  evaluate_from,
+  evaluate_from_states,
 )
 from qdrl_haiku.actors.rollout import Rollout, rollout
 
@@ -18,7 +18,7 @@ __all__ = [
   "Rollout",
   "collect",
   "evaluate",
-  "evaluate_from",
+  "evaluate_from_states",
   "rollout",
   "step",
 ]

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, environments, types
-from qdrl_haiku.actors.acting import (
+from qdrl_haiku import eager, environments, prng, types
+from qdrl_haiku.actors.collection import (
   ActingLearner,
   check_actors,
-  transition,
+  collect_transition,
 )
 
 RecordFn = Callable[[environments.State], types.Tree]
@@ -37,7 +37,7 @@ class Evaluation(NamedTuple):
   transitions: types.Transition | None = None
 
 
-@eager.compiled(
+@eager.compiled_if_eager(
   "env", "learner", "num_episodes", "descriptor_fn", "record",
   "keep_transitions",
 )  # fmt: skip
@@ -75,16 +75,16 @@ def evaluate(
     ValueError: if a descriptor is asked for and the environment has none, or
       if not all of the states' leaves have the first axis P.
   """
-  env_states = env.reset(episode_keys(states, key, num_episodes))
-  return evaluate_from(
+  env_states = env.reset(evaluation_episode_keys(states, key, num_episodes))
+  return evaluate_from_states(
     env, learner, states, env_states, descriptor_fn, record, keep_transitions
   )
 
 
-@eager.compiled(
+@eager.compiled_if_eager(
   "env", "learner", "descriptor_fn", "record", "keep_transitions"
 )
-def evaluate_from(
+def evaluate_from_states(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
   states: types.State,
@@ -121,11 +121,11 @@ def evaluate_from(
   def advance(
     before: environments.State,
   ) -> tuple[environments.State, types.Tree]:
-    after, actions = advance_greedily(env, learner, states, before)
+    after, actions = step_evaluation(env, learner, states, before)
     return after, (
       after.info["next_state_descriptor"] if descriptor_fn else None,
       record(after) if record else None,
-      transition(before, actions, after) if keep_transitions else None,
+      collect_transition(before, actions, after) if keep_transitions else None,
     )
 
   traces = jax.tree.map(
@@ -168,11 +168,11 @@ def evaluate_from(
   return Evaluation(returns, lengths, descriptors, *kept)
 
 
-def episode_keys(
+def evaluation_episode_keys(
   states: types.State, key: types.Key, num_episodes: int
 ) -> types.Key:
   """Returns the keys from which the episodes of a population begin."""
-  key = types.typed_key(key)
+  key = prng.typed_key(key)
   if key.ndim:
     check_actors(key=key, states=states)
   else:
@@ -184,7 +184,7 @@ def episode_keys(
   return jax.vmap(jax.random.split, (0, None))(key, num_episodes)
 
 
-def advance_greedily(
+def step_evaluation(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
   states: types.State,

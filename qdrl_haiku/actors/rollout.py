@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, types
-from qdrl_haiku.actors import acting, evaluation
+from qdrl_haiku.actors import collection, evaluation
 
 ExtractFn = Callable[[environments.State], types.Tree]
 """States [P] -> what to keep of them, a tree of leaves [P, ...]."""
@@ -32,10 +32,10 @@ class Rollout(NamedTuple):
   actions: types.Array
 
 
-@eager.compiled("env", "learner", "num_steps", "extract")
+@eager.compiled_if_eager("env", "learner", "num_steps", "extract")
 def rollout(
   env: environments.BatchedEnvironment,
-  learner: acting.ActingLearner,
+  learner: collection.ActingLearner,
   states: types.State,
   key: types.Key,
   num_steps: int,
@@ -62,11 +62,13 @@ def rollout(
   Raises:
     ValueError: if not all of the states' leaves have the first axis P.
   """
-  env_states = env.reset(evaluation.episode_keys(states, key, 1)[:, 0])
+  env_states = env.reset(
+    evaluation.evaluation_episode_keys(states, key, 1)[:, 0]
+  )
 
   def step(carry: types.Tree, _: None) -> types.Tree:
     env_states, alive = carry
-    env_states, actions = evaluation.advance_greedily(
+    env_states, actions = evaluation.step_evaluation(
       env, learner, states, env_states
     )
     seen = (extract(env_states), alive, env_states.reward, actions)

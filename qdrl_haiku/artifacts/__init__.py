@@ -4,14 +4,10 @@ from qdrl_haiku.artifacts import export
 from qdrl_haiku.artifacts.agents import read_agents, read_best
 from qdrl_haiku.artifacts.evaluation import (
   evaluate_agent,
-  summarize,
+  summarize_evaluated_returns,
   summarize_evaluation,
 )
-from qdrl_haiku.artifacts.schedule_file import (
-  Schedule,
-  play_back,
-  read_schedule,
-)
+from qdrl_haiku.artifacts.schedules import Schedule, play_back, read_schedule
 
 __all__ = [
   "Schedule",
@@ -21,6 +17,6 @@ __all__ = [
   "read_agents",
   "read_best",
   "read_schedule",
-  "summarize",
+  "summarize_evaluated_returns",
   "summarize_evaluation",
 ]

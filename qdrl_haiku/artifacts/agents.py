@@ -34,7 +34,7 @@ def read_best(
   return _read(RunDirectory(logdir), "best", lambda _: like)
 
 
-def read_best_record(logdir: str) -> Record:
+def read_best_agent_record(logdir: str) -> Record:
   """Reads what is known of the best agent that a run ever evaluated."""
   with _latest(RunDirectory(logdir), "best") as (checkpoints, step):
     return checkpoints.record(step)

@@ -64,11 +64,11 @@ def summarize_evaluation(
     descriptor: of the environment.
 
   Returns:
-    What `summarize` says of the returns, and likewise by name the lengths and
-    each axis of the descriptor, where there is one.
+    What `summarize_evaluated_returns` says of the returns, and likewise by name
+    the lengths and each axis of the descriptor, where there is one.
   """
   lengths = evaluation.lengths[0]
-  summary = summarize(np.asarray(evaluation.returns[0])) | {
+  summary = summarize_evaluated_returns(np.asarray(evaluation.returns[0])) | {
     "length_mean": float(np.mean(lengths)),
     "length_min": int(np.min(lengths)),
     "length_max": int(np.max(lengths)),
@@ -83,7 +83,7 @@ def summarize_evaluation(
   return summary
 
 
-def summarize(returns: np.ndarray) -> dict[str, float]:
+def summarize_evaluated_returns(returns: np.ndarray) -> dict[str, float]:
   """Summarises episodes.
 
   Args:

@@ -12,10 +12,10 @@ from qdrl_haiku import files, learners, types
 from qdrl_haiku.artifacts import numpy_policy
 from qdrl_haiku.artifacts.numpy_policy import Policy, load
 
-__all__ = ["Policy", "load", "save"]
+__all__ = ["Policy", "export_policy", "load"]
 
-# As `learners.statistics` and `hk.LayerNorm` have them; if they change, `save`
-# finds it out.
+# As `learners.statistics` and `hk.LayerNorm` have them; if they change,
+# `export_policy` finds it out.
 _CLIP = 10.0
 _LAYER_NORM_EPSILON = 1e-5
 # Of actions in float64, where rounding was seen to make differences of up to
@@ -30,7 +30,7 @@ _KINDS: dict[type, str] = {
 }
 
 
-def save(
+def export_policy(
   path: str | os.PathLike[str],
   learner: learners.Learner,
   state: types.State,
@@ -76,7 +76,10 @@ def save(
     name: np.asarray(x, np.float32) for name, x in policy.parameters.items()
   }
   path.parent.mkdir(parents=True, exist_ok=True)
-  with files.written_whole(path) as temporary, temporary.open("wb") as file:
+  with (
+    files.file_written_whole(path) as temporary,
+    temporary.open("wb") as file,
+  ):
     np.savez(file, config=np.asarray(text), **arrays)  # type: ignore[arg-type]
 
 
@@ -156,7 +159,7 @@ def _policy_of(state: types.State) -> Policy:
     "policy": kind,
     **({"residual": True} if "project_0/w" in arrays else {}),
   }
-  numpy_policy.check(config, arrays)
+  numpy_policy.check_numpy_policy(config, arrays)
   return Policy(config, arrays)
 
 

@@ -18,7 +18,7 @@
     policy          "normal_tanh": outputs are A locations, then A raw scales;
                     "deterministic_tanh": A outputs. The greedy action is the
                     tanh of the first A in either case.
-    info            what was given to `export.save`
+    info            what was given to `export.export_policy`
 
 Numbers are float32. `load` needs NumPy alone, and so does a copy of this file
 without the rest of the package; README.md has a reader of thirty lines.
@@ -127,7 +127,7 @@ def load(path: str | os.PathLike[str]) -> Policy:
   """Reads a policy, with NumPy alone.
 
   Args:
-    path: of a file that `save` wrote.
+    path: of a file that `export_policy` wrote.
 
   Returns:
     The policy: observation [..., O] -> action [..., A].
@@ -147,7 +147,7 @@ def load(path: str | os.PathLike[str]) -> Policy:
           f"its format is {config['format']} (of qdrl_haiku "
           f"{config.get('version')}), and this version reads {FORMAT}"
         )
-      check(config, arrays)
+      check_numpy_policy(config, arrays)
     # A damaged file can make NumPy, zipfile and json raise nearly anything.
     except Exception as error:
       raise ValueError(
@@ -157,7 +157,9 @@ def load(path: str | os.PathLike[str]) -> Policy:
   return Policy(config, arrays)
 
 
-def check(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def check_numpy_policy(
+  config: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> None:
   """Raises ValueError unless the arrays are those that the config describes."""
   for key, known in (
     ("activation", ACTIVATIONS), ("policy", OUTPUTS_PER_ACTION)

@@ -86,7 +86,7 @@ class BenchmarkConfig(Settings):
     return self.start_twice and self.algorithm in _GENERATIONS
 
 
-def main(given: Given) -> None:
+def _main(given: Given) -> None:
   """Measures what the flags ask for.
 
   Args:
@@ -97,12 +97,13 @@ def main(given: Given) -> None:
   if config.sweep:
     _sweep(config, config.sweep, program.flags())
   elif config.algorithm in _COMPILES:
-    _compile(config, training.configure(program, given))
+    _compile(config, training.configure_training_from_flags(program, given))
   elif config.starts_twice:
     print(json.dumps(_measure_anew(config, [])))
   else:
-    devices.prepare_jax(given.fill(devices.ProcessConfig()))
-    _measure(config, training.configure(program, given), given.values)
+    devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
+    run = training.configure_training_from_flags(program, given)
+    _measure(config, run, given.values)
 
 
 def _program() -> Program:
@@ -119,14 +120,16 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   costs = generation.generation_costs(
     run.build, config.target, config.num_targets
   )
-  print(generation.as_table(costs, config.target), file=sys.stderr)
+  print(
+    generation.generation_costs_table(costs, config.target), file=sys.stderr
+  )
   row = {
     "algorithm": config.algorithm,
     "target": config.target,
     "num_targets": config.num_targets,
-    **generation.as_row(costs),
+    **generation.generation_costs_row(costs),
   }
-  print(strict_json.to_json(row | versions.versions()))
+  print(strict_json.to_strict_json(row | versions.library_versions()))
 
 
 def _measure(
@@ -141,7 +144,7 @@ def _measure(
 
   row: dict[str, Any] = {"algorithm": config.algorithm}
   if config.algorithm == "add":
-    row |= benchmarks.adding(config.repetitions)
+    row |= benchmarks.benchmark_adding(config.repetitions)
   else:
     is_diayn = isinstance(run.learner, learners.DIAYNAgentConfig)
     if run.training.num_eval_episodes is None and not is_diayn:
@@ -152,32 +155,30 @@ def _measure(
     setup = setup._replace(mesh=mesh)
     if setup.controller and "perturbation_interval" not in given:
       size = given.get("min_replay_size")
-      setup = benchmarks.shortened(setup, min_replay_size=size)
-    key = sharding.put(mesh, jax.random.key(run.run.seed))
+      setup = benchmarks.shorten_for_benchmark(setup, min_replay_size=size)
+    key = sharding.put_keys_on_mesh(mesh, jax.random.key(run.run.seed))
     if config.algorithm in _GENERATIONS:
-      cache = experiment.program_cache(run, setup)
-      row |= benchmarks.generations(
+      cache = experiment.open_cache_by_key(run, setup)
+      row |= benchmarks.benchmark_generations(
         setup, config.repetitions, key, _START, cache
       )
     else:
       measure = {
-        "collect": benchmarks.collecting,
-        "update": benchmarks.updating,
-        "exploit": benchmarks.exploiting,
+        "collect": benchmarks.benchmark_collecting,
+        "update": benchmarks.benchmark_updating,
+        "exploit": benchmarks.benchmark_exploiting,
       }[config.algorithm]
       row |= measure(setup, config.repetitions, key)
-    row |= benchmarks.resources(setup)
+    row |= benchmarks.benchmark_resources(setup)
     row |= {
       "devices_used": mesh.size,
       "perturbation_interval": setup.config.perturbation_interval,
       "num_eval_episodes": setup.config.num_eval_episodes,
     }
-  print(strict_json.to_json(row | versions.versions()))
+  print(strict_json.to_strict_json(row | versions.library_versions()))
 
 
-def _sweep(
-  config: BenchmarkConfig, sweep: str, known: Collection[str]
-) -> None:
+def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:
   """Prints a row for each value of a flag, and draws what it costs."""
   match = re.fullmatch(r"(\w+):([^,]+(?:,[^,]+)+)", sweep)
   if match is None or match[1] not in known:
@@ -193,7 +194,7 @@ def _sweep(
     print(json.dumps(rows[-1]), flush=True)
   from qdrl_haiku.drawing import costs
 
-  costs.costs(rows, name).savefig(config.output, dpi=120)
+  costs.draw_costs(rows, name).savefig(config.output, dpi=120)
   print(f"wrote {config.output}", file=sys.stderr)
 
 
@@ -235,8 +236,8 @@ def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
   return json.loads(row)
 
 
-def run() -> None:
+def benchmark_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
-  own = config_lib.flags(BenchmarkConfig()) | _program().flags()
-  own |= config_lib.flags(devices.ProcessConfig())
-  launch.run_main(main, own, __doc__, _program().renamed)
+  own = config_lib.config_tree_flags(BenchmarkConfig()) | _program().flags()
+  own |= config_lib.config_tree_flags(devices.ProcessConfig())
+  launch.launch_main(_main, own, __doc__, _program().renamed)

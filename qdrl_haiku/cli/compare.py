@@ -78,7 +78,7 @@ class CompareConfig(Settings):
   )  # fmt: skip
 
 
-def main(given: Given) -> None:
+def _main(given: Given) -> None:
   """Trains the runs that aren't done yet, and compares those that are.
 
   Args:
@@ -89,17 +89,18 @@ def main(given: Given) -> None:
 
   if not config.output:
     raise ValueError("--output is missing: where are the runs to be?")
-  planned = comparisons.plan(
+  planned = comparisons.plan_comparison(
     config.command, config.task, config.method, config.num_seeds, config.seed
   )
   methods = list(dict.fromkeys(run.method for run in planned))
   baseline = config.baseline or ("pbt" if "pbt" in methods else methods[0])
   if baseline not in methods:
     raise ValueError(
-      f"--baseline={baseline} is no method; {names.nearest(baseline, methods)}"
+      f"--baseline={baseline} is no method; "
+      f"{names.nearest_name(baseline, methods)}"
     )
   settings = comparisons.Settings(
-    metric=config.metric or comparisons.common_metric(planned),
+    metric=config.metric or comparisons.plan_comparison_metric(planned),
     baseline=baseline,
     num_last=config.num_last,
     at_steps=config.at_steps,
@@ -107,7 +108,7 @@ def main(given: Given) -> None:
   output = pathlib.Path(config.output)
   state = _State(output, planned)
   failed = []
-  with subprocesses.forwarded_signals() as process:
+  with subprocesses.forward_subprocess_signals() as process:
     _check(planned, state, process)
     for i, run in enumerate(planned, start=1):
       if state.is_done(run):
@@ -209,7 +210,7 @@ class _State:
 
   def _write(self) -> None:
     """Writes the file."""
-    with files.written_whole(self._path) as temporary:
+    with files.file_written_whole(self._path) as temporary:
       temporary.write_text(json.dumps(self._runs, indent=2) + "\n")
 
 
@@ -260,26 +261,30 @@ def _write(
   curves = [
     curve
     for run in filter(state.is_done, planned)
-    for curve in comparisons.read(run, output / run.name, settings.metric)
+    for curve in comparisons.read_scored_curves(
+      run, output / run.name, settings.metric
+    )
   ]
   if not curves:
     return
-  scores = comparisons.scores(curves, settings)
-  table = comparisons.table(scores, settings)
+  scores = comparisons.score_curves(curves, settings)
+  table = comparisons.score_table(scores, settings)
   texts = {
-    "scores.jsonl": strict_json.to_lines(scores),
-    "table.jsonl": strict_json.to_lines(table),
-    "table.md": comparisons.markdown(table, settings),
+    "scores.jsonl": strict_json.to_strict_json_lines(scores),
+    "table.jsonl": strict_json.to_strict_json_lines(table),
+    "table.md": comparisons.render_comparison_markdown(table, settings),
   }
   for name, text in texts.items():
-    with files.written_whole(output / name) as temporary:
+    with files.file_written_whole(output / name) as temporary:
       temporary.write_text(text)
   if with_picture:  # It takes longer than all else.
-    figure = comparisons.picture(curves, table, settings)
-    with files.written_whole(output / "comparison.png") as temporary:
+    figure = comparisons.render_comparison_picture(curves, table, settings)
+    with files.file_written_whole(output / "comparison.png") as temporary:
       figure.savefig(temporary, dpi=120)
 
 
-def run() -> None:
+def compare_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
-  launch.run_main(main, config_lib.flags(CompareConfig()), __doc__)
+  launch.launch_main(
+    _main, config_lib.config_tree_flags(CompareConfig()), __doc__
+  )

@@ -50,7 +50,7 @@ class ProcessConfig(Settings):
   )
 
 
-def prepare_jax(
+def prepare_jax_devices(
   config: ProcessConfig, *, divides_repertoire: bool = False
 ) -> None:
   """Makes a device of each core, and keeps compiled programs for the next run.
@@ -100,7 +100,7 @@ def _cache_folder(given: str | None) -> pathlib.Path | None:
   folder = pathlib.Path(cache)
   try:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    reason = files.why_not_private(os.lstat(folder))
+    reason = files.why_file_not_private(os.lstat(folder))
   except OSError as error:
     if given is None:
       return None  # There is no home; compiling each time will do.
@@ -165,7 +165,8 @@ def _allow_waiting() -> None:
   """Lets processes on CPUs wait for one that writes; heartbeats tell deaths."""
   given = os.environ.get("XLA_FLAGS", "")
   wanted = {name: _A_DAY for name in _WAITING if name not in given}
-  os.environ["XLA_FLAGS"] = " ".join([given, *xla.known_flags(wanted)]).strip()
+  known = xla.known_xla_flags(wanted)
+  os.environ["XLA_FLAGS"] = " ".join([given, *known]).strip()
 
 
 def _is_in_cluster() -> bool:

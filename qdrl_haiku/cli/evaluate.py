@@ -12,12 +12,12 @@ import jax
 
 from qdrl_haiku import artifacts, environments, skills, types
 from qdrl_haiku import config as config_lib
-from qdrl_haiku.artifacts import export, repertoire_file
+from qdrl_haiku.artifacts import export, repertoires
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.environments import BatchedEnvironment, EnvironmentConfig
-from qdrl_haiku.experiment import Config, make_agent, read_config
+from qdrl_haiku.experiment import Config, make_experiment_agent, read_config
 from qdrl_haiku.learners import DIAYNAgentConfig, Learner
 from qdrl_haiku.storage import strict_json
 
@@ -106,12 +106,12 @@ class EvaluateConfig(Settings):
       raise ValueError(f"{flag}: {error}") from error
 
 
-def main(given: Given) -> None:
+def _main(given: Given) -> None:
   """Evaluates the agent that the flags ask for."""
   config = _checked(given.fill(EvaluateConfig()))
   run = read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
-  devices.prepare_jax(given.fill(devices.ProcessConfig()))
+  devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
   _evaluate(config, run)
 
 
@@ -123,7 +123,7 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.skill is None and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
-  setup = make_agent(run)
+  setup = make_experiment_agent(run)
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)
@@ -132,7 +132,7 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.render:
     with config.blamed("render"):
       scene = environments.scene(eval_env)
-      films.check_format(scene, config.render)
+      films.check_film_format(scene, config.render)
   state, which, facts = _read_agent(config, run, learner)
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
@@ -145,25 +145,25 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   env_name = run.environment.env_name
   if config.export:
     with config.blamed("export"):
-      export.save(
+      export.export_policy(
         config.export,
         learner,
         state,
         info={"env_name": env_name, "agent": which},
       )
   if config.render:
-    episode = films.first_episode(eval_env, learner, state, key, scene)
+    episode = films.first_film_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"
     path = str(config.render_to)
     with config.blamed("render_to"):
-      films.render(path, config.render, scene, episode, title)
+      films.render_film(path, config.render, scene, episode, title)
   print(f"{config.logdir}: {which}")
   width = max(map(len, summary))
   for name, value in summary.items():
     print(f"  {name:<{width}} {value:g}")
   for path in filter(None, (config.export, config.render_to)):
     print(f"wrote {path}")
-  print(strict_json.to_json({"agent": which, **summary}))
+  print(strict_json.to_strict_json({"agent": which, **summary}))
 
 
 def _checked(config: EvaluateConfig) -> EvaluateConfig:
@@ -207,7 +207,7 @@ def _one_skill(
   """Returns an environment all of whose episodes have one skill."""
   text = ",".join(given)
   if not isinstance(run.learner, DIAYNAgentConfig):
-    learner = config_lib.chosen(run, "learner")
+    learner = config_lib.kind_in_config_tree(run, "learner")
     raise ValueError(
       f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
       "it out."
@@ -224,7 +224,7 @@ def _one_skill(
       "0.6,0.8."
     ) from None
   return environments.SkillEnvironment(
-    env.env, skills.constant(prior, skill), "episode"
+    env.env, skills.constant_skill(prior, skill), "episode"
   )
 
 
@@ -258,14 +258,14 @@ def _read_elite(
   config: EvaluateConfig, learner: Learner
 ) -> tuple[types.State, str, dict[str, float]]:
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
-  repertoire, step = repertoire_file.read_latest(learner, config.logdir)
+  repertoire, step = repertoires.read_latest_repertoire(learner, config.logdir)
   cell = config.cell
   with config.blamed(*config.choices):
     if cell is not None:
-      repertoire_file.check_cell(repertoire, cell)
+      repertoires.check_repertoire_cell(repertoire, cell)
     else:
       near = config.descriptor or ()
-      cell = repertoire_file.nearest_occupied(repertoire, near)
+      cell = repertoires.nearest_occupied_cell(repertoire, near)
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (
@@ -275,8 +275,8 @@ def _read_elite(
   )
 
 
-def run() -> None:
+def evaluate_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
-  own = config_lib.flags(EvaluateConfig())
-  own |= config_lib.flags(devices.ProcessConfig())
-  launch.run_main(main, own, __doc__)
+  own = config_lib.config_tree_flags(EvaluateConfig())
+  own |= config_lib.config_tree_flags(devices.ProcessConfig())
+  launch.launch_main(_main, own, __doc__)

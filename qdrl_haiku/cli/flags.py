@@ -40,11 +40,11 @@ class Given(NamedTuple):
 
   def fill(self, config: _S) -> _S:
     """Returns a configuration with what its flags were given."""
-    own = self.only(config_lib.flags(config))
-    return config_lib.replaced(config, own.values, own.typed)
+    own = self.only(config_lib.config_tree_flags(config))
+    return config_lib.replace_in_config_tree(config, own.values, own.typed)
 
 
-def define(flags: Iterable[Flag]) -> None:
+def define_flags(flags: Iterable[Flag]) -> None:
   """Defines absl's flags; their defaults are those of the settings."""
   for flag in flags:
     make = _DEFINE[flag.kind.base]
@@ -53,7 +53,7 @@ def define(flags: Iterable[Flag]) -> None:
     make(flag.name, None, flag.declared.help)
 
 
-def parsed(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
+def parse_flags(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
   """Returns what absl has parsed of the arguments of a command line."""
   found = absl_flags.FLAGS
   names = [flag.name for flag in flags]
@@ -63,7 +63,7 @@ def parsed(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
   )
 
 
-def help_text(summary: str, flags: Iterable[Flag]) -> str:
+def flags_help_text(summary: str, flags: Iterable[Flag]) -> str:
   """Returns what `--help` prints: a summary, and the flags in sections."""
   sections: dict[str, list[Flag]] = {}
   for flag in flags:

@@ -41,7 +41,7 @@ class ProgramConfig(Settings):
   debug: bool = setting(False, "Whether an error shows where it comes from.")
 
 
-def run_main(
+def launch_main(
   main: Callable[[Given], None],
   own: Mapping[str, Flag],
   summary: str,
@@ -55,9 +55,9 @@ def run_main(
     summary: what the program does, for `--help`.
     renamed: the program's names of settings that have others in the package.
   """
-  known = dict(own) | config_lib.flags(ProgramConfig())
+  known = dict(own) | config_lib.config_tree_flags(ProgramConfig())
   if _HELP.intersection(sys.argv):
-    print(flags_lib.help_text(summary, known.values()))
+    print(flags_lib.flags_help_text(summary, known.values()))
     return
 
   def guarded(argv: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ def run_main(
     logging.set_verbosity(logging.WARNING)
     # matplotlib reports fonts of an environment that is gone.
     python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
-    given = flags_lib.parsed(known.values(), sys.argv)
+    given = flags_lib.parse_flags(known.values(), sys.argv)
     try:
       if len(argv) > 1:
         raise ValueError(
@@ -86,7 +86,7 @@ def run_main(
   gc.set_threshold(100_000)
   # To look through them at the end would take another second or two.
   atexit.register(gc.freeze)
-  flags_lib.define(known.values())
+  flags_lib.define_flags(known.values())
   app.run(guarded, flags_parser=functools.partial(_parse, known=list(known)))
 
 
@@ -98,7 +98,7 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
       raise ValueError(f"give it as --preset={flags.FLAGS.preset}, in one word")
     return arguments
   except flags.UnrecognizedFlagError as error:
-    fix = names.nearest(error.flagname, known)
+    fix = names.nearest_name(error.flagname, known)
     if not fix.startswith("did you mean"):
       fix = "--help lists those that there are."
     message = f"--{error.flagname} is no flag of this launcher; {fix}"
@@ -125,6 +125,6 @@ def _as_flagfile(argument: str) -> str:
   places = (package / "presets", package.parent / "launchers" / "flagfiles")
   found = {path.stem: path for x in places for path in x.glob("*.flags")}
   if match[1] not in found:
-    advice = names.nearest(match[1], sorted(found))
+    advice = names.nearest_name(match[1], sorted(found))
     raise ValueError(f"{argument} is unknown; {advice}")
   return f"--flagfile={found[match[1]]}"

@@ -38,7 +38,7 @@ class ReportConfig(Settings):
   )
 
 
-def main(given: Given) -> None:
+def _main(given: Given) -> None:
   """Writes the report that the flags ask for."""
   config = given.fill(ReportConfig())
   logdirs, rollouts = config.logdir, config.rollouts
@@ -64,16 +64,16 @@ def main(given: Given) -> None:
     if found is not None:
       elites[run.name] = found
   if rollouts != 0 and elites:
-    devices.prepare_jax(devices.ProcessConfig())
+    devices.prepare_jax_devices(devices.ProcessConfig())
     for run in runs:
       if run.name in elites:
         try:
           ways[run.name] = _roll_out(str(run.path), elites[run.name], rollouts)
         except ValueError as error:
           _warn(f"no rollouts of {run.name}: {error}")
-  page = reports.render(runs, elites, ways)
+  page = reports.render_sections(runs, elites, ways)
   try:
-    with files.written_whole(output) as temporary:
+    with files.file_written_whole(output) as temporary:
       temporary.write_text(page, encoding="utf-8")
   except OSError as error:
     raise ValueError(
@@ -89,10 +89,12 @@ def _roll_out(
   from qdrl_haiku import experiment
   from qdrl_haiku.reports import rollouts
 
-  setup = experiment.make_agent(experiment.read_config(logdir))
+  setup = experiment.make_experiment_agent(experiment.read_config(logdir))
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_steps)
-  return rollouts.roll_out(setup.eval_env, setup.learner, elites, num_rollouts)
+  return rollouts.roll_out_elites(
+    setup.eval_env, setup.learner, elites, num_rollouts
+  )
 
 
 def _warn(message: str) -> None:
@@ -100,6 +102,8 @@ def _warn(message: str) -> None:
   print(f"warning: {message}", file=sys.stderr)
 
 
-def run() -> None:
+def report_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
-  launch.run_main(main, config_lib.flags(ReportConfig()), __doc__)
+  launch.launch_main(
+    _main, config_lib.config_tree_flags(ReportConfig()), __doc__
+  )

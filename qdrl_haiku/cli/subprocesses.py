@@ -35,7 +35,7 @@ class Processes:
     with (
       log.open("a") as file,
       subprocess.Popen(
-        [sys.executable, sibling(launcher), *flags],
+        [sys.executable, subprocess_launcher(launcher), *flags],
         stdout=file,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,7 +62,7 @@ class Processes:
 
 
 @contextlib.contextmanager
-def forwarded_signals() -> Iterator[Processes]:
+def forward_subprocess_signals() -> Iterator[Processes]:
   """Hands SIGINT and SIGTERM on to the launcher that runs."""
   processes = Processes()
   before = {
@@ -76,7 +76,7 @@ def forwarded_signals() -> Iterator[Processes]:
       signal.signal(number, handler)
 
 
-def sibling(launcher: str) -> str:
+def subprocess_launcher(launcher: str) -> str:
   """Returns the path of another launcher, which lies beside this one."""
   folder, program = os.path.split(sys.argv[0])
   if program.endswith(".py"):

@@ -17,48 +17,48 @@ from qdrl_haiku.experiment import Config, Program
 from qdrl_haiku.storage.directory import RunDirectory
 
 
-def train() -> None:
+def train_from_flags() -> None:
   """Trains one learner, or several seeds of it side by side.
 
   python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
   """
-  _run(experiment.TRAIN, train)
+  _run(experiment.TRAIN, train_from_flags)
 
 
-def train_pbt() -> None:
+def train_pbt_from_flags() -> None:
   """Trains a population of agents and tunes it by population-based training.
 
   python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
   """
-  _run(experiment.TRAIN_PBT, train_pbt)
+  _run(experiment.TRAIN_PBT, train_pbt_from_flags)
 
 
-def train_me_pbt() -> None:
+def train_me_pbt_from_flags() -> None:
   r"""Fills a repertoire with agents: MAP-Elites, or ME-PBT.
 
   python launchers/train_me_pbt.py \
     --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
   """
-  _run(experiment.TRAIN_ME_PBT, train_me_pbt)
+  _run(experiment.TRAIN_ME_PBT, train_me_pbt_from_flags)
 
 
 def _run(program: Program, start: Callable[[], None]) -> None:
   """Runs a program, whose `--help` begins as the function that starts it."""
-  own = program.flags() | config_lib.flags(devices.ProcessConfig())
+  own = program.flags() | config_lib.config_tree_flags(devices.ProcessConfig())
 
   def main(given: Given) -> None:
-    config = configure(program, given)
+    config = configure_training_from_flags(program, given)
     repertoire = config.repertoire
-    devices.prepare_jax(
+    devices.prepare_jax_devices(
       given.fill(devices.ProcessConfig()),
       divides_repertoire=bool(repertoire and repertoire.shard_repertoire),
     )
     _train(config, shows_errors=bool(given.values.get("debug")))
 
-  launch.run_main(main, own, inspect.getdoc(start) or "", program.renamed)
+  launch.launch_main(main, own, inspect.getdoc(start) or "", program.renamed)
 
 
-def configure(program: Program, given: Given) -> Config:
+def configure_training_from_flags(program: Program, given: Given) -> Config:
   """Returns the configuration that flags, or a run to be resumed, ask for."""
   given = given.only(program.flags())
   if not given.values.get("resume"):
@@ -81,7 +81,7 @@ def configure(program: Program, given: Given) -> Config:
 
 def _train(config: Config, *, shows_errors: bool) -> None:
   """Trains, and says where the result is, or how to go on."""
-  config = experiment.with_logdir(config)
+  config = experiment.with_train_logdir(config)
   logdir = config.run.logdir
   to_go_on = f"go on with --resume --logdir={logdir}"
   if config.environment.is_on_host:

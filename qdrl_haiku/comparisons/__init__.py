@@ -1,18 +1,31 @@
 """Compares methods on tasks by seeds: plans runs, scores and shows them."""
 
-from qdrl_haiku.comparisons.plan import PlannedRun, common_metric, plan
-from qdrl_haiku.comparisons.rendering import markdown, picture
-from qdrl_haiku.comparisons.scores import Curve, Settings, read, scores, table
+from qdrl_haiku.comparisons.plan import (
+  PlannedRun,
+  plan_comparison,
+  plan_comparison_metric,
+)
+from qdrl_haiku.comparisons.rendering import (
+  render_comparison_markdown,
+  render_comparison_picture,
+)
+from qdrl_haiku.comparisons.scores import (
+  Curve,
+  Settings,
+  read_scored_curves,
+  score_curves,
+  score_table,
+)
 
 __all__ = [
   "Curve",
   "PlannedRun",
   "Settings",
-  "common_metric",
-  "markdown",
-  "picture",
-  "plan",
-  "read",
-  "scores",
-  "table",
+  "plan_comparison_metric",
+  "render_comparison_markdown",
+  "render_comparison_picture",
+  "plan_comparison",
+  "read_scored_curves",
+  "score_curves",
+  "score_table",
 ]

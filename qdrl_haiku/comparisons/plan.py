@@ -49,7 +49,7 @@ _Command = tuple[str | None, tuple[str, ...]]
 """A part of a command: a launcher, if it names one, and flags."""
 
 
-def plan(
+def plan_comparison(
   command: str,
   tasks: Sequence[str],
   methods: Sequence[str],
@@ -100,7 +100,7 @@ def plan(
   return sorted(runs, key=lambda run: run.seeds[0])
 
 
-def common_metric(runs: Sequence[PlannedRun]) -> str:
+def plan_comparison_metric(runs: Sequence[PlannedRun]) -> str:
   """Returns the metric by which runs of one launcher are compared."""
   launchers = sorted({run.launcher for run in runs})
   if len(launchers) > 1:
@@ -140,7 +140,7 @@ def _check_known(
   """Refuses a name that no task, or no method, has."""
   if name not in known:
     raise ValueError(
-      f"{where}: there is no {kind} {name!r}; {names.nearest(name, known)}"
+      f"{where}: there is no {kind} {name!r}; {names.nearest_name(name, known)}"
     )
 
 
@@ -156,7 +156,7 @@ def _command(where: str, text: str) -> _Command:
     if launcher not in _METRICS:
       raise ValueError(
         f"{where}: {launcher!r} is no launcher that trains;"
-        f" {names.nearest(launcher, _METRICS)}"
+        f" {names.nearest_name(launcher, _METRICS)}"
       )
   for word in words:
     name = word.lstrip("-").partition("=")[0]

@@ -6,22 +6,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from qdrl_haiku.comparisons import statistics
-from qdrl_haiku.comparisons.scores import (
-  ALL_TASKS,
-  Curve,
-  Row,
-  Settings,
-  distinct,
-)
+from qdrl_haiku.comparisons.scores import ALL_TASKS, Curve, Row, Settings
 from qdrl_haiku.drawing import comparison
 from qdrl_haiku.reports import curves as reports_curves
 
 
-def markdown(table: Sequence[Row], settings: Settings) -> str:
+def render_comparison_markdown(table: Sequence[Row], settings: Settings) -> str:
   """Returns a document of tables, one per task.
 
   Args:
-    table: of `scores.table`.
+    table: of `scores.score_table`.
     settings: what is compared.
   """
   text = [
@@ -34,7 +28,7 @@ def markdown(table: Sequence[Row], settings: Settings) -> str:
     "agents of a run, collection and evaluation together; steps and minutes "
     "are medians.\n",
   ]
-  for task in distinct(row["task"] for row in table):
+  for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
     at_steps = () if is_all else settings.at_steps
     head = ["method", "runs" if is_all else "seeds", "final", "area"]
@@ -65,18 +59,18 @@ def markdown(table: Sequence[Row], settings: Settings) -> str:
   return "\n".join(text)
 
 
-def picture(
+def render_comparison_picture(
   curves: Sequence[Curve], table: Sequence[Row], settings: Settings
 ) -> Figure:
   """Draws curves of each task, and the overall scores of methods.
 
   Args:
     curves: of the runs.
-    table: of `scores.table`.
+    table: of `scores.score_table`.
     settings: what is compared.
   """
-  tasks = distinct(curve.task for curve in curves)
-  label = reports_curves.label(settings.metric)
+  tasks = [*dict.fromkeys(curve.task for curve in curves)]
+  label = reports_curves.curve_label(settings.metric)
   final, unit = "final", label
   if len(tasks) > 1:
     final = "final, from 0 to 1 in each task"
@@ -95,7 +89,7 @@ def picture(
     final: comparison.Bars(unit, intervals("final")),
     better: comparison.Bars("probability", intervals("improvement"), even=0.5),
   }
-  return comparison.comparison(
+  return comparison.draw_comparison(
     {task: _bands(curves, task) for task in tasks},
     {title: one for title, one in bars.items() if one.intervals},
     label,
@@ -115,7 +109,7 @@ def _bands(
 ) -> dict[str, comparison.Band]:
   """Returns each method's interquartile mean, at steps that all seeds have."""
   found = {}
-  for method in distinct(x.method for x in curves if x.task == task):
+  for method in dict.fromkeys(x.method for x in curves if x.task == task):
     own = [x for x in curves if (x.task, x.method) == (task, method)]
     first = max(curve.steps[0] for curve in own)
     last = min(curve.steps[-1] for curve in own)
@@ -123,5 +117,6 @@ def _bands(
     steps = steps[(steps >= first) & (steps <= last)]
     if len(steps):
       values = np.stack([np.interp(steps, x.steps, x.values) for x in own])
-      found[method] = comparison.Band(steps, *statistics.mean_curve(values))
+      curve = statistics.interquartile_mean_curve(values)
+      found[method] = comparison.Band(steps, *curve)
   return found

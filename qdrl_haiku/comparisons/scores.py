@@ -2,7 +2,7 @@
 
 import os
 import statistics as standard
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class Curve(NamedTuple):
   minutes: float
 
 
-def read(
+def read_scored_curves(
   run: PlannedRun, path: str | os.PathLike[str], metric: str
 ) -> list[Curve]:
   """Reads the seeds of a run.
@@ -73,7 +73,7 @@ def read(
     ValueError: if it isn't a run, or has no such metric for each seed.
   """
   (found,) = reports.read_runs([str(path)])
-  series = aggregation.series(found, metric)
+  series = aggregation.series_to_aggregate(found, metric)
   last = found.metrics[-1] if found.metrics else {}
   num_seeds = len(run.seeds)
   if len(series) != num_seeds:
@@ -96,7 +96,7 @@ def read(
   ]
 
 
-def scores(curves: Sequence[Curve], settings: Settings) -> list[Row]:
+def score_curves(curves: Sequence[Curve], settings: Settings) -> list[Row]:
   """Scores each seed.
 
   Args:
@@ -109,7 +109,7 @@ def scores(curves: Sequence[Curve], settings: Settings) -> list[Row]:
     latest value at a step, NaN where there was none yet.
   """
   rows: list[Row] = []
-  for task in distinct(curve.task for curve in curves):
+  for task in dict.fromkeys(curve.task for curve in curves):
     own = [curve for curve in curves if curve.task == task]
     first = max(curve.steps[0] for curve in own)
     last = min(curve.steps[-1] for curve in own)
@@ -129,23 +129,23 @@ def scores(curves: Sequence[Curve], settings: Settings) -> list[Row]:
   return rows
 
 
-def table(scored: Sequence[Row], settings: Settings) -> list[Row]:
+def score_table(scored: Sequence[Row], settings: Settings) -> list[Row]:
   """Compares methods.
 
   Args:
-    scored: of `scores`.
+    scored: of `score_curves`.
     settings: what is compared.
 
   Returns:
     A row per task and method, of interquartile means over seeds with their
     intervals (`<name>`, `<name>_low`, `<name>_high`), of the probability to be
-    better than the baseline (`improvement`), and of medians of steps and
-    minutes. Where all methods have runs on several tasks, rows of these
-    together come first: their scores are shares of the way from the lowest to
-    the highest of any run of the task.
+    better than the baseline (`probability_of_improvement`), and of medians of
+    steps and minutes. Where all methods have runs on several tasks, rows of
+    these together come first: their scores are shares of the way from the
+    lowest to the highest of any run of the task.
   """
-  tasks = distinct(row["task"] for row in scored)
-  methods = distinct(row["method"] for row in scored)
+  tasks = [*dict.fromkeys(row["task"] for row in scored)]
+  methods = [*dict.fromkeys(row["method"] for row in scored)]
   present = {(row["task"], row["method"]) for row in scored}
   complete = [t for t in tasks if present.issuperset((t, m) for m in methods)]
   rows = []
@@ -160,11 +160,6 @@ def table(scored: Sequence[Row], settings: Settings) -> list[Row]:
       if (task, method) in present
     ]
   return rows
-
-
-def distinct(names: Iterable[str]) -> list[str]:
-  """Returns names without repetitions, in order."""
-  return list(dict.fromkeys(names))
 
 
 def _scaled(scored: Sequence[Row], task: str) -> list[Row]:
@@ -182,7 +177,7 @@ def _compared(
   task: str, method: str, scored: Sequence[Row], settings: Settings
 ) -> Row:
   """Returns the row of a method, of scores on one or more tasks."""
-  tasks = distinct(row["task"] for row in scored)
+  tasks = [*dict.fromkeys(row["task"] for row in scored)]
 
   def values(name: str, method: str) -> list[np.ndarray]:
     own = [row for row in scored if row["method"] == method]
@@ -196,11 +191,12 @@ def _compared(
   if task != ALL_TASKS:
     names += [f"at_{step}" for step in settings.at_steps]
   estimates = {
-    name: statistics.pooled_mean(values(name, method)) for name in names
+    name: statistics.pooled_interquartile_mean(values(name, method))
+    for name in names
   }
   baseline = values("final", settings.baseline)
   if method != settings.baseline and all(map(len, baseline)):
-    estimates["improvement"] = statistics.improvement(
+    estimates["improvement"] = statistics.probability_of_improvement(
       values("final", method), baseline
     )
   row: Row = {"task": task, "method": method, "num_seeds": len(seeds)}

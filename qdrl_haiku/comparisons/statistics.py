@@ -30,7 +30,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
   return np.where(np.isnan(scores).any(axis=-1), np.nan, kept.mean(axis=-1))
 
 
-def pooled_mean(tasks: Sequence[np.ndarray]) -> Estimate:
+def pooled_interquartile_mean(tasks: Sequence[np.ndarray]) -> Estimate:
   """Returns the interquartile mean of all tasks' scores [N] together."""
 
   def statistic(*drawn: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def pooled_mean(tasks: Sequence[np.ndarray]) -> Estimate:
   return _bootstrap(statistic, tasks)
 
 
-def improvement(
+def probability_of_improvement(
   tasks: Sequence[np.ndarray], others: Sequence[np.ndarray]
 ) -> Estimate:
   """Returns the probability that one method does better than another.
@@ -56,7 +56,7 @@ def improvement(
   return _bootstrap(statistic, [*tasks, *others])
 
 
-def mean_curve(curves: np.ndarray) -> Estimate:
+def interquartile_mean_curve(curves: np.ndarray) -> Estimate:
   """Returns the interquartile mean [T] of curves [N, T] at each point."""
   return _bootstrap(
     lambda drawn: interquartile_mean(np.swapaxes(drawn, -1, -2)), [curves]

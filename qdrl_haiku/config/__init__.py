@@ -5,16 +5,16 @@ from qdrl_haiku.config.settings import (
   Settings,
   UsersOwn,
   Values,
-  choice,
   setting,
+  setting_choice,
 )
 from qdrl_haiku.config.tree import (
   Flag,
-  check_effects,
-  chosen,
-  flags,
-  replaced,
-  values,
+  check_config_tree,
+  config_tree_flags,
+  config_tree_values,
+  kind_in_config_tree,
+  replace_in_config_tree,
 )
 
 __all__ = [
@@ -23,11 +23,11 @@ __all__ = [
   "Settings",
   "UsersOwn",
   "Values",
-  "check_effects",
-  "choice",
-  "chosen",
-  "flags",
-  "replaced",
+  "check_config_tree",
+  "setting_choice",
+  "kind_in_config_tree",
+  "config_tree_flags",
+  "replace_in_config_tree",
   "setting",
-  "values",
+  "config_tree_values",
 ]

@@ -94,7 +94,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
   return dataclasses.field(default=default, metadata=metadata)
 
 
-def choice(
+def setting_choice(
   default: str, kinds: Mapping[str, "Settings"], help: str, **declared: Any
 ) -> Any:
   """Declares a setting whose value is one of several configurations.
@@ -177,7 +177,7 @@ def _check_type(name: str, value: object, kind: type) -> None:
     raise ValueError(f"{name} is {value!r}; give {noun}.")
 
 
-def kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
+def setting_kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
   """Returns the kind of each field of a class of configurations."""
   hints = typing.get_type_hints(owner)
   found = {}
@@ -203,7 +203,7 @@ class Settings:
   title: ClassVar[str] = "Settings"
 
   def __post_init__(self) -> None:
-    known = kinds(type(self))
+    known = setting_kinds(type(self))
     for field in dataclasses.fields(self):
       declared = Declaration.of(field)
       if declared is None:
@@ -227,7 +227,7 @@ class UsersOwn(Settings):
   """Names a function of the user's.
 
   Attributes:
-    path: "package.module:function", see `names.load_function`.
+    path: "package.module:function", see `names.load_named_function`.
   """
 
   path: str
@@ -247,7 +247,7 @@ class UsersOwn(Settings):
       ValueError: if there is no such function, if it can't be called so, or if
         it returns something else.
     """
-    function = names.load_function(self.path)
+    function = names.load_named_function(self.path)
     try:
       inspect.signature(function).bind(*arguments.values())
     except (TypeError, ValueError) as error:
@@ -274,7 +274,7 @@ def _check(name: str, value: Any, declared: Declaration, kind: Kind) -> None:
     _check_type(name, x, kind.element)
     if declared.choices and x not in declared.choices:
       raise ValueError(
-        f"{name}={x!r} is unknown; {names.nearest(x, declared.choices)}"
+        f"{name}={x!r} is unknown; {names.nearest_name(x, declared.choices)}"
       )
     if kind.element not in (int, float):
       continue

@@ -14,7 +14,7 @@ from qdrl_haiku.config.settings import (
   Settings,
   UsersOwn,
   Values,
-  kinds,
+  setting_kinds,
 )
 
 S = TypeVar("S", bound=Settings)
@@ -55,21 +55,21 @@ class _Node(NamedTuple):
     """Yields the setting's own flags, and those of all its kinds."""
     declared, value = self.declared, self.value
     if declared is None:
-      yield from flags(value).values()
+      yield from config_tree_flags(value).values()
       return
     title = declared.title or owner.title
-    kind = kinds(owner)[self.field.name]
+    kind = setting_kinds(owner)[self.field.name]
     if declared.keys:
       for key, text in declared.keys.items():
         of_key = declared._replace(help=text, keys=NOTHING)
         yield Flag(key, Kind(float, float, True), None, of_key, title)
       kind, value = Kind(tuple, str, False), ()
     elif declared.kinds:
-      kind, value = Kind(str, str, False), kind_name(declared, value)
+      kind, value = Kind(str, str, False), _kind_name(declared, value)
     if self.flag:
       yield Flag(self.flag, kind, value, declared, title)
     for config in declared.kinds.values():
-      yield from flags(config).values()
+      yield from config_tree_flags(config).values()
 
 
 def _nodes(config: Settings) -> Iterator[_Node]:
@@ -84,7 +84,7 @@ def _nodes(config: Settings) -> Iterator[_Node]:
       yield _Node(field, name, declared, value)
 
 
-def flags(config: Settings) -> dict[str, Flag]:
+def config_tree_flags(config: Settings) -> dict[str, Flag]:
   """Returns the flags of all settings in a tree, and in all of its choices.
 
   Args:
@@ -100,7 +100,7 @@ def flags(config: Settings) -> dict[str, Flag]:
   return found
 
 
-def kind_name(declared: Declaration, value: Settings) -> str:
+def _kind_name(declared: Declaration, value: Settings) -> str:
   """Returns the name of a choice's value, with any settings."""
   if isinstance(value, UsersOwn):
     return value.path
@@ -109,7 +109,7 @@ def kind_name(declared: Declaration, value: Settings) -> str:
   )
 
 
-def chosen(config: Settings, name: str) -> str:
+def kind_in_config_tree(config: Settings, name: str) -> str:
   """Returns the name of the kind that a choice has.
 
   Args:
@@ -118,10 +118,10 @@ def chosen(config: Settings, name: str) -> str:
   """
   node = next(x for x in _nodes(config) if x.field.name == name)
   assert node.declared is not None
-  return kind_name(node.declared, node.value)
+  return _kind_name(node.declared, node.value)
 
 
-def values(config: Settings) -> Changes:
+def config_tree_values(config: Settings) -> Changes:
   """Returns the values of all settings that a configuration has.
 
   Args:
@@ -134,21 +134,21 @@ def values(config: Settings) -> Changes:
   for node in _nodes(config):
     declared, value = node.declared, node.value
     if declared is None:
-      found |= values(value)
+      found |= config_tree_values(value)
     elif declared.keys:
       found |= {key: value.get(key) for key in declared.keys}
       found[node.flag] = [
         f"{key}={x}" for key, x in value.items() if key not in declared.keys
       ]
     elif declared.kinds:
-      found |= values(value)
-      found[node.flag] = kind_name(declared, value)
+      found |= config_tree_values(value)
+      found[node.flag] = _kind_name(declared, value)
     elif node.flag:
       found[node.flag] = list(value) if isinstance(value, tuple) else value
   return found
 
 
-def replaced(
+def replace_in_config_tree(
   config: S, given: Values, typed: Collection[str] | None = None
 ) -> S:
   """Returns a configuration with the values that flags were given.
@@ -165,7 +165,7 @@ def replaced(
   Raises:
     ValueError: if a value is wrong or has no effect.
   """
-  known = flags(config)
+  known = config_tree_flags(config)
   without: dict[str, Missing] = {}
   used: set[str] = set()
   result = _replaced(config, given, used, without)
@@ -193,7 +193,7 @@ def _replaced(
   Notes the flags that it has `used`, and why it is `without` others.
   """
   changes: Changes = {}
-  known = kinds(type(config))
+  known = setting_kinds(type(config))
   for node in _nodes(config):
     name, declared, flag = node.field.name, node.declared, node.flag
     if declared is None:
@@ -205,9 +205,9 @@ def _replaced(
       used.add(flag)
       kind = _chosen(node, given)
       changes[name] = _replaced(kind, given, used, without)
-      why = f"--{flag}={kind_name(declared, kind)} has no such setting"
+      why = f"--{flag}={_kind_name(declared, kind)} has no such setting"
       for other in declared.kinds.values():
-        for absent in flags(other):
+        for absent in config_tree_flags(other):
           without.setdefault(absent, Missing(why, (flag,)))
     elif flag in given and flag:
       used.add(flag)
@@ -232,8 +232,8 @@ def _chosen(node: _Node, given: Values) -> Settings:
   if ":" in name:
     return UsersOwn(name)
   raise ValueError(
-    f"--{node.flag}={name} is unknown; {names.nearest(name, known)} Your own "
-    "is given as 'package.module:function'."
+    f"--{node.flag}={name} is unknown; {names.nearest_name(name, known)} Your "
+    "own is given as 'package.module:function'."
   )
 
 
@@ -271,7 +271,7 @@ def _reset(config: S, missing: Mapping[str, Missing]) -> S:
   return dataclasses.replace(config, **changes)
 
 
-def check_effects(
+def check_config_tree(
   config: Settings, missing: Mapping[str, Missing] | None = None
 ) -> None:
   """Refuses values in a whole configuration that have no effect.
@@ -287,7 +287,7 @@ def check_effects(
   missing = config.missing() if missing is None else missing
   for node in _nodes(config):
     if isinstance(node.value, Settings):
-      check_effects(node.value, missing)
+      check_config_tree(node.value, missing)
       continue
     reason = missing.get((node.declared and node.declared.needs) or "")
     if reason is not None and node.value != node.field.default:

@@ -7,7 +7,12 @@ next.
 """
 
 from qdrl_haiku.controllers import lineage, search_space
-from qdrl_haiku.controllers.base import Controller, Decision, check, inherit
+from qdrl_haiku.controllers.base import (
+  Controller,
+  Decision,
+  check_controller,
+  inherit,
+)
 from qdrl_haiku.controllers.exploration import ExplorationConfig, explore
 from qdrl_haiku.controllers.mf_pbt import MFPBTConfig, mf_pbt
 from qdrl_haiku.controllers.pb2 import PB2Config, pb2
@@ -25,7 +30,7 @@ from qdrl_haiku.controllers.ranges import (
   Range,
   Uniform,
 )
-from qdrl_haiku.controllers.registry import KINDS, make
+from qdrl_haiku.controllers.registry import KINDS, make_controller
 from qdrl_haiku.controllers.schedule import schedule
 from qdrl_haiku.controllers.successive_halving import (
   SuccessiveHalvingConfig,
@@ -48,11 +53,11 @@ __all__ = [
   "Range",
   "SuccessiveHalvingConfig",
   "Uniform",
-  "check",
+  "check_controller",
   "explore",
   "inherit",
   "lineage",
-  "make",
+  "make_controller",
   "mf_pbt",
   "pb2",
   "pbt",

@@ -38,7 +38,7 @@ class Bandit(NamedTuple):
   gains: Array
 
 
-def start(num_values: Sequence[int], population_size: int) -> Bandit:
+def init_bandit(num_values: Sequence[int], population_size: int) -> Bandit:
   """Returns equal weights."""
   return Bandit(
     tuple(jnp.full(n, 1 / n, jnp.float32) for n in num_values),
@@ -46,7 +46,7 @@ def start(num_values: Sequence[int], population_size: int) -> Bandit:
   )
 
 
-def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
+def update_bandit(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
   """Updates weights by the rewards of the latest draw.
 
   With g' = g / (B p) for a value of probability p that one of B draws took with
@@ -72,7 +72,9 @@ def learn(bandit: Bandit, categories: Array, rewards: Array) -> Bandit:
   return Bandit(weights, jnp.zeros_like(bandit.gains))
 
 
-def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
+def draw_from_bandit(
+  key: Key, bandit: Bandit, where: Array
+) -> tuple[Array, Bandit]:
   """Draws values for the members of a mask [P], together.
 
   As with DepRound (Gandhi et al., 2006), B draws contain a value of probability
@@ -86,7 +88,7 @@ def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
     turn = jax.random.uniform(turn_key, where.shape)
     order = jnp.argsort(jnp.where(where, turn, 2.0))
     turn = jnp.zeros_like(order).at[order].set(jnp.arange(where.shape[0]))
-    probability, is_capped, exploration = probabilities(weights, number)
+    probability, is_capped, exploration = bandit_probabilities(weights, number)
     place = turn + jax.random.uniform(offset_key)
     category = jnp.searchsorted(
       jnp.cumsum(number * probability), place, side="right"
@@ -103,7 +105,7 @@ def draw(key: Key, bandit: Bandit, where: Array) -> tuple[Array, Bandit]:
   )
 
 
-def probabilities(
+def bandit_probabilities(
   weights: Array, number: Array | int
 ) -> tuple[Array, Array, Array]:
   """Returns probabilities of one choice, which are capped, and gamma.
@@ -123,9 +125,7 @@ def probabilities(
     / ((math.e - 1) * fraction * _NUM_ROUNDS)
   )
   exploration = jnp.where(is_fewer, jnp.minimum(exploration, 1), _EXPLORATION)
-  share = (1 / number - exploration / size) / jnp.maximum(
-    1 - exploration, 1e-6
-  )
+  share = (1 / number - exploration / size) / jnp.maximum(1 - exploration, 1e-6)
   # The cap if the k + 1 greatest have it: the first that caps no others.
   ascending = jnp.sort(weights)
   others = jnp.append(jnp.cumsum(ascending)[-2::-1], 0.0)

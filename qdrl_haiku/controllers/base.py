@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku import trees
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 SURVIVE = "survive"
@@ -93,7 +93,7 @@ def inherit(members: Tree, parents: Array) -> Tree:
   return jax.tree_util.tree_map_with_path(take, members)
 
 
-def check(controller: Controller, population_size: int) -> None:
+def check_controller(controller: Controller, population_size: int) -> None:
   """Refuses a controller whose updates can't follow each other.
 
   Only shapes are computed.
@@ -119,7 +119,7 @@ def check(controller: Controller, population_size: int) -> None:
     ("controller's state after an update", after, state),
     ("decision's hyperparameters", decision.hyperparams, hyperparams),
   ):
-    if difference := checks.difference(found, expected):
+    if difference := trees.tree_difference(found, expected):
       raise ValueError(
         f"the {name} differs from what it was before: {difference}; return the "
         "same tree, shapes and dtypes."

@@ -6,18 +6,15 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import prng
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.controllers.base import SURVIVE
 from qdrl_haiku.controllers.ranges import Fixed
-from qdrl_haiku.controllers.search_space import (
-  SearchSpace,
-  fold_in,
-  member_keys,
-)
+from qdrl_haiku.controllers.search_space import SearchSpace
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")
-"""The operators of `replace`."""
+"""The operators of `explore_for_replaced`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,10 +81,10 @@ def explore(
   def apply(key: Key, hyperparams: Hyperparams) -> Hyperparams:
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
     size = leaves[0].shape[0]
-    new, _ = replace(
+    new, _ = explore_for_replaced(
       config,
       space,
-      member_keys(key, size),
+      prng.fold_in_indices(key, size),
       parents=jnp.arange(size),
       replaced=jnp.ones(size, bool),
       lost=jnp.zeros((), bool),
@@ -98,7 +95,7 @@ def explore(
   return apply
 
 
-def replace(
+def explore_for_replaced(
   config: ExplorationConfig,
   space: SearchSpace,
   keys: Key,
@@ -123,7 +120,7 @@ def replace(
   elder = jnp.max(jnp.where(earlier_sibling, indices[None, :], 0), axis=1)
 
   # One key per leaf, or all leaves would step the same way.
-  leaf_keys = jax.vmap(fold_in, (None, 0), out_axes=1)(
+  leaf_keys = jax.vmap(prng.fold_in_each, (None, 0), out_axes=1)(
     keys, jnp.arange(len(space.ranges))
   )
   split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))

@@ -56,7 +56,7 @@ class Parameters(NamedTuple):
   mixture: Array | float
 
 
-# The bounds of `fit`, for values of variance 1.
+# The bounds of `fit_gaussian_process`, for values of variance 1.
 _LOWEST = Parameters(0.05, 1e-3, 0.1, 1e-3, 0.05)
 _HIGHEST = Parameters(5.0, 1.0, 10.0, 0.5, 1.0)
 
@@ -74,13 +74,13 @@ class Posterior(NamedTuple):
   weights: Array
 
 
-def initial_parameters(num_coordinates: int) -> Parameters:
-  """Returns parameters from which `fit` may start."""
+def init_gaussian_process(num_coordinates: int) -> Parameters:
+  """Returns parameters from which `fit_gaussian_process` may start."""
   scales = jnp.full(num_coordinates, 0.5)
   return Parameters(*map(jnp.float32, (1.0, 0.1, scales, 0.1, 0.5)))
 
 
-def similarity(parameters: Parameters, first: Points, second: Points) -> Array:
+def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
   """Returns the covariance of two points of one age.
 
   PB2's (Parker-Holder et al., 2020, arXiv:2002.02518, section 4.2) is, with
@@ -88,10 +88,10 @@ def similarity(parameters: Parameters, first: Points, second: Points) -> Array:
 
     k = variance exp(-r^2 / 2)
 
-  times what `remembered` returns. With categories, the exponential k_x is mixed
-  with the share k_h of categories that agree, as in PB2-Mix (Parker-Holder et
-  al., 2021, arXiv:2106.15883, section 4.2); the sum is halved, so that it is 1
-  for equal points:
+  times what `_remembered` returns. With categories, the exponential k_x is
+  mixed with the share k_h of categories that agree, as in PB2-Mix
+  (Parker-Holder et al., 2021, arXiv:2106.15883, section 4.2); the sum is
+  halved, so that it is 1 for equal points:
 
     (1 - lambda) (k_h + k_x) / 2 + lambda k_h k_x
   """
@@ -109,7 +109,7 @@ def similarity(parameters: Parameters, first: Points, second: Points) -> Array:
   return parameters.variance * alike
 
 
-def remembered(parameters: Parameters, apart: Array) -> Array:
+def _remembered(parameters: Parameters, apart: Array) -> Array:
   """Returns (1 - epsilon)^(|t - t'| / 2)."""
   return jnp.exp(0.5 * jnp.log1p(-parameters.forgetting) * apart)
 
@@ -117,13 +117,13 @@ def remembered(parameters: Parameters, apart: Array) -> Array:
 def _covariance(parameters: Parameters, points: Points, known: Array) -> Array:
   """Returns that of noisy observations, and the identity for other points."""
   size = known.shape[0]
-  pairs = jax.vmap(
-    jax.vmap(similarity, (None, None, 0)), (None, 0, None)
-  )(parameters, points, points)
+  pairs = jax.vmap(jax.vmap(_similarity, (None, None, 0)), (None, 0, None))(
+    parameters, points, points
+  )
   apart = jnp.abs(points.age[:, None] - points.age)
   identity = jnp.eye(size, dtype=apart.dtype)
   added = parameters.noise + JITTER * size * parameters.variance
-  covariance = pairs * remembered(parameters, apart) + added * identity
+  covariance = pairs * _remembered(parameters, apart) + added * identity
   return jnp.where(known[:, None] & known, covariance, identity)
 
 
@@ -139,7 +139,7 @@ def _inverse_factor(covariance: Array) -> Array:
   ).T
 
 
-def gradient(
+def gaussian_process_gradient(
   parameters: Parameters, points: Points, values: Array, mask: Array
 ) -> Parameters:
   """Returns the gradient of the log marginal likelihood (equation 5.9).
@@ -157,7 +157,7 @@ def gradient(
   return slopes
 
 
-def fit(
+def fit_gaussian_process(
   start: Parameters, points: Points, values: Array, mask: Array, num_steps: int
 ) -> Parameters:
   """Maximises the likelihood by Adam on logarithms, within bounds."""
@@ -165,7 +165,7 @@ def fit(
 
   def step(carry: Tree, _: None) -> tuple[Tree, None]:
     parameters, state = carry
-    slopes = gradient(parameters, points, values, mask)
+    slopes = gaussian_process_gradient(parameters, points, values, mask)
     # The gradient of the negative by logarithms.
     descent = jax.tree.map(
       lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes
@@ -178,7 +178,7 @@ def fit(
   return jax.lax.scan(step, carry, length=num_steps)[0][0]
 
 
-def condition(
+def condition_gaussian_process(
   parameters: Parameters,
   points: Points,
   values: Array,
@@ -194,11 +194,13 @@ def condition(
   inverse = _inverse_factor(_covariance(parameters, points, known))
   inverse = jnp.where(known[:, None], inverse, 0.0)
   explained = jnp.where(mask, inverse @ jnp.where(mask, values, 0.0), 0.0)
-  whitening = inverse * remembered(parameters, points.age)
+  whitening = inverse * _remembered(parameters, points.age)
   return Posterior(parameters, points, whitening, explained @ whitening)
 
 
-def predict(posterior: Posterior, point: Points) -> tuple[Array, Array]:
+def predict_gaussian_process(
+  posterior: Posterior, point: Points
+) -> tuple[Array, Array]:
   """Returns the mean and the deviation of the process at one point of age 0.
 
   Equations 2.25 and 2.26, without the noise:
@@ -206,9 +208,7 @@ def predict(posterior: Posterior, point: Points) -> tuple[Array, Array]:
     mean = k' alpha,  variance = k(x, x) - |L^-1 k|^2
   """
   parameters, points, whitening, weights = posterior
-  covariance = jax.vmap(similarity, (None, 0, None))(
-    parameters, points, point
-  )
+  covariance = jax.vmap(_similarity, (None, 0, None))(parameters, points, point)
   explained = jnp.sum((whitening @ covariance) ** 2)
   variance = parameters.variance - explained
   # Rounding must not make it negative, nor the root's gradient infinite.

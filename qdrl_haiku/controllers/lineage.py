@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from qdrl_haiku import checks
+from qdrl_haiku import trees
 from qdrl_haiku.controllers.base import SURVIVE, Decision
-from qdrl_haiku.types import Array, Hyperparams, Tree
+from qdrl_haiku.types import Array, Hyperparams
 
 Row = dict[str, Any]
 """One line of a record, by column name."""
@@ -21,27 +21,9 @@ Named = dict[str, float | None]
 """The hyperparameters of one member by name, None where not finite."""
 
 
-def named_leaves(tree: Tree) -> dict[str, Tree]:
-  """Names the leaves of a tree, such as hyperparameters or a search space.
-
-  Args:
-    tree: any; ranges are leaves.
-
-  Returns:
-    The leaves by their paths joined by "/", of which no two may be the same.
-  """
-  names, leaves = checks.leaf_names(tree), jax.tree.leaves(tree)
-  if len({*names}) < len(names):
-    raise ValueError(
-      f"of {len(names)} hyperparameters, some have the same name: "
-      f"{', '.join(names)}; rename one."
-    )
-  return dict(zip(names, leaves, strict=True))
-
-
-def named_hyperparams(hyperparams: Hyperparams) -> list[Named]:
+def lineage_hyperparams(hyperparams: Hyperparams) -> list[Named]:
   """Returns the hyperparameters of each member of a tree with leaves [P]."""
-  named = named_leaves(jax.device_get(hyperparams))
+  named = trees.tree_leaves_by_name(jax.device_get(hyperparams))
   columns = [_numbers(leaf) for leaf in named.values()]
   return [
     dict(zip(named, values, strict=True))
@@ -49,15 +31,15 @@ def named_hyperparams(hyperparams: Hyperparams) -> list[Named]:
   ]
 
 
-def initial_rows(hyperparams: Hyperparams) -> list[Row]:
+def initial_lineage_rows(hyperparams: Hyperparams) -> list[Row]:
   """Returns the rows of generation 0, of hyperparameters with leaves [P]."""
   return [
     _row(0, 0, child, new_hyperparams=new, operator="init")
-    for child, new in enumerate(named_hyperparams(hyperparams))
+    for child, new in enumerate(lineage_hyperparams(hyperparams))
   ]
 
 
-def rows(
+def lineage_rows(
   generation: int,
   step: int,
   decision: Decision,
@@ -88,8 +70,8 @@ def rows(
     (decision, fitness, old_hyperparams)
   )
   fitnesses = _numbers(fitness)
-  old = named_hyperparams(old_hyperparams)
-  new = named_hyperparams(decision.hyperparams)
+  old = lineage_hyperparams(old_hyperparams)
+  new = lineage_hyperparams(decision.hyperparams)
   reasons = {name: _numbers(x) for name, x in decision.reasons.items()}
   from_cells = np.full(len(old), -1) if cells is None else np.asarray(cells)
   found = [
@@ -111,7 +93,7 @@ def rows(
     if operators[code] != SURVIVE and from_cells[child] < 0
   ]
   elites = np.flatnonzero(from_cells >= 0).tolist()
-  joined = named_hyperparams(sampled) if elites else []
+  joined = lineage_hyperparams(sampled) if elites else []
   return found + [
     _row(
       generation,
@@ -127,7 +109,7 @@ def rows(
   ]
 
 
-def member_rows(
+def lineage_member_rows(
   generation: int,
   step: int,
   returns: Array,
@@ -149,7 +131,7 @@ def member_rows(
   """
   columns: dict[str, list[Any]] = {
     "return": _numbers(returns),
-    "hyperparams": named_hyperparams(hyperparams),
+    "hyperparams": lineage_hyperparams(hyperparams),
   }
   if fitness is not None:
     columns["fitness"] = _numbers(fitness)
@@ -160,7 +142,7 @@ def member_rows(
   ]
 
 
-def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
+def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
   """Follows a member, as it is at the end, back to generation 0.
 
   A "reinitialise" row leads back to the past of the same place, of which only
@@ -196,7 +178,9 @@ def ancestry(rows: Iterable[Row], member: int) -> list[Row]:
   return chain[::-1]
 
 
-def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
+def schedule_from_lineage(
+  rows: Iterable[Row], member: int, generation: int
+) -> list[Row]:
   """Returns the hyperparameters that a member was trained with.
 
   Args:
@@ -213,7 +197,7 @@ def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
       of a repertoire took the place of an ancestor, or because some are lost.
   """
   older = [row for row in rows if row["generation"] < generation]
-  chain = ancestry(older, member)
+  chain = trace_lineage(older, member)
   first = chain[0]
   if first["operator"] == "sample":
     raise ValueError(
@@ -238,13 +222,13 @@ def schedule(rows: Iterable[Row], member: int, generation: int) -> list[Row]:
   ]
 
 
-def stacked_hyperparams(
+def stack_lineage_hyperparams(
   named: Iterable[dict[str, float]], like: Hyperparams
 ) -> Hyperparams:
   """Puts hyperparameters by name back into a tree.
 
   Args:
-    named: n dicts, such as `named_hyperparams` makes.
+    named: n dicts, such as `lineage_hyperparams` makes.
     like: a tree of the wanted structure.
 
   Returns:
@@ -253,7 +237,9 @@ def stacked_hyperparams(
   Raises:
     ValueError: if names differ from the tree's, or a value is no number.
   """
-  columns: dict[str, list[float]] = {name: [] for name in named_leaves(like)}
+  columns: dict[str, list[float]] = {
+    name: [] for name in trees.tree_leaves_by_name(like)
+  }
   for values in named:
     if not isinstance(values, dict) or values.keys() != columns.keys():
       raise ValueError(

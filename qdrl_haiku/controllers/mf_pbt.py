@@ -10,12 +10,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager
+from qdrl_haiku import eager, prng
 from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import exploration
 from qdrl_haiku.controllers.base import Controller, Decision
 from qdrl_haiku.controllers.exploration import ExplorationConfig
-from qdrl_haiku.controllers.search_space import SearchSpace, member_keys
+from qdrl_haiku.controllers.search_space import SearchSpace
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (*exploration.OPERATORS, "migrated")
@@ -81,7 +81,7 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
     _check_size(config, population_size)
     return jnp.zeros((), jnp.int32), hyperparams
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: Array, key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[Array, Decision]:
@@ -92,10 +92,10 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
     number = state + 1
     moves = _moves(config, number, fitness)
     lost = ~jnp.any(jnp.isfinite(fitness))
-    new, operator = exploration.replace(
+    new, operator = exploration.explore_for_replaced(
       config,
       space,
-      member_keys(key, population_size),
+      prng.fold_in_indices(key, population_size),
       parents=moves.weights,
       replaced=moves.explores,
       lost=lost,

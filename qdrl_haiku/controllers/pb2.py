@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager
+from qdrl_haiku import eager, prng
 from qdrl_haiku.config import setting
 from qdrl_haiku.controllers import (
   bandit,
@@ -24,11 +24,7 @@ from qdrl_haiku.controllers.exploitation import ExploitationConfig
 from qdrl_haiku.controllers.gaussian_process import Parameters
 from qdrl_haiku.controllers.pb2_model import Changes
 from qdrl_haiku.controllers.ranges import Choice, Fixed, Interval
-from qdrl_haiku.controllers.search_space import (
-  SearchSpace,
-  fold_in,
-  member_keys,
-)
+from qdrl_haiku.controllers.search_space import SearchSpace
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
@@ -133,30 +129,36 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
 
   def init(key: Key, population_size: int) -> tuple[PB2State, Hyperparams]:
     hyperparams = space.draw(key, population_size)
-    exploitation.counts(config, population_size)
+    exploitation.exploitation_counts(config, population_size)
     if config.window < population_size:
       raise ValueError(
         f"window={config.window} is less than"
         f" population_size={population_size}; use as much at least."
       )
-    unknown = pb2_model.empty_pb2_window(population_size, len(space.ranges))
+    unknown = pb2_model.empty_pb2_model_changes(
+      population_size, len(space.ranges)
+    )
     return PB2State(
       num_decisions=jnp.zeros((), jnp.int32),
-      changes=pb2_model.empty_pb2_window(config.window, len(space.ranges)),
+      changes=pb2_model.empty_pb2_model_changes(
+        config.window, len(space.ranges)
+      ),
       decided=unknown,
       kept=unknown,
-      parameters=gaussian_process.initial_parameters(1 + len(scales)),
-      choices=bandit.start(num_values, population_size),
+      parameters=gaussian_process.init_gaussian_process(1 + len(scales)),
+      choices=bandit.init_bandit(num_values, population_size),
     ), hyperparams
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: PB2State, key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[PB2State, Decision]:
     fitness = jnp.asarray(fitness, jnp.float32)
     leaves = space.flatten(fitness, hyperparams)
-    keys = member_keys(key, fitness.shape[0])
-    parents, replaced = exploitation.exploit(config, fold_in(keys, 0), fitness)
+    keys = prng.fold_in_indices(key, fitness.shape[0])
+    parents, replaced = exploitation.exploit(
+      config, prng.fold_in_each(keys, 0), fitness
+    )
     lost = ~jnp.any(jnp.isfinite(fitness))
     suggests = replaced & ~lost
     used = jnp.stack([x.astype(jnp.float32) for x in leaves], axis=1)
@@ -169,23 +171,25 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     is_finite = jnp.all(jnp.isfinite(used), axis=1)
     change = jnp.where(is_finite, fitness - before, jnp.nan)
     new = Changes(now, before, used, change)
-    changes = pb2_model.record(state.changes, new)
+    changes = pb2_model.record_pb2_model_changes(state.changes, new)
     # A choice learns from members alone that train with what was drawn.
-    rewards = pb2_model.scaled(change, changes.change, changes.mask)
-    choices = bandit.learn(
+    rewards = pb2_model.scale_for_pb2_model(
+      change, changes.change, changes.mask
+    )
+    choices = bandit.update_bandit(
       state.choices,
-      pb2_model.to_points(space.ranges, new).category,
+      pb2_model.pb2_model_points(space.ranges, new).category,
       jnp.where(is_applied & new.mask, rewards, jnp.nan),
     )
     # The first member's key draws for all members.
     draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))
-    drawn, choices = bandit.draw(draw_key, choices, suggests)
+    drawn, choices = bandit.draw_from_bandit(draw_key, choices, suggests)
     upcoming = Changes(now + 1, fitness[parents], used, now * jnp.nan)
-    suggested, change, deviation, parameters = pb2_model.suggest(
+    suggested, change, deviation, parameters = pb2_model.suggest_by_pb2_model(
       space.ranges,
-      fold_in(keys, 1),
+      prng.fold_in_each(keys, 1),
       state.parameters,
-      pb2_model.joined(changes, upcoming),
+      pb2_model.join_pb2_model_changes(changes, upcoming),
       suggests,
       drawn,
       config.optimism,
@@ -227,5 +231,5 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     )
 
   return Controller(
-    init, update, _OPERATORS, exploitation.first_decision(config)
+    init, update, _OPERATORS, exploitation.first_exploitation(config)
   )

@@ -48,26 +48,26 @@ class Changes(NamedTuple):
     return jnp.isfinite(self.change)
 
 
-def empty_pb2_window(window: int, num_hyperparams: int) -> Changes:
+def empty_pb2_model_changes(window: int, num_hyperparams: int) -> Changes:
   """Returns unknown changes."""
   unknown = jnp.full(window, jnp.nan, jnp.float32)
   used = jnp.full((window, num_hyperparams), jnp.nan, jnp.float32)
   return Changes(unknown, unknown, used, unknown)
 
 
-def joined(*changes: Changes) -> Changes:
+def join_pb2_model_changes(*changes: Changes) -> Changes:
   """Returns all of some changes."""
   return jax.tree.map(lambda *x: jnp.concatenate(x), *changes)
 
 
-def record(changes: Changes, new: Changes) -> Changes:
+def record_pb2_model_changes(changes: Changes, new: Changes) -> Changes:
   """Puts those new changes that are known in the places of the earliest."""
-  both = joined(changes, new)
+  both = join_pb2_model_changes(changes, new)
   latest = jnp.argsort(both.mask, stable=True)[-changes.mask.shape[0] :]
   return jax.tree.map(lambda x: x[latest], both)
 
 
-def scaled(values: Array, reference: Array, known: Array) -> Array:
+def scale_for_pb2_model(values: Array, reference: Array, known: Array) -> Array:
   """Maps values to [0, 1], the least and the greatest known reference."""
   # Halves, since the difference of two numbers may overflow.
   least = jnp.min(0.5 * reference, where=known, initial=jnp.inf)
@@ -78,13 +78,13 @@ def scaled(values: Array, reference: Array, known: Array) -> Array:
   return jnp.clip(jnp.nan_to_num(position), 0.0, 1.0)
 
 
-def to_points(ranges: Sequence[Range], changes: Changes) -> Points:
+def pb2_model_points(ranges: Sequence[Range], changes: Changes) -> Points:
   """Returns points [W]: fitness and intervals are positions, of 0 for NaN."""
   columns = list(zip(ranges, changes.used.T, strict=True))
   position = [x.to_unit(y) for x, y in columns if isinstance(x, Interval)]
   category = [1.0 * x.index(y) for x, y in columns if isinstance(x, Choice)]
   before = changes.before
-  start = scaled(before, before, jnp.isfinite(before))
+  start = scale_for_pb2_model(before, before, jnp.isfinite(before))
   none = jnp.zeros((len(before), 0))
   return Points(
     jnp.nan_to_num(changes.time[-1] - changes.time),
@@ -123,7 +123,7 @@ def _standardised(changes: Changes) -> tuple[Array, Array, Array]:
   return centred * (1 / deviation), mean, deviation
 
 
-def suggest(
+def suggest_by_pb2_model(
   ranges: Sequence[Range],
   keys: Key,
   parameters: Parameters,
@@ -140,9 +140,9 @@ def suggest(
   """
   window = changes.mask.shape[0] - replaced.shape[0]
   values, mean, deviation = _standardised(changes)
-  points = age, position, category = to_points(ranges, changes)
+  points = age, position, category = pb2_model_points(ranges, changes)
   # Only those that may be known, since time grows with the cube of them.
-  parameters = gaussian_process.fit(
+  parameters = gaussian_process.fit_gaussian_process(
     parameters,
     jax.tree.map(lambda x: x[:window], points),
     values[:window],
@@ -157,11 +157,11 @@ def suggest(
     position, pending, predicted = carry
     place = window + order[i]
     points = Points(age, position, category)
-    posterior = gaussian_process.condition(
+    posterior = gaussian_process.condition_gaussian_process(
       parameters, points, values, changes.mask, pending
     )
     point = jax.tree.map(lambda x: x[place], points)
-    found, *prediction = maximise(
+    found, *prediction = maximise_pb2_model_bound(
       keys[order[i]], posterior, point, pending, optimism
     )
     return (
@@ -181,7 +181,7 @@ def suggest(
   return leaves, mean + means, deviations, parameters
 
 
-def maximise(
+def maximise_pb2_model_bound(
   key: Key, posterior: Posterior, child: Points, taken: Array, optimism: float
 ) -> tuple[Array, Array, Array]:
   """Searches the position whose upper confidence bound is highest.
@@ -199,7 +199,7 @@ def maximise(
   def bound(coordinates: Array) -> tuple[Array, tuple[Array, Array, Array]]:
     """Returns the bound, position, mean and deviation at coordinates [D]."""
     position = jnp.append(child.position[:1], coordinates)
-    mean, deviation = gaussian_process.predict(
+    mean, deviation = gaussian_process.predict_gaussian_process(
       posterior, child._replace(position=position)
     )
     return mean + optimism * deviation, (position, mean, deviation)

@@ -8,17 +8,13 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from qdrl_haiku import eager
+from qdrl_haiku import eager, prng
 from qdrl_haiku.config import Settings
 from qdrl_haiku.controllers import exploitation, exploration
 from qdrl_haiku.controllers.base import Controller, Decision
 from qdrl_haiku.controllers.exploitation import ExploitationConfig
 from qdrl_haiku.controllers.exploration import ExplorationConfig
-from qdrl_haiku.controllers.search_space import (
-  SearchSpace,
-  fold_in,
-  member_keys,
-)
+from qdrl_haiku.controllers.search_space import SearchSpace
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 
@@ -61,21 +57,23 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
 
   def init(key: Key, population_size: int) -> tuple[tuple[()], Hyperparams]:
     hyperparams = space.draw(key, population_size)
-    exploitation.counts(config, population_size)
+    exploitation.exploitation_counts(config, population_size)
     return (), hyperparams
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: tuple[()], key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[tuple[()], Decision]:
     fitness = jnp.asarray(fitness, float)
     leaves = space.flatten(fitness, hyperparams)
-    keys = member_keys(key, fitness.shape[0])
-    parents, replaced = exploitation.exploit(config, fold_in(keys, 0), fitness)
-    leaves, operator = exploration.replace(
+    keys = prng.fold_in_indices(key, fitness.shape[0])
+    parents, replaced = exploitation.exploit(
+      config, prng.fold_in_each(keys, 0), fitness
+    )
+    leaves, operator = exploration.explore_for_replaced(
       config,
       space,
-      fold_in(keys, 1),
+      prng.fold_in_each(keys, 1),
       parents=parents,
       replaced=replaced,
       lost=~jnp.any(jnp.isfinite(fitness)),
@@ -84,7 +82,7 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
     return state, Decision(parents, space.unflatten(leaves), operator)
 
   return Controller(
-    init, update, exploration.OPERATORS, exploitation.first_decision(config)
+    init, update, exploration.OPERATORS, exploitation.first_exploitation(config)
   )
 
 

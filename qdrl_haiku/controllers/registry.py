@@ -36,7 +36,7 @@ _MAKERS: dict[type[Settings], Callable[..., Controller]] = {
 }
 
 
-def make(config: Settings, search_space: Tree) -> Controller:
+def make_controller(config: Settings, search_space: Tree) -> Controller:
   """Makes the controller that a configuration describes.
 
   Args:

@@ -11,8 +11,8 @@ def schedule(hyperparams: Hyperparams) -> Controller:
   """Makes a controller that plays hyperparameters back.
 
   No member is replaced, not even a diverged one. So with the schedule of an
-  agent that PBT tuned (`lineage.schedule`), what agents learn is due to
-  hyperparameters alone, and not to inherited weights.
+  agent that PBT tuned (`lineage.schedule_from_lineage`), what agents learn is
+  due to hyperparameters alone, and not to inherited weights.
 
   Args:
     hyperparams: leaves [G], of all members in generation 1 to G; later

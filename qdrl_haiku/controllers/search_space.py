@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names
-from qdrl_haiku.controllers import lineage
+from qdrl_haiku import names, prng, trees
 from qdrl_haiku.controllers.ranges import (
   Choice,
   Fixed,
@@ -16,7 +15,7 @@ from qdrl_haiku.controllers.ranges import (
   Range,
   Uniform,
 )
-from qdrl_haiku.types import Array, Hyperparams, Key, Tree, typed_key
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _EXAMPLE = "policy_learning_rate:log_uniform:1e-5:1e-2"
 _KINDS = {
@@ -28,7 +27,7 @@ _KINDS = {
 }
 
 
-def parse(specification: str) -> tuple[str, Range]:
+def parse_search_space_range(specification: str) -> tuple[str, Range]:
   """Reads a range from the command line.
 
   Args:
@@ -49,7 +48,7 @@ def parse(specification: str) -> tuple[str, Range]:
   kind, *texts = rest
   if kind not in _KINDS:
     raise ValueError(
-      f"{where}: kind={kind!r} is unknown; {names.nearest(kind, _KINDS)}"
+      f"{where}: kind={kind!r} is unknown; {names.nearest_name(kind, _KINDS)}"
     )
   fields = [field.name for field in dataclasses.fields(_KINDS[kind])]
   if kind != "choice" and len(texts) != len(fields):
@@ -91,14 +90,14 @@ class SearchSpace:
           f" Fixed({leaf!r})."
         )
       self.ranges.append(leaf)
-    self.names = list(lineage.named_leaves(tree))
+    self.names = list(trees.tree_leaves_by_name(tree))
     # PyTreeDef has no typed comparison.
     self._treedef: Any = jax.tree.structure(tree)
 
   def sample(self, keys: Key, first: int = 0) -> list[Array]:
     """Draws hyperparameters for keys [P]; leaf i uses number `first` + i."""
     return [
-      jax.vmap(range_.sample)(fold_in(keys, first + i))
+      jax.vmap(range_.sample)(prng.fold_in_each(keys, first + i))
       for i, range_ in enumerate(self.ranges)
     ]
 
@@ -108,7 +107,9 @@ class SearchSpace:
       raise ValueError(
         f"population_size={population_size} has no members; use at least 1."
       )
-    return self.unflatten(self.sample(member_keys(key, population_size)))
+    return self.unflatten(
+      self.sample(prng.fold_in_indices(key, population_size))
+    )
 
   def flatten(self, fitness: Array, hyperparams: Hyperparams) -> list[Array]:
     """Returns leaves [P]; refuses those that don't fit space or fitness."""
@@ -134,14 +135,3 @@ class SearchSpace:
   def unflatten(self, leaves: list[Array]) -> Hyperparams:
     """Returns the tree of some leaves."""
     return jax.tree.unflatten(self._treedef, leaves)
-
-
-def member_keys(key: Key, population_size: int) -> Key:
-  """Returns a key for each of P members, [P], by its index alone."""
-  indices = jnp.arange(population_size)
-  return jax.vmap(jax.random.fold_in, (None, 0))(typed_key(key), indices)
-
-
-def fold_in(keys: Key, data: int | Array) -> Key:
-  """Folds one number into each of some keys [P]."""
-  return jax.vmap(jax.random.fold_in, (0, None))(keys, data)

@@ -10,10 +10,10 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from qdrl_haiku import eager
+from qdrl_haiku import eager, prng
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
-from qdrl_haiku.controllers.search_space import SearchSpace, member_keys
+from qdrl_haiku.controllers.search_space import SearchSpace
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "halved", "reinitialise")
@@ -72,7 +72,7 @@ def successive_halving(
     hyperparams = space.draw(key, population_size)
     return jnp.zeros((), jnp.int32), hyperparams
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: Array, key: Key, fitness: Array, hyperparams: Hyperparams
   ) -> tuple[Array, Decision]:
@@ -110,7 +110,9 @@ def successive_halving(
     leaves = [
       jnp.where(lost, again, leaf[parents])
       for leaf, again in zip(
-        leaves, space.sample(member_keys(key, population_size)), strict=True
+        leaves,
+        space.sample(prng.fold_in_indices(key, population_size)),
+        strict=True,
       )
     ]
     operator = jnp.where(

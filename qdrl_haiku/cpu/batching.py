@@ -37,20 +37,24 @@ _CODE = frozenset({
 })
 
 
-def of_batch(
+def rewrite_for_batching(
   function: Callable[..., Tree], *specs: Tree
 ) -> Callable[..., Tree]:
   """Makes a function of one instance, of these specs, one of a batch."""
   jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
   # An accelerator would start several kernels for each turn of a loop that
   # stands for a scatter, and batches small products by itself.
-  if switch.is_on():
-    jaxpr = small_operations.rewritten(jaxpr)
+  if switch.is_switched_on():
+    jaxpr = small_operations.rewrite_small_operations(jaxpr)
   treedef = jax.tree.structure(result)
   of_all = jax.vmap(jaxpr_as_fun(jaxpr))
   many_kernels = jax.jit(of_all)
   place = _place_of_mark(jaxpr)
-  kernel = many_kernels if place is None else fusion.one_kernel(of_all, place)
+  kernel = (
+    many_kernels
+    if place is None
+    else fusion.fuse_into_one_kernel(of_all, place)
+  )
 
   def call(*args: Tree) -> Tree:
     leaves = jax.tree.leaves(args)
@@ -78,6 +82,8 @@ def _is_code(jaxpr: Jaxpr) -> bool:
   """Returns whether no operation calls a library."""
   return all(
     equation.primitive.name in _CODE
-    and all(_is_code(x.jaxpr) for x in small_operations.inner(equation))
+    and all(
+      _is_code(x.jaxpr) for x in small_operations.operation_jaxprs(equation)
+    )
     for equation in jaxpr.eqns
   )

@@ -22,7 +22,7 @@ class CompilerOptions(NamedTuple):
   once: Options
 
 
-def of_mesh(mesh: jax.sharding.Mesh) -> CompilerOptions:
+def mesh_compiler_options(mesh: jax.sharding.Mesh) -> CompilerOptions:
   """Returns the options for programs on a mesh: none but on CPUs.
 
   There LLVM's costlier passes take a quarter of the time that compiling takes,
@@ -31,10 +31,10 @@ def of_mesh(mesh: jax.sharding.Mesh) -> CompilerOptions:
   LLVM's passes what resets environments is compiled three times as fast, and
   runs a fifth as fast, once.
   """
-  if switch.is_plain() or mesh.devices.flat[0].platform != "cpu":
+  if switch.is_switched_to_plain() or mesh.devices.flat[0].platform != "cpu":
     return CompilerOptions({}, {}, {})
   level = "xla_backend_optimization_level"
   always: Options = {level: 1}
   often = always | {"xla_cpu_use_fusion_emitters": False}
   once = often | {level: 0}
-  return CompilerOptions(*map(xla.known_options, (always, often, once)))
+  return CompilerOptions(*map(xla.known_xla_options, (always, often, once)))

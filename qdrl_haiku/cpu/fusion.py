@@ -13,7 +13,7 @@ _SMALL_CALL = "xla_cpu_small_call"
 _MARK = {_SMALL_CALL: "true", "inlineable": "false"}
 
 
-def one_kernel(
+def fuse_into_one_kernel(
   function: Callable[..., list[jax.Array]], place: int = 0
 ) -> Callable[..., list[jax.Array]]:
   """Makes one kernel of a function on a CPU, and nothing else elsewhere.
@@ -30,7 +30,7 @@ def one_kernel(
   )
 
   def call(*args: jax.Array) -> list[jax.Array]:
-    if not switch.is_on() or not xla.knows_mark(_SMALL_CALL):
+    if not switch.is_switched_on() or not xla.xla_knows_mark(_SMALL_CALL):
       return many_kernels(*args)
     # XLA dies of a kernel with an argument that isn't used. So all of them are
     # results too, and needed for the one that is marked.
@@ -43,7 +43,7 @@ def one_kernel(
 
 
 @jax.custom_vjp
-def gradient_apart(x: jax.Array) -> jax.Array:
+def without_gradient_fusion(x: jax.Array) -> jax.Array:
   """Returns the same, but that on a CPU its gradient is computed by itself.
 
   XLA merges what is computed into the loops that use it, and computes it again
@@ -57,22 +57,22 @@ def gradient_apart(x: jax.Array) -> jax.Array:
 
 def _compute_apart(_: None, gradient: jax.Array) -> tuple[jax.Array]:
   """Returns the gradient, of a loop that XLA merges with nothing."""
-  if not switch.is_on():
+  if not switch.is_switched_on():
     return (gradient,)
   once = jax.lax.optimization_barrier(jnp.int32(1))
   empty = jnp.zeros_like(gradient)
   return (jax.lax.fori_loop(0, once, lambda *_: gradient, empty),)
 
 
-gradient_apart.defvjp(lambda x: (x, None), _compute_apart)
+without_gradient_fusion.defvjp(lambda x: (x, None), _compute_apart)
 
 
-def gradient_by_outputs(weights: jax.Array) -> jax.Array:
+def fuse_gradient_by_outputs(weights: jax.Array) -> jax.Array:
   """Returns the same, but on a CPU its gradient has outputs as rows.
 
   Where they are few, a CPU's product is five to nine times as fast so: XLA
   takes 23 microseconds for [64, 256] x [256, 12], and 3 to 5 for its transpose.
   """
-  if not switch.is_on():
+  if not switch.is_switched_on():
     return weights
   return jax.lax.optimization_barrier(weights.T).T

@@ -13,7 +13,7 @@ from qdrl_haiku.cpu import fusion, switch
 _TOO_MUCH = 2**15
 
 
-def normal(
+def normal_noise(
   key: types.Key, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
 ) -> types.Array:
   """Returns independent standard normal numbers, quickly on a CPU too.
@@ -28,8 +28,8 @@ def normal(
   def draw(key: types.Key) -> list[types.Array]:
     return [jax.random.normal(key, (size,), dtype)]
 
-  if switch.is_plain():
+  if switch.is_switched_to_plain():
     return jax.random.normal(key, shape, dtype)
   if 0 < size < _TOO_MUCH:
-    draw = fusion.one_kernel(draw)
+    draw = fusion.fuse_into_one_kernel(draw)
   return draw(key)[0].reshape(shape)

@@ -71,14 +71,14 @@ def one_by_one(function: Callable[..., Tree]) -> Callable[..., Tree]:
   return looped
 
 
-def on_cpu(function: Callable[..., Tree]) -> Callable[..., Tree]:
+def one_by_one_on_cpu(function: Callable[..., Tree]) -> Callable[..., Tree]:
   """Makes a function `one_by_one` on a CPU, and leaves it elsewhere."""
-  return one_by_one(function) if switch.is_on() else function
+  return one_by_one(function) if switch.is_switched_on() else function
 
 
-def alone(function: Callable[..., Tree]) -> Callable[..., Tree]:
+def one_by_one_alone(function: Callable[..., Tree]) -> Callable[..., Tree]:
   """Makes a function whose numbers on a CPU depend on nothing around it."""
-  mapped = jax.vmap(on_cpu(function))
+  mapped = jax.vmap(one_by_one_on_cpu(function))
 
   def call(*args: Tree) -> Tree:
     args = jax.tree.map(lambda x: x[None], args)

@@ -24,7 +24,7 @@ _MOST_MULTIPLICATIONS = 64
 _MOST_WRITES = 64
 
 
-def rewritten(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+def rewrite_small_operations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
   """Takes small products element by element, and scatters one by one."""
   if not _has_any(jaxpr.jaxpr):
     return jaxpr
@@ -32,7 +32,7 @@ def rewritten(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
   return jax.make_jaxpr(lambda *args: _evaluate(jaxpr, args))(*shapes)
 
 
-def inner(equation: JaxprEqn) -> list[ClosedJaxpr]:
+def operation_jaxprs(equation: JaxprEqn) -> list[ClosedJaxpr]:
   """Returns the closed jaxprs among the parameters of an operation."""
   leaves = jax.tree.leaves(equation.params, is_leaf=_is_closed)
   return [x for x in leaves if _is_closed(x)]
@@ -63,13 +63,13 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
     return [_multiply_and_sum(lhs, rhs, params["dimension_numbers"])]
   if _is_small_scatter(equation):
     return [_scatter(equation, *operands)]
-  if any(_has_any(x.jaxpr) for x in inner(equation)):
+  if any(_has_any(x.jaxpr) for x in operation_jaxprs(equation)):
     if primitive.name == "jit":
       return _evaluate(params["jaxpr"], operands)
     # Functions with derivatives of their own stay as they are.
     if primitive.name in ("scan", "while", "cond"):
       params = jax.tree.map(
-        lambda x: rewritten(x) if _is_closed(x) else x,
+        lambda x: rewrite_small_operations(x) if _is_closed(x) else x,
         params,
         is_leaf=_is_closed,
       )
@@ -161,7 +161,7 @@ def _has_any(jaxpr: Jaxpr) -> bool:
   return any(
     _is_small_product(equation)
     or _is_small_scatter(equation)
-    or any(_has_any(x.jaxpr) for x in inner(equation))
+    or any(_has_any(x.jaxpr) for x in operation_jaxprs(equation))
     for equation in jaxpr.eqns
   )
 

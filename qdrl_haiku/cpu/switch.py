@@ -10,13 +10,13 @@ _VARIABLE = "QDRL_PLAIN"
 _traced_for: list[str] = []
 
 
-def platform() -> str:
+def switched_platform() -> str:
   """Returns the platform for which programs are traced, such as "cpu"."""
   return _traced_for[-1] if _traced_for else jax.default_backend()
 
 
 @contextlib.contextmanager
-def tracing_for(name: str) -> Iterator[None]:
+def switching_platform(name: str) -> Iterator[None]:
   """Traces programs for another platform than jax's within a `with`."""
   _traced_for.append(name)
   try:
@@ -25,7 +25,7 @@ def tracing_for(name: str) -> Iterator[None]:
     _traced_for.pop()
 
 
-def is_on() -> bool:
+def is_switched_on() -> bool:
   """Returns whether programs are rewritten for CPUs.
 
   They are where jax computes on one, unless the environment says QDRL_PLAIN=1:
@@ -33,9 +33,9 @@ def is_on() -> bool:
   in the rewriting, and to read what jax makes of the algorithms. Numbers are
   the same but for rounding.
   """
-  return platform() == "cpu" and not is_plain()
+  return switched_platform() == "cpu" and not is_switched_to_plain()
 
 
-def is_plain() -> bool:
+def is_switched_to_plain() -> bool:
   """Returns whether QDRL_PLAIN=1 turns it off, on any platform."""
   return os.environ.get(_VARIABLE, "0") not in ("", "0")

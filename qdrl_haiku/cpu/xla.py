@@ -2,7 +2,7 @@
 
 Versions of XLA drop what earlier ones had, and a flag that it doesn't know ends
 the process before Python can say a word. So everything is asked for here first;
-what isn't known is left out, and `left_out` names it.
+what isn't known is left out, and `unknown_to_xla` names it.
 """
 
 import functools
@@ -24,12 +24,12 @@ _left_out: set[str] = set()
 _PARSE = "from jaxlib import _jax; _jax.CompileOptions()"
 
 
-def left_out() -> list[str]:
+def unknown_to_xla() -> list[str]:
   """Returns the names of what was asked for and isn't known, in order."""
   return sorted(_left_out)
 
 
-def known_options(options: Options) -> Options:
+def known_xla_options(options: Options) -> Options:
   """Returns those compiler options that there are."""
   return {
     name: value
@@ -38,7 +38,7 @@ def known_options(options: Options) -> Options:
   }
 
 
-def known_flags(flags: Mapping[str, object]) -> list[str]:
+def known_xla_flags(flags: Mapping[str, object]) -> list[str]:
   """Returns those flags that there are, as another process finds out."""
   return [
     f"--{name}={value}"
@@ -47,7 +47,7 @@ def known_flags(flags: Mapping[str, object]) -> list[str]:
   ]
 
 
-def knows_mark(name: str) -> bool:
+def xla_knows_mark(name: str) -> bool:
   """Returns whether XLA looks for an attribute of operations.
 
   It ignores unknown ones without a word; but the name of each that it looks

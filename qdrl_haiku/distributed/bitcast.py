@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 
 
-def to_integers(x: types.Array) -> types.Array:
+def bitcast_to_integers(x: types.Array) -> types.Array:
   """Returns unsigned integers that hold an array's bits."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     return jax.random.key_data(x)
@@ -21,8 +21,8 @@ def to_integers(x: types.Array) -> types.Array:
   return bits if bits.dtype == jnp.uint64 else bits.astype(jnp.uint32)
 
 
-def from_integers(bits: types.Array, like: types.Array) -> types.Array:
-  """Returns the reverse of `to_integers`."""
+def bitcast_from_integers(bits: types.Array, like: types.Array) -> types.Array:
+  """Returns the reverse of `bitcast_to_integers`."""
   if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
     return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
   if like.dtype == bool:

@@ -8,30 +8,30 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 
-def is_first() -> bool:
+def is_first_host() -> bool:
   """Returns whether this is the process that writes for all."""
   return jax.process_index() == 0
 
 
-def wait_for_all(name: str) -> None:
+def wait_for_all_hosts(name: str) -> None:
   """Waits until all processes are here."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 
 
-def any_of_all(flag: bool) -> bool:
+def any_host(flag: bool) -> bool:
   """Returns whether a flag is set in any process; each of them has to ask."""
   if jax.process_count() == 1:
     return flag
   return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
-def as_first(flag: bool) -> bool:
+def as_first_host(flag: bool) -> bool:
   """Returns a flag as the first process has it; each of them has to ask."""
-  return any_of_all(flag and is_first())
+  return any_host(flag and is_first_host())
 
 
-def text_of_first(text: str) -> str:
+def text_of_first_host(text: str) -> str:
   """Returns the text that the first process has; each of them has to ask."""
   if jax.process_count() == 1:
     return text

@@ -18,7 +18,7 @@ from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import bitcast, sharding
 
 
-def member(
+def move_member_to_all(
   mesh: Mesh | None,
   members: types.Tree,
   index: types.Array,
@@ -29,7 +29,7 @@ def member(
   return fetch(members, (index, jnp.int32(turn)))
 
 
-def inherit(
+def inherit_by_moving(
   mesh: Mesh | None,
   members: types.Tree,
   parents: types.Array,
@@ -44,7 +44,7 @@ def inherit(
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
-  if is_one_device and not in_place and switch.platform() != "cpu":
+  if is_one_device and not in_place and switch.switched_platform() != "cpu":
     # For each turn of a loop an accelerator would start kernels for each array.
     return controllers.inherit(members, parents), first_turn
 
@@ -126,19 +126,21 @@ def _fetch(
   is_here = (place >= 0) & (place < num_local)
   sent = jax.lax.psum(
     jax.tree.map(
-      lambda x: jnp.where(is_here, bitcast.to_integers(x), 0), message
+      lambda x: jnp.where(is_here, bitcast.bitcast_to_integers(x), 0), message
     ),
     axis_name,
   )
-  return jax.tree.map(bitcast.from_integers, sent, message)
+  return jax.tree.map(bitcast.bitcast_from_integers, sent, message)
 
 
-def refill(mesh: Mesh | None, members: types.Tree, size: int) -> types.Tree:
+def move_into_spare_slots(
+  mesh: Mesh | None, members: types.Tree, size: int
+) -> types.Tree:
   """Fills the slots that are left over, outside of compiled functions."""
   slots = jax.tree.leaves(members)[0].shape[0]
 
   def fill(members: types.Tree) -> types.Tree:
     sources = jnp.minimum(jnp.arange(slots), size - 1)
-    return inherit(mesh, members, sources, in_place=True)[0]
+    return inherit_by_moving(mesh, members, sources, in_place=True)[0]
 
   return jax.jit(fill, donate_argnums=0)(members)

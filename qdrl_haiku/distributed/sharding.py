@@ -26,7 +26,7 @@ from qdrl_haiku.distributed import bitcast
 AXIS = "population"
 
 
-def num_devices(
+def num_sharding_devices(
   sizes: Sequence[int], available: int, num_shared_cells: int = 0
 ) -> int:
   """Finds how many devices have least to do when they share agents."""
@@ -49,34 +49,34 @@ def population_mesh(
     devices: to choose from, by default all.
     other_sizes: of other batches of agents that they share, the most important
       first.
-    num_shared_cells: see `num_devices`.
+    num_shared_cells: see `num_sharding_devices`.
 
   Returns:
     A mesh with the one axis `population`, over the first n devices, see
-    `num_devices`; of several processes over all, since each takes part.
+    `num_sharding_devices`; of several processes over all, as each takes part.
   """
   devices = jax.devices() if devices is None else devices
   size = len(devices)
   if jax.process_count() == 1:
     sizes = (population_size, *other_sizes)
-    size = num_devices(sizes, size, num_shared_cells)
+    size = num_sharding_devices(sizes, size, num_shared_cells)
   # jax.make_mesh has Explicit axes by default, which vmap over them can't use.
   return jax.make_mesh(
     (size,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:size]
   )
 
 
-def num_slots(mesh: Mesh | None, size: int) -> int:
+def num_sharded_slots(mesh: Mesh | None, size: int) -> int:
   """Returns in how many slots members are kept."""
   return size if mesh is None else -(-size // mesh.size) * mesh.size
 
 
-def in_slots(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
+def shard_into_slots(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
   """Fills the slots that are left over with copies of the last member."""
 
   def fill(x: types.Array) -> types.Array:
     size = x.shape[0]
-    slots = num_slots(mesh, size)
+    slots = num_sharded_slots(mesh, size)
     if slots == size:
       return x
     return x[jnp.minimum(jnp.arange(slots), size - 1)]
@@ -108,17 +108,17 @@ def _gather(num_devices: int, tree: types.Tree) -> types.Tree:
   index = jax.lax.axis_index(AXIS)
 
   def padded(x: types.Array) -> types.Array:
-    mine = bitcast.to_integers(x)
+    mine = bitcast.bitcast_to_integers(x)
     all_of_them = jnp.zeros((num_devices, *mine.shape), mine.dtype)
     all_of_them = all_of_them.at[index].set(mine)
     return all_of_them.reshape(-1, *mine.shape[1:])
 
   # One sum of many arrays, which XLA makes one message; gathers stay many.
   summed = jax.lax.psum(jax.tree.map(padded, tree), AXIS)
-  return jax.tree.map(bitcast.from_integers, summed, tree)
+  return jax.tree.map(bitcast.bitcast_from_integers, summed, tree)
 
 
-def on_shares(
+def run_on_shards(
   mesh: Mesh, function: Callable[..., Any], known: types.Tree
 ) -> Callable[..., Any]:
   """Runs (known, trees [S, ...]) -> tree [S, ...] on each device's share.
@@ -133,7 +133,7 @@ def on_shares(
     out_specs=spec,
     check_vma=False,
   )
-  return lambda *trees: spread(known, in_slots(mesh, trees))
+  return lambda *trees: spread(known, shard_into_slots(mesh, trees))
 
 
 def replicate(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
@@ -145,7 +145,7 @@ def replicate(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
   )
 
 
-def replicated(
+def run_replicated(
   mesh: Mesh | None, function: Callable[..., Any]
 ) -> Callable[..., Any]:
   """Runs a function on every device by itself, inside a compiled function.
@@ -161,15 +161,15 @@ def replicated(
   )
 
 
-def put(mesh: Mesh, keys: types.Key) -> types.Key:
+def put_keys_on_mesh(mesh: Mesh, keys: types.Key) -> types.Key:
   """Makes keys known to every device, outside of compiled functions."""
-  return place(keys, NamedSharding(mesh, PartitionSpec()))
+  return put_sharded(keys, NamedSharding(mesh, PartitionSpec()))
 
 
-def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
+def put_sharded(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
   """Puts an array where it belongs, outside of compiled functions."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-    data = place(jax.random.key_data(x), where)
+    data = put_sharded(jax.random.key_data(x), where)
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
   numbers = np.asarray(x)
   return jax.make_array_from_callback(
@@ -177,7 +177,7 @@ def place(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
   )
 
 
-def to_host(tree: types.Tree) -> types.Tree:
+def fetch_sharded(tree: types.Tree) -> types.Tree:
   """Fetches arrays of all devices as NumPy's, outside of compiled functions."""
   if jax.process_count() == 1:
     return jax.device_get(tree)

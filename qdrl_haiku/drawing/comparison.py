@@ -46,7 +46,7 @@ class Bars(NamedTuple):
   even: float | None = None
 
 
-def styles(methods: Sequence[str]) -> dict[str, Style]:
+def comparison_styles(methods: Sequence[str]) -> dict[str, Style]:
   """Returns a style of its own for each method.
 
   The first methods differ in colours and symbols, more of them in line styles
@@ -61,7 +61,7 @@ def styles(methods: Sequence[str]) -> dict[str, Style]:
   return found
 
 
-def curve(name: str, band: Band, style: Style) -> list[Trace]:
+def comparison_curve(name: str, band: Band, style: Style) -> list[Trace]:
   """Describes a curve on its interval, with a symbol at about ten points."""
   steps = list(band.steps)
   stride = max(1, len(steps) // _NUM_MARKED)
@@ -78,7 +78,7 @@ def curve(name: str, band: Band, style: Style) -> list[Trace]:
   return [area, line] if is_wide else [line]
 
 
-def comparison(
+def draw_comparison(
   tasks: Mapping[str, Mapping[str, Band]], bars: Mapping[str, Bars], label: str
 ) -> matplotlib_figure.Figure:
   """Draws a panel per task, and one per number that methods are compared by.
@@ -93,15 +93,15 @@ def comparison(
   """
   curves = [method for of_task in tasks.values() for method in of_task]
   numbers = [method for one in bars.values() for method in one.intervals]
-  style_of = styles(list(dict.fromkeys([*curves, *numbers])))
+  style_of = comparison_styles(list(dict.fromkeys([*curves, *numbers])))
   panels = []
   for task, of_task in tasks.items():
     traces: list[Trace] = []
     for method, band in of_task.items():
-      traces += curve(method, band, style_of[method])
+      traces += comparison_curve(method, band, style_of[method])
     panels.append(Panel(task, traces, Axis(figure_lib.STEPS), Axis(label)))
   panels += [_bars(title, one, style_of) for title, one in bars.items()]
-  return with_matplotlib.draw(figure_lib.Figure(panels, 290))
+  return with_matplotlib.draw_with_matplotlib(figure_lib.Figure(panels, 290))
 
 
 def _bars(title: str, bars: Bars, style_of: Mapping[str, Style]) -> Panel:
@@ -112,7 +112,7 @@ def _bars(title: str, bars: Bars, style_of: Mapping[str, Style]) -> Panel:
     value, low, high = bars.intervals[method]
     color = f"{style_of[method].color}80"
     traces += [
-      figure_lib.rectangle(low, i - 0.4, high, i + 0.4, color),
+      figure_lib.figure_rectangle(low, i - 0.4, high, i + 0.4, color),
       Trace([value] * 2, [i - 0.4, i + 0.4], "", BLACK, in_legend=False),
     ]
   x, y = Axis(bars.label), Axis(names=methods)

@@ -17,7 +17,7 @@ _COSTS = {
 }
 
 
-def costs(
+def draw_costs(
   rows: Sequence[Mapping[str, float]], name: str
 ) -> matplotlib_figure.Figure:
   """Draws the costs that all rows tell, each in a panel.
@@ -43,4 +43,6 @@ def costs(
         Axis(label, range=(0, 1.05 * max(numbers))),
       )
     )
-  return with_matplotlib.draw(Figure(panels, 300, columns=len(panels)))
+  return with_matplotlib.draw_with_matplotlib(
+    Figure(panels, 300, columns=len(panels))
+  )

@@ -104,12 +104,12 @@ class Figure(NamedTuple):
     return -(-len(self.panels) // columns), columns
 
 
-def plot(traces: Sequence[Trace], x: str, y: str) -> Figure:
+def plot_figure(traces: Sequence[Trace], x: str, y: str) -> Figure:
   """Returns a figure of one panel with these titles of axes."""
   return Figure([Panel("", traces, Axis(x), Axis(y))], 420)
 
 
-def axes(
+def figure_axes(
   lower: np.ndarray, upper: np.ndarray, names: Sequence[str] = ()
 ) -> tuple[Axis, Axis]:
   """Returns the first two axes between bounds, hidden without names."""
@@ -121,7 +121,7 @@ def axes(
   return x, y
 
 
-def rectangle(
+def figure_rectangle(
   left: float, low: float, right: float, high: float, color: str
 ) -> Trace:
   """Returns a filled rectangle."""
@@ -131,7 +131,7 @@ def rectangle(
   )  # fmt: skip
 
 
-def decimated(length: int) -> np.ndarray:
+def decimate_for_figure(length: int) -> np.ndarray:
   """Picks at most a hundred steps of an episode for a line."""
   num = min(length, _MOST_POINTS)
   return np.linspace(0, length - 1, num).round().astype(int)

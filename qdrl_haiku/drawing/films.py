@@ -32,7 +32,7 @@ _DrawFn = Callable[[Axes, int], None]
 """Draws an episode on empty axes, as it is after so many steps."""
 
 
-def check_format(scene: environments.Scene, file_format: str) -> None:
+def check_film_format(scene: environments.Scene, file_format: str) -> None:
   """Raises ValueError if a scene can't be rendered in a format."""
   if file_format == "html" and isinstance(scene, environments.PlaneScene):
     raise ValueError(
@@ -45,7 +45,7 @@ def check_format(scene: environments.Scene, file_format: str) -> None:
     )
 
 
-def first_episode(
+def first_film_episode(
   env: environments.BatchedEnvironment,
   learner: learners.Learner,
   state: types.State,
@@ -82,7 +82,7 @@ def first_episode(
   return jax.tree.map(lambda x: x[0, :length], rollout.extracted)
 
 
-def render(
+def render_film(
   path: str | os.PathLike[str],
   file_format: str,
   scene: environments.Scene,
@@ -93,7 +93,7 @@ def render(
 
   Args:
     path: of the new file.
-    file_format: gif, html, mp4 or png; see `check_format`.
+    file_format: gif, html, mp4 or png; see `check_film_format`.
     scene: what is drawn.
     episode: what it extracted, on the host, leaves [T+1, ...].
     title: of the picture.
@@ -104,7 +104,7 @@ def render(
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   try:
-    with files.written_whole(path) as temporary:
+    with files.file_written_whole(path) as temporary:
       if file_format == "html":
         assert isinstance(scene, environments.RobotScene)
         temporary.write_text(_page(scene, episode))
@@ -116,7 +116,7 @@ def render(
     raise OSError(errno.EIO, "ffmpeg failed", str(path)) from error
 
 
-def walk(
+def film_walk(
   scene: environments.PlaneScene, positions: np.ndarray, t: int | None = None
 ) -> Panel:
   """Describes a way through a plane, its walls, its start and its goal.
@@ -138,7 +138,7 @@ def walk(
   ]
   for left, low, right, high in scene.walls:
     grey = figure_lib.GREY
-    traces.append(figure_lib.rectangle(left, low, right, high, grey))
+    traces.append(figure_lib.figure_rectangle(left, low, right, high, grey))
   for name, symbol, place in (
     ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
   ):  # fmt: skip
@@ -148,7 +148,7 @@ def walk(
       traces.append(Trace(x, y, name, color, 0, symbol=symbol, sizes=12))
   seen = np.concatenate([positions, [scene.lower, scene.upper]])
   margin = 0.03 * np.ptp(seen, axis=0)
-  axes = figure_lib.axes(
+  axes = figure_lib.figure_axes(
     seen.min(axis=0) - margin, seen.max(axis=0) + margin, scene.names
   )
   return Panel("" if t is None else f"step {t}", traces, *axes)
@@ -215,17 +215,19 @@ def _drawer(
   scene: environments.Scene, episode: types.Tree, moments: np.ndarray
 ) -> _DrawFn:
   """Returns what draws a scene at some moments, by MuJoCo if it can."""
-  draw_panel = with_matplotlib.draw_panel
+  draw_panel = with_matplotlib.draw_panel_with_matplotlib
   if isinstance(scene, environments.PlaneScene):
-    return lambda axes, t: draw_panel(axes, walk(scene, episode, t))
+    return lambda axes, t: draw_panel(axes, film_walk(scene, episode, t))
   model = scene.sys.mj_model
-  frames = mujoco_frames.render(model, episode["q"][moments])
+  frames = mujoco_frames.render_mujoco_frames(model, episode["q"][moments])
   if frames is None:
     logging.warning(
       "MuJoCo can't render here (it needs OpenGL, such as libEGL); drawn as a "
       "stick figure."
     )
-    lines = stick_figures.lines(model, episode["pos"], episode["rot"])
+    lines = stick_figures.stick_figure_lines(
+      model, episode["pos"], episode["rot"]
+    )
     return lambda axes, t: draw_panel(axes, _sticks(lines, t))
   images = dict(zip(moments.tolist(), frames, strict=True))
 
@@ -239,7 +241,9 @@ def _drawer(
 
 def _sticks(lines: np.ndarray, t: int) -> Panel:
   """Describes a stick figure, on axes that hold all of its moments."""
-  axes = figure_lib.axes(np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
+  axes = figure_lib.figure_axes(
+    np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1))
+  )
   x, y = lines[t].T
   trace = Trace(x, y, color="#222222", width=4)
   return Panel(f"step {t}", [trace], *axes, is_isometric=True)

@@ -69,13 +69,13 @@ def heatmap(
     text = f"{100 * num / num_cells:.1f} % of {num_cells} cells"
     if elites.centroids is None:
       text = f"{num} elites of {num_cells}"
-    panels.append(panel(elites, places(elites), title + text))
-  return with_matplotlib.draw(
+    panels.append(heatmap_panel(elites, heatmap_places(elites), title + text))
+  return with_matplotlib.draw_with_matplotlib(
     Figure(panels, row_height=450, width=90 + 450 * len(panels))
   )
 
 
-def panel(elites: Elites, where: Places, title: str = "") -> Panel:
+def heatmap_panel(elites: Elites, where: Places, title: str = "") -> Panel:
   """Describes the picture of elites at the places of their cells."""
   fitness = np.full(elites.num_cells + 1, np.nan, np.float32)
   fitness[elites.cells] = elites.fitness
@@ -90,7 +90,7 @@ def panel(elites: Elites, where: Places, title: str = "") -> Panel:
   )
 
 
-def places(elites: Elites) -> Places:
+def heatmap_places(elites: Elites) -> Places:
   """Lays out the cells."""
   edges = np.stack([elites.lower, elites.upper], axis=1).tolist()
   x, y = map(tuple, (*edges, [0.0, 1.0])[:2])

@@ -25,7 +25,9 @@ _AMBIENT = 0.4
 _START_SECONDS, _FRAME_SECONDS = 60.0, 1.0
 
 
-def render(model: "mujoco.MjModel", q: np.ndarray) -> np.ndarray | None:
+def render_mujoco_frames(
+  model: "mujoco.MjModel", q: np.ndarray
+) -> np.ndarray | None:
   """Renders a robot of coordinates q [T, Q] as uint8 [T, H, W, 3].
 
   None where there is no OpenGL, or it doesn't work.

@@ -13,7 +13,7 @@ _PLANE, _HEIGHT_FIELD, _CAPSULE, _CYLINDER = 0, 1, 3, 5
 _AZIMUTH, _ELEVATION = 0.2, 0.3
 
 
-def lines(
+def stick_figure_lines(
   model: "mujoco.MjModel", pos: np.ndarray, rot: np.ndarray
 ) -> np.ndarray:
   """Returns a robot's geoms as lines, seen obliquely from the side.
@@ -28,7 +28,9 @@ def lines(
     each of the G geoms that move, and a NaN after them.
   """
   link, ends = _geoms(model)
-  moved = rotate(ends, rot[..., link, None, :]) + pos[..., link, None, :]
+  moved = (
+    rotate_stick_figure(ends, rot[..., link, None, :]) + pos[..., link, None, :]
+  )
   moved = moved - pos[..., :1, None, :] * [1, 1, 0]
   sin, cos = np.sin(_AZIMUTH), np.cos(_AZIMUTH)
   depth = np.sin(_ELEVATION)
@@ -40,7 +42,9 @@ def lines(
   return lines.reshape(*lines.shape[:-3], -1, 2)
 
 
-def rotate(vectors: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
+def rotate_stick_figure(
+  vectors: np.ndarray, quaternions: np.ndarray
+) -> np.ndarray:
   """Rotates vectors [..., 3] by quaternions [..., 4] of norm 1, w first."""
   w, axis = quaternions[..., :1], quaternions[..., 1:]
   twice = 2 * np.cross(axis, vectors)
@@ -64,5 +68,7 @@ def _geoms(model: "mujoco.MjModel") -> tuple[np.ndarray, np.ndarray]:
       half[2] = model.geom_rbound[i]
     middle, quaternion = model.geom_pos[i], model.geom_quat[i]
     link.append(body - 1)
-    ends.append(middle + rotate(np.stack([-half, half]), quaternion))
+    ends.append(
+      middle + rotate_stick_figure(np.stack([-half, half]), quaternion)
+    )
   return np.array(link, int), np.reshape(ends, (-1, 2, 3))

@@ -24,7 +24,7 @@ _SYMBOLS = {
 _EMPTY = "0.85"
 
 
-def draw(figure: Figure) -> matplotlib_figure.Figure:
+def draw_with_matplotlib(figure: Figure) -> matplotlib_figure.Figure:
   """Draws a figure.
 
   Args:
@@ -45,7 +45,7 @@ def draw(figure: Figure) -> matplotlib_figure.Figure:
   used = grid[: len(figure.panels)]
   colors = _colors(figure.panels)
   for axes, panel in zip(used, figure.panels, strict=True):
-    draw_panel(axes, panel, colors)
+    draw_panel_with_matplotlib(axes, panel, colors)
   for axes in grid[len(used) :]:
     axes.remove()
   labels = {x.heatmap.label for x in figure.panels if x.heatmap is not None}
@@ -64,7 +64,7 @@ def draw(figure: Figure) -> matplotlib_figure.Figure:
   return picture
 
 
-def draw_panel(
+def draw_panel_with_matplotlib(
   axes: Axes, panel: Panel, colors: ScalarMappable | None = None
 ) -> None:
   """Draws one panel on empty axes; `colors` are those of its heat map."""

@@ -11,7 +11,11 @@ from qdrl_haiku.environments.interface import (
   mean_descriptor,
 )
 from qdrl_haiku.environments.point_maze import PointMaze
-from qdrl_haiku.environments.registry import EnvironmentConfig, create, names
+from qdrl_haiku.environments.registry import (
+  EnvironmentConfig,
+  create,
+  registered_environments,
+)
 from qdrl_haiku.environments.scenes import PlaneScene, RobotScene, Scene, scene
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor
@@ -32,7 +36,7 @@ __all__ = [
   "create",
   "final_descriptor",
   "mean_descriptor",
-  "names",
+  "registered_environments",
   "scene",
   "with_descriptor",
 ]

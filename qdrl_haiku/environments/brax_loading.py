@@ -19,12 +19,12 @@ _BRAX_WARNINGS = (
 )
 
 
-def brax_class(name: str) -> Callable[..., Any]:
+def load_brax_class(name: str) -> Callable[..., Any]:
   """Returns the class of one of brax's environments."""
   # Imported late: brax takes seconds, which other environments don't need.
-  redirect_mujocos_warnings()
+  redirect_brax_mujoco_warnings()
   # It prints that it could not import warp, which nothing here needs.
-  with contextlib.redirect_stdout(io.StringIO()), quiet_brax():
+  with contextlib.redirect_stdout(io.StringIO()), quiet_brax_loading():
     import brax.envs
     import brax.fluid
   # brax 0.14 calls `clip(a_min=)`, which jax 0.10 has renamed; without this
@@ -40,7 +40,7 @@ def brax_class(name: str) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def quiet_brax() -> Iterator[None]:
+def quiet_brax_loading() -> Iterator[None]:
   """Hides the warnings that brax gives whenever it is used."""
   with warnings.catch_warnings():
     for message in _BRAX_WARNINGS:
@@ -48,7 +48,7 @@ def quiet_brax() -> Iterator[None]:
     yield
 
 
-def redirect_mujocos_warnings() -> None:
+def redirect_brax_mujoco_warnings() -> None:
   """Makes MuJoCo's warnings Python's, for the rest of the process.
 
   By itself MuJoCo appends them to a file in the current directory, when it

@@ -81,7 +81,7 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
 }
 
 
-def uni(env: Any, robot: str) -> Wrapper:
+def uni_task(env: Any, robot: str) -> Wrapper:
   """Returns a robot that reports which feet touch the ground."""
   feet, offset = UNI_ROBOTS[robot]
   size = len(feet)
@@ -112,7 +112,7 @@ def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
   return touching
 
 
-def omni(env: SingleEnvironment, robot: str) -> Wrapper:
+def omni_task(env: SingleEnvironment, robot: str) -> Wrapper:
   """Returns a robot that may go anywhere, and reports where it is."""
 
   def without_forward_reward(state: State) -> State:
@@ -123,15 +123,15 @@ def omni(env: SingleEnvironment, robot: str) -> Wrapper:
     reward_offset=OMNI_REWARD_OFFSETS[robot],
   )  # fmt: skip
   wrapped = Wrapper(env, without_forward_reward)
-  return with_descriptor(wrapped, torso_position, descriptor)
+  return with_descriptor(wrapped, _torso_position, descriptor)
 
 
-def torso_position(state: State) -> types.Array:
+def _torso_position(state: State) -> types.Array:
   """Returns where a robot of brax is, [2]."""
   return state.pipeline_state.x.pos[0, :2]
 
 
-def trap(env: Any) -> Wrapper:
+def trap_task(env: Any) -> Wrapper:
   """Returns brax's ant in front of the trap; it also observes its position."""
   from brax.io import mjcf
 
@@ -144,12 +144,12 @@ def trap(env: Any) -> Wrapper:
 
   def with_position(state: State) -> State:
     low, high = jnp.array([_TRAP_DESCRIPTOR.lower, _TRAP_DESCRIPTOR.upper])
-    position = torso_position(state)
+    position = _torso_position(state)
     position = (2 * position - low - high) / (high - low)
     return state.replace(obs=jnp.concatenate([position, state.obs]))
 
   return with_descriptor(
-    Wrapper(env, with_position), torso_position, _TRAP_DESCRIPTOR
+    Wrapper(env, with_position), _torso_position, _TRAP_DESCRIPTOR
   )
 
 

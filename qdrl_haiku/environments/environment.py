@@ -14,7 +14,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, compatibility, types
+from qdrl_haiku import checks, compatibility, prng, trees, types
 from qdrl_haiku.cpu import batching, switch
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
@@ -64,8 +64,8 @@ class Environment:
       ValueError: if a number is out of range, or if what `env` returns does
         not fit what it declares or changes between reset and step.
     """
-    compatibility.check_numbers()
-    validation.check_interface(env)
+    compatibility.check_numeric_compatibility()
+    validation.check_valid_environment(env)
     checks.check_count(
       "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
     )
@@ -86,8 +86,8 @@ class Environment:
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
     self.observation_size, self.action_size = sizes or (
-      validation.read_size(env, "observation_size"),
-      validation.read_size(env, "action_size"),
+      validation.valid_environment_size(env, "observation_size"),
+      validation.valid_environment_size(env, "action_size"),
     )
     if sizes is None:
       self._of_batch = self._traced()
@@ -109,7 +109,7 @@ class Environment:
     key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
     size = None if self.descriptor is None else self.descriptor.size
-    spec = validation.state_spec(
+    spec = validation.valid_environment_spec(
       self._env_reset, self._env_step, key, action, self.observation_size, size
     )
 
@@ -122,8 +122,8 @@ class Environment:
       )
 
     return (
-      batching.of_batch(cast_result(self._env_reset), key),
-      batching.of_batch(cast_result(self._env_step), spec, action),
+      batching.rewrite_for_batching(cast_result(self._env_reset), key),
+      batching.rewrite_for_batching(cast_result(self._env_step), spec, action),
     )
 
   def reset(self, key: types.Key) -> State:
@@ -135,7 +135,7 @@ class Environment:
     Returns:
       A state [...] of the same type as the states of `step`.
     """
-    key = types.typed_key(key)
+    key = prng.typed_key(key)
     return environments_as_batch(self._reset, key.shape, key)
 
   def step(
@@ -253,7 +253,7 @@ class Environment:
       )
       return _select(ended, begun, state)
 
-    if pool is not None and not switch.is_on():
+    if pool is not None and not switch.is_switched_on():
       return reset_ended(state)
     # Most steps end no episode, and then a reset should cost nothing.
     return jax.lax.cond(jnp.any(ended), reset_ended, lambda x: x, state)
@@ -330,7 +330,7 @@ def _truncate_nonfinite(before: types.Tree, state: State) -> State:
   """Ends episodes [B] that didn't stay finite in a step, as truncated."""
   names = ("next_observation", "next_state_descriptor")
   after = [state.info.get(name) for name in names]
-  finite = types.all_finite((before, state.reward, after))
+  finite = trees.all_finite_leaves((before, state.reward, after))
   ends = {
     name: jnp.where(finite, state.info[name], 1)
     for name in ("discount", "truncation")

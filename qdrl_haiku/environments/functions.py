@@ -51,42 +51,44 @@ class Function:
     return state.replace(reward=reward, info={"state_descriptor": descriptor})
 
 
-def arm(num_dimensions: int = 8) -> Function:
+def arm_function(num_dimensions: int = 8) -> Function:
   """Makes a planar arm, to reach everywhere with joints bent alike.
 
   Cully et al. (2015), "Robots that can adapt like animals", as in QDax: the
   reward is minus the standard deviation of the joints' angles, the descriptor
   is where the arm of length 1/2 ends whose base is in the middle.
   """
-  return Function(arm_scores, num_dimensions, ("x", "y"), 0.5)
+  return Function(arm_function_scores, num_dimensions, ("x", "y"), 0.5)
 
 
-def rastrigin(num_dimensions: int = 8) -> Function:
+def rastrigin_function(num_dimensions: int = 8) -> Function:
   """Makes Rastrigin's function on [-5, 5]^N, described by two axes."""
   offset = _RASTRIGIN_MAX * num_dimensions
-  return Function(rastrigin_scores, num_dimensions, ("x1", "x2"), offset)
+  return Function(
+    rastrigin_function_scores, num_dimensions, ("x1", "x2"), offset
+  )
 
 
-def sphere(num_dimensions: int = 8) -> Function:
+def sphere_function(num_dimensions: int = 8) -> Function:
   """Makes the squared distance on [-5, 5]^N, described by two axes."""
   offset = 25.0 * num_dimensions
-  return Function(sphere_scores, num_dimensions, ("x1", "x2"), offset)
+  return Function(sphere_function_scores, num_dimensions, ("x1", "x2"), offset)
 
 
-def arm_scores(point: types.Array) -> _Scores:
+def arm_function_scores(point: types.Array) -> _Scores:
   """Returns how alike an arm's joints are bent, and where it ends."""
   angles = jnp.cumsum(2 * jnp.pi * point - jnp.pi)
   end = jnp.stack([jnp.mean(jnp.cos(angles)), jnp.mean(jnp.sin(angles))])
   return -jnp.std(point), (end + 1) / 2
 
 
-def rastrigin_scores(point: types.Array) -> _Scores:
+def rastrigin_function_scores(point: types.Array) -> _Scores:
   """Returns minus Rastrigin's function, and the first two coordinates."""
   x = 10 * point - 5
   waves = jnp.sum(10 - 10 * jnp.cos(2 * jnp.pi * x))
   return -jnp.sum(x**2) - waves, point[:2]
 
 
-def sphere_scores(point: types.Array) -> _Scores:
+def sphere_function_scores(point: types.Array) -> _Scores:
   """Returns minus the squared distance, and the first two coordinates."""
   return -jnp.sum((10 * point - 5) ** 2), point[:2]

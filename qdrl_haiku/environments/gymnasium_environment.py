@@ -224,7 +224,7 @@ class GymnasiumEnvironment:
       )
     action = np.asarray(action)
     obs, reward, terminated, truncated, _ = self._envs.step(
-      scaled(action, self._action_space)
+      scale_gymnasium_action(action, self._action_space)
     )
     next_observation, reward = _flat(obs), reward.astype(np.float32)
     # A broken instance would stay so, since nothing can take its place.
@@ -260,7 +260,7 @@ def _flat(observation: np.ndarray) -> np.ndarray:
   return observation.reshape(observation.shape[0], -1).astype(np.float32)
 
 
-def scaled(action: np.ndarray, space: Any) -> np.ndarray:
+def scale_gymnasium_action(action: np.ndarray, space: Any) -> np.ndarray:
   """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
   # NaN is of an agent that has diverged.
   action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))
@@ -278,7 +278,7 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
   import gymnasium
 
   if ":" in env_id:  # A module that registers it.
-    names.search_working_directory()
+    names.search_names_in_working_directory()
   fix = ""
   try:
     return gymnasium.make(env_id, disable_env_checker=True, **kwargs)

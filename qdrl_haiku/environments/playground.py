@@ -44,18 +44,18 @@ class Playground:
     return _state(self._step(state.pipeline_state, action))
 
 
-def adapted(env: Any) -> SingleEnvironment:
+def adapt_playground_environment(env: Any) -> SingleEnvironment:
   """Wraps an environment if it is one of Playground's."""
   packages = {c.__module__.partition(".")[0] for c in type(env).__mro__}
   return Playground(env) if "mujoco_playground" in packages else env
 
 
-def create(
+def create_playground_environment(
   name: str, *, episode_length: int | None, action_repeat: int, **overrides: Any
 ) -> Environment:
   """Creates an environment of Playground; see `environments.create`."""
   try:
-    with brax_loading.quiet_brax():
+    with brax_loading.quiet_brax_loading():
       from mujoco_playground import registry
   except ModuleNotFoundError as error:
     if error.name != "mujoco_playground":
@@ -67,21 +67,21 @@ def create(
   if name not in registry.ALL_ENVS:
     raise ValueError(
       f"env_name='playground:{name}' is unknown; "
-      f"{names.nearest(name, registry.ALL_ENVS)}"
+      f"{names.nearest_name(name, registry.ALL_ENVS)}"
     )
   config = registry.get_default_config(name)
   for key in overrides:
     if key.partition(".")[0] not in config:
       raise ValueError(
         f"{key} is no part of the configuration of 'playground:{name}'; "
-        f"{names.nearest(key, config)}"
+        f"{names.nearest_name(key, config)}"
       )
   if "impl" in config:
     # Of MJX: warp's states have parts that all instances share, so that one of
     # them can't be reset or copied alone.
     overrides = {"impl": "jax"} | overrides
   try:
-    with brax_loading.quiet_brax():
+    with brax_loading.quiet_brax_loading():
       env = registry.load(name, config=config, config_overrides=overrides)
   except (OSError, subprocess.CalledProcessError) as error:
     raise ValueError(

@@ -62,7 +62,7 @@ class PointMaze:
       ValueError: if there is no such layout.
     """
     if layout not in _LAYOUTS:
-      fix = names.nearest(layout, _LAYOUTS)
+      fix = names.nearest_name(layout, _LAYOUTS)
       raise ValueError(f"layout={layout!r} is unknown; {fix}")
     self.walls = np.array(_LAYOUTS[layout], np.float32).reshape(-1, 4)
     self.start = np.array(_STARTS[layout], np.float32)

@@ -55,32 +55,32 @@ for _robot in (
   _BACKEND_OF_BRAX[_robot] = "generalized"
 BRAX: dict[str, Entry] = {
   name: Entry(
-    functools.partial(brax_loading.brax_class, name),
+    functools.partial(brax_loading.load_brax_class, name),
     backend=backend,
     backends=("generalized",) if name == "swimmer" else _BACKENDS,
   )
   for name, backend in _BACKEND_OF_BRAX.items()
 }
 OURS: dict[str, Entry] = {
-  "ant_trap": BRAX["ant"]._replace(change=brax_tasks.trap),
-  "arm": Entry(lambda: functions.arm, 1, backends=()),
+  "ant_trap": BRAX["ant"]._replace(change=brax_tasks.trap_task),
+  "arm": Entry(lambda: functions.arm_function, 1, backends=()),
   "point_maze": Entry(lambda: point_maze.PointMaze, 100, backends=()),
-  "rastrigin": Entry(lambda: functions.rastrigin, 1, backends=()),
-  "sphere": Entry(lambda: functions.sphere, 1, backends=()),
+  "rastrigin": Entry(lambda: functions.rastrigin_function, 1, backends=()),
+  "sphere": Entry(lambda: functions.sphere_function, 1, backends=()),
 }
-for _task, _robots in (
-  (brax_tasks.uni, brax_tasks.UNI_ROBOTS),
-  (brax_tasks.omni, brax_tasks.OMNI_REWARD_OFFSETS),
+for _name, _task, _robots in (
+  ("uni", brax_tasks.uni_task, brax_tasks.UNI_ROBOTS),
+  ("omni", brax_tasks.omni_task, brax_tasks.OMNI_REWARD_OFFSETS),
 ):
   for _robot in _robots:
-    OURS[f"{_robot}_{_task.__name__}"] = BRAX[_robot]._replace(
+    OURS[f"{_robot}_{_name}"] = BRAX[_robot]._replace(
       change=functools.partial(_task, robot=_robot)
     )
 # Makers of other packages' environments, by the prefix before the colon; a
 # user's own function has a module before it.
 _PACKAGES: dict[str, Callable[..., Any]] = {
   "gymnasium": GymnasiumEnvironment,
-  "playground": playground.create,
+  "playground": playground.create_playground_environment,
 }
 # Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
@@ -92,7 +92,7 @@ _PREFIXES = {
 }
 
 
-def names() -> tuple[str, ...]:
+def registered_environments() -> tuple[str, ...]:
   """Returns brax's names, registered ones included, and ours, sorted."""
   return tuple(sorted({*BRAX, *OURS, *_registered()}))
 
@@ -109,13 +109,13 @@ def create(
   """Creates an environment, of which there can be any number of instances.
 
   Args:
-    env_name: one of `names()`: brax's own, and what was registered by
-      `brax.envs.register_environment`; `<robot>_uni` and `<robot>_omni`,
-      `ant_trap` (see `brax_tasks`), `point_maze`; `arm`, `rastrigin`, `sphere`,
-      functions of an action without physics. Or "playground:" and a name in
-      MuJoCo Playground. Or "gymnasium:" and an id in Gymnasium. Or
-      "package.module:function", a function that returns one instance, see
-      `names.load_function`. Or one instance itself.
+    env_name: one of `registered_environments()`: brax's own, and what was
+      registered by `brax.envs.register_environment`; `<robot>_uni`,
+      `<robot>_omni`, `ant_trap` (see `brax_tasks`), `point_maze`; `arm`,
+      `rastrigin`, `sphere`, functions of an action without physics. Or
+      "playground:" and a name in MuJoCo Playground. Or "gymnasium:" and an id
+      in Gymnasium. Or "package.module:function", a function that returns one
+      instance, see `names.load_named_function`. Or one instance itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
       environment has a default. A user's function gets it if it has a
       parameter of that name.
@@ -142,16 +142,17 @@ def create(
         f"{given} has no effect on an environment that exists; leave it out."
       )
     if "mujoco" in sys.modules:  # What made it may step MuJoCo.
-      brax_loading.redirect_mujocos_warnings()
+      brax_loading.redirect_brax_mujoco_warnings()
     entry, is_users = Entry(lambda: lambda: env_name), True
   else:
     package, colon, name = env_name.partition(":")
     if colon:  # Others' modules may read models and step them.
-      brax_loading.redirect_mujocos_warnings()
+      brax_loading.redirect_brax_mujoco_warnings()
     if colon and package in _PACKAGES:
       _check_backend(env_name, backend, ())
       kwargs |= {
-        "episode_length": episode_length, "action_repeat": action_repeat
+        "episode_length": episode_length,
+        "action_repeat": action_repeat,
       }
       return _PACKAGES[package](name, **kwargs)
     entry, is_users = _find(env_name)
@@ -167,9 +168,9 @@ def create(
     raise ValueError(
       f"env_name={env_name!r}: {error}; it takes {signature}."
     ) from error
-  with brax_loading.quiet_brax():
+  with brax_loading.quiet_brax_loading():
     env = Environment(
-      playground.adapted(entry.change(make(**kwargs))),
+      playground.adapt_playground_environment(entry.change(make(**kwargs))),
       episode_length=(
         entry.episode_length if episode_length is None else episode_length
       ),
@@ -177,7 +178,7 @@ def create(
       sizes=sizes,
     )
     if is_users:
-      validation.check_values(env)
+      validation.check_valid_environment_values(env)
   return env
 
 
@@ -197,7 +198,9 @@ def _registered() -> set[str]:
 def _find(env_name: str) -> tuple[Entry, bool]:
   """Returns the entry of a name, and whether it's a user's own environment."""
   if env_name in _registered():
-    return Entry(functools.partial(brax_loading.brax_class, env_name)), True
+    return Entry(
+      functools.partial(brax_loading.load_brax_class, env_name)
+    ), True
   if env_name in OURS or env_name in BRAX:
     return (BRAX | OURS)[env_name], False
   place, colon, name = env_name.partition(":")
@@ -208,9 +211,9 @@ def _find(env_name: str) -> tuple[Entry, bool]:
   elif re.search(r"-v\d+$", env_name):
     fix = f"did you mean 'gymnasium:{env_name}'?"
   elif colon:
-    return Entry(lambda: names_lib.load_function(env_name)), True
+    return Entry(lambda: names_lib.load_named_function(env_name)), True
   else:
-    fix = names_lib.nearest(env_name, names())
+    fix = names_lib.nearest_name(env_name, registered_environments())
   raise ValueError(
     f"env_name={env_name!r} is unknown; {fix} Your own is given as "
     "'package.module:function', others as 'gymnasium:<id>' or "
@@ -223,7 +226,9 @@ def _check_backend(
 ) -> None:
   """Refuses a backend that an environment doesn't have."""
   if backend is not None and backend not in backends:
-    fix = names_lib.nearest(backend, backends) if backends else "leave it out."
+    fix = (
+      names_lib.nearest_name(backend, backends) if backends else "leave it out."
+    )
     raise ValueError(f"backend={backend!r} is not one of {env_name!r}; {fix}")
 
 

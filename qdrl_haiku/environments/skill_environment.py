@@ -32,7 +32,8 @@ class SkillEnvironment:
 
     Args:
       env: the environment without skills.
-      prior: what skills are drawn from; `skills.constant` needs "episode".
+      prior: what skills are drawn from; `skills.constant_skill` needs
+        "episode".
       sampling: "episode" draws a skill from the prior whenever an episode
         begins, "fixed" when the instance is first reset. Where the prior has
         num_skills skills, "fixed" deals them out: of the E instances along the
@@ -91,6 +92,7 @@ class SkillEnvironment:
 
   def _draw(self, state: State) -> types.Array:
     """Returns a skill for each instance, from its own key: [..., K]."""
+
     def draw(key: types.Key) -> types.Array:
       key = jax.random.fold_in(key, prng.OfInstance.SKILL)
       return self.prior.sample(key)

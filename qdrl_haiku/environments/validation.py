@@ -19,7 +19,7 @@ from qdrl_haiku.environments.interface import BatchedEnvironment, State
 _NUM_STEPS = 8
 
 
-def check_interface(env: object) -> None:
+def check_valid_environment(env: object) -> None:
   """Refuses an object that isn't an environment of one instance."""
   name = (env if inspect.isclass(env) else type(env)).__name__
   if inspect.isclass(env):
@@ -54,7 +54,7 @@ def check_interface(env: object) -> None:
       ) from error
 
 
-def read_size(env: object, name: str) -> int:
+def valid_environment_size(env: object, name: str) -> int:
   """Returns `env.observation_size` or `env.action_size`."""
   sizes: list[Any] = []
   try:
@@ -72,7 +72,7 @@ def read_size(env: object, name: str) -> int:
   return int(size)
 
 
-def state_spec(
+def valid_environment_spec(
   reset: Callable[..., State],
   step: Callable[..., State],
   key: jax.ShapeDtypeStruct,
@@ -210,7 +210,7 @@ def _leaves(tree: types.Tree) -> dict[str, jax.ShapeDtypeStruct]:
   return {jax.tree_util.keystr(path): leaf for path, leaf in flat}
 
 
-def check_values(env: BatchedEnvironment) -> None:
+def check_valid_environment_values(env: BatchedEnvironment) -> None:
   """Runs one instance for a few steps with random actions, and looks at it."""
 
   @jax.jit

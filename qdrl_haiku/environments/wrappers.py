@@ -31,7 +31,7 @@ class Wrapper:
     descriptor: Descriptor | None = None,
   ) -> None:
     """Wraps an environment."""
-    validation.check_interface(env)
+    validation.check_valid_environment(env)
     self.env = env
     self._change = change
     self.descriptor: Descriptor | None = (

@@ -1,19 +1,19 @@
 """A whole run: its configuration, its composition, and its training."""
 
-from qdrl_haiku.experiment.agents import make_agent
-from qdrl_haiku.experiment.cache_key import program_cache
+from qdrl_haiku.experiment.agents import make_experiment_agent
+from qdrl_haiku.experiment.cache_key import open_cache_by_key
 from qdrl_haiku.experiment.config import Config
-from qdrl_haiku.experiment.plan import Plan, plan
+from qdrl_haiku.experiment.plan import Plan, plan_experiment
 from qdrl_haiku.experiment.programs import (
   PROGRAMS,
   TRAIN,
   TRAIN_ME_PBT,
   TRAIN_PBT,
   Program,
-  program_of,
+  experiment_program,
   read_config,
 )
-from qdrl_haiku.experiment.train import Result, train, with_logdir
+from qdrl_haiku.experiment.train import Result, train, with_train_logdir
 
 __all__ = [
   "Config",
@@ -24,11 +24,11 @@ __all__ = [
   "TRAIN",
   "TRAIN_ME_PBT",
   "TRAIN_PBT",
-  "make_agent",
-  "plan",
-  "program_cache",
-  "program_of",
+  "make_experiment_agent",
+  "plan_experiment",
+  "open_cache_by_key",
+  "experiment_program",
   "read_config",
   "train",
-  "with_logdir",
+  "with_train_logdir",
 ]

@@ -10,7 +10,7 @@ from qdrl_haiku.experiment.config import Config
 
 _EVAL_EPISODES = 8
 
-def make_agent(config: Config) -> training.Setup:
+def make_experiment_agent(config: Config) -> training.Setup:
   """Makes the agents that a configuration describes, in their environment.
 
   Args:
@@ -23,7 +23,7 @@ def make_agent(config: Config) -> training.Setup:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
   _check_sizes(config.learner)
-  env = cache_key.make_env(config.environment)
+  env = cache_key.make_env_by_cache_key(config.environment)
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env
@@ -32,10 +32,12 @@ def make_agent(config: Config) -> training.Setup:
   if isinstance(choice, learners.DIAYNAgentConfig):
     setup = _with_skills(config, choice, env, eval_env)
   else:
-    learner = learners.make(choice, env.observation_size, env.action_size)
+    learner = learners.make_learner(
+      choice, env.observation_size, env.action_size
+    )
     settings = _with_episodes(config.training, _EVAL_EPISODES)
     setup = training.Setup(env, eval_env, learner, None, settings)
-  learner = training.with_values(setup.learner, config.hyperparams)
+  learner = training.with_hyperparameters(setup.learner, config.hyperparams)
   return setup._replace(learner=learner)
 
 
@@ -92,7 +94,7 @@ def _with_skills(
   env: environments.BatchedEnvironment,
   eval_env: environments.BatchedEnvironment,
 ) -> training.Setup:
-  """Returns agents with skills, as `make_agent` does."""
+  """Returns agents with skills, as `make_experiment_agent` does."""
   if config.repertoire is not None:
     raise ValueError(
       "learner=diayn has skills, which an elite of a repertoire has not; take "
@@ -143,6 +145,6 @@ def _with_skills(
       fitness=choice.fitness if is_return else f"diayn/{choice.fitness}",
     ),
     evaluate=training.skill_evaluation(
-      eval_env, learners.discriminator(*arguments)
+      eval_env, learners.diayn_discriminator(*arguments)
     ),
   )

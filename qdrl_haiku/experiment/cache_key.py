@@ -23,7 +23,7 @@ from qdrl_haiku.storage.program_cache import ProgramCache
 _CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?")
 
 
-def make_env(
+def make_env_by_cache_key(
   config: environments.EnvironmentConfig,
 ) -> environments.BatchedEnvironment:
   """Makes an environment; one of ours is checked where it is made first."""
@@ -34,7 +34,9 @@ def make_env(
   return env
 
 
-def program_cache(config: Config, setup: training.Setup) -> ProgramCache | None:
+def open_cache_by_key(
+  config: Config, setup: training.Setup
+) -> ProgramCache | None:
   """Opens the cache for the programs of a run.
 
   Args:
@@ -46,9 +48,9 @@ def program_cache(config: Config, setup: training.Setup) -> ProgramCache | None:
   """
   if setup.on_host:
     return None
-  settings = config_lib.values(config)
+  settings = config_lib.config_tree_values(config)
   # How long a run is, and what it leaves behind, changes no program.
-  for name in config_lib.values(config.run):
+  for name in config_lib.config_tree_values(config.run):
     del settings[name]
   # Centroids are drawn by the seed, or read.
   tessellation = setup.map_elites and setup.map_elites.tessellation
@@ -63,10 +65,12 @@ def _open(settings: Values, rest: object) -> ProgramCache | None:
   if (
     not (folder and jax.config.values["jax_enable_compilation_cache"])
     or _names_code(settings)
-    or fingerprints.users_module() is not None
+    or fingerprints.module_without_fingerprint() is not None
   ):
     return None
-  key = fingerprints.digest([fingerprints.of_process(), settings, rest])
+  key = fingerprints.fingerprint_digest(
+    [fingerprints.fingerprint_of_process(), settings, rest]
+  )
   return ProgramCache(pathlib.Path(folder) / "kept", key)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, learners
-from qdrl_haiku.config import Missing, Settings, choice, setting
+from qdrl_haiku.config import Missing, Settings, setting, setting_choice
 from qdrl_haiku.environments import EnvironmentConfig
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.training import RepertoireConfig, Setup, TrainingConfig
@@ -28,7 +28,7 @@ class Config(Settings):
   environment: EnvironmentConfig = EnvironmentConfig()
   run: RunConfig = RunConfig()
   training: TrainingConfig = TrainingConfig()
-  learner: Settings = choice(
+  learner: Settings = setting_choice(
     "sac",
     learners.KINDS,
     "Algorithm of each agent: sac, td3, crossq, xqc, diayn, or "
@@ -47,7 +47,7 @@ class Config(Settings):
     flag="hyperparam",
     title="Hyperparameters",
   )
-  controller: Settings | None = choice(
+  controller: Settings | None = setting_choice(
     "pbt",
     controllers.KINDS,
     "How the population is tuned: pbt, pb2, mf_pbt, random_search, "
@@ -114,14 +114,14 @@ class Config(Settings):
       ValueError: if a setting is wrong or has no effect beside the others.
     """
     # Which knows this class.
-    from qdrl_haiku.experiment.plan import plan
+    from qdrl_haiku.experiment.plan import plan_experiment
 
-    return plan(self).setup
+    return plan_experiment(self).setup
 
   @property
   def algorithm(self) -> str:
     """Name of the algorithm, for the name of a run's directory."""
-    learner = config_lib.chosen(self, "learner").replace(":", "-")
+    learner = config_lib.kind_in_config_tree(self, "learner").replace(":", "-")
     if self.repertoire is not None:
       return f"{self.repertoire.algorithm}_{learner}"
     return learner if self.controller is None else f"pbt_{learner}"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, environments, learners, training, types
-from qdrl_haiku.experiment.agents import make_agent
+from qdrl_haiku.experiment.agents import make_experiment_agent
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.runs import repertoire_files
 from qdrl_haiku.storage.directory import RunDirectory
@@ -28,7 +28,7 @@ class Plan(NamedTuple):
   search_space: types.Tree
 
 
-def plan(config: Config) -> Plan:
+def plan_experiment(config: Config) -> Plan:
   """Composes what a configuration describes, and fills in what it leaves open.
 
   Args:
@@ -40,8 +40,8 @@ def plan(config: Config) -> Plan:
   Raises:
     ValueError: if a setting is wrong or has no effect beside the others.
   """
-  config_lib.check_effects(config)
-  setup = make_agent(config)
+  config_lib.check_config_tree(config)
+  setup = make_experiment_agent(config)
   learner = setup.learner
   search_space = training.search_space(
     learner.hyperparams,
@@ -58,7 +58,7 @@ def plan(config: Config) -> Plan:
     settings = dataclasses.replace(settings, perturbation_interval=interval)
     config = dataclasses.replace(config, training=settings)
     if config.controller is not None:
-      controller = controllers.make(config.controller, search_space)
+      controller = controllers.make_controller(config.controller, search_space)
       setup = setup._replace(controller=controller)
   if repertoire is not None:
     size = repertoire.num_members(size)
@@ -83,10 +83,10 @@ def _interval(config: Config, learner: learners.Learner) -> int:
     return settings.perturbation_interval
   per_update = learner.batches_per_update
   if config.run.num_generations is None:
-    return training.default_interval(
+    return training.default_training_interval(
       settings, per_update, config.run.num_timesteps
     )
-  steps = training.iteration_steps(settings, per_update)
+  steps = training.training_iteration_steps(settings, per_update)
   return steps * max(1, round(_INTERVAL / steps))
 
 
@@ -106,7 +106,9 @@ def _map_elites(
     )
   centroids = None
   if config.run.resume and config.run.logdir:
-    centroids = repertoire_files.read_centroids(RunDirectory(config.run.logdir))
+    centroids = repertoire_files.read_repertoire_centroids(
+      RunDirectory(config.run.logdir)
+    )
   offset = repertoire.qd_offset
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length
@@ -120,7 +122,7 @@ def _map_elites(
     tessellation=repertoire.make_tessellation(
       descriptor, config.run.seed, centroids
     ),
-    variation_fn=training.vary_agents(
+    variation_fn=training.vary_elites(
       repertoire.iso_sigma,
       repertoire.line_sigma,
       controllers.explore(exploration, search_space),

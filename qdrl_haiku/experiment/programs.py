@@ -36,10 +36,11 @@ class Program(NamedTuple):
     without: set[str] = set()
     if self.defaults.repertoire is not None:
       # Its elites have no skills.
-      skilled = config_lib.flags(learners.KINDS["diayn"])
-      without = skilled.keys() - config_lib.flags(learners.SACConfig()).keys()
+      skilled = config_lib.config_tree_flags(learners.KINDS["diayn"])
+      plain = config_lib.config_tree_flags(learners.SACConfig())
+      without = skilled.keys() - plain.keys()
     found = {}
-    for name, flag in config_lib.flags(self.defaults).items():
+    for name, flag in config_lib.config_tree_flags(self.defaults).items():
       if name in without:
         continue
       lacked = missing.get(flag.declared.needs or "")
@@ -51,7 +52,7 @@ class Program(NamedTuple):
 
   def values(self, config: Config) -> dict[str, object]:
     """Returns the values of a configuration, as `config.json` has them."""
-    values = config_lib.values(config).items()
+    values = config_lib.config_tree_values(config).items()
     return {self.renamed.get(name, name): value for name, value in values}
 
   def configure(
@@ -68,17 +69,17 @@ class Program(NamedTuple):
       ValueError: if a value is wrong or has no effect.
     """
     original = {new: old for old, new in self.renamed.items()}
-    known = config_lib.flags(self.defaults)
+    known = config_lib.config_tree_flags(self.defaults)
     values = {original.get(name, name): x for name, x in given.items()}
     if typed is None:
       values = {name: x for name, x in values.items() if name in known}
     else:
       typed = frozenset(original.get(name, name) for name in typed)
-    return config_lib.replaced(self.defaults, values, typed)
+    return config_lib.replace_in_config_tree(self.defaults, values, typed)
 
 
 # The length of the run and the skills decide what is left open.
-_TRAINING = config_lib.replaced(
+_TRAINING = config_lib.replace_in_config_tree(
   TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None}
 )
 TRAIN = Program(
@@ -106,7 +107,7 @@ PROGRAMS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
 """The programs that train, by name."""
 
 
-def program_of(config: Config) -> Program:
+def experiment_program(config: Config) -> Program:
   """Returns the program that trains what a configuration describes.
 
   Args:

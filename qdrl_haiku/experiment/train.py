@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import runs, training, types
-from qdrl_haiku.controllers import lineage
+from qdrl_haiku import runs, training, trees, types
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
-from qdrl_haiku.experiment.cache_key import program_cache
+from qdrl_haiku.experiment.cache_key import open_cache_by_key
 from qdrl_haiku.experiment.config import Config
-from qdrl_haiku.experiment.plan import Plan, plan
-from qdrl_haiku.experiment.programs import program_of
+from qdrl_haiku.experiment.plan import Plan, plan_experiment
+from qdrl_haiku.experiment.programs import experiment_program
 from qdrl_haiku.storage.directory import RunDirectory
 
 Row = dict[str, Any]
@@ -59,11 +58,11 @@ def train(
     Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
     Diverged: if the run ended because no agent was finite.
   """
-  config = with_logdir(config)
-  made = plan(config)
+  config = with_train_logdir(config)
+  made = plan_experiment(config)
   _warn(made)
   _check_activation(config)
-  program = program_of(config)
+  program = experiment_program(config)
   settings = program.values(made.config) | {
     "launcher": f"{program.name}.py",
     "in_effect": _in_effect(made.setup),
@@ -71,13 +70,13 @@ def train(
   if made.setup.controller is not None:
     settings["ranges"] = {
       name: {"kind": type(values).__name__} | dataclasses.asdict(values)
-      for name, values in lineage.named_leaves(made.search_space).items()
+      for name, values in trees.tree_leaves_by_name(made.search_space).items()
     }
   flags = program.settings().items()
   may_change = [name for name, flag in flags if flag.declared.may_change]
-  if hosts.is_first() and not config.run.dry_run:
+  if hosts.is_first_host() and not config.run.dry_run:
     print(f"writing to {config.run.logdir}", flush=True)
-  cache = program_cache(made.config, made.setup)
+  cache = open_cache_by_key(made.config, made.setup)
   metrics, state = runs.run(
     made.setup,
     made.config.run,
@@ -89,7 +88,7 @@ def train(
   return Result(str(config.run.logdir), metrics, state)
 
 
-def with_logdir(config: Config) -> Config:
+def with_train_logdir(config: Config) -> Config:
   """Names a new directory of environment, algorithm and time, if none is given.
 
   Args:
@@ -105,7 +104,7 @@ def with_logdir(config: Config) -> Config:
   env_name = re.sub("[:/]", "-", config.environment.env_name)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
   # Each process has a clock of its own.
-  name = hosts.text_of_first(f"{env_name}-{config.algorithm}-{time}")
+  name = hosts.text_of_first_host(f"{env_name}-{config.algorithm}-{time}")
   run = dataclasses.replace(config.run, logdir=os.path.join("logs", name))
   return dataclasses.replace(config, run=run)
 
@@ -143,7 +142,7 @@ def _check_activation(config: Config) -> None:
     settings = RunDirectory(other).settings()
   except ValueError:
     return  # Training says so, and names the setting.
-  ours = config_lib.values(config).get("activation")
+  ours = config_lib.config_tree_values(config).get("activation")
   theirs = settings.get("activation", ours)
   if ours is not None and theirs != ours:
     raise ValueError(
@@ -154,7 +153,7 @@ def _check_activation(config: Config) -> None:
 
 def _in_effect(setup: training.Setup) -> dict[str, object]:
   """Returns the values of what settings leave open, as JSON has them."""
-  hyperparams = lineage.named_leaves(setup.learner.hyperparams)
+  hyperparams = trees.tree_leaves_by_name(setup.learner.hyperparams)
   env = getattr(setup.env, "env", setup.env)  # Without skills.
   backend = getattr(getattr(env, "unwrapped", None), "backend", None)
   return {
@@ -163,5 +162,5 @@ def _in_effect(setup: training.Setup) -> dict[str, object]:
     "fitness": setup.config.fitness,
     "hyperparams": {name: float(x) for name, x in hyperparams.items()},
     "num_eval_episodes": setup.config.num_eval_episodes,
-    "plain": switch.is_plain(),
+    "plain": switch.is_switched_to_plain(),
   }

@@ -18,10 +18,10 @@ from qdrl_haiku.learners.diayn import (
   DIAYNState,
   Discriminator,
   diayn,
-  discriminator,
+  diayn_discriminator,
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make
+from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
@@ -62,8 +62,8 @@ __all__ = [
   "check",
   "crossq",
   "diayn",
-  "discriminator",
-  "make",
+  "diayn_discriminator",
+  "make_learner",
   "sac",
   "td3",
   "xqc",

@@ -172,21 +172,23 @@ class Optimizer:
     return Descent(loss, more, after, state, optax.tree.norm(gradients))
 
 
-def parts(state: types.State, kind: type[types.Tree]) -> types.Tree:
+def learner_state_parts(
+  state: types.State, kind: type[types.Tree]
+) -> types.Tree:
   """Returns those fields of a state that another record has too."""
   return kind(**{name: getattr(state, name) for name in kind._fields})
 
 
-def move_targets(
+def move_target_networks(
   targets: types.Params, online: types.Params, tau: types.Array
 ) -> types.Params:
   """Moves target networks towards the online ones, whose state they get."""
   if isinstance(online, networks.Variables):
-    params = move_targets(targets.params, online.params, tau)
+    params = move_target_networks(targets.params, online.params, tau)
     return networks.Variables(params, jax.tree.map(jnp.copy, online.state))
   return jax.tree.map(lambda t, o: t + tau * (o - t), targets, online)
 
 
-def saturation(action: types.Array) -> types.Array:
+def action_saturation(action: types.Array) -> types.Array:
   """Returns the share of actions at the border, where tanh is flat."""
   return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))

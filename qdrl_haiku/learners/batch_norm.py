@@ -8,7 +8,7 @@ import optax
 
 from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.learners import base, soft_policy, statistics
-from qdrl_haiku.learners.check import check_update
+from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 AtomsFn = Callable[
@@ -49,28 +49,28 @@ def batch_norm_learner(
     params, state = critic.init(key)
     fields = {"critic_params": params, "critic_state": state}
     if atoms_fn is not None:
-      fields["reward_statistics"] = statistics.init_rewards()
+      fields["reward_statistics"] = statistics.init_reward_statistics()
     return fields
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: types.State,
     hyperparams: types.Hyperparams,
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
-    check_update(
+    check_learner_update(
       transitions, hyperparams, soft.hyperparams, config.policy_delay
     )
     observation, next_observation = (
-      statistics.normalize(state.observation_statistics, x)
+      statistics.normalize_by_statistics(state.observation_statistics, x)
       for x in (transitions.observation, transitions.next_observation)
     )
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
     rewards = atoms = None
     if atoms_fn is not None:
-      rewards = statistics.update_rewards(
+      rewards = statistics.update_reward_statistics(
         state.reward_statistics, transitions.reward
       )
       atoms = atoms_fn(rewards, hyperparams, temperature)
@@ -162,7 +162,7 @@ def batch_norm_learner(
     )
     if atoms is not None:
       state = state._replace(
-        target_critic_params=base.move_targets(
+        target_critic_params=base.move_target_networks(
           state.target_critic_params, critic_params, hyperparams["tau"]
         ),
         reward_statistics=rewards,

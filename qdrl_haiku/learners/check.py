@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, types
+from qdrl_haiku import checks, trees, types
 from qdrl_haiku.learners.base import Learner
 
 _NUM_ENVS = 3
@@ -37,7 +37,7 @@ def check(
       if it reads an extra that isn't stored.
   """
   extras = dict(extras or {})
-  check_defaults(learner.hyperparams)
+  check_learner_defaults(learner.hyperparams)
   checks.check_count("batches_per_update", learner.batches_per_update, 1)
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
@@ -57,7 +57,7 @@ def check(
   ):
     if getattr(actions, "shape", None) != expected:
       raise ValueError(
-        f"the learner's {name} makes {checks.describe(actions)} of "
+        f"the learner's {name} makes {trees.describe_tree(actions)} of "
         f"observations {observations.shape}; return actions {expected}: "
         "[..., A] of [..., O]."
       )
@@ -88,7 +88,7 @@ def check(
     ("from_genotype", shapes("from_genotype", shapes("genotype", state))),
     ("update", after),
   ):
-    if difference := checks.difference(found, state):
+    if difference := trees.tree_difference(found, state):
       raise ValueError(
         f"the state that the learner's {name} returns differs from that of "
         f"init: {difference}; return the same tree, shapes and dtypes."
@@ -97,11 +97,11 @@ def check(
     if getattr(value, "shape", None) != ():
       raise ValueError(
         f"the learner's update returns the metric {name!r} with "
-        f"{checks.describe(value)}; give one number, such as its mean."
+        f"{trees.describe_tree(value)}; give one number, such as its mean."
       )
 
 
-def check_update(
+def check_learner_update(
   transitions: types.Transition,
   hyperparams: types.Hyperparams,
   defaults: types.Hyperparams,
@@ -122,14 +122,15 @@ def check_update(
   checks.check_hyperparams(hyperparams, defaults)
 
 
-def check_defaults(hyperparams: types.Hyperparams) -> None:
+def check_learner_defaults(hyperparams: types.Hyperparams) -> None:
   """Refuses default hyperparameters that are no tree of numbers."""
   if not jax.tree.leaves(hyperparams):
     raise ValueError(
       f"the learner's hyperparams={hyperparams!r} have no number; give one, "
       "such as {'discount': 0.99}, though the learner needn't heed it."
     )
-  names, values = checks.leaf_names(hyperparams), jax.tree.leaves(hyperparams)
+  names = trees.tree_leaf_names(hyperparams)
+  values = jax.tree.leaves(hyperparams)
   for name, value in zip(names, values, strict=True):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
       raise ValueError(
@@ -148,7 +149,7 @@ def _shapes(
   try:
     return jax.eval_shape(getattr(learner, name), *args)
   except KeyError as error:
-    hyperparams = checks.leaf_names(learner.hyperparams)
+    hyperparams = trees.tree_leaf_names(learner.hyperparams)
     raise ValueError(
       f"the learner's {name} looks for {error}, which is none of its "
       f"hyperparameters ({', '.join(hyperparams)}) and none of the extras that "

@@ -75,7 +75,7 @@ class SoftAgentConfig(AgentConfig):
   )
 
 
-def policy_delay() -> int:
+def policy_delay_setting() -> int:
   """Declares how many critic steps a policy step is delayed by."""
   return setting(
     2,
@@ -90,4 +90,4 @@ class DelayedSoftAgentConfig(SoftAgentConfig):
   """Shapes such an agent, whose policy moves after several critic steps."""
 
   # 3 in the papers, and TD3's here, so that steps are cut up alike.
-  policy_delay: int = policy_delay()
+  policy_delay: int = policy_delay_setting()

@@ -19,7 +19,9 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
-HYPERPARAMETERS = hyperparameters.chosen(hyperparameters.COMMON, targets=False)
+HYPERPARAMETERS = hyperparameters.choose_hyperparameters(
+  hyperparameters.COMMON, targets=False
+)
 """CrossQ's, by name."""
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5

@@ -11,7 +11,7 @@ import optax
 from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, statistics
-from qdrl_haiku.learners.check import check_update
+from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
@@ -110,7 +110,7 @@ class Discriminator(NamedTuple):
   reward: Callable[[types.Array, types.Array], types.Array]
 
 
-def discriminator(
+def diayn_discriminator(
   observation_size: int,
   prior: skills.SkillPrior,
   descriptor_size: int | None = None,
@@ -170,7 +170,9 @@ def discriminator(
       )
     if config.discriminator_input == "observation":
       observation = observation[..., :observation_size]
-      inputs = statistics.normalize(state.observation_statistics, observation)
+      inputs = statistics.normalize_by_statistics(
+        state.observation_statistics, observation
+      )
     return made.apply(state.discriminator_params, inputs)
 
   def reward(parameters: types.Array, skill: types.Array) -> types.Array:
@@ -207,15 +209,15 @@ def diayn(
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
     config: what shapes the discriminator and the computation.
-    network: the discriminator's, see `discriminator`.
+    network: the discriminator's, see `diayn_discriminator`.
 
   Returns:
     The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
 
   Raises:
-    ValueError: see `discriminator`.
+    ValueError: see `diayn_discriminator`.
   """
-  classifier = discriminator(
+  classifier = diayn_discriminator(
     observation_size, prior, descriptor_size, config, network
   )
   optimizer = base.Optimizer()
@@ -228,13 +230,13 @@ def diayn(
       agent=base_learner.init(agent_key),
       discriminator_params=params,
       discriminator_optimizer_state=optimizer.init(params),
-      observation_statistics=statistics.initial(
+      observation_statistics=statistics.init_statistics(
         observation_size, config.normalize_observations
       ),
     )
 
   def genotype(state: DIAYNState) -> DIAYNGenotype:
-    stored: DIAYNGenotype = base.parts(state, DIAYNGenotype)
+    stored: DIAYNGenotype = base.learner_state_parts(state, DIAYNGenotype)
     return stored._replace(agent=base_learner.genotype(state.agent))
 
   def from_genotype(genotype: DIAYNGenotype) -> DIAYNState:
@@ -249,14 +251,16 @@ def diayn(
   def normalize(state: DIAYNState, observation: types.Array) -> types.Array:
     if state.observation_statistics is None:
       return observation
-    normalized = statistics.normalize(
+    normalized = statistics.normalize_by_statistics(
       state.observation_statistics, observation[..., :observation_size]
     )
     skill = observation[..., observation_size:]
     return jnp.concatenate([normalized, skill], axis=-1)
 
   def observe(state: DIAYNState, observation: types.Array) -> DIAYNState:
-    seen = statistics.observe(state, observation[..., :observation_size])
+    seen = statistics.observe_statistics(
+      state, observation[..., :observation_size]
+    )
     agent = base_learner.observe(state.agent, normalize(state, observation))
     return seen._replace(agent=agent)
 
@@ -301,14 +305,14 @@ def diayn(
     )
     return state, (batch, metrics)
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: DIAYNState,
     hyperparams: types.Hyperparams,
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[DIAYNState, types.Metrics]:
-    check_update(
+    check_learner_update(
       transitions, hyperparams, defaults, base_learner.batches_per_update
     )
     state, (transitions, metrics) = jax.lax.scan(

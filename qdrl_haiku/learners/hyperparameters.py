@@ -21,8 +21,8 @@ class Hyperparameter(NamedTuple):
     low: the least value that makes sense.
     high: the largest one.
     search: the range that controllers search by default, as
-      `controllers.search_space.parse` reads it after the name, such as
-      "log_uniform:1e-4:1e-2"; None for one that isn't searched.
+      `controllers.search_space.parse_search_space_range` reads it after the
+      name, such as "log_uniform:1e-4:1e-2"; None for one that isn't searched.
     excludes_low: whether it has to be above `low`.
   """
 
@@ -107,7 +107,7 @@ COMMON: dict[str, Hyperparameter] = {
 """Those that several learners have, by name."""
 
 
-def chosen(
+def choose_hyperparameters(
   declared: Mapping[str, Hyperparameter],
   *,
   targets: bool = True,
@@ -123,7 +123,7 @@ def chosen(
   return {name: x for name, x in declared.items() if name not in without}
 
 
-def defaults(
+def default_hyperparameters(
   declared: Mapping[str, Hyperparameter], action_size: int
 ) -> dict[str, float]:
   """Returns the values that hyperparameters have by default, by name."""

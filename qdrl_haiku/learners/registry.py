@@ -57,7 +57,9 @@ KINDS: dict[str, Settings] = {
 """The configurations of all learners, by name."""
 
 
-def make(config: Settings, observation_size: int, action_size: int) -> Learner:
+def make_learner(
+  config: Settings, observation_size: int, action_size: int
+) -> Learner:
   """Makes the learner, without skills, that a configuration describes.
 
   Args:

@@ -10,7 +10,7 @@ import optax
 from qdrl_haiku import eager, losses, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
-from qdrl_haiku.learners.check import check_update
+from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SoftAgentConfig
 from qdrl_haiku.networks import ResidualNetworkConfig
 
@@ -98,17 +98,17 @@ def sac(
     observation_size, action_size, config, policy, kind
   )
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: SACState,
     hyperparams: types.Hyperparams,
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[SACState, types.Metrics]:
-    check_update(transitions, hyperparams, soft.hyperparams, 1)
+    check_learner_update(transitions, hyperparams, soft.hyperparams, 1)
     batch = jax.tree.map(lambda x: x[0], transitions)
     observation, next_observation = (
-      statistics.normalize(state.observation_statistics, x)
+      statistics.normalize_by_statistics(state.observation_statistics, x)
       for x in (batch.observation, batch.next_observation)
     )
     next_key, policy_key = jax.random.split(key)
@@ -147,7 +147,7 @@ def sac(
     )
     state = state._replace(
       critic_params=critics.params,
-      target_critic_params=base.move_targets(
+      target_critic_params=base.move_target_networks(
         state.target_critic_params, critics.params, hyperparams["tau"]
       ),
       critic_optimizer_state=critics.optimizer_state,

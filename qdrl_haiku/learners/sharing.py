@@ -46,10 +46,12 @@ def shared_critic(
 
     def step(carry: types.Tree, batch: types.Array) -> tuple[types.Tree, None]:
       params, optimizer_state = carry
-      judged = statistics.normalize(
+      judged = statistics.normalize_by_statistics(
         state.observation_statistics, _with_context(batch, context)
       )
-      seen = statistics.normalize(genotype.observation_statistics, batch)
+      seen = statistics.normalize_by_statistics(
+        genotype.observation_statistics, batch
+      )
       *carry, _ = policy_step(
         params, optimizer_state, first, seen, judged, rate
       )
@@ -71,7 +73,7 @@ def shared_critic(
         variance=known.variance[:observation_size],
       )
     return learner.genotype(state)._replace(
-      policy_params=networks.fix_inputs(
+      policy_params=networks.fix_mlp_inputs(
         state.policy_params, observation_size, seen_context(state, context)
       ),
       critic_params=critics_at(state, context),
@@ -83,16 +85,16 @@ def shared_critic(
   ) -> types.Params | None:
     if not own_critics:
       return None
-    return jax.vmap(networks.fix_inputs, (0, None, None))(
+    return jax.vmap(networks.fix_mlp_inputs, (0, None, None))(
       state.critic_params, observation_size, seen_context(state, context)
     )
 
   def seen_context(state: types.State, context: types.Array) -> types.Array:
     """Returns the context as the networks see it."""
     whole = _with_context(jnp.zeros(observation_size), context)
-    return statistics.normalize(state.observation_statistics, whole)[
-      observation_size:
-    ]
+    return statistics.normalize_by_statistics(
+      state.observation_statistics, whole
+    )[observation_size:]
 
   return base.SharedCritic(learner, improve, genotype_at)
 

@@ -61,12 +61,12 @@ def soft_policy(
 ) -> SoftPolicy:
   """Makes the policy's part of a learner."""
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
-  declared = hyperparameters.chosen(
+  declared = hyperparameters.choose_hyperparameters(
     kind.declared,
     temperature=config.learn_temperature,
     blocks=getattr(config.network, "has_residual_blocks", False),
   )
-  defaults = hyperparameters.defaults(declared, action_size)
+  defaults = hyperparameters.default_hyperparameters(declared, action_size)
 
   def from_genotype(genotype: types.Tree) -> types.State:
     fields = genotype._asdict()
@@ -92,10 +92,12 @@ def soft_policy(
   def seen(state: types.State, observation: types.Array) -> policies.NormalTanh:
     return at(
       state.policy_params,
-      statistics.normalize(state.observation_statistics, observation),
+      statistics.normalize_by_statistics(
+        state.observation_statistics, observation
+      ),
     )
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def act(
     state: types.State,
     hyperparams: types.Hyperparams,
@@ -142,7 +144,7 @@ def soft_policy(
       "policy_loss": descent.loss,
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
-      "action_saturation": base.saturation(action),
+      "action_saturation": base.action_saturation(action),
       "gradient_norm/policy": descent.gradient_norm,
     }
     if not config.learn_temperature:
@@ -181,7 +183,7 @@ def soft_policy(
       genotype = kind.genotype(
         policy_params=policy.init(policy_key),
         log_temperature=jnp.log(temperature),
-        observation_statistics=statistics.initial(
+        observation_statistics=statistics.init_statistics(
           observation_size, config.normalizes
         ),
         **init_critics(critic_key),
@@ -193,10 +195,10 @@ def soft_policy(
       update=update,
       act=act,
       act_greedy=act_greedy,
-      observe=statistics.observe,
+      observe=statistics.observe_statistics,
       hyperparams=defaults,
       batches_per_update=batches_per_update,
-      genotype=lambda state: base.parts(state, kind.genotype),
+      genotype=lambda state: base.learner_state_parts(state, kind.genotype),
       from_genotype=from_genotype,
       declared=declared,
     )

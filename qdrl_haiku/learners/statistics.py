@@ -35,12 +35,12 @@ class ObservationStatistics(NamedTuple):
     return jnp.where(self.num_observations < 2, 1.0, std)
 
 
-def initial(
+def init_statistics(
   observation_size: int, are_kept: bool = True
 ) -> ObservationStatistics | None:
   """Returns statistics of no observation, if some are kept.
 
-  `normalize` then only clips.
+  `normalize_by_statistics` then only clips.
   """
   if not are_kept:
     return None
@@ -52,21 +52,21 @@ def initial(
   )
 
 
-def counted(observation: types.Array) -> types.Array:
+def counts_in_statistics(observation: types.Array) -> types.Array:
   """Tells which observations statistics are made of."""
   return jnp.all(jnp.abs(observation) <= _LARGEST, axis=-1)
 
 
-def update(
+def update_statistics(
   statistics: ObservationStatistics, observation: types.Array
 ) -> ObservationStatistics:
-  """Takes in observations, but those that `counted` leaves out.
+  """Takes in observations, but those that `counts_in_statistics` leaves out.
 
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).
   """
   batch = observation.reshape(-1, observation.shape[-1])
-  valid = counted(batch)[:, None]
+  valid = counts_in_statistics(batch)[:, None]
   batch = jnp.where(valid, batch, 0.0)
   batch_count = jnp.sum(valid.astype(batch.dtype))
   count = statistics.num_observations + batch_count
@@ -86,16 +86,20 @@ def update(
   )
 
 
-def observe(state: types.State, observation: types.Array) -> types.State:
+def observe_statistics(
+  state: types.State, observation: types.Array
+) -> types.State:
   """Updates the statistics of an agent that has some."""
   if state.observation_statistics is None:
     return state
   return state._replace(
-    observation_statistics=update(state.observation_statistics, observation)
+    observation_statistics=update_statistics(
+      state.observation_statistics, observation
+    )
   )
 
 
-def normalize(
+def normalize_by_statistics(
   statistics: ObservationStatistics | None, observation: types.Array
 ) -> types.Array:
   """Returns observations with mean 0 and standard deviation 1, clipped."""
@@ -120,12 +124,12 @@ class RewardStatistics(NamedTuple):
   largest: types.Array
 
 
-def init_rewards() -> RewardStatistics:
+def init_reward_statistics() -> RewardStatistics:
   """Returns statistics of no reward."""
   return RewardStatistics(jnp.zeros((), jnp.int32), jnp.zeros(()))
 
 
-def update_rewards(
+def update_reward_statistics(
   statistics: RewardStatistics, reward: types.Array
 ) -> RewardStatistics:
   """Takes in the rewards of an update; one beyond 1e15 counts as 0."""

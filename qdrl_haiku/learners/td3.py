@@ -16,7 +16,7 @@ from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners import config as config_lib
-from qdrl_haiku.learners.check import check_update
+from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.networks import ResidualNetworkConfig
@@ -52,7 +52,7 @@ class TD3Config(AgentConfig):
   """Shapes TD3's networks and its computation."""
 
   network: ResidualNetworkConfig = ResidualNetworkConfig()
-  policy_delay: int = config_lib.policy_delay()
+  policy_delay: int = config_lib.policy_delay_setting()
   own_critics: bool = setting(
     True,
     "Whether an agent has critics. One without can't be trained, only improved "
@@ -113,10 +113,10 @@ def td3(
     observation_size, action_size, config.network, own
   )
   optimizer = base.Optimizer()
-  declared = hyperparameters.chosen(
+  declared = hyperparameters.choose_hyperparameters(
     HYPERPARAMETERS, blocks=config.network.has_residual_blocks
   )
-  defaults = hyperparameters.defaults(declared, action_size)
+  defaults = hyperparameters.default_hyperparameters(declared, action_size)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -124,7 +124,7 @@ def td3(
       TD3Genotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key) if config.own_critics else None,
-        observation_statistics=statistics.initial(
+        observation_statistics=statistics.init_statistics(
           observation_size, config.normalizes
         ),
       )
@@ -143,7 +143,7 @@ def td3(
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
     return policies.deterministic_tanh(policy.apply(params, observation)).mode()
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def act(
     state: TD3State,
     hyperparams: types.Hyperparams,
@@ -151,13 +151,13 @@ def td3(
     key: types.Key,
   ) -> types.Array:
     action = act_greedy(state, observation)
-    change = noise.normal(key, action.shape, action.dtype)
+    change = noise.normal_noise(key, action.shape, action.dtype)
     return jnp.clip(
       action + hyperparams["exploration_noise"] * change, -1.0, 1.0
     )
 
   def act_greedy(state: TD3State, observation: types.Array) -> types.Array:
-    observation = statistics.normalize(
+    observation = statistics.normalize_by_statistics(
       state.observation_statistics, observation
     )
     return action_of(state.policy_params, observation)
@@ -184,11 +184,11 @@ def td3(
     )
     return descent.params, descent.optimizer_state, {
       "policy_loss": descent.loss,
-      "action_saturation": base.saturation(descent.more),
+      "action_saturation": base.action_saturation(descent.more),
       "gradient_norm/policy": descent.gradient_norm,
     }
 
-  @eager.compiled()
+  @eager.compiled_if_eager()
   def update(
     state: TD3State,
     hyperparams: types.Hyperparams,
@@ -200,13 +200,15 @@ def td3(
         "own_critics=False leaves nothing to learn from; train the agent that "
         "`share` gives, or make one with own_critics=True."
       )
-    check_update(transitions, hyperparams, defaults, config.policy_delay)
-    observations = statistics.normalize(
+    check_learner_update(
+      transitions, hyperparams, defaults, config.policy_delay
+    )
+    observations = statistics.normalize_by_statistics(
       state.observation_statistics, transitions.observation
     )
     transitions = transitions._replace(
       observation=observations,
-      next_observation=statistics.normalize(
+      next_observation=statistics.normalize_by_statistics(
         state.observation_statistics, transitions.next_observation
       ),
       reward=transitions.reward * hyperparams["reward_scaling"],
@@ -273,10 +275,10 @@ def td3(
     new_state = state._replace(
       policy_params=policy_params,
       critic_params=critic_params,
-      target_policy_params=base.move_targets(
+      target_policy_params=base.move_target_networks(
         state.target_policy_params, policy_params, tau
       ),
-      target_critic_params=base.move_targets(
+      target_critic_params=base.move_target_networks(
         state.target_critic_params, critic_params, tau
       ),
       policy_optimizer_state=policy_optimizer_state,
@@ -303,10 +305,10 @@ def td3(
     update=update,
     act=act,
     act_greedy=act_greedy,
-    observe=statistics.observe,
+    observe=statistics.observe_statistics,
     hyperparams=defaults,
     batches_per_update=config.policy_delay,
-    genotype=lambda state: base.parts(state, TD3Genotype),
+    genotype=lambda state: base.learner_state_parts(state, TD3Genotype),
     from_genotype=from_genotype,
     declared=declared,
     share=None if any(x is not None for x in own) else share,

@@ -21,7 +21,7 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
-HYPERPARAMETERS = hyperparameters.chosen(hyperparameters.COMMON)
+HYPERPARAMETERS = hyperparameters.choose_hyperparameters(hyperparameters.COMMON)
 """XQC's, by name."""
 # How far the atoms reach beyond the largest return, so that none is at their
 # border, and the longest horizon that they reach over.

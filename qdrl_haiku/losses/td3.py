@@ -81,6 +81,6 @@ def td3_target_action(
   """
   chex.assert_rank([noise_scale, noise_clip], 0)
   chex.assert_axis_dimension_gt(action, -1, 0)
-  change = noise_scale * noise.normal(key, action.shape, action.dtype)
+  change = noise_scale * noise.normal_noise(key, action.shape, action.dtype)
   change = jnp.clip(change, -noise_clip, noise_clip)
   return jax.lax.stop_gradient(jnp.clip(action + change, -1.0, 1.0))

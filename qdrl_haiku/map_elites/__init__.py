@@ -9,8 +9,8 @@ from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
 from qdrl_haiku.map_elites.critic_emitter import (
   Teacher,
   dcrl_emitter,
+  dcrl_similarity,
   pga_emitter,
-  similarity,
 )
 from qdrl_haiku.map_elites.dominated_novelty import DominatedNovelty
 from qdrl_haiku.map_elites.emitters import (
@@ -22,9 +22,9 @@ from qdrl_haiku.map_elites.emitters import (
 from qdrl_haiku.map_elites.loop import (
   EvaluateFn,
   add_and_tell,
-  ask_key,
-  evaluation_key,
   init,
+  loop_ask_key,
+  loop_evaluation_key,
   step,
 )
 from qdrl_haiku.map_elites.metrics import (
@@ -49,11 +49,7 @@ from qdrl_haiku.map_elites.tessellation import (
   Unstructured,
   cvt,
 )
-from qdrl_haiku.map_elites.variation import (
-  VariationFn,
-  iso_line,
-  weights_only,
-)
+from qdrl_haiku.map_elites.variation import VariationFn, iso_line, weights_only
 
 __all__ = [
   "Agents",
@@ -74,14 +70,14 @@ __all__ = [
   "Unstructured",
   "VariationFn",
   "add_and_tell",
-  "ask_key",
+  "loop_ask_key",
   "check",
   "cma_emitter",
   "cma_es",
   "coverage",
   "cvt",
   "dcrl_emitter",
-  "evaluation_key",
+  "loop_evaluation_key",
   "genetic_emitter",
   "init",
   "iso_line",
@@ -91,7 +87,7 @@ __all__ = [
   "pbt_emitter",
   "pga_emitter",
   "qd_score",
-  "similarity",
+  "dcrl_similarity",
   "step",
   "storage",
   "weights_only",

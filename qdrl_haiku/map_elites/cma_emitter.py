@@ -55,24 +55,24 @@ def cma_emitter(
     ValueError: if the genotype has no weights, or more than the strategies can
       search; from `init`, if the repertoire has no cells.
   """
-  chosen = variation.find_weights(genotype, is_weight)
+  chosen = variation.find_varied_weights(genotype, is_weight)
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
   flat, unravel = flatten_util.ravel_pytree(
-    variation.pick_weights(example, chosen)
+    variation.pick_varied_weights(example, chosen)
   )
   strategies = make_strategies(flat.size)
   K, L = strategies.num_strategies, strategies.population_size
 
   def points_of(individuals: Tree) -> Array:
     def ravel(individual: Tree) -> Array:
-      weights = variation.pick_weights(individual, chosen)
+      weights = variation.pick_varied_weights(individual, chosen)
       return flatten_util.ravel_pytree(weights)[0].astype(jnp.float32)
 
     return jax.vmap(ravel)(individuals)
 
   def individual(point: Array, elite: Tree) -> Tree:
     weights = unravel(point.astype(flat.dtype))
-    return variation.put_weights(elite, chosen, weights)
+    return variation.put_varied_weights(elite, chosen, weights)
 
   def init(key: Key, repertoire: Repertoire) -> CMAState:
     if not repertoire.has_cells:
@@ -115,7 +115,7 @@ def cma_emitter(
     is_new = before == -jnp.inf
     improvement = jnp.where(is_new, fitness, fitness - before)
     is_parent = jnp.isfinite(fitness) & (fitness > before)
-    ranks, num_parents = ranks_of(
+    ranks, num_parents = cma_emitter_ranks(
       *(x.reshape(K, L) for x in (is_parent, is_new, improvement))
     )
     points = points_of(evaluated.genotypes).reshape(K, L, -1)
@@ -140,7 +140,7 @@ def cma_emitter(
   return Emitter(init, ask, tell, K * L, metrics=metrics)
 
 
-def ranks_of(
+def cma_emitter_ranks(
   is_parent: Array, is_new: Array, improvement: Array
 ) -> tuple[Array, Array]:
   """Ranks offspring by what they improved."""

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import trees
 from qdrl_haiku.checks import check_count, check_float
-from qdrl_haiku.types import Array, Key, Tree, all_finite
+from qdrl_haiku.types import Array, Key, Tree
 
 # The covariance of all pairs of numbers: beyond it a generation takes seconds.
 MAX_SIZE = 1024
@@ -98,12 +99,12 @@ def cma_es(
   def tell_one(
     state: Any, points: Array, ranks: Array, num_parents: Array
   ) -> Any:
-    weights = parents_weights(population_size, num_parents)
+    weights = _parents_weights(population_size, num_parents)
     own = jnp.where(ranks < num_parents, weights[ranks], 0)
     # A NaN times a weight of 0 would be a NaN.
     points = jnp.where(own[:, None] > 0, points, state.mean)
     params = defaults.replace(
-      weights=weights, **learning_rates(size, weights)
+      weights=weights, **_learning_rates(size, weights)
     )
     return strategy.tell(unused, points, own, state, params)[0]
 
@@ -111,7 +112,7 @@ def cma_es(
     _, _, D = evosax_lib.eigen_decomposition(state.C)
     numbers = (state.mean, state.std, state.p_std, state.p_c, state.C)
     condition = (jnp.max(D) / jnp.min(D)) ** 2
-    return all_finite(numbers, 0) & (condition < _MAX_CONDITION)
+    return trees.all_finite_leaves(numbers, 0) & (condition < _MAX_CONDITION)
 
   return Strategies(
     init=jax.vmap(init_one),
@@ -133,7 +134,7 @@ def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 
-def parents_weights(population_size: int, num_parents: Array) -> Array:
+def _parents_weights(population_size: int, num_parents: Array) -> Array:
   """Returns log(m + 1/2) - log(i) for the i-th best of m, with sum 1."""
   places = jnp.arange(1, population_size + 1)
   weights = jnp.log(num_parents + 0.5) - jnp.log(places)
@@ -141,7 +142,7 @@ def parents_weights(population_size: int, num_parents: Array) -> Array:
   return weights / jnp.sum(weights)
 
 
-def learning_rates(size: int, weights: Array) -> dict[str, Array]:
+def _learning_rates(size: int, weights: Array) -> dict[str, Array]:
   """Returns what evosax takes for so many parents, equations 8 and 55 to 58."""
   mu_eff = 1 / jnp.sum(weights**2)
   c_std = (mu_eff + 2) / (size + mu_eff + 5)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, breed
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.prng import OfGeneration
@@ -107,7 +107,7 @@ def dcrl_emitter(
 
   Args:
     teacher: whose critic and policy see targets, and whose rewards are
-      weighted by `similarity`, see `Teacher`.
+      weighted by `dcrl_similarity`, see `Teacher`.
     variation_fn: makes offspring, see `VariationFn`.
     gradient_batch_size: G, parents that are improved, >= 0.
     injection_batch_size: I, policies for descriptors of elites, >= 0.
@@ -161,7 +161,7 @@ def dcrl_emitter(
       batches.append(teacher.policies(taught, targets[gradient_batch_size:]))
     sample, variation_key = repertoire.sample, key_of(OfGeneration.VARIATION)
     batches.append(
-      breed(variation_key, variation_fn, sample, variation_batch_size)
+      emit_offspring(variation_key, variation_fn, sample, variation_batch_size)
     )
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *batches)
     return individuals, TaughtState(taught, targets, metrics)
@@ -191,7 +191,7 @@ def dcrl_emitter(
   )
 
 
-def similarity(
+def dcrl_similarity(
   descriptors: Array, targets: Array, length_scale: float | Array
 ) -> Array:
   """Returns exp(-|d - d'| / L), equation 4 of the paper of DCRL-MAP-Elites.

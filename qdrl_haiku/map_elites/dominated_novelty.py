@@ -41,7 +41,7 @@ class DominatedNovelty(Repertoire):
     if grid := self._settings.grid:
       return np.array(grid.lower), np.array(grid.upper)
     elites = np.asarray(self.descriptors, np.float64)
-    return storage.extent(elites[np.asarray(self.occupied)])
+    return storage.stored_repertoire_extent(elites[np.asarray(self.occupied)])
 
   @property
   def centroids(self) -> Array:
@@ -91,7 +91,7 @@ class DominatedNovelty(Repertoire):
     # From the fittest on.
     keys = (~takes_part, -all_fitness, is_new, *axes, numbers)
     *_, order = jax.lax.sort(keys, num_keys=len(keys))
-    worth = worths(
+    worth = _worths(
       points[order], takes_part[order], self._settings.num_neighbors
     )
     by_worth = jnp.argsort(-worth, stable=True)
@@ -124,7 +124,7 @@ def _scattered(order: Array, values: Array) -> Array:
   return jnp.zeros_like(values).at[order].set(values, unique_indices=True)
 
 
-def worths(
+def _worths(
   descriptors: Array, takes_part: Array, num_neighbors: int
 ) -> Array:
   """Returns what individuals are worth, equation 5 of the paper."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, trees
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -81,7 +81,9 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   checks.check_count("batch_size", batch_size, 0)
 
   def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
-    return breed(key, variation_fn, repertoire.sample, batch_size), state
+    return emit_offspring(
+      key, variation_fn, repertoire.sample, batch_size
+    ), state
 
   return Emitter(
     init=lambda key, repertoire: (),
@@ -91,7 +93,7 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   )
 
 
-def breed(
+def emit_offspring(
   key: Key,
   variation_fn: VariationFn,
   sample: Callable[[Key, int], Tree],
@@ -124,7 +126,7 @@ def check(
   checks.check_count("batch_size", emitter.batch_size, 0)
   key = jax.eval_shape(lambda: jax.random.key(0))
   state = jax.eval_shape(emitter.init, key, repertoire)
-  genotypes, asked = check_asked(
+  genotypes, asked = check_emitter_ask(
     emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key)
   )
   _check_state("ask", asked, state)
@@ -140,7 +142,7 @@ def check(
   _check_state("tell", told, state)
 
 
-def check_asked(
+def check_emitter_ask(
   emitter: Emitter, repertoire: Repertoire, asked: Any
 ) -> tuple[Tree, Tree]:
   """Refuses what an emitter's `ask` must not return."""
@@ -151,12 +153,12 @@ def check_asked(
     )
   genotypes, state = asked
   expected = repertoire.shapes(emitter.batch_size)
-  if difference := checks.difference(genotypes, expected):
+  if difference := trees.tree_difference(genotypes, expected):
     fix = (
       f"return batch_size={emitter.batch_size} genotypes like the repertoire's,"
       " and then the emitter's new state"
     )
-    if checks.difference(state, expected) is None:
+    if trees.tree_difference(state, expected) is None:
       fix = "it returns (state, genotypes): swap them"
     raise ValueError(
       "the genotypes that the emitter's ask returns aren't "
@@ -165,20 +167,9 @@ def check_asked(
   return genotypes, state
 
 
-def check_scores(scores: Any) -> tuple[Array, Array, dict[str, Tree]]:
-  """Refuses what a scoring function must not return."""
-  values = tuple(scores) if isinstance(scores, (tuple, list)) else (scores,)
-  if len(values) != 3 or not isinstance(values[2], dict):
-    raise ValueError(
-      "the scoring function doesn't return three values: fitness [B], "
-      "descriptors [B, D], and a dict of what emitters need, {} for nothing."
-    )
-  return values
-
-
 def _check_state(name: str, found: Tree, state: Tree) -> None:
   """Refuses an emitter's state that differs in kind from that of `init`."""
-  if difference := checks.difference(found, state):
+  if difference := trees.tree_difference(found, state):
     raise ValueError(
       f"the state that the emitter's {name} returns differs from that of init: "
       f"{difference}; return the same tree, shapes and dtypes."

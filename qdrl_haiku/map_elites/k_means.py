@@ -14,7 +14,7 @@ _MAX_DISTANCES = 2 * 10**10
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
+def k_means_centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
   """Returns centroids of uniform samples, by Lloyd's algorithm."""
   num_samples = max(_SAMPLES_PER_CELL * num_cells, _MIN_SAMPLES)
   # Integers, because sums of floats depend on the order of addition, which
@@ -26,7 +26,7 @@ def centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
   samples = _position(bits)
 
   def step(_: int, current: Array) -> Array:
-    cells = nearest(samples, current)
+    cells = k_means_nearest(samples, current)
     counts = jnp.zeros((num_cells, 1), jnp.uint32).at[cells].add(1)
     sums = jnp.zeros(current.shape, jnp.uint32).at[cells].add(bits)
     means = _position(sums / jnp.maximum(counts, 1))
@@ -44,7 +44,7 @@ def _position(bits: Array) -> Array:
   return (bits.astype(jnp.float32) + 0.5) / 2**16
 
 
-def nearest(points: Array, centroids: Array) -> Array:
+def k_means_nearest(points: Array, centroids: Array) -> Array:
   """Returns the number of the centroid nearest to each point."""
   # One centroid after the other: no array is larger than the arguments, and a
   # point's result doesn't depend on the others, as in a matrix product.

@@ -5,15 +5,11 @@ agents.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
-from qdrl_haiku.map_elites.emitters import (
-  Emitter,
-  Evaluated,
-  check_asked,
-  check_scores,
-)
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check_emitter_ask
 from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.resampling import DeepArchive
@@ -51,7 +47,7 @@ def init(
   repertoire = Repertoire.init(
     jax.tree.map(lambda x: x[0], evaluated.genotypes), tessellation
   ).add(*evaluated[:3])
-  state = emitter.init(ask_key(key), repertoire)
+  state = emitter.init(loop_ask_key(key), repertoire)
   if emitter.tell_first is not None:
     state = emitter.tell_first(state, repertoire, evaluated, _tell_key(key))
   return repertoire, state
@@ -80,10 +76,10 @@ def step(
     ValueError: if the emitter or the scoring function returns something else
       than `Emitter` and `EvaluateFn` say.
   """
-  genotypes, state = check_asked(
-    emitter, repertoire, emitter.ask(state, repertoire, ask_key(key))
+  genotypes, state = check_emitter_ask(
+    emitter, repertoire, emitter.ask(state, repertoire, loop_ask_key(key))
   )
-  scores = check_scores(evaluate(genotypes, evaluation_key(key)))
+  scores = _check_scores(evaluate(genotypes, loop_evaluation_key(key)))
   evaluated = Evaluated(genotypes, *scores)
   repertoire, _, state = add_and_tell(
     emitter, repertoire, (), state, evaluated, key
@@ -131,12 +127,12 @@ def add_and_tell(
   return repertoire, archive, state
 
 
-def ask_key(key: Key) -> Key:
+def loop_ask_key(key: Key) -> Key:
   """Returns the part of a generation's key that `ask` draws from."""
   return jax.random.fold_in(key, OfGeneration.ASK)
 
 
-def evaluation_key(key: Key) -> Key:
+def loop_evaluation_key(key: Key) -> Key:
   """Returns the part of a generation's key that evaluation draws from."""
   return jax.random.fold_in(key, OfGeneration.EVALUATE)
 
@@ -144,3 +140,14 @@ def evaluation_key(key: Key) -> Key:
 def _tell_key(key: Key) -> Key:
   """Returns the part of a generation's key that `tell` draws from."""
   return jax.random.fold_in(key, OfGeneration.TELL)
+
+
+def _check_scores(scores: Any) -> tuple[Array, Array, dict[str, Tree]]:
+  """Refuses what a scoring function must not return."""
+  values = tuple(scores) if isinstance(scores, (tuple, list)) else (scores,)
+  if len(values) != 3 or not isinstance(values[2], dict):
+    raise ValueError(
+      "the scoring function doesn't return three values: fitness [B], "
+      "descriptors [B, D], and a dict of what emitters need, {} for nothing."
+    )
+  return values

@@ -106,7 +106,7 @@ def multi_emitter(
     if batch_size is None:
       counts = jnp.array([part.batch_size for part in parts], jnp.int32)
     else:
-      counts = emitter_shares(
+      counts = multi_emitter_shares(
         state.evaluated, state.improved, size, exploration
       )
     numbers = jnp.arange(size)
@@ -197,7 +197,7 @@ def multi_emitter(
   return Emitter(init, ask, tell, size, tuple(needs), metrics, first)
 
 
-def emitter_shares(
+def multi_emitter_shares(
   evaluated: Array, improved: Array, batch_size: int, exploration: float
 ) -> Array:
   """Decides how many individuals of each emitter are evaluated."""

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.checks import check_count, difference
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, breed
+from qdrl_haiku import trees
+from qdrl_haiku.checks import check_count
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.prng import OfGeneration
@@ -151,7 +152,9 @@ def pbt_emitter(
       jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size
     )
     elites = Elite(agents.genotypes(members), hyperparams)
-    if unlike := difference(repertoire.shapes(population_size), elites):
+    if unlike := trees.tree_difference(
+      repertoire.shapes(population_size), elites
+    ):
       raise ValueError(
         f"the repertoire doesn't hold the members' elites: {unlike}; make it"
         " with an example of one Elite(genotype, hyperparams)."
@@ -192,7 +195,7 @@ def pbt_emitter(
       )
 
     variation_key = jax.random.fold_in(key, OfGeneration.VARIATION)
-    variations = breed(
+    variations = emit_offspring(
       variation_key, variation_fn, sample, variation_batch_size
     )
     elites = jax.tree.map(lambda *x: jnp.concatenate(x), trained, variations)

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, trees
 from qdrl_haiku.map_elites import storage
 from qdrl_haiku.map_elites.tessellation import Tessellation
-from qdrl_haiku.types import Array, Key, Tree, all_finite
+from qdrl_haiku.types import Array, Key, Tree
 
 _register = functools.partial(
   jax.tree_util.register_dataclass,
@@ -156,13 +156,17 @@ class Repertoire:
     for name, x in (("fitness", fitness), ("descriptors", descriptors)):
       if not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
-    fitness, descriptors = canonical(fitness), canonical(descriptors)
+    fitness = canonical_in_repertoire(fitness)
+    descriptors = canonical_in_repertoire(descriptors)
     self._check(genotypes, fitness, descriptors)
     if not fitness.size:
       return self
-    valid = all_finite((genotypes, fitness, descriptors))
+    valid = trees.all_finite_leaves((genotypes, fitness, descriptors))
     places = self.places(
-      valid, fitness, descriptors, hashes(jax.tree.leaves(genotypes))
+      valid,
+      fitness,
+      descriptors,
+      hash_for_repertoire(jax.tree.leaves(genotypes)),
     )
 
     def write(stored: Array, new: Array) -> Array:
@@ -215,7 +219,8 @@ class Repertoire:
 
   def find(self, fitness: Array, descriptors: Array) -> Array:
     """Returns the cells that hold elites of such scores, int32 [B]; else C."""
-    fitness, descriptors = canonical(fitness), canonical(descriptors)
+    fitness = canonical_in_repertoire(fitness)
+    descriptors = canonical_in_repertoire(descriptors)
     cells = self.cells_of(descriptors)
     is_there = self.fitness.at[cells].get(mode="clip") == fitness
     is_there &= jnp.all(
@@ -265,14 +270,14 @@ class Repertoire:
 
     Args:
       path: of the file, `<name>.npz`; see `storage` for what is in it.
-      config: plain values to be kept with it; `storage.read_config` returns
-        them.
+      config: plain values to be kept with it;
+        `storage.read_stored_repertoire_config` returns them.
 
     Raises:
       ValueError: if the config is not JSON, or two leaves have one name.
     """
     fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
-    storage.save(fields, path, config)
+    storage.store_repertoire(fields, path, config)
 
   @classmethod
   def load(
@@ -291,14 +296,14 @@ class Repertoire:
     Raises:
       ValueError: if the file is damaged, no repertoire, or not like `like`.
     """
-    fields = storage.load(path, like)
+    fields = storage.load_stored_repertoire(path, like)
     return fields["tessellation"].repertoire_type(**fields)
 
   def _check(self, genotypes: Tree, fitness: Array, descriptors: Array) -> None:
     """Refuses a batch that does not fit."""
     size, num_dimensions = fitness.size, self.descriptors.shape[1]
     float32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-    difference = checks.difference(
+    difference = trees.tree_difference(
       {"genotypes": genotypes, "fitness": fitness, "descriptors": descriptors},
       {
         "genotypes": self.shapes(size),
@@ -310,7 +315,7 @@ class Repertoire:
       return
     hint = ""
     example = jax.tree.map(lambda x: x[0], self.genotypes)
-    if checks.difference(genotypes, example) is None:
+    if trees.tree_difference(genotypes, example) is None:
       hint = (
         " Repertoire.init takes one genotype as its example, without the axis"
         " B; if it was given a batch, give it its first:"
@@ -322,13 +327,13 @@ class Repertoire:
     )
 
 
-def canonical(x: Array) -> Array:
+def canonical_in_repertoire(x: Array) -> Array:
   """Returns float32, and one zero: what is equal must be so to the bit."""
   x = x.astype(jnp.float32)
   return jnp.where(x == 0, 0, x)
 
 
-def hashes(leaves: Sequence[Array]) -> tuple[Array, Array]:
+def hash_for_repertoire(leaves: Sequence[Array]) -> tuple[Array, Array]:
   """Returns two 32-bit hashes of each individual of a batch, uint32 [B]."""
   first = second = jnp.zeros(leaves[0].shape[0], jnp.uint32)
   start = 0

@@ -15,12 +15,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import trees
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites.emitters import Evaluated
-from qdrl_haiku.map_elites.repertoire import Repertoire, canonical, hashes
+from qdrl_haiku.map_elites.repertoire import (
+  Repertoire,
+  canonical_in_repertoire,
+  hash_for_repertoire,
+)
 from qdrl_haiku.map_elites.tessellation import MAX_CELLS, Tessellation
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key, Tree, all_finite
+from qdrl_haiku.types import Array, Key, Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,8 +197,9 @@ class DeepArchive(NamedTuple):
     )
     num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
     size, depth = fitness.shape[0], num_places // num_cells
-    fitness, descriptors = canonical(fitness), canonical(descriptors)
-    finite = all_finite((genotypes, fitness, descriptors))
+    fitness = canonical_in_repertoire(fitness)
+    descriptors = canonical_in_repertoire(descriptors)
+    finite = trees.all_finite_leaves((genotypes, fitness, descriptors))
     # All together, those that are known first.
     all_fitness = jnp.concatenate([known.fitness, fitness])
     places_of_all = jnp.concatenate([known.descriptors, descriptors])
@@ -208,7 +214,8 @@ class DeepArchive(NamedTuple):
       numbers >= num_places,
       *jnp.unstack(places_of_all, axis=1),
       *(
-        jnp.pad(x, (num_places, 0)) for x in hashes(jax.tree.leaves(genotypes))
+        jnp.pad(x, (num_places, 0))
+        for x in hash_for_repertoire(jax.tree.leaves(genotypes))
       ),
       numbers,
     )
@@ -271,7 +278,7 @@ class DeepArchive(NamedTuple):
     def moved(means: Array, seen: Array) -> Array:
       mean = _take(means, self.drawn, 0)
       weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
-      mean = canonical(mean + (seen - mean) / weights)
+      mean = canonical_in_repertoire(mean + (seen - mean) / weights)
       return means.at[self.drawn].set(mean, mode="drop")
 
     return self._replace(

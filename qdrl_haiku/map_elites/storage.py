@@ -39,7 +39,7 @@ _GENOTYPES = "genotypes"
 _PACKAGE = "qdrl_haiku"
 
 
-def save(
+def store_repertoire(
   fields: dict[str, Any],
   path: str | os.PathLike[str],
   config: dict[str, Any] | None = None,
@@ -84,13 +84,18 @@ def save(
   if centroids is not None:
     arrays["centroids"] = np.asarray(centroids)
   path.parent.mkdir(parents=True, exist_ok=True)
-  with files.written_whole(path) as temporary, temporary.open("wb") as file:
+  with (
+    files.file_written_whole(path) as temporary,
+    temporary.open("wb") as file,
+  ):
     np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def load(path: str | os.PathLike[str], like: Tree = None) -> dict[str, Any]:
+def load_stored_repertoire(
+  path: str | os.PathLike[str], like: Tree = None
+) -> dict[str, Any]:
   """Reads the fields of a repertoire; see `Repertoire.load`."""
-  with opened(path) as (arrays, record):
+  with open_stored_repertoire(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
     tessellation = _make_tessellation(record["tessellation"], arrays)
     _expect(arrays, "fitness", (tessellation.num_cells,), "float32")
@@ -120,13 +125,17 @@ def load(path: str | os.PathLike[str], like: Tree = None) -> dict[str, Any]:
     }
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_stored_repertoire_config(
+  path: str | os.PathLike[str],
+) -> dict[str, Any] | None:
   """Reads what was given to `Repertoire.save` as `config`."""
-  with opened(path) as (_, record):
+  with open_stored_repertoire(path) as (_, record):
     return record["config"]
 
 
-def extent(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def stored_repertoire_extent(
+  descriptors: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
   """Returns the bounds of elites whose descriptors have none."""
   if not len(descriptors):
     size = descriptors.shape[1]
@@ -137,7 +146,9 @@ def extent(descriptors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
+def open_stored_repertoire(
+  path: str | os.PathLike[str],
+) -> Iterator[tuple[Any, Any]]:
   """Opens a file to read some of its arrays, whatever its genotypes are."""
   with pathlib.Path(path).open("rb") as file:
     try:
@@ -160,9 +171,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
       ) from error
 
 
-def _expect(
-  arrays: Any, name: str, shape: tuple[int, ...], dtype: str
-) -> None:
+def _expect(arrays: Any, name: str, shape: tuple[int, ...], dtype: str) -> None:
   """Refuses an array of another shape or dtype."""
   found = f"{arrays[name].dtype}{arrays[name].shape}"
   if found != f"{dtype}{shape}":

@@ -199,7 +199,7 @@ class CVT(_Cells):
     descriptors = _checked_descriptors(descriptors, len(self.lower))
     lower, upper = _float32(self.lower), _float32(self.upper)
     scale = 1 / (upper - lower)
-    cells = k_means.nearest(
+    cells = k_means.k_means_nearest(
       (jnp.clip(descriptors, lower, upper) - lower) * scale,
       (self.centroids - lower) * scale,
     )
@@ -293,7 +293,7 @@ def cvt(
       f"num_cells={num_cells} takes k-means, whose time grows with its square,"
       f" too long; use at most {_MAX_CENTROIDS}, or a grid."
     )
-  unit = k_means.centroids(key, int(num_cells), len(lower))
+  unit = k_means.k_means_centroids(key, int(num_cells), len(lower))
   centroids = _float32(lower) + unit * (_float32(upper) - _float32(lower))
   return CVT(centroids, lower, upper)
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku import trees
 from qdrl_haiku.types import Array, Key, Tree
 
 VariationFn = Callable[[Key, Tree, Tree], Tree]
@@ -102,8 +102,8 @@ def weights_only(
   """
 
   def vary(key: Key, x1: Tree, x2: Tree) -> Tree:
-    chosen = find_weights(x1, is_weight)
-    first, second = (pick_weights(x, chosen) for x in (x1, x2))
+    chosen = find_varied_weights(x1, is_weight)
+    first, second = (pick_varied_weights(x, chosen) for x in (x1, x2))
     varied = variation_fn(key, first, second)
     given: Any
     given, returned = map(jax.tree.structure, (first, varied))
@@ -112,12 +112,12 @@ def weights_only(
         f"variation_fn={variation_fn} returned {returned}; return the tree"
         f" that it is given, {given}."
       )
-    return put_weights(x1, chosen, varied)
+    return put_varied_weights(x1, chosen, varied)
 
   return vary
 
 
-def find_weights(
+def find_varied_weights(
   genotype: Tree, is_weight: IsWeightFn | None = None
 ) -> list[bool]:
   """Returns which leaves are weights, see `weights_only`."""
@@ -141,7 +141,7 @@ def find_weights(
   return chosen
 
 
-def pick_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
+def pick_varied_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
   """Returns a genotype with None in place of all but its weights."""
   leaves, treedef = jax.tree.flatten(genotype)
   pairs = zip(leaves, chosen, strict=True)
@@ -149,8 +149,10 @@ def pick_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
   return jax.tree.unflatten(treedef, picked)
 
 
-def put_weights(genotype: Tree, chosen: Sequence[bool], weights: Tree) -> Tree:
-  """Returns a genotype with other weights, as `pick_weights` returns them."""
+def put_varied_weights(
+  genotype: Tree, chosen: Sequence[bool], weights: Tree
+) -> Tree:
+  """Returns a genotype with other weights, see `pick_varied_weights`."""
   leaves, treedef = jax.tree.flatten(genotype)
   new = iter(jax.tree.leaves(weights))
   pairs = zip(leaves, chosen, strict=True)
@@ -165,11 +167,11 @@ def _is_float(leaf: Array) -> bool:
 
 def _check_parents(x1: Tree, x2: Tree) -> None:
   """Refuses parents that do not fit each other."""
-  difference = checks.difference(x2, x1)
+  difference = trees.tree_difference(x2, x1)
   sizes = {x.shape[:1] for x in jax.tree.leaves(x1)}
   if difference or len(sizes) > 1 or () in sizes:
     raise ValueError(
-      f"x1 is {checks.describe(x1)}, and of x2"
-      f" {difference or checks.describe(x2)}; give two trees alike, with one"
-      " row per offspring in every leaf, [n, ...]."
+      f"x1 is {trees.describe_tree(x1)}, and of x2"
+      f" {difference or trees.describe_tree(x2)}; give two trees alike, with"
+      " one row per offspring in every leaf, [n, ...]."
     )

@@ -20,11 +20,11 @@ from qdrl_haiku.networks.batch_norm_critics import (
   make_xqc_networks,
 )
 from qdrl_haiku.networks.config import NetworkConfig, ResidualNetworkConfig
-from qdrl_haiku.networks.mlp import MLP, fix_inputs
+from qdrl_haiku.networks.mlp import MLP, fix_mlp_inputs
 from qdrl_haiku.networks.own import (
   OwnNetwork,
   OwnNetworks,
-  check_shapes,
+  check_own_network_shapes,
   own_network,
 )
 from qdrl_haiku.networks.residual import ResidualMLP
@@ -42,8 +42,8 @@ __all__ = [
   "ResidualNetworkConfig",
   "StatefulNetwork",
   "Variables",
-  "check_shapes",
-  "fix_inputs",
+  "check_own_network_shapes",
+  "fix_mlp_inputs",
   "make_crossq_networks",
   "make_discriminator",
   "make_sac_networks",

@@ -234,6 +234,6 @@ def _twins(critic: Network) -> Network:
     values = apply_both(
       params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape))
     )
-    return fusion.gradient_apart(values)
+    return fusion.without_gradient_fusion(values)
 
   return Network(init=init, apply=apply)

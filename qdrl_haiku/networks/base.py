@@ -117,7 +117,7 @@ def stateful_network(
   return StatefulNetwork(init=init, apply=apply)
 
 
-def with_variables(network: StatefulNetwork) -> Network:
+def with_network_variables(network: StatefulNetwork) -> Network:
   """Makes a network whose parameters are `Variables`."""
 
   def train(

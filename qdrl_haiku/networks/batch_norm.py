@@ -135,7 +135,7 @@ class LinearOfAffine(hk.Module):
     bias = shift @ w + hk.get_parameter("b", [self._size], init=jnp.zeros)
     w = factor[:, None] * w
     if self._size < _FEW:
-      w = fusion.gradient_by_outputs(w)
+      w = fusion.fuse_gradient_by_outputs(w)
     return inputs @ w + bias
 
 

@@ -16,9 +16,9 @@ from qdrl_haiku.networks.own import (
   BATCH,
   OwnNetwork,
   OwnNetworks,
-  check_shapes,
-  is_pair,
-  told,
+  check_own_network_shapes,
+  is_own_pair,
+  tell_own_network,
 )
 
 _Activation = Callable[[jax.Array], jax.Array]
@@ -152,11 +152,11 @@ def _own_critics(
   given: OwnNetwork, observation_size: int, action_size: int, num_outputs: int
 ) -> base.StatefulNetwork:
   """Returns twin critics that are made of what a user gives."""
-  if is_pair(given):
+  if is_own_pair(given):
     twins = base.StatefulNetwork(given.init, given.apply)
   else:
     assert callable(given)
-    function = told(given)
+    function = tell_own_network(given)
 
     def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
       parts = jnp.split(inputs, [observation_size], axis=-1)
@@ -167,7 +167,7 @@ def _own_critics(
   def outputs(key: types.Key, *inputs: jax.Array) -> jax.Array:
     return twins.apply(*twins.init(key), *inputs, is_training=True)[0]
 
-  check_shapes(
+  check_own_network_shapes(
     "critic",
     outputs,
     [(*BATCH, observation_size), (*BATCH, action_size)],
@@ -205,6 +205,6 @@ def _twins(
       ),
       out_axes=(-2, 0),
     )(params, state)
-    return fusion.gradient_apart(outputs), state
+    return fusion.without_gradient_fusion(outputs), state
 
   return base.StatefulNetwork(init=init, apply=apply)

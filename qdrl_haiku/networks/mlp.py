@@ -48,9 +48,9 @@ class MLP(hk.Module):
     """Applies the layers: [..., I] -> [..., output_size]."""
     hidden = inputs
     for i, size in enumerate(self.hidden_layer_sizes):
-      hidden = hk.Linear(size, name=hidden_name(i))(hidden)
+      hidden = hk.Linear(size, name=mlp_hidden_name(i))(hidden)
       if self._layer_norm:
-        hidden = layer_norm(i)(hidden)
+        hidden = mlp_layer_norm(i)(hidden)
       hidden = self.activation(hidden)
     return self.output_layer(hidden)
 
@@ -62,14 +62,14 @@ class MLP(hk.Module):
       return layer(hidden)
 
 
-def layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
+def mlp_layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
   """Makes the i-th LayerNorm of a module, with learned scale and offset."""
   return hk.LayerNorm(
     axis=-1, create_scale=True, create_offset=True, name=f"layer_norm_{i}"
   )
 
 
-def fix_inputs(
+def fix_mlp_inputs(
   params: types.Params, first: int, values: jax.Array
 ) -> types.Params:
   """Fixes some inputs of a network, whose first layer's bias absorbs them.
@@ -83,7 +83,7 @@ def fix_inputs(
     The parameters of the same network without those inputs: of I - K.
   """
   layers = {name.rpartition("/")[2]: name for name in params}
-  layer = layers.get(hidden_name(0), layers[_OUTPUT])
+  layer = layers.get(mlp_hidden_name(0), layers[_OUTPUT])
   weights, last = params[layer]["w"], first + values.shape[0]
   return dict(params) | {
     layer: {
@@ -93,7 +93,7 @@ def fix_inputs(
   }
 
 
-def hidden_name(i: int) -> str:
+def mlp_hidden_name(i: int) -> str:
   """Returns the name of a module's i-th hidden layer."""
   return f"linear_{i}"
 
@@ -103,4 +103,4 @@ def _few_outputs(
 ) -> jax.Array:
   """Returns the parameters of a layer, of which weights have few outputs."""
   value = next_getter(value)
-  return value if value.ndim < 2 else fusion.gradient_by_outputs(value)
+  return value if value.ndim < 2 else fusion.fuse_gradient_by_outputs(value)

@@ -15,7 +15,7 @@ from qdrl_haiku.networks.base import (
   StatefulNetwork,
   Variables,
   stateful_network,
-  with_variables,
+  with_network_variables,
 )
 from qdrl_haiku.networks.config import NUM_CRITICS
 
@@ -74,8 +74,8 @@ def own_network(
   """
   axes: tuple[int, ...] = _AXES
   if isinstance(given, StatefulNetwork):
-    network = with_variables(given)
-  elif is_pair(given):
+    network = with_network_variables(given)
+  elif is_own_pair(given):
     network = Network(given.init, given.apply, getattr(given, "train", None))
   elif callable(given):
     axes = BATCH
@@ -86,7 +86,7 @@ def own_network(
       f"the {role} network is {given!r}; give a function that calls Haiku's "
       "modules, or a pair of functions, networks.Network(init, apply)."
     )
-  check_shapes(
+  check_own_network_shapes(
     role,
     lambda key, *inputs: network.in_training(network.init(key), *inputs)[0],
     [(*axes, size) for size in input_sizes],
@@ -97,7 +97,7 @@ def own_network(
 
 def own_critics(given: OwnNetwork, input_sizes: Sequence[int]) -> Network:
   """Makes twin critics of what a user gives; see `own_network`."""
-  if is_pair(given):
+  if is_own_pair(given):
     return own_network("critic", given, input_sizes, (NUM_CRITICS,))
   one = own_network("critic", given, input_sizes, ())
 
@@ -116,24 +116,26 @@ def own_critics(given: OwnNetwork, input_sizes: Sequence[int]) -> Network:
   return Network(init, both(one.apply, -1), train)
 
 
-def is_pair(given: OwnNetwork) -> TypeGuard[Pair]:
+def is_own_pair(given: OwnNetwork) -> TypeGuard[Pair]:
   """Returns whether a user's network is functions (init, apply)."""
   return hasattr(given, "init") and hasattr(given, "apply")
 
 
-def takes_training(function: Callable[..., jax.Array]) -> bool:
+def _takes_training(function: Callable[..., jax.Array]) -> bool:
   """Returns whether a user's function wants to know if it is in training."""
   return "is_training" in inspect.signature(function).parameters
 
 
-def told(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def tell_own_network(
+  function: Callable[..., jax.Array],
+) -> Callable[..., jax.Array]:
   """Makes a function of inputs and `is_training` of a user's."""
-  if takes_training(function):
+  if _takes_training(function):
     return function
   return lambda *inputs: function(*inputs[:-1])
 
 
-def check_shapes(
+def check_own_network_shapes(
   role: str,
   function: Callable[..., jax.Array],
   shapes: Sequence[tuple[int, ...]],
@@ -174,9 +176,11 @@ def _transformed(
   function: Callable[..., jax.Array], input_sizes: Sequence[int]
 ) -> Network:
   """Makes a network of a plain function that calls Haiku's modules."""
-  made = with_variables(stateful_network(told(function), *input_sizes))
+  made = with_network_variables(
+    stateful_network(tell_own_network(function), *input_sizes)
+  )
   _, state = jax.eval_shape(made.init, jax.eval_shape(jax.random.key, 0))
-  if jax.tree.leaves(state) or takes_training(function):
+  if jax.tree.leaves(state) or _takes_training(function):
     return made
   return Network(
     lambda key: made.init(key).params,

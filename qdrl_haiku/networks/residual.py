@@ -26,13 +26,13 @@ class ResidualMLP(mlp.MLP):
     size, num_blocks = self.hidden_layer_sizes[0], len(self.hidden_layer_sizes)
     # He et al., arXiv 1502.01852, before rectifiers.
     init = hk.initializers.VarianceScaling(2.0)
-    hidden = hk.Linear(size, name=mlp.hidden_name(0))(inputs)
+    hidden = hk.Linear(size, name=mlp.mlp_hidden_name(0))(inputs)
     for i in range(num_blocks):
-      normalized = mlp.layer_norm(i)(hidden)
+      normalized = mlp.mlp_layer_norm(i)(hidden)
       expanded = hk.Linear(
         _EXPANSION * size, w_init=init, name=f"expand_{i}"
       )(normalized)
       hidden += hk.Linear(size, w_init=init, name=f"project_{i}")(
         self.activation(expanded)
       )
-    return self.output_layer(mlp.layer_norm(num_blocks)(hidden))
+    return self.output_layer(mlp.mlp_layer_norm(num_blocks)(hidden))

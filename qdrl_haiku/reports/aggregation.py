@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qdrl_haiku.artifacts.evaluation import summarize
-from qdrl_haiku.reports.ancestry import is_number
+from qdrl_haiku import checks
+from qdrl_haiku.artifacts.evaluation import summarize_evaluated_returns
 from qdrl_haiku.reports.runs import Run
 
 ABSENT = "-"
@@ -36,17 +36,19 @@ class Group(NamedTuple):
 
   def series(self, metric: str) -> list[Series]:
     """Returns a metric of each seed."""
-    return [one for run in self.runs for one in series(run, metric)]
+    return [
+      one for run in self.runs for one in series_to_aggregate(run, metric)
+    ]
 
 
-def groups(runs: Sequence[Run]) -> list[Group]:
+def aggregate_runs(runs: Sequence[Run]) -> list[Group]:
   """Puts runs together that differ in their seeds alone."""
   by_identity: dict[str, list[Run]] = {}
   for run in runs:
     key = json.dumps(run.identity, sort_keys=True)
     by_identity.setdefault(key, []).append(run)
   found = list(by_identity.values())
-  different = differences([first for first, *_ in found])
+  different = aggregation_differences([first for first, *_ in found])
   labels = [
     ", ".join(f"{name}={values[i]}" for name, values in different.items())
     for i in range(len(found))
@@ -59,25 +61,25 @@ def groups(runs: Sequence[Run]) -> list[Group]:
   return [Group(*pair) for pair in zip(labels, found, strict=True)]
 
 
-def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
+def aggregation_differences(runs: Sequence[Run]) -> dict[str, list[str]]:
   """Returns the settings in which runs differ, seeds and places aside."""
   found = {
-    name: [show(run.settings.get(name, ABSENT)) for run in runs]
+    name: [show_aggregated(run.settings.get(name, ABSENT)) for run in runs]
     for name in sorted({name for run in runs for name in run.identity})
   }
   return {name: values for name, values in found.items() if len({*values}) > 1}
 
 
-def show(value: object) -> str:
+def show_aggregated(value: object) -> str:
   """Returns a setting as users write it."""
   if isinstance(value, list):
-    return ",".join(map(show, value)) or "none"
+    return ",".join(map(show_aggregated, value)) or "none"
   if value is None:
     return "none"
   return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def series(run: Run, metric: str) -> list[Series]:
+def series_to_aggregate(run: Run, metric: str) -> list[Series]:
   """Reads a metric of a run, or of each seed that it trained side by side."""
   names = [name for name in run.last if name.startswith(f"{metric}/seed_")]
   found = []
@@ -85,7 +87,7 @@ def series(run: Run, metric: str) -> list[Series]:
     points = [
       (row["generation"], row["step"], row[name])
       for row in run.metrics
-      if is_number(row.get(name))
+      if checks.is_finite_number(row.get(name))
     ]
     if points:
       generations, steps, values = map(list, zip(*points, strict=True))
@@ -96,7 +98,7 @@ def series(run: Run, metric: str) -> list[Series]:
   return found
 
 
-def aggregated(name: str, curves: Sequence[Series]) -> Series:
+def aggregate_curves(name: str, curves: Sequence[Series]) -> Series:
   """Returns interquartile means of seeds, at the generations that all have.
 
   Steps are the mean of the seeds', which differ where only episodes are
@@ -105,13 +107,12 @@ def aggregated(name: str, curves: Sequence[Series]) -> Series:
   if len(curves) == 1:
     return curves[0]._replace(name=name)
   points = [
-    {i: (x, y) for i, x, y in zip(*curve[1:4], strict=True)}
-    for curve in curves
+    {i: (x, y) for i, x, y in zip(*curve[1:4], strict=True)} for curve in curves
   ]
   generations = sorted(set.intersection(*({*p} for p in points)))
   # [generations, seeds, (step, value)]
   table = np.array([[p[i] for p in points] for i in generations], float)
-  found = [summarize(at[:, 1]) for at in table]
+  found = [summarize_evaluated_returns(at[:, 1]) for at in table]
   return Series(
     name,
     generations,

@@ -1,8 +1,8 @@
 """The winner of a population, and the members that it descends from."""
 
-import math
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
+from qdrl_haiku import checks
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.reports.runs import Row, Run
 
@@ -22,13 +22,13 @@ class Ancestry(NamedTuple):
     return f"ancestry of the winner, member {self.member}"
 
 
-def winner(run: Run) -> Ancestry | None:
+def winner_ancestry(run: Run) -> Ancestry | None:
   """Finds the winner and its ancestors."""
   last = max((row["generation"] for row in run.members), default=0)
   ranked = [
     row
     for row in run.members
-    if row["generation"] == last and is_number(row.get("return"))
+    if row["generation"] == last and checks.is_finite_number(row.get("return"))
   ]
   if not ranked:
     return None
@@ -36,7 +36,7 @@ def winner(run: Run) -> Ancestry | None:
   # What was decided after the last evaluation has not been evaluated.
   before = [row for row in run.lineage if row["generation"] < last]
   try:
-    chain = lineage.ancestry(before, member)
+    chain = lineage.trace_lineage(before, member)
   except ValueError:  # There are no rows about it.
     chain = [{"generation": last - 1, "child": member}]
   ends = [row["generation"] for row in chain[1:]] + [last]
@@ -45,7 +45,7 @@ def winner(run: Run) -> Ancestry | None:
     for row, end in zip(chain, ends, strict=True)
     for generation in range(row["generation"] + 1, end + 1)
   }
-  rows = by_member(run)
+  rows = member_ancestry_rows(run)
   path = [
     rows[ancestor][generation]
     for generation, ancestor in ancestors.items()
@@ -54,7 +54,7 @@ def winner(run: Run) -> Ancestry | None:
   return Ancestry(member, ancestors, path)
 
 
-def replacements(run: Run) -> dict[tuple[int, int], Row]:
+def ancestry_replacements(run: Run) -> dict[tuple[int, int], Row]:
   """Returns the lineage's rows by generation and replaced member."""
   return {
     (row["generation"], row["child"]): row
@@ -63,14 +63,9 @@ def replacements(run: Run) -> dict[tuple[int, int], Row]:
   }
 
 
-def by_member(run: Run) -> dict[int, dict[int, Row]]:
+def member_ancestry_rows(run: Run) -> dict[int, dict[int, Row]]:
   """Returns the rows of members, by member and generation."""
   found: dict[int, dict[int, Row]] = {}
   for row in sorted(run.members, key=lambda x: (x["member"], x["generation"])):
     found.setdefault(row["member"], {})[row["generation"]] = row
   return found
-
-
-def is_number(value: object) -> TypeGuard[float]:
-  """Returns whether something that was parsed is a finite number."""
-  return isinstance(value, int | float) and math.isfinite(value)

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
+from qdrl_haiku import checks
 from qdrl_haiku.drawing import figure
 from qdrl_haiku.drawing.figure import PALETTE, Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import ancestry
-from qdrl_haiku.reports.ancestry import is_number
 from qdrl_haiku.reports.runs import Row, Run
 
 _LENGTH_SCALE = "controller/length_scale/"
@@ -28,34 +28,34 @@ class Group(NamedTuple):
     return self.first <= member < self.end
 
 
-def groups(run: Run) -> list[Group]:
+def controller_groups(run: Run) -> list[Group]:
   """Returns the groups of a run; none if its controller has none."""
   if run.settings.get("controller") != "mf_pbt" or not run.members:
     return []
   texts = run.settings["frequencies"]
-  size = len(ancestry.by_member(run)) // len(texts)
+  size = len(ancestry.member_ancestry_rows(run)) // len(texts)
   return [
     Group(int(text), i * size, (i + 1) * size) for i, text in enumerate(texts)
   ]
 
 
-def best_returns(run: Run) -> Figure:
+def controller_returns_figure(run: Run) -> Figure:
   """Describes the best return of each group."""
   traces = []
-  for i, group in enumerate(groups(run)):
+  for i, group in enumerate(controller_groups(run)):
     best: dict[int, float] = {}
     for row in run.members:
-      if group.has(row["member"]) and is_number(row["return"]):
+      if group.has(row["member"]) and checks.is_finite_number(row["return"]):
         step, value = row["step"], row["return"]
         best[step] = max(value, best.get(step, value))
     color = PALETTE[i % len(PALETTE)]
     traces.append(Trace([*best], [*best.values()], group.title, color))
-  return figure.plot(traces, figure.STEPS, "best return in the group")
+  return figure.plot_figure(traces, figure.STEPS, "best return in the group")
 
 
-def migrations(run: Run) -> list[list[int]]:
+def controller_migrations_figure(run: Run) -> list[list[int]]:
   """Counts the migrants to each group (rows) from each group (columns)."""
-  found = groups(run)
+  found = controller_groups(run)
   moves = [
     (row["child"], row["parent"])
     for row in run.lineage
@@ -67,7 +67,7 @@ def migrations(run: Run) -> list[list[int]]:
   ]
 
 
-def predictions(run: Run) -> tuple[Figure | None, str]:
+def controller_predictions_figure(run: Run) -> tuple[Figure | None, str]:
   """Describes predicted changes of fitness, and says how good they were."""
   points = _points(run)
   if not points:
@@ -96,7 +96,7 @@ def predictions(run: Run) -> tuple[Figure | None, str]:
     ),
   ]  # fmt: skip
   right = sum(x * y > 0 for x, y in zip(predicted, observed, strict=True))
-  return figure.plot(
+  return figure.plot_figure(
     traces, "predicted change of fitness", "observed change of fitness"
   ), (
     f"Of {len(points)} predicted changes {right} had the predicted sign, and "
@@ -105,7 +105,7 @@ def predictions(run: Run) -> tuple[Figure | None, str]:
   )
 
 
-def length_scales(run: Run) -> Figure | None:
+def controller_length_scales_figure(run: Run) -> Figure | None:
   """Describes by which hyperparameters changes of fitness were told apart."""
   rows = [row for row in run.metrics if row.get("controller/num_changes")]
   names = [name for name in run.last if name.startswith(_LENGTH_SCALE)]
@@ -126,12 +126,12 @@ def length_scales(run: Run) -> Figure | None:
 
 def _points(run: Run) -> list[tuple[Row, float]]:
   """Returns the children of predicted changes, and the observed changes."""
-  rows = ancestry.by_member(run)
+  rows = ancestry.member_ancestry_rows(run)
   found = []
-  for (generation, child), row in ancestry.replacements(run).items():
+  for (generation, child), row in ancestry.ancestry_replacements(run).items():
     after = rows.get(child, {}).get(generation + 1, {})
     fitness = after.get("fitness", after.get("return"))
     names = ("predicted_change", "predicted_deviation", "parent_fitness")
-    if all(is_number(x) for x in (fitness, *map(row.get, names))):
+    if all(checks.is_finite_number(x) for x in (fitness, *map(row.get, names))):
       found.append((row, fitness - row["parent_fitness"]))
   return found

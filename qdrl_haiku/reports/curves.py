@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from qdrl_haiku import checks
 from qdrl_haiku.drawing import comparison, figure
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import ancestry
-from qdrl_haiku.reports.aggregation import aggregated, series
+from qdrl_haiku.reports.aggregation import aggregate_curves, series_to_aggregate
 from qdrl_haiku.reports.runs import Row, Run
 
 _LABELS = {
@@ -41,7 +42,7 @@ _WITHOUT_CURVE = (
 )  # fmt: skip
 
 
-def label(metric: str) -> str:
+def curve_label(metric: str) -> str:
   """Returns the name of a metric in figures."""
   name = metric.split("/", 1)[-1].replace("_", " ").replace("/", ", ")
   return _LABELS.get(metric, name)
@@ -50,37 +51,41 @@ def label(metric: str) -> str:
 def learning_curves(run: Run) -> Figure | None:
   """Describes the returns of all members, or of all seeds."""
   traces = _of_members(run) if run.members else _of_seeds(run)
-  if not any(ancestry.is_number(y) for trace in traces for y in trace.y):
+  if not any(checks.is_finite_number(y) for trace in traces for y in trace.y):
     return None
-  return figure.plot(traces, figure.STEPS, figure.RETURN)
+  return figure.plot_figure(traces, figure.STEPS, figure.RETURN)
 
 
-def metric_panels(run: Run, prefix: str) -> Figure | None:
+def metric_curves(run: Run, prefix: str) -> Figure | None:
   """Describes all metrics whose names begin alike."""
   panels = []
   steps = [row["step"] for row in run.metrics]
   for name in run.last:
     values = [row.get(name) for row in run.metrics]
-    known = [False, *map(ancestry.is_number, values), False]
+    known = [False, *map(checks.is_finite_number, values), False]
     is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
     if name.startswith(prefix) and is_shown and any(known):
       # A value between two that lack has no line.
       triples = zip(known, known[1:], known[2:], strict=False)
       size = 6 * ((False, True, False) in triples)
-      trace = Trace(steps, values, label(name), in_legend=False, sizes=size)
-      panels.append(Panel(label(name), [trace], Axis(figure.STEPS)))
+      trace = Trace(
+        steps, values, curve_label(name), in_legend=False, sizes=size
+      )
+      panels.append(Panel(curve_label(name), [trace], Axis(figure.STEPS)))
   return Figure(panels) if panels else None
 
 
 def _of_seeds(run: Run) -> list[Trace]:
   """Describes each seed, and their mean if there are several."""
-  found = series(run, "eval/episode_return")
+  found = series_to_aggregate(run, "eval/episode_return")
   if len(found) < 2:
     return [Trace(one.steps, one.values, figure.RETURN) for one in found]
   thin = [Trace(x.steps, x.values, x.name, figure.PALE, 1.2) for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  mean = comparison.Band(*aggregated(name, found)[2:])
-  return thin + comparison.curve(name, mean, comparison.styles([name])[name])
+  mean = comparison.Band(*aggregate_curves(name, found)[2:])
+  return thin + comparison.comparison_curve(
+    name, mean, comparison.comparison_styles([name])[name]
+  )
 
 
 def _of_members(run: Run) -> list[Trace]:
@@ -94,7 +99,7 @@ def _of_members(run: Run) -> list[Trace]:
   ):
     values = [row.get(metric) for row in run.metrics]
     traces.append(Trace(steps, values, name, color))
-  won = ancestry.winner(run)
+  won = ancestry.winner_ancestry(run)
   if won is not None:
     traces.append(_points(won.rows, won.title, figure.ORANGE, 3))
   return traces
@@ -102,7 +107,8 @@ def _of_members(run: Run) -> list[Trace]:
 
 def _lines(run: Run) -> list[Row]:
   """Returns the lines of members; a child's leaves its parent's."""
-  rows, replaced = ancestry.by_member(run), ancestry.replacements(run)
+  rows = ancestry.member_ancestry_rows(run)
+  replaced = ancestry.ancestry_replacements(run)
   points: list[Row] = []
   for member, curve in rows.items():
     for generation, row in curve.items():

@@ -57,7 +57,7 @@ class Elites(heatmaps.Elites):
     return {x: self.found_by.count(i) for i, x in enumerate(self.emitters)}
 
 
-def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
+def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   """Reads the latest elites that a run has, and says what can't be read."""
   problems: list[str] = []
   files = {
@@ -82,21 +82,22 @@ def read(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   return None, problems
 
 
-def to_json(elites: Elites) -> dict[str, object]:
+def elite_table_to_json(elites: Elites) -> dict[str, object]:
   """Returns the picture, and the table of each elite that a click shows."""
-  where = heatmaps.places(elites)
+  where = heatmaps.heatmap_places(elites)
   chosen = Trace(
     [], [], color=ORANGE, width=0, symbol="circle-open", sizes=16,
     in_legend=False, hover="skip",
   )  # fmt: skip
-  panel = heatmaps.panel(elites, where)._replace(traces=[chosen])
+  panel = heatmaps.heatmap_panel(elites, where)._replace(traces=[chosen])
   names = ("episode return", *elites.names)
   found = [elites.fitness, *elites.descriptors.T]
   columns = [_column(*pair) for pair in zip(names, found, strict=True)]
   if elites.again is not None:
     num_episodes, mean, spread = elites.again
     columns += [
-      _column(f"{name}, {num_episodes} times again", x) | {"spread": numbers(y)}
+      _column(f"{name}, {num_episodes} times again", x)
+      | {"spread": elite_table_numbers(y)}
       for name, x, y in zip(names, mean.T, spread.T, strict=True)
     ]
   columns += [_column(*item) for item in elites.hyperparams.items()]
@@ -106,36 +107,38 @@ def to_json(elites: Elites) -> dict[str, object]:
   position = np.full((len(elites.cells), 2), 0.5, np.float32)
   position[:, : len(elites.names)] = elites.descriptors[:, :2]
   return {
-    "figure": with_plotly.draw(Figure([panel], _HEIGHT)),
+    "figure": with_plotly.draw_with_plotly(Figure([panel], _HEIGHT)),
     "image": where.cells.tolist(),
     "num_cells": elites.num_cells,
     "cells": elites.cells.tolist(),
     "best": int(np.argmax(elites.fitness)) if len(elites.fitness) else None,
-    "position": [numbers(x) for x in position.T],
+    "position": [elite_table_numbers(x) for x in position.T],
     "columns": columns,
   }
 
 
-def numbers(values: np.ndarray) -> list[float]:
+def elite_table_numbers(values: np.ndarray) -> list[float]:
   """Returns numbers with few digits."""
   return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def _column(name: str, values: np.ndarray) -> dict[str, object]:
   """Returns a row of the table of all elites."""
-  return {"name": name, "values": numbers(values)}
+  return {"name": name, "values": elite_table_numbers(values)}
 
 
 def _read(path: pathlib.Path, step: int) -> Elites:
   """Reads the elites of a file."""
-  with storage.opened(path) as (arrays, record):
+  with storage.open_stored_repertoire(path) as (arrays, record):
     cells, fitness = arrays["cells"], arrays["fitness"]
     descriptors = arrays["descriptors"][cells]
     tessellation, config = record["tessellation"], record["config"] or {}
     shape = tessellation.get("shape")
     bounded = tessellation if "lower" in tessellation else tessellation["grid"]
     if not bounded:
-      lower, upper = storage.extent(descriptors.astype(np.float64))
+      lower, upper = storage.stored_repertoire_extent(
+        descriptors.astype(np.float64)
+      )
       bounded = {"lower": lower, "upper": upper}
     hyperparams = {
       name.removeprefix(_HYPERPARAMS): arrays[name]

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from qdrl_haiku import checks
 from qdrl_haiku.drawing import figure
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import ancestry, controller_figures
-from qdrl_haiku.reports.ancestry import Ancestry, is_number
+from qdrl_haiku.reports.ancestry import Ancestry
 from qdrl_haiku.reports.runs import Row, Run
 
 _HEIGHT_OF_A_MEMBER = 24
@@ -24,14 +25,14 @@ Point = tuple[int | None, int | None]
 _GAP: Point = (None, None)
 
 
-def hyperparameters(run: Run) -> Figure | None:
+def member_hyperparameters_figure(run: Run) -> Figure | None:
   """Describes the hyperparameters of all members that anything changed."""
-  won, values = ancestry.winner(run), _values(run)
+  won, values = ancestry.winner_ancestry(run), _values(run)
   panels = [_panel(run, name, won) for name in values if len(values[name]) > 1]
   return Figure(panels) if panels else None
 
 
-def constants(run: Run) -> dict[str, float]:
+def member_constants(run: Run) -> dict[str, float]:
   """Returns the hyperparameters that nothing changed."""
   return {
     name: value
@@ -40,15 +41,17 @@ def constants(run: Run) -> dict[str, float]:
   }
 
 
-def tree(run: Run) -> Figure | None:
+def member_tree_figure(run: Run) -> Figure | None:
   """Describes which members took over from which."""
-  rows = ancestry.by_member(run)
+  rows = ancestry.member_ancestry_rows(run)
   if not rows or not run.lineage:
     return None
   last = max(row["generation"] for row in run.members)
   # What was decided at the end has had no time to be drawn.
   replaced = {
-    key: row for key, row in ancestry.replacements(run).items() if key[0] < last
+    key: row
+    for key, row in ancestry.ancestry_replacements(run).items()
+    if key[0] < last
   }
   born: list[Point] = []
   for (generation, child), row in replaced.items():
@@ -60,13 +63,13 @@ def tree(run: Run) -> Figure | None:
     _edges(born, "takes over from its parent", f"{figure.BLUE}99", 1.2),
     *_marks(replaced),
   ]
-  won = ancestry.winner(run)
+  won = ancestry.winner_ancestry(run)
   if won is not None:
     path: list[Point] = list(won.ancestors.items())
     if min(won.ancestors) == 1:
       path.insert(0, (0, won.ancestors[1]))
     traces.append(_edges(path, won.title, figure.ORANGE, 4))
-  for group in controller_figures.groups(run)[1:]:
+  for group in controller_figures.controller_groups(run)[1:]:
     y = group.first - 0.5
     traces.append(
       Trace(
@@ -85,7 +88,7 @@ def _values(run: Run) -> dict[str, set[float | None]]:
   first = run.members[0]["hyperparams"] if run.members else {}
   return {
     name: {
-      x if is_number(x) else None
+      x if checks.is_finite_number(x) else None
       for x in (row["hyperparams"].get(name) for row in run.members)
     }
     for name in first
@@ -104,7 +107,7 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
 
   def height(value: object) -> float | None:
     """Returns where a value is drawn."""
-    if not is_number(value):
+    if not checks.is_finite_number(value):
       return None
     if choices:
       return min(range(len(choices)), key=lambda i: abs(choices[i] - value))
@@ -115,7 +118,7 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
     values = [row.get("hyperparams", {}).get(name) for row in rows]
     steps = [row.get("step") for row in rows]
     texts = [
-      f"member {row.get('member')}: {x:g}" if is_number(x) else ""
+      f"member {row.get('member')}: {x:g}" if checks.is_finite_number(x) else ""
       for row, x in zip(rows, values, strict=True)
     ]
     # A row says with what the steps before it were trained.
@@ -124,7 +127,7 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
       texts=texts, hover="%{text}\nstep %{x}",
     )  # fmt: skip
 
-  lives = ancestry.by_member(run).values()
+  lives = ancestry.member_ancestry_rows(run).values()
   everyone = [row for curve in lives for row in [*curve.values(), {}]]
   traces = [draw(everyone, "members", figure.PALE, 1.2)]
   if won is not None:
@@ -186,7 +189,7 @@ def _what_happened(row: Row) -> str:
     f"operator: {row['operator']}",
   ]
   change, deviation = map(row.get, ("predicted_change", "predicted_deviation"))
-  if is_number(change):
+  if checks.is_finite_number(change):
     text = f"{_short(change)} ± {_short(deviation)}"
     lines.append(f"predicted change of fitness: {text}")
   old = row.get("old_hyperparams") or {}
@@ -198,4 +201,4 @@ def _what_happened(row: Row) -> str:
 
 def _short(value: object) -> str:
   """Returns a number with few digits."""
-  return f"{value:.6g}" if is_number(value) else "none"
+  return f"{value:.6g}" if checks.is_finite_number(value) else "none"

@@ -25,7 +25,7 @@ class Section(NamedTuple):
   content: Sequence[str]
 
 
-def render(title: str, sections: Sequence[Section]) -> str:
+def render_page(title: str, sections: Sequence[Section]) -> str:
   """Returns the page."""
   from plotly import offline  # Here, since most runs are never reported.
 
@@ -54,18 +54,20 @@ def render(title: str, sections: Sequence[Section]) -> str:
   )
 
 
-def text(text: str) -> str:
+def page_text(text: str) -> str:
   """Returns a paragraph."""
   return f"<p>{html.escape(text)}</p>"
 
 
-def figure(figure: Figure, caption: str) -> str:
+def page_figure(figure: Figure, caption: str) -> str:
   """Returns a figure."""
-  return _figure(with_plotly.draw(figure), '<div class="plot"></div>', caption)
+  return _figure(
+    with_plotly.draw_with_plotly(figure), '<div class="plot"></div>', caption
+  )
 
 
-def elites(data: dict[str, object], caption: str) -> str:
-  """Returns a repertoire, of `elite_table.to_json`, whose cells are clicked."""
+def page_elites(data: dict[str, object], caption: str) -> str:
+  """Returns a repertoire, of `elite_table_to_json`, whose cells are clicked."""
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'
     f'Cell <input type="number" min="0" max="{data["num_cells"]}"></label>'
@@ -74,7 +76,7 @@ def elites(data: dict[str, object], caption: str) -> str:
   return _figure(data, content, caption)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def page_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
   """Returns a table whose first column names its rows."""
   lines = ["<tr>" + "".join(f"<th>{html.escape(x)}</th>" for x in head)]
   for name, *values in rows:
@@ -83,7 +85,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
   return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def pairs(items: Iterable[tuple[str, str]]) -> str:
+def page_pairs(items: Iterable[tuple[str, str]]) -> str:
   """Returns names with a value each, in columns."""
   rows = "".join(
     f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
@@ -92,13 +94,13 @@ def pairs(items: Iterable[tuple[str, str]]) -> str:
   return f"<dl>{rows}</dl>"
 
 
-def details(summary: str, content: str) -> str:
+def page_details(summary: str, content: str) -> str:
   """Returns content that is shown when it is asked for."""
   name = html.escape(summary)
   return f"<details><summary>{name}</summary>{content}</details>"
 
 
-def to_json(value: object) -> str:
+def page_to_json(value: object) -> str:
   """Returns strict JSON that can stand in a script."""
   text = json.dumps(_strict(value), allow_nan=False, separators=(",", ":"))
   return text.replace("<", "\\u003c")
@@ -107,7 +109,7 @@ def to_json(value: object) -> str:
 def _figure(data: dict[str, object], content: str, caption: str) -> str:
   """Returns HTML with the data that `page.js` draws into it."""
   return (
-    f'<figure><script type="application/json">{to_json(data)}</script>'
+    f'<figure><script type="application/json">{page_to_json(data)}</script>'
     f"{content}<figcaption>{html.escape(caption)}</figcaption></figure>"
   )
 

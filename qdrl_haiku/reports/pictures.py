@@ -7,21 +7,21 @@ from qdrl_haiku.reports import curves, member_figures, skill_figures
 from qdrl_haiku.reports.runs import read_runs
 
 
-def plot_run(path: pathlib.Path) -> list[pathlib.Path]:
+def draw_run_pictures(path: pathlib.Path) -> list[pathlib.Path]:
   """Draws what a run left behind, into `plots/`."""
   (run,) = read_runs([str(path)])
   figures = {
     "learning_curves.png": curves.learning_curves(run),
-    "diagnostics.png": curves.metric_panels(run, "training/"),
-    "hyperparameters.png": member_figures.hyperparameters(run),
-    "repertoire.png": curves.metric_panels(run, "qd/"),
-    "skills.png": curves.metric_panels(run, "diayn/"),
-    "trajectories.png": skill_figures.trajectories(run.path),
+    "diagnostics.png": curves.metric_curves(run, "training/"),
+    "hyperparameters.png": member_figures.member_hyperparameters_figure(run),
+    "repertoire.png": curves.metric_curves(run, "qd/"),
+    "skills.png": curves.metric_curves(run, "diayn/"),
+    "trajectories.png": skill_figures.skill_trajectories_figure(run.path),
   }
   written = []
   for name, figure in figures.items():
     if figure is not None:
       (path / "plots").mkdir(exist_ok=True)
       written.append(path / "plots" / name)
-      with_matplotlib.draw(figure).savefig(written[-1], dpi=120)
+      with_matplotlib.draw_with_matplotlib(figure).savefig(written[-1], dpi=120)
   return written

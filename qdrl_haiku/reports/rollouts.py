@@ -6,11 +6,11 @@ import jax
 import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
-from qdrl_haiku.artifacts import repertoire_file
+from qdrl_haiku.artifacts import repertoires
 from qdrl_haiku.drawing import figure, films, stick_figures
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import with_plotly
-from qdrl_haiku.reports.elite_table import Elites, numbers
+from qdrl_haiku.reports.elite_table import Elites, elite_table_numbers
 
 _SEED = 0
 _HEIGHT = 420
@@ -30,7 +30,7 @@ class Rollouts(NamedTuple):
   paths: list[list[np.ndarray]]
 
 
-def roll_out(
+def roll_out_elites(
   env: environments.BatchedEnvironment,
   learner: learners.Learner,
   elites: Elites,
@@ -49,8 +49,8 @@ def roll_out(
       agents of another kind.
   """
   scene = environments.scene(env)
-  rows = chosen(elites, num_rollouts)
-  repertoire = repertoire_file.read(learner, elites.path)
+  rows = choose_rollout_elites(elites, num_rollouts)
+  repertoire = repertoires.read_repertoire(learner, elites.path)
   cells = elites.cells[rows]
   genotypes = jax.tree.map(lambda x: x[cells], repertoire.genotypes.genotype)
 
@@ -74,9 +74,9 @@ def roll_out(
     panels, more = [way, moments], [sticks]
   else:
     places, more = found.extracted, []
-    panels = [films.walk(scene, np.zeros((0, 2)))]
+    panels = [films.film_walk(scene, np.zeros((0, 2)))]
   ways = [
-    way[figure.decimated(length)]
+    way[figure.decimate_for_figure(length)]
     for way, length in zip(places, lengths, strict=True)
   ]
   drawn = Figure(panels, _HEIGHT // len(panels), 1)
@@ -84,7 +84,7 @@ def roll_out(
   return Rollouts(cells, returns, drawn, [ways, ends, *more])
 
 
-def chosen(elites: Elites, num: int) -> np.ndarray:
+def choose_rollout_elites(elites: Elites, num: int) -> np.ndarray:
   """Picks elites all over the repertoire, the fittest among them."""
   size = len(elites.cells)
   if num >= size:
@@ -95,16 +95,20 @@ def chosen(elites: Elites, num: int) -> np.ndarray:
   return np.unique(rows)
 
 
-def to_json(rollouts: Rollouts) -> dict[str, object]:
+def rollouts_to_json(rollouts: Rollouts) -> dict[str, object]:
   """Returns what the page draws when a cell is chosen."""
   episodes = zip(
-    rollouts.cells.tolist(), numbers(rollouts.returns), *rollouts.paths,
-    strict=True,
+    rollouts.cells.tolist(), elite_table_numbers(rollouts.returns),
+    *rollouts.paths, strict=True,
   )  # fmt: skip
   return {
-    "figure": with_plotly.draw(rollouts.figure),
+    "figure": with_plotly.draw_with_plotly(rollouts.figure),
     "episodes": [
-      [cell, value, [[numbers(x) for x in path.T] for path in paths]]
+      [
+        cell,
+        value,
+        [[elite_table_numbers(x) for x in path.T] for path in paths],
+      ]
       for cell, value, *paths in episodes
     ],
   }
@@ -133,13 +137,13 @@ def _moments(
   """Describes moments side by side, and returns the lines of each episode."""
   moments = np.linspace(0, lengths - 1, _MOMENTS, axis=1).round().astype(int)
   each = np.arange(len(lengths))[:, None]
-  lines = stick_figures.lines(
+  lines = stick_figures.stick_figure_lines(
     scene.sys.mj_model, links["pos"][each, moments], links["rot"][each, moments]
   )
   step = _SPACING * (np.nanmax(lines[..., 0]) - np.nanmin(lines[..., 0]))
   lines[..., 0] += (step * np.arange(_MOMENTS))[:, None]
   lines = lines.reshape(len(lengths), -1, 2)
-  axes = figure.axes(np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
+  axes = figure.figure_axes(np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
   title = f"{_MOMENTS} moments of the episode, evenly spaced"
   sticks = Trace(
     [], [], color="#222222", width=3, in_legend=False, hover="skip"

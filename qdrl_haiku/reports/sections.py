@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from qdrl_haiku import checks
 from qdrl_haiku.drawing import comparison
 from qdrl_haiku.drawing.figure import STEPS, Axis, Figure, Panel, Trace
 from qdrl_haiku.reports import (
@@ -15,8 +16,7 @@ from qdrl_haiku.reports import (
   skill_figures,
 )
 from qdrl_haiku.reports import rollouts as rollouts_lib
-from qdrl_haiku.reports.aggregation import ABSENT, show
-from qdrl_haiku.reports.ancestry import is_number
+from qdrl_haiku.reports.aggregation import ABSENT, show_aggregated
 from qdrl_haiku.reports.elite_table import Elites
 from qdrl_haiku.reports.page import Section
 from qdrl_haiku.reports.rollouts import Rollouts
@@ -34,7 +34,7 @@ _COMPARED = (
 )
 
 
-def render(
+def render_sections(
   runs: Sequence[Run],
   elites: Mapping[str, Elites],
   rollouts: Mapping[str, Rollouts],
@@ -43,8 +43,8 @@ def render(
 
   Args:
     runs: of `read_runs`, at least one.
-    elites: of `read_elites`, by run's name, of those that have a repertoire.
-    rollouts: of `rollouts.roll_out`, by run's name, where elites acted again.
+    elites: of `read_elite_table`, by run's name, where there is a repertoire.
+    rollouts: of `roll_out_elites`, by run's name, where elites acted again.
 
   Returns:
     HTML that needs no other file.
@@ -57,14 +57,16 @@ def render(
   if compared:
     sections.append(Section(2, "Comparison", compared))
   for run in runs:
-    none = [] if run.metrics else [page.text("No generation has ended yet.")]
+    none = (
+      [] if run.metrics else [page.page_text("No generation has ended yet.")]
+    )
     sections.append(Section(2, run.name, none))
     tree = (
-      member_figures.tree(run),
+      member_figures.member_tree_figure(run),
       "Each row is a place in the population. The winner is the best member "
       "of the last generation.",
     )
-    metrics = curves.metric_panels(run, "training/")
+    metrics = curves.metric_curves(run, "training/")
     parts = {
       "Learning curves": _learning(run),
       "Hyperparameter schedules": _hyperparameters(run),
@@ -80,7 +82,7 @@ def render(
     sections += [Section(3, *part) for part in parts.items() if part[1]]
   names = ", ".join(run.name for run in runs)
   title = f"Report: {names}" if len(runs) < 4 else f"{len(runs)} runs"
-  return page.render(title, sections)
+  return page.render_page(title, sections)
 
 
 def _runs(runs: Sequence[Run]) -> Section:
@@ -97,55 +99,55 @@ def _runs(runs: Sequence[Run]) -> Section:
         (run.metrics, "qd/max_fitness"),
       )
       for row in rows_of
-      if is_number(row.get(name))
+      if checks.is_finite_number(row.get(name))
     ]
     step, planned = run.last.get("step", 0), run.settings.get("num_timesteps")
-    is_early = is_number(planned) and step < planned
+    is_early = checks.is_finite_number(planned) and step < planned
     walltime = run.last.get("walltime")
     names = ("env_name", "learner", "seed")
     rows.append(
       [
         run.name,
-        *(show(run.settings.get(name, ABSENT)) for name in names),
+        *(show_aggregated(run.settings.get(name, ABSENT)) for name in names),
         run.last.get("generation", ABSENT),
         f"{step} of at most {planned}" if is_early else step,
         f"{max(returns):.5g}" if returns else ABSENT,
-        f"{walltime / 60:.1f}" if is_number(walltime) else ABSENT,
+        f"{walltime / 60:.1f}" if checks.is_finite_number(walltime) else ABSENT,
       ]
     )
-  return Section(2, "Runs", [page.table(head, rows)])
+  return Section(2, "Runs", [page.page_table(head, rows)])
 
 
 def _configuration(runs: Sequence[Run]) -> Section:
   """Returns the settings and versions, those first that differ."""
   content = []
   names = [run.name for run in runs]
-  different = aggregation.differences(runs)
+  different = aggregation.aggregation_differences(runs)
   if different:
     text = "The runs differ in these settings, seeds and places aside:"
     rows = [[name, *values] for name, values in different.items()]
-    content = [page.text(text), page.table(["setting", *names], rows)]
+    content = [page.page_text(text), page.page_table(["setting", *names], rows)]
   same = [
-    (name, show(value))
+    (name, show_aggregated(value))
     for name, value in sorted(runs[0].identity.items())
     if name not in different
   ]
   title = "All settings" if len(runs) == 1 else "Settings that are the same"
-  content.append(page.details(title, page.pairs(same)))
+  content.append(page.page_details(title, page.page_pairs(same)))
   versions = [
-    [name, *(show(run.versions.get(name, ABSENT)) for run in runs)]
+    [name, *(show_aggregated(run.versions.get(name, ABSENT)) for run in runs)]
     for name in dict.fromkeys(name for run in runs for name in run.versions)
   ]
   if versions:
-    table = page.table(["version", *names], versions)
-    content.append(page.details("Versions and devices", table))
+    table = page.page_table(["version", *names], versions)
+    content.append(page.page_details("Versions and devices", table))
   return Section(2, "Configuration", content)
 
 
 def _comparison(runs: Sequence[Run]) -> list[str]:
   """Returns what runs can be compared by, seeds aggregated."""
-  groups = aggregation.groups(runs)
-  styles = comparison.styles([group.label for group in groups])
+  groups = aggregation.aggregate_runs(runs)
+  styles = comparison.comparison_styles([group.label for group in groups])
   panels, rows = [], []
   for metric in _COMPARED:
     traces: list[Trace] = []
@@ -153,36 +155,36 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
       seeds = group.series(metric)
       if not seeds:
         continue
-      curve = aggregation.aggregated(group.label, seeds)
+      curve = aggregation.aggregate_curves(group.label, seeds)
       if curve.steps:
         band, style = comparison.Band(*curve[2:]), styles[group.label]
-        traces += comparison.curve(group.label, band, style)
+        traces += comparison.comparison_curve(group.label, band, style)
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         rows.append([
-          group.label, curves.label(metric), len(seeds), curve.steps[-1],
+          group.label, curves.curve_label(metric), len(seeds), curve.steps[-1],
           f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT,
         ])  # fmt: skip
     if traces:
-      panels.append(Panel(curves.label(metric), traces, Axis(STEPS)))
+      panels.append(Panel(curves.curve_label(metric), traces, Axis(STEPS)))
   if not panels:
     return []
   head = ["runs", "at the end", "seeds", "step", "interquartile mean",
           "95 % interval"]  # fmt: skip
   return [
-    page.text(
+    page.page_text(
       "Runs whose settings are equal but for the seed count as one. Lines are "
       "interquartile means over seeds, bands their 95 % bootstrap intervals, "
       "at the generations that all seeds have reached."
     ),
-    page.figure(Figure(panels), "What the runs have in common."),
-    page.table(head, rows),
+    page.page_figure(Figure(panels), "What the runs have in common."),
+    page.page_table(head, rows),
   ]
 
 
 def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
   """Returns those figures that there are, with their captions."""
   return [
-    page.figure(figure, caption)
+    page.page_figure(figure, caption)
     for figure, caption in captioned
     if figure is not None
   ]
@@ -205,19 +207,19 @@ def _hyperparameters(run: Run) -> list[str]:
     "With what the steps up to each evaluation were trained. Axes are "
     "logarithmic where the search was."
   )
-  constants = member_figures.constants(run).items()
+  constants = member_figures.member_constants(run).items()
   if constants:
     same = ", ".join(f"{name} {value:g}" for name, value in constants)
     caption += f" The same all the time: {same}."
-  return _figures((member_figures.hyperparameters(run), caption))
+  return _figures((member_figures.member_hyperparameters_figure(run), caption))
 
 
 def _model(run: Run) -> list[str]:
   """Returns what the controller's model predicted."""
   return _figures(
-    controller_figures.predictions(run),
+    controller_figures.controller_predictions_figure(run),
     (
-      controller_figures.length_scales(run),
+      controller_figures.controller_length_scales_figure(run),
       "How far two values of a hyperparameter are apart, in shares of its "
       "range, for the changes of fitness to differ: the shorter, the more it "
       "was found to matter.",
@@ -227,15 +229,17 @@ def _model(run: Run) -> list[str]:
 
 def _groups(run: Run) -> list[str]:
   """Returns the groups of the population and their migrants."""
-  found = controller_figures.groups(run)
+  found = controller_figures.controller_groups(run)
   if not found:
     return []
-  counts = controller_figures.migrations(run)
+  counts = controller_figures.controller_migrations_figure(run)
   head = ["migrants to", *(f"from every {x.frequency}" for x in found)]
   rows = [[to.title, *row] for to, row in zip(found, counts, strict=True)]
   caption = "Each group decides at its own frequency, counted in decisions."
-  figure = page.figure(controller_figures.best_returns(run), caption)
-  return [figure, page.table(head, rows)]
+  figure = page.page_figure(
+    controller_figures.controller_returns_figure(run), caption
+  )
+  return [figure, page.page_table(head, rows)]
 
 
 def _repertoire(
@@ -248,12 +252,12 @@ def _repertoire(
     # never learned with them.
     if not run.members:
       elites = dataclasses.replace(elites, hyperparams={})
-    data = elite_table.to_json(elites)
+    data = elite_table.elite_table_to_json(elites)
     if rollouts is not None:
-      data["rollouts"] = rollouts_lib.to_json(rollouts)
-    content.append(page.elites(data, _caption(elites)))
+      data["rollouts"] = rollouts_lib.rollouts_to_json(rollouts)
+    content.append(page.page_elites(data, _caption(elites)))
   content += _second_look(run)
-  metrics = curves.metric_panels(run, "qd/")
+  metrics = curves.metric_curves(run, "qd/")
   return content + _figures((metrics, "How the repertoire was filled."))
 
 
@@ -289,19 +293,22 @@ def _caption(elites: Elites) -> str:
 
 def _second_look(run: Run) -> list[str]:
   """Returns how much of a repertoire is left without its elites' luck."""
-  looked = [x for x in run.metrics if is_number(x.get("qd/corrected_coverage"))]
+  name = "qd/corrected_coverage"
+  looked = [x for x in run.metrics if checks.is_finite_number(x.get(name))]
   if not looked:
     return []
   row = looked[-1]
   head = [f"after {row['step']} steps", "as found", "evaluated again", "lost"]
   rows = []
   for name in ("coverage", "qd_score", "max_fitness"):
-    if is_number(row.get(f"qd/{name}")):
+    if checks.is_finite_number(row.get(f"qd/{name}")):
       kinds = [f"qd/{kind}{name}" for kind in ("", "corrected_", "lost_")]
-      rows.append([curves.label(kinds[0]), *(f"{row[x]:.5g}" for x in kinds)])
+      rows.append(
+        [curves.curve_label(kinds[0]), *(f"{row[x]:.5g}" for x in kinds)]
+      )
   return [
-    page.table(head, rows),
-    page.text(
+    page.page_table(head, rows),
+    page.page_text(
       "Elites are the luckiest of many. Evaluated again, and put into an empty "
       "repertoire by their means, they fill fewer cells, and worse."
     ),
@@ -312,12 +319,12 @@ def _skills(run: Run) -> list[str]:
   """Returns where skills lead, and what they reach."""
   return _figures(
     (
-      skill_figures.trajectories(run.path),
+      skill_figures.skill_trajectories_figure(run.path),
       "Where the latest episodes of each skill went; dots are their ends.",
     ),
     (
-      curves.metric_panels(run, "diayn/"),
+      curves.metric_curves(run, "diayn/"),
       "How well skills can be told apart: means over the population.",
     ),
-    (skill_figures.returns(run), "Each skill, in its colour."),
+    (skill_figures.skill_returns_figure(run), "Each skill, in its colour."),
   )

@@ -17,7 +17,7 @@ _MOST_MEMBERS = 6
 _HEIGHT, _WIDTH = 480, 620
 
 
-def trajectories(run_path: pathlib.Path) -> Figure | None:
+def skill_trajectories_figure(run_path: pathlib.Path) -> Figure | None:
   """Describes the latest episodes of each skill, by two axes of descriptors."""
   path = run_path / "skills.npz"
   if not path.exists():
@@ -33,7 +33,7 @@ def trajectories(run_path: pathlib.Path) -> Figure | None:
     ) from error
   if states.shape[-1] < 2:
     return None
-  axes = figure.axes(lower, upper, names.tolist())
+  axes = figure.figure_axes(lower, upper, names.tolist())
   panels = [
     Panel(
       f"member {member}" if len(states) > 1 else "",
@@ -46,7 +46,7 @@ def trajectories(run_path: pathlib.Path) -> Figure | None:
   return Figure(panels[:_MOST_MEMBERS], _HEIGHT, width=width)
 
 
-def returns(run: Run) -> Figure | None:
+def skill_returns_figure(run: Run) -> Figure | None:
   """Describes the returns of each of the discrete skills."""
   curves: dict[int, dict[int, list[Row]]] = {}
   for row in run.skills:
@@ -66,7 +66,8 @@ def returns(run: Run) -> Figure | None:
       traces = [
         Trace(
           [row["step"] for row in rows], [row.get(column) for row in rows],
-          f"skill {skill}", color(rows[0]["skill"]), 1.5, in_legend=False,
+          f"skill {skill}", skill_figure_color(rows[0]["skill"]), 1.5,
+          in_legend=False,
         )
         for skill, rows in sorted(curves[member].items())
       ]  # fmt: skip
@@ -74,7 +75,7 @@ def returns(run: Run) -> Figure | None:
   return Figure(panels) if panels else None
 
 
-def color(skill: Sequence[float] | np.ndarray) -> str:
+def skill_figure_color(skill: Sequence[float] | np.ndarray) -> str:
   """Returns the colour of a skill: a hue by its number or its direction."""
   skill = np.asarray(skill)
   if np.count_nonzero(skill) == 1 and skill.max() == 1:
@@ -90,11 +91,11 @@ def color(skill: Sequence[float] | np.ndarray) -> str:
 
 def _episode(states: np.ndarray, length: int, skill: np.ndarray) -> Trace:
   """Describes one episode's way, with a dot where it ends."""
-  x, y = states[figure.decimated(int(length)), :2].T
+  x, y = states[figure.decimate_for_figure(int(length)), :2].T
   index = _index(skill.tolist())
   name = ", ".join(f"{x:.2f}" for x in skill) if index is None else str(index)
   return Trace(
-    x, y, f"skill {name}", color(skill), 1.5, in_legend=False,
+    x, y, f"skill {name}", skill_figure_color(skill), 1.5, in_legend=False,
     sizes=[0] * (len(x) - 1) + [8], hover=f"skill {name}",
   )  # fmt: skip
 

@@ -17,7 +17,7 @@ _AXIS = {
 }  # fmt: skip
 
 
-def draw(figure: Figure) -> dict[str, object]:
+def draw_with_plotly(figure: Figure) -> dict[str, object]:
   """Returns `data` and `layout`."""
   from plotly import subplots  # Here, since most runs are never reported.
 
@@ -28,7 +28,7 @@ def draw(figure: Figure) -> dict[str, object]:
     rows,
     columns,
     specs=[[{} if is_used else None for is_used in row] for row in used],
-    subplot_titles=[text(panel.title) for panel in figure.panels],
+    subplot_titles=[_text(panel.title) for panel in figure.panels],
     horizontal_spacing=0.22 / columns,
     vertical_spacing=0.38 / rows,
   )
@@ -62,7 +62,7 @@ def draw(figure: Figure) -> dict[str, object]:
   return json.loads(drawn.to_json())
 
 
-def text(value: str) -> str:
+def _text(value: str) -> str:
   """Returns text without markup that plotly would take up."""
   return html.escape(value, quote=False).replace("\n", "<br>")
 
@@ -76,8 +76,8 @@ def _trace(trace: Trace) -> dict[str, object]:
     "mode": "+".join(modes) or "none",
     "x": trace.numbers("x"),
     "y": trace.numbers("y"),
-    "name": text(trace.name),
-    "legendgroup": text(trace.name),
+    "name": _text(trace.name),
+    "legendgroup": _text(trace.name),
     "line": {
       "color": trace.color, "width": trace.width, "dash": trace.dash,
       "shape": "vh" if trace.is_step else "linear",
@@ -87,14 +87,14 @@ def _trace(trace: Trace) -> dict[str, object]:
       "line": {"width": 3 * trace.symbol.endswith("-open")},
     },
     "cliponaxis": sizes.ndim == 0,
-    "text": [text(str(x)) for x in trace.texts] or None,
+    "text": [_text(str(x)) for x in trace.texts] or None,
   }  # fmt: skip
   if trace.is_area:
     found |= {"mode": "none", "fill": "toself", "fillcolor": trace.color}
   if trace.hover == "skip":
     return found | {"hoverinfo": "skip"}
   if trace.hover:
-    found["hovertemplate"] = f"{text(trace.hover)}<extra></extra>"
+    found["hovertemplate"] = f"{_text(trace.hover)}<extra></extra>"
   return found
 
 
@@ -108,7 +108,7 @@ def _heatmap(cells: Heatmap) -> dict[str, object]:
     "x0": cells.x[0] + dx / 2, "dx": dx, "y0": cells.y[0] + dy / 2, "dy": dy,
     "colorscale": "Viridis",
     "hoverongaps": True,
-    "colorbar": {"title": {"text": text(cells.label), "side": "right"}},
+    "colorbar": {"title": {"text": _text(cells.label), "side": "right"}},
     "hovertemplate": "(%{x:.3g}, %{y:.3g})<br>%{z:.4g}<extra></extra>",
   }  # fmt: skip
 
@@ -117,7 +117,7 @@ def _axis(axis: Axis, size: int) -> dict[str, object]:
   """Returns an axis."""
   found: dict[str, object] = _AXIS | {
     "visible": not axis.is_hidden,
-    "title": {"text": text(axis.title), "font": {"size": size}, "standoff": 6},
+    "title": {"text": _text(axis.title), "font": {"size": size}, "standoff": 6},
     "tickfont": {"size": size - 1},
     "range": axis.ends,
   }
@@ -125,6 +125,6 @@ def _axis(axis: Axis, size: int) -> dict[str, object]:
     # Without a format, plotly writes single digits between powers of ten.
     found |= {"type": "log", "tickformat": "~g"}
   if axis.names:
-    names = [text(name) for name in axis.names]
+    names = [_text(name) for name in axis.names]
     found |= {"tickvals": list(range(len(names))), "ticktext": names}
   return found

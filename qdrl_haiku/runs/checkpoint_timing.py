@@ -38,7 +38,7 @@ class CheckpointPlan:
     """Decides whether a checkpoint is to be written; all processes ask."""
     if self._interval is not None:
       return generation % self._interval == 0
-    return hosts.as_first(self._clock() >= self._next)
+    return hosts.as_first_host(self._clock() >= self._next)
 
   @contextlib.contextmanager
   def writing(self) -> Iterator[None]:

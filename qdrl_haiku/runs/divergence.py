@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import types
+from qdrl_haiku import trees, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, Members
@@ -32,7 +32,7 @@ class EndedDiverged(Exception):
   """The run is done, but its members diverged again and again until the end."""
 
 
-def num_in_a_row(before: int, report: GenerationReport) -> int:
+def num_diverged_in_a_row(before: int, report: GenerationReport) -> int:
   """Counts generations in a row after which no member was finite.
 
   One in which nothing was learned, since new members fill their replay, doesn't
@@ -43,9 +43,9 @@ def num_in_a_row(before: int, report: GenerationReport) -> int:
   return 0 if report.num_updates.any() else before
 
 
-def warn(num_diverged: int, reason: str) -> None:
+def warn_of_divergence(num_diverged: int, reason: str) -> None:
   """Says, the first time that it happens again and again, what to try."""
-  if num_diverged == _IN_A_ROW and hosts.is_first():
+  if num_diverged == _IN_A_ROW and hosts.is_first_host():
     print(
       f"WARNING: all members have diverged in {num_diverged} generations in a "
       f"row{reason}.\n{_ADVICE}; if it goes on to the end, "
@@ -55,7 +55,9 @@ def warn(num_diverged: int, reason: str) -> None:
     )
 
 
-def check_end(num_diverged: int, num_generations: int) -> None:
+def check_end_without_divergence(
+  num_diverged: int, num_generations: int
+) -> None:
   """Refuses to call a run a success that diverged until its end."""
   if num_diverged >= min(_IN_A_ROW, num_generations):
     raise EndedDiverged(
@@ -64,7 +66,9 @@ def check_end(num_diverged: int, num_generations: int) -> None:
     )
 
 
-def cause(setup: Setup, members: Members, report: GenerationReport) -> str:
+def cause_of_divergence(
+  setup: Setup, members: Members, report: GenerationReport
+) -> str:
   """Tells which values of the environment made all members diverge."""
   found = jax.device_get(
     jax.jit(functools.partial(_looked_at, setup))(
@@ -95,7 +99,7 @@ def _looked_at(
 
   seen = largest(stored.observation), largest(stored.next_observation)
   of_members = {
-    "learner": types.all_finite(learners),
+    "learner": trees.all_finite_leaves(learners),
     "observations": jnp.maximum(*seen),
     "rewards": largest(stored.reward),
   }

@@ -16,9 +16,8 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import emitters, teachers
-from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import State
+from qdrl_haiku.training.state import InitialStates, State
 
 # The settings that make a part smaller.
 _SETTINGS = {
@@ -66,7 +65,7 @@ def memory_plan(
   if qd is not None and qd.shard_repertoire:
     repertoire -= (num_devices - 1) * _bytes(state.repertoire.genotypes)
   evaluation = functools.partial(_evaluation, setup, state, initial)
-  num_agents = sharding.num_slots(setup.mesh, max(setup.num_evaluated))
+  num_agents = sharding.num_sharded_slots(setup.mesh, max(setup.num_evaluated))
   held = {
     "repertoire": repertoire,
     "emitters and controller": num_devices
@@ -77,7 +76,8 @@ def memory_plan(
   in_turn = {"batches to learn from": batches}
   if qd is not None and num_reevaluations:
     in_turn["elites evaluated again"] = evaluation(
-      reevaluation.batch_size(setup, num_reevaluations), num_reevaluations
+      reevaluation.reevaluation_batch_size(setup, num_reevaluations),
+      num_reevaluations,
     )
   if members:
     replay = _bytes(members.replay)
@@ -87,7 +87,9 @@ def memory_plan(
       "environments": _bytes((members.environment, initial.pool)),
     }
     per_update = setup.learner.batches_per_update
-    num_updates = config_lib.iterations(setup.config, per_update).num_updates
+    num_updates = config_lib.training_iterations(
+      setup.config, per_update
+    ).num_updates
     rows = num_updates * per_update * setup.config.batch_size
     in_turn["batches to learn from"] += rows * (
       _bytes(members.replay.storage) // setup.config.replay_capacity
@@ -97,13 +99,12 @@ def memory_plan(
       # sent; or all buffers a second time.
       size = jax.tree.leaves(members)[0].shape[0]
       in_turn["replay while children inherit"] = (
-        num_devices * 2 * replay // size
-        + setup.config.inherit_replay * replay
+        num_devices * 2 * replay // size + setup.config.inherit_replay * replay
       )
   return MemoryPlan(held, in_turn)
 
 
-def available_bytes(devices: Iterable[jax.Device]) -> int | None:
+def available_memory_bytes(devices: Iterable[jax.Device]) -> int | None:
   """Returns how much memory devices have, whatever else is in it."""
   devices = list(devices)
   if devices[0].platform == "cpu":
@@ -120,7 +121,7 @@ def available_bytes(devices: Iterable[jax.Device]) -> int | None:
   return total
 
 
-def check(plan: MemoryPlan, available: int | None) -> None:
+def check_memory(plan: MemoryPlan, available: int | None) -> None:
   """Refuses a plan that is larger than the memory."""
   if available is None or plan.total <= available:
     return
@@ -133,7 +134,7 @@ def check(plan: MemoryPlan, available: int | None) -> None:
   )
 
 
-def describe(plan: MemoryPlan, available: int | None) -> str:
+def describe_memory_plan(plan: MemoryPlan, available: int | None) -> str:
   """Returns a table of a plan."""
   parts = plan.held | plan.in_turn
   rows = {name: parts.get(name, 0) for name in _SETTINGS}
@@ -158,7 +159,7 @@ def _evaluation(
     repertoire = state.repertoire
     elite = _bytes(repertoire.genotypes) // repertoire.fitness.shape[0]
     per_step = descriptor
-    if "transitions" in emitters.make_emitter(setup).needs:
+    if "transitions" in emitters.make_training_emitter(setup).needs:
       per_step += 2 * (env.observation_size + descriptor) + env.action_size + 2
   elif setup.evaluate is not None:
     # Observations, and what is said of each.
@@ -169,7 +170,7 @@ def _evaluation(
 
 def _shared_batches(setup: Setup, state: State) -> int:
   """Counts the bytes of what critics that agents share learn from at once."""
-  qd, buffers = setup.map_elites, teachers.buffers(state.emitter)
+  qd, buffers = setup.map_elites, teachers.teacher_buffers(state.emitter)
   if qd is None or not buffers:
     return 0
   steps = qd.teaching.num_critic_steps + qd.teaching.num_policy_steps

@@ -25,7 +25,7 @@ class MetricsWriter:
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
     self._events: _Events | None = None
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
     rows = directory.rows("metrics.jsonl")
     self._csv.unlink(missing_ok=True)
@@ -36,7 +36,7 @@ class MetricsWriter:
 
   def write(self, row: Row) -> None:
     """Writes one row; each row of a run has the same names."""
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
     self._directory.append("metrics.jsonl", [row])
     self._append_csv(row)
@@ -55,7 +55,7 @@ class MetricsWriter:
       writer = csv.DictWriter(file, list(row), lineterminator="\n")
       if is_new:
         writer.writeheader()
-      writer.writerow(strict_json.strict(row))
+      writer.writerow(strict_json.strict_json_value(row))
 
 
 class _Events:

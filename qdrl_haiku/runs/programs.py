@@ -21,9 +21,13 @@ from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import generation
 from qdrl_haiku.training import state as state_lib
-from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import GenerationReport, State, Trained
+from qdrl_haiku.training.state import (
+  GenerationReport,
+  InitialStates,
+  State,
+  Trained,
+)
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
@@ -90,8 +94,8 @@ class Program:
     if self._cache is None:
       return lowered.compile()
     # Unused arguments aren't in the code, and are checked all the same.
-    code = fingerprints.digest([
-      fingerprints.of_compiler(),
+    code = fingerprints.fingerprint_digest([
+      fingerprints.fingerprint_of_compiler(),
       dict(self._options),
       lowered.as_text(),
       str(lowered.args_info),
@@ -231,8 +235,8 @@ def make_programs(
   """Returns what a run calls, traced as far as the shapes need it."""
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
-  shardings, trained = state_lib.shardings(setup, members, replicated)
-  options = compiler_options.of_mesh(mesh)
+  shardings, trained = state_lib.state_shardings(setup, members, replicated)
+  options = compiler_options.mesh_compiler_options(mesh)
   # The first agents of a repertoire are evaluated.
   to_init = options.often if setup.map_elites else options.once
 
@@ -252,7 +256,7 @@ def make_programs(
   ) -> Program:
     return Program(name, lower, options, list(mesh.devices.flat), cache)
 
-  method, donates = generation.method(setup), {"donate_argnums": 0}
+  method, donates = generation.generation_method(setup), {"donate_argnums": 0}
   draw = jitted(method.draw, options.once, members, static_argnums=2)
   init = jitted(generation.init, to_init, shardings)
   train = jitted(method.train, options.always, (shardings, trained), **donates)
@@ -291,7 +295,9 @@ def make_programs(
         run_key,
       ),
     ),
-    restart=jitted(generation.restart, options.once, shardings, **donates),
+    restart=jitted(
+      generation.restart_generation, options.once, shardings, **donates
+    ),
     state=state,
     initial=later,
   )

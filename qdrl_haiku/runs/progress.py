@@ -26,7 +26,7 @@ class Progress:
 
   def show(self, row: dict[str, float | int], returns: str) -> None:
     """Shows one generation."""
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
     done = int(row["generation"])
     elapsed = time.monotonic() - self._start
@@ -50,10 +50,10 @@ class Progress:
 
   def say(self, message: str) -> None:
     """Prints a message on a line of its own."""
-    if hosts.is_first():
+    if hosts.is_first_host():
       print(f"\r\033[K{message}" if self._is_terminal else message, flush=True)
 
   def close(self) -> None:
     """Leaves the last bar on the terminal."""
-    if self._is_terminal and hosts.is_first():
+    if self._is_terminal and hosts.is_first_host():
       print(flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from qdrl_haiku import types
+from qdrl_haiku import trees, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.runs import divergence, skill_files
 from qdrl_haiku.storage.directory import RunDirectory
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 """Record of a checkpoint, as JSON: progress, and the best agent."""
 
 
-def initial() -> Record:
+def initial_record() -> Record:
   """Returns the record before the first generation."""
   return {
     "version": importlib.metadata.version("qdrl_haiku"),
@@ -35,7 +35,7 @@ def initial() -> Record:
   }
 
 
-def first(
+def first_record(
   record: Record, seed: int, state: State, known: Row
 ) -> tuple[Record, Row]:
   """Returns the record and the row, if any, before the first generation."""
@@ -47,13 +47,13 @@ def first(
   return record, known | {name: record[name] for name in kept} | {"seed": seed}
 
 
-def updated(
+def update_record(
   record: Record, setup: Setup, report: GenerationReport, walltime: float
 ) -> Record:
   """Returns the record after one more generation."""
   returns = report.scores["episode_return"]
   generation = int(report.generation)
-  total_env_steps = record["total_env_steps"] + env_steps(setup, report)
+  total_env_steps = record["total_env_steps"] + _env_steps(setup, report)
   step = generation * setup.steps_per_generation
   if not setup.trains_members:
     # Episodes may have ended early. Each offspring takes at least one step in
@@ -74,11 +74,11 @@ def updated(
       "member": int(report.best.member),
       "fitness": float(report.best.fitness),
       "return": float(report.best.episode_return),
-      "hyperparams": lineage.named_hyperparams(hyperparams)[0],
+      "hyperparams": lineage.lineage_hyperparams(hyperparams)[0],
     }
   num_diverged = record.get("diverged", 0)
   if setup.trains_members:
-    num_diverged = divergence.num_in_a_row(num_diverged, report)
+    num_diverged = divergence.num_diverged_in_a_row(num_diverged, report)
   return record | {
     "generation": generation,
     "step": step,
@@ -90,13 +90,13 @@ def updated(
   }
 
 
-def env_steps(setup: Setup, report: GenerationReport) -> int:
+def _env_steps(setup: Setup, report: GenerationReport) -> int:
   """Counts the environment steps of a generation, however many there are."""
   evaluated = np.sum(report.evaluation_steps, dtype=np.int64)
   return _collected_steps(setup) + int(evaluated)
 
 
-def row(
+def record_row(
   seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> Row:
   """Returns the row of metrics of one generation."""
@@ -115,11 +115,11 @@ def row(
     "seed": seeds[0],
     "total_env_steps": record["total_env_steps"],
   }
-  row |= numbers(report.repertoire_metrics)
-  row |= numbers(report.emitter_metrics, "emitter/")
+  row |= record_numbers(report.repertoire_metrics)
+  row |= record_numbers(report.emitter_metrics, "emitter/")
   if report.decision is not None:
     row |= _pbt_row(report)
-    row |= numbers(report.decision.metrics, "controller/")
+    row |= record_numbers(report.decision.metrics, "controller/")
   elif not report.repertoire_metrics:
     row |= _seeds_row(report, seeds)
   return row
@@ -141,14 +141,14 @@ def _pbt_row(report: GenerationReport) -> Row:
   replaced |= np.asarray(report.sampled_cells) >= 0
   row["pbt/num_replaced"] = int(np.sum(replaced))
   row["pbt/num_nonfinite"] = int(np.sum(~report.finite))
-  for name, x in lineage.named_leaves(report.hyperparams).items():
+  for name, x in trees.tree_leaves_by_name(report.hyperparams).items():
     values = np.asarray(x, float)
     for kind, of in (("mean", np.mean), ("min", np.min), ("max", np.max)):
       row[f"pbt/hyperparams/{name}/{kind}"] = float(of(values))
   return row
 
 
-def numbers(values: Mapping[str, types.Array], prefix: str = "") -> Row:
+def record_numbers(values: Mapping[str, types.Array], prefix: str = "") -> Row:
   """Returns scalars by name as Python's numbers."""
   return {
     f"{prefix}{name}": np.asarray(value).item()
@@ -181,11 +181,11 @@ def _other_scores(report: GenerationReport) -> list[tuple[str, types.Array]]:
   ]
 
 
-def rates(
+def record_rates(
   setup: Setup, report: GenerationReport, seconds: float
 ) -> Row:
   """Returns what was done per second, summed over the population."""
-  steps = _collected_steps(setup) or env_steps(setup, report)
+  steps = _collected_steps(setup) or _env_steps(setup, report)
   return {
     "training/env_steps_per_second": steps / seconds,
     "training/updates_per_second": int(report.num_updates.sum()) / seconds,
@@ -199,7 +199,7 @@ def _collected_steps(setup: Setup) -> int:
   return steps if setup.trains_members else 0
 
 
-def write(
+def write_records(
   directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
 ) -> None:
   """Writes the members' returns and hyperparameters, and their lineage."""
@@ -208,14 +208,14 @@ def write(
   if report.decision is not None:
     assert setup.controller is not None
     is_return = (config.fitness, config.fitness_window) == ("episode_return", 1)
-    members = lineage.member_rows(
+    members = lineage.lineage_member_rows(
       *now,
       report.scores["episode_return"],
       report.hyperparams,
       None if is_return else report.fitness,
     )
     directory.append("pbt_members.jsonl", members)
-    rows = lineage.rows(
+    rows = lineage.lineage_rows(
       *now,
       report.decision,
       report.fitness,
@@ -227,10 +227,12 @@ def write(
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):
     descriptor = setup.eval_env.descriptor
-    skill_files.write(directory, *now, report.evaluation, descriptor)
+    skill_files.write_skill_files(
+      directory, *now, report.evaluation, descriptor
+    )
 
 
-def summary(row: Row) -> str:
+def summarize_record(row: Row) -> str:
   """Returns what the progress line says of a generation."""
   if "qd/qd_score" in row:
     return (

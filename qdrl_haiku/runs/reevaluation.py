@@ -54,7 +54,7 @@ ReevaluateFn = Callable[[map_elites.Repertoire, types.Key], Reevaluation]
 `fold_in(key, i)`. Of several processes each has to call it."""
 
 
-def batch_size(setup: Setup, num_reevaluations: int) -> int:
+def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
   """Returns how many elites are evaluated at once."""
   qd = setup.map_elites
   assert qd is not None
@@ -79,13 +79,13 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   qd, mesh = setup.map_elites, setup.mesh
   assert qd is not None and mesh is not None
   num_cells = qd.tessellation.num_cells
-  size = batch_size(setup, num_reevaluations)
+  size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(
     config=dataclasses.replace(
       setup.config, num_eval_episodes=num_reevaluations
     )
   )
-  options = compiler_options.of_mesh(mesh)
+  options = compiler_options.mesh_compiler_options(mesh)
   replicated = NamedSharding(mesh, PartitionSpec())
   # As the evaluation has them.
   divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
@@ -96,7 +96,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   @functools.partial(compiled, out_shardings=divided)
   def draw(cells: types.Array, key: types.Key) -> types.Tree:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
-    return members_lib.draw_evaluation(drawn_with, keys)
+    return members_lib.draw_member_evaluation(drawn_with, keys)
 
   @functools.partial(compiled, compiler_options=options.often)
   def evaluate(
@@ -151,26 +151,26 @@ def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
   )
 
 
-def row(
+def reevaluation_row(
   repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
 ) -> records.Row:
   """Returns what a second look adds to the row of a generation."""
   if again is None:
     return dict.fromkeys(_COLUMNS, np.nan)
   seen, corrected = (
-    records.numbers(jax.device_get(map_elites.metrics(x, offset)))
+    records.record_numbers(jax.device_get(map_elites.metrics(x, offset)))
     for x in (repertoire, again.corrected)
   )
   values = [corrected[f"qd/{name}"] for name in _LOST]
   values += [seen[f"qd/{x}"] - corrected[f"qd/{x}"] for x in _LOST]
   for x in (again.fitness, again.descriptors):
-    spread = spreads(x)
+    spread = reevaluation_spreads(x)
     spread = spread[np.isfinite(spread)]
     values.append(float(np.mean(spread)) if spread.size else np.nan)
   return dict(zip(_COLUMNS, [*values, again.env_steps], strict=True))
 
 
-def spreads(values: np.ndarray) -> np.ndarray:
+def reevaluation_spreads(values: np.ndarray) -> np.ndarray:
   """Returns how far each elite's episodes differ."""
   if values.shape[1] < 2:
     return np.full((len(values), *values.shape[2:]), np.nan)

@@ -67,7 +67,9 @@ class RepertoireFiles:
       found = self._look_again(state, run_key)
     if found is not None or is_due(self._config.repertoire_interval):
       self._write(state, step, found)
-    return reevaluation.row(state.repertoire, found, self._qd.qd_offset)
+    return reevaluation.reevaluation_row(
+      state.repertoire, found, self._qd.qd_offset
+    )
 
   def finish(self, state: State, run_key: types.Key, step: int) -> None:
     """Evaluates elites of a finished run again, if asked another number."""
@@ -79,7 +81,7 @@ class RepertoireFiles:
   def _metrics(self, repertoire: map_elites.Repertoire) -> Row:
     """Returns the metrics of a repertoire."""
     found = map_elites.metrics(repertoire, self._qd.qd_offset)
-    return records.numbers(jax.device_get(found))
+    return records.record_numbers(jax.device_get(found))
 
   def _look_again(
     self, state: State, run_key: types.Key
@@ -90,21 +92,19 @@ class RepertoireFiles:
     key = reevaluation.reevaluation_key(run_key, int(state.generation))
     return self._reevaluate(state.repertoire, key)
 
-  def _write(
-    self, state: State, step: int, found: Reevaluation | None
-  ) -> None:
+  def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
     """Writes `repertoire/<step>.npz`, its picture, and what was found."""
     descriptor = self._setup.eval_env.descriptor
     assert descriptor is not None
-    repertoire = sharding.to_host(state.repertoire)
+    repertoire = sharding.fetch_sharded(state.repertoire)
     more: Record = {"descriptor_names": descriptor.names}
     if len(self._qd.emitter_names) > 1:
-      found_by = sharding.to_host(state.emitter.found_by)
+      found_by = sharding.fetch_sharded(state.emitter.found_by)
       more |= {
         "emitters": self._qd.emitter_names,
         "found_by": found_by[repertoire.occupied].tolist(),
       }
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
     for folder in ("repertoire", "plots"):
       (self._directory.path / folder).mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ class RepertoireFiles:
     )
 
 
-def read_centroids(directory: RunDirectory) -> np.ndarray | None:
+def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:
   """Reads the centroids of a run."""
   try:
     return np.load(directory.path / _CENTROIDS)["centroids"]

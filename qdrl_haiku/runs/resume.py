@@ -64,20 +64,22 @@ def begin_or_resume(
     state = _warm_start(setup, state, config.warm_start)
   if setup.controller is not None:
     directory.append(
-      "pbt_lineage.jsonl", lineage.initial_rows(state.hyperparams)
+      "pbt_lineage.jsonl", lineage.initial_lineage_rows(state.hyperparams)
     )
-  return state, records.initial()
+  return state, records.initial_record()
 
 
-def forget_unneeded(
+def forget_unneeded_for_resume(
   checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
 ) -> None:
   """Deletes older checkpoints, and best agents of none that is left."""
   checkpoints.keep(checkpoints.steps()[:max_checkpoints])
-  best.keep(needed(best.steps(), checkpoints.steps()))
+  best.keep(needed_to_resume(best.steps(), checkpoints.steps()))
 
 
-def needed(best: Sequence[int], checkpoints: Sequence[int]) -> set[int]:
+def needed_to_resume(
+  best: Sequence[int], checkpoints: Sequence[int]
+) -> set[int]:
   """Returns which best agents are the best of now or of a checkpoint."""
   until = [[x for x in best if x <= step] for step in checkpoints]
   return {max(steps) for steps in (best, *until) if steps}
@@ -104,7 +106,7 @@ def _restored(
 ) -> tuple[State, records.Record]:
   """Returns the state and the record of a checkpoint."""
   record = checkpoints.record(step)
-  written, this = record.get("version"), records.initial()["version"]
+  written, this = record.get("version"), records.initial_record()["version"]
   if written != this:
     raise ValueError(
       f"checkpoint {step} in {config.logdir} was written by qdrl_haiku "
@@ -122,7 +124,9 @@ def _restored(
   # On other devices there may be another number of slots.
   slots = jax.tree.leaves(like.members)[0].shape[0]
   if checkpoints.num_rows(step, "learner") != slots:
-    trees = moving.refill(setup.mesh, trees, setup.config.population_size)
+    trees = moving.move_into_spare_slots(
+      setup.mesh, trees, setup.config.population_size
+    )
   if "replay" not in trees:
     trees["replay"] = programs.init(run_key).members.replay
   return state._replace(members=Members(**trees)), record
@@ -142,7 +146,7 @@ def _warm_start(setup: Setup, state: State, logdir: str) -> State:
   size = setup.config.population_size
   chosen = np.resize(order, size)
   agents = jax.tree.map(
-    lambda x, old: sharding.place(
+    lambda x, old: sharding.put_sharded(
       x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding
     ),
     agents,

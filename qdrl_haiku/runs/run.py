@@ -66,28 +66,28 @@ def run(
       three generations, or after any.
   """
   # Everything is checked before anything is written.
-  compatibility.check_numbers()
-  validation.check(setup, config)
+  compatibility.check_numeric_compatibility()
+  validation.check_valid_run(setup, config)
   is_chosen = setup.mesh is None
   mesh = setup.mesh or setup.make_mesh()
   setup = setup._replace(mesh=mesh)
-  validation.check_mesh(setup)
-  seeds = validation.seeds(setup, config)
+  validation.check_valid_mesh(setup)
+  seeds = validation.valid_seeds(setup, config)
   made = programs(setup, mesh, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
     setup, made.state, made.initial, config.num_reevaluations
   )
   # All processes have as much.
-  available = memory.available_bytes(mesh.local_devices)
+  available = memory.available_memory_bytes(mesh.local_devices)
   if available is not None:
     available *= jax.process_count()
-  if hosts.is_first():
-    print(memory.describe(plan, available))
-    print(validation.describe_devices(setup, is_chosen), flush=True)
-  memory.check(plan, available)
+  if hosts.is_first_host():
+    print(memory.describe_memory_plan(plan, available))
+    print(validation.describe_valid_mesh(setup, is_chosen), flush=True)
+  memory.check_memory(plan, available)
   if config.dry_run:
     return {}, None
-  directory = RunDirectory(validation.logdir(config))
+  directory = RunDirectory(validation.valid_logdir(config))
   if config.resume:
     directory.go_on(settings, may_change)
   else:
@@ -139,7 +139,7 @@ def _train(
   was_done = record["generation"] == num_generations
   if recorder is not None and not record["generation"]:
     first_row = recorder.first_row(state)
-    record, first_row = records.first(record, seeds[0], state, first_row)
+    record, first_row = records.first_record(record, seeds[0], state, first_row)
 
   # That of a run which is at its end already.
   row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]
@@ -156,15 +156,15 @@ def _train(
     report = jax.device_get(
       report._replace(best=report.best._replace(state=None))
     )
-    rates = records.rates(
+    rates = records.record_rates(
       setup, report, time.monotonic() - generation_start - waited
     )
     compile_seconds += waited
     progress.wait(waited)
-    record = records.updated(
+    record = records.update_record(
       record, setup, report, walltime=time.monotonic() - start
     )
-    row = records.row(seeds, report, record) | rates
+    row = records.record_row(seeds, report, record) | rates
     row["training/compile_seconds"] = compile_seconds
     step, is_last = row["step"], generation == num_generations
     if recorder is not None:
@@ -174,10 +174,10 @@ def _train(
       writer.write(dict.fromkeys(row, math.nan) | first_row)
       first_row = {}
     writer.write(row)
-    records.write(directory, setup, report, step)
+    records.write_records(directory, setup, report, step)
     if setup.trains_members and not report.finite.any():
-      reason = divergence.cause(setup, state.members, report)
-      divergence.warn(record["diverged"], reason)
+      reason = divergence.cause_of_divergence(setup, state.members, report)
+      divergence.warn_of_divergence(record["diverged"], reason)
       message = f"members have diverged in generation {generation}{reason}; "
       if config.on_divergence == "stop":
         raise divergence.Diverged(
@@ -188,14 +188,18 @@ def _train(
       state = programs.restart(state, run_key)
     if record["best"] and record["best"]["step"] == step:
       best.save(step, {"learner": best_state}, record["best"])
-      resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
+      resume.forget_unneeded_for_resume(
+        checkpoints, best, config.max_checkpoints
+      )
     # Last, since a resumed run goes on with what follows its checkpoint.
-    stops = is_last or hosts.any_of_all(interruption.requested)
+    stops = is_last or hosts.any_host(interruption.requested)
     if stops or plan.is_due(generation):
       with plan.writing():
         checkpoints.save(step, resume.trees_to_resume(config, state), record)
-        resume.forget_unneeded(checkpoints, best, config.max_checkpoints)
-    progress.show(row, records.summary(row))
+        resume.forget_unneeded_for_resume(
+          checkpoints, best, config.max_checkpoints
+        )
+    progress.show(row, records.summarize_record(row))
     if callback is not None:
       callback(row)
     if stops:
@@ -207,9 +211,11 @@ def _train(
     file.close()
   if row["generation"] < num_generations:
     raise Interrupted(f"stopped after generation {row['generation']}")
-  if hosts.is_first():
-    pictures.plot_run(directory.path)
-  divergence.check_end(record.get("diverged", 0), num_generations)
+  if hosts.is_first_host():
+    pictures.draw_run_pictures(directory.path)
+  divergence.check_end_without_divergence(
+    record.get("diverged", 0), num_generations
+  )
   return row, state
 
 
@@ -226,4 +232,4 @@ def _run_key_shape(
 def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:
   """Returns the run's key, or one per seed, on all devices."""
   keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-  return sharding.put(mesh, keys if len(seeds) > 1 else keys[0])
+  return sharding.put_keys_on_mesh(mesh, keys if len(seeds) > 1 else keys[0])

@@ -6,7 +6,7 @@ from qdrl_haiku import actors, environments
 from qdrl_haiku.storage.directory import RunDirectory
 
 
-def write(
+def write_skill_files(
   directory: RunDirectory,
   generation: int,
   step: int,

@@ -11,19 +11,22 @@ from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import generation
-from qdrl_haiku.training.config import TrainingConfig, nearest_multiples
+from qdrl_haiku.training.config import (
+  TrainingConfig,
+  nearest_interval_multiples,
+)
 from qdrl_haiku.training.setup import Setup
 
 
-def check(setup: Setup, config: RunConfig) -> None:
+def check_valid_run(setup: Setup, config: RunConfig) -> None:
   """Refuses a setup and settings that don't fit each other, see `run`."""
-  generation.check(setup)
+  generation.check_generation(setup)
   missing: dict[str, Missing] = {}
   if setup.map_elites is None:
     missing["repertoire"] = Missing("there is no repertoire", ())
   elif not setup.trains_members:
     missing["members"] = Missing("without members no agents train", ())
-  config_lib.check_effects(config, missing)
+  config_lib.check_config_tree(config, missing)
   if setup.on_host:
     _check_on_host(setup, config)
   interval = setup.steps_per_generation
@@ -31,10 +34,10 @@ def check(setup: Setup, config: RunConfig) -> None:
     raise ValueError(
       f"num_timesteps {config.num_timesteps} must be a multiple of the "
       f"{interval} steps of a generation; the nearest: "
-      f"{nearest_multiples(config.num_timesteps, interval)}."
+      f"{nearest_interval_multiples(config.num_timesteps, interval)}."
     )
   if setup.controller is not None:
-    controllers.check(setup.controller, setup.config.population_size)
+    controllers.check_controller(setup.controller, setup.config.population_size)
     first = setup.controller.first_decision
     if first is not None and first * interval > config.num_timesteps:
       raise ValueError(
@@ -44,7 +47,7 @@ def check(setup: Setup, config: RunConfig) -> None:
         "raise num_timesteps."
       )
   if config.resume:
-    directory = RunDirectory(logdir(config))
+    directory = RunDirectory(valid_logdir(config))
     for name in row_files.FILES:  # Raises if one is damaged.
       directory.rows(name)
     rows = directory.rows("metrics.jsonl", row_files.COLUMNS["metrics.jsonl"])
@@ -61,7 +64,7 @@ def check(setup: Setup, config: RunConfig) -> None:
       raise ValueError(f"warm_start={config.warm_start}: {error}") from error
 
 
-def check_mesh(setup: Setup) -> None:
+def check_valid_mesh(setup: Setup) -> None:
   """Refuses what the devices can't share."""
   mesh, plan = setup.mesh, setup.map_elites
   assert mesh is not None
@@ -77,25 +80,27 @@ def check_mesh(setup: Setup) -> None:
       raise ValueError(
         f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "
         "evenly; the nearest numbers: "
-        f"{nearest_multiples(num_cells, mesh.size)}."
+        f"{nearest_interval_multiples(num_cells, mesh.size)}."
       )
 
 
-def describe_devices(setup: Setup, is_chosen: bool) -> str:
+def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   """Returns a line about how many devices are used."""
   mesh, size, available = setup.mesh, setup.batch_sizes[0], jax.device_count()
   assert mesh is not None
   line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
   if setup.on_host:
     return f"{line}, since the environment is on the host"
-  if num_idle := sharding.num_slots(mesh, size) - size:
+  if num_idle := sharding.num_sharded_slots(mesh, size) - size:
     line += f", with {size} agents in {size + num_idle} slots"
   if is_chosen and mesh.size < available:
     # Cells that devices share decide first how many of them there can be.
     unit, count = "agents", size
     if setup.num_shared_cells % available:
       unit, count = "cells", setup.num_shared_cells
-    line += f"; {nearest_multiples(count, available)} {unit} would use all"
+    line += (
+      f"; {nearest_interval_multiples(count, available)} {unit} would use all"
+    )
   return line
 
 
@@ -132,14 +137,14 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
     )
 
 
-def logdir(config: RunConfig) -> str:
+def valid_logdir(config: RunConfig) -> str:
   """Returns the run's directory, which has to be given."""
   if not config.logdir:
     raise ValueError("logdir is missing: where is the run to be?")
   return config.logdir
 
 
-def seeds(setup: Setup, config: RunConfig) -> range:
+def valid_seeds(setup: Setup, config: RunConfig) -> range:
   """Returns the run's seed, or one per member that is a run of its own."""
   is_several = setup.controller is None and setup.map_elites is None
   number = setup.config.population_size if is_several else 1

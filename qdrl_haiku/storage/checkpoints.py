@@ -43,11 +43,13 @@ class Checkpoints:
     self._path = pathlib.Path(path).absolute()
     if writes:
       self._path.mkdir(parents=True, exist_ok=True)
-    if writes and hosts.is_first():
+    if writes and hosts.is_first_host():
       for deleted in self._path.glob(f"{_DELETED}*"):
         shutil.rmtree(deleted)
     # The path that orbax gets.
-    self._plain, self._forget_plain = orbax_paths.plain(self._path, self)
+    self._plain, self._forget_plain = orbax_paths.plain_orbax_path(
+      self._path, self
+    )
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
       options = ocp.CheckpointManagerOptions(
@@ -69,7 +71,7 @@ class Checkpoints:
     args = self._ocp.args
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
-      name: args.StandardSave({"tree": stored_trees.to_stored(tree)})
+      name: args.StandardSave({"tree": stored_trees.to_stored_tree(tree)})
       for name, tree in trees.items()
     }
     try:
@@ -79,8 +81,8 @@ class Checkpoints:
         )
       if not written:
         raise OSError(f"there is {self.steps()[0]} already")
-      if hosts.is_first():
-        checksums.write(self._path / str(step))
+      if hosts.is_first_host():
+        checksums.write_checksums(self._path / str(step))
       if self.steps() == [step]:
         self._read_back(step, trees)
     # A disk that is full makes orbax and tensorstore raise nearly anything.
@@ -102,7 +104,7 @@ class Checkpoints:
     """Reads trees; resized ones may have another number of rows."""
     args = self._ocp.args
     wanted = {
-      name: {"tree": jax.tree.map(stored_trees.as_stored, tree)}
+      name: {"tree": jax.tree.map(stored_trees.stored_tree_leaf, tree)}
       for name, tree in like.items()
     }
     with self._reading(step):
@@ -118,7 +120,7 @@ class Checkpoints:
     with self._reading(step):
       restored = self._manager.restore(step, args=args.Composite(**items))
     return {
-      name: stored_trees.from_stored(restored[name]["tree"], like=tree)
+      name: stored_trees.from_stored_tree(restored[name]["tree"], like=tree)
       for name, tree in like.items()
     }
 
@@ -134,12 +136,12 @@ class Checkpoints:
     unwanted = set(self.steps()) - set(steps)
     if not unwanted:
       return
-    if hosts.is_first():
+    if hosts.is_first_host():
       for step in sorted(unwanted):
         deleted = self._path / f"{_DELETED}{step}"
         (self._path / str(step)).rename(deleted)
         shutil.rmtree(deleted)
-    hosts.wait_for_all("checkpoints are deleted")
+    hosts.wait_for_all_hosts("checkpoints are deleted")
     self._verified -= unwanted
     self._manager.reload()
 
@@ -150,10 +152,10 @@ class Checkpoints:
     while aside.exists():
       count += 1
       aside = self._path / f"{_DAMAGED}{step}-{count}"
-    hosts.wait_for_all("checkpoint is damaged")
-    if hosts.is_first():
+    hosts.wait_for_all_hosts("checkpoint is damaged")
+    if hosts.is_first_host():
       (self._path / str(step)).rename(aside)
-    hosts.wait_for_all("checkpoint is set aside")
+    hosts.wait_for_all_hosts("checkpoint is set aside")
     self._verified.discard(step)
     self._manager.reload()
     return aside
@@ -170,7 +172,9 @@ class Checkpoints:
   def _stored_shapes(self, step: int, name: str) -> _Shapes:
     """Returns shapes of a tree's leaves by path; none if there is no tree."""
     folder = self._plain / str(step) / name
-    return _shapes(orbax_paths.metadata(folder)) if folder.exists() else {}
+    return (
+      _shapes(orbax_paths.orbax_metadata(folder)) if folder.exists() else {}
+    )
 
   @contextlib.contextmanager
   def _reading(self, step: int) -> Iterator[None]:
@@ -197,13 +201,13 @@ class Checkpoints:
     """Raises if a checkpoint is damaged, or can't be read, for any process."""
     error = damage = None
     try:
-      damage = checksums.damage(self._path / str(step))
+      damage = checksums.checksum_damage(self._path / str(step))
     except (MemoryError, OSError) as raised:
       error = raised
     # One process's finding holds for all, which would wait for it otherwise.
-    if hosts.any_of_all(error is not None):
+    if hosts.any_host(error is not None):
       raise error or OSError("another process can't read it")
-    if hosts.any_of_all(damage is not None):
+    if hosts.any_host(damage is not None):
       raise DamagedCheckpoint(
         f"checkpoint {step} in {self._path} is damaged: "
         f"{damage or 'another process finds it so'}"
@@ -215,10 +219,10 @@ class Checkpoints:
     error = None
     try:
       for name in names:
-        orbax_paths.read_smallest(self._plain / str(step) / name)
+        orbax_paths.read_smallest_orbax_array(self._plain / str(step) / name)
     except Exception as raised:
       error = raised
-    if hosts.any_of_all(error is not None):
+    if hosts.any_host(error is not None):
       raise OSError(
         "it can't be read back, so choose another directory; it is set aside "
         f"as {self.set_aside(step).name} ({self._first_line(error)})"

@@ -17,18 +17,20 @@ NAME = "checksums.json"
 _BLOCK = 1 << 20
 
 
-def write(folder: pathlib.Path) -> None:
+def write_checksums(folder: pathlib.Path) -> None:
   """Notes what the files of a finished checkpoint hold."""
   checksums = {
     str(path.relative_to(folder)): _crc32(path)
     for path in sorted(folder.rglob("*"))
-    if path.is_file() and path.name != NAME and not files.is_cut_short(path)
+    if path.is_file()
+    and path.name != NAME
+    and not files.is_file_cut_short(path)
   }
-  with files.written_whole(folder / NAME) as temporary:
+  with files.file_written_whole(folder / NAME) as temporary:
     temporary.write_text(json.dumps(checksums))
 
 
-def damage(folder: pathlib.Path) -> str | None:
+def checksum_damage(folder: pathlib.Path) -> str | None:
   """Returns how the files of a checkpoint differ from what was noted.
 
   Nothing was noted if a kill came between orbax's renaming of the finished

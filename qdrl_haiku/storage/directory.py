@@ -33,14 +33,14 @@ class RunDirectory:
       self.path.mkdir(parents=True, exist_ok=True)
       self._hold()
       # A file that a kill cut short doesn't count.
-      if not all(map(files.is_cut_short, self.path.iterdir())):
+      if not all(map(files.is_file_cut_short, self.path.iterdir())):
         raise ValueError(
           f"logdir {self.path} is not empty; choose another, or continue the "
           "run in it with --resume."
         )
-      hosts.wait_for_all("directory is empty")
+      hosts.wait_for_all_hosts("directory is empty")
       self.write_json("config.json", settings)
-      self.write_json("versions.json", versions.versions())
+      self.write_json("versions.json", versions.library_versions())
     except OSError as error:
       raise ValueError(
         f"logdir {self.path} can't be written ({error.strerror}); choose "
@@ -64,11 +64,11 @@ class RunDirectory:
         "Resume it with those it began with."
       )
     self._hold()
-    hosts.wait_for_all("settings are the same")
+    hosts.wait_for_all_hosts("settings are the same")
     self.write_json("config.json", settings)
     # A kill may have come before it was written.
     if not (self.path / "versions.json").exists():
-      self.write_json("versions.json", versions.versions())
+      self.write_json("versions.json", versions.library_versions())
 
   def close(self) -> None:
     """Lets another process train in the directory."""
@@ -78,7 +78,7 @@ class RunDirectory:
 
   def _hold(self) -> None:
     """Keeps other processes out until `close`, or until this one ends."""
-    if not hosts.is_first() or self._lock is not None:
+    if not hosts.is_first_host() or self._lock is not None:
       return
     lock = os.open(self.path, os.O_RDONLY)
     try:
@@ -109,24 +109,24 @@ class RunDirectory:
 
   def write_json(self, name: str, value: Record) -> None:
     """Writes a JSON file whole or not at all."""
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
-    with files.written_whole(self.path / name) as temporary:
+    with files.file_written_whole(self.path / name) as temporary:
       temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
   def write_arrays(self, name: str, arrays: dict[str, Tree]) -> None:
     """Writes a NumPy file (.npz) whole or not at all."""
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
-    with files.written_whole(self.path / name) as temporary:
+    with files.file_written_whole(self.path / name) as temporary:
       np.savez_compressed(temporary, **arrays)
 
   def append(self, name: str, rows: Iterable[Record]) -> None:
     """Appends rows to a file of JSON lines; NaN becomes null."""
-    if not hosts.is_first():
+    if not hosts.is_first_host():
       return
     with (self.path / name).open("a") as file:
-      file.write(strict_json.to_lines(rows))
+      file.write(strict_json.to_strict_json_lines(rows))
 
   def rows(
     self, name: str, columns: Mapping[str, type] | None = None
@@ -155,11 +155,11 @@ class RunDirectory:
 
   def forget_after(self, name: str, generation: int) -> None:
     """Drops the rows of generations that a resumed run will do again."""
-    if not hosts.is_first() or not (self.path / name).exists():
+    if not hosts.is_first_host() or not (self.path / name).exists():
       return
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
-    with files.written_whole(self.path / name) as temporary:
-      temporary.write_text(strict_json.to_lines(kept))
+    with files.file_written_whole(self.path / name) as temporary:
+      temporary.write_text(strict_json.to_strict_json_lines(kept))
 
 
 def _row(line: bytes) -> Record:

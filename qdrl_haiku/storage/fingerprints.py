@@ -34,23 +34,23 @@ _PLACES = ("JAX_COMPILATION_CACHE_DIR", "QDRL_TESTS_CACHE")
 _CUSTOMIZING = ("sitecustomize", "usercustomize")
 
 
-def digest(parts: object) -> str:
+def fingerprint_digest(parts: object) -> str:
   """Returns a short text for JSON values."""
   text = json.dumps(parts, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def of_process() -> Record:
+def fingerprint_of_process() -> Record:
   """Returns what all programs of this process depend on, code included."""
   config = jax.config.values.items()
-  return of_compiler() | {
+  return fingerprint_of_compiler() | {
     "installed": _installed(),
     "jax": sorted((x, str(value)) for x, value in config if "cache" not in x),
     "traced": _contents(),
   }
 
 
-def of_compiler() -> Record:
+def fingerprint_of_compiler() -> Record:
   """Returns what machine code depends on beside what is compiled."""
   return {
     "machine": (platform.machine(), _processor()),
@@ -68,7 +68,7 @@ def of_compiler() -> Record:
   }  # fmt: skip
 
 
-def users_module() -> str | None:
+def module_without_fingerprint() -> str | None:
   """Returns a module of this process that is neither installed nor ours.
 
   It may have replaced functions of other modules, as may a main program that

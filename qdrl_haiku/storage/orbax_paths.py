@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"(/[\w.+=,@-]+)+")
 _OPEN = pathlib.Path("/proc/self/fd")
 
 
-def plain(
+def plain_orbax_path(
   path: pathlib.Path, owner: object
 ) -> tuple[pathlib.Path, Callable[[], object]]:
   """Returns a path to a directory that is no pattern and no URL.
@@ -44,7 +44,7 @@ def plain(
   )
 
 
-def metadata(folder: pathlib.Path) -> Tree:
+def orbax_metadata(folder: pathlib.Path) -> Tree:
   """Reads shapes and dtypes of a tree."""
   import orbax.checkpoint as ocp  # Here, since importing it takes long.
 
@@ -52,11 +52,11 @@ def metadata(folder: pathlib.Path) -> Tree:
   return getattr(found, "tree", found)
 
 
-def read_smallest(folder: pathlib.Path) -> None:
+def read_smallest_orbax_array(folder: pathlib.Path) -> None:
   """Reads the smallest array of a tree, to see whether it can be read."""
   import orbax.checkpoint as ocp
 
-  found, structure = jax.tree.flatten(metadata(folder))
+  found, structure = jax.tree.flatten(orbax_metadata(folder))
   if not found:
     return
   smallest = int(np.argmin([np.prod(x.shape) for x in found]))

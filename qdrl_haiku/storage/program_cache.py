@@ -24,7 +24,7 @@ class ProgramCache(NamedTuple):
 
   Attributes:
     folder: of all values.
-    key: of the kind of start, as `fingerprints.digest` returns it.
+    key: of the kind of start, as `fingerprints.fingerprint_digest` returns it.
   """
 
   folder: pathlib.Path
@@ -71,7 +71,7 @@ class ProgramCache(NamedTuple):
       pickled = pickle.dumps(value)
       self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
       _check_private(self.folder)
-      with files.written_whole(path) as temporary:
+      with files.file_written_whole(path) as temporary:
         temporary.chmod(0o600)  # The umask may allow others more.
         temporary.write_bytes(hashlib.sha256(pickled).digest() + pickled)
     except Exception as error:
@@ -87,6 +87,6 @@ class ProgramCache(NamedTuple):
 
 def _check_private(path: pathlib.Path) -> None:
   """Raises PermissionError where other users may have written."""
-  reason = files.why_not_private(os.lstat(path))
+  reason = files.why_file_not_private(os.lstat(path))
   if reason is not None:
     raise PermissionError(reason)

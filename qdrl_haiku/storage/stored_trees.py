@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from qdrl_haiku.types import Array, Tree
 
 
-def to_stored(tree: Tree) -> Tree:
+def to_stored_tree(tree: Tree) -> Tree:
   """Returns a tree as it is stored."""
 
   def convert(x: Array) -> Array | None:
@@ -17,7 +17,7 @@ def to_stored(tree: Tree) -> Tree:
   return jax.tree.map(convert, tree)
 
 
-def as_stored(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct | None:
+def stored_tree_leaf(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct | None:
   """Returns what orbax is to restore where an array is wanted."""
   if not x.size:
     return None
@@ -27,8 +27,8 @@ def as_stored(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct | None:
   return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
 
 
-def from_stored(tree: Tree, like: Tree) -> Tree:
-  """Returns the reverse of `to_stored`."""
+def from_stored_tree(tree: Tree, like: Tree) -> Tree:
+  """Returns the reverse of `to_stored_tree`."""
 
   def convert(like: Array, x: Array) -> Array:
     if not like.size:

@@ -9,20 +9,20 @@ Record = dict[str, Any]
 """JSON values by name: settings, a row, or what a checkpoint notes."""
 
 
-def to_json(row: Record) -> str:
+def to_strict_json(row: Record) -> str:
   """Returns one line of strict JSON."""
-  return json.dumps(strict(row), allow_nan=False)
+  return json.dumps(strict_json_value(row), allow_nan=False)
 
 
-def to_lines(rows: Iterable[Record]) -> str:
+def to_strict_json_lines(rows: Iterable[Record]) -> str:
   """Returns a line of strict JSON per row, each with its line break."""
-  return "".join(to_json(row) + "\n" for row in rows)
+  return "".join(to_strict_json(row) + "\n" for row in rows)
 
 
-def strict(value: Any) -> Any:
+def strict_json_value(value: Any) -> Any:
   """Returns a value with None for each float that isn't finite."""
   if isinstance(value, dict):
-    return {name: strict(x) for name, x in value.items()}
+    return {name: strict_json_value(x) for name, x in value.items()}
   if isinstance(value, float) and not math.isfinite(value):
     return None
   return value

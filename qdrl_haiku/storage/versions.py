@@ -14,7 +14,7 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-def versions() -> Record:
+def library_versions() -> Record:
   """Returns what a run depends on outside its settings."""
   found: Record = {"python": platform.python_version()}
   for name in _LIBRARIES:
@@ -23,5 +23,5 @@ def versions() -> Record:
     except importlib.metadata.PackageNotFoundError:
       found[name] = None
   found["devices"] = [str(device) for device in jax.devices()]
-  found["xla_left_out"] = xla.left_out()
+  found["xla_left_out"] = xla.unknown_to_xla()
   return found

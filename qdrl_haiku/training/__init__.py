@@ -4,14 +4,14 @@ from qdrl_haiku.training.config import (
   CMAConfig,
   TeachingConfig,
   TrainingConfig,
-  default_interval,
-  iteration_steps,
+  default_training_interval,
+  training_iteration_steps,
 )
-from qdrl_haiku.training.elites import vary_agents
-from qdrl_haiku.training.generation import init, restart, step
+from qdrl_haiku.training.elites import vary_elites
+from qdrl_haiku.training.generation import init, restart_generation, step
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.repertoire_config import RepertoireConfig
-from qdrl_haiku.training.search_spaces import search_space, with_values
+from qdrl_haiku.training.search_spaces import search_space, with_hyperparameters
 from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import skill_evaluation
 from qdrl_haiku.training.state import (
@@ -33,14 +33,14 @@ __all__ = [
   "State",
   "TeachingConfig",
   "TrainingConfig",
-  "default_interval",
+  "default_training_interval",
   "init",
-  "iteration_steps",
-  "restart",
+  "training_iteration_steps",
+  "restart_generation",
   "search_space",
   "skill_evaluation",
   "step",
   "train_members",
-  "vary_agents",
-  "with_values",
+  "vary_elites",
+  "with_hyperparameters",
 ]

@@ -176,7 +176,7 @@ class TeachingConfig(Settings):
   )
   length_scale: float = setting(
     0.1,
-    "L of `map_elites.similarity`: at which distance to its target an "
+    "L of `map_elites.dcrl_similarity`: at which distance to its target an "
     "episode's rewards count 1/e, where the descriptor's bounds are -1 and 1.",
     above=0,
     offered=False,
@@ -255,7 +255,9 @@ class Iterations(NamedTuple):
   num_updates: int
 
 
-def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
+def training_iterations(
+  config: TrainingConfig, batches_per_update: int
+) -> Iterations:
   """Cuts a generation into the shortest equal iterations that exist.
 
   An iteration steps each environment as few times as make a whole number of
@@ -271,7 +273,7 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
       f"grad_updates_per_step={config.grad_updates_per_step} with "
       f"{batches_per_update} critic steps per update make iterations of "
       f"{steps} steps. The nearest: "
-      f"{nearest_multiples(config.perturbation_interval, steps)}."
+      f"{nearest_interval_multiples(config.perturbation_interval, steps)}."
     )
   if steps > config.replay_capacity:
     raise ValueError(
@@ -288,13 +290,15 @@ def iterations(config: TrainingConfig, batches_per_update: int) -> Iterations:
   return Iterations(num_iterations, num_env_steps, num_updates)
 
 
-def nearest_multiples(number: int, unit: int) -> str:
+def nearest_interval_multiples(number: int, unit: int) -> str:
   """Words which multiples a number lies between, for messages."""
   below = number // unit * unit
   return " or ".join(str(n) for n in (below, below + unit) if n > 0)
 
 
-def iteration_steps(config: TrainingConfig, batches_per_update: int) -> int:
+def training_iteration_steps(
+  config: TrainingConfig, batches_per_update: int
+) -> int:
   """Returns the steps of one iteration, of which an interval is a multiple.
 
   Args:
@@ -307,7 +311,7 @@ def iteration_steps(config: TrainingConfig, batches_per_update: int) -> int:
   return _iteration(config, batches_per_update)[0] * config.num_envs
 
 
-def default_interval(
+def default_training_interval(
   config: TrainingConfig, batches_per_update: int, num_timesteps: int
 ) -> int:
   """Returns an interval that cuts a run into about twenty equal generations.
@@ -323,10 +327,8 @@ def default_interval(
   Raises:
     ValueError: if no number of generations up to 200 cuts the run.
   """
-  steps = iteration_steps(config, batches_per_update)
-  fitting = [
-    n for n in range(1, 201) if num_timesteps % (n * steps) == 0
-  ]
+  steps = training_iteration_steps(config, batches_per_update)
+  fitting = [n for n in range(1, 201) if num_timesteps % (n * steps) == 0]
   if not fitting:
     nearest = max(1, round(num_timesteps / (20 * steps))) * 20 * steps
     raise ValueError(

@@ -26,7 +26,7 @@ def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
   return map_elites.Elite(genotypes, hyperparams)
 
 
-def vary_agents(
+def vary_elites(
   iso_sigma: float,
   line_sigma: float,
   explore: Callable[[types.Key, types.Hyperparams], types.Hyperparams],
@@ -81,7 +81,7 @@ def evaluate_elites(
   def evaluate(
     setup: Setup, genotypes: types.Tree, env_states: environments.State
   ) -> actors.Evaluation:
-    return actors.evaluate_from(
+    return actors.evaluate_from_states(
       setup.eval_env,
       setup.learner,
       jax.vmap(setup.learner.from_genotype)(genotypes),
@@ -97,7 +97,7 @@ def evaluate_elites(
   )
 
 
-def judge(
+def judge_elites(
   setup: Setup,
   elites: map_elites.Elite,
   env_states: environments.State,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import jax
 
-from qdrl_haiku import map_elites, names, types
+from qdrl_haiku import map_elites, names, trees, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import members as members_lib
@@ -16,9 +16,9 @@ from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members, State
 
 
-def make_emitter(setup: Setup) -> map_elites.Emitter:
+def make_training_emitter(setup: Setup) -> map_elites.Emitter:
   """Makes the emitter that a setup names."""
-  setup_lib.check(setup)
+  setup_lib.check_setup(setup)
   emitter, size = setup.qd.emitter, setup.qd.variation_batch_size
   if not isinstance(emitter, tuple):
     return _make(setup, emitter)
@@ -30,7 +30,7 @@ def make_emitter(setup: Setup) -> map_elites.Emitter:
   return _as_planned(setup, several)
 
 
-def emitter_state(setup: Setup, state: State) -> types.Tree:
+def training_emitter_state(setup: Setup, state: State) -> types.Tree:
   """Returns the emitter's state, with the population and its members in it."""
   if not setup.trains_members:
     return state.emitter
@@ -41,10 +41,10 @@ def emitter_state(setup: Setup, state: State) -> types.Tree:
   return state.emitter._replace(states=states)
 
 
-def with_emitter_state(
+def with_training_emitter_state(
   setup: Setup, state: State, emitter: types.Tree
 ) -> State:
-  """Returns the state with another one of the emitter, see `emitter_state`."""
+  """Returns the state with another one of `training_emitter_state`."""
   if not setup.trains_members:
     return state._replace(emitter=emitter)
   population, emitter = emitter, ()
@@ -76,7 +76,7 @@ def check_users_emitters(
       if part.emitter is not None:
         map_elites.check(_make_part(setup, part), repertoire)
   elif not isinstance(emitter, str):
-    map_elites.check(make_emitter(setup), repertoire)
+    map_elites.check(make_training_emitter(setup), repertoire)
 
 
 def _make(
@@ -87,7 +87,7 @@ def _make(
     if emitter_fn not in EMITTERS:
       raise ValueError(
         f"emitter={emitter_fn!r} is unknown; "
-        f"{names.nearest(emitter_fn, tuple(EMITTERS))}"
+        f"{names.nearest_name(emitter_fn, tuple(EMITTERS))}"
       )
     emitter_fn = EMITTERS[emitter_fn]
   emitter = emitter_fn(setup)
@@ -155,27 +155,27 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     del keys  # What an agent collects and learns draws from its own.
     # Or XLA would divide among the devices what has decided this.
     decided = sharding.replicate(setup.mesh, (where, genotypes))
-    where, genotypes = sharding.in_slots(setup.mesh, decided)
+    where, genotypes = sharding.shard_into_slots(setup.mesh, decided)
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
     return members._replace(
-      learner=members_lib.choose(where, states, members.learner)
+      learner=members_lib.choose_members(where, states, members.learner)
     )
 
   return map_elites.pbt_emitter(
     map_elites.Agents(
-      init=setup.over_members(members_lib.init_agents),
+      init=setup.over_members(members_lib.init_member_agents),
       train=train,
       genotypes=lambda members: known(
         jax.vmap(setup.learner.genotype)(members.learner)
       ),
-      inherit=lambda members, parents, keys: population.inherit(
+      inherit=lambda members, parents, keys: population.inherit_in_population(
         setup, members, parents, _is_finite(setup, members)
       ),
       transplant=transplant,
       is_finite=lambda members: _is_finite(setup, members),
     ),
     controller._replace(
-      update=sharding.replicated(setup.mesh, controller.update)
+      update=sharding.run_replicated(setup.mesh, controller.update)
     ),
     qd.variation_fn,
     population_size=setup.config.population_size,
@@ -187,8 +187,9 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
 def _improvements(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.cma_emitter`, alike on any devices."""
   qd = setup.qd
-  config, everywhere = qd.cma, functools.partial(
-    sharding.replicated, setup.mesh
+  config, everywhere = (
+    qd.cma,
+    functools.partial(sharding.run_replicated, setup.mesh),
   )
 
   def make_strategies(size: int) -> map_elites.Strategies:
@@ -258,7 +259,7 @@ def _is_finite(setup: Setup, members: Members) -> types.Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
   return sharding.all_gather(
     setup.mesh,
-    types.all_finite(members_lib.must_be_finite(members)),
+    trees.all_finite_leaves(members_lib.finite_part_of_members(members)),
     setup.config.population_size,
   )
 

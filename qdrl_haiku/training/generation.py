@@ -5,35 +5,29 @@
 first one can train before the second one is compiled.
 """
 
-from types import ModuleType
-
 from qdrl_haiku import eager, types
 from qdrl_haiku.training import emitters, population, quality_diversity
 from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import GenerationReport, State
+from qdrl_haiku.training.state import (
+  GenerationReport,
+  InitialStates,
+  Method,
+  State,
+)
 
 
-def method(setup: Setup) -> ModuleType:
-  """Returns the module with the functions of what a setup trains.
+def generation_method(setup: Setup) -> Method:
+  """Returns the functions that train a setup.
 
   Args:
     setup: what is trained.
-
-  Returns:
-    A module that has, beside `init` and `restart` as here,
-      draw: (setup, run_key, generation, num_agents) -> the `InitialStates` of a
-        generation, 0 for the one before the first;
-      train: (setup, state, pool, run_key) -> (state, `Trained`), the first part
-        of `step`, with the pool of these;
-      evaluate: (setup, state, trained, env_states, run_key) -> (state, report),
-        the second part, from their other states.
   """
-  return population if setup.map_elites is None else quality_diversity
+  qd = setup.map_elites is not None
+  return quality_diversity.METHOD if qd else population.METHOD
 
 
-def check(setup: Setup) -> None:
+def check_generation(setup: Setup) -> None:
   """Refuses a setup that can't be trained, before anything is compiled.
 
   Args:
@@ -43,12 +37,12 @@ def check(setup: Setup) -> None:
     ValueError: as `init` does.
   """
   if setup.map_elites is None:
-    setup_lib.check(setup)
+    setup_lib.check_setup(setup)
   else:
-    emitters.make_emitter(setup)
+    emitters.make_training_emitter(setup)
 
 
-@eager.compiled("setup")
+@eager.compiled_if_eager("setup")
 def init(
   setup: Setup, run_key: types.Key, initial: InitialStates | None = None
 ) -> State:
@@ -68,10 +62,10 @@ def init(
       if the learner or an emitter isn't as `learners.Learner` or
       `map_elites.Emitter` says.
   """
-  return method(setup).init(setup, run_key, initial)
+  return generation_method(setup).init(setup, run_key, initial)
 
 
-@eager.compiled("setup")
+@eager.compiled_if_eager("setup")
 def step(
   setup: Setup, state: State, run_key: types.Key
 ) -> tuple[State, GenerationReport]:
@@ -81,7 +75,8 @@ def step(
   added, and is told of them.
 
   If no member is finite afterwards (`GenerationReport.finite`), there is no
-  parent to inherit from: `restart` makes new members, as `runs.run` does.
+  parent to inherit from: `restart_generation` makes new members, as
+  `runs.run` does.
 
   Compiled once for the setup: what changes in its environments, or elsewhere in
   it, later isn't seen, so make a new one. `jax.jit` with a donated state needs
@@ -98,7 +93,7 @@ def step(
   Raises:
     ValueError: if the evaluation has no such score as `config.fitness`.
   """
-  of = method(setup)
+  of = generation_method(setup)
   initial = of.draw(
     setup, run_key, state.generation + 1, setup.num_evaluated[1]
   )
@@ -106,8 +101,8 @@ def step(
   return of.evaluate(setup, state, trained, initial.evaluation, run_key)
 
 
-@eager.compiled("setup")
-def restart(setup: Setup, state: State, run_key: types.Key) -> State:
+@eager.compiled_if_eager("setup")
+def restart_generation(setup: Setup, state: State, run_key: types.Key) -> State:
   """Replaces the members by new ones, when there is no finite parent.
 
   Args:
@@ -119,4 +114,4 @@ def restart(setup: Setup, state: State, run_key: types.Key) -> State:
   Returns:
     The state with new members, which have no fitness yet.
   """
-  return method(setup).restart(setup, state, run_key)
+  return generation_method(setup).restart(setup, state, run_key)

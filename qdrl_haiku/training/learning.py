@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, eager, learners, replay, types
+from qdrl_haiku import actors, eager, learners, replay, trees, types
 from qdrl_haiku.cpu import one_by_one, switch
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
@@ -31,7 +31,7 @@ class _Row:
     return cls(jnp.array([*metrics.values()]), tuple(metrics))
 
 
-@eager.compiled("setup")
+@eager.compiled_if_eager("setup")
 def train_members(
   setup: Setup,
   members: Members,
@@ -53,13 +53,13 @@ def train_members(
     The members, whose pool is used up; metrics by name, [P], means over the
     updates; and the number of critic steps of each member, int32 [P].
   """
-  iterations = config_lib.iterations(
+  iterations = config_lib.training_iterations(
     setup.config, setup.learner.batches_per_update
   )
   buffer = setup.buffer
   add = buffer.add_where
   if setup.config.n_step > 1:
-    add = functools.partial(n_step.add, setup)
+    add = functools.partial(n_step.add_n_step, setup)
 
   def iteration(members: Members, t: types.Array) -> types.Tree:
     collect_keys, learn_keys = _split(
@@ -77,19 +77,19 @@ def train_members(
         pool or None,
       )
     with jax.named_scope("store"):
-      is_finite = types.all_finite(transitions, 3)
+      is_finite = trees.all_finite_leaves(transitions, 3)
       # Statistics leave out what is not finite.
       seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
       states = jax.vmap(setup.learner.observe)(members.learner, seen)
       rows, where = jax.tree.map(
         lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-        (members_lib.stored(setup, transitions), is_finite),
+        (members_lib.stored_by_members(setup, transitions), is_finite),
       )
       buffers = jax.vmap(add)(members.replay, rows, where)
     can_learn = buffer.can_sample(buffers, setup.config.min_replay_size)
     arguments = (states, buffers, hyperparams, learn_keys)
     learn_now = functools.partial(learn, setup)
-    if switch.is_on():
+    if switch.is_switched_on():
       nothing = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype),
         jax.eval_shape(learn_now, *arguments)[1],
@@ -110,7 +110,7 @@ def train_members(
   pool, members = members.pool, members._replace(pool=())
   if setup.config.n_step > 1 and (setup.on_host or setup.config.inherit_replay):
     members = members._replace(
-      replay=jax.vmap(lambda b: n_step.cut(setup, b))(members.replay)
+      replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay)
     )
   begin = members
   members, (rows, observed, learned) = jax.lax.scan(
@@ -156,7 +156,7 @@ def learn(
 ) -> tuple[types.State, _Row]:
   """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
-  num_updates = config_lib.iterations(
+  num_updates = config_lib.training_iterations(
     setup.config, batches_per_update
   ).num_updates
   batches = (num_updates, batches_per_update, setup.config.batch_size)
@@ -164,7 +164,7 @@ def learn(
   # All of them in one gather.
   sample: Callable[..., types.Tree] = setup.buffer.sample
   if setup.config.n_step > 1:
-    sample = functools.partial(n_step.sample, setup)
+    sample = functools.partial(n_step.sample_n_step, setup)
   with jax.named_scope("sample"):
     sampled = jax.vmap(lambda b, k: sample(b, k, batches))(
       buffers, sample_keys
@@ -180,7 +180,7 @@ def learn(
   ) -> tuple[types.State, _Row]:
     transitions = sampled
     if setup.config.n_step > 1:
-      transitions = n_step.fold(sampled, hyperparams)
+      transitions = n_step.fold_n_step(sampled, hyperparams)
 
     def update(
       state: types.State, inputs: types.Tree
@@ -197,14 +197,14 @@ def learn(
   can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
   # One member after the other, not one update: its networks stay in the cache.
   with jax.named_scope("learn"):
-    learned, metrics = jax.vmap(one_by_one.on_cpu(updates))(
+    learned, metrics = jax.vmap(one_by_one.one_by_one_on_cpu(updates))(
       states, hyperparams, sampled, update_keys, can_learn
     )
   choose = jax.vmap(functools.partial(_where, in_loop=False))
   nothing = jax.tree.map(jnp.zeros_like, metrics)
   return (
     choose(can_learn, learned, states),
-    members_lib.choose(can_learn, metrics, nothing),
+    members_lib.choose_members(can_learn, metrics, nothing),
   )
 
 
@@ -219,7 +219,7 @@ def _where(
   """
   return jax.tree.map(
     lambda x, y: jnp.where(condition, x, y)
-    if in_loop == (_is_float(x) and not switch.is_on())
+    if in_loop == (_is_float(x) and not switch.is_switched_on())
     else x,
     new,
     old,
@@ -233,7 +233,7 @@ def _is_float(x: types.Array) -> bool:
 
 def _observed(observations: types.Array) -> dict[str, types.Array]:
   """Returns means over what statistics count of [P, T, E, O], by name."""
-  counts = statistics.counted(observations)
+  counts = statistics.counts_in_statistics(observations)
   seen = jnp.where(counts[..., None], observations, 0.0)
   # Exactly 1, and a mean what it is without it, where all are counted.
   correction = counts[0].size / jnp.maximum(jnp.sum(counts, axis=(1, 2)), 1)
@@ -253,7 +253,7 @@ def _nonfinite(
   them: where the agent acted with what is finite.
   """
   before, action, after, reward = (
-    types.all_finite(x, 3)
+    trees.all_finite_leaves(x, 3)
     for x in (
       transitions.observation,
       transitions.action,

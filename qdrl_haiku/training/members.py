@@ -9,18 +9,17 @@ kept, and () stands in their place.
 
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import environments, learners, prng, types
-from qdrl_haiku.actors import acting
+from qdrl_haiku.actors import collection
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import Members
+from qdrl_haiku.training.state import InitialStates, Members
 
 
-def must_be_finite(members: Members) -> types.Tree:
+def finite_part_of_members(members: Members) -> types.Tree:
   """Returns what members learn and act with, which has to be finite.
 
   Not their environments: an infinity may stand there by design (a timer that
@@ -34,7 +33,7 @@ def member_keys(
   run_key: types.Key, generation: types.Array | int, population_size: int
 ) -> types.Key:
   """Returns the keys of the members in one generation."""
-  run_key = types.typed_key(run_key)
+  run_key = prng.typed_key(run_key)
   if run_key.ndim:
     indices = jnp.zeros(population_size, jnp.int32)
   else:
@@ -44,11 +43,11 @@ def member_keys(
   return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
 
 
-def controller_key(
+def members_controller_key(
   run_key: types.Key, generation: types.Array | int
 ) -> types.Key:
   """Returns the key of the controller in one generation."""
-  run_key = types.typed_key(run_key)
+  run_key = prng.typed_key(run_key)
   if run_key.ndim:
     run_key = run_key[0]
   return jax.random.fold_in(
@@ -56,15 +55,15 @@ def controller_key(
   )
 
 
-def init_members(
+def _init_members(
   setup: Setup, keys: types.Key, env_states: environments.State
 ) -> Members:
   """Makes new agents, with empty buffers, in environments."""
-  members = init_agents(setup, keys)
-  return put_into_environments(setup, members, env_states, keys)
+  members = init_member_agents(setup, keys)
+  return put_members_into_environments(setup, members, env_states, keys)
 
 
-def init_agents(setup: Setup, keys: types.Key) -> Members:
+def init_member_agents(setup: Setup, keys: types.Key) -> Members:
   """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
   example = _transition_example(setup)
@@ -75,7 +74,7 @@ def init_agents(setup: Setup, keys: types.Key) -> Members:
   return Members(learner_states, buffers, nowhere)
 
 
-def put_into_environments(
+def put_members_into_environments(
   setup: Setup,
   members: Members,
   env_states: environments.State,
@@ -101,8 +100,8 @@ def first_members(
   setup: Setup, keys: types.Key, pool: types.Tree = ()
 ) -> Members:
   """Returns new members of keys [P] in their slots."""
-  return setup.over_members(init_members)(
-    keys, first_states(setup, keys, pool)
+  return setup.over_members(_init_members)(
+    keys, first_member_states(setup, keys, pool)
   )
 
 
@@ -115,7 +114,7 @@ def new_members(
   return first_members(setup, keys)
 
 
-def choose(
+def choose_members(
   where: types.Array, on_true: types.Tree, on_false: types.Tree
 ) -> types.Tree:
   """Chooses for each member between two trees."""
@@ -127,20 +126,7 @@ def choose(
   return select(where, on_true, on_false)
 
 
-class InitialStates(NamedTuple):
-  """Holds the states in which the episodes of a generation begin.
-
-  Attributes:
-    pool: of those in which agents collect, leaves [S, E, I, ...]; () if none
-      train.
-    evaluation: of those by which agents are evaluated, leaves [S, N, ...].
-  """
-
-  pool: types.Tree = ()
-  evaluation: types.Tree = ()
-
-
-def draw_pool(setup: Setup, keys: types.Key) -> types.Tree:
+def draw_member_pool(setup: Setup, keys: types.Key) -> types.Tree:
   """Draws the states with which the members' next episodes begin."""
 
   def draw(setup: Setup, keys: types.Key) -> environments.State:
@@ -157,11 +143,11 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
   Where they collect and are evaluated in one environment without skills, one
   reset draws both, since nothing of the program takes longer to compile.
   """
-  to_evaluate = evaluation_keys(keys)
+  to_evaluate = member_evaluation_keys(keys)
   is_plain = isinstance(setup.env, environments.Environment)
   if setup.env is not setup.eval_env or not is_plain:
     return InitialStates(
-      draw_pool(setup, keys), draw_evaluation(setup, to_evaluate)
+      draw_member_pool(setup, keys), draw_member_evaluation(setup, to_evaluate)
     )
 
   def draw(
@@ -189,12 +175,12 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
   return setup.over_members(draw)(keys, to_evaluate)
 
 
-def evaluation_keys(keys: types.Key) -> types.Key:
+def member_evaluation_keys(keys: types.Key) -> types.Key:
   """Returns the keys of the members' evaluation in one generation."""
   return jax.vmap(jax.random.split)(keys)[:, 1]
 
 
-def first_states(
+def first_member_states(
   setup: Setup, keys: types.Key, pool: types.Tree = ()
 ) -> environments.State:
   """Returns the states in which members begin to collect."""
@@ -207,12 +193,12 @@ def first_states(
   return setup.over_members(draw)(keys)
 
 
-def draw_evaluation(setup: Setup, keys: types.Key) -> types.Tree:
+def draw_member_evaluation(setup: Setup, keys: types.Key) -> types.Tree:
   """Draws the states in which agents are evaluated."""
-  return () if setup.on_host else evaluation_states(setup, keys)
+  return () if setup.on_host else member_evaluation_states(setup, keys)
 
 
-def evaluation_states(
+def member_evaluation_states(
   setup: Setup, keys: types.Key, drawn: types.Tree = ()
 ) -> environments.State:
   """Returns the states in which agents are evaluated."""
@@ -234,7 +220,7 @@ def _split(keys: types.Key, shape: tuple[int, ...]) -> types.Key:
   return jax.vmap(lambda key: jax.random.split(key, shape))(keys)
 
 
-def check_learner(setup: Setup) -> None:
+def check_members_learner(setup: Setup) -> None:
   """Refuses a learner that can't learn from what is stored, see its `check`."""
   extras = _transition_example(setup).extras
   learners.check(
@@ -246,7 +232,9 @@ def check_learner(setup: Setup) -> None:
   )
 
 
-def stored(setup: Setup, transitions: types.Transition) -> types.Transition:
+def stored_by_members(
+  setup: Setup, transitions: types.Transition
+) -> types.Transition:
   """Returns what of transitions the replay buffer keeps."""
   names = {*setup.config.replay_extras}
   if missing := names - transitions.extras.keys():
@@ -268,7 +256,9 @@ def _transition_example(setup: Setup) -> types.Transition:
   def one_step(keys: types.Key) -> types.Transition:
     env_states = setup.env.reset(keys)
     actions = jnp.zeros((*keys.shape, setup.env.action_size))
-    return stored(setup, acting.take(setup.env, env_states, actions)[1])
+    return stored_by_members(
+      setup, collection.take_actions(setup.env, env_states, actions)[1]
+    )
 
   shapes = jax.eval_shape(one_step, jax.random.split(jax.random.key(0), (1, 1)))
   return jax.tree.map(

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import replay, types
-from qdrl_haiku.controllers import lineage
+from qdrl_haiku import replay, trees, types
 from qdrl_haiku.training.setup import Setup
 
 _TRUNCATION = "truncation"
@@ -44,7 +43,7 @@ class Windows(NamedTuple):
   is_inside: types.Array
 
 
-def sample(
+def sample_n_step(
   setup: Setup,
   state: replay.ReplayState,
   key: types.Key,
@@ -55,7 +54,7 @@ def sample(
   first = setup.buffer.draw(state, key, shape)
 
   def outcome(places: types.Array) -> tuple[types.Array, ...]:
-    return replay.at(
+    return replay.gather_from_replay(
       (stored.reward, stored.discount, stored.extras[_TRUNCATION]), places
     )
 
@@ -77,22 +76,24 @@ def sample(
     goes_on = is_inside & (discount != 0) & (truncation == 0)
 
   extras = {
-    name: replay.at(x, last if name.startswith("next_") else first)
+    name: replay.gather_from_replay(
+      x, last if name.startswith("next_") else first
+    )
     for name, x in stored.extras.items()
     if name in setup.config.replay_extras
   }
   transition = types.Transition(
-    observation=replay.at(stored.observation, first),
-    action=replay.at(stored.action, first),
-    reward=replay.at(stored.reward, first),
-    discount=replay.at(stored.discount, first),
-    next_observation=replay.at(stored.next_observation, last),
+    observation=replay.gather_from_replay(stored.observation, first),
+    action=replay.gather_from_replay(stored.action, first),
+    reward=replay.gather_from_replay(stored.reward, first),
+    discount=replay.gather_from_replay(stored.discount, first),
+    next_observation=replay.gather_from_replay(stored.next_observation, last),
     extras=extras,
   )
   return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
 
 
-def add(
+def add_n_step(
   setup: Setup,
   state: replay.ReplayState,
   steps: types.Transition,
@@ -105,11 +106,13 @@ def add(
   steps = jax.tree.map(lambda x: x[sources], steps)
   steps = steps._replace(extras=steps.extras | {_TRUNCATION: truncation})
   return setup.buffer.add_where(
-    cut(setup, state, ~has_any), steps, jnp.broadcast_to(has_any, where.shape)
+    cut_n_step(setup, state, ~has_any),
+    steps,
+    jnp.broadcast_to(has_any, where.shape),
   )
 
 
-def cut(
+def cut_n_step(
   setup: Setup, state: replay.ReplayState, where: types.Array | bool = True
 ) -> replay.ReplayState:
   """Ends all windows with the latest steps.
@@ -129,9 +132,11 @@ def cut(
   )
 
 
-def fold(windows: Windows, hyperparams: types.Hyperparams) -> types.Transition:
+def fold_n_step(
+  windows: Windows, hyperparams: types.Hyperparams
+) -> types.Transition:
   """Makes one transition of each window, by the discount of one member."""
-  own = lineage.named_leaves(hyperparams)["discount"]
+  own = trees.tree_leaves_by_name(hyperparams)["discount"]
   reward, discount = windows.transition.reward, windows.transition.discount
   for i in range(windows.rewards.shape[0]):
     reward += discount * own * windows.rewards[i]

@@ -1,30 +1,31 @@
 """A generation of members alone: evaluate, decide, inherit.
 
-See `generation` for what each function of the same name takes and returns.
+See `Method` for what each function of the same name takes and returns.
 """
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, controllers, environments, types
+from qdrl_haiku import actors, controllers, environments, trees, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Scores, Setup
 from qdrl_haiku.training.state import (
   Best,
   GenerationReport,
+  InitialStates,
   Members,
+  Method,
   Population,
   State,
   Trained,
 )
 
 
-def draw(
+def _draw(
   setup: Setup,
   run_key: types.Key,
   generation: types.Array | int,
@@ -35,21 +36,21 @@ def draw(
   return members_lib.draw_for_members(setup, keys)
 
 
-def init(
+def _init(
   setup: Setup, run_key: types.Key, initial: InitialStates | None
 ) -> State:
   """Returns new members in environments, and their hyperparameters."""
-  setup_lib.check(setup)
-  members_lib.check_learner(setup)
+  setup_lib.check_setup(setup)
+  members_lib.check_members_learner(setup)
   size = setup.config.population_size
   controller: types.Tree = ()
   if setup.controller is None:
     hyperparams = setup.default_hyperparams(size)
   else:
     init_controller = setup.controller.init
-    controller, hyperparams = one_by_one.alone(
+    controller, hyperparams = one_by_one.one_by_one_alone(
       lambda key: init_controller(key, size)
-    )(members_lib.controller_key(run_key, 0))
+    )(members_lib.members_controller_key(run_key, 0))
   keys = members_lib.member_keys(run_key, 0, size)
   pool = () if initial is None else initial.pool
   return State(
@@ -65,7 +66,7 @@ def init(
   )
 
 
-def train(
+def _train(
   setup: Setup, state: State, pool: types.Tree, run_key: types.Key
 ) -> tuple[State, Trained]:
   """Lets members collect and learn."""
@@ -78,7 +79,7 @@ def train(
   return state._replace(members=members), Trained(*trained)
 
 
-def evaluate(
+def _evaluate(
   setup: Setup,
   state: State,
   trained: Trained,
@@ -88,9 +89,9 @@ def evaluate(
   """Evaluates members, and replaces those that the controller says."""
   config = setup.config
   generation = state.generation + 1
-  env_states = members_lib.evaluation_states(
+  env_states = members_lib.member_evaluation_states(
     setup,
-    members_lib.evaluation_keys(_next_keys(setup, state, run_key)),
+    members_lib.member_evaluation_keys(_next_keys(setup, state, run_key)),
     env_states,
   )
   members, (hyperparams, recent_fitness, controller) = (
@@ -109,15 +110,17 @@ def evaluate(
       f"{', '.join(sorted(scores))}."
     )
   latest = scores[config.fitness]
-  finite = finite & types.all_finite(
+  finite = finite & trees.all_finite_leaves(
     (hyperparams, latest, scores["episode_return"])
   )
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
-  fitness = one_by_one.alone(_windowed_mean)(recent_fitness)
+  fitness = one_by_one.one_by_one_alone(_windowed_mean)(recent_fitness)
   index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
-  best_state, turn = moving.member(setup.mesh, members.learner, index)
+  best_state, turn = moving.move_member_to_all(
+    setup.mesh, members.learner, index
+  )
   report = GenerationReport(
     generation=generation,
     evaluation=evaluation,
@@ -140,22 +143,22 @@ def evaluate(
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
   )
   if setup.controller is not None:
-    decide = one_by_one.alone(setup.controller.update)
+    decide = one_by_one.one_by_one_alone(setup.controller.update)
     with jax.named_scope("decide"):
-      controller, decision = sharding.replicated(setup.mesh, decide)(
+      controller, decision = sharding.run_replicated(setup.mesh, decide)(
         controller,
-        members_lib.controller_key(run_key, generation),
+        members_lib.members_controller_key(run_key, generation),
         fitness,
         hyperparams,
       )
     # During burn-in only non-finite members are replaced. Rounded up; the
     # steps themselves might not fit into an int32.
     burn_in = -(-config.burn_in_period // config.perturbation_interval)
-    decision = _sparing(
-      finite & (generation < burn_in), decision, hyperparams
-    )
+    decision = _sparing(finite & (generation < burn_in), decision, hyperparams)
     with jax.named_scope("inherit"):
-      members = inherit(setup, members, decision.parents, finite, turn)
+      members = inherit_in_population(
+        setup, members, decision.parents, finite, turn
+      )
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
     report = report._replace(decision=decision, next_hyperparams=hyperparams)
@@ -167,13 +170,17 @@ def evaluate(
   return state, report
 
 
-def restart(setup: Setup, state: State, run_key: types.Key) -> State:
+def _restart(setup: Setup, state: State, run_key: types.Key) -> State:
   """Replaces all members by new ones, which have no fitness yet."""
   nothing = jnp.full_like(state.population.recent_fitness, jnp.nan)
   return state._replace(
     members=members_lib.new_members(setup, run_key, state.generation),
     population=state.population._replace(recent_fitness=nothing),
   )
+
+
+METHOD = Method(_init, _draw, _train, _evaluate, _restart)
+"""Members alone."""
 
 
 def _next_keys(setup: Setup, state: State, run_key: types.Key) -> types.Key:
@@ -192,12 +199,12 @@ def _evaluate_members(
   if setup.evaluate is not None:
     evaluation, scores = setup.evaluate(setup.learner, states, env_states)
   else:
-    evaluation = actors.evaluate_from(
+    evaluation = actors.evaluate_from_states(
       setup.eval_env, setup.learner, states, env_states
     )
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
-  is_finite = types.all_finite(members_lib.must_be_finite(members))
-  return evaluation, scores, is_finite
+  finite_part = members_lib.finite_part_of_members(members)
+  return evaluation, scores, trees.all_finite_leaves(finite_part)
 
 
 def _sparing(
@@ -219,7 +226,7 @@ def _sparing(
   )
 
 
-def inherit(
+def inherit_in_population(
   setup: Setup,
   members: Members,
   parents: types.Array,
@@ -239,15 +246,17 @@ def inherit(
   mesh = setup.mesh
   learner, buffers, environment, _ = members
   if setup.config.inherit_replay:
-    (learner, buffers), turn = moving.inherit(
+    (learner, buffers), turn = moving.inherit_by_moving(
       mesh, (learner, buffers), parents, turn
     )
   else:
-    learner, turn = moving.inherit(mesh, learner, parents, turn)
+    learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
     # The parents of broken members are finite, and so none of these.
-    buffers, turn = moving.inherit(mesh, buffers, sources, turn, in_place=True)
+    buffers, turn = moving.inherit_by_moving(
+      mesh, buffers, sources, turn, in_place=True
+    )
   if not setup.on_host:
-    environment, _ = moving.inherit(
+    environment, _ = moving.inherit_by_moving(
       mesh, environment, sources, turn, in_place=True
     )
   return Members(learner, buffers, environment)

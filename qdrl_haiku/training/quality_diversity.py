@@ -1,22 +1,28 @@
 """A generation of MAP-Elites with agents: ask, evaluate, add, tell.
 
-See `generation` for what each function of the same name takes and returns.
+See `Method` for what each function of the same name takes and returns.
 """
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, types
+from qdrl_haiku import map_elites, trees, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training.members import InitialStates
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import Best, GenerationReport, State, Trained
+from qdrl_haiku.training.state import (
+  Best,
+  GenerationReport,
+  InitialStates,
+  Method,
+  State,
+  Trained,
+)
 
 
-def draw(
+def _draw(
   setup: Setup,
   run_key: types.Key,
   generation: types.Array | int,
@@ -27,28 +33,28 @@ def draw(
   if setup.trains_members:
     size = setup.config.population_size
     keys = members_lib.member_keys(run_key, generation, size)
-    pool = members_lib.draw_pool(setup, keys)
-  key = map_elites.evaluation_key(jax.random.fold_in(run_key, generation))
+    pool = members_lib.draw_member_pool(setup, keys)
+  key = map_elites.loop_evaluation_key(jax.random.fold_in(run_key, generation))
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_agents))
-  return InitialStates(pool, members_lib.draw_evaluation(setup, keys))
+  return InitialStates(pool, members_lib.draw_member_evaluation(setup, keys))
 
 
-def init(
+def _init(
   setup: Setup, run_key: types.Key, initial: InitialStates | None
 ) -> State:
   """Returns a repertoire of random agents, and the emitter's state."""
-  qd, emitter = setup.qd, emitters.make_emitter(setup)
+  qd, emitter = setup.qd, emitters.make_training_emitter(setup)
   if setup.trains_members:
-    members_lib.check_learner(setup)
+    members_lib.check_members_learner(setup)
   if initial is None:
-    initial = draw(setup, run_key, 0, qd.num_initial_genotypes)
+    initial = _draw(setup, run_key, 0, qd.num_initial_genotypes)
   keys = members_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   # Or XLA would divide among the devices what adds them, too.
   elites = sharding.replicate(
     setup.mesh, elites_lib.random_elites(setup, keys)
   )
   needs = () if emitter.tell_first is None else emitter.needs
-  evaluation, evaluated = elites_lib.judge(
+  evaluation, evaluated = elites_lib.judge_elites(
     setup, elites, initial.evaluation, needs
   )
   repertoire, emitter_state = map_elites.init(
@@ -60,7 +66,7 @@ def init(
     repertoire=repertoire,
     initial_steps=jnp.sum(evaluation.lengths),
   )
-  state = emitters.with_emitter_state(setup, state, emitter_state)
+  state = emitters.with_training_emitter_state(setup, state, emitter_state)
   if qd.resampling is not None:
     archive = map_elites.DeepArchive.init(
       qd.resampling, setup.num_offspring, qd.tessellation, evaluated
@@ -69,32 +75,32 @@ def init(
   if not setup.trains_members:
     return state
   keys = members_lib.member_keys(run_key, 0, setup.config.population_size)
-  put = setup.over_members(members_lib.put_into_environments)
-  env_states = members_lib.first_states(setup, keys, initial.pool)
+  put = setup.over_members(members_lib.put_members_into_environments)
+  env_states = members_lib.first_member_states(setup, keys, initial.pool)
   return state._replace(members=put(state.members, env_states, keys))
 
 
-def train(
+def _train(
   setup: Setup, state: State, pool: types.Tree, run_key: types.Key
 ) -> tuple[State, Trained]:
   """Asks for offspring, for which members train."""
   if setup.trains_members:
     state = state._replace(members=state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
-  offspring, emitter_state = emitters.make_emitter(setup).ask(
-    emitters.emitter_state(setup, state),
+  offspring, emitter_state = emitters.make_training_emitter(setup).ask(
+    emitters.training_emitter_state(setup, state),
     state.repertoire,
-    map_elites.ask_key(key),
+    map_elites.loop_ask_key(key),
   )
   if state.archive:
     drawn, archive = state.archive.sample(key)
     offspring = jax.tree.map(lambda *x: jnp.concatenate(x), offspring, drawn)
     state = state._replace(archive=archive)
-  state = emitters.with_emitter_state(setup, state, emitter_state)
+  state = emitters.with_training_emitter_state(setup, state, emitter_state)
   return state, Trained(offspring=offspring)
 
 
-def evaluate(
+def _evaluate(
   setup: Setup,
   state: State,
   trained: Trained,
@@ -105,14 +111,14 @@ def evaluate(
   qd = setup.qd
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
-  emitter = emitters.make_emitter(setup)
-  emitter_state = emitters.emitter_state(setup, state)
+  emitter = emitters.make_training_emitter(setup)
+  emitter_state = emitters.training_emitter_state(setup, state)
   elites = trained.offspring
-  evaluation, evaluated = elites_lib.judge(
+  evaluation, evaluated = elites_lib.judge_elites(
     setup, elites, env_states, emitter.needs
   )
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
-  finite = types.all_finite((fitness, evaluated.descriptors, elites))
+  finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
   archive, of_archive = state.archive, {}
   if archive:
@@ -156,24 +162,28 @@ def evaluate(
     emitter_metrics=emitter.metrics(emitter_state),
   )
   before = state.population
-  state = emitters.with_emitter_state(setup, state, emitter_state)._replace(
-    repertoire=repertoire, archive=archive, generation=generation
-  )
+  state = emitters.with_training_emitter_state(
+    setup, state, emitter_state
+  )._replace(repertoire=repertoire, archive=archive, generation=generation)
   if setup.trains_members:
     report = _of_members(setup, report, before, state.population)
   return state, report
 
 
-def restart(setup: Setup, state: State, run_key: types.Key) -> State:
+def _restart(setup: Setup, state: State, run_key: types.Key) -> State:
   """Replaces members by new ones, but those that elites have replaced."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
-  is_sampled = sharding.in_slots(
+  is_sampled = sharding.shard_into_slots(
     setup.mesh, state.population.sampled_cells >= 0
   )
-  learners = members_lib.choose(
+  learners = members_lib.choose_members(
     is_sampled, state.members.learner, fresh.learner
   )
   return state._replace(members=fresh._replace(learner=learners))
+
+
+METHOD = Method(_init, _draw, _train, _evaluate, _restart)
+"""A repertoire, with or without members that train."""
 
 
 def _of_members(

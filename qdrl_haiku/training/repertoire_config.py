@@ -112,7 +112,7 @@ class RepertoireConfig(Settings):
     if ":" not in self.tessellation and self.tessellation not in _TESSELLATIONS:
       raise ValueError(
         f"tessellation={self.tessellation!r} is unknown; "
-        f"{names.nearest(self.tessellation, _TESSELLATIONS)}"
+        f"{names.nearest_name(self.tessellation, _TESSELLATIONS)}"
       )
     has_no_offspring = self.variation_batch_size == 0 and not self.has_members
     if has_no_offspring and self.parts[0].batch_size is None:
@@ -132,7 +132,7 @@ class RepertoireConfig(Settings):
       if emitter is None and path not in EMITTERS:
         raise ValueError(
           f"emitter={self.emitter}: {path} is unknown; "
-          f"{names.nearest(path, EMITTERS)}"
+          f"{names.nearest_name(path, EMITTERS)}"
         )
       if size == 0:
         raise ValueError(

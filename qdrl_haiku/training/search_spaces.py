@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import controllers, learners, names, types
-from qdrl_haiku.controllers import lineage
-from qdrl_haiku.learners.check import check_defaults
+from qdrl_haiku import controllers, learners, names, trees, types
+from qdrl_haiku.learners.check import check_learner_defaults
 
 
 def search_space(
@@ -24,8 +23,8 @@ def search_space(
     hyperparams: the learner's, a tree of the values that they have where they
       aren't searched. A name is a leaf's path in it, joined by "/".
     specifications: like "tau:log_uniform:1e-3:1e-1", see
-      `controllers.search_space.parse`; of two for one name the later counts.
-      If there is none, the default ranges are searched.
+      `controllers.search_space.parse_search_space_range`; of two for one name
+      the later counts. If there is none, the default ranges are searched.
     given: values that the user has fixed, by name.
     declared: what the learner says of them, see `learners.Learner`.
 
@@ -37,19 +36,20 @@ def search_space(
     ValueError: if a specification is wrong, names no hyperparameter or one that
       is fixed, or has a value that is out of its range.
   """
-  named = lineage.named_leaves(hyperparams)
+  named = trees.tree_leaves_by_name(hyperparams)
   said = dict(
-    controllers.search_space.parse(text) for text in specifications
+    controllers.search_space.parse_search_space_range(text)
+    for text in specifications
   )
   for name in said:
     if name not in named:
       raise ValueError(
         f"search_space names {name!r}, which is no hyperparameter of the "
-        f"learner; {names.nearest(name, named)}"
+        f"learner; {names.nearest_name(name, named)}"
       )
     if name in given:
       raise ValueError(
-        f"{flag_of(name)}={given[name]} fixes what --search_space searches; "
+        f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
         "leave out one of the two."
       )
   searched: dict[str, controllers.Range | None] = dict(said) or {
@@ -63,11 +63,13 @@ def search_space(
     values: Any = range_
     is_choice = isinstance(values, controllers.Choice)
     for value in values.values if is_choice else dataclasses.astuple(values):
-      check_value(declared, name, value, f"--search_space: {name}={value}")
+      check_search_space_value(
+        declared, name, value, f"--search_space: {name}={value}"
+      )
   return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
 
 
-def with_values(
+def with_hyperparameters(
   learner: learners.Learner, given: Mapping[str, float]
 ) -> learners.Learner:
   """Returns the learner with other values of its hyperparameters.
@@ -80,8 +82,8 @@ def with_values(
     ValueError: if there is no such hyperparameter, if one is no number, or if a
       value is out of its range.
   """
-  check_defaults(learner.hyperparams)
-  named = lineage.named_leaves(learner.hyperparams)
+  check_learner_defaults(learner.hyperparams)
+  named = trees.tree_leaves_by_name(learner.hyperparams)
   for name, value in given.items():
     if name not in named and name in learners.HYPERPARAMETERS:
       raise ValueError(
@@ -91,34 +93,36 @@ def with_values(
     if name not in named:
       raise ValueError(
         f"--hyperparam={name}={value:g} is no hyperparameter of the "
-        f"learner; {names.nearest(name, named)}"
+        f"learner; {names.nearest_name(name, named)}"
       )
-    check_value(learner.declared, name, value, f"{flag_of(name)}={value}")
+    check_search_space_value(
+      learner.declared, name, value, f"{_flag_of(name)}={value}"
+    )
   leaves = [given.get(name, value) for name, value in named.items()]
   structure = jax.tree.structure(learner.hyperparams)
   return learner._replace(hyperparams=jax.tree.unflatten(structure, leaves))
 
 
-def check_value(
+def check_search_space_value(
   declared: Mapping[str, learners.Hyperparameter],
   name: str,
   value: float,
   where: str,
 ) -> None:
   """Refuses a value of a known hyperparameter that is out of its range."""
-  known = declaration(name, declared)
+  known = _declaration(name, declared)
   if known is not None:
     known.check(where, value)
 
 
-def declaration(
+def _declaration(
   name: str, declared: Mapping[str, learners.Hyperparameter]
 ) -> learners.Hyperparameter | None:
   """Finds what the learner says of a hyperparameter, or what holds for ours."""
   return declared.get(name) or learners.HYPERPARAMETERS.get(name)
 
 
-def flag_of(name: str) -> str:
+def _flag_of(name: str) -> str:
   """Returns the flag that gives a hyperparameter a value."""
   own = name in learners.HYPERPARAMETERS
   return f"--{name}" if own else f"--hyperparam={name}"
@@ -128,7 +132,9 @@ def _by_default(
   name: str, declared: Mapping[str, learners.Hyperparameter]
 ) -> controllers.Range | None:
   """Returns the range in which one is searched if nothing is said."""
-  known = declaration(name, declared)
+  known = _declaration(name, declared)
   if known is None or known.search is None:
     return None
-  return controllers.search_space.parse(f"{name}:{known.search}")[1]
+  return controllers.search_space.parse_search_space_range(
+    f"{name}:{known.search}"
+  )[1]

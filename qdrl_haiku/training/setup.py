@@ -15,9 +15,9 @@ from qdrl_haiku import (
   learners,
   map_elites,
   replay,
+  trees,
   types,
 )
-from qdrl_haiku.controllers import lineage
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
@@ -229,7 +229,7 @@ class Setup(NamedTuple):
     if self.mesh is None:
       return functools.partial(function, self, *shared)
     setup = self._replace(learner=_in_loops(self.learner))
-    return sharding.on_shares(
+    return sharding.run_on_shards(
       self.mesh,
       lambda shared, trees: function(setup, *shared, *trees),
       shared,
@@ -243,22 +243,22 @@ def _in_loops(learner: learners.Learner) -> learners.Learner:
   (`learning.learn`).
   """
   return learner._replace(
-    act=one_by_one.on_cpu(learner.act),
-    act_greedy=one_by_one.on_cpu(learner.act_greedy),
-    observe=one_by_one.on_cpu(learner.observe),
+    act=one_by_one.one_by_one_on_cpu(learner.act),
+    act_greedy=one_by_one.one_by_one_on_cpu(learner.act_greedy),
+    observe=one_by_one.one_by_one_on_cpu(learner.observe),
   )
 
 
-def check(setup: Setup) -> None:
+def check_setup(setup: Setup) -> None:
   """Refuses settings that don't fit the others, or would be ignored."""
   learner = setup.learner
-  for name, value in lineage.named_leaves(learner.hyperparams).items():
+  for name, value in trees.tree_leaves_by_name(learner.hyperparams).items():
     where = f"the learner's hyperparameter {name}={value}"
-    search_spaces.check_value(learner.declared, name, value, where)
+    search_spaces.check_search_space_value(learner.declared, name, value, where)
   for problem in (*_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)):
     raise ValueError(problem)
   if setup.trains_members:
-    config_lib.iterations(setup.config, learner.batches_per_update)
+    config_lib.training_iterations(setup.config, learner.batches_per_update)
 
 
 def _of_n_step(setup: Setup) -> Iterator[str]:
@@ -268,7 +268,7 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
     return
   if not setup.learner.supports_n_step:
     yield f"n_step={n}, but the learner rewards single steps by itself; {fix}"
-  known = list(lineage.named_leaves(setup.learner.hyperparams))
+  known = list(trees.tree_leaves_by_name(setup.learner.hyperparams))
   if "discount" not in known:
     yield (
       f"n_step={n} sums rewards by the hyperparameter discount, and the "

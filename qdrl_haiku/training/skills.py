@@ -19,8 +19,8 @@ def skill_evaluation(
 
   Args:
     env: the environment of evaluation.
-    discriminator: made by `learners.discriminator` with the settings of the
-      learner, which `learners.diayn` makes.
+    discriminator: made by `learners.diayn_discriminator` with the settings of
+      the learner, which `learners.diayn` makes.
 
   Returns:
     The function. Its scores, in which the second half of an episode are the
@@ -52,7 +52,7 @@ def skill_evaluation(
     states: types.State,
     env_states: environments.State,
   ) -> tuple[actors.Evaluation, Scores]:
-    evaluation = actors.evaluate_from(
+    evaluation = actors.evaluate_from_states(
       env, learner, states, env_states, record=record
     )
     trajectory = evaluation.trajectory
@@ -70,9 +70,7 @@ def skill_evaluation(
     lived = steps < evaluation.lengths[..., None]
     late = lived & (steps >= evaluation.lengths[..., None] // 2)
     diversity = jnp.sum(over_steps(discriminator.reward), axis=2, where=lived)
-    information = over_steps(
-      lambda p, z: prior.reward(p, z, prior.log_prob(z))
-    )
+    information = over_steps(lambda p, z: prior.reward(p, z, prior.log_prob(z)))
     scores = {
       "diayn/diversity_return": jnp.mean(diversity, axis=1),
       "diayn/mutual_information_lower_bound": _mean(information, late),
@@ -82,9 +80,7 @@ def skill_evaluation(
       scores |= {
         "diayn/discriminator_accuracy": _mean(told, late),
         "diayn/discriminator_accuracy_whole_episode": _mean(told, lived),
-        "diayn/chance_accuracy": jnp.full(
-          told.shape[0], 1 / prior.num_skills
-        ),
+        "diayn/chance_accuracy": jnp.full(told.shape[0], 1 / prior.num_skills),
       }
     kept = {"skill": skill, "diversity_return": diversity}
     if env.descriptor is not None:
@@ -120,7 +116,7 @@ def _coverage(
   num_cells = _COVERAGE_CELLS**axes
   # Steps after the end are counted in a cell that there isn't.
   index = jnp.where(lived, index, num_cells).reshape(index.shape[0], -1)
-  visited = jax.vmap(
-    lambda i: jnp.zeros(num_cells + 1, bool).at[i].set(True)
-  )(index)
+  visited = jax.vmap(lambda i: jnp.zeros(num_cells + 1, bool).at[i].set(True))(
+    index
+  )
   return jnp.sum(visited[:, :num_cells], axis=1).astype(jnp.float32)

@@ -1,17 +1,12 @@
 """The state of training, and the records of what a generation did."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
-from qdrl_haiku import (
-  actors,
-  controllers,
-  environments,
-  replay,
-  types,
-)
+from qdrl_haiku import actors, controllers, environments, replay, types
 from qdrl_haiku.training.setup import Scores, Setup
 
 
@@ -82,7 +77,7 @@ class State(NamedTuple):
     return self.population.hyperparams if self.population else ()
 
 
-def shardings(
+def state_shardings(
   setup: Setup, of_members: jax.sharding.Sharding, replicated: Any
 ) -> tuple[State, "Trained"]:
   """Returns prefixes of the trees that training returns, for `jax.jit`.
@@ -105,6 +100,19 @@ def shardings(
     state = state._replace(repertoire=repertoire)
   places: Any = (of_members, of_members, replicated)
   return state, Trained(*places)
+
+
+class InitialStates(NamedTuple):
+  """Holds the states in which the episodes of a generation begin.
+
+  Attributes:
+    pool: of those in which agents collect, leaves [S, E, I, ...]; () if none
+      train.
+    evaluation: of those by which agents are evaluated, leaves [S, N, ...].
+  """
+
+  pool: types.Tree = ()
+  evaluation: types.Tree = ()
 
 
 class Trained(NamedTuple):
@@ -156,7 +164,7 @@ class GenerationReport(NamedTuple):
       was none.
     num_updates: int32 [P], critic steps of each member.
     finite: bool [P], whether all that a member learns from and acts with was,
-      see `members.must_be_finite`, and its fitness.
+      see `members.finite_part_of_members`, and its fitness.
     decision: the controller's, or None if there is no controller.
     best: the fittest by this evaluation alone.
     evaluation_steps: int32 [B, N], environment steps of each episode by which
@@ -184,3 +192,24 @@ class GenerationReport(NamedTuple):
   sampled_cells: types.Array
   repertoire_metrics: types.Metrics = {}
   emitter_metrics: types.Metrics = {}
+
+
+class Method(NamedTuple):
+  """What a generation consists of, with members alone or with a repertoire.
+
+  Attributes:
+    init: as `generation.init`.
+    draw: (setup, run_key, generation, num_agents) -> the states of a
+      generation, 0 for the one before the first.
+    train: (setup, state, pool, run_key) -> (state, what is evaluated), the
+      first part of `generation.step`, with the pool of these.
+    evaluate: (setup, state, trained, env_states, run_key) -> (state, report),
+      the second part, from their other states.
+    restart: as `generation.restart_generation`.
+  """
+
+  init: Callable[..., State]
+  draw: Callable[..., InitialStates]
+  train: Callable[..., tuple[State, Trained]]
+  evaluate: Callable[..., tuple[State, GenerationReport]]
+  restart: Callable[..., State]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, replay, types
+from qdrl_haiku import map_elites, replay, trees, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
@@ -38,7 +38,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
 
   A critic that sees targets learns from rewards that are lifted by the
   environment's offset, kept at 0 or above, and weighted by how near the
-  episodes came to their target (`map_elites.similarity`).
+  episodes came to their target (`map_elites.dcrl_similarity`).
   """
   descriptor = setup.eval_env.descriptor
   assert descriptor is not None
@@ -111,7 +111,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       transitions._replace(extras=extras),
     )
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
-    valid &= types.all_finite(rows)
+    valid &= trees.all_finite_leaves(rows)
     seen = _with_target(rows.observation, rows)
     return state._replace(
       # Statistics leave out what is not finite.
@@ -124,7 +124,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   def as_learned(rows: types.Transition) -> types.Transition:
     reward = rows.reward
     if sees_targets:
-      reward = map_elites.similarity(
+      reward = map_elites.dcrl_similarity(
         rows.extras["descriptor"], rows.extras["target"], config.length_scale
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
     return rows._replace(
@@ -155,7 +155,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
 
     def train_now(state: TeacherState) -> types.Tree:
       shape = (num_updates, learner.batches_per_update, setup.config.batch_size)
-      return one_by_one.alone(learn)(
+      return one_by_one.one_by_one_alone(learn)(
         state.agent,
         buffer.sample(state.replay, sample_key, shape),
         jax.random.split(update_key, num_updates),
@@ -173,7 +173,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       ),
       state,
     )
-    is_finite = types.all_finite(agent, 0)
+    is_finite = trees.all_finite_leaves(agent, 0)
     agent = jax.tree.map(
       lambda x, new: jnp.where(is_finite, x, new),
       agent,
@@ -199,7 +199,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       setup: Setup, known: types.Tree, genotypes: types.Tree, at: types.Array
     ) -> types.Tree:
       del setup
-      in_turn = one_by_one.on_cpu(
+      in_turn = one_by_one.one_by_one_on_cpu(
         lambda agent, observations, genotype, at: shared.improve(
           agent, genotype, observations, at, config.offspring_learning_rate
         )
@@ -224,7 +224,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
 
   def policies(state: TeacherState, targets: types.Array) -> map_elites.Elite:
     at = jax.vmap(shared.genotype_at, (None, 0))
-    genotypes = sharding.replicated(setup.mesh, at)(
+    genotypes = sharding.run_replicated(setup.mesh, at)(
       state.agent, context(scaled(targets))
     )
     hyperparams = setup.default_hyperparams(targets.shape[0])
@@ -233,13 +233,13 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   return map_elites.Teacher(
     init=init,
     remember=remember,
-    train=sharding.replicated(setup.mesh, train_alone),
+    train=sharding.run_replicated(setup.mesh, train_alone),
     improve=improve,
     policies=policies,
   )
 
 
-def buffers(emitter_state: types.Tree) -> list[replay.ReplayState]:
+def teacher_buffers(emitter_state: types.Tree) -> list[replay.ReplayState]:
   """Returns the replay buffers that belong to emitters, not to members."""
 
   def ends(x: object) -> bool:

@@ -56,7 +56,9 @@ def cost():
     as_text=lambda: _TEXT, memory_analysis=lambda: memory
   )
   # A kernel is launched in a second, and a byte moved in a hundredth.
-  return accelerators.cost(compiled, accelerators.Target("slow", 100.0, 1.0))
+  return accelerators.accelerator_cost(
+    compiled, accelerators.Target("slow", 100.0, 1.0)
+  )
 
 
 def test_kernels_are_counted_by_the_innermost_part_and_by_turns(cost):
@@ -88,4 +90,4 @@ def test_loops_conditionals_and_collectives_are_found(cost):
   ("s64[]", 8), ("f8e4m3fn[7]", 7), ("token[]", 0),
 ])  # fmt: skip
 def test_bytes_of_shapes(shape, num_bytes):
-  assert hlo.num_bytes(shape) == num_bytes
+  assert hlo.hlo_num_bytes(shape) == num_bytes

@@ -52,7 +52,7 @@ _CALLS = {
   "evaluate": lambda seed: actors.evaluate(
     _ENV, _LEARNER, _STATES, jax.random.key(seed), 2, _first_step
   ),
-  "evaluate_from": lambda seed: actors.evaluate_from(
+  "evaluate_from": lambda seed: actors.evaluate_from_states(
     _ENV, _LEARNER, _STATES, _env_states()
   ),
   "collect": lambda seed: actors.collect(
@@ -91,7 +91,7 @@ _NOT_EVEN = {"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}
     r"states/offset has shape \(3,\) \(and states/gain \(2, 3\)\)",
   ),
   (
-    actors.evaluate_from,
+    actors.evaluate_from_states,
     (_STATES, _BLIND.reset(_keys()[:, None]), _first_step),
     "descriptor_fn needs an environment with state descriptors",
   ),

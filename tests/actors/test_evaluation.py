@@ -123,7 +123,7 @@ def test_one_key_is_folded_into_one_per_member():
   )
   # A key of the older kind starts the same episodes.
   typed, older = (
-    jax.random.key_data(evaluation.episode_keys(_STATES, key, _N))
+    jax.random.key_data(evaluation.evaluation_episode_keys(_STATES, key, _N))
     for key in (key, jax.random.PRNGKey(7))
   )
   np.testing.assert_array_equal(typed, older)

@@ -103,7 +103,7 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
   learner, size = _learner(kind, **settings)
   state = _agent(learner)
   path = tmp_path / "policy.npz"
-  export.save(path, learner, state)
+  export.export_policy(path, learner, state)
   policy = export.load(path)
   # Of every shape, and beyond what float32 tells exactly.
   observation = _observations(size, largest)
@@ -143,7 +143,7 @@ def saved(tmp_path_factory):
   state = _agent(learner)
   path = tmp_path_factory.mktemp("export") / "policy.npz"
   info = {"env_name": "point_maze", "return": 1.5}
-  export.save(path, learner, state, info=info)
+  export.export_policy(path, learner, state, info=info)
   return _Saved(path, learner, state)
 
 
@@ -189,15 +189,15 @@ def test_what_can_not_be_exported_is_refused(saved, tmp_path, monkeypatch):
   ):
     info = {"x": float("nan")} if message == "not JSON" else None
     with pytest.raises(ValueError, match=message) as error:
-      export.save(path, learner, state, info=info)
+      export.export_policy(path, learner, state, info=info)
     assert "\n" not in str(error.value)
   monkeypatch.setattr(os, "replace", None)
   with pytest.raises(TypeError):
-    export.save(path, saved.learner, saved.state)
+    export.export_policy(path, saved.learner, saved.state)
   assert not list(tmp_path.iterdir())
   before = saved.path.read_bytes()
   with pytest.raises(ValueError, match="is there already"):
-    export.save(saved.path, saved.learner, saved.state)
+    export.export_policy(saved.path, saved.learner, saved.state)
   assert saved.path.read_bytes() == before
 
 

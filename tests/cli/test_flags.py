@@ -33,15 +33,15 @@ class _Walk(Settings):
 @pytest.fixture
 def parse():
   """Returns what a command line is parsed to."""
-  flags = config_lib.flags(_Walk())
+  flags = config_lib.config_tree_flags(_Walk())
 
   def parse_(*arguments):
     command = ["walk.py", *arguments]
     with flagsaver.flagsaver():
       known = list(absl_flags.FLAGS)
-      flags_lib.define(flags.values())
+      flags_lib.define_flags(flags.values())
       absl_flags.FLAGS(command)
-      given = flags_lib.parsed(flags.values(), command)
+      given = flags_lib.parse_flags(flags.values(), command)
       absl_flags.FLAGS.unparse_flags()
       for name in set(absl_flags.FLAGS) - set(known):
         delattr(absl_flags.FLAGS, name)
@@ -70,7 +70,9 @@ def test_what_a_flagfile_gives_is_given_but_not_typed(parse, tmp_path):
 
 
 def test_help_lists_flags_in_sections_with_their_defaults():
-  text = flags_lib.help_text("Walks.", config_lib.flags(_Walk()).values())
+  text = flags_lib.flags_help_text(
+    "Walks.", config_lib.config_tree_flags(_Walk()).values()
+  )
   assert text.splitlines()[:5] == [
     "Walks.",
     "",
@@ -83,8 +85,8 @@ def test_help_lists_flags_in_sections_with_their_defaults():
 
 _PROGRAMS = {
   **{name: x.flags() for name, x in experiment.PROGRAMS.items()},
-  "evaluate": config_lib.flags(evaluate.EvaluateConfig()),
-  "processes": config_lib.flags(devices.ProcessConfig()),
+  "evaluate": config_lib.config_tree_flags(evaluate.EvaluateConfig()),
+  "processes": config_lib.config_tree_flags(devices.ProcessConfig()),
 }
 
 

@@ -15,7 +15,9 @@ def _plan(
   num_seeds=("2", "ant:1"),
   first_seed=0,
 ):
-  return comparisons.plan(command, tasks, methods, num_seeds, first_seed)
+  return comparisons.plan_comparison(
+    command, tasks, methods, num_seeds, first_seed
+  )
 
 
 def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
@@ -30,9 +32,7 @@ def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
 
 
 def test_a_methods_flags_come_after_a_tasks_and_before_those_of_both():
-  rows = _plan(
-    methods=(*_METHODS, "ant/pb2: --tau=0.1"), num_seeds=("1",)
-  )
+  rows = _plan(methods=(*_METHODS, "ant/pb2: --tau=0.1"), num_seeds=("1",))
   assert len(rows) == 4
   assert rows[3].launcher == "train_pbt"
   assert rows[3].flags == (
@@ -51,10 +51,12 @@ def test_train_has_its_seeds_side_by_side():
 
 
 def test_the_metric_is_the_launchers():
-  assert comparisons.common_metric(_plan()) == "pbt/best_return"
-  assert comparisons.common_metric(_plan("train")) == "eval/episode_return"
+  assert comparisons.plan_comparison_metric(_plan()) == "pbt/best_return"
+  assert (
+    comparisons.plan_comparison_metric(_plan("train")) == "eval/episode_return"
+  )
   with pytest.raises(ValueError, match="train, train_pbt have none in common"):
-    comparisons.common_metric(_plan(methods=("alone: train", "pbt:")))
+    comparisons.plan_comparison_metric(_plan(methods=("alone: train", "pbt:")))
 
 
 @pytest.mark.parametrize(

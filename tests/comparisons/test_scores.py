@@ -35,8 +35,8 @@ def curves():
 
 @pytest.fixture(scope="module")
 def table(curves):
-  scores = comparisons.scores(curves, _SETTINGS)
-  return comparisons.table(scores, _SETTINGS)
+  scores = comparisons.score_curves(curves, _SETTINGS)
+  return comparisons.score_table(scores, _SETTINGS)
 
 
 def _of(table, task, method):
@@ -47,7 +47,7 @@ def _of(table, task, method):
 def test_a_seed_scores_its_last_values_its_area_and_what_it_had_by_a_step(
   curves,
 ):
-  score, *_ = comparisons.scores(curves, _SETTINGS)
+  score, *_ = comparisons.score_curves(curves, _SETTINGS)
   assert (score["final"], score["area"]) == (3.0, 2.0)
   assert (score["at_15"], score["at_20"]) == (0.0, 2.0)
 
@@ -57,7 +57,7 @@ def test_areas_are_of_the_steps_that_all_of_a_task_have():
     _curve("maze", "pbt", 0, [9, 0, 2], [0, 10, 30]),
     _curve("maze", "pb2", 0, [1, 1], [10, 20]),
   ]
-  scores = comparisons.scores(curves, _SETTINGS._replace(at_steps=(5,)))
+  scores = comparisons.score_curves(curves, _SETTINGS._replace(at_steps=(5,)))
   # From 10 to 20, and halfway to 2 by then.
   assert [score["area"] for score in scores] == [0.5, 1.0]
   assert scores[0]["at_5"] == 9.0
@@ -87,7 +87,9 @@ def test_all_tasks_are_pooled_each_on_its_own_scale(table):
 
 def test_what_has_no_runs_is_left_out(curves):
   def found(kept):
-    table = comparisons.table(comparisons.scores(kept, _SETTINGS), _SETTINGS)
+    table = comparisons.score_table(
+      comparisons.score_curves(kept, _SETTINGS), _SETTINGS
+    )
     return [(x["task"], x["method"], "improvement" in x) for x in table]
 
   # A task that a method has no runs of isn't pooled.
@@ -99,7 +101,7 @@ def test_what_has_no_runs_is_left_out(curves):
 
 
 def test_documents_say_what_the_table_says(table):
-  text = comparisons.markdown(table, _SETTINGS)
+  text = comparisons.render_comparison_markdown(table, _SETTINGS)
   assert "## all tasks" in text and "## ant" in text
   (row,) = [x for x in text.splitlines() if x.startswith("| pbt | 2 |")]
   assert row.split(" | ")[2:] == [
@@ -112,17 +114,21 @@ def test_a_run_is_read_by_seed(tmp_path):
   common.write_population(tmp_path / "pbt")
   common.write_seeds(tmp_path / "train", 3)
   row = comparisons.PlannedRun("maze", "pbt", (4,), "train_pbt", ())
-  (curve,) = comparisons.read(row, tmp_path / "pbt", "pbt/best_return")
+  (curve,) = comparisons.read_scored_curves(
+    row, tmp_path / "pbt", "pbt/best_return"
+  )
   assert (curve.seed, curve.values.tolist()) == (4, [3, 6, 7, 9])
   row = comparisons.PlannedRun("maze", "alone", (0, 1, 2), "train", ())
-  curves = comparisons.read(row, tmp_path / "train", "eval/episode_return")
+  curves = comparisons.read_scored_curves(
+    row, tmp_path / "train", "eval/episode_return"
+  )
   assert [curve.values[0] for curve in curves] == [100, 101, 102]
   with pytest.raises(ValueError, match="for each of 3 seeds; .*eval/episode"):
-    comparisons.read(row, tmp_path / "train", "pbt/best_return")
+    comparisons.read_scored_curves(row, tmp_path / "train", "pbt/best_return")
 
 
 def test_the_picture_has_a_panel_per_task_and_two_of_all(curves, table):
-  figure = comparisons.picture(curves, table, _SETTINGS)
+  figure = comparisons.render_comparison_picture(curves, table, _SETTINGS)
   titles = [axes.get_title() for axes in figure.axes]
   assert titles[:4] == [
     "maze", "ant", "final, from 0 to 1 in each task",

@@ -33,9 +33,13 @@ def test_interquartile_means_are_those_of_scipy():
 def test_scores_of_all_tasks_are_pooled():
   tasks = [np.array([0.0, 1.0, 2.0]), np.array([10.0, 11.0, 12.0, 13.0, 100.0])]
   # Of eight, two go at each end: 2, 10, 11 and 12 are left.
-  assert statistics.pooled_mean(tasks).value == pytest.approx(8.75)
+  assert statistics.pooled_interquartile_mean(tasks).value == pytest.approx(
+    8.75
+  )
   # Seeds are drawn within their tasks; across them, the mean would vary.
-  estimate = statistics.pooled_mean([np.zeros(3), np.full(3, 7.0)])
+  estimate = statistics.pooled_interquartile_mean(
+    [np.zeros(3), np.full(3, 7.0)]
+  )
   assert estimate == (3.5, 3.5, 3.5)
 
 
@@ -44,7 +48,7 @@ def test_the_interval_is_that_of_all_ways_to_draw_seeds_again():
   scores = np.array([1.0, 4.0, 10.0, 20.0])
   ways = itertools.product(scores, repeat=4)
   low, high = _exact(lambda x: np.mean(sorted(x)[1:3]), ways)
-  estimate = statistics.pooled_mean([scores])
+  estimate = statistics.pooled_interquartile_mean([scores])
   assert (estimate.low, estimate.high) == pytest.approx((low, high))
 
 
@@ -52,7 +56,7 @@ def test_improvement_is_the_share_of_pairs_that_are_won():
   # Won are 2 > 1, 4 > 1, 4 > 3, tied 3 and 3 among nine; then all of one.
   first = [np.array([0.0, 2.0, 4.0]), np.array([5.0])]
   second = [np.array([1.0, 3.0, 4.0]), np.array([-5.0])]
-  estimate = statistics.improvement(first, second)
+  estimate = statistics.probability_of_improvement(first, second)
   assert estimate.value == pytest.approx((3.5 / 9 + 1) / 2)
   number = stats.mannwhitneyu(first[0], second[0]).statistic / 9
   assert estimate.value == pytest.approx((number + 1) / 2)
@@ -69,12 +73,13 @@ def test_the_interval_of_improvement_draws_both_methods_again():
     return np.mean([x > y for x, y in itertools.product(*pair)])
 
   low, high = _exact(share, pairs)
-  assert statistics.improvement([first], [second]) == (0.5, low, high)
+  found = statistics.probability_of_improvement([first], [second])
+  assert found == (0.5, low, high)
 
 
 def test_a_curve_is_summarised_point_by_point():
   curves = np.random.default_rng(0).normal(size=(5, 4))
-  values, low, high = statistics.mean_curve(curves)
+  values, low, high = statistics.interquartile_mean_curve(curves)
   for i in range(4):
-    one = statistics.pooled_mean([curves[:, i]])
+    one = statistics.pooled_interquartile_mean([curves[:, i]])
     np.testing.assert_allclose((values[i], low[i], high[i]), one)

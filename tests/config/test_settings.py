@@ -6,7 +6,7 @@ import math
 import pytest
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku.config import Missing, Settings, choice, setting
+from qdrl_haiku.config import Missing, Settings, setting, setting_choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Walk(Settings):
   steps: int = setting(3, "How many.", may_change=True)
   map: str | None = setting(None, "Where to go.", needs="guide")
   guide: bool = setting(False, "Whether somebody leads.")
-  shoes: Settings = choice(
+  shoes: Settings = setting_choice(
     "boots", {"boots": _Boots(), "skates": _Skates()}, "On the feet."
   )
   speeds: dict = setting(
@@ -71,7 +71,7 @@ def test_a_value_that_makes_no_sense_is_refused(settings, message):
 
 
 def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():
-  assert list(config_lib.flags(_Walk())) == [
+  assert list(config_lib.config_tree_flags(_Walk())) == [
     "steps", "map", "guide", "shoes", "size", "pairs", "weight", "colour",
     "laces", "waxed", "wax", "wheels", "uphill", "speed",
   ]  # fmt: skip
@@ -81,16 +81,16 @@ def test_values_are_what_the_chosen_kind_has_and_come_back():
   walk = _Walk(
     shoes=_Skates(wheels=8), speeds={"uphill": 3.0, "downhill": 5.0}
   )
-  values = config_lib.values(walk)
+  values = config_lib.config_tree_values(walk)
   assert values == {
     "steps": 3, "map": None, "guide": False, "shoes": "skates", "size": 42,
     "wheels": 8, "uphill": 3.0, "speed": ["downhill=5.0"],
   }  # fmt: skip
-  assert config_lib.replaced(_Walk(), values) == walk
+  assert config_lib.replace_in_config_tree(_Walk(), values) == walk
 
 
 def _replaced(given, typed=()):
-  return config_lib.replaced(_Walk(), given, typed)
+  return config_lib.replace_in_config_tree(_Walk(), given, typed)
 
 
 def test_values_are_read_as_their_settings_types():
@@ -138,13 +138,13 @@ def test_a_typed_part_overrides_what_a_flagfile_says_for_it():
 
 def test_what_a_run_was_with_is_read_whatever_it_had_besides():
   values = {"shoes": "boots", "wheels": 6, "steps": 7, "map": "north"}
-  assert config_lib.replaced(_Walk(), values) == _Walk(steps=7)
+  assert config_lib.replace_in_config_tree(_Walk(), values) == _Walk(steps=7)
 
 
 def test_a_setting_that_needs_a_missing_part_is_refused():
-  config_lib.check_effects(_Walk(guide=True, map="north"))
+  config_lib.check_config_tree(_Walk(guide=True, map="north"))
   with pytest.raises(ValueError, match="map='north' has no effect: nobody"):
-    config_lib.check_effects(_Walk(map="north"))
+    config_lib.check_config_tree(_Walk(map="north"))
 
 
 def _users(size):

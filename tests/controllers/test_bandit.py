@@ -39,7 +39,7 @@ def _chances(weights, number):
 @pytest.mark.parametrize("size", [2, 7])
 def test_chances_are_those_of_the_paper(size):
   random = np.random.default_rng(size)
-  probabilities = jax.jit(bandit.probabilities)
+  probabilities = jax.jit(bandit.bandit_probabilities)
   for number in range(1, size + 3):
     for power in (0.1, 1.0, 5.0):
       weights = np.exp(power * random.normal(size=size))
@@ -55,18 +55,18 @@ def test_chances_are_those_of_the_paper(size):
 
 @pytest.mark.parametrize("number", [2, 5])
 def test_values_are_drawn_as_often_as_their_chances_say(number):
-  known = bandit.start([4, 2], 6)
+  known = bandit.init_bandit([4, 2], 6)
   weights = jnp.array([0.5, 0.3, 0.15, 0.05])
   known = known._replace(weights=(weights, known.weights[1]))
   where = np.arange(6) < number
   keys = jax.random.split(jax.random.key(number), 4000)
   categories, drawn = jax.jit(
-    jax.vmap(lambda key: bandit.draw(key, known, where))
+    jax.vmap(lambda key: bandit.draw_from_bandit(key, known, where))
   )(keys)
   found = np.asarray(categories[:, :number, 0], int)
   counts = np.stack([(found == c).sum(axis=1) for c in range(4)], axis=1)
   chances, is_capped, gamma = map(
-    np.asarray, bandit.probabilities(weights, number)
+    np.asarray, bandit.bandit_probabilities(weights, number)
   )
   np.testing.assert_allclose(counts.mean(axis=0), number * chances, atol=0.03)
   # Each member's draw alone has these probabilities too.
@@ -88,7 +88,7 @@ def test_weights_are_raised_as_the_paper_says():
   )
   categories = jnp.array([[0.0], [0.0], [1.0], [2.0], [2.0]])
   rewards = jnp.array([1.0, 0.5, 0.8, jnp.nan, 1.0])
-  after = bandit.learn(known, categories, rewards)
+  after = bandit.update_bandit(known, categories, rewards)
   shared = math.e / (3 * _ROUNDS)
   expected = np.array([0.2 * math.exp(0.6), 0.3 * math.exp(0.24), 0.5]) + shared
   np.testing.assert_allclose(
@@ -99,9 +99,9 @@ def test_weights_are_raised_as_the_paper_says():
 
 
 def test_weights_stay_numbers_whatever_comes():
-  draw, learn = jax.jit(bandit.draw), jax.jit(bandit.learn)
+  draw, learn = jax.jit(bandit.draw_from_bandit), jax.jit(bandit.update_bandit)
   for reward in (0.0, 1.0, jnp.nan):
-    known = bandit.start([2, 3], 4)
+    known = bandit.init_bandit([2, 3], 4)
     for number in range(50):
       categories, known = draw(jax.random.key(number), known, jnp.ones(4, bool))
       known = learn(known, categories * 0, jnp.full(4, reward))

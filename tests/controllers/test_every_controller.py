@@ -77,7 +77,7 @@ def _assert_inside(hyperparams):
 
 @_each
 def test_it_can_be_asked_again_and_again(name):
-  controllers.check(controller(name), _SIZE)
+  controllers.check_controller(controller(name), _SIZE)
 
 
 @_each

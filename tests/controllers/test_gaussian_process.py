@@ -89,10 +89,12 @@ def _cast(tree, dtype=np.float32):
 
 @jax.jit
 def _predict(parameters, points, values, mask, pending, asked):
-  posterior = gaussian_process.condition(
+  posterior = gaussian_process.condition_gaussian_process(
     parameters, points, values, mask, pending
   )
-  return jax.vmap(lambda x: gaussian_process.predict(posterior, x))(asked)
+  return jax.vmap(
+    lambda x: gaussian_process.predict_gaussian_process(posterior, x)
+  )(asked)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_posterior_is_that_of_the_formulas(dtype, tolerance, num_categories):
 def test_gradient_is_that_of_the_likelihood():
   parameters, values = _parameters(), _values(0)
   points = _points(0, num_categories=1)
-  found = jax.jit(gaussian_process.gradient)(
+  found = jax.jit(gaussian_process.gaussian_process_gradient)(
     *_cast((parameters, points, values)), jnp.ones(_SIZE, bool)
   )
   for name in Parameters._fields:
@@ -147,8 +149,9 @@ def test_gradient_is_that_of_the_likelihood():
 
 @functools.cache
 def _fit():
-  start = gaussian_process.initial_parameters(2)
-  return jax.jit(functools.partial(gaussian_process.fit, start, num_steps=40))
+  start = gaussian_process.init_gaussian_process(2)
+  fit = gaussian_process.fit_gaussian_process
+  return jax.jit(functools.partial(fit, start, num_steps=40))
 
 
 def test_fitting_makes_observations_likelier_and_finds_what_matters():
@@ -160,7 +163,7 @@ def test_fitting_makes_observations_likelier_and_finds_what_matters():
     lambda x: np.asarray(x, np.float64),
     (
       _fit()(*_cast((points, values)), jnp.ones(_SIZE, bool)),
-      gaussian_process.initial_parameters(2),
+      gaussian_process.init_gaussian_process(2),
     ),
   )
   assert _likelihood(fitted, points, values) > 10 + _likelihood(

@@ -42,7 +42,9 @@ def test_rows_have_one_per_replaced_agent_with_the_decisions_reasons():
   )._replace(reasons={"hope": jnp.array([0.5, 7.0, 7.0, math.nan])})
   fitness = jnp.array([1.0, 2.0, 3.0, math.nan])
   old = {"tau": jnp.array([1.0, 0.5, 0.25, 2.0])}
-  rows = lineage.rows(5, jnp.int32(900), decision, fitness, old, _OPERATORS)
+  rows = lineage.lineage_rows(
+    5, jnp.int32(900), decision, fitness, old, _OPERATORS
+  )
   assert rows == [
     _whole(5, 900, 0, 2, 1.0, 3.0, {"tau": 1.0}, {"tau": 0.75}, "perturb")
     | {"hope": 0.5},
@@ -58,7 +60,7 @@ def test_elites_that_replaced_members_come_last_with_their_cells():
   decision = _decision(
     [0, 2, 2, 0], ["survive", "perturb", "survive", "mixed"], tau=[0.0] * 4
   )
-  rows = lineage.rows(
+  rows = lineage.lineage_rows(
     4,
     jnp.int32(900),
     decision,
@@ -73,9 +75,7 @@ def test_elites_that_replaced_members_come_last_with_their_cells():
     _whole(
       4, 900, 0, -1, 1.0, None, {"tau": 0.125}, {"tau": None}, "sample", 0
     ),
-    _whole(
-      4, 900, 1, -1, None, None, {"tau": 0.25}, {"tau": 2.0}, "sample", 7
-    ),
+    _whole(4, 900, 1, -1, None, None, {"tau": 0.25}, {"tau": 2.0}, "sample", 7),
   ]
   assert tuple(rows[-1]) == _COLUMNS
 
@@ -84,10 +84,10 @@ def test_rows_are_strict_json_whatever_diverged():
   decision = _decision([1, 1], ["mixed", "survive"], tau=[math.inf, 0.25])
   fitness = jnp.array([math.nan, math.inf])
   old = {"tau": jnp.array([math.nan, 0.25])}
-  rows = lineage.initial_rows(old)
+  rows = lineage.initial_lineage_rows(old)
   assert rows[1] == _whole(0, 0, 1, -1, None, None, None, {"tau": 0.25}, "init")
-  rows += lineage.rows(1, 10, decision, fitness, old, _OPERATORS)
-  rows += lineage.member_rows(1, 10, fitness, old, fitness)
+  rows += lineage.lineage_rows(1, 10, decision, fitness, old, _OPERATORS)
+  rows += lineage.lineage_member_rows(1, 10, fitness, old, fitness)
   assert rows[-1] == {
     "generation": 1, "step": 10, "member": 1, "return": None,
     "hyperparams": {"tau": 0.25}, "fitness": None,
@@ -107,27 +107,30 @@ def test_ancestry_by_hand():
     # After member 2 had taken over from it.
     _row(5, 3, 1),
   ]
-  assert lineage.ancestry(reversed(rows), 2) == [
+  assert lineage.trace_lineage(reversed(rows), 2) == [
     _row(0, 2, -1),
     _row(1, 0, 2),
     _row(2, 3, 0),
     _row(4, 2, 3),
   ]
-  assert lineage.ancestry(rows, 0) == [_row(0, 1, -1), _row(2, 0, 1)]
+  assert lineage.trace_lineage(rows, 0) == [_row(0, 1, -1), _row(2, 0, 1)]
   # It ends at an elite of a repertoire.
   sample = _row(3, 3, -1) | {"operator": "sample", "cell": 5}
-  assert lineage.ancestry([*rows, sample], 2) == [sample, _row(4, 2, 3)]
+  assert lineage.trace_lineage([*rows, sample], 2) == [sample, _row(4, 2, 3)]
 
 
 def _grown(generation, child, parent, rate, operator="perturb"):
   return _row(generation, child, parent) | {
-    "operator": operator, "new_hyperparams": {"rate": rate}
+    "operator": operator,
+    "new_hyperparams": {"rate": rate},
   }
 
 
 def _trained(generation, member, rate):
   return {
-    "generation": generation, "member": member, "hyperparams": {"rate": rate}
+    "generation": generation,
+    "member": member,
+    "hyperparams": {"rate": rate},
   }
 
 
@@ -144,18 +147,18 @@ _LINEAGE = [
 
 
 def test_schedule_by_hand():
-  assert lineage.schedule(_LINEAGE, 1, 5) == [
+  assert lineage.schedule_from_lineage(_LINEAGE, 1, 5) == [
     _trained(1, 0, 1.0),
     _trained(2, 2, 1.25),
     _trained(3, 0, 7.0),
     _trained(4, 0, 7.0),
     _trained(5, 1, 5.6),
   ]
-  assert lineage.schedule(_LINEAGE, 1, 4) == [
+  assert lineage.schedule_from_lineage(_LINEAGE, 1, 4) == [
     _trained(generation, 1, 2.0) for generation in range(1, 5)
   ]
   # The row of the last generation comes after its evaluation.
-  assert lineage.schedule(_LINEAGE, 2, 1) == [_trained(1, 2, 3.0)]
+  assert lineage.schedule_from_lineage(_LINEAGE, 2, 1) == [_trained(1, 2, 3.0)]
   sample = _grown(3, 0, -1, 9.0, "sample") | {"cell": 17}
   for rows, member, complaint in (
     ([*_LINEAGE, sample], 1, "cell 17 that joined in generation 3"),
@@ -163,18 +166,19 @@ def test_schedule_by_hand():
     (_LINEAGE, 4, r"member=4 has no .* use one of \[0, 1, 2\]"),
   ):
     with pytest.raises(ValueError, match=complaint):
-      lineage.schedule(rows, member, 5)
+      lineage.schedule_from_lineage(rows, member, 5)
 
 
 def test_hyperparams_by_name_become_a_tree_again():
   tree = {"sac": {"tau": 0.5}, "x": (1.0, 2.0)}
   named = [
-    {"x/1": 6.0, "x/0": 3.0, "sac/tau": 0.1}, {"sac/tau": 1, "x/0": 4, "x/1": 7}
+    {"x/1": 6.0, "x/0": 3.0, "sac/tau": 0.1},
+    {"sac/tau": 1, "x/0": 4, "x/1": 7},
   ]
-  stacked = lineage.stacked_hyperparams(named, tree)
+  stacked = lineage.stack_lineage_hyperparams(named, tree)
   assert stacked["sac"]["tau"].tolist() == [np.float32(0.1), 1.0]
   assert [x.tolist() for x in stacked["x"]] == [[3.0, 4.0], [6.0, 7.0]]
   assert stacked["x"][0].dtype == np.float32
-  assert lineage.named_hyperparams(stacked)[1] == {
+  assert lineage.lineage_hyperparams(stacked)[1] == {
     "sac/tau": 1.0, "x/0": 4.0, "x/1": 7.0
   }  # fmt: skip

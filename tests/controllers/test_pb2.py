@@ -157,7 +157,7 @@ def test_it_finds_the_best_choice():
   )
   # One of the two that are drawn each time, and the other differs.
   (weights,) = states[-1].choices.weights
-  assert 2 * bandit.probabilities(weights, 2)[0][1] > 0.8
+  assert 2 * bandit.bandit_probabilities(weights, 2)[0][1] > 0.8
   new = np.stack([x.operator for x in decisions[-10:]]) == _SUGGESTED
   kind, shape = (
     np.stack([x.hyperparams[name] for x in decisions[-10:]])[new]

@@ -25,16 +25,18 @@ def _points(key):
 
 
 def _posterior(points, values):
-  parameters = gaussian_process.initial_parameters(3)
+  parameters = gaussian_process.init_gaussian_process(3)
   # Nothing is known of the first.
   mask = jnp.arange(_SIZE) > 0
-  return gaussian_process.condition(
+  return gaussian_process.condition_gaussian_process(
     parameters, points, values, mask, jnp.zeros_like(mask)
   )
 
 
 def _search(key, posterior, taken):
-  return pb2_model.maximise(key, posterior, _CHILD, taken, _OPTIMISM)
+  return pb2_model.maximise_pb2_model_bound(
+    key, posterior, _CHILD, taken, _OPTIMISM
+  )
 
 
 _searched = jax.jit(
@@ -57,7 +59,7 @@ def test_the_bound_is_as_high_as_the_best_of_many_random_points():
 
     def predict(position):
       point = _CHILD._replace(position=position)
-      return gaussian_process.predict(posterior, point)
+      return gaussian_process.predict_gaussian_process(posterior, point)
 
     position = jax.random.uniform(keys[2], (5000, 3)).at[:, 0].set(0.7)
     mean, deviation = jax.vmap(predict)(position)

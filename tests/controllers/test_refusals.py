@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku import controllers
+from qdrl_haiku import controllers, trees
 from qdrl_haiku.controllers import lineage, search_space
 from tests.controllers import common
 
@@ -47,11 +47,11 @@ def _check(**extra):
     state, decision = controller.update(*args)
     return state, decision._replace(**extra)
 
-  controllers.check(controller._replace(update=update), 4)
+  controllers.check_controller(controller._replace(update=update), 4)
 
 
 def _by_name(named):
-  return lineage.stacked_hyperparams([named], {"tau": 0.5})
+  return lineage.stack_lineage_hyperparams([named], {"tau": 0.5})
 
 
 _MF = controllers.MFPBTConfig
@@ -85,7 +85,7 @@ _MF = controllers.MFPBTConfig
    r"\['tau'\]=0.1 is not a range.*Fixed"),
   (lambda: controllers.pb2(controllers.PB2Config(), {"x": _RangeOfAUser()}),
    "has no scale .* use Uniform"),
-  (lambda: lineage.named_leaves({"sac": {"tau": 1.0}, "sac/tau": 2.0}),
+  (lambda: trees.tree_leaves_by_name({"sac": {"tau": 1.0}, "sac/tau": 2.0}),
    "2 hyperparameters.*sac/tau; rename"),
   # Calls.
   (lambda: _init(controllers.pbt, _pbt(), 0), "population_size=0 has no"),
@@ -125,7 +125,7 @@ def test_what_is_wrong_is_named_with_the_fix(call, complaint):
 ])  # fmt: skip
 def test_text_that_is_no_range_is_repeated(text, complaint):
   with pytest.raises(ValueError) as error:
-    search_space.parse(text)
+    search_space.parse_search_space_range(text)
   message = str(error.value)
   assert repr(text) in message and complaint in message
   assert "\n" not in message

@@ -177,4 +177,4 @@ def test_choices_are_the_same_where_they_are_one_value():
   ],
 )
 def test_ranges_are_read_from_text(text, range_):
-  assert search_space.parse(f"tau:{text}") == ("tau", range_)
+  assert search_space.parse_search_space_range(f"tau:{text}") == ("tau", range_)

@@ -15,7 +15,7 @@ _ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
 
 
 def _compiled(function, x):
-  batched = batching.of_batch(
+  batched = batching.rewrite_for_batching(
     function, jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
   )
   return jax.jit(batched).lower(x).compile()
@@ -42,7 +42,7 @@ def test_it_is_one_kernel_but_many_which_threads_share_of_many(times, kernel):
 def test_elsewhere_than_on_cpus_nothing_is_rewritten(monkeypatch):
   expected = jax.vmap(_physics)(_X)
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  batched = batching.of_batch(_physics, _SPEC)
+  batched = batching.rewrite_for_batching(_physics, _SPEC)
   names = [e.primitive.name for e in jaxprs.equations(batched, _X)]
   assert {"dot_general", "scatter-add"} < set(names)
   # The robot's own loop, and none for its scatter.
@@ -66,7 +66,7 @@ def test_what_can_be_no_kernel_stays_what_it_is(function):
 
 @_ON_CPU
 def test_arguments_may_be_unused_within_a_loop():
-  batched = batching.of_batch(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
+  batched = batching.rewrite_for_batching(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
 
   def loop(x):
     return jax.lax.while_loop(
@@ -87,7 +87,7 @@ def test_keys_are_taken_and_python_is_called_once_whatever_the_batch():
     return key, jax.random.uniform(own, (2,))
 
   keys = jax.random.split(jax.random.key(0), 4)
-  batched = batching.of_batch(
+  batched = batching.rewrite_for_batching(
     function, jax.eval_shape(lambda: jax.random.key(0))
   )
   for size in (1, 4):

@@ -22,7 +22,9 @@ from tests import kernels
 )
 def test_it_is_what_jax_draws(shape, implementation, kernel):
   key = jax.random.key(7, impl=implementation)
-  compiled = jax.jit(lambda key: noise.normal(key, shape)).lower(key).compile()
+  compiled = (
+    jax.jit(lambda key: noise.normal_noise(key, shape)).lower(key).compile()
+  )
   if kernel is not None and jax.default_backend() == "cpu":
     assert kernels.num_marked(compiled) == kernel
   drawn = compiled(key)
@@ -33,6 +35,6 @@ def test_it_is_what_jax_draws(shape, implementation, kernel):
 
 def test_keys_of_many_may_be_mapped_over():
   keys = jax.random.split(jax.random.key(7), 3)
-  drawn = jax.jit(jax.vmap(lambda key: noise.normal(key, (4, 2))))(keys)
+  drawn = jax.jit(jax.vmap(lambda key: noise.normal_noise(key, (4, 2))))(keys)
   expected = jax.vmap(lambda key: jax.random.normal(key, (4, 2)))(keys)
   np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)

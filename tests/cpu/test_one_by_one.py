@@ -42,4 +42,6 @@ def test_a_loop_computes_what_a_batch_does(size, scale_axis):
 def test_a_function_alone_computes_the_same():
   tree = {"key": jax.random.key(1), "x": jnp.arange(3.0)}
   expected = _function(tree, 2.0)
-  _assert_equal(jax.jit(one_by_one.alone(_function))(tree, 2.0), expected)
+  _assert_equal(
+    jax.jit(one_by_one.one_by_one_alone(_function))(tree, 2.0), expected
+  )

@@ -14,7 +14,7 @@ _X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 def _check(function, *args):
   """The same numbers; returns what jax would compile, before and after."""
   before = jax.make_jaxpr(function)(*args)
-  after = small_operations.rewritten(before)
+  after = small_operations.rewrite_small_operations(before)
   np.testing.assert_allclose(
     jaxpr_as_fun(after)(*args)[0], function(*args), rtol=1e-5, atol=1e-6
   )

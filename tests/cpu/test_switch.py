@@ -24,15 +24,21 @@ def _member(x):
 
 _, _CRITIC = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
 _HOOKS = {
-  "noise": (lambda x: noise.normal(_KEY, x.shape) + x, (_X,)),
-  "members": (lambda x: jax.vmap(one_by_one.on_cpu(_member))(x), (_X,)),
+  "noise": (lambda x: noise.normal_noise(_KEY, x.shape) + x, (_X,)),
+  "members": (
+    lambda x: jax.vmap(one_by_one.one_by_one_on_cpu(_member))(x),
+    (_X,),
+  ),
   "physics": (
-    lambda x: batching.of_batch(
+    lambda x: batching.rewrite_for_batching(
       _physics, jax.ShapeDtypeStruct((3,), jnp.float32)
     )(x),
     (_X,),
   ),
-  "kernel": (lambda x: fusion.one_kernel(lambda x: [x * 2 + 1])(x), (_X,)),
+  "kernel": (
+    lambda x: fusion.fuse_into_one_kernel(lambda x: [x * 2 + 1])(x),
+    (_X,),
+  ),
   "gradients": (
     jax.grad(lambda params, x: jnp.sum(_CRITIC.apply(params, x, x) ** 2)),
     (_CRITIC.init(_KEY), _X),
@@ -65,6 +71,6 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
 
 def test_compiler_options_are_left_out(monkeypatch):
   mesh = distributed.population_mesh(1)
-  assert all(compiler_options.of_mesh(mesh))
+  assert all(compiler_options.mesh_compiler_options(mesh))
   monkeypatch.setenv("QDRL_PLAIN", "1")
-  assert not any(compiler_options.of_mesh(mesh))
+  assert not any(compiler_options.mesh_compiler_options(mesh))

@@ -11,9 +11,9 @@ _OPTIONS = {_KNOWN: 1, _UNKNOWN: 1}
 @pytest.mark.parametrize(
   ("ask", "value", "answer"),
   [
-    (xla.known_options, _OPTIONS, {_KNOWN: 1}),
-    (xla.known_flags, _OPTIONS, [f"--{_KNOWN}=1"]),
-    (xla.knows_mark, _UNKNOWN, False),
+    (xla.known_xla_options, _OPTIONS, {_KNOWN: 1}),
+    (xla.known_xla_flags, _OPTIONS, [f"--{_KNOWN}=1"]),
+    (xla.xla_knows_mark, _UNKNOWN, False),
   ],
 )
 def test_what_is_unknown_is_left_out_and_told(
@@ -23,8 +23,8 @@ def test_what_is_unknown_is_left_out_and_told(
   for _ in range(2):
     monkeypatch.setattr(xla, "_left_out", set())
     assert ask(value) == answer
-    assert xla.left_out() == [_UNKNOWN]
+    assert xla.unknown_to_xla() == [_UNKNOWN]
 
 
 def test_the_mark_of_small_calls_is_known():
-  assert xla.knows_mark("xla_cpu_small_call")
+  assert xla.xla_knows_mark("xla_cpu_small_call")

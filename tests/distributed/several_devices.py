@@ -111,7 +111,7 @@ def _look_again(num_devices):
   found = reevaluation.make_reevaluate(setup, 2)(repertoire, common.KEY)
   return {
     "results": _hashes((found.cells, found.fitness, found.descriptors)),
-    "placement": [mesh.size, reevaluation.batch_size(setup, 2)],
+    "placement": [mesh.size, reevaluation.reevaluation_batch_size(setup, 2)],
   }
 
 

@@ -24,7 +24,7 @@ _NAN = jnp.uint32(0x7FC12345).view(jnp.float32)  # With a payload.
   ],
 )
 def test_so_many_devices_as_have_least_to_do(sizes, available, cells, expected):
-  assert sharding.num_devices(sizes, available, cells) == expected
+  assert sharding.num_sharding_devices(sizes, available, cells) == expected
 
 
 def test_the_mesh_has_the_first_of_the_devices_and_of_several_processes_all(
@@ -49,11 +49,11 @@ def test_slots_that_are_left_over_hold_the_last_member():
     "x": jnp.arange(10.0).reshape(5, 2),
     "keys": jax.random.split(jax.random.key(0), 5),
   }
-  filled = sharding.in_slots(mesh, members)
+  filled = sharding.shard_into_slots(mesh, members)
   expected = common.member(members, jnp.array([0, 1, 2, 3, 4, 4, 4, 4]))
   common.assert_bits_equal(filled, expected)
-  common.assert_bits_equal(sharding.in_slots(mesh, filled), expected)
-  common.assert_bits_equal(sharding.in_slots(None, members), members)
+  common.assert_bits_equal(sharding.shard_into_slots(mesh, filled), expected)
+  common.assert_bits_equal(sharding.shard_into_slots(None, members), members)
 
 
 @pytest.mark.parametrize("has_mesh", [False, True])
@@ -64,7 +64,9 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
     "flags": jnp.array([True, False, False, True]),
     "keys": jax.random.split(jax.random.key(0), 4),
   }
-  move = jax.jit(lambda parents: moving.inherit(mesh, members, parents, 5))
+  move = jax.jit(
+    lambda parents: moving.inherit_by_moving(mesh, members, parents, 5)
+  )
   for parents in ([0, 1, 2, 3], [0, 0, 0, 0], [1, 0, 3, 2], [3, 1, 1, 0]):
     parents = jnp.array(parents)
     moved, turn = move(parents)
@@ -73,10 +75,12 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
   # In place where no parent is replaced.
   parents = jnp.array([2, 1, 2, 1])
   moved, _ = jax.jit(
-    lambda x: moving.inherit(mesh, x, parents, in_place=True)
+    lambda x: moving.inherit_by_moving(mesh, x, parents, in_place=True)
   )(members)
   common.assert_bits_equal(moved, controllers.inherit(members, parents))
-  fetched, turn = jax.jit(lambda i: moving.member(mesh, members, i, 5))(2)
+  fetched, turn = jax.jit(
+    lambda i: moving.move_member_to_all(mesh, members, i, 5)
+  )(2)
   assert turn == 6
   common.assert_bits_equal(fetched, common.member(members, 2))
 
@@ -89,6 +93,6 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
   jax.random.split(jax.random.key(0), 3),
 ])  # fmt: skip
 def test_bits_come_back_as_they_were(x):
-  sent = bitcast.to_integers(x)
+  sent = bitcast.bitcast_to_integers(x)
   assert sent.dtype == jnp.uint32
-  common.assert_bits_equal(bitcast.from_integers(sent, x), x)
+  common.assert_bits_equal(bitcast.bitcast_from_integers(sent, x), x)

@@ -11,7 +11,7 @@ def _methods(num):
 
 
 def test_methods_have_styles_of_their_own():
-  styles = comparison.styles(_methods(60))
+  styles = comparison.comparison_styles(_methods(60))
   assert list(styles) == _methods(60)
   assert len(set(styles.values())) == 60
   # In print without colours symbols differ.
@@ -22,7 +22,7 @@ def test_curves_bars_and_legend_show_one_style_and_axes_what_they_count():
   methods = _methods(9)
   steps = np.arange(40.0)
   band = comparison.Band(steps, steps, steps - 1, steps + 1)
-  drawn = comparison.comparison(
+  drawn = comparison.draw_comparison(
     {"maze": dict.fromkeys(methods, band)},
     {"final": comparison.Bars("return", dict.fromkeys(methods, (1.0, 0, 2)))},
     "best return",

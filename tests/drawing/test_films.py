@@ -50,7 +50,7 @@ def no_opengl(monkeypatch):
 
 
 def _render(path, scene, episode):
-  films.render(path, path.suffix[1:], scene, episode, "a title")
+  films.render_film(path, path.suffix[1:], scene, episode, "a title")
   assert [x.name for x in path.parent.iterdir()] == [path.name]
   return path
 
@@ -62,7 +62,7 @@ def _pixels(image, color):
 
 
 def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
-  panel = films.walk(_MAZE, _WALK)
+  panel = films.film_walk(_MAZE, _WALK)
   way, end, *others = panel.traces
   np.testing.assert_array_equal(np.stack([way.x, way.y], axis=1), _WALK)
   assert (end.x, end.y) == (_WALK[-1:, 0], _WALK[-1:, 1])
@@ -75,7 +75,7 @@ def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
   assert panel.x.title == "x"
   np.testing.assert_allclose(panel.x.range, (-1.06, 1.06))
   # On the same axes, the first step of it.
-  first = films.walk(_MAZE, _WALK, 0)
+  first = films.film_walk(_MAZE, _WALK, 0)
   assert first.x == panel.x and len(first.traces[0].x) == 1
 
 
@@ -116,7 +116,9 @@ def test_without_opengl_a_robot_is_a_stick_figure(
 @pytest.mark.slow
 def test_mujoco_renders_where_it_can(robot):
   scene, episode = robot
-  frames = mujoco_frames.render(scene.sys.mj_model, episode["q"][[0, 20]])
+  frames = mujoco_frames.render_mujoco_frames(
+    scene.sys.mj_model, episode["q"][[0, 20]]
+  )
   if frames is None:
     pytest.skip("no OpenGL here")
   assert (frames.shape[0], frames.shape[3], frames.dtype) == (2, 3, np.uint8)
@@ -135,7 +137,7 @@ def test_frames_of_mujoco_are_the_picture(robot, monkeypatch, tmp_path):
     frames[..., 0] = 30 * np.arange(8)[:, None, None]
     return frames
 
-  monkeypatch.setattr(mujoco_frames, "render", render)
+  monkeypatch.setattr(mujoco_frames, "render_mujoco_frames", render)
   image = PIL.Image.open(_render(tmp_path / "a.png", scene, episode))
   moments = [0, 3, 6, 9, 11, 14, 17, 20]
   np.testing.assert_array_equal(asked[0], episode["q"][moments])
@@ -163,10 +165,10 @@ def test_ffmpeg_gets_all_frames_of_a_film(exit_code, tmp_path, monkeypatch):
   (folder / "ffmpeg").write_text(f"{_FFMPEG}exit {exit_code}\n")
   (folder / "ffmpeg").chmod(stat.S_IRWXU)
   monkeypatch.setenv("PATH", str(folder), prepend=":")
-  films.check_format(_MAZE, "mp4")
+  films.check_film_format(_MAZE, "mp4")
   if exit_code:
     with pytest.raises(OSError, match="ffmpeg failed"):
-      films.render(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
+      films.render_film(tmp_path / "new" / "a.mp4", "mp4", _MAZE, _WALK, "")
     assert list((tmp_path / "new").iterdir()) == []
   else:
     path = _render(tmp_path / "new" / "a.mp4", _MAZE, _WALK)
@@ -180,8 +182,8 @@ def test_formats_that_are_not_possible_are_refused(robot, monkeypatch):
     (robot[0], "mp4", "needs ffmpeg, which is not installed; install it"),
   ):
     with pytest.raises(ValueError, match=message):
-      films.check_format(scene, file_format)
-  films.check_format(robot[0], "html")
+      films.check_film_format(scene, file_format)
+  films.check_film_format(robot[0], "html")
 
 
 _LEARNER = toy.linear_learner()
@@ -204,7 +206,7 @@ class _Walk(toy.Walk):
 
 def _first_episode(walk):
   env = environments.Environment(walk, episode_length=6)
-  return films.first_episode(
+  return films.first_film_episode(
     env, _LEARNER, _STATE, jax.random.key(2), environments.scene(env)
   )
 

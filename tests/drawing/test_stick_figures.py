@@ -32,14 +32,16 @@ def test_vectors_are_rotated_as_scipy_does():
   vectors = rng.normal(size=(20, 3))
   expected = Rotation.from_quat(quaternions, scalar_first=True).apply(vectors)
   np.testing.assert_allclose(
-    stick_figures.rotate(vectors, quaternions), expected, atol=1e-12
+    stick_figures.rotate_stick_figure(vectors, quaternions),
+    expected,
+    atol=1e-12,
   )
 
 
 def test_geoms_that_move_are_lines_along_their_longest_axis():
   pos = np.array([[7.0, 8.0, 0.5], [7.0, 8.0, 1.5]])
   rot = np.array([[1.0, 0, 0, 0], [1.0, 0, 0, 0]])
-  lines = stick_figures.lines(_MODEL, pos, rot)
+  lines = stick_figures.stick_figure_lines(_MODEL, pos, rot)
   assert lines.shape == (9, 2)  # Three geoms.
   assert np.isnan(lines[2::3]).all()
   # Seen from where the first link is; the sphere is a line along x.
@@ -51,7 +53,9 @@ def test_geoms_that_move_are_lines_along_their_longest_axis():
   np.testing.assert_allclose(ends[[0, 2], :, 0], 0, atol=1e-6)
   np.testing.assert_allclose(ends[1, :, 0], [-across, across], atol=1e-6)
   rot[0] = [0.5**0.5, 0, 0.5**0.5, 0]  # z becomes x.
-  along = np.abs(np.diff(stick_figures.lines(_MODEL, pos, rot)[:2], axis=0))
+  along = np.abs(
+    np.diff(stick_figures.stick_figure_lines(_MODEL, pos, rot)[:2], axis=0)
+  )
   np.testing.assert_allclose(
     along[0], 4 * np.array([np.cos(0.2), np.sin(0.2) * np.sin(0.3)]), atol=1e-6
   )

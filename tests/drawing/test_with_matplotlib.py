@@ -14,9 +14,9 @@ def test_traces_are_drawn_as_they_are_described():
   steps = Trace(
     [0, 1], [5.0, 6.0], "b <c> $d$", "#000000", 4, dash="dot", is_step=True
   )
-  area = figure.rectangle(0, 1, 2, 3, "#0072b240")
-  described = figure.plot([broken, steps, area], "x", "y [m]")
-  (axes,) = with_matplotlib.draw(described).axes
+  area = figure.figure_rectangle(0, 1, 2, 3, "#0072b240")
+  described = figure.plot_figure([broken, steps, area], "x", "y [m]")
+  (axes,) = with_matplotlib.draw_with_matplotlib(described).axes
   first, second = axes.lines
   np.testing.assert_array_equal(
     first.get_xydata(), [[0, 1], [1, 2], [np.nan, np.nan], [2, 3]]
@@ -40,7 +40,7 @@ def test_panels_are_drawn_as_they_are_described():
   def panel(title, *y, **axis):
     return Panel(title, [Trace(range(len(y)), y, "one")], y=Axis(**axis))
 
-  picture = with_matplotlib.draw(
+  picture = with_matplotlib.draw_with_matplotlib(
     Figure([
       panel("first", 1.0, 10.0, is_log=True),
       panel("second", 0.0, 1.0, names=["low", "high"]),
@@ -61,6 +61,6 @@ def test_panels_are_drawn_as_they_are_described():
 
 def test_long_episodes_become_short_lines():
   for length in (1, 3, 1001):
-    steps = figure.decimated(length)
+    steps = figure.decimate_for_figure(length)
     assert len(steps) == min(length, 100)
     assert (steps[0], steps[-1]) == (0, length - 1)

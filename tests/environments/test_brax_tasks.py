@@ -21,8 +21,8 @@ _jit = functools.partial(
 
 def _robot(name, backend="spring"):
   """One of brax's robots, not wrapped."""
-  with brax_loading.quiet_brax():
-    return brax_loading.brax_class(name)(backend=backend)
+  with brax_loading.quiet_brax_loading():
+    return brax_loading.load_brax_class(name)(backend=backend)
 
 
 # Where each ant starts, and the points that it is pushed to in turn. All of
@@ -72,7 +72,7 @@ def paths():
 
   longest = max(map(len, _WAYS.values()))
   ways = [way + [way[-1]] * (longest - len(way)) for way in _WAYS.values()]
-  with brax_loading.quiet_brax():
+  with brax_loading.quiet_brax_loading():
     states, _ = run(jnp.array(ways, jnp.float32))
   return {
     name: jax.tree.map(lambda x, i=i: np.asarray(x[i]), states)
@@ -108,8 +108,8 @@ def test_an_ant_is_stopped_by_walls_and_sees_where_it_is(
 def test_the_settings_of_brax_for_the_backend_are_kept():
   env = _robot("ant", "positional")
   plain, geoms = env.sys, env.sys.mj_model.ngeom
-  with brax_loading.quiet_brax():
-    trapped = brax_tasks.trap(env).sys
+  with brax_loading.quiet_brax_loading():
+    trapped = brax_tasks.trap_task(env).sys
   assert env.sys is plain
   assert trapped.mj_model.ngeom == geoms + len(brax_tasks.WALLS)
   for name in ("opt", "actuator", "link", "init_q"):
@@ -133,7 +133,7 @@ def test_an_omnidirectional_ant_tells_where_it_is_and_earns_no_speed():
 
     return jax.lax.scan(step, env.reset(key), actions)[1]
 
-  with brax_loading.quiet_brax():
+  with brax_loading.quiet_brax_loading():
     states, actions = run(jax.random.key(0))
   assert abs(states.metrics["x_velocity"]).max() > 0.5
   expected = 1 - 0.5 * (np.asarray(actions, np.float64) ** 2).sum(-1)
@@ -153,7 +153,7 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
 
   brax_env = _robot(name)
   sys, feet = brax_env.sys, brax_tasks.UNI_ROBOTS[name][0]
-  assert brax_tasks.uni(brax_env, name).descriptor.names == tuple(feet)
+  assert brax_tasks.uni_task(brax_env, name).descriptor.names == tuple(feet)
   model = copy.copy(sys.mj_model)
   model.geom_margin[:] = 9.0
   data = mujoco.MjData(model)
@@ -188,7 +188,7 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
     state = types.SimpleNamespace(pipeline_state=types.SimpleNamespace(x=x))
     return touching(state)
 
-  with brax_loading.quiet_brax():
+  with brax_loading.quiet_brax_loading():
     found = touches(jnp.asarray(poses, jnp.float32))
   np.testing.assert_array_equal(found, expected < 1e-3)
   np.testing.assert_array_equal(found.any(1), offset < 1e-3)

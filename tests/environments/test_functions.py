@@ -54,5 +54,5 @@ def test_no_reward_is_below_the_offset():
   )[1]
   assert 0 <= functions._RASTRIGIN_MAX + worst < 1e-3
   halves = jnp.array([0.0, 1.0])  # As unlike as two joints can be.
-  np.testing.assert_allclose(functions.arm_scores(halves)[0], -0.5)
-  np.testing.assert_allclose(functions.sphere_scores(halves)[0], -50)
+  np.testing.assert_allclose(functions.arm_function_scores(halves)[0], -0.5)
+  np.testing.assert_allclose(functions.sphere_function_scores(halves)[0], -50)

@@ -221,7 +221,7 @@ def test_integers_are_acted_in_equal_shares(
   low, high, dtype, actions, expected
 ):
   space = _Box(np.atleast_1d(low), np.atleast_1d(high), dtype=dtype)
-  acted = gymnasium_environment.scaled(np.array(actions), space)
+  acted = gymnasium_environment.scale_gymnasium_action(np.array(actions), space)
   assert acted.dtype == dtype
   assert acted.reshape(np.shape(expected)).tolist() == expected
 

@@ -52,7 +52,7 @@ def no_brax(monkeypatch):
 @pytest.fixture
 def braxs_registry(monkeypatch):
   """brax's own, to which a test may add."""
-  brax_loading.brax_class("fast")
+  brax_loading.load_brax_class("fast")
   import brax.envs
 
   monkeypatch.setattr(brax.envs, "_envs", dict(brax.envs._envs))
@@ -60,7 +60,7 @@ def braxs_registry(monkeypatch):
 
 
 def test_the_names_are_those_of_brax_and_ours(braxs_registry):
-  names = set(environments.names())
+  names = set(environments.registered_environments())
   assert names > {*braxs_registry._envs, "ant_omni", "ant_trap", "ant_uni"}
   for name, entry in (registry.BRAX | registry.OURS).items():
     assert entry.backend is None or entry.backend in entry.backends, name
@@ -103,7 +103,7 @@ def test_a_name_registered_with_brax_is_known(braxs_registry):
   # One of brax's may be given to another class, one of ours may not.
   for name in ("my_maze", "ant", "arm"):
     braxs_registry.register_environment(name, _Registered)
-  assert "my_maze" in environments.names()
+  assert "my_maze" in environments.registered_environments()
   env = environments.create("my_maze", layout="open", episode_length=7)
   assert len(env.unwrapped.walls) == 0
   assert env.descriptor is env.unwrapped.descriptor

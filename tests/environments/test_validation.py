@@ -76,7 +76,7 @@ def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
   def fail(_):
     raise AssertionError("It costs a compilation.")
 
-  monkeypatch.setattr(validation, "check_values", fail)
+  monkeypatch.setattr(validation, "check_valid_environment_values", fail)
   environments.create("point_maze")
   with pytest.raises(AssertionError):
     _create("honest")

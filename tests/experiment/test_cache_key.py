@@ -31,7 +31,7 @@ def cache(tmp_path, monkeypatch):
   jax.config.update("jax_compilation_cache_dir", str(folder))
   monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")
   monkeypatch.setattr(cache_key, "_open", _open)
-  monkeypatch.setattr(fingerprints, "users_module", lambda: None)
+  monkeypatch.setattr(fingerprints, "module_without_fingerprint", lambda: None)
   yield folder
   for name, value in before.items():
     jax.config.update(name, value)
@@ -91,7 +91,7 @@ def test_what_settings_leave_open_is_in_the_name(cache, other):
   """As what a seed draws, and what a benchmark shortens."""
   grid = map_elites.Grid((4,), (0.0,), (1.0,))
   one, same, another = (
-    cache_key.program_cache(Config(), x).key
+    cache_key.open_cache_by_key(Config(), x).key
     for x in (_setup(grid), _setup(grid), other)
   )
   assert one == same != another
@@ -102,8 +102,8 @@ def test_other_settings_are_another_name_if_they_change_programs(
   cache, setting
 ):
   keys = [
-    cache_key.program_cache(
-      config_lib.replaced(Config(), {setting: x}), _setup(None)
+    cache_key.open_cache_by_key(
+      config_lib.replace_in_config_tree(Config(), {setting: x}), _setup(None)
     ).key
     for x in (1, 2)
   ]
@@ -122,7 +122,7 @@ def test_beside_a_users_module_or_without_a_cache_nothing_is_kept(
   cache, monkeypatch
 ):
   with monkeypatch.context() as patch:
-    patch.setattr(fingerprints, "users_module", lambda: "patches")
+    patch.setattr(fingerprints, "module_without_fingerprint", lambda: "patches")
     assert cache_key._open({}, "programs") is None
   assert cache_key._open({}, "programs") is not None
   jax.config.update("jax_enable_compilation_cache", False)
@@ -132,7 +132,9 @@ def test_beside_a_users_module_or_without_a_cache_nothing_is_kept(
 def test_a_cache_is_made_for_its_owner_alone(cache):
   folder = cache / "new"
   before = os.umask(0)
-  devices.prepare_jax(devices.ProcessConfig(compilation_cache_dir=str(folder)))
+  devices.prepare_jax_devices(
+    devices.ProcessConfig(compilation_cache_dir=str(folder))
+  )
   os.umask(before)
   assert folder.stat().st_mode & 0o777 == 0o700
   assert jax.config.values["jax_compilation_cache_dir"] == str(folder)
@@ -150,7 +152,9 @@ def test_a_cache_that_others_may_have_written_is_not_used(
   (cache / "shared").chmod(0o777)
   (cache / "link").symlink_to(cache)
   given = str(cache / "x").replace("x", place)
-  devices.prepare_jax(devices.ProcessConfig(compilation_cache_dir=given))
+  devices.prepare_jax_devices(
+    devices.ProcessConfig(compilation_cache_dir=given)
+  )
   assert not jax.config.values["jax_enable_compilation_cache"]
   assert cache_key._open({}, "programs") is None
   (line,) = lines
@@ -160,7 +164,7 @@ def test_a_cache_that_others_may_have_written_is_not_used(
 @pytest.mark.parametrize("shards", [False, True])
 def test_where_a_repertoire_is_divided_nothing_is_read(cache, shards):
   config = devices.ProcessConfig(compilation_cache_dir=str(cache))
-  devices.prepare_jax(config, divides_repertoire=shards)
+  devices.prepare_jax_devices(config, divides_repertoire=shards)
   assert jax.config.values["jax_enable_compilation_cache"] != shards
 
 
@@ -171,7 +175,9 @@ def test_jaxs_own_cache_notes_checksums_whatever_is_installed(
 
   # Which notes none by default.
   monkeypatch.setattr(of_jax, "zstandard", types.SimpleNamespace())
-  devices.prepare_jax(devices.ProcessConfig(compilation_cache_dir=str(cache)))
+  devices.prepare_jax_devices(
+    devices.ProcessConfig(compilation_cache_dir=str(cache))
+  )
   written = bytearray(of_jax.compress_executable(os.urandom(1000)))
   written[500] ^= 1
   with pytest.raises(Exception, match="incorrect data check"):
@@ -190,7 +196,7 @@ def test_an_environment_of_a_users_alone_is_checked_at_each_start(
 
   monkeypatch.setattr(environments.registry, "create", create)
   for _ in range(2):
-    cache_key.make_env(EnvironmentConfig(env_name=name))
+    cache_key.make_env_by_cache_key(EnvironmentConfig(env_name=name))
   assert checked == [True, name != "point_maze"]
 
 

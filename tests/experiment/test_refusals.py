@@ -180,8 +180,8 @@ def controller_of_floats(search_space):
 def _checked_once():
   """Makes and checks each environment once."""
   with pytest.MonkeyPatch.context() as patch:
-    make_env = functools.cache(cache_key.make_env)
-    patch.setattr(cache_key, "make_env", make_env)
+    make_env = functools.cache(cache_key.make_env_by_cache_key)
+    patch.setattr(cache_key, "make_env_by_cache_key", make_env)
     yield
 
 

@@ -44,7 +44,8 @@ def started(monkeypatch):
 
   monkeypatch.setattr(subprocesses.Processes, "run", run)
   # To draw it takes longer than all else.
-  monkeypatch.setattr(comparisons, "picture", lambda *_: figure.Figure())
+  name = "render_comparison_picture"
+  monkeypatch.setattr(comparisons, name, lambda *_: figure.Figure())
   return commands
 
 
@@ -158,7 +159,7 @@ def test_another_commands_runs_are_not_taken_for_its_own(
 
 
 def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
-  monkeypatch.setattr(comparisons, "read", lambda *_: [])
+  monkeypatch.setattr(comparisons, "read_scored_curves", lambda *_: [])
   folder = harness.LAUNCHERS / "flagfiles"
   presets = [path.stem for path in folder.glob("compare_*.flags")]
   assert len(presets) >= 6
@@ -172,9 +173,12 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
 
 def test_launchers_are_started_as_this_one_was(monkeypatch):
   monkeypatch.setattr(sys, "argv", ["launchers/compare.py"])
-  assert subprocesses.sibling("train_pbt") == "launchers/train_pbt.py"
+  assert (
+    subprocesses.subprocess_launcher("train_pbt") == "launchers/train_pbt.py"
+  )
   monkeypatch.setattr(sys, "argv", ["/usr/bin/qdrl-compare"])
-  assert subprocesses.sibling("train_me_pbt") == "/usr/bin/qdrl-train-me-pbt"
+  found = subprocesses.subprocess_launcher("train_me_pbt")
+  assert found == "/usr/bin/qdrl-train-me-pbt"
 
 
 def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
@@ -186,7 +190,7 @@ def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
     "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
   )
   monkeypatch.setattr(sys, "argv", [str(tmp_path / "compare.py")])
-  with subprocesses.forwarded_signals() as process:
+  with subprocesses.forward_subprocess_signals() as process:
     done = process.run("train", [], tmp_path / "log")
     # The last words are the message.
     assert (done, process.is_interrupted) == ((75, "error: no"), True)

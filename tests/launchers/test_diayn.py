@@ -110,7 +110,9 @@ def test_all_skills_are_evaluated_or_the_one_that_is_chosen(
     capsys, "evaluate", f"--logdir={run_of(name)}", *flags.split()
   )
   found = json.loads(outcome.out.splitlines()[-1])
-  setup = experiment.make_agent(experiment.read_config(str(run_of(name))))
+  setup = experiment.make_experiment_agent(
+    experiment.read_config(str(run_of(name)))
+  )
   if "--member" in flags:
     agents, _ = artifacts.read_agents(setup.learner, str(run_of(name)))
     agent = jax.tree.map(lambda x: x[1], agents)
@@ -119,7 +121,9 @@ def test_all_skills_are_evaluated_or_the_one_that_is_chosen(
   env = setup.eval_env
   if np.ndim(chosen) == 1:
     prior = env.prior
-    one = skills.constant(prior, 3 if name == "discrete" else list(chosen))
+    one = skills.constant_skill(
+      prior, 3 if name == "discrete" else list(chosen)
+    )
     env = environments.SkillEnvironment(env.env, one, "episode")
   evaluation = artifacts.evaluate_agent(
     env, setup.learner, agent, jax.random.key(0), found["num_episodes"]

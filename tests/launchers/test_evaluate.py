@@ -175,7 +175,7 @@ def test_an_elite_is_exported_and_drawn_to_new_files(
 
 def test_what_is_drawn_is_the_first_episode(logdir, capsys, monkeypatch):
   drawn = []
-  monkeypatch.setattr(films, "render", lambda *args: drawn.append(args))
+  monkeypatch.setattr(films, "render_film", lambda *args: drawn.append(args))
   outcome = harness.run(
     capsys, "evaluate", f"--logdir={logdir}", "--descriptor=0.5,0",
     "--render=gif", "--seed=4", _FEW,

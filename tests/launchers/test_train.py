@@ -177,7 +177,8 @@ def test_a_longer_run_goes_on_in_the_same_intervals(folder, capsys):
 
 
 def test_the_best_agent_and_each_member_can_be_evaluated(folder, capsys):
-  learner = experiment.make_agent(experiment.read_config("run")).learner
+  config = experiment.read_config("run")
+  learner = experiment.make_experiment_agent(config).learner
   agents, record = artifacts.read_agents(learner, "run")
   best, best_record = artifacts.read_best(learner, "run")
   generation, step = record["generation"], best_record["step"]
@@ -215,7 +216,7 @@ def test_flags_after_a_preset_override_it():
   assert config.training.population_size == config.training.num_envs == 4
   assert isinstance(config.learner, learners.TD3Config)
   assert config.run.num_timesteps == 11200
-  logdir = experiment.with_logdir(config).run.logdir
+  logdir = experiment.with_train_logdir(config).run.logdir
   assert logdir.startswith("logs/inverted_pendulum-pbt_td3-")
   # Children inherit replay, as the preset says, where any is replaced.
   for flag, inherits in (
@@ -234,7 +235,7 @@ def test_what_is_given_reaches_learner_and_controller_and_the_rest_is_made_up():
     "--search_space=tau:log_uniform:1e-3:1e-1 --critic_hidden_layer_sizes=5 "
     "--normalize_observations --num_timesteps=16000",
   )
-  setup = experiment.plan(config).setup
+  setup = experiment.plan_experiment(config).setup
   assert setup.config.perturbation_interval == 800
   _, drawn = setup.controller.init(jax.random.key(0), 8)
   assert drawn["discount"].tolist() == pytest.approx([0.9] * 8)

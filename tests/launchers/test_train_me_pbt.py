@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments, map_elites, reports
-from qdrl_haiku.experiment import make_agent, read_config
+from qdrl_haiku.experiment import make_experiment_agent, read_config
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import toy
 from tests.launchers import harness, kill, users_module
@@ -150,7 +150,7 @@ def test_a_stored_policy_does_again_what_it_did(run):
   cells = np.flatnonzero(repertoire.occupied)
   evaluation = actors.evaluate(
     env,
-    make_agent(read_config(str(run))).learner,
+    make_experiment_agent(read_config(str(run))).learner,
     repertoire.genotypes.genotype[cells],
     jax.random.key(17),
     1,

@@ -158,7 +158,7 @@ def test_observe_changes_the_statistics_and_nothing_else():
   learner = common.learner("sac")
   state = common.agent(learner)
   new = common.observations(2, 7, seed=9)
-  expected = statistics.update(state.observation_statistics, new)
+  expected = statistics.update_statistics(state.observation_statistics, new)
   assert expected.num_observations == 50 + 14
   common.assert_equal(
     learner.observe(state, new),

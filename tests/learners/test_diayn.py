@@ -79,7 +79,7 @@ def _agent(learner, seed=0):
   )
   state = state._replace(discriminator_params=params)
   seen = common.observations(50, seed=500 + seed)
-  return jax.jit(statistics.observe)(state, seen)
+  return jax.jit(statistics.observe_statistics)(state, seen)
 
 
 def _batches(num_batches=1, prior=_PRIOR, seed=0):
@@ -255,7 +255,7 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
   # Statistics, of which skills are no part, are moved by `observe` alone.
   common.assert_close(
     observed.observation_statistics,
-    statistics.update(
+    statistics.update_statistics(
       state.observation_statistics, batches.observation[..., :_O]
     ),
   )
@@ -372,7 +372,7 @@ def test_what_has_no_descriptor_is_refused():
   with pytest.raises(
     ValueError, match="discriminator_input=descriptor, .* no .*descriptor; take"
   ):
-    learners.discriminator(_O, _PRIOR)
+    learners.diayn_discriminator(_O, _PRIOR)
   learner = _spied()
   # Such as those of a replay buffer that doesn't store them.
   with pytest.raises(ValueError, match="next_descriptor"):

@@ -37,7 +37,9 @@ def test_what_is_declared_makes_sense():
     if declared.default is not None:
       assert declared.low <= declared.default <= declared.high
     if declared.search is not None:
-      _, found = controllers.search_space.parse(f"{name}:{declared.search}")
+      _, found = controllers.search_space.parse_search_space_range(
+        f"{name}:{declared.search}"
+      )
       assert declared.low <= found.low < found.high <= declared.high
 
 

@@ -192,4 +192,4 @@ def test_a_network_that_numpy_can_not_act_by_is_not_exported(tmp_path):
   shapes = jax.eval_shape(learner.init, jax.random.key(0))
   state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
   with pytest.raises(ValueError, match="a policy of your own can't be"):
-    artifacts.export.save(tmp_path / "policy.npz", learner, state)
+    artifacts.export.export_policy(tmp_path / "policy.npz", learner, state)

@@ -7,7 +7,7 @@ import pytest
 
 from qdrl_haiku.learners import statistics
 
-_UPDATE = jax.jit(statistics.update)
+_UPDATE = jax.jit(statistics.update_statistics)
 _OFFSETS = np.array([0.0, 30.0, -2.0])
 _SCALES = np.array([1.0, 0.5, 20.0])
 
@@ -18,7 +18,7 @@ def _data(num=60, seed=0):
 
 
 def _run(*batches):
-  state = statistics.initial(3)
+  state = statistics.init_statistics(3)
   for batch in batches:
     state = _UPDATE(state, batch)
   return state
@@ -78,10 +78,10 @@ def test_normalized_observations_are_the_formula_clipped_at_10():
   observation[0, 0] = [1e6, 30.0, -1e6]
   expected = (observation - whole.mean(axis=0)) / whole.std(axis=0)
   np.testing.assert_allclose(
-    statistics.normalize(state, observation), np.clip(expected, -10, 10),
-    rtol=1e-4, atol=1e-4,
+    statistics.normalize_by_statistics(state, observation),
+    np.clip(expected, -10, 10), rtol=1e-4, atol=1e-4,
   )  # fmt: skip
-  assert statistics.normalize(None, observation) is observation
+  assert statistics.normalize_by_statistics(None, observation) is observation
 
 
 def test_few_observations_or_a_constant_entry_stay_finite():
@@ -89,14 +89,14 @@ def test_few_observations_or_a_constant_entry_stay_finite():
     np.testing.assert_array_equal(state.std, np.ones(3))
   data = _data()
   data[:, 1] = 4.0
-  normalized = statistics.normalize(_run(data), data)
+  normalized = statistics.normalize_by_statistics(_run(data), data)
   np.testing.assert_array_equal(normalized[:, 1], 0)
   assert np.isfinite(normalized).all()
 
 
 def test_the_largest_reward_is_averaged_and_slowly_forgotten():
-  update = jax.jit(statistics.update_rewards)
-  state = statistics.init_rewards()
+  update = jax.jit(statistics.update_reward_statistics)
+  state = statistics.init_reward_statistics()
   # Of two batches each; their largest are 3 and 2, 4 and 6, 0 and 0, beyond
   # all bounds.
   for rewards, expected in (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites.cma_emitter import ranks_of
+from qdrl_haiku.map_elites.cma_emitter import cma_emitter_ranks
 
 _SIZE, _POPULATION = 3, 6
 _KEY = jax.random.key(0)
@@ -126,7 +126,7 @@ def test_new_cells_come_first_then_improvements():
   is_parent = np.array([[1, 0, 1, 1, 1, 0]], bool)
   is_new = np.array([[0, 1, 1, 0, 1, 0]], bool)
   improvement = np.array([[5.0, np.nan, -3.0, 7.0, -2.0, 99.0]])
-  ranks, num_parents = ranks_of(is_parent, is_new, improvement)
+  ranks, num_parents = cma_emitter_ranks(is_parent, is_new, improvement)
   assert num_parents.tolist() == [4]
   np.testing.assert_array_equal(np.argsort(ranks[0])[:4], [4, 2, 3, 0])
 

@@ -109,7 +109,7 @@ def test_similarity_is_that_of_float64():
   first, second = rng.normal(size=(2, 5, 3))
   distance = np.sqrt(np.sum((first - second) ** 2, axis=1))
   np.testing.assert_allclose(
-    map_elites.similarity(jnp.asarray(first), jnp.asarray(second), 0.7),
+    map_elites.dcrl_similarity(jnp.asarray(first), jnp.asarray(second), 0.7),
     np.exp(-distance / 0.7),
     rtol=1e-5,
   )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites, prng
-from qdrl_haiku.map_elites.multi_emitter import emitter_shares
+from qdrl_haiku.map_elites.multi_emitter import multi_emitter_shares
 
 # An individual's genotype is its descriptor, and names its cell.
 _GRID = map_elites.Grid((20,), (0.0,), (20.0,))
@@ -141,7 +141,7 @@ def _expected_shares(evaluated, improved, size, c):
 
 
 def test_shares_are_those_of_the_greatest_upper_bounds():
-  counted = jax.jit(emitter_shares, static_argnums=2)
+  counted = jax.jit(multi_emitter_shares, static_argnums=2)
   for evaluated, improved, c in (
     ([0, 0, 0], [0, 0, 0], 0.3),
     ([30, 20, 10], [3, 9, 1], 0.0),

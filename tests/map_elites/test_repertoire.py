@@ -158,11 +158,15 @@ def test_the_bits_of_each_leaf_break_ties():
 
 def test_either_hash_alone_tells_genotypes_apart():
   rows = jnp.array(list(itertools.permutations(np.float32([0, 1, 2, 3, 4]))))
-  hashes = np.asarray(repertoire_lib.hashes([rows[:, :2], rows[:, 2:]]))
+  hashes = np.asarray(
+    repertoire_lib.hash_for_repertoire([rows[:, :2], rows[:, 2:]])
+  )
   assert [len(np.unique(words)) for words in hashes] == [120, 120]
   assert not np.any(hashes[0] == hashes[1])
   # Two leaves are hashed as one: no two words have the same position.
-  np.testing.assert_array_equal(repertoire_lib.hashes([rows]), hashes)
+  np.testing.assert_array_equal(
+    repertoire_lib.hash_for_repertoire([rows]), hashes
+  )
 
 
 def test_the_count_of_descriptors_outside_stops_where_an_int32_does():

@@ -25,7 +25,7 @@ class _Pair(NamedTuple):
 def _example():
   genotype = learners.SACGenotype(
     *({"w": np.ones(2)} for _ in learners.SACGenotype._fields)
-  )._replace(observation_statistics=statistics_lib.initial(3))
+  )._replace(observation_statistics=statistics_lib.init_statistics(3))
   return {
     "nested": [(np.float32(1.5), {"linear/~/w": np.ones((2, 3))}), None],
     "flag": np.array([True, False]),
@@ -85,7 +85,7 @@ def test_a_repertoire_comes_back_to_the_bit(path):
     repertoire.save(str(path), config)
     loaded = map_elites.Repertoire.load(str(path))
     _assert_equal(loaded, repertoire)
-    assert storage.read_config(path) == config
+    assert storage.read_stored_repertoire_config(path) == config
   assert isinstance(loaded.genotypes["of_this_package"], learners.SACGenotype)
 
 
@@ -129,7 +129,7 @@ def test_what_can_not_be_written_leaves_the_file_that_was_there(
   monkeypatch.setattr(np, "savez", fail)
   with pytest.raises(OSError, match="no space left"):
     _repertoire().save(path, {"version": 2})
-  assert storage.read_config(path) == {"version": 1}
+  assert storage.read_stored_repertoire_config(path) == {"version": 1}
   assert [x.name for x in path.parent.iterdir()] == [path.name]
 
 
@@ -185,7 +185,7 @@ def test_contents_that_do_not_fit_are_refused(path, arrays, record, message):
 
 
 def test_a_named_tuple_that_has_changed_since_is_refused(path):
-  statistics = statistics_lib.initial(3)
+  statistics = statistics_lib.init_statistics(3)
   _repertoire(statistics).save(path)
   with np.load(path) as arrays:
     genotype = json.loads(arrays["config"].item())["genotype"]

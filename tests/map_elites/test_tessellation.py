@@ -134,7 +134,7 @@ def test_centroids_to_which_no_sample_is_nearest_stay(monkeypatch):
   monkeypatch.setattr(
     jax.random, "bits", lambda *args: bits(*args) // 2**14 * 2**14 + 2**13
   )
-  actual = np.asarray(k_means.centroids(jax.random.key(0), 16, 1))
+  actual = np.asarray(k_means.k_means_centroids(jax.random.key(0), 16, 1))
   np.testing.assert_allclose(
     np.unique(actual), [0.125, 0.375, 0.625, 0.875], atol=1e-5
   )
@@ -147,7 +147,9 @@ def test_nothing_needs_a_table_of_distances():
 
   assert largest(_cvt(100_000).cell, jnp.zeros((64, 2))) <= 2 * 100_000
   size = 30_000 * k_means._SAMPLES_PER_CELL * 3
-  search = functools.partial(k_means.centroids, jax.random.key(0), 30_000, 3)
+  search = functools.partial(
+    k_means.k_means_centroids, jax.random.key(0), 30_000, 3
+  )
   assert largest(search) <= size
 
 

@@ -37,7 +37,9 @@ def write_population(path, scale=1.0, rename=None, **changes):
     "discount": np.array([0.9, 0.99, 0.999]),
     "tau": np.full(3, 0.01),
   }
-  directory.append("pbt_lineage.jsonl", lineage.initial_rows(hyperparams))
+  directory.append(
+    "pbt_lineage.jsonl", lineage.initial_lineage_rows(hyperparams)
+  )
   for generation, returns in enumerate(scale * RETURNS, start=1):
     step = generation * INTERVAL
     metrics = {
@@ -58,12 +60,12 @@ def write_population(path, scale=1.0, rename=None, **changes):
     new = {name: x[parents] for name, x in hyperparams.items()}
     directory.append(
       "pbt_members.jsonl",
-      lineage.member_rows(generation, step, returns, hyperparams),
+      lineage.lineage_member_rows(generation, step, returns, hyperparams),
     )
     decision = controllers.Decision(parents, new, operator)
     directory.append(
       "pbt_lineage.jsonl",
-      lineage.rows(
+      lineage.lineage_rows(
         generation, step, decision, returns, hyperparams, _OPERATORS
       ),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from qdrl_haiku import reports
-from qdrl_haiku.artifacts.evaluation import summarize
+from qdrl_haiku.artifacts.evaluation import summarize_evaluated_returns
 from qdrl_haiku.reports import aggregation
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
@@ -21,14 +21,14 @@ def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
   runs = _runs(
     tmp_path, {"seed": 0}, {"seed": 0, "learner": "td3"}, {"seed": 5}
   )
-  first, second = aggregation.groups(runs)
+  first, second = aggregation.aggregate_runs(runs)
   assert [run.name for run in first.runs] == ["run0", "run2"]
   assert [run.name for run in second.runs] == ["run1"]
   assert (first.label, second.label) == ("learner=sac", "learner=td3")
   # Those that differ in much are called by their runs.
   settings = runs[1].settings | {"learner": "x" * 70}
   runs[1] = runs[1]._replace(settings=settings)
-  labels = [group.label for group in aggregation.groups(runs)]
+  labels = [group.label for group in aggregation.aggregate_runs(runs)]
   assert labels == ["run0 and 1 more", "run1"]
 
 
@@ -37,11 +37,11 @@ def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
   runs = _runs(
     tmp_path, *({"seed": i, "scale": x} for i, x in enumerate(scales))
   )
-  (group,) = aggregation.groups(runs)
-  found = aggregation.aggregated("all", group.series("pbt/best_return"))
+  (group,) = aggregation.aggregate_runs(runs)
+  found = aggregation.aggregate_curves("all", group.series("pbt/best_return"))
   assert found.steps == [100, 200, 300, 400]
   returns = np.outer(common.RETURNS.max(axis=1), scales)
-  expected = [summarize(row) for row in returns]
+  expected = [summarize_evaluated_returns(row) for row in returns]
   assert found.values == [x["iqm"] for x in expected]
   # Of four, the middle two.
   np.testing.assert_allclose(found.values, 1.25 * returns[:, 0])
@@ -49,7 +49,7 @@ def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
   assert found.high == [x["iqm_high"] for x in expected]
   assert np.all(np.array(found.low) < np.array(found.high))
   # One seed has no interval.
-  one = aggregation.aggregated("one", group.series("pbt/best_return")[:1])
+  one = aggregation.aggregate_curves("one", group.series("pbt/best_return")[:1])
   assert (one.name, one.values) == ("one", [3, 6, 7, 9])
   assert one.low == one.high == one.values
 
@@ -64,8 +64,8 @@ def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
     ]
     directory.append("metrics.jsonl", rows)
   runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
-  (group,) = aggregation.groups(runs)
-  found = aggregation.aggregated("all", group.series("qd/qd_score"))
+  (group,) = aggregation.aggregate_runs(runs)
+  found = aggregation.aggregate_curves("all", group.series("qd/qd_score"))
   assert found.generations == [1, 2, 3]
   # Means of the two.
   assert found.steps == [6, 10, 20]
@@ -75,4 +75,4 @@ def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
 def test_settings_are_shown_as_people_write_them():
   values = [0, False, True, None, [], ["4", "4"], 0.5, "sac"]
   texts = ["0", "false", "true", "none", "none", "4,4", "0.5", "sac"]
-  assert list(map(aggregation.show, values)) == texts
+  assert list(map(aggregation.show_aggregated, values)) == texts

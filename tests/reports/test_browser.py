@@ -121,9 +121,9 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(browser, tmp_path):
   runs = reports.read_runs([str(directory.path)])
   elites, _ = reports.read_elites(directory.path)
   env = environments.Environment(toy.Walk(), episode_length=20)
-  ways = {"run": rollouts.roll_out(env, learner, elites, 2)}
+  ways = {"run": rollouts.roll_out_elites(env, learner, elites, 2)}
   page = tmp_path / "page.html"
-  page.write_text(reports.render(runs, {"run": elites}, ways))
+  page.write_text(reports.render_sections(runs, {"run": elites}, ways))
   _open(browser, page)
   for i, cell in enumerate(saved["cells"]):
     found = _click(browser, saved["centroids"][cell], cell)

@@ -46,7 +46,7 @@ def migrating(tmp_path_factory):
 
 
 def test_predicted_changes_are_drawn_against_observed_ones(run):
-  found, how_well = controller_figures.predictions(run)
+  found, how_well = controller_figures.controller_predictions_figure(run)
   line, bars, points = found.panels[0].traces
   # Member 0 took over from 2, which had 6, and came to 5; then 1 from 0, which
   # had 5, and came to 9.
@@ -60,26 +60,30 @@ def test_predicted_changes_are_drawn_against_observed_ones(run):
   )
   # Of fitness, where that is not the return.
   members = [row | {"fitness": 10 * row["return"]} for row in run.members]
-  found, _ = controller_figures.predictions(run._replace(members=members))
+  found, _ = controller_figures.controller_predictions_figure(
+    run._replace(members=members)
+  )
   assert found.panels[0].traces[2].y == [44.0, 85.0]
 
 
 def test_length_scales_are_drawn_from_when_changes_are_known(run):
-  (panel,) = controller_figures.length_scales(run).panels
+  (panel,) = controller_figures.controller_length_scales_figure(run).panels
   (scale,) = panel.traces
   assert (scale.x, scale.y) == ([200, 300, 400], [4.0, 6.0, 8.0])
   assert scale.name == "discount" and panel.y.is_log
 
 
 def test_the_page_has_what_the_controller_has(run, migrating, tmp_path):
-  plain = reports.render([common.population(tmp_path / "run")], {}, {})
+  plain = reports.render_sections([common.population(tmp_path / "run")], {}, {})
   assert "controller believed" not in plain and "migrants" not in plain
-  assert ">What the controller believed<" in reports.render([run], {}, {})
-  page = reports.render([migrating], {}, {})
+  assert ">What the controller believed<" in reports.render_sections(
+    [run], {}, {}
+  )
+  page = reports.render_sections([migrating], {}, {})
   assert ">Groups and migrations<" in page
   first = '<th scope="row">every 1, members 0 to 0</th>'
   assert first + "<td>0</td><td>0</td><td>1</td>" in page
-  found = controller_figures.best_returns(migrating)
+  found = controller_figures.controller_returns_figure(migrating)
   _, second, third = found.panels[0].traces
   assert third.name == "every 6, members 2 to 2"
   assert (second.x, second.y) == ([100, 200, 300, 400], [2.0, 2.5, 1.0, 9.0])
@@ -87,7 +91,7 @@ def test_the_page_has_what_the_controller_has(run, migrating, tmp_path):
 
 def test_children_are_marked_by_how_they_began(run, migrating):
   def marks(run, start):
-    traces = member_figures.tree(run).panels[0].traces
+    traces = member_figures.member_tree_figure(run).panels[0].traces
     return [trace for trace in traces if trace.name.startswith(start)]
 
   (children,) = marks(run, "child")

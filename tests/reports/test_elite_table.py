@@ -27,7 +27,7 @@ def _written(tmp_path, tessellation=planes.GRID):
 
 def _column(elites, name):
   """A row of the table that a click shows, of all elites."""
-  columns = elite_table.to_json(elites)["columns"]
+  columns = elite_table.elite_table_to_json(elites)["columns"]
   return {column["name"]: column for column in columns}[name]
 
 
@@ -58,11 +58,13 @@ def test_a_page_shows_the_picture_of_the_run(tessellation, tmp_path):
   common.write_repertoire(RunDirectory(tmp_path), saved)
   elites = _read(tmp_path)
   picture = heatmaps.heatmap(saved, "ab").axes[0].images[0]
-  values = heatmaps.panel(elites, heatmaps.places(elites)).heatmap.values
+  values = heatmaps.heatmap_panel(
+    elites, heatmaps.heatmap_places(elites)
+  ).heatmap.values
   np.testing.assert_array_equal(
     values, np.ma.filled(picture.get_array(), np.nan)
   )
-  data = elite_table.to_json(elites)
+  data = elite_table.elite_table_to_json(elites)
   assert np.shape(data["image"]) == values.shape
   assert data["num_cells"] == saved.fitness.size
   assert elites.cells[data["best"]] == np.argmax(saved.fitness)
@@ -84,7 +86,7 @@ def test_elites_are_chosen_all_over_the_repertoire(tmp_path):
   elites, _ = _written(tmp_path, map_elites.Grid((1000,), (0.0,), (1.0,)))
   size = len(elites.cells)
   for num in (1, 2, 17, size - 1, size):
-    rows = rollouts.chosen(elites, num)
+    rows = rollouts.choose_rollout_elites(elites, num)
     assert len(rows) == num
     assert np.argmax(elites.fitness) in rows
     assert np.all(np.diff(rows) > 0)
@@ -97,7 +99,7 @@ def test_elites_of_a_pipeline_of_ones_own_can_be_shown(tmp_path):
   elites = _read(tmp_path)
   assert (elites.hyperparams, len(elites.cells)) == ({}, 0)
   assert elites.names == ["descriptor 1", "descriptor 2"]
-  assert elite_table.to_json(elites)["best"] is None
+  assert elite_table.elite_table_to_json(elites)["best"] is None
 
 
 def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):

@@ -44,21 +44,21 @@ def _cut(trace):
 
 
 def test_the_winner_is_traced_back_through_its_parents(run):
-  won = ancestry.winner(run)
+  won = ancestry.winner_ancestry(run)
   assert won.member == 1
   assert won.ancestors == common.ANCESTORS
   assert [row["return"] for row in won.rows] == [3, 6, 5, 9]
   # What is decided after the last evaluation is no ancestry.
   row = {"generation": 4, "step": 400, "child": 1, "parent": 2}
   row |= {"operator": "perturb", "new_hyperparams": {"tau": 0.1}}
-  won = ancestry.winner(run._replace(lineage=[*run.lineage, row]))
+  won = ancestry.winner_ancestry(run._replace(lineage=[*run.lineage, row]))
   assert won.ancestors == common.ANCESTORS
-  assert ancestry.winner(run._replace(lineage=[])).ancestors == {4: 1}
+  assert ancestry.winner_ancestry(run._replace(lineage=[])).ancestors == {4: 1}
   # A member that diverged does not win.
   rows = [x | {"return": None} if x["member"] == 1 else x for x in run.members]
-  assert ancestry.winner(run._replace(members=rows)).member == 0
+  assert ancestry.winner_ancestry(run._replace(members=rows)).member == 0
   gone = [row | {"return": None} for row in rows]
-  assert ancestry.winner(run._replace(members=gone)) is None
+  assert ancestry.winner_ancestry(run._replace(members=gone)) is None
 
 
 def test_ancestry_begins_where_an_elite_became_a_member(run):
@@ -66,8 +66,10 @@ def test_ancestry_begins_where_an_elite_became_a_member(run):
   sample = {"generation": 2, "step": 200, "child": 0, "parent": -1, "cell": 5}
   sample |= {"operator": "sample", "new_hyperparams": {"tau": 0.1}}
   run = run._replace(lineage=[*rows, sample])
-  assert ancestry.winner(run).ancestors == {3: 0, 4: 1}
-  mark = _trace(member_figures.tree(run), "elite of the repertoire")
+  assert ancestry.winner_ancestry(run).ancestors == {3: 0, 4: 1}
+  mark = _trace(
+    member_figures.member_tree_figure(run), "elite of the repertoire"
+  )
   assert (mark.x, mark.y) == ([3], [0])
   assert "member 0 from cell 5, after generation 2" in mark.texts[0]
 
@@ -101,7 +103,7 @@ def test_seeds_have_their_curves_and_their_mean_with_an_interval(tmp_path):
 
 
 def test_schedules_are_of_what_changed_on_axes_as_searched(run):
-  found = member_figures.hyperparameters(run)
+  found = member_figures.member_hyperparameters_figure(run)
   assert len(found.panels) == 2
   panel = _panel(found, "policy learning rate")
   everyone, winner = panel.traces
@@ -113,22 +115,22 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   panel = _panel(found, "1 - discount")
   assert panel.y.is_log
   assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
-  assert list(member_figures.constants(run)) == ["tau"]
+  assert list(member_figures.member_constants(run)) == ["tau"]
   # A choice is shown by its values.
   ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
   run = run._replace(settings={"ranges": ranges})
-  panel = _panel(member_figures.hyperparameters(run), "discount")
+  panel = _panel(member_figures.member_hyperparameters_figure(run), "discount")
   assert panel.y.names == ["0.9", "0.99", "0.999"]
   everyone, winner = panel.traces
   assert winner.y == [2] * 4 and "0.999" in winner.texts[0]
   assert everyone.y[:4] == [0, 0, 2, 2]
   # Runs of older versions don't say how they searched.
-  old = member_figures.hyperparameters(run._replace(settings={}))
+  old = member_figures.member_hyperparameters_figure(run._replace(settings={}))
   assert not any(panel.y.is_log for panel in old.panels)
 
 
 def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
-  found = member_figures.tree(run)
+  found = member_figures.member_tree_figure(run)
   assert _cut(_trace(found, "takes over")) == [
     [(2, 2), (3, 0)], [(3, 0), (4, 1)]
   ]  # fmt: skip
@@ -148,11 +150,11 @@ def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
 
 
 def test_a_run_has_pictures_of_what_it_has(run, tmp_path):
-  (panel,) = curves.metric_panels(run, "training/").panels
+  (panel,) = curves.metric_curves(run, "training/").panels
   assert panel.title == "critic loss"
   directory = RunDirectory(tmp_path)
   directory.begin(common.SETTINGS)
-  assert pictures.plot_run(tmp_path) == []
+  assert pictures.draw_run_pictures(tmp_path) == []
   assert not (tmp_path / "plots").exists()
   directory = common.write_population(tmp_path / "run")
   # A diverged member's numbers.
@@ -160,7 +162,7 @@ def test_a_run_has_pictures_of_what_it_has(run, tmp_path):
   rows[4]["hyperparams"]["discount"] = rows[5]["return"] = None
   (tmp_path / "run" / "pbt_members.jsonl").unlink()
   directory.append("pbt_members.jsonl", rows)
-  files = pictures.plot_run(tmp_path / "run")
+  files = pictures.draw_run_pictures(tmp_path / "run")
   assert {path.name for path in files} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png"
   }  # fmt: skip

@@ -33,7 +33,7 @@ class _Reader(html.parser.HTMLParser):
 
 def _render(*paths):
   runs = reports.read_runs([str(path) for path in paths])
-  return reports.render(runs, {}, {})
+  return reports.render_sections(runs, {}, {})
 
 
 def _figures(reader):
@@ -48,7 +48,7 @@ def _figures(reader):
 def test_what_users_called_things_is_no_markup(tmp_path):
   common.write_population(tmp_path / "a&b", env_name=_EVIL, rename=_EVIL)
   (run,) = reports.read_runs([str(tmp_path / "a&b")])
-  reader = _Reader(reports.render([run._replace(name=_EVIL)], {}, {}))
+  reader = _Reader(reports.render_sections([run._replace(name=_EVIL)], {}, {}))
   figures = _figures(reader)
   scripts = [tag for tag, _ in reader.tags].count("script")
   assert scripts == len(figures) + 2 == 6
@@ -62,7 +62,9 @@ def test_what_users_called_things_is_no_markup(tmp_path):
 
 
 def test_numbers_are_strict_json_and_end_no_script():
-  text = page.to_json({"a": [float("nan"), float("-inf"), 1.5], "b": _EVIL})
+  text = page.page_to_json(
+    {"a": [float("nan"), float("-inf"), 1.5], "b": _EVIL}
+  )
   assert "<" not in text
   assert json.loads(text) == {"a": [None, None, 1.5], "b": _EVIL}
 
@@ -119,7 +121,8 @@ def test_seeds_are_compared_as_one_in_one_colour(tmp_path):
   lines = [trace for trace in comparison if trace["mode"] != "none"]
   assert len(lines) == 3  # Only one has a population.
   assert {(trace["name"], trace["line"]["color"]) for trace in lines} == {
-    ("learner=td3", figure.BLUE), ("learner=sac", figure.ORANGE)
+    ("learner=td3", figure.BLUE),
+    ("learner=sac", figure.ORANGE),
   }
 
 
@@ -131,12 +134,12 @@ def test_plotly_is_told_what_is_described():
   )  # fmt: skip
   cells = Heatmap(np.eye(2), (0.0, 1.0), (0.0, 8.0), "return")
   panels = [
-    Panel("first", [trace, figure.rectangle(0, 0, 1, 1, "#00000040")]),
+    Panel("first", [trace, figure.figure_rectangle(0, 0, 1, 1, "#00000040")]),
     Panel("log", [trace], Axis("x", is_log=True), is_isometric=True),
     Panel("cells", [], y=Axis(names=["a", "b"]), heatmap=cells),
     Panel("alone in its row", [trace]),
   ]
-  found = with_plotly.draw(Figure(panels))
+  found = with_plotly.draw_with_plotly(Figure(panels))
   line, area, again, heatmap, _ = found["data"]
   assert (line["name"], line["hovertemplate"]) == (
     "a&lt;b", "%{text}<br>%{x}<extra></extra>"

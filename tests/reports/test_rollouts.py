@@ -55,7 +55,7 @@ def _points(path):
 
 
 def test_ways_are_those_of_the_agents_in_the_cells(elites, expected):
-  found = rollouts.roll_out(_ENV, _LEARNER, elites, 4)
+  found = rollouts.roll_out_elites(_ENV, _LEARNER, elites, 4)
   assert found.cells.tolist() == _CELLS
   ways, ends = map(_points, found.paths)
   np.testing.assert_allclose(ways, expected.extracted, atol=1e-6)
@@ -82,7 +82,7 @@ def test_robots_are_drawn_as_sticks(
     extract, types.SimpleNamespace(mj_model=model), step_seconds=0.5
   )
   monkeypatch.setattr(environments, "scene", lambda env: scene)
-  robot = rollouts.roll_out(_ENV, _LEARNER, elites, 100)
+  robot = rollouts.roll_out_elites(_ENV, _LEARNER, elites, 100)
   ways = _points(robot.paths[0])
   if leaves_its_plane:
     np.testing.assert_allclose(ways, expected.extracted, atol=1e-6)

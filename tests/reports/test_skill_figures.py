@@ -31,7 +31,9 @@ def _run(path, skill=_DISCRETE, descriptor=_BOUNDS):
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
     step = 100 * generation
-    skill_files.write(directory, generation, step, evaluation, descriptor)
+    skill_files.write_skill_files(
+      directory, generation, step, evaluation, descriptor
+    )
     row = {"generation": generation, "step": step, "diayn/state_coverage": 3.0}
     directory.append("metrics.jsonl", [row | {"diayn/x/seed_0": 1.0}])
   (run,) = reports.read_runs([str(path)])
@@ -40,7 +42,7 @@ def _run(path, skill=_DISCRETE, descriptor=_BOUNDS):
 
 def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(tmp_path):
   run, evaluation = _run(tmp_path / "run")
-  panels = skill_figures.trajectories(run.path).panels
+  panels = skill_figures.skill_trajectories_figure(run.path).panels
   assert [panel.title for panel in panels] == ["member 0", "member 1"]
   colors = {}
   for member, episode in np.ndindex(2, 5):
@@ -57,47 +59,47 @@ def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(tmp_path):
   assert (panels[1].x.title, panels[1].y.title) == ("x", "steps")
   assert panels[1].y.range == (-0.5, 99.5)
   # Curves are of each member and skill, and of two kinds of return.
-  panels = skill_figures.returns(run).panels
+  panels = skill_figures.skill_returns_figure(run).panels
   assert len(panels) == 2 * 2
   traces = panels[0].traces
   assert [x.name for x in traces] == ["skill 0", "skill 1", "skill 2"]
   gained = evaluation.trajectory["diversity_return"][0, [0, 3]]
   assert traces[0].y == pytest.approx([gained.mean()] * 2)
-  page = reports.render([run], {}, {})
+  page = reports.render_sections([run], {}, {})
   assert ">Skills</a>" in page
   assert page.count('class="plot"') == 3
 
 
 def test_directions_have_ways_but_no_curves(tmp_path):
   run, _ = _run(tmp_path / "run", _RNG.normal(size=(2, 5, 2)))
-  panels = skill_figures.trajectories(run.path).panels
+  panels = skill_figures.skill_trajectories_figure(run.path).panels
   traces = [trace for panel in panels for trace in panel.traces]
   assert all(trace.name.count(",") == 1 for trace in traces)
   assert len({trace.color for trace in traces}) == len(traces)
-  assert skill_figures.returns(run) is None
+  assert skill_figures.skill_returns_figure(run) is None
 
 
 @pytest.mark.parametrize("skill", [
   [0.7], [-3.0], [1.0], [0.2, -0.1], [0.0, 0.6, 0.8], [0.0, 0.0]
 ])  # fmt: skip
 def test_every_skill_has_a_colour(skill):
-  color = skill_figures.color(skill)
+  color = skill_figures.skill_figure_color(skill)
   assert len(color) == 7
   # A direction has the same, whatever its length.
   if len(skill) > 1 and sum(map(bool, skill)) > 1:
-    assert color == skill_figures.color([2 * x for x in skill])
+    assert color == skill_figures.skill_figure_color([2 * x for x in skill])
 
 
 def test_without_two_axes_there_are_no_ways(tmp_path):
   for descriptor in (environments.Descriptor(("x",), (0,), (1,)), None):
     run, _ = _run(tmp_path / str(descriptor), descriptor=descriptor)
-    assert skill_figures.trajectories(run.path) is None
+    assert skill_figures.skill_trajectories_figure(run.path) is None
 
 
 def test_a_damaged_file_is_named(tmp_path):
   (tmp_path / "skills.npz").write_bytes(b"nothing")
   with pytest.raises(ValueError, match=r"skills.npz is damaged .*; remove it"):
-    skill_figures.trajectories(tmp_path)
+    skill_figures.skill_trajectories_figure(tmp_path)
   np.savez(tmp_path / "skills.npz", descriptor=np.zeros((1, 1, 1, 2)))
   with pytest.raises(ValueError, match="skills.npz is damaged"):
-    skill_figures.trajectories(tmp_path)
+    skill_figures.skill_trajectories_figure(tmp_path)

@@ -10,7 +10,7 @@ from tests.runs import common
 def _no_pictures():
   """Draws nothing in the end."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(pictures, "plot_run", lambda path: None)
+    patch.setattr(pictures, "draw_run_pictures", lambda path: None)
     yield
 
 

@@ -53,7 +53,7 @@ def test_a_number_stays_as_given(clock):
 def test_the_first_process_decides_for_all(clock, monkeypatch):
   plan = CheckpointPlan(None, _ignore, clock)
   _write(plan, clock, 1.0)
-  monkeypatch.setattr(hosts, "as_first", lambda flag: not flag)
+  monkeypatch.setattr(hosts, "as_first_host", lambda flag: not flag)
   assert plan.is_due(1)
   clock.now += 19.0
   assert not plan.is_due(2)

@@ -24,7 +24,7 @@ def _report(finite, learned=True, **metrics):
 def _num_in_a_row(*reports):
   number = 0
   for report in reports:
-    number = divergence.num_in_a_row(number, report)
+    number = divergence.num_diverged_in_a_row(number, report)
   return number
 
 
@@ -46,14 +46,14 @@ def test_a_run_is_lost_that_diverged_three_times_in_a_row_or_always(
   if is_lost:
     words = f"last {in_a_row} of {of} .*reward_scaling"
     with pytest.raises(divergence.EndedDiverged, match=words):
-      divergence.check_end(in_a_row, of)
+      divergence.check_end_without_divergence(in_a_row, of)
   else:
-    divergence.check_end(in_a_row, of)
+    divergence.check_end_without_divergence(in_a_row, of)
 
 
 def test_what_to_try_is_said_once(capsys):
   for number in range(1, 6):
-    divergence.warn(number, ": rewards of 1e+30")
+    divergence.warn_of_divergence(number, ": rewards of 1e+30")
   out, err = capsys.readouterr()
   assert out == ""
   assert err.count("WARNING") == 1 and len(err.splitlines()) == 2
@@ -96,4 +96,4 @@ def test_values_of_the_environment_are_named_as_the_cause(
     members = members._replace(replay=members.replay._replace(storage=storage))
   counts = {f"nonfinite_{name}": x for name, x in counts.items()}
   report = _report(finite=False, **counts)
-  assert divergence.cause(_SETUP, members, report) == expected
+  assert divergence.cause_of_divergence(_SETUP, members, report) == expected

@@ -119,16 +119,16 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it():
     "would take the most, 5.0 GiB: lower replay_capacity or population_size.$"
   )
   with pytest.raises(ValueError, match=message):
-    memory.check(plan, plan.total - 1)
-  memory.check(plan, plan.total)
-  memory.check(plan, None)  # It can't be known.
+    memory.check_memory(plan, plan.total - 1)
+  memory.check_memory(plan, plan.total)
+  memory.check_memory(plan, None)  # It can't be known.
 
 
 def test_a_description_has_aligned_lines_with_units():
   plan = memory.MemoryPlan(
     {"replay": 3 * 2**29, "repertoire": 0}, {"batches to learn from": 512}
   )
-  assert memory.describe(plan, 24 * _GIB).splitlines() == [
+  assert memory.describe_memory_plan(plan, 24 * _GIB).splitlines() == [
     "replay                               1.5 GiB",
     "batches to learn from                  512 B",
     "memory needed                        1.5 GiB of 24.0 GiB",
@@ -140,9 +140,9 @@ def test_accelerators_have_the_sum_of_what_jax_may_use():
     types.SimpleNamespace(platform="gpu", memory_stats=lambda x=x: x)
     for x in ({"bytes_limit": 3}, {"bytes_limit": 5, "num_allocs": 1}, None)
   )
-  assert memory.available_bytes([first, second]) == 3 + 5
+  assert memory.available_memory_bytes([first, second]) == 3 + 5
   # One that doesn't tell makes it unknown.
-  assert memory.available_bytes([first, silent]) is None
+  assert memory.available_memory_bytes([first, silent]) is None
 
 
 def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
@@ -152,7 +152,8 @@ def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
   monkeypatch.setattr(memory.os, "sysconf", values.__getitem__)
   for limits, expected in (([], 4096_000), ([5000, 7000], 5000)):
     monkeypatch.setattr(memory, "_control_group_limits", lambda _, x=limits: x)
-    assert memory.available_bytes([jax.devices("cpu")[0]] * 3) == expected
+    devices = [jax.devices("cpu")[0]] * 3
+    assert memory.available_memory_bytes(devices) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def _row(*args, seeds=(7,), has_controller=True, **metrics):
   report = runs_common.report(*args)
   decision = report.decision._replace(metrics=metrics)
   report = report._replace(decision=decision if has_controller else None)
-  return records.row(seeds, report, records.initial())
+  return records.record_row(seeds, report, records.initial_record())
 
 
 def test_seeds_have_a_column_each_and_their_interquartile_mean_is_scipys():

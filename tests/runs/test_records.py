@@ -89,7 +89,7 @@ def test_fewer_generations_than_are_done_are_refused(straight):
 
 
 def test_the_best_is_the_best_ever_and_never_a_diverged_one():
-  record, found = records.initial(), []
+  record, found = records.initial_record(), []
   for returns, finite in (
     ([[3.0], [9.0]], (True, False)),
     ([[2.0], [1.0]], None),
@@ -97,7 +97,7 @@ def test_the_best_is_the_best_ever_and_never_a_diverged_one():
     ([[99.0], [99.0]], (False, False)),
   ):
     report = runs_common.report(returns, finite, generation=len(found) + 1)
-    record = records.updated(record, common.setup(), report, 0.0)
+    record = records.update_record(record, common.setup(), report, 0.0)
     best = record["best"]
     found.append((best["generation"], best["member"], best["return"]))
   assert found == [(1, 0, 3.0), (1, 0, 3.0), (3, 1, 4.0), (3, 1, 4.0)]
@@ -107,9 +107,9 @@ def test_the_best_is_the_best_ever_and_never_a_diverged_one():
 
 def test_more_steps_than_an_int32_counts_are_counted():
   setup = common.setup(population_size=3000, perturbation_interval=2**20)
-  record, report = records.initial(), runs_common.report([[3.0], [9.0]])
+  record, report = records.initial_record(), runs_common.report([[3.0], [9.0]])
   for _ in range(2):
-    record = records.updated(record, setup, report, 0.0)
+    record = records.update_record(record, setup, report, 0.0)
   assert record["total_env_steps"] == 2 * (3000 * 2**20 + 14)
   steps = np.full((3, 2), 2**30, np.int32)
   many = report._replace(evaluation_steps=steps)
@@ -119,7 +119,7 @@ def test_more_steps_than_an_int32_counts_are_counted():
     (_SETUP, report, 14),
     (_SETUP, many, 6 * 2**30),
   ):
-    rates = records.rates(of, taken, 2.0)
+    rates = records.record_rates(of, taken, 2.0)
     assert rates["training/env_steps_per_second"] == expected / 2
 
 
@@ -133,7 +133,7 @@ def test_where_all_diverge_each_has_one_row_of_lineage(tmp_path):
     sampled_cells=np.array([-1, -1, -1, 5]),
   )
   directory = RunDirectory(tmp_path)
-  records.write(directory, setup, report, 48)
+  records.write_records(directory, setup, report, 48)
   rows = directory.rows("pbt_lineage.jsonl")
   assert [row["child"] for row in rows] == [0, 1, 2, 3]
   operators = [row["operator"] for row in rows]

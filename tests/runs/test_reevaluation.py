@@ -92,7 +92,7 @@ def test_the_same_programs_look_at_any_number_of_elites():
 def test_rows_have_what_numpy_finds_of_all_episodes():
   _, repertoire = _filled()
   found = _look_at(repertoire)
-  row = reevaluation.row(repertoire, found, 100.0)
+  row = reevaluation.reevaluation_row(repertoire, found, 100.0)
   fitness, descriptors = (
     np.asarray(x, np.float64) for x in (found.fitness, found.descriptors)
   )
@@ -122,22 +122,23 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
     "qd/reevaluation_env_steps": seen.size * 2 * 5,
   }
   assert row == pytest.approx(expected, rel=1e-4, abs=1e-4)
-  nobody_looked = reevaluation.row(repertoire, None, 100.0)
+  nobody_looked = reevaluation.reevaluation_row(repertoire, None, 100.0)
   assert nobody_looked.keys() == row.keys()
   assert np.isnan(list(nobody_looked.values())).all()
 
 
 def test_one_episode_says_nothing_of_how_far_episodes_differ():
   values = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
-  assert np.isnan(reevaluation.spreads(values)).all()
-  assert reevaluation.spreads(np.array([[1.0, 3.0]])) == np.sqrt([2.0])
+  assert np.isnan(reevaluation.reevaluation_spreads(values)).all()
+  values = np.array([[1.0, 3.0]])
+  assert reevaluation.reevaluation_spreads(values) == np.sqrt([2.0])
 
 
 def test_batches_are_what_a_generation_evaluates_and_devices_share():
   def size(num_devices, num_reevaluations, **settings):
     setup = common.repertoire_setup(variations=8, **settings)
     mesh = jax.sharding.AbstractMesh((num_devices,), ("population",))
-    return reevaluation.batch_size(
+    return reevaluation.reevaluation_batch_size(
       setup._replace(mesh=mesh), num_reevaluations
     )
 

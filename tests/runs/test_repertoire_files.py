@@ -53,13 +53,13 @@ def test_centroids_are_there_before_anything_else_is_written(tmp_path):
   # Also where a kill kept them from a run that goes on.
   cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
   _files(tmp_path, {"tessellation": cells})
-  found = repertoire_files.read_centroids(RunDirectory(tmp_path))
+  found = repertoire_files.read_repertoire_centroids(RunDirectory(tmp_path))
   np.testing.assert_array_equal(found, cells.centroids)
 
 
 def test_the_first_row_has_the_metrics_of_the_first_repertoire(tmp_path):
   known = _files(tmp_path, {"qd_offset": 5.0}).first_row(_STATE)
-  record, row = records.first(records.initial(), 7, _STATE, known)
+  record, row = records.first_record(records.initial_record(), 7, _STATE, known)
   assert row == {
     "generation": 0, "step": 0, "walltime": 0.0, "seed": 7,
     "total_env_steps": 60, "qd/qd_score": 40.0, "qd/coverage": 25.0,

@@ -113,9 +113,10 @@ def test_whichever_checkpoint_is_taken_has_its_best_agent(tmp_path):
 
 def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
   # The latest of all, and of what was the best in each checkpoint.
-  assert resume_lib.needed([16, 48, 64, 112], [48, 96]) == {48, 64, 112}
-  assert resume_lib.needed([32, 48], [16]) == {48}
-  assert resume_lib.needed([], [16]) == set()
+  found = resume_lib.needed_to_resume([16, 48, 64, 112], [48, 96])
+  assert found == {48, 64, 112}
+  assert resume_lib.needed_to_resume([32, 48], [16]) == {48}
+  assert resume_lib.needed_to_resume([], [16]) == set()
   found = runs_common.steps(trained(6) / "checkpoints")
   assert found == [80, 96]
   checkpoints = runs_common.checkpoints(trained(6))
@@ -194,17 +195,16 @@ def test_a_checkpoint_of_another_version_is_refused_naming_both(
   tmp_path, monkeypatch
 ):
   with monkeypatch.context() as patch:
-    patch.setattr(
-      records.importlib.metadata, "version", lambda name: "0.0.1"
-    )
+    patch.setattr(records.importlib.metadata, "version", lambda name: "0.0.1")
     run(tmp_path / "run", 1)
-  version = records.initial()["version"]
+  version = records.initial_record()["version"]
   with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
     run(tmp_path / "run", 2, resume=True)
 
 
 def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(
-  trained, tmp_path,
+  trained,
+  tmp_path,
 ):
   logdir = tmp_path / "run"
   run(logdir, 1, checkpoint_replay=False)

@@ -87,7 +87,7 @@ def test_it_is_said_how_many_devices_are_used_and_how_to_use_all(
   monkeypatch.setattr(jax, "device_count", lambda: 8)
   mesh = jax.sharding.AbstractMesh((used,), ("population",))
   setup = common.setup(population_size=size)._replace(mesh=mesh)
-  described = validation.describe_devices(setup, is_chosen)
+  described = validation.describe_valid_mesh(setup, is_chosen)
   assert described.split(maxsplit=2) == ["devices", "used", line]
 
 
@@ -95,17 +95,17 @@ def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
   monkeypatch.setattr(jax, "device_count", lambda: 5)
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
   setup = common.repertoire_setup(mesh=mesh, shard_repertoire=True)
-  validation.check_mesh(setup)
-  described = validation.describe_devices(setup, True)
+  validation.check_valid_mesh(setup)
+  described = validation.describe_valid_mesh(setup, True)
   assert described.endswith("4 of 5; 35 or 40 cells would use all")
   setup = common.repertoire_setup(
     mesh=mesh, shape=(5, 5), shard_repertoire=True
   )
   with pytest.raises(ValueError, match="4 devices can't share 25 .* 24 or 28"):
-    validation.check_mesh(setup)
+    validation.check_valid_mesh(setup)
   monkeypatch.setattr(jax, "process_count", lambda: 2)
   with pytest.raises(ValueError, match="mesh has 4 of the 5 .*leave the mesh"):
-    validation.check_mesh(setup)
+    validation.check_valid_mesh(setup)
 
 
 def test_the_best_agent_ever_is_kept_apart(straight):

@@ -20,7 +20,9 @@ def _written(path, prior=common.PRIOR):
   directory = RunDirectory(path)
   for generation in (1, 2):
     now = (generation, 100 * generation)
-    skill_files.write(directory, *now, evaluation, common.WALK.descriptor)
+    skill_files.write_skill_files(
+      directory, *now, evaluation, common.WALK.descriptor
+    )
   return directory, evaluation
 
 
@@ -64,7 +66,7 @@ def test_a_diverged_members_rows_are_strict_json(tmp_path):
   _, evaluation, _ = common.evaluated()
   returns = evaluation.returns.copy()
   returns[1] = np.nan
-  skill_files.write(
+  skill_files.write_skill_files(
     RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns),
     None,
   )  # fmt: skip

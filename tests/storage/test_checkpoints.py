@@ -112,7 +112,7 @@ def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
 ):
   # As if the path were one that orbax can take.
   monkeypatch.setattr(
-    orbax_paths, "plain", lambda path, owner: (path, lambda: None)
+    orbax_paths, "plain_orbax_path", lambda path, owner: (path, lambda: None)
   )
   opened = Checkpoints(tmp_path / "a[x]", writes=True)
   with pytest.raises(OSError, match="can't be read back, so choose another"):
@@ -274,12 +274,12 @@ opened = checkpoints.Checkpoints(folder, writes=True)
 restored = opened.restore(10, {"x": array})["x"]
 print(opened.record(10), restored.addressable_shards[0].data.tolist())
 
-def damage(folder):
+def checksum_damage(folder):
   if folder.name == "20" and process == "1":
     raise PermissionError(13, "Permission denied")
   return "a file is missing" if folder.name == "30" and process == "1" else None
 
-checksums.damage = damage
+checksums.checksum_damage = checksum_damage
 opened.keep([20, 30])
 for step in (30, 20):
   try:

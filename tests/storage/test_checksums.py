@@ -9,8 +9,8 @@ from qdrl_haiku.storage import checksums
 def test_a_flipped_bit_is_told_wherever_in_a_large_file(place, tmp_path):
   content = bytearray(2_500_001)
   (tmp_path / "array").write_bytes(content)
-  checksums.write(tmp_path)
-  assert checksums.damage(tmp_path) is None
+  checksums.write_checksums(tmp_path)
+  assert checksums.checksum_damage(tmp_path) is None
   content[place] ^= 1
   (tmp_path / "array").write_bytes(content)
-  assert checksums.damage(tmp_path) == "array has other bytes"
+  assert checksums.checksum_damage(tmp_path) == "array has other bytes"

@@ -14,26 +14,31 @@ from qdrl_haiku.storage import fingerprints
 
 def test_parts_that_differ_have_different_digests_in_any_order():
   parts = [1, 1.0, True, "1", [1, 2], [2, 1], 0.1, 0.1 + 1e-16, {"a": 1}]
-  assert len(set(map(fingerprints.digest, parts))) == len(parts)
+  assert len(set(map(fingerprints.fingerprint_digest, parts))) == len(parts)
   one, other = {"a": 1, "b": 2}, {"b": 2, "a": 1}
-  assert fingerprints.digest(one) == fingerprints.digest(other)
+  assert fingerprints.fingerprint_digest(
+    one
+  ) == fingerprints.fingerprint_digest(other)
 
 
 def test_another_process_finds_the_same():
   code = (
     "from qdrl_haiku.storage import fingerprints as x\n"
-    "print(x.digest(x.of_process() | {'jax': 0, 'variables': 0}))"
+    "found = x.fingerprint_of_process() | {'jax': 0, 'variables': 0}\n"
+    "print(x.fingerprint_digest(found))"
   )
   done = subprocess.run(
     [sys.executable, "-c", code], check=True, capture_output=True, text=True
   )
   # But for what tests set.
-  own = fingerprints.of_process() | {"jax": 0, "variables": 0}
-  assert done.stdout.split() == [fingerprints.digest(own)]
+  own = fingerprints.fingerprint_of_process() | {"jax": 0, "variables": 0}
+  assert done.stdout.split() == [fingerprints.fingerprint_digest(own)]
 
 
 def test_another_version_of_a_library_makes_another_process(monkeypatch):
-  before = fingerprints.digest(fingerprints.of_process())
+  before = fingerprints.fingerprint_digest(
+    fingerprints.fingerprint_of_process()
+  )
   installed = fingerprints._installed()
   changed = [
     "brax-99.0.dist-info" if name.startswith("brax-") else name
@@ -41,7 +46,8 @@ def test_another_version_of_a_library_makes_another_process(monkeypatch):
   ]
   assert changed != installed
   monkeypatch.setattr(fingerprints, "_installed", lambda: changed)
-  assert fingerprints.digest(fingerprints.of_process()) != before
+  now = fingerprints.fingerprint_of_process()
+  assert fingerprints.fingerprint_digest(now) != before
 
 
 def test_an_edited_file_of_a_traced_package_makes_another_process(
@@ -65,7 +71,7 @@ def _users_module(monkeypatch, **files):
     modules[name].__file__ = path and str(path)
   process = types.SimpleNamespace(modules=modules)
   monkeypatch.setattr(fingerprints, "sys", process)
-  return fingerprints.users_module()
+  return fingerprints.module_without_fingerprint()
 
 
 _PACKAGE = pathlib.Path(fingerprints.qdrl_haiku.__file__).parent

@@ -52,7 +52,7 @@ class Trainer:
     return jax.device_get(self.compiled(state, self.key))
 
   def restart(self, state):
-    return training.restart(self.setup, state, self.key)
+    return training.restart_generation(self.setup, state, self.key)
 
 
 def shapes(setup):
@@ -291,7 +291,7 @@ NUM_VARIATIONS, NUM_INITIAL = 2, 6
 def vary(key, first, second):
   """Offspring; that of an elite whose `parent` is above 0 is broken."""
   explore = controllers.explore(PBT, SPACE)
-  child = training.vary_agents(0.1, 0.2, explore)(key, first, second)
+  child = training.vary_elites(0.1, 0.2, explore)(key, first, second)
   broken = first.hyperparams["parent"][:, None] > 0
   weights = jnp.where(broken, jnp.nan, child.genotype.policy_params)
   return child._replace(genotype=child.genotype._replace(policy_params=weights))

@@ -84,7 +84,7 @@ def evaluated(prior=PRIOR, env=WALK, **config):
         jnp.full(2, 10.0), *map(jnp.float32, (mean, variance))
       )
     )
-  judge = learners.discriminator(2, prior, descriptor_size, config)
+  judge = learners.diayn_discriminator(2, prior, descriptor_size, config)
   env = environments.SkillEnvironment(env, prior, "fixed")
   evaluate = training_skills.skill_evaluation(env, judge)
   keys = jax.vmap(lambda key: jax.random.split(key, _N))(_keys())

@@ -49,7 +49,7 @@ def _setup():
     map_elites=training.MapElites(
       emitter="pbt",
       tessellation=map_elites.Grid((4, 4), *bounds),
-      variation_fn=training.vary_agents(0.01, 0.1, lambda key, x: x),
+      variation_fn=training.vary_elites(0.01, 0.1, lambda key, x: x),
       variation_batch_size=4,
       num_initial_genotypes=4,
     ),
@@ -72,7 +72,7 @@ def _train():
 @pytest.mark.slow
 def test_a_generation_traced_otherwise_has_the_same_numbers(monkeypatch):
   expected, _ = jax.jit(_train())(_KEY)
-  with switch.tracing_for("gpu"):
+  with switch.switching_platform("gpu"):
     train = _train()
     loops = jaxprs.named(train, "while", _KEY)
     accelerated = jax.jit(train).lower(_KEY).compile(_OPTIMISED)
@@ -90,12 +90,14 @@ def test_a_generation_traced_otherwise_has_the_same_numbers(monkeypatch):
 
 @pytest.mark.slow
 def test_a_member_that_may_not_learn_yet_keeps_its_networks():
-  with switch.tracing_for("gpu"):
+  with switch.switching_platform("gpu"):
     setup = _setup()._replace(map_elites=None)
     config = dataclasses.replace(setup.config, min_replay_size=9)
     setup = setup._replace(config=config)
     before = common.init(setup, _KEY)
-    train = jax.jit(lambda state: population.train(setup, state, (), _KEY))
+    train = jax.jit(
+      lambda state: population.METHOD.train(setup, state, (), _KEY)
+    )
     after, trained = train.lower(before).compile(_OPTIMISED)(before)
   assert not trained.num_updates.any()
   jax.tree.map(

@@ -7,7 +7,7 @@ from qdrl_haiku.training import config as config_lib
 
 
 def _schedule(batches_per_update=1, **settings):
-  return config_lib.iterations(
+  return config_lib.training_iterations(
     training.TrainingConfig(**settings), batches_per_update
   )
 
@@ -78,9 +78,11 @@ def test_the_default_interval_cuts_a_run_into_whole_generations_about_twenty(
   config = training.TrainingConfig(num_envs=8)
   if not expected:
     with pytest.raises(ValueError, match=f"{num_timesteps} .*; [0-9]*0 can"):
-      training.default_interval(config, batches_per_update, num_timesteps)
+      training.default_training_interval(
+        config, batches_per_update, num_timesteps
+      )
     return
-  interval = training.default_interval(
+  interval = training.default_training_interval(
     config, batches_per_update, num_timesteps
   )
   assert interval == expected

@@ -204,7 +204,7 @@ def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
 
   first, second = elites(0.0), elites(10.0)
   config = controllers.PBTConfig(perturbation_factors=(0.5, 2.0))
-  vary = training.vary_agents(0, 0.5, controllers.explore(config, common.SPACE))
+  vary = training.vary_elites(0, 0.5, controllers.explore(config, common.SPACE))
   child = jax.jit(vary)(_KEY, first, second)
   np.testing.assert_array_equal(
     child.genotype.statistic, first.genotype.statistic

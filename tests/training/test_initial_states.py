@@ -30,7 +30,9 @@ def _setup(env=None, **config):
 def _draw(setup, generation):
   """The pool and the evaluation's states of a generation."""
   size = setup.config.population_size
-  return generation_lib.method(setup).draw(setup, _KEY, generation, size)
+  return generation_lib.generation_method(setup).draw(
+    setup, _KEY, generation, size
+  )
 
 
 def test_all_of_a_generations_resets_are_one_that_is_drawn_before():

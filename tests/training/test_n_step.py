@@ -52,8 +52,8 @@ def _expected(history, num_steps, env, time):
 
 @jax.jit
 def _sample(state, key):
-  windows = n_step.sample(_SETUP, state, key, (200,))
-  return n_step.fold(windows, {"discount": _DISCOUNT})
+  windows = n_step.sample_n_step(_SETUP, state, key, (200,))
+  return n_step.fold_n_step(windows, {"discount": _DISCOUNT})
 
 
 def _buffer(history, cuts=()):
@@ -63,7 +63,7 @@ def _buffer(history, cuts=()):
   add = jax.jit(_SETUP.buffer.add)
   for begin in range(0, _T, 5):
     if begin in cuts:
-      state = n_step.cut(_SETUP, state)
+      state = n_step.cut_n_step(_SETUP, state)
     state = add(state, _rows(history, begin, begin + 5))
     yield begin + 5, state
 
@@ -127,7 +127,7 @@ def test_no_window_holds_or_jumps_over_a_step_that_is_left_out():
   broken = jax.tree.map(np.copy, history)
   broken.reward[left_out] = np.nan
   state = _SETUP.buffer.init(jax.tree.map(lambda x: x[0, 0], history))
-  add = jax.jit(lambda *args: n_step.add(_SETUP, *args))
+  add = jax.jit(lambda *args: n_step.add_n_step(_SETUP, *args))
   drawn = set()
   for time in range(20):
     state = add(state, _rows(broken, time, time + 1), ~left_out[time])

@@ -69,7 +69,7 @@ def _setup(learner=None, **settings):
     map_elites=training.MapElites(
       emitter="pga",
       tessellation=_GRID,
-      variation_fn=training.vary_agents(0.1, 0.1, lambda key, x: x),
+      variation_fn=training.vary_elites(0.1, 0.1, lambda key, x: x),
       variation_batch_size=4,
       num_initial_genotypes=4,
       teaching=training.TeachingConfig(num_critic_steps=4, length_scale=0.5),

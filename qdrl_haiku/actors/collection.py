@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks, eager, environments, types
+from qdrl_haiku.trees import named_tree_leaves
 
 
 class ActingLearner(Protocol):
@@ -29,7 +30,7 @@ class ActingLearner(Protocol):
     """The defaults."""
 
 
-@eager.compiled("env", "learner", "deterministic")
+@eager.compiled_if_eager("env", "learner", "deterministic")
 def step(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
@@ -60,7 +61,7 @@ def step(
     ValueError: if hyperparameters are missing, or aren't those of one agent.
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  for name, leaf in checks.named_leaves({"hyperparams": hyperparams}):
+  for name, leaf in named_tree_leaves({"hyperparams": hyperparams}):
     if jnp.shape(leaf):
       raise ValueError(
         f"{name} has shape {jnp.shape(leaf)}, but a step is of one agent, "
@@ -71,10 +72,10 @@ def step(
     action = learner.act_greedy(state, env_state.obs)
   else:
     action = learner.act(state, hyperparams, env_state.obs, key)
-  return take(env, env_state, action, pool)
+  return take_actions(env, env_state, action, pool)
 
 
-@eager.compiled("env", "learner", "num_steps")
+@eager.compiled_if_eager("env", "learner", "num_steps")
 def collect(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
@@ -117,14 +118,14 @@ def collect(
     env_states: environments.State, keys: types.Key
   ) -> tuple[environments.State, types.Transition]:
     actions = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
-    return take(env, env_states, actions, pool)
+    return take_actions(env, env_states, actions, pool)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
   env_states, transitions = jax.lax.scan(body, env_states, step_keys)
   return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
 
 
-def take(
+def take_actions(
   env: environments.BatchedEnvironment,
   env_state: environments.State,
   action: types.Array,
@@ -132,13 +133,13 @@ def take(
 ) -> tuple[environments.State, types.Transition]:
   """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state, action, pool)
-  happened = transition(env_state, action, next_state)
+  happened = collect_transition(env_state, action, next_state)
   # Only here, since elsewhere episodes are known as wholes.
   happened.extras["truncation"] = next_state.info["truncation"]
   return next_state, happened
 
 
-def transition(
+def collect_transition(
   env_state: environments.State,
   action: types.Array,
   next_state: environments.State,
@@ -162,7 +163,7 @@ def transition(
 
 def check_actors(**trees: types.Tree) -> None:
   """Refuses trees whose arrays don't all have the same first axis P."""
-  (first, first_leaf), *_ = named = checks.named_leaves(trees)
+  (first, first_leaf), *_ = named = named_tree_leaves(trees)
   for name, leaf in named:
     shape = jnp.shape(leaf)
     if not shape or shape[0] != jnp.shape(first_leaf)[0]:

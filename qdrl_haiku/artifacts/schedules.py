@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from qdrl_haiku import controllers, learners
-from qdrl_haiku.artifacts.agents import read_best_record
+from qdrl_haiku.artifacts.agents import read_best_agent_record
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.directory import RunDirectory
@@ -84,7 +84,7 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
   last, _ = max(trained)
   num_members = sum(generation == last for generation, _ in trained)
   if member is None:
-    record = read_best_record(logdir)
+    record = read_best_agent_record(logdir)
     generation, member = record["generation"], record["member"]
     fault = "the best agent is a variation of elites, which has no schedule"
   else:
@@ -93,7 +93,7 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
   try:
     if (generation, member) not in trained:
       raise ValueError(f"{fault}.")
-    schedule = lineage.schedule(rows, member, generation)
+    schedule = lineage.schedule_from_lineage(rows, member, generation)
   except ValueError as error:
     having = ", ".join(_having_schedules(rows, num_members, last))
     raise ValueError(
@@ -145,7 +145,7 @@ def play_back(
     ValueError: if it's the schedule of other hyperparameters.
   """
   return controllers.schedule(
-    lineage.stacked_hyperparams(schedule.hyperparams, learner.hyperparams)
+    lineage.stack_lineage_hyperparams(schedule.hyperparams, learner.hyperparams)
   )
 
 
@@ -155,5 +155,5 @@ def _having_schedules(
   """Yields the members of a generation that have a schedule."""
   for member in range(num_members):
     with contextlib.suppress(ValueError):
-      lineage.schedule(rows, member, generation)
+      lineage.schedule_from_lineage(rows, member, generation)
       yield str(member)

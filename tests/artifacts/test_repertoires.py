@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.artifacts import repertoire_file
+from qdrl_haiku.artifacts import repertoires
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import planes, toy
 
@@ -33,7 +33,7 @@ def test_the_nearest_occupied_cell_is_that_of_a_loop():
     planes.GRID, rng.uniform((0, -1), (8, 1), (4, 2)), np.arange(4.0)
   )
   points = rng.uniform((-2, -1.5), (10, 1.5), (12, 2))
-  found = [repertoire_file.nearest_occupied(repertoire, x) for x in points]
+  found = [repertoires.nearest_occupied_cell(repertoire, x) for x in points]
   assert found == [_nearest(repertoire, x) for x in points.tolist()]
   assert len(set(found)) > 1
 
@@ -49,14 +49,14 @@ def test_the_nearest_occupied_cell_is_that_of_a_loop():
 )
 def test_a_cell_without_an_elite_is_refused(cell, message):
   with pytest.raises(ValueError, match=message):
-    repertoire_file.check_cell(planes.PLANE, cell)
-  repertoire_file.check_cell(planes.PLANE, 7)
+    repertoires.check_repertoire_cell(planes.PLANE, cell)
+  repertoires.check_repertoire_cell(planes.PLANE, 7)
 
 
 @pytest.mark.parametrize("point", [(1.0, math.nan), (1.0, 2, 3)])
 def test_what_is_no_descriptor_of_the_repertoire_is_refused(point):
   with pytest.raises(ValueError, match="give 2 finite numbers, from 0,-1 to 8"):
-    repertoire_file.nearest_occupied(planes.PLANE, point)
+    repertoires.nearest_occupied_cell(planes.PLANE, point)
 
 
 def test_without_cells_the_elite_itself_is_nearest():
@@ -66,7 +66,7 @@ def test_without_cells_the_elite_itself_is_nearest():
     [1.0, 3.0, 2.0],
   )
   for point, fitness in (((3.0, 0.0), 3.0), ((9.0, 0.6), 2.0)):
-    cell = repertoire_file.nearest_occupied(elites, point)
+    cell = repertoires.nearest_occupied_cell(elites, point)
     assert elites.fitness[cell] == fitness
 
 
@@ -92,7 +92,7 @@ def test_the_latest_repertoire_is_read(tmp_path):
   _write(tmp_path, {80: 1.0, 1000: 2.0, 400: 3.0})
   (tmp_path / "repertoire" / ".2000.tmp.npz").write_text("half")
   (tmp_path / "repertoire" / "of_friday.npz").write_text("a user's")
-  repertoire, step = repertoire_file.read_latest(learner, str(tmp_path))
+  repertoire, step = repertoires.read_latest_repertoire(learner, str(tmp_path))
   assert step == 1000
   assert repertoire.fitness.max() == 2
   assert repertoire.genotypes.hyperparams["noise"][0] == np.float32(0.1)
@@ -100,19 +100,19 @@ def test_the_latest_repertoire_is_read(tmp_path):
     genotype=lambda state: {"offset": jnp.zeros(3), "gain": state["gain"]}
   )
   with pytest.raises(ValueError, match="1000.npz holds agents of another kind"):
-    repertoire_file.read_latest(other, str(tmp_path))
+    repertoires.read_latest_repertoire(other, str(tmp_path))
 
 
 def test_a_repertoire_that_is_not_there_or_damaged_is_refused(tmp_path):
   learner = toy.linear_learner()
   with pytest.raises(ValueError, match="holds no run"):
-    repertoire_file.read_latest(learner, str(tmp_path))
+    repertoires.read_latest_repertoire(learner, str(tmp_path))
   _write(tmp_path, {})
   with pytest.raises(ValueError, match="nothing in repertoire/; .*train_me_pb"):
-    repertoire_file.read_latest(learner, str(tmp_path))
+    repertoires.read_latest_repertoire(learner, str(tmp_path))
   _write(tmp_path, {80: -math.inf})
   with pytest.raises(ValueError, match="80.npz has no elite"):
-    repertoire_file.read_latest(learner, str(tmp_path))
+    repertoires.read_latest_repertoire(learner, str(tmp_path))
   (tmp_path / "repertoire" / "90.npz").write_text("no repertoire")
   with pytest.raises(ValueError, match="90.npz can't be read as a repertoire"):
-    repertoire_file.read_latest(learner, str(tmp_path))
+    repertoires.read_latest_repertoire(learner, str(tmp_path))

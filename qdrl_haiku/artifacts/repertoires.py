@@ -14,7 +14,7 @@ from qdrl_haiku.storage.directory import RunDirectory
 _FOLDER = "repertoire"
 
 
-def read_latest(
+def read_latest_repertoire(
   learner: learners.Learner, logdir: str
 ) -> tuple[map_elites.Repertoire, int]:
   """Reads the repertoire that a run wrote last."""
@@ -28,10 +28,10 @@ def read_latest(
       "train_me_pbt.py."
     )
   path = directory.path / _FOLDER / f"{max(steps)}.npz"
-  return read(learner, path), max(steps)
+  return read_repertoire(learner, path), max(steps)
 
 
-def read(
+def read_repertoire(
   learner: learners.Learner, path: pathlib.Path
 ) -> map_elites.Repertoire:
   """Reads a repertoire that a run wrote."""
@@ -45,7 +45,9 @@ def read(
   try:
     repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
   except ValueError as error:
-    storage.read_config(path)  # Says so where it is no repertoire at all.
+    storage.read_stored_repertoire_config(
+      path
+    )  # Says so where it is no repertoire at all.
     raise ValueError(
       f"{path} holds agents of another kind, or is damaged; use the learner, "
       "the environment and the layer sizes of that run."
@@ -55,7 +57,7 @@ def read(
   return repertoire
 
 
-def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
+def check_repertoire_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
   """Checks that a cell holds an elite."""
   num_cells = repertoire.tessellation.num_cells
   exists = 0 <= cell < num_cells
@@ -65,11 +67,11 @@ def check_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
   near = np.asarray(repertoire.centroids)[np.clip(cell, 0, num_cells - 1)]
   raise ValueError(
     f"cell {cell} {fault}; the nearest that holds an elite is "
-    f"{nearest_occupied(repertoire, near)}."
+    f"{nearest_occupied_cell(repertoire, near)}."
   )
 
 
-def nearest_occupied(
+def nearest_occupied_cell(
   repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
 ) -> int:
   """Finds the cell with an elite that is nearest to a descriptor."""

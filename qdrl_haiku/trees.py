@@ -1,0 +1,78 @@
+"""Names, compares and describes trees of arrays."""
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.types import Array, Tree
+
+
+def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
+  """Returns whether all floats of each of many things are finite.
+
+  Args:
+    tree: leaves [..., *], with a float among them.
+    num_axes: how many leading axes number the things.
+
+  Returns:
+    bool [...], of the leading axes.
+  """
+  per_leaf = [
+    jnp.all(jnp.isfinite(x), axis=tuple(range(num_axes, x.ndim)))
+    for x in jax.tree.leaves(tree)
+    if jnp.issubdtype(x.dtype, jnp.floating)
+  ]
+  return jnp.all(jnp.stack(per_leaf), axis=0)
+
+
+def tree_difference(found: Tree, expected: Tree) -> str | None:
+  """Returns how two trees of arrays or shapes differ; None if they don't."""
+  structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]
+  if structures[0] != structures[1]:
+    return f"the tree is {structures[0]}, not {structures[1]}"
+  leaves = zip(named_tree_leaves(found), jax.tree.leaves(expected), strict=True)
+  for (name, x), y in leaves:
+    if (x.shape, x.dtype) != (y.shape, y.dtype):
+      return (
+        f"{name or 'the array'} is {x.dtype}{x.shape}, not {y.dtype}{y.shape}"
+      )
+  return None
+
+
+def describe_tree(tree: Tree) -> str:
+  """Describes a tree of arrays by the shapes of its first two leaves."""
+  shapes = [
+    f"{name or 'an array'} {jnp.shape(x)}"
+    for name, x in named_tree_leaves(tree)
+  ]
+  return ", ".join(shapes[:2] + ["..."] * (len(shapes) > 2)) or "no array"
+
+
+def tree_leaf_names(tree: Tree) -> list[str]:
+  """Returns the names of a tree's leaves, their paths joined by "/"."""
+  return [name for name, _ in named_tree_leaves(tree)]
+
+
+def named_tree_leaves(tree: Tree) -> list[tuple[str, Array]]:
+  """Returns a tree's leaves and their names, as `tree_leaf_names` does."""
+  return [
+    (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  ]
+
+
+def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
+  """Names the leaves of a tree, such as hyperparameters or a search space.
+
+  Args:
+    tree: any; ranges are leaves.
+
+  Returns:
+    The leaves by their paths joined by "/", of which no two may be the same.
+  """
+  names, leaves = tree_leaf_names(tree), jax.tree.leaves(tree)
+  if len({*names}) < len(names):
+    raise ValueError(
+      f"of {len(names)} hyperparameters, some have the same name: "
+      f"{', '.join(names)}; rename one."
+    )
+  return dict(zip(names, leaves, strict=True))
