@@ -8,7 +8,7 @@ import pathlib
 import jax
 import numpy as np
 
-from qdrl_haiku import files, learners, types
+from qdrl_haiku import files, learners, networks, types
 from qdrl_haiku.artifacts import numpy_policy
 from qdrl_haiku.artifacts.numpy_policy import Policy, load
 
@@ -165,6 +165,8 @@ def _policy_of(state: types.State) -> Policy:
 
 def _layers(params: types.Params) -> tuple[dict[str, np.ndarray], list[int]]:
   """Returns a policy's arrays by their names in the file, and layers' sizes."""
+  if isinstance(params, networks.Variables):
+    params = networks.without_batch_norm(params)
   num_hidden = sum(name.startswith("policy/linear_") for name in params)
   num_blocks = sum(name.startswith("policy/project_") for name in params)
   modules = {"policy/output": f"layer_{num_hidden}"}

@@ -1,4 +1,4 @@
-"""Makes SAC whose critics are normalised by batches, as CrossQ and XQC are."""
+"""Makes SAC whose networks are normalised by batches, as CrossQ and XQC are."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,10 @@ from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 AtomsFn = Callable[
   [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array
 ]
-_Critics = tuple[types.Params, types.State, optax.OptState]
+# Parameters, those of the targets or None, averages, the optimiser's state.
+_Critics = tuple[
+  types.Params, types.Params | None, types.State, optax.OptState
+]
 
 
 def batch_norm_learner(
@@ -24,9 +27,8 @@ def batch_norm_learner(
   made: networks.BatchNormNetworks,
   kind: soft_policy.Kind,
   atoms_fn: AtomsFn | None = None,
-  constrain: Callable[[types.Params], types.Params] = lambda params: params,
 ) -> base.Learner:
-  """Makes SAC with normalised critics.
+  """Makes SAC with normalised networks.
 
   Args:
     observation_size: O.
@@ -38,7 +40,6 @@ def batch_norm_learner(
     atoms_fn: (statistics of rewards, hyperparameters, temperature) -> [K], the
       values that the critics' outputs are logits of, with target critics; None
       where outputs are values, and the critics are their own targets.
-    constrain: (the critics' parameters) -> parameters, after each step.
   """
   policy, critic = made
   soft = soft_policy.soft_policy(
@@ -74,8 +75,7 @@ def batch_norm_learner(
         state.reward_statistics, transitions.reward
       )
       atoms = atoms_fn(rewards, hyperparams, temperature)
-    # The policy and the targets stand still during a round, so one pass serves
-    # all batches.
+    # The policy stands still during a round, so one pass serves all batches.
     next_action, next_log_prob = soft.at(
       state.policy_params, next_observation
     ).sample_and_log_prob(seed=next_key)
@@ -85,29 +85,25 @@ def batch_norm_learner(
     )
     size = observation.shape[1]
 
-    def next_values(*inputs: types.Array) -> types.Array:
-      outputs, _ = critic.apply(
-        state.target_critic_params,
-        state.critic_state,
-        *inputs,
-        is_training=True,
-        rows=slice(size, None),
-      )
-      return _values(outputs, atoms)
-
     batches = (
       inputs,
       transitions.reward * hyperparams["reward_scaling"],
       transitions.discount * hyperparams["discount"],
-      None if atoms is None else jax.vmap(next_values)(*inputs),
       next_log_prob,
     )
 
     def critic_step(
       carry: _Critics, batch: types.Tree
     ) -> tuple[_Critics, types.Metrics]:
-      params, critic_state, optimizer_state = carry
-      inputs, reward, discount, next_q, log_prob = batch
+      params, targets, critic_state, optimizer_state = carry
+      inputs, reward, discount, log_prob = batch
+      next_q = None
+      if atoms is not None:
+        outputs, _ = critic.apply(
+          targets, critic_state, *inputs, is_training=True,
+          rows=slice(size, None),
+        )  # fmt: skip
+        next_q = _values(outputs, atoms)
 
       def loss_fn(params: types.Params) -> base.LossAndMore:
         rows = slice(None) if atoms is None else slice(size)
@@ -130,8 +126,10 @@ def batch_norm_learner(
         loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"]
       )
       q_mean, critic_state = descent.more
-      params = constrain(descent.params)
-      return (params, critic_state, descent.optimizer_state), {
+      params = kind.constrain_critics(descent.params)
+      if atoms is not None:
+        targets = base.move_target_networks(targets, params, hyperparams["tau"])
+      return (params, targets, critic_state, descent.optimizer_state), {
         "critic_loss": descent.loss,
         "q_mean": q_mean,
         "gradient_norm/critic": descent.gradient_norm,
@@ -139,12 +137,17 @@ def batch_norm_learner(
 
     critics, metrics = jax.lax.scan(
       critic_step,
-      (state.critic_params, state.critic_state, state.critic_optimizer_state),
+      (
+        state.critic_params,
+        getattr(state, "target_critic_params", None),
+        state.critic_state,
+        state.critic_optimizer_state,
+      ),
       batches,
       # A round is short: unrolled, XLA fuses across its steps.
       unroll=True,
     )
-    critic_params, critic_state, critic_optimizer_state = critics
+    critic_params, targets, critic_state, critic_optimizer_state = critics
 
     def q_fn(action: types.Array) -> types.Array:
       outputs, _ = critic.apply(
@@ -162,9 +165,7 @@ def batch_norm_learner(
     )
     if atoms is not None:
       state = state._replace(
-        target_critic_params=base.move_target_networks(
-          state.target_critic_params, critic_params, hyperparams["tau"]
-        ),
+        target_critic_params=targets,
         reward_statistics=rewards,
       )
     metrics = jax.tree.map(jnp.mean, metrics) | policy_metrics

@@ -66,14 +66,15 @@ def crossq(
   config: CrossQConfig = CrossQConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
-  """Makes CrossQ: SAC without target networks, with normalised critics.
+  """Makes CrossQ: SAC without target networks, with normalised networks.
 
   The batch and the target's batch, the next observations and the policy's
   actions at them, go through the critics together, so that both are normalised
   by the same statistics. Each update is `policy_delay` such steps of the
   critics, a batch each, then one step of the policy and of the temperature on
   the last batch, for which the critics are normalised by the averages of what
-  the batches' statistics were. Nothing else than an update moves these.
+  the batches' statistics were, and the policy by the batch. It acts, also for
+  the targets, by averages of its own. Nothing else than an update moves these.
 
   Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 

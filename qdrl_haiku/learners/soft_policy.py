@@ -24,12 +24,16 @@ class Kind(NamedTuple):
     genotype: the type of what a repertoire stores of it.
     declared: all hyperparameters that it may have, by name.
     optimizer: of the policy and of the critics.
+    constrain_policy: (parameters) -> parameters, after each step.
+    constrain_critics: likewise.
   """
 
   state: type[types.State]
   genotype: type[types.Tree]
   declared: Mapping[str, hyperparameters.Hyperparameter]
   optimizer: base.Optimizer = base.Optimizer()
+  constrain_policy: Callable[[types.Params], types.Params] = lambda x: x
+  constrain_critics: Callable[[types.Params], types.Params] = lambda x: x
 
 
 class SoftPolicy(NamedTuple):
@@ -137,7 +141,7 @@ def soft_policy(
     )
     action, log_prob = descent.more
     state = state._replace(
-      policy_params=descent.params,
+      policy_params=kind.constrain_policy(descent.params),
       policy_optimizer_state=descent.optimizer_state,
     )
     metrics = {

@@ -1,4 +1,4 @@
-"""XQC: SAC whose critics are classifiers, normalised by batch and by weight.
+"""XQC: SAC of classifying critics, its networks normalised by batch and weight.
 
 Palenicek et al., arXiv 2509.25174.
 """
@@ -80,8 +80,8 @@ def xqc(
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
 
   It learns as `crossq` does, but from target critics, which the batches go
-  through together too, and which move once an update; and the critics' outputs
-  are logits of atoms that reach beyond all returns.
+  through together too, and which move after each step of the critics; and the
+  critics' outputs are logits of atoms that reach beyond all returns.
 
   Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 
@@ -94,13 +94,22 @@ def xqc(
   Returns:
     The learner; its state is an `XQCState`, its genotype an `XQCGenotype`.
   """
+  own = config.own_networks(networks, 2 * action_size)
   made = networks_lib.make_xqc_networks(
     observation_size,
     action_size,
     config.network,
-    config.own_networks(networks, 2 * action_size),
+    own,
     num_atoms=config.num_atoms,
   )
+  kind = soft_policy.Kind(
+    XQCState,
+    XQCGenotype,
+    HYPERPARAMETERS,
+    constrain_critics=networks_lib.with_unit_norm,
+  )
+  if own.policy is None:
+    kind = kind._replace(constrain_policy=networks_lib.with_unit_norm)
 
   def atoms(
     rewards: statistics.RewardStatistics,
@@ -121,7 +130,6 @@ def xqc(
     action_size,
     config,
     made,
-    soft_policy.Kind(XQCState, XQCGenotype, HYPERPARAMETERS),
+    kind,
     atoms,
-    networks_lib.with_unit_norm,
   )

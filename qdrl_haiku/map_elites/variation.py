@@ -88,7 +88,8 @@ def weights_only(
   All else (statistics, a log-temperature, hyperparameters) is the first
   parent's. By default a leaf is a weight if a name on its path ends in
   "params", such as `policy_params`; if none does in the whole genotype, each
-  float leaf is. What is below the name `hyperparams` is never a weight.
+  float leaf is. What is below the name `hyperparams`, or is the running state
+  of a network (`networks.Variables.state`), is never a weight.
 
   Args:
     variation_fn: what varies the weights; it sees the genotypes with None in
@@ -128,7 +129,9 @@ def find_varied_weights(
     may_vary, named = [], []
     for path, leaf in flat:
       names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-      may_vary.append(_is_float(leaf) and "hyperparams" not in names)
+      may_vary.append(
+        _is_float(leaf) and not {"hyperparams", "state"} & {*names}
+      )
       is_named = any(name.endswith("params") for name in names)
       named.append(may_vary[-1] and is_named)
     chosen = named if any(named) else may_vary

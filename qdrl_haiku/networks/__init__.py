@@ -14,10 +14,11 @@ from qdrl_haiku.networks.base import (
   stateful_network,
 )
 from qdrl_haiku.networks.batch_norm import BatchNorm, with_unit_norm
-from qdrl_haiku.networks.batch_norm_critics import (
+from qdrl_haiku.networks.batch_norm_networks import (
   BatchNormNetworks,
   make_crossq_networks,
   make_xqc_networks,
+  without_batch_norm,
 )
 from qdrl_haiku.networks.config import NetworkConfig, ResidualNetworkConfig
 from qdrl_haiku.networks.mlp import MLP, fix_mlp_inputs
@@ -53,4 +54,5 @@ __all__ = [
   "own_network",
   "stateful_network",
   "with_unit_norm",
+  "without_batch_norm",
 ]

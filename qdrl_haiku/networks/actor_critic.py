@@ -130,6 +130,13 @@ def make_discriminator(
   return network(discriminator, input_size)
 
 
+def policy_final_init(
+  config: NetworkConfig,
+) -> hk.initializers.Initializer | None:
+  """Returns how a policy's last layer begins, None as hidden layers do."""
+  return _POLICY_FINAL_INITS[config.policy_final_init or "small"]
+
+
 def _actor_critic(
   observation_size: int,
   action_size: int,
@@ -156,7 +163,7 @@ def _actor_critic(
       num_outputs,
       layer_norm=config.layer_norm,
       residual=config.residual,
-      final_init=_POLICY_FINAL_INITS[config.policy_final_init or "small"],
+      final_init=policy_final_init(config),
     )
     policy = network(forward, observation_size)
   if own.critic is not None:

@@ -77,8 +77,10 @@ class BatchNorm(hk.Module):
     variance = hk.get_state("variance", size, init=jnp.ones)
     count = hk.get_state("count", [], jnp.int32, init=jnp.zeros)
     if not is_training:
-      factor = scale * jax.lax.rsqrt(variance + _EPSILON)
-      return factor, offset - mean * factor
+      return averaged_affine(
+        {"scale": scale, "offset": offset},
+        {"mean": mean, "variance": variance},
+      )
     axes = tuple(range(inputs.ndim - 1))
     batch_mean = jnp.mean(inputs, axes)
     # One pass over the inputs, and not two.
@@ -114,6 +116,14 @@ class BatchNorm(hk.Module):
     return factor, shift - batch_mean * factor
 
 
+def averaged_affine(
+  params: types.Params, averages: types.State
+) -> tuple[jax.Array, jax.Array]:
+  """Returns factor [I] and shift [I] of a layer outside training."""
+  factor = params["scale"] * jax.lax.rsqrt(averages["variance"] + _EPSILON)
+  return factor, params.get("offset", 0.0) - averages["mean"] * factor
+
+
 class LinearOfAffine(hk.Module):
   """A linear layer of inputs * factor + shift.
 
@@ -121,17 +131,26 @@ class LinearOfAffine(hk.Module):
   gradients of a normalisation's statistics come out of products.
   """
 
-  def __init__(self, size: int, name: str) -> None:
+  def __init__(
+    self,
+    size: int,
+    *,
+    w_init: hk.initializers.Initializer | None = None,
+    name: str,
+  ) -> None:
     super().__init__(name=name)
     self._size = size
+    self._w_init = w_init
 
   def __call__(
     self, inputs: jax.Array, factor: jax.Array, shift: jax.Array
   ) -> jax.Array:
     """Applies the layer: [..., I], [I] and [I] -> [..., size]."""
     fan_in = inputs.shape[-1]
-    w_init = hk.initializers.TruncatedNormal(1 / math.sqrt(fan_in))
-    w = hk.get_parameter("w", [fan_in, self._size], init=w_init)
+    usual = hk.initializers.TruncatedNormal(1 / math.sqrt(fan_in))
+    w = hk.get_parameter(
+      "w", [fan_in, self._size], init=self._w_init or usual
+    )
     bias = shift @ w + hk.get_parameter("b", [self._size], init=jnp.zeros)
     w = factor[:, None] * w
     if self._size < _FEW:

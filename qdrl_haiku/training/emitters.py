@@ -252,7 +252,7 @@ def _taught(
 def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
   """Whether a leaf of an elite is one of its policy's weights."""
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-  return "policy_params" in names
+  return "policy_params" in names and "state" not in names
 
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:

@@ -97,11 +97,16 @@ def agent(learner, seed=0):
   """
   state = fresh(learner, seed)
   rng = np.random.default_rng(400 + seed)
+
+  def drawn(path, x):
+    values = rng.normal(scale=0.6, size=x.shape)
+    if jax.tree_util.keystr(path[-1:], simple=True) == "variance":
+      values = np.exp(values)
+    is_float = x.dtype == jnp.float32  # A count stays.
+    return jnp.asarray(values, x.dtype) if is_float else x
+
   state = state._replace(**{
-    name: jax.tree.map(
-      lambda x: jnp.asarray(rng.normal(scale=0.6, size=x.shape), x.dtype),
-      getattr(state, name),
-    )
+    name: jax.tree_util.tree_map_with_path(drawn, getattr(state, name))
     for name in state._fields if name.endswith("_params")
   })
   return learner.observe(state, observations(50, seed=500 + seed))

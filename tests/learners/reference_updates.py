@@ -41,14 +41,14 @@ def _batch_norm(params, state, inputs, is_training):
   return outputs + params.get("offset", 0.0), state
 
 
-def _critic(params, state, inputs, is_training):
-  """One critic with tanh layers: [B, I] -> [B, K], and its new averages."""
+def _network(role, params, state, inputs, is_training):
+  """A network with tanh layers: [B, I] -> [B, K], and its new averages."""
   if state is None:
     return mlp(params, inputs), None
   moved = {}
 
   def normalize(name, inputs):
-    name = f"critic/batch_norm_{name}"
+    name = f"{role}/batch_norm_{name}"
     outputs, moved[name] = _batch_norm(
       params[name], state[name], inputs, is_training
     )
@@ -56,23 +56,42 @@ def _critic(params, state, inputs, is_training):
 
   hidden = normalize("inputs", inputs)
   for i in range(sum("linear" in name for name in params)):
-    layer = params[f"critic/linear_{i}"]
+    layer = params[f"{role}/linear_{i}"]
     hidden = hidden @ layer["w"] + layer.get("b", 0.0)
     # XQC, which has no bias, normalises before the activation.
     if "b" in layer:
       hidden = normalize(i, np.tanh(hidden))
     else:
       hidden = np.tanh(normalize(i, hidden))
-  output = params["critic/output"]
+  output = params[f"{role}/output"]
   return hidden @ output["w"] + output["b"], moved
+
+
+def _policy(params, inputs, is_training=False):
+  """A policy's outputs, and its parameters with new averages, if any."""
+  if not hasattr(params, "state"):
+    return mlp(params, inputs), params
+  outputs, state = _network("policy", *params, inputs, is_training)
+  return outputs, params._replace(state=state)
+
+
+def _with_unit_norm(params):
+  """Weights on the unit sphere."""
+  return {
+    module: values | {
+      "w": values["w"] / np.linalg.norm(values["w"], axis=-2, keepdims=True)
+    } if "w" in values else values
+    for module, values in params.items()
+  }  # fmt: skip
 
 
 def _critics(params, state, observation, action, is_training):
   """Twin critics: [B, 2, K], and their new averages, if they have some."""
   inputs = np.concatenate([observation, action], axis=-1)
   outputs, states = zip(*(
-    _critic(
-      *jax.tree.map(lambda x, i=i: x[i], (params, state)), inputs, is_training
+    _network(
+      "critic", *jax.tree.map(lambda x, i=i: x[i], (params, state)), inputs,
+      is_training,
     )
     for i in range(2)
   ), strict=True)  # fmt: skip
@@ -114,12 +133,7 @@ def _critic_step(before, inputs, target, hyperparams, b1=0.9, atoms=None):
     b1, hyperparams.get("weight_decay", 0.0),
   )  # fmt: skip
   if atoms is not None:
-    params = {
-      module: values | {
-        "w": values["w"] / np.linalg.norm(values["w"], axis=-2, keepdims=True)
-      } if "w" in values else values
-      for module, values in params.items()
-    }  # fmt: skip
+    params = _with_unit_norm(params)
   return _Critics(params, averages, moments), {
     "critic_loss": value,
     "q_mean": np.mean(_values(outputs, atoms)[: len(target)]),
@@ -182,7 +196,7 @@ def soft_update(state, hyperparams, transitions, noises):
   for batch, noise in zip(batches, noises[0], strict=True):
     size = len(batch.reward)
     next_action, next_log_prob = normal_tanh(
-      mlp(state.policy_params, batch.next_observation), noise
+      _policy(state.policy_params, batch.next_observation)[0], noise
     )
     inputs = (
       np.concatenate([batch.observation, batch.next_observation]),
@@ -201,9 +215,12 @@ def soft_update(state, hyperparams, transitions, noises):
       critic, inputs, target, hyperparams, b1, atoms
     )
     rounds.append(metrics)
+    if atoms is not None:
+      targets = _moved(targets, critic.params, hyperparams["tau"])
 
   def sample(params):
-    return normal_tanh(mlp(params, batch.observation), noises[1])
+    outputs, _ = _policy(params, batch.observation, True)
+    return normal_tanh(outputs, noises[1])
 
   def policy_loss(params):
     action, log_prob = sample(params)
@@ -213,12 +230,20 @@ def soft_update(state, hyperparams, transitions, noises):
     q = _values(outputs, atoms).min(axis=1)
     return np.mean(temperature * log_prob - q)
 
+  before, own = state.policy_params, state.policy_params
+  if is_stateful := hasattr(before, "state"):
+    own = before.params
   policy_params, policy_moments, policy_value, length = descend(
-    policy_loss, state.policy_params, state.policy_optimizer_state,
-    hyperparams["policy_learning_rate"], b1,
+    lambda x: policy_loss(before._replace(params=x) if is_stateful else x),
+    own, state.policy_optimizer_state, hyperparams["policy_learning_rate"], b1,
     hyperparams.get("weight_decay", 0.0),
   )  # fmt: skip
-  action, log_prob = sample(state.policy_params)
+  if atoms is not None:
+    policy_params = _with_unit_norm(policy_params)
+  if is_stateful:
+    _, moved = _policy(before, batch.observation, True)
+    policy_params = moved._replace(params=policy_params)
+  action, log_prob = sample(before)
   excess = log_prob + hyperparams["target_entropy"]
   log_temperature, temperature_moments, temperature_value, _ = descend(
     lambda x: np.mean(-np.exp(x) * excess), state.log_temperature,
@@ -226,9 +251,9 @@ def soft_update(state, hyperparams, transitions, noises):
     hyperparams["temperature_learning_rate"],
   )  # fmt: skip
   if targets:
-    changes["target_critic_params"] = _moved(
-      targets, critic.params, hyperparams["tau"]
-    )
+    if atoms is None:
+      targets = _moved(targets, critic.params, hyperparams["tau"])
+    changes["target_critic_params"] = targets
   if critic.averages:
     changes["critic_state"] = critic.averages
   return state._replace(

@@ -1,0 +1,301 @@
+"""The networks of CrossQ and XQC: all of them with batch normalisation."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import types
+from qdrl_haiku.checks import check_count
+from qdrl_haiku.cpu import fusion
+from qdrl_haiku.networks import base, batch_norm
+from qdrl_haiku.networks.actor_critic import policy_final_init
+from qdrl_haiku.networks.config import ACTIVATIONS, NUM_CRITICS, NetworkConfig
+from qdrl_haiku.networks.own import (
+  BATCH,
+  OwnNetwork,
+  OwnNetworks,
+  check_own_network_shapes,
+  is_own_pair,
+  own_network,
+  tell_own_network,
+)
+
+# Inputs, and what normalises them.
+_Affine = tuple[jax.Array, jax.Array, jax.Array]
+# (inputs [..., I], whether it's in training, rows of which outputs are made).
+_Forward = Callable[[jax.Array, bool, slice], jax.Array]
+# (sizes of hidden layers, size of the output, its initial weights).
+_MakeForward = Callable[
+  [Sequence[int], int, hk.initializers.Initializer | None], _Forward
+]
+
+
+class BatchNormNetworks(NamedTuple):
+  """The networks of one agent of CrossQ or XQC.
+
+  Attributes:
+    policy: as in `ActorCritic`, of parameters that are `Variables`: it acts
+      by averages of the statistics of the batches that it has learned from.
+    critic: twin critics; each leaf of their parameters and of their state has a
+      leading axis of size 2, one entry for each critic. apply(parameters,
+      state, observation [..., O], action [..., A], *, is_training, rows) ->
+      (outputs [..., 2, K], state), differentiable in reverse mode only. Of a
+      batch [B] that goes through the critics together for its statistics,
+      outputs are computed of `rows` only, a slice of all by default.
+  """
+
+  policy: base.Network
+  critic: base.StatefulNetwork
+
+
+def make_crossq_networks(
+  observation_size: int,
+  action_size: int,
+  config: NetworkConfig = NetworkConfig(),
+  own: OwnNetworks | None = None,
+) -> BatchNormNetworks:
+  """Returns the policy and the twin critics of CrossQ.
+
+  Bhatt et al., arXiv 1902.05605, section 3: batch renormalisation of inputs and
+  after each hidden layer's activation, in the policy too, as in the authors'
+  code. Their critics have 2048 units.
+
+  Args and errors are those of `make_sac_networks`.
+  """
+  act = ACTIVATIONS[config.activation]
+
+  def layers(
+    sizes: Sequence[int],
+    output_size: int,
+    final_init: hk.initializers.Initializer | None,
+  ) -> _Forward:
+    def forward(
+      inputs: jax.Array, is_training: bool, rows: slice
+    ) -> jax.Array:
+      def normalized(name: str, inputs: jax.Array) -> _Affine:
+        layer = batch_norm.BatchNorm(
+          renormalize=True, name=f"batch_norm_{name}"
+        )
+        return inputs, *layer.affine(inputs, is_training)
+
+      hidden = normalized("inputs", inputs)
+      for i, size in enumerate(sizes):
+        linear = batch_norm.LinearOfAffine(size, name=f"linear_{i}")
+        hidden = normalized(str(i), act(linear(*hidden)))
+      hidden = hidden[0][rows], *hidden[1:]
+      return batch_norm.LinearOfAffine(
+        output_size, w_init=final_init, name="output"
+      )(*hidden)
+
+    return forward
+
+  return _networks(observation_size, action_size, config, own, 1, layers)
+
+
+def make_xqc_networks(
+  observation_size: int,
+  action_size: int,
+  config: NetworkConfig = NetworkConfig(),
+  own: OwnNetworks | None = None,
+  *,
+  num_atoms: int,
+) -> BatchNormNetworks:
+  """Returns the policy and the twin critics of XQC.
+
+  Palenicek et al., arXiv 2509.25174, section 4: batch normalisation of inputs
+  and before each hidden layer's activation, in place of a bias, and weights of
+  unit norm, which they begin with, and `with_unit_norm` keeps; in the policy
+  too, as in the authors' code. The critics' outputs are logits of atoms. Theirs
+  have four layers of 512 units, their policy four of 256.
+
+  Args:
+    observation_size: see `make_sac_networks`, likewise those after it.
+    action_size: A.
+    config: what shapes the networks.
+    own: networks that take the place of these.
+    num_atoms: K, of each critic's distribution of values, >= 2.
+  """
+  check_count("num_atoms", num_atoms, 2)
+  act = ACTIVATIONS[config.activation]
+
+  def layers(
+    sizes: Sequence[int],
+    output_size: int,
+    final_init: hk.initializers.Initializer | None,
+  ) -> _Forward:
+    del final_init  # The weights' norm is 1.
+
+    def forward(
+      inputs: jax.Array, is_training: bool, rows: slice
+    ) -> jax.Array:
+      # An offset would be taken out by the next normalisation.
+      layer = batch_norm.BatchNorm(
+        create_offset=False, name="batch_norm_inputs"
+      )
+      hidden = layer(inputs, is_training)
+      for i, size in enumerate(sizes):
+        hidden = hk.Linear(size, with_bias=False, name=f"linear_{i}")(hidden)
+        layer = batch_norm.BatchNorm(name=f"batch_norm_{i}")
+        hidden = act(layer(hidden, is_training))
+      return hk.Linear(output_size, name="output")(hidden[rows])
+
+    return forward
+
+  return _networks(
+    observation_size, action_size, config, own, num_atoms, layers,
+    has_unit_norm=True,
+  )  # fmt: skip
+
+
+def without_batch_norm(policy: base.Variables) -> types.Params:
+  """Returns an MLP that acts as a policy of these networks does.
+
+  Outside training batch normalisation is affine, a part of a layer beside it.
+
+  Args:
+    policy: of `make_crossq_networks` or `make_xqc_networks`.
+
+  Returns:
+    The parameters of linear layers, by the same names.
+  """
+  modules = {name.rpartition("/")[2]: x for name, x in policy.params.items()}
+  averages = {name.rpartition("/")[2]: x for name, x in policy.state.items()}
+  num_hidden = sum(name.startswith("linear_") for name in modules)
+  is_before_activation = "b" not in modules["linear_0"]
+
+  def affine(name: str) -> tuple[jax.Array, jax.Array]:
+    return batch_norm.averaged_affine(
+      modules[f"batch_norm_{name}"], averages[f"batch_norm_{name}"]
+    )
+
+  before: tuple[jax.Array, jax.Array] | None = affine("inputs")
+  layers = {}
+  for i in range(num_hidden + 1):
+    name = f"linear_{i}" if i < num_hidden else "output"
+    weights, bias = modules[name]["w"], modules[name].get("b", 0.0)
+    if before is not None:
+      factor, shift = before
+      weights, bias = factor[:, None] * weights, shift @ weights + bias
+    before = affine(str(i)) if i < num_hidden else None
+    if before is not None and is_before_activation:
+      factor, shift = before
+      weights, bias, before = weights * factor, bias * factor + shift, None
+    layers[f"policy/{name}"] = {"w": weights, "b": bias}
+  return layers
+
+
+def _networks(
+  observation_size: int,
+  action_size: int,
+  config: NetworkConfig,
+  own: OwnNetworks | None,
+  num_outputs: int,
+  layers: _MakeForward,
+  *,
+  has_unit_norm: bool = False,
+) -> BatchNormNetworks:
+  """Returns a policy and twin critics of layers."""
+  check_count("observation_size", observation_size, 1)
+  check_count("action_size", action_size, 1)
+  own = own or OwnNetworks()
+  unit = batch_norm.with_unit_norm if has_unit_norm else lambda params: params
+
+  def scoped(scope: str, forward: _Forward) -> _Forward:
+    def call(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
+      with hk.experimental.name_scope(scope):
+        return forward(inputs, is_training, rows)
+
+    return call
+
+  def begun(network: base.StatefulNetwork) -> base.StatefulNetwork:
+    def init(key: types.Key) -> tuple[types.Params, types.State]:
+      params, state = network.init(key)
+      return unit(params), state
+
+    return network._replace(init=init)
+
+  if own.policy is not None:
+    policy = own_network(
+      "policy", own.policy, (observation_size,), (2 * action_size,)
+    )
+  else:
+    act = scoped(
+      "policy",
+      layers(config.policy_sizes, 2 * action_size, policy_final_init(config)),
+    )
+    made = base.stateful_network(
+      lambda inputs, is_training: act(inputs, is_training, slice(None)),
+      observation_size,
+    )
+    policy = base.with_network_variables(begun(made))
+  if own.critic is not None:
+    critic = _own_critics(
+      own.critic, observation_size, action_size, num_outputs
+    )
+  else:
+    value = scoped("critic", layers(config.critic_sizes, num_outputs, None))
+    critic = _twins(value, observation_size + action_size)
+  return BatchNormNetworks(policy, begun(critic))
+
+
+def _own_critics(
+  given: OwnNetwork, observation_size: int, action_size: int, num_outputs: int
+) -> base.StatefulNetwork:
+  """Returns twin critics that are made of what a user gives."""
+  if is_own_pair(given):
+    twins = base.StatefulNetwork(given.init, given.apply)
+  else:
+    assert callable(given)
+    function = tell_own_network(given)
+
+    def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
+      parts = jnp.split(inputs, [observation_size], axis=-1)
+      return function(*parts, is_training)[rows]
+
+    twins = _twins(critic, observation_size + action_size)
+
+  def outputs(key: types.Key, *inputs: jax.Array) -> jax.Array:
+    return twins.apply(*twins.init(key), *inputs, is_training=True)[0]
+
+  check_own_network_shapes(
+    "critic",
+    outputs,
+    [(*BATCH, observation_size), (*BATCH, action_size)],
+    (*BATCH, NUM_CRITICS, num_outputs),
+  )
+  return twins
+
+
+def _twins(critic: _Forward, input_size: int) -> base.StatefulNetwork:
+  """Returns two critics as one network with stacked parameters."""
+  transformed = base.transform_with_state(critic)
+
+  def init(key: types.Key) -> tuple[types.Params, types.State]:
+    example = jnp.zeros([1, input_size], jnp.float32)
+    return jax.vmap(
+      lambda key: transformed.init(key, example, True, slice(None))
+    )(jax.random.split(key, NUM_CRITICS))
+
+  def apply(
+    params: types.Params,
+    state: types.State,
+    observation: jax.Array,
+    action: jax.Array,
+    *,
+    is_training: bool,
+    rows: slice = slice(None),
+  ) -> tuple[jax.Array, types.State]:
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    # Statistics of the inputs are the same for both.
+    outputs, state = jax.vmap(
+      lambda params, state: transformed.apply(
+        params, state, inputs, is_training, rows
+      ),
+      out_axes=(-2, 0),
+    )(params, state)
+    return fusion.without_gradient_fusion(outputs), state
+
+  return base.StatefulNetwork(init=init, apply=apply)
