@@ -64,7 +64,7 @@ _REACHES = {
 def test_every_hyperparameter_is_live(name):
   learner = common.learner(name)
   default = common.hyperparams(learner)
-  batches = [common.batches(learner, seed=i) for i in range(6)]
+  batches = [common.batches(learner, seed=i) for i in range(12)]
 
   def learned(hyperparams):
     states = [common.agent(learner)]
