@@ -97,7 +97,7 @@ def batch_norm_learner(
     ) -> tuple[_Critics, types.Metrics]:
       params, targets, critic_state, optimizer_state = carry
       inputs, reward, discount, log_prob = batch
-      next_q = None
+      next_q: types.Tree = None
       if atoms is not None:
         outputs, _ = critic.apply(
           targets, critic_state, *inputs, is_training=True,
