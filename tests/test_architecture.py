@@ -38,7 +38,7 @@ _ALLOWED = {
   "storage": {"distributed"},
   "artifacts": {
     "actors", "controllers", "distributed", "environments", "learners",
-    "map_elites", "storage", "training",
+    "map_elites", "networks", "storage", "training",
   },
   "drawing": {"actors", "environments", "learners", "map_elites"},
   "reports": {
