@@ -43,18 +43,21 @@ def shorten_for_benchmark(
 ) -> Setup:
   """Gives a population an interval that can be measured in seconds."""
   assert setup.mesh is not None
-  config, per_update = setup.config, setup.learner.batches_per_update
+  config, learner = setup.config, setup.learner
   platform = setup.mesh.devices.flat[0].platform
   flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
   update_seconds = benchmark_flops_per_update(setup) / flops
-  seconds = (
-    config.population_size
-    / setup.mesh.size
-    * (1 / _STEPS + config.grad_updates_per_step * update_seconds)
+  unit = config_lib.training_iteration_steps(config, learner)
+  num_updates = config.grad_updates_per_step
+  if setup.on_policy:
+    num_updates = learner.batches_per_update / unit
+  seconds = config.population_size / setup.mesh.size * (
+    1 / _STEPS + num_updates * update_seconds
   )
-  unit = config_lib.training_iteration_steps(config, per_update)
   interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
+  if setup.on_policy:
+    return _configured(setup, perturbation_interval=interval)
   if min_replay_size is None:
     min_replay_size = min(config.min_replay_size, interval)
   return _configured(
@@ -116,15 +119,19 @@ def benchmark_collecting(
   """Times the steps that agents collect, without learning."""
   config = setup.config
   steps = (repetitions + 1) * config.perturbation_interval
-  if steps >= config.replay_capacity:
+  if setup.on_policy:
+    learner = setup.learner._replace(update=lambda state, *_: (state, {}))
+    setup = setup._replace(learner=learner)
+  elif steps >= config.replay_capacity:
     raise ValueError(
       f"replay_capacity {config.replay_capacity} must be more than the {steps} "
       "steps that are collected; raise it, or lower perturbation_interval."
     )
-  # Learning begins when the buffer is full.
-  setup = _configured(
-    setup, min_replay_size=config.replay_capacity, random_warm_up=False
-  )
+  else:
+    # Learning begins when the buffer is full.
+    setup = _configured(
+      setup, min_replay_size=config.replay_capacity, random_warm_up=False
+    )
   members, hyperparams, keys = _population(setup, run_key)
   pool = jax.jit(lambda keys: members_lib.draw_member_pool(setup, keys))(keys)
 
@@ -144,20 +151,28 @@ def benchmark_updating(
 ) -> Row:
   """Times sampling and updates, without environments."""
   assert setup.mesh is not None
-  plan = config_lib.training_iterations(
-    setup.config, setup.learner.batches_per_update
-  )
+  plan = config_lib.training_iterations(setup.config, setup.learner)
   members, hyperparams, keys = _population(setup, run_key)
-  full = members.replay._replace(
-    size=jnp.full_like(members.replay.size, setup.config.replay_capacity)
-  )
+  if setup.on_policy:
+    shape = (keys.shape[0], plan.num_env_steps, setup.config.num_envs)
+    full = jax.tree.map(
+      lambda x: jnp.zeros((*shape, *x.shape), x.dtype),
+      members_lib.member_transition_example(setup),
+    )
+  else:
+    full = members.replay._replace(
+      size=jnp.full_like(members.replay.size, setup.config.replay_capacity)
+    )
 
   def interval(
-    setup: Setup, states: State, buffers: Tree, hyperparams: Tree, keys: Tree
+    setup: Setup, states: State, full: Tree, hyperparams: Tree, keys: Tree
   ) -> State:
     def iteration(states: State, t: types.Array) -> tuple[State, None]:
       own = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
-      return learning.learn(setup, states, buffers, hyperparams, own)[0], None
+      if setup.on_policy:
+        args = states, hyperparams, full, own
+        return learning.learn_rollouts(setup, *args)[0], None
+      return learning.learn(setup, states, full, hyperparams, own)[0], None
 
     return jax.lax.scan(iteration, states, jnp.arange(plan.num_iterations))[0]
 
@@ -292,14 +307,19 @@ def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
 def benchmark_flops_per_update(setup: Setup) -> float:
   """Returns what XLA counts for one critic step of one agent."""
   member, transition = _member(setup)
-  shape = (setup.learner.batches_per_update, setup.config.batch_size)
+  per_update, config = setup.learner.batches_per_update, setup.config
+  shape = (per_update, config.batch_size)
+  if setup.on_policy:
+    shape = (config.rollout_length, config.num_envs)
   transitions = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((*shape, *x.shape), x.dtype), transition
   )
   arguments = *member, transitions, jax.random.key(0)
   update: Any = jax.jit(setup.learner.update)
   compiled = update.lower(*arguments).compile()
-  return compiled.cost_analysis()["flops"] / shape[0]
+  flops = compiled.cost_analysis()["flops"]
+  # A rollout is learned from in a loop, whose body XLA counts once.
+  return flops if setup.on_policy else flops / per_update
 
 
 def _matmul_peak(mesh: jax.sharding.Mesh) -> float:
@@ -367,11 +387,8 @@ def _member(setup: Setup) -> tuple[tuple[Tree, Tree], Tree]:
   init = functools.partial(generation.init, alone)
   state = jax.eval_shape(init, jax.random.key(0))
 
-  def without_axes(tree: Tree, num_axes: int) -> Tree:
-    return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape[num_axes:], x.dtype), tree
-    )
-
-  members = state.members
-  learner = without_axes((members.learner, state.hyperparams), 1)
-  return learner, without_axes(members.replay.storage, 2)
+  learner = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+    (state.members.learner, state.hyperparams),
+  )
+  return learner, members_lib.member_transition_example(alone)

@@ -44,7 +44,7 @@ class Transition(NamedTuple):
       `truncation` [...], 1 where the episode ended without terminating. The
       batches of an update are drawn uniformly from replay, in no order, and
       have those alone that `TrainingConfig.replay_extras` names: by default
-      none, and so no `truncation`.
+      none, and so no `truncation`. A rollout has that too.
   """
 
   observation: Array

@@ -26,6 +26,7 @@ _KINDS: dict[type, str] = {
   learners.SACState: "normal_tanh",
   learners.CrossQState: "normal_tanh",
   learners.XQCState: "normal_tanh",
+  learners.PPOState: "normal_tanh",
   learners.TD3State: "deterministic_tanh",
 }
 
@@ -45,8 +46,8 @@ def export_policy(
   Args:
     path: of the file, which must not be there yet.
     learner: the agent's.
-    state: of one agent of `learners.sac`, `crossq`, `xqc` or `td3`, or of
-      `learners.diayn` over one of them.
+    state: of one agent of `learners.sac`, `crossq`, `xqc`, `ppo` or `td3`, or
+      of `learners.diayn` over one of them.
     info: JSON that is kept with the policy, such as where it comes from.
 
   Raises:
@@ -122,7 +123,7 @@ def _policy_of(state: types.State) -> Policy:
   if kind is None:
     raise ValueError(
       f"state is a {type(agent).__name__}, whose policy is not known; only "
-      "agents of learners.sac, crossq, xqc, td3 and diayn can be exported."
+      "agents of learners.sac, crossq, xqc, ppo, td3 and diayn can be exported."
     )
   statistics = agent.observation_statistics
   if outer is not None:

@@ -101,6 +101,13 @@ def _with_skills(
       "sac or td3."
     )
   prior, base = choice.skills.prior(), choice.base
+  # A user's own has none of these settings.
+  shape = learners.AgentConfig()
+  if isinstance(base, learners.AgentConfig):
+    # DIAYN normalises by itself, and leaves the skills alone.
+    shape = base
+    base = dataclasses.replace(base, normalize_observations=False)
+  network = shape.network
   given = config.training.num_eval_episodes
   if given is not None and given < (prior.num_skills or 1):
     raise ValueError(
@@ -111,11 +118,11 @@ def _with_skills(
   discriminator = dataclasses.replace(
     choice.discriminator,
     discriminator_hidden_layer_sizes=(
-      base.network.hidden_layer_sizes if sizes is None else sizes
+      network.hidden_layer_sizes if sizes is None else sizes
     ),
-    activation=base.network.activation,
-    layer_norm=base.network.layer_norm,
-    normalize_observations=base.normalizes,
+    activation=network.activation,
+    layer_norm=getattr(network, "layer_norm", False),
+    normalize_observations=shape.normalizes,
   )
   arguments = (
     env.observation_size,
@@ -125,12 +132,8 @@ def _with_skills(
   )
   train_env = environments.SkillEnvironment(env, prior, choice.skills.sampling)
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
-  # DIAYN normalises by itself, and leaves the skills alone.
-  learner = learners.sac(
-    train_env.observation_size,
-    env.action_size,
-    dataclasses.replace(base, normalize_observations=False),
-  )
+  size = train_env.observation_size
+  learner = learners.make_learner(base, size, env.action_size)
   sees_descriptors = discriminator.discriminator_input == "descriptor"
   is_return = choice.fitness == "episode_return"
   return training.Setup(

@@ -31,7 +31,7 @@ class Config(Settings):
   learner: Settings = setting_choice(
     "sac",
     learners.KINDS,
-    "Algorithm of each agent: sac, td3, crossq, xqc, diayn, or "
+    "Algorithm of each agent: sac, td3, crossq, xqc, ppo, diayn, or "
     "package.module:function, which is called with observation_size and "
     "action_size and returns a Learner.",
     title="Learner",

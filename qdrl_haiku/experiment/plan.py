@@ -81,12 +81,11 @@ def _interval(config: Config, learner: learners.Learner) -> int:
   settings = config.training
   if settings.perturbation_interval is not None:
     return settings.perturbation_interval
-  per_update = learner.batches_per_update
   if config.run.num_generations is None:
     return training.default_training_interval(
-      settings, per_update, config.run.num_timesteps
+      settings, learner, config.run.num_timesteps
     )
-  steps = training.training_iteration_steps(settings, per_update)
+  steps = training.training_iteration_steps(settings, learner)
   return steps * max(1, round(_INTERVAL / steps))
 
 

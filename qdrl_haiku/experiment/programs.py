@@ -36,9 +36,10 @@ class Program(NamedTuple):
     without: set[str] = set()
     if self.defaults.repertoire is not None:
       # Its elites have no skills.
-      skilled = config_lib.config_tree_flags(learners.KINDS["diayn"])
-      plain = config_lib.config_tree_flags(learners.SACConfig())
-      without = skilled.keys() - plain.keys()
+      others = dict(learners.KINDS)
+      without = set(config_lib.config_tree_flags(others.pop("diayn")))
+      for config in others.values():
+        without -= config_lib.config_tree_flags(config).keys()
     found = {}
     for name, flag in config_lib.config_tree_flags(self.defaults).items():
       if name in without:

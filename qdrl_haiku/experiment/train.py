@@ -112,14 +112,15 @@ def with_train_logdir(config: Config) -> Config:
 def _warn(made: Plan) -> None:
   """Warns of what begins after the run's end, if it isn't made longer."""
   run, settings = made.config.run, made.setup.config
-  if not run.checkpoint_replay:
+  stores = not made.setup.on_policy
+  if stores and not run.checkpoint_replay:
     logging.warning(
       "checkpoints are written without replay buffers: a resumed run begins "
       "with empty ones, and learns nothing until they have --min_replay_size "
       "transitions."
     )
   is_plain = made.setup.map_elites is None
-  if is_plain and run.num_timesteps < settings.min_replay_size:
+  if stores and is_plain and run.num_timesteps < settings.min_replay_size:
     logging.warning(
       "nothing will be learned: an agent's %d steps don't reach "
       "--min_replay_size=%d transitions.",

@@ -1,6 +1,7 @@
 """Learners: pure functions that turn transitions into better agents."""
 
 from qdrl_haiku.learners import diayn as _diayn
+from qdrl_haiku.learners import ppo as _ppo
 from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
 from qdrl_haiku.learners.base import Learner, SharedCritic
@@ -21,6 +22,7 @@ from qdrl_haiku.learners.diayn import (
   diayn_discriminator,
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
 from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import ObservationStatistics
@@ -30,6 +32,7 @@ from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_sac.HYPERPARAMETERS,
   **_td3.HYPERPARAMETERS,
+  **_ppo.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
 }
 """Hyperparameters of all learners here, by name."""
@@ -49,6 +52,9 @@ __all__ = [
   "KINDS",
   "Learner",
   "ObservationStatistics",
+  "PPOConfig",
+  "PPOGenotype",
+  "PPOState",
   "SACConfig",
   "SACGenotype",
   "SACState",
@@ -64,6 +70,7 @@ __all__ = [
   "diayn",
   "diayn_discriminator",
   "make_learner",
+  "ppo",
   "sac",
   "td3",
   "xqc",

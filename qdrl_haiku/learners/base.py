@@ -63,10 +63,10 @@ class Learner(NamedTuple):
       axis N also where that is 1; metrics are scalars by name. `hyperparams`
       are scalars, in a tree like the learner's. In training each batch holds
       transitions drawn uniformly from the agent's replay buffer: in no order,
-      from many episodes and older policies, so that a learner that must learn
-      from its latest steps in their order (on-policy) can't be trained by
-      this. Of `extras` they have what `TrainingConfig.replay_extras` names
-      and nothing else, `truncation` included. See `types.Transition`.
+      from many episodes and older policies. Of `extras` they have what
+      `TrainingConfig.replay_extras` names and nothing else, `truncation`
+      included. See `types.Transition`, and for on-policy learners
+      `learns_from`.
     act: (state, hyperparams, observations [..., O], key) -> actions [..., A]
       in [-1, 1], which explore.
     act_greedy: (state, observations [..., O]) -> actions [..., A] in [-1, 1],
@@ -76,7 +76,7 @@ class Learner(NamedTuple):
     hyperparams: the defaults, a tree of Python floats; `update` and `act` take
       a tree of the same structure.
     batches_per_update: N, how many batches one call of `update` takes, each of
-      them one critic step.
+      them one critic step; of a rollout, how many it makes of that by itself.
     genotype: (state) -> what a repertoire stores of an agent: no optimisers, no
       target networks.
     from_genotype: (genotype) -> state, with fresh optimisers and with target
@@ -89,6 +89,11 @@ class Learner(NamedTuple):
     supports_n_step: whether a transition's reward may be the discounted sum of
       several steps, and its discount the product of theirs; not where the
       learner rewards single steps by itself.
+    learns_from: "replay", or "rollout" of an on-policy learner. Then `update`
+      takes, in the place of batches, the transitions [T, E, ...] that the
+      agent has just collected in T steps of E environments, in their order,
+      with `truncation` [T, E] among their `extras`; `observe` is told of them
+      after that, so that the policy can be asked how it has acted.
   """
 
   init: Callable[[types.Key], types.State]
@@ -106,6 +111,7 @@ class Learner(NamedTuple):
   declared: Mapping[str, Hyperparameter] = MappingProxyType({})
   share: Callable[[int], SharedCritic] | None = None
   supports_n_step: bool = True
+  learns_from: str = "replay"
 
 
 class Descent(NamedTuple):
@@ -157,16 +163,21 @@ class Optimizer:
     state: optax.OptState,
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
+    max_norm: types.Array | None = None,
   ) -> Descent:
-    """Takes a step down a loss."""
+    """Takes a step down a loss, whose gradient is shortened to `max_norm`."""
     is_stateful = isinstance(params, networks.Variables)
     own = params.params if is_stateful else params
     (loss, (more, moved)), gradients = jax.value_and_grad(
       lambda x: loss_fn(params._replace(params=x) if is_stateful else x),
       has_aux=True,
     )(own)
+    shortened = gradients
+    if max_norm is not None:
+      factor = max_norm / jnp.maximum(optax.tree.norm(gradients), max_norm)
+      shortened = jax.tree.map(lambda x: factor * x, gradients)
     own, state = self.update(
-      gradients, state, own, learning_rate, weight_decay
+      shortened, state, own, learning_rate, weight_decay
     )
     after = moved._replace(params=own) if is_stateful else own
     return Descent(loss, more, after, state, optax.tree.norm(gradients))

@@ -19,6 +19,7 @@ def check(
   action_size: int,
   extras: Mapping[str, jax.ShapeDtypeStruct | types.Array] | None = None,
   batch_size: int = 256,
+  rollout_shape: tuple[int, int] = (16, 8),
 ) -> None:
   """Refuses a learner whose functions don't do what `Learner` says.
 
@@ -31,6 +32,7 @@ def check(
     extras: shapes and dtypes of what each stored transition has as `extras`,
       by name; none by default.
     batch_size: B, transitions in a batch.
+    rollout_shape: T, E of what it learns from, if that is a rollout.
 
   Raises:
     ValueError: if something that it has or returns isn't as it should be, or
@@ -39,6 +41,11 @@ def check(
   extras = dict(extras or {})
   check_learner_defaults(learner.hyperparams)
   checks.check_count("batches_per_update", learner.batches_per_update, 1)
+  if learner.learns_from not in ("replay", "rollout"):
+    raise ValueError(
+      f"learns_from={learner.learns_from!r} is unknown; give 'replay' or "
+      "'rollout'."
+    )
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
   shapes = functools.partial(_shapes, learner, extras)
@@ -63,6 +70,9 @@ def check(
       )
 
   batches = (learner.batches_per_update, batch_size)
+  if learner.learns_from == "rollout":
+    batches = rollout_shape
+    extras["truncation"] = _array()
   extras_of_batches: types.Tree = {
     name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
     for name, x in extras.items()
@@ -118,6 +128,33 @@ def check_learner_update(
       f"{transitions.reward.shape}, but an update of one agent takes "
       f"observations ({n}, B, O) and rewards ({n}, B), as many batches as "
       f"batches_per_update={n} says; {fix}."
+    )
+  checks.check_hyperparams(hyperparams, defaults)
+
+
+def check_learner_rollout(
+  transitions: types.Transition,
+  hyperparams: types.Hyperparams,
+  defaults: types.Hyperparams,
+  num_minibatches: int = 1,
+) -> None:
+  """Refuses a rollout that an update can't learn from, likewise."""
+  shape, rewards = transitions.observation.shape, transitions.reward
+  extras = ", ".join(transitions.extras) or "none"
+  is_whole = "truncation" in transitions.extras
+  if len(shape) != 3 or rewards.ndim != 2 or not is_whole:
+    raise ValueError(
+      f"the transitions' observations have shape {shape}, their rewards "
+      f"{rewards.shape} and their extras {extras}; an update of one agent "
+      "takes a rollout in its order, observations (T, E, O) and rewards "
+      "(T, E), with `truncation` (T, E)."
+    )
+  if rewards.size % num_minibatches:
+    steps, num_envs = rewards.shape
+    raise ValueError(
+      f"num_minibatches={num_minibatches} can't share the {rewards.size} "
+      f"transitions of rollout_length={steps} times num_envs={num_envs} "
+      "evenly; give a divisor of that, or change one of these."
     )
   checks.check_hyperparams(hyperparams, defaults)
 

@@ -11,7 +11,10 @@ import optax
 from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, statistics
-from qdrl_haiku.learners.check import check_learner_update
+from qdrl_haiku.learners.check import (
+  check_learner_rollout,
+  check_learner_update,
+)
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
@@ -196,8 +199,10 @@ def diayn(
 
   Each batch is relabelled with the intrinsic reward, log q(z|s') - log p(z),
   by the discriminator as it is then; the discriminator takes one step on it,
-  and the base learner learns from all batches together. Observations end
-  with the skill [K], as `environments.SkillEnvironment` makes them.
+  and the base learner learns from all batches together. A rollout, of an
+  on-policy base learner, is T batches: what all E environments did in one step.
+  Observations end with the skill [K], as `environments.SkillEnvironment` makes
+  them.
 
   Its hyperparameters are a dict of those of the base learner (if these aren't
   in a dict, or have the name of one of `HYPERPARAMETERS`, they are one entry of
@@ -312,9 +317,12 @@ def diayn(
     transitions: types.Transition,
     key: types.Key,
   ) -> tuple[DIAYNState, types.Metrics]:
-    check_learner_update(
-      transitions, hyperparams, defaults, base_learner.batches_per_update
-    )
+    if base_learner.learns_from == "rollout":
+      check_learner_rollout(transitions, hyperparams, defaults)
+    else:
+      check_learner_update(
+        transitions, hyperparams, defaults, base_learner.batches_per_update
+      )
     state, (transitions, metrics) = jax.lax.scan(
       lambda state, batch: relabel(state, hyperparams, batch),
       state,
@@ -345,6 +353,7 @@ def diayn(
     from_genotype=from_genotype,
     declared=declared,
     supports_n_step=False,
+    learns_from=base_learner.learns_from,
   )
 
 

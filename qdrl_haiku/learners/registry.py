@@ -3,10 +3,11 @@
 import dataclasses
 from collections.abc import Callable
 
-from qdrl_haiku.config import Settings, UsersOwn, setting
+from qdrl_haiku.config import Settings, UsersOwn, setting, setting_choice
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.diayn import DIAYNConfig
+from qdrl_haiku.learners.ppo import PPOConfig, ppo
 from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
 from qdrl_haiku.learners.xqc import XQCConfig, xqc
@@ -20,13 +21,30 @@ _FITNESS = (
 )
 
 
+_LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
+  "sac": (SACConfig, sac),
+  "td3": (TD3Config, td3),
+  "crossq": (CrossQConfig, crossq),
+  "xqc": (XQCConfig, xqc),
+  "ppo": (PPOConfig, ppo),
+}
+_CONFIGS: dict[str, Settings] = {
+  name: config() for name, (config, _) in _LEARNERS.items()
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class DIAYNAgentConfig(Settings):
   """Composes DIAYN of a base learner, a discriminator and skills."""
 
   title = "Skills"
 
-  base: SACConfig = SACConfig()
+  base: Settings = setting_choice(
+    "sac",
+    _CONFIGS,
+    "Algorithm that diayn's agents learn to act by, as --learner.",
+    flag="base_learner",
+  )
   discriminator: DIAYNConfig = DIAYNConfig()
   skills: SkillConfig = SkillConfig()
   fitness: str = setting(
@@ -45,15 +63,7 @@ class DIAYNAgentConfig(Settings):
       )
 
 
-_LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
-  "sac": (SACConfig, sac),
-  "td3": (TD3Config, td3),
-  "crossq": (CrossQConfig, crossq),
-  "xqc": (XQCConfig, xqc),
-}
-KINDS: dict[str, Settings] = {
-  name: config() for name, (config, _) in _LEARNERS.items()
-} | {"diayn": DIAYNAgentConfig()}
+KINDS: dict[str, Settings] = _CONFIGS | {"diayn": DIAYNAgentConfig()}
 """The configurations of all learners, by name."""
 
 

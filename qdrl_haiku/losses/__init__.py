@@ -18,6 +18,11 @@ from qdrl_haiku.losses.diayn import (
   diayn_sphere_discriminator_loss,
   diayn_sphere_reward,
 )
+from qdrl_haiku.losses.ppo import (
+  ppo_advantages,
+  ppo_critic_loss,
+  ppo_policy_loss,
+)
 from qdrl_haiku.losses.sac import (
   sac_critic_loss,
   sac_policy_loss,
@@ -37,6 +42,9 @@ __all__ = [
   "diayn_reward",
   "diayn_sphere_discriminator_loss",
   "diayn_sphere_reward",
+  "ppo_advantages",
+  "ppo_critic_loss",
+  "ppo_policy_loss",
   "sac_critic_loss",
   "sac_policy_loss",
   "sac_temperature_loss",

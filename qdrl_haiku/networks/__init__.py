@@ -3,6 +3,7 @@
 from qdrl_haiku.networks.actor_critic import (
   ActorCritic,
   make_discriminator,
+  make_ppo_networks,
   make_sac_networks,
   make_td3_networks,
 )
@@ -47,6 +48,7 @@ __all__ = [
   "fix_mlp_inputs",
   "make_crossq_networks",
   "make_discriminator",
+  "make_ppo_networks",
   "make_sac_networks",
   "make_td3_networks",
   "make_xqc_networks",

@@ -37,7 +37,7 @@ _POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
 
 
 class ActorCritic(NamedTuple):
-  """The networks of one agent of SAC or TD3.
+  """The networks of one agent of SAC, TD3 or PPO.
 
   Attributes:
     policy: apply(parameters, observation [..., O]) -> what the distribution of
@@ -46,7 +46,8 @@ class ActorCritic(NamedTuple):
     critic: apply(parameters, observation [..., O], action [..., A]) ->
       [..., 2], the values of the twin critics, differentiable in reverse mode
       only; each leaf of its parameters has a leading axis of size 2, one entry
-      for each critic. With the entries of one critic alone it is [..., 1].
+      for each critic. With the entries of one critic alone it is [..., 1]. Of
+      PPO: apply(parameters, observation [..., O]) -> [...], the value.
   """
 
   policy: Network
@@ -86,6 +87,19 @@ def make_td3_networks(
   Args and errors are those of `make_sac_networks`.
   """
   return _actor_critic(observation_size, action_size, 1, config, own)
+
+
+def make_ppo_networks(
+  observation_size: int,
+  action_size: int,
+  config: NetworkConfig = NetworkConfig(),
+  own: OwnNetworks | None = None,
+) -> ActorCritic:
+  """Returns the policy, with 2A outputs, and the critic of PPO.
+
+  Args and errors are those of `make_sac_networks`.
+  """
+  return _actor_critic(observation_size, action_size, 2, config, own, True)
 
 
 def make_discriminator(
@@ -143,8 +157,12 @@ def _actor_critic(
   outputs_per_action: int,
   config: NetworkConfig,
   own: OwnNetworks | None,
+  of_observations: bool = False,
 ) -> ActorCritic:
-  """Checks the sizes and returns the policy and the twin critics."""
+  """Checks the sizes and returns the policy and its critics.
+
+  These are twins that judge actions, or one that judges observations alone.
+  """
   check_count("observation_size", observation_size, 1)
   check_count("action_size", action_size, 1)
   if not isinstance(config, ResidualNetworkConfig):
@@ -166,7 +184,9 @@ def _actor_critic(
       final_init=policy_final_init(config),
     )
     policy = network(forward, observation_size)
-  if own.critic is not None:
+  if own.critic is not None and of_observations:
+    critic = own_network("critic", own.critic, (observation_size,), ())
+  elif own.critic is not None:
     critic = own_critics(own.critic, (observation_size, action_size))
   else:
     value = _perceptron(
@@ -181,11 +201,12 @@ def _actor_critic(
       if config.critic_residual is None
       else config.critic_residual,
     )
-    critic = _twins(
-      network(
-        lambda inputs: value(inputs)[..., 0], observation_size + action_size
-      )
+    critic = network(
+      lambda inputs: value(inputs)[..., 0],
+      observation_size + (0 if of_observations else action_size),
     )
+    if not of_observations:
+      critic = _twins(critic)
   return ActorCritic(policy, critic)
 
 

@@ -48,7 +48,8 @@ class OwnNetworks(NamedTuple):
     critic: observation [B, O], action [B, A] -> [B], the value that one critic
       gives; a critic of CrossQ makes [B, 1], one of XQC logits of atoms [B, K].
       A network that is no plain function holds both critics, as
-      `ActorCritic.critic` or `BatchNormNetworks.critic` describes it.
+      `ActorCritic.critic` or `BatchNormNetworks.critic` describes it. PPO has
+      one critic, observation [B, O] -> [B].
   """
 
   policy: OwnNetwork | None = None

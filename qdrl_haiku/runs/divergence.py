@@ -72,7 +72,7 @@ def cause_of_divergence(
   """Tells which values of the environment made all members diverge."""
   found = jax.device_get(
     jax.jit(functools.partial(_looked_at, setup))(
-      members.learner, members.replay.storage
+      members.learner, members.replay.storage if members.replay else None
     )
   )
   if found.pop("learner").any():
@@ -90,18 +90,19 @@ def cause_of_divergence(
 
 
 def _looked_at(
-  setup: Setup, learners: types.State, stored: types.Transition
+  setup: Setup, learners: types.State, stored: types.Transition | None
 ) -> dict[str, types.Array]:
   """Returns of each member whether it is finite, and how large values are."""
 
   def largest(x: types.Array) -> types.Array:
     return jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)))
 
-  seen = largest(stored.observation), largest(stored.next_observation)
-  of_members = {
-    "learner": trees.all_finite_leaves(learners),
-    "observations": jnp.maximum(*seen),
-    "rewards": largest(stored.reward),
-  }
+  of_members = {"learner": trees.all_finite_leaves(learners)}
+  if stored is not None:
+    seen = largest(stored.observation), largest(stored.next_observation)
+    of_members |= {
+      "observations": jnp.maximum(*seen),
+      "rewards": largest(stored.reward),
+    }
   size = setup.config.population_size
   return sharding.all_gather(setup.mesh, of_members, size)

@@ -16,6 +16,7 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import emitters, teachers
+from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, State
 
@@ -31,8 +32,8 @@ _SETTINGS = {
     "num_initial_genotypes or episode_length"
   ),
   "batches to learn from": (
-    "batch_size, grad_updates_per_step, num_critic_steps, num_envs or "
-    "population_size"
+    "batch_size, grad_updates_per_step, num_critic_steps, rollout_length, "
+    "num_envs or population_size"
   ),
   "replay while children inherit": "replay_capacity or population_size",
   "elites evaluated again": "num_reevaluations",
@@ -80,24 +81,24 @@ def memory_plan(
       num_reevaluations,
     )
   if members:
-    replay = _bytes(members.replay)
+    replay, config = _bytes(members.replay), setup.config
     held |= {
       "networks and optimisers": _bytes(members.learner),
       "replay": replay,
       "environments": _bytes((members.environment, initial.pool)),
     }
+    size = jax.tree.leaves(members)[0].shape[0]
+    plan = config_lib.training_iterations(config, setup.learner)
     per_update = setup.learner.batches_per_update
-    num_updates = config_lib.training_iterations(
-      setup.config, per_update
-    ).num_updates
-    rows = num_updates * per_update * setup.config.batch_size
-    in_turn["batches to learn from"] += rows * (
-      _bytes(members.replay.storage) // setup.config.replay_capacity
+    rows = size * plan.num_updates * per_update * config.batch_size
+    if setup.on_policy:
+      rows = size * plan.num_env_steps * config.num_envs
+    in_turn["batches to learn from"] += rows * _bytes(
+      members_lib.member_transition_example(setup)
     )
     if setup.controller is not None:
       # Of a member that has diverged the new buffer, and once more as it is
       # sent; or all buffers a second time.
-      size = jax.tree.leaves(members)[0].shape[0]
       in_turn["replay while children inherit"] = (
         num_devices * 2 * replay // size + setup.config.inherit_replay * replay
       )

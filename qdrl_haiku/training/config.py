@@ -5,6 +5,7 @@ import fractions
 import math
 from typing import NamedTuple
 
+from qdrl_haiku import learners
 from qdrl_haiku.checks import LARGEST
 from qdrl_haiku.config import Settings, setting
 
@@ -31,6 +32,13 @@ class TrainingConfig(Settings):
     "--num_timesteps.",
     low=1,
     open=True,
+    needs="members",
+  )
+  rollout_length: int = setting(
+    32,
+    "Steps of each environment that an on-policy learner, ppo, learns from at "
+    "once; what is said of replay is for the others.",
+    low=1,
     needs="members",
   )
   batch_size: int = setting(
@@ -256,31 +264,31 @@ class Iterations(NamedTuple):
 
 
 def training_iterations(
-  config: TrainingConfig, batches_per_update: int
+  config: TrainingConfig, learner: learners.Learner
 ) -> Iterations:
   """Cuts a generation into the shortest equal iterations that exist.
 
   An iteration steps each environment as few times as make a whole number of
-  calls of `learner.update`.
+  calls of `learner.update`, or a rollout, of which there is one such call.
   """
-  num_env_steps, num_updates = _iteration(config, batches_per_update)
+  num_env_steps, num_updates = _iteration(config, learner)
+  per_update = learner.batches_per_update
   steps = num_env_steps * config.num_envs
   num_iterations, rest = divmod(config.perturbation_interval, steps)
   if rest:
     raise ValueError(
       f"perturbation_interval {config.perturbation_interval} must be a "
-      f"multiple of {steps}: num_envs={config.num_envs} and "
-      f"grad_updates_per_step={config.grad_updates_per_step} with "
-      f"{batches_per_update} critic steps per update make iterations of "
+      f"multiple of {steps}: {_settings(config, learner)} make iterations of "
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}."
     )
-  if steps > config.replay_capacity:
+  is_stored = learner.learns_from == "replay"
+  if is_stored and steps > config.replay_capacity:
     raise ValueError(
       f"replay_capacity {config.replay_capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it."
     )
-  num_critic_steps = num_iterations * num_updates * batches_per_update
+  num_critic_steps = num_iterations * num_updates * per_update
   if num_critic_steps > LARGEST:
     raise ValueError(
       f"perturbation_interval {config.perturbation_interval} makes "
@@ -297,28 +305,28 @@ def nearest_interval_multiples(number: int, unit: int) -> str:
 
 
 def training_iteration_steps(
-  config: TrainingConfig, batches_per_update: int
+  config: TrainingConfig, learner: learners.Learner
 ) -> int:
   """Returns the steps of one iteration, of which an interval is a multiple.
 
   Args:
     config: the settings, the interval perhaps left open.
-    batches_per_update: critic steps in one call of `learner.update`.
+    learner: of each agent.
 
   Returns:
     Environment steps per agent.
   """
-  return _iteration(config, batches_per_update)[0] * config.num_envs
+  return _iteration(config, learner)[0] * config.num_envs
 
 
 def default_training_interval(
-  config: TrainingConfig, batches_per_update: int, num_timesteps: int
+  config: TrainingConfig, learner: learners.Learner, num_timesteps: int
 ) -> int:
   """Returns an interval that cuts a run into about twenty equal generations.
 
   Args:
     config: the settings, the interval perhaps left open.
-    batches_per_update: critic steps in one call of `learner.update`.
+    learner: of each agent.
     num_timesteps: environment steps per agent in all, >= 1.
 
   Returns:
@@ -327,15 +335,14 @@ def default_training_interval(
   Raises:
     ValueError: if no number of generations up to 200 cuts the run.
   """
-  steps = training_iteration_steps(config, batches_per_update)
+  steps = training_iteration_steps(config, learner)
   fitting = [n for n in range(1, 201) if num_timesteps % (n * steps) == 0]
   if not fitting:
     nearest = max(1, round(num_timesteps / (20 * steps))) * 20 * steps
     raise ValueError(
       f"num_timesteps {num_timesteps} can't be cut into equal generations of "
-      f"whole iterations, which have {steps} steps with num_envs="
-      f"{config.num_envs} and grad_updates_per_step="
-      f"{config.grad_updates_per_step}; {nearest} can. Or give "
+      f"whole iterations, which have {steps} steps with "
+      f"{_settings(config, learner)}; {nearest} can. Or give "
       "perturbation_interval."
     )
   generations = min(fitting, key=lambda n: abs(math.log(n / 20)))
@@ -343,11 +350,27 @@ def default_training_interval(
 
 
 def _iteration(
-  config: TrainingConfig, batches_per_update: int
+  config: TrainingConfig, learner: learners.Learner
 ) -> tuple[int, int]:
   """Steps of each environment, and calls of update, of one iteration."""
+  if learner.learns_from == "rollout":
+    return config.rollout_length, 1
   rate = fractions.Fraction(config.grad_updates_per_step)
   calls_per_env_step = (
-    rate.limit_denominator(100_000) * config.num_envs / batches_per_update
-  )
+    rate.limit_denominator(100_000) * config.num_envs
+    / learner.batches_per_update
+  )  # fmt: skip
   return calls_per_env_step.denominator, calls_per_env_step.numerator
+
+
+def _settings(config: TrainingConfig, learner: learners.Learner) -> str:
+  """Names what the length of an iteration follows from, for messages."""
+  if learner.learns_from == "rollout":
+    return (
+      f"num_envs={config.num_envs} and rollout_length={config.rollout_length}"
+    )
+  return (
+    f"num_envs={config.num_envs} and grad_updates_per_step="
+    f"{config.grad_updates_per_step} with {learner.batches_per_update} critic "
+    "steps per update"
+  )

@@ -7,7 +7,15 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, eager, learners, replay, trees, types
+from qdrl_haiku import (
+  actors,
+  eager,
+  environments,
+  learners,
+  replay,
+  trees,
+  types,
+)
 from qdrl_haiku.cpu import one_by_one, switch
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
@@ -40,8 +48,9 @@ def train_members(
 ) -> tuple[Members, types.Metrics, types.Array]:
   """Collects and learns for `perturbation_interval` steps.
 
-  A step with anything non-finite is left out of replay and statistics and
-  counted; a member whose replay hasn't got its minimum doesn't learn.
+  A step with anything non-finite is learned from by nobody, left out of
+  statistics and counted; a member whose replay hasn't got its minimum, or whose
+  rollout has no other step, doesn't learn.
 
   Args:
     setup: what the population is composed of.
@@ -53,59 +62,16 @@ def train_members(
     The members, whose pool is used up; metrics by name, [P], means over the
     updates; and the number of critic steps of each member, int32 [P].
   """
-  iterations = config_lib.training_iterations(
-    setup.config, setup.learner.batches_per_update
-  )
-  buffer = setup.buffer
-  add = buffer.add_where
-  if setup.config.n_step > 1:
-    add = functools.partial(n_step.add_n_step, setup)
+  iterations = config_lib.training_iterations(setup.config, setup.learner)
+  learn_anew = _from_rollout if setup.on_policy else _from_replay
 
-  def iteration(members: Members, t: types.Array) -> types.Tree:
+  def iteration(members: Members, t: types.Array) -> tuple[Members, types.Tree]:
     collect_keys, learn_keys = _split(
       jax.vmap(jax.random.fold_in, (0, None))(keys, t)
     )
-    with jax.named_scope("collect"):
-      env_states, transitions = actors.collect(
-        setup.env,
-        _warming_up(setup),
-        (members.learner, members.replay.size),
-        hyperparams,
-        members.environment,
-        collect_keys,
-        iterations.num_env_steps,
-        pool or None,
-      )
-    with jax.named_scope("store"):
-      is_finite = trees.all_finite_leaves(transitions, 3)
-      # Statistics leave out what is not finite.
-      seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
-      states = jax.vmap(setup.learner.observe)(members.learner, seen)
-      rows, where = jax.tree.map(
-        lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-        (members_lib.stored_by_members(setup, transitions), is_finite),
-      )
-      buffers = jax.vmap(add)(members.replay, rows, where)
-    can_learn = buffer.can_sample(buffers, setup.config.min_replay_size)
-    arguments = (states, buffers, hyperparams, learn_keys)
-    learn_now = functools.partial(learn, setup)
-    if switch.is_switched_on():
-      nothing = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype),
-        jax.eval_shape(learn_now, *arguments)[1],
-      )
-      states, metrics = jax.lax.cond(
-        jnp.any(can_learn),
-        learn_now,
-        lambda states, *_: (states, nothing),
-        *arguments,
-      )
-    else:
-      # An accelerator would wait for the host to decide, and copy all states.
-      states, metrics = learn_now(*arguments)
-    observed = _observed(seen) | _nonfinite(transitions, is_finite)
-    members = Members(states, buffers, env_states)
-    return members, (metrics, observed, can_learn)
+    return learn_anew(
+      setup, members, hyperparams, collect_keys, learn_keys, pool or None
+    )
 
   pool, members = members.pool, members._replace(pool=())
   if setup.config.n_step > 1 and (setup.on_host or setup.config.inherit_replay):
@@ -147,6 +113,136 @@ def train_members(
   return members, metrics, num_updates
 
 
+def _from_replay(
+  setup: Setup,
+  members: Members,
+  hyperparams: types.Hyperparams,
+  collect_keys: types.Key,
+  learn_keys: types.Key,
+  pool: types.Tree,
+) -> tuple[Members, types.Tree]:
+  """Collects until updates are due, stores that, and learns from replay.
+
+  Returns:
+    The members; and the updates' metrics [P, M], what was observed, and bool
+    [P], whether there were updates.
+  """
+  add = setup.buffer.add_where
+  if setup.config.n_step > 1:
+    add = functools.partial(n_step.add_n_step, setup)
+  acting = members.learner, members.replay.size
+  env_states, transitions = _collect(
+    setup._replace(learner=_warming_up(setup)),
+    members._replace(learner=acting),
+    hyperparams,
+    collect_keys,
+    pool,
+  )
+  with jax.named_scope("store"):
+    is_finite = trees.all_finite_leaves(transitions, 3)
+    # Statistics leave out what is not finite.
+    seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
+    states = jax.vmap(setup.learner.observe)(members.learner, seen)
+    rows, where = jax.tree.map(
+      lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
+      (members_lib.stored_by_members(setup, transitions), is_finite),
+    )
+    buffers = jax.vmap(add)(members.replay, rows, where)
+  can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
+  arguments = (states, buffers, hyperparams, learn_keys)
+  learn_now = functools.partial(learn, setup)
+  if switch.is_switched_on():
+    nothing = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype),
+      jax.eval_shape(learn_now, *arguments)[1],
+    )
+    states, metrics = jax.lax.cond(
+      jnp.any(can_learn),
+      learn_now,
+      lambda states, *_: (states, nothing),
+      *arguments,
+    )
+  else:
+    # An accelerator would wait for the host to decide, and copy all states.
+    states, metrics = learn_now(*arguments)
+  observed = _observed(seen) | _nonfinite(transitions, is_finite)
+  members = Members(states, buffers, env_states)
+  return members, (metrics, observed, can_learn)
+
+
+def _from_rollout(
+  setup: Setup,
+  members: Members,
+  hyperparams: types.Hyperparams,
+  collect_keys: types.Key,
+  learn_keys: types.Key,
+  pool: types.Tree,
+) -> tuple[Members, types.Tree]:
+  """Collects a rollout and learns from it, see `_from_replay`."""
+  env_states, transitions = _collect(
+    setup, members, hyperparams, collect_keys, pool
+  )
+  is_finite = trees.all_finite_leaves(transitions, 3)
+  can_learn = jnp.any(is_finite, axis=(1, 2))
+  rollouts = jax.vmap(members_lib.rollout_without_nonfinite)(
+    members_lib.stored_by_members(setup, transitions), is_finite
+  )
+  learned, rows = learn_rollouts(
+    setup, members.learner, hyperparams, rollouts, learn_keys
+  )
+  nothing = jax.tree.map(jnp.zeros_like, rows)
+  states, rows = members_lib.choose_members(
+    can_learn, (learned, rows), (members.learner, nothing)
+  )
+  # Statistics leave out what is not finite.
+  seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
+  # After learning, which asks the policy how it has acted.
+  states = jax.vmap(setup.learner.observe)(states, seen)
+  observed = _observed(seen) | _nonfinite(transitions, is_finite)
+  members = members._replace(learner=states, environment=env_states)
+  return members, (rows, observed, can_learn)
+
+
+def _collect(
+  setup: Setup,
+  members: Members,
+  hyperparams: types.Hyperparams,
+  keys: types.Key,
+  pool: types.Tree,
+) -> tuple[environments.State, types.Transition]:
+  """Steps the members' environments for one iteration."""
+  with jax.named_scope("collect"):
+    return actors.collect(
+      setup.env,
+      setup.learner,
+      members.learner,
+      hyperparams,
+      members.environment,
+      keys,
+      config_lib.training_iterations(setup.config, setup.learner).num_env_steps,
+      pool,
+    )
+
+
+def learn_rollouts(
+  setup: Setup,
+  states: types.State,
+  hyperparams: types.Hyperparams,
+  rollouts: types.Transition,
+  keys: types.Key,
+) -> tuple[types.State, _Row]:
+  """Learns from rollouts, leaves [P, T, E, ...]."""
+
+  def update(*arguments: types.Tree) -> tuple[types.State, _Row]:
+    learned, metrics = setup.learner.update(*arguments)
+    return learned, _Row.of(metrics)
+
+  with jax.named_scope("learn"):
+    return jax.vmap(one_by_one.one_by_one_on_cpu(update))(
+      states, hyperparams, rollouts, keys
+    )
+
+
 def learn(
   setup: Setup,
   states: types.State,
@@ -157,7 +253,7 @@ def learn(
   """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
   num_updates = config_lib.training_iterations(
-    setup.config, batches_per_update
+    setup.config, setup.learner
   ).num_updates
   batches = (num_updates, batches_per_update, setup.config.batch_size)
   sample_keys, update_keys = _split(keys)

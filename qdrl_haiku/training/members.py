@@ -66,10 +66,12 @@ def _init_members(
 def init_member_agents(setup: Setup, keys: types.Key) -> Members:
   """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
-  example = _transition_example(setup)
-  buffers = jax.vmap(lambda _: setup.buffer.init(example))(
-    jnp.arange(keys.shape[0])
-  )
+  example = member_transition_example(setup)
+  buffers: types.Tree = ()
+  if not setup.on_policy:
+    buffers = jax.vmap(lambda _: setup.buffer.init(example))(
+      jnp.arange(keys.shape[0])
+    )
   nowhere: types.Tree = ()
   return Members(learner_states, buffers, nowhere)
 
@@ -222,20 +224,21 @@ def _split(keys: types.Key, shape: tuple[int, ...]) -> types.Key:
 
 def check_members_learner(setup: Setup) -> None:
   """Refuses a learner that can't learn from what is stored, see its `check`."""
-  extras = _transition_example(setup).extras
+  extras = member_transition_example(setup).extras
   learners.check(
     setup.learner,
     setup.env.observation_size,
     setup.env.action_size,
     {name: extras[name] for name in setup.config.replay_extras},
     setup.config.batch_size,
+    (setup.config.rollout_length, setup.config.num_envs),
   )
 
 
 def stored_by_members(
   setup: Setup, transitions: types.Transition
 ) -> types.Transition:
-  """Returns what of transitions the replay buffer keeps."""
+  """Returns what of transitions is learned from, or kept for that."""
   names = {*setup.config.replay_extras}
   if missing := names - transitions.extras.keys():
     raise ValueError(
@@ -243,15 +246,39 @@ def stored_by_members(
       "this environment don't have; name some of "
       f"{', '.join(sorted(transitions.extras))}."
     )
-  if setup.config.n_step > 1:
+  if setup.config.n_step > 1 or setup.on_policy:
     names.add("truncation")
   return transitions._replace(
     extras={name: transitions.extras[name] for name in sorted(names)}
   )
 
 
-def _transition_example(setup: Setup) -> types.Transition:
-  """Returns shapes and dtypes of one stored transition."""
+def rollout_without_nonfinite(
+  rollout: types.Transition, is_finite: types.Array
+) -> types.Transition:
+  """Puts another step of a rollout [T, E] in place of those that aren't finite.
+
+  It stands there as an episode of its own, truncated after that step; so is
+  what came before, since nothing is known of what follows.
+  """
+  first = jnp.argmax(is_finite)  # Of all, as if there were one axis.
+
+  def filled(x: types.Array) -> types.Array:
+    instead = x.reshape(-1, *x.shape[2:])[first]
+    where = is_finite.reshape(*is_finite.shape, *[1] * (x.ndim - 2))
+    return jnp.where(where, x, instead)
+
+  rollout = jax.tree.map(filled, rollout)
+  goes_on = is_finite & jnp.roll(is_finite, -1, axis=0).at[-1].set(True)
+  # What has terminated isn't truncated too.
+  truncation = jnp.where(
+    goes_on, rollout.extras["truncation"], rollout.discount
+  )
+  return rollout._replace(extras=rollout.extras | {"truncation": truncation})
+
+
+def member_transition_example(setup: Setup) -> types.Transition:
+  """Returns shapes and dtypes of one transition as it is learned from."""
 
   def one_step(keys: types.Key) -> types.Transition:
     env_states = setup.env.reset(keys)

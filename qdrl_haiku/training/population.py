@@ -251,10 +251,11 @@ def inherit_in_population(
     )
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
-    # The parents of broken members are finite, and so none of these.
-    buffers, turn = moving.inherit_by_moving(
-      mesh, buffers, sources, turn, in_place=True
-    )
+    if not setup.on_policy:
+      # The parents of broken members are finite, and so none of these.
+      buffers, turn = moving.inherit_by_moving(
+        mesh, buffers, sources, turn, in_place=True
+      )
   if not setup.on_host:
     environment, _ = moving.inherit_by_moving(
       mesh, environment, sources, turn, in_place=True

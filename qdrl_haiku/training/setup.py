@@ -26,6 +26,10 @@ from qdrl_haiku.training import search_spaces
 Scores = dict[str, types.Array]
 """Scores of an evaluation by name, each [P]."""
 
+_OF_REPLAY = (
+  "batch_size", "grad_updates_per_step", "n_step", "replay_capacity",
+  "min_replay_size", "random_warm_up", "inherit_replay",
+)  # fmt: skip
 EvaluateMembersFn = Callable[
   [learners.Learner, types.State, environments.State],
   tuple[actors.Evaluation, Scores],
@@ -134,6 +138,11 @@ class Setup(NamedTuple):
     """Where the agents of a repertoire come from; None without one."""
     assert self.map_elites is not None
     return self.map_elites
+
+  @property
+  def on_policy(self) -> bool:
+    """Whether agents learn from what they have just collected."""
+    return self.learner.learns_from == "rollout"
 
   @property
   def trains_members(self) -> bool:
@@ -258,7 +267,7 @@ def check_setup(setup: Setup) -> None:
   for problem in (*_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)):
     raise ValueError(problem)
   if setup.trains_members:
-    config_lib.training_iterations(setup.config, learner.batches_per_update)
+    config_lib.training_iterations(setup.config, learner)
 
 
 def _of_n_step(setup: Setup) -> Iterator[str]:
@@ -345,7 +354,11 @@ def _ignored(setup: Setup) -> Iterator[str]:
   """Says which settings have no effect, but aren't at their defaults."""
   qd, controller = setup.map_elites, setup.controller
   of_decisions = ("burn_in_period", "fitness_window")
-  ignored: list[tuple[tuple[str, ...], str]] = []
+  ignored: list[tuple[tuple[str, ...], str]] = [
+    (_OF_REPLAY, "the learner learns from rollouts")
+    if setup.on_policy
+    else (("rollout_length",), "the learner learns from replay")
+  ]
   if qd is not None:
     why = (
       "with map_elites elites are scored by the return of one evaluation, and "

@@ -17,7 +17,7 @@ class Members(NamedTuple):
 
   Attributes:
     learner: the learners' states.
-    replay: the replay buffers.
+    replay: the replay buffers; () where learners learn from rollouts.
     environment: the environments' states, leaves [S, E, ...].
     pool: the states with which their episodes begin in a generation, leaves
       [S, E, I, ...], see `members`; () between generations, and where

@@ -25,6 +25,7 @@ _BASES = {
   "td3": (learners.td3, learners.TD3Config),
   "crossq": (learners.crossq, learners.CrossQConfig),
   "xqc": (learners.xqc, learners.XQCConfig),
+  "ppo": (learners.ppo, learners.PPOConfig),
 }
 
 
@@ -95,6 +96,7 @@ def _reader():
   ("diayn_td3", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
   ("sac", {"sizes": ()}, 1e6),
   ("crossq", {}, 1e2),
+  ("diayn_ppo", {}, 1e2),
   ("xqc", {}, 1e2),
   ("td3", {"sizes": (6, 6), "residual": True}, 1e2),
   *[("td3", {"activation": name}, 1e2) for name in _ACTIVATIONS],

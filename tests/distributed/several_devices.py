@@ -17,7 +17,7 @@ import numpy as np
 
 from qdrl_haiku import controllers, distributed
 from qdrl_haiku.runs import programs, reevaluation
-from tests.training import common
+from tests.training import common, test_on_policy
 
 
 def _repertoire(**plan):
@@ -46,6 +46,7 @@ CASES = {
     (1, 4), 6,
   ),
   "repertoire": (_repertoire, (1, 3), 2),
+  "rollouts": (lambda: test_on_policy.ppo().setup, (1, 2), 2),
 }  # fmt: skip
 
 
@@ -85,6 +86,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
     reports.append(report)
   members = jax.device_get(state.members)
   decisions = [report.decision for report in reports]
+  placed = jax.tree.leaves(state.members.environment)[0]
   return {
     "results": _hashes(
       (
@@ -93,9 +95,9 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
         reports,
       )
     ),
-    "placement": [mesh.size, len(members.replay.size)],
+    "placement": [mesh.size, len(placed)],
     "num_replaced": int(sum(np.sum(x.operator > 0) for x in decisions)),
-    "sharding": str(state.members.replay.storage.reward.sharding),
+    "sharding": str(placed.sharding),
     "programs": [
       part.compile().as_text() for part in (compiled.train, compiled.evaluate)
     ],

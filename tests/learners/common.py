@@ -12,7 +12,8 @@ from tests import configs
 
 OBSERVATION_SIZE, ACTION_SIZE = 3, 2
 BATCH_SIZE = 6
-NAMES = ("sac", "td3", "crossq", "xqc")
+ROLLOUT = 4, BATCH_SIZE
+NAMES = ("sac", "td3", "crossq", "xqc", "ppo")
 # The others are the slow tier's, where a test compiles for each.
 SAC_FIRST = tuple(
   name if name == "sac" else pytest.param(name, marks=pytest.mark.slow)
@@ -35,7 +36,9 @@ def learner(name, **config):
   defaults = _CONFIG | {"normalize_observations": True}
   if name in ("sac", "td3"):  # With all hyperparameters that it may have.
     defaults["residual"] = True
-  if name != "sac":
+  if name == "ppo":
+    defaults |= {"num_epochs": 2, "num_minibatches": 3}
+  elif name != "sac":
     # Of three batches, so that the last is not the second.
     defaults["policy_delay"] = 2 if name == "td3" else 3
   if name == "xqc":
@@ -50,6 +53,7 @@ def _learner(name, config):
     "td3": (learners.td3, learners.TD3Config),
     "crossq": (learners.crossq, learners.CrossQConfig),
     "xqc": (learners.xqc, learners.XQCConfig),
+    "ppo": (learners.ppo, learners.PPOConfig),
   }[name]
   made = configs.make(config_class, **dict(config))
   made = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
@@ -81,8 +85,22 @@ def transitions(*shape, seed=0):
 
 
 def batches(learner, seed=0):
-  """Transitions [N, B] for one update."""
-  return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
+  """Transitions for one update: [N, B], or a rollout [T, E]."""
+  if learner.learns_from == "replay":
+    return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
+  rollout = transitions(*ROLLOUT, seed=seed)
+  ends = np.random.default_rng(600 + seed).uniform(size=ROLLOUT) < 0.3
+  # In their order, but where an episode has ended.
+  goes_on = (~ends & (rollout.discount > 0))[:-1, :, None]
+  next_observation = rollout.next_observation.at[:-1].set(
+    jnp.where(
+      goes_on, rollout.observation[1:], rollout.next_observation[:-1]
+    )
+  )
+  return rollout._replace(
+    next_observation=next_observation,
+    extras={"truncation": rollout.discount * ends},
+  )
 
 
 def fresh(learner, seed=0):

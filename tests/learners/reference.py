@@ -95,9 +95,27 @@ def adam(gradients, state, params, learning_rate, b1=0.9, decay=0.0):
   return params, type(state)(count, mu, nu)
 
 
-def descend(loss, params, state, learning_rate, b1=0.9, decay=0.0):
+def descend(
+  loss, params, state, learning_rate, b1=0.9, decay=0.0, max_norm=np.inf
+):
   """Returns what Adam's step makes, the loss, and the length of its slope."""
   gradients = gradient(loss, params)
   length = np.sqrt(sum(np.sum(x**2) for x in jax.tree.leaves(gradients)))
+  shorter = min(1, max_norm / length)
+  gradients = jax.tree.map(lambda x: shorter * x, gradients)
   after = adam(gradients, state, params, learning_rate, b1, decay)
   return *after, loss(params), length
+
+
+def advantages(reward, discount, truncation, value, next_value, lambda_):
+  """Generalised advantages: discounted errors up to an episode's end, [T]."""
+  errors = reward + discount * next_value - value
+  found = np.zeros(len(reward))
+  for t in range(len(reward)):
+    weight = 1.0
+    for i in range(t, len(reward)):
+      found[t] += weight * errors[i]
+      if truncation[i] or not discount[i]:
+        break
+      weight *= discount[i] * lambda_
+  return found

@@ -43,7 +43,7 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
     common.assert_close(common.member(together, i), alone, 1e-5, atol)
 
 
-@pytest.mark.parametrize("name", ["td3", "xqc"])
+@pytest.mark.parametrize("name", ["td3", "xqc", "ppo"])
 def test_an_update_keeps_the_type_of_every_leaf(name):
   learner = common.learner(name)
   state = common.fresh(learner)

@@ -35,6 +35,7 @@ def _updating(found):
     ({"hyperparams": {}}, "hyperparams={} have no number; give one, such as"),
     ({"hyperparams": {"a": {"b": "x"}}}, "a/b='x'; give a Python float"),
     ({"batches_per_update": 0}, "batches_per_update=0 is not a count"),
+    ({"learns_from": "memory"}, "learns_from='memory' is unknown; give 'rep"),
     ({"init": lambda key: ()}, "has no array"),
     (
       {"act_greedy": lambda state, observation: state["gain"]},
@@ -98,6 +99,13 @@ def test_an_extra_that_is_not_stored_is_named_with_what_stores_it():
     ),
     ("xqc", {"transitions": common.transitions(2, 6)}, "sample 3 of them"),
     ("td3", {"hyperparams": {}}, "hyperparams lack critic_learning_rate,"),
+    (
+      "ppo",
+      {"transitions": common.transitions(4, 6)},
+      "rewards (4, 6) and their extras none; an update of one agent takes a "
+      "rollout in its order, observations (T, E, O) and rewards (T, E), with "
+      "`truncation` (T, E).",
+    ),
   ],
 )
 def test_what_an_update_can_not_learn_from_is_refused(name, changes, message):

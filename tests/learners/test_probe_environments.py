@@ -33,9 +33,13 @@ _LEARNERS = {
     1, 1, configs.make(learners.CrossQConfig, **_SOFT)
   ),
   "xqc": learners.xqc(1, 1, configs.make(learners.XQCConfig, **_SOFT)),
+  "ppo": learners.ppo(1, 1, configs.make(learners.PPOConfig, **_NETWORKS)),
 }
+# Environments, steps, and updates of those that learn from rollouts.
+_ROLLOUTS = 32, 16, 150
 _SHAPE = networks.NetworkConfig(**_NETWORKS)
 _CRITIC = networks.make_sac_networks(1, 1, _SHAPE).critic
+_VALUE = networks.make_ppo_networks(1, 1, _SHAPE).critic
 _BATCH_NORM_CRITICS = {
   "crossq": networks.make_crossq_networks(1, 1, _SHAPE).critic,
   "xqc": networks.make_xqc_networks(1, 1, _SHAPE, num_atoms=51).critic,
@@ -83,6 +87,8 @@ class _Probe:
 @functools.cache
 def _training(name):
   """(key, hyperparameters, numbers of a probe) -> an agent that has learned."""
+  if name == "ppo":
+    return _training_by_rollouts(name)
   learner, buffer = _LEARNERS[name], replay.uniform(5000)
   batch_size, num_updates = _WITHOUT_TARGETS.get(
     name, (_BATCH_SIZE, _NUM_UPDATES)
@@ -117,6 +123,34 @@ def _training(name):
   return jax.jit(train)
 
 
+def _training_by_rollouts(name):
+  """As `_training`."""
+  learner, (num_envs, num_steps, num_updates) = _LEARNERS[name], _ROLLOUTS
+
+  def train(key, hyperparams, probe):
+    env = environments.Environment(_Probe(**probe), episode_length=3)
+    init_key, reset_key, run_key = jax.random.split(key, 3)
+
+    def iteration(carry, key):
+      state, env_state = carry
+      act_key, update_key = jax.random.split(key)
+      act = functools.partial(actors.step, env, learner, state, hyperparams)
+      env_state, rollout = jax.lax.scan(
+        act, env_state, jax.random.split(act_key, num_steps)
+      )
+      state, _ = learner.update(state, hyperparams, rollout, update_key)
+      return (state, env_state), None
+
+    env_state = env.reset(jax.random.split(reset_key, num_envs))
+    return jax.lax.scan(
+      iteration,
+      (learner.init(init_key), env_state),
+      jax.random.split(run_key, num_updates),
+    )[0][0]
+
+  return jax.jit(train)
+
+
 def _train(name, discount=0.8, **probe):
   """An agent that learned after every step of its environments."""
   hyperparams = _LEARNERS[name].hyperparams | {
@@ -125,6 +159,8 @@ def _train(name, discount=0.8, **probe):
   }
   if "tau" in hyperparams:
     hyperparams["tau"] = 0.1
+  if name == "ppo":
+    hyperparams["policy_learning_rate"] = 0.003
   if name in _WITHOUT_TARGETS:
     hyperparams["critic_learning_rate"] = 0.0005
   if "exploration_noise" in hyperparams:
@@ -138,6 +174,10 @@ def _train(name, discount=0.8, **probe):
 def _values(name, state, observation, action, discount=0.8):
   """The values of both critics, [..., 2]."""
   inputs = jnp.array(observation)[:, None], jnp.array(action)[:, None]
+  if name == "ppo":
+    unit = state.value_statistics.largest
+    value = unit * _VALUE.apply(state.critic_params, inputs[0])
+    return np.stack([value, value], axis=-1)
   if name not in _BATCH_NORM_CRITICS:
     return np.asarray(_CRITIC.apply(state.critic_params, *inputs))
   critic, params = _BATCH_NORM_CRITICS[name], state.critic_params

@@ -6,11 +6,30 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.learners import common, reference, reference_updates
+from tests.learners import (
+  common,
+  reference,
+  reference_ppo,
+  reference_updates,
+)
 
 
 def _noises(name, key, num_batches):
-  """The noise at the next observations, and of the policy's own step."""
+  """The noise at the next observations, and of the policy's own step.
+
+  Of PPO each minibatch's places in the rollout, and the noise of its actions.
+  """
+  if name == "ppo":
+    shuffle_key, noise_key = jax.random.split(key)
+    size = np.prod(common.ROLLOUT)
+    places = [
+      jax.random.permutation(k, size) for k in jax.random.split(shuffle_key, 2)
+    ]
+    shape = size // 3, common.ACTION_SIZE
+    return np.reshape(places, (num_batches, -1)), [
+      np.asarray(jax.random.normal(k, shape), np.float64)
+      for k in jax.random.split(noise_key, num_batches)
+    ]
   size = (common.BATCH_SIZE, common.ACTION_SIZE)
   shapes = (num_batches, *size), size
   keys = [key] if name == "td3" else jax.random.split(key)
@@ -27,7 +46,8 @@ def test_updates_are_those_of_the_float64_reference(name):
   expected = reference.float64(state)
   changes = {
     "discount": 0.9, "reward_scaling": 2.0, "target_entropy": -1.5,
-    "target_noise_scale": 0.4, "weight_decay": 0.1,
+    "target_noise_scale": 0.4, "weight_decay": 0.1, "gae_lambda": 0.8,
+    "clip_epsilon": 0.1, "entropy_cost": 0.05, "max_gradient_norm": 0.3,
   }  # fmt: skip
   known = changes.keys() & learner.hyperparams.keys()
   hyperparams = common.hyperparams(
@@ -36,6 +56,10 @@ def test_updates_are_those_of_the_float64_reference(name):
   update = reference_updates.soft_update
   if name == "td3":
     update = reference_updates.td3_update
+  elif name == "ppo":
+    update = reference_ppo.ppo_update
+    # Or the actions, which it hasn't chosen, become too unlikely.
+    hyperparams["policy_learning_rate"] = np.float32(3e-4)
   for i in range(2):
     key, batches = jax.random.key(i), common.batches(learner, seed=i)
     noises = _noises(name, key, learner.batches_per_update)

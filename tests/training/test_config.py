@@ -4,11 +4,13 @@ import pytest
 
 from qdrl_haiku import training
 from qdrl_haiku.training import config as config_lib
+from tests.training import common
 
 
 def _schedule(batches_per_update=1, **settings):
   return config_lib.training_iterations(
-    training.TrainingConfig(**settings), batches_per_update
+    training.TrainingConfig(**settings),
+    common.quadratic_learner(batches_per_update=batches_per_update),
   )
 
 
@@ -76,13 +78,14 @@ def test_the_default_interval_cuts_a_run_into_whole_generations_about_twenty(
   num_timesteps, batches_per_update, expected
 ):
   config = training.TrainingConfig(num_envs=8)
+  learner = common.quadratic_learner(batches_per_update=batches_per_update)
   if not expected:
     with pytest.raises(ValueError, match=f"{num_timesteps} .*; [0-9]*0 can"):
       training.default_training_interval(
-        config, batches_per_update, num_timesteps
+        config, learner, num_timesteps
       )
     return
   interval = training.default_training_interval(
-    config, batches_per_update, num_timesteps
+    config, learner, num_timesteps
   )
   assert interval == expected

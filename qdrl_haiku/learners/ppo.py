@@ -1,0 +1,321 @@
+"""Proximal policy optimisation (Schulman et al., arXiv 1707.06347)."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from qdrl_haiku import eager, losses, policies, types
+from qdrl_haiku import networks as networks_lib
+from qdrl_haiku.config import setting
+from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners.check import check_learner_rollout
+from qdrl_haiku.learners.config import AgentConfig
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+
+_OWN = {
+  "gae_lambda": Hyperparameter(
+    0.95,
+    "how much PPO's advantages count later values",
+    high=1.0,
+    search="one_minus_log_uniform:0.9:0.98",
+  ),
+  "clip_epsilon": Hyperparameter(
+    0.2,
+    "how far PPO's policy moves from the one that acted, as a ratio of "
+    "probabilities",
+    search="log_uniform:0.1:0.4",
+    excludes_low=True,
+  ),
+  "entropy_cost": Hyperparameter(
+    1e-3,
+    "weight of the entropy in PPO's loss",
+    search="log_uniform:1e-4:1e-2",
+  ),
+  "max_gradient_norm": Hyperparameter(
+    1.0,
+    "length to which longer gradients of PPO's networks are shortened",
+    excludes_low=True,
+  ),
+}
+HYPERPARAMETERS = {
+  name: _OWN.get(name) or hyperparameters.COMMON[name]
+  for name in (
+    "discount", "policy_learning_rate", "critic_learning_rate", *_OWN,
+    "reward_scaling",
+  )
+}  # fmt: skip
+"""PPO's, by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig(AgentConfig):
+  """Shapes PPO's networks and its computation."""
+
+  num_epochs: int = setting(
+    4, "How often ppo goes through each rollout.", low=1
+  )
+  num_minibatches: int = setting(
+    4,
+    "Batches into which ppo cuts a rollout, anew each time; one step of the "
+    "policy and of the critic on each.",
+    low=1,
+  )
+
+
+class PPOState(NamedTuple):
+  """One PPO agent: see `SACState`; its critic judges observations alone.
+
+  Attributes:
+    value_statistics: how large values have been, the critic's unit.
+  """
+
+  policy_params: types.Params
+  critic_params: types.Params
+  value_statistics: statistics.RewardStatistics
+  policy_optimizer_state: optax.OptState
+  critic_optimizer_state: optax.OptState
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class PPOGenotype(NamedTuple):
+  """Holds what a repertoire stores of a PPO agent; see `PPOState`."""
+
+  policy_params: types.Params
+  critic_params: types.Params
+  value_statistics: statistics.RewardStatistics
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class _Steps(NamedTuple):
+  """Holds what is learned of steps [...]; observations are normalised."""
+
+  observation: types.Array
+  action: types.Array
+  log_prob: types.Array
+  advantage: types.Array
+  target: types.Array
+
+
+def ppo(
+  observation_size: int,
+  action_size: int,
+  config: PPOConfig = PPOConfig(),
+  networks: networks_lib.OwnNetworks | None = None,
+) -> base.Learner:
+  """Makes PPO, which learns from what it has just collected.
+
+  Each update takes a rollout [T, E]. First the advantages, the critic's targets
+  and the log-probabilities of the actions are computed, by the agent as it
+  acted. Then `num_epochs` times the rollout is shuffled and cut into
+  `num_minibatches`; on each of them policy and critic take a step. Advantages
+  are normalised within a minibatch. The entropy, which has no closed form for
+  the tanh of a normal variable, is estimated by one fresh action for each.
+
+  Its hyperparameters are those of `HYPERPARAMETERS`. There is no weight of the
+  critic's loss: the networks share nothing, and Adam's steps are the same
+  whatever the loss is multiplied by.
+
+  Args:
+    observation_size: see `sac`, likewise the others.
+    action_size: A.
+    config: what shapes networks and computation.
+    networks: those of a user's own.
+
+  Returns:
+    The learner; its state is a `PPOState`, its genotype a `PPOGenotype`.
+  """
+  policy, critic = networks_lib.make_ppo_networks(
+    observation_size,
+    action_size,
+    config.network,
+    config.own_networks(networks, 2 * action_size),
+  )
+  optimizer = base.Optimizer()
+  defaults = hyperparameters.default_hyperparameters(
+    HYPERPARAMETERS, action_size
+  )
+  num_batches = config.num_epochs * config.num_minibatches
+
+  def init(key: types.Key) -> PPOState:
+    policy_key, critic_key = jax.random.split(key)
+    return from_genotype(
+      PPOGenotype(
+        policy_params=policy.init(policy_key),
+        critic_params=critic.init(critic_key),
+        value_statistics=statistics.init_reward_statistics(),
+        observation_statistics=statistics.init_statistics(
+          observation_size, config.normalizes
+        ),
+      )
+    )
+
+  def from_genotype(genotype: PPOGenotype) -> PPOState:
+    return PPOState(
+      **genotype._asdict(),
+      policy_optimizer_state=optimizer.init(genotype.policy_params),
+      critic_optimizer_state=optimizer.init(genotype.critic_params),
+    )
+
+  def acting(state: PPOState, observation: types.Array) -> policies.NormalTanh:
+    observation = statistics.normalize_by_statistics(
+      state.observation_statistics, observation
+    )
+    return policies.normal_tanh(policy.apply(state.policy_params, observation))
+
+  @eager.compiled_if_eager()
+  def act(
+    state: PPOState,
+    hyperparams: types.Hyperparams,
+    observation: types.Array,
+    key: types.Key,
+  ) -> types.Array:
+    del hyperparams  # The policy is its own noise.
+    return acting(state, observation).sample(seed=key)
+
+  def act_greedy(state: PPOState, observation: types.Array) -> types.Array:
+    return acting(state, observation).mode()
+
+  def steps_of(
+    state: PPOState,
+    hyperparams: types.Hyperparams,
+    rollout: types.Transition,
+  ) -> tuple[_Steps, statistics.RewardStatistics]:
+    """Judges a rollout by the agent that collected it: leaves [T * E, ...].
+
+    Rewards are divided by how large values have been so far, whatever the task
+    calls large. Returns what is known of that now, too.
+    """
+    largest = state.value_statistics.largest
+    unit = jnp.where(largest > 0, largest, 1.0) / hyperparams["reward_scaling"]
+    observation, next_observation = (
+      statistics.normalize_by_statistics(state.observation_statistics, x)
+      for x in (rollout.observation, rollout.next_observation)
+    )
+    value = critic.apply(state.critic_params, observation)
+    advantage = jax.vmap(
+      losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1
+    )(
+      rollout.reward / unit,
+      rollout.discount * hyperparams["discount"],
+      rollout.extras["truncation"],
+      value,
+      critic.apply(state.critic_params, next_observation),
+      hyperparams["gae_lambda"],
+    )
+    steps = _Steps(
+      observation=observation,
+      action=rollout.action,
+      log_prob=acting(state, rollout.observation).log_prob(rollout.action),
+      advantage=advantage,
+      target=value + advantage,
+    )
+    seen = statistics.update_reward_statistics(
+      state.value_statistics, steps.target * unit
+    )
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps), seen
+
+  @eager.compiled_if_eager()
+  def update(
+    state: PPOState,
+    hyperparams: types.Hyperparams,
+    transitions: types.Transition,
+    key: types.Key,
+  ) -> tuple[PPOState, types.Metrics]:
+    check_learner_rollout(
+      transitions, hyperparams, defaults, config.num_minibatches
+    )
+    steps, values_seen = steps_of(state, hyperparams, transitions)
+    state = state._replace(value_statistics=values_seen)
+    shuffle_key, entropy_key = jax.random.split(key)
+    places = jax.vmap(
+      lambda key: jax.random.permutation(key, transitions.reward.size)
+    )(jax.random.split(shuffle_key, config.num_epochs))
+
+    def learn(
+      state: PPOState, inputs: tuple[types.Array, types.Key]
+    ) -> tuple[PPOState, types.Metrics]:
+      places, key = inputs
+      batch: _Steps = jax.tree.map(lambda x: x[places], steps)
+      advantage = batch.advantage - jnp.mean(batch.advantage)
+      advantage /= jnp.std(batch.advantage) + 1e-8
+
+      def policy_loss_fn(params: types.Params) -> base.LossAndMore:
+        parameters, moved = policy.in_training(params, batch.observation)
+        distribution = policies.normal_tanh(parameters)
+        log_prob = distribution.log_prob(batch.action)
+        loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
+          log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"]
+        )
+        action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
+        entropy = -jnp.mean(fresh_log_prob)
+        loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
+        return loss, ((log_prob - batch.log_prob, action, entropy), moved)
+
+      def critic_loss_fn(params: types.Params) -> base.LossAndMore:
+        value, moved = critic.in_training(params, batch.observation)
+        loss = jax.vmap(losses.ppo_critic_loss)(value, batch.target)
+        return jnp.mean(loss), (jnp.mean(value), moved)
+
+      of_policy = optimizer.descend(
+        policy_loss_fn,
+        state.policy_params,
+        state.policy_optimizer_state,
+        hyperparams["policy_learning_rate"],
+        max_norm=hyperparams["max_gradient_norm"],
+      )
+      of_critic = optimizer.descend(
+        critic_loss_fn,
+        state.critic_params,
+        state.critic_optimizer_state,
+        hyperparams["critic_learning_rate"],
+        max_norm=hyperparams["max_gradient_norm"],
+      )
+      log_ratio, action, entropy = of_policy.more
+      ratio = jnp.exp(log_ratio)
+      is_clipped = jnp.abs(ratio - 1) > hyperparams["clip_epsilon"]
+      state = state._replace(
+        policy_params=of_policy.params,
+        critic_params=of_critic.params,
+        policy_optimizer_state=of_policy.optimizer_state,
+        critic_optimizer_state=of_critic.optimizer_state,
+      )
+      return state, {
+        "policy_loss": of_policy.loss,
+        "critic_loss": of_critic.loss,
+        "policy_entropy": entropy,
+        "value_mean": of_critic.more,
+        # Of the policy that acted from the one that learns (Schulman,
+        # "Approximating KL divergence", 2020, k3).
+        "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
+        "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
+        "action_saturation": base.action_saturation(action),
+        "gradient_norm/policy": of_policy.gradient_norm,
+        "gradient_norm/critic": of_critic.gradient_norm,
+      }
+
+    state, metrics = jax.lax.scan(
+      learn,
+      state,
+      (
+        places.reshape(num_batches, -1),
+        jax.random.split(entropy_key, num_batches),
+      ),
+    )
+    return state, jax.tree.map(jnp.mean, metrics)
+
+  return base.Learner(
+    init=init,
+    update=update,
+    act=act,
+    act_greedy=act_greedy,
+    observe=statistics.observe_statistics,
+    hyperparams=defaults,
+    batches_per_update=num_batches,
+    genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
+    from_genotype=from_genotype,
+    declared=HYPERPARAMETERS,
+    learns_from="rollout",
+  )

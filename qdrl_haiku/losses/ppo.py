@@ -1,0 +1,89 @@
+"""The losses of PPO, and the advantages that it learns from, by one example.
+
+Schulman et al., "Proximal policy optimization algorithms", 2017,
+https://arxiv.org/abs/1707.06347. Every number may be traced.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import rlax
+
+
+def ppo_policy_loss(
+  log_prob: jax.Array,
+  behaviour_log_prob: jax.Array,
+  advantage: jax.Array,
+  clip_epsilon: jax.Array,
+) -> jax.Array:
+  """Returns the clipped surrogate loss, equation 7.
+
+  -min(rho advantage, clip(rho, 1 - clip_epsilon, 1 + clip_epsilon) advantage),
+  rho = exp(log_prob - behaviour_log_prob).
+
+  The gradient goes to `log_prob` only.
+
+  Args:
+    log_prob: [], of the action taken, by the policy that learns.
+    behaviour_log_prob: [], likewise, by the policy that acted.
+    advantage: [], of that action, see `ppo_advantages`.
+    clip_epsilon: [], >= 0.
+
+  Returns:
+    [], the loss.
+  """
+  chex.assert_rank([log_prob, behaviour_log_prob, advantage, clip_epsilon], 0)
+  ratio = jnp.exp(log_prob - jax.lax.stop_gradient(behaviour_log_prob))
+  return rlax.clipped_surrogate_pg_loss(
+    ratio[None], advantage[None], clip_epsilon
+  )
+
+
+def ppo_critic_loss(v_tm1: jax.Array, target: jax.Array) -> jax.Array:
+  """Returns 0.5 (v_tm1 - target)^2, without a gradient to the target.
+
+  Args:
+    v_tm1: [], the critic's value of an observation.
+    target: [], that value when it was collected, and the advantage.
+
+  Returns:
+    [], the loss.
+  """
+  chex.assert_rank([v_tm1, target], 0)
+  return rlax.l2_loss(v_tm1 - jax.lax.stop_gradient(target))
+
+
+def ppo_advantages(
+  r_t: jax.Array,
+  discount_t: jax.Array,
+  truncation_t: jax.Array,
+  v_tm1: jax.Array,
+  v_t: jax.Array,
+  lambda_: jax.Array,
+) -> jax.Array:
+  """Returns truncated generalised advantages of steps in one environment.
+
+  Schulman et al., arXiv 1506.02438, equation 16. Where an episode was truncated
+  its return goes on with the value of the true next observation, and no
+  advantage flows back over its end.
+
+  Args:
+    r_t: [T], rewards.
+    discount_t: [T], in [0, 1]: discounts, 0 after a termination.
+    truncation_t: [T], 1 where an episode was truncated, else 0.
+    v_tm1: [T], the critic's values of the observations.
+    v_t: [T], those of the true next observations.
+    lambda_: [], in [0, 1]: how much later values count.
+
+  Returns:
+    [T], the advantages; with `v_tm1` the critic's targets.
+  """
+  chex.assert_rank([r_t, discount_t, truncation_t, v_tm1, v_t], 1)
+  # What follows a truncation in the rollout is another episode: so its true
+  # successor's value is part of the reward there, and the discount is 0.
+  r_t = r_t + discount_t * truncation_t * v_t
+  discount_t = discount_t * (1 - truncation_t)
+  values = jnp.concatenate([v_tm1, v_t[-1:]])
+  return rlax.truncated_generalized_advantage_estimation(
+    r_t, discount_t, lambda_, values
+  )

@@ -1,0 +1,117 @@
+"""PPO's update in float64 NumPy, see `reference_updates`."""
+
+import jax
+import numpy as np
+
+from tests.learners.reference import (
+  advantages,
+  descend,
+  float64,
+  mlp,
+  normal_tanh,
+  normalize,
+)
+
+
+def _log_prob(params, observation, action):
+  """Of actions [..., A] by a policy, [...]."""
+  outputs = mlp(params, observation)
+  loc, raw_scale = np.split(outputs, 2, axis=-1)
+  noise = (np.arctanh(action) - loc) / (np.log1p(np.exp(raw_scale)) + 1e-3)
+  return normal_tanh(outputs, noise)[1]
+
+
+def _step(state, hyperparams, steps, noise):
+  """The state after a step on one minibatch, and metrics."""
+  observation, action, old, advantage, target = steps
+  advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+  epsilon, before = hyperparams["clip_epsilon"], state.policy_params
+
+  def entropy(params):
+    return -normal_tanh(mlp(params, observation), noise)[1].mean()
+
+  def ratio(params):
+    return np.exp(_log_prob(params, observation, action) - old)
+
+  def policy_loss(params):
+    clipped = np.clip(ratio(params), 1 - epsilon, 1 + epsilon)
+    gain = np.minimum(ratio(params) * advantage, clipped * advantage)
+    return -gain.mean() - hyperparams["entropy_cost"] * entropy(params)
+
+  def critic_loss(params):
+    return np.mean(0.5 * (mlp(params, observation)[..., 0] - target) ** 2)
+
+  value = mlp(state.critic_params, observation)
+  metrics = {}
+  for role, loss in (("policy", policy_loss), ("critic", critic_loss)):
+    params, moments, found, length = descend(
+      loss, getattr(state, f"{role}_params"),
+      getattr(state, f"{role}_optimizer_state"),
+      hyperparams[f"{role}_learning_rate"],
+      max_norm=hyperparams["max_gradient_norm"],
+    )  # fmt: skip
+    metrics |= {f"{role}_loss": found, f"gradient_norm/{role}": length}
+    fields = {f"{role}_params": params, f"{role}_optimizer_state": moments}
+    state = state._replace(**fields)
+  change = ratio(before)
+  fresh, _ = normal_tanh(mlp(before, observation), noise)
+  return state, metrics | {
+    "policy_entropy": entropy(before),
+    "value_mean": value.mean(),
+    "policy_divergence": np.mean(change - 1 - np.log(change)),
+    "clipped_share": np.mean(np.abs(change - 1) > epsilon),
+    "action_saturation": np.mean(np.abs(fresh) > 0.99),
+  }
+
+
+def ppo_update(state, hyperparams, rollout, draws):
+  """One update of PPO from a rollout [T, E] with tanh networks.
+
+  Args:
+    state: a `PPOState`.
+    hyperparams: numbers by name.
+    rollout: transitions [T, E].
+    draws: of each minibatch, its places in the rollout and its fresh noise.
+
+  Returns:
+    The state afterwards, and the metrics.
+  """
+  seen = float64(rollout)
+  observation, next_observation = (
+    normalize(state.observation_statistics, x)
+    for x in (seen.observation, seen.next_observation)
+  )
+  value = mlp(state.critic_params, observation)[..., 0]
+  count, largest = state.value_statistics
+  unit = (largest if count else 1.0) / hyperparams["reward_scaling"]
+  columns = zip(
+    (seen.reward / unit).T,
+    (hyperparams["discount"] * seen.discount).T,
+    seen.extras["truncation"].T, value.T,
+    mlp(state.critic_params, next_observation)[..., 0].T,
+    strict=True,
+  )  # fmt: skip
+  advantage = np.stack(
+    [advantages(*x, hyperparams["gae_lambda"]) for x in columns], axis=1
+  )
+  steps = [
+    x.reshape(-1, *x.shape[2:])
+    for x in (
+      observation, seen.action,
+      _log_prob(state.policy_params, observation, seen.action),
+      advantage, value + advantage,
+    )
+  ]  # fmt: skip
+  # Of all steps so far, the largest value of any environment.
+  size = np.abs((value + advantage) * unit).max(axis=1).mean()
+  state = state._replace(
+    value_statistics=type(state.value_statistics)(
+      count + 1, (count * largest + size) / (count + 1)
+    )
+  )
+  learned = []
+  for places, noise in zip(*draws, strict=True):
+    batch = [x[places] for x in steps]
+    state, metrics = _step(state, hyperparams, batch, noise)
+    learned.append(metrics)
+  return state, jax.tree.map(lambda *x: np.mean(x), *learned)
