@@ -113,8 +113,8 @@ def main():
   with tempfile.TemporaryDirectory() as folder:
     for measurement in _measurements(*sizes):
       if arguments.small and measurement.launcher == "benchmark":
-        flags = (*measurement.flags, "--perturbation_interval=640")
-        measurement = measurement._replace(flags=flags)
+        short = "--perturbation_interval=640", "--repetitions=1"
+        measurement = measurement._replace(flags=(*measurement.flags, *short))
       begin = time.monotonic()
       found = _measure(measurement, pathlib.Path(folder))
       seconds = time.monotonic() - begin

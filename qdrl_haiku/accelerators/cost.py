@@ -32,7 +32,7 @@ class PartCost(NamedTuple):
     copies: how many of them copy an array as it is.
     num_bytes: that they read and write.
     seconds: modelled: each kernel takes a launch, or its bytes at the speed of
-      the accelerator's memory, whichever is longer.
+      the accelerator's memory, whichever is longer. NaN on a CPU.
   """
 
   kernels: int = 0
@@ -47,10 +47,12 @@ class Loop(NamedTuple):
   Attributes:
     depth: how many loops it is in.
     part: in which it is.
-    trips: how often its body runs; None where the device asks the host.
+    trips: how often its body runs; None where a condition decides, of which an
+      accelerator tells the host each time.
     kernels: launched each time that its body runs, inner loops and all
       branches of conditionals among them.
     copies: of these.
+    moved_bytes: that cross between devices each time.
   """
 
   depth: int
@@ -58,6 +60,7 @@ class Loop(NamedTuple):
   trips: int | None
   kernels: int
   copies: int
+  moved_bytes: int
 
 
 class Cost(NamedTuple):
@@ -66,9 +69,10 @@ class Cost(NamedTuple):
   Attributes:
     parts: by name, of `PARTS` or "other".
     loops: in the order of the program, outer ones before inner ones.
-    conditionals: how many there are; at each the device waits for the host.
+    conditionals: how many there are; at each an accelerator waits for the host.
     transfers: how many instructions exchange data with the host.
-    moved_bytes: that cross between devices, by collective.
+    moved_bytes: that cross between devices, by collective; what a loop whose
+      trips aren't known moves counts once.
     argument_bytes: of what the program is called with.
     temporary_bytes: that it needs beside arguments and results.
   """
@@ -103,10 +107,12 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
   moved: dict[str, int] = collections.Counter()
   counts: dict[str, int] = collections.Counter()
 
-  def walk(name: str, times: int, depth: int, scope: str) -> tuple[int, int]:
-    """Adds a computation; returns the kernels and copies of one run of it."""
+  def walk(
+    name: str, times: int, depth: int, scope: str
+  ) -> collections.Counter[str]:
+    """Adds a computation; returns what `Loop` counts in one run of it."""
     computation = module.computations[name]
-    kernels = copies = 0
+    here: collections.Counter[str] = collections.Counter()
     for label, instruction in computation.items():
       opcode, inside = instruction.opcode, instruction.scope or scope
       if opcode in _NO_KERNEL or opcode.endswith("-done"):
@@ -116,19 +122,19 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
       if opcode == "while":
         turns = instruction.trips or 1
         place = len(loops)
-        loops.append(Loop(depth, _part_of(inside), instruction.trips, 0, 0))
+        loops.append(Loop(depth, _part_of(inside), instruction.trips, 0, 0, 0))
         inner = walk(instruction.called[0], times * turns, depth + 1, inside)
-        loops[place] = loops[place]._replace(kernels=inner[0], copies=inner[1])
-        kernels, copies = kernels + turns * inner[0], copies + turns * inner[1]
+        loops[place] = loops[place]._replace(**inner)
+        here.update({kind: turns * n for kind, n in inner.items()})
         continue
-      if opcode in _CALLS:
+      if opcode in _CALLS and instruction.called:
         for called in instruction.called:
-          inner = walk(called, times, depth, inside)
-          kernels, copies = kernels + inner[0], copies + inner[1]
+          here.update(walk(called, times, depth, inside))
         continue
       num_bytes = hlo.hlo_moved_bytes(module, name, label)
       if opcode.startswith(_COLLECTIVES):
         moved[opcode.removesuffix("-start")] += times * instruction.num_bytes
+        here["moved_bytes"] += instruction.num_bytes
       is_copy = opcode in ("copy", "copy-start")
       seconds = max(target.launch_seconds, num_bytes / target.bytes_per_second)
       part = parts[_part_of(inside)]
@@ -138,8 +144,8 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
         part.num_bytes + times * num_bytes,
         part.seconds + times * seconds,
       )
-      kernels, copies = kernels + 1, copies + is_copy
-    return kernels, copies
+      here.update(kernels=1, copies=is_copy)
+    return here
 
   walk(module.entry, 1, 0, "")
   memory: Any = compiled.memory_analysis()

@@ -59,23 +59,31 @@ def generation_costs_row(costs: dict[str, Cost]) -> dict[str, Any]:
 
 def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
   """Writes costs as text."""
-  lines = [f"modelled for {TARGETS[target].title}; no such device was used"]
+  title, is_cpu = TARGETS[target].title, target == "cpu"
+  lines = [
+    f"compiled for {title}, where a kernel is a call of compiled code or of a "
+    "library; times are not modelled"
+    if is_cpu
+    else f"modelled for {title}; no such device was used"
+  ]
   for name, found in costs.items():
     lines += [
       f"{name}: {found.conditionals} conditionals, {found.transfers} transfers "
       f"with the host, {found.argument_bytes / 2**20:.1f} MiB of arguments, "
       f"{found.temporary_bytes / 2**20:.1f} MiB beside them",
-      f"  {'part':10}{'kernels':>12}{'copies':>12}{'GB':>12}{'ms':>12}",
+      f"  {'part':10}{'kernels':>12}{'copies':>12}{'GB':>12}"
+      + ("" if is_cpu else f"{'ms':>12}"),
     ]
     lines += [
       f"  {part:10}{x.kernels:12,}{x.copies:12,}{x.num_bytes / 1e9:12.3f}"
-      f"{1e3 * x.seconds:12.3f}"
+      + ("" if is_cpu else f"{1e3 * x.seconds:12.3f}")
       for part, x in (*found.parts.items(), ("all", found.total))
     ]
     lines += [
       f"  {'  ' * loop.depth}loop in {loop.part}: {loop.kernels} kernels, "
       f"{loop.copies} copies among them, "
-      + (f"{loop.trips} times" if loop.trips else "until the host is told")
+      + (f"{loop.moved_bytes:,} bytes moved, " if loop.moved_bytes else "")
+      + (f"{loop.trips} times" if loop.trips else "while a condition holds")
       for loop in found.loops
     ]
     lines += [

@@ -19,6 +19,8 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 _SCOPE = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
+# XLA compiles a call with this mark to one kernel of a CPU.
+_ONE_KERNEL = 'xla_cpu_small_call="true"'
 
 
 class Instruction(NamedTuple):
@@ -28,7 +30,8 @@ class Instruction(NamedTuple):
     opcode: such as "fusion" or "while".
     num_bytes: of its result.
     operands: names of the instructions whose results it takes.
-    called: names of the computations that it calls, but for a loop's condition.
+    called: names of the computations that it calls, but for a loop's condition
+      and for what is compiled to one kernel.
     trips: how often a loop's body runs; None where that isn't known.
     scope: the named scopes in which it was traced, joined by "/".
     target: the library function of a custom call.
@@ -84,7 +87,7 @@ def _instruction(
     opcode=opcode,
     num_bytes=hlo_num_bytes(shape),
     operands=tuple(re.findall(r"%([\w.\-]+)", rest.split(")", 1)[0])),
-    called=tuple(called),
+    called=() if _ONE_KERNEL in rest else tuple(called),
     trips=int(trips) if trips else None,
     scope=scope,
     target=target,

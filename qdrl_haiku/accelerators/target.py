@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.resources
+import math
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class Target(NamedTuple):
 
   Attributes:
     title: its name.
-    bytes_per_second: that its memory moves.
+    bytes_per_second: that its memory moves; NaN where that says nothing.
     launch_seconds: that each kernel takes at least.
   """
 
@@ -38,8 +39,11 @@ TARGETS = {
   "h100": Target("H100 SXM, 80 GB", 3.35e12),
   "a100": Target("A100 SXM, 80 GB", 2.04e12),
   "l4": Target("L4, 24 GB", 3.0e11),
+  # What it computes on is in its caches, and products take longer than memory.
+  "cpu": Target("this machine's CPUs", math.nan, math.nan),
 }
-"""Accelerators by name, each described by a file beside this module."""
+"""What is compiled for, by name; a file beside this module describes each
+accelerator, and jax the CPUs."""
 
 
 @contextlib.contextmanager
@@ -56,8 +60,18 @@ def compiling_for_target(
     A mesh of devices that can be compiled for, and nothing else.
 
   Raises:
-    ValueError: if jax's compiler for accelerators isn't installed.
+    ValueError: if jax's compiler for accelerators isn't installed, or has fewer
+      devices of the CPU.
   """
+  if name == "cpu":
+    devices = jax.devices("cpu")[:num_devices]
+    if len(devices) < num_devices:
+      raise ValueError(
+        f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; set "
+        "jax_num_cpu_devices before it looks for them."
+      )
+    yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
+    return
   described = importlib.resources.files(__package__) / f"{name}.txtpb"
   # Or jax's plugin looks for CUDA's libraries when it is loaded.
   os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")

@@ -53,7 +53,7 @@ class BenchmarkConfig(Settings):
   )
   target: str = setting(
     "h100",
-    "The accelerator, which needs not be there.",
+    "The accelerator, which needs not be there; cpu for this machine's own.",
     choices=tuple(accelerators.TARGETS),
     only={"algorithm": _COMPILES},
   )
@@ -113,10 +113,14 @@ def _program() -> Program:
 
 
 def _compile(config: BenchmarkConfig, run: Config) -> None:
-  """Prints what a generation would cost on an accelerator: a table and JSON."""
+  """Prints what a generation would cost on a target: a table and JSON."""
+  import jax
+
   from qdrl_haiku.accelerators import generation
   from qdrl_haiku.storage import strict_json, versions
 
+  # As many as are asked for where the target is the CPU.
+  jax.config.update("jax_num_cpu_devices", config.num_targets)
   costs = generation.generation_costs(
     run.build, config.target, config.num_targets
   )

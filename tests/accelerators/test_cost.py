@@ -81,8 +81,18 @@ def test_a_kernel_takes_its_launch_or_its_bytes(cost):
 def test_loops_conditionals_and_collectives_are_found(cost):
   (loop,) = cost.loops
   assert (loop.trips, loop.kernels, loop.copies) == (3, 4, 1)
+  assert loop.moved_bytes == 2 * 32
   assert cost.conditionals == 1
   assert cost.moved_bytes == {"all-reduce": 6 * 32}
+
+
+@pytest.mark.parametrize(("mark", "called"), [
+  ("", ("f",)), (', frontend_attributes={xla_cpu_small_call="true"}', ()),
+])  # fmt: skip
+def test_a_call_that_is_one_kernel_of_a_cpu_calls_nothing(mark, called):
+  call = f"ROOT %k = f32[8]{{0}} call(%a), to_apply=%f{mark}"
+  module = hlo.parse(f"ENTRY %main (a: f32[8]) -> f32[8] {{\n{call}\n}}\n")
+  assert module.computations[module.entry]["k"].called == called
 
 
 @pytest.mark.parametrize(("shape", "num_bytes"), [

@@ -24,11 +24,14 @@ def _run(*flags):
   )
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+_needs_compiler = pytest.mark.skipif(
   importlib.util.find_spec("jax_cuda12_plugin") is None,
   reason="jax's compiler for NVIDIA isn't installed (jax-cuda12-plugin)",
 )
+
+
+@pytest.mark.slow
+@_needs_compiler
 @pytest.mark.parametrize(("learner", "most_kernels"), [
   ("sac", 65), ("td3", 90),
 ])  # fmt: skip
@@ -42,6 +45,29 @@ def test_an_update_is_few_kernels_and_waits_for_no_host(learner, most_kernels):
   assert update["kernels"] <= most_kernels
   assert iteration["copies"] <= 12
   assert train["parts"]["learn"]["copies"] == 0
+
+
+@pytest.mark.slow
+@_needs_compiler
+@pytest.mark.parametrize("target", ["a100", "l4"])
+def test_other_accelerators_are_described_as_well(target):
+  done = _run(f"--target={target}", "--learner=td3")
+  assert done.returncode == 0, done.stderr
+  train = json.loads(done.stdout)["train"]
+  assert train["conditionals"] == train["transfers"] == 0
+  assert train["parts"]["learn"]["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_the_machines_own_program_is_counted_but_not_modelled():
+  done = _run("--target=cpu", "--num_targets=2")
+  assert done.returncode == 0, done.stderr
+  train, evaluate = (json.loads(done.stdout)[x] for x in ("train", "evaluate"))
+  assert train["transfers"] == 0
+  assert train["parts"]["learn"]["kernels"] > 100
+  assert train["parts"]["learn"]["seconds"] is None
+  assert "not modelled" in done.stderr
+  assert evaluate["moved_bytes"]["all-reduce"] > 0
 
 
 @pytest.mark.slow
