@@ -132,7 +132,7 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
           here.update(walk(called, times, depth, inside))
         continue
       num_bytes = hlo.hlo_moved_bytes(module, name, label)
-      if opcode.startswith(_COLLECTIVES):
+      if opcode.startswith(_COLLECTIVES) and module.num_devices > 1:
         moved[opcode.removesuffix("-start")] += times * instruction.num_bytes
         here["moved_bytes"] += instruction.num_bytes
       is_copy = opcode in ("copy", "copy-start")

@@ -62,7 +62,7 @@ def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
   title, is_cpu = TARGETS[target].title, target == "cpu"
   lines = [
     f"compiled for {title}, where a kernel is a call of compiled code or of a "
-    "library; times are not modelled"
+    "library; times are not modelled, loops without a number count once"
     if is_cpu
     else f"modelled for {title}; no such device was used"
   ]

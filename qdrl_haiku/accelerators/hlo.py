@@ -10,6 +10,7 @@ _BITS = {"pred": 8}
 _READ_PARTS = frozenset({"dynamic-slice", "gather", "slice"})
 _WRITE_PARTS = {"dynamic-update-slice": 1, "scatter": 2}
 _PARTS = _READ_PARTS | _WRITE_PARTS.keys()
+_DEVICES = re.compile(r"^HloModule .*\bnum_partitions=(\d+)")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _CALLED = re.compile(
@@ -53,6 +54,7 @@ class Module(NamedTuple):
 
   computations: dict[str, dict[str, Instruction]]
   entry: str
+  num_devices: int
 
 
 def parse_hlo(text: str) -> Module:
@@ -69,7 +71,8 @@ def parse_hlo(text: str) -> Module:
       rest = line[match.end() :]
       is_root = line.startswith("ROOT")
       current[match[1]] = _instruction(match[3], match[2], rest, is_root)
-  return Module(computations, entry)
+  num_devices = _DEVICES.search(text)
+  return Module(computations, entry, int(num_devices[1]) if num_devices else 1)
 
 
 def _instruction(

@@ -67,8 +67,8 @@ def compiling_for_target(
     devices = jax.devices("cpu")[:num_devices]
     if len(devices) < num_devices:
       raise ValueError(
-        f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; set "
-        "jax_num_cpu_devices before it looks for them."
+        f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; "
+        "set jax_num_cpu_devices before it looks for them."
       )
     yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
     return

@@ -9,7 +9,7 @@ from qdrl_haiku.accelerators import hlo
 
 # A loop of three turns, each of which replaces one row of a hundred, copies
 # what it has written, and asks the host which of two branches to take.
-_TEXT = """HloModule jit_f
+_TEXT = """HloModule jit_f, is_scheduled=true, num_partitions=2
 
 %write (p0: f32[100,8], p1: f32[1,8], p2: s32[]) -> f32[100,8] {
   %p0 = f32[100,8]{1,0} parameter(0)
