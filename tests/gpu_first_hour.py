@@ -3,9 +3,10 @@
 python -m tests.gpu_first_hour --output=first_hour.md
 python -m tests.gpu_first_hour --output=first_hour.md --small   # Tries it out.
 
-Each measurement is a launcher in a process of its own, which has a minute. The
-table says what it is to decide; `benchmark.py --algorithm=compile` has modelled
-the same numbers, see launchers/RESULTS.md.
+Each measurement is a launcher in a process of its own, which has its share of
+the time that earlier ones have left. The table says what it is to decide;
+`benchmark.py --algorithm=compile` has modelled the same numbers, see
+launchers/RESULTS.md.
 """
 
 import argparse
@@ -18,13 +19,20 @@ import time
 from typing import NamedTuple
 
 _LAUNCHERS = pathlib.Path(__file__).parents[1] / "launchers"
-_SECONDS = 60
+_SECONDS = 600
 _MAZE = (
   "--env_name=point_maze", "--hidden_layer_sizes=64,64", "--batch_size=256",
   "--num_eval_episodes=1", "--nostart_twice", "--repetitions=3",
 )  # fmt: skip
 _CHEETAH = (*_MAZE[1:], "--env_name=halfcheetah", "--backend=spring")
 _QUICK = f"--flagfile={_LAUNCHERS / 'flagfiles' / 'quickstart.flags'}"
+
+
+# Where the script itself is tried out.
+_SMALL = {
+  "benchmark": ("--perturbation_interval=640", "--repetitions=1"),
+  "train_pbt": ("--num_timesteps=1120",),
+}
 
 
 class Measurement(NamedTuple):
@@ -80,7 +88,7 @@ def _measurements(population, num_envs):
   ]  # fmt: skip
 
 
-def _measure(measurement, folder):
+def _measure(measurement, folder, timeout):
   """Runs one, and returns its numbers, or why there are none."""
   logdir = folder / str(time.monotonic_ns())
   trains = measurement.launcher.startswith("train")
@@ -91,11 +99,11 @@ def _measure(measurement, folder):
   variables = [f"{name}={value}" for name, value in measurement.environment]
   try:
     done = subprocess.run(
-      ["env", *variables, *command], timeout=_SECONDS, text=True,
+      ["env", *variables, *command], timeout=timeout, text=True,
       capture_output=True, check=False,
     )  # fmt: skip
   except subprocess.TimeoutExpired:
-    return f"took more than {_SECONDS} s"
+    return f"took more than {timeout:.0f} s"
   if done.returncode:
     return (done.stderr.strip().splitlines() or ["failed"])[-1]
   rows = (logdir / "metrics.jsonl").read_text() if trains else done.stdout
@@ -110,13 +118,16 @@ def main():
   arguments = parser.parse_args()
   sizes = (8, 16) if arguments.small else (256, 1024)
   lines = ["| | measured | seconds |", "| --- | --- | --- |"]
+  measurements, start = _measurements(*sizes), time.monotonic()
   with tempfile.TemporaryDirectory() as folder:
-    for measurement in _measurements(*sizes):
-      if arguments.small and measurement.launcher == "benchmark":
-        short = "--perturbation_interval=640", "--repetitions=1"
-        measurement = measurement._replace(flags=(*measurement.flags, *short))
+    for i, measurement in enumerate(measurements):
+      if arguments.small:
+        flags = (*measurement.flags, *_SMALL[measurement.launcher])
+        measurement = measurement._replace(flags=flags)
       begin = time.monotonic()
-      found = _measure(measurement, pathlib.Path(folder))
+      left = start + _SECONDS - begin
+      timeout = left / (len(measurements) - i)
+      found = _measure(measurement, pathlib.Path(folder), timeout)
       seconds = time.monotonic() - begin
       lines.append(f"| {measurement.question} | {found} | {seconds:.0f} |")
       print(lines[-1], flush=True)
