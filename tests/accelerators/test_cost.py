@@ -91,7 +91,7 @@ def test_loops_conditionals_and_collectives_are_found(cost):
 ])  # fmt: skip
 def test_a_call_that_is_one_kernel_of_a_cpu_calls_nothing(mark, called):
   call = f"ROOT %k = f32[8]{{0}} call(%a), to_apply=%f{mark}"
-  module = hlo.parse(f"ENTRY %main (a: f32[8]) -> f32[8] {{\n{call}\n}}\n")
+  module = hlo.parse_hlo(f"ENTRY %main (a: f32[8]) -> f32[8] {{\n{call}\n}}\n")
   assert module.computations[module.entry]["k"].called == called
 
 

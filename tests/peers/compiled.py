@@ -102,7 +102,7 @@ def main():
   parser.add_argument("--backend", default="spring")
   parser.add_argument("--target", default="h100")
   flags = parser.parse_args()
-  with accelerators.compiling_for(flags.target) as mesh:
+  with accelerators.compiling_for_target(flags.target) as mesh:
     train, arguments = peers[flags.peer](flags)
     key = jax.eval_shape(lambda: jax.random.key(0))
     here = jax.NamedSharding(mesh, jax.P())
@@ -113,9 +113,9 @@ def main():
     donated = tuple(range(len(shapes)))
     compiled = jax.jit(train, donate_argnums=donated).lower(*shapes).compile()
     target = accelerators.TARGETS[flags.target]
-    costs = {"train": accelerators.cost(compiled, target)}
-  print(generation.as_table(costs, flags.target), file=sys.stderr)
-  print(strict_json.to_json(generation.as_row(costs)))
+    costs = {"train": accelerators.accelerator_cost(compiled, target)}
+  print(generation.generation_costs_table(costs, flags.target), file=sys.stderr)
+  print(strict_json.to_strict_json(generation.generation_costs_row(costs)))
 
 
 if __name__ == "__main__":
