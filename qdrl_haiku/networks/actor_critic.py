@@ -145,10 +145,10 @@ def make_discriminator(
 
 
 def policy_final_init(
-  config: NetworkConfig,
+  config: NetworkConfig, default: str = "small"
 ) -> hk.initializers.Initializer | None:
   """Returns how a policy's last layer begins, None as hidden layers do."""
-  return _POLICY_FINAL_INITS[config.policy_final_init or "small"]
+  return _POLICY_FINAL_INITS[config.policy_final_init or default]
 
 
 def _actor_critic(

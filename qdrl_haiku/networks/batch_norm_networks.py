@@ -119,6 +119,11 @@ def make_xqc_networks(
     num_atoms: K, of each critic's distribution of values, >= 2.
   """
   check_count("num_atoms", num_atoms, 2)
+  if config.policy_final_init == "small":
+    raise ValueError(
+      "policy_final_init=small has no effect on xqc, whose weights are of unit "
+      "norm; leave it out."
+    )
   act = ACTIVATIONS[config.activation]
 
   def layers(
@@ -224,7 +229,12 @@ def _networks(
   else:
     act = scoped(
       "policy",
-      layers(config.policy_sizes, 2 * action_size, policy_final_init(config)),
+      layers(
+        config.policy_sizes,
+        2 * action_size,
+        # As in the authors' code: normalised, policies needn't begin near 0.
+        policy_final_init(config, "fan_in"),
+      ),
     )
     made = base.stateful_network(
       lambda inputs, is_training: act(inputs, is_training, slice(None)),

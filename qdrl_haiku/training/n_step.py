@@ -2,8 +2,9 @@
 
 Sutton and Barto, "Reinforcement learning", 2018, section 7.1; with replay as in
 Hessel et al., "Rainbow", arXiv 1710.02298: what is done between is not
-corrected for. Steps are stored once; with which discount they are summed, which
-PBT changes, is known only when they are learned from.
+corrected for, and the entropies of the steps between, which SAC's values have a
+part in, are left out. Steps are stored once; with which discount they are
+summed, which PBT changes, is known only when they are learned from.
 
 Which steps follow each other, their places tell. So a step that is left out
 (it wasn't finite) gets a place too, in which another one that was added with it
