@@ -5,9 +5,11 @@ import gc
 import os
 import pathlib
 import zlib
+from typing import Any
 
 import jax
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from qdrl_haiku.cpu import xla
 
@@ -39,6 +41,21 @@ def pytest_collection_modifyitems(
   ]
   config.hook.pytest_deselected(items=[x for x in items if x not in kept])
   items[:] = kept
+  gc.freeze()  # What was imported stays, and is looked through no more.
+
+
+class _ByRoom(LoadScopeScheduling):
+  """Gives a worker all tests of a room, which share what they have compiled."""
+
+  def _split_scope(self, nodeid: str) -> str:
+    return nodeid.partition("::")[0].rpartition("/")[0]
+
+
+def pytest_xdist_make_scheduler(
+  config: pytest.Config, log: Any
+) -> LoadScopeScheduling:
+  """Divides tests among workers."""
+  return _ByRoom(config, log)
 
 
 def pytest_configure() -> None:

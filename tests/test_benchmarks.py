@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import benchmarks, controllers, distributed
-from qdrl_haiku.drawing import costs
 from tests.launchers import harness, users_module
 from tests.training import common
 
@@ -170,24 +169,3 @@ def test_a_sweep_prints_a_row_each_and_draws_them(
   assert [row["population_size"] for row in rows] == ["2", "4"]
   assert all(row["env_steps_per_second"] > 0 for row in rows)
   assert (tmp_path / "sweep.png").stat().st_size > 1000
-
-
-def test_costs_are_drawn_against_the_values():
-  rows = [
-    {"population_size": "2", "updates_per_second": 1000.0},
-    {"population_size": "8", "updates_per_second": 4000.0},
-  ]
-  (axes,) = costs.draw_costs(rows, "population_size").axes
-  (line,) = axes.lines
-  assert list(line.get_xdata()) == ["2", "8"]
-  assert list(line.get_ydata()) == [1000.0, 250.0]  # Microseconds.
-
-
-@pytest.mark.parametrize(("flags", "message"), [
-  (["--sweep=popluation_size:1,2"], "must be a flag and its values, like"),
-  (["--sweep=population_size:1,2", "--output=."], "is there; name a new file"),
-])  # fmt: skip
-def test_what_makes_no_sense_is_refused(flags, message, capsys):
-  outcome = harness.run(capsys, "benchmark", *flags)
-  assert outcome.code == 2
-  assert message in outcome.err

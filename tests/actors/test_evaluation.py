@@ -101,13 +101,6 @@ def test_trajectories_and_transitions_are_those_of_each_step(evaluated):
   assert terminated == {True, False}
 
 
-def test_keeping_things_changes_no_number(evaluated):
-  plain = _EVALUATE(jax.random.key(3))
-  np.testing.assert_array_equal(plain.returns, evaluated.returns)
-  np.testing.assert_array_equal(plain.lengths, evaluated.lengths)
-  assert plain[2:] == (None, None, None)
-
-
 def test_one_key_is_folded_into_one_per_member():
   key = jax.random.key(7)
   keys = jnp.stack([jax.random.fold_in(key, i) for i in range(_P)])

@@ -99,17 +99,3 @@ def test_the_summary_is_that_of_numpy():
     "descriptor/steps": pytest.approx(sum(descriptors[:, 1].tolist()) / 40),
   }
   assert all(type(x) in (int, float) for x in summary.values())
-
-
-@pytest.mark.parametrize("num", [1, 3, 9])
-def test_any_number_of_episodes_has_an_interquartile_mean(num):
-  summary = artifacts.summarize_evaluated_returns(_RETURNS[:num])
-  assert summary["iqm"] == pytest.approx(_iqm(_RETURNS[:num]))
-  assert summary["iqm_low"] <= summary["iqm"] <= summary["iqm_high"]
-
-
-def test_the_interval_of_equal_float32_returns_is_their_value():
-  equal = np.full(1001, 0.1, np.float32)
-  summary = artifacts.summarize_evaluated_returns(equal)
-  for name in ("mean", "iqm", "iqm_low", "iqm_high"):
-    assert summary[name] == pytest.approx(np.float32(0.1), rel=1e-12)

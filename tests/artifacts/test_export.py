@@ -13,18 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, networks, skills
+from qdrl_haiku import learners, skills
 from qdrl_haiku.artifacts import export, numpy_policy
 from tests import configs
 
 _O, _A, _K = 5, 2, 3
 _ROOT = pathlib.Path(__file__).parents[2]
-_ACTIVATIONS = sorted(networks.config.ACTIVATIONS)
 _BASES = {
   "sac": (learners.sac, learners.SACConfig),
   "td3": (learners.td3, learners.TD3Config),
   "crossq": (learners.crossq, learners.CrossQConfig),
-  "xqc": (learners.xqc, learners.XQCConfig),
   "ppo": (learners.ppo, learners.PPOConfig),
 }
 
@@ -34,7 +32,7 @@ def _learner(kind, normalize=True, sizes=(8, 6), **settings):
   make, config_class = _BASES[kind.removeprefix("diayn_")]
   has_skills = kind.startswith("diayn")
   size = _O + _K if has_skills else _O
-  if kind in ("crossq", "xqc"):
+  if kind == "crossq":
     return make(_O, _A, configs.sized(config_class, sizes, (4,))), _O
   learner = make(size, _A, configs.make(
     config_class,
@@ -91,15 +89,13 @@ def _reader():
 
 @pytest.mark.parametrize(("kind", "settings", "largest"), [
   # Beyond, float32 itself is not exact to 1e-5 where large terms cancel.
-  ("diayn_sac", {"normalize": False}, 1e2),
+  ("diayn_sac", {"normalize": False, "activation": "tanh"}, 1e2),
   ("sac", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
-  ("diayn_td3", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
   ("sac", {"sizes": ()}, 1e6),
   ("crossq", {}, 1e2),
   ("diayn_ppo", {}, 1e2),
-  ("xqc", {}, 1e2),
-  ("td3", {"sizes": (6, 6), "residual": True}, 1e2),
-  *[("td3", {"activation": name}, 1e2) for name in _ACTIVATIONS],
+  ("td3", {"sizes": (6, 6), "residual": True, "activation": "gelu"}, 1e2),
+  *[("td3", {"activation": x}, 1e2) for x in ("elu", "leaky_relu", "swish")],
 ])
 def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
   learner, size = _learner(kind, **settings)

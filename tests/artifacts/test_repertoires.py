@@ -38,27 +38,6 @@ def test_the_nearest_occupied_cell_is_that_of_a_loop():
   assert len(set(found)) > 1
 
 
-@pytest.mark.parametrize(
-  ("cell", "message"),
-  [
-    # Of 4 x 2 cells, 0 and 7 are occupied.
-    (2, "cell 2 is empty; the nearest that holds an elite is 0[.]"),
-    (8, "cell 8 is none of 0 to 7; the nearest that .* is 7[.]"),
-    (-1, "cell -1 is none of 0 to 7; the nearest that .* is 0[.]"),
-  ],
-)
-def test_a_cell_without_an_elite_is_refused(cell, message):
-  with pytest.raises(ValueError, match=message):
-    repertoires.check_repertoire_cell(planes.PLANE, cell)
-  repertoires.check_repertoire_cell(planes.PLANE, 7)
-
-
-@pytest.mark.parametrize("point", [(1.0, math.nan), (1.0, 2, 3)])
-def test_what_is_no_descriptor_of_the_repertoire_is_refused(point):
-  with pytest.raises(ValueError, match="give 2 finite numbers, from 0,-1 to 8"):
-    repertoires.nearest_occupied_cell(planes.PLANE, point)
-
-
 def test_without_cells_the_elite_itself_is_nearest():
   elites = planes.repertoire(
     map_elites.Unstructured(6, 2),

@@ -126,7 +126,6 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
 
 @pytest.mark.parametrize(("changes", "message"), [
   ({"lineage": []}, "no lineage, since nothing tuned its agents; name a run"),
-  ({"rates": []}, "has finished no generation; train it first"),
   ({"settings": {"warm_start": "a"}}, "began as those of a, so .*without warm"),
   ({"best": None}, "has nothing in best/; name the directory"),
   (
@@ -138,10 +137,6 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
     "member=1 descends from the elite of cell 17 .*have a schedule: 2[.]",
   ),
   (
-    {"lineage": [*_LINEAGE, *_SAMPLES]},
-    "cell 17 .*have a schedule: none; name another run",
-  ),
-  (
     {"lineage": [*_LINEAGE[:4], *_LINEAGE[5:]]},
     "damaged: in pbt_members.jsonl, member 0 .*in generation 3; name a run",
   ),
@@ -149,7 +144,6 @@ _SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
     {"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
     "pbt_lineage.jsonl is damaged in line .*: new_hyperparams is None; remove",
   ),
-  ({"member": 3}, "member=3, but there are 3 agents, from 0 on"),
 ])
 def test_what_has_no_schedule_is_refused_in_one_line(
   changes, message, tmp_path

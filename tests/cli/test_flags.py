@@ -90,16 +90,6 @@ _PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("flags", _PROGRAMS.values(), ids=_PROGRAMS)
-def test_each_help_text_stands_alone(flags):
-  """No text leans on a neighbour, and each is one or more sentences."""
-  leaning = ("Or ", "Of ", "The same", "Which of them", "What ", "Likewise")
-  for flag in flags.values():
-    text = flag.declared.help
-    assert not text.startswith(leaning), (flag.name, text)
-    assert text.endswith("."), (flag.name, text)
-
-
 def test_each_launcher_is_a_program_where_the_package_is_installed():
   root = pathlib.Path(__file__).parents[2]
   text = (root / "setup.py").read_text()
@@ -111,12 +101,6 @@ def test_each_launcher_is_a_program_where_the_package_is_installed():
     assert hasattr(
       importlib.import_module(f"qdrl_haiku.cli.{module}"), function
     )
-
-
-def test_evaluates_own_flags_come_first_and_training_has_none():
-  flags = _PROGRAMS["evaluate"]
-  assert list(flags)[:2] == ["logdir", "best"]
-  assert not {"batch_size", "learner", "activation"} & flags.keys()
 
 
 @pytest.mark.parametrize("name", experiment.PROGRAMS)

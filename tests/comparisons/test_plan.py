@@ -64,14 +64,11 @@ def test_the_metric_is_the_launchers():
   [
     ({"command": "--learner=sac"}, "names no launcher; begin it with one of"),
     ({"command": "report"}, "'report' is no launcher that trains"),
-    ({"command": "train_pbt 'x"}, "can't be read: No closing quotation"),
     ({"command": "train_pbt --seed=3"}, "--seed is what the comparison gives"),
-    ({"tasks": ()}, "task is missing; give one or more"),
     ({"tasks": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
     ({"methods": ("a:", "a: --explore=mixed")}, "has the name of another"),
     ({"methods": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
     ({"methods": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
-    ({"num_seeds": ("many",)}, "num_seeds=many is no number from 1 to 1000"),
     ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
   ],
 )

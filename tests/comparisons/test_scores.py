@@ -100,16 +100,6 @@ def test_what_has_no_runs_is_left_out(curves):
   assert found(curves[2:4]) == [("maze", "pb2", False)]
 
 
-def test_documents_say_what_the_table_says(table):
-  text = comparisons.render_comparison_markdown(table, _SETTINGS)
-  assert "## all tasks" in text and "## ant" in text
-  (row,) = [x for x in text.splitlines() if x.startswith("| pbt | 2 |")]
-  assert row.split(" | ")[2:] == [
-    "4.5 (3 to 6)", "3 (2 to 4)", "0 (0 to 0)", "3 (2 to 4)", "", "1.5",
-    "1.0 |",
-  ]  # fmt: skip
-
-
 def test_a_run_is_read_by_seed(tmp_path):
   common.write_population(tmp_path / "pbt")
   common.write_seeds(tmp_path / "train", 3)
@@ -125,17 +115,3 @@ def test_a_run_is_read_by_seed(tmp_path):
   assert [curve.values[0] for curve in curves] == [100, 101, 102]
   with pytest.raises(ValueError, match="for each of 3 seeds; .*eval/episode"):
     comparisons.read_scored_curves(row, tmp_path / "train", "pbt/best_return")
-
-
-def test_the_picture_has_a_panel_per_task_and_two_of_all(curves, table):
-  figure = comparisons.render_comparison_picture(curves, table, _SETTINGS)
-  titles = [axes.get_title() for axes in figure.axes]
-  assert titles[:4] == [
-    "maze", "ant", "final, from 0 to 1 in each task",
-    "probability of being\nbetter than pbt",
-  ]  # fmt: skip
-  maze, _, final, better = figure.axes[:4]
-  assert [line.get_label() for line in maze.lines] == ["pbt", "pb2"]
-  np.testing.assert_array_equal(maze.lines[0].get_ydata(), [0, 3, 6])
-  for axes, methods in ((final, ["pb2", "pbt"]), (better, ["pb2"])):
-    assert [x.get_text() for x in axes.get_yticklabels()] == methods

@@ -54,13 +54,9 @@ class _Walk(Settings):
   ("settings", "message"),
   [
     ({"size": 14}, "size must be at least 15, got 14"),
-    ({"pairs": 2**31}, "pairs must be at most 2147483647, got 2147483648"),
-    ({"size": 42.5}, "size is 42.5; give an integer"),
     ({"size": True}, "size is True; give an integer"),
-    ({"weight": 0.0}, "weight must be above 0, got 0.0"),
     ({"weight": math.inf}, "weight must be finite, got inf"),
     ({"colour": "rde"}, "colour='rde' is unknown; did you mean 'red'"),
-    ({"laces": (90, 9)}, "laces must be at least 10, got 9"),
     ({"waxed": 1}, "waxed is 1; give true or false"),
     ({"wax": 3.0}, "wax=3.0 has no effect: waxed is False; leave it out"),
   ],
@@ -105,12 +101,10 @@ def test_values_are_read_as_their_settings_types():
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    ({"laces": ["80", "x"]}, "laces is 'x'; give an integer"),
     ({"shoes": "bots"}, "--shoes=bots is unknown; did you mean 'boots'"),
     ({"wheels": 6}, "--wheels=6 has no effect: --shoes=boots has no such"),
     ({"wax": 1.0}, "--wax=1.0 has no effect: --waxed=False; leave it out"),
     ({"map": "north"}, "--map=north has no effect: nobody leads; leave it"),
-    ({"speed": ["uphill=1"]}, "own; give --uphill=1"),
     ({"speed": ["fast"]}, "--speed=fast is not of the form name=value"),
   ],
 )

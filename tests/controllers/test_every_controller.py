@@ -146,24 +146,6 @@ def test_survivors_keep_every_bit_and_parents_are_finite_and_fitter(
 
 
 @_each
-def test_the_key_decides_what_is_drawn(name):
-  # Two are to be replaced by all of them.
-  fitness = jnp.arange(8.0).at[0].set(_NAN).at[4].set(_NAN)
-  state, hyperparams = _later(name)
-
-  def drawn(seed):
-    _, decision = _update(name)(
-      state, jax.random.key(seed), fitness, hyperparams
-    )
-    leaves = jax.tree.leaves(decision.hyperparams)
-    return tuple(float(x) for leaf in leaves for x in leaf)
-
-  assert drawn(0) == drawn(0)
-  # Successive halving draws nothing.
-  assert len({drawn(i) for i in range(4)}) > 1 or name.startswith("succ")
-
-
-@_each
 def test_no_two_draws_are_from_one_key(name):
   state, hyperparams = jax.eval_shape(lambda: _init(name))
   fitness = jax.ShapeDtypeStruct((_SIZE,), jnp.float32)

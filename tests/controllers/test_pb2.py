@@ -230,12 +230,3 @@ def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
       np.testing.assert_array_equal(np.isfinite(predicted), suggested)
     for leaf in jax.tree.leaves(state.parameters):
       assert np.all(np.isfinite(leaf))
-
-
-@pytest.mark.slow
-def test_optimism_is_live():
-  found = [
-    _train(_gain, 4, **settings)[1][-1].hyperparams["rate"]
-    for settings in ({}, {"optimism": 5.0})
-  ]
-  assert np.any(found[0] != found[1])

@@ -12,7 +12,7 @@ from scipy import stats
 from qdrl_haiku import controllers
 from tests.controllers import common
 
-_NAN, _INF = math.nan, math.inf
+_NAN = math.nan
 _NUM_KEYS = 2000
 # By Hoeffding, the mean of n independent +-1 exceeds 5 / sqrt(n) with a
 # probability of at most 2 exp(-12.5) = 7e-6.
@@ -208,9 +208,6 @@ def test_defaults_in_the_smallest_populations(population_size, parents):
     decision.operator,
     np.where(np.arange(population_size) == parents, _SURVIVE, _PERTURB),
   )
-
-
-_MIXED = {"explore": "mixed"}
 
 
 def test_inherit_copies_parents_and_keeps_dtypes_and_keys():

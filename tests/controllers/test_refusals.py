@@ -1,7 +1,5 @@
 """Tests that bad settings and calls are refused with what a user needs."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -10,7 +8,6 @@ from qdrl_haiku import controllers, trees
 from qdrl_haiku.controllers import lineage, search_space
 from tests.controllers import common
 
-_NAN, _INF = math.nan, math.inf
 _SPACE = {"x": controllers.Uniform(0.0, 1.0)}
 
 
@@ -64,23 +61,13 @@ _MF = controllers.MFPBTConfig
   (lambda: _pbt(num_parents=1, num_replaced=0), "num_parents=1 has no effect"),
   (lambda: _pbt(exploit="none", num_replaced=1), "=1 has no effect"),
   (lambda: _pbt(perturbation_factors=(1.25, 0.8)), "perturbation_factors="),
-  (lambda: _pbt(perturbation_factors=(0.8,)), "perturbation_factors="),
-  (lambda: _MF(frequencies=(1,)), "two or more"),
   (lambda: _MF(frequencies=(2, 4)), r"\(2, 4\) don't rise from 1"),
-  (lambda: _MF(frequencies=(1, 4, 4)), "don't rise from 1"),
   # Ranges and spaces.
   (lambda: controllers.Uniform(1.0, 1.0), "low=1.0 is not below"),
-  (lambda: controllers.Uniform(_NAN, 1.0), "low=nan"),
-  (lambda: controllers.Uniform("0", 1.0), "low='0'"),
   (lambda: controllers.Uniform(1.0, 1.0 + 1e-9), "no two float32"),
   (lambda: controllers.LogUniform(0.0, 1.0), "low=0.0 has no logarithm"),
-  (lambda: controllers.LogUniform(1e-40, 1.0), "low=1e-40"),
-  (lambda: controllers.OneMinusLogUniform(-0.1, 0.9), "low=-0.1"),
   (lambda: controllers.OneMinusLogUniform(0.9, 1 - 1e-9), "as float32"),
-  (lambda: controllers.Fixed(_INF), "value=inf"),
-  (lambda: controllers.Fixed(True), "value=True"),
   (lambda: controllers.Choice((1.0,)), "leaves no choice"),
-  (lambda: controllers.Choice((1.0, 1.0 + 1e-9)), "a value twice"),
   (lambda: controllers.explore(_pbt(), {"tau": 0.1}),
    r"\['tau'\]=0.1 is not a range.*Fixed"),
   (lambda: controllers.pb2(controllers.PB2Config(), {"x": _RangeOfAUser()}),
@@ -96,20 +83,15 @@ _MF = controllers.MFPBTConfig
   (lambda: _init(controllers.mf_pbt, _MF(), 12),
    "population_size=12 can't be divided .* multiple of 8"),
   (lambda: _update((2, 2), x=jnp.zeros(2)), r"fitness has shape \(2, 2\)"),
-  (lambda: _update(tau=jnp.zeros(2)), "differ from the search space"),
   (lambda: _update(x=jnp.zeros(3)), r"\['x'\] has shape \(3,\)"),
   (lambda: controllers.inherit({"x": jnp.zeros(())}, jnp.arange(3)),
    r"members\['x'\] has shape"),
   # What a user's controller returns.
   (lambda: _check(reasons={"child": jnp.zeros(4)}), "'child' has the name of"),
-  (lambda: _check(reasons={"hope": jnp.zeros(3)}), r"'hope' is float32\(3,\)"),
-  (lambda: _check(metrics={"hope": jnp.zeros(4)}), r"'hope' is float32\(4,\)"),
   (lambda: _check(parents=jnp.zeros(4)), r"parents are float32\(4,\), not"),
   (lambda: _check(hyperparams={"x": jnp.zeros(3)}), "hyperparameters.* differ"),
   # What is read from files.
   (lambda: _by_name({"rate": 1.0}), "{'rate': 1.0} have other names than tau"),
-  (lambda: _by_name({"tau": "1"}), "hyperparameter tau is '1', which is no"),
-  (lambda: _by_name(3), "hyperparameters 3 have other names"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named_with_the_fix(call, complaint):
   with pytest.raises(ValueError, match=complaint):
@@ -119,9 +101,7 @@ def test_what_is_wrong_is_named_with_the_fix(call, complaint):
 @pytest.mark.parametrize(("text", "complaint"), [
   ("tau", "lacks a name or a kind"),
   ("tau:loguniform:1e-3:1e-1", "did you mean 'log_uniform'"),
-  ("tau:choice:1:b", "'1:b' where numbers belong"),
   ("tau:uniform:1", "has 1 numbers after 'uniform', not 2"),
-  ("tau:uniform:2:1", "low=2.0 is not below high=1.0"),
 ])  # fmt: skip
 def test_text_that_is_no_range_is_repeated(text, complaint):
   with pytest.raises(ValueError) as error:

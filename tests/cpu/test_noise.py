@@ -31,10 +31,3 @@ def test_it_is_what_jax_draws(shape, implementation, kernel):
   assert (drawn.shape, drawn.dtype) == (shape, jnp.float32)
   expected = jax.random.normal(key, shape)
   np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_keys_of_many_may_be_mapped_over():
-  keys = jax.random.split(jax.random.key(7), 3)
-  drawn = jax.jit(jax.vmap(lambda key: noise.normal_noise(key, (4, 2))))(keys)
-  expected = jax.vmap(lambda key: jax.random.normal(key, (4, 2)))(keys)
-  np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)

@@ -10,14 +10,6 @@ def _methods(num):
   return [f"method {i}" for i in range(num)]
 
 
-def test_methods_have_styles_of_their_own():
-  styles = comparison.comparison_styles(_methods(60))
-  assert list(styles) == _methods(60)
-  assert len(set(styles.values())) == 60
-  # In print without colours symbols differ.
-  assert len({style.symbol for style in list(styles.values())[:7]}) == 7
-
-
 def test_curves_bars_and_legend_show_one_style_and_axes_what_they_count():
   methods = _methods(9)
   steps = np.arange(40.0)

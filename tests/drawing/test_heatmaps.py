@@ -1,6 +1,5 @@
 """Tests of the pictures of a repertoire, and of where cells are drawn."""
 
-import matplotlib.colors
 import numpy as np
 import pytest
 
@@ -48,14 +47,6 @@ def test_a_corrected_repertoire_is_drawn_beside_it_in_the_same_colours():
   assert {image.get_clim() for image in images} == {(8.0, 20.0)}
 
 
-def test_one_axis_is_drawn_as_a_strip():
-  grid = map_elites.Grid((4,), (0.0,), (8.0,))
-  line = planes.repertoire(grid, [[3.0]], [10.0])
-  pixels, axes, _ = _pixels(heatmaps.heatmap(line, ("x",)))
-  np.testing.assert_array_equal(pixels, [[np.nan, 10, np.nan, np.nan]])
-  assert axes.get_ylabel() == ""
-
-
 def test_irregular_cells_are_drawn_where_they_lie():
   lower, upper = (0.0, -1.0), (80.0, 1.0)
   centroids = _RNG.uniform(lower, upper, (30, 2)).astype(np.float32)
@@ -75,15 +66,6 @@ def test_of_three_axes_the_fittest_of_each_place_is_drawn():
   descriptors = [[0.9, 0.1, 0.9], [0.1, 0.2, 0.1], [0.9, 0.1, 0.1]]
   pixels = _drawn(planes.repertoire(grid, descriptors, [3.0, 1.0, 2.0]))
   np.testing.assert_array_equal(pixels, [[1, 3], [np.nan, np.nan]])
-
-
-def test_an_empty_repertoire_can_be_drawn(tmp_path):
-  empty = planes.repertoire(planes.GRID, np.zeros((0, 2)), [])
-  figure = heatmaps.heatmap(empty, "ab")
-  figure.savefig(tmp_path / "empty.png")
-  assert figure.axes[0].get_title().startswith("0.0 %")
-  grey = matplotlib.colors.to_rgba("0.85")
-  assert figure.axes[0].get_facecolor() == grey
 
 
 @pytest.mark.parametrize(("size", "grid"), [(2, planes.GRID), (1, None)])

@@ -57,10 +57,3 @@ def test_panels_are_drawn_as_they_are_described():
   assert picture.axes[2].get_ylim() == (0, 5)
   # One name needs no legend.
   assert not picture.legends
-
-
-def test_long_episodes_become_short_lines():
-  for length in (1, 3, 1001):
-    steps = figure.decimate_for_figure(length)
-    assert len(steps) == min(length, 100)
-    assert (steps[0], steps[-1]) == (0, length - 1)

@@ -57,16 +57,10 @@ nan_obs_at_reset = _walk({"obs": _NAN})
 one_nan_obs_at_step = _walk(None, {"obs": _ONE_NAN})
 nan_obs_as_it_terminates = _walk(None, {"obs": _NAN, "done": _F(1)})
 late_inf_reward = _walk(None, {"reward": _F("inf")}, 3)
-nan_done = _walk(None, {"done": _F("nan")})
 half_done = _walk(None, {"done": _F(0.5)})
-done_at_reset = _walk({"done": _F(1)})
 nan_descriptor_at_step = _walk(
   None, _descriptor(0.0, jnp.nan), **_descriptor(0.0, 0.0)
 )
-truncation_of_two = _walk(
-  None, {"info": {"truncation": _F(2)}}, info={"truncation": _F(0)}
-)
-complex_reward = _both(reward=jnp.complex64(1))
 int_descriptor = _both(info={"state_descriptor": jnp.ones(2, int)})
 resets_itself = _both(info={"first_obs": jnp.zeros(2)})
 
@@ -82,9 +76,6 @@ def _stepping(change):
 
 
 other_shape_at_step = _stepping(lambda s, _: s.replace(obs=jnp.zeros(3)))
-other_keys_at_step = _stepping(
-  lambda s, _: s.replace(info={"distance": jnp.zeros(())})
-)
 branching = _stepping(lambda s, action: s if action[0] > 0 else s)
 
 
@@ -108,7 +99,6 @@ def _with(**attributes):
 
 
 other_size = _with(observation_size=3)
-fractional = _with(action_size=2.0)
 other_descriptor = _with(descriptor=environments.Descriptor(("x",), (0,), (1,)))
 not_a_state = _with(reset=lambda key: ())
 

@@ -201,15 +201,3 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
     ):  # fmt: skip
       # The walker is flat: both of its feet are in the middle.
       assert word not in foot or name == "walker2d" or side > 0.02, foot
-
-
-@pytest.mark.slow
-def test_settings_reach_a_robot_with_our_own_task():
-  env = environments.create(
-    "hopper_uni", backend="mjx", episode_length=7, healthy_reward=2.0
-  )
-  assert env.unwrapped.backend == "mjx"
-  assert env.unwrapped._healthy_reward == 2
-  assert env.descriptor == environments.Descriptor(
-    ("foot",), (0.0,), (1.0,), environments.mean_descriptor, 0.9
-  )

@@ -302,14 +302,6 @@ def test_advance_goes_on_after_the_end(env):
   np.testing.assert_array_equal(state.obs, state.info["next_observation"])
 
 
-def test_legacy_keys_are_taken_and_an_action_of_another_shape_is_refused(env):
-  legacy = jax.random.split(jax.random.PRNGKey(0), 3)
-  state = env.reset(_keys(3))
-  np.testing.assert_array_equal(env.reset(legacy).obs, state.obs)
-  with pytest.raises(ValueError, match=r"\(3,\), but \(3, 2\) fits"):
-    env.step(state, jnp.zeros(3))
-
-
 def test_an_environment_that_was_checked_before_is_traced_when_it_is_needed(
   env
 ):

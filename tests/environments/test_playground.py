@@ -97,12 +97,6 @@ def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
   assert state.obs[1, 0, 0] != first[1, 0]
 
 
-def test_settings_reach_the_environment(stand_in):
-  settings = {"reward.scale": 2, "episode_length": 4, "action_repeat": 2}
-  env = environments.create("playground:Hill", **settings)
-  assert (env.episode_length, env.action_repeat) == (4, 2)
-
-
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
   ("Hil", {}, "env_name='playground:Hil' is unknown; did you mean 'Hill'"),
   ("Hill", {"backend": "spring"}, "backend='spring' .*'playground:Hill'; l"),

@@ -132,12 +132,3 @@ def test_rewards_are_bounded_and_add_up_to_the_distance_covered(
   np.testing.assert_allclose(
     rewards.sum(axis=0), distance(path[0]) - distance(path[-1]), atol=1e-3
   )
-
-
-def test_the_descriptor_is_the_position_and_nothing_terminates(maze):
-  state = jax.vmap(maze.reset)(jax.random.split(jax.random.key(0), 3))
-  assert np.abs(state.obs - maze.start).max() <= 0.05 + 1e-6
-  assert len(np.unique(state.obs[:, 0])) == 3
-  state = jax.vmap(maze.step)(state, jnp.ones((3, 2)))
-  np.testing.assert_array_equal(state.info["state_descriptor"], state.obs)
-  np.testing.assert_array_equal(state.done, np.zeros(3))

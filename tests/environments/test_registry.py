@@ -133,12 +133,9 @@ def test_the_point_maze_needs_no_brax(no_brax):
 
 @pytest.mark.parametrize("name, advice", [
   ("Half_cheetah", "did you mean 'halfcheetah'"),
-  ("qqq", "give one of ant, ant_omni, "),
   ("ALE/Pong-v5", "did you mean 'gymnasium:ALE/Pong-v5'"),
-  ("gymnasum:Pendulum-v1", "did you mean 'gymnasium:Pendulum-v1'"),
   ("my_module:Mine-v0", "did you mean 'gymnasium:my_module:Mine-v0'"),
   ("mujoco_playground:Hill", "did you mean 'playground:Hill'"),
-  ("brax:ant", "did you mean 'ant'"),
 ])
 def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
   with pytest.raises(ValueError, match=re.escape(advice)) as error:
@@ -148,15 +145,11 @@ def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
 
 @pytest.mark.parametrize("name, kwargs, message", [
   ("swimmer", {"backend": "mjx"}, "'swimmer'; give one of generalized"),
-  ("point_maze", {"backend": "spring"}, "'point_maze'; leave it out"),
-  ("point_maze", {"layot": 1}, "argument 'layot'; it takes .layout: str"),
   ("point_maze", {"layout": "spiral"}, "layout='spiral' .* open, maze"),
   ("sphere", {"num_dimensions": 1}, "num_dimensions=1 is not a count"),
   ("{}:mak", {}, "has no function 'mak'; did you mean 'make'"),
   ("{}x:make", {}, "there is no module 'toy_.*x' on sys.path or in /"),
-  ("{}:", {}, "give it as 'package.module:function'"),
   ("{}:needs", {}, "missing a required argument: 'layout'; it takes .layout"),
-  ("{}:needs", {"layout": "open", "backend": "mjx"}, "argument 'backend'; it"),
 ])
 def test_nonsense_is_refused_in_one_line(toy, name, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:

@@ -62,16 +62,3 @@ def test_of_others_the_first_two_axes_of_the_descriptor_are_drawn():
   assert scene.start is None and scene.goal is None
   state = env.advance(env.reset(_KEYS), jnp.ones((2, 3, 1)))
   np.testing.assert_array_equal(scene.extract(state), state.obs)
-
-
-def test_where_there_is_nothing_to_be_drawn_that_is_said():
-  env = environments.Environment(toy.Countdown(3), episode_length=5)
-  with pytest.raises(ValueError, match="nothing .* no state descriptor; give"):
-    environments.scene(env)
-  one_axis = environments.with_descriptor(
-    toy.Walk(), lambda state: state.obs[:1],
-    environments.Descriptor(("x",), (0.0,), (1.0,)),
-  )  # fmt: skip
-  env = environments.Environment(one_axis, episode_length=5)
-  with pytest.raises(ValueError, match="descriptor of one axis, x; give"):
-    environments.scene(env)

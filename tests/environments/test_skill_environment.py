@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import actors, environments, skills
+from qdrl_haiku import environments, skills
 from tests import toy
 
 _PRIOR = skills.categorical(5)
@@ -153,19 +153,3 @@ def test_advance_keeps_the_skill_beyond_the_end():
         observation, np.concatenate([plain.obs, skill], axis=-1)
       )
     assert np.all(state.done == (i >= _LENGTH - 1))
-
-
-def test_transitions_carry_the_skill_that_was_acted_on():
-  env, learner = _make("episode", _CIRCLE), toy.linear_learner()
-  agent, state = learner.init(jax.random.key(0)), env.reset(_keys(3))
-  for key in _keys(_LENGTH):
-    state, transition = actors.step(
-      env, learner, agent, {"noise": 1.0}, state, key
-    )
-    for x in (transition.observation, transition.next_observation):
-      np.testing.assert_array_equal(x[..., 2:], transition.extras["skill"])
-
-
-def test_an_unknown_sampling_is_refused():
-  with pytest.raises(ValueError, match="sampling='always' .*'fixed' or 'ep"):
-    _make("always")

@@ -171,16 +171,6 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
     assert len(_trained(started)) >= 4
 
 
-def test_launchers_are_started_as_this_one_was(monkeypatch):
-  monkeypatch.setattr(sys, "argv", ["launchers/compare.py"])
-  assert (
-    subprocesses.subprocess_launcher("train_pbt") == "launchers/train_pbt.py"
-  )
-  monkeypatch.setattr(sys, "argv", ["/usr/bin/qdrl-compare"])
-  found = subprocesses.subprocess_launcher("train_me_pbt")
-  assert found == "/usr/bin/qdrl-train-me-pbt"
-
-
 def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
   (tmp_path / "train.py").write_text(
     "import os, signal, sys, time\nprint('out', flush=True)\n"

@@ -126,12 +126,6 @@ def _log_q_circle(parameters, skill):
   return stats.vonmises.logpdf(angle - mean, concentration)
 
 
-def _log_q_normal(parameters, skill):
-  loc, raw_scale = np.split(parameters, 2, axis=-1)
-  scale = np.log1p(np.exp(raw_scale)) + 1e-3
-  return np.sum(stats.norm.logpdf(skill, loc, scale), axis=-1)
-
-
 @pytest.mark.parametrize(
   ("prior", "log_q", "log_prior", "changes"),
   [
@@ -139,14 +133,8 @@ def _log_q_normal(parameters, skill):
       _PRIOR, _log_q_categorical, lambda z: 0.0, {"subtract_log_prior": False}
     ),
     (skills.sphere(2), _log_q_circle, lambda z: -np.log(2 * np.pi), {}),
-    (
-      skills.normal(2),
-      _log_q_normal,
-      lambda z: np.sum(stats.norm.logpdf(z), axis=-1),
-      {},
-    ),
   ],
-  ids=["categorical", "circle", "normal"],
+  ids=["categorical", "circle"],
 )  # fmt: skip
 def test_rewards_are_those_of_the_next_states_and_a_share_of_the_tasks(
   prior, log_q, log_prior, changes

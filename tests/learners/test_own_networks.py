@@ -150,13 +150,6 @@ def test_a_network_of_other_shapes_is_refused(name, own, message):
     make(_O, _A, config(), own)
 
 
-def test_an_error_within_a_network_says_which_one_it_was():
-  own = networks.OwnNetworks(lambda observation: observation @ jnp.ones((7, 4)))
-  with pytest.raises(TypeError) as caught:
-    learners.sac(_O, _A, networks=own)
-  assert "This is the policy network." in caught.value.__notes__
-
-
 def test_a_discriminator_may_be_a_users_own():
   prior = skills.categorical(4)
 

@@ -129,43 +129,6 @@ class HandWorkedTest(chex.TestCase):
       )  # fmt: skip
 
 
-def _float64_critic(q_tm1, r_t, discount_t, q_t, log_prob_t=0, temperature=0):
-  target = r_t + discount_t * (q_t.min(axis=1) - temperature * log_prob_t)
-  return 0.5 * ((q_tm1 - target[:, None]) ** 2).sum(axis=1)
-
-
-@pytest.mark.parametrize(
-  ("loss_fn", "shapes", "formula"),
-  [
-    (losses.sac_critic_loss, [(2,), (), (), (2,), (), ()], _float64_critic),
-    (losses.td3_critic_loss, [(2,), (), (), (2,)], _float64_critic),
-    (
-      losses.sac_policy_loss,
-      [(2,), (), ()],
-      lambda q_t, log_prob, temperature: (
-        temperature * log_prob - q_t.min(axis=1)
-      ),
-    ),
-    (
-      losses.sac_temperature_loss,
-      [(), (), ()],
-      lambda log_temperature, log_prob, target: (
-        -np.exp(log_temperature) * (log_prob + target)
-      ),
-    ),
-  ],
-)
-def test_losses_are_the_formulas_in_float64(loss_fn, shapes, formula):
-  rng = np.random.default_rng(0)
-  args = [rng.uniform(-3, 3, (64, *x)).astype(np.float32) for x in shapes]
-  np.testing.assert_allclose(
-    jax.vmap(loss_fn)(*args),
-    formula(*(x.astype(np.float64) for x in args)),
-    rtol=1e-5,
-    atol=1e-5,
-  )
-
-
 @pytest.mark.parametrize(
   ("loss_fn", "example"),
   [

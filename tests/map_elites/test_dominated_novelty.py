@@ -1,12 +1,11 @@
 """Tests of repertoires without cells."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import map_elites
+from tests.trials import fittest
 
 _PLACES = 12
 _NONE = map_elites.Unstructured(_PLACES, 2)
@@ -114,27 +113,8 @@ def test_metrics_are_told_in_the_cells_of_a_grid(tmp_path):
   np.testing.assert_allclose(told["qd/coverage"], 100 * 4 / _PLACES)
 
 
-class _Fittest(map_elites.DominatedNovelty):
-  """A container of a user's own, which keeps the fittest of all."""
-
-  def places(self, valid, fitness, descriptors, hashes):
-    size = self.fitness.size
-    new = jnp.where(valid, fitness, -jnp.inf)
-    order = jnp.argsort(-jnp.concatenate([self.fitness, new]))
-    kept = jnp.zeros(order.size, bool).at[order[:size]].set(True)
-    free = jnp.argsort(kept[:size])
-    enters = kept[size:] & valid
-    turns = jnp.cumsum(enters) - 1
-    return jnp.where(enters, free[turns], size + jnp.arange(fitness.size))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Places(map_elites.Unstructured):
-  repertoire_type = _Fittest
-
-
 def test_a_container_of_ones_own_overrides_what_stays(tmp_path):
-  tessellation = _Places(_PLACES, 2)
+  tessellation = fittest.Places(_PLACES, 2)
   variation = map_elites.genetic_emitter(lambda key, x1, x2: x1 + 1, 6)
   emitter = map_elites.multi_emitter({"ga": variation})
 
@@ -150,7 +130,7 @@ def test_a_container_of_ones_own_overrides_what_stays(tmp_path):
 
   first = _batch(0)[0]
   before, repertoire, state = generation(first, jax.random.key(0))
-  assert isinstance(repertoire, _Fittest)
+  assert isinstance(repertoire, fittest.Fittest)
   assert np.min(repertoire.fitness) >= np.sort(first.sum(axis=1))[-_PLACES]
   # Elites are found by what they are.
   is_new = ~np.isin(repertoire.fitness, before.fitness)

@@ -75,11 +75,6 @@ def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
       {"ask": lambda *args: _OWN.ask(*args)[::-1]},
       "it returns (state, genotypes): swap them.",
     ),
-    (
-      {"batch_size": 8},
-      "aren't 8 of the repertoire's kind: x is float32(16, 2), not float32(8, "
-      "2); return batch_size=8 genotypes",
-    ),
     ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
     (
       {"tell": lambda *args: args[2].fitness},
@@ -99,7 +94,6 @@ def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
   [
     (32, _score, "return batch_size=32 genotypes"),
     (16, lambda x, key: _score(x, key)[0], "doesn't return three values: fit"),
-    (16, lambda x, key: (*_score(x, key)[:2], None), "and a dict of what emit"),
   ],
 )
 def test_a_step_refuses_what_the_emitter_or_the_scores_must_not_be(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from qdrl_haiku import learners, map_elites
+from qdrl_haiku import map_elites
 
 _N = 4000
 # The least p-value that chance alone is allowed; the keys are fixed.
@@ -111,21 +111,6 @@ def test_weights_only_leaves_the_rest_to_the_first_parent():
   jax.tree.map(np.testing.assert_array_equal, varied, expected)
 
 
-def test_weights_of_a_sac_agent_are_its_networks():
-  def agent(value):
-    # As one agent among others, such as DIAYN's own.
-    names = learners.SACGenotype._fields
-    leaves = ({"w": jnp.full((5, 2), value)} for _ in names)
-    return {"agent": learners.SACGenotype(*leaves), "steps": jnp.full(5, value)}
-
-  varied = _vary(agent(1.0), agent(2.0))
-  assert np.all(varied["steps"] == 1)
-  values = varied["agent"]._asdict().items()
-  assert {name for name, x in values if x["w"][0, 0] == 3} == {
-    "policy_params", "critic_params"
-  }  # fmt: skip
-
-
 def test_a_plain_array_is_all_weights_and_hyperparams_are_none():
   x1 = (jnp.ones((2, 3)), jnp.arange(2))
   varied = _vary(x1, x1)
@@ -138,5 +123,3 @@ def test_a_plain_array_is_all_weights_and_hyperparams_are_none():
       varied.hyperparams["discount"], x.hyperparams["discount"]
     )
     assert np.all(jax.tree.leaves(varied.genotype)[0] == 2.0)
-
-

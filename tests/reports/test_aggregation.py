@@ -70,9 +70,3 @@ def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
   # Means of the two.
   assert found.steps == [6, 10, 20]
   assert found.values == [10.5, 20.5, 30.5]
-
-
-def test_settings_are_shown_as_people_write_them():
-  values = [0, False, True, None, [], ["4", "4"], 0.5, "sac"]
-  texts = ["0", "false", "true", "none", "none", "4,4", "0.5", "sac"]
-  assert list(map(aggregation.show_aggregated, values)) == texts

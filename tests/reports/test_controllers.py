@@ -3,7 +3,7 @@
 import pytest
 
 from qdrl_haiku import reports
-from qdrl_haiku.reports import controller_figures, member_figures
+from qdrl_haiku.reports import controller_figures
 from tests.reports import common
 
 # Of the children of generations 2, 3 and 4, see `common`.
@@ -66,13 +66,6 @@ def test_predicted_changes_are_drawn_against_observed_ones(run):
   assert found.panels[0].traces[2].y == [44.0, 85.0]
 
 
-def test_length_scales_are_drawn_from_when_changes_are_known(run):
-  (panel,) = controller_figures.controller_length_scales_figure(run).panels
-  (scale,) = panel.traces
-  assert (scale.x, scale.y) == ([200, 300, 400], [4.0, 6.0, 8.0])
-  assert scale.name == "discount" and panel.y.is_log
-
-
 def test_the_page_has_what_the_controller_has(run, migrating, tmp_path):
   plain = reports.render_sections([common.population(tmp_path / "run")], {}, {})
   assert "controller believed" not in plain and "migrants" not in plain
@@ -87,16 +80,3 @@ def test_the_page_has_what_the_controller_has(run, migrating, tmp_path):
   _, second, third = found.panels[0].traces
   assert third.name == "every 6, members 2 to 2"
   assert (second.x, second.y) == ([100, 200, 300, 400], [2.0, 2.5, 1.0, 9.0])
-
-
-def test_children_are_marked_by_how_they_began(run, migrating):
-  def marks(run, start):
-    traces = member_figures.member_tree_figure(run).panels[0].traces
-    return [trace for trace in traces if trace.name.startswith(start)]
-
-  (children,) = marks(run, "child")
-  assert "predicted change of fitness: 1 ± 0.5" in children.texts[0]
-  (migrant,) = marks(migrating, "migrant")
-  assert (migrant.x, migrant.y) == ([3], [0])
-  lines = marks(migrating, "between groups")
-  assert [line.y for line in lines] == [[0.5, 0.5], [1.5, 1.5]]

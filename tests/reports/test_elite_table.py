@@ -93,15 +93,6 @@ def test_elites_are_chosen_all_over_the_repertoire(tmp_path):
     assert num < 17 or np.max(np.diff(rows)) < 2 * size / 16
 
 
-def test_elites_of_a_pipeline_of_ones_own_can_be_shown(tmp_path):
-  plain = map_elites.Repertoire.init(jnp.zeros(2), planes.GRID)
-  plain.save(tmp_path / "repertoire" / "5.npz")
-  elites = _read(tmp_path)
-  assert (elites.hyperparams, len(elites.cells)) == ({}, 0)
-  assert elites.names == ["descriptor 1", "descriptor 2"]
-  assert elite_table.elite_table_to_json(elites)["best"] is None
-
-
 def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):
   saved = common.repertoire(planes.GRID)
   size = int(np.sum(saved.occupied))

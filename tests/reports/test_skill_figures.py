@@ -70,32 +70,6 @@ def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(tmp_path):
   assert page.count('class="plot"') == 3
 
 
-def test_directions_have_ways_but_no_curves(tmp_path):
-  run, _ = _run(tmp_path / "run", _RNG.normal(size=(2, 5, 2)))
-  panels = skill_figures.skill_trajectories_figure(run.path).panels
-  traces = [trace for panel in panels for trace in panel.traces]
-  assert all(trace.name.count(",") == 1 for trace in traces)
-  assert len({trace.color for trace in traces}) == len(traces)
-  assert skill_figures.skill_returns_figure(run) is None
-
-
-@pytest.mark.parametrize("skill", [
-  [0.7], [-3.0], [1.0], [0.2, -0.1], [0.0, 0.6, 0.8], [0.0, 0.0]
-])  # fmt: skip
-def test_every_skill_has_a_colour(skill):
-  color = skill_figures.skill_figure_color(skill)
-  assert len(color) == 7
-  # A direction has the same, whatever its length.
-  if len(skill) > 1 and sum(map(bool, skill)) > 1:
-    assert color == skill_figures.skill_figure_color([2 * x for x in skill])
-
-
-def test_without_two_axes_there_are_no_ways(tmp_path):
-  for descriptor in (environments.Descriptor(("x",), (0,), (1,)), None):
-    run, _ = _run(tmp_path / str(descriptor), descriptor=descriptor)
-    assert skill_figures.skill_trajectories_figure(run.path) is None
-
-
 def test_a_damaged_file_is_named(tmp_path):
   (tmp_path / "skills.npz").write_bytes(b"nothing")
   with pytest.raises(ValueError, match=r"skills.npz is damaged .*; remove it"):

@@ -57,19 +57,3 @@ def test_the_first_process_decides_for_all(clock, monkeypatch):
   assert plan.is_due(1)
   clock.now += 19.0
   assert not plan.is_due(2)
-
-
-@pytest.mark.parametrize(
-  ("interval", "expected"),
-  [
-    (None, "takes 1.3 s, so one follows each generation that ends 25 s or mo"),
-    (1, "is written every generation; a kill loses at most what came since."),
-    (5, "is written every 5 generations; a kill loses at most what came since"),
-  ],
-)
-def test_what_a_kill_loses_is_told_once(interval, expected, clock):
-  said = []
-  plan = CheckpointPlan(interval, said.append, clock)
-  for seconds in (1.3, 2.0):
-    _write(plan, clock, seconds)
-  assert len(said) == 1 and expected in said[0]

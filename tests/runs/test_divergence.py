@@ -51,16 +51,6 @@ def test_a_run_is_lost_that_diverged_three_times_in_a_row_or_always(
     divergence.check_end_without_divergence(in_a_row, of)
 
 
-def test_what_to_try_is_said_once(capsys):
-  for number in range(1, 6):
-    divergence.warn_of_divergence(number, ": rewards of 1e+30")
-  out, err = capsys.readouterr()
-  assert out == ""
-  assert err.count("WARNING") == 1 and len(err.splitlines()) == 2
-  for words in ("in 3 generations in a row: rewards of 1e+30", "code is 3"):
-    assert words in err
-
-
 @pytest.fixture(scope="module")
 def members():
   return common.init(_SETUP).members

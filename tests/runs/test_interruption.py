@@ -29,21 +29,22 @@ def test_a_signal_is_noted_and_handlers_are_what_they_were(number, capfd):
   assert after == before and signal.set_wakeup_fd(-1) == -1
 
 
-# Busy where no handler of Python's could run, as a compiled program is.
+# Busy where no handler of Python's could run, as a compiled program is. Of the
+# room that module alone: the others import jax.
 _BUSY = """
-  import hashlib, sys
-  from qdrl_haiku.runs import interruption as interruption_lib
+  import hashlib, runpy, sys
 
-  with interruption_lib.interruptible() as interruption:
+  with runpy.run_path(sys.argv[2])["interruptible"]() as interruption:
     interruption.can_wait = sys.argv[1] == "waits"
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
 
 
-def _start(*arguments):
+def _start(how):
+  path = interruption_lib.__file__
   process = subprocess.Popen(
-    [sys.executable, "-c", textwrap.dedent(_BUSY), *arguments],
+    [sys.executable, "-c", textwrap.dedent(_BUSY), how, path],
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

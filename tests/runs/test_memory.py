@@ -1,6 +1,5 @@
 """Tests of how much memory a run is said to hold."""
 
-import types
 
 import jax
 import pytest
@@ -122,27 +121,6 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it():
     memory.check_memory(plan, plan.total - 1)
   memory.check_memory(plan, plan.total)
   memory.check_memory(plan, None)  # It can't be known.
-
-
-def test_a_description_has_aligned_lines_with_units():
-  plan = memory.MemoryPlan(
-    {"replay": 3 * 2**29, "repertoire": 0}, {"batches to learn from": 512}
-  )
-  assert memory.describe_memory_plan(plan, 24 * _GIB).splitlines() == [
-    "replay                               1.5 GiB",
-    "batches to learn from                  512 B",
-    "memory needed                        1.5 GiB of 24.0 GiB",
-  ]
-
-
-def test_accelerators_have_the_sum_of_what_jax_may_use():
-  first, second, silent = (
-    types.SimpleNamespace(platform="gpu", memory_stats=lambda x=x: x)
-    for x in ({"bytes_limit": 3}, {"bytes_limit": 5, "num_allocs": 1}, None)
-  )
-  assert memory.available_memory_bytes([first, second]) == 3 + 5
-  # One that doesn't tell makes it unknown.
-  assert memory.available_memory_bytes([first, silent]) is None
 
 
 def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(

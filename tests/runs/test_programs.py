@@ -128,6 +128,7 @@ import jax.numpy as jnp
 from qdrl_haiku.runs.programs import Program
 from qdrl_haiku.storage.program_cache import ProgramCache
 
+
 def lower():
   print("lowered")
   return jax.jit(jnp.linalg.cholesky).lower(jnp.eye(3))
@@ -169,10 +170,3 @@ def test_what_is_called_first_is_compiled_first():
   assert calls[0] == "trace train"
   compiled = [x for x in calls if x.startswith("compile")]
   assert compiled == ["compile train", "compile draw", "compile last"]
-
-
-def test_training_says_how_long_it_waits_for_what_is_compiled_meanwhile():
-  made = Programs(None, None, None, _program(_Counted(11)), None, None, None)
-  assert 0.0 < made.wait_to_evaluate(jnp.zeros(())) < 60.0
-  # Nothing is waited for once all is compiled.
-  assert made.wait_to_evaluate(None) == 0.0

@@ -1,6 +1,5 @@
 """Tests of what a run says on the terminal."""
 
-import sys
 
 import pytest
 
@@ -29,17 +28,3 @@ def test_a_line_says_how_far_how_good_how_fast_and_how_long(clock, capsys):
     "generation 4/10  step 400  return best 9.0 mean 8.0  1234 steps/s  "
     "18 s left\n"
   )
-
-
-def test_on_a_terminal_a_bar_replaces_the_one_before(
-  clock, capsys, monkeypatch
-):
-  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-  progress = progress_lib.Progress(10, 2)
-  clock[0] += 6.0
-  progress.show(_ROW, "return 9.0")
-  out = capsys.readouterr().out
-  assert out.startswith("\r") and "\n" not in out
-  assert out.endswith("[" + "#" * 8 + "." * 12 + "]")
-  progress.close()
-  assert capsys.readouterr().out == "\n"

@@ -16,12 +16,6 @@ from tests.runs.common import SETUP, rows, run
 from tests.training import common
 
 
-@pytest.fixture
-def straight(trained):
-  """Where four generations were trained at a stretch."""
-  return trained(4)
-
-
 def _halving(first_rung):
   config = controllers.SuccessiveHalvingConfig(first_rung=first_rung)
   return common.setup(controllers.successive_halving(config, common.SPACE))
@@ -58,37 +52,11 @@ def test_nonsense_is_refused_before_anything_is_compiled_or_written(
   assert not (tmp_path / "run").exists()
 
 
-def test_the_last_generation_decides_too(tmp_path):
-  with pytest.raises(_Compiled):  # It isn't refused.
-    run(tmp_path / "run", 4, _halving(4), programs=_programs)
-
-
 def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
   assert run(tmp_path / "run", 1, dry_run=True) == {}
   out = capsys.readouterr().out
   assert "memory needed" in out and "devices used" in out
   assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-  ("size", "used", "is_chosen", "line"),
-  [
-    (8, 8, True, "8 of 8"),
-    (
-      11, 6, True,
-      "6 of 8, with 11 agents in 12 slots; 8 or 16 agents would use all",
-    ),
-    (4, 2, False, "2 of 8"),
-  ],
-)  # fmt: skip
-def test_it_is_said_how_many_devices_are_used_and_how_to_use_all(
-  size, used, is_chosen, line, monkeypatch
-):
-  monkeypatch.setattr(jax, "device_count", lambda: 8)
-  mesh = jax.sharding.AbstractMesh((used,), ("population",))
-  setup = common.setup(population_size=size)._replace(mesh=mesh)
-  described = validation.describe_valid_mesh(setup, is_chosen)
-  assert described.split(maxsplit=2) == ["devices", "used", line]
 
 
 def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
@@ -108,11 +76,11 @@ def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
     validation.check_valid_mesh(setup)
 
 
-def test_the_best_agent_ever_is_kept_apart(straight):
-  members = rows(straight, "pbt_members.jsonl")
+def test_the_best_agent_ever_is_kept_apart(trained):
+  members = rows(trained, "pbt_members.jsonl")
   best = max(members, key=lambda row: row["return"])
-  assert max(runs_common.steps(straight / "best")) == best["step"]
-  state, record = artifacts.read_best(SETUP.learner, str(straight))
+  assert max(runs_common.steps(trained / "best")) == best["step"]
+  state, record = artifacts.read_best(SETUP.learner, str(trained))
   # With which it could be made again.
   assert record["member"] == best["member"]
   assert record["hyperparams"] == best["hyperparams"]
@@ -123,12 +91,12 @@ def test_the_best_agent_ever_is_kept_apart(straight):
   assert record["return"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_hyperparameters_follow_the_lineage(straight):
-  lineage = rows(straight, "pbt_lineage.jsonl")
+def test_hyperparameters_follow_the_lineage(trained):
+  lineage = rows(trained, "pbt_lineage.jsonl")
   first = [row for row in lineage if row["generation"] == 0]
   assert [row["child"] for row in first] == [0, 1, 2, 3]
   assert {row["operator"] for row in first} == {"init"}
-  for row in rows(straight):
+  for row in rows(trained):
     children = [r for r in lineage if r["generation"] == row["generation"]]
     assert len(children) == row["pbt/num_replaced"]
     for child in children:
@@ -136,7 +104,7 @@ def test_hyperparameters_follow_the_lineage(straight):
       assert child["parent_fitness"] > child["child_fitness"]
   used = {
     (r["generation"], r["member"]): r["hyperparams"]
-    for r in rows(straight, "pbt_members.jsonl")
+    for r in rows(trained, "pbt_members.jsonl")
   }
   children = {
     (r["generation"], r["child"]): r["new_hyperparams"] for r in lineage
@@ -146,14 +114,6 @@ def test_hyperparameters_follow_the_lineage(straight):
       before = used.get((generation - 1, i))
       expected = children.get((generation - 1, i), before)
       assert used[generation, i] == expected
-
-
-def test_steps_count_those_of_evaluation_only_in_the_total(straight):
-  assert [row["step"] for row in rows(straight)] == [16, 32, 48, 64]
-  # Four agents; per generation 16 steps and 2 episodes of 5.
-  assert [row["total_env_steps"] for row in rows(straight)] == [
-    4 * (16 + 10) * g for g in (1, 2, 3, 4)
-  ]
 
 
 class _Breaks(NamedTuple):

@@ -101,12 +101,6 @@ def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
   assert not held()
 
 
-def test_where_an_odd_name_cannot_be_held_that_is_said(tmp_path, monkeypatch):
-  monkeypatch.setattr(orbax_paths, "_OPEN", tmp_path / "proc")
-  with pytest.raises(OSError, match="a.x.*; choose a directory of letters"):
-    Checkpoints(tmp_path / "a[x]", writes=True)
-
-
 def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
   tmp_path, monkeypatch
 ):

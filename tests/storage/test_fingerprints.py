@@ -1,5 +1,6 @@
 """Tests of digests of what a program depends on."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -21,18 +22,22 @@ def test_parts_that_differ_have_different_digests_in_any_order():
   ) == fingerprints.fingerprint_digest(other)
 
 
-def test_another_process_finds_the_same():
+def test_another_process_finds_the_same_and_chooses_its_devices_after_imports():
   code = (
-    "from qdrl_haiku.storage import fingerprints as x\n"
-    "found = x.fingerprint_of_process() | {'jax': 0, 'variables': 0}\n"
-    "print(x.fingerprint_digest(found))"
+    "import jax, qdrl_haiku.environments, qdrl_haiku.learners;"
+    "from qdrl_haiku.storage import fingerprints as x;"
+    "jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()));"
+    "of = x.fingerprint_of_process() | dict(devices=0, jax=0, variables=0);"
+    "print(x.fingerprint_digest(of))"
   )
   done = subprocess.run(
-    [sys.executable, "-c", code], check=True, capture_output=True, text=True
-  )
+    [sys.executable, "-c", code], check=True, capture_output=True, text=True,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+  )  # fmt: skip
   # But for what tests set.
-  own = fingerprints.fingerprint_of_process() | {"jax": 0, "variables": 0}
-  assert done.stdout.split() == [fingerprints.fingerprint_digest(own)]
+  own = fingerprints.fingerprint_of_process()
+  own |= {"devices": 0, "jax": 0, "variables": 0}
+  assert done.stdout.split() == ["3", fingerprints.fingerprint_digest(own)]
 
 
 def test_another_version_of_a_library_makes_another_process(monkeypatch):

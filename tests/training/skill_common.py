@@ -24,15 +24,6 @@ WALK = environments.Environment(
 )
 
 
-class _Blind(toy.Walk):
-  """A walk without descriptors."""
-
-  descriptor = None
-
-  def _state(self, *args):
-    return super()._state(*args).replace(info={})
-
-
 class _Line(toy.Walk):
   """A walk with a descriptor of one axis."""
 
@@ -44,7 +35,6 @@ class _Line(toy.Walk):
 
 
 LINE = environments.Environment(_Line(_LIMIT), episode_length=_T)
-BLIND = environments.Environment(_Blind(_LIMIT), episode_length=_T)
 _RESET = jax.jit(WALK.reset)
 
 
@@ -66,7 +56,7 @@ def evaluated(prior=PRIOR, env=WALK, **config):
   Returns:
     The states, the evaluation and the scores.
   """
-  descriptor_size = env.descriptor and env.descriptor.size
+  descriptor_size = env.descriptor.size
   config = learners.DIAYNConfig(
     discriminator_hidden_layer_sizes=(), **config
   )

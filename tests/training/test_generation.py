@@ -90,15 +90,6 @@ def test_fitness_is_the_mean_of_the_window_and_a_childs_its_parents(
   np.testing.assert_allclose(third.fitness, expected, rtol=1e-6)
 
 
-def test_the_best_of_this_evaluation_is_reported(undisturbed):
-  state, report = undisturbed
-  best = np.argmax(_returns(report))
-  assert int(report.best.member) == best
-  common.assert_bits_equal(
-    report.best.state, common.member(state.members.learner, best)
-  )
-
-
 def test_nothing_is_learned_before_there_is_enough(undisturbed):
   # Of 8 iterations with 2 environments, the eighth has the sixteenth step.
   state, report = undisturbed

@@ -29,14 +29,6 @@ def test_by_default_rates_discount_and_rewards_are_searched_near_their_values():
   assert isinstance(given["policy_learning_rate"], controllers.LogUniform)
 
 
-def test_the_last_specification_of_a_name_replaces_the_defaults():
-  space = training.search_space(
-    _SAC, ["tau:uniform:0.1:0.2", "tau:log_uniform:1e-3:1e-1"]
-  )
-  assert space.pop("tau") == controllers.LogUniform(1e-3, 1e-1)
-  assert all(isinstance(x, controllers.Fixed) for x in space.values())
-
-
 class _Rates(NamedTuple):
   discount: float
   policy: dict[str, float]
