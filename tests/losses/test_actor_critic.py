@@ -1,11 +1,9 @@
 """Tests of the losses of SAC, TD3 and XQC, and of TD3's target action."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl.testing import parameterized
 from scipy import stats
 
 from qdrl_haiku import losses
@@ -113,20 +111,22 @@ def _arrays(example):
   return {name: jnp.float32(value) for name, value in example.items()}
 
 
-class HandWorkedTest(chex.TestCase):
-  @chex.variants(with_jit=True, without_jit=True)
-  @parameterized.named_parameters(*_CASES)
-  def test_one_example(self, loss_fn, example, expected, slopes):
-    loss, gradients = self.variant(
-      jax.value_and_grad(lambda example: loss_fn(**example))
-    )(_arrays(example))
-    assert loss.shape == ()
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
-    for name, gradient in gradients.items():
-      np.testing.assert_allclose(
-        gradient, slopes.get(name, np.zeros_like(gradient)), rtol=1e-5,
-        atol=1e-6, err_msg=name,
-      )  # fmt: skip
+@pytest.mark.parametrize(
+  ("loss_fn", "example", "expected", "slopes"),
+  [case[1:] for case in _CASES],
+  ids=[case[0] for case in _CASES],
+)
+def test_one_example_is_as_worked_by_hand(loss_fn, example, expected, slopes):
+  loss, gradients = jax.jit(
+    jax.value_and_grad(lambda example: loss_fn(**example))
+  )(_arrays(example))
+  assert loss.shape == ()
+  np.testing.assert_allclose(loss, expected, rtol=1e-6)
+  for name, gradient in gradients.items():
+    np.testing.assert_allclose(
+      gradient, slopes.get(name, np.zeros_like(gradient)), rtol=1e-5,
+      atol=1e-6, err_msg=name,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

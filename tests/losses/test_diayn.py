@@ -1,11 +1,9 @@
 """Tests of the losses of DIAYN."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl.testing import parameterized
 from scipy import special, stats
 
 from qdrl_haiku import losses
@@ -49,18 +47,21 @@ _CASES = (
 )
 
 
-class HandWorkedTest(chex.TestCase):
-  @chex.variants(with_jit=True, without_jit=True)
-  @parameterized.named_parameters(*_CASES)
-  def test_one_example(self, kind, parameters, skill, expected):
-    loss_fn, reward_fn = kind
-    parameters, skill = jnp.asarray(parameters), jnp.asarray(skill)
-    loss = self.variant(loss_fn)(parameters, skill)
-    assert loss.shape == ()
-    np.testing.assert_allclose(loss, expected, rtol=1e-6)
-    reward = self.variant(reward_fn)(parameters, skill, jnp.asarray(-0.5))
-    assert reward.shape == ()
-    np.testing.assert_allclose(reward, -expected + 0.5, rtol=1e-6)
+@pytest.mark.parametrize(
+  ("kind", "parameters", "skill", "expected"),
+  [case[1:] for case in _CASES],
+  ids=[case[0] for case in _CASES],
+)
+def test_one_example_is_as_worked_by_hand(kind, parameters, skill, expected):
+  loss_fn, reward_fn = map(jax.jit, kind)
+  parameters, skill = jnp.asarray(parameters), jnp.asarray(skill)
+  loss = loss_fn(parameters, skill)
+  assert loss.shape == ()
+  np.testing.assert_allclose(loss, expected, rtol=1e-6)
+  reward = reward_fn(parameters, skill, jnp.asarray(-0.5))
+  assert reward.shape == ()
+  np.testing.assert_allclose(reward, -expected + 0.5, rtol=1e-6)
+
 
 def _unit(x):
   return x / np.linalg.norm(x, axis=-1, keepdims=True)
