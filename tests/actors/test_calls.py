@@ -75,20 +75,12 @@ def test_a_second_call_outside_of_jit_compiles_nothing(name):
   assert compilations.of(call, 1) == 0
 
 
-_NOT_EVEN = {"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}
-
-
 @pytest.mark.parametrize(("function", "args", "message"), [
   (
     actors.evaluate,
     (_first(_STATES), jax.random.key(0), 2),
     r"^states/gain has shape \(\), but the first axis of all is P, agents; .* "
     r"One agent is a population of one: jax.tree.map\(lambda x: x\[None\]",
-  ),
-  (
-    actors.evaluate,
-    (_NOT_EVEN, jax.random.key(0), 2),
-    r"states/offset has shape \(3,\) \(and states/gain \(2, 3\)\)",
   ),
   (
     actors.evaluate_from_states,
@@ -105,11 +97,6 @@ _NOT_EVEN = {"gain": jnp.zeros((2, 3)), "offset": jnp.zeros(3)}
     (_STATES, _HYPERPARAMS, _env_states(), jax.random.key(0)),
     r"hyperparams/noise has shape \(3,\), but a step is of one agent, whose "
     "hyperparameters are numbers; `actors.collect` steps a population.",
-  ),
-  (
-    actors.collect,
-    (_STATES, {}, _env_states(), _keys(), 1),
-    "hyperparams lack noise; give a tree like the learner's own",
   ),
 ])
 def test_agents_that_are_no_population_are_refused(function, args, message):

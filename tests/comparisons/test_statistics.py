@@ -75,11 +75,3 @@ def test_the_interval_of_improvement_draws_both_methods_again():
   low, high = _exact(share, pairs)
   found = statistics.probability_of_improvement([first], [second])
   assert found == (0.5, low, high)
-
-
-def test_a_curve_is_summarised_point_by_point():
-  curves = np.random.default_rng(0).normal(size=(5, 4))
-  values, low, high = statistics.interquartile_mean_curve(curves)
-  for i in range(4):
-    one = statistics.pooled_interquartile_mean([curves[:, i]])
-    np.testing.assert_allclose((values[i], low[i], high[i]), one)

@@ -23,6 +23,9 @@ def _member(x):
 
 
 _, _CRITIC = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
+_PARAMS = jax.tree.map(
+  lambda x: np.full(x.shape, 0.3, x.dtype), jax.eval_shape(_CRITIC.init, _KEY)
+)
 _HOOKS = {
   "noise": (lambda x: noise.normal_noise(_KEY, x.shape) + x, (_X,)),
   "members": (
@@ -41,7 +44,7 @@ _HOOKS = {
   ),
   "gradients": (
     jax.grad(lambda params, x: jnp.sum(_CRITIC.apply(params, x, x) ** 2)),
-    (_CRITIC.init(_KEY), _X),
+    (_PARAMS, _X),
   ),
 }
 # Primitives that only the work for CPUs brings into these functions.

@@ -4,7 +4,6 @@ import os
 import types
 
 import jax
-import jax.numpy as jnp
 import pytest
 from absl import logging
 from jax.experimental.compilation_cache import compilation_cache
@@ -42,7 +41,6 @@ def cache(tmp_path, monkeypatch):
   ("name", "value"),
   [
     ("env_name", "package.module:function"),
-    ("env_name", "gymnasium:Pendulum-v1"),
     ("emitter", "ga:32,module:function:8"),
     ("of_the_future", ["a", "module:function"]),
   ],
@@ -57,7 +55,6 @@ def test_with_a_part_of_a_users_nothing_is_found_by_name(cache, name, value):
   [
     ("env_name", "halfcheetah_uni"),
     ("emitter", "pbt:10,ga:32"),
-    ("search_space", ["discount:one_minus_log_uniform:0.9:0.99"]),
     ("num_envs", 8),
   ],
 )
@@ -83,7 +80,6 @@ def _setup(tessellation, **config):
   [
     _setup(map_elites.Grid((4,), (0.0,), (1.0,)), min_replay_size=8),
     _setup(map_elites.Grid((4,), (0.0,), (2.0,))),
-    _setup(map_elites.CVT(jnp.asarray([[0.2], [0.8]]), (0.0,), (1.0,))),
     _setup(None),
   ],
 )

@@ -92,10 +92,8 @@ def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   ("arguments", "message"),
   [
     ([], "--logdir is missing: which runs"),
-    (["--logdir=nowhere"], "nowhere holds no run"),
     (["--logdir=run", "--logdir=./run"], "run is given twice"),
     (["--logdir=run", "--output=mine"], "--output=mine is there; name a new"),
-    (["--logdir=run", "--output=none/x.html"], "there is no directory for it"),
     (["--logdir=run"], "skills.npz is damaged"),
     (["--logdir=run", "--without_plotly"], "pip install plotly"),
   ],

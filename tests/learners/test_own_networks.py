@@ -140,7 +140,6 @@ def test_a_pair_of_functions_is_used_as_it_is():
       ),
       r"the critic network makes .*2, 3\) .* must make float32\(6, 2, 51\)",
     ),
-    ("sac", networks.OwnNetworks("mlp"), "network is 'mlp'; give a function"),
   ],
 )
 def test_a_network_of_other_shapes_is_refused(name, own, message):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from qdrl_haiku import reports
 from qdrl_haiku.reports import ancestry, curves, member_figures, pictures
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
@@ -90,16 +89,6 @@ def test_a_childs_curve_leaves_its_parents(run):
   (panel,) = found.panels
   assert panel.x.title == "environment steps per agent"
   assert panel.y.title == "episode return"
-
-
-def test_seeds_have_their_curves_and_their_mean_with_an_interval(tmp_path):
-  common.write_seeds(tmp_path / "run", 3)
-  (run,) = reports.read_runs([str(tmp_path / "run")])
-  found = curves.learning_curves(run)
-  assert _trace(found, "seed 2").y == [102, 202, 302]
-  *_, interval, mean = found.panels[0].traces
-  assert mean.y == [101, 201, 301]
-  assert interval.y == [102, 202, 302, 300, 200, 100]
 
 
 def test_schedules_are_of_what_changed_on_axes_as_searched(run):

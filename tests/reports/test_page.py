@@ -98,26 +98,6 @@ def test_what_differs_between_runs_comes_first(tmp_path):
   assert "<p>No generation has ended yet.</p>" in text
 
 
-def test_seeds_are_compared_as_one_in_one_colour(tmp_path):
-  common.write_seeds(tmp_path / "seeds", 1, learner="td3")
-  paths = [tmp_path / f"run{i}" for i in range(3)]
-  for i, path in enumerate(paths):
-    common.write_population(path, seed=i, scale=1 + i)
-  text = _render(tmp_path / "seeds", *paths)
-  # The middle of three is 18, the interval from the least to the greatest.
-  assert (
-    "<td>best return in the population</td><td>3</td><td>400</td><td>18</td>"
-    "<td>9 to 27</td>"
-  ) in text
-  comparison = _figures(_Reader(text))[0]["data"]
-  lines = [trace for trace in comparison if trace["mode"] != "none"]
-  assert len(lines) == 3  # Only one has a population.
-  assert {(trace["name"], trace["line"]["color"]) for trace in lines} == {
-    ("learner=td3", figure.BLUE),
-    ("learner=sac", figure.ORANGE),
-  }
-
-
 def test_plotly_is_told_what_is_described():
   trace = Trace(
     [0, 1, None], [1.5, float("nan"), None], "a<b", "#0072b2", 3, dash="dot",

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from qdrl_haiku import map_elites, runs, training
-from qdrl_haiku.runs import records, reevaluation, repertoire_files
+from qdrl_haiku.runs import reevaluation, repertoire_files
 from qdrl_haiku.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import planes
@@ -55,17 +55,6 @@ def test_centroids_are_there_before_anything_else_is_written(tmp_path):
   _files(tmp_path, {"tessellation": cells})
   found = repertoire_files.read_repertoire_centroids(RunDirectory(tmp_path))
   np.testing.assert_array_equal(found, cells.centroids)
-
-
-def test_the_first_row_has_the_metrics_of_the_first_repertoire(tmp_path):
-  known = _files(tmp_path, {"qd_offset": 5.0}).first_row(_STATE)
-  record, row = records.first_record(records.initial_record(), 7, _STATE, known)
-  assert row == {
-    "generation": 0, "step": 0, "walltime": 0.0, "seed": 7,
-    "total_env_steps": 60, "qd/qd_score": 40.0, "qd/coverage": 25.0,
-    "qd/max_fitness": 20.0, "qd/num_outside": 0,
-  }  # fmt: skip
-  assert record["initial_env_steps"] == record["total_env_steps"] == 60
 
 
 def test_what_a_second_look_found_is_written_and_drawn(tmp_path, monkeypatch):

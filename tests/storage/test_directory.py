@@ -58,20 +58,6 @@ def test_going_on_is_with_the_same_settings_but_for_those_that_may_change(
   assert directory.settings() == longer
 
 
-def test_going_on_leaves_the_versions_but_writes_what_a_kill_kept_from_a_run(
-  directory,
-):
-  directory.begin({})
-  path = directory.path / "versions.json"
-  versions = path.read_text()
-  path.unlink()
-  directory.go_on({})
-  assert path.read_text() == versions
-  directory.write_json("versions.json", {"jax": "0.1"})
-  directory.go_on({})
-  assert json.loads(path.read_text()) == {"jax": "0.1"}
-
-
 def test_a_directory_in_which_another_trains_is_refused(directory):
   directory.begin({})
   other = RunDirectory(directory.path)

@@ -95,10 +95,8 @@ def test_what_is_ours_or_installed_replaces_nothing(monkeypatch, path):
   ("name", "path"),
   [
     ("patches", __file__),
-    ("__main__", __file__),
     ("__main__", None),
     ("sitecustomize", _INSTALLED / "sitecustomize.py"),
-    ("usercustomize", _INSTALLED / "usercustomize.py"),
   ],
 )
 def test_what_is_neither_may_have_replaced_anything(monkeypatch, name, path):

@@ -151,7 +151,7 @@ def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
     numbers = start + jnp.arange(6.0)
     return map_elites.Elite(
       common.Genotype(jnp.stack([numbers, -numbers], 1), numbers),
-      {"learning_rate": jnp.full(6, 0.01), "parent": jnp.zeros(6)},
+      {"learning_rate": 0.01 + 1e-3 * numbers, "parent": jnp.zeros(6)},
     )
 
   first, second = elites(0.0), elites(10.0)
@@ -165,8 +165,9 @@ def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
   step = child.genotype.policy_params - first.genotype.policy_params
   np.testing.assert_allclose(step[:, 0], -step[:, 1], rtol=1e-5)
   assert len(set(step[:, 0].tolist())) == 6
-  rates = np.asarray(child.hyperparams["learning_rate"])
-  np.testing.assert_allclose(np.abs(np.log2(rates / 0.01)), 1, rtol=1e-5)
+  factors = child.hyperparams["learning_rate"]
+  factors /= first.hyperparams["learning_rate"]
+  np.testing.assert_allclose(np.abs(np.log2(factors)), 1, rtol=1e-5)
   assert not np.any(child.hyperparams["parent"])
 
 
