@@ -51,13 +51,10 @@ def test_a_link_where_a_file_would_be_written_is_not_followed(
   assert others.read_text() == "theirs"
 
 
-@pytest.mark.parametrize(
-  ("mode", "is_private"),
-  [
-    (0o700, True), (0o755, True),
-    (0o1777, False), (0o770, False), (0o702, False),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(("mode", "is_private"), [
+  (0o700, True), (0o755, True),
+  (0o1777, False), (0o770, False), (0o702, False),
+])
 def test_what_others_may_write_to_is_not_private(tmp_path, mode, is_private):
   tmp_path.chmod(mode)
   reason = files.why_file_not_private(os.lstat(tmp_path))

@@ -44,16 +44,12 @@ def test_normal_samples_are_independent_and_standard():
   assert np.all(np.abs(np.corrcoef(samples.T) - np.eye(3)) < 0.05)
 
 
-@pytest.mark.parametrize(
-  ("prior", "expected"),
-  [
-    (_CATEGORICAL, lambda z: -np.log(5)),
-    (_CIRCLE, lambda z: -np.log(2 * np.pi)),
-    (_SPHERE, lambda z: -np.log(4 * np.pi)),
-    (_NORMAL, lambda z: stats.norm.logpdf(z).sum()),
-  ],
-  ids=["categorical", "circle", "sphere", "normal"],
-)
+@pytest.mark.parametrize(("prior", "expected"), [
+  (_CATEGORICAL, lambda z: -np.log(5)),
+  (_CIRCLE, lambda z: -np.log(2 * np.pi)),
+  (_SPHERE, lambda z: -np.log(4 * np.pi)),
+  (_NORMAL, lambda z: stats.norm.logpdf(z).sum()),
+], ids=["categorical", "circle", "sphere", "normal"])
 def test_every_kind_is_used_alike_and_its_density_is_the_formula(
   prior, expected
 ):
@@ -84,44 +80,35 @@ def test_every_kind_is_used_alike_and_its_density_is_the_formula(
   np.testing.assert_allclose(zero, 0.0, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-  ("prior", "skill", "expected"),
-  [
-    (skills.categorical(3), np.int32(2), [0.0, 0.0, 1.0]),
-    (skills.categorical(3), [0, 1, 0], [0.0, 1.0, 0.0]),
-    (_CIRCLE, [3.0, -4.0], [0.6, -0.8]),
-    (_CIRCLE, [1e30, 0.0], [1.0, 0.0]),
-    (skills.normal(2), [0.5, -3.0], [0.5, -3.0]),
-  ],
-)
+@pytest.mark.parametrize(("prior", "skill", "expected"), [
+  (skills.categorical(3), np.int32(2), [0.0, 0.0, 1.0]),
+  (skills.categorical(3), [0, 1, 0], [0.0, 1.0, 0.0]),
+  (_CIRCLE, [3.0, -4.0], [0.6, -0.8]),
+  (_CIRCLE, [1e30, 0.0], [1.0, 0.0]),
+  (skills.normal(2), [0.5, -3.0], [0.5, -3.0]),
+])
 def test_constant_always_draws_the_one_skill(prior, skill, expected):
   sample = skills.constant_skill(prior, skill).sample(jax.random.key(0))
   assert sample.dtype == np.float32
   np.testing.assert_allclose(sample, expected, rtol=1e-7)
 
 
-@pytest.mark.parametrize(
-  ("prior", "skill", "message"),
-  [
-    (skills.categorical(3), -1, "skill is -1: give an index from 0 to 2"),
-    (skills.categorical(3), [1, 1, 0], "one-hot vector of 3"),
-    (_CIRCLE, [0.0, 0.0], "not all 0"),
-    (_CIRCLE, [1.0, 0.0, 0.0], "give 2 finite numbers"),
-  ],
-)
+@pytest.mark.parametrize(("prior", "skill", "message"), [
+  (skills.categorical(3), -1, "skill is -1: give an index from 0 to 2"),
+  (skills.categorical(3), [1, 1, 0], "one-hot vector of 3"),
+  (_CIRCLE, [0.0, 0.0], "not all 0"),
+  (_CIRCLE, [1.0, 0.0, 0.0], "give 2 finite numbers"),
+])
 def test_constant_refuses_what_is_no_skill_of_the_prior(prior, skill, message):
   with pytest.raises(ValueError, match=message):
     skills.constant_skill(prior, skill)
 
 
-@pytest.mark.parametrize(
-  ("factory", "size", "message"),
-  [
-    (skills.categorical, 1, "num_skills must be at least 2, got 1"),
-    (skills.sphere, 4, "size must be 2 or 3 on the unit sphere, got 4"),
-    (skills.normal, 0, "size must be at least 1, got 0"),
-  ],
-)
+@pytest.mark.parametrize(("factory", "size", "message"), [
+  (skills.categorical, 1, "num_skills must be at least 2, got 1"),
+  (skills.sphere, 4, "size must be 2 or 3 on the unit sphere, got 4"),
+  (skills.normal, 0, "size must be at least 1, got 0"),
+])
 def test_sizes_that_make_no_skill_are_refused(factory, size, message):
   with pytest.raises(ValueError, match=message):
     factory(size)

@@ -210,16 +210,13 @@ def test_what_is_no_whole_file_is_refused(saved, tmp_path):
       export.load(path)
 
 
-@pytest.mark.parametrize(
-  ("message", "arrays", "settings"),
-  [
-    ("its format is 2 .* reads 1", {}, {"format": 2}),
-    ("layer_1/b is .6,. where", {}, {"hidden_layer_sizes": [8, 7]}),
-    ("extra is .1,. where", {"extra": np.ones(1)}, {}),
-    ("numbers that are not above 0", {"observation_std": np.zeros(5)}, {}),
-    ("allow_pickle", {"layer_0/b": np.array([{}], object)}, {}),
-  ],
-)
+@pytest.mark.parametrize(("message", "arrays", "settings"), [
+  ("its format is 2 .* reads 1", {}, {"format": 2}),
+  ("layer_1/b is .6,. where", {}, {"hidden_layer_sizes": [8, 7]}),
+  ("extra is .1,. where", {"extra": np.ones(1)}, {}),
+  ("numbers that are not above 0", {"observation_std": np.zeros(5)}, {}),
+  ("allow_pickle", {"layer_0/b": np.array([{}], object)}, {}),
+])
 def test_a_file_of_another_kind_is_refused(
   saved, tmp_path, message, arrays, settings
 ):

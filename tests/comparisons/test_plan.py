@@ -59,19 +59,16 @@ def test_the_metric_is_the_launchers():
     comparisons.plan_comparison_metric(_plan(methods=("alone: train", "pbt:")))
 
 
-@pytest.mark.parametrize(
-  ("change", "message"),
-  [
-    ({"command": "--learner=sac"}, "names no launcher; begin it with one of"),
-    ({"command": "report"}, "'report' is no launcher that trains"),
-    ({"command": "train_pbt --seed=3"}, "--seed is what the comparison gives"),
-    ({"tasks": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
-    ({"methods": ("a:", "a: --explore=mixed")}, "has the name of another"),
-    ({"methods": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
-    ({"methods": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
-    ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
-  ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+  ({"command": "--learner=sac"}, "names no launcher; begin it with one of"),
+  ({"command": "report"}, "'report' is no launcher that trains"),
+  ({"command": "train_pbt --seed=3"}, "--seed is what the comparison gives"),
+  ({"tasks": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
+  ({"methods": ("a:", "a: --explore=mixed")}, "has the name of another"),
+  ({"methods": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
+  ({"methods": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
+  ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
+])
 def test_what_makes_no_sense_is_refused(change, message):
   with pytest.raises(ValueError, match=message):
     _plan(**change)

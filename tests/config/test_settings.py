@@ -50,17 +50,14 @@ class _Walk(Settings):
     return {"guide": Missing("nobody leads", ("guide",))}
 
 
-@pytest.mark.parametrize(
-  ("settings", "message"),
-  [
-    ({"size": 14}, "size must be at least 15, got 14"),
-    ({"size": True}, "size is True; give an integer"),
-    ({"weight": math.inf}, "weight must be finite, got inf"),
-    ({"colour": "rde"}, "colour='rde' is unknown; did you mean 'red'"),
-    ({"waxed": 1}, "waxed is 1; give true or false"),
-    ({"wax": 3.0}, "wax=3.0 has no effect: waxed is False; leave it out"),
-  ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+  ({"size": 14}, "size must be at least 15, got 14"),
+  ({"size": True}, "size is True; give an integer"),
+  ({"weight": math.inf}, "weight must be finite, got inf"),
+  ({"colour": "rde"}, "colour='rde' is unknown; did you mean 'red'"),
+  ({"waxed": 1}, "waxed is 1; give true or false"),
+  ({"wax": 3.0}, "wax=3.0 has no effect: waxed is False; leave it out"),
+])
 def test_a_value_that_makes_no_sense_is_refused(settings, message):
   with pytest.raises(ValueError, match=message):
     _Boots(**settings)
@@ -98,16 +95,13 @@ def test_values_are_read_as_their_settings_types():
   assert walk.speeds == {"a": 2.0}
 
 
-@pytest.mark.parametrize(
-  ("given", "message"),
-  [
-    ({"shoes": "bots"}, "--shoes=bots is unknown; did you mean 'boots'"),
-    ({"wheels": 6}, "--wheels=6 has no effect: --shoes=boots has no such"),
-    ({"wax": 1.0}, "--wax=1.0 has no effect: --waxed=False; leave it out"),
-    ({"map": "north"}, "--map=north has no effect: nobody leads; leave it"),
-    ({"speed": ["fast"]}, "--speed=fast is not of the form name=value"),
-  ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+  ({"shoes": "bots"}, "--shoes=bots is unknown; did you mean 'boots'"),
+  ({"wheels": 6}, "--wheels=6 has no effect: --shoes=boots has no such"),
+  ({"wax": 1.0}, "--wax=1.0 has no effect: --waxed=False; leave it out"),
+  ({"map": "north"}, "--map=north has no effect: nobody leads; leave it"),
+  ({"speed": ["fast"]}, "--speed=fast is not of the form name=value"),
+])
 def test_a_flag_that_makes_no_sense_or_has_no_effect_is_refused(
   given, message
 ):

@@ -176,16 +176,12 @@ def test_fitting_makes_observations_likelier_and_finds_what_matters():
 _SAME = jax.tree.map(lambda x: np.ones_like(x), _points(0))
 
 
-@pytest.mark.parametrize(
-  ("points", "values", "num"),
-  [
-    (_SAME, np.zeros(_SIZE), _SIZE),
-    (_SAME, _values(0), _SIZE),
-    (_points(0), _values(0), 1),
-    (_points(0), _values(0), 0),
-  ],
-  ids=["one point", "duplicates", "one value", "nothing"],
-)
+@pytest.mark.parametrize(("points", "values", "num"), [
+  (_SAME, np.zeros(_SIZE), _SIZE),
+  (_SAME, _values(0), _SIZE),
+  (_points(0), _values(0), 1),
+  (_points(0), _values(0), 0),
+], ids=["one point", "duplicates", "one value", "nothing"])
 def test_degenerate_observations_never_fail(points, values, num):
   mask = jnp.arange(_SIZE) < num
   points, values = _cast((points, values))

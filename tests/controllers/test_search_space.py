@@ -67,19 +67,15 @@ def test_draws_are_uniform_on_the_scale_of_the_range(range_):
   assert draw.dtype == jnp.float32 and draw.shape == ()
 
 
-@pytest.mark.parametrize(
-  "range_",
-  [
-    *_RANGES,
-    # Few float32 numbers each, so that the draws reach both ends; one rounds
-    # its lower bound outward to nearest, one its upper bound, one both.
-    controllers.Uniform(0.7, 0.7000003),
-    controllers.LogUniform(0.7, 0.70000038),
-    controllers.Uniform(0.0999997, 0.1),
-    controllers.OneMinusLogUniform(0.8999995, 0.90000001),
-  ],
-  ids=str,
-)
+@pytest.mark.parametrize("range_", [
+  *_RANGES,
+  # Few float32 numbers each, so that the draws reach both ends; one rounds
+  # its lower bound outward to nearest, one its upper bound, one both.
+  controllers.Uniform(0.7, 0.7000003),
+  controllers.LogUniform(0.7, 0.70000038),
+  controllers.Uniform(0.0999997, 0.1),
+  controllers.OneMinusLogUniform(0.8999995, 0.90000001),
+], ids=str)
 def test_float32_values_never_leave_float64_bounds(range_):
   far = np.float32([-3e38, -1.0, 0.0, 1.0, 3e38])
   values = [_draws(range_)]
@@ -166,15 +162,12 @@ def test_choices_are_the_same_where_they_are_one_value():
   np.testing.assert_array_equal(_CHOICE.at(_CHOICE.index(values)), values)
 
 
-@pytest.mark.parametrize(
-  ("text", "range_"),
-  [
-    ("log_uniform:1e-5:1e-2", controllers.LogUniform(1e-5, 1e-2)),
-    ("one_minus_log_uniform:0:0.9", controllers.OneMinusLogUniform(0.0, 0.9)),
-    ("fixed:1.0", controllers.Fixed(1.0)),
-    ("uniform:-4:-1", controllers.Uniform(-4.0, -1.0)),
-    ("choice:1:0.5:8", controllers.Choice((1.0, 0.5, 8.0))),
-  ],
-)
+@pytest.mark.parametrize(("text", "range_"), [
+  ("log_uniform:1e-5:1e-2", controllers.LogUniform(1e-5, 1e-2)),
+  ("one_minus_log_uniform:0:0.9", controllers.OneMinusLogUniform(0.0, 0.9)),
+  ("fixed:1.0", controllers.Fixed(1.0)),
+  ("uniform:-4:-1", controllers.Uniform(-4.0, -1.0)),
+  ("choice:1:0.5:8", controllers.Choice((1.0, 0.5, 8.0))),
+])
 def test_ranges_are_read_from_text(text, range_):
   assert search_space.parse_search_space_range(f"tau:{text}") == ("tau", range_)

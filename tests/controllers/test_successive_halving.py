@@ -19,15 +19,12 @@ def _controller(**settings):
   return controllers.successive_halving(config, _SPACE)
 
 
-@pytest.mark.parametrize(
-  "settings, counts",
-  [
-    # By decision, how many configurations are left of nine.
-    ({"first_rung": 2}, [9, 4, 4, 2, 2, 2, 2, 1, 1]),
-    ({"first_rung": 1, "reduction_factor": 3}, [3, 3, 1, 1, 1, 1, 1, 1, 1]),
-    ({"first_rung": 3, "reduction_factor": 20}, [9, 9, 1, 1, 1, 1, 1, 1, 1]),
-  ],
-)
+@pytest.mark.parametrize("settings, counts", [
+  # By decision, how many configurations are left of nine.
+  ({"first_rung": 2}, [9, 4, 4, 2, 2, 2, 2, 1, 1]),
+  ({"first_rung": 1, "reduction_factor": 3}, [3, 3, 1, 1, 1, 1, 1, 1, 1]),
+  ({"first_rung": 3, "reduction_factor": 20}, [9, 9, 1, 1, 1, 1, 1, 1, 1]),
+])
 def test_so_many_configurations_are_left(settings, counts):
   controller = _controller(**settings)
   update = jax.jit(controller.update)

@@ -9,17 +9,14 @@ from qdrl_haiku.cpu import noise
 from tests import kernels
 
 
-@pytest.mark.parametrize(
-  ("shape", "implementation", "kernel"),
-  [
-    ((), "threefry2x32", True),
-    ((0, 3), "threefry2x32", False),
-    ((256, 6), "threefry2x32", True),
-    # Which threads share.
-    ((300, 200), "threefry2x32", False),
-    ((5,), "rbg", None),
-  ],
-)
+@pytest.mark.parametrize(("shape", "implementation", "kernel"), [
+  ((), "threefry2x32", True),
+  ((0, 3), "threefry2x32", False),
+  ((256, 6), "threefry2x32", True),
+  # Which threads share.
+  ((300, 200), "threefry2x32", False),
+  ((5,), "rbg", None),
+])
 def test_it_is_what_jax_draws(shape, implementation, kernel):
   key = jax.random.key(7, impl=implementation)
   compiled = (

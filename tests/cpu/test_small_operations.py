@@ -33,18 +33,14 @@ def test_a_small_product_becomes_a_multiplication_and_a_sum(equation):
   assert "dot_general" not in after
 
 
-@pytest.mark.parametrize(
-  "function",
-  [
-    jax.jit(lambda x: x @ x),
-    lambda x: jax.lax.scan(lambda y, z: (x @ y, z @ y), x, x)[0],
-    lambda x: jax.lax.while_loop(
-      lambda y: y @ y < 100.0, lambda y: y + x @ y, x[0]
-    ),
-    lambda x: jax.lax.cond(x[0] @ x[1] > 0, lambda y: y @ y, jnp.negative, x),
-  ],
-  ids=["jit", "scan", "while_loop", "cond"],
-)
+@pytest.mark.parametrize("function", [
+  jax.jit(lambda x: x @ x),
+  lambda x: jax.lax.scan(lambda y, z: (x @ y, z @ y), x, x)[0],
+  lambda x: jax.lax.while_loop(
+    lambda y: y @ y < 100.0, lambda y: y + x @ y, x[0]
+  ),
+  lambda x: jax.lax.cond(x[0] @ x[1] > 0, lambda y: y @ y, jnp.negative, x),
+], ids=["jit", "scan", "while_loop", "cond"])
 def test_products_within_control_flow_are_found(function):
   assert "dot_general" not in _check(function, np.abs(_X[:3]))[1]
 
@@ -85,14 +81,10 @@ def test_a_small_scatter_becomes_a_loop(name):
   assert "scatter" not in after
 
 
-@pytest.mark.parametrize(
-  ("function", "name"),
-  [
-    (lambda x: jnp.tile(x, (3, 3)) @ jnp.ones((9, 8)), "dot_general"),
-    (lambda x: x.at[np.int32([7])].add(1.0, mode="clip"), "scatter"),
-  ],
-  ids=["large", "clipped"],
-)
+@pytest.mark.parametrize(("function", "name"), [
+  (lambda x: jnp.tile(x, (3, 3)) @ jnp.ones((9, 8)), "dot_general"),
+  (lambda x: x.at[np.int32([7])].add(1.0, mode="clip"), "scatter"),
+], ids=["large", "clipped"])
 def test_what_is_large_or_moves_what_is_outside_stays_what_it_is(
   function, name
 ):

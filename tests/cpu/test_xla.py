@@ -8,14 +8,11 @@ _KNOWN, _UNKNOWN = "xla_backend_optimization_level", "xla_cpu_that_never_was"
 _OPTIONS = {_KNOWN: 1, _UNKNOWN: 1}
 
 
-@pytest.mark.parametrize(
-  ("ask", "value", "answer"),
-  [
-    (xla.known_xla_options, _OPTIONS, {_KNOWN: 1}),
-    (xla.known_xla_flags, _OPTIONS, [f"--{_KNOWN}=1"]),
-    (xla.xla_knows_mark, _UNKNOWN, False),
-  ],
-)
+@pytest.mark.parametrize(("ask", "value", "answer"), [
+  (xla.known_xla_options, _OPTIONS, {_KNOWN: 1}),
+  (xla.known_xla_flags, _OPTIONS, [f"--{_KNOWN}=1"]),
+  (xla.xla_knows_mark, _UNKNOWN, False),
+])
 def test_what_is_unknown_is_left_out_and_told(
   ask, value, answer, monkeypatch
 ):

@@ -27,22 +27,19 @@ _FIRST = "%first = f32[4] all-gather(%a), replica_groups={{0,1}}"
 _START = "%start = f32[4] all-reduce-start(%a), to_apply=%add"
 
 
-@pytest.mark.parametrize(
-  ("lines", "expected"),
-  [
-    # The parts of one that is split in time are one.
-    ([_START, "ROOT %done = f32[4] all-reduce-done(%start)"], True),
-    # One needs the other's result, or not; in a loop.
-    (
-      [_FIRST, "%b = f32[4] negate(%first)",
-       "ROOT %c = f32[4] while(%b), condition=%add, body=%body.1"], True,
-    ),
-    (
-      [_FIRST, "ROOT %c = f32[4] while(%a), condition=%add, body=%body.1"],
-      False,
-    ),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "expected"), [
+  # The parts of one that is split in time are one.
+  ([_START, "ROOT %done = f32[4] all-reduce-done(%start)"], True),
+  # One needs the other's result, or not; in a loop.
+  (
+    [_FIRST, "%b = f32[4] negate(%first)",
+     "ROOT %c = f32[4] while(%b), condition=%add, body=%body.1"], True,
+  ),
+  (
+    [_FIRST, "ROOT %c = f32[4] while(%a), condition=%add, body=%body.1"],
+    False,
+  ),
+])
 def test_collectives_are_in_one_order_where_each_needs_the_one_before(
   lines, expected
 ):

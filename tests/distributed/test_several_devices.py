@@ -32,24 +32,21 @@ def _found(case):
   return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-  ("case", "placements"),
-  [
-    # Devices, and slots of members.
-    ("pbt", [[1, 4], [2, 4]]),
-    *(
-      pytest.param(*x, marks=pytest.mark.slow)
-      for x in (
-        # Then once more, with what is in the slots that are left over broken.
-        ("uneven", [[1, 5], [2, 6], [3, 6]] * 2),
-        ("pb2", [[1, 8], [4, 8]]),
-        ("repertoire", [[1, 4], [3, 6]]),
-        ("elites again", [[1, 8], [4, 8]]),
-        ("rollouts", [[1, 4], [2, 4]]),
-      )
-    ),
-  ],
-)
+@pytest.mark.parametrize(("case", "placements"), [
+  # Devices, and slots of members.
+  ("pbt", [[1, 4], [2, 4]]),
+  *(
+    pytest.param(*x, marks=pytest.mark.slow)
+    for x in (
+      # Then once more, with what is in the slots that are left over broken.
+      ("uneven", [[1, 5], [2, 6], [3, 6]] * 2),
+      ("pb2", [[1, 8], [4, 8]]),
+      ("repertoire", [[1, 4], [3, 6]]),
+      ("elites again", [[1, 8], [4, 8]]),
+      ("rollouts", [[1, 4], [2, 4]]),
+    )
+  ),
+])
 def test_several_devices_draw_and_decide_what_one_does(case, placements):
   found = _found(case)
   assert [x["placement"] for x in found] == placements

@@ -11,18 +11,15 @@ from tests.training import common
 _NAN = jnp.uint32(0x7FC12345).view(jnp.float32)  # With a payload.
 
 
-@pytest.mark.parametrize(
-  ("sizes", "available", "cells", "expected"),
-  [
-    ((8,), 3, 0, 3),  # 3 on each, where two have 4.
-    ((6,), 4, 0, 3),  # 2 on each, and four would have no less to do.
-    ((1,), 4, 0, 1),
-    ((11,), 8, 0, 6),  # 2 on each, but one.
-    ((10, 20), 8, 0, 7),  # 2 to train from five on, 3 to evaluate from seven.
-    # Five would have less to do than four, but can't share 256 cells.
-    ((10, 20), 6, 256, 4),
-  ],
-)
+@pytest.mark.parametrize(("sizes", "available", "cells", "expected"), [
+  ((8,), 3, 0, 3),  # 3 on each, where two have 4.
+  ((6,), 4, 0, 3),  # 2 on each, and four would have no less to do.
+  ((1,), 4, 0, 1),
+  ((11,), 8, 0, 6),  # 2 on each, but one.
+  ((10, 20), 8, 0, 7),  # 2 to train from five on, 3 to evaluate from seven.
+  # Five would have less to do than four, but can't share 256 cells.
+  ((10, 20), 6, 256, 4),
+])
 def test_so_many_devices_as_have_least_to_do(sizes, available, cells, expected):
   assert sharding.num_sharding_devices(sizes, available, cells) == expected
 

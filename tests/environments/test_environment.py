@@ -225,15 +225,12 @@ def test_only_a_termination_has_discount_0(make, episode_length, discount):
   assert state.info["discount"] == state.info["truncation"] == discount
 
 
-@pytest.mark.parametrize(
-  ("make", "num_steps", "with_pool"),
-  [
-    (liars.one_nan_obs_at_step, 1, True),
-    (liars.late_inf_reward, 3, False),
-    (liars.nan_descriptor_at_step, 1, False),
-    (liars.nan_obs_as_it_terminates, 1, False),
-  ],
-)
+@pytest.mark.parametrize(("make", "num_steps", "with_pool"), [
+  (liars.one_nan_obs_at_step, 1, True),
+  (liars.late_inf_reward, 3, False),
+  (liars.nan_descriptor_at_step, 1, False),
+  (liars.nan_obs_as_it_terminates, 1, False),
+])
 def test_an_episode_that_does_not_stay_finite_is_truncated(
   make, num_steps, with_pool
 ):

@@ -37,27 +37,21 @@ def cache(tmp_path, monkeypatch):
   compilation_cache.reset_cache()
 
 
-@pytest.mark.parametrize(
-  ("name", "value"),
-  [
-    ("env_name", "package.module:function"),
-    ("emitter", "ga:32,module:function:8"),
-    ("of_the_future", ["a", "module:function"]),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+  ("env_name", "package.module:function"),
+  ("emitter", "ga:32,module:function:8"),
+  ("of_the_future", ["a", "module:function"]),
+])
 def test_with_a_part_of_a_users_nothing_is_found_by_name(cache, name, value):
   """It may have read a file, a variable, or a function that was replaced."""
   assert cache_key._open({name: value}, "programs") is None
 
 
-@pytest.mark.parametrize(
-  ("name", "value"),
-  [
-    ("env_name", "halfcheetah_uni"),
-    ("emitter", "pbt:10,ga:32"),
-    ("num_envs", 8),
-  ],
-)
+@pytest.mark.parametrize(("name", "value"), [
+  ("env_name", "halfcheetah_uni"),
+  ("emitter", "pbt:10,ga:32"),
+  ("num_envs", 8),
+])
 def test_what_is_ours_alone_is_found_by_name(cache, name, value):
   keys = [
     cache_key._open({name: x}, "programs").key
@@ -75,14 +69,11 @@ def _setup(tessellation, **config):
   )
 
 
-@pytest.mark.parametrize(
-  "other",
-  [
-    _setup(map_elites.Grid((4,), (0.0,), (1.0,)), min_replay_size=8),
-    _setup(map_elites.Grid((4,), (0.0,), (2.0,))),
-    _setup(None),
-  ],
-)
+@pytest.mark.parametrize("other", [
+  _setup(map_elites.Grid((4,), (0.0,), (1.0,)), min_replay_size=8),
+  _setup(map_elites.Grid((4,), (0.0,), (2.0,))),
+  _setup(None),
+])
 def test_what_settings_leave_open_is_in_the_name(cache, other):
   """As what a seed draws, and what a benchmark shortens."""
   grid = map_elites.Grid((4,), (0.0,), (1.0,))

@@ -121,17 +121,14 @@ def test_a_run_that_diverged_is_done_and_counts(capsys, tmp_path, started):
   assert not _trained(started)
 
 
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    (["--output="], "--output is missing"),
-    (["--baseline=pb"], "--baseline=pb is no method; did you mean"),
-    (
-      ["--method=x: --controller=none"],
-      "task maze, method x: --controller=none is unknown.",
-    ),
-  ],
-)
+@pytest.mark.parametrize(("flags", "message"), [
+  (["--output="], "--output is missing"),
+  (["--baseline=pb"], "--baseline=pb is no method; did you mean"),
+  (
+    ["--method=x: --controller=none"],
+    "task maze, method x: --controller=none is unknown.",
+  ),
+])
 def test_what_makes_no_sense_ends_it_before_anything_is_trained(
   capsys, tmp_path, started, flags, message
 ):

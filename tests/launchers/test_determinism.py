@@ -68,14 +68,10 @@ def _assert_ends_as(expected, name, logdir, *flags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("name", "whats", "folder"),
-  [
-    ("pbt", ("SIGKILL", "SIGTERM", "FULL"), "."),
-    ("me_pbt", ("SIGKILL", "SIGKILL"), "checkpoints"),
-  ],
-  ids=["anywhere", "while a checkpoint is written"],
-)
+@pytest.mark.parametrize(("name", "whats", "folder"), [
+  ("pbt", ("SIGKILL", "SIGTERM", "FULL"), "."),
+  ("me_pbt", ("SIGKILL", "SIGKILL"), "checkpoints"),
+], ids=["anywhere", "while a checkpoint is written"])
 def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
   name, whats, folder, cache, straight, tmp_path
 ):
@@ -96,17 +92,14 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("name", "interval", "generations"),
-  [
-    ("pbt", 5, (2, 4, 5)),
-    ("mf_pbt", 3, (4,)),
-    ("diayn", 3, (2, 5)),
-    ("me_pbt", 5, (3, 4)),
-    ("own_learner_and_controller", 3, (2, 5)),
-    ("own_emitter_and_container", 3, (2, 5)),
-  ],
-)
+@pytest.mark.parametrize(("name", "interval", "generations"), [
+  ("pbt", 5, (2, 4, 5)),
+  ("mf_pbt", 3, (4,)),
+  ("diayn", 3, (2, 5)),
+  ("me_pbt", 5, (3, 4)),
+  ("own_learner_and_controller", 3, (2, 5)),
+  ("own_emitter_and_container", 3, (2, 5)),
+])
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
   name, interval, generations, cache, straight, tmp_path
 ):
@@ -165,45 +158,41 @@ def _after(steps, placement):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("command", "ways"),
-  [
-    (
-      [*_PBT, "--population_size=8"],
-      [
-        [(1,)],
-        [(8,)],
-        [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")],
-      ],
-    ),
-    # In 8, 7 and 9 slots.
-    (
-      [*_PBT, "--population_size=7"],
-      [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]],
-    ),
-    (
-      [
-        *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
-        "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
-      ],
-      [[(1,)], [(4,)]],
-    ),
-    (
-      [*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"],
-      [[(1,)], [(4,)]],
-    ),
-    (
-      [*_ME_PBT, "--tessellation=none", "--num_cells=16"],
-      [[(1,)], [(4, "--shard_repertoire")]],
-    ),
-    # All of them look again at their shares of the elites.
-    (
-      [*_ME_PBT, "--num_reevaluations=3"],
-      [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]],
-    ),
-  ],
-  ids=["population", "seven", "critics", "cma", "no cells", "cells"],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "ways"), [
+  (
+    [*_PBT, "--population_size=8"],
+    [
+      [(1,)],
+      [(8,)],
+      [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")],
+    ],
+  ),
+  # In 8, 7 and 9 slots.
+  (
+    [*_PBT, "--population_size=7"],
+    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]],
+  ),
+  (
+    [
+      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
+      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
+    ],
+    [[(1,)], [(4,)]],
+  ),
+  (
+    [*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"],
+    [[(1,)], [(4,)]],
+  ),
+  (
+    [*_ME_PBT, "--tessellation=none", "--num_cells=16"],
+    [[(1,)], [(4, "--shard_repertoire")]],
+  ),
+  # All of them look again at their shares of the elites.
+  (
+    [*_ME_PBT, "--num_reevaluations=3"],
+    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]],
+  ),
+], ids=["population", "seven", "critics", "cma", "no cells", "cells"])
 def test_neither_devices_nor_processes_change_a_bit(
   command, ways, cache, tmp_path
 ):

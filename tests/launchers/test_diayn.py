@@ -63,15 +63,12 @@ def test_fitness_is_the_score_of_its_name(run_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("name", "flags", "chosen"),
-  [
-    ("discrete", "", np.eye(_K)),
-    ("discrete", "--skill=3 --member=1 --num_eval_episodes=6", np.eye(_K)[3]),
-    ("circle", "--skill=-3,0 --num_eval_episodes=6", (-1.0, 0.0)),
-    ("circle", "--num_eval_episodes=6", None),
-  ],
-)
+@pytest.mark.parametrize(("name", "flags", "chosen"), [
+  ("discrete", "", np.eye(_K)),
+  ("discrete", "--skill=3 --member=1 --num_eval_episodes=6", np.eye(_K)[3]),
+  ("circle", "--skill=-3,0 --num_eval_episodes=6", (-1.0, 0.0)),
+  ("circle", "--num_eval_episodes=6", None),
+])
 def test_all_skills_are_evaluated_or_the_one_that_is_chosen(
   name, flags, chosen, run_of, capsys
 ):
@@ -121,14 +118,11 @@ def _setup(*flags, program="train"):
   return configs.configured(program, " ".join([*_SMALL, *flags])).build()
 
 
-@pytest.mark.parametrize(
-  ("flags", "sampling"),
-  [
-    ("", "fixed"),
-    ("--skill_sampling=episode", "episode"),
-    ("--skill_type=continuous", "episode"),
-  ],
-)
+@pytest.mark.parametrize(("flags", "sampling"), [
+  ("", "fixed"),
+  ("--skill_sampling=episode", "episode"),
+  ("--skill_type=continuous", "episode"),
+])
 def test_skill_flags_reach_the_environments(flags, sampling):
   setup = _setup(flags)
   assert setup.env.sampling == sampling

@@ -88,16 +88,13 @@ def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   assert columns - {"episode return", "a", "b"} == names
 
 
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ([], "--logdir is missing: which runs"),
-    (["--logdir=run", "--logdir=./run"], "run is given twice"),
-    (["--logdir=run", "--output=mine"], "--output=mine is there; name a new"),
-    (["--logdir=run"], "skills.npz is damaged"),
-    (["--logdir=run", "--without_plotly"], "pip install plotly"),
-  ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+  ([], "--logdir is missing: which runs"),
+  (["--logdir=run", "--logdir=./run"], "run is given twice"),
+  (["--logdir=run", "--output=mine"], "--output=mine is there; name a new"),
+  (["--logdir=run"], "skills.npz is damaged"),
+  (["--logdir=run", "--without_plotly"], "pip install plotly"),
+])
 def test_what_cannot_be_reported_is_refused(
   arguments, message, capsys, tmp_path, monkeypatch
 ):

@@ -126,16 +126,12 @@ def _log_q_circle(parameters, skill):
   return stats.vonmises.logpdf(angle - mean, concentration)
 
 
-@pytest.mark.parametrize(
-  ("prior", "log_q", "log_prior", "changes"),
-  [
-    (
-      _PRIOR, _log_q_categorical, lambda z: 0.0, {"subtract_log_prior": False}
-    ),
-    (skills.sphere(2), _log_q_circle, lambda z: -np.log(2 * np.pi), {}),
-  ],
-  ids=["categorical", "circle"],
-)  # fmt: skip
+@pytest.mark.parametrize(("prior", "log_q", "log_prior", "changes"), [
+  (
+    _PRIOR, _log_q_categorical, lambda z: 0.0, {"subtract_log_prior": False}
+  ),
+  (skills.sphere(2), _log_q_circle, lambda z: -np.log(2 * np.pi), {}),
+], ids=["categorical", "circle"])
 def test_rewards_are_those_of_the_next_states_and_a_share_of_the_tasks(
   prior, log_q, log_prior, changes
 ):
@@ -274,14 +270,10 @@ class _Gains(NamedTuple):
   more: tuple[float, ...]
 
 
-@pytest.mark.parametrize(
-  ("hyperparams", "name"),
-  [
-    (_Gains(3.0, (4.0, 5.0)), "gain"),
-    ({"task_reward_weight": 3.0}, "task_reward_weight"),
-  ],
-  ids=["tuple", "same name"],
-)
+@pytest.mark.parametrize(("hyperparams", "name"), [
+  (_Gains(3.0, (4.0, 5.0)), "gain"),
+  ({"task_reward_weight": 3.0}, "task_reward_weight"),
+], ids=["tuple", "same name"])
 def test_other_trees_of_the_base_learner_are_an_entry_of_ours(
   hyperparams, name
 ):

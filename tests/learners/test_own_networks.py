@@ -118,30 +118,27 @@ def test_a_pair_of_functions_is_used_as_it_is():
   assert "critic/linear_0" in state.critic_params
 
 
-@pytest.mark.parametrize(
-  ("name", "own", "message"),
-  [
-    (
-      "sac",
-      networks.OwnNetworks(attention(_A)),
-      r"the policy network makes float32\(6, 2\) of inputs \(6, 3\); it must "
-      r"make float32\(6, 4\)\.",
+@pytest.mark.parametrize(("name", "own", "message"), [
+  (
+    "sac",
+    networks.OwnNetworks(attention(_A)),
+    r"the policy network makes float32\(6, 2\) of inputs \(6, 3\); it must "
+    r"make float32\(6, 4\)\.",
+  ),
+  (
+    "sac",
+    networks.OwnNetworks(critic=lambda observation, action: action),
+    r"the critic network makes float32\(6, 2\) of inputs \(6, 3\) and "
+    r"\(6, 2\); it must make float32\(6,\)\.",
+  ),
+  (
+    "xqc",
+    networks.OwnNetworks(
+      critic=lambda observation, action: hk.Linear(3)(action)
     ),
-    (
-      "sac",
-      networks.OwnNetworks(critic=lambda observation, action: action),
-      r"the critic network makes float32\(6, 2\) of inputs \(6, 3\) and "
-      r"\(6, 2\); it must make float32\(6,\)\.",
-    ),
-    (
-      "xqc",
-      networks.OwnNetworks(
-        critic=lambda observation, action: hk.Linear(3)(action)
-      ),
-      r"the critic network makes .*2, 3\) .* must make float32\(6, 2, 51\)",
-    ),
-  ],
-)
+    r"the critic network makes .*2, 3\) .* must make float32\(6, 2, 51\)",
+  ),
+])
 def test_a_network_of_other_shapes_is_refused(name, own, message):
   make, config, _ = _MAKERS[name]
   with pytest.raises(ValueError, match=message):

@@ -74,15 +74,11 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
   assert (after.critic_params is not None) == own_critics
 
 
-@pytest.mark.parametrize(
-  "settings",
-  [
-    {"policy_hidden_layer_sizes": ()},
-    {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
-    {"residual": True},
-  ],
-  ids=str,
-)
+@pytest.mark.parametrize("settings", [
+  {"policy_hidden_layer_sizes": ()},
+  {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
+  {"residual": True},
+], ids=str)
 def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
   learner = _learner(**settings)
   shared = learner.share(_CONTEXT)

@@ -129,18 +129,15 @@ def test_one_example_is_as_worked_by_hand(loss_fn, example, expected, slopes):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ("loss_fn", "example"),
-  [
-    *(case[1:3] for case in _CASES),
-    (
-      lambda **k: losses.td3_target_action(
-        jax.random.key(0), jnp.zeros(2), **k
-      ),
-      {"noise_scale": 0.2, "noise_clip": 0.5},
+@pytest.mark.parametrize(("loss_fn", "example"), [
+  *(case[1:3] for case in _CASES),
+  (
+    lambda **k: losses.td3_target_action(
+      jax.random.key(0), jnp.zeros(2), **k
     ),
-  ],
-)
+    {"noise_scale": 0.2, "noise_clip": 0.5},
+  ),
+])
 def test_another_rank_is_refused(loss_fn, example):
   arrays = _arrays(example)
   for name in example:

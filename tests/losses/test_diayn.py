@@ -11,16 +11,12 @@ from qdrl_haiku import losses
 _DISCRETE = (losses.diayn_discriminator_loss, losses.diayn_reward)
 _SPHERE = (losses.diayn_sphere_discriminator_loss, losses.diayn_sphere_reward)
 _NORMAL = (losses.diayn_normal_discriminator_loss, losses.diayn_normal_reward)
-_EACH = pytest.mark.parametrize(
-  ("kind", "parameter_size", "size"),
-  [
-    (_DISCRETE, 4, 4),
-    (_SPHERE, 2, 2),
-    (_SPHERE, 3, 3),
-    (_NORMAL, 4, 2),
-  ],
-  ids=["discrete", "circle", "sphere", "normal"],
-)
+_EACH = pytest.mark.parametrize(("kind", "parameter_size", "size"), [
+  (_DISCRETE, 4, 4),
+  (_SPHERE, 2, 2),
+  (_SPHERE, 3, 3),
+  (_NORMAL, 4, 2),
+], ids=["discrete", "circle", "sphere", "normal"])
 # A raw scale whose scale, softplus(raw) + 1e-3, is 1.
 _UNIT_RAW_SCALE = 0.53974242
 
@@ -122,16 +118,12 @@ def _normal_examples():
   return np.concatenate([loc, raw_scale], axis=1), skill
 
 
-_REFERENCES = pytest.mark.parametrize(
-  ("loss_fn", "reference", "examples"),
-  [
-    (_DISCRETE[0], _discrete_reference, _discrete_examples()),
-    (_SPHERE[0], _sphere_reference, _sphere_examples(2)),
-    (_SPHERE[0], _sphere_reference, _sphere_examples(3)),
-    (_NORMAL[0], _normal_reference, _normal_examples()),
-  ],
-  ids=["discrete", "circle", "sphere", "normal"],
-)
+_REFERENCES = pytest.mark.parametrize(("loss_fn", "reference", "examples"), [
+  (_DISCRETE[0], _discrete_reference, _discrete_examples()),
+  (_SPHERE[0], _sphere_reference, _sphere_examples(2)),
+  (_SPHERE[0], _sphere_reference, _sphere_examples(3)),
+  (_NORMAL[0], _normal_reference, _normal_examples()),
+], ids=["discrete", "circle", "sphere", "normal"])
 
 
 @_REFERENCES

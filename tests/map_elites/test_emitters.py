@@ -68,34 +68,28 @@ def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
   assert compilations.of(lambda: map_elites.check(_OWN, _ROWS)) == 0
 
 
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    (
-      {"ask": lambda *args: _OWN.ask(*args)[::-1]},
-      "it returns (state, genotypes): swap them.",
-    ),
-    ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
-    (
-      {"tell": lambda *args: args[2].fitness},
-      "tell returns differs from that of init: the array is float32(16,), not "
-      "int32()",
-    ),
-  ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+  (
+    {"ask": lambda *args: _OWN.ask(*args)[::-1]},
+    "it returns (state, genotypes): swap them.",
+  ),
+  ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
+  (
+    {"tell": lambda *args: args[2].fitness},
+    "tell returns differs from that of init: the array is float32(16,), not "
+    "int32()",
+  ),
+])
 def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
   with pytest.raises(ValueError) as caught:
     map_elites.check(_OWN._replace(**changes), _ROWS)
   assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-  ("batch_size", "score", "message"),
-  [
-    (32, _score, "return batch_size=32 genotypes"),
-    (16, lambda x, key: _score(x, key)[0], "doesn't return three values: fit"),
-  ],
-)
+@pytest.mark.parametrize(("batch_size", "score", "message"), [
+  (32, _score, "return batch_size=32 genotypes"),
+  (16, lambda x, key: _score(x, key)[0], "doesn't return three values: fit"),
+])
 def test_a_step_refuses_what_the_emitter_or_the_scores_must_not_be(
   batch_size, score, message
 ):

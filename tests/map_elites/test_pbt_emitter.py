@@ -127,25 +127,22 @@ def _tell(emitter, state, fitness, repertoire=None):
   return jax.device_get(emitter.tell(state, repertoire, evaluated, _KEY))
 
 
-@pytest.mark.parametrize(
-  "parents, fitness, number, by_samples",
-  [
-    # The worst, 1, is the best one's child; then come 3 and 5.
-    ((0, 2, 2, 3, 4, 5), (4, 0, 5, 1, 3, 2), 2, {3, 5}),
-    # A parent stays, however bad it is.
-    ((0, 3, 2, 3, 4, 5), (4, 0, 5, 1, 3, 2), 2, {5, 4}),
-    # Ties: the lower index ranks higher, as for controllers.
-    (_SELF, (1, 0, 0, 1, 0, 1), 2, {2, 4}),
-    # All but the best, be it a parent or not.
-    (_SELF, (4, 0, 5, 1, 3, 2), 5, {0, 1, 3, 4, 5}),
-    # Fewer remain than are to be replaced.
-    ((2, 2, 2, 2, 2, 5), (4, 0, 5, 1, 3, 2), 5, {5}),
-    # A member that is not finite is the worst.
-    ((0, 2, 2, 3, 4, 5), (_NAN, 0, 5, 1, 3, _INF), 2, {0, 5}),
-    # None is finite, so there is no best one to keep.
-    (_SELF, (_NAN, _INF, -_INF, _NAN, _NAN, _NAN), 5, {1, 2, 3, 4, 5}),
-  ],
-)
+@pytest.mark.parametrize("parents, fitness, number, by_samples", [
+  # The worst, 1, is the best one's child; then come 3 and 5.
+  ((0, 2, 2, 3, 4, 5), (4, 0, 5, 1, 3, 2), 2, {3, 5}),
+  # A parent stays, however bad it is.
+  ((0, 3, 2, 3, 4, 5), (4, 0, 5, 1, 3, 2), 2, {5, 4}),
+  # Ties: the lower index ranks higher, as for controllers.
+  (_SELF, (1, 0, 0, 1, 0, 1), 2, {2, 4}),
+  # All but the best, be it a parent or not.
+  (_SELF, (4, 0, 5, 1, 3, 2), 5, {0, 1, 3, 4, 5}),
+  # Fewer remain than are to be replaced.
+  ((2, 2, 2, 2, 2, 5), (4, 0, 5, 1, 3, 2), 5, {5}),
+  # A member that is not finite is the worst.
+  ((0, 2, 2, 3, 4, 5), (_NAN, 0, 5, 1, 3, _INF), 2, {0, 5}),
+  # None is finite, so there is no best one to keep.
+  (_SELF, (_NAN, _INF, -_INF, _NAN, _NAN, _NAN), 5, {1, 2, 3, 4, 5}),
+])
 def test_the_worst_are_replaced_by_samples(
   parents, fitness, number, by_samples
 ):

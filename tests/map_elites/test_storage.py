@@ -163,17 +163,14 @@ def _resave(path, arrays=None, record=None):
 _BAD_BOUNDS = {"kind": "grid", "shape": [2], "lower": [5], "upper": [5]}
 
 
-@pytest.mark.parametrize(
-  ("arrays", "record", "message"),
-  [
-    ({"fitness": np.zeros(5, np.float32)}, {}, r"fitness is float32\(5,\), no"),
-    ({"cells": np.arange(3)}, {}, "cells are not"),
-    ({"genotypes/w": np.array([{}] * 3, object)}, {}, "allow_pickle"),
-    ({"genotypes/w": np.zeros((3, 2))}, {}, "float64; set jax_enable_x64"),
-    ({}, {"format": 99}, "format is 99"),
-    ({}, {"tessellation": _BAD_BOUNDS}, "not below"),
-  ],
-)
+@pytest.mark.parametrize(("arrays", "record", "message"), [
+  ({"fitness": np.zeros(5, np.float32)}, {}, r"fitness is float32\(5,\), no"),
+  ({"cells": np.arange(3)}, {}, "cells are not"),
+  ({"genotypes/w": np.array([{}] * 3, object)}, {}, "allow_pickle"),
+  ({"genotypes/w": np.zeros((3, 2))}, {}, "float64; set jax_enable_x64"),
+  ({}, {"format": 99}, "format is 99"),
+  ({}, {"tessellation": _BAD_BOUNDS}, "not below"),
+])
 def test_contents_that_do_not_fit_are_refused(path, arrays, record, message):
   _repertoire({"w": jnp.zeros(2)}).save(path)
   _resave(path, arrays, record)

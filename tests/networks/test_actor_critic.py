@@ -61,23 +61,19 @@ def _forward(params, inputs, activation="relu"):
   )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ("maker", "settings"),
-  [
-    *(("sac", {"activation": name}) for name in _ACTIVATIONS),
-    ("td3", {}),
-    ("sac", {"layer_norm": True}),
-    (
-      "td3",
-      {
-        "residual": True,
-        "policy_hidden_layer_sizes": (6,),
-        "critic_hidden_layer_sizes": (8, 8),
-      },
-    ),
-  ],
-  ids=str,
-)
+@pytest.mark.parametrize(("maker", "settings"), [
+  *(("sac", {"activation": name}) for name in _ACTIVATIONS),
+  ("td3", {}),
+  ("sac", {"layer_norm": True}),
+  (
+    "td3",
+    {
+      "residual": True,
+      "policy_hidden_layer_sizes": (6,),
+      "critic_hidden_layer_sizes": (8, 8),
+    },
+  ),
+], ids=str)
 def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
   maker, num_outputs = _MAKERS[maker]
   made = _make(maker, **settings)
@@ -182,30 +178,27 @@ def test_a_discriminator_is_a_float64_forward_pass():
   )
 
 
-@pytest.mark.parametrize(
-  ("make", "message"),
-  [
-    (lambda: networks.make_sac_networks(0, _A), "observation_size=0 is not a"),
-    (
-      lambda: networks.make_xqc_networks(_O, _A, num_atoms=1),
-      "num_atoms=1 is not a count",
+@pytest.mark.parametrize(("make", "message"), [
+  (lambda: networks.make_sac_networks(0, _A), "observation_size=0 is not a"),
+  (
+    lambda: networks.make_xqc_networks(_O, _A, num_atoms=1),
+    "num_atoms=1 is not a count",
+  ),
+  (
+    lambda: networks.make_discriminator(_O, _K, activation="rleu"),
+    "'rleu' is unknown.*'relu'",
+  ),
+  (
+    lambda: _make(residual=True),
+    r"policy_hidden_layer_sizes=\(8, 6\) are no sizes of",
+  ),
+  (
+    lambda: _make(
+      critic_residual=True, layer_norm=True, critic_hidden_layer_sizes=(4,)
     ),
-    (
-      lambda: networks.make_discriminator(_O, _K, activation="rleu"),
-      "'rleu' is unknown.*'relu'",
-    ),
-    (
-      lambda: _make(residual=True),
-      r"policy_hidden_layer_sizes=\(8, 6\) are no sizes of",
-    ),
-    (
-      lambda: _make(
-        critic_residual=True, layer_norm=True, critic_hidden_layer_sizes=(4,)
-      ),
-      "layer_norm has no effect on the critic's residual blocks",
-    ),
-  ],
-)
+    "layer_norm has no effect on the critic's residual blocks",
+  ),
+])
 def test_settings_that_make_no_network_are_refused(make, message):
   with pytest.raises(ValueError, match=message):
     make()

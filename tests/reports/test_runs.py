@@ -31,17 +31,14 @@ def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path):
   assert runs[0].versions == {}
 
 
-@pytest.mark.parametrize(
-  ("file", "line", "message"),
-  [
-    ("metrics.jsonl", "nothing", "metrics.jsonl is damaged in line 3"),
-    (
-      "pbt_members.jsonl",
-      '{"generation": 1, "step": 1, "member": "x", "hyperparams": {}}',
-      "pbt_members.jsonl is damaged in line 3: member is 'x'; remove the line",
-    ),
-  ],
-)
+@pytest.mark.parametrize(("file", "line", "message"), [
+  ("metrics.jsonl", "nothing", "metrics.jsonl is damaged in line 3"),
+  (
+    "pbt_members.jsonl",
+    '{"generation": 1, "step": 1, "member": "x", "hyperparams": {}}',
+    "pbt_members.jsonl is damaged in line 3: member is 'x'; remove the line",
+  ),
+])
 def test_damaged_rows_are_named(file, line, message, tmp_path):
   directory = common.write_population(tmp_path / "run")
   path = directory.path / file

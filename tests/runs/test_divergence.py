@@ -56,23 +56,20 @@ def members():
   return common.init(_SETUP).members
 
 
-@pytest.mark.parametrize(
-  ("values", "counts", "expected"),
-  [
-    # Where no learner is finite, what is stored may say why.
-    ({"reward": 1e9}, {}, ""),
-    (
-      {"next_observation": 3e25, "reward": -1e20}, {},
-      ": the environment returns observations of 3e+25 and rewards of 1e+20",
-    ),
-    # Where they are, what was left out does.
-    (None, {}, _NOT_FINITE + "rewards in evaluation"),
-    (
-      None, {"observations": 2, "rewards": 3},
-      _NOT_FINITE + "observations (2 in training) and rewards (3 in training)",
-    ),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "counts", "expected"), [
+  # Where no learner is finite, what is stored may say why.
+  ({"reward": 1e9}, {}, ""),
+  (
+    {"next_observation": 3e25, "reward": -1e20}, {},
+    ": the environment returns observations of 3e+25 and rewards of 1e+20",
+  ),
+  # Where they are, what was left out does.
+  (None, {}, _NOT_FINITE + "rewards in evaluation"),
+  (
+    None, {"observations": 2, "rewards": 3},
+    _NOT_FINITE + "observations (2 in training) and rewards (3 in training)",
+  ),
+])
 def test_values_of_the_environment_are_named_as_the_cause(
   values, counts, expected, members
 ):

@@ -134,33 +134,30 @@ def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
     assert memory.available_memory_bytes(devices) == expected
 
 
-@pytest.mark.parametrize(
-  ("own", "files", "expected"),
-  [
-    # A job's group within a user's.
-    (
-      "0::/user/job:1\n",
-      {
-        "memory.max": "max\n",
-        "user/memory.max": "700\n",
-        "user/job:1/memory.max": "500\n",
-      },
-      [500, 700],
-    ),
-    # Version 1, among controllers of other things and a version 2 without. A
-    # container's: the named group is the host's.
-    (
-      "5:cpu,cpuacct:/a\n4:memory:/docker/5e1f\n0::/\n",
-      {
-        "memory/memory.limit_in_bytes": "900\n",
-        "cpu,cpuacct/a/memory.max": "1\n",
-      },
-      [900],
-    ),
-    # Another system's.
-    (None, {"memory.max": "1000\n"}, []),
-  ],
-)
+@pytest.mark.parametrize(("own", "files", "expected"), [
+  # A job's group within a user's.
+  (
+    "0::/user/job:1\n",
+    {
+      "memory.max": "max\n",
+      "user/memory.max": "700\n",
+      "user/job:1/memory.max": "500\n",
+    },
+    [500, 700],
+  ),
+  # Version 1, among controllers of other things and a version 2 without. A
+  # container's: the named group is the host's.
+  (
+    "5:cpu,cpuacct:/a\n4:memory:/docker/5e1f\n0::/\n",
+    {
+      "memory/memory.limit_in_bytes": "900\n",
+      "cpu,cpuacct/a/memory.max": "1\n",
+    },
+    [900],
+  ),
+  # Another system's.
+  (None, {"memory.max": "1000\n"}, []),
+])
 def test_limits_are_those_of_the_processs_groups(
   tmp_path, own, files, expected
 ):

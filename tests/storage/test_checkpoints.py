@@ -175,14 +175,11 @@ def _cut(path):
   path.write_bytes(path.read_bytes()[:-3])
 
 
-@pytest.mark.parametrize(
-  ("harm", "pattern", "message"),
-  [
-    (_flip, "x/d/*", "has other bytes"),
-    (pathlib.Path.unlink, "x/d/*", "is missing"),
-    (_cut, "checksums.json", "cut short"),
-  ],
-)
+@pytest.mark.parametrize(("harm", "pattern", "message"), [
+  (_flip, "x/d/*", "has other bytes"),
+  (pathlib.Path.unlink, "x/d/*", "is missing"),
+  (_cut, "checksums.json", "cut short"),
+])
 def test_damage_is_told_by_checksums(
   harm, pattern, message, checkpoints, tmp_path
 ):
@@ -337,15 +334,12 @@ def test_rows_may_be_dropped_or_added_where_that_is_wanted(
   assert not restored["x"][3:].any()
 
 
-@pytest.mark.parametrize(
-  ("other", "resized"),
-  [
-    ({"a": jnp.ones((4, 4))}, []),
-    # Where the number of rows may differ, nothing else may.
-    ({"a": jnp.ones((3, 5))}, ["x"]),
-    ({"a": jnp.ones((3, 4)), "b": jnp.ones(2)}, []),
-  ],
-)
+@pytest.mark.parametrize(("other", "resized"), [
+  ({"a": jnp.ones((4, 4))}, []),
+  # Where the number of rows may differ, nothing else may.
+  ({"a": jnp.ones((3, 5))}, ["x"]),
+  ({"a": jnp.ones((3, 4)), "b": jnp.ones(2)}, []),
+])
 def test_trees_of_another_structure_are_refused(checkpoints, other, resized):
   checkpoints.save(10, {"x": {"a": jnp.ones((3, 4))}}, {})
   with pytest.raises(ValueError, match="x of .* has another structure: .*sha"):

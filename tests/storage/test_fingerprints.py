@@ -91,14 +91,11 @@ def test_what_is_ours_or_installed_replaces_nothing(monkeypatch, path):
   assert _users_module(monkeypatch, __main__=_LAUNCHER, x=path) is None
 
 
-@pytest.mark.parametrize(
-  ("name", "path"),
-  [
-    ("patches", __file__),
-    ("__main__", None),
-    ("sitecustomize", _INSTALLED / "sitecustomize.py"),
-  ],
-)
+@pytest.mark.parametrize(("name", "path"), [
+  ("patches", __file__),
+  ("__main__", None),
+  ("sitecustomize", _INSTALLED / "sitecustomize.py"),
+])
 def test_what_is_neither_may_have_replaced_anything(monkeypatch, name, path):
   # Which says nothing of a main program without a file.
   monkeypatch.chdir(_LAUNCHER.parent / "flagfiles")

@@ -56,17 +56,14 @@ def test_a_broken_member_keeps_its_own_instances():
   assert trainer.step(state)[1].finite.all()
 
 
-@pytest.mark.parametrize(
-  ("change", "config", "message"),
-  [
-    ({}, {"resume": True}, "on the host, .* another with"),
-    (
-      {"config": common.setup(pool_size=2).config}, {},
-      "pool_size=2 has no effect.*; leave it",
-    ),
-    ({"eval_env": None}, {}, "eval_env is env.*; create another"),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "config", "message"), [
+  ({}, {"resume": True}, "on the host, .* another with"),
+  (
+    {"config": common.setup(pool_size=2).config}, {},
+    "pool_size=2 has no effect.*; leave it",
+  ),
+  ({"eval_env": None}, {}, "eval_env is env.*; create another"),
+])
 def test_what_such_environments_can_not_do_is_refused(
   change, config, message, tmp_path
 ):

@@ -69,15 +69,11 @@ def _expected(prior, states, num_axes):
   return {f"diayn/{name}": x for name, x in scores.items()}, diversity
 
 
-@pytest.mark.parametrize(
-  ("prior", "env", "config"),
-  [
-    (common.PRIOR, common.WALK, {}),
-    (common.CIRCLE, common.WALK, {}),
-    (common.PRIOR, common.LINE, _NORMALIZED),
-  ],
-  ids=["descriptor", "circle", "one axis"],
-)
+@pytest.mark.parametrize(("prior", "env", "config"), [
+  (common.PRIOR, common.WALK, {}),
+  (common.CIRCLE, common.WALK, {}),
+  (common.PRIOR, common.LINE, _NORMALIZED),
+], ids=["descriptor", "circle", "one axis"])
 def test_scores_are_what_numpy_finds_in_the_episodes(prior, env, config):
   states, evaluation, scores = common.evaluated(prior, env, **config)
   num_axes = env.descriptor.size

@@ -216,27 +216,21 @@ def _unbounded():
   return _setup()._replace(env=env, eval_env=env)
 
 
-@pytest.mark.parametrize(
-  ("setup", "message"),
-  [
-    (_setup(replay_capacity=23), "replay_capacity 23 is less than the 24 tra"),
-    (_unbounded(), "of x, steps aren't all finite; give"),
-  ],
-)
+@pytest.mark.parametrize(("setup", "message"), [
+  (_setup(replay_capacity=23), "replay_capacity 23 is less than the 24 tra"),
+  (_unbounded(), "of x, steps aren't all finite; give"),
+])
 def test_what_could_not_teach_is_refused(setup, message):
   with pytest.raises(ValueError, match=message):
     _teacher(True, setup)
 
 
-@pytest.mark.parametrize(
-  ("size", "shares", "expected"),
-  [
-    (64, (0.5, 1 / 64), (32, 1, 31)),
-    # A share is never rounded to none, as long as there are enough.
-    (4, (0.1, 0.1), (1, 1, 2)),
-    (1, (0.5, 0.5), (1, 0, 0)),
-  ],
-)
+@pytest.mark.parametrize(("size", "shares", "expected"), [
+  (64, (0.5, 1 / 64), (32, 1, 31)),
+  # A share is never rounded to none, as long as there are enough.
+  (4, (0.1, 0.1), (1, 1, 2)),
+  (1, (0.5, 0.5), (1, 0, 0)),
+])
 def test_offspring_are_divided_by_their_shares(size, shares, expected):
   assert training.TeachingConfig().counts(size, *shares) == expected
   own = training.TeachingConfig(
