@@ -19,11 +19,7 @@ def _found(case):
   done = subprocess.run(
     [sys.executable, "-m", "tests.distributed.several_devices", case],
     cwd=pathlib.Path(__file__).parents[2],
-    env=os.environ | {
-      "JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu",
-      # As the tests' own process compiles.
-      "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    },
+    env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
     capture_output=True,
     text=True,
     timeout=900,

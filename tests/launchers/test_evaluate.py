@@ -177,7 +177,7 @@ def test_an_elite_is_exported_and_drawn_to_new_files(
   ("--env_name=point_mase", "'point_mase' .*'point_maze'"),
   ("--cell=2", "--cell=2: cell 2 is empty; the nearest .* is 3[.]"),
   ("--cell=16", "cell 16 is none of 0 to 15; the nearest that .* is 14[.]"),
-  ("--descriptor=0.2,nan", "--descriptor=0.2,nan: .*give 2 finite numbers"),
+  ("--descriptor=0.2", "--descriptor=0.2: .*give 2 finite numbers"),
   ("--best --cell=3", "--best and --cell choose one agent each;"),
   ("--member=0", "has nothing in checkpoints/"),
   ("--best", "has nothing in best/"),
