@@ -36,6 +36,7 @@ def run(tmp_path_factory):
   return RunDirectory(logdir)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_all_its_files(run):
   logdir = run.path
   names = {path.name for path in logdir.iterdir() if path.name[:6] != "events"}
@@ -54,6 +55,7 @@ def test_a_run_leaves_all_its_files(run):
   assert max(steps) == best["step"]
 
 
+@pytest.mark.slow
 def test_rows_have_the_documented_names(run):
   rows = run.rows("metrics.jsonl")
   assert [row["step"] for row in rows] == [64, 128, 192]
@@ -98,6 +100,7 @@ def test_rows_have_the_documented_names(run):
   )}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_settings_are_those_of_the_flags(run):
   config = run.settings()
   for flag in _FLAGS:
