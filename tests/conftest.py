@@ -51,6 +51,7 @@ class _ByRoom(LoadScopeScheduling):
     return nodeid.partition("::")[0].rpartition("/")[0]
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(
   config: pytest.Config, log: Any
 ) -> LoadScopeScheduling:
