@@ -121,7 +121,6 @@ def test_a_schedule_is_played_back_in_the_order_of_the_learner(tmp_path):
 
 
 _SAMPLE = _row(3, 0, -1, 7.0, "sample", cell=17)
-_SAMPLES = [_row(3, i, -1, 9.0, "sample", cell=17) for i in range(3)]
 
 
 @pytest.mark.parametrize(("changes", "message"), [
