@@ -24,15 +24,17 @@ _MAZE = (
   "--env_name=point_maze", "--hidden_layer_sizes=64,64", "--batch_size=256",
   "--num_eval_episodes=1", "--nostart_twice", "--repetitions=3",
 )  # fmt: skip
-_CHEETAH = (*_MAZE[1:], "--env_name=halfcheetah", "--backend=spring")
 _QUICK = f"--flagfile={_LAUNCHERS / 'flagfiles' / 'quickstart.flags'}"
 
 
 # Where the script itself is tried out.
 _SMALL = {
-  "benchmark": ("--perturbation_interval=640", "--repetitions=1"),
+  "benchmark": (
+    "--perturbation_interval=160", "--repetitions=1", "--min_replay_size=160",
+    "--replay_capacity=10000",
+  ),
   "train_pbt": ("--num_timesteps=1120",),
-}
+}  # fmt: skip
 
 
 class Measurement(NamedTuple):
@@ -51,13 +53,14 @@ def _benchmark(question, algorithm, flags, *numbers):
   return Measurement(question, "benchmark", flags, numbers)
 
 
-def _measurements(population, num_envs):
+def _measurements(population, num_envs, robot):
   """The ten, for a large population and many environments."""
   four, many = "--population_size=4", f"--population_size={population}"
   updates, steps = "updates_per_second", "env_steps_per_second"
   seconds = "generation_seconds", "time_to_first_update_seconds"
   collecting = "--replay_capacity=1000000"
   batch = f"--num_envs={num_envs}"
+  robot = (*_MAZE[1:], f"--env_name={robot}", "--backend=spring")
   return [
     _benchmark(
       "Does a launch take the modelled 2.5 microseconds?", "update",
@@ -73,9 +76,9 @@ def _measurements(population, num_envs):
                (*_MAZE[:1], *_MAZE[2:], "--hidden_layer_sizes=256,256", many),
                updates, "fraction_of_peak"),
     _benchmark("How long is a substep of spring physics?", "collect",
-               (*_CHEETAH, four, collecting), steps),
+               (*robot, four, collecting), steps),
     _benchmark("Do many environments cost more than a few?", "collect",
-               (*_CHEETAH, four, collecting, batch), steps),
+               (*robot, four, collecting, batch), steps),
     _benchmark("What does a decision wait for?", "exploit", (*_MAZE, many),
                "exploit_milliseconds", "decision_milliseconds"),
     _benchmark("How long is a whole generation, and a start?", "pbt",
@@ -116,7 +119,9 @@ def main():
   parser.add_argument("--output", type=pathlib.Path, required=True)
   parser.add_argument("--small", action="store_true")
   arguments = parser.parse_args()
-  sizes = (8, 16) if arguments.small else (256, 1024)
+  sizes = 256, 1024, "halfcheetah"
+  if arguments.small:
+    sizes = 8, 16, "inverted_pendulum"
   lines = ["| | measured | seconds |", "| --- | --- | --- |"]
   measurements, start = _measurements(*sizes), time.monotonic()
   with tempfile.TemporaryDirectory() as folder:
