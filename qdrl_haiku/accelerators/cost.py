@@ -124,7 +124,11 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
         place = len(loops)
         loops.append(Loop(depth, _part_of(inside), instruction.trips, 0, 0, 0))
         inner = walk(instruction.called[0], times * turns, depth + 1, inside)
-        loops[place] = loops[place]._replace(**inner)
+        loops[place] = loops[place]._replace(
+          kernels=inner["kernels"],
+          copies=inner["copies"],
+          moved_bytes=inner["moved_bytes"],
+        )
         here.update({kind: turns * n for kind, n in inner.items()})
         continue
       if opcode in _CALLS and instruction.called:
