@@ -34,8 +34,9 @@ class TrainingConfig(Settings):
     open=True,
     needs="members",
   )
+  # So that round numbers of steps can be cut into whole rollouts.
   rollout_length: int = setting(
-    32,
+    25,
     "Steps of each environment that an on-policy learner, ppo, learns from at "
     "once; what is said of replay is for the others.",
     low=1,

@@ -14,7 +14,7 @@ from tests.peers import brax_common
 def main():
   """Prints one line of JSON for each evaluation."""
   args = brax_common.parser(
-    rollout_length=32, num_epochs=4, num_minibatches=4, learning_rate=3e-4,
+    rollout_length=25, num_epochs=4, num_minibatches=4, learning_rate=3e-4,
     gae_lambda=0.95, clip_epsilon=0.2, entropy_cost=1e-3,
     max_gradient_norm=1.0,
   ).parse_args()  # fmt: skip

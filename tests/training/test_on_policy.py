@@ -243,7 +243,7 @@ def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
     (_remembering(), {"inherit_replay": True}, "inherit_replay=True has no"),
     (
       common.quadratic_learner(), {"rollout_length": 7},
-      "rollout_length=7 has no effect: the learner learns from replay; .* 32",
+      "rollout_length=7 has no effect: the learner learns from replay; .* 25",
     ),
     (
       _remembering(), {"perturbation_interval": 36},
