@@ -160,7 +160,7 @@ def _train(name, discount=0.8, **probe):
   if "tau" in hyperparams:
     hyperparams["tau"] = 0.1
   if name == "ppo":
-    hyperparams["policy_learning_rate"] = 0.003
+    hyperparams["policy_learning_rate"] = 0.001
   if name in _WITHOUT_TARGETS:
     hyperparams["critic_learning_rate"] = 0.0005
   if "exploration_noise" in hyperparams:
