@@ -9,6 +9,10 @@ import jax
 import jax.numpy as jnp
 import rlax
 
+# Where an action became as much likelier, by far beyond any clip, the loss
+# stays finite; e^89 would be none in float32.
+_LARGEST_LOG_RATIO = 20.0
+
 
 def ppo_policy_loss(
   log_prob: jax.Array,
@@ -33,7 +37,8 @@ def ppo_policy_loss(
     [], the loss.
   """
   chex.assert_rank([log_prob, behaviour_log_prob, advantage, clip_epsilon], 0)
-  ratio = jnp.exp(log_prob - jax.lax.stop_gradient(behaviour_log_prob))
+  log_ratio = log_prob - jax.lax.stop_gradient(behaviour_log_prob)
+  ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
   return rlax.clipped_surrogate_pg_loss(
     ratio[None], advantage[None], clip_epsilon
   )
