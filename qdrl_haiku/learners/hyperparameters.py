@@ -66,7 +66,8 @@ class Hyperparameter(NamedTuple):
 COMMON: dict[str, Hyperparameter] = {
   "discount": Hyperparameter(
     0.995,
-    "discount factor per step",
+    "discount factor per step; by default a launcher takes 1 - 5 / T for "
+    "episodes of T steps, at least 0.95 and at most 0.995",
     high=1.0,
     search="one_minus_log_uniform:0.992:0.997",
   ),
@@ -134,3 +135,23 @@ def default_hyperparameters(
     name: entropy if value.default is None else value.default
     for name, value in declared.items()
   }
+
+
+def discount_for_episodes(num_steps: int) -> Hyperparameter:
+  """Declares a discount that looks as far ahead as episodes are worth.
+
+  1 - 5 / T, within bounds (Hansen et al., "TD-MPC2", arXiv 2310.16828, appendix
+  H): in short episodes a longer horizon makes values harder to learn, and tells
+  actions apart less. For 1,000 steps and more it is the usual default.
+
+  Args:
+    num_steps: T, of an episode, >= 1.
+
+  Returns:
+    The discount, searched from 0.6 to 1.6 times its distance from 1.
+  """
+  away = min(max(5 / num_steps, 0.005), 0.05)
+  return COMMON["discount"]._replace(
+    default=1 - away,
+    search=f"one_minus_log_uniform:{1 - 1.6 * away:g}:{1 - 0.6 * away:g}",
+  )

@@ -7,6 +7,7 @@ from qdrl_haiku.config import Settings, UsersOwn, setting, setting_choice
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.diayn import DIAYNConfig
+from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
 from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
@@ -68,7 +69,10 @@ KINDS: dict[str, Settings] = _CONFIGS | {"diayn": DIAYNAgentConfig()}
 
 
 def make_learner(
-  config: Settings, observation_size: int, action_size: int
+  config: Settings,
+  observation_size: int,
+  action_size: int,
+  episode_steps: int = 1000,
 ) -> Learner:
   """Makes the learner, without skills, that a configuration describes.
 
@@ -76,6 +80,8 @@ def make_learner(
     config: of one of `KINDS`, or a user's own function of the two sizes.
     observation_size: O, >= 1.
     action_size: A, >= 1.
+    episode_steps: of the environment, >= 1, by which the default discount goes;
+      a user's own learner has its own.
 
   Returns:
     The learner.
@@ -89,4 +95,9 @@ def make_learner(
       observation_size=observation_size, action_size=action_size,
     )  # fmt: skip
   make_learner = dict(_LEARNERS.values())[type(config)]
-  return make_learner(observation_size, action_size, config)
+  learner = make_learner(observation_size, action_size, config)
+  discount = discount_for_episodes(episode_steps)
+  return learner._replace(
+    hyperparams={**learner.hyperparams, "discount": discount.default},
+    declared={**learner.declared, "discount": discount},
+  )

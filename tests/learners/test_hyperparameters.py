@@ -44,6 +44,22 @@ def test_what_is_declared_makes_sense():
       assert declared.low <= found.low < found.high <= declared.high
 
 
+@pytest.mark.parametrize(
+  "steps, discount, low, high",
+  [(1000, 0.995, 0.992, 0.997), (200, 0.975, 0.96, 0.985),
+   (100, 0.95, 0.92, 0.97), (5, 0.95, 0.92, 0.97)],
+)  # fmt: skip
+def test_the_default_discount_goes_by_the_length_of_episodes(
+  steps, discount, low, high
+):
+  learner = learners.make_learner(learners.SACConfig(), 3, 2, steps)
+  assert learner.hyperparams["discount"] == pytest.approx(discount)
+  _, found = controllers.search_space.parse_search_space_range(
+    f"discount:{learner.declared['discount'].search}"
+  )
+  assert (found.low, found.high) == pytest.approx((low, high))
+
+
 # What a change of each hyperparameter reaches at once, in one update, where
 # Adam's first step forgets the size of a gradient.
 _REACHES = {
