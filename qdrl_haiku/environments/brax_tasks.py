@@ -81,6 +81,30 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
 }
 
 
+def task_from_height(env: Any, initial_height: float) -> Any:
+  """Returns a robot of brax whose episodes begin at another height.
+
+  brax's ant begins in the floor: 0.55 m, with up to 0.1 m of noise. In MJX
+  contact throws one in six of them at once to where episodes end.
+
+  Args:
+    env: a robot of brax whose first joint is a free one, the ant or a humanoid.
+    initial_height: of its root, in metres, to which the noise is added.
+
+  Raises:
+    ValueError: if the robot's root can't move freely.
+  """
+  if env.sys.link_types[0] != "f":
+    raise ValueError(
+      f"initial_height={initial_height} has no effect: the root of "
+      f"{type(env).__name__} can't move freely; leave it out."
+    )
+  env = copy.copy(env)
+  init_q = jnp.asarray(env.sys.init_q).at[2].set(initial_height)
+  env.sys = env.sys.replace(init_q=init_q)
+  return env
+
+
 def uni_task(env: Any, robot: str) -> Wrapper:
   """Returns a robot that reports which feet touch the ground."""
   feet, offset = UNI_ROBOTS[robot]
@@ -139,7 +163,7 @@ def trap_task(env: Any) -> Wrapper:
   # brax's constructor has chosen the time step, the solver and the strength
   # of the motors for the backend.
   env.sys = mjcf.loads(_trap_model()).replace(
-    opt=env.sys.opt, actuator=env.sys.actuator
+    opt=env.sys.opt, actuator=env.sys.actuator, init_q=env.sys.init_q
   )
 
   def with_position(state: State) -> State:

@@ -125,7 +125,8 @@ def create(
     sizes: of observations and actions, where the same environment of ours has
       passed the checks before.
     **kwargs: for the environment's constructor, or the user's function, or in
-      Playground what replaces parts of the environment's configuration.
+      Playground what replaces parts of the environment's configuration. Robots
+      of brax take `initial_height` too, see `brax_tasks.task_from_height`.
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
@@ -158,6 +159,8 @@ def create(
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
   backend = entry.backend if backend is None else backend
+  # Others get it as any argument that they may not know.
+  height = kwargs.pop("initial_height", None) if entry.backend else None
   if backend is not None:
     kwargs["backend"] = backend
   make = entry.load()
@@ -169,8 +172,11 @@ def create(
       f"env_name={env_name!r}: {error}; it takes {signature}."
     ) from error
   with brax_loading.quiet_brax_loading():
+    one = make(**kwargs)
+    if height is not None:
+      one = brax_tasks.task_from_height(one, height)
     env = Environment(
-      playground.adapt_playground_environment(entry.change(make(**kwargs))),
+      playground.adapt_playground_environment(entry.change(one)),
       episode_length=(
         entry.episode_length if episode_length is None else episode_length
       ),
@@ -260,6 +266,13 @@ class EnvironmentConfig(Settings):
     low=1,
     offered=False,
   )
+  initial_height: float | None = setting(
+    None,
+    "Height of the root of a robot of brax, in metres, where episodes begin; "
+    "brax's ant begins at 0.55, in the floor, Gymnasium's at 0.75.",
+    above=0,
+    high=100,
+  )
   maze_layout: str | None = setting(
     None, "Walls of point_maze: maze (the default) or open.", needs="maze"
   )
@@ -278,12 +291,16 @@ class EnvironmentConfig(Settings):
 
   def make(self, sizes: tuple[int, int] | None = None) -> Any:
     """Makes the environment; see `create`."""
-    is_maze = self.env_name == "point_maze"
+    more: dict[str, Any] = {}
+    if self.env_name == "point_maze":
+      more["layout"] = self.maze_layout or "maze"
+    if self.initial_height is not None:
+      more["initial_height"] = self.initial_height
     return create(
       self.env_name,
       backend=self.backend or None,
       episode_length=self.episode_length,
       action_repeat=self.action_repeat,
       sizes=sizes,
-      **({"layout": self.maze_layout or "maze"} if is_maze else {}),
+      **more,
     )

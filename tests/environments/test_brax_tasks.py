@@ -119,6 +119,39 @@ def test_the_settings_of_brax_for_the_backend_are_kept():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["ant", "ant_trap"])
+def test_an_ant_begins_where_it_is_told_to(name):
+  env = environments.create(
+    name, backend="spring", initial_height=0.75, reset_noise_scale=0.0,
+    sizes=(29, 8),
+  ).unwrapped  # fmt: skip
+  with brax_loading.quiet_brax_loading():
+    state = _jit(env.reset)(jax.random.key(0))
+  plain = _robot("ant").sys.init_q
+  assert plain[2] == np.float32(0.55)
+  np.testing.assert_allclose(
+    state.pipeline_state.q, plain.at[2].set(0.75), atol=1e-6
+  )
+
+
+@pytest.mark.slow
+def test_an_ant_that_begins_above_the_floor_is_not_thrown_up():
+  def lengths(**settings):
+    env = environments.create("ant", backend="mjx", sizes=(27, 8), **settings)
+
+    def step(state, _):
+      state = env.advance(state, jnp.zeros((20, 8)))
+      return state, state.done
+
+    with brax_loading.quiet_brax_loading():
+      start = env.reset(jax.random.split(jax.random.key(0), 20))
+      done = jax.jit(lambda x: jax.lax.scan(step, x, length=100)[1])(start)
+    return np.sum(np.cumsum(done, axis=0) == 0, axis=0)
+
+  assert np.all(lengths(initial_height=0.75) == 100)
+  assert np.any(lengths() < 100)
+
+
 @pytest.mark.slow
 def test_an_omnidirectional_ant_tells_where_it_is_and_earns_no_speed():
   env = environments.create("ant_omni").unwrapped

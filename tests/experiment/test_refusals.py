@@ -50,6 +50,8 @@ _CASES = [
    "--inherit_replay=True has no effect: with --controller=random_search"),
   ("train_pbt", f"{_FIXED} --explore=perturb", "all hyperparameters are fixed"),
   ("train", "--maze_layout=open --env_name=ant", "_layout=open has no effect"),
+  ("train", "--initial_height=1 --env_name=hopper",
+   "_height=1.0 has no effect: the root of Hopper .*leave it out"),
   ("train", "--hidden_layer_sizes=8 --policy_hidden_layer_sizes=4 "
    "--critic_hidden_layer_sizes=4",
    "hidden_layer_sizes=.* has no effect: each network is given its own"),
