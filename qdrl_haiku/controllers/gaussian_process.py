@@ -31,11 +31,13 @@ class Points(NamedTuple):
     age: [N], how many decisions ago; 0 where values are predicted.
     position: [N, D], each coordinate about in [0, 1].
     category: [N, K], numbers of which only equality matters.
+    is_first: [N], 1 for the first changes of replaced members, else 0.
   """
 
   age: Array
   position: Array
   category: Array
+  is_first: Array
 
 
 class Parameters(NamedTuple):
@@ -94,6 +96,10 @@ def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
   halved, so that it is 1 for equal points:
 
     (1 - lambda) (k_h + k_x) / 2 + lambda k_h k_x
+
+  For two first changes it is 1 more, as by a number, unknown before, that is
+  part of each: whoever was lucky in an evaluation is the parent, and a child
+  that keeps its own replay and environments may begin below its parent.
   """
   # XLA replaces a division of many numbers by one with a multiplication, but
   # not on any number of devices.
@@ -106,7 +112,7 @@ def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
     alike = (1 - mixture) * 0.5 * (agreement + alike) + (
       mixture * agreement * alike
     )
-  return parameters.variance * alike
+  return parameters.variance * (alike + first.is_first * second.is_first)
 
 
 def _remembered(parameters: Parameters, apart: Array) -> Array:
@@ -210,7 +216,8 @@ def predict_gaussian_process(
   parameters, points, whitening, weights = posterior
   covariance = jax.vmap(_similarity, (None, 0, None))(parameters, points, point)
   explained = jnp.sum((whitening @ covariance) ** 2)
-  variance = parameters.variance - explained
+  prior = parameters.variance * (1 + point.is_first**2)
+  variance = prior - explained
   # Rounding must not make it negative, nor the root's gradient infinite.
   deviation = jnp.sqrt(jnp.maximum(variance, 1e-6 * parameters.variance))
   return weights @ covariance, deviation

@@ -93,14 +93,18 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
   The bandit's rewards are the children's changes of fitness, scaled to [0, 1].
   `config.optimism` is in place of a theorem's factor, which grows with time.
 
+  The first changes of children have a number in common, which the model finds:
+  a parent was lucky in its evaluation, and its child may begin below it.
+
   A change is known of members that trained with the decided hyperparameters,
   or with those before if the decision was not applied, as in a burn-in period.
   Non-finite fitness is never recorded. Where no fitness is finite, all are
   resampled, with the operator "reinitialise".
 
   `Decision.reasons` has the predicted change of each suggestion and its
-  deviation, `Decision.metrics` the number of known changes and the model's
-  parameters, such as `length_scale/<name>` as a share of the range.
+  deviation, noise included, from when changes are known; `Decision.metrics` the
+  number of known changes and the model's parameters, such as
+  `length_scale/<name>` as a share of the range.
 
   Args:
     config: the settings.
@@ -170,7 +174,8 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     now = jnp.full_like(fitness, time)
     is_finite = jnp.all(jnp.isfinite(used), axis=1)
     change = jnp.where(is_finite, fitness - before, jnp.nan)
-    new = Changes(now, before, used, change)
+    is_first = is_applied & state.decided.is_first
+    new = Changes(now, before, used, change, is_first)
     changes = pb2_model.record_pb2_model_changes(state.changes, new)
     # A choice learns from members alone that train with what was drawn.
     rewards = pb2_model.scale_for_pb2_model(
@@ -184,7 +189,9 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     # The first member's key draws for all members.
     draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))
     drawn, choices = bandit.draw_from_bandit(draw_key, choices, suggests)
-    upcoming = Changes(now + 1, fitness[parents], used, now * jnp.nan)
+    upcoming = Changes(
+      now + 1, fitness[parents], used, now * jnp.nan, replaced
+    )
     suggested, change, deviation, parameters = pb2_model.suggest_by_pb2_model(
       space.ranges,
       prng.fold_in_each(keys, 1),
@@ -208,7 +215,9 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
       num_decisions=time,
       changes=changes,
       decided=upcoming._replace(used=jnp.stack(leaves, axis=1)),
-      kept=upcoming._replace(before=fitness),
+      kept=upcoming._replace(
+        before=fitness, is_first=jnp.zeros_like(replaced)
+      ),
       parameters=parameters,
       choices=choices,
     )

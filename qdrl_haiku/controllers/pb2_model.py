@@ -35,12 +35,14 @@ class Changes(NamedTuple):
     before: [W], the fitness from which it changes.
     used: [W, L], the hyperparameters.
     change: [W], of fitness; not finite where it is unknown.
+    is_first: bool [W], whether it is the first after a replacement.
   """
 
   time: Array
   before: Array
   used: Array
   change: Array
+  is_first: Array
 
   @property
   def mask(self) -> Array:
@@ -52,7 +54,8 @@ def empty_pb2_model_changes(window: int, num_hyperparams: int) -> Changes:
   """Returns unknown changes."""
   unknown = jnp.full(window, jnp.nan, jnp.float32)
   used = jnp.full((window, num_hyperparams), jnp.nan, jnp.float32)
-  return Changes(unknown, unknown, used, unknown)
+  is_first = jnp.zeros(window, bool)
+  return Changes(unknown, unknown, used, unknown, is_first)
 
 
 def join_pb2_model_changes(*changes: Changes) -> Changes:
@@ -90,6 +93,7 @@ def pb2_model_points(ranges: Sequence[Range], changes: Changes) -> Points:
     jnp.nan_to_num(changes.time[-1] - changes.time),
     jnp.stack([start, *map(jnp.nan_to_num, position)], axis=1),
     jnp.stack(category, axis=1) if category else none,
+    changes.is_first.astype(jnp.float32),
   )
 
 
@@ -136,11 +140,13 @@ def suggest_by_pb2_model(
 
   The last P changes are those of the members, unknown yet. Returned are leaves
   [P], rounded for survivors; the predicted changes and their deviations [P],
-  NaN for survivors; and the model's parameters.
+  noise included, NaN for survivors and before any change is known; and the
+  model's parameters.
   """
   window = changes.mask.shape[0] - replaced.shape[0]
-  values, mean, deviation = _standardised(changes)
-  points = age, position, category = pb2_model_points(ranges, changes)
+  values, mean, scale = _standardised(changes)
+  points = pb2_model_points(ranges, changes)
+  position, category = points.position, points.category
   # Only those that may be known, since time grows with the cube of them.
   parameters = gaussian_process.fit_gaussian_process(
     parameters,
@@ -156,11 +162,11 @@ def suggest_by_pb2_model(
     """Chooses the position of the next child."""
     position, pending, predicted = carry
     place = window + order[i]
-    points = Points(age, position, category)
+    here = points._replace(position=position, category=category)
     posterior = gaussian_process.condition_gaussian_process(
-      parameters, points, values, changes.mask, pending
+      parameters, here, values, changes.mask, pending
     )
-    point = jax.tree.map(lambda x: x[place], points)
+    point = jax.tree.map(lambda x: x[place], here)
     found, *prediction = maximise_pb2_model_bound(
       keys[order[i]], posterior, point, pending, optimism
     )
@@ -177,8 +183,11 @@ def suggest_by_pb2_model(
     0, jnp.sum(replaced), add, (position, pending, unknown)
   )
   leaves = _leaves(ranges, position[window:], drawn)
-  means, deviations = deviation * predicted.T
-  return leaves, mean + means, deviations, parameters
+  # Before any change is known, it isn't known in which units they are.
+  scale = jnp.where(jnp.any(changes.mask), scale, jnp.nan)
+  means, deviations = predicted.T
+  deviations = jnp.sqrt(deviations**2 + parameters.noise)
+  return leaves, mean + scale * means, scale * deviations, parameters
 
 
 def maximise_pb2_model_bound(

@@ -100,8 +100,8 @@ def controller_predictions_figure(run: Run) -> tuple[Figure | None, str]:
     traces, "predicted change of fitness", "observed change of fitness"
   ), (
     f"Of {len(points)} predicted changes {right} had the predicted sign, and "
-    f"{within} were within one deviation, which is of the change itself and "
-    "knows nothing of an evaluation's noise."
+    f"{within} were within one deviation, as are two in three of a model that "
+    "is right."
   )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from qdrl_haiku import controllers
 from qdrl_haiku.controllers import bandit
+from tests.controllers import pb2_simulations
 
 _NAN = math.nan
 _SUGGESTED = 1
@@ -73,6 +74,9 @@ def test_changes_are_recorded_from_where_each_member_started():
   np.testing.assert_array_equal(
     state.changes.used[-7:, 0], np.delete(decision.hyperparams["rate"], 2)
   )
+  np.testing.assert_array_equal(
+    state.changes.is_first[-7:], np.delete(starts != first, 2)
+  )
   # And its child starts from its parent's fitness, not from NaN.
   third = second[after.parents] + np.float32(10)
   state, _ = _update()(state, jax.random.key(2), third, after.hyperparams)
@@ -100,6 +104,7 @@ def test_a_decision_that_is_not_applied_is_noticed():
     state, jax.random.key(1), fitness + 10, hyperparams | others
   )
   assert _known(state) == [(2.0, i, 10.0) for i in range(8) if i != 1]
+  assert not np.any(state.changes.is_first)
 
 
 def _gain(hyperparams):
@@ -225,8 +230,19 @@ def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
     for name, range_ in _SPACE.items():
       values = np.asarray(decision.hyperparams[name])
       assert np.all((values >= range_.low) & (values <= range_.high))
-    suggested = np.asarray(decision.operator) == _SUGGESTED
+    told = np.asarray(decision.operator) == _SUGGESTED
+    told &= decision.metrics["num_changes"] > 0
     for predicted in decision.reasons.values():
-      np.testing.assert_array_equal(np.isfinite(predicted), suggested)
+      np.testing.assert_array_equal(np.isfinite(predicted), told)
     for leaf in jax.tree.leaves(state.parameters):
       assert np.all(np.isfinite(leaf))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("noise", "drop"), [(0.1, 0.0), (1.0, 0.0), (0.1, 1.0), (1.0, 1.0)]
+)
+def test_predictions_are_as_good_as_they_say(noise, drop):
+  found = pb2_simulations.calibration(controllers.PB2Config(), noise, drop)
+  assert 0.6 <= found.within <= 0.75
+  assert abs(found.error) < 0.5

@@ -12,15 +12,18 @@ from qdrl_haiku.controllers.gaussian_process import Points
 _SIZE = 20
 _OPTIMISM = 1.5
 # Fitness, two hyperparameters and one choice.
-_CHILD = Points(jnp.float32(0.0), jnp.array([0.7, 0.0, 0.0]), jnp.ones(1))
+_CHILD = Points(
+  jnp.float32(0.0), jnp.array([0.7, 0.0, 0.0]), jnp.ones(1), jnp.float32(1.0)
+)
 
 
 def _points(key):
-  keys = jax.random.split(key, 3)
+  keys = jax.random.split(key, 4)
   return Points(
     jax.random.randint(keys[0], (_SIZE,), 0, 9).astype(jnp.float32),
     jax.random.uniform(keys[1], (_SIZE, 3)),
     jax.random.randint(keys[2], (_SIZE, 1), 0, 3).astype(jnp.float32),
+    jax.random.randint(keys[3], (_SIZE,), 0, 2).astype(jnp.float32),
   )
 
 
