@@ -7,7 +7,7 @@ import sys
 import pytest
 from matplotlib import figure
 
-from qdrl_haiku import comparisons
+from qdrl_haiku import comparisons, experiment
 from qdrl_haiku.cli import subprocesses
 from tests.launchers import harness
 from tests.reports import common
@@ -166,6 +166,13 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
     outcome = harness.run(capsys, "compare", f"--preset={preset}", output)
     assert outcome.code == 0, outcome.err
     assert len(_trained(started)) >= 4
+    for program, *flags in started:
+      settings = experiment.PROGRAMS[program].settings()
+      offered = {x for x in settings if settings[x].declared.offered}
+      names = {flag[2:].partition("=")[0] for flag in flags}
+      assert {x for x in names if x.removeprefix("no") not in offered} <= (
+        offered
+      ), preset
 
 
 def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
