@@ -66,15 +66,10 @@ class PPOConfig(AgentConfig):
 
 
 class PPOState(NamedTuple):
-  """One PPO agent: see `SACState`; its critic judges observations alone.
-
-  Attributes:
-    value_statistics: how large values have been, the critic's unit.
-  """
+  """One PPO agent: see `SACState`; its critic judges observations alone."""
 
   policy_params: types.Params
   critic_params: types.Params
-  value_statistics: statistics.RewardStatistics
   policy_optimizer_state: optax.OptState
   critic_optimizer_state: optax.OptState
   observation_statistics: statistics.ObservationStatistics | None
@@ -85,7 +80,6 @@ class PPOGenotype(NamedTuple):
 
   policy_params: types.Params
   critic_params: types.Params
-  value_statistics: statistics.RewardStatistics
   observation_statistics: statistics.ObservationStatistics | None
 
 
@@ -145,7 +139,6 @@ def ppo(
       PPOGenotype(
         policy_params=policy.init(policy_key),
         critic_params=critic.init(critic_key),
-        value_statistics=statistics.init_reward_statistics(),
         observation_statistics=statistics.init_statistics(
           observation_size, config.normalizes
         ),
@@ -182,14 +175,8 @@ def ppo(
     state: PPOState,
     hyperparams: types.Hyperparams,
     rollout: types.Transition,
-  ) -> tuple[_Steps, statistics.RewardStatistics]:
-    """Judges a rollout by the agent that collected it: leaves [T * E, ...].
-
-    Rewards are divided by how large values have been so far, whatever the task
-    calls large. Returns what is known of that now, too.
-    """
-    largest = state.value_statistics.largest
-    unit = jnp.where(largest > 0, largest, 1.0) / hyperparams["reward_scaling"]
+  ) -> _Steps:
+    """Judges a rollout by the agent that collected it: leaves [T * E, ...]."""
     observation, next_observation = (
       statistics.normalize_by_statistics(state.observation_statistics, x)
       for x in (rollout.observation, rollout.next_observation)
@@ -198,7 +185,7 @@ def ppo(
     advantage = jax.vmap(
       losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1
     )(
-      rollout.reward / unit,
+      rollout.reward * hyperparams["reward_scaling"],
       rollout.discount * hyperparams["discount"],
       rollout.extras["truncation"],
       value,
@@ -212,10 +199,7 @@ def ppo(
       advantage=advantage,
       target=value + advantage,
     )
-    seen = statistics.update_reward_statistics(
-      state.value_statistics, steps.target * unit
-    )
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps), seen
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
 
   @eager.compiled_if_eager()
   def update(
@@ -227,8 +211,9 @@ def ppo(
     check_learner_rollout(
       transitions, hyperparams, defaults, config.num_minibatches
     )
-    steps, values_seen = steps_of(state, hyperparams, transitions)
-    state = state._replace(value_statistics=values_seen)
+    # Values have the unit of scaled rewards. Divided by how large values were,
+    # which depends on the critic, they would feed back on themselves.
+    steps = steps_of(state, hyperparams, transitions)
     shuffle_key, entropy_key = jax.random.split(key)
     places = jax.vmap(
       lambda key: jax.random.permutation(key, transitions.reward.size)

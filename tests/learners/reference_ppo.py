@@ -82,10 +82,8 @@ def ppo_update(state, hyperparams, rollout, draws):
     for x in (seen.observation, seen.next_observation)
   )
   value = mlp(state.critic_params, observation)[..., 0]
-  count, largest = state.value_statistics
-  unit = (largest if count else 1.0) / hyperparams["reward_scaling"]
   columns = zip(
-    (seen.reward / unit).T,
+    (hyperparams["reward_scaling"] * seen.reward).T,
     (hyperparams["discount"] * seen.discount).T,
     seen.extras["truncation"].T, value.T,
     mlp(state.critic_params, next_observation)[..., 0].T,
@@ -102,13 +100,6 @@ def ppo_update(state, hyperparams, rollout, draws):
       advantage, value + advantage,
     )
   ]  # fmt: skip
-  # Of all steps so far, the largest value of any environment.
-  size = np.abs((value + advantage) * unit).max(axis=1).mean()
-  state = state._replace(
-    value_statistics=type(state.value_statistics)(
-      count + 1, (count * largest + size) / (count + 1)
-    )
-  )
   learned = []
   for places, noise in zip(*draws, strict=True):
     batch = [x[places] for x in steps]

@@ -175,8 +175,7 @@ def _values(name, state, observation, action, discount=0.8):
   """The values of both critics, [..., 2]."""
   inputs = jnp.array(observation)[:, None], jnp.array(action)[:, None]
   if name == "ppo":
-    unit = state.value_statistics.largest
-    value = unit * _VALUE.apply(state.critic_params, inputs[0])
+    value = _VALUE.apply(state.critic_params, inputs[0])
     return np.stack([value, value], axis=-1)
   if name not in _BATCH_NORM_CRITICS:
     return np.asarray(_CRITIC.apply(state.critic_params, *inputs))
