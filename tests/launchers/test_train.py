@@ -36,7 +36,6 @@ def run(tmp_path_factory):
   return RunDirectory(logdir)
 
 
-@pytest.mark.slow
 def test_a_run_leaves_all_its_files(run):
   logdir = run.path
   names = {path.name for path in logdir.iterdir() if path.name[:6] != "events"}
@@ -55,7 +54,6 @@ def test_a_run_leaves_all_its_files(run):
   assert max(steps) == best["step"]
 
 
-@pytest.mark.slow
 def test_rows_have_the_documented_names(run):
   rows = run.rows("metrics.jsonl")
   assert [row["step"] for row in rows] == [64, 128, 192]
@@ -100,7 +98,6 @@ def test_rows_have_the_documented_names(run):
   )}  # fmt: skip
 
 
-@pytest.mark.slow
 def test_the_settings_are_those_of_the_flags(run):
   config = run.settings()
   for flag in _FLAGS:
@@ -110,7 +107,7 @@ def test_the_settings_are_those_of_the_flags(run):
     assert found == value
   # Also where flags leave it open.
   assert config["in_effect"]["hyperparams"]["tau"] == 0.01
-  assert config["in_effect"]["hyperparams"]["discount"] == 0.995
+  assert config["in_effect"]["hyperparams"]["discount"] == 0.95
   assert config["in_effect"]["fitness"] == "episode_return"
   assert config["ranges"]["policy_learning_rate"] == {
     "kind": "LogUniform", "low": 2e-4, "high": 5e-4
