@@ -16,9 +16,9 @@ from tests import configs
 from tests.learners import common
 
 _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
-# Without targets nothing averages what single steps and batches leave, but
-# small steps on large batches.
-_WITHOUT_TARGETS = {"crossq": (256, 4000)}
+# What normalises by batches needs large ones; and without targets nothing else
+# averages what single steps leave than small ones.
+_LARGE_BATCHES = {"crossq": (1024, 4000), "xqc": (256, 3000)}
 _NETWORKS = {
   "policy_hidden_layer_sizes": (32,),
   "critic_hidden_layer_sizes": (32,),
@@ -90,7 +90,7 @@ def _training(name):
   if name == "ppo":
     return _training_by_rollouts(name)
   learner, buffer = _LEARNERS[name], replay.uniform(5000)
-  batch_size, num_updates = _WITHOUT_TARGETS.get(
+  batch_size, num_updates = _LARGE_BATCHES.get(
     name, (_BATCH_SIZE, _NUM_UPDATES)
   )
   batches = (learner.batches_per_update, batch_size)
@@ -159,9 +159,9 @@ def _train(name, discount=0.8, **probe):
   }
   if "tau" in hyperparams:
     hyperparams["tau"] = 0.1
-  if name == "ppo":
+  if name in ("ppo", *_LARGE_BATCHES):
     hyperparams["policy_learning_rate"] = 0.001
-  if name in _WITHOUT_TARGETS:
+  if name == "crossq":
     hyperparams["critic_learning_rate"] = 0.0005
   if "exploration_noise" in hyperparams:
     hyperparams["exploration_noise"] = 0.4
