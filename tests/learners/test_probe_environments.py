@@ -18,7 +18,7 @@ from tests.learners import common
 _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
 # What normalises by batches needs large ones; and without targets nothing else
 # averages what single steps leave than small ones.
-_LARGE_BATCHES = {"crossq": (1024, 4000), "xqc": (256, 3000)}
+_LARGE_BATCHES = {"crossq": (1024, 4000), "xqc": (256, 1500)}
 _NETWORKS = {
   "policy_hidden_layer_sizes": (32,),
   "critic_hidden_layer_sizes": (32,),
