@@ -42,8 +42,8 @@ TARGETS = {
   # What it computes on is in its caches, and products take longer than memory.
   "cpu": Target("this machine's CPUs", math.nan, math.nan),
 }
-"""What is compiled for, by name; a file beside this module describes each
-accelerator, and jax the CPUs."""
+"""Maps names to the targets that there are; a file beside this module describes
+each accelerator, and jax the CPUs."""
 
 
 @contextlib.contextmanager

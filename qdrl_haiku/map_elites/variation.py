@@ -88,8 +88,8 @@ def weights_only(
   All else (statistics, a log-temperature, hyperparameters) is the first
   parent's. By default a leaf is a weight if a name on its path ends in
   "params", such as `policy_params`; if none does in the whole genotype, each
-  float leaf is. What is below the name `hyperparams`, or is the running state
-  of a network (`networks.Variables.state`), is never a weight.
+  float leaf is. What is below the name `hyperparams` is never a weight, nor is
+  a network's running state, see `is_running_state`.
 
   Args:
     variation_fn: what varies the weights; it sees the genotypes with None in
@@ -129,9 +129,8 @@ def find_varied_weights(
     may_vary, named = [], []
     for path, leaf in flat:
       names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-      may_vary.append(
-        _is_float(leaf) and not {"hyperparams", "state"} & {*names}
-      )
+      is_fixed = "hyperparams" in names or is_running_state(path)
+      may_vary.append(_is_float(leaf) and not is_fixed)
       is_named = any(name.endswith("params") for name in names)
       named.append(may_vary[-1] and is_named)
     chosen = named if any(named) else may_vary
@@ -142,6 +141,19 @@ def find_varied_weights(
       " is_weight that is true of the leaves that may vary."
     )
   return chosen
+
+
+def is_running_state(path: jax.tree_util.KeyPath) -> bool:
+  """Returns whether a leaf is a network's running state, beside its weights.
+
+  It is `networks.Variables.state`, in a place that is named for parameters: a
+  field `state` elsewhere may hold anything.
+  """
+  names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
+  return any(
+    name == "state" and above.endswith("params")
+    for above, name in itertools.pairwise(names)
+  )
 
 
 def pick_varied_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:

@@ -7,6 +7,7 @@ import jax
 
 from qdrl_haiku import map_elites, names, trees, types
 from qdrl_haiku.distributed import sharding
+from qdrl_haiku.map_elites.variation import is_running_state
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import population, teachers
@@ -252,7 +253,7 @@ def _taught(
 def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
   """Whether a leaf of an elite is one of its policy's weights."""
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
-  return "policy_params" in names and "state" not in names
+  return "policy_params" in names and not is_running_state(path)
 
 
 def _is_finite(setup: Setup, members: Members) -> types.Array:

@@ -139,9 +139,7 @@ def _from_replay(
     pool,
   )
   with jax.named_scope("store"):
-    is_finite = trees.all_finite_leaves(transitions, 3)
-    # Statistics leave out what is not finite.
-    seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
+    is_finite, seen = _finite(transitions)
     states = jax.vmap(setup.learner.observe)(members.learner, seen)
     rows, where = jax.tree.map(
       lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
@@ -182,7 +180,7 @@ def _from_rollout(
   env_states, transitions = _collect(
     setup, members, hyperparams, collect_keys, pool
   )
-  is_finite = trees.all_finite_leaves(transitions, 3)
+  is_finite, seen = _finite(transitions)
   can_learn = jnp.any(is_finite, axis=(1, 2))
   rollouts = jax.vmap(members_lib.rollout_without_nonfinite)(
     members_lib.stored_by_members(setup, transitions), is_finite
@@ -194,13 +192,19 @@ def _from_rollout(
   states, rows = members_lib.choose_members(
     can_learn, (learned, rows), (members.learner, nothing)
   )
-  # Statistics leave out what is not finite.
-  seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
   # After learning, which asks the policy how it has acted.
   states = jax.vmap(setup.learner.observe)(states, seen)
   observed = _observed(seen) | _nonfinite(transitions, is_finite)
   members = members._replace(learner=states, environment=env_states)
   return members, (rows, observed, can_learn)
+
+
+def _finite(transitions: types.Transition) -> tuple[types.Array, types.Array]:
+  """Returns which of [P, T, E] are finite, and observations, else NaN."""
+  is_finite = trees.all_finite_leaves(transitions, 3)
+  # Statistics leave out NaN.
+  seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
+  return is_finite, seen
 
 
 def _collect(

@@ -195,7 +195,7 @@ class GenerationReport(NamedTuple):
 
 
 class Method(NamedTuple):
-  """What a generation consists of, with members alone or with a repertoire.
+  """Holds the functions of a generation, with members alone or a repertoire.
 
   Attributes:
     init: as `generation.init`.

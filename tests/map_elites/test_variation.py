@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from qdrl_haiku import map_elites
+from qdrl_haiku import map_elites, networks
 
 _N = 4000
 # The least p-value that chance alone is allowed; the keys are fixed.
@@ -109,6 +109,19 @@ def test_weights_only_leaves_the_rest_to_the_first_parent():
   varied = _vary(x1, x2, lambda path: path[0].name == "statistics")
   expected = x1._replace(statistics=both.statistics)
   jax.tree.map(np.testing.assert_array_equal, varied, expected)
+
+
+def test_the_running_state_of_a_network_is_the_first_parents():
+  def genotype(value):
+    x = jnp.full((3, 2), value)
+    return _Genotype(networks.Variables({"w": x}, {"variance": x}), x, x)
+
+  varied = _vary(genotype(1.0), genotype(10.0))
+  assert np.all(varied.policy_params.params["w"] == 11.0)
+  assert np.all(varied.policy_params.state["variance"] == 1.0)
+  # A field of that name elsewhere is nothing special.
+  varied = _vary({"state": jnp.ones((3, 2))}, {"state": jnp.ones((3, 2))})
+  assert np.all(varied["state"] == 2.0)
 
 
 def test_a_plain_array_is_all_weights_and_hyperparams_are_none():
