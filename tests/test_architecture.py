@@ -16,6 +16,7 @@ _ALLOWED = {
   "files": set(),
   "trees": set(),
   "checks": set(),
+  "ranges": set(),
   "config": set(),
   "eager": set(),
   "compatibility": set(),
@@ -67,7 +68,7 @@ _ALLOWED = {
 }  # fmt: skip
 _EVERYWHERE = {
   "types", "names", "prng", "files", "trees", "checks", "config",
-  "compatibility", "cpu", "eager",
+  "compatibility", "cpu", "eager", "ranges",
 }  # fmt: skip
 
 

@@ -22,19 +22,19 @@ from qdrl_haiku.controllers.pbt import (
   pbt,
   random_search,
 )
-from qdrl_haiku.controllers.ranges import (
+from qdrl_haiku.controllers.registry import KINDS, make_controller
+from qdrl_haiku.controllers.schedule import schedule
+from qdrl_haiku.controllers.successive_halving import (
+  SuccessiveHalvingConfig,
+  successive_halving,
+)
+from qdrl_haiku.ranges import (
   Choice,
   Fixed,
   LogUniform,
   OneMinusLogUniform,
   Range,
   Uniform,
-)
-from qdrl_haiku.controllers.registry import KINDS, make_controller
-from qdrl_haiku.controllers.schedule import schedule
-from qdrl_haiku.controllers.successive_halving import (
-  SuccessiveHalvingConfig,
-  successive_halving,
 )
 
 __all__ = [

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from qdrl_haiku import prng
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.controllers.base import SURVIVE
-from qdrl_haiku.controllers.ranges import Fixed
 from qdrl_haiku.controllers.search_space import SearchSpace
+from qdrl_haiku.ranges import Fixed
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")

@@ -23,8 +23,8 @@ from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.controllers.exploitation import ExploitationConfig
 from qdrl_haiku.controllers.gaussian_process import Parameters
 from qdrl_haiku.controllers.pb2_model import Changes
-from qdrl_haiku.controllers.ranges import Choice, Fixed, Interval
 from qdrl_haiku.controllers.search_space import SearchSpace
+from qdrl_haiku.ranges import Choice, Fixed, Interval
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")

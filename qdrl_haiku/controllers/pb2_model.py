@@ -13,7 +13,7 @@ from qdrl_haiku.controllers.gaussian_process import (
   Points,
   Posterior,
 )
-from qdrl_haiku.controllers.ranges import Choice, Fixed, Interval, Range
+from qdrl_haiku.ranges import Choice, Fixed, Interval, Range
 from qdrl_haiku.types import Array, Key, Tree
 
 _NUM_FIT_STEPS = 8

@@ -21,8 +21,8 @@ class Hyperparameter(NamedTuple):
     low: the least value that makes sense.
     high: the largest one.
     search: the range that controllers search by default, as
-      `controllers.search_space.parse_search_space_range` reads it after the
-      name, such as "log_uniform:1e-4:1e-2"; None for one that isn't searched.
+      `ranges.parse_range` reads it after the name, such as
+      "log_uniform:1e-4:1e-2"; None for one that isn't searched.
     excludes_low: whether it has to be above `low`.
   """
 

@@ -9,6 +9,7 @@ import jax
 
 from qdrl_haiku import controllers, learners, names, trees, types
 from qdrl_haiku.learners.check import check_learner_defaults
+from qdrl_haiku.ranges import parse_range
 
 
 def search_space(
@@ -23,8 +24,8 @@ def search_space(
     hyperparams: the learner's, a tree of the values that they have where they
       aren't searched. A name is a leaf's path in it, joined by "/".
     specifications: like "tau:log_uniform:1e-3:1e-1", see
-      `controllers.search_space.parse_search_space_range`; of two for one name
-      the later counts. If there is none, the default ranges are searched.
+      `ranges.parse_range`; of two for one name the later counts. If there is
+      none, the default ranges are searched.
     given: values that the user has fixed, by name.
     declared: what the learner says of them, see `learners.Learner`.
 
@@ -37,10 +38,7 @@ def search_space(
       is fixed, or has a value that is out of its range.
   """
   named = trees.tree_leaves_by_name(hyperparams)
-  said = dict(
-    controllers.search_space.parse_search_space_range(text)
-    for text in specifications
-  )
+  said = dict(map(parse_range, specifications))
   for name in said:
     if name not in named:
       raise ValueError(
@@ -135,6 +133,4 @@ def _by_default(
   known = _declaration(name, declared)
   if known is None or known.search is None:
     return None
-  return controllers.search_space.parse_search_space_range(
-    f"{name}:{known.search}"
-  )[1]
+  return parse_range(f"{name}:{known.search}")[1]

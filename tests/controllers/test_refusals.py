@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku import controllers, trees
-from qdrl_haiku.controllers import lineage, search_space
+from qdrl_haiku import controllers, ranges, trees
+from qdrl_haiku.controllers import lineage
 from tests.controllers import common
 
 _SPACE = {"x": controllers.Uniform(0.0, 1.0)}
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_named_with_the_fix(call, complaint):
 ])  # fmt: skip
 def test_text_that_is_no_range_is_repeated(text, complaint):
   with pytest.raises(ValueError) as error:
-    search_space.parse_search_space_range(text)
+    ranges.parse_range(text)
   message = str(error.value)
   assert repr(text) in message and complaint in message
   assert "\n" not in message

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import controllers
-from qdrl_haiku.controllers import search_space
+from qdrl_haiku import controllers, ranges
 
 _RANGES = (
   controllers.Uniform(-4.0, -1.0),
@@ -170,4 +169,4 @@ def test_choices_are_the_same_where_they_are_one_value():
   ("choice:1:0.5:8", controllers.Choice((1.0, 0.5, 8.0))),
 ])
 def test_ranges_are_read_from_text(text, range_):
-  assert search_space.parse_search_space_range(f"tau:{text}") == ("tau", range_)
+  assert ranges.parse_range(f"tau:{text}") == ("tau", range_)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import controllers, learners, skills
+from qdrl_haiku import learners, ranges, skills
 from tests.learners import common
 
 _SAC = learners.sac(3, 2)
@@ -38,7 +38,7 @@ def test_what_is_declared_makes_sense():
     if declared.default is not None:
       assert declared.low <= declared.default <= declared.high
     if declared.search is not None:
-      _, found = controllers.search_space.parse_search_space_range(
+      _, found = ranges.parse_range(
         f"{name}:{declared.search}"
       )
       assert declared.low <= found.low < found.high <= declared.high
@@ -54,7 +54,7 @@ def test_the_default_discount_goes_by_the_length_of_episodes(
 ):
   learner = learners.make_learner(learners.SACConfig(), 3, 2, steps)
   assert learner.hyperparams["discount"] == pytest.approx(discount)
-  _, found = controllers.search_space.parse_search_space_range(
+  _, found = ranges.parse_range(
     f"discount:{learner.declared['discount'].search}"
   )
   assert (found.low, found.high) == pytest.approx((low, high))

@@ -1,4 +1,4 @@
-"""The ranges that a hyperparameter is drawn from and perturbed within.
+"""The ranges that a number is drawn from and perturbed within.
 
 Ranges are not pytree nodes: they are the leaves of a search space.
 """
@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, names
 from qdrl_haiku.types import Array, Key
 
+_EXAMPLE = "policy_learning_rate:log_uniform:1e-5:1e-2"
 # A step of `Uniform`, as a share of its range.
 _UNIFORM_STEP = 0.2
 _Factors = tuple[float, float]
@@ -280,3 +281,60 @@ class Choice:
   def same(self, first: Array, second: Array) -> Array:
     """Compares the nearest values; see `Range.same`."""
     return self.index(first) == self.index(second)
+
+
+_KINDS = {
+  "choice": Choice,
+  "fixed": Fixed,
+  "log_uniform": LogUniform,
+  "one_minus_log_uniform": OneMinusLogUniform,
+  "uniform": Uniform,
+}
+
+
+def parse_range(
+  specification: str, flag: str = "search_space"
+) -> tuple[str, Range]:
+  """Reads a range from the command line.
+
+  Args:
+    specification: `name:kind:low:high` with the kind uniform, log_uniform or
+      one_minus_log_uniform, `name:choice:value:value` with any number of
+      values, or `name:fixed:value`.
+    flag: that it was given by, for messages.
+
+  Returns:
+    The name and the range.
+
+  Raises:
+    ValueError: if the text is malformed or the range is refused.
+  """
+  where = f"{flag}={specification!r}"
+  name, *rest = specification.split(":")
+  if not name or not rest:
+    raise ValueError(f"{where} lacks a name or a kind; write it as {_EXAMPLE}.")
+  kind, *texts = rest
+  if kind not in _KINDS:
+    raise ValueError(
+      f"{where}: kind={kind!r} is unknown; {names.nearest_name(kind, _KINDS)}"
+    )
+  fields = [field.name for field in dataclasses.fields(_KINDS[kind])]
+  if kind != "choice" and len(texts) != len(fields):
+    raise ValueError(
+      f"{where} has {len(texts)} numbers after {kind!r}, not {len(fields)};"
+      f" write it as {':'.join([name, kind, *fields])} with numbers for"
+      f" {' and '.join(fields)}."
+    )
+  try:
+    values = [float(text) for text in texts]
+  except ValueError:
+    raise ValueError(
+      f"{where} has {':'.join(texts)!r} where numbers belong; write it as"
+      f" {_EXAMPLE}."
+    ) from None
+  try:
+    if kind == "choice":
+      return name, Choice(tuple(values))
+    return name, _KINDS[kind](*values)
+  except ValueError as error:
+    raise ValueError(f"{where}: {error}") from None
