@@ -2,7 +2,3 @@
 
 from qdrl_haiku.accelerators.cost import Cost, accelerator_cost
 from qdrl_haiku.accelerators.target import TARGETS, Target, compiling_for_target
-
-__all__ = [
-  "TARGETS", "Cost", "Target", "accelerator_cost", "compiling_for_target",
-]  # fmt: skip

@@ -12,13 +12,3 @@ from qdrl_haiku.actors.evaluation import (
   evaluate_from_states,
 )
 from qdrl_haiku.actors.rollout import Rollout, rollout
-
-__all__ = [
-  "Evaluation",
-  "Rollout",
-  "collect",
-  "evaluate",
-  "evaluate_from_states",
-  "rollout",
-  "step",
-]

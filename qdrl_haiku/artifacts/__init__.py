@@ -8,15 +8,3 @@ from qdrl_haiku.artifacts.evaluation import (
   summarize_evaluation,
 )
 from qdrl_haiku.artifacts.schedules import Schedule, play_back, read_schedule
-
-__all__ = [
-  "Schedule",
-  "evaluate_agent",
-  "export",
-  "play_back",
-  "read_agents",
-  "read_best",
-  "read_schedule",
-  "summarize_evaluated_returns",
-  "summarize_evaluation",
-]

@@ -16,16 +16,3 @@ from qdrl_haiku.comparisons.scores import (
   score_curves,
   score_table,
 )
-
-__all__ = [
-  "Curve",
-  "PlannedRun",
-  "Settings",
-  "plan_comparison_metric",
-  "render_comparison_markdown",
-  "render_comparison_picture",
-  "plan_comparison",
-  "read_scored_curves",
-  "score_curves",
-  "score_table",
-]

@@ -16,18 +16,3 @@ from qdrl_haiku.config.tree import (
   kind_in_config_tree,
   replace_in_config_tree,
 )
-
-__all__ = [
-  "Flag",
-  "Missing",
-  "Settings",
-  "UsersOwn",
-  "Values",
-  "check_config_tree",
-  "setting_choice",
-  "kind_in_config_tree",
-  "config_tree_flags",
-  "replace_in_config_tree",
-  "setting",
-  "config_tree_values",
-]

@@ -1,5 +1,3 @@
 """Spreading members over devices, and a run over processes."""
 
 from qdrl_haiku.distributed.sharding import population_mesh
-
-__all__ = ["population_mesh"]

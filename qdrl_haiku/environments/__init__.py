@@ -19,24 +19,3 @@ from qdrl_haiku.environments.registry import (
 from qdrl_haiku.environments.scenes import PlaneScene, RobotScene, Scene, scene
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor
-
-__all__ = [
-  "BatchedEnvironment",
-  "Descriptor",
-  "DescriptorFn",
-  "Environment",
-  "EnvironmentConfig",
-  "GymnasiumEnvironment",
-  "PlaneScene",
-  "PointMaze",
-  "RobotScene",
-  "Scene",
-  "SkillEnvironment",
-  "State",
-  "create",
-  "final_descriptor",
-  "mean_descriptor",
-  "registered_environments",
-  "scene",
-  "with_descriptor",
-]

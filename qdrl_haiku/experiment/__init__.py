@@ -14,21 +14,3 @@ from qdrl_haiku.experiment.programs import (
   read_config,
 )
 from qdrl_haiku.experiment.train import Result, train, with_train_logdir
-
-__all__ = [
-  "Config",
-  "PROGRAMS",
-  "Plan",
-  "Program",
-  "Result",
-  "TRAIN",
-  "TRAIN_ME_PBT",
-  "TRAIN_PBT",
-  "make_experiment_agent",
-  "plan_experiment",
-  "open_cache_by_key",
-  "experiment_program",
-  "read_config",
-  "train",
-  "with_train_logdir",
-]

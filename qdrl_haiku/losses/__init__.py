@@ -33,24 +33,3 @@ from qdrl_haiku.losses.td3 import (
   td3_policy_loss,
   td3_target_action,
 )
-
-__all__ = [
-  "categorical_value",
-  "diayn_discriminator_loss",
-  "diayn_normal_discriminator_loss",
-  "diayn_normal_reward",
-  "diayn_reward",
-  "diayn_sphere_discriminator_loss",
-  "diayn_sphere_reward",
-  "ppo_advantages",
-  "ppo_critic_loss",
-  "ppo_policy_loss",
-  "sac_critic_loss",
-  "sac_policy_loss",
-  "sac_temperature_loss",
-  "td3_critic_loss",
-  "td3_policy_loss",
-  "td3_target_action",
-  "two_hot",
-  "xqc_critic_loss",
-]

@@ -30,31 +30,3 @@ from qdrl_haiku.networks.own import (
   own_network,
 )
 from qdrl_haiku.networks.residual import ResidualMLP
-
-__all__ = [
-  "ActorCritic",
-  "BatchNorm",
-  "BatchNormNetworks",
-  "MLP",
-  "Network",
-  "NetworkConfig",
-  "OwnNetwork",
-  "OwnNetworks",
-  "ResidualMLP",
-  "ResidualNetworkConfig",
-  "StatefulNetwork",
-  "Variables",
-  "check_own_network_shapes",
-  "fix_mlp_inputs",
-  "make_crossq_networks",
-  "make_discriminator",
-  "make_ppo_networks",
-  "make_sac_networks",
-  "make_td3_networks",
-  "make_xqc_networks",
-  "network",
-  "own_network",
-  "stateful_network",
-  "with_unit_norm",
-  "without_batch_norm",
-]

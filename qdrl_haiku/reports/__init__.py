@@ -4,5 +4,3 @@ from qdrl_haiku.reports.elite_table import Elites
 from qdrl_haiku.reports.elite_table import read_elite_table as read_elites
 from qdrl_haiku.reports.runs import Run, read_runs
 from qdrl_haiku.reports.sections import render_sections
-
-__all__ = ["Elites", "Run", "read_elites", "read_runs", "render_sections"]

@@ -5,14 +5,3 @@ from qdrl_haiku.runs.divergence import DIVERGED, Diverged, EndedDiverged
 from qdrl_haiku.runs.interruption import INTERRUPTED, Interrupted
 from qdrl_haiku.runs.programs import make_programs
 from qdrl_haiku.runs.run import run
-
-__all__ = [
-  "DIVERGED",
-  "Diverged",
-  "EndedDiverged",
-  "INTERRUPTED",
-  "Interrupted",
-  "RunConfig",
-  "make_programs",
-  "run",
-]

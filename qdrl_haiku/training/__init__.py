@@ -20,27 +20,3 @@ from qdrl_haiku.training.state import (
   Population,
   State,
 )
-
-__all__ = [
-  "CMAConfig",
-  "GenerationReport",
-  "MapElites",
-  "Members",
-  "Part",
-  "Population",
-  "RepertoireConfig",
-  "Setup",
-  "State",
-  "TeachingConfig",
-  "TrainingConfig",
-  "default_training_interval",
-  "init",
-  "training_iteration_steps",
-  "restart_generation",
-  "search_space",
-  "skill_evaluation",
-  "step",
-  "train_members",
-  "vary_elites",
-  "with_hyperparameters",
-]
