@@ -72,7 +72,7 @@ def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
   names, leaves = tree_leaf_names(tree), jax.tree.leaves(tree)
   if len({*names}) < len(names):
     raise ValueError(
-      f"of {len(names)} hyperparameters, some have the same name: "
-      f"{', '.join(names)}; rename one."
+      f"of {len(names)} leaves, some have the same name: {', '.join(names)};"
+      " rename one."
     )
   return dict(zip(names, leaves, strict=True))

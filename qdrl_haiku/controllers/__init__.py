@@ -16,12 +16,7 @@ from qdrl_haiku.controllers.base import (
 from qdrl_haiku.controllers.exploration import ExplorationConfig, explore
 from qdrl_haiku.controllers.mf_pbt import MFPBTConfig, mf_pbt
 from qdrl_haiku.controllers.pb2 import PB2Config, pb2
-from qdrl_haiku.controllers.pbt import (
-  PBTConfig,
-  RandomSearchConfig,
-  pbt,
-  random_search,
-)
+from qdrl_haiku.controllers.pbt import PBTConfig, RandomSearchConfig, pbt
 from qdrl_haiku.controllers.registry import KINDS, make_controller
 from qdrl_haiku.controllers.schedule import schedule
 from qdrl_haiku.controllers.successive_halving import (

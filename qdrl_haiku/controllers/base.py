@@ -1,7 +1,7 @@
 """Controllers: pure functions that decide, with a state of their own."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,6 @@ from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 SURVIVE = "survive"
 """The first operator of every controller: a member stays as it is."""
-ROW_COLUMNS = (
-  "generation", "step", "child", "parent", "child_fitness", "parent_fitness",
-  "old_hyperparams", "new_hyperparams", "operator", "cell",
-)  # fmt: skip
-"""The columns of the lineage that every controller has."""
 
 
 class Decision(NamedTuple):
@@ -53,16 +48,11 @@ class Controller(NamedTuple):
     operators: names of what may happen to a member; `Decision.operator`
       indexes it. The first is "survive": the member stays as it is, without a
       row of the lineage.
-    first_decision: the number, from 1, of the first decision that may replace
-      finite members; None if only non-finite ones are ever replaced.
   """
 
   init: Callable[[Key, int], tuple[Tree, Hyperparams]]
-  update: Callable[
-    [Tree, Key, Array, Hyperparams], tuple[Tree, Decision]
-  ]
+  update: Callable[[Tree, Key, Array, Hyperparams], tuple[Tree, Decision]]
   operators: tuple[str, ...] = (SURVIVE, "replace")
-  first_decision: int | None = 1
 
 
 def inherit(members: Tree, parents: Array) -> Tree:
@@ -78,19 +68,15 @@ def inherit(members: Tree, parents: Array) -> Tree:
   Raises:
     ValueError: if a leaf has another leading axis than P.
   """
-  population_size = parents.shape[0]
-
-  def take(path: jax.tree_util.KeyPath, leaf: Array) -> Array:
-    """Copies the parents of one leaf."""
-    leaf = jnp.asarray(leaf)
-    if leaf.ndim == 0 or leaf.shape[0] != population_size:
-      raise ValueError(
-        f"members{jax.tree_util.keystr(path)} has shape {leaf.shape}, but there"
-        f" are {population_size} parents; give every leaf the leading axis P."
-      )
-    return leaf.at[parents].get(mode="promise_in_bounds")
-
-  return jax.tree_util.tree_map_with_path(take, members)
+  members = jax.tree.map(jnp.asarray, members)
+  if {x.shape[:1] for x in jax.tree.leaves(members)} - {parents.shape}:
+    raise ValueError(
+      f"members have {trees.describe_tree(members)}, but there are"
+      f" {parents.shape[0]} parents; give every leaf the leading axis P."
+    )
+  return jax.tree.map(
+    lambda x: x.at[parents].get(mode="promise_in_bounds"), members
+  )
 
 
 def check_controller(controller: Controller, population_size: int) -> None:
@@ -115,30 +101,20 @@ def check_controller(controller: Controller, population_size: int) -> None:
   after, decision = jax.eval_shape(
     controller.update, state, key, fitness, hyperparams
   )
-  for name, found, expected in (
-    ("controller's state after an update", after, state),
-    ("decision's hyperparameters", decision.hyperparams, hyperparams),
+  members: Any = jax.ShapeDtypeStruct((population_size,), jnp.int32)
+  expected = Decision(
+    members,
+    hyperparams,
+    members,
+    {k: members.update(dtype=x.dtype) for k, x in decision.reasons.items()},
+    {k: x.update(shape=()) for k, x in decision.metrics.items()},
+  )
+  for name, found, like in (
+    ("state after an update", after, state),
+    ("decision", decision, expected),
   ):
-    if difference := trees.tree_difference(found, expected):
+    if difference := trees.tree_difference(found, like):
       raise ValueError(
-        f"the {name} differs from what it was before: {difference}; return the "
-        "same tree, shapes and dtypes."
+        f"the controller's {name} differs from what it has to be: {difference};"
+        " return the same tree, shapes and dtypes."
       )
-  members = (population_size,)
-  reasons, metrics = decision.reasons, decision.metrics
-  for name, leaf, dtype, shape in (
-    ("parents are", decision.parents, "int32", members),
-    ("operator is", decision.operator, "int32", members),
-    *((f"reason {k!r} is", x, x.dtype, members) for k, x in reasons.items()),
-    *((f"metric {k!r} is", x, x.dtype, ()) for k, x in metrics.items()),
-  ):
-    if leaf.shape != shape or leaf.dtype != dtype:
-      raise ValueError(
-        f"the decision's {name} {leaf.dtype}{leaf.shape}, not "
-        f"{dtype}{shape}; return that."
-      )
-  if taken := [x for x in reasons if x in ROW_COLUMNS]:
-    raise ValueError(
-      f"the decision's reason {taken[0]!r} has the name of a column that every "
-      "row of the lineage has; rename it."
-    )

@@ -63,18 +63,9 @@ def explore(
 ) -> Callable[[Key, Hyperparams], Hyperparams]:
   """Makes the function that perturbs or resamples hyperparameters.
 
-  A repertoire's offspring inherit hyperparameters by it.
-
-  Args:
-    config: the settings.
-    search_space: a tree shaped as the hyperparameters, its leaves ranges.
-
-  Returns:
-    (key, the parents' hyperparameters [n]) -> the children's [n]. A child that
-    would equal its parent is resampled.
-
-  Raises:
-    ValueError: if a leaf of the search space is not a range.
+  It is (key, the parents' hyperparameters [n]) -> the children's [n]; a child
+  that would equal its parent is resampled. A repertoire's offspring inherit
+  hyperparameters by it.
   """
   space = SearchSpace(search_space)
 

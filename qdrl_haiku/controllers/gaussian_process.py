@@ -1,4 +1,4 @@
-"""A Gaussian process over points in time, positions and categories.
+"""A Gaussian process over points in time and positions.
 
 Arrays have fixed shapes; masked points change nothing. Equations are those of
 Rasmussen and Williams (2006), "Gaussian Processes for Machine Learning".
@@ -25,42 +25,27 @@ _COLUMNS = 4
 
 
 class Points(NamedTuple):
-  """Holds the inputs of a Gaussian process, of one point or of N.
+  """Holds the inputs of a Gaussian process, of one point or of N."""
 
-  Attributes:
-    age: [N], how many decisions ago; 0 where values are predicted.
-    position: [N, D], each coordinate about in [0, 1].
-    category: [N, K], numbers of which only equality matters.
-    is_first: [N], 1 for the first changes of replaced members, else 0.
-  """
-
-  age: Array
-  position: Array
-  category: Array
+  age: Array  # [N], how many decisions ago; 0 where values are predicted.
+  position: Array  # [N, D], each coordinate about in [0, 1].
+  # [N], 1 for the first changes of replaced members, else 0.
   is_first: Array
 
 
 class Parameters(NamedTuple):
-  """Holds the parameters of the kernel and of the noise, all positive.
+  """Holds the parameters of the kernel and of the noise, all positive."""
 
-  Attributes:
-    variance: [], of the process.
-    noise: [], the variance of the observations' noise.
-    length_scales: [D], the scale on which each coordinate matters.
-    forgetting: [], epsilon: the share that changes in one step of time.
-    mixture: [], lambda: the weight of the product of position and categories.
-  """
-
-  variance: Array | float
-  noise: Array | float
-  length_scales: Array | float
+  variance: Array | float  # [], of the process.
+  noise: Array | float  # [], the variance of the observations' noise.
+  length_scales: Array | float  # [D], on which each coordinate matters.
+  # [], epsilon: the share that changes in one step of time.
   forgetting: Array | float
-  mixture: Array | float
 
 
 # The bounds of `fit_gaussian_process`, for values of variance 1.
-_LOWEST = Parameters(0.05, 1e-3, 0.1, 1e-3, 0.05)
-_HIGHEST = Parameters(5.0, 1.0, 10.0, 0.5, 1.0)
+_LOWEST = Parameters(0.05, 1e-3, 0.1, 1e-3)
+_HIGHEST = Parameters(5.0, 1.0, 10.0, 0.5)
 
 
 class Posterior(NamedTuple):
@@ -79,7 +64,7 @@ class Posterior(NamedTuple):
 def init_gaussian_process(num_coordinates: int) -> Parameters:
   """Returns parameters from which `fit_gaussian_process` may start."""
   scales = jnp.full(num_coordinates, 0.5)
-  return Parameters(*map(jnp.float32, (1.0, 0.1, scales, 0.1, 0.5)))
+  return Parameters(*map(jnp.float32, (1.0, 0.1, scales, 0.1)))
 
 
 def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
@@ -90,28 +75,16 @@ def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
 
     k = variance exp(-r^2 / 2)
 
-  times what `_remembered` returns. With categories, the exponential k_x is
-  mixed with the share k_h of categories that agree, as in PB2-Mix
-  (Parker-Holder et al., 2021, arXiv:2106.15883, section 4.2); the sum is
-  halved, so that it is 1 for equal points:
-
-    (1 - lambda) (k_h + k_x) / 2 + lambda k_h k_x
-
-  For two first changes it is 1 more, as by a number, unknown before, that is
-  part of each: whoever was lucky in an evaluation is the parent, and a child
-  that keeps its own replay and environments may begin below its parent.
+  times what `_remembered` returns. For two first changes it is 1 more, as by a
+  number, unknown before, that is part of each: whoever was lucky in an
+  evaluation is the parent, and a child that keeps its own replay and
+  environments may begin below its parent.
   """
   # XLA replaces a division of many numbers by one with a multiplication, but
   # not on any number of devices.
   inverse = 1 / jnp.asarray(parameters.length_scales)
   distance = jnp.sum(((first.position - second.position) * inverse) ** 2)
   alike = jnp.exp(-0.5 * distance)
-  if size := first.category.size:
-    agreement = jnp.sum(first.category == second.category) * (1 / size)
-    mixture = parameters.mixture
-    alike = (1 - mixture) * 0.5 * (agreement + alike) + (
-      mixture * agreement * alike
-    )
   return parameters.variance * (alike + first.is_first * second.is_first)
 
 

@@ -63,8 +63,8 @@ def lineage_rows(
     sampled: leaves [P], those elites' hyperparameters.
 
   Returns:
-    Rows with `ROW_COLUMNS` and the decision's reasons in order of `child`, then
-    those of elites: of parent -1, operator "sample", and their cell.
+    Rows with the decision's reasons in order of `child`, then those of elites:
+    of parent -1, operator "sample", and their cell.
   """
   decision, fitness, old_hyperparams = jax.device_get(
     (decision, fitness, old_hyperparams)
@@ -116,18 +116,9 @@ def lineage_member_rows(
   hyperparams: Hyperparams,
   fitness: Array | None = None,
 ) -> list[Row]:
-  """Makes the members' rows of one generation.
+  """Makes the members' rows of one generation, counted from 0.
 
-  Args:
-    generation: from 0.
-    step: environment steps per agent so far.
-    returns: [P], each member's episode return.
-    hyperparams: leaves [P], of the evaluated members.
-    fitness: [P], where the fitness isn't the return.
-
-  Returns:
-    P rows with the columns generation, step, member, return and hyperparams,
-    and fitness if it is given.
+  Of leaves [P]; the fitness is given where it isn't the return.
   """
   columns: dict[str, list[Any]] = {
     "return": _numbers(returns),
@@ -145,19 +136,10 @@ def lineage_member_rows(
 def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
   """Follows a member, as it is at the end, back to generation 0.
 
-  A "reinitialise" row leads back to the past of the same place, of which only
-  the place was inherited.
-
-  Args:
-    rows: lineage rows of a whole run, in any order.
-    member: its index.
-
-  Returns:
-    The rows of the chain, oldest first. From `row["step"]` until the next one,
-    the member's ancestor was trained with `row["new_hyperparams"]`.
-
-  Raises:
-    ValueError: if no row is about the member.
+  Returns the rows of the chain, oldest first: from `row["step"]` until the next
+  one, the member's ancestor was trained with `row["new_hyperparams"]`. A
+  "reinitialise" row leads back to the past of the same place, of which only the
+  place was inherited.
   """
   by_child: dict[int, list[Row]] = {}
   for row in sorted(rows, key=lambda row: row["generation"]):
@@ -193,8 +175,7 @@ def schedule_from_lineage(
     member (its ancestor's index then) and hyperparams.
 
   Raises:
-    ValueError: if the rows don't lead back to generation 0, because an elite
-      of a repertoire took the place of an ancestor, or because some are lost.
+    ValueError: if an elite of a repertoire took the place of an ancestor.
   """
   older = [row for row in rows if row["generation"] < generation]
   chain = trace_lineage(older, member)
@@ -204,11 +185,6 @@ def schedule_from_lineage(
       f"member={member} descends from the elite of cell {first['cell']} that "
       f"joined in generation {first['generation']}; how that one was trained "
       "isn't recorded."
-    )
-  if first["generation"] > 0:
-    raise ValueError(
-      f"member={member} has no lineage row before generation "
-      f"{first['generation']}; some are lost."
     )
   ends = [row["generation"] for row in chain[1:]] + [generation]
   return [
@@ -225,33 +201,16 @@ def schedule_from_lineage(
 def stack_lineage_hyperparams(
   named: Iterable[dict[str, float]], like: Hyperparams
 ) -> Hyperparams:
-  """Puts hyperparameters by name back into a tree.
-
-  Args:
-    named: n dicts, such as `lineage_hyperparams` makes.
-    like: a tree of the wanted structure.
-
-  Returns:
-    The tree, its leaves float32 [n].
-
-  Raises:
-    ValueError: if names differ from the tree's, or a value is no number.
-  """
-  columns: dict[str, list[float]] = {
-    name: [] for name in trees.tree_leaves_by_name(like)
-  }
-  for values in named:
-    if not isinstance(values, dict) or values.keys() != columns.keys():
+  """Puts n hyperparameters by name back into a tree like one, leaves [n]."""
+  names, rows = [*trees.tree_leaves_by_name(like)], list(named)
+  for row in rows:
+    if row.keys() != {*names}:
       raise ValueError(
-        f"hyperparameters {values} have other names than {', '.join(columns)}."
+        f"hyperparameters {row} have other names than {', '.join(names)}."
       )
-    for name, value in values.items():
-      if not isinstance(value, float | int):
-        raise ValueError(
-          f"hyperparameter {name} is {value!r}, which is no number."
-        )
-      columns[name].append(value)
-  leaves = [np.asarray(column, np.float32) for column in columns.values()]
+  leaves = [
+    np.asarray([row[name] for row in rows], np.float32) for name in names
+  ]
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

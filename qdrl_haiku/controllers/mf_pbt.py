@@ -70,9 +70,6 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
   Returns:
     The controller, whose state is the number of decisions, int32 []. It refuses
     a population that can't be divided so.
-
-  Raises:
-    ValueError: if a leaf of the search space is not a range.
   """
   space = SearchSpace(search_space)
 
@@ -130,19 +127,12 @@ def _check_size(config: MFPBTConfig, population_size: int) -> None:
 
 
 class _Moves(NamedTuple):
-  """Holds what happens to members in a decision.
+  """Holds what happens to members in a decision."""
 
-  Attributes:
-    explores: bool [P], whether a member becomes a child of `weights`.
-    migrates: bool [P], whether a migrant takes the place; never both.
-    weights: int32 [P], the members whose weights are copied.
-    hyperparams: int32 [P], the members whose hyperparameters a migrant has.
-  """
-
-  explores: Array
-  migrates: Array
-  weights: Array
-  hyperparams: Array
+  explores: Array  # bool [P], whether a member becomes a child of `weights`.
+  migrates: Array  # bool [P], whether a migrant takes the place; never both.
+  weights: Array  # int32 [P], the members whose weights are copied.
+  hyperparams: Array  # int32 [P], whose hyperparameters a migrant has.
 
 
 def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
@@ -197,8 +187,7 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
     )
 
   ranked, moves = jax.vmap(of_group)(
-    jnp.arange(num_groups, dtype=jnp.int32),
-    values.reshape(num_groups, size),
+    jnp.arange(num_groups, dtype=jnp.int32), values.reshape(num_groups, size)
   )
   # From ranks to members.
   return jax.tree.map(

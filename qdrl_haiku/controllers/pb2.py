@@ -12,19 +12,13 @@ import jax.numpy as jnp
 
 from qdrl_haiku import eager, prng
 from qdrl_haiku.config import setting
-from qdrl_haiku.controllers import (
-  bandit,
-  exploitation,
-  gaussian_process,
-  pb2_model,
-)
-from qdrl_haiku.controllers.bandit import Bandit
+from qdrl_haiku.controllers import exploitation, gaussian_process, pb2_model
 from qdrl_haiku.controllers.base import SURVIVE, Controller, Decision
 from qdrl_haiku.controllers.exploitation import ExploitationConfig
 from qdrl_haiku.controllers.gaussian_process import Parameters
 from qdrl_haiku.controllers.pb2_model import Changes
 from qdrl_haiku.controllers.search_space import SearchSpace
-from qdrl_haiku.ranges import Choice, Fixed, Interval
+from qdrl_haiku.ranges import Fixed, Interval
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
@@ -57,24 +51,15 @@ class PB2Config(ExploitationConfig):
 
 
 class PB2State(NamedTuple):
-  """Holds the state of `pb2`, of L hyperparameters.
+  """Holds the state of `pb2`, of L hyperparameters."""
 
-  Attributes:
-    num_decisions: int32 [].
-    changes: the latest changes of fitness.
-    decided: [P], unknown yet, with the hyperparameters of the latest decision
-      and the fitness of parents.
-    kept: [P], likewise, if that decision is not applied.
-    parameters: of the Gaussian process, from which the next decision starts.
-    choices: how good the values of each `Choice` seem.
-  """
-
-  num_decisions: Array
-  changes: Changes
+  num_decisions: Array  # int32 [].
+  changes: Changes  # The latest changes of fitness.
+  # [P], unknown yet, with the hyperparameters of the latest decision and the
+  # fitness of parents.
   decided: Changes
-  kept: Changes
-  parameters: Parameters
-  choices: Bandit
+  kept: Changes  # [P], likewise, if that decision is not applied.
+  parameters: Parameters  # From which the next decision starts.
 
 
 def pb2(config: PB2Config, search_space: Tree) -> Controller:
@@ -88,9 +73,6 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
   around them, so that no two are equal.
 
   Hyperparameters are seen on their own scale (`LogUniform` in its logarithm).
-  Of each `Choice` a bandit first draws the values of all children together,
-  and the bound chooses the others given them, as in PB2-Mix (arXiv:2106.15883).
-  The bandit's rewards are the children's changes of fitness, scaled to [0, 1].
   `config.optimism` is in place of a theorem's factor, which grows with time.
 
   The first changes of children have a number in common, which the model finds:
@@ -113,18 +95,14 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
   Returns:
     The controller, whose state is a `PB2State`. It refuses a population too
     small for the configured counts, or larger than the window.
-
-  Raises:
-    ValueError: if a leaf of the search space is not a range of this package.
   """
   space = SearchSpace(search_space)
   for range_ in space.ranges:
-    if not isinstance(range_, Interval | Choice | Fixed):
+    if not isinstance(range_, Interval | Fixed):
       raise ValueError(
-        f"{range_} has no scale that the model could use; use Uniform,"
-        " LogUniform, OneMinusLogUniform, Choice or Fixed."
+        f"{range_} has no scale that pb2 could model; use Uniform, LogUniform,"
+        " OneMinusLogUniform or Fixed, or the controller pbt."
       )
-  num_values = [len(x.values) for x in space.ranges if isinstance(x, Choice)]
   scales = [
     f"length_scale/{name}"
     for name, range_ in zip(space.names, space.ranges, strict=True)
@@ -150,7 +128,6 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
       decided=unknown,
       kept=unknown,
       parameters=gaussian_process.init_gaussian_process(1 + len(scales)),
-      choices=bandit.init_bandit(num_values, population_size),
     ), hyperparams
 
   @eager.compiled_if_eager()
@@ -177,28 +154,13 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     is_first = is_applied & state.decided.is_first
     new = Changes(now, before, used, change, is_first)
     changes = pb2_model.record_pb2_model_changes(state.changes, new)
-    # A choice learns from members alone that train with what was drawn.
-    rewards = pb2_model.scale_for_pb2_model(
-      change, changes.change, changes.mask
-    )
-    choices = bandit.update_bandit(
-      state.choices,
-      pb2_model.pb2_model_points(space.ranges, new).category,
-      jnp.where(is_applied & new.mask, rewards, jnp.nan),
-    )
-    # The first member's key draws for all members.
-    draw_key = jax.random.fold_in(keys[0], 2 + len(leaves))
-    drawn, choices = bandit.draw_from_bandit(draw_key, choices, suggests)
-    upcoming = Changes(
-      now + 1, fitness[parents], used, now * jnp.nan, replaced
-    )
+    upcoming = Changes(now + 1, fitness[parents], used, now * jnp.nan, replaced)
     suggested, change, deviation, parameters = pb2_model.suggest_by_pb2_model(
       space.ranges,
       prng.fold_in_each(keys, 1),
       state.parameters,
       pb2_model.join_pb2_model_changes(changes, upcoming),
       suggests,
-      drawn,
       config.optimism,
     )
     leaves = [
@@ -215,21 +177,15 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
       num_decisions=time,
       changes=changes,
       decided=upcoming._replace(used=jnp.stack(leaves, axis=1)),
-      kept=upcoming._replace(
-        before=fitness, is_first=jnp.zeros_like(replaced)
-      ),
+      kept=upcoming._replace(before=fitness, is_first=jnp.zeros_like(replaced)),
       parameters=parameters,
-      choices=choices,
     )
     model = jax.tree.map(jnp.asarray, parameters)
     return state, Decision(
       parents,
       space.unflatten(leaves),
       operator.astype(jnp.int32),
-      reasons={
-        "predicted_change": change,
-        "predicted_deviation": deviation,
-      },
+      reasons={"predicted_change": change, "predicted_deviation": deviation},
       metrics={
         "num_changes": jnp.sum(changes.mask, dtype=jnp.float32),
         "forgetting": model.forgetting,
@@ -239,6 +195,4 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
       },
     )
 
-  return Controller(
-    init, update, _OPERATORS, exploitation.first_exploitation(config)
-  )
+  return Controller(init, update, _OPERATORS)

@@ -13,7 +13,7 @@ from qdrl_haiku.controllers.gaussian_process import (
   Points,
   Posterior,
 )
-from qdrl_haiku.ranges import Choice, Fixed, Interval, Range
+from qdrl_haiku.ranges import Fixed, Interval, Range
 from qdrl_haiku.types import Array, Key, Tree
 
 _NUM_FIT_STEPS = 8
@@ -28,21 +28,13 @@ _NEAR = 0.01
 
 
 class Changes(NamedTuple):
-  """Holds changes of fitness.
+  """Holds changes of fitness."""
 
-  Attributes:
-    time: [W], the decision at which the change is seen.
-    before: [W], the fitness from which it changes.
-    used: [W, L], the hyperparameters.
-    change: [W], of fitness; not finite where it is unknown.
-    is_first: bool [W], whether it is the first after a replacement.
-  """
-
-  time: Array
-  before: Array
-  used: Array
-  change: Array
-  is_first: Array
+  time: Array  # [W], the decision at which the change is seen.
+  before: Array  # [W], the fitness from which it changes.
+  used: Array  # [W, L], the hyperparameters.
+  change: Array  # [W], of fitness; not finite where it is unknown.
+  is_first: Array  # bool [W], whether it is the first after a replacement.
 
   @property
   def mask(self) -> Array:
@@ -83,31 +75,24 @@ def scale_for_pb2_model(values: Array, reference: Array, known: Array) -> Array:
 
 def pb2_model_points(ranges: Sequence[Range], changes: Changes) -> Points:
   """Returns points [W]: fitness and intervals are positions, of 0 for NaN."""
-  columns = list(zip(ranges, changes.used.T, strict=True))
+  columns = zip(ranges, changes.used.T, strict=True)
   position = [x.to_unit(y) for x, y in columns if isinstance(x, Interval)]
-  category = [1.0 * x.index(y) for x, y in columns if isinstance(x, Choice)]
   before = changes.before
   start = scale_for_pb2_model(before, before, jnp.isfinite(before))
-  none = jnp.zeros((len(before), 0))
   return Points(
     jnp.nan_to_num(changes.time[-1] - changes.time),
     jnp.stack([start, *map(jnp.nan_to_num, position)], axis=1),
-    jnp.stack(category, axis=1) if category else none,
     changes.is_first.astype(jnp.float32),
   )
 
 
-def _leaves(
-  ranges: Sequence[Range], position: Array, category: Array
-) -> list[Array]:
+def _leaves(ranges: Sequence[Range], position: Array) -> list[Array]:
   """Returns the L hyperparameters of points."""
-  positions, categories = iter(position.T[1:]), iter(category.T)
+  positions = iter(position.T[1:])
   leaves = []
   for range_ in ranges:
     if isinstance(range_, Interval):
       leaves.append(range_.from_unit(next(positions)))
-    elif isinstance(range_, Choice):
-      leaves.append(range_.at(next(categories).astype(jnp.int32)))
     else:
       assert isinstance(range_, Fixed)
       leaves.append(jnp.full(len(position), range_.value, jnp.float32))
@@ -133,7 +118,6 @@ def suggest_by_pb2_model(
   parameters: Parameters,
   changes: Changes,
   replaced: Array,
-  drawn: Array,
   optimism: float,
 ) -> tuple[list[Array], Array, Array, Parameters]:
   """Chooses the hyperparameters of replaced members, one after the other.
@@ -146,7 +130,6 @@ def suggest_by_pb2_model(
   window = changes.mask.shape[0] - replaced.shape[0]
   values, mean, scale = _standardised(changes)
   points = pb2_model_points(ranges, changes)
-  position, category = points.position, points.category
   # Only those that may be known, since time grows with the cube of them.
   parameters = gaussian_process.fit_gaussian_process(
     parameters,
@@ -155,14 +138,12 @@ def suggest_by_pb2_model(
     changes.mask[:window],
     _NUM_FIT_STEPS,
   )
-  drawn = jnp.where(replaced[:, None], drawn, category[window:])
-  category = category.at[window:].set(drawn)
 
   def add(i: Array, carry: Tree) -> Tree:
     """Chooses the position of the next child."""
     position, pending, predicted = carry
     place = window + order[i]
-    here = points._replace(position=position, category=category)
+    here = points._replace(position=position)
     posterior = gaussian_process.condition_gaussian_process(
       parameters, here, values, changes.mask, pending
     )
@@ -180,9 +161,9 @@ def suggest_by_pb2_model(
   pending = jnp.append(jnp.zeros(window, bool), ~replaced)
   unknown = jnp.full((*replaced.shape, 2), jnp.nan, jnp.float32)
   position, _, predicted = jax.lax.fori_loop(
-    0, jnp.sum(replaced), add, (position, pending, unknown)
+    0, jnp.sum(replaced), add, (points.position, pending, unknown)
   )
-  leaves = _leaves(ranges, position[window:], drawn)
+  leaves = _leaves(ranges, position[window:])
   # Before any change is known, it isn't known in which units they are.
   scale = jnp.where(jnp.any(changes.mask), scale, jnp.nan)
   means, deviations = predicted.T
@@ -217,7 +198,6 @@ def maximise_pb2_model_bound(
     """Returns bounds, below all others what is taken, or no number."""
     offsets = jnp.abs(position[:, None] - points.position)[..., 1:]
     is_near = jnp.all(offsets <= _NEAR, axis=-1)
-    is_near &= jnp.all(child.category == points.category, axis=-1)
     is_taken = jnp.any(is_near & taken, axis=-1)
     return jnp.where(is_taken, -2e30, jnp.nan_to_num(bounds, nan=-1e30))
 

@@ -25,7 +25,7 @@ class PBTConfig(ExplorationConfig, ExploitationConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSearchConfig(Settings):
-  """Configures `random_search`."""
+  """Configures that hyperparameters are drawn once, and stay so."""
 
 
 def pbt(config: PBTConfig, search_space: Tree) -> Controller:
@@ -49,9 +49,6 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
   Returns:
     The controller, whose state is (). It refuses a population too small for the
     configured counts.
-
-  Raises:
-    ValueError: if a leaf of the search space is not a range.
   """
   space = SearchSpace(search_space)
 
@@ -81,24 +78,4 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
     )
     return state, Decision(parents, space.unflatten(leaves), operator)
 
-  return Controller(
-    init, update, exploration.OPERATORS, exploitation.first_exploitation(config)
-  )
-
-
-def random_search(search_space: Tree) -> Controller:
-  """Makes the controller that draws hyperparameters once and leaves them.
-
-  Only non-finite members are replaced, by copies of others with fresh
-  hyperparameters. Where none is finite, all are resampled, as with `pbt`.
-
-  Args:
-    search_space: a tree shaped as the hyperparameters, its leaves ranges.
-
-  Returns:
-    The controller, whose state is ().
-
-  Raises:
-    ValueError: if a leaf of the search space is not a range.
-  """
-  return pbt(PBTConfig(exploit="none", explore="resample"), search_space)
+  return Controller(init, update, exploration.OPERATORS)

@@ -7,12 +7,7 @@ from qdrl_haiku.config import Settings
 from qdrl_haiku.controllers.base import Controller
 from qdrl_haiku.controllers.mf_pbt import MFPBTConfig, mf_pbt
 from qdrl_haiku.controllers.pb2 import PB2Config, pb2
-from qdrl_haiku.controllers.pbt import (
-  PBTConfig,
-  RandomSearchConfig,
-  pbt,
-  random_search,
-)
+from qdrl_haiku.controllers.pbt import PBTConfig, RandomSearchConfig, pbt
 from qdrl_haiku.controllers.successive_halving import (
   SuccessiveHalvingConfig,
   successive_halving,
@@ -31,25 +26,16 @@ _MAKERS: dict[type[Settings], Callable[..., Controller]] = {
   PBTConfig: pbt,
   PB2Config: pb2,
   MFPBTConfig: mf_pbt,
-  RandomSearchConfig: lambda config, search_space: random_search(search_space),
+  # Only non-finite members are replaced, by others with fresh hyperparameters.
+  RandomSearchConfig: lambda config, search_space: pbt(
+    PBTConfig(exploit="none", explore="resample"), search_space
+  ),
   SuccessiveHalvingConfig: successive_halving,
 }
 
 
 def make_controller(config: Settings, search_space: Tree) -> Controller:
-  """Makes the controller that a configuration describes.
-
-  Args:
-    config: of one of `KINDS`, or a user's own function of the search space.
-    search_space: a tree shaped as the hyperparameters, its leaves ranges.
-
-  Returns:
-    The controller.
-
-  Raises:
-    ValueError: if a user's function makes something else, or if a setting
-      doesn't fit the search space.
-  """
+  """Makes the controller that a configuration of `KINDS`, or a user's, says."""
   if isinstance(config, config_lib.UsersOwn):
     return config.call("controller", Controller, search_space=search_space)
   return _MAKERS[type(config)](config, search_space)

@@ -11,12 +11,7 @@ from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 
 class SearchSpace:
-  """A search space as a list of ranges, and hyperparameters as lists of leaves.
-
-  Attributes:
-    ranges: L of them.
-    names: of the hyperparameters.
-  """
+  """A search space as L ranges, and hyperparameters as lists of leaves."""
 
   def __init__(self, tree: Tree) -> None:
     self.ranges: list[Range] = []
@@ -51,24 +46,16 @@ class SearchSpace:
 
   def flatten(self, fitness: Array, hyperparams: Hyperparams) -> list[Array]:
     """Returns leaves [P]; refuses those that don't fit space or fitness."""
-    if fitness.ndim != 1 or not fitness.shape[0]:
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+    shapes = {fitness.shape, *(leaf.shape for leaf in leaves)}
+    alike = self._treedef == jax.tree.structure(hyperparams)
+    if not alike or fitness.ndim != 1 or len(shapes) > 1:
       raise ValueError(
-        f"fitness has shape {fitness.shape}; give one number per member, [P]."
+        f"fitness {fitness.shape} and the hyperparameters"
+        f" {trees.describe_tree(hyperparams)} don't fit the search space"
+        f" {self._treedef}; give one number per member, [P], of each."
       )
-    if self._treedef != jax.tree.structure(hyperparams):
-      raise ValueError(
-        f"hyperparameters {jax.tree.structure(hyperparams)} differ from the"
-        f" search space {self._treedef}; give both the same names (Fixed where"
-        " a hyperparameter is not searched)."
-      )
-    for path, leaf in jax.tree_util.tree_leaves_with_path(hyperparams):
-      if jnp.shape(leaf) != fitness.shape:
-        raise ValueError(
-          f"hyperparameters{jax.tree_util.keystr(path)} has shape"
-          f" {jnp.shape(leaf)}, but fitness has {fitness.shape}; give every"
-          " leaf one value per member, [P]."
-        )
-    return [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
+    return leaves
 
   def unflatten(self, leaves: list[Array]) -> Hyperparams:
     """Returns the tree of some leaves."""

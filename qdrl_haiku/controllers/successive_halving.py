@@ -62,9 +62,6 @@ def successive_halving(
 
   Returns:
     The controller, whose state is the number of decisions, int32 [].
-
-  Raises:
-    ValueError: if a leaf of the search space is not a range.
   """
   space = SearchSpace(search_space)
 
@@ -125,7 +122,7 @@ def successive_halving(
       operator=operator.astype(jnp.int32),
     )
 
-  return Controller(init, update, _OPERATORS, config.first_rung)
+  return Controller(init, update, _OPERATORS)
 
 
 def _num_kept(

@@ -38,14 +38,6 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
     )
   if setup.controller is not None:
     controllers.check_controller(setup.controller, setup.config.population_size)
-    first = setup.controller.first_decision
-    if first is not None and first * interval > config.num_timesteps:
-      raise ValueError(
-        f"the controller replaces no member before its decision {first} "
-        f"(first_rung), but num_timesteps {config.num_timesteps} has "
-        f"{config.num_timesteps // interval} generations; lower first_rung, or "
-        "raise num_timesteps."
-      )
   if config.resume:
     directory = RunDirectory(valid_logdir(config))
     for name in row_files.FILES:  # Raises if one is damaged.

@@ -27,9 +27,14 @@ MAKE = {
   "mf_pbt": lambda space: controllers.mf_pbt(
     controllers.MFPBTConfig(frequencies=(1, 2)), space
   ),
-  "pb2": lambda space: controllers.pb2(controllers.PB2Config(window=16), space),
+  "pb2": lambda space: controllers.pb2(
+    controllers.PB2Config(window=16),
+    {name: x for name, x in space.items() if name != "kind"},
+  ),
   "pbt": lambda space: controllers.pbt(controllers.PBTConfig(), space),
-  "random_search": controllers.random_search,
+  "random_search": functools.partial(
+    controllers.make_controller, controllers.RandomSearchConfig()
+  ),
   "successive_halving": lambda space: controllers.successive_halving(
     controllers.SuccessiveHalvingConfig(), space
   ),
@@ -71,7 +76,7 @@ def _assert_inside(hyperparams):
     values = np.asarray(hyperparams[name], np.float64)
     assert np.all(values >= _SPACE[name].low), name
     assert np.all(values <= _SPACE[name].high), name
-  assert set(np.asarray(hyperparams["kind"]).tolist()) <= {1.0, 2.0, 5.0}
+  assert np.all(np.isin(hyperparams.get("kind", 1.0), [1.0, 2.0, 5.0]))
   np.testing.assert_array_equal(hyperparams["reward_scaling"], 2.0)
 
 

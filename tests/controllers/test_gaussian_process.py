@@ -20,17 +20,15 @@ def _parameters(**changes):
     "noise": 0.03,
     "length_scales": [0.3, 0.9],
     "forgetting": 0.2,
-    "mixture": 0.6,
   } | changes
   return Parameters(*(np.asarray(x) for x in values.values()))
 
 
-def _points(seed, size=_SIZE, num_categories=0, oldest=8):
+def _points(seed, size=_SIZE, oldest=8):
   random = np.random.default_rng(seed)
   return Points(
     age=random.integers(0, oldest + 1, size).astype(float),
     position=random.uniform(size=(size, 2)),
-    category=random.integers(0, 3, (size, num_categories)).astype(float),
     is_first=random.integers(0, 2, size).astype(float),
   )
 
@@ -49,11 +47,6 @@ def _kernel(parameters, first, second):
         for d, length in enumerate(parameters.length_scales)
       )
       alike = math.exp(-distance / 2)
-      categories = first.category[i], second.category[j]
-      if len(categories[0]):
-        agree = np.mean(categories[0] == categories[1])
-        mix = parameters.mixture
-        alike = (1 - mix) * (agree + alike) / 2 + mix * agree * alike
       apart = abs(first.age[i] - second.age[j])
       remembered = (1 - parameters.forgetting) ** (apart / 2)
       alike += first.is_first[i] * second.is_first[j]
@@ -101,14 +94,13 @@ def _predict(parameters, points, values, mask, pending, asked):
 
 
 @pytest.mark.parametrize(
-  ("dtype", "tolerance", "num_categories"),
-  [(np.float64, 1e-6, 2), (np.float32, 1e-3, 0)],
+  ("dtype", "tolerance"), [(np.float64, 1e-6), (np.float32, 1e-3)]
 )
-def test_posterior_is_that_of_the_formulas(dtype, tolerance, num_categories):
+def test_posterior_is_that_of_the_formulas(dtype, tolerance):
   for seed in range(5):
     parameters, values = _parameters(), _values(seed)
-    points = _points(seed, num_categories=num_categories)
-    asked = _points(50 + seed, 10, num_categories, oldest=0)
+    points = _points(seed)
+    asked = _points(50 + seed, 10, oldest=0)
     known = np.random.default_rng(seed).uniform(size=_SIZE) < 0.7
     # The last points are pending: they are known, but their values aren't.
     mask = known & (np.arange(_SIZE) < _SIZE - 4)
@@ -131,7 +123,7 @@ def test_posterior_is_that_of_the_formulas(dtype, tolerance, num_categories):
 
 def test_gradient_is_that_of_the_likelihood():
   parameters, values = _parameters(), _values(0)
-  points = _points(0, num_categories=1)
+  points = _points(0)
   found = jax.jit(gaussian_process.gaussian_process_gradient)(
     *_cast((parameters, points, values)), jnp.ones(_SIZE, bool)
   )
@@ -201,11 +193,7 @@ def test_degenerate_observations_never_fail(points, values, num):
 
 def test_many_equal_points_are_factorised_in_float32():
   size = 256
-  points = _cast(
-    Points(
-      np.ones(size), np.full((size, 2), 0.5), np.zeros((size, 0)), np.ones(size)
-    )
-  )
+  points = _cast(Points(np.ones(size), np.full((size, 2), 0.5), np.ones(size)))
   parameters = _cast(_parameters(variance=5.0, noise=1e-3, forgetting=1e-3))
   only = jax.tree.map(lambda x: x[:1], points)
   there = jnp.ones(size, bool)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers
-from qdrl_haiku.controllers import bandit
 from tests.controllers import pb2_simulations
 
 _NAN = math.nan
@@ -22,26 +21,18 @@ _WINDOW = 32
 
 
 @functools.cache
-def _controller(space_name="two", **settings):
-  space = {
-    "two": _SPACE,
-    "choice": {
-      "kind": controllers.Choice((1.0, 2.0, 3.0)),
-      "shape": controllers.Uniform(-1.0, 1.0),
-    },
-  }[space_name]
+def _controller(**settings):
   config = controllers.PB2Config(**({"window": _WINDOW} | settings))
-  return controllers.pb2(config, space)
+  return controllers.pb2(config, _SPACE)
 
 
 @functools.cache
-def _update(space_name="two", **settings):
-  return jax.jit(_controller(space_name, **settings).update)
+def _update(**settings):
+  return jax.jit(_controller(**settings).update)
 
 
-def _init(space_name="two", size=8, seed=0, **settings):
-  controller = _controller(space_name, **settings)
-  return controller.init(jax.random.key(seed), size)
+def _init(size=8, seed=0, **settings):
+  return _controller(**settings).init(jax.random.key(seed), size)
 
 
 def _known(state):
@@ -113,13 +104,13 @@ def _gain(hyperparams):
   return 1 - 4 * distance**2 - (hyperparams["shape"] - 0.3) ** 2
 
 
-def _train(gain, num_decisions, space_name="two", **settings):
-  state, hyperparams = _init(space_name, **settings)
+def _train(gain, num_decisions, **settings):
+  state, hyperparams = _init(**settings)
   fitness = jnp.zeros(8)
   decisions, states = [], []
   for number in range(num_decisions):
     fitness = fitness + gain(hyperparams)
-    state, decision = _update(space_name, **settings)(
+    state, decision = _update(**settings)(
       state, jax.random.key(number), fitness, hyperparams
     )
     decisions.append(decision)
@@ -153,46 +144,6 @@ def test_it_finds_what_is_best_and_tells_what_it_believes():
   )
   # All members of all decisions but the first.
   assert decision.metrics["num_changes"] == 88
-
-
-@pytest.mark.slow
-def test_it_finds_the_best_choice():
-  states, decisions = _train(
-    lambda x: (x["kind"] == 2) - (x["shape"] - 0.3) ** 2, 30, "choice"
-  )
-  # One of the two that are drawn each time, and the other differs.
-  (weights,) = states[-1].choices.weights
-  assert 2 * bandit.bandit_probabilities(weights, 2)[0][1] > 0.8
-  new = np.stack([x.operator for x in decisions[-10:]]) == _SUGGESTED
-  kind, shape = (
-    np.stack([x.hyperparams[name] for x in decisions[-10:]])[new]
-    for name in ("kind", "shape")
-  )
-  assert np.mean(kind == 2) >= 0.4
-  # Now and then they look again at what has been forgotten.
-  assert np.median(np.abs(shape - 0.3)) < 0.2
-
-
-def test_a_choice_learns_from_those_alone_who_train_with_what_was_drawn():
-  state, hyperparams = _init("choice")
-  fitness = jnp.arange(8.0)
-  update = _update("choice")
-  state, decision = update(state, jax.random.key(0), fitness, hyperparams)
-  replaced = np.asarray(decision.operator) == _SUGGESTED
-  np.testing.assert_array_equal(state.choices.gains[:, 0] > 0, replaced)
-  (before,) = state.choices.weights
-  # The best of all changes is one of theirs.
-  child = int(np.flatnonzero(replaced)[0])
-  gained = fitness[decision.parents].at[child].add(5.0)
-  for used, learns in (
-    (decision.hyperparams, True),
-    # As in a burn-in period.
-    (hyperparams, False),
-  ):
-    after, _ = update(state, jax.random.key(1), gained, used)
-    (weights,) = after.choices.weights
-    kind = int(decision.hyperparams["kind"][child]) - 1
-    assert (weights[kind] > before[kind] + 0.01) == learns
 
 
 @pytest.mark.slow

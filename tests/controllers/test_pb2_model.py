@@ -11,9 +11,9 @@ from qdrl_haiku.controllers.gaussian_process import Points
 
 _SIZE = 20
 _OPTIMISM = 1.5
-# Fitness, two hyperparameters and one choice.
+# Fitness and two hyperparameters.
 _CHILD = Points(
-  jnp.float32(0.0), jnp.array([0.7, 0.0, 0.0]), jnp.ones(1), jnp.float32(1.0)
+  jnp.float32(0.0), jnp.array([0.7, 0.0, 0.0]), jnp.float32(1.0)
 )
 
 
@@ -22,7 +22,6 @@ def _points(key):
   return Points(
     jax.random.randint(keys[0], (_SIZE,), 0, 9).astype(jnp.float32),
     jax.random.uniform(keys[1], (_SIZE, 3)),
-    jax.random.randint(keys[2], (_SIZE, 1), 0, 3).astype(jnp.float32),
     jax.random.randint(keys[3], (_SIZE,), 0, 2).astype(jnp.float32),
   )
 
@@ -57,7 +56,6 @@ def test_the_bound_is_as_high_as_the_best_of_many_random_points():
     # A sum of random waves.
     waves = 4 * jax.random.normal(keys[1], (3, 3))
     values = jnp.sum(jnp.sin(points.position @ waves), axis=1)
-    values += points.category[:, 0] == 1.0
     posterior = _posterior(points, (values - values.mean()) / values.std())
 
     def predict(position):
@@ -82,7 +80,7 @@ def test_the_bound_is_as_high_as_the_best_of_many_random_points():
 
 def test_a_position_that_is_taken_is_not_chosen_again():
   key = jax.random.key(0)
-  points = _points(key)._replace(category=jnp.ones((_SIZE, 1)))
+  points = _points(key)
   # The best is in a corner, where the first point is.
   points = points._replace(position=points.position.at[0].set(1.0))
   search = functools.partial(

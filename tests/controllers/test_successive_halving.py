@@ -76,7 +76,9 @@ def test_places_that_are_freed_are_shared_among_those_that_are_left():
 
 
 def test_random_search_replaces_nobody_but_who_has_diverged():
-  controller = controllers.random_search(_SPACE)
+  controller = controllers.make_controller(
+    controllers.RandomSearchConfig(), _SPACE
+  )
   state, hyperparams = controller.init(jax.random.key(0), 4)
   _, decision = controller.update(
     state, jax.random.key(1), jnp.arange(4.0), hyperparams

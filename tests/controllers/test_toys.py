@@ -64,7 +64,9 @@ def test_several_frequencies_leave_a_greedy_trap():
   space = {"learning_rate": controllers.LogUniform(1e-3, 1.0)}
   pbt = _trapped(controllers.pbt(controllers.PBTConfig(), space))
   mf_pbt = _trapped(controllers.mf_pbt(controllers.MFPBTConfig(), space))
-  random_search = _trapped(controllers.random_search(space))
+  random_search = _trapped(
+    controllers.make_controller(controllers.RandomSearchConfig(), space)
+  )
   # Of 100 seeds 90, 98 and, of PBT against random search, 91.
   assert np.sum(mf_pbt < pbt) >= 9
   assert np.sum(mf_pbt < random_search) >= 9

@@ -7,18 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts, controllers, distributed, runs
+from qdrl_haiku import artifacts, distributed, runs
 from qdrl_haiku.runs import validation
 from qdrl_haiku.runs.programs import Program
 from qdrl_haiku.runs.run import _run_key
 from tests.runs import common as runs_common
 from tests.runs.common import SETUP, rows, run
 from tests.training import common
-
-
-def _halving(first_rung):
-  config = controllers.SuccessiveHalvingConfig(first_rung=first_rung)
-  return common.setup(controllers.successive_halving(config, common.SPACE))
 
 
 class _Compiled(Exception):
@@ -35,7 +30,6 @@ _REPERTOIRE = common.repertoire_setup()
 @pytest.mark.parametrize(("generations", "setup", "config", "message"), [
   (0.5, SETUP, {}, "num_timesteps 8 must be a multiple of the 16.*: 16"),
   (1, SETUP, {"repertoire_interval": 3}, "=3 has no effect: .* repertoire"),
-  (3, _halving(4), {}, "decision 4 .* 3 generations; lower"),
   (
     1, _REPERTOIRE._replace(evaluate=lambda *_: None), {},
     "evaluate has no effect: with map_elites",
