@@ -34,7 +34,7 @@ class Transition(NamedTuple):
   Attributes:
     observation: [..., O], what the agent acted on.
     action: [..., A], in [-1, 1].
-    reward: [...], summed over repeated actions.
+    reward: [...].
     discount: [...], 0 where the episode terminated, 1 elsewhere, truncation
       included: a truncated episode is bootstrapped.
     next_observation: [..., O], the true successor, also where the environment

@@ -4,29 +4,24 @@ from collections.abc import Callable
 from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 
 from qdrl_haiku import checks, eager, environments, types
-from qdrl_haiku.trees import named_tree_leaves
+from qdrl_haiku.types import Array, Hyperparams, Key, Transition
 
 
 class ActingLearner(Protocol):
   """The part of a `learners.Learner` that acts."""
 
   @property
-  def act(
-    self,
-  ) -> Callable[
-    [types.State, types.Hyperparams, types.Array, types.Key], types.Array
-  ]:
+  def act(self) -> Callable[..., Array]:
     """(state, hyperparams, observations, key) -> actions, which explore."""
 
   @property
-  def act_greedy(self) -> Callable[[types.State, types.Array], types.Array]:
+  def act_greedy(self) -> Callable[[types.State, Array], Array]:
     """(state, observations) -> actions, the best known."""
 
   @property
-  def hyperparams(self) -> types.Hyperparams:
+  def hyperparams(self) -> Hyperparams:
     """The defaults."""
 
 
@@ -35,12 +30,12 @@ def step(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
   state: types.State,
-  hyperparams: types.Hyperparams,
+  hyperparams: Hyperparams,
   env_state: environments.State,
-  key: types.Key,
+  key: Key,
   deterministic: bool = False,
   pool: environments.State | None = None,
-) -> tuple[environments.State, types.Transition]:
+) -> tuple[environments.State, Transition]:
   """Steps E environments for one agent.
 
   Args:
@@ -56,18 +51,8 @@ def step(
 
   Returns:
     The environments' next state, and the transitions [E, ...].
-
-  Raises:
-    ValueError: if hyperparameters are missing, or aren't those of one agent.
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  for name, leaf in named_tree_leaves({"hyperparams": hyperparams}):
-    if jnp.shape(leaf):
-      raise ValueError(
-        f"{name} has shape {jnp.shape(leaf)}, but a step is of one agent, "
-        "whose hyperparameters are numbers; `actors.collect` steps a "
-        "population."
-      )
   if deterministic:
     action = learner.act_greedy(state, env_state.obs)
   else:
@@ -80,12 +65,12 @@ def collect(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
   states: types.State,
-  hyperparams: types.Hyperparams,
+  hyperparams: Hyperparams,
   env_states: environments.State,
-  keys: types.Key,
+  keys: Key,
   num_steps: int,
   pool: environments.State | None = None,
-) -> tuple[environments.State, types.Transition]:
+) -> tuple[environments.State, Transition]:
   """Steps the environments of a whole population, in one flat batch.
 
   Args:
@@ -101,22 +86,12 @@ def collect(
 
   Returns:
     The environments' next states, and the transitions [P, T, E, ...].
-
-  Raises:
-    ValueError: if hyperparameters are missing, or if an argument has another
-      first axis than P.
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  check_actors(
-    env_states=env_states.done,
-    states=states,
-    hyperparams=hyperparams,
-    keys=keys,
-  )
 
   def body(
-    env_states: environments.State, keys: types.Key
-  ) -> tuple[environments.State, types.Transition]:
+    env_states: environments.State, keys: Key
+  ) -> tuple[environments.State, Transition]:
     actions = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
     return take_actions(env, env_states, actions, pool)
 
@@ -128,9 +103,9 @@ def collect(
 def take_actions(
   env: environments.BatchedEnvironment,
   env_state: environments.State,
-  action: types.Array,
+  action: Array,
   pool: environments.State | None = None,
-) -> tuple[environments.State, types.Transition]:
+) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state, action, pool)
   happened = collect_transition(env_state, action, next_state)
@@ -140,10 +115,8 @@ def take_actions(
 
 
 def collect_transition(
-  env_state: environments.State,
-  action: types.Array,
-  next_state: environments.State,
-) -> types.Transition:
+  env_state: environments.State, action: Array, next_state: environments.State
+) -> Transition:
   """Returns the transition of a step, of environments with any leading axes."""
   extras = {}
   if "state_descriptor" in env_state.info:
@@ -151,7 +124,7 @@ def collect_transition(
     extras["next_descriptor"] = next_state.info["next_state_descriptor"]
   if "skill" in env_state.info:
     extras["skill"] = env_state.info["skill"]
-  return types.Transition(
+  return Transition(
     observation=env_state.obs,
     action=action,
     reward=next_state.reward,
@@ -159,17 +132,3 @@ def collect_transition(
     next_observation=next_state.info["next_observation"],
     extras=extras,
   )
-
-
-def check_actors(**trees: types.Tree) -> None:
-  """Refuses trees whose arrays don't all have the same first axis P."""
-  (first, first_leaf), *_ = named = named_tree_leaves(trees)
-  for name, leaf in named:
-    shape = jnp.shape(leaf)
-    if not shape or shape[0] != jnp.shape(first_leaf)[0]:
-      other = f" (and {first} {jnp.shape(first_leaf)})" if name != first else ""
-      raise ValueError(
-        f"{name} has shape {shape}{other}, but the first axis of all is P, "
-        "agents; give every array that axis. One agent is a population of one: "
-        "jax.tree.map(lambda x: x[None], state), the same for the others."
-      )

@@ -7,13 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, prng, types
-from qdrl_haiku.actors.collection import (
-  ActingLearner,
-  check_actors,
-  collect_transition,
-)
+from qdrl_haiku.actors.collection import ActingLearner, collect_transition
+from qdrl_haiku.types import Array, Key, Transition, Tree
 
-RecordFn = Callable[[environments.State], types.Tree]
+RecordFn = Callable[[environments.State], Tree]
 """States [P, N] after a step -> what to keep of them, leaves [P, N, ...]."""
 
 
@@ -30,11 +27,11 @@ class Evaluation(NamedTuple):
     transitions: [P, N, T, ...], likewise; None if they weren't asked for.
   """
 
-  returns: types.Array
-  lengths: types.Array
-  descriptors: types.Array | None
-  trajectory: types.Tree = None
-  transitions: types.Transition | None = None
+  returns: Array
+  lengths: Array
+  descriptors: Array | None
+  trajectory: Tree = None
+  transitions: Transition | None = None
 
 
 @eager.compiled_if_eager(
@@ -45,7 +42,7 @@ def evaluate(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
   states: types.State,
-  key: types.Key,
+  key: Key,
   num_episodes: int,
   descriptor_fn: environments.DescriptorFn | None = None,
   record: RecordFn | None = None,
@@ -70,10 +67,6 @@ def evaluate(
 
   Returns:
     Returns, lengths, descriptors and what was kept per agent and episode.
-
-  Raises:
-    ValueError: if a descriptor is asked for and the environment has none, or
-      if not all of the states' leaves have the first axis P.
   """
   env_states = env.reset(evaluation_episode_keys(states, key, num_episodes))
   return evaluate_from_states(
@@ -93,34 +86,10 @@ def evaluate_from_states(
   record: RecordFn | None = None,
   keep_transitions: bool = False,
 ) -> Evaluation:
-  """Evaluates as `evaluate` does, from states that are given.
+  """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`."""
+  num_steps, shape = env.episode_length, env_states.done.shape
 
-  Args:
-    env: as in `evaluate`.
-    learner: as in `evaluate`.
-    states: the agents' states, leaves [P, ...].
-    env_states: in which the episodes begin, leaves [P, N, ...], of `env.reset`.
-    descriptor_fn: as in `evaluate`.
-    record: as in `evaluate`.
-    keep_transitions: as in `evaluate`.
-
-  Returns:
-    As `evaluate`.
-  """
-  check_actors(env_states=env_states.done, states=states)
-  if descriptor_fn is not None and (
-    "next_state_descriptor" not in env_states.info
-  ):
-    raise ValueError(
-      "descriptor_fn needs an environment with state descriptors; this one "
-      'reports none. Let it put them in info["state_descriptor"], or evaluate '
-      "without descriptor_fn."
-    )
-  num_steps, shape = env.episode_steps, env_states.done.shape
-
-  def advance(
-    before: environments.State,
-  ) -> tuple[environments.State, types.Tree]:
+  def advance(before: environments.State) -> tuple[environments.State, Tree]:
     after, actions = step_evaluation(env, learner, states, before)
     return after, (
       after.info["next_state_descriptor"] if descriptor_fn else None,
@@ -133,11 +102,11 @@ def evaluate_from_states(
     jax.eval_shape(lambda x: advance(x)[1], env_states),
   )
 
-  def unfinished(carry: types.Tree) -> types.Array:
+  def unfinished(carry: Tree) -> Array:
     t, _, alive, *_ = carry
     return (t < num_steps) & jnp.any(alive)
 
-  def body(carry: types.Tree) -> types.Tree:
+  def body(carry: Tree) -> Tree:
     t, env_states, alive, returns, lengths, traces = carry
     env_states, step = advance(env_states)
     returns = returns + jnp.where(alive, env_states.reward, 0.0)
@@ -169,18 +138,12 @@ def evaluate_from_states(
 
 
 def evaluation_episode_keys(
-  states: types.State, key: types.Key, num_episodes: int
-) -> types.Key:
+  states: types.State, key: Key, num_episodes: int
+) -> Key:
   """Returns the keys from which the episodes of a population begin."""
   key = prng.typed_key(key)
-  if key.ndim:
-    check_actors(key=key, states=states)
-  else:
-    check_actors(states=states)
-    population_size = jax.tree.leaves(states)[0].shape[0]
-    key = jax.vmap(jax.random.fold_in, (None, 0))(
-      key, jnp.arange(population_size)
-    )
+  if not key.ndim:
+    key = prng.fold_in_indices(key, jax.tree.leaves(states)[0].shape[0])
   return jax.vmap(jax.random.split, (0, None))(key, num_episodes)
 
 
@@ -189,7 +152,7 @@ def step_evaluation(
   learner: ActingLearner,
   states: types.State,
   env_states: environments.State,
-) -> tuple[environments.State, types.Array]:
+) -> tuple[environments.State, Array]:
   """Steps all environments of a population greedily."""
   actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
   # Without auto-reset: what comes after an episode's end is not looked at.

@@ -8,28 +8,23 @@ import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors import collection, evaluation
+from qdrl_haiku.types import Array, Key, Tree
 
-ExtractFn = Callable[[environments.State], types.Tree]
+ExtractFn = Callable[[environments.State], Tree]
 """States [P] -> what to keep of them, a tree of leaves [P, ...]."""
 
 
 class Rollout(NamedTuple):
-  """Holds one episode of each agent.
+  """Holds one episode of each agent."""
 
-  Attributes:
-    extracted: leaves [P, T+1, ...], what was kept of the initial state and of
-      the state after each step.
-    mask: bool [P, T+1], which of these belong to the first episode: all up to
-      the one in which it ends. What follows means nothing.
-    rewards: [P, T]; step t leads from state t to state t + 1, so `mask[:, 1:]`
-      is theirs.
-    actions: [P, T, A], likewise.
-  """
-
-  extracted: types.Tree
-  mask: types.Array
-  rewards: types.Array
-  actions: types.Array
+  # Leaves [P, T+1, ...], what was kept of the initial state and of the state
+  # after each step.
+  extracted: Tree
+  # bool [P, T+1], which of these belong to the first episode: all up to the one
+  # in which it ends. What follows means nothing.
+  mask: Array
+  # [P, T]; step t leads from state t to t + 1, so `mask[:, 1:]` is theirs.
+  rewards: Array
 
 
 @eager.compiled_if_eager("env", "learner", "num_steps", "extract")
@@ -37,7 +32,7 @@ def rollout(
   env: environments.BatchedEnvironment,
   learner: collection.ActingLearner,
   states: types.State,
-  key: types.Key,
+  key: Key,
   num_steps: int,
   extract: ExtractFn,
 ) -> Rollout:
@@ -53,35 +48,26 @@ def rollout(
     states: the agents' states, leaves [P, ...].
     key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
       consumed.
-    num_steps: T, >= 0; `env.episode_steps` for whole episodes.
+    num_steps: T, >= 0; `env.episode_length` for whole episodes.
     extract: what to keep of each state, see `ExtractFn`.
-
-  Returns:
-    What was kept, and rewards and actions.
-
-  Raises:
-    ValueError: if not all of the states' leaves have the first axis P.
   """
   env_states = env.reset(
     evaluation.evaluation_episode_keys(states, key, 1)[:, 0]
   )
 
-  def step(carry: types.Tree, _: None) -> types.Tree:
+  def step(carry: Tree, _: None) -> Tree:
     env_states, alive = carry
-    env_states, actions = evaluation.step_evaluation(
-      env, learner, states, env_states
-    )
-    seen = (extract(env_states), alive, env_states.reward, actions)
+    env_states = evaluation.step_evaluation(env, learner, states, env_states)[0]
+    seen = (extract(env_states), alive, env_states.reward)
     return (env_states, alive & ~(env_states.done > 0.5)), seen
 
   first = (extract(env_states), jnp.ones(env_states.done.shape, bool))
-  _, (extracted, mask, rewards, actions) = jax.lax.scan(
+  _, (extracted, mask, rewards) = jax.lax.scan(
     step, (env_states, first[1]), length=num_steps
   )
   extracted, mask = jax.tree.map(
     lambda x, rest: jnp.concatenate([x[None], rest]), first, (extracted, mask)
   )
   return jax.tree.map(
-    lambda x: jnp.moveaxis(x, 0, 1),
-    Rollout(extracted, mask, rewards, actions),
+    lambda x: jnp.moveaxis(x, 0, 1), Rollout(extracted, mask, rewards)
   )

@@ -91,7 +91,7 @@ def _roll_out(
 
   setup = experiment.make_experiment_agent(experiment.read_config(logdir))
   if num_rollouts is None:
-    num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_steps)
+    num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_length)
   return rollouts.roll_out_elites(
     setup.eval_env, setup.learner, elites, num_rollouts
   )

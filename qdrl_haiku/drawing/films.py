@@ -69,7 +69,7 @@ def first_film_episode(
   @jax.jit
   def run(state: types.State, key: types.Key) -> actors.Rollout:
     population = jax.tree.map(lambda x: x[None], state)
-    num_steps = min(env.episode_steps, _MAX_STEPS)
+    num_steps = min(env.episode_length, _MAX_STEPS)
     return actors.rollout(
       env, learner, population, key, num_steps, scene.extract
     )

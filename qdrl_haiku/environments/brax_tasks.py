@@ -19,7 +19,6 @@ from xml.etree import ElementTree
 
 import jax.numpy as jnp
 
-from qdrl_haiku import types
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
@@ -31,6 +30,7 @@ from qdrl_haiku.environments.wrappers import (
   Wrapper,
   with_descriptor,
 )
+from qdrl_haiku.types import Array
 
 # A foot stands at some small distance: brax's spring and positional physics
 # push only what penetrates, so that a foot at rest trembles around the ground,
@@ -76,23 +76,17 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
   "hopper": ({"foot": "foot_geom"}, 0.9),
   "humanoid": ({"left_foot": "left_foot", "right_foot": "right_foot"}, 0.0),
   "walker2d": (
-    {"left_foot": "foot_left_geom", "right_foot": "foot_geom"}, 1.413
+    {"left_foot": "foot_left_geom", "right_foot": "foot_geom"},
+    1.413,
   ),
 }
 
 
 def task_from_height(env: Any, initial_height: float) -> Any:
-  """Returns a robot of brax whose episodes begin at another height.
+  """Returns a robot of brax whose root begins at another height, in metres.
 
   brax's ant begins in the floor: 0.55 m, with up to 0.1 m of noise. In MJX
   contact throws one in six of them at once to where episodes end.
-
-  Args:
-    env: a robot of brax whose first joint is a free one, the ant or a humanoid.
-    initial_height: of its root, in metres, to which the noise is added.
-
-  Raises:
-    ValueError: if the robot's root can't move freely.
   """
   if env.sys.link_types[0] != "f":
     raise ValueError(
@@ -126,7 +120,7 @@ def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
   floor = model.geom("floor").id
   parts = jnp.array([model.geom(name).id for name in geoms])[:, None]
 
-  def touching(state: State) -> types.Array:
+  def touching(state: State) -> Array:
     found = contact.get(sys, state.pipeline_state.x)
     a, b = jnp.asarray(found.geom1), jnp.asarray(found.geom2)
     is_parts = (a == floor) & (b == parts) | (b == floor) & (a == parts)
@@ -150,7 +144,7 @@ def omni_task(env: SingleEnvironment, robot: str) -> Wrapper:
   return with_descriptor(wrapped, _torso_position, descriptor)
 
 
-def _torso_position(state: State) -> types.Array:
+def _torso_position(state: State) -> Array:
   """Returns where a robot of brax is, [2]."""
   return state.pipeline_state.x.pos[0, :2]
 

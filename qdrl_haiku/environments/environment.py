@@ -14,7 +14,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, compatibility, prng, trees, types
+from qdrl_haiku import checks, compatibility, prng, trees
 from qdrl_haiku.cpu import batching, switch
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
@@ -22,8 +22,9 @@ from qdrl_haiku.environments.interface import (
   SingleEnvironment,
   State,
 )
+from qdrl_haiku.types import Array, Key, Tree
 
-# Steps are counted in int32, beyond the end by up to one action.
+# Steps are counted in int32, beyond the end too.
 MAX_EPISODE_LENGTH = 2**30 - 1
 
 
@@ -34,10 +35,7 @@ class Environment:
     unwrapped: the environment that simulates one instance.
     observation_size: O.
     action_size: A.
-    episode_length: steps of `unwrapped` after which an episode is truncated.
-    action_repeat: steps of `unwrapped` per step of this one.
-    episode_steps: steps of this one in a full episode, that is
-      `episode_length / action_repeat` rounded up.
+    episode_length: steps after which an episode is truncated.
     descriptor: names and bounds of the state descriptor, or None.
   """
 
@@ -46,7 +44,6 @@ class Environment:
     env: SingleEnvironment,
     *,
     episode_length: int,
-    action_repeat: int = 1,
     descriptor: Descriptor | None = None,
     sizes: tuple[int, int] | None = None,
   ) -> None:
@@ -54,31 +51,18 @@ class Environment:
 
     Args:
       env: simulates one instance.
-      episode_length: truncates episodes, in steps of `env`, at least 1.
-      action_repeat: how often each action is applied, at least 1.
+      episode_length: truncates episodes, at least 1.
       descriptor: of `info["state_descriptor"]`; `env.descriptor` by default.
       sizes: of observations and actions, where the same environment has passed
         the checks before; it is traced then only if something needs it.
-
-    Raises:
-      ValueError: if a number is out of range, or if what `env` returns does
-        not fit what it declares or changes between reset and step.
     """
     compatibility.check_numeric_compatibility()
     validation.check_valid_environment(env)
     checks.check_count(
       "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
     )
-    checks.check_count("action_repeat", action_repeat, 1)
-    if action_repeat > episode_length:
-      raise ValueError(
-        f"action_repeat={action_repeat} is more than episode_length="
-        f"{episode_length}, so one action would outlast the episode; lower it."
-      )
     self.unwrapped = env
     self.episode_length = episode_length
-    self.action_repeat = action_repeat
-    self.episode_steps = math.ceil(episode_length / action_repeat)
     self.descriptor: Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor
     )
@@ -126,20 +110,13 @@ class Environment:
       batching.rewrite_for_batching(cast_result(self._env_step), spec, action),
     )
 
-  def reset(self, key: types.Key) -> State:
-    """Starts one episode per key.
-
-    Args:
-      key: [...], consumed; legacy uint32 keys [..., 2] are taken as well.
-
-    Returns:
-      A state [...] of the same type as the states of `step`.
-    """
+  def reset(self, key: Key) -> State:
+    """Starts one episode per key [...]; legacy uint32 keys [..., 2] do too."""
     key = prng.typed_key(key)
     return environments_as_batch(self._reset, key.shape, key)
 
   def step(
-    self, state: State, action: types.Array, pool: State | None = None
+    self, state: State, action: Array, pool: State | None = None
   ) -> State:
     """Steps every instance, and resets those whose episode ended.
 
@@ -160,44 +137,28 @@ class Environment:
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
-      of this step (metrics of its last repetition), `info` holds
+      of this step, `info` holds
         next_observation: [..., O], the successor before any reset,
         discount: [...], 0 where the episode terminated, else 1,
         truncation: [...], 1 where it ended without terminating, else 0,
-        steps: int32[...], steps of this episode, after `action_repeat`,
+        steps: int32[...], steps of this episode,
         episodes: int32[...], episodes that have ended since `reset`,
         key: [...], from which the instance's later episodes are drawn,
         state_descriptor and next_state_descriptor: [..., D], of `obs` and of
           `next_observation`, if the environment has one.
     """
-    self._check_action(state, action)
     shape = state.done.shape
     return environments_as_batch(self._step, shape, state, action, pool)
 
-  def advance(self, state: State, action: types.Array) -> State:
-    """Steps every instance without resets, as evaluation does.
+  def advance(self, state: State, action: Array) -> State:
+    """Steps as `step` does, but without resets, as evaluation does.
 
-    Args:
-      state: with leading axes [...]. One whose episode has ended just goes on:
-        what follows the first `done` is for the caller to mask.
-      action: [..., A], in [-1, 1].
-
-    Returns:
-      As `step`, with `obs` the successor observation at episode ends as well.
+    An instance whose episode has ended just goes on: what follows the first
+    `done` is for the caller to mask.
     """
-    self._check_action(state, action)
     return environments_as_batch(self._advance, state.done.shape, state, action)
 
-  def _check_action(self, state: State, action: types.Array) -> None:
-    """Refuses actions of another shape than one [A] per instance."""
-    expected = (*state.done.shape, self.action_size)
-    if action.shape != expected:
-      raise ValueError(
-        f"action has shape {action.shape}, but {expected} fits the state; give "
-        "one action [A] per instance."
-      )
-
-  def _reset_batch(self, key: types.Key) -> State:
+  def _reset_batch(self, key: Key) -> State:
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
     reset, _ = self._of_batch
@@ -211,14 +172,15 @@ class Environment:
     }
     return state.replace(reward=zero, done=zero, info=info)
 
-  def _advance_batch(self, state: State, action: types.Array) -> State:
+  def _advance_batch(self, state: State, action: Array) -> State:
     """Steps B instances."""
     action = action.astype(jnp.float32)
-    env_state, reward = self._repeat(state.pipeline_state, action)
+    env_state = self._of_batch[1](state.pipeline_state, action)
+    reward = env_state.reward.astype(jnp.float32)
     done, truncated = _ends(env_state)
     terminated = done & ~truncated
     steps = state.info["steps"] + 1
-    is_last = steps * self.action_repeat >= self.episode_length
+    is_last = steps >= self.episode_length
     ended = done | truncated | is_last
     next_state = _observe(env_state, state.info["key"], steps)
     info = next_state.info | {
@@ -230,7 +192,7 @@ class Environment:
     return next_state.replace(reward=reward, done=done, info=info)
 
   def _step_batch(
-    self, state: State, action: types.Array, pool: State | None
+    self, state: State, action: Array, pool: State | None
   ) -> State:
     """Steps B instances and resets the ended ones."""
     before = (state.obs, action)
@@ -268,38 +230,8 @@ class Environment:
     )
     return _observe(*drawn)
 
-  def _repeat(
-    self, env_state: State, action: types.Array
-  ) -> tuple[State, types.Array]:
-    """Returns the environments' states and the summed rewards [B]."""
-    _, step = self._of_batch
-    if self.action_repeat == 1:
-      env_state = step(env_state, action)
-      return env_state, env_state.reward.astype(jnp.float32)
 
-    def repetition(
-      carry: tuple[State, types.Array, types.Array], _: None
-    ) -> tuple[tuple[State, types.Array, types.Array], None]:
-      env_state, reward, ended = carry
-      stepped = step(env_state, action)
-      reward += jnp.where(ended, 0, stepped.reward.astype(jnp.float32))
-      env_state = _select(ended, env_state, stepped)
-      done, truncated = _ends(env_state)
-      # A state that is acted on after its end (`advance`) goes on, so only an
-      # end within this step counts.
-      return (env_state, reward, ended | done | truncated), None
-
-    zero = jnp.zeros(action.shape[:1], jnp.float32)
-    carry = (env_state, zero, zero > 0)
-    (env_state, reward, _), _ = jax.lax.scan(
-      repetition, carry, length=self.action_repeat
-    )
-    return env_state, reward
-
-
-def _observe(
-  env_state: State, key: types.Key, steps: types.Array | None = None
-) -> State:
+def _observe(env_state: State, key: Key, steps: Array | None = None) -> State:
   """Returns states [B] without the outcome of the step that led to them."""
   if steps is None:  # An episode begins.
     steps = jnp.zeros(key.shape, jnp.int32)
@@ -319,14 +251,14 @@ def _observe(
   )
 
 
-def _ends(env_state: State) -> tuple[types.Array, types.Array]:
+def _ends(env_state: State) -> tuple[Array, Array]:
   """Returns whether the environment is done and whether it truncated, [B]."""
   done = env_state.done != 0
   truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
   return done, truncated
 
 
-def _truncate_nonfinite(before: types.Tree, state: State) -> State:
+def _truncate_nonfinite(before: Tree, state: State) -> State:
   """Ends episodes [B] that didn't stay finite in a step, as truncated."""
   names = ("next_observation", "next_state_descriptor")
   after = [state.info.get(name) for name in names]
@@ -339,21 +271,22 @@ def _truncate_nonfinite(before: types.Tree, state: State) -> State:
   return state.replace(done=done, info=state.info | ends)
 
 
-def _select(mask: types.Array, on_true: State, on_false: State) -> State:
+def _select(mask: Array, on_true: State, on_false: State) -> State:
   """Chooses between two trees with leaves [B, ...] by mask [B]."""
-  def choose(x: types.Array, y: types.Array) -> types.Array:
+
+  def choose(x: Array, y: Array) -> Array:
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), x, y)
 
   return jax.tree.map(choose, on_true, on_false)
 
 
 def environments_as_batch(
-  function: Callable[..., State], shape: tuple[int, ...], *args: types.Tree
+  function: Callable[..., State], shape: tuple[int, ...], *args: Tree
 ) -> State:
   """Calls a function of one flat batch on trees with leading axes."""
   size = math.prod(shape)
   args = jax.tree.map(
-    lambda x: jnp.reshape(x, (size, *x.shape[len(shape):])), args
+    lambda x: jnp.reshape(x, (size, *x.shape[len(shape) :])), args
   )
   return jax.tree.map(
     lambda x: jnp.reshape(x, (*shape, *x.shape[1:])), function(*args)

@@ -5,17 +5,18 @@ An episode is one step, and the point is its action, from [-1, 1] scaled to
 without hidden layers is a point, its biases.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.environments.interface import Descriptor, State
+from qdrl_haiku.types import Array, Key
 
 # The greatest value of Rastrigin's function along one axis, rounded up.
 _RASTRIGIN_MAX = 40.354
-_Scores = tuple[types.Array, types.Array]
+_Scores = tuple[Array, Array]
 
 
 class Function:
@@ -25,70 +26,65 @@ class Function:
 
   def __init__(
     self,
-    function: Callable[[types.Array], _Scores],
-    num_dimensions: int,
+    function: Callable[[Array], _Scores],
     names: tuple[str, str],
-    reward_offset: float,
+    reward_offset: Callable[[int], float],
+    num_dimensions: int = 8,
   ) -> None:
-    """Takes the function."""
+    """Takes the function, and the offset for so many dimensions, 2 or more."""
     check_count("num_dimensions", num_dimensions, 2)
     self._function = function
     self.action_size = num_dimensions
     self.descriptor = Descriptor(
-      names, (0.0, 0.0), (1.0, 1.0), reward_offset=reward_offset
+      names, (0.0, 0.0), (1.0, 1.0), reward_offset=reward_offset(num_dimensions)
     )
 
-  def reset(self, key: types.Key) -> State:
+  def reset(self, key: Key) -> State:
     """Returns the one state there is before a point is chosen."""
     del key
     zero, info = jnp.zeros(()), {"state_descriptor": jnp.zeros(2)}
     return State((), jnp.ones(1), reward=zero, done=zero, info=info)
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(self, state: State, action: Array) -> State:
     """Evaluates the function."""
     point = (jnp.clip(action, -1, 1) + 1) / 2
     reward, descriptor = self._function(point)
     return state.replace(reward=reward, info={"state_descriptor": descriptor})
 
 
-def arm_function(num_dimensions: int = 8) -> Function:
-  """Makes a planar arm, to reach everywhere with joints bent alike.
+def arm_function_scores(point: Array) -> _Scores:
+  """Returns how alike a planar arm's joints are bent, and where it ends.
 
   Cully et al. (2015), "Robots that can adapt like animals", as in QDax: the
   reward is minus the standard deviation of the joints' angles, the descriptor
   is where the arm of length 1/2 ends whose base is in the middle.
   """
-  return Function(arm_function_scores, num_dimensions, ("x", "y"), 0.5)
-
-
-def rastrigin_function(num_dimensions: int = 8) -> Function:
-  """Makes Rastrigin's function on [-5, 5]^N, described by two axes."""
-  offset = _RASTRIGIN_MAX * num_dimensions
-  return Function(
-    rastrigin_function_scores, num_dimensions, ("x1", "x2"), offset
-  )
-
-
-def sphere_function(num_dimensions: int = 8) -> Function:
-  """Makes the squared distance on [-5, 5]^N, described by two axes."""
-  offset = 25.0 * num_dimensions
-  return Function(sphere_function_scores, num_dimensions, ("x1", "x2"), offset)
-
-
-def arm_function_scores(point: types.Array) -> _Scores:
-  """Returns how alike an arm's joints are bent, and where it ends."""
   angles = jnp.cumsum(2 * jnp.pi * point - jnp.pi)
   end = jnp.stack([jnp.mean(jnp.cos(angles)), jnp.mean(jnp.sin(angles))])
   return -jnp.std(point), (end + 1) / 2
 
 
-def rastrigin_function_scores(point: types.Array) -> _Scores:
-  """Returns minus Rastrigin's function, and the first two coordinates."""
+def rastrigin_function_scores(point: Array) -> _Scores:
+  """Returns minus Rastrigin's function on [-5, 5]^N, and two coordinates."""
   x = 10 * point - 5
   waves = jnp.sum(10 - 10 * jnp.cos(2 * jnp.pi * x))
   return -jnp.sum(x**2) - waves, point[:2]
 
 
-def sphere_function_scores(point: types.Array) -> _Scores:
-  """Returns minus the squared distance, and the first two coordinates."""
+def sphere_function_scores(point: Array) -> _Scores:
+  """Returns minus the squared distance on [-5, 5]^N, and two coordinates."""
   return -jnp.sum((10 * point - 5) ** 2), point[:2]
+
+
+arm_function = functools.partial(
+  Function, arm_function_scores, ("x", "y"), lambda n: 0.5
+)
+rastrigin_function = functools.partial(
+  Function,
+  rastrigin_function_scores,
+  ("x1", "x2"),
+  lambda n: _RASTRIGIN_MAX * n,
+)
+sphere_function = functools.partial(
+  Function, sphere_function_scores, ("x1", "x2"), lambda n: 25.0 * n
+)

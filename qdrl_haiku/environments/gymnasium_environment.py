@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from qdrl_haiku import checks, names, types
+from qdrl_haiku import checks, names
 from qdrl_haiku.environments.environment import (
   MAX_EPISODE_LENGTH,
   environments_as_batch,
 )
 from qdrl_haiku.environments.interface import Descriptor, State
+from qdrl_haiku.types import Array, Key
 
 _DEFAULT_EPISODE_LENGTH = 1000
 # From this width on, bounds stand for none: the largest number of a float or an
@@ -44,12 +45,7 @@ class GymnasiumEnvironment:
   on_host = True
 
   def __init__(
-    self,
-    env_id: str,
-    *,
-    episode_length: int | None = None,
-    action_repeat: int = 1,
-    **kwargs: Any,
+    self, env_id: str, *, episode_length: int | None = None, **kwargs: Any
   ) -> None:
     """Makes one instance, to look at its spaces.
 
@@ -58,19 +54,8 @@ class GymnasiumEnvironment:
         registers it.
       episode_length: truncates episodes, at least 1; by default what Gymnasium
         has registered, or 1,000.
-      action_repeat: 1, since Gymnasium's wrappers repeat actions.
       **kwargs: for the environment's constructor.
-
-    Raises:
-      ValueError: if Gymnasium isn't installed, if there is no such environment,
-        if its constructor takes other arguments, if a space can't be learned
-        with, or if a number is out of range.
     """
-    if action_repeat != 1:
-      raise ValueError(
-        f"action_repeat={action_repeat} isn't done for 'gymnasium:{env_id}'; "
-        "leave it out, and register the environment with a wrapper that does."
-      )
     try:
       import gymnasium
     except ModuleNotFoundError as error:
@@ -103,7 +88,7 @@ class GymnasiumEnvironment:
     )
     self.observation_size = math.prod(env.observation_space.shape)
     self.action_size = math.prod(env.action_space.shape)
-    self.episode_length = self.episode_steps = episode_length
+    self.episode_length = episode_length
     self.descriptor: Descriptor | None = None
     self._envs: Any = None
     # Counts resets and steps, from 0 again after 2^31, since states are int32.
@@ -113,29 +98,24 @@ class GymnasiumEnvironment:
     self._reset = jax.jit(self._reset_batch)
     self._step = jax.jit(self._step_batch)
 
-  def reset(self, key: types.Key) -> State:
+  def reset(self, key: Key) -> State:
     """Starts one episode per key [...], and ends all that there were."""
     return environments_as_batch(self._reset, key.shape, key)
 
   def step(
-    self, state: State, action: types.Array, pool: State | None = None
+    self, state: State, action: Array, pool: State | None = None
   ) -> State:
-    """Steps every instance, and resets those whose episode ended.
+    """Steps as `Environment.step` does, the state that was returned last.
 
-    Args:
-      state: with leading axes [...], the one that was returned last.
-      action: [..., A], in [-1, 1], scaled to the bounds of the action space;
-        where that has integers, each of them has an equal share.
-      pool: None, since states can't be kept.
-
-    Returns:
-      As `Environment.step`.
+    Actions [..., A] in [-1, 1] are scaled to the bounds of the action space;
+    where that has integers, each of them has an equal share. There can't be a
+    pool, since states can't be kept.
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")
     return environments_as_batch(self._step, state.done.shape, state, action)
 
-  def advance(self, state: State, action: types.Array) -> State:
+  def advance(self, state: State, action: Array) -> State:
     """Steps as `step` does, with `obs` the successor at episode ends as well.
 
     Steps after those are for the caller to mask: the instance has been reset.
@@ -143,7 +123,7 @@ class GymnasiumEnvironment:
     state = self.step(state, action)
     return state.replace(obs=state.info["next_observation"])
 
-  def _reset_batch(self, key: types.Key) -> State:
+  def _reset_batch(self, key: Key) -> State:
     """Resets all instances: one key each, [B]."""
     key, seed = _next_seed(key)
     size = key.shape[0]
@@ -165,7 +145,7 @@ class GymnasiumEnvironment:
     }
     return State(ticket, obs, reward=zero, done=zero, info=info)
 
-  def _step_batch(self, state: State, action: types.Array) -> State:
+  def _step_batch(self, state: State, action: Array) -> State:
     """Steps all instances, [B], and resets the ended ones."""
     key, steps = state.info["key"], state.info["steps"] + 1
     next_key, seed = _next_seed(key)
@@ -198,7 +178,7 @@ class GymnasiumEnvironment:
       },
     )
 
-  def _reset_on_host(self, seed: types.Array) -> tuple[np.ndarray, np.ndarray]:
+  def _reset_on_host(self, seed: Array) -> tuple[np.ndarray, np.ndarray]:
     """Resets all instances, making them if there aren't as many."""
     seeds = np.asarray(seed).tolist()
     if self._envs is None or self._envs.num_envs != len(seeds):
@@ -247,7 +227,7 @@ class GymnasiumEnvironment:
     return np.stack([np.full_like(numbers, self._clock), numbers], axis=1)
 
 
-def _next_seed(key: types.Key) -> tuple[types.Key, types.Array]:
+def _next_seed(key: Key) -> tuple[Key, Array]:
   """Returns instances' next keys, and seeds of next resets, uint32 [B]."""
   key, seed_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
   return key, jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(
@@ -279,26 +259,13 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
 
   if ":" in env_id:  # A module that registers it.
     names.search_names_in_working_directory()
-  fix = ""
   try:
     return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
-  except (gymnasium.error.Error, ModuleNotFoundError) as error:
-    problem: BaseException = error
-  except TypeError as error:
-    # Gymnasium wraps what a constructor raises; by itself it complains of an
-    # object that isn't an environment of its own.
-    problem = error.__cause__ or error
-    trace = problem.__traceback__
-    if error.__cause__ and trace is not None and trace.tb_next is not None:
-      raise  # Raised within the constructor, not by its call.
-    fix = (
-      "; give arguments to gymnasium.register(..., kwargs={...}), or to "
-      "environments.create."
-    )
-  reason = " ".join(str(problem).split())
-  raise ValueError(
-    f"env_name='gymnasium:{env_id}' can't be made: {reason}{fix}"
-  ) from problem
+  except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
+    reason = " ".join(str(error).split())
+    raise ValueError(
+      f"env_name='gymnasium:{env_id}' can't be made: {reason}"
+    ) from error
 
 
 def _check_space(env_id: str, name: str, space: Any) -> None:

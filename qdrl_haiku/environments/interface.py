@@ -1,30 +1,27 @@
 """The interface of environments: states, descriptors, methods."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Protocol, Self
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku.types import Array, Key, Tree
 
-DescriptorFn = Callable[[types.Array, types.Array], types.Array]
+DescriptorFn = Callable[[Array, Array], Array]
 """(descriptors of the states after each step [T, D], anything where the mask
 is False; mask bool [T] of the steps that belong to the episode, at least one)
 -> the episode's descriptor [D]."""
 
 
-def final_descriptor(
-  descriptors: types.Array, mask: types.Array
-) -> types.Array:
+def final_descriptor(descriptors: Array, mask: Array) -> Array:
   """Returns the descriptor of an episode's last state; a `DescriptorFn`."""
   last = mask.shape[0] - 1 - jnp.argmax(mask[::-1])
   return descriptors[last]
 
 
-def mean_descriptor(descriptors: types.Array, mask: types.Array) -> types.Array:
+def mean_descriptor(descriptors: Array, mask: Array) -> Array:
   """Returns the mean over the steps of an episode; a `DescriptorFn`."""
   return jnp.mean(descriptors, axis=0, where=mask[:, None])
 
@@ -60,11 +57,6 @@ class Descriptor:
         f"lower={self.lower} must be below upper={self.upper} on every axis; "
         "swap or widen the bounds."
       )
-    if not 0 <= self.reward_offset < math.inf:
-      raise ValueError(
-        f"reward_offset={self.reward_offset} must be finite and at least 0; "
-        "give how far rewards fall below 0."
-      )
 
   @property
   def size(self) -> int:
@@ -87,14 +79,14 @@ class State:
     info: arrays by name; `Environment.step` lists those that it returns.
   """
 
-  pipeline_state: types.Tree
-  obs: types.Array
-  reward: types.Array
-  done: types.Array
-  metrics: dict[str, types.Tree] = dataclasses.field(default_factory=dict)
-  info: dict[str, types.Tree] = dataclasses.field(default_factory=dict)
+  pipeline_state: Tree
+  obs: Array
+  reward: Array
+  done: Array
+  metrics: dict[str, Tree] = dataclasses.field(default_factory=dict)
+  info: dict[str, Tree] = dataclasses.field(default_factory=dict)
 
-  def replace(self, **changes: types.Tree) -> Self:
+  def replace(self, **changes: Tree) -> Self:
     """Returns a copy with some fields changed, as brax's states do."""
     return dataclasses.replace(self, **changes)
 
@@ -116,10 +108,10 @@ class SingleEnvironment(Protocol):
   def action_size(self) -> int:
     """A; actions are in [-1, 1]."""
 
-  def reset(self, rng: types.Key, /) -> State:
+  def reset(self, rng: Key, /) -> State:
     """Draws an initial state."""
 
-  def step(self, state: State, action: types.Array, /) -> State:
+  def step(self, state: State, action: Array, /) -> State:
     """Advances by one step with action [A]."""
 
 
@@ -133,16 +125,15 @@ class BatchedEnvironment(Protocol):
   observation_size: int
   action_size: int
   episode_length: int
-  episode_steps: int
   descriptor: Descriptor | None
 
-  def reset(self, key: types.Key) -> State:
+  def reset(self, key: Key) -> State:
     """Starts one episode per key [...]."""
 
   def step(
-    self, state: State, action: types.Array, pool: State | None = None
+    self, state: State, action: Array, pool: State | None = None
   ) -> State:
     """Steps with actions [..., A], and resets the ended ones."""
 
-  def advance(self, state: State, action: types.Array) -> State:
+  def advance(self, state: State, action: Array) -> State:
     """Steps with actions [..., A], without resets."""

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import names, types
+from qdrl_haiku import names
 from qdrl_haiku.environments import brax_loading
 from qdrl_haiku.environments.environment import Environment
 from qdrl_haiku.environments.interface import SingleEnvironment, State
+from qdrl_haiku.types import Array, Key, Tree
 
 # The part of an observation that policies see; the rest is for critics that
 # know more than their policy.
@@ -35,11 +36,11 @@ class Playground:
     self.observation_size: int = observation.shape[-1]
     self.action_size: int = env.action_size
 
-  def reset(self, rng: types.Key) -> State:
+  def reset(self, rng: Key) -> State:
     """Draws an initial state."""
     return _state(self._reset(rng))
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A]."""
     return _state(self._step(state.pipeline_state, action))
 
@@ -51,7 +52,7 @@ def adapt_playground_environment(env: Any) -> SingleEnvironment:
 
 
 def create_playground_environment(
-  name: str, *, episode_length: int | None, action_repeat: int, **overrides: Any
+  name: str, *, episode_length: int | None, **overrides: Any
 ) -> Environment:
   """Creates an environment of Playground; see `environments.create`."""
   try:
@@ -70,12 +71,6 @@ def create_playground_environment(
       f"{names.nearest_name(name, registry.ALL_ENVS)}"
     )
   config = registry.get_default_config(name)
-  for key in overrides:
-    if key.partition(".")[0] not in config:
-      raise ValueError(
-        f"{key} is no part of the configuration of 'playground:{name}'; "
-        f"{names.nearest_name(key, config)}"
-      )
   if "impl" in config:
     # Of MJX: warp's states have parts that all instances share, so that one of
     # them can't be reset or copied alone.
@@ -90,12 +85,10 @@ def create_playground_environment(
       "reached."
     ) from error
   length = config.episode_length if episode_length is None else episode_length
-  return Environment(
-    Playground(env), episode_length=length, action_repeat=action_repeat
-  )
+  return Environment(Playground(env), episode_length=length)
 
 
-def _observed(observation: types.Tree) -> types.Array:
+def _observed(observation: Tree) -> Array:
   """Returns the part of an observation that agents get."""
   if not isinstance(observation, Mapping):
     return observation

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import names, types
+from qdrl_haiku import names
 from qdrl_haiku.environments.interface import Descriptor, State
+from qdrl_haiku.types import Array, Key
 
 _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
   "open": (),
@@ -72,7 +73,7 @@ class PointMaze:
     self._blocked = np.round(self.walls + clearance, 6).astype(np.float32)
     self._steps_to_goal = _steps_to_goal(self._blocked, self.goal)
 
-  def reset(self, key: types.Key) -> State:
+  def reset(self, key: Key) -> State:
     """Starts near `start`; the key is consumed."""
     noise = jax.random.uniform(
       key, (2,), minval=-_START_NOISE, maxval=_START_NOISE
@@ -80,7 +81,7 @@ class PointMaze:
     position = jnp.asarray(self.start) + noise
     return self._state(position, jnp.zeros(()))
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(self, state: State, action: Array) -> State:
     """Moves the point by an action [2], clipped to [-1, 1].
 
     `metrics["distance"]` of the next state is its distance in steps.
@@ -93,7 +94,7 @@ class PointMaze:
     nearer = self.distance(before) - self.distance(position)
     return self._state(position, nearer)
 
-  def distance(self, position: types.Array) -> types.Array:
+  def distance(self, position: Array) -> Array:
     """Returns how many steps away from a position [2] the goal is, a float.
 
     Interpolated between grid points 0.025 apart (off by at most 1/16 in the
@@ -109,9 +110,7 @@ class PointMaze:
     corners = jax.lax.dynamic_slice(steps, low, (2, 2))
     return jnp.stack([1 - x, x]) @ corners @ jnp.stack([1 - y, y])
 
-  def _slide(
-    self, position: types.Array, move: types.Array, axis: int
-  ) -> types.Array:
+  def _slide(self, position: Array, move: Array, axis: int) -> Array:
     """Returns the coordinate after a move along one axis, up to a wall."""
     here, across = position[axis], position[1 - axis]
     low, high = self._blocked[:, axis], self._blocked[:, axis + 2]
@@ -123,7 +122,7 @@ class PointMaze:
     below = jnp.where(in_the_way & (here >= high), high, -1)
     return jnp.clip(here + move, below.max(initial=-1), above.min(initial=1))
 
-  def _state(self, position: types.Array, reward: types.Array) -> State:
+  def _state(self, position: Array, reward: Array) -> State:
     """Returns the state at a position."""
     return State(
       pipeline_state=position,
@@ -144,13 +143,16 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
   for x_low, y_low, x_high, y_high in blocked:
     # A boundary may be walked on, whichever way its float32 was rounded.
     free &= (
-      (x < x_low + 1e-6) | (x > x_high - 1e-6)
-      | (y < y_low + 1e-6) | (y > y_high - 1e-6)
+      (x < x_low + 1e-6)
+      | (x > x_high - 1e-6)
+      | (y < y_low + 1e-6)
+      | (y > y_high - 1e-6)
     )
   # A diagonal move may not cut the corner of a wall.
   moves = [
     (dx, dy, free & _shift(free, dx, 0) & _shift(free, 0, dy))
-    for dx in (-1, 0, 1) for dy in (-1, 0, 1)
+    for dx in (-1, 0, 1)
+    for dy in (-1, 0, 1)
   ]
   reached = np.zeros((size, size), bool)
   reached[tuple(np.round((goal + 1) / _SPACING).astype(int))] = True
@@ -169,4 +171,4 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
 def _shift(cells: np.ndarray, dx: int, dy: int) -> np.ndarray:
   """Shifts square cells [G, G] by up to one cell, and fills with False."""
   size = len(cells)
-  return np.pad(cells, 1)[1 - dx:, 1 - dy:][:size, :size]
+  return np.pad(cells, 1)[1 - dx :, 1 - dy :][:size, :size]

@@ -1,7 +1,6 @@
 """Environments by name, their defaults, and the settings that choose one."""
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import re
@@ -43,23 +42,23 @@ class Entry(NamedTuple):
 # in; in spring, the fastest, the first two stand still. Small mechanisms are as
 # fast in generalized coordinates, and more exact. The humanoids were not
 # compared.
-_BACKEND_OF_BRAX: dict[str, str | None] = {
-  "fast": None,
-  **dict.fromkeys(("ant", "humanoid", "humanoidstandup"), "spring"),
-  **dict.fromkeys(("halfcheetah", "walker2d"), "mjx"),
-}
-for _robot in (
-  "hopper", "inverted_double_pendulum", "inverted_pendulum", "pusher",
-  "reacher", "swimmer",
-):  # fmt: skip
-  _BACKEND_OF_BRAX[_robot] = "generalized"
+_ROBOTS: dict[str | None, tuple[str, ...]] = {
+  None: ("fast",),
+  "generalized": (
+    "hopper", "inverted_double_pendulum", "inverted_pendulum", "pusher",
+    "reacher", "swimmer",
+  ),
+  "mjx": ("halfcheetah", "walker2d"),
+  "spring": ("ant", "humanoid", "humanoidstandup"),
+}  # fmt: skip
 BRAX: dict[str, Entry] = {
   name: Entry(
     functools.partial(brax_loading.load_brax_class, name),
     backend=backend,
     backends=("generalized",) if name == "swimmer" else _BACKENDS,
   )
-  for name, backend in _BACKEND_OF_BRAX.items()
+  for backend, names in _ROBOTS.items()
+  for name in names
 }
 OURS: dict[str, Entry] = {
   "ant_trap": BRAX["ant"]._replace(change=brax_tasks.trap_task),
@@ -102,7 +101,6 @@ def create(
   *,
   backend: str | None = None,
   episode_length: int | None = None,
-  action_repeat: int = 1,
   sizes: tuple[int, int] | None = None,
   **kwargs: Any,
 ) -> Any:
@@ -119,9 +117,8 @@ def create(
     backend: of brax's physics: generalized, spring, positional or mjx; each
       environment has a default. A user's function gets it if it has a
       parameter of that name.
-    episode_length: truncates episodes, in steps before `action_repeat`, at
-      least 1; by default the environment's own number, 1,000 for a user's.
-    action_repeat: how often each action is applied, at least 1.
+    episode_length: truncates episodes, at least 1; by default the
+      environment's own number, 1,000 for a user's.
     sizes: of observations and actions, where the same environment of ours has
       passed the checks before.
     **kwargs: for the environment's constructor, or the user's function, or in
@@ -132,9 +129,8 @@ def create(
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
 
   Raises:
-    ValueError: if the name, the backend or an argument isn't known, if a
-      number is out of range, or if what the environment returns does not fit
-      what it declares; of a user's own also if that isn't finite.
+    ValueError: if an argument isn't known or out of range, or if what the
+      environment returns isn't what it declares, or isn't finite.
   """
   if not isinstance(env_name, str):
     if backend is not None or kwargs:
@@ -151,11 +147,7 @@ def create(
       brax_loading.redirect_brax_mujoco_warnings()
     if colon and package in _PACKAGES:
       _check_backend(env_name, backend, ())
-      kwargs |= {
-        "episode_length": episode_length,
-        "action_repeat": action_repeat,
-      }
-      return _PACKAGES[package](name, **kwargs)
+      return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
   backend = entry.backend if backend is None else backend
@@ -180,7 +172,6 @@ def create(
       episode_length=(
         entry.episode_length if episode_length is None else episode_length
       ),
-      action_repeat=action_repeat,
       sizes=sizes,
     )
     if is_users:
@@ -210,10 +201,8 @@ def _find(env_name: str) -> tuple[Entry, bool]:
   if env_name in OURS or env_name in BRAX:
     return (BRAX | OURS)[env_name], False
   place, colon, name = env_name.partition(":")
-  is_function = place.lower() not in _PREFIXES and name.isidentifier()
-  prefixes = difflib.get_close_matches(place.lower(), _PREFIXES, 1)
-  if colon and prefixes and not is_function:
-    fix = f"did you mean {_PREFIXES[prefixes[0]] + name!r}?"
+  if colon and place.lower() in _PREFIXES:
+    fix = f"did you mean {_PREFIXES[place.lower()] + name!r}?"
   elif re.search(r"-v\d+$", env_name):
     fix = f"did you mean 'gymnasium:{env_name}'?"
   elif colon:
@@ -260,12 +249,6 @@ class EnvironmentConfig(Settings):
     low=1,
     high=MAX_EPISODE_LENGTH,
   )
-  action_repeat: int = setting(
-    1,
-    "How many steps of the environment each action lasts.",
-    low=1,
-    offered=False,
-  )
   initial_height: float | None = setting(
     None,
     "Height of the root of a robot of brax, in metres, where episodes begin; "
@@ -300,7 +283,6 @@ class EnvironmentConfig(Settings):
       self.env_name,
       backend=self.backend or None,
       episode_length=self.episode_length,
-      action_repeat=self.action_repeat,
       sizes=sizes,
       **more,
     )

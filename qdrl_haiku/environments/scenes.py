@@ -9,47 +9,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qdrl_haiku import types
 from qdrl_haiku.environments import point_maze
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
+from qdrl_haiku.types import Array
 
 
 class PlaneScene(NamedTuple):
-  """A plane, with the positions of states in it.
+  """A plane, with the positions of states in it."""
 
-  Attributes:
-    extract: states [...] -> positions [..., 2].
-    names: of the two axes.
-    lower: [2], of the part of the plane that matters.
-    upper: [2].
-    walls: [W, 4], one rectangle per row: x_low, y_low, x_high, y_high.
-    start: [2], where episodes begin, or None if that is not known.
-    goal: [2], or None if there is none.
-  """
-
-  extract: Callable[[State], types.Array]
-  names: tuple[str, str]
-  lower: np.ndarray
-  upper: np.ndarray
-  walls: np.ndarray
-  start: np.ndarray | None = None
-  goal: np.ndarray | None = None
+  extract: Callable[[State], Array]  # States [...] -> positions [..., 2].
+  names: tuple[str, str]  # Of the two axes.
+  lower: np.ndarray  # [2], of the part of the plane that matters.
+  upper: np.ndarray  # [2].
+  walls: np.ndarray  # [W, 4]: x_low, y_low, x_high, y_high of rectangles.
+  start: np.ndarray | None = None  # [2], where episodes begin, if known.
+  goal: np.ndarray | None = None  # [2], if there is one.
 
 
 class RobotScene(NamedTuple):
-  """A robot of brax.
+  """A robot of brax."""
 
-  Attributes:
-    extract: states [...] -> `q` [..., Q], the generalized coordinates, and of
-      each of the L links `pos` [..., L, 3], in metres, and `rot` [..., L, 4], a
-      quaternion, w first.
-    sys: brax's system.
-    step_seconds: the duration of a step of the environment.
-  """
-
-  extract: Callable[[State], dict[str, types.Array]]
-  sys: Any
-  step_seconds: float
+  # States [...] -> `q` [..., Q], the generalized coordinates, and of each of
+  # the L links `pos` [..., L, 3], in metres, and `rot` [..., L, 4], a
+  # quaternion, w first.
+  extract: Callable[[State], dict[str, Array]]
+  sys: Any  # brax's system.
+  step_seconds: float  # The duration of a step of the environment.
 
 
 Scene = PlaneScene | RobotScene
@@ -58,16 +43,9 @@ Scene = PlaneScene | RobotScene
 def scene(env: BatchedEnvironment) -> Scene:
   """Returns the parts of an environment that can be drawn.
 
-  Args:
-    env: with skills or without.
-
-  Returns:
-    For `point_maze` the maze; for brax's robots, in any wrapper, the robot; for
-    any other environment the plane of the first two axes of its state
-    descriptor.
-
-  Raises:
-    ValueError: if an environment has none of these.
+  For `point_maze` the maze; for brax's robots, in any wrapper, the robot; for
+  any other environment, with skills or without, the plane of the first two axes
+  of its state descriptor.
   """
   batched: Any = env
   # Skills are no part of the picture.
@@ -80,9 +58,7 @@ def scene(env: BatchedEnvironment) -> Scene:
   is_maze = isinstance(inner, point_maze.PointMaze)
   is_robot = hasattr(getattr(single, "sys", None), "mj_model")
   if is_robot and hasattr(single, "dt"):
-    return RobotScene(
-      _links, single.sys, float(single.dt) * batched.action_repeat
-    )
+    return RobotScene(_links, single.sys, float(single.dt))
   descriptor = inner.descriptor if is_maze else env.descriptor
   if descriptor is None or descriptor.size < 2:
     has = "no state descriptor"
@@ -109,7 +85,7 @@ def scene(env: BatchedEnvironment) -> Scene:
   )
 
 
-def _links(state: State) -> dict[str, types.Array]:
+def _links(state: State) -> dict[str, Array]:
   """Returns the positions of a robot's joints and links."""
   physics = state.pipeline_state.pipeline_state
   return {"q": physics.q, "pos": physics.x.pos, "rot": physics.x.rot}

@@ -6,8 +6,9 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import prng, skills, types
+from qdrl_haiku import prng, skills
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
+from qdrl_haiku.types import Array, Key
 
 Sampling = Literal["fixed", "episode"]
 
@@ -39,25 +40,17 @@ class SkillEnvironment:
         num_skills skills, "fixed" deals them out: of the E instances along the
         last axis of the keys, instance i has skill i modulo num_skills, or,
         where E is less, the skills i, i + E, i + 2E, ..., one after the other.
-
-    Raises:
-      ValueError: if there is no such sampling.
     """
-    if sampling not in ("fixed", "episode"):
-      raise ValueError(
-        f"sampling={sampling!r} is unknown; give 'fixed' or 'episode'."
-      )
     self.env = env
     self.prior = prior
     self.sampling = sampling
     self.observation_size: int = env.observation_size + prior.size
     self.action_size = env.action_size
     self.episode_length = env.episode_length
-    self.episode_steps = env.episode_steps
     self.descriptor = env.descriptor
     self.on_host: bool = getattr(env, "on_host", False)
 
-  def reset(self, key: types.Key) -> State:
+  def reset(self, key: Key) -> State:
     """Starts one episode per key [...], with skills."""
     state = self.env.reset(key)
     num_skills = self.prior.num_skills
@@ -71,7 +64,7 @@ class SkillEnvironment:
     return _with_skill(state, skill, skill)
 
   def step(
-    self, state: State, action: types.Array, pool: State | None = None
+    self, state: State, action: Array, pool: State | None = None
   ) -> State:
     """Steps as `Environment.step` does; skills of the pool aren't read.
 
@@ -85,15 +78,15 @@ class SkillEnvironment:
     next_skill = jnp.where(ended, self._next(state, skill), skill)
     return _with_skill(state, skill, next_skill)
 
-  def advance(self, state: State, action: types.Array) -> State:
+  def advance(self, state: State, action: Array) -> State:
     """Steps as `Environment.advance` does, without resets; skills stay."""
     skill = state.info["skill"]
     return _with_skill(self.env.advance(state, action), skill, skill)
 
-  def _draw(self, state: State) -> types.Array:
+  def _draw(self, state: State) -> Array:
     """Returns a skill for each instance, from its own key: [..., K]."""
 
-    def draw(key: types.Key) -> types.Array:
+    def draw(key: Key) -> Array:
       key = jax.random.fold_in(key, prng.OfInstance.SKILL)
       return self.prior.sample(key)
 
@@ -101,7 +94,7 @@ class SkillEnvironment:
     skill = jax.vmap(draw)(keys.reshape(math.prod(keys.shape)))
     return skill.reshape(*keys.shape, self.prior.size)
 
-  def _next(self, state: State, skill: types.Array) -> types.Array:
+  def _next(self, state: State, skill: Array) -> Array:
     """Returns the skills of the next episodes, [..., K]."""
     if self.sampling == "episode":
       return self._draw(state)
@@ -113,9 +106,7 @@ class SkillEnvironment:
     return jax.nn.one_hot(index, num_skills)
 
 
-def _with_skill(
-  state: State, skill: types.Array, next_skill: types.Array
-) -> State:
+def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
   """Appends the skill of the last step, and of the next one."""
   next_observation = state.info["next_observation"]
   return state.replace(

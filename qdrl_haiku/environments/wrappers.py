@@ -5,15 +5,15 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import types
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
   Descriptor,
   SingleEnvironment,
   State,
 )
+from qdrl_haiku.types import Array, Key
 
-StateDescriptorFn = Callable[[State], types.Array]
+StateDescriptorFn = Callable[[State], Array]
 """State of the environment -> the state's descriptor [D]."""
 
 
@@ -38,11 +38,11 @@ class Wrapper:
       getattr(env, "descriptor", None) if descriptor is None else descriptor
     )
 
-  def reset(self, rng: types.Key) -> State:
+  def reset(self, rng: Key) -> State:
     """Draws an initial state."""
     return self._change(self.env.reset(rng))
 
-  def step(self, state: State, action: types.Array) -> State:
+  def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A]."""
     return self._change(self.env.step(state, action))
 
@@ -74,12 +74,9 @@ def with_descriptor(
     descriptor: of what it returns; `env.descriptor` is replaced.
 
   Returns:
-    The environment, with `info["state_descriptor"]` float32 [D] in its states,
-    and the attribute `descriptor`.
-
-  Raises:
-    ValueError: if `env` isn't an environment of one instance.
+    The environment, with `info["state_descriptor"]` float32 [D] in its states.
   """
+
   def describe(state: State) -> State:
     value = state_descriptor_fn(state).astype("float32")
     return state.replace(info=state.info | {"state_descriptor": value})

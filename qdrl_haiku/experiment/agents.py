@@ -33,7 +33,7 @@ def make_experiment_agent(config: Config) -> training.Setup:
     setup = _with_skills(config, choice, env, eval_env)
   else:
     learner = learners.make_learner(
-      choice, env.observation_size, env.action_size, env.episode_steps
+      choice, env.observation_size, env.action_size, env.episode_length
     )
     settings = _with_episodes(config.training, _EVAL_EPISODES)
     setup = training.Setup(env, eval_env, learner, None, settings)
@@ -134,7 +134,7 @@ def _with_skills(
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
   size = train_env.observation_size
   learner = learners.make_learner(
-    base, size, env.action_size, env.episode_steps
+    base, size, env.action_size, env.episode_length
   )
   sees_descriptors = discriminator.discriminator_input == "descriptor"
   is_return = choice.fitness == "episode_return"

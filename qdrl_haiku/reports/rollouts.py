@@ -61,7 +61,7 @@ def roll_out_elites(
       learner,
       jax.vmap(learner.from_genotype)(genotypes),
       jax.random.key(_SEED),
-      env.episode_steps,
+      env.episode_length,
       scene.extract,
     )
 

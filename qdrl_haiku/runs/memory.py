@@ -165,7 +165,7 @@ def _evaluation(
   elif setup.evaluate is not None:
     # Observations, and what is said of each.
     per_step = descriptor + 2 * env.observation_size
-  recorded = env.episode_steps * per_step * _FLOAT
+  recorded = env.episode_length * per_step * _FLOAT
   return num_agents * (elite + num_episodes * (env_state + recorded))
 
 

@@ -73,32 +73,3 @@ def test_a_second_call_outside_of_jit_compiles_nothing(name):
   call = _CALLS[name]
   call(0)
   assert compilations.of(call, 1) == 0
-
-
-@pytest.mark.parametrize(("function", "args", "message"), [
-  (
-    actors.evaluate,
-    (_first(_STATES), jax.random.key(0), 2),
-    r"^states/gain has shape \(\), but the first axis of all is P, agents; .* "
-    r"One agent is a population of one: jax.tree.map\(lambda x: x\[None\]",
-  ),
-  (
-    actors.evaluate_from_states,
-    (_STATES, _BLIND.reset(_keys()[:, None]), _first_step),
-    "descriptor_fn needs an environment with state descriptors",
-  ),
-  (
-    actors.collect,
-    (_STATES, _HYPERPARAMS, _env_states(), _keys()[0], 1),
-    r"^keys has shape \(\) \(and env_states \(3, 2\)\)",
-  ),
-  (
-    actors.step,
-    (_STATES, _HYPERPARAMS, _env_states(), jax.random.key(0)),
-    r"hyperparams/noise has shape \(3,\), but a step is of one agent, whose "
-    "hyperparameters are numbers; `actors.collect` steps a population.",
-  ),
-])
-def test_agents_that_are_no_population_are_refused(function, args, message):
-  with pytest.raises(ValueError, match=message):
-    function(_ENV, _LEARNER, *args)

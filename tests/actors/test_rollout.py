@@ -33,9 +33,7 @@ def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
   )
   assert len({*lengths.tolist()}) > 1
   for i, length in enumerate(lengths):
-    extracted, rewards, actions = (
-      x[i] for x in (found.extracted["x"], found.rewards, found.actions)
-    )
+    extracted, rewards = found.extracted["x"][i], found.rewards[i]
     happened = jax.tree.map(
       lambda x, i=i, n=length: x[i, 0, :n], evaluation.transitions
     )
@@ -43,7 +41,6 @@ def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
       (extracted[:length], happened.observation),
       (extracted[1 : length + 1], happened.next_observation),
       (rewards[:length], happened.reward),
-      (actions[:length], happened.action),
     ):
       np.testing.assert_allclose(actual, expected, rtol=1e-6)
 

@@ -79,16 +79,6 @@ other_shape_at_step = _stepping(lambda s, _: s.replace(obs=jnp.zeros(3)))
 branching = _stepping(lambda s, action: s if action[0] > 0 else s)
 
 
-class _LikeGym(Walk):
-  """Its step takes an action alone, as gym's does."""
-
-  def step(self, action):
-    return action, 0.0, False, {}
-
-
-like_gym = _LikeGym
-
-
 def _with(**attributes):
   def make():
     env = Walk()

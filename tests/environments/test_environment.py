@@ -165,9 +165,7 @@ def test_a_reset_costs_nothing_while_no_episode_ends_or_with_a_pool(env):
   assert not {e.primitive.name for e in found} & {"cond", "while", "scan"}
 
 
-@pytest.mark.parametrize("action_repeat", [1, 2])
-def test_reset_returns_exactly_the_type_that_step_returns(action_repeat):
-  env = _make(action_repeat=action_repeat)
+def test_reset_returns_exactly_the_type_that_step_returns(env):
   state = jax.eval_shape(env.reset, _keys(3))
   for method in (env.step, env.advance):
     after = jax.eval_shape(method, state, _still(3))
@@ -270,23 +268,6 @@ def test_only_ended_instances_are_reset_and_each_draws_afresh(long):
   np.testing.assert_array_equal(third.obs[1], [*first.obs[1, :2], 2])
   starts = [*first.obs[:, 0], *second.obs[::2, 0], *third.obs[::2, 0]]
   assert len(np.unique(starts)) == 7
-
-
-@pytest.mark.parametrize(("limit", "episode_length"), [(5, 99), (999, 5)])
-def test_repeated_actions_add_up_rewards_until_the_episode_ends(
-  limit, episode_length
-):
-  env = _make(limit, episode_length, action_repeat=3)
-  state = env.step(env.reset(_keys(1)), _still(1))
-  assert (state.reward, state.done, state.info["steps"]) == (6, 0, 1)
-  assert state.obs[0, 2] == 3
-  state = env.step(state, _still(1))
-  # The length is of steps before repetition, of which the last goes beyond it.
-  count = min(limit, 6)
-  assert (state.reward, state.done) == (sum(range(4, count + 1)), 1)
-  assert state.info["next_observation"][0, 2] == count
-  assert state.obs[0, 2] == state.info["steps"] == 0
-  assert env.episode_steps == -(-episode_length // 3)
 
 
 def test_advance_goes_on_after_the_end(env):

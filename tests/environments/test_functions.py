@@ -36,7 +36,7 @@ def _sphere(point):
 )
 def test_an_episode_is_the_function_of_its_action(name, expected):
   env = environments.create(name)
-  assert env.episode_steps == 1 and env.action_size == 8
+  assert env.episode_length == 1 and env.action_size == 8
   state = env.reset(jax.random.split(jax.random.key(0), len(_POINTS)))
   np.testing.assert_array_equal(state.obs, np.ones((5, 1)))
   after = env.advance(state, jnp.asarray(2 * _POINTS - 1, jnp.float32))

@@ -71,18 +71,18 @@ def test_settings_reach_an_environment_of_brax():
   assert env.episode_length == 1000
   assert env.unwrapped.backend == "generalized"
   env = environments.create(
-    "inverted_pendulum", backend="spring", episode_length=7, action_repeat=2,
-    n_frames=3, sizes=(4, 1),
+    "inverted_pendulum", backend="spring", episode_length=7, n_frames=3,
+    sizes=(4, 1),
   )  # fmt: skip
-  assert (env.episode_length, env.action_repeat) == (7, 2)
+  assert env.episode_length == 7
   assert (env.unwrapped.backend, env.unwrapped._n_frames) == ("spring", 3)
 
 
 def test_an_environment_that_exists_is_taken_as_it_is():
   maze = environments.PointMaze()
-  env = environments.create(maze, action_repeat=2)
+  env = environments.create(maze)
   assert env.unwrapped is maze
-  assert (env.episode_length, env.action_repeat) == (1000, 2)
+  assert env.episode_length == 1000
   with pytest.raises(ValueError, match="layout, backend has no effect"):
     environments.create(maze, layout="open", backend="spring")
 

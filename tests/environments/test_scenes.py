@@ -33,13 +33,12 @@ def test_of_a_maze_the_point_and_what_it_walks_among_are_drawn(layout):
 
 @pytest.mark.slow
 def test_of_a_robot_its_links_are_drawn():
-  robot = environments.create("hopper_uni", backend="mjx", action_repeat=3)
+  robot = environments.create("hopper_uni", backend="mjx")
   env = environments.SkillEnvironment(robot, skills.categorical(3))
   scene = environments.scene(env)
   assert isinstance(scene, environments.RobotScene)
   assert scene.sys is robot.unwrapped.sys
-  # A step lasts as long as all repetitions of its action.
-  assert scene.step_seconds == pytest.approx(3 * robot.unwrapped.dt)
+  assert scene.step_seconds == pytest.approx(robot.unwrapped.dt)
   shapes = jax.eval_shape(lambda: scene.extract(env.reset(_KEYS)))
   assert shapes["pos"].shape == (2, 3, 4, 3)
   assert shapes["rot"].shape == (2, 3, 4, 4)
