@@ -17,8 +17,6 @@ class OfGeneration:
   CONTROLLER = 2**31 - 1
   VARIATION = 2**31 - 4
   SAMPLES = 2**31 - 5
-  INHERIT = 2**31 - 6
-  TRANSPLANT = 2**31 - 7
   ASK = 2**31 - 10
   EVALUATE = 2**31 - 11
   TELL = 2**31 - 12

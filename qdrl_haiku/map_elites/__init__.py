@@ -19,20 +19,8 @@ from qdrl_haiku.map_elites.emitters import (
   check,
   genetic_emitter,
 )
-from qdrl_haiku.map_elites.loop import (
-  EvaluateFn,
-  add_and_tell,
-  init,
-  loop_ask_key,
-  loop_evaluation_key,
-  step,
-)
-from qdrl_haiku.map_elites.metrics import (
-  coverage,
-  max_fitness,
-  metrics,
-  qd_score,
-)
+from qdrl_haiku.map_elites.loop import EvaluateFn, add_and_tell, init, step
+from qdrl_haiku.map_elites.metrics import metrics
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,

@@ -45,15 +45,14 @@ def cma_emitter(
     make_strategies: (number of weights) -> strategies, such as `cma_es` with
       all else bound.
     genotype: an example of one, or its shapes and dtypes.
-    is_weight: which leaves are weights, see `weights_only`.
+    is_weight: which leaves are weights, by default those of `weights_only`.
 
   Returns:
     The emitter, of K times the strategies' population, one strategy's after the
     other's; its state is a `CMAState`.
 
   Raises:
-    ValueError: if the genotype has no weights, or more than the strategies can
-      search; from `init`, if the repertoire has no cells.
+    ValueError: from `init`, if the repertoire has no cells.
   """
   chosen = variation.find_varied_weights(genotype, is_weight)
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
@@ -104,10 +103,7 @@ def cma_emitter(
     )
 
   def tell(
-    state: CMAState,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
-    key: Key,
+    state: CMAState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> CMAState:
     fitness = evaluated.fitness
     cells = repertoire.cells_of(evaluated.descriptors)

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.checks import check_count, check_float
 from qdrl_haiku.types import Array, Key, Tree
 
 # The covariance of all pairs of numbers: beyond it a generation takes seconds.
@@ -22,27 +21,21 @@ _MAX_CONDITION = 1e6
 
 
 class Strategies(NamedTuple):
-  """K strategies that search [N] numbers, as pure functions.
+  """K strategies that search [N] numbers, as pure functions."""
 
-  Attributes:
-    init: (means [K, N]) -> their states, leaves [K, ...].
-    ask: (states, key) -> (points [K, L, N], states); the key is consumed.
-    tell: (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K],
-      each >= 1) -> states, moved towards the parents, of the first ranks.
-    can_go_on: (states) -> bool [K]; false where the covariance is
-      ill-conditioned, or anything not finite.
-    step_sizes: (states) -> [K].
-    num_strategies: K.
-    population_size: L.
-  """
-
+  # (means [K, N]) -> their states, leaves [K, ...].
   init: Callable[[Array], Tree]
+  # (states, key) -> (points [K, L, N], states); the key is consumed.
   ask: Callable[[Tree, Key], tuple[Array, Tree]]
+  # (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K], each
+  # >= 1) -> states, moved towards the parents, of the first ranks.
   tell: Callable[[Tree, Array, Array, Array], Tree]
+  # (states) -> bool [K]; false where the covariance is ill-conditioned, or
+  # anything not finite.
   can_go_on: Callable[[Tree], Array]
-  step_sizes: Callable[[Tree], Array]
-  num_strategies: int
-  population_size: int
+  step_sizes: Callable[[Tree], Array]  # (states) -> [K].
+  num_strategies: int  # K.
+  population_size: int  # L.
 
 
 def cma_es(
@@ -56,23 +49,17 @@ def cma_es(
     population_size: L, >= 2, points of each.
     step_size: sigma at first, > 0; about as much as the numbers differ.
 
-  Returns:
-    The strategies.
-
   Raises:
-    ValueError: if a number is out of its range.
+    ValueError: if there are more numbers than that.
   """
   from evosax.algorithms.distribution_based import cma_es as evosax_lib
 
-  check_count("num_strategies", num_strategies, 1)
-  check_count("population_size", population_size, 2)
   if not 1 <= size <= MAX_SIZE:
     raise ValueError(
       f"size={size} numbers are too many, since CMA-ES adapts the covariance "
       f"of all pairs of them; use at most {MAX_SIZE}, such as a policy with "
       "fewer or smaller hidden layers."
     )
-  check_float("step_size", step_size, may_be_zero=False)
   # Constants, also while this is traced.
   with jax.ensure_compile_time_eval():
     strategy = evosax_lib.CMA_ES(
@@ -81,9 +68,7 @@ def cma_es(
       # Points come with their weights rather than with a fitness.
       fitness_shaping_fn=lambda points, weights, state, params: weights,
     )
-    defaults = strategy.default_params.replace(
-      std_init=jnp.float32(step_size)
-    )
+    defaults = strategy.default_params.replace(std_init=jnp.float32(step_size))
     unused = jax.random.key(0)
 
   def init_one(mean: Array) -> Any:
@@ -103,9 +88,7 @@ def cma_es(
     own = jnp.where(ranks < num_parents, weights[ranks], 0)
     # A NaN times a weight of 0 would be a NaN.
     points = jnp.where(own[:, None] > 0, points, state.mean)
-    params = defaults.replace(
-      weights=weights, **_learning_rates(size, weights)
-    )
+    params = defaults.replace(weights=weights, **_learning_rates(size, weights))
     return strategy.tell(unused, points, own, state, params)[0]
 
   def can_go_on_one(state: Any) -> Array:

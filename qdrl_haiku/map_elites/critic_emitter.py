@@ -16,7 +16,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
@@ -27,25 +26,20 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 class Teacher(NamedTuple):
   """Holds the pure functions of a critic that emitters call.
 
-  A target is the descriptor that an individual was made for. Keys are
-  consumed.
-
-  Attributes:
-    init: (key) -> its state: a critic that knows nothing.
-    remember: (state, evaluated, targets [B, D]) -> state, with what happened
-      in all of the evaluation that is finite.
-    train: (state, key) -> (state, metrics by name, floats []).
-    improve: (state, individuals [n, ...], targets [n, D], key) -> individuals.
-    policies: (state, targets [n, D]) -> individuals, the critic's own.
-    needs: names of what `remember` looks at in `evaluated.extra`.
+  A target is the descriptor that an individual was made for. Keys are consumed.
   """
 
+  # (key) -> its state: a critic that knows nothing.
   init: Callable[[Key], Tree]
+  # (state, evaluated, targets [B, D]) -> state, with what happened in all of
+  # the evaluation that is finite.
   remember: Callable[[Tree, Evaluated, Array], Tree]
+  # (state, key) -> (state, metrics by name, floats []).
   train: Callable[[Tree, Key], tuple[Tree, Metrics]]
+  # (state, individuals [n, ...], targets [n, D], key) -> individuals.
   improve: Callable[[Tree, Tree, Array, Key], Tree]
+  # (state, targets [n, D]) -> individuals, the critic's own.
   policies: Callable[[Tree, Array], Tree]
-  needs: tuple[str, ...] = ("transitions",)
 
 
 class TaughtState(NamedTuple):
@@ -57,38 +51,18 @@ class TaughtState(NamedTuple):
 
 
 def pga_emitter(
-  teacher: Teacher,
-  variation_fn: VariationFn,
-  *,
-  injection_batch_size: int,
-  **batch_sizes: int,
+  teacher: Teacher, variation_fn: VariationFn, **batch_sizes: int
 ) -> Emitter:
-  """Makes the emitter of PGA-MAP-Elites.
+  """Makes the emitter of PGA-MAP-Elites, as `dcrl_emitter` does.
 
-  Args:
-    teacher: whose critic sees no targets, see `Teacher`.
-    variation_fn: makes offspring, see `VariationFn`.
-    injection_batch_size: 1 if the critic's own policy is an individual in each
-      generation, else 0.
-    **batch_sizes: the others of `dcrl_emitter`.
-
-  Returns:
-    The emitter, see `dcrl_emitter`.
-
-  Raises:
-    ValueError: if a batch size is out of its range.
+  The teacher's critic sees no targets, and has one policy to inject, or none.
   """
-  if injection_batch_size not in (0, 1):
+  if (number := batch_sizes["injection_batch_size"]) > 1:
     raise ValueError(
-      f"injection_batch_size={injection_batch_size} would inject one policy "
-      "more than once, since the critic has no other; give 0 or 1."
+      f"injection_batch_size={number} would inject one policy more than once, "
+      "since the critic has no other; give 0 or 1."
     )
-  return dcrl_emitter(
-    teacher,
-    variation_fn,
-    injection_batch_size=injection_batch_size,
-    **batch_sizes,
-  )
+  return dcrl_emitter(teacher, variation_fn, **batch_sizes)
 
 
 def dcrl_emitter(
@@ -116,13 +90,7 @@ def dcrl_emitter(
   Returns:
     The emitter, of G + I + V individuals in that order; its state is a
     `TaughtState`.
-
-  Raises:
-    ValueError: if a batch size is not a count.
   """
-  check_count("gradient_batch_size", gradient_batch_size, 0)
-  check_count("injection_batch_size", injection_batch_size, 0)
-  check_count("variation_batch_size", variation_batch_size, 0)
   num_taught = gradient_batch_size + injection_batch_size
 
   def init(key: Key, repertoire: Repertoire) -> TaughtState:
@@ -185,7 +153,7 @@ def dcrl_emitter(
     ask=ask,
     tell=tell,
     batch_size=num_taught + variation_batch_size,
-    needs=teacher.needs,
+    needs=("transitions",),
     metrics=lambda state: state.metrics,
     tell_first=tell_first,
   )

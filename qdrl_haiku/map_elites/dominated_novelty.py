@@ -12,7 +12,7 @@ descriptor; so does the fitter of two that are worth the same.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class DominatedNovelty(Repertoire):
   @property
   def bounds(self) -> tuple[np.ndarray, np.ndarray]:
     """The grid's bounds, or those of the elites with a margin; outside jit."""
-    if grid := self._settings.grid:
+    if grid := self.tessellation.grid:
       return np.array(grid.lower), np.array(grid.upper)
     elites = np.asarray(self.descriptors, np.float64)
     return storage.stored_repertoire_extent(elites[np.asarray(self.occupied)])
@@ -48,14 +48,9 @@ class DominatedNovelty(Repertoire):
     """The descriptors, [C, D]; zeros where a place is empty."""
     return self.descriptors
 
-  @property
-  def _settings(self) -> Any:
-    """The `Unstructured` of which the repertoire was made."""
-    return self.tessellation
-
   def in_cells(self) -> Repertoire:
     """Returns the best of each cell of the grid; itself where there is none."""
-    grid = self._settings.grid
+    grid = self.tessellation.grid
     if not grid:
       return self
     places = jnp.arange(self.fitness.shape[0])
@@ -92,7 +87,7 @@ class DominatedNovelty(Repertoire):
     keys = (~takes_part, -all_fitness, is_new, *axes, numbers)
     *_, order = jax.lax.sort(keys, num_keys=len(keys))
     worth = _worths(
-      points[order], takes_part[order], self._settings.num_neighbors
+      points[order], takes_part[order], self.tessellation.num_neighbors
     )
     by_worth = jnp.argsort(-worth, stable=True)
     kept_in_order = _scattered(by_worth, numbers < num_places)
@@ -124,9 +119,7 @@ def _scattered(order: Array, values: Array) -> Array:
   return jnp.zeros_like(values).at[order].set(values, unique_indices=True)
 
 
-def _worths(
-  descriptors: Array, takes_part: Array, num_neighbors: int
-) -> Array:
+def _worths(descriptors: Array, takes_part: Array, num_neighbors: int) -> Array:
   """Returns what individuals are worth, equation 5 of the paper."""
   num = descriptors.shape[0]
   k = min(num_neighbors, num)

@@ -68,17 +68,13 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
   parents are zeros.
 
   Args:
-    variation_fn: makes offspring, see `VariationFn`; such as `iso_line` with
-      its sigmas bound. Not called if the batch size is 0.
+    variation_fn: makes offspring, such as `iso_line` with its sigmas bound. Not
+      called if the batch size is 0.
     batch_size: B, >= 0.
 
   Returns:
     The emitter; its state is ().
-
-  Raises:
-    ValueError: if the batch size is not a count.
   """
-  checks.check_count("batch_size", batch_size, 0)
 
   def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
     return emit_offspring(
@@ -108,9 +104,7 @@ def emit_offspring(
 
 
 def check(
-  emitter: Emitter,
-  repertoire: Repertoire,
-  extra: dict[str, Tree] | None = None,
+  emitter: Emitter, repertoire: Repertoire, extra: dict[str, Tree] | None = None
 ) -> None:
   """Refuses an emitter whose functions don't do what `Emitter` says.
 
@@ -154,15 +148,11 @@ def check_emitter_ask(
   genotypes, state = asked
   expected = repertoire.shapes(emitter.batch_size)
   if difference := trees.tree_difference(genotypes, expected):
-    fix = (
-      f"return batch_size={emitter.batch_size} genotypes like the repertoire's,"
-      " and then the emitter's new state"
-    )
-    if trees.tree_difference(state, expected) is None:
-      fix = "it returns (state, genotypes): swap them"
     raise ValueError(
       "the genotypes that the emitter's ask returns aren't "
-      f"{emitter.batch_size} of the repertoire's kind: {difference}; {fix}."
+      f"{emitter.batch_size} of the repertoire's kind: {difference}; return "
+      f"batch_size={emitter.batch_size} genotypes like the repertoire's, and "
+      "then the emitter's new state."
     )
   return genotypes, state
 

@@ -5,7 +5,6 @@ agents.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -27,10 +26,7 @@ need of the evaluation, leaves [B, ...].
 
 
 def init(
-  emitter: Emitter,
-  tessellation: Tessellation,
-  evaluated: Evaluated,
-  key: Key,
+  emitter: Emitter, tessellation: Tessellation, evaluated: Evaluated, key: Key
 ) -> tuple[Repertoire, Tree]:
   """Makes a repertoire of first individuals, and the emitter's state.
 
@@ -40,16 +36,14 @@ def init(
     evaluated: the first individuals, leaves [B, ...], B >= 1; its `extra` is
       for `Emitter.tell_first` alone.
     key: consumed.
-
-  Returns:
-    The repertoire, and the emitter's state.
   """
   repertoire = Repertoire.init(
     jax.tree.map(lambda x: x[0], evaluated.genotypes), tessellation
   ).add(*evaluated[:3])
-  state = emitter.init(loop_ask_key(key), repertoire)
+  state = emitter.init(jax.random.fold_in(key, OfGeneration.ASK), repertoire)
   if emitter.tell_first is not None:
-    state = emitter.tell_first(state, repertoire, evaluated, _tell_key(key))
+    key = jax.random.fold_in(key, OfGeneration.TELL)
+    state = emitter.tell_first(state, repertoire, evaluated, key)
   return repertoire, state
 
 
@@ -73,14 +67,14 @@ def step(
     The repertoire and the emitter's state.
 
   Raises:
-    ValueError: if the emitter or the scoring function returns something else
-      than `Emitter` and `EvaluateFn` say.
+    ValueError: if the emitter returns something else than `Emitter` says.
   """
-  genotypes, state = check_emitter_ask(
-    emitter, repertoire, emitter.ask(state, repertoire, loop_ask_key(key))
+  asked = emitter.ask(
+    state, repertoire, jax.random.fold_in(key, OfGeneration.ASK)
   )
-  scores = _check_scores(evaluate(genotypes, loop_evaluation_key(key)))
-  evaluated = Evaluated(genotypes, *scores)
+  genotypes, state = check_emitter_ask(emitter, repertoire, asked)
+  evaluate_key = jax.random.fold_in(key, OfGeneration.EVALUATE)
+  evaluated = Evaluated(genotypes, *evaluate(genotypes, evaluate_key))
   repertoire, _, state = add_and_tell(
     emitter, repertoire, (), state, evaluated, key
   )
@@ -95,22 +89,12 @@ def add_and_tell(
   evaluated: Evaluated,
   key: Key,
 ) -> tuple[Repertoire, DeepArchive | tuple[()], Tree]:
-  """Ends a generation whose individuals are evaluated.
+  """Ends a generation whose individuals are evaluated, of a generation's key.
 
-  With an archive the emitter is told of its new individuals alone;
+  With an archive, of `DeepArchive.sample`, the B individuals are followed by
+  the R that were drawn, and the emitter is told of its new ones alone;
   `multi_emitter` then remembers which emitter found an elite that moved or came
   back, and counts as improvements what is fitter than the elite was.
-
-  Args:
-    emitter: that was asked for them.
-    repertoire: before they are added.
-    archive: of `DeepArchive.sample`; () where each is evaluated once.
-    state: the emitter's, of `ask`.
-    evaluated: the B individuals; with an archive, then the R that were drawn.
-    key: the generation's.
-
-  Returns:
-    The repertoire, the archive, and the emitter's state.
   """
   is_multiple = isinstance(state, MultiEmitterState)
   if archive:
@@ -121,33 +105,8 @@ def add_and_tell(
     repertoire, archive = archive.add(repertoire, evaluated, again, labels)
   else:
     repertoire = repertoire.add(*evaluated[:3])
-  state = emitter.tell(state, repertoire, evaluated, _tell_key(key))
+  tell_key = jax.random.fold_in(key, OfGeneration.TELL)
+  state = emitter.tell(state, repertoire, evaluated, tell_key)
   if archive and is_multiple:
     state = state._replace(found_by=archive.elite_labels)
   return repertoire, archive, state
-
-
-def loop_ask_key(key: Key) -> Key:
-  """Returns the part of a generation's key that `ask` draws from."""
-  return jax.random.fold_in(key, OfGeneration.ASK)
-
-
-def loop_evaluation_key(key: Key) -> Key:
-  """Returns the part of a generation's key that evaluation draws from."""
-  return jax.random.fold_in(key, OfGeneration.EVALUATE)
-
-
-def _tell_key(key: Key) -> Key:
-  """Returns the part of a generation's key that `tell` draws from."""
-  return jax.random.fold_in(key, OfGeneration.TELL)
-
-
-def _check_scores(scores: Any) -> tuple[Array, Array, dict[str, Tree]]:
-  """Refuses what a scoring function must not return."""
-  values = tuple(scores) if isinstance(scores, (tuple, list)) else (scores,)
-  if len(values) != 3 or not isinstance(values[2], dict):
-    raise ValueError(
-      "the scoring function doesn't return three values: fitness [B], "
-      "descriptors [B, D], and a dict of what emitters need, {} for nothing."
-    )
-  return values

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -57,22 +56,9 @@ def multi_emitter(
   Returns:
     The emitter; its state is a `MultiEmitterState`. Its metrics are theirs,
     `<name>/<metric>`, the `share` of the individuals and the `num_elites`.
-
-  Raises:
-    ValueError: if there is no emitter, or if one makes more or fewer than B.
   """
-  if not emitters:
-    raise ValueError("there is no emitter; give one or more.")
   parts = tuple(emitters.values())
   ends = list(itertools.accumulate(part.batch_size for part in parts))
-  if batch_size is not None:
-    check_count("batch_size", batch_size, 1)
-    for name, part in emitters.items():
-      if part.batch_size != batch_size:
-        raise ValueError(
-          f"emitter {name} makes {part.batch_size} individuals, of which "
-          f"{batch_size} may be evaluated; let it make {batch_size}."
-        )
   size = ends[-1] if batch_size is None else batch_size
 
   def of_each(
@@ -214,9 +200,7 @@ def multi_emitter_shares(
   return jax.lax.scan(choose, counts, None, batch_size)[0]
 
 
-def _own(
-  state: MultiEmitterState, i: int, evaluated: Evaluated
-) -> Evaluated:
+def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:
   """Arranges what was found out as emitter i made its individuals."""
   size = state.rows.shape[0]
   is_own = state.emitters == i

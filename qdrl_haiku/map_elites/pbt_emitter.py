@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import trees
-from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
-from qdrl_haiku.prng import OfGeneration
+from qdrl_haiku.prng import OfGeneration, fold_in_indices
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 
@@ -23,61 +21,45 @@ class Agents(NamedTuple):
   """Holds the pure functions of agents that the emitter calls.
 
   Members are any tree with leaves [P, ...]; keys are [P] and consumed.
-
-  Attributes:
-    init: (keys) -> members.
-    train: (members, hyperparameters [P], keys) -> (members, metrics by name,
-      floats [P]).
-    genotypes: (members) -> what a cell stores of each, leaves [P, ...].
-    inherit: (members, parents int32 [P], keys) -> members, each with what a
-      child inherits of `parents[i]`; bit-identical where that is i.
-    transplant: (members, genotypes [P, ...], where bool [P], keys) -> members,
-      an agent made of the genotype where true, bit-identical elsewhere.
-    is_finite: (members) -> bool [P], whether all of a member is finite.
   """
 
+  # (keys) -> members.
   init: Callable[[Key], Tree]
+  # (members, hyperparameters [P], keys) -> (members, metrics [P] by name).
   train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
+  # (members) -> what a cell stores of each, leaves [P, ...].
   genotypes: Callable[[Tree], Tree]
-  inherit: Callable[[Tree, Array, Key], Tree]
-  transplant: Callable[[Tree, Tree, Array, Key], Tree]
+  # (members, parents int32 [P]) -> members, each with what a child inherits of
+  # `parents[i]`; bit-identical where that is i.
+  inherit: Callable[[Tree, Array], Tree]
+  # (members, genotypes [P, ...], where bool [P]) -> members, an agent made of
+  # the genotype where true, bit-identical elsewhere.
+  transplant: Callable[[Tree, Tree, Array], Tree]
+  # (members) -> bool [P], whether all of a member is finite.
   is_finite: Callable[[Tree], Array]
 
 
 class Elite(NamedTuple):
-  """Holds the genotype and the hyperparameters that a cell stores.
+  """Holds what a cell stores."""
 
-  Attributes:
-    genotype: what `Agents.genotypes` says.
-    hyperparams: with which it was trained last.
-  """
-
-  genotype: Tree
-  hyperparams: Hyperparams
+  genotype: Tree  # What `Agents.genotypes` says.
+  hyperparams: Hyperparams  # With which it was trained last.
 
 
 class PBTEmitterState(NamedTuple):
-  """The population, and what became of it in the last generation.
-
-  Attributes:
-    members: the agents, leaves [P, ...].
-    hyperparams: leaves [P], with which they are trained next.
-    metrics: of the training in `ask`, [P] by name, until `tell`; else none.
-    fitness: float32 [P], of the last decision, NaN for a member that was not
-      finite; NaN before the first one.
-    decision: the controller's last; at first that all members stay.
-    sampled_cells: int32 [P], the cell whose elite replaced the member after
-      the last decision, -1 where none did.
-    controller: its state.
-  """
+  """The population of P, and what became of it in the last generation."""
 
   members: Tree
-  hyperparams: Hyperparams
+  hyperparams: Hyperparams  # With which members are trained next.
+  # Of the training in `ask`, [P] by name, until `tell`; else none.
   metrics: Metrics
+  # Of the last decision, NaN where not finite, and before the first.
   fitness: Array
-  decision: Any
+  decision: Any  # The controller's last; at first that all members stay.
+  # int32 [P], the cell whose elite replaced the member after the last decision,
+  # -1 where none did.
   sampled_cells: Array
-  controller: Tree = ()
+  controller: Tree = ()  # Its state.
 
 
 def pbt_emitter(
@@ -122,12 +104,9 @@ def pbt_emitter(
     `PBTEmitterState`.
 
   Raises:
-    ValueError: if a count is out of its range, or too small a population for
-      the controller; from `init`, if the repertoire holds something else.
+    ValueError: if samples replace all members, or the population is too small
+      for the controller.
   """
-  check_count("population_size", population_size, 1)
-  check_count("variation_batch_size", variation_batch_size, 0)
-  check_count("num_replaced_by_samples", num_replaced_by_samples, 0)
   if num_replaced_by_samples >= population_size:
     raise ValueError(
       f"num_replaced_by_samples={num_replaced_by_samples} leaves none of"
@@ -142,23 +121,11 @@ def pbt_emitter(
   # The controller refuses a population before anything is trained.
   decision_shapes = jax.eval_shape(decide, jax.random.key(0))
 
-  def member_keys(key: Key) -> Key:
-    numbers = jnp.arange(population_size)
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
-
   def init(key: Key, repertoire: Repertoire) -> PBTEmitterState:
-    members = agents.init(member_keys(key))
+    members = agents.init(fold_in_indices(key, population_size))
     remembered, hyperparams = controller.init(
       jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size
     )
-    elites = Elite(agents.genotypes(members), hyperparams)
-    if unlike := trees.tree_difference(
-      repertoire.shapes(population_size), elites
-    ):
-      raise ValueError(
-        f"the repertoire doesn't hold the members' elites: {unlike}; make it"
-        " with an example of one Elite(genotype, hyperparams)."
-      )
     decision = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype), decision_shapes
     )._replace(
@@ -180,7 +147,7 @@ def pbt_emitter(
     state: PBTEmitterState, repertoire: Repertoire, key: Key
   ) -> tuple[Elite, PBTEmitterState]:
     members, metrics = agents.train(
-      state.members, state.hyperparams, member_keys(key)
+      state.members, state.hyperparams, fold_in_indices(key, population_size)
     )
     trained = Elite(agents.genotypes(members), state.hyperparams)
 
@@ -215,11 +182,7 @@ def pbt_emitter(
       fitness,
       state.hyperparams,
     )
-    members = agents.inherit(
-      state.members,
-      decision.parents,
-      member_keys(jax.random.fold_in(key, OfGeneration.INHERIT)),
-    )
+    members = agents.inherit(state.members, decision.parents)
     hyperparams = decision.hyperparams
     sampled_cells = jnp.full(population_size, -1, jnp.int32)
     if num_replaced_by_samples:
@@ -231,12 +194,7 @@ def pbt_emitter(
       )
       cells = jnp.where(replaced, drawn.at[turns].get(mode="clip"), 0)
       elites = jax.tree.map(lambda x: x[cells], repertoire.genotypes)
-      members = agents.transplant(
-        members,
-        elites.genotype,
-        replaced,
-        member_keys(jax.random.fold_in(key, OfGeneration.TRANSPLANT)),
-      )
+      members = agents.transplant(members, elites.genotype, replaced)
       hyperparams = jax.tree.map(
         lambda new, old: jnp.where(replaced, new, old),
         elites.hyperparams,

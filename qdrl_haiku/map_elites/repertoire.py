@@ -50,7 +50,7 @@ class Repertoire:
   fitness: Array
   descriptors: Array
   num_outside: Array
-  tessellation: Tessellation
+  tessellation: Any  # A `Tessellation`.
 
   has_cells: ClassVar[bool] = True
   """Whether a descriptor alone says which cell an individual belongs to."""
@@ -66,28 +66,10 @@ class Repertoire:
     Args:
       genotype: an example of one genotype, or its shapes and dtypes: any tree
         of booleans, integers and floats.
-      tessellation: of C cells; copied, so that donating the repertoire leaves
-        the caller's own intact.
-
-    Returns:
-      The repertoire, of the kind that the tessellation names.
-
-    Raises:
-      ValueError: if there is no leaf, or one of another dtype.
+      tessellation: of C cells, which says of what kind the repertoire is;
+        copied, so that donating the repertoire leaves the caller's own intact.
     """
     genotype = jax.eval_shape(lambda x: x, genotype)
-    if not jax.tree.leaves(genotype):
-      raise ValueError(
-        f"genotype={genotype!r} has no leaf; give a tree with an array in it."
-      )
-    kinds = (jnp.bool_, jnp.integer, jnp.floating)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(genotype):
-      is_real = any(jnp.issubdtype(leaf.dtype, kind) for kind in kinds)
-      if not is_real or jax.dtypes.itemsize_bits(leaf.dtype) < 8:
-        raise ValueError(
-          f"genotype{jax.tree_util.keystr(path)} has dtype {leaf.dtype}; a"
-          " repertoire stores booleans, integers and floats of 8 to 64 bits."
-        )
     num_cells = tessellation.num_cells
     return tessellation.repertoire_type(
       genotypes=jax.tree.map(
@@ -109,14 +91,12 @@ class Repertoire:
   @property
   def bounds(self) -> tuple[np.ndarray, np.ndarray]:
     """The least and the greatest descriptor, [D] each, outside of jit."""
-    bounded: Any = self.tessellation
-    return np.array(bounded.lower), np.array(bounded.upper)
+    return np.array(self.tessellation.lower), np.array(self.tessellation.upper)
 
   @property
   def centroids(self) -> Array:
     """The middles of the cells, [C, D]; without cells, the descriptors."""
-    bounded: Any = self.tessellation
-    return bounded.centroids
+    return self.tessellation.centroids
 
   def in_cells(self) -> "Repertoire":
     """Returns the repertoire by whose cells QD score and coverage are told."""
@@ -125,8 +105,7 @@ class Repertoire:
   def shapes(self, n: int) -> Tree:
     """Returns the shapes and dtypes of n genotypes, leaves [n, ...]."""
     return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype),
-      self.genotypes,
+      lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype), self.genotypes
     )
 
   def add(self, genotypes: Tree, fitness: Array, descriptors: Array) -> Self:
@@ -144,21 +123,30 @@ class Repertoire:
       fitness: [B], floats, kept in float32.
       descriptors: [B, D], floats, kept in float32.
 
-    Returns:
-      The repertoire with them.
-
     Raises:
       ValueError: if a shape, a dtype or the tree differs from the repertoire's.
     """
     genotypes, fitness, descriptors = jax.tree.map(
       jnp.asarray, (genotypes, fitness, descriptors)
     )
-    for name, x in (("fitness", fitness), ("descriptors", descriptors)):
-      if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"{name} has dtype {x.dtype}; convert to float32.")
     fitness = canonical_in_repertoire(fitness)
     descriptors = canonical_in_repertoire(descriptors)
-    self._check(genotypes, fitness, descriptors)
+    size, num_dimensions = fitness.size, self.descriptors.shape[1]
+    if difference := trees.tree_difference(
+      {"genotypes": genotypes, "fitness": fitness, "descriptors": descriptors},
+      {
+        "genotypes": self.shapes(size),
+        "fitness": jax.ShapeDtypeStruct((size,), jnp.float32),
+        "descriptors": jax.ShapeDtypeStruct(
+          (size, num_dimensions), jnp.float32
+        ),
+      },
+    ):
+      raise ValueError(
+        f"{difference}; give genotypes [B, ...] like the repertoire's, which is"
+        " made of an example without the axis B, fitness [B] and descriptors"
+        f" [B, {num_dimensions}]."
+      )
     if not fitness.size:
       return self
     valid = trees.all_finite_leaves((genotypes, fitness, descriptors))
@@ -230,18 +218,12 @@ class Repertoire:
 
   def cells_of(self, descriptors: Array) -> Array:
     """Returns the cells in which elites with these descriptors are, if any."""
-    cells: Any = self.tessellation
-    return cells.cell(descriptors)
+    return self.tessellation.cell(descriptors)
 
   def sample_cells(self, key: Key, n: int) -> Array:
-    """Draws occupied cells, uniformly and with replacement.
+    """Draws n occupied cells, uniformly and with replacement.
 
-    Args:
-      key: consumed.
-      n: how many, >= 0; a Python integer.
-
-    Returns:
-      int32 [n]; all 0 if every cell is empty.
+    Returns int32 [n]; all 0 if every cell is empty.
     """
     counts = jnp.cumsum(self.occupied, dtype=jnp.int32)
     ranks = jax.random.randint(key, (n,), 0, jnp.maximum(counts[-1], 1))
@@ -249,7 +231,7 @@ class Repertoire:
     return jnp.where(counts[-1] > 0, cells, 0)
 
   def sample(self, key: Key, n: int) -> Tree:
-    """Draws genotypes of occupied cells, uniformly and with replacement.
+    """Draws n genotypes of occupied cells, uniformly and with replacement.
 
     Args:
       key: consumed; `sample_cells` with the same key tells their cells.
@@ -272,9 +254,6 @@ class Repertoire:
       path: of the file, `<name>.npz`; see `storage` for what is in it.
       config: plain values to be kept with it;
         `storage.read_stored_repertoire_config` returns them.
-
-    Raises:
-      ValueError: if the config is not JSON, or two leaves have one name.
     """
     fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
     storage.store_repertoire(fields, path, config)
@@ -290,41 +269,11 @@ class Repertoire:
       like: an example of one genotype, or its shapes and dtypes. Without it
         named tuples that aren't this package's become dicts.
 
-    Returns:
-      The repertoire.
-
     Raises:
       ValueError: if the file is damaged, no repertoire, or not like `like`.
     """
     fields = storage.load_stored_repertoire(path, like)
     return fields["tessellation"].repertoire_type(**fields)
-
-  def _check(self, genotypes: Tree, fitness: Array, descriptors: Array) -> None:
-    """Refuses a batch that does not fit."""
-    size, num_dimensions = fitness.size, self.descriptors.shape[1]
-    float32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-    difference = trees.tree_difference(
-      {"genotypes": genotypes, "fitness": fitness, "descriptors": descriptors},
-      {
-        "genotypes": self.shapes(size),
-        "fitness": float32((size,)),
-        "descriptors": float32((size, num_dimensions)),
-      },
-    )
-    if difference is None:
-      return
-    hint = ""
-    example = jax.tree.map(lambda x: x[0], self.genotypes)
-    if trees.tree_difference(genotypes, example) is None:
-      hint = (
-        " Repertoire.init takes one genotype as its example, without the axis"
-        " B; if it was given a batch, give it its first:"
-        " jax.tree.map(lambda x: x[0], genotypes)."
-      )
-    raise ValueError(
-      f"{difference}; give genotypes [B, ...] like the repertoire's, fitness"
-      f" [B] and descriptors [B, {num_dimensions}].{hint}"
-    )
 
 
 def canonical_in_repertoire(x: Array) -> Array:

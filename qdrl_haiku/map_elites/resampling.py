@@ -66,27 +66,16 @@ class DeepArchive(NamedTuple):
 
   As in Deep-Grid, Flageat and Cully (2020), "Fast and stable MAP-Elites in
   noisy domains using deep grids".
-
-  Attributes:
-    genotypes: leaves [S, ...].
-    fitness: float32 [S], the mean of an individual's evaluations; -inf where a
-      place is free.
-    descriptors: float32 [S, D], likewise; 0 where it is free.
-    num_evaluations: int32 [S], 0 where it is free.
-    ranks: int32 [S], how many of its cell are fitter; S where it is free.
-    labels: int32 [S], given by the caller.
-    elites: int32 [C], the place of each cell's first; S where it is empty.
-    drawn: int32 [R], the places that are evaluated again; S for none.
   """
 
-  genotypes: Tree
-  fitness: Array
-  descriptors: Array
-  num_evaluations: Array
-  ranks: Array
-  labels: Array
-  elites: Array
-  drawn: Array
+  genotypes: Tree  # Leaves [S, ...].
+  fitness: Array  # float32 [S], the mean of all evaluations; -inf where free.
+  descriptors: Array  # float32 [S, D], likewise; 0 where a place is free.
+  num_evaluations: Array  # int32 [S], 0 where a place is free.
+  ranks: Array  # int32 [S], how many of its cell are fitter; S where free.
+  labels: Array  # int32 [S], given by the caller.
+  elites: Array  # int32 [C], the place of each cell's first; S where empty.
+  drawn: Array  # int32 [R], the places that are evaluated again; S for none.
 
   @classmethod
   def init(
@@ -103,9 +92,6 @@ class DeepArchive(NamedTuple):
       batch_size: B, new individuals in later generations.
       tessellation: of C cells.
       evaluated: the first individuals, leaves [N, ...], N >= 1.
-
-    Raises:
-      ValueError: if cells keep more individuals than can be numbered.
     """
     if tessellation.num_cells * resampling.depth > MAX_CELLS:
       raise ValueError(
@@ -150,12 +136,8 @@ class DeepArchive(NamedTuple):
     Without replacement, one after the other with a probability in proportion
     to exp(-rank); by the greatest sums with Gumbel noise, which is the same.
 
-    Args:
-      key: the generation's.
-
-    Returns:
-      Their genotypes, leaves [R, ...], arbitrary where the archive has fewer;
-      and the archive, with `drawn`.
+    Returns their genotypes, leaves [R, ...], arbitrary where the archive has
+    fewer; and the archive, with `drawn`.
     """
     size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
     key = jax.random.fold_in(key, OfGeneration.RESAMPLE)
@@ -186,9 +168,6 @@ class DeepArchive(NamedTuple):
       evaluated: new individuals, leaves [B, ...].
       reevaluated: fitness [R] and descriptors [R, D] of those that were drawn.
       labels: what to remember of each new one, int32 [B]; -1 by default.
-
-    Returns:
-      The repertoire and the archive, of which none is drawn.
     """
     assert repertoire.has_cells, "Individuals are compared within cells."
     known = self._with_evaluations(*reevaluated)

@@ -25,14 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import files
+from qdrl_haiku import files, trees
 from qdrl_haiku.map_elites.tessellation import (
   CVT,
   Grid,
   Tessellation,
   Unstructured,
 )
-from qdrl_haiku.types import Array, Tree
+from qdrl_haiku.types import Tree
 
 _FORMAT = 1
 _GENOTYPES = "genotypes"
@@ -67,19 +67,12 @@ def store_repertoire(
     "genotype": {"structure": structure, "dtypes": dtypes},
     "config": config,
   }
-  try:
-    text = json.dumps(record)
-  except (TypeError, ValueError) as error:
-    raise ValueError(
-      f"config={config!r} is not JSON ({error}); give plain numbers, strings,"
-      " lists and dicts."
-    ) from error
   arrays |= {
     "fitness": fitness,
     "descriptors": np.asarray(fields["descriptors"]),
     "num_outside": np.asarray(fields["num_outside"]),
     "cells": cells,
-    "config": np.asarray(text),
+    "config": np.asarray(json.dumps(record)),
   }
   if centroids is not None:
     arrays["centroids"] = np.asarray(centroids)
@@ -98,12 +91,6 @@ def load_stored_repertoire(
   with open_stored_repertoire(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
     tessellation = _make_tessellation(record["tessellation"], arrays)
-    _expect(arrays, "fitness", (tessellation.num_cells,), "float32")
-    shape = (tessellation.num_cells, tessellation.num_dimensions)
-    _expect(arrays, "descriptors", shape, "float32")
-    _expect(arrays, "num_outside", (), "int32")
-    if not np.array_equal(cells, np.flatnonzero(fitness > -np.inf)):
-      raise ValueError("cells are not those whose fitness is above -inf")
     leaves = {}
     for name in arrays:
       if name.split("/")[0] == _GENOTYPES:
@@ -117,7 +104,7 @@ def load_stored_repertoire(
     else:
       genotypes = _arrange(like, leaves)
     return {
-      "genotypes": jax.tree.map(_on_device, genotypes),
+      "genotypes": jax.tree.map(jnp.asarray, genotypes),
       "fitness": jnp.asarray(fitness),
       "descriptors": jnp.asarray(arrays["descriptors"]),
       "num_outside": jnp.asarray(arrays["num_outside"]),
@@ -171,53 +158,28 @@ def open_stored_repertoire(
       ) from error
 
 
-def _expect(arrays: Any, name: str, shape: tuple[int, ...], dtype: str) -> None:
-  """Refuses an array of another shape or dtype."""
-  found = f"{arrays[name].dtype}{arrays[name].shape}"
-  if found != f"{dtype}{shape}":
-    raise ValueError(f"{name} is {found}, not {dtype}{shape}")
-
-
 def _make_tessellation(settings: dict[str, Any], arrays: Any) -> Tessellation:
   """Returns the tessellation that a file describes."""
   settings = dict(settings)
   kind = settings.pop("kind")
-  if kind == "none":
-    grid = settings["grid"]
-    # A subclass may have settings of its own.
-    names = ("num_cells", "num_dimensions", "num_neighbors")
-    known = {name: settings[name] for name in names}
-    return Unstructured(**known, grid=grid and Grid(**grid))
   if kind == "grid":
-    tessellation: Tessellation = Grid(**settings)
-  elif kind == "cvt":
-    tessellation = CVT(jnp.asarray(arrays["centroids"]), **settings)
-  else:
-    raise ValueError(f"its tessellation is {kind!r}")
-  shape = (tessellation.num_cells, tessellation.num_dimensions)
-  _expect(arrays, "centroids", shape, "float32")
-  return tessellation
-
-
-def _names(tree: Tree) -> Any:
-  """Returns the tree with each leaf's name in the leaf's place."""
-  return jax.tree_util.tree_map_with_path(
-    lambda path, _: "/".join(
-      [_GENOTYPES, *(jax.tree_util.keystr((x,), simple=True) for x in path)]
-    ),
-    tree,
-  )
+    return Grid(**settings)
+  if kind == "cvt":
+    return CVT(jnp.asarray(arrays["centroids"]), **settings)
+  # A subclass of `Unstructured` may have settings of its own.
+  names = ("num_cells", "num_dimensions", "num_neighbors")
+  known, grid = {name: settings[name] for name in names}, settings["grid"]
+  return Unstructured(**known, grid=grid and Grid(**grid))
 
 
 def _named_leaves(tree: Tree) -> dict[str, Any]:
   """Returns the leaves by name."""
-  names = jax.tree.leaves(_names(tree))
-  if twice := {name for name in names if names.count(name) > 1}:
-    raise ValueError(
-      f"two leaves of the genotype are called {min(twice)!r}; rename a key that"
-      " has a slash in it."
-    )
-  return dict(zip(names, jax.tree.leaves(tree), strict=True))
+  return trees.tree_leaves_by_name({_GENOTYPES: tree})
+
+
+def _names(tree: Tree) -> Any:
+  """Returns the tree with each leaf's name in the leaf's place."""
+  return jax.tree.unflatten(jax.tree.structure(tree), [*_named_leaves(tree)])
 
 
 def _describe(names: Any) -> dict[str, Any]:
@@ -269,23 +231,14 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
 
 def _arrange(like: Tree, leaves: dict[str, np.ndarray]) -> Tree:
   """Returns the genotypes in the tree of an example."""
+  stored = {
+    name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    for name, x in leaves.items()
+  }
   example = _named_leaves(jax.eval_shape(lambda x: x, like))
-  saved = {name: f"{x.dtype}{x.shape[1:]}" for name, x in leaves.items()}
-  wanted = {name: f"{x.dtype}{x.shape}" for name, x in example.items()}
-  for name in sorted(saved.keys() | wanted.keys()):
-    found, expected = (x.get(name, "absent") for x in (saved, wanted))
-    if found != expected:
-      raise ValueError(
-        f"{name} is {found} in the file and {expected} in `like`; give an"
-        " example of the genotypes that were saved."
-      )
-  return jax.tree.map(lambda name: leaves[name], _names(like))
-
-
-def _on_device(x: np.ndarray) -> Array:
-  """Returns an array of jax, if that keeps its numbers exactly."""
-  if jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype:
+  if difference := trees.tree_difference(stored, example):
     raise ValueError(
-      f"it has numbers of {x.dtype}; set jax_enable_x64 to keep them exact"
+      f"in the file {difference} as in `like`; give an example of the genotypes"
+      " that were saved."
     )
-  return jnp.asarray(x)
+  return jax.tree.map(lambda name: leaves[name], _names(like))

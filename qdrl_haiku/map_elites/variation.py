@@ -3,12 +3,10 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import trees
 from qdrl_haiku.types import Array, Key, Tree
 
 VariationFn = Callable[[Key, Tree, Tree], Tree]
@@ -20,7 +18,7 @@ Returns: the offspring, the same tree of arrays [n, ...] and dtypes.
 """
 
 IsWeightFn = Callable[[jax.tree_util.KeyPath], bool]
-"""Whether the leaf at a path is a weight, see `weights_only`."""
+"""Whether the leaf at a path is a weight, in place of `weights_only`'s rule."""
 
 
 def iso_line(
@@ -49,12 +47,8 @@ def iso_line(
 
   Returns:
     The offspring, the same tree; leaves that are not floats are those of x1.
-
-  Raises:
-    ValueError: if x1 and x2 are different trees, or of different shapes.
   """
   x1, x2 = jax.tree.map(jnp.asarray, (x1, x2))
-  _check_parents(x1, x2)
   leaves, treedef = jax.tree.flatten(x1)
   if not leaves:
     return x1
@@ -76,43 +70,32 @@ def iso_line(
     varied = first + iso.reshape(first.shape) + along * (second - first)
     return varied.astype(first.dtype)
 
-  varied = map(vary, leaves, jax.tree.leaves(x2), noises)
+  pairs = zip(leaves, jax.tree.leaves(x2), noises, strict=True)
+  varied = [vary(*pair) for pair in pairs]
   return jax.tree.unflatten(treedef, varied)
 
 
-def weights_only(
-  variation_fn: VariationFn, is_weight: IsWeightFn | None = None
-) -> VariationFn:
+def weights_only(variation_fn: VariationFn) -> VariationFn:
   """Applies a variation to the networks' weights of a genotype only.
 
   All else (statistics, a log-temperature, hyperparameters) is the first
-  parent's. By default a leaf is a weight if a name on its path ends in
+  parent's. A leaf is a weight if a name on its path ends in
   "params", such as `policy_params`; if none does in the whole genotype, each
   float leaf is. What is below the name `hyperparams` is never a weight, nor is
   a network's running state, see `is_running_state`.
 
   Args:
     variation_fn: what varies the weights; it sees the genotypes with None in
-      place of everything else.
-    is_weight: (path of a leaf, as of `jax.tree_util`) -> whether it is a
-      weight, in place of that rule.
+      place of everything else, and returns the same tree.
 
   Returns:
-    The variation of whole genotypes. It raises ValueError if a genotype has no
-    weights, or if `variation_fn` returns another tree than it is given.
+    The variation of whole genotypes.
   """
 
   def vary(key: Key, x1: Tree, x2: Tree) -> Tree:
-    chosen = find_varied_weights(x1, is_weight)
+    chosen = find_varied_weights(x1)
     first, second = (pick_varied_weights(x, chosen) for x in (x1, x2))
     varied = variation_fn(key, first, second)
-    given: Any
-    given, returned = map(jax.tree.structure, (first, varied))
-    if returned != given:
-      raise ValueError(
-        f"variation_fn={variation_fn} returned {returned}; return the tree"
-        f" that it is given, {given}."
-      )
     return put_varied_weights(x1, chosen, varied)
 
   return vary
@@ -136,9 +119,8 @@ def find_varied_weights(
     chosen = named if any(named) else may_vary
   if not any(chosen):
     raise ValueError(
-      f"is_weight={is_weight} finds no weights in the genotype"
-      f" {jax.tree.structure(genotype)}, so offspring would be copies; give an"
-      " is_weight that is true of the leaves that may vary."
+      f"there are no weights in the genotype {jax.tree.structure(genotype)}, so"
+      " offspring would be copies; name those that may vary `..._params`."
     )
   return chosen
 
@@ -178,15 +160,3 @@ def put_varied_weights(
 def _is_float(leaf: Array) -> bool:
   """Returns whether a leaf holds floats."""
   return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-
-
-def _check_parents(x1: Tree, x2: Tree) -> None:
-  """Refuses parents that do not fit each other."""
-  difference = trees.tree_difference(x2, x1)
-  sizes = {x.shape[:1] for x in jax.tree.leaves(x1)}
-  if difference or len(sizes) > 1 or () in sizes:
-    raise ValueError(
-      f"x1 is {trees.describe_tree(x1)}, and of x2"
-      f" {difference or trees.describe_tree(x2)}; give two trees alike, with"
-      " one row per offspring in every leaf, [n, ...]."
-    )

@@ -71,7 +71,7 @@ def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
 @pytest.mark.parametrize(("changes", "message"), [
   (
     {"ask": lambda *args: _OWN.ask(*args)[::-1]},
-    "it returns (state, genotypes): swap them.",
+    "like the repertoire's, and then the emitter's new state.",
   ),
   ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
   (
@@ -86,17 +86,10 @@ def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
   assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(("batch_size", "score", "message"), [
-  (32, _score, "return batch_size=32 genotypes"),
-  (16, lambda x, key: _score(x, key)[0], "doesn't return three values: fit"),
-])
-def test_a_step_refuses_what_the_emitter_or_the_scores_must_not_be(
-  batch_size, score, message
-):
-  emitter = _OWN._replace(batch_size=batch_size)
-  with pytest.raises(ValueError) as caught:
+def test_a_step_refuses_what_the_emitter_must_not_return():
+  emitter = _OWN._replace(batch_size=32)
+  with pytest.raises(ValueError, match="return batch_size=32 genotypes"):
     jax.eval_shape(
-      lambda key: map_elites.step(emitter, score, _ROWS, jnp.int32(0), key),
+      lambda key: map_elites.step(emitter, _score, _ROWS, jnp.int32(0), key),
       jax.random.key(1),
     )
-  assert message in str(caught.value)

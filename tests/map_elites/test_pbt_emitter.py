@@ -23,34 +23,25 @@ def _init_members(keys):
   """
   i = jnp.arange(keys.shape[0], dtype=jnp.float32)
   data = jax.random.key_data(keys)
-  given = dict.fromkeys(("init", "train", "inherit", "transplant"), data)
+  given = dict.fromkeys(("init", "train"), data)
   return given | {"x": jnp.stack([10 * i, i], axis=1)}
-
-
-def _given(use, members, x, keys):
-  return members | {"x": x, use: jax.random.key_data(keys)}
 
 
 def _train(members, hyperparams, keys):
   """Walks by the rate."""
   x = members["x"].at[:, 0].add(hyperparams["rate"])
   speed = {"speed": 2 * hyperparams["rate"]}
-  return _given("train", members, x, keys), speed
+  return members | {"x": x, "train": jax.random.key_data(keys)}, speed
 
 
 _AGENTS = map_elites.Agents(
   init=_init_members,
   train=_train,
   genotypes=lambda members: members["x"],
-  inherit=lambda members, parents, keys: _given(
-    "inherit", members, members["x"][parents], keys
-  ),
-  transplant=lambda members, genotypes, where, keys: _given(
-    "transplant",
-    members,
-    jnp.where(where[:, None], genotypes, members["x"]),
-    keys,
-  ),
+  inherit=lambda members, parents: members | {"x": members["x"][parents]},
+  transplant=lambda members, genotypes, where: members | {
+    "x": jnp.where(where[:, None], genotypes, members["x"])
+  },
   is_finite=lambda members: jnp.all(jnp.isfinite(members["x"]), axis=1),
 )
 
@@ -237,21 +228,8 @@ def test_a_members_keys_depend_on_its_number_alone_and_are_never_shared():
   emitter = _emitter()
   _, state = emitter.ask(_init(emitter), _repertoire(), _KEY)
   used = _tell(emitter, state, range(6)).members
-  for use, derived in (
-    ("init", _KEY),
-    ("train", _KEY),
-    ("inherit", jax.random.fold_in(_KEY, prng.OfGeneration.INHERIT)),
-    ("transplant", jax.random.fold_in(_KEY, prng.OfGeneration.TRANSPLANT)),
-  ):
-    expected = [jax.random.fold_in(derived, i) for i in range(6)]
+  expected = [jax.random.fold_in(_KEY, i) for i in range(6)]
+  for use in ("init", "train"):
     np.testing.assert_array_equal(
       used[use], [jax.random.key_data(key) for key in expected]
     )
-
-
-def test_a_repertoire_of_something_else_is_refused():
-  rates = {"rate": jnp.zeros(()), "draw": jnp.zeros(())}
-  for example in (jnp.zeros(2), map_elites.Elite(jnp.zeros(3), rates)):
-    repertoire = map_elites.Repertoire.init(example, _GRID)
-    with pytest.raises(ValueError, match="doesn't hold .* one Elite"):
-      _emitter().init(_KEY, repertoire)

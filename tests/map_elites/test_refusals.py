@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, map_elites
@@ -27,15 +26,6 @@ def _grid(shape=(3, 3), lower=(0.0, 0.0), upper=(1.0, 1.0)):
   map_elites.Grid(shape, lower, upper)
 
 
-def _vary(x1, x2):
-  map_elites.iso_line(_KEY, x1, x2, 1.0, 1.0)
-
-
-def _weights_only(variation_fn, is_weight=None):
-  x = {"params": jnp.ones(3), "count": jnp.ones(3)}
-  map_elites.weights_only(variation_fn, is_weight)(_KEY, x, x)
-
-
 def _pbt(num_replaced_by_samples=2, **config):
   space = {"rate": controllers.LogUniform(0.1, 10.0)}
   controller = controllers.pbt(controllers.PBTConfig(**config), space)
@@ -43,11 +33,6 @@ def _pbt(num_replaced_by_samples=2, **config):
     None, controller, None, population_size=6, variation_batch_size=3,
     num_replaced_by_samples=num_replaced_by_samples,
   )  # fmt: skip
-
-
-def _multi(batch_size):
-  emitter = map_elites.genetic_emitter(lambda key, x1, x2: x1, 3)
-  map_elites.multi_emitter({"a": emitter}, batch_size)
 
 
 def _cma_without_cells():
@@ -69,7 +54,7 @@ def _deep(num_cells, depth):
   map_elites.DeepArchive.init(resampling, 1, grid, None)
 
 
-_TWO = {"a": np.zeros(2), "b": np.zeros(3)}
+_TAG = {"tag": jnp.arange(3)}
 _REFUSALS = [
   (lambda: _grid(shape=(2**20, 2**20)), "use an integer of at most 1073741824"),
   (lambda: _grid(upper=(1.0, 0.0)), "not below"),
@@ -77,23 +62,12 @@ _REFUSALS = [
     lambda: map_elites.cvt(_KEY, 60_000, (0.0,), (1.0,)),
     "use at most 50000, or a grid",
   ),
-  (
-    lambda: map_elites.Unstructured(4, 3, _GRID),
-    "is of 2 dimensions, and num_dimensions=3",
-  ),
-  (lambda: _GRID.cell(jnp.zeros(2)), "descriptors have shape (2,); give [B, 2"),
-  (lambda: _init({"a": _KEY}), "['a'] has dtype key"),
   (lambda: _add(shape=(4, 1)), "fitness is float32(4, 1), not"),
-  (lambda: _add(example=_BATCH), "give it its first: jax.tree.map(lambda x: x"),
-  (lambda: _vary({"a": np.zeros(2)}, {"b": np.zeros(2)}), "give two trees ali"),
-  (lambda: _vary(_TWO, _TWO), "with one row per offspring in every leaf"),
-  (lambda: _weights_only(None, lambda path: False), "finds no weights in the"),
-  (lambda: map_elites.multi_emitter({}), "there is no emitter; give one or mo"),
-  (lambda: _multi(2), "emitter a makes 3 individuals, of which 2 may"),
+  (lambda: _add(example=_BATCH), "an example without the axis B"),
+  (lambda: map_elites.weights_only(None)(_KEY, _TAG, _TAG), "there are no wei"),
   (lambda: _pbt(6), "num_replaced_by_samples=6 leaves none of population_size"),
   (lambda: _pga(2), "injection_batch_size=2 would inject"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
-  (lambda: map_elites.cma_es(3, 1, 8, 0.0), "step_size=0.0 must be finite and"),
   (_cma_without_cells, "by the cells that they improve, and"),
   (lambda: _deep(2**20, 2**11), "times 1048576 cells is more than 1073741824"),
 ]

@@ -105,8 +105,8 @@ def test_other_named_tuples_become_dicts_without_an_example(path):
 def test_an_example_of_something_else_is_refused(path):
   _repertoire({"a": jnp.zeros(2), "b": jnp.int32(1)}).save(path)
   for like, message in (
-    ({"a": jnp.zeros(2)}, r"genotypes/b is int32\(\) in the file and absent"),
-    ({"a": jnp.zeros(3), "b": 0}, r"genotypes/a is float32\(2,\) in the file"),
+    ({"a": jnp.zeros(2)}, "in the file the tree is .* give an example of the"),
+    ({"a": jnp.zeros(3), "b": 0}, r"genotypes/a is float32\(2,\), not"),
   ):
     with pytest.raises(ValueError, match=message):
       map_elites.Repertoire.load(path, like)
@@ -117,10 +117,8 @@ def test_what_can_not_be_written_leaves_the_file_that_was_there(
 ):
   _repertoire().save(path, {"version": 1})
   repertoire = _repertoire({"a/b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}})
-  with pytest.raises(ValueError, match="two leaves .* 'genotypes/a/b'"):
+  with pytest.raises(ValueError, match="same name: genotypes/a/b"):
     repertoire.save(path)
-  with pytest.raises(ValueError, match="config=.*not JSON"):
-    _repertoire().save(path, {"x": jnp.zeros(2)})
 
   def fail(file, **_):
     file.write(b"some")
@@ -164,10 +162,7 @@ _BAD_BOUNDS = {"kind": "grid", "shape": [2], "lower": [5], "upper": [5]}
 
 
 @pytest.mark.parametrize(("arrays", "record", "message"), [
-  ({"fitness": np.zeros(5, np.float32)}, {}, r"fitness is float32\(5,\), no"),
-  ({"cells": np.arange(3)}, {}, "cells are not"),
   ({"genotypes/w": np.array([{}] * 3, object)}, {}, "allow_pickle"),
-  ({"genotypes/w": np.zeros((3, 2))}, {}, "float64; set jax_enable_x64"),
   ({}, {"format": 99}, "format is 99"),
   ({}, {"tessellation": _BAD_BOUNDS}, "not below"),
 ])
