@@ -78,9 +78,7 @@ class NormalTanh(distrax.Transformed):
     log_prob = functools.reduce(operator.add, log_probs)
     return jnp.moveaxis(action, 0, -1), log_prob
 
-  def _draw(
-    self, key: jax.Array, n: int
-  ) -> tuple[jax.Array, distrax.Normal]:
+  def _draw(self, key: jax.Array, n: int) -> tuple[jax.Array, distrax.Normal]:
     """Draws the normal variable, [A, n, ...], and tells from what."""
     normal = self.distribution.distribution
     loc, scale = jnp.broadcast_arrays(normal.loc, normal.scale)
@@ -100,15 +98,7 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
   Returns:
     A distribution over actions in (-1, 1)^A with batch shape [...] and event
     shape [A], differentiable in reverse mode only.
-
-  Raises:
-    ValueError: if the last axis of `parameters` is not of even size.
   """
-  if parameters.ndim < 1 or parameters.shape[-1] % 2:
-    raise ValueError(
-      f"parameters has shape {parameters.shape}: the last axis must hold A"
-      " locations, then A raw scales, 2A in all"
-    )
   loc, raw_scale = map(
     fusion.without_gradient_fusion, jnp.split(_dimensions_first(parameters), 2)
   )
@@ -135,15 +125,7 @@ def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
   Returns:
     A distribution with batch shape [...] and event shape [A], whose mode and
     samples are tanh(parameters), in [-1, 1].
-
-  Raises:
-    ValueError: if `parameters` has no axis.
   """
-  if parameters.ndim < 1:
-    raise ValueError(
-      f"parameters has shape {parameters.shape}: the last axis must hold A"
-      " values, one for each dimension of the action"
-    )
   return distrax.Independent(
     distrax.Deterministic(jnp.tanh(parameters)), reinterpreted_batch_ndims=1
   )

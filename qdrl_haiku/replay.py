@@ -10,21 +10,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku.types import Array, Key, Tree
 
 
 class ReplayState(NamedTuple):
-  """Holds the contents of a buffer.
+  """Holds the contents of a buffer."""
 
-  Attributes:
-    storage: a tree of the example's structure, leaves [capacity, ...].
-    position: int32 [], where the next transition goes.
-    size: int32 [], how many transitions there are, at most the capacity.
-  """
-
-  storage: types.Tree
-  position: types.Array
-  size: types.Array
+  # A tree of the example's structure, leaves [capacity, ...].
+  storage: Tree
+  position: Array  # int32 [], where the next transition goes.
+  # int32 [], how many transitions there are, at most the capacity.
+  size: Array
 
 
 class ReplayBuffer(NamedTuple):
@@ -48,15 +44,13 @@ class ReplayBuffer(NamedTuple):
       whether there are any.
   """
 
-  init: Callable[[types.Tree], ReplayState]
-  add: Callable[[ReplayState, types.Tree], ReplayState]
-  sample: Callable[[ReplayState, types.Key, tuple[int, ...]], types.Tree]
-  can_sample: Callable[[ReplayState, int], types.Array]
-  add_where: Callable[[ReplayState, types.Tree, types.Array], ReplayState]
-  draw: Callable[[ReplayState, types.Key, tuple[int, ...]], types.Array]
-  later: Callable[
-    [ReplayState, types.Array, int], tuple[types.Array, types.Array]
-  ]
+  init: Callable[[Tree], ReplayState]
+  add: Callable[[ReplayState, Tree], ReplayState]
+  sample: Callable[[ReplayState, Key, tuple[int, ...]], Tree]
+  can_sample: Callable[[ReplayState, int], Array]
+  add_where: Callable[[ReplayState, Tree, Array], ReplayState]
+  draw: Callable[[ReplayState, Key, tuple[int, ...]], Array]
+  later: Callable[[ReplayState, Array, int], tuple[Array, Array]]
 
 
 def uniform(capacity: int) -> ReplayBuffer:
@@ -64,20 +58,9 @@ def uniform(capacity: int) -> ReplayBuffer:
 
   Args:
     capacity: the most transitions that it holds, >= 1.
-
-  Returns:
-    The buffer.
-
-  Raises:
-    ValueError: if the capacity is below 1; from `add`, if more transitions
-      than the capacity are added at once.
   """
-  if capacity < 1:
-    raise ValueError(
-      f"capacity must be at least 1, got {capacity}; 100000 is common."
-    )
 
-  def init(example: types.Tree) -> ReplayState:
+  def init(example: Tree) -> ReplayState:
     return ReplayState(
       storage=jax.tree.map(
         lambda x: jnp.zeros((capacity, *x.shape), x.dtype),
@@ -89,9 +72,9 @@ def uniform(capacity: int) -> ReplayBuffer:
 
   def write(
     state: ReplayState,
-    transitions: types.Tree,
-    indices: types.Array,
-    num_added: types.Array | int,
+    transitions: Tree,
+    indices: Array,
+    num_added: Array | int,
     mode: str,
   ) -> ReplayState:
     """Writes transitions to their places."""
@@ -108,22 +91,22 @@ def uniform(capacity: int) -> ReplayBuffer:
       size=jnp.minimum(state.size + num_added, capacity),
     )
 
-  def count(transitions: types.Tree) -> int:
+  def count(transitions: Tree) -> int:
     batch_size = jax.tree.leaves(transitions)[0].shape[0]
     if batch_size > capacity:
       raise ValueError(
-        f"{batch_size} transitions were added at once to a buffer of capacity "
-        f"{capacity}; raise the capacity or add fewer."
+        f"replay_capacity {capacity} is less than the {batch_size} transitions "
+        "that are added at once; raise it, or add fewer."
       )
     return batch_size
 
-  def add(state: ReplayState, transitions: types.Tree) -> ReplayState:
+  def add(state: ReplayState, transitions: Tree) -> ReplayState:
     batch_size = count(transitions)
     indices = (state.position + jnp.arange(batch_size)) % capacity
     return write(state, transitions, indices, batch_size, "promise_in_bounds")
 
   def add_where(
-    state: ReplayState, transitions: types.Tree, where: types.Array
+    state: ReplayState, transitions: Tree, where: Array
   ) -> ReplayState:
     batch_size = count(transitions)
     turns = jnp.cumsum(where, dtype=jnp.int32)
@@ -135,31 +118,23 @@ def uniform(capacity: int) -> ReplayBuffer:
     )
     return write(state, transitions, indices, turns[-1], "drop")
 
-  def draw(
-    state: ReplayState, key: types.Key, shape: tuple[int, ...]
-  ) -> types.Array:
+  def draw(state: ReplayState, key: Key, shape: tuple[int, ...]) -> Array:
     return jax.random.randint(key, shape, 0, state.size)
 
-  def sample(
-    state: ReplayState, key: types.Key, shape: tuple[int, ...]
-  ) -> types.Tree:
+  def sample(state: ReplayState, key: Key, shape: tuple[int, ...]) -> Tree:
     return gather_from_replay(state.storage, draw(state, key, shape))
 
-  def later(
-    state: ReplayState, places: types.Array, n: int
-  ) -> tuple[types.Array, types.Array]:
+  def later(state: ReplayState, places: Array, n: int) -> tuple[Array, Array]:
     num_later = (state.position - 1 - places) % capacity
     return (places + n) % capacity, num_later >= n
 
-  def can_sample(state: ReplayState, n: int) -> types.Array:
+  def can_sample(state: ReplayState, n: int) -> Array:
     return state.size >= n
 
-  return ReplayBuffer(
-    init, add, sample, can_sample, add_where, draw, later
-  )
+  return ReplayBuffer(init, add, sample, can_sample, add_where, draw, later)
 
 
-def gather_from_replay(storage: types.Tree, places: types.Array) -> types.Tree:
+def gather_from_replay(storage: Tree, places: Array) -> Tree:
   """Gathers from the storage of a buffer, or a part of it, at places [...]."""
   return jax.tree.map(
     lambda stored: stored.at[places].get(mode="promise_in_bounds"), storage

@@ -10,33 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from qdrl_haiku import losses, types
+from qdrl_haiku import losses
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.types import Array, Key
 
 
 class SkillPrior(NamedTuple):
-  """The distribution p(z) that skills are drawn from, as pure functions.
+  """The distribution p(z) that skills are drawn from, as pure functions."""
 
-  Attributes:
-    size: K, of a skill.
-    num_skills: how many skills there are, None if they are continuous.
-    parameter_size: how many numbers a discriminator puts out for this kind.
-    sample: (key) -> skill [K], float32. The key is consumed.
-    log_prob: (skill [K]) -> log p(z) [], in nats.
-    discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
-    reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
-      no gradient.
-    validate: (numbers) -> skill [K], float32, of this kind; raises ValueError
-      where they are none. Not for traced values.
-  """
-
-  size: int
-  num_skills: int | None
-  parameter_size: int
-  sample: Callable[[types.Key], types.Array]
-  log_prob: Callable[[types.Array], types.Array]
-  discriminator_loss: Callable[[types.Array, types.Array], types.Array]
-  reward: Callable[[types.Array, types.Array, types.Array], types.Array]
+  size: int  # K, of a skill.
+  num_skills: int | None  # How many skills there are, None if continuous.
+  parameter_size: int  # How many numbers a discriminator puts out.
+  sample: Callable[[Key], Array]  # (key) -> skill [K]; consumed.
+  log_prob: Callable[[Array], Array]  # (skill [K]) -> log p(z) [], in nats.
+  # (parameters [parameter_size], skill [K]) -> [].
+  discriminator_loss: Callable[[Array, Array], Array]
+  # (parameters [parameter_size], skill [K], log_prior []) -> [], no gradient.
+  reward: Callable[[Array, Array, Array], Array]
+  # (numbers) -> skill [K], float32, of this kind; raises ValueError where they
+  # are none. Not for traced values.
   validate: Callable[[npt.ArrayLike], np.ndarray]
 
 
@@ -50,21 +42,13 @@ def categorical(num_skills: int) -> SkillPrior:
 
   Returns:
     The prior, of one-hot skills; `validate` takes an index too.
-
-  Raises:
-    ValueError: if there are fewer than two skills.
   """
-  if num_skills < 2:
-    raise ValueError(
-      f"num_skills must be at least 2, got {num_skills}: one skill can't be"
-      " told from others; 50 is common."
-    )
 
-  def sample(key: types.Key) -> types.Array:
+  def sample(key: Key) -> Array:
     index = jax.random.randint(key, (), 0, num_skills)
     return jax.nn.one_hot(index, num_skills, dtype=jnp.float32)
 
-  def log_prob(skill: types.Array) -> types.Array:
+  def log_prob(skill: Array) -> Array:
     return -losses.diayn_discriminator_loss(jnp.zeros(num_skills), skill)
 
   def validate(skill: npt.ArrayLike) -> np.ndarray:
@@ -98,9 +82,6 @@ def sphere(size: int) -> SkillPrior:
 
   Returns:
     The prior, of skills of length 1; `validate` makes it 1.
-
-  Raises:
-    ValueError: if the size is neither 2 nor 3.
   """
   if size not in (2, 3):
     raise ValueError(
@@ -108,11 +89,11 @@ def sphere(size: int) -> SkillPrior:
       " skills.normal for another size."
     )
 
-  def sample(key: types.Key) -> types.Array:
+  def sample(key: Key) -> Array:
     direction = jax.random.normal(key, (size,), jnp.float32)
     return direction / jnp.linalg.norm(direction)
 
-  def log_prob(skill: types.Array) -> types.Array:
+  def log_prob(skill: Array) -> Array:
     # A discriminator that knows nothing is uniform, so that its reward is 0.
     return -losses.diayn_sphere_discriminator_loss(jnp.zeros(size), skill)
 
@@ -138,24 +119,12 @@ def sphere(size: int) -> SkillPrior:
 
 
 def normal(size: int) -> SkillPrior:
-  """Skills that are independent standard normal numbers.
+  """Skills of so many independent standard normal numbers, K >= 1."""
 
-  Args:
-    size: K, >= 1.
-
-  Returns:
-    The prior.
-
-  Raises:
-    ValueError: if the size is below 1.
-  """
-  if size < 1:
-    raise ValueError(f"size must be at least 1, got {size}; 2 is common.")
-
-  def sample(key: types.Key) -> types.Array:
+  def sample(key: Key) -> Array:
     return jax.random.normal(key, (size,), jnp.float32)
 
-  def log_prob(skill: types.Array) -> types.Array:
+  def log_prob(skill: Array) -> Array:
     chex.assert_shape(skill, (size,))
     return jnp.sum(jax.scipy.stats.norm.logpdf(skill))
 
@@ -181,9 +150,6 @@ def constant_skill(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
 
   Returns:
     The prior that draws this skill, with the densities and scores of the other.
-
-  Raises:
-    ValueError: if the prior has no such skill.
   """
   value = prior.validate(skill)
   return prior._replace(sample=lambda key: jnp.asarray(value))
@@ -237,11 +203,7 @@ class SkillConfig(Settings):
   )
 
   def prior(self) -> SkillPrior:
-    """Returns the distribution that skills are drawn from.
-
-    Raises:
-      ValueError: if there are no skills of that size.
-    """
+    """Returns the distribution that skills are drawn from."""
     if self.skill_type == "discrete":
       return categorical(self.num_skills)
     kind = {"sphere": sphere, "normal": normal}[self.skill_prior]

@@ -168,13 +168,3 @@ def test_deterministic_mode_and_samples_are_the_tanh():
   np.testing.assert_allclose(policy.mode(), expected, rtol=1e-6)
   samples = policy.sample(seed=_KEY, sample_shape=(3,))
   np.testing.assert_allclose(samples, [expected] * 3, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("policy", "shape"), [
-  (policies.normal_tanh, (2, 5)),
-  (policies.normal_tanh, ()),
-  (policies.deterministic_tanh, ()),
-])
-def test_parameters_of_another_shape_are_refused(policy, shape):
-  with pytest.raises(ValueError, match="parameters has shape"):
-    policy(jnp.zeros(shape))

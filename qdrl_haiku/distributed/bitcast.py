@@ -6,10 +6,10 @@ Of floats, a sum with zero isn't always the same bits.
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku.types import Array
 
 
-def bitcast_to_integers(x: types.Array) -> types.Array:
+def bitcast_to_integers(x: Array) -> Array:
   """Returns unsigned integers that hold an array's bits."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     return jax.random.key_data(x)
@@ -21,7 +21,7 @@ def bitcast_to_integers(x: types.Array) -> types.Array:
   return bits if bits.dtype == jnp.uint64 else bits.astype(jnp.uint32)
 
 
-def bitcast_from_integers(bits: types.Array, like: types.Array) -> types.Array:
+def bitcast_from_integers(bits: Array, like: Array) -> Array:
   """Returns the reverse of `bitcast_to_integers`."""
   if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
     return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))

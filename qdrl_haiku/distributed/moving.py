@@ -11,31 +11,29 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
-from qdrl_haiku import controllers, types
+from qdrl_haiku import controllers
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import bitcast, sharding
+from qdrl_haiku.types import Array, Tree
 
 
 def move_member_to_all(
-  mesh: Mesh | None,
-  members: types.Tree,
-  index: types.Array,
-  turn: types.Array | int = 0,
-) -> tuple[types.Tree, types.Array]:
+  mesh: Mesh | None, members: Tree, index: Array, turn: Array | int = 0
+) -> tuple[Tree, Array]:
   """Returns one member, known to every device, inside a compiled function."""
-  fetch = _on_shares(mesh, _fetch, PartitionSpec())
+  fetch = _on_shares(mesh, _fetch, sharding.KNOWN)
   return fetch(members, (index, jnp.int32(turn)))
 
 
 def inherit_by_moving(
   mesh: Mesh | None,
-  members: types.Tree,
-  parents: types.Array,
-  turn: types.Array | int = 0,
+  members: Tree,
+  parents: Array,
+  turn: Array | int = 0,
   in_place: bool = False,
-) -> tuple[types.Tree, types.Array]:
+) -> tuple[Tree, Array]:
   """Replaces members as `controllers.inherit` does, moving only what changes.
 
   The children are replaced one after the other; of each, its parent's device
@@ -49,22 +47,18 @@ def inherit_by_moving(
     return controllers.inherit(members, parents), first_turn
 
   def local(
-    axis_name: str | None,
-    members: types.Tree,
-    known: tuple[types.Array, types.Array],
-  ) -> tuple[types.Tree, types.Array]:
+    axis_name: str | None, members: Tree, known: tuple[Array, Array]
+  ) -> tuple[Tree, Array]:
     parents, first_turn = known
     is_child = parents != jnp.arange(parents.shape[0])
     children = jnp.argsort(~is_child, stable=True)
     num_local = jax.tree.leaves(members)[0].shape[0]
     first = _first(axis_name, num_local)
 
-    def is_due(state: tuple[types.Tree, types.Array]) -> types.Array:
+    def is_due(state: tuple[Tree, Array]) -> Array:
       return state[1] - first_turn < jnp.sum(is_child)
 
-    def replace(
-      state: tuple[types.Tree, types.Array],
-    ) -> tuple[types.Tree, types.Array]:
+    def replace(state: tuple[Tree, Array]) -> tuple[Tree, Array]:
       after, turn = state
       child = children[turn - first_turn]
       parent, turn = _fetch(
@@ -80,36 +74,29 @@ def inherit_by_moving(
 
     return jax.lax.while_loop(is_due, replace, (members, first_turn))
 
-  out_spec = (PartitionSpec(sharding.AXIS), PartitionSpec())
-  move = _on_shares(mesh, local, out_spec)
+  move = _on_shares(mesh, local, (sharding.SHARED, sharding.KNOWN))
   return move(members, (parents, first_turn))
 
 
 def _on_shares(
-  mesh: Mesh | None, function: Callable[..., Any], out_spec: types.Tree
+  mesh: Mesh | None, function: Callable[..., Any], out_spec: Tree
 ) -> Callable[..., Any]:
   """Runs (axis name or None, members, replicated) -> tree on each share."""
   if mesh is None:
     return functools.partial(function, None)
-  return jax.shard_map(
-    functools.partial(function, sharding.AXIS),
-    mesh=mesh,
-    in_specs=(PartitionSpec(sharding.AXIS), PartitionSpec()),
-    out_specs=out_spec,
-    check_vma=False,
-  )
+  on_share = functools.partial(function, sharding.AXIS)
+  in_specs = (sharding.SHARED, sharding.KNOWN)
+  return sharding.run_on_devices(mesh, on_share, in_specs, out_spec)
 
 
-def _first(axis_name: str | None, num_local: int) -> types.Array | int:
+def _first(axis_name: str | None, num_local: int) -> Array | int:
   """Returns the index of the first member on this device."""
   return 0 if axis_name is None else jax.lax.axis_index(axis_name) * num_local
 
 
 def _fetch(
-  axis_name: str | None,
-  members: types.Tree,
-  which: tuple[types.Array, types.Array],
-) -> tuple[types.Tree, types.Array]:
+  axis_name: str | None, members: Tree, which: tuple[Array, Array]
+) -> tuple[Tree, Array]:
   """Returns one member, from whatever device it is on, and the next turn."""
   index, turn = which
   num_local = jax.tree.leaves(members)[0].shape[0]
@@ -133,13 +120,11 @@ def _fetch(
   return jax.tree.map(bitcast.bitcast_from_integers, sent, message)
 
 
-def move_into_spare_slots(
-  mesh: Mesh | None, members: types.Tree, size: int
-) -> types.Tree:
+def move_into_spare_slots(mesh: Mesh | None, members: Tree, size: int) -> Tree:
   """Fills the slots that are left over, outside of compiled functions."""
   slots = jax.tree.leaves(members)[0].shape[0]
 
-  def fill(members: types.Tree) -> types.Tree:
+  def fill(members: Tree) -> Tree:
     sources = jnp.minimum(jnp.arange(slots), size - 1)
     return inherit_by_moving(mesh, members, sources, in_place=True)[0]
 

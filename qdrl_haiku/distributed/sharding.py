@@ -20,10 +20,12 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qdrl_haiku import types
 from qdrl_haiku.distributed import bitcast
+from qdrl_haiku.types import Array, Key, Tree
 
 AXIS = "population"
+# Of what devices share, and of what all of them have.
+SHARED, KNOWN = PartitionSpec(AXIS), PartitionSpec()
 
 
 def num_sharding_devices(
@@ -42,18 +44,12 @@ def population_mesh(
   other_sizes: Sequence[int] = (),
   num_shared_cells: int = 0,
 ) -> Mesh:
-  """Makes a mesh of the devices that share a population best.
+  """Makes a mesh of the devices that share a population of P best.
 
-  Args:
-    population_size: P, >= 1.
-    devices: to choose from, by default all.
-    other_sizes: of other batches of agents that they share, the most important
-      first.
-    num_shared_cells: see `num_sharding_devices`.
-
-  Returns:
-    A mesh with the one axis `population`, over the first n devices, see
-    `num_sharding_devices`; of several processes over all, as each takes part.
+  It has the one axis `population`, over the first n devices, see
+  `num_sharding_devices`; of several processes over all, as each takes part.
+  Other batches of agents that they share have sizes of their own, the most
+  important first.
   """
   devices = jax.devices() if devices is None else devices
   size = len(devices)
@@ -71,10 +67,10 @@ def num_sharded_slots(mesh: Mesh | None, size: int) -> int:
   return size if mesh is None else -(-size // mesh.size) * mesh.size
 
 
-def shard_into_slots(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
+def shard_into_slots(mesh: Mesh | None, tree: Tree) -> Tree:
   """Fills the slots that are left over with copies of the last member."""
 
-  def fill(x: types.Array) -> types.Array:
+  def fill(x: Array) -> Array:
     size = x.shape[0]
     slots = num_sharded_slots(mesh, size)
     if slots == size:
@@ -84,7 +80,7 @@ def shard_into_slots(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
   return jax.tree.map(fill, tree)
 
 
-def all_gather(mesh: Mesh | None, tree: types.Tree, size: int) -> types.Tree:
+def all_gather(mesh: Mesh | None, tree: Tree, size: int) -> Tree:
   """Makes known to every device what each of them knows of its members.
 
   All of it travels at once. Where devices wait for each other twice in a
@@ -92,22 +88,16 @@ def all_gather(mesh: Mesh | None, tree: types.Tree, size: int) -> types.Tree:
   of its own in programs that it has read from a file (`cli.devices`).
   """
   if mesh is not None and mesh.size > 1:
-    gather = jax.shard_map(
-      functools.partial(_gather, mesh.size),
-      mesh=mesh,
-      in_specs=PartitionSpec(AXIS),
-      out_specs=PartitionSpec(),
-      check_vma=False,
-    )
-    tree = gather(tree)
+    gather = functools.partial(_gather, mesh.size)
+    tree = run_on_devices(mesh, gather, SHARED, KNOWN)(tree)
   return jax.tree.map(lambda x: x[:size], tree)
 
 
-def _gather(num_devices: int, tree: types.Tree) -> types.Tree:
+def _gather(num_devices: int, tree: Tree) -> Tree:
   """Returns what all devices have; of each its own, leaves [S / n, ...]."""
   index = jax.lax.axis_index(AXIS)
 
-  def padded(x: types.Array) -> types.Array:
+  def padded(x: Array) -> Array:
     mine = bitcast.bitcast_to_integers(x)
     all_of_them = jnp.zeros((num_devices, *mine.shape), mine.dtype)
     all_of_them = all_of_them.at[index].set(mine)
@@ -118,31 +108,35 @@ def _gather(num_devices: int, tree: types.Tree) -> types.Tree:
   return jax.tree.map(bitcast.bitcast_from_integers, summed, tree)
 
 
+def run_on_devices(
+  mesh: Mesh, function: Callable[..., Any], in_specs: Tree, out_specs: Tree
+) -> Callable[..., Any]:
+  """Runs a function on each device, on its share of what they share."""
+  return jax.shard_map(
+    function,
+    mesh=mesh,
+    in_specs=in_specs,
+    out_specs=out_specs,
+    check_vma=False,
+  )
+
+
 def run_on_shards(
-  mesh: Mesh, function: Callable[..., Any], known: types.Tree
+  mesh: Mesh, function: Callable[..., Any], known: Tree
 ) -> Callable[..., Any]:
   """Runs (known, trees [S, ...]) -> tree [S, ...] on each device's share.
 
   What all devices know comes first; trees [P, ...] are put into slots.
   """
-  spec = PartitionSpec(AXIS)
-  spread = jax.shard_map(
-    function,
-    mesh=mesh,
-    in_specs=(PartitionSpec(), spec),
-    out_specs=spec,
-    check_vma=False,
-  )
+  spread = run_on_devices(mesh, function, (KNOWN, SHARED), SHARED)
   return lambda *trees: spread(known, shard_into_slots(mesh, trees))
 
 
-def replicate(mesh: Mesh | None, tree: types.Tree) -> types.Tree:
+def replicate(mesh: Mesh | None, tree: Tree) -> Tree:
   """Makes a tree known to every device, inside a compiled function."""
   if mesh is None:
     return tree
-  return jax.lax.with_sharding_constraint(
-    tree, NamedSharding(mesh, PartitionSpec())
-  )
+  return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, KNOWN))
 
 
 def run_replicated(
@@ -155,18 +149,15 @@ def run_replicated(
   """
   if mesh is None:
     return function
-  known = PartitionSpec()
-  return jax.shard_map(
-    function, mesh=mesh, in_specs=known, out_specs=known, check_vma=False
-  )
+  return run_on_devices(mesh, function, KNOWN, KNOWN)
 
 
-def put_keys_on_mesh(mesh: Mesh, keys: types.Key) -> types.Key:
+def put_keys_on_mesh(mesh: Mesh, keys: Key) -> Key:
   """Makes keys known to every device, outside of compiled functions."""
-  return put_sharded(keys, NamedSharding(mesh, PartitionSpec()))
+  return put_sharded(keys, NamedSharding(mesh, KNOWN))
 
 
-def put_sharded(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
+def put_sharded(x: Array, where: jax.sharding.Sharding) -> Array:
   """Puts an array where it belongs, outside of compiled functions."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     data = put_sharded(jax.random.key_data(x), where)
@@ -177,7 +168,7 @@ def put_sharded(x: types.Array, where: jax.sharding.Sharding) -> types.Array:
   )
 
 
-def fetch_sharded(tree: types.Tree) -> types.Tree:
+def fetch_sharded(tree: Tree) -> Tree:
   """Fetches arrays of all devices as NumPy's, outside of compiled functions."""
   if jax.process_count() == 1:
     return jax.device_get(tree)

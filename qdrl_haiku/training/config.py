@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 from qdrl_haiku import learners
-from qdrl_haiku.checks import LARGEST
 from qdrl_haiku.config import Settings, setting
 
 
@@ -100,10 +99,7 @@ class TrainingConfig(Settings):
     flag="",
   )
   fitness_window: int = setting(
-    1,
-    "Evaluations over which fitness is averaged.",
-    low=1,
-    needs="decisions",
+    1, "Evaluations over which fitness is averaged.", low=1, needs="decisions"
   )
   burn_in_period: int = setting(
     0,
@@ -122,7 +118,7 @@ class TrainingConfig(Settings):
     (),
     "Names of the transitions' extras that are stored, and so in the batches "
     "that a learner's update gets: some of truncation, descriptor, "
-    "next_descriptor and skill; see `types.Transition`.",
+    "next_descriptor and skill; see `Transition`.",
     flag="",
   )
 
@@ -250,17 +246,11 @@ class CMAConfig(Settings):
 
 
 class Iterations(NamedTuple):
-  """Divides a generation into equal iterations of collecting and learning.
+  """Divides a generation into equal iterations of collecting and learning."""
 
-  Attributes:
-    num_iterations: per generation.
-    num_env_steps: T, steps of each environment per iteration.
-    num_updates: calls of `learner.update` per iteration; each of them takes
-      `batches_per_update` batches.
-  """
-
-  num_iterations: int
-  num_env_steps: int
+  num_iterations: int  # Per generation.
+  num_env_steps: int  # T, steps of each environment per iteration.
+  # Calls of `learner.update` per iteration, each of `batches_per_update`.
   num_updates: int
 
 
@@ -273,7 +263,6 @@ def training_iterations(
   calls of `learner.update`, or a rollout, of which there is one such call.
   """
   num_env_steps, num_updates = _iteration(config, learner)
-  per_update = learner.batches_per_update
   steps = num_env_steps * config.num_envs
   num_iterations, rest = divmod(config.perturbation_interval, steps)
   if rest:
@@ -282,19 +271,6 @@ def training_iterations(
       f"multiple of {steps}: {_settings(config, learner)} make iterations of "
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}."
-    )
-  is_stored = learner.learns_from == "replay"
-  if is_stored and steps > config.replay_capacity:
-    raise ValueError(
-      f"replay_capacity {config.replay_capacity} is less than the {steps} "
-      "transitions that one iteration collects; raise it."
-    )
-  num_critic_steps = num_iterations * num_updates * per_update
-  if num_critic_steps > LARGEST:
-    raise ValueError(
-      f"perturbation_interval {config.perturbation_interval} makes "
-      f"{num_critic_steps} critic steps, which must be at most {LARGEST}; "
-      "lower it, or grad_updates_per_step."
     )
   return Iterations(num_iterations, num_env_steps, num_updates)
 
@@ -308,34 +284,14 @@ def nearest_interval_multiples(number: int, unit: int) -> str:
 def training_iteration_steps(
   config: TrainingConfig, learner: learners.Learner
 ) -> int:
-  """Returns the steps of one iteration, of which an interval is a multiple.
-
-  Args:
-    config: the settings, the interval perhaps left open.
-    learner: of each agent.
-
-  Returns:
-    Environment steps per agent.
-  """
+  """Returns the agent's steps in one iteration, of which intervals consist."""
   return _iteration(config, learner)[0] * config.num_envs
 
 
 def default_training_interval(
   config: TrainingConfig, learner: learners.Learner, num_timesteps: int
 ) -> int:
-  """Returns an interval that cuts a run into about twenty equal generations.
-
-  Args:
-    config: the settings, the interval perhaps left open.
-    learner: of each agent.
-    num_timesteps: environment steps per agent in all, >= 1.
-
-  Returns:
-    Environment steps per agent and generation.
-
-  Raises:
-    ValueError: if no number of generations up to 200 cuts the run.
-  """
+  """Returns an interval that cuts a run into about twenty equal generations."""
   steps = training_iteration_steps(config, learner)
   fitting = [n for n in range(1, 201) if num_timesteps % (n * steps) == 0]
   if not fitting:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, checks, environments, map_elites, prng, types
+from qdrl_haiku import actors, environments, map_elites, prng
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.types import Hyperparams, Key, Tree
 
 
-def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
+def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
   """Returns new agents, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
   genotypes = jax.vmap(setup.learner.genotype)(
@@ -29,7 +30,7 @@ def random_elites(setup: Setup, keys: types.Key) -> map_elites.Elite:
 def vary_elites(
   iso_sigma: float,
   line_sigma: float,
-  explore: Callable[[types.Key, types.Hyperparams], types.Hyperparams],
+  explore: Callable[[Key, Hyperparams], Hyperparams],
 ) -> map_elites.VariationFn:
   """Makes the variation by which two agents of a repertoire make another.
 
@@ -41,15 +42,7 @@ def vary_elites(
     iso_sigma: of the noise on each weight, >= 0.
     line_sigma: of the step along the line through the parents, >= 0.
     explore: such as `controllers.explore` makes.
-
-  Returns:
-    The variation of `map_elites.Elite`s.
-
-  Raises:
-    ValueError: if a standard deviation is out of its range.
   """
-  checks.check_float("iso_sigma", iso_sigma, may_be_zero=True)
-  checks.check_float("line_sigma", line_sigma, may_be_zero=True)
   vary_weights = map_elites.weights_only(
     functools.partial(
       map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma
@@ -57,7 +50,7 @@ def vary_elites(
   )
 
   def vary(
-    key: types.Key, first: map_elites.Elite, second: map_elites.Elite
+    key: Key, first: map_elites.Elite, second: map_elites.Elite
   ) -> map_elites.Elite:
     weights_key, explore_key = jax.random.split(key)
     return map_elites.Elite(
@@ -79,7 +72,7 @@ def evaluate_elites(
   assert descriptor is not None
 
   def evaluate(
-    setup: Setup, genotypes: types.Tree, env_states: environments.State
+    setup: Setup, genotypes: Tree, env_states: environments.State
   ) -> actors.Evaluation:
     return actors.evaluate_from_states(
       setup.eval_env,
@@ -106,10 +99,11 @@ def judge_elites(
   """Evaluates elites, and says of them what an emitter needs."""
   evaluation = evaluate_elites(setup, elites, env_states, needs)
   assert evaluation.descriptors is not None
-  extra: dict[str, types.Tree] = {}
+  extra: dict[str, Tree] = {}
   if "transitions" in needs:
     extra = {
-      "transitions": evaluation.transitions, "lengths": evaluation.lengths
+      "transitions": evaluation.transitions,
+      "lengths": evaluation.lengths,
     }
   evaluated = map_elites.Evaluated(
     elites,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import jax
 
-from qdrl_haiku import map_elites, names, trees, types
+from qdrl_haiku import map_elites, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites.variation import is_running_state
 from qdrl_haiku.training import elites as elites_lib
@@ -15,6 +15,7 @@ from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members, State
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 
 def make_training_emitter(setup: Setup) -> map_elites.Emitter:
@@ -23,15 +24,14 @@ def make_training_emitter(setup: Setup) -> map_elites.Emitter:
   emitter, size = setup.qd.emitter, setup.qd.variation_batch_size
   if not isinstance(emitter, tuple):
     return _make(setup, emitter)
-  adapts = emitter[0].batch_size is None
   several = map_elites.multi_emitter(
     {part.name: _make_part(setup, part) for part in emitter},
-    size if adapts else None,
+    size if emitter[0].batch_size is None else None,
   )
   return _as_planned(setup, several)
 
 
-def training_emitter_state(setup: Setup, state: State) -> types.Tree:
+def training_emitter_state(setup: Setup, state: State) -> Tree:
   """Returns the emitter's state, with the population and its members in it."""
   if not setup.trains_members:
     return state.emitter
@@ -43,7 +43,7 @@ def training_emitter_state(setup: Setup, state: State) -> types.Tree:
 
 
 def with_training_emitter_state(
-  setup: Setup, state: State, emitter: types.Tree
+  setup: Setup, state: State, emitter: Tree
 ) -> State:
   """Returns the state with another one of `training_emitter_state`."""
   if not setup.trains_members:
@@ -85,11 +85,6 @@ def _make(
 ) -> map_elites.Emitter:
   """Makes one emitter."""
   if isinstance(emitter_fn, str):
-    if emitter_fn not in EMITTERS:
-      raise ValueError(
-        f"emitter={emitter_fn!r} is unknown; "
-        f"{names.nearest_name(emitter_fn, tuple(EMITTERS))}"
-      )
     emitter_fn = EMITTERS[emitter_fn]
   emitter = emitter_fn(setup)
   if unknown := set(emitter.needs) - {"transitions"}:
@@ -126,34 +121,24 @@ def _make_part(setup: Setup, part: setup_lib.Part) -> map_elites.Emitter:
   return _make(setup._replace(map_elites=alone), emitter)
 
 
-def _variations(setup: Setup) -> map_elites.Emitter:
-  """Returns `map_elites.genetic_emitter` of what a setup says."""
-  return map_elites.genetic_emitter(
-    setup.qd.variation_fn, setup.qd.variation_batch_size
-  )
-
-
 def _members_and_variations(setup: Setup) -> map_elites.Emitter:
   """Returns `map_elites.pbt_emitter` of what `train_members` trains."""
   qd, controller = setup.qd, setup.controller
   assert controller is not None
 
-  def known(tree: types.Tree) -> types.Tree:
+  def known(tree: Tree) -> Tree:
     return sharding.all_gather(setup.mesh, tree, setup.config.population_size)
 
   def train(
-    members: Members, hyperparams: types.Hyperparams, keys: types.Key
-  ) -> tuple[Members, types.Metrics]:
+    members: Members, hyperparams: Hyperparams, keys: Key
+  ) -> tuple[Members, Metrics]:
     members, *trained = setup.over_members(train_members)(
       members, hyperparams, keys
     )
     metrics, num_updates = known(trained)
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
-  def transplant(
-    members: Members, genotypes: types.Tree, where: types.Array, keys: types.Key
-  ) -> Members:
-    del keys  # What an agent collects and learns draws from its own.
+  def transplant(members: Members, genotypes: Tree, where: Array) -> Members:
     # Or XLA would divide among the devices what has decided this.
     decided = sharding.replicate(setup.mesh, (where, genotypes))
     where, genotypes = sharding.shard_into_slots(setup.mesh, decided)
@@ -169,7 +154,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       genotypes=lambda members: known(
         jax.vmap(setup.learner.genotype)(members.learner)
       ),
-      inherit=lambda members, parents, keys: population.inherit_in_population(
+      inherit=lambda members, parents: population.inherit_in_population(
         setup, members, parents, _is_finite(setup, members)
       ),
       transplant=transplant,
@@ -194,17 +179,14 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
   )
 
   def make_strategies(size: int) -> map_elites.Strategies:
-    strategies = map_elites.cma_es(
+    *functions, num_strategies, population_size = map_elites.cma_es(
       size,
       config.num_strategies,
       config.population_size(qd.variation_batch_size),
       config.step_size,
     )
-    return strategies._replace(
-      init=everywhere(strategies.init),
-      ask=everywhere(strategies.ask),
-      tell=everywhere(strategies.tell),
-      can_go_on=everywhere(strategies.can_go_on),
+    return map_elites.Strategies._make(
+      [*map(everywhere, functions), num_strategies, population_size]
     )
 
   keys = jax.random.split(jax.random.key(0), qd.num_initial_genotypes)
@@ -220,26 +202,19 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
   return map_elites.cma_emitter(make_strategies, elite, of_policy)
 
 
-def _policy_gradients(setup: Setup) -> map_elites.Emitter:
-  """Returns `map_elites.pga_emitter`; the greedy policy is one of B."""
-  share = 1 / max(1, setup.qd.variation_batch_size)
-  return _taught(setup, map_elites.pga_emitter, False, (0.5, share))
-
-
-def _conditioned_gradients(setup: Setup) -> map_elites.Emitter:
-  """Returns `map_elites.dcrl_emitter`, with the shares of the paper."""
-  return _taught(setup, map_elites.dcrl_emitter, True, (0.25, 0.25))
-
-
 def _taught(
-  setup: Setup,
   make: Callable[..., map_elites.Emitter],
   sees_targets: bool,
-  shares: tuple[float, float],
+  gradient_share: float,
+  injection_share: float | None,
+  setup: Setup,
 ) -> map_elites.Emitter:
   """Makes an emitter with a critic, of default shares of the offspring."""
+  size = setup.qd.variation_batch_size
+  if injection_share is None:  # The one greedy policy that there is.
+    injection_share = 1 / max(1, size)
   improved, injected, varied = setup.qd.teaching.counts(
-    setup.qd.variation_batch_size, *shares
+    size, gradient_share, injection_share
   )
   return make(
     teachers.make_teacher(setup, sees_targets=sees_targets),
@@ -256,7 +231,7 @@ def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
   return "policy_params" in names and not is_running_state(path)
 
 
-def _is_finite(setup: Setup, members: Members) -> types.Array:
+def _is_finite(setup: Setup, members: Members) -> Array:
   """Returns whether each member is finite, bool [P], known to all devices."""
   return sharding.all_gather(
     setup.mesh,
@@ -267,9 +242,12 @@ def _is_finite(setup: Setup, members: Members) -> types.Array:
 
 EMITTERS: dict[str, setup_lib.EmitterFn] = {
   "cma": _improvements,
-  "dcrl": _conditioned_gradients,
-  "ga": _variations,
+  # With the shares of the papers.
+  "dcrl": functools.partial(_taught, map_elites.dcrl_emitter, True, 0.25, 0.25),
+  "ga": lambda setup: map_elites.genetic_emitter(
+    setup.qd.variation_fn, setup.qd.variation_batch_size
+  ),
   "pbt": _members_and_variations,
-  "pga": _policy_gradients,
+  "pga": functools.partial(_taught, map_elites.pga_emitter, False, 0.5, None),
 }
 """Functions that make an emitter of a setup, by name."""

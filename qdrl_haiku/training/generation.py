@@ -5,37 +5,33 @@
 first one can train before the second one is compiled.
 """
 
-from qdrl_haiku import eager, types
+from typing import Any
+
+from qdrl_haiku import eager
 from qdrl_haiku.training import emitters, population, quality_diversity
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import (
-  GenerationReport,
-  InitialStates,
-  Method,
-  State,
-)
+from qdrl_haiku.training.state import GenerationReport, InitialStates, State
+from qdrl_haiku.types import Key
 
 
-def generation_method(setup: Setup) -> Method:
-  """Returns the functions that train a setup.
+def generation_method(setup: Setup) -> Any:
+  """Returns the module whose functions train a setup, both alike.
 
-  Args:
-    setup: what is trained.
+  init: as that below.
+  draw: (setup, run_key, generation, num_agents) -> the `InitialStates` of a
+    generation, 0 for the one before the first.
+  train: (setup, state, pool, run_key) -> (state, `Trained`), the first part of
+    `step`, with the pool of these.
+  evaluate: (setup, state, trained, env_states, run_key) -> (state, report), the
+    second part, from their other states.
+  restart: as `restart_generation`.
   """
-  qd = setup.map_elites is not None
-  return quality_diversity.METHOD if qd else population.METHOD
+  return population if setup.map_elites is None else quality_diversity
 
 
 def check_generation(setup: Setup) -> None:
-  """Refuses a setup that can't be trained, before anything is compiled.
-
-  Args:
-    setup: what is to be trained.
-
-  Raises:
-    ValueError: as `init` does.
-  """
+  """Refuses a setup that can't be trained, before anything is compiled."""
   if setup.map_elites is None:
     setup_lib.check_setup(setup)
   else:
@@ -44,7 +40,7 @@ def check_generation(setup: Setup) -> None:
 
 @eager.compiled_if_eager("setup")
 def init(
-  setup: Setup, run_key: types.Key, initial: InitialStates | None = None
+  setup: Setup, run_key: Key, initial: InitialStates | None = None
 ) -> State:
   """Makes the state before the first generation.
 
@@ -58,16 +54,15 @@ def init(
     New members, or a repertoire of random agents with the emitter's state.
 
   Raises:
-    ValueError: if the settings don't fit each other, if one has no effect, or
-      if the learner or an emitter isn't as `learners.Learner` or
-      `map_elites.Emitter` says.
+    ValueError: if settings don't fit each other, or if the learner or an
+      emitter isn't as `learners.Learner` or `map_elites.Emitter` says.
   """
   return generation_method(setup).init(setup, run_key, initial)
 
 
 @eager.compiled_if_eager("setup")
 def step(
-  setup: Setup, state: State, run_key: types.Key
+  setup: Setup, state: State, run_key: Key
 ) -> tuple[State, GenerationReport]:
   """Trains for one generation: collect and learn, evaluate, decide, inherit.
 
@@ -89,9 +84,6 @@ def step(
 
   Returns:
     The state after the controller's decision, and what happened.
-
-  Raises:
-    ValueError: if the evaluation has no such score as `config.fitness`.
   """
   of = generation_method(setup)
   initial = of.draw(
@@ -102,7 +94,7 @@ def step(
 
 
 @eager.compiled_if_eager("setup")
-def restart_generation(setup: Setup, state: State, run_key: types.Key) -> State:
+def restart_generation(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces the members by new ones, when there is no finite parent.
 
   Args:
@@ -110,8 +102,5 @@ def restart_generation(setup: Setup, state: State, run_key: types.Key) -> State:
     state: of non-finite members; hyperparameters and repertoire stay, and
       members that an elite has replaced keep its networks.
     run_key: the run's key.
-
-  Returns:
-    The state with new members, which have no fitness yet.
   """
   return generation_method(setup).restart(setup, state, run_key)

@@ -12,6 +12,7 @@ from qdrl_haiku import (
   eager,
   environments,
   learners,
+  prng,
   replay,
   trees,
   types,
@@ -23,6 +24,7 @@ from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import n_step
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Transition, Tree
 
 
 @jax.tree_util.register_dataclass
@@ -30,22 +32,19 @@ from qdrl_haiku.training.state import Members
 class _Row:
   """Metrics [..., M] in one array, which a loop stores by one kernel."""
 
-  numbers: types.Array
+  numbers: Array
   names: tuple[str, ...] = dataclasses.field(metadata={"static": True})
 
   @classmethod
-  def of(cls, metrics: types.Metrics) -> "_Row":
+  def of(cls, metrics: Metrics) -> "_Row":
     """Joins metrics, which are scalars."""
     return cls(jnp.array([*metrics.values()]), tuple(metrics))
 
 
 @eager.compiled_if_eager("setup")
 def train_members(
-  setup: Setup,
-  members: Members,
-  hyperparams: types.Hyperparams,
-  keys: types.Key,
-) -> tuple[Members, types.Metrics, types.Array]:
+  setup: Setup, members: Members, hyperparams: Hyperparams, keys: Key
+) -> tuple[Members, Metrics, Array]:
   """Collects and learns for `perturbation_interval` steps.
 
   A step with anything non-finite is learned from by nobody, left out of
@@ -65,10 +64,8 @@ def train_members(
   iterations = config_lib.training_iterations(setup.config, setup.learner)
   learn_anew = _from_rollout if setup.on_policy else _from_replay
 
-  def iteration(members: Members, t: types.Array) -> tuple[Members, types.Tree]:
-    collect_keys, learn_keys = _split(
-      jax.vmap(jax.random.fold_in, (0, None))(keys, t)
-    )
+  def iteration(members: Members, t: Array) -> tuple[Members, Tree]:
+    collect_keys, learn_keys = _split(prng.fold_in_each(keys, t))
     return learn_anew(
       setup, members, hyperparams, collect_keys, learn_keys, pool or None
     )
@@ -100,9 +97,7 @@ def train_members(
   }
   if pool:
     # Counted, since it is for the user to say how large a pool is.
-    before, after = (
-      x.environment.info["episodes"] for x in (begin, members)
-    )
+    before, after = (x.environment.info["episodes"] for x in (begin, members))
     reused = jnp.maximum(after - before - setup.config.pool_size, 0)
     metrics["reused_initial_states"] = jnp.sum(reused, axis=1).astype(float)
   num_updates = (
@@ -116,16 +111,14 @@ def train_members(
 def _from_replay(
   setup: Setup,
   members: Members,
-  hyperparams: types.Hyperparams,
-  collect_keys: types.Key,
-  learn_keys: types.Key,
-  pool: types.Tree,
-) -> tuple[Members, types.Tree]:
+  hyperparams: Hyperparams,
+  collect_keys: Key,
+  learn_keys: Key,
+  pool: Tree,
+) -> tuple[Members, Tree]:
   """Collects until updates are due, stores that, and learns from replay.
 
-  Returns:
-    The members; and the updates' metrics [P, M], what was observed, and bool
-    [P], whether there were updates.
+  Returns members; metrics [P, M], what was observed, and whether they learned.
   """
   add = setup.buffer.add_where
   if setup.config.n_step > 1:
@@ -171,11 +164,11 @@ def _from_replay(
 def _from_rollout(
   setup: Setup,
   members: Members,
-  hyperparams: types.Hyperparams,
-  collect_keys: types.Key,
-  learn_keys: types.Key,
-  pool: types.Tree,
-) -> tuple[Members, types.Tree]:
+  hyperparams: Hyperparams,
+  collect_keys: Key,
+  learn_keys: Key,
+  pool: Tree,
+) -> tuple[Members, Tree]:
   """Collects a rollout and learns from it, see `_from_replay`."""
   env_states, transitions = _collect(
     setup, members, hyperparams, collect_keys, pool
@@ -199,7 +192,7 @@ def _from_rollout(
   return members, (rows, observed, can_learn)
 
 
-def _finite(transitions: types.Transition) -> tuple[types.Array, types.Array]:
+def _finite(transitions: Transition) -> tuple[Array, Array]:
   """Returns which of [P, T, E] are finite, and observations, else NaN."""
   is_finite = trees.all_finite_leaves(transitions, 3)
   # Statistics leave out NaN.
@@ -210,10 +203,10 @@ def _finite(transitions: types.Transition) -> tuple[types.Array, types.Array]:
 def _collect(
   setup: Setup,
   members: Members,
-  hyperparams: types.Hyperparams,
-  keys: types.Key,
-  pool: types.Tree,
-) -> tuple[environments.State, types.Transition]:
+  hyperparams: Hyperparams,
+  keys: Key,
+  pool: Tree,
+) -> tuple[environments.State, Transition]:
   """Steps the members' environments for one iteration."""
   with jax.named_scope("collect"):
     return actors.collect(
@@ -231,13 +224,13 @@ def _collect(
 def learn_rollouts(
   setup: Setup,
   states: types.State,
-  hyperparams: types.Hyperparams,
-  rollouts: types.Transition,
-  keys: types.Key,
+  hyperparams: Hyperparams,
+  rollouts: Transition,
+  keys: Key,
 ) -> tuple[types.State, _Row]:
   """Learns from rollouts, leaves [P, T, E, ...]."""
 
-  def update(*arguments: types.Tree) -> tuple[types.State, _Row]:
+  def update(*arguments: Tree) -> tuple[types.State, _Row]:
     learned, metrics = setup.learner.update(*arguments)
     return learned, _Row.of(metrics)
 
@@ -251,8 +244,8 @@ def learn(
   setup: Setup,
   states: types.State,
   buffers: replay.ReplayState,
-  hyperparams: types.Hyperparams,
-  keys: types.Key,
+  hyperparams: Hyperparams,
+  keys: Key,
 ) -> tuple[types.State, _Row]:
   """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
@@ -262,29 +255,25 @@ def learn(
   batches = (num_updates, batches_per_update, setup.config.batch_size)
   sample_keys, update_keys = _split(keys)
   # All of them in one gather.
-  sample: Callable[..., types.Tree] = setup.buffer.sample
+  sample: Callable[..., Tree] = setup.buffer.sample
   if setup.config.n_step > 1:
     sample = functools.partial(n_step.sample_n_step, setup)
   with jax.named_scope("sample"):
-    sampled = jax.vmap(lambda b, k: sample(b, k, batches))(
-      buffers, sample_keys
-    )
+    sampled = jax.vmap(lambda b, k: sample(b, k, batches))(buffers, sample_keys)
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
   def updates(
     state: types.State,
-    hyperparams: types.Hyperparams,
-    sampled: types.Tree,
-    keys: types.Key,
-    can_learn: types.Array,
+    hyperparams: Hyperparams,
+    sampled: Tree,
+    keys: Key,
+    can_learn: Array,
   ) -> tuple[types.State, _Row]:
     transitions = sampled
     if setup.config.n_step > 1:
       transitions = n_step.fold_n_step(sampled, hyperparams)
 
-    def update(
-      state: types.State, inputs: types.Tree
-    ) -> tuple[types.State, _Row]:
+    def update(state: types.State, inputs: Tree) -> tuple[types.State, _Row]:
       learned, metrics = setup.learner.update(
         state, hyperparams, inputs[0], inputs[1]
       )
@@ -308,30 +297,23 @@ def learn(
   )
 
 
-def _where(
-  condition: types.Array, new: types.Tree, old: types.Tree, *, in_loop: bool
-) -> types.Tree:
+def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
   """Takes a member's new arrays on a condition, each of them in one place.
 
   On accelerators floats are chosen within the loop over updates, since the old
   ones would be copied for a choice after it; but not counts, which an update
   reads again after it has raised them. On CPUs all are chosen after it.
   """
-  return jax.tree.map(
-    lambda x, y: jnp.where(condition, x, y)
-    if in_loop == (_is_float(x) and not switch.is_switched_on())
-    else x,
-    new,
-    old,
-  )
+
+  def choose(x: Array, y: Array) -> Array:
+    is_float = jnp.issubdtype(x.dtype, jnp.floating)
+    chosen_in_loop = is_float and not switch.is_switched_on()
+    return jnp.where(condition, x, y) if in_loop == chosen_in_loop else x
+
+  return jax.tree.map(choose, new, old)
 
 
-def _is_float(x: types.Array) -> bool:
-  """Returns whether an array holds floats."""
-  return jnp.issubdtype(x.dtype, jnp.floating)
-
-
-def _observed(observations: types.Array) -> dict[str, types.Array]:
+def _observed(observations: Array) -> dict[str, Array]:
   """Returns means over what statistics count of [P, T, E, O], by name."""
   counts = statistics.counts_in_statistics(observations)
   seen = jnp.where(counts[..., None], observations, 0.0)
@@ -344,9 +326,7 @@ def _observed(observations: types.Array) -> dict[str, types.Array]:
   }
 
 
-def _nonfinite(
-  transitions: types.Transition, is_finite: types.Array
-) -> dict[str, types.Array]:
+def _nonfinite(transitions: Transition, is_finite: Array) -> dict[str, Array]:
   """Counts those [P, T, E] that aren't finite, [P] by name.
 
   Observations and rewards are counted where the environment is to blame for
@@ -376,11 +356,8 @@ def _warming_up(setup: Setup) -> learners.Learner:
   """
 
   def act(
-    state: types.State,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
-    key: types.Key,
-  ) -> types.Array:
+    state: types.State, hyperparams: Hyperparams, observation: Array, key: Key
+  ) -> Array:
     state, size = state
     if not setup.config.random_warm_up:
       return setup.learner.act(state, hyperparams, observation, key)
@@ -394,7 +371,7 @@ def _warming_up(setup: Setup) -> learners.Learner:
   return setup.learner._replace(act=act)
 
 
-def _split(keys: types.Key) -> tuple[types.Key, types.Key]:
+def _split(keys: Key) -> tuple[Key, Key]:
   """Returns two keys [P] for each of keys [P]."""
   first, second = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
   return first, second

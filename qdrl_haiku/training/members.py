@@ -7,19 +7,19 @@ draws between generations from the members' keys. On the host states can't be
 kept, and () stands in their place.
 """
 
-
 import math
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, learners, prng, types
+from qdrl_haiku import environments, learners, prng
 from qdrl_haiku.actors import collection
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, Members
+from qdrl_haiku.types import Array, Key, Transition, Tree
 
 
-def finite_part_of_members(members: Members) -> types.Tree:
+def finite_part_of_members(members: Members) -> Tree:
   """Returns what members learn and act with, which has to be finite.
 
   Not their environments: an infinity may stand there by design (a timer that
@@ -30,8 +30,8 @@ def finite_part_of_members(members: Members) -> types.Tree:
 
 
 def member_keys(
-  run_key: types.Key, generation: types.Array | int, population_size: int
-) -> types.Key:
+  run_key: Key, generation: Array | int, population_size: int
+) -> Key:
   """Returns the keys of the members in one generation."""
   run_key = prng.typed_key(run_key)
   if run_key.ndim:
@@ -43,9 +43,7 @@ def member_keys(
   return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
 
 
-def members_controller_key(
-  run_key: types.Key, generation: types.Array | int
-) -> types.Key:
+def members_controller_key(run_key: Key, generation: Array | int) -> Key:
   """Returns the key of the controller in one generation."""
   run_key = prng.typed_key(run_key)
   if run_key.ndim:
@@ -55,32 +53,21 @@ def members_controller_key(
   )
 
 
-def _init_members(
-  setup: Setup, keys: types.Key, env_states: environments.State
-) -> Members:
-  """Makes new agents, with empty buffers, in environments."""
-  members = init_member_agents(setup, keys)
-  return put_members_into_environments(setup, members, env_states, keys)
-
-
-def init_member_agents(setup: Setup, keys: types.Key) -> Members:
+def init_member_agents(setup: Setup, keys: Key) -> Members:
   """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
   example = member_transition_example(setup)
-  buffers: types.Tree = ()
+  buffers: Tree = ()
   if not setup.on_policy:
     buffers = jax.vmap(lambda _: setup.buffer.init(example))(
       jnp.arange(keys.shape[0])
     )
-  nowhere: types.Tree = ()
+  nowhere: Tree = ()
   return Members(learner_states, buffers, nowhere)
 
 
 def put_members_into_environments(
-  setup: Setup,
-  members: Members,
-  env_states: environments.State,
-  keys: types.Key,
+  setup: Setup, members: Members, env_states: environments.State, keys: Key
 ) -> Members:
   """Gives new agents environments, as if all had been running for long.
 
@@ -88,37 +75,34 @@ def put_members_into_environments(
   environments, which are truncated at the same age, would see new initial
   states at the same time only.
   """
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.AGES)
+  keys = prng.fold_in_each(keys, prng.OfMember.AGES)
   ages = jax.vmap(
     lambda key: jax.random.randint(
-      key, (setup.config.num_envs,), 0, setup.env.episode_steps
+      key, (setup.config.num_envs,), 0, setup.env.episode_length
     )
   )(keys)
   info = env_states.info | {"steps": ages}
   return members._replace(environment=env_states.replace(info=info))
 
 
-def first_members(
-  setup: Setup, keys: types.Key, pool: types.Tree = ()
-) -> Members:
+def first_members(setup: Setup, keys: Key, pool: Tree = ()) -> Members:
   """Returns new members of keys [P] in their slots."""
-  return setup.over_members(_init_members)(
-    keys, first_member_states(setup, keys, pool)
-  )
+
+  def init(setup: Setup, keys: Key, env_states: environments.State) -> Members:
+    members = init_member_agents(setup, keys)
+    return put_members_into_environments(setup, members, env_states, keys)
+
+  env_states = first_member_states(setup, keys, pool)
+  return setup.over_members(init)(keys, env_states)
 
 
-def new_members(
-  setup: Setup, run_key: types.Key, generation: types.Array
-) -> Members:
+def new_members(setup: Setup, run_key: Key, generation: Array) -> Members:
   """Returns new members in place of all those of a generation."""
   keys = member_keys(run_key, generation, setup.config.population_size)
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.RESTART)
-  return first_members(setup, keys)
+  return first_members(setup, prng.fold_in_each(keys, prng.OfMember.RESTART))
 
 
-def choose_members(
-  where: types.Array, on_true: types.Tree, on_false: types.Tree
-) -> types.Tree:
+def choose_members(where: Array, on_true: Tree, on_false: Tree) -> Tree:
   """Chooses for each member between two trees."""
   select = jax.vmap(
     lambda where, *trees: jax.tree.map(
@@ -128,10 +112,10 @@ def choose_members(
   return select(where, on_true, on_false)
 
 
-def draw_member_pool(setup: Setup, keys: types.Key) -> types.Tree:
+def draw_member_pool(setup: Setup, keys: Key) -> Tree:
   """Draws the states with which the members' next episodes begin."""
 
-  def draw(setup: Setup, keys: types.Key) -> environments.State:
+  def draw(setup: Setup, keys: Key) -> environments.State:
     # Instances are told apart along the last axis, such as by their skills.
     states = setup.env.reset(jnp.moveaxis(_pool_keys(setup, keys), 2, 0))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), states)
@@ -139,7 +123,7 @@ def draw_member_pool(setup: Setup, keys: types.Key) -> types.Tree:
   return () if setup.on_host else setup.over_members(draw)(keys)
 
 
-def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
+def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
   """Draws all states that a generation of members begins episodes in.
 
   Where they collect and are evaluated in one environment without skills, one
@@ -152,9 +136,7 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
       draw_member_pool(setup, keys), draw_member_evaluation(setup, to_evaluate)
     )
 
-  def draw(
-    setup: Setup, keys: types.Key, to_evaluate: types.Key
-  ) -> InitialStates:
+  def draw(setup: Setup, keys: Key, to_evaluate: Key) -> InitialStates:
     of_pool = _pool_keys(setup, keys)
     size, *shape = of_pool.shape
     num_in_pool = math.prod(shape)
@@ -177,17 +159,17 @@ def draw_for_members(setup: Setup, keys: types.Key) -> InitialStates:
   return setup.over_members(draw)(keys, to_evaluate)
 
 
-def member_evaluation_keys(keys: types.Key) -> types.Key:
+def member_evaluation_keys(keys: Key) -> Key:
   """Returns the keys of the members' evaluation in one generation."""
   return jax.vmap(jax.random.split)(keys)[:, 1]
 
 
 def first_member_states(
-  setup: Setup, keys: types.Key, pool: types.Tree = ()
+  setup: Setup, keys: Key, pool: Tree = ()
 ) -> environments.State:
   """Returns the states in which members begin to collect."""
 
-  def draw(setup: Setup, keys: types.Key) -> environments.State:
+  def draw(setup: Setup, keys: Key) -> environments.State:
     return setup.env.reset(_pool_keys(setup, keys)[:, :, 0])
 
   if pool:
@@ -195,29 +177,29 @@ def first_member_states(
   return setup.over_members(draw)(keys)
 
 
-def draw_member_evaluation(setup: Setup, keys: types.Key) -> types.Tree:
+def draw_member_evaluation(setup: Setup, keys: Key) -> Tree:
   """Draws the states in which agents are evaluated."""
   return () if setup.on_host else member_evaluation_states(setup, keys)
 
 
 def member_evaluation_states(
-  setup: Setup, keys: types.Key, drawn: types.Tree = ()
+  setup: Setup, keys: Key, drawn: Tree = ()
 ) -> environments.State:
   """Returns the states in which agents are evaluated."""
 
-  def draw(setup: Setup, keys: types.Key) -> environments.State:
+  def draw(setup: Setup, keys: Key) -> environments.State:
     return setup.eval_env.reset(_split(keys, (setup.config.num_eval_episodes,)))
 
   return drawn or setup.over_members(draw)(keys)
 
 
-def _pool_keys(setup: Setup, keys: types.Key) -> types.Key:
+def _pool_keys(setup: Setup, keys: Key) -> Key:
   """Returns the keys of a pool's states, [P, E, I], of the members' [P]."""
-  keys = jax.vmap(jax.random.fold_in, (0, None))(keys, prng.OfMember.POOL)
+  keys = prng.fold_in_each(keys, prng.OfMember.POOL)
   return _split(keys, (setup.config.num_envs, setup.config.pool_size))
 
 
-def _split(keys: types.Key, shape: tuple[int, ...]) -> types.Key:
+def _split(keys: Key, shape: tuple[int, ...]) -> Key:
   """Returns keys [P, *shape] of keys [P]."""
   return jax.vmap(lambda key: jax.random.split(key, shape))(keys)
 
@@ -235,9 +217,7 @@ def check_members_learner(setup: Setup) -> None:
   )
 
 
-def stored_by_members(
-  setup: Setup, transitions: types.Transition
-) -> types.Transition:
+def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
   """Returns what of transitions is learned from, or kept for that."""
   names = {*setup.config.replay_extras}
   if missing := names - transitions.extras.keys():
@@ -254,8 +234,8 @@ def stored_by_members(
 
 
 def rollout_without_nonfinite(
-  rollout: types.Transition, is_finite: types.Array
-) -> types.Transition:
+  rollout: Transition, is_finite: Array
+) -> Transition:
   """Puts another step of a rollout [T, E] in place of those that aren't finite.
 
   It stands there as an episode of its own, truncated after that step; so is
@@ -263,7 +243,7 @@ def rollout_without_nonfinite(
   """
   first = jnp.argmax(is_finite)  # Of all, as if there were one axis.
 
-  def filled(x: types.Array) -> types.Array:
+  def filled(x: Array) -> Array:
     instead = x.reshape(-1, *x.shape[2:])[first]
     where = is_finite.reshape(*is_finite.shape, *[1] * (x.ndim - 2))
     return jnp.where(where, x, instead)
@@ -277,10 +257,10 @@ def rollout_without_nonfinite(
   return rollout._replace(extras=rollout.extras | {"truncation": truncation})
 
 
-def member_transition_example(setup: Setup) -> types.Transition:
+def member_transition_example(setup: Setup) -> Transition:
   """Returns shapes and dtypes of one transition as it is learned from."""
 
-  def one_step(keys: types.Key) -> types.Transition:
+  def one_step(keys: Key) -> Transition:
     env_states = setup.env.reset(keys)
     actions = jnp.zeros((*keys.shape, setup.env.action_size))
     return stored_by_members(

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import replay, trees, types
+from qdrl_haiku import replay, trees
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.types import Array, Hyperparams, Key, Transition
 
 _TRUNCATION = "truncation"
 # Of what stands in place of a step that is left out; 0 and 1 say of others
@@ -29,33 +30,26 @@ class Windows(NamedTuple):
   """Steps that follow each other in one episode of one environment.
 
   They end after n, where the episode ended, or with the latest step there is.
-
-  Attributes:
-    transition: from the first step's observation to the last one's next
-      observation, leaves [...]; its reward and discount are those of the first.
-    rewards: [n - 1, ...], of the others, 0 after the last.
-    discounts: [n - 1, ...], likewise, 1 after the last.
-    is_inside: bool [n - 1, ...], whether they are there.
   """
 
-  transition: types.Transition
-  rewards: types.Array
-  discounts: types.Array
-  is_inside: types.Array
+  # From the first step's observation to the last one's next observation, leaves
+  # [...]; its reward and discount are those of the first.
+  transition: Transition
+  rewards: Array  # [n - 1, ...], of the others, 0 after the last.
+  discounts: Array  # [n - 1, ...], likewise, 1 after the last.
+  is_inside: Array  # bool [n - 1, ...], whether they are there.
 
 
 def sample_n_step(
-  setup: Setup,
-  state: replay.ReplayState,
-  key: types.Key,
-  shape: tuple[int, ...],
+  setup: Setup, state: replay.ReplayState, key: Key, shape: tuple[int, ...]
 ) -> Windows:
   """Draws first steps, and the steps that follow each of them."""
-  stored: types.Transition = state.storage
+  stored: Transition = state.storage
   first = setup.buffer.draw(state, key, shape)
+  gather = replay.gather_from_replay
 
-  def outcome(places: types.Array) -> tuple[types.Array, ...]:
-    return replay.gather_from_replay(
+  def outcome(places: Array) -> tuple[Array, ...]:
+    return gather(
       (stored.reward, stored.discount, stored.extras[_TRUNCATION]), places
     )
 
@@ -63,42 +57,37 @@ def sample_n_step(
   last, goes_on = first, (discount != 0) & (truncation == 0)
   steps = []
   for i in range(1, setup.config.n_step):
-    places, exists = setup.buffer.later(
-      state, first, i * setup.config.num_envs
-    )
+    places, exists = setup.buffer.later(state, first, i * setup.config.num_envs)
     reward, discount, truncation = outcome(places)
     is_inside = goes_on & exists & (truncation != _INSTEAD)
-    steps.append((
-      jnp.where(is_inside, reward, 0),
-      jnp.where(is_inside, discount, 1),
-      is_inside,
-    ))
+    steps.append(
+      (
+        jnp.where(is_inside, reward, 0),
+        jnp.where(is_inside, discount, 1),
+        is_inside,
+      )
+    )
     last = jnp.where(is_inside, places, last)
     goes_on = is_inside & (discount != 0) & (truncation == 0)
 
   extras = {
-    name: replay.gather_from_replay(
-      x, last if name.startswith("next_") else first
-    )
+    name: gather(x, last if name.startswith("next_") else first)
     for name, x in stored.extras.items()
     if name in setup.config.replay_extras
   }
-  transition = types.Transition(
-    observation=replay.gather_from_replay(stored.observation, first),
-    action=replay.gather_from_replay(stored.action, first),
-    reward=replay.gather_from_replay(stored.reward, first),
-    discount=replay.gather_from_replay(stored.discount, first),
-    next_observation=replay.gather_from_replay(stored.next_observation, last),
+  transition = Transition(
+    observation=gather(stored.observation, first),
+    action=gather(stored.action, first),
+    reward=gather(stored.reward, first),
+    discount=gather(stored.discount, first),
+    next_observation=gather(stored.next_observation, last),
     extras=extras,
   )
   return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
 
 
 def add_n_step(
-  setup: Setup,
-  state: replay.ReplayState,
-  steps: types.Transition,
-  where: types.Array,
+  setup: Setup, state: replay.ReplayState, steps: Transition, where: Array
 ) -> replay.ReplayState:
   """Adds steps of all environments, but some; see above."""
   has_any = jnp.any(where)
@@ -114,7 +103,7 @@ def add_n_step(
 
 
 def cut_n_step(
-  setup: Setup, state: replay.ReplayState, where: types.Array | bool = True
+  setup: Setup, state: replay.ReplayState, where: Array | bool = True
 ) -> replay.ReplayState:
   """Ends all windows with the latest steps.
 
@@ -133,9 +122,7 @@ def cut_n_step(
   )
 
 
-def fold_n_step(
-  windows: Windows, hyperparams: types.Hyperparams
-) -> types.Transition:
+def fold_n_step(windows: Windows, hyperparams: Hyperparams) -> Transition:
   """Makes one transition of each window, by the discount of one member."""
   own = trees.tree_leaves_by_name(hyperparams)["discount"]
   reward, discount = windows.transition.reward, windows.transition.discount

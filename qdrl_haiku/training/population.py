@@ -1,12 +1,12 @@
 """A generation of members alone: evaluate, decide, inherit.
 
-See `Method` for what each function of the same name takes and returns.
+`generation_method` says what each function takes and returns.
 """
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, controllers, environments, trees, types
+from qdrl_haiku import actors, controllers, environments, trees
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import members as members_lib
@@ -18,32 +18,27 @@ from qdrl_haiku.training.state import (
   GenerationReport,
   InitialStates,
   Members,
-  Method,
   Population,
   State,
   Trained,
 )
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 
-def _draw(
-  setup: Setup,
-  run_key: types.Key,
-  generation: types.Array | int,
-  num_agents: int,
+def draw(
+  setup: Setup, run_key: Key, generation: Array | int, num_agents: int
 ) -> InitialStates:
   """Draws the states in which the episodes of a generation begin."""
   keys = members_lib.member_keys(run_key, generation, num_agents)
   return members_lib.draw_for_members(setup, keys)
 
 
-def _init(
-  setup: Setup, run_key: types.Key, initial: InitialStates | None
-) -> State:
+def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   """Returns new members in environments, and their hyperparameters."""
   setup_lib.check_setup(setup)
   members_lib.check_members_learner(setup)
   size = setup.config.population_size
-  controller: types.Tree = ()
+  controller: Tree = ()
   if setup.controller is None:
     hyperparams = setup.default_hyperparams(size)
   else:
@@ -66,8 +61,8 @@ def _init(
   )
 
 
-def _train(
-  setup: Setup, state: State, pool: types.Tree, run_key: types.Key
+def train(
+  setup: Setup, state: State, pool: Tree, run_key: Key
 ) -> tuple[State, Trained]:
   """Lets members collect and learn."""
   keys = _next_keys(setup, state, run_key)
@@ -79,12 +74,8 @@ def _train(
   return state._replace(members=members), Trained(*trained)
 
 
-def _evaluate(
-  setup: Setup,
-  state: State,
-  trained: Trained,
-  env_states: types.Tree,
-  run_key: types.Key,
+def evaluate(
+  setup: Setup, state: State, trained: Trained, env_states: Tree, run_key: Key
 ) -> tuple[State, GenerationReport]:
   """Evaluates members, and replaces those that the controller says."""
   config = setup.config
@@ -170,7 +161,7 @@ def _evaluate(
   return state, report
 
 
-def _restart(setup: Setup, state: State, run_key: types.Key) -> State:
+def restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces all members by new ones, which have no fitness yet."""
   nothing = jnp.full_like(state.population.recent_fitness, jnp.nan)
   return state._replace(
@@ -179,11 +170,7 @@ def _restart(setup: Setup, state: State, run_key: types.Key) -> State:
   )
 
 
-METHOD = Method(_init, _draw, _train, _evaluate, _restart)
-"""Members alone."""
-
-
-def _next_keys(setup: Setup, state: State, run_key: types.Key) -> types.Key:
+def _next_keys(setup: Setup, state: State, run_key: Key) -> Key:
   """Returns the members' keys [P] in the generation that follows."""
   return members_lib.member_keys(
     run_key, state.generation + 1, setup.config.population_size
@@ -192,7 +179,7 @@ def _next_keys(setup: Setup, state: State, run_key: types.Key) -> types.Key:
 
 def _evaluate_members(
   setup: Setup, members: Members, env_states: environments.State
-) -> tuple[actors.Evaluation, Scores, types.Array]:
+) -> tuple[actors.Evaluation, Scores, Array]:
   """Evaluates members, P of them, which may be a device's share."""
   states = members.learner
   scores: Scores = {}
@@ -208,9 +195,7 @@ def _evaluate_members(
 
 
 def _sparing(
-  spared: types.Array,
-  decision: controllers.Decision,
-  hyperparams: types.Hyperparams,
+  spared: Array, decision: controllers.Decision, hyperparams: Hyperparams
 ) -> controllers.Decision:
   """Returns the decision, but that some survive as they are, by bool [P]."""
   survival = (
@@ -229,9 +214,9 @@ def _sparing(
 def inherit_in_population(
   setup: Setup,
   members: Members,
-  parents: types.Array,
-  finite: types.Array,
-  turn: types.Array | int = 0,
+  parents: Array,
+  finite: Array,
+  turn: Array | int = 0,
 ) -> Members:
   """Gives children what they inherit.
 
@@ -263,7 +248,7 @@ def inherit_in_population(
   return Members(learner, buffers, environment)
 
 
-def _windowed_mean(recent_fitness: types.Array) -> types.Array:
+def _windowed_mean(recent_fitness: Array) -> Array:
   """Returns the mean of what the window holds; NaN if the latest return is."""
   return jnp.where(
     jnp.isfinite(recent_fitness[:, -1]),

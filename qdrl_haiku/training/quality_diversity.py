@@ -1,12 +1,12 @@
 """A generation of MAP-Elites with agents: ask, evaluate, add, tell.
 
-See `Method` for what each function of the same name takes and returns.
+`generation_method` says what each function takes and returns.
 """
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, trees, types
+from qdrl_haiku import map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters
@@ -16,43 +16,37 @@ from qdrl_haiku.training.state import (
   Best,
   GenerationReport,
   InitialStates,
-  Method,
   State,
   Trained,
 )
+from qdrl_haiku.types import Array, Key, Tree
 
 
-def _draw(
-  setup: Setup,
-  run_key: types.Key,
-  generation: types.Array | int,
-  num_agents: int,
+def draw(
+  setup: Setup, run_key: Key, generation: Array | int, num_agents: int
 ) -> InitialStates:
   """Draws the states in which the episodes of a generation begin."""
-  pool: types.Tree = ()
+  pool: Tree = ()
   if setup.trains_members:
     size = setup.config.population_size
     keys = members_lib.member_keys(run_key, generation, size)
     pool = members_lib.draw_member_pool(setup, keys)
-  key = map_elites.loop_evaluation_key(jax.random.fold_in(run_key, generation))
-  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_agents))
+  key = jax.random.fold_in(run_key, generation)
+  key = jax.random.fold_in(key, prng.OfGeneration.EVALUATE)
+  keys = prng.fold_in_indices(key, num_agents)
   return InitialStates(pool, members_lib.draw_member_evaluation(setup, keys))
 
 
-def _init(
-  setup: Setup, run_key: types.Key, initial: InitialStates | None
-) -> State:
+def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   """Returns a repertoire of random agents, and the emitter's state."""
   qd, emitter = setup.qd, emitters.make_training_emitter(setup)
   if setup.trains_members:
     members_lib.check_members_learner(setup)
   if initial is None:
-    initial = _draw(setup, run_key, 0, qd.num_initial_genotypes)
+    initial = draw(setup, run_key, 0, qd.num_initial_genotypes)
   keys = members_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   # Or XLA would divide among the devices what adds them, too.
-  elites = sharding.replicate(
-    setup.mesh, elites_lib.random_elites(setup, keys)
-  )
+  elites = sharding.replicate(setup.mesh, elites_lib.random_elites(setup, keys))
   needs = () if emitter.tell_first is None else emitter.needs
   evaluation, evaluated = elites_lib.judge_elites(
     setup, elites, initial.evaluation, needs
@@ -80,8 +74,8 @@ def _init(
   return state._replace(members=put(state.members, env_states, keys))
 
 
-def _train(
-  setup: Setup, state: State, pool: types.Tree, run_key: types.Key
+def train(
+  setup: Setup, state: State, pool: Tree, run_key: Key
 ) -> tuple[State, Trained]:
   """Asks for offspring, for which members train."""
   if setup.trains_members:
@@ -90,7 +84,7 @@ def _train(
   offspring, emitter_state = emitters.make_training_emitter(setup).ask(
     emitters.training_emitter_state(setup, state),
     state.repertoire,
-    map_elites.loop_ask_key(key),
+    jax.random.fold_in(key, prng.OfGeneration.ASK),
   )
   if state.archive:
     drawn, archive = state.archive.sample(key)
@@ -100,12 +94,8 @@ def _train(
   return state, Trained(offspring=offspring)
 
 
-def _evaluate(
-  setup: Setup,
-  state: State,
-  trained: Trained,
-  env_states: types.Tree,
-  run_key: types.Key,
+def evaluate(
+  setup: Setup, state: State, trained: Trained, env_states: Tree, run_key: Key
 ) -> tuple[State, GenerationReport]:
   """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
   qd = setup.qd
@@ -170,7 +160,7 @@ def _evaluate(
   return state, report
 
 
-def _restart(setup: Setup, state: State, run_key: types.Key) -> State:
+def restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces members by new ones, but those that elites have replaced."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
@@ -180,10 +170,6 @@ def _restart(setup: Setup, state: State, run_key: types.Key) -> State:
     is_sampled, state.members.learner, fresh.learner
   )
   return state._replace(members=fresh._replace(learner=learners))
-
-
-METHOD = Method(_init, _draw, _train, _evaluate, _restart)
-"""A repertoire, with or without members that train."""
 
 
 def _of_members(

@@ -225,12 +225,6 @@ class RepertoireConfig(Settings):
       descriptor: of the environment.
       seed: of the centroids, with `tessellation="cvt"`.
       centroids: of a run that goes on, [C, D], in place of new ones.
-
-    Returns:
-      The tessellation.
-
-    Raises:
-      ValueError: if the grid doesn't fit the descriptor.
     """
     if ":" in self.tessellation:
       return config_lib.UsersOwn(self.tessellation).call(

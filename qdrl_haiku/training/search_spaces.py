@@ -7,17 +7,18 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import controllers, learners, names, trees, types
+from qdrl_haiku import controllers, learners, names, trees
 from qdrl_haiku.learners.check import check_learner_defaults
 from qdrl_haiku.ranges import parse_range
+from qdrl_haiku.types import Hyperparams, Tree
 
 
 def search_space(
-  hyperparams: types.Hyperparams,
+  hyperparams: Hyperparams,
   specifications: Sequence[str] = (),
   given: Mapping[str, float] = MappingProxyType({}),
   declared: Mapping[str, learners.Hyperparameter] = MappingProxyType({}),
-) -> types.Tree:
+) -> Tree:
   """Returns a range for each hyperparameter of a learner.
 
   Args:
@@ -32,10 +33,6 @@ def search_space(
   Returns:
     A tree of the same structure, its leaves ranges; `Fixed` for those that
     aren't searched.
-
-  Raises:
-    ValueError: if a specification is wrong, names no hyperparameter or one that
-      is fixed, or has a value that is out of its range.
   """
   named = trees.tree_leaves_by_name(hyperparams)
   said = dict(map(parse_range, specifications))
@@ -70,16 +67,7 @@ def search_space(
 def with_hyperparameters(
   learner: learners.Learner, given: Mapping[str, float]
 ) -> learners.Learner:
-  """Returns the learner with other values of its hyperparameters.
-
-  Args:
-    learner: the learner.
-    given: values by name.
-
-  Raises:
-    ValueError: if there is no such hyperparameter, if one is no number, or if a
-      value is out of its range.
-  """
+  """Returns the learner with other values of its hyperparameters, by name."""
   check_learner_defaults(learner.hyperparams)
   named = trees.tree_leaves_by_name(learner.hyperparams)
   for name, value in given.items():
@@ -108,16 +96,9 @@ def check_search_space_value(
   where: str,
 ) -> None:
   """Refuses a value of a known hyperparameter that is out of its range."""
-  known = _declaration(name, declared)
+  known = declared.get(name) or learners.HYPERPARAMETERS.get(name)
   if known is not None:
     known.check(where, value)
-
-
-def _declaration(
-  name: str, declared: Mapping[str, learners.Hyperparameter]
-) -> learners.Hyperparameter | None:
-  """Finds what the learner says of a hyperparameter, or what holds for ours."""
-  return declared.get(name) or learners.HYPERPARAMETERS.get(name)
 
 
 def _flag_of(name: str) -> str:
@@ -130,7 +111,7 @@ def _by_default(
   name: str, declared: Mapping[str, learners.Hyperparameter]
 ) -> controllers.Range | None:
   """Returns the range in which one is searched if nothing is said."""
-  known = _declaration(name, declared)
+  known = declared.get(name) or learners.HYPERPARAMETERS.get(name)
   if known is None or known.search is None:
     return None
   return parse_range(f"{name}:{known.search}")[1]

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from qdrl_haiku import (
   actors,
-  checks,
   controllers,
   environments,
   learners,
@@ -22,8 +21,9 @@ from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
+from qdrl_haiku.types import Array, Hyperparams, Tree
 
-Scores = dict[str, types.Array]
+Scores = dict[str, Array]
 """Scores of an evaluation by name, each [P]."""
 
 _OF_REPLAY = (
@@ -44,57 +44,43 @@ EmitterFn = Callable[["Setup"], map_elites.Emitter]
 
 
 class Part(NamedTuple):
-  """One of several emitters that share a repertoire.
+  """One of several emitters that share a repertoire."""
 
-  Attributes:
-    name: for the logs, and of the emitter if that is one of `EMITTERS`.
-    batch_size: how many agents it makes; None where the emitters' shares adapt.
-    emitter: a user's own, None for that of the name.
-  """
-
+  # For the logs, and of the emitter if that is one of `EMITTERS`.
   name: str
+  # How many agents it makes; None where the emitters' shares adapt.
   batch_size: int | None = None
-  emitter: EmitterFn | None = None
+  emitter: EmitterFn | None = None  # A user's own, None for that of the name.
 
 
 class MapElites(NamedTuple):
-  """Holds what MAP-Elites adds to a setup.
+  """Holds what MAP-Elites adds to a setup."""
 
-  Attributes:
-    emitter: where new agents come from: "pbt", a population that trains and
-      variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga"
-      and "dcrl", agents that learn from a critic that they share
-      (PGA-MAP-Elites, DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a
-      function of the `Setup` that makes a `map_elites.Emitter` of elites; or
-      several of them, of which "pbt" is the first and makes the population's
-      members alone.
-    tessellation: of the descriptor's space.
-    variation_fn: (key, first parents, second parents) -> offspring, all of
-      them `map_elites.Elite`s with leaves [n, ...].
-    variation_batch_size: offspring per generation beside the population's own
-      members, >= 0, of all emitters together.
-    num_initial_genotypes: random agents in the first repertoire, >= 1.
-    num_replaced_by_samples: members that the repertoire's elites replace in
-      each generation, beside those that the controller replaces.
-    qd_offset: what is added to each elite's return in the QD score.
-    shard_repertoire: whether the devices share the elites' genotypes, C
-      divided among them, instead of each having all. With a mesh.
-    teaching: how agents learn that share a critic.
-    resampling: how often agents are evaluated again before they count as they
-      do on average, see `map_elites.Resampling`; None where each is added by
-      the evaluation after it was made.
-    cma: how CMA-ES searches.
-  """
-
+  # Where new agents come from: "pbt", a population that trains and variations
+  # of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga" and "dcrl",
+  # agents that learn from a critic that they share (PGA-MAP-Elites,
+  # DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a function of the
+  # `Setup` that makes a `map_elites.Emitter` of elites; or several of them, of
+  # which "pbt" is the first and makes the population's members alone.
   emitter: str | EmitterFn | tuple[Part, ...]
-  tessellation: map_elites.Tessellation
+  tessellation: map_elites.Tessellation  # Of the descriptor's space.
+  # (key, first parents, second parents) -> offspring, all of them
+  # `map_elites.Elite`s with leaves [n, ...].
   variation_fn: map_elites.VariationFn
+  # Offspring per generation beside the population's own members, >= 0, of all
+  # emitters together.
   variation_batch_size: int
-  num_initial_genotypes: int
+  num_initial_genotypes: int  # Random agents in the first repertoire, >= 1.
+  # Members that the repertoire's elites replace in each generation, beside
+  # those that the controller replaces.
   num_replaced_by_samples: int = 0
-  qd_offset: float = 0.0
+  qd_offset: float = 0.0  # Added to each elite's return in the QD score.
+  # Whether the devices share the elites' genotypes, C divided among them,
+  # instead of each having all. With a mesh.
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
+  # How often agents are evaluated again before they count as they do on
+  # average; None where each is added by the evaluation after it was made.
   resampling: map_elites.Resampling | None = None
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
 
@@ -107,35 +93,27 @@ class MapElites(NamedTuple):
 
 
 class Setup(NamedTuple):
-  """Holds what training is composed of.
+  """Holds what training is composed of."""
 
-  Attributes:
-    env: the environment in which agents collect.
-    eval_env: the one in which they are evaluated; may be the same, unless it
-      is on the host.
-    learner: the algorithm of every agent.
-    controller: decides after each generation which members are replaced by
-      copies of which; None for agents that train each for itself.
-    config: the settings.
-    mesh: devices along one axis `population` over which members are spread,
-      evenly or not, or None for no such thing.
-    evaluate: how members are evaluated; None for greedy episodes in
-      `eval_env`, `config.num_eval_episodes` of each. Without `map_elites`.
-    map_elites: what fills a repertoire; None for no repertoire.
-  """
-
-  env: environments.BatchedEnvironment
+  env: environments.BatchedEnvironment  # In which agents collect.
+  # In which they are evaluated; may be the same, unless it is on the host.
   eval_env: environments.BatchedEnvironment
-  learner: learners.Learner
+  learner: learners.Learner  # The algorithm of every agent.
+  # Decides after each generation which members are replaced by copies of which;
+  # None for agents that train each for itself.
   controller: controllers.Controller | None
   config: config_lib.TrainingConfig
+  # Devices along one axis `population` over which members are spread, evenly or
+  # not, or None for no such thing.
   mesh: jax.sharding.Mesh | None = None
+  # How members are evaluated; None for greedy episodes in `eval_env`,
+  # `config.num_eval_episodes` of each. Without `map_elites`.
   evaluate: EvaluateMembersFn | None = None
-  map_elites: MapElites | None = None
+  map_elites: MapElites | None = None  # What fills a repertoire, if any.
 
   @property
   def qd(self) -> MapElites:
-    """Where the agents of a repertoire come from; None without one."""
+    """Where the agents of a repertoire come from; there has to be one."""
     assert self.map_elites is not None
     return self.map_elites
 
@@ -155,7 +133,7 @@ class Setup(NamedTuple):
     """Environment steps per agent: collected, or evaluated if none trains."""
     if self.trains_members:
       return self.config.perturbation_interval
-    return self.config.num_eval_episodes * self.eval_env.episode_steps
+    return self.config.num_eval_episodes * self.eval_env.episode_length
 
   @property
   def on_host(self) -> bool:
@@ -208,7 +186,7 @@ class Setup(NamedTuple):
     """The replay buffer of one agent."""
     return replay.uniform(self.config.replay_capacity)
 
-  def default_hyperparams(self, size: int) -> types.Hyperparams:
+  def default_hyperparams(self, size: int) -> Hyperparams:
     """Returns the learner's hyperparameters for each of so many agents."""
     return jax.tree.map(
       lambda x: jnp.full(size, x, jnp.float32), self.learner.hyperparams
@@ -222,26 +200,20 @@ class Setup(NamedTuple):
     )
 
   def over_members(
-    self, function: Callable[..., Any], known: types.Tree = None
+    self, function: Callable[..., Any], known: Tree = None
   ) -> Callable[..., Any]:
     """Runs a function of members on each device's share of them.
 
-    Args:
-      function: (setup, known, trees [S, ...]) -> tree [S, ...]; without
-        `known`, which all devices have, if that is None.
-      known: any tree.
-
-    Returns:
-      A function of the trees, [P, ...] or in slots already.
+    It is called as (setup, known, trees [S, ...]) -> tree [S, ...]; without
+    `known`, any tree which all devices have, if that is None. What is returned
+    takes the trees, [P, ...] or in slots already.
     """
     shared = () if known is None else (known,)
     if self.mesh is None:
       return functools.partial(function, self, *shared)
     setup = self._replace(learner=_in_loops(self.learner))
     return sharding.run_on_shards(
-      self.mesh,
-      lambda shared, trees: function(setup, *shared, *trees),
-      shared,
+      self.mesh, lambda shared, trees: function(setup, *shared, *trees), shared
     )
 
 
@@ -306,22 +278,12 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       "emitter='pbt' needs a controller, which says which members are "
       "replaced; give one, such as controllers.pbt."
     )
-  num_episodes = setup.config.num_eval_episodes
-  steps = qd.num_initial_genotypes * num_episodes * env.episode_steps
-  if steps > checks.LARGEST:
-    yield (
-      f"num_initial_genotypes {qd.num_initial_genotypes} times "
-      f"num_eval_episodes {num_episodes} times {env.episode_steps} steps are "
-      f"{steps}, which must be at most {checks.LARGEST}; lower one of them."
-    )
   names = qd.emitter_names
   emitters = f"emitter {', '.join(names)}:"
   if isinstance(qd.emitter, tuple):
     given = [part.name for part in qd.emitter if part.batch_size is not None]
     if len(set(names)) < len(names):
       yield f"{emitters} one is there twice; name each once."
-    if "pbt" in names[1:]:
-      yield f"{emitters} pbt's members come first; name it first."
     if 0 < len(given) < len(names):
       yield (
         f"{emitters} some have a number of offspring and some have none; give "
@@ -352,40 +314,14 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
 
 def _ignored(setup: Setup) -> Iterator[str]:
   """Says which settings have no effect, but aren't at their defaults."""
-  qd, controller = setup.map_elites, setup.controller
-  of_decisions = ("burn_in_period", "fitness_window")
-  ignored: list[tuple[tuple[str, ...], str]] = [
-    (_OF_REPLAY, "the learner learns from rollouts")
-    if setup.on_policy
-    else (("rollout_length",), "the learner learns from replay")
-  ]
-  if qd is not None:
-    why = (
-      "with map_elites elites are scored by the return of one evaluation, and "
-      "the emitter's controller decides after each generation"
-    )
-    ignored.append(((*of_decisions, "fitness"), why))
-    if setup.evaluate is not None:
-      yield f"evaluate has no effect: {why}; leave it at None."
-    if not setup.trains_members:
-      why = f"emitter={qd.emitter!r} has no members that train"
-      ignored.append((("population_size",), why))
-      if controller is not None or qd.num_replaced_by_samples:
-        yield (
-          f"controller and num_replaced_by_samples have no effect: {why}; "
-          "leave them out."
-        )
-  if controller is None:
-    why = "without a controller no member is replaced"
-    ignored.append(((*of_decisions, "inherit_replay"), why))
-  elif qd is None and controller.first_decision is None:
-    why = "the controller replaces non-finite members alone"
-    ignored.append(((*of_decisions, "inherit_replay"), why))
-  for names, why in ignored:
-    for name in names:
-      value = getattr(setup.config, name)
-      default = getattr(config_lib.TrainingConfig, name)
-      if value != default:
-        yield (
-          f"{name}={value!r} has no effect: {why}; leave it at {default!r}."
-        )
+  if setup.map_elites is not None and setup.evaluate is not None:
+    yield "evaluate has no effect with map_elites; leave it at None."
+  names, source = (_OF_REPLAY, "rollouts") if setup.on_policy else (
+    ("rollout_length",), "replay"
+  )  # fmt: skip
+  why = f"the learner learns from {source}"
+  for name in names:
+    value = getattr(setup.config, name)
+    default = getattr(config_lib.TrainingConfig, name)
+    if value != default:
+      yield f"{name}={value!r} has no effect: {why}; leave it at {default!r}."

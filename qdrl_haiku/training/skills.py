@@ -7,13 +7,13 @@ import jax.numpy as jnp
 
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.training.setup import EvaluateMembersFn, Scores
+from qdrl_haiku.types import Array
 
 _COVERAGE_CELLS = 10
 
 
 def skill_evaluation(
-  env: environments.SkillEnvironment,
-  discriminator: learners.Discriminator,
+  env: environments.SkillEnvironment, discriminator: learners.Discriminator
 ) -> EvaluateMembersFn:
   """Makes the evaluation of a population of DIAYN agents, for a `Setup`.
 
@@ -40,7 +40,7 @@ def skill_evaluation(
   """
   prior = discriminator.prior
 
-  def record(env_states: environments.State) -> dict[str, types.Array]:
+  def record(env_states: environments.State) -> dict[str, Array]:
     info = env_states.info
     names = {"observation": "next_observation", "skill": "skill"}
     if env.descriptor is not None:
@@ -62,7 +62,7 @@ def skill_evaluation(
       states, trajectory["observation"], trajectory.get("descriptor")
     )
 
-    def over_steps(function: Callable[..., types.Array]) -> types.Array:
+    def over_steps(function: Callable[..., Array]) -> Array:
       per_step = jax.vmap(function, (0, None))
       return jax.vmap(jax.vmap(per_step))(parameters, skill)
 
@@ -93,17 +93,15 @@ def skill_evaluation(
   return evaluate
 
 
-def _mean(x: types.Array, mask: types.Array) -> types.Array:
+def _mean(x: Array, mask: Array) -> Array:
   """Means over the steps of the mask, then over episodes: [P, N, T] -> [P]."""
   per_episode = jnp.mean(x.astype(jnp.float32), axis=2, where=mask)
   return jnp.mean(per_episode, axis=1)
 
 
 def _coverage(
-  descriptors: types.Array,
-  lived: types.Array,
-  descriptor: environments.Descriptor,
-) -> types.Array:
+  descriptors: Array, lived: Array, descriptor: environments.Descriptor
+) -> Array:
   """Returns how many cells each agent visits: [P, N, T, D] -> [P]."""
   axes = min(2, descriptor.size)
   lower = jnp.array(descriptor.lower[:axes])

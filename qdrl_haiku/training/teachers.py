@@ -11,6 +11,7 @@ from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
+from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
 
 # Of descriptors, in halves of their range: further away they say no more, and a
 # network that sees them learns nothing else.
@@ -18,19 +19,14 @@ _FARTHEST = 10.0
 
 
 class TeacherState(NamedTuple):
-  """A critic, and all that it learns from.
+  """A critic, and all that it learns from."""
 
-  Attributes:
-    agent: state of the learner whose critics are shared.
-    replay: of transitions, once for all offspring; where the critic sees
-      targets, their extras are `descriptor` [D], of the whole episodes, the
-      bounds at -1 and 1, and `target` [D], for which the agent was made.
-    num_restarts: int32 [], how often the agent was no longer finite.
-  """
-
-  agent: types.State
+  agent: types.State  # Of the learner whose critics are shared.
+  # Of transitions, once for all offspring; where the critic sees targets, their
+  # extras are `descriptor` [D], of the whole episodes, the bounds at -1 and 1,
+  # and `target` [D], for which the agent was made.
   replay: replay.ReplayState
-  num_restarts: types.Array
+  num_restarts: Array  # int32 [], how often it was no longer finite.
 
 
 def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
@@ -64,20 +60,19 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       f"num_critic_steps {config.num_critic_steps} must be a multiple of the "
       f"{learner.batches_per_update} critic steps of an update."
     )
-  _check_capacity(setup)
   lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
 
-  def scaled(descriptors: types.Array) -> types.Array:
+  def scaled(descriptors: Array) -> Array:
     scaled = 2 * (descriptors - lower) / (upper - lower) - 1
     return jnp.clip(scaled, -_FARTHEST, _FARTHEST)
 
-  def context(targets: types.Array) -> types.Array:
+  def context(targets: Array) -> Array:
     return targets if sees_targets else targets[..., :0]
 
-  def init(key: types.Key) -> TeacherState:
+  def init(key: Key) -> TeacherState:
     observation = jnp.zeros(setup.eval_env.observation_size)
     place = jnp.zeros(descriptor.size)
-    example = types.Transition(
+    example = Transition(
       observation=observation,
       action=jnp.zeros(setup.eval_env.action_size),
       reward=jnp.zeros(()),
@@ -90,15 +85,13 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     )
 
   def remember(
-    state: TeacherState,
-    evaluated: map_elites.Evaluated,
-    targets: types.Array,
+    state: TeacherState, evaluated: map_elites.Evaluated, targets: Array
   ) -> TeacherState:
     transitions = evaluated.extra["transitions"]
     lengths = evaluated.extra["lengths"]
     shape = transitions.reward.shape  # [B, N, T].
 
-    def of_steps(x: types.Array) -> types.Array:
+    def of_steps(x: Array) -> Array:
       x = scaled(x)[:, None, None]
       return jnp.broadcast_to(x, (*shape, descriptor.size))
 
@@ -107,8 +100,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       extras["descriptor"] = of_steps(evaluated.descriptors)
       extras["target"] = of_steps(targets)
     rows = jax.tree.map(
-      lambda x: x.reshape(-1, *x.shape[3:]),
-      transitions._replace(extras=extras),
+      lambda x: x.reshape(-1, *x.shape[3:]), transitions._replace(extras=extras)
     )
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
     valid &= trees.all_finite_leaves(rows)
@@ -121,7 +113,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       replay=buffer.add_where(state.replay, rows, valid),
     )
 
-  def as_learned(rows: types.Transition) -> types.Transition:
+  def as_learned(rows: Transition) -> Transition:
     reward = rows.reward
     if sees_targets:
       reward = map_elites.dcrl_similarity(
@@ -135,11 +127,9 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     )
 
   def learn(
-    agent: types.State, batches: types.Transition, keys: types.Key
-  ) -> tuple[types.State, types.Metrics]:
-    def update(
-      agent: types.State, inputs: types.Tree
-    ) -> tuple[types.State, types.Metrics]:
+    agent: types.State, batches: Transition, keys: Key
+  ) -> tuple[types.State, Metrics]:
+    def update(agent: types.State, inputs: Tree) -> tuple[types.State, Metrics]:
       rows, key = inputs
       return learner.update(
         agent, setup.learner.hyperparams, as_learned(rows), key
@@ -149,11 +139,11 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     return agent, jax.tree.map(jnp.mean, metrics)
 
   def train_alone(
-    state: TeacherState, key: types.Key
-  ) -> tuple[TeacherState, types.Metrics]:
+    state: TeacherState, key: Key
+  ) -> tuple[TeacherState, Metrics]:
     sample_key, update_key, restart_key = jax.random.split(key, 3)
 
-    def train_now(state: TeacherState) -> types.Tree:
+    def train_now(state: TeacherState) -> Tree:
       shape = (num_updates, learner.batches_per_update, setup.config.batch_size)
       return one_by_one.one_by_one_alone(learn)(
         state.agent,
@@ -187,17 +177,14 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     }
 
   def improve(
-    state: TeacherState,
-    elites: map_elites.Elite,
-    targets: types.Array,
-    key: types.Key,
+    state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
   ) -> map_elites.Elite:
     shape = (config.num_policy_steps, setup.config.batch_size)
     observations = buffer.sample(state.replay, key, shape).observation
 
     def improve_all(
-      setup: Setup, known: types.Tree, genotypes: types.Tree, at: types.Array
-    ) -> types.Tree:
+      setup: Setup, known: Tree, genotypes: Tree, at: Array
+    ) -> Tree:
       del setup
       in_turn = one_by_one.one_by_one_on_cpu(
         lambda agent, observations, genotype, at: shared.improve(
@@ -210,8 +197,9 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     elites, targets = sharding.replicate(setup.mesh, (elites, targets))
     improved = sharding.all_gather(
       setup.mesh,
-      setup.over_members(improve_all, (state.agent, observations)
-      )(elites.genotype, context(scaled(targets))),
+      setup.over_members(improve_all, (state.agent, observations))(
+        elites.genotype, context(scaled(targets))
+      ),
       targets.shape[0],
     )
     # Without enough transitions nothing is learned.
@@ -222,7 +210,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       )
     )
 
-  def policies(state: TeacherState, targets: types.Array) -> map_elites.Elite:
+  def policies(state: TeacherState, targets: Array) -> map_elites.Elite:
     at = jax.vmap(shared.genotype_at, (None, 0))
     genotypes = sharding.run_replicated(setup.mesh, at)(
       state.agent, context(scaled(targets))
@@ -239,7 +227,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   )
 
 
-def teacher_buffers(emitter_state: types.Tree) -> list[replay.ReplayState]:
+def teacher_buffers(emitter_state: Tree) -> list[replay.ReplayState]:
   """Returns the replay buffers that belong to emitters, not to members."""
 
   def ends(x: object) -> bool:
@@ -252,21 +240,7 @@ def teacher_buffers(emitter_state: types.Tree) -> list[replay.ReplayState]:
   ]
 
 
-def _with_target(
-  observations: types.Array, rows: types.Transition
-) -> types.Array:
+def _with_target(observations: Array, rows: Transition) -> Array:
   """Appends the targets of transitions to their observations, if any."""
   targets = [rows.extras["target"]] if rows.extras else []
   return jnp.concatenate([observations, *targets], axis=-1)
-
-
-def _check_capacity(setup: Setup) -> None:
-  """Refuses a replay that can't take what one evaluation tells it."""
-  qd, env = setup.qd, setup.eval_env
-  num_agents = max(qd.variation_batch_size, qd.num_initial_genotypes)
-  steps = num_agents * setup.config.num_eval_episodes * env.episode_steps
-  if steps > setup.config.replay_capacity:
-    raise ValueError(
-      f"replay_capacity {setup.config.replay_capacity} is less than the "
-      f"{steps} transitions of {num_agents} agents' episodes; raise it."
-    )

@@ -18,7 +18,7 @@ def _num_cells(**more):
 
   @jax.jit
   def cells(key):
-    initial = quality_diversity.METHOD.draw(setup, key, 0, 64)
+    initial = quality_diversity.draw(setup, key, 0, 64)
     first = elites.random_elites(setup, jax.random.split(key, 64))
     _, evaluated = elites.judge_elites(setup, first, initial.evaluation, ())
     return setup.map_elites.tessellation.cell(evaluated.descriptors)

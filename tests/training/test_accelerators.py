@@ -96,7 +96,7 @@ def test_a_member_that_may_not_learn_yet_keeps_its_networks():
     setup = setup._replace(config=config)
     before = common.init(setup, _KEY)
     train = jax.jit(
-      lambda state: population.METHOD.train(setup, state, (), _KEY)
+      lambda state: population.train(setup, state, (), _KEY)
     )
     after, trained = train.lower(before).compile(_OPTIMISED)(before)
   assert not trained.num_updates.any()
