@@ -37,6 +37,8 @@ class Environment:
     action_size: A.
     episode_length: steps after which an episode is truncated.
     descriptor: names and bounds of the state descriptor, or None.
+    privileged: where in observations the part begins and ends that critics
+      alone see, or None; `env.privileged`.
   """
 
   def __init__(
@@ -66,6 +68,7 @@ class Environment:
     self.descriptor: Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor
     )
+    self.privileged: tuple[int, int] | None = getattr(env, "privileged", None)
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku import names
 from qdrl_haiku.environments import brax_loading
@@ -16,13 +17,18 @@ from qdrl_haiku.environments.environment import Environment
 from qdrl_haiku.environments.interface import SingleEnvironment, State
 from qdrl_haiku.types import Array, Key, Tree
 
-# The part of an observation that policies see; the rest is for critics that
-# know more than their policy.
-_OBSERVED = "state"
+# The parts of an observation that policies see, and that critics see beside it
+# (asymmetric actor-critic, Pinto et al., arXiv 1710.06542).
+_OBSERVED, _PRIVILEGED = "state", "privileged_state"
 
 
 class Playground:
-  """One instance of an environment of Playground, as `Environment` takes it."""
+  """One instance of an environment of Playground, as `Environment` takes it.
+
+  Attributes:
+    privileged: where in observations the part begins and ends that critics
+      alone see, or None if there is none.
+  """
 
   def __init__(self, env: Any) -> None:
     """Wraps an environment."""
@@ -31,9 +37,14 @@ class Playground:
     self._reset = jax.jit(env.reset)
     self._step = jax.jit(env.step)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    observation = _observed(jax.eval_shape(self._reset, key).obs)
+    given = jax.eval_shape(self._reset, key).obs
+    observation = jax.eval_shape(_observed, given)
     # `Environment` refuses what is no vector.
     self.observation_size: int = observation.shape[-1]
+    self.privileged: tuple[int, int] | None = None
+    if isinstance(given, Mapping) and _PRIVILEGED in given:
+      first = given[_OBSERVED].shape[-1]
+      self.privileged = (first, self.observation_size)
     self.action_size: int = env.action_size
 
   def reset(self, rng: Key) -> State:
@@ -89,7 +100,7 @@ def create_playground_environment(
 
 
 def _observed(observation: Tree) -> Array:
-  """Returns the part of an observation that agents get."""
+  """Returns what agents get of an observation, the privileged part last."""
   if not isinstance(observation, Mapping):
     return observation
   if _OBSERVED not in observation:
@@ -97,7 +108,9 @@ def _observed(observation: Tree) -> Array:
       f"the observation has {', '.join(observation)}, but no {_OBSERVED!r}, "
       "and only vectors can be learned from."
     )
-  return observation[_OBSERVED]
+  if _PRIVILEGED not in observation:
+    return observation[_OBSERVED]
+  return jnp.concatenate([observation[_OBSERVED], observation[_PRIVILEGED]])
 
 
 def _state(inner: Any) -> State:

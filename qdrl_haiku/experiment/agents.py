@@ -28,7 +28,9 @@ def make_experiment_agent(config: Config) -> training.Setup:
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env
   )
-  choice = _learner_config(config)
+  choice = _with_privileged(
+    _learner_config(config), getattr(env, "privileged", None)
+  )
   if isinstance(choice, learners.DIAYNAgentConfig):
     setup = _with_skills(config, choice, env, eval_env)
   else:
@@ -86,6 +88,19 @@ def _learner_config(config: Config) -> Settings:
   if isinstance(learner, learners.TD3Config) and not repertoire.trains_alone:
     changes["own_critics"] = False
   return dataclasses.replace(learner, **changes)
+
+
+def _with_privileged(
+  learner: Settings, privileged: tuple[int, int] | None
+) -> Settings:
+  """Returns a learner's settings with what critics alone see."""
+  if isinstance(learner, learners.DIAYNAgentConfig):
+    base = _with_privileged(learner.base, privileged)
+    return dataclasses.replace(learner, base=base)
+  if privileged is None or not isinstance(learner, learners.AgentConfig):
+    return learner
+  network = dataclasses.replace(learner.network, privileged=privileged)
+  return dataclasses.replace(learner, network=network)
 
 
 def _with_skills(

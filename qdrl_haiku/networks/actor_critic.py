@@ -20,7 +20,7 @@ from qdrl_haiku import types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import mlp
-from qdrl_haiku.networks.base import Network, network
+from qdrl_haiku.networks.base import Network, network, without_privileged
 from qdrl_haiku.networks.config import (
   ACTIVATIONS,
   NUM_CRITICS,
@@ -169,11 +169,10 @@ def _actor_critic(
     config = ResidualNetworkConfig(**vars(config))
   own = own or OwnNetworks()
   num_outputs = outputs_per_action * action_size
-  if own.policy is not None:
-    policy = own_network(
-      "policy", own.policy, (observation_size,), (num_outputs,)
-    )
-  else:
+
+  def make_policy(size: int) -> Network:
+    if own.policy is not None:
+      return own_network("policy", own.policy, (size,), (num_outputs,))
     forward = _perceptron(
       "policy",
       config,
@@ -183,7 +182,9 @@ def _actor_critic(
       residual=config.residual,
       final_init=policy_final_init(config),
     )
-    policy = network(forward, observation_size)
+    return network(forward, size)
+
+  policy = without_privileged(make_policy, observation_size, config.privileged)
   if own.critic is not None and of_observations:
     critic = own_network("critic", own.critic, (observation_size,), ())
   elif own.critic is not None:

@@ -91,6 +91,34 @@ def network(
   return Network(init=init, apply=transformed.apply)
 
 
+def without_privileged(
+  make: Callable[[int], Network], size: int, span: tuple[int, int] | None
+) -> Network:
+  """Makes a network that doesn't see a part of its input.
+
+  Args:
+    make: (number of inputs that it sees) -> the network.
+    size: how many numbers an input has.
+    span: where the part begins and ends, or None for no such part.
+  """
+  if span is None:
+    return make(size)
+  first, last = span
+  seeing = make(size - (last - first))
+
+  def seen(inputs: jax.Array) -> jax.Array:
+    return jnp.delete(
+      inputs, slice(first, last), axis=-1, assume_unique_indices=True
+    )
+
+  train = seeing.train
+  return Network(
+    seeing.init,
+    lambda params, inputs: seeing.apply(params, seen(inputs)),
+    train and (lambda params, inputs: train(params, seen(inputs))),
+  )
+
+
 def stateful_network(
   forward: Callable[..., jax.Array], *input_sizes: int
 ) -> StatefulNetwork:

@@ -222,11 +222,9 @@ def _networks(
 
     return network._replace(init=init)
 
-  if own.policy is not None:
-    policy = own_network(
-      "policy", own.policy, (observation_size,), (2 * action_size,)
-    )
-  else:
+  def make_policy(size: int) -> base.Network:
+    if own.policy is not None:
+      return own_network("policy", own.policy, (size,), (2 * action_size,))
     act = scoped(
       "policy",
       layers(
@@ -237,10 +235,13 @@ def _networks(
       ),
     )
     made = base.stateful_network(
-      lambda inputs, is_training: act(inputs, is_training, slice(None)),
-      observation_size,
+      lambda inputs, is_training: act(inputs, is_training, slice(None)), size
     )
-    policy = base.with_network_variables(begun(made))
+    return base.with_network_variables(begun(made))
+
+  policy = base.without_privileged(
+    make_policy, observation_size, config.privileged
+  )
   if own.critic is not None:
     critic = _own_critics(
       own.critic, observation_size, action_size, num_outputs

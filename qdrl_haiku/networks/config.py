@@ -52,6 +52,14 @@ class NetworkConfig(Settings):
     "repertoire; or fan_in, as those of the hidden layers, so that new "
     "policies act differently, the default with one, and of crossq.",
     choices=("small", "fan_in"),
+    offered=False,
+  )
+
+  privileged: tuple[int, int] | None = setting(
+    None,
+    "Where in an observation the numbers begin and end that critics see and "
+    "the policy doesn't.",
+    flag="",
   )
 
   @property

@@ -77,11 +77,13 @@ def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
     env = environments.create(_Hill(), episode_length=6)
   else:
     env = environments.create("playground:Hill")
-  assert (env.observation_size, env.action_size) == (2, 1)
+  # Two numbers for the policy, then five for critics.
+  assert (env.observation_size, env.action_size) == (7, 1)
+  assert env.privileged == (2, 7)
   assert env.episode_length == 6
   state = env.reset(jax.random.split(jax.random.key(0), (2, 1)))
   first = state.obs[..., 0]
-  assert state.obs.shape == (2, 1, 2) and first[0, 0] != first[1, 0]
+  assert state.obs.shape == (2, 1, 7) and first[0, 0] != first[1, 0]
   # The first falls off at its fourth step, the second is truncated.
   actions = jnp.array([[[0.3]], [[0.0]]])
   for step in range(1, 7):

@@ -106,6 +106,34 @@ def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
       np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["sac", "td3", "ppo", "crossq"])
+def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
+  make = getattr(networks, f"make_{name}_networks")
+  config = networks.NetworkConfig((8,), privileged=(1, 3))
+  policy, critic = make(_O, _A, config)
+  observation, action = _inputs(4)
+  params = policy.init(_KEY)
+  outputs = policy.apply(params, observation)
+  for i in range(_O):
+    changed = observation.at[:, i].add(1.0)
+    is_same = jnp.allclose(policy.apply(params, changed), outputs)
+    assert bool(is_same) == (i in (1, 2))
+  actions = () if name == "ppo" else (action,)
+  if name == "crossq":
+    params, state = critic.init(_KEY)
+    values = [
+      critic.apply(params, state, x, *actions, is_training=False)[0]
+      for x in (observation, changed.at[:, 1].add(1.0))
+    ]
+  else:
+    params = critic.init(_KEY)
+    values = [
+      critic.apply(params, x, *actions)
+      for x in (observation, observation.at[:, 1].add(1.0))
+    ]
+  assert not jnp.allclose(*values)
+
+
 @pytest.mark.parametrize(
   ("setting", "layer"),
   [("layer_norm", "layer_norm_0"), ("residual", "project_0")],
