@@ -35,7 +35,7 @@ _ROOMS = (
   "types",
 )
 _OF_EXPERIMENT = ("Config", "read_config", "train")
-__all__ = [*_ROOMS, *_OF_EXPERIMENT]
+__all__ = list(_ROOMS)
 
 compatibility.check_compatibility()
 
@@ -50,5 +50,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-  """Returns the names of rooms too, for completion."""
-  return sorted([*globals(), *__all__])
+  """Returns the names of what is imported late too, for completion."""
+  return sorted([*globals(), *__all__, *_OF_EXPERIMENT])

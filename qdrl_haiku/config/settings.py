@@ -66,7 +66,7 @@ class Declaration(NamedTuple):
   repeatable: bool = False
   open: bool = False
   title: str = ""
-  kinds: Mapping[str, "Settings"] = NOTHING
+  kinds: Mapping[str, Any] = NOTHING  # Of `Settings`, declared below.
   keys: Mapping[str, str] = NOTHING
 
   @classmethod

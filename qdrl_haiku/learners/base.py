@@ -7,7 +7,7 @@ its randomness, because keys are arguments.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ class SharedCritic(NamedTuple):
       [O], and acts as the one does in that context.
   """
 
-  learner: "Learner"
+  learner: Any  # A `Learner`, which holds one of these.
   improve: Callable[
     [types.State, types.Tree, types.Array, types.Array, types.Array | float],
     types.Tree,
@@ -120,7 +120,7 @@ class Descent(NamedTuple):
   loss: types.Array
   more: types.Tree
   params: types.Params
-  optimizer_state: optax.OptState
+  optimizer_state: types.State
   gradient_norm: types.Array
 
 
@@ -136,7 +136,7 @@ class Optimizer:
   def __init__(self, b1: float = 0.9) -> None:
     self._adam = optax.scale_by_adam(b1)
 
-  def init(self, params: types.Params) -> optax.OptState:
+  def init(self, params: types.Params) -> types.State:
     """Returns the state for new parameters."""
     is_stateful = isinstance(params, networks.Variables)
     return self._adam.init(params.params if is_stateful else params)
@@ -144,11 +144,11 @@ class Optimizer:
   def update(
     self,
     gradients: types.Params,
-    state: optax.OptState,
+    state: types.State,
     params: types.Params,
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
-  ) -> tuple[types.Params, optax.OptState]:
+  ) -> tuple[types.Params, types.State]:
     """Returns parameters and state after a step along gradients."""
     steps, state = self._adam.update(gradients, state, params)
     if weight_decay is not None:
@@ -160,7 +160,7 @@ class Optimizer:
     self,
     loss_fn: Callable[[types.Params], LossAndMore],
     params: types.Params,
-    state: optax.OptState,
+    state: types.State,
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
     max_norm: types.Array | None = None,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import eager, losses, networks, types
 from qdrl_haiku.learners import base, soft_policy, statistics
@@ -16,7 +15,7 @@ AtomsFn = Callable[
 ]
 # Parameters, those of the targets or None, averages, the optimiser's state.
 _Critics = tuple[
-  types.Params, types.Params | None, types.State, optax.OptState
+  types.Params, types.Params | None, types.State, types.State
 ]
 
 

@@ -6,8 +6,6 @@ Bhatt et al., arXiv 1902.05605.
 import dataclasses
 from typing import NamedTuple
 
-import optax
-
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
 from qdrl_haiku.learners import (
@@ -44,9 +42,9 @@ class CrossQState(NamedTuple):
   critic_params: types.Params
   critic_state: types.State
   log_temperature: types.Array
-  policy_optimizer_state: optax.OptState
-  critic_optimizer_state: optax.OptState
-  temperature_optimizer_state: optax.OptState | None
+  policy_optimizer_state: types.State
+  critic_optimizer_state: types.State
+  temperature_optimizer_state: types.State | None
   observation_statistics: statistics.ObservationStatistics | None
 
 

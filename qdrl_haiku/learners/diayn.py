@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import eager, networks, skills, types
 from qdrl_haiku.config import Settings, setting
@@ -82,7 +81,7 @@ class DIAYNState(NamedTuple):
 
   agent: types.State
   discriminator_params: types.Params
-  discriminator_optimizer_state: optax.OptState
+  discriminator_optimizer_state: types.State
   observation_statistics: statistics.ObservationStatistics | None
 
 

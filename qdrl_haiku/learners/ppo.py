@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import eager, losses, policies, types
 from qdrl_haiku import networks as networks_lib
@@ -70,8 +69,8 @@ class PPOState(NamedTuple):
 
   policy_params: types.Params
   critic_params: types.Params
-  policy_optimizer_state: optax.OptState
-  critic_optimizer_state: optax.OptState
+  policy_optimizer_state: types.State
+  critic_optimizer_state: types.State
   observation_statistics: statistics.ObservationStatistics | None
 
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import eager, losses, types
 from qdrl_haiku import networks as networks_lib
@@ -44,9 +43,9 @@ class SACState(NamedTuple):
   critic_params: types.Params
   target_critic_params: types.Params
   log_temperature: types.Array
-  policy_optimizer_state: optax.OptState
-  critic_optimizer_state: optax.OptState
-  temperature_optimizer_state: optax.OptState | None
+  policy_optimizer_state: types.State
+  critic_optimizer_state: types.State
+  temperature_optimizer_state: types.State | None
   observation_statistics: statistics.ObservationStatistics | None
 
 

@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import networks, types
 from qdrl_haiku.learners import base, statistics
 
 PolicyStepFn = Callable[
-  ..., tuple[types.Params, optax.OptState, types.Metrics]
+  ..., tuple[types.Params, types.State, types.Metrics]
 ]
 """A step of a policy up the first critic, of the policy's parameters; its
 optimiser's state; the critics' parameters, perhaps the first one's alone;

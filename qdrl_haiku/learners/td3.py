@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import eager, losses, policies, types
 from qdrl_haiku import networks as networks_lib
@@ -71,8 +70,8 @@ class TD3State(NamedTuple):
   critic_params: types.Params
   target_policy_params: types.Params
   target_critic_params: types.Params
-  policy_optimizer_state: optax.OptState
-  critic_optimizer_state: optax.OptState
+  policy_optimizer_state: types.State
+  critic_optimizer_state: types.State
   observation_statistics: statistics.ObservationStatistics | None
 
 
@@ -164,13 +163,13 @@ def td3(
 
   def policy_step(
     params: types.Params,
-    optimizer_state: optax.OptState,
+    optimizer_state: types.State,
     critic_params: types.Params,
     observation: types.Array,
     judged: types.Array,
     learning_rate: types.Array,
     weight_decay: types.Array | None = None,
-  ) -> tuple[types.Params, optax.OptState, types.Metrics]:
+  ) -> tuple[types.Params, types.State, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
@@ -227,9 +226,9 @@ def td3(
     )
 
     def critic_step(
-      carry: tuple[types.Params, optax.OptState],
+      carry: tuple[types.Params, types.State],
       inputs: tuple[types.Transition, types.Array],
-    ) -> tuple[tuple[types.Params, optax.OptState], types.Metrics]:
+    ) -> tuple[tuple[types.Params, types.State], types.Metrics]:
       params, optimizer_state = carry
       batch, next_q = inputs
 

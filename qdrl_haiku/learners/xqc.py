@@ -7,7 +7,6 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku import types
@@ -53,9 +52,9 @@ class XQCState(NamedTuple):
   target_critic_params: types.Params
   critic_state: types.State
   log_temperature: types.Array
-  policy_optimizer_state: optax.OptState
-  critic_optimizer_state: optax.OptState
-  temperature_optimizer_state: optax.OptState | None
+  policy_optimizer_state: types.State
+  critic_optimizer_state: types.State
+  temperature_optimizer_state: types.State | None
   observation_statistics: statistics.ObservationStatistics | None
   reward_statistics: statistics.RewardStatistics
 

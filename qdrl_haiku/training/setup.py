@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -39,8 +39,11 @@ EvaluateMembersFn = Callable[
 and what it says of each member beside the episode return."""
 
 
-EmitterFn = Callable[["Setup"], map_elites.Emitter]
-"""Makes an emitter of elites; how many is `map_elites.variation_batch_size`."""
+class EmitterFn(Protocol):
+  """Makes an emitter for a setup."""
+
+  def __call__(self, setup: "Setup", /) -> map_elites.Emitter:
+    """Returns one of elites, as many as `map_elites.variation_batch_size`."""
 
 
 class Part(NamedTuple):
