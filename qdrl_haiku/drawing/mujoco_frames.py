@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _HEIGHT, _WIDTH = 300, 400
 # It follows the robot, in the models of brax that have one.
 _CAMERA = "track"
+# How far one of ours is, in sizes of the robot.
+_DISTANCE = 3.0
 # Some of them have no light of their own.
 _AMBIENT = 0.4
 _START_SECONDS, _FRAME_SECONDS = 60.0, 1.0
@@ -67,12 +69,14 @@ def _main(model_path: str, q_path: str, frames_path: str) -> None:
   model.vis.headlight.ambient[:] = _AMBIENT
   data = mujoco.MjData(model)
   cameras = {model.camera(i).name for i in range(model.ncam)}
-  camera = _CAMERA if _CAMERA in cameras else -1
+  coordinates = np.load(q_path)
+  data.qpos = coordinates[0]
+  mujoco.mj_forward(model, data)
+  camera = _CAMERA if _CAMERA in cameras else _tracking_camera(model, data)
   renderer = mujoco.Renderer(model, _HEIGHT, _WIDTH)
   # Without a graphics card these would take most of the time.
   renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
   renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-  coordinates = np.load(q_path)
   frames = np.empty((len(coordinates), _HEIGHT, _WIDTH, 3), np.uint8)
   for frame, q in zip(frames, coordinates, strict=True):
     data.qpos = q
@@ -80,6 +84,22 @@ def _main(model_path: str, q_path: str, frames_path: str) -> None:
     renderer.update_scene(data, camera)
     renderer.render(out=frame)
   np.save(pathlib.Path(frames_path), frames)
+
+
+def _tracking_camera(
+  model: "mujoco.MjModel", data: "mujoco.MjData"
+) -> "mujoco.MjvCamera":
+  """Returns a camera that follows the first body, as far as it's large."""
+  import mujoco
+
+  moves = model.geom_bodyid > 0
+  reach = np.linalg.norm(data.geom_xpos[moves] - data.xpos[1], axis=1)
+  camera = mujoco.MjvCamera()
+  camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
+  camera.trackbodyid = 1
+  camera.distance = _DISTANCE * np.max(reach + model.geom_rbound[moves])
+  camera.azimuth, camera.elevation = 90, -20
+  return camera
 
 
 if __name__ == "__main__":

@@ -16,6 +16,12 @@ from qdrl_haiku.environments.registry import (
   create,
   registered_environments,
 )
+from qdrl_haiku.environments.robots import (
+  RobotModel,
+  RobotState,
+  Task,
+  from_mjcf,
+)
 from qdrl_haiku.environments.scenes import PlaneScene, RobotScene, Scene, scene
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor

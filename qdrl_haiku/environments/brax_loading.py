@@ -21,6 +21,22 @@ _BRAX_WARNINGS = (
 
 def load_brax_class(name: str) -> Callable[..., Any]:
   """Returns the class of one of brax's environments."""
+  _import_brax()
+  import brax.envs
+
+  return brax.envs._envs[name]
+
+
+def load_brax_mjcf() -> Any:
+  """Returns brax's module that reads models."""
+  _import_brax()
+  from brax.io import mjcf
+
+  return mjcf
+
+
+def _import_brax() -> None:
+  """Imports brax, and mends it."""
   # Imported late: brax takes seconds, which other environments don't need.
   redirect_brax_mujoco_warnings()
   # It prints that it could not import warp, which nothing here needs.
@@ -36,7 +52,6 @@ def load_brax_class(name: str) -> Callable[..., Any]:
   mjx_io.jax = types.SimpleNamespace(
     **(vars(jax) | {"devices": jax.local_devices})
   )
-  return brax.envs._envs[name]
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from qdrl_haiku import names as names_lib
@@ -16,11 +16,13 @@ from qdrl_haiku.environments import (
   functions,
   playground,
   point_maze,
+  randomization,
   validation,
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
 from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
 from qdrl_haiku.environments.interface import SingleEnvironment
+from qdrl_haiku.environments.robots import from_mjcf
 
 _BACKENDS = ("generalized", "spring", "positional", "mjx")
 
@@ -81,6 +83,7 @@ _PACKAGES: dict[str, Callable[..., Any]] = {
   "gymnasium": GymnasiumEnvironment,
   "playground": playground.create_playground_environment,
 }
+_ROBOT_FILES = (".xml", ".urdf")
 # Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
   "brax": "",
@@ -101,6 +104,7 @@ def create(
   *,
   backend: str | None = None,
   episode_length: int | None = None,
+  randomize: Sequence[str] = (),
   sizes: tuple[int, int] | None = None,
   **kwargs: Any,
 ) -> Any:
@@ -112,18 +116,22 @@ def create(
       `<robot>_omni`, `ant_trap` (see `brax_tasks`), `point_maze`; `arm`,
       `rastrigin`, `sphere`, functions of an action without physics. Or
       "playground:" and a name in MuJoCo Playground. Or "gymnasium:" and an id
-      in Gymnasium. Or "package.module:function", a function that returns one
-      instance, see `names.load_named_function`. Or one instance itself.
+      in Gymnasium. Or the path of a robot's .xml or .urdf, see
+      `robots.from_mjcf`. Or "package.module:function", a function that returns
+      one instance, see `names.load_named_function`. Or one instance itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
       environment has a default. A user's function gets it if it has a
       parameter of that name.
     episode_length: truncates episodes, at least 1; by default the
       environment's own number, 1,000 for a user's.
+    randomize: what differs from episode to episode, such as
+      "friction:uniform:0.5:1.5", see `randomization.randomized`.
     sizes: of observations and actions, where the same environment of ours has
       passed the checks before.
     **kwargs: for the environment's constructor, or the user's function, or in
       Playground what replaces parts of the environment's configuration. Robots
-      of brax take `initial_height` too, see `brax_tasks.task_from_height`.
+      of brax take `initial_height` too, see `brax_tasks.task_from_height`, and
+      those of files `task`.
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
@@ -147,6 +155,11 @@ def create(
       brax_loading.redirect_brax_mujoco_warnings()
     if colon and package in _PACKAGES:
       _check_backend(env_name, backend, ())
+      if randomize:
+        raise ValueError(
+          f"randomize={randomize[0]!r} has no effect on {package}'s "
+          "environments, whose physics isn't brax's; leave it out."
+        )
       return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
@@ -167,8 +180,9 @@ def create(
     one = make(**kwargs)
     if height is not None:
       one = brax_tasks.task_from_height(one, height)
+    changed = playground.adapt_playground_environment(entry.change(one))
     env = Environment(
-      playground.adapt_playground_environment(entry.change(one)),
+      randomization.randomized(changed, randomize),
       episode_length=(
         entry.episode_length if episode_length is None else episode_length
       ),
@@ -200,6 +214,8 @@ def _find(env_name: str) -> tuple[Entry, bool]:
     ), True
   if env_name in OURS or env_name in BRAX:
     return (BRAX | OURS)[env_name], False
+  if names_robot_file(env_name):
+    return Entry(lambda: functools.partial(from_mjcf, env_name)), True
   place, colon, name = env_name.partition(":")
   if colon and place.lower() in _PREFIXES:
     fix = f"did you mean {_PREFIXES[place.lower()] + name!r}?"
@@ -214,6 +230,11 @@ def _find(env_name: str) -> tuple[Entry, bool]:
     "'package.module:function', others as 'gymnasium:<id>' or "
     "'playground:<name>'."
   )
+
+
+def names_robot_file(env_name: str) -> bool:
+  """Returns whether an environment is a robot of a file."""
+  return env_name.endswith(_ROBOT_FILES)
 
 
 def _check_backend(
@@ -235,9 +256,9 @@ class EnvironmentConfig(Settings):
 
   env_name: str = setting(
     "inverted_pendulum",
-    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, or "
-    "package.module:function, which returns an object with brax's reset and "
-    "step.",
+    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, the "
+    "path of a robot's .xml or .urdf, or package.module:function, which "
+    "returns an object with brax's reset and step.",
   )
   backend: str | None = setting(
     None, "Physics of brax: generalized, spring, positional or mjx."
@@ -255,6 +276,21 @@ class EnvironmentConfig(Settings):
     "brax's ant begins at 0.55, in the floor, Gymnasium's at 0.75.",
     above=0,
     high=100,
+    offered=False,
+  )
+  task: str | None = setting(
+    None,
+    "What a robot of a file is to do: run (the default), stand, reach, or "
+    "package.module:function, which returns a Task for a RobotModel.",
+    needs="robot",
+  )
+  randomize: tuple[str, ...] = setting(
+    (),
+    "name:kind:low:high, drawn for each episode: friction, mass, damping, "
+    "actuator_gain, gravity, as factors, of all or of one part (mass/torso); "
+    "observation_noise, action_noise, action_delay. Kinds: uniform, "
+    "log_uniform, choice, fixed. Repeatable; empty for nothing.",
+    repeatable=True,
   )
   maze_layout: str | None = setting(
     None, "Walls of point_maze: maze (the default) or open.", needs="maze"
@@ -262,10 +298,14 @@ class EnvironmentConfig(Settings):
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that the configuration lacks, by name."""
-    if self.env_name == "point_maze":
-      return {}
-    why = f"--env_name={self.env_name} has no layout"
-    return {"maze": Missing(why, ("env_name",))}
+    found = {}
+    if self.env_name != "point_maze":
+      why = f"--env_name={self.env_name} has no layout"
+      found["maze"] = Missing(why, ("env_name",))
+    if not names_robot_file(self.env_name):
+      why = f"--env_name={self.env_name} is no robot's file"
+      found["robot"] = Missing(why, ("env_name",))
+    return found
 
   @property
   def is_on_host(self) -> bool:
@@ -277,12 +317,15 @@ class EnvironmentConfig(Settings):
     more: dict[str, Any] = {}
     if self.env_name == "point_maze":
       more["layout"] = self.maze_layout or "maze"
+    if self.task is not None:
+      more["task"] = self.task
     if self.initial_height is not None:
       more["initial_height"] = self.initial_height
     return create(
       self.env_name,
       backend=self.backend or None,
       episode_length=self.episode_length,
+      randomize=tuple(filter(None, self.randomize)),
       sizes=sizes,
       **more,
     )

@@ -203,14 +203,20 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
     first = _fields(state.pipeline_state)
     return first, jax.lax.scan(step, state, actions)[1]
 
+  advice = getattr(
+    getattr(env, "unwrapped", None), "advice", "return finite numbers."
+  )
   first, later = jax.device_get(run(jax.random.key(0)))
-  _check_values("env.reset", first)
+  _check_values("env.reset", first, advice)
   for t in range(_NUM_STEPS):
-    if _check_values("env.step", {name: x[t] for name, x in later.items()}):
+    values = {name: x[t] for name, x in later.items()}
+    if _check_values("env.step", values, advice):
       break  # Steps after the end aren't used.
 
 
-def _check_values(method: str, values: dict[str, np.ndarray]) -> bool:
+def _check_values(
+  method: str, values: dict[str, np.ndarray], advice: str
+) -> bool:
   """Checks the fields of one state; returns whether an episode ends in it."""
   ends = False
   for name, value in values.items():
@@ -218,7 +224,7 @@ def _check_values(method: str, values: dict[str, np.ndarray]) -> bool:
     for index in np.argwhere(~np.isfinite(value))[:1].tolist():
       raise ValueError(
         f"{method} returned {value[tuple(index)]} in {name}{index or ''}; "
-        "return finite numbers."
+        + advice
       )
     if name in ("done", "info['truncation']"):
       if value not in (0, 1) or (value and method == "env.reset"):

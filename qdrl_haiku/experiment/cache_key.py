@@ -19,8 +19,9 @@ from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.program_cache import ProgramCache
 
-# "package.module:function" or "gymnasium:id", as an emitter with a number.
-_CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?")
+# "package.module:function" or "gymnasium:id", as an emitter with a number, or a
+# robot's file.
+_CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?|.*\.(xml|urdf)")
 
 
 def make_env_by_cache_key(

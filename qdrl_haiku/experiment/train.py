@@ -75,7 +75,10 @@ def train(
   flags = program.settings().items()
   may_change = [name for name, flag in flags if flag.declared.may_change]
   if hosts.is_first_host() and not config.run.dry_run:
-    print(f"writing to {config.run.logdir}", flush=True)
+    note = getattr(getattr(made.setup.env, "unwrapped", None), "note", None)
+    for line in (note, f"writing to {config.run.logdir}"):
+      if line is not None:
+        print(line, flush=True)
   cache = open_cache_by_key(made.config, made.setup)
   metrics, state = runs.run(
     made.setup,

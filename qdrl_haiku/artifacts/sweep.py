@@ -1,0 +1,87 @@
+"""Sweeps: how well one agent does while one thing about a robot changes."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.environments.randomization import drawn_values
+
+# Episodes that are begun for each that is run, so that each value has enough.
+_SPARE = 4
+
+
+def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
+  """Reads a sweep from the command line.
+
+  Args:
+    text: "name:low:high:number", the name one of `--randomize`.
+
+  Returns:
+    The name, and as many values from low to high, evenly spaced.
+
+  Raises:
+    ValueError: if the text is malformed.
+  """
+  try:
+    name, low, high, number = text.split(":")
+    count, start, end = int(number), float(low), float(high)
+  except ValueError:
+    raise ValueError(
+      f"sweep={text!r} is malformed; write it as friction:0.3:2:10."
+    ) from None
+  if not (2 <= count <= 1000 and math.isfinite(start) and start < end < np.inf):
+    raise ValueError(
+      f"sweep={text!r} goes from {start:g} to {end:g} in {count} values; give "
+      "2 to 1000 values, the smallest first."
+    )
+  return name, tuple(np.linspace(start, end, count).tolist())
+
+
+def sweep_specification(name: str, values: tuple[float, ...]) -> str:
+  """Returns what an environment is randomised by for a sweep."""
+  return ":".join([name, "choice", *map(repr, values)])
+
+
+def sweep_agent(
+  env: environments.BatchedEnvironment,
+  learner: learners.Learner,
+  state: types.State,
+  key: types.Key,
+  name: str,
+  values: tuple[float, ...],
+  num_episodes: int,
+) -> np.ndarray:
+  """Evaluates one agent at each of K values.
+
+  Args:
+    env: that draws the value by `sweep_specification`.
+    learner: the agent's.
+    state: of one agent.
+    key: consumed.
+    name: of what changes.
+    values: K of them.
+    num_episodes: N, for each value.
+
+  Returns:
+    The returns, [K, N].
+  """
+  size = _SPARE * len(values) * (num_episodes + 8)
+  begun = jax.jit(env.reset)(jax.random.split(key, size))
+  drawn = np.asarray(drawn_values(begun)[name])
+  chosen = np.stack([
+    np.argsort(drawn != np.float32(value), kind="stable")[:num_episodes]
+    for value in values
+  ])  # fmt: skip
+  env_states = jax.tree.map(lambda x: x[chosen], begun)
+  states = jax.tree.map(
+    lambda x: jnp.broadcast_to(x, (len(values), *jnp.shape(x))), state
+  )
+  evaluate = jax.jit(
+    lambda states, env_states: actors.evaluate_from_states(
+      env, learner, states, env_states
+    )
+  )
+  return np.asarray(evaluate(states, env_states).returns)

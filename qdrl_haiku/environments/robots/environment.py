@@ -1,0 +1,166 @@
+"""The environment of a robot and a task."""
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import names
+from qdrl_haiku.environments.interface import State
+from qdrl_haiku.environments.robots.model import RobotModel, read_robot
+from qdrl_haiku.environments.robots.tasks import TASKS, RobotState, Task
+from qdrl_haiku.types import Array, Key
+
+
+class Robot:
+  """One robot with a task, as one instance of an environment.
+
+  Attributes:
+    model: the robot.
+    sys: brax's system, as in brax's environments.
+    task: what the robot is to do.
+    dt: how long an action lasts, in seconds.
+    note: which physics it was given, and why.
+    advice: what may help where physics explodes.
+  """
+
+  def __init__(self, model: RobotModel, task: Task) -> None:
+    """Puts a robot and a task together; see `from_mjcf`."""
+    self.model = model
+    self.sys = model.sys
+    self.task = task
+    timestep = float(model.mj_model.opt.timestep)
+    self._num_substeps = max(1, round(task.step_seconds / timestep))
+    self.dt = self._num_substeps * timestep
+    self.note = f"physics of {model.path}: {model.backend}, {model.reason}"
+    self.advice = (
+      f"{model.path} is simulated by {model.backend} with a time step of "
+      f"{timestep:g} s; try <option timestep='{timestep / 2:g}'/>, or another "
+      "backend."
+    )
+    self._pipeline: Any = importlib.import_module(
+      f"brax.{model.backend}.pipeline"
+    )
+    limits = np.array(model.mj_model.actuator_ctrlrange, np.float32)
+    # Without a range an actuator takes what the action is.
+    limits[~np.isfinite(limits).all(axis=1)] = (-1.0, 1.0)
+    self._low, self._high = limits.T
+    self.action_size: int = int(model.mj_model.nu)
+    self.descriptor = task.descriptor
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    observation = jax.eval_shape(self.reset, key).obs
+    if observation.ndim != 1:
+      raise ValueError(
+        f"{model.path}: the task observes shape {observation.shape}; return a "
+        "vector [O]."
+      )
+    self.observation_size: int = observation.shape[0]
+
+  def reset(self, rng: Key) -> State:
+    """Draws an initial state."""
+    q_key, qd_key, goal_key = jax.random.split(rng, 3)
+    noise = self.task.initial_noise
+    mj_model = self.model.mj_model
+    # A root is left where the file puts it, not to begin in the floor.
+    is_joint = np.zeros(mj_model.nq, np.float32)
+    is_joint[mj_model.jnt_qposadr[mj_model.jnt_type >= 2]] = 1.0
+    q = jnp.asarray(self.sys.init_q)
+    q += noise * is_joint * jax.random.uniform(q_key, q.shape, minval=-1.0)
+    qd = noise * jax.random.normal(qd_key, (self.sys.qd_size(),))
+    goal = jnp.zeros(0)
+    if self.task.draw_goal is not None:
+      goal = self.task.draw_goal(goal_key)
+    physics = self._pipeline.init(self.sys, q, qd)
+    state = self._state(physics, goal)
+    zero = jnp.zeros(())
+    return State(
+      physics, self.task.observe(state), zero, zero, info=self._info(state)
+    )
+
+  def step(self, state: State, action: Array) -> State:
+    """Advances by one step with action [A] in [-1, 1]."""
+    action = jnp.clip(action, -1.0, 1.0)
+    control = self._low + (action + 1) / 2 * (self._high - self._low)
+
+    def substep(physics: Any, _: None) -> tuple[Any, None]:
+      return self._pipeline.step(self.sys, physics, control), None
+
+    physics, _ = jax.lax.scan(
+      substep, state.pipeline_state, length=self._num_substeps
+    )
+    goal = state.info["goal"]
+    before = self._state(state.pipeline_state, goal)
+    after = self._state(physics, goal)
+    return state.replace(
+      pipeline_state=physics,
+      obs=self.task.observe(after),
+      reward=jnp.asarray(self.task.reward(before, after, action), jnp.float32),
+      done=jnp.asarray(self.task.is_over(after), jnp.float32),
+      info=self._info(after),
+    )
+
+  def _state(self, physics: Any, goal: Array) -> RobotState:
+    """Returns what the task's functions are told."""
+    return RobotState(self.model, physics, goal, self.dt)
+
+  def _info(self, state: RobotState) -> dict[str, Array]:
+    """Returns what goes on to the next step, and the descriptor."""
+    info = {"goal": state.goal}
+    if self.task.describe is not None:
+      info["state_descriptor"] = self.task.describe(state)
+    return info
+
+
+def from_mjcf(
+  path: str,
+  task: str | Callable[[RobotModel], Task] = "run",
+  *,
+  backend: str | None = None,
+) -> Robot:
+  """Makes an environment of a robot's file and a task.
+
+  Actions in [-1, 1] are scaled to the actuators' `ctrlrange`.
+
+  Args:
+    path: of MuJoCo's XML, or of a URDF.
+    task: run, stand or reach; or "package.module:function", or that function,
+      which makes a `Task` for a `RobotModel`.
+    backend: brax's physics, spring, positional, generalized or mjx; see
+      `read_robot` for the default.
+
+  Returns:
+    One instance, which `create` takes as `env_name`.
+
+  Raises:
+    ValueError: if the file or the task can't be used; see `read_robot`.
+  """
+  make_task = task
+  if isinstance(task, str):
+    if task not in TASKS and ":" not in task:
+      raise ValueError(
+        f"task={task!r} is unknown; {names.nearest_name(task, TASKS)} Your own "
+        "is given as 'package.module:function'."
+      )
+    make_task = TASKS.get(task) or names.load_named_function(task)
+  model = read_robot(path, backend)
+  assert callable(make_task)
+  made = make_task(model)
+  if not isinstance(made, Task):
+    raise ValueError(
+      f"task={task!r} returns {type(made).__name__}; return a "
+      "environments.robots.Task."
+    )
+  if not (0 < made.step_seconds < math.inf and made.initial_noise >= 0):
+    raise ValueError(
+      f"task={task!r} has step_seconds={made.step_seconds} and initial_noise="
+      f"{made.initial_noise}; give a time above 0 and a noise of at least 0."
+    )
+  if (made.describe is None) != (made.descriptor is None):
+    raise ValueError(
+      f"task={task!r} has only one of describe and descriptor; give both."
+    )
+  return Robot(model, made)

@@ -1,0 +1,188 @@
+"""Robots as files describe them: reading one, and choosing its physics."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+
+from qdrl_haiku import names
+from qdrl_haiku.environments import brax_loading
+
+BACKENDS = ("spring", "positional", "generalized", "mjx")
+# What brax's own pipelines leave out without a word: its name, the element or
+# the attribute that it's written as, and whether a model has it.
+_MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+  ("tendons", "tendon", lambda m: m.ntendon > 0),
+  ("equality constraints", "equality", lambda m: m.neq > 0),
+  ("actuators with a state", "actuator", lambda m: m.na > 0),
+  ("friction in joints", "frictionloss", lambda m: m.dof_frictionloss.any()),
+  ("compensation of gravity", "gravcomp", lambda m: m.body_gravcomp.any()),
+  ("mocap bodies", "mocap", lambda m: m.nmocap > 0),
+)
+
+
+_NUMBER_OF_SPRING = "constraint_stiffness"
+
+
+@dataclasses.dataclass(frozen=True)
+class RobotModel:
+  """Holds what is known of a robot before it's simulated.
+
+  Attributes:
+    path: of its file.
+    sys: brax's system, with MuJoCo's model in `sys.mj_model`.
+    backend: the physics that simulates it.
+    reason: why that, and not another, in a few words.
+  """
+
+  path: str
+  sys: Any
+  backend: str
+  reason: str
+
+  @property
+  def mj_model(self) -> Any:
+    """MuJoCo's model, in which bodies that can't move are parts of others."""
+    return self.sys.mj_model
+
+  @property
+  def root(self) -> str:
+    """The name of the first body, which others hang from."""
+    return self.names("body")[1]
+
+  def names(self, kind: str) -> list[str]:
+    """Returns the names of all "body", "joint", "geom", "site" or "sensor"."""
+    model = self.mj_model
+    count = {"body": "nbody", "joint": "njnt"}.get(kind, f"n{kind}")
+    element = getattr(model, kind)
+    return [element(i).name for i in range(getattr(model, count))]
+
+  def element(self, kinds: Sequence[str], name: str) -> tuple[str, Any]:
+    """Returns the first of some kinds that has a name, and MuJoCo's element.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    for kind in kinds:
+      if name in self.names(kind):
+        return kind, getattr(self.mj_model, kind)(name)
+    known = [x for kind in kinds for x in self.names(kind) if x]
+    raise ValueError(
+      f"{self.path} has no {' or '.join(kinds)} {name!r}, which the task asks "
+      f"for; {names.nearest_name(name, known)}"
+    )
+
+
+def read_robot(path: str, backend: str | None = None) -> RobotModel:
+  """Reads a robot, and chooses its physics.
+
+  Args:
+    path: of MuJoCo's XML, or of a URDF.
+    backend: spring, positional, generalized or mjx. By default mjx, MuJoCo's
+      own and the most exact, if the others lack something that the file asks
+      for. If not, positional, which is many times faster; or spring, if the
+      file has the numbers that it needs (constraint_stiffness and others in
+      <custom>), without which many robots fly away in it.
+
+  Returns:
+    The robot. Its first keyframe, if there is one, is where episodes begin.
+
+  Raises:
+    ValueError: if the file can't be read, has no actuator, or asks for what
+      the physics lacks; it names the element's line.
+  """
+  if backend is not None and backend not in BACKENDS:
+    raise ValueError(
+      f"backend={backend!r} is unknown; {names.nearest_name(backend, BACKENDS)}"
+    )
+  if not pathlib.Path(path).is_file():
+    raise ValueError(
+      f"env_name={path!r} is no file; give the path of a robot's XML."
+    )
+  mjcf = brax_loading.load_brax_mjcf()
+  import mujoco
+
+  try:
+    spec = mujoco.MjSpec.from_file(path)
+    # brax knows no bodies without joints.
+    spec.compiler.fusestatic = True
+    model = spec.compile()
+  except ValueError as error:
+    raise ValueError(
+      f"{path}: MuJoCo can't read it: {_line(error)}."
+    ) from error
+  if not model.njnt:
+    raise ValueError(f"{path} has no joint, so nothing of it moves; add one.")
+  if not model.nu:
+    raise ValueError(
+      f"{path} has no actuator, so nothing can be learned; add one, such as "
+      f"<actuator><motor joint={_first_hinge(model)!r}/></actuator>."
+    )
+  lacks = _lacks(path, model, mjcf)
+  if lacks and backend not in (None, "mjx"):
+    raise ValueError(
+      f"{path} has {lacks}, which {backend} can't simulate; leave backend out, "
+      "or give mjx."
+    )
+  is_tuned = _NUMBER_OF_SPRING in [
+    model.numeric(i).name for i in range(model.nnumeric)
+  ]
+  if backend:
+    chosen, reason = backend, "as was asked for"
+  elif lacks:
+    chosen, reason = "mjx", f"faster ones lack {lacks}"
+  elif is_tuned:
+    chosen, reason = "spring", f"the file has its {_NUMBER_OF_SPRING}"
+  else:
+    chosen = "positional"
+    reason = "which has all that it asks for; mjx is slower and more exact"
+  try:
+    sys = mjcf.load_model(model)
+  except (NotImplementedError, RuntimeError) as error:
+    raise ValueError(
+      f"{path}: MJX can't simulate it ({_line(error)}); leave that out of the "
+      "file."
+    ) from error
+  if model.nkey:
+    sys = sys.replace(init_q=np.asarray(model.key_qpos[0], np.float32))
+  return RobotModel(path, sys, chosen, reason)
+
+
+def _first_hinge(model: Any) -> str:
+  """Returns the name of a joint that a motor could turn."""
+  movable = [i for i in range(model.njnt) if model.jnt_type[i] >= 2]
+  return model.joint(movable[0]).name if movable else "..."
+
+
+def _lacks(path: str, model: Any, mjcf: Any) -> str:
+  """Returns what brax's own physics lacks, with its line; "" if nothing."""
+  for name, word, is_there in _MJX_ALONE:
+    if is_there(model):
+      return f"{name}{_line_of(path, word)}"
+  try:
+    mjcf.validate_model(model)
+  except (NotImplementedError, RuntimeError) as error:
+    return f"what brax's own physics refuses ({_line(error)})"
+  return ""
+
+
+def _line_of(path: str, word: str) -> str:
+  """Returns " (line N)" of the first element or attribute of a name."""
+  lines: list[int] = []
+  parser = expat.ParserCreate()
+
+  def start(element: str, attributes: dict[str, str]) -> None:
+    if word == element or word in attributes:
+      lines.append(parser.CurrentLineNumber)
+
+  parser.StartElementHandler = start
+  parser.Parse(pathlib.Path(path).read_bytes(), True)
+  return f" (line {lines[0]})" if lines else ""
+
+
+def _line(error: Exception) -> str:
+  """Returns an error's message as one line without a full stop."""
+  return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,284 @@
+"""Tasks of one's own robots: pure functions of what a robot can tell."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku.environments.interface import Descriptor
+from qdrl_haiku.environments.robots.model import RobotModel
+from qdrl_haiku.types import Array, Key
+
+_FREE, _BALL, _SLIDE = 0, 1, 2
+_WIDTHS = {_FREE: (7, 6), _BALL: (4, 3)}
+_TOUCH_DISTANCE = 1e-3
+
+
+class RobotState:
+  """Tells where a robot's parts are at one moment, and how they move.
+
+  Names are those of the file; one that isn't there is refused.
+
+  Attributes:
+    model: the robot.
+    q: [Q], generalized positions.
+    qd: [V], generalized velocities.
+    goal: [G], what `Task.draw_goal` drew for this episode, or [0].
+    step_seconds: how long an action lasts.
+  """
+
+  def __init__(
+    self,
+    model: RobotModel,
+    physics: Any,
+    goal: Array,
+    step_seconds: float,
+  ) -> None:
+    """Takes a state of brax's physics."""
+    self.model = model
+    self.step_seconds = step_seconds
+    self.q: Array = physics.q
+    self.qd: Array = physics.qd
+    self.goal = goal
+    self._physics = physics
+
+  def position(self, name: str) -> Array:
+    """Returns where a body, a site or a geom is: [3], in metres."""
+    link, offset = self._place(name)
+    return self._physics.x.pos[link] + _rotate(
+      offset, self._physics.x.rot[link]
+    )
+
+  def rotation(self, name: str) -> Array:
+    """Returns how a body is turned: a quaternion [4], w first."""
+    return self._physics.x.rot[self._place(name)[0]]
+
+  def velocity(self, name: str) -> Array:
+    """Returns the velocity of a body's origin: [3], in metres per second."""
+    return self._physics.xd.vel[self._place(name)[0]]
+
+  def angular_velocity(self, name: str) -> Array:
+    """Returns how fast a body turns: [3], in radians per second."""
+    return self._physics.xd.ang[self._place(name)[0]]
+
+  def upright(self, name: str) -> Array:
+    """Returns the share of a body's own z axis that points up: [-1, 1]."""
+    up = jnp.array([0.0, 0.0, 1.0])
+    return _rotate(up, self.rotation(name))[2]
+
+  def joint(self, name: str) -> Array:
+    """Returns a joint's position: []; of a free joint [7], of a ball [4]."""
+    return self._joint(name, self.q, "qposadr", 0)
+
+  def joint_velocity(self, name: str) -> Array:
+    """Returns a joint's velocity: []; of a free joint [6], of a ball [3]."""
+    return self._joint(name, self.qd, "dofadr", 1)
+
+  def sensor(self, name: str) -> Array:
+    """Returns what a sensor of the file measures: [N]; in mjx alone.
+
+    Raises:
+      ValueError: if there is no such sensor, or the physics is another.
+    """
+    _, sensor = self.model.element(["sensor"], name)
+    if self.model.backend != "mjx":
+      raise ValueError(
+        f"{self.model.path}: the task reads the sensor {name!r}, which "
+        f"{self.model.backend} can't tell; give backend=mjx."
+      )
+    start = int(sensor.adr[0])
+    return self._physics.sensordata[start : start + int(sensor.dim[0])]
+
+  def touches(self, geom: str, other: str | None = None) -> Array:
+    """Returns whether a geom touches another, or the world: bool []."""
+    first = int(self.model.element(["geom"], geom)[1].id)
+    if other is None:
+      others = np.flatnonzero(self.model.mj_model.geom_bodyid == 0)
+    else:
+      others = np.array([self.model.element(["geom"], other)[1].id])
+    found = self._contacts
+    a, b = jnp.asarray(found.geom1), jnp.asarray(found.geom2)
+    is_pair = (a == first) & jnp.isin(b, others)
+    is_pair |= (b == first) & jnp.isin(a, others)
+    return jnp.any(is_pair & (found.dist < _TOUCH_DISTANCE))
+
+  @functools.cached_property
+  def _contacts(self) -> Any:
+    """The contacts of this moment."""
+    from brax import contact
+
+    return contact.get(self.model.sys, self._physics.x)
+
+  def _place(self, name: str) -> tuple[int, Array]:
+    """Returns the link that a part is of, and where in it: [3]."""
+    kind, part = self.model.element(["body", "site", "geom"], name)
+    if kind == "body":
+      return int(part.id) - 1, jnp.zeros(3)
+    return int(part.bodyid[0]) - 1, jnp.asarray(part.pos)
+
+  def _joint(
+    self, name: str, values: Array, address: str, which: int
+  ) -> Array:
+    """Returns a joint's part of the generalized coordinates."""
+    _, joint = self.model.element(["joint"], name)
+    start = int(getattr(joint, address)[0])
+    width = _WIDTHS.get(int(joint.type[0]))
+    if width is None:
+      return values[start]
+    return values[start : start + width[which]]
+
+
+def without_place(state: RobotState) -> Array:
+  """Observes positions and velocities, but not where on the floor it is."""
+  model = state.model.mj_model
+  hidden: set[int] = set()
+  for joint in map(model.joint, range(model.njnt)):
+    if joint.type[0] == _FREE:
+      hidden |= {int(joint.qposadr[0]), int(joint.qposadr[0]) + 1}
+    elif joint.type[0] == _SLIDE and abs(joint.axis[2]) < 0.5:
+      # A robot in a plane slides along it by its root.
+      hidden |= {int(joint.qposadr[0])} if joint.bodyid[0] == 1 else set()
+  seen = np.setdiff1d(np.arange(model.nq), sorted(hidden))
+  return jnp.concatenate([state.q[seen], state.qd, state.goal])
+
+
+class Task(NamedTuple):
+  """What a robot is to do. A user's function (RobotModel) -> Task makes one.
+
+  Attributes:
+    reward: (state before, state after, action [A]) -> [].
+    is_over: (state) -> bool [], whether the episode terminates.
+    observe: (state) -> [O].
+    describe: (state) -> [D], of `descriptor`.
+    descriptor: names and bounds of what `describe` returns, or None.
+    draw_goal: (key) -> [G], drawn at each reset, `RobotState.goal` from then
+      on.
+    initial_noise: of joints, in radians or metres, uniform to both sides, and
+      standard deviation of all velocities, when an episode begins.
+    step_seconds: how long an action lasts, in seconds.
+  """
+
+  reward: Callable[[RobotState, RobotState, Array], Array]
+  is_over: Callable[[RobotState], Array] = lambda state: jnp.array(False)
+  observe: Callable[[RobotState], Array] = without_place
+  describe: Callable[[RobotState], Array] | None = None
+  descriptor: Descriptor | None = None
+  draw_goal: Callable[[Key], Array] | None = None
+  initial_noise: float = 0.05
+  step_seconds: float = 0.05
+
+
+def run(model: RobotModel) -> Task:
+  """Makes the task to move along x: metres per second, less some effort.
+
+  Its descriptor is where on the floor the root is.
+  """
+  root = model.root
+
+  def reward(
+    before: RobotState, after: RobotState, action: Array
+  ) -> Array:
+    moved = after.position(root)[0] - before.position(root)[0]
+    return moved / after.step_seconds - 0.05 * _effort(action)
+
+  return Task(
+    reward,
+    describe=lambda state: state.position(root)[:2],
+    descriptor=Descriptor(("x", "y"), (-30.0, -30.0), (30.0, 30.0)),
+  )
+
+
+def stand(model: RobotModel) -> Task:
+  """Makes the task to keep the root as high and as upright as it began.
+
+  The reward is at most 1 a step.
+  """
+  root = model.root
+  height = _initial_height(model)
+
+  def reward(
+    before: RobotState, after: RobotState, action: Array
+  ) -> Array:
+    del before
+    is_high = jnp.clip(after.position(root)[2] / height, 0, 1)
+    is_upright = (after.upright(root) + 1) / 2
+    return is_high * is_upright - 0.05 * _effort(action)
+
+  return Task(reward)
+
+
+def reach(model: RobotModel) -> Task:
+  """Makes the task to bring the last body to a point that it can reach.
+
+  The point is where the body is in a posture drawn from the joints' ranges; the
+  reward is minus the distance, in metres, less some effort.
+  """
+  tip = model.names("body")[-1]
+
+  def reward(
+    before: RobotState, after: RobotState, action: Array
+  ) -> Array:
+    del before
+    distance = jnp.linalg.norm(after.position(tip) - after.goal)
+    return -distance - 0.05 * _effort(action)
+
+  def draw_goal(key: Key) -> Array:
+    from brax import kinematics
+
+    sys, low, high = model.sys, *_ranges(model)
+    q = jax.random.uniform(key, low.shape, minval=low, maxval=high)
+    x, _ = kinematics.forward(sys, q, jnp.zeros(sys.qd_size()))
+    return x.pos[-1]
+
+  def observe(state: RobotState) -> Array:
+    towards = state.goal - state.position(tip)
+    return jnp.concatenate([without_place(state), towards])
+
+  return Task(reward, observe=observe, draw_goal=draw_goal)
+
+
+def _effort(action: Array) -> Array:
+  """Returns the mean square of actions in [-1, 1]."""
+  return jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
+
+
+def _initial_height(model: RobotModel) -> float:
+  """Returns how high the root is when an episode begins, in metres."""
+  from brax import kinematics
+
+  sys = model.sys
+  x, _ = kinematics.forward(
+    sys, jnp.asarray(sys.init_q), jnp.zeros(sys.qd_size())
+  )
+  return max(float(x.pos[0, 2]), 1e-3)
+
+
+def _ranges(model: RobotModel) -> tuple[Array, Array]:
+  """Returns between which positions [Q] joints move; roots stay."""
+  mj_model, start = model.mj_model, jnp.asarray(model.sys.init_q)
+  low, high = np.array(start), np.array(start)
+  for i in range(mj_model.njnt):
+    if mj_model.jnt_type[i] not in _WIDTHS:
+      at = mj_model.jnt_qposadr[i]
+      limits = mj_model.jnt_range[i]
+      is_limited = bool(np.isfinite(limits).all()) and limits[0] < limits[1]
+      low[at], high[at] = limits if is_limited else (-np.pi, np.pi)
+  return jnp.asarray(low), jnp.asarray(high)
+
+
+def _rotate(vector: Array, quaternion: Array) -> Array:
+  """Turns a vector [3] by a quaternion [4]."""
+  from brax import math
+
+  return math.rotate(vector, quaternion)
+
+
+TASKS: Mapping[str, Callable[[RobotModel], Task]] = {
+  "reach": reach,
+  "run": run,
+  "stand": stand,
+}
+"""The tasks that any robot can have, by name."""

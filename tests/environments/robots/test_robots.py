@@ -1,0 +1,254 @@
+"""Tests of robots of files: what a task is told, and what is refused."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from qdrl_haiku import environments
+from qdrl_haiku.environments import robots
+from qdrl_haiku.environments.robots import Task
+
+_ARM = str(pathlib.Path(__file__).with_name("arm.xml"))
+_XML = pathlib.Path(_ARM).read_text()
+
+
+def _task(**changes):
+  """Makes a task of nothing."""
+
+  def make(model):
+    del model
+    return Task(lambda before, after, action: jnp.sum(action))._replace(
+      **changes
+    )
+
+  return make
+
+
+def _write(tmp_path, *changes):
+  """Writes the arm with some of its text changed."""
+  text = _XML
+  for old, new in changes:
+    assert old in text
+    text = text.replace(old, new)
+  path = tmp_path / "robot.xml"
+  path.write_text(text)
+  return str(path)
+
+
+@pytest.fixture(scope="module")
+def moving():
+  """A state of the arm in each physics, and MuJoCo's of the same."""
+  q, qd = np.array([0.3, -0.7]), np.array([1.0, 2.0])
+  found = {}
+  for backend in ("generalized", "mjx"):
+    robot = robots.from_mjcf(_ARM, _task(), backend=backend)
+    physics = jax.jit(robot._pipeline.init)(
+      robot.sys, jnp.asarray(q, jnp.float32), jnp.asarray(qd, jnp.float32)
+    )
+    found[backend] = robots.RobotState(
+      robot.model, physics, jnp.zeros(0), robot.dt
+    )
+  model = mujoco.MjModel.from_xml_path(_ARM)
+  data = mujoco.MjData(model)
+  data.qpos[:], data.qvel[:] = q, qd
+  mujoco.mj_forward(model, data)
+  return found, model, data
+
+
+@pytest.mark.parametrize("backend", ["generalized", "mjx"])
+def test_tasks_are_told_what_mujoco_says(moving, backend):
+  states, model, data = moving
+  state = states[backend]
+  velocity = np.zeros(6)
+  mujoco.mj_objectVelocity(
+    model, data, mujoco.mjtObj.mjOBJ_XBODY, model.body("forearm").id,
+    velocity, 0,
+  )  # fmt: skip
+  for found, expected in (
+    (state.position("forearm"), data.body("forearm").xpos),
+    (state.position("tip"), data.site("tip").xpos),
+    (state.position("lower"), data.geom("lower").xpos),
+    (state.rotation("forearm"), data.body("forearm").xquat),
+    (state.angular_velocity("forearm"), velocity[:3]),
+    (state.velocity("forearm"), velocity[3:]),
+    (state.upright("forearm"), data.body("forearm").xmat[8]),
+    (state.joint("elbow"), -0.7),
+    (state.joint_velocity("elbow"), 2.0),
+  ):
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_sensors_are_read_in_mjx_alone(moving):
+  states, _, data = moving
+  np.testing.assert_allclose(
+    states["mjx"].sensor("elbow_angle"), data.sensor("elbow_angle").data,
+    atol=1e-6,
+  )  # fmt: skip
+  with pytest.raises(ValueError, match="give backend=mjx"):
+    states["generalized"].sensor("elbow_angle")
+
+
+def test_touching_is_told_of_pairs_and_of_the_world(moving, tmp_path):
+  assert not moving[0]["generalized"].touches("lower")
+  path = _write(tmp_path, ('pos="0 0 1"', 'pos="0 0 0.3"'))
+  robot = robots.from_mjcf(path, _task(), backend="generalized")
+  # Bent down, the forearm reaches 0.05 m below the floor.
+  physics = robot._pipeline.init(robot.sys, jnp.array([0.0, 1.0]), jnp.zeros(2))
+  state = robots.RobotState(robot.model, physics, jnp.zeros(0), robot.dt)
+  assert state.touches("lower")
+  assert state.touches("lower", "floor")
+  assert not state.touches("lower", "upper")
+
+
+def test_actions_are_scaled_to_the_actuators_ranges():
+  robot = robots.from_mjcf(_ARM, _task(), backend="generalized")
+  np.testing.assert_allclose(robot._low, [-2, -1])
+  np.testing.assert_allclose(robot._high, [6, 1])
+
+
+def test_an_episode_begins_in_the_first_keyframe(tmp_path):
+  path = _write(
+    tmp_path,
+    ("<sensor>", '<keyframe><key qpos="0.5 0.25"/></keyframe><sensor>'),
+  )
+  robot = robots.from_mjcf(
+    path, _task(initial_noise=0.0), backend="generalized"
+  )
+  state = robot.reset(jax.random.key(0))
+  np.testing.assert_allclose(state.obs, [0.5, 0.25, 0, 0], atol=1e-6)
+
+
+def test_goals_of_reach_can_be_reached():
+  robot = robots.from_mjcf(_ARM, "reach")
+  goals = jax.vmap(robot.task.draw_goal)(
+    jax.random.split(jax.random.key(0), 50)
+  )
+  # The forearm's origin moves on a circle around the shoulder.
+  distance = jnp.linalg.norm(goals - jnp.array([0.0, 0.0, 1.0]), axis=1)
+  np.testing.assert_allclose(distance, 0.5, atol=1e-5)
+  assert np.unique(goals[:, 2]).size == 50
+
+
+def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
+  path = _write(
+    tmp_path,
+    ('<joint name="shoulder"', '<joint name="x" type="slide" axis="1 0 0"/>\n'
+      '<joint name="z" type="slide" axis="0 0 1"/><joint name="shoulder"'),
+  )  # fmt: skip
+  robot = robots.from_mjcf(path, _task(), backend="generalized")
+  # Without x: three positions, and four velocities.
+  assert robot.observation_size == 7
+
+
+@pytest.mark.parametrize(
+  ("change", "backend", "words"),
+  [
+    (("<sensor>", "<sensor>"), "positional", "mjx is slower"),
+    (
+      ("<worldbody>", "<custom><numeric name='constraint_stiffness' "
+        "data='4000'/></custom><worldbody>"),
+      "spring", "constraint_stiffness",
+    ),
+    (
+      ("<sensor>", "<tendon><fixed><joint joint='elbow' coef='1'/></fixed>"
+        "</tendon><sensor>"),
+      "mjx", "tendons (line 19)",
+    ),
+    (("<option", "<option integrator='implicitfast'"), "mjx", "Only euler"),
+  ],
+)  # fmt: skip
+def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
+  model = robots.from_mjcf(_write(tmp_path, change), _task()).model
+  assert model.backend == backend
+  assert words in model.reason
+
+
+_TENDON = (
+  "<sensor>",
+  "<tendon><fixed><joint joint='elbow' coef='1'/></fixed></tendon><sensor>",
+)
+
+
+@pytest.mark.parametrize(
+  ("changes", "kwargs", "words"),
+  [
+    ([("<worldbody>", "<worldbodi>")], {}, "MuJoCo can't read it: XML"),
+    ([('type="plane"', 'tipe="plane"')], {}, "line 4"),
+    ([('<motor name="elbow" joint="elbow"', '<motor joint="elbo"')], {},
+      "unknown transmission target 'elbo'"),
+    ([("<motor", "<!--"), ('gear="10"/>', "-->"), ('gear="5"/>', "-->")], {},
+      "no actuator, so nothing can be learned; add one, such as <actuator>"
+      "<motor joint='shoulder'/>"),
+    ([(_XML, "")], {}, "MuJoCo can't read it"),
+    ([("</mujoco>", "")], {}, "MuJoCo can't read it"),
+    ([('type="capsule" size="0.05" fromto="0 0 0 0.4 0 0"',
+      'type="mesh" mesh="arm"')], {}, "mesh"),
+    ([('fromto="0 0 0 0.4 0 0"', 'fromto="0 0 0 0.4 0 0" mass="0"')], {},
+      "mass and inertia"),
+    ([('name="elbow" axis', 'name="shoulder" axis')], {}, "repeated name"),
+    ([('<joint name="shoulder"', '<joint name="x" type="slidee"/>\n'
+      '<joint name="shoulder"')], {}, "line 6"),
+    ([_TENDON], {"backend": "spring"}, "tendons (line 19), which spring can't"),
+    ([], {"backend": "spirng"}, "did you mean 'spring'?"),
+    ([], {"task": "rnu"}, "did you mean 'run'?"),
+    ([], {"task": lambda model: 3}, "returns int"),
+    ([], {"task": _task(step_seconds=0.0)}, "step_seconds=0.0"),
+    ([], {"task": _task(describe=lambda state: state.q)}, "give both"),
+    ([], {"task": _task(observe=lambda state: state.joint("elbo"))},
+      "no joint 'elbo', which the task asks for; did you mean 'elbow'?"),
+    ([], {"task": _task(observe=lambda state: state.position("hand"))},
+      "no body or site or geom 'hand'"),
+    ([], {"task": _task(observe=lambda state: state.q[None])}, "[O]"),
+    ([], {"task": _task(observe=lambda state: state.sensor("angle"))},
+      "no sensor 'angle'"),
+    ([], {"task": _task(observe=lambda state: state.touches("foot")[None])},
+      "no geom 'foot'"),
+    ([], {"task": "tasks"}, "package.module:function"),
+    ([], {"task": "no_module:task"}, "there is no module 'no_module'"),
+  ],
+)  # fmt: skip
+def test_broken_files_and_tasks_are_refused(tmp_path, changes, kwargs, words):
+  path = _write(tmp_path, *changes)
+  with pytest.raises(ValueError) as error:
+    robots.from_mjcf(path, **{"task": _task(), **kwargs})
+  assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"reward": lambda before, after, action: action}, ".reward [] -> [2]"),
+    ({"reward": lambda before, after, action: jnp.nan}, "nan in reward"),
+    ({"is_over": lambda state: jnp.array(2)}, "done=2"),
+    (
+      {
+        "describe": lambda state: state.q,
+        "descriptor": environments.Descriptor(("a",), (0.0,), (1.0,)),
+      },
+      "shape (2,) instead of (1,)",
+    ),
+  ],
+)
+def test_what_a_task_returns_is_checked(changes, words):
+  robot = robots.from_mjcf(_ARM, _task(**changes), backend="generalized")
+  with pytest.raises(ValueError) as error:
+    environments.create(robot)
+  assert words in str(error.value)
+
+
+def test_a_missing_file_is_refused():
+  with pytest.raises(ValueError, match=r"'robot.xml' is no file"):
+    environments.create("robot.xml")
+
+
+def test_physics_that_explodes_names_the_time_step(tmp_path):
+  path = _write(
+    tmp_path,
+    ('timestep="0.01"', 'timestep="0.5"'), ('gear="10"', 'gear="1e30"'),
+  )  # fmt: skip
+  with pytest.raises(ValueError, match=r"try <option timestep='0.25'/>"):
+    environments.create(path)

@@ -1,0 +1,142 @@
+"""Tests of what differs between episodes, by domain randomisation."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qdrl_haiku import environments
+from qdrl_haiku.environments import randomization, robots
+
+_ARM = pathlib.Path(__file__).parent / "robots" / "arm.xml"
+
+
+class _Counter:
+  """Adds its actions up; the observation is the sum."""
+
+  observation_size = 1
+  action_size = 1
+
+  def reset(self, key):
+    del key
+    zero = jnp.zeros(())
+    return environments.State(jnp.zeros(1), jnp.zeros(1), zero, zero)
+
+  def step(self, state, action):
+    total = state.obs + action
+    return state.replace(pipeline_state=total, obs=total)
+
+
+def _values(state):
+  return state.pipeline_state.info["randomization"]["values"]
+
+
+def _env(*specifications, one=None, length=5):
+  return environments.create(
+    one or _Counter(), episode_length=length, randomize=specifications
+  )
+
+
+def test_a_delayed_action_arrives_later():
+  env = _env("action_delay:fixed:2")
+  state, seen = env.reset(jax.random.key(0)), []
+  for action in (1.0, 10.0, 100.0, 1000.0):
+    state = env.step(state, jnp.array([action / 1000]))
+    seen.append(float(state.obs[0]) * 1000)
+  np.testing.assert_allclose(seen, [0, 0, 1, 11], rtol=1e-5)
+
+
+def test_noise_on_observations_is_no_part_of_the_state():
+  env = _env("observation_noise:fixed:0.5")
+  state = env.reset(jax.random.split(jax.random.key(0), 2000))
+  assert abs(float(jnp.std(state.obs)) - 0.5) < 0.03
+  for _ in range(3):
+    state = env.step(state, jnp.ones((2000, 1)))
+  np.testing.assert_allclose(state.pipeline_state.pipeline_state, 3.0)
+  assert abs(float(jnp.std(state.obs)) - 0.5) < 0.03
+
+
+def test_noise_on_actions_differs_by_step_and_stays_within_their_range():
+  env = _env("action_noise:fixed:0.3", length=3)
+  state = env.reset(jax.random.split(jax.random.key(0), 2000))
+  first = env.step(state, jnp.zeros((2000, 1)))
+  second = env.step(first, jnp.zeros((2000, 1)))
+  steps = np.asarray(second.obs - first.obs)[:, 0]
+  assert abs(np.std(steps) - 0.3) < 0.02
+  assert abs(np.corrcoef(first.obs[:, 0], steps)[0, 1]) < 0.1
+  np.testing.assert_array_less(
+    env.step(state, jnp.ones((2000, 1))).obs, 1 + 1e-6
+  )
+
+
+def test_what_was_drawn_stays_for_an_episode_and_is_drawn_anew_for_the_next():
+  env = _env("action_noise:uniform:0:1", length=3)
+  state = env.reset(jax.random.split(jax.random.key(0), 4))
+  drawn = []
+  for _ in range(6):
+    drawn.append(np.asarray(_values(state)["action_noise"]))
+    state = env.step(state, jnp.zeros((4, 1)))
+  np.testing.assert_array_equal(drawn[0], drawn[2])
+  assert (drawn[2] != drawn[3]).all()
+  np.testing.assert_array_equal(drawn[3], drawn[5])
+  assert np.unique(drawn[0]).size == 4
+  again = env.reset(jax.random.split(jax.random.key(0), 4)[2:])
+  np.testing.assert_array_equal(_values(again)["action_noise"], drawn[0][2:])
+
+
+def _next(path, values, specifications):
+  """Returns the arm's joints after a step from a posture."""
+  robot = robots.from_mjcf(str(path), "run", backend="generalized")
+  changed = randomization.randomized(robot, specifications)
+  if specifications:
+    robot = changed._with_values(values)
+  physics = robot._pipeline.init(
+    robot.sys, jnp.array([0.2, -0.5]), jnp.array([1.0, 2.0])
+  )
+  control = jnp.array([0.5, -0.5])
+  return np.asarray(robot._pipeline.step(robot.sys, physics, control).qd)
+
+
+@pytest.mark.parametrize(
+  ("name", "old", "new"),
+  [
+    ("mass", "<worldbody>",
+      "<default><geom density='2000'/></default><worldbody>"),
+    ("mass/forearm", 'name="lower"', 'name="lower" density="2000"'),
+    ("damping/elbow", '120" damping="0.5"', '120" damping="1.0"'),
+    ("actuator_gain/shoulder", 'gear="10"', 'gear="20"'),
+    ("gravity", "<option", "<option gravity='0 0 -19.62'"),
+  ],
+)  # fmt: skip
+def test_a_factor_is_as_a_file_that_has_it(tmp_path, name, old, new):
+  text = _ARM.read_text()
+  assert old in text
+  other = tmp_path / "other.xml"
+  other.write_text(text.replace(old, new))
+  found = _next(_ARM, {name: jnp.array(2.0)}, [f"{name}:fixed:2"])
+  np.testing.assert_allclose(found, _next(other, {}, []), rtol=1e-4)
+  assert np.abs(found - _next(_ARM, {}, [])).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+  ("specification", "words"),
+  [
+    ("frction:uniform:0:1", "did you mean 'friction'?"),
+    ("mass/forarm:uniform:1:2", "did you mean 'forearm'?"),
+    ("gravity/floor:uniform:1:2", "no part of gravity 'floor'"),
+    ("action_delay:uniform:-1:2", "from -1 to 2 steps"),
+    ("mass:uniform:2:1", "randomize='mass:uniform:2:1'"),
+  ],
+)
+def test_what_is_not_there_is_refused(specification, words):
+  robot = robots.from_mjcf(str(_ARM), "run", backend="generalized")
+  with pytest.raises(ValueError) as error:
+    randomization.randomized(robot, [specification])
+  assert words in str(error.value)
+
+
+def test_physics_of_what_is_no_robot_is_refused():
+  with pytest.raises(ValueError, match="_Counter is no robot"):
+    _env("mass:uniform:1:2")
