@@ -1,4 +1,7 @@
-"""Writes policies as files that NumPy alone can read; see `numpy_policy`."""
+"""Writes policies as files for machines without JAX.
+
+An .npz needs NumPy alone, see `numpy_policy`; an .onnx needs an ONNX runtime.
+"""
 
 import importlib.metadata
 import json
@@ -6,9 +9,10 @@ import os
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import files, learners, networks, types
+from qdrl_haiku import files, learners, map_elites, networks, types
 from qdrl_haiku.artifacts import numpy_policy
 from qdrl_haiku.artifacts.numpy_policy import Policy, load
 
@@ -22,6 +26,8 @@ _LAYER_NORM_EPSILON = 1e-5
 # 3e-14, and another activation, in policies as they are made, of 8e-4 and more.
 _TOLERANCE = 1e-7
 _NUM_PROBES = 256
+# Of actions in float32.
+_ONNX_TOLERANCE = 1e-5
 _KINDS: dict[type, str] = {
   learners.SACState: "normal_tanh",
   learners.CrossQState: "normal_tanh",
@@ -38,7 +44,7 @@ def export_policy(
   *,
   info: dict[str, object] | None = None,
 ) -> None:
-  """Writes the greedy policy of one agent, whole or not at all.
+  """Writes the greedy policy of one agent as .npz, whole or not at all.
 
   First the exported policy and `learner.act_greedy` act on observations drawn
   at random, in float64, and must agree.
@@ -82,6 +88,113 @@ def export_policy(
     temporary.open("wb") as file,
   ):
     np.savez(file, config=np.asarray(text), **arrays)  # type: ignore[arg-type]
+
+
+def export_onnx(
+  path: str | os.PathLike[str],
+  learner: learners.Learner,
+  state: types.State,
+  observation_size: int,
+  *,
+  info: dict[str, object] | None = None,
+) -> None:
+  """Writes the greedy policy of one agent as .onnx, whole or not at all.
+
+  Its input `observation` [batch, O] and its output `action` [batch, A] are
+  float32. Before it's written ONNX's runtime and `learner.act_greedy` act on a
+  thousand observations, and must agree.
+
+  Args:
+    path: of the file, which must not be there yet.
+    learner: any.
+    state: of one agent.
+    observation_size: O, skills included.
+    info: JSON that is kept in the file's metadata.
+
+  Raises:
+    ValueError: if the file is there already, if the converter isn't installed
+      or can't convert the policy, or if the policies disagree.
+  """
+  try:
+    import jax2onnx
+    import onnxruntime
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"path={path} needs {error.name}; pip install 'qdrl_haiku[onnx]'."
+    ) from error
+  path = pathlib.Path(path)
+  if path.exists():
+    raise ValueError(f"path={path} is there already; name a new file.")
+  try:
+    model = jax2onnx.to_onnx(
+      lambda observation: learner.act_greedy(state, observation),
+      [("batch", observation_size)],
+      input_names=["observation"],
+      output_names=["action"],
+    )
+  except Exception as error:  # Of whatever type the converter raises.
+    raise ValueError(
+      f"path={path}: the policy can't be converted ({error})."
+    ) from error
+  model.metadata_props.add(key="info", value=json.dumps(info))
+  text = model.SerializeToString()
+  probes = np.random.default_rng(0).normal(size=(1000, observation_size))
+  probes = np.asarray(probes, np.float32)
+  session = onnxruntime.InferenceSession(text)
+  (action,) = session.run(None, {"observation": probes})
+  expected = learner.act_greedy(state, jnp.asarray(probes))
+  difference = np.abs(action - expected).max()
+  if not difference < _ONNX_TOLERANCE:
+    raise ValueError(
+      f"path={path}: ONNX's policy and learner.act_greedy differ by "
+      f"{difference:.1g}."
+    )
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with files.file_written_whole(path) as temporary:
+    temporary.write_bytes(text)
+
+
+def export_repertoire(
+  path: str | os.PathLike[str],
+  learner: learners.Learner,
+  repertoire: map_elites.Repertoire,
+  *,
+  info: dict[str, object] | None = None,
+) -> int:
+  """Writes all elites of a repertoire into a new directory.
+
+  Each policy is an .npz; `index.json` lists their files, cells, fitness and
+  descriptors, and has `info`.
+
+  Args:
+    path: of the directory, which must not be there yet.
+    learner: that has made the genotypes.
+    repertoire: on the host, with cells or without.
+    info: JSON, such as where it comes from.
+
+  Returns:
+    The number of elites.
+
+  Raises:
+    ValueError: if the directory is there, or as `export_policy`.
+  """
+  path = pathlib.Path(path)
+  if path.exists():
+    raise ValueError(f"path={path} is there already; name a new directory.")
+  elites = []
+  for cell in np.flatnonzero(repertoire.occupied).tolist():
+    genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)  # noqa: B023
+    file = f"{cell}.npz"
+    export_policy(path / file, learner, learner.from_genotype(genotype))
+    elites.append({
+      "file": file,
+      "cell": cell,
+      "fitness": float(repertoire.fitness[cell]),
+      "descriptor": np.asarray(repertoire.descriptors[cell]).tolist(),
+    })  # fmt: skip
+  with files.file_written_whole(path / "index.json") as temporary:
+    temporary.write_text(json.dumps({"info": info, "elites": elites}))
+  return len(elites)
 
 
 def _to_float64(x: np.ndarray) -> np.ndarray:
@@ -145,6 +258,13 @@ def _policy_of(state: types.State) -> Policy:
       "state is that of a population; take one agent out of it: "
       "jax.tree.map(lambda x: x[0], state)"
     )
+  if statistics is not None and outer is None:
+    size = len(statistics.mean)
+    if size > sizes[0]:
+      raise ValueError(
+        f"the policy sees {sizes[0]} of {size} numbers of an observation, the "
+        "others are for critics; export it as .onnx."
+      )
   if statistics is not None:
     arrays["observation_mean"] = np.asarray(statistics.mean)
     arrays["observation_std"] = np.asarray(statistics.std)

@@ -9,10 +9,11 @@ import os
 from collections.abc import Iterator
 
 import jax
+import numpy as np
 
 from qdrl_haiku import artifacts, environments, skills, types
 from qdrl_haiku import config as config_lib
-from qdrl_haiku.artifacts import export, repertoires
+from qdrl_haiku.artifacts import export, repertoires, sweep
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
@@ -65,7 +66,9 @@ class EvaluateConfig(Settings):
     0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1
   )
   export: str | None = setting(
-    None, "New file, .npz, to which the policy is written."
+    None,
+    "New file to which the policy is written: .npz, for NumPy, or .onnx; or a "
+    "new directory, ending in /, for all elites of the repertoire.",
   )
   render: str | None = setting(
     None,
@@ -76,7 +79,11 @@ class EvaluateConfig(Settings):
   render_to: str | None = setting(
     None,
     "New file to draw to; by default one in the current directory.",
-    only={"render": _FORMATS},
+  )
+  sweep: str | None = setting(
+    None,
+    "name:low:high:number: evaluates at so many values of one of --randomize, "
+    "all else as in the file or by --randomize, and draws the curve.",
   )
   environment: EnvironmentConfig = EnvironmentConfig()
 
@@ -120,6 +127,10 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   from qdrl_haiku.drawing import films  # With matplotlib.
 
   num_episodes = config.num_eval_episodes
+  swept = None
+  if config.sweep:
+    swept = sweep.parse_sweep(config.sweep)
+    run = _with_randomize(run, sweep.sweep_specification(*swept), swept[0])
   if config.skill is None and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
@@ -137,6 +148,12 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
+  if swept is not None:
+    returns = sweep.sweep_agent(
+      eval_env, learner, state, key, *swept, num_episodes or _DEFAULT_EPISODES
+    )
+    _report_sweep(config, which, *swept, returns)
+    return
   evaluation = artifacts.evaluate_agent(
     eval_env, learner, state, key, num_episodes or _DEFAULT_EPISODES
   )
@@ -145,12 +162,8 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   env_name = run.environment.env_name
   if config.export:
     with config.blamed("export"):
-      export.export_policy(
-        config.export,
-        learner,
-        state,
-        info={"env_name": env_name, "agent": which},
-      )
+      info: dict[str, object] = {"env_name": env_name, "agent": which}
+      _export(config, learner, eval_env.observation_size, state, info)
   if config.render:
     episode = films.first_film_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"
@@ -166,6 +179,61 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   print(strict_json.to_strict_json({"agent": which, **summary}))
 
 
+def _export(
+  config: EvaluateConfig,
+  learner: Learner,
+  observation_size: int,
+  state: types.State,
+  info: dict[str, object],
+) -> None:
+  """Writes the policy, or all of a repertoire's."""
+  path = str(config.export)
+  if path.endswith("/"):
+    found, step = repertoires.read_latest_repertoire(learner, config.logdir)
+    export.export_repertoire(
+      path, learner, found, info={**info, "agent": f"elites of step {step}"}
+    )
+  elif path.endswith(".onnx"):
+    export.export_onnx(path, learner, state, observation_size, info=info)
+  else:
+    export.export_policy(path, learner, state, info=info)
+
+
+def _with_randomize(run: Config, specification: str, name: str) -> Config:
+  """Returns a run in whose environment one thing is drawn differently."""
+  others = [
+    x for x in run.environment.randomize if x.partition(":")[0] != name
+  ]
+  environment = dataclasses.replace(
+    run.environment, randomize=(*others, specification)
+  )
+  return dataclasses.replace(run, environment=environment)
+
+
+def _report_sweep(
+  config: EvaluateConfig,
+  which: str,
+  name: str,
+  values: tuple[float, ...],
+  returns: np.ndarray,
+) -> None:
+  """Prints and draws the returns [K, N] of a sweep."""
+  from qdrl_haiku.drawing.sweep import sweep_figure
+  from qdrl_haiku.drawing.with_matplotlib import draw_with_matplotlib
+
+  path = str(config.render_to)
+  picture = draw_with_matplotlib(sweep_figure(name, values, returns))
+  with config.blamed("render_to"):
+    picture.savefig(path)
+  means = returns.mean(axis=1).tolist()
+  print(f"{config.logdir}: {which}")
+  for value, mean in zip(values, means, strict=True):
+    print(f"  {name}={value:<10g} {mean:g}")
+  print(f"wrote {path}")
+  record = {"agent": which, "sweep": name, "values": values, "mean": means}
+  print(strict_json.to_strict_json(record))
+
+
 def _checked(config: EvaluateConfig) -> EvaluateConfig:
   """Checks what can be checked without the run, and names the file to draw."""
   if not config.logdir:
@@ -175,22 +243,40 @@ def _checked(config: EvaluateConfig) -> EvaluateConfig:
     raise ValueError(f"{flags} choose one agent each; give one of them.")
   if config.best is False:
     raise ValueError("--nobest chooses no agent; give --member or --cell.")
-  if config.render:
-    path = config.render_to or _default_file(config)
+  if config.sweep:
+    if config.render or config.export:
+      raise ValueError(
+        f"--sweep={config.sweep} draws a curve, and exports nothing; leave out "
+        "--render and --export."
+      )
+    path = config.render_to or _default_file(config, "-sweep.png")
+    config = dataclasses.replace(config, render_to=path)
+  elif config.render:
+    path = config.render_to or _default_file(config, f".{config.render}")
     if not path.endswith(f".{config.render}"):
       raise ValueError(
         f"--render_to={path} doesn't end in .{config.render}, as --render has "
         "it; name such a file."
       )
     config = dataclasses.replace(config, render_to=path)
+  elif config.render_to:
+    raise ValueError(
+      f"--render_to={config.render_to} has no effect without --render or "
+      "--sweep; give one of them, or leave it out."
+    )
   for name in ("export", "render_to"):
     path = getattr(config, name)
+    if name == "export" and path and not path.endswith((".npz", ".onnx", "/")):
+      raise ValueError(
+        f"--export={path} ends in none of .npz, .onnx and /; name such a file, "
+        "or a directory."
+      )
     if path and os.path.lexists(path):
       raise ValueError(f"--{name}={path} is there; name a new file.")
   return config
 
 
-def _default_file(config: EvaluateConfig) -> str:
+def _default_file(config: EvaluateConfig, ending: str) -> str:
   """Returns the name of the file to draw to, where it isn't given."""
   (choice,) = config.choices
   parts = [os.path.basename(os.path.abspath(config.logdir)), choice]
@@ -198,7 +284,7 @@ def _default_file(config: EvaluateConfig) -> str:
     parts.append(config.text(choice))
   if config.skill is not None:
     parts += ["skill", config.text("skill")]
-  return f"{'-'.join(parts)}.{config.render}"
+  return "-".join(parts) + ending
 
 
 def _one_skill(
