@@ -23,8 +23,7 @@ _MOST_BYTES = 1_600_000_000
 def pytest_addoption(parser: pytest.Parser) -> None:
   """Adds a flag that chooses a part of the tests."""
   parser.addoption(
-    "--share",
-    default="0/1",
+    "--share", default="0/1",
     help="i/n: of n shares of all tests the i-th, counted from 0",
   )
 

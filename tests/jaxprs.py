@@ -4,19 +4,24 @@ import jax
 from jax.extend.core import Literal, jaxprs_in_params
 
 
-def equations(function, *args):
-  """Returns all equations of a function and of its inner ones."""
+def equations(function, *args, outside_of=""):
+  """Returns all equations of a function and of its inner ones.
+
+  Those within operations of one name, such as "cond", may be left out.
+  """
   found, jaxprs = [], [jax.make_jaxpr(function)(*args).jaxpr]
   while jaxprs:
     for equation in jaxprs.pop().eqns:
       found.append(equation)
-      jaxprs.extend(jaxprs_in_params(equation.params))
+      if equation.primitive.name != outside_of:
+        jaxprs.extend(jaxprs_in_params(equation.params))
   return found
 
 
-def named(function, name, *args):
+def named(function, name, *args, **kwargs):
   """Returns the equations of one primitive, such as "dot_general"."""
-  return [e for e in equations(function, *args) if e.primitive.name == name]
+  found = equations(function, *args, **kwargs)
+  return [e for e in found if e.primitive.name == name]
 
 
 def waiting_loops(function, *args):
@@ -53,8 +58,9 @@ def reused_keys(function, *args):
     for equation in jaxpr.eqns:
       name, params = equation.primitive.name, equation.params
       given = [of(x) for x in equation.invars]
-      computed = name, str(params)
       inner = list(jaxprs_in_params(params))
+      # To print what is within takes longer than all else.
+      computed = (name, id(equation)) if inner else (name, str(params))
       for each in inner:
         # Of an operation with several, the last inputs are theirs.
         outputs = visit(each, given[len(given) - len(each.invars) :])
@@ -64,8 +70,6 @@ def reused_keys(function, *args):
           found.append(str(equation))
         used.add(use)
       if len(inner) != 1 or name == "scan":
-        if inner:
-          computed = name, id(equation)
         outputs = [
           number(*computed, *given, i) for i in range(len(equation.outvars))
         ]

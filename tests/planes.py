@@ -24,11 +24,8 @@ def in_cells(tessellation, cells, elites, fitness, descriptors):
 
   kind = getattr(tessellation, "repertoire_type", map_elites.Repertoire)
   return kind(
-    jax.tree.map(spread, elites),
-    spread(fitness, -np.inf),
-    spread(descriptors),
-    np.zeros((), np.int32),
-    tessellation,
+    jax.tree.map(spread, elites), spread(fitness, -np.inf), spread(descriptors),
+    np.zeros((), np.int32), tessellation,
   )
 
 

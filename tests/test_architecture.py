@@ -48,12 +48,9 @@ _ALLOWED = {
   },
   "runs": {
     "actors", "artifacts", "controllers", "distributed", "drawing",
-    "environments", "learners", "map_elites", "reports", "storage",
-    "training",
+    "environments", "learners", "map_elites", "reports", "storage", "training",
   },
-  "benchmarks": {
-    "distributed", "map_elites", "runs", "storage", "training"
-  },
+  "benchmarks": {"distributed", "map_elites", "runs", "storage", "training"},
   "accelerators": {"distributed", "runs", "training"},
   "comparisons": {"drawing", "reports"},
   "experiment": {
@@ -138,8 +135,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_the_gate_runs_the_test_command_of_the_readme():
   commands = re.findall(
-    r"^python3 -m venv .*pytest.*$",
-    (_ROOT / "README.md").read_text(),
+    r"^python3 -m venv .*pytest.*$", (_ROOT / "README.md").read_text(),
     re.MULTILINE,
   )
   assert len(commands) == 1

@@ -65,10 +65,8 @@ def test_exploiting_counts_what_children_take_over(machine):
   assert benchmarks.benchmark_exploiting(
     _setup(inherit_replay=True), 1, _KEY
   ) == {
-    "exploit_milliseconds": 500.0,
-    "decision_milliseconds": 500.0,
-    "num_replaced": 1,
-    "moved_bytes": 6 * 4 + 48 * 8 * 4 + 2 * 4,
+    "exploit_milliseconds": 500.0, "decision_milliseconds": 500.0,
+    "num_replaced": 1, "moved_bytes": 6 * 4 + 48 * 8 * 4 + 2 * 4,
   }
 
 
@@ -135,6 +133,7 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   assert benchmarks.shorten_for_benchmark(setup).config == setup.config
 
 
+@pytest.mark.slow
 def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
   users_module.write(tmp_path)
   monkeypatch.chdir(tmp_path)
@@ -151,21 +150,3 @@ def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
   assert row["updates_per_second"] > 0
   assert row["perturbation_interval"] == 20
   assert row["num_eval_episodes"] == 1
-
-
-@pytest.mark.slow
-def test_a_sweep_prints_a_row_each_and_draws_them(
-  capsys, tmp_path, monkeypatch
-):
-  monkeypatch.chdir(tmp_path)
-  outcome = harness.run(
-    capsys, "benchmark", "--env_name=point_maze", "--num_envs=2",
-    "--num_timesteps=400", "--repetitions=1", "--replay_capacity=400",
-    "--algorithm=collect", "--sweep=population_size:2,4",
-    "--perturbation_interval=40", "--min_replay_size=100",
-  )  # fmt: skip
-  assert outcome.code == 0, outcome.err
-  rows = [json.loads(line) for line in outcome.out.splitlines()]
-  assert [row["population_size"] for row in rows] == ["2", "4"]
-  assert all(row["env_steps_per_second"] > 0 for row in rows)
-  assert (tmp_path / "sweep.png").stat().st_size > 1000

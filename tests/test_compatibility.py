@@ -24,9 +24,7 @@ def test_jax_that_computes_wrong_numbers_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(("suffix", "is_refused"), [("dev", False), ("", True)])
-def test_stable_tensorflow_probability_is_refused(
-  monkeypatch, tmp_path, suffix, is_refused
-):
+def test_stable_tfp_is_refused(monkeypatch, tmp_path, suffix, is_refused):
   (tmp_path / "python").mkdir()
   (tmp_path / "python" / "version.py").write_text(
     "# A stable one has `_VERSION_SUFFIX = ''`.\n"

@@ -85,8 +85,7 @@ def _anchors(document: pathlib.Path) -> set[str]:
   """The anchors that GitHub makes of headings."""
   titles = re.findall(r"^#+ (.*)$", _prose(document), re.M)
   return {
-    re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-    for title in titles
+    re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
   }
 
 
@@ -137,23 +136,15 @@ def _execute(snippet):
       _RECIPES, "actors.collect", 25, {"1001": "601"},
       lambda names: names["fitness"].max() > 4,
     ),
-    (
-      "README.md", "qd.training.step", 25,
-      {"=1000": "=40", "range(10)": "range(2)"},
-      lambda names: int(names["state"].generation) == 2,
-    ),
-    (
-      "README.md", "qd.map_elites.step", 20, {"101": "6"},
-      lambda names: names["repertoire"].occupied.sum() > 1,
-    ),
-    (
-      _RECIPES, "genetic_emitter", 25, {},
-      lambda names: names["repertoire"].occupied.mean() > 0.95,
-    ),
-    (
-      "BUILD.md", "training.Setup", 25, {},
-      lambda names: training.init(names["setup"], jax.random.key(0)),
-    ),
+    ("README.md", "qd.training.step", 25,
+     {"=1000": "=40", "range(10)": "range(2)"},
+     lambda names: int(names["state"].generation) == 2),
+    ("README.md", "qd.map_elites.step", 20, {"101": "6"},
+     lambda names: names["repertoire"].occupied.sum() > 1),
+    (_RECIPES, "genetic_emitter", 25, {},
+     lambda names: names["repertoire"].occupied.mean() > 0.95),
+    ("BUILD.md", "training.Setup", 25, {},
+     lambda names: training.init(names["setup"], jax.random.key(0))),
   ],
 )  # fmt: skip
 def test_a_pipeline_by_hand_is_short_and_learns(
@@ -279,12 +270,11 @@ def _run(capsys, command):
 
 
 @pytest.mark.slow
-def test_commands_of_the_recipes_run_as_they_are_written(
-  directory, monkeypatch, capsys
-):
+def test_commands_run_as_they_are_written(directory, monkeypatch, capsys):
   monkeypatch.chdir(directory)
   for command in filter(_is_run, _commands()):
     _run(capsys, command)
+  assert not (directory / "MUJOCO_LOG.TXT").exists()
   # logs/pendulum and logs/maze are there now, of other numbers of steps.
   best = _python(_RECIPES, "artifacts.read_best")
   names = _execute(best)

@@ -36,9 +36,7 @@ def test_where_writing_fails_the_old_file_stays(tmp_path):
   assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_where_a_file_would_be_written_is_not_followed(
-  tmp_path, monkeypatch
-):
+def test_a_link_is_not_written_through(tmp_path, monkeypatch):
   monkeypatch.setattr(secrets, "token_hex", lambda size: "guessed")
   others = tmp_path / "others.json"
   others.write_text("theirs")

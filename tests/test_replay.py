@@ -116,9 +116,7 @@ def test_adding_in_a_scan_works_in_place():
     return jax.lax.scan(lambda s, r: (buffer.add(s, r), None), state, rows)[0]
 
   compiled = (
-    jax.jit(fill, donate_argnums=0)
-    .lower(state, _transitions((6, 8)))
-    .compile()
+    jax.jit(fill, donate_argnums=0).lower(state, _transitions((6, 8))).compile()
   )
   memory = compiled.memory_analysis()
   assert memory.alias_size_in_bytes >= size

@@ -50,9 +50,7 @@ def test_normal_samples_are_independent_and_standard():
   (_SPHERE, lambda z: -np.log(4 * np.pi)),
   (_NORMAL, lambda z: stats.norm.logpdf(z).sum()),
 ], ids=["categorical", "circle", "sphere", "normal"])
-def test_every_kind_is_used_alike_and_its_density_is_the_formula(
-  prior, expected
-):
+def test_every_kind_has_the_density_of_its_formula(prior, expected):
   # What a discriminator that knows nothing puts out; its reward is 0.
   raw_scale = np.log(np.expm1(1.0 - 1e-3)) * (prior is _NORMAL)
   ignorant = jnp.full(prior.parameter_size, raw_scale)

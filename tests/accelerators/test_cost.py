@@ -47,8 +47,7 @@ ENTRY %main (a: (s32[], f32[100,8], f32[1,8])) -> (s32[], f32[100,8], f32[1,8]) 
 """  # noqa: E501
 
 
-@pytest.fixture(scope="module")
-def cost():
+def test_what_a_program_costs_is_as_worked_by_hand():
   memory = types.SimpleNamespace(
     argument_size_in_bytes=3236, temp_size_in_bytes=0
   )
@@ -56,29 +55,19 @@ def cost():
     as_text=lambda: _TEXT, memory_analysis=lambda: memory
   )
   # A kernel is launched in a second, and a byte moved in a hundredth.
-  return accelerators.accelerator_cost(
-    compiled, accelerators.Target("slow", 100.0, 1.0)
-  )
-
-
-def test_kernels_are_counted_by_the_innermost_part_and_by_turns(cost):
+  target = accelerators.Target("slow", 100.0, 1.0)
+  cost = accelerators.accelerator_cost(compiled, target)
+  # Kernels are of the innermost part that is named, in each turn.
   kernels = {name: part.kernels for name, part in cost.parts.items()}
   assert kernels == {"store": 3, "learn": 3, "decide": 6}
-  assert cost.total.copies == cost.parts["learn"].copies == 3
-
-
-def test_a_row_written_in_place_moves_itself_alone(cost):
-  # A row is read and written, and its number is read.
-  assert cost.parts["store"].num_bytes == 3 * (32 + 32 + 4)
-  assert cost.parts["learn"].num_bytes == 3 * (3200 + 3200)
-
-
-def test_a_kernel_takes_its_launch_or_its_bytes(cost):
-  assert cost.parts["store"].seconds == pytest.approx(3.0)
-  assert cost.parts["learn"].seconds == pytest.approx(3 * 64.0)
-
-
-def test_loops_conditionals_and_collectives_are_found(cost):
+  store, learn = cost.parts["store"], cost.parts["learn"]
+  assert cost.total.copies == learn.copies == 3
+  # A row is read and written in place, and its number is read.
+  assert store.num_bytes == 3 * (32 + 32 + 4)
+  assert learn.num_bytes == 3 * (3200 + 3200)
+  # A kernel takes its launch or its bytes.
+  assert store.seconds == pytest.approx(3.0)
+  assert learn.seconds == pytest.approx(3 * 64.0)
   (loop,) = cost.loops
   assert (loop.trips, loop.kernels, loop.copies) == (3, 4, 1)
   assert loop.moved_bytes == 2 * 32

@@ -18,43 +18,31 @@ _FLAGS = (
 
 def _run(*flags):
   return subprocess.run(
-    [sys.executable, _BENCHMARK, *_FLAGS, *flags],
-    capture_output=True,
+    [sys.executable, _BENCHMARK, *_FLAGS, *flags], capture_output=True,
     text=True,
   )
 
 
-_needs_compiler = pytest.mark.skipif(
+@pytest.mark.slow
+@pytest.mark.skipif(
   importlib.util.find_spec("jax_cuda12_plugin") is None,
   reason="jax's compiler for NVIDIA isn't installed (jax-cuda12-plugin)",
 )
-
-
-@pytest.mark.slow
-@_needs_compiler
-@pytest.mark.parametrize(("learner", "most_kernels"), [
-  ("sac", 65), ("td3", 90),
+@pytest.mark.parametrize(("flags", "most_kernels"), [
+  (["--learner=sac"], 65), (["--learner=td3"], 90),
+  (["--learner=td3", "--target=l4"], 900),  # Which has other ones.
 ])  # fmt: skip
-def test_an_update_is_few_kernels_and_waits_for_no_host(learner, most_kernels):
+def test_an_update_is_few_kernels_and_waits_for_no_host(flags, most_kernels):
   """An update of TD3 is two critic steps."""
-  done = _run(f"--learner={learner}")
+  done = _run(*flags)
   assert done.returncode == 0, done.stderr
   train = json.loads(done.stdout)["train"]
   assert train["conditionals"] == train["transfers"] == 0
   iteration, update = train["loops"]
   assert update["kernels"] <= most_kernels
-  assert iteration["copies"] <= 12
-  assert train["parts"]["learn"]["copies"] == 0
-
-
-@pytest.mark.slow
-@_needs_compiler
-@pytest.mark.parametrize("target", ["a100", "l4"])
-def test_other_accelerators_are_described_as_well(target):
-  done = _run(f"--target={target}", "--learner=td3")
-  assert done.returncode == 0, done.stderr
-  train = json.loads(done.stdout)["train"]
-  assert train["conditionals"] == train["transfers"] == 0
+  if most_kernels < 900:
+    assert iteration["copies"] <= 12
+    assert train["parts"]["learn"]["copies"] == 0
   assert train["parts"]["learn"]["seconds"] > 0
 
 

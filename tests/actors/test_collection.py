@@ -1,4 +1,4 @@
-"""Tests of collecting experience."""
+"""Tests of collecting experience, and of calling actors outside of jit."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments
-from tests import jaxprs, toy
+from tests import compilations, jaxprs, toy
 
 _LEARNER = toy.linear_learner()
 _P, _T, _E = 3, 6, 4
@@ -35,8 +35,8 @@ def _env_states():
   return _ENV.reset(jax.random.split(jax.random.key(0), (_P, _E)))
 
 
-def _keys():
-  return jax.random.split(jax.random.key(1), _P)
+def _keys(seed=1):
+  return jax.random.split(jax.random.key(seed), _P)
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +108,46 @@ def test_a_deterministic_step_is_greedy():
   np.testing.assert_array_equal(transition.action, greedy)
   _, transition = actors.step(*args)
   assert np.all(transition.action != greedy)
+
+
+def _act(state, hyperparams, observation, key):
+  action = _LEARNER.act(state, hyperparams, observation, key)
+  # By a new function in each call, as learners draw from distributions.
+  return jax.lax.map(lambda x: x, action)
+
+
+def _first_step(descriptors, mask):
+  del mask
+  return descriptors[0]
+
+
+def _observe(state):
+  return state.obs
+
+
+_NEW = _LEARNER._replace(act=_act)
+_CALLS = {
+  "evaluate": lambda seed: actors.evaluate(
+    _ENV, _NEW, _STATES, jax.random.key(seed), 2, _first_step
+  ),
+  "evaluate_from": lambda seed: actors.evaluate_from_states(
+    _ENV, _NEW, _STATES, _env_states()
+  ),
+  "collect": lambda seed: actors.collect(
+    _ENV, _NEW, _STATES, _HYPERPARAMS, _env_states(), _keys(seed), 3
+  ),
+  "step": lambda seed: actors.step(
+    _ENV, _NEW, _member(_STATES, 0), _member(_HYPERPARAMS, 0),
+    _member(_env_states(), 0), jax.random.key(seed),
+  ),
+  "rollout": lambda seed: actors.rollout(
+    _ENV, _NEW, _STATES, jax.random.key(seed), 3, _observe
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(_CALLS))
+def test_a_second_call_outside_of_jit_compiles_nothing(name):
+  call = _CALLS[name]
+  call(0)
+  assert compilations.of(call, 1) == 0

@@ -1,4 +1,4 @@
-"""Tests of evaluating episodes."""
+"""Tests of evaluating episodes, and of rolling one out."""
 
 import jax
 import jax.numpy as jnp
@@ -144,3 +144,32 @@ def test_evaluation_acts_greedily_until_the_last_episode_has_ended():
   lengths = _evaluate(jax.random.key(0), learner=learner, env=env).lengths
   jax.effects_barrier()
   assert len(rounds) in (lengths.max(), _P * lengths.max())
+
+
+def _extract(state):
+  assert state.obs.shape[0] == _P
+  return {"x": state.obs}
+
+
+def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
+  key = jax.random.key(3)
+  found = actors.rollout(_WALK, _LEARNER, _STATES, key, _T + 2, _extract)
+  evaluation = actors.evaluate(
+    _WALK, _LEARNER, _STATES, key, 4, keep_transitions=True
+  )
+  lengths = evaluation.lengths[:, 0]
+  np.testing.assert_array_equal(
+    found.mask, np.arange(_T + 3) <= lengths[:, None]
+  )
+  assert len({*lengths.tolist()}) > 1
+  for i, length in enumerate(lengths):
+    extracted, rewards = found.extracted["x"][i], found.rewards[i]
+    happened = jax.tree.map(
+      lambda x, i=i, n=length: x[i, 0, :n], evaluation.transitions
+    )
+    for actual, expected in (
+      (extracted[:length], happened.observation),
+      (extracted[1 : length + 1], happened.next_observation),
+      (rewards[:length], happened.reward),
+    ):
+      np.testing.assert_allclose(actual, expected, rtol=1e-6)

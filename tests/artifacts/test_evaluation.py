@@ -55,17 +55,7 @@ def test_skills_are_dealt_on_from_batch_to_batch(monkeypatch):
     act_greedy=lambda state, observation: 2 * observation[..., 2:3] - 1
   )
   found = artifacts.evaluate_agent(env, learner, _STATE, _KEY, 10)
-  np.testing.assert_array_equal(
-    found.returns[0] > 0, np.arange(10) % 3 == 0
-  )
-
-
-def test_environments_without_descriptors_are_evaluated_too():
-  env = environments.Environment(toy.Countdown(6), episode_length=4)
-  found = artifacts.evaluate_agent(env, _LEARNER, _STATE, _KEY, 3)
-  assert found.descriptors is None
-  assert found.lengths.shape == (1, 3)
-  assert "descriptor/x" not in artifacts.summarize_evaluation(found, None)
+  np.testing.assert_array_equal(found.returns[0] > 0, np.arange(10) % 3 == 0)
 
 
 def _iqm(returns):

@@ -35,21 +35,16 @@ def _learner(kind, normalize=True, sizes=(8, 6), **settings):
   if kind == "crossq":
     return make(_O, _A, configs.sized(config_class, sizes, (4,))), _O
   learner = make(size, _A, configs.make(
-    config_class,
-    policy_hidden_layer_sizes=sizes,
+    config_class, policy_hidden_layer_sizes=sizes,
     critic_hidden_layer_sizes=(4,),
-    normalize_observations=normalize and not has_skills,
-    **settings,
+    normalize_observations=normalize and not has_skills, **settings,
   ))
   if has_skills:
     config = learners.DIAYNConfig(
-      discriminator_input="observation",
-      discriminator_hidden_layer_sizes=(4,),
+      discriminator_input="observation", discriminator_hidden_layer_sizes=(4,),
       normalize_observations=normalize,
     )
-    learner = learners.diayn(
-      learner, _O, skills.categorical(_K), config=config
-    )
+    learner = learners.diayn(learner, _O, skills.categorical(_K), config=config)
   return learner, size
 
 
@@ -217,14 +212,10 @@ def test_what_is_no_whole_file_is_refused(saved, tmp_path):
   ("numbers that are not above 0", {"observation_std": np.zeros(5)}, {}),
   ("allow_pickle", {"layer_0/b": np.array([{}], object)}, {}),
 ])
-def test_a_file_of_another_kind_is_refused(
-  saved, tmp_path, message, arrays, settings
-):
+def test_another_kind_is_refused(saved, tmp_path, message, arrays, settings):
   found = dict(np.load(saved.path))
   config = json.loads(found["config"].item()) | settings
   found |= {"config": np.asarray(json.dumps(config))} | arrays
   np.savez(tmp_path / "x.npz", **found)
   with pytest.raises(ValueError, match=f"x.npz can't be read.*{message}"):
     export.load(tmp_path / "x.npz")
-
-

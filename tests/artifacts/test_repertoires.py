@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,18 +51,13 @@ def test_without_cells_the_elite_itself_is_nearest():
 def _write(tmp_path, fitness):
   """Writes a run of toy agents with one repertoire per fitness."""
   RunDirectory(tmp_path).write_json("config.json", {})
-  learner = toy.linear_learner()
-  elite = map_elites.Elite(
-    learner.genotype(learner.init(jax.random.key(0))), learner.hyperparams
+  elites = map_elites.Elite(
+    {"offset": np.full(1, 0.5), "gain": np.ones(1)}, {"noise": np.full(1, 0.1)}
   )
-  elite = jax.tree.map(jnp.float32, elite)
   for step, value in fitness.items():
-    repertoire = map_elites.Repertoire.init(elite, planes.GRID).add(
-      jax.tree.map(lambda x: x[None], elite),
-      jnp.array([value]),
-      jnp.array([[1.0, -0.5]]),
+    planes.in_cells(planes.GRID, [0], elites, [value], [[1.0, -0.5]]).save(
+      tmp_path / "repertoire" / f"{step}.npz"
     )
-    repertoire.save(tmp_path / "repertoire" / f"{step}.npz")
 
 
 def test_the_latest_repertoire_is_read(tmp_path):

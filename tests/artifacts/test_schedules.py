@@ -127,26 +127,16 @@ _SAMPLE = _row(3, 0, -1, 7.0, "sample", cell=17)
   ({"lineage": []}, "no lineage, since nothing tuned its agents; name a run"),
   ({"settings": {"warm_start": "a"}}, "began as those of a, so .*without warm"),
   ({"best": None}, "has nothing in best/; name the directory"),
-  (
-    {"best": (5, 3)},
-    "a variation of elites, .*schedule[.] .* have a schedule: 0, 1, 2[.]",
-  ),
-  (
-    {"lineage": [*_LINEAGE, _SAMPLE]},
-    "member=1 descends from the elite of cell 17 .*have a schedule: 2[.]",
-  ),
-  (
-    {"lineage": [*_LINEAGE[:4], *_LINEAGE[5:]]},
-    "damaged: in pbt_members.jsonl, member 0 .*in generation 3; name a run",
-  ),
-  (
-    {"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
-    "pbt_lineage.jsonl is damaged in line .*: new_hyperparams is None; remove",
-  ),
+  ({"best": (5, 3)},
+   "a variation of elites, .*schedule[.] .* have a schedule: 0, 1, 2[.]"),
+  ({"lineage": [*_LINEAGE, _SAMPLE]},
+   "member=1 descends from the elite of cell 17 .*have a schedule: 2[.]"),
+  ({"lineage": [*_LINEAGE[:4], *_LINEAGE[5:]]},
+   "damaged: in pbt_members.jsonl, member 0 .*in generation 3; name a run"),
+  ({"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
+   "pbt_lineage.jsonl is damaged in line .*: new_hyperparams is None; remove"),
 ])
-def test_what_has_no_schedule_is_refused_in_one_line(
-  changes, message, tmp_path
-):
+def test_what_has_no_schedule_is_refused(changes, message, tmp_path):
   member = changes.get("member")
   changes = {k: v for k, v in changes.items() if k != "member"}
   with pytest.raises(ValueError) as error:

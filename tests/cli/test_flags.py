@@ -74,10 +74,7 @@ def test_help_lists_flags_in_sections_with_their_defaults():
     "Walks.", config_lib.config_tree_flags(_Walk()).values()
   )
   assert text.splitlines()[:5] == [
-    "Walks.",
-    "",
-    "Walk:",
-    "  --steps=3: How many steps.",
+    "Walks.", "", "Walk:", "  --steps=3: How many steps.",
     "  --pace: Steps per second.",
   ]
   assert "  --[no]alone=true: Whether nobody comes along." in text

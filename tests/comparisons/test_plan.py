@@ -9,11 +9,8 @@ _METHODS = ("pbt:", "pb2: --controller=pb2")
 
 
 def _plan(
-  command="train_pbt --learner=sac",
-  tasks=_TASKS,
-  methods=_METHODS,
-  num_seeds=("2", "ant:1"),
-  first_seed=0,
+  command="train_pbt --learner=sac", tasks=_TASKS, methods=_METHODS,
+  num_seeds=("2", "ant:1"), first_seed=0,
 ):
   return comparisons.plan_comparison(
     command, tasks, methods, num_seeds, first_seed
@@ -22,12 +19,8 @@ def _plan(
 
 def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
   assert [row.name for row in _plan()] == [
-    "maze/pbt/seed_0",
-    "maze/pb2/seed_0",
-    "ant/pbt/seed_0",
-    "ant/pb2/seed_0",
-    "maze/pbt/seed_1",
-    "maze/pb2/seed_1",
+    "maze/pbt/seed_0", "maze/pb2/seed_0", "ant/pbt/seed_0", "ant/pb2/seed_0",
+    "maze/pbt/seed_1", "maze/pb2/seed_1",
   ]
 
 

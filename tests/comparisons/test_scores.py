@@ -44,9 +44,7 @@ def _of(table, task, method):
   return row
 
 
-def test_a_seed_scores_its_last_values_its_area_and_what_it_had_by_a_step(
-  curves,
-):
+def test_a_seed_scores_its_end_its_area_and_a_step(curves):
   score, *_ = comparisons.score_curves(curves, _SETTINGS)
   assert (score["final"], score["area"]) == (3.0, 2.0)
   assert (score["at_15"], score["at_20"]) == (0.0, 2.0)

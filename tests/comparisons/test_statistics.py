@@ -20,8 +20,7 @@ def test_interquartile_means_are_those_of_scipy():
     scores = np.random.default_rng(size).normal(size=(6, size))
     np.testing.assert_allclose(
       statistics.interquartile_mean(scores),
-      stats.trim_mean(scores, 0.25, axis=-1),
-      rtol=1e-12,
+      stats.trim_mean(scores, 0.25, axis=-1), rtol=1e-12,
     )
   # One that is no number is not cut off.
   scores = np.array([[1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 3.0, 40.0]])

@@ -71,9 +71,7 @@ def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():
 
 
 def test_values_are_what_the_chosen_kind_has_and_come_back():
-  walk = _Walk(
-    shoes=_Skates(wheels=8), speeds={"uphill": 3.0, "downhill": 5.0}
-  )
+  walk = _Walk(shoes=_Skates(wheels=8), speeds={"uphill": 3.0, "downhill": 5.0})
   values = config_lib.config_tree_values(walk)
   assert values == {
     "steps": 3, "map": None, "guide": False, "shoes": "skates", "size": 42,
@@ -102,9 +100,7 @@ def test_values_are_read_as_their_settings_types():
   ({"map": "north"}, "--map=north has no effect: nobody leads; leave it"),
   ({"speed": ["fast"]}, "--speed=fast is not of the form name=value"),
 ])
-def test_a_flag_that_makes_no_sense_or_has_no_effect_is_refused(
-  given, message
-):
+def test_a_flag_without_sense_or_effect_is_refused(given, message):
   with pytest.raises(ValueError, match=message):
     _replaced(given)
 

@@ -16,9 +16,7 @@ _SIZE = 24
 
 def _parameters(**changes):
   values = {
-    "variance": 1.7,
-    "noise": 0.03,
-    "length_scales": [0.3, 0.9],
+    "variance": 1.7, "noise": 0.03, "length_scales": [0.3, 0.9],
     "forgetting": 0.2,
   } | changes
   return Parameters(*(np.asarray(x) for x in values.values()))
@@ -111,9 +109,7 @@ def test_posterior_is_that_of_the_formulas(dtype, tolerance):
 
     with jax.enable_x64(dtype == np.float64):
       mean, deviation = _predict(
-        *_cast((parameters, points, values), dtype),
-        mask,
-        known & ~mask,
+        *_cast((parameters, points, values), dtype), mask, known & ~mask,
         _cast(asked, dtype),
       )
       assert mean.dtype == dtype
@@ -156,39 +152,14 @@ def test_fitting_makes_observations_likelier_and_finds_what_matters():
   values = (values - values.mean()) / values.std()
   fitted, start = jax.tree.map(
     lambda x: np.asarray(x, np.float64),
-    (
-      _fit()(*_cast((points, values)), jnp.ones(_SIZE, bool)),
-      gaussian_process.init_gaussian_process(2),
-    ),
+    (_fit()(*_cast((points, values)), jnp.ones(_SIZE, bool)),
+     gaussian_process.init_gaussian_process(2)),
   )
   assert _likelihood(fitted, points, values) > 10 + _likelihood(
     start, points, values
   )
   assert fitted.length_scales[0] > 3 * fitted.length_scales[1]
   assert fitted.noise < 0.02
-
-
-_SAME = jax.tree.map(lambda x: np.ones_like(x), _points(0))
-
-
-@pytest.mark.parametrize(("points", "values", "num"), [
-  (_SAME, np.zeros(_SIZE), _SIZE),
-  (_SAME, _values(0), _SIZE),
-  (_points(0), _values(0), 1),
-  (_points(0), _values(0), 0),
-], ids=["one point", "duplicates", "one value", "nothing"])
-def test_degenerate_observations_never_fail(points, values, num):
-  mask = jnp.arange(_SIZE) < num
-  points, values = _cast((points, values))
-  parameters = _fit()(points, values, mask)
-  mean, deviation = _predict(
-    parameters, points, values, mask, jnp.zeros(_SIZE, bool), points
-  )
-  for leaf in (*jax.tree.leaves(parameters), mean, deviation):
-    assert np.all(np.isfinite(leaf))
-  assert np.all(deviation > 0)
-  # Between what is believed of nothing, 0, and what was seen.
-  assert np.all(np.abs(mean) <= np.max(np.abs(values)) + 1e-3)
 
 
 def test_many_equal_points_are_factorised_in_float32():

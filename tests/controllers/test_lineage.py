@@ -4,7 +4,6 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from qdrl_haiku import controllers
 from qdrl_haiku.controllers import lineage
@@ -92,64 +91,12 @@ def test_ancestry_by_hand():
     _row(5, 3, 1),
   ]
   assert lineage.trace_lineage(reversed(rows), 2) == [
-    _row(0, 2, -1),
-    _row(1, 0, 2),
-    _row(2, 3, 0),
-    _row(4, 2, 3),
+    _row(0, 2, -1), _row(1, 0, 2), _row(2, 3, 0), _row(4, 2, 3)
   ]
   assert lineage.trace_lineage(rows, 0) == [_row(0, 1, -1), _row(2, 0, 1)]
   # It ends at an elite of a repertoire.
   sample = _row(3, 3, -1) | {"operator": "sample", "cell": 5}
   assert lineage.trace_lineage([*rows, sample], 2) == [sample, _row(4, 2, 3)]
-
-
-def _grown(generation, child, parent, rate, operator="perturb"):
-  return _row(generation, child, parent) | {
-    "operator": operator,
-    "new_hyperparams": {"rate": rate},
-  }
-
-
-def _trained(generation, member, rate):
-  return {
-    "generation": generation,
-    "member": member,
-    "hyperparams": {"rate": rate},
-  }
-
-
-_LINEAGE = [
-  *(_grown(0, i, -1, rate, "init") for i, rate in enumerate([1.0, 2.0, 3.0])),
-  _grown(1, 2, 0, 1.25),
-  _grown(2, 0, 2, 7.0, "resample"),
-  # After member 0 had taken over from it.
-  _grown(2, 2, 1, 1.6),
-  _grown(4, 1, 0, 5.6),
-  # After member 1 was evaluated in generation 5.
-  _grown(5, 1, 0, 8.75),
-]
-
-
-def test_schedule_by_hand():
-  assert lineage.schedule_from_lineage(_LINEAGE, 1, 5) == [
-    _trained(1, 0, 1.0),
-    _trained(2, 2, 1.25),
-    _trained(3, 0, 7.0),
-    _trained(4, 0, 7.0),
-    _trained(5, 1, 5.6),
-  ]
-  assert lineage.schedule_from_lineage(_LINEAGE, 1, 4) == [
-    _trained(generation, 1, 2.0) for generation in range(1, 5)
-  ]
-  # The row of the last generation comes after its evaluation.
-  assert lineage.schedule_from_lineage(_LINEAGE, 2, 1) == [_trained(1, 2, 3.0)]
-  sample = _grown(3, 0, -1, 9.0, "sample") | {"cell": 17}
-  for rows, member, complaint in (
-    ([*_LINEAGE, sample], 1, "cell 17 that joined in generation 3"),
-    (_LINEAGE, 4, r"member=4 has no .* use one of \[0, 1, 2\]"),
-  ):
-    with pytest.raises(ValueError, match=complaint):
-      lineage.schedule_from_lineage(rows, member, 5)
 
 
 def test_hyperparams_by_name_become_a_tree_again():

@@ -120,13 +120,8 @@ def _train(gain, num_decisions, **settings):
   return states, decisions
 
 
-@functools.cache
-def _trained():
-  return _train(_gain, 12, window=128)
-
-
 def test_it_finds_what_is_best_and_tells_what_it_believes():
-  states, decisions = _trained()
+  states, decisions = _train(_gain, 12)
   decision = jax.device_get(decisions[-1])
   replaced = decision.operator == _SUGGESTED
   assert replaced.sum() == 2
@@ -142,8 +137,7 @@ def test_it_finds_what_is_best_and_tells_what_it_believes():
   assert [decision.metrics[name] for name in names] == (
     states[-1].parameters.length_scales.tolist()
   )
-  # All members of all decisions but the first.
-  assert decision.metrics["num_changes"] == 88
+  assert decision.metrics["num_changes"] == _WINDOW
 
 
 @pytest.mark.slow

@@ -12,9 +12,7 @@ from qdrl_haiku.controllers.gaussian_process import Points
 _SIZE = 20
 _OPTIMISM = 1.5
 # Fitness and two hyperparameters.
-_CHILD = Points(
-  jnp.float32(0.0), jnp.array([0.7, 0.0, 0.0]), jnp.float32(1.0)
-)
+_CHILD = Points(jnp.float32(0.0), jnp.array([0.7, 0.0, 0.0]), jnp.float32(1.0))
 
 
 def _points(key):
@@ -90,13 +88,3 @@ def test_a_position_that_is_taken_is_not_chosen_again():
   np.testing.assert_allclose(first[1:], 1.0, atol=1e-3)
   second, _, _ = search(_NONE.at[0].set(True))
   assert 0.01 < np.max(np.abs(second[1:] - 1)) < 0.3
-
-
-def test_a_bound_that_is_no_number_leaves_a_random_point():
-  points = _points(jax.random.key(0))
-  found = [
-    _searched(jax.random.key(i), points, jnp.full(_SIZE, jnp.nan), _NONE)[0]
-    for i in range(2)
-  ]
-  assert np.all((np.array(found) >= 0) & (np.array(found) <= 1))
-  assert np.any(found[0] != found[1])

@@ -30,9 +30,7 @@ _SPACE = {
 _SEARCHED = ("discount", "learning_rate", "target_entropy")
 # The last of eight is the parent; its values are far from every bound.
 _PARENT = {
-  "discount": 0.99,
-  "learning_rate": 1e-3,
-  "reward_scaling": 2.0,
+  "discount": 0.99, "learning_rate": 1e-3, "reward_scaling": 2.0,
   "target_entropy": -2.5,
 }
 _FITNESS = np.arange(8, dtype=np.float32)
@@ -189,25 +187,6 @@ def test_mixed_chooses_for_each_hyperparameter_on_its_own():
   # Both resampled, one of them, none; 0.25 each.
   expected = np.array([1, 3, 3, 9]) / 16 * _NUM_KEYS
   assert stats.chisquare(counts, expected).pvalue > 1e-3
-
-
-@pytest.mark.parametrize(
-  ("population_size", "parents"), [(1, [0]), (3, [2, 1, 2])]
-)
-def test_defaults_in_the_smallest_populations(population_size, parents):
-  space = {"x": controllers.Fixed(3.0)}
-  update = common.update(controllers.pbt(controllers.PBTConfig(), space))
-  decision = jax.jit(update)(
-    jax.random.key(0),
-    np.arange(population_size, dtype=np.float32),
-    {"x": np.full(population_size, 3.0, np.float32)},
-  )
-  np.testing.assert_array_equal(decision.parents, parents)
-  # Where all is fixed, a child equals its parent and isn't resampled.
-  np.testing.assert_array_equal(
-    decision.operator,
-    np.where(np.arange(population_size) == parents, _SURVIVE, _PERTURB),
-  )
 
 
 def test_inherit_copies_parents_and_keeps_dtypes_and_keys():

@@ -13,8 +13,7 @@ from scipy import stats
 from qdrl_haiku import controllers, ranges
 
 _RANGES = (
-  controllers.Uniform(-4.0, -1.0),
-  controllers.LogUniform(1e-5, 1e-2),
+  controllers.Uniform(-4.0, -1.0), controllers.LogUniform(1e-5, 1e-2),
   controllers.OneMinusLogUniform(0.9, 0.999),
 )
 _FACTORS = (0.8, 1.25)

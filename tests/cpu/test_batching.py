@@ -1,4 +1,4 @@
-"""A function of one instance becomes one of a batch, as one kernel on CPUs."""
+"""Functions of one instance become those of a batch, as one kernel on CPUs."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.cpu import batching
+from qdrl_haiku.cpu import batching, noise
 from tests import jaxprs, kernels
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -33,9 +33,7 @@ def test_it_is_one_kernel_but_many_which_threads_share_of_many(times, kernel):
   x = np.tile(_X, (times, 1))
   compiled = _compiled(_physics, x)
   assert bool(kernels.num_marked(compiled)) == kernel
-  for actual, expected in zip(
-    compiled(x), jax.vmap(_physics)(x), strict=True
-  ):
+  for actual, expected in zip(compiled(x), jax.vmap(_physics)(x), strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -104,3 +102,24 @@ def test_steps_of_environments_are_one_kernel():
   state = jax.eval_shape(env.reset, jax.random.split(jax.random.key(0), 2))
   action = jax.ShapeDtypeStruct((2, env.action_size), jnp.float32)
   assert kernels.num_marked(jax.jit(env.advance).lower(state, action).compile())
+
+
+@pytest.mark.parametrize(("shape", "implementation", "kernel"), [
+  ((), "threefry2x32", True),
+  ((0, 3), "threefry2x32", False),
+  ((256, 6), "threefry2x32", True),
+  # Which threads share.
+  ((300, 200), "threefry2x32", False),
+  ((5,), "rbg", None),
+])
+def test_it_is_what_jax_draws(shape, implementation, kernel):
+  key = jax.random.key(7, impl=implementation)
+  compiled = (
+    jax.jit(lambda key: noise.normal_noise(key, shape)).lower(key).compile()
+  )
+  if kernel is not None and jax.default_backend() == "cpu":
+    assert kernels.num_marked(compiled) == kernel
+  drawn = compiled(key)
+  assert (drawn.shape, drawn.dtype) == (shape, jnp.float32)
+  expected = jax.random.normal(key, shape)
+  np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)

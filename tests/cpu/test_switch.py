@@ -1,4 +1,4 @@
-"""Tests that all work for CPUs can be turned off, and changes rounding only."""
+"""Tests that all work for CPUs can be turned off, and what XLA can't do is."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import distributed, networks
-from qdrl_haiku.cpu import batching, compiler_options, fusion, noise, one_by_one
+from qdrl_haiku.cpu import (
+  batching,
+  compiler_options,
+  fusion,
+  noise,
+  one_by_one,
+  xla,
+)
 from tests import jaxprs
 
 _KEY = jax.random.key(0)
@@ -77,3 +84,24 @@ def test_compiler_options_are_left_out(monkeypatch):
   assert all(compiler_options.mesh_compiler_options(mesh))
   monkeypatch.setenv("QDRL_PLAIN", "1")
   assert not any(compiler_options.mesh_compiler_options(mesh))
+
+
+_KNOWN, _UNKNOWN = "xla_backend_optimization_level", "xla_cpu_that_never_was"
+_OPTIONS = {_KNOWN: 1, _UNKNOWN: 1}
+
+
+@pytest.mark.parametrize(("ask", "value", "answer"), [
+  (xla.known_xla_options, _OPTIONS, {_KNOWN: 1}),
+  (xla.known_xla_flags, _OPTIONS, [f"--{_KNOWN}=1"]),
+  (xla.xla_knows_mark, _UNKNOWN, False),
+])
+def test_what_xla_does_not_know_is_left_out(ask, value, answer, monkeypatch):
+  # The second time the answer is known already.
+  for _ in range(2):
+    monkeypatch.setattr(xla, "_left_out", set())
+    assert ask(value) == answer
+    assert xla.unknown_to_xla() == [_UNKNOWN]
+
+
+def test_the_mark_of_small_calls_is_known():
+  assert xla.xla_knows_mark("xla_cpu_small_call")

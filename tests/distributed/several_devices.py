@@ -89,11 +89,8 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   placed = jax.tree.leaves(state.members.environment)[0]
   return {
     "results": _hashes(
-      (
-        jax.tree.map(lambda x: x[:size], members),
-        state._replace(members=()),
-        reports,
-      )
+      (jax.tree.map(lambda x: x[:size], members), state._replace(members=()),
+       reports)
     ),
     "placement": [mesh.size, len(placed)],
     "num_replaced": int(sum(np.sum(x.operator > 0) for x in decisions)),

@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from tests.distributed import collective_order
+from tests.distributed.collective_order import in_one_order
+from tests.launchers import kill
 
 
 @functools.cache
@@ -20,9 +22,7 @@ def _found(case):
     [sys.executable, "-m", "tests.distributed.several_devices", case],
     cwd=pathlib.Path(__file__).parents[2],
     env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-    timeout=900,
+    capture_output=True, text=True, timeout=900,
   )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout.splitlines()[-1])
@@ -79,3 +79,52 @@ def test_members_are_spread_and_no_replay_is_sent_where_none_is_inherited():
 def test_devices_wait_for_each_other_in_one_order():
   for program in _found("pbt")[1]["programs"]:
     assert collective_order.in_one_order(program)
+
+
+_PARTS = """HloModule jit_f
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = f32[] add(%x, %y)
+}
+
+%body.1 (p: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  ROOT %sum.1 = f32[4] all-reduce(%p), to_apply=%add
+}
+
+"""
+_FIRST = "%first = f32[4] all-gather(%a), replica_groups={{0,1}}"
+_START = "%start = f32[4] all-reduce-start(%a), to_apply=%add"
+
+
+@pytest.mark.parametrize(("lines", "expected"), [
+  # The parts of one that is split in time are one.
+  ([_START, "ROOT %done = f32[4] all-reduce-done(%start)"], True),
+  # One needs the other's result, or not; in a loop.
+  ([_FIRST, "%b = f32[4] negate(%first)",
+    "ROOT %c = f32[4] while(%b), condition=%add, body=%body.1"], True,),
+  ([_FIRST, "ROOT %c = f32[4] while(%a), condition=%add, body=%body.1"], False),
+])
+def test_each_collective_needs_the_one_before(lines, expected):
+  body = "\n".join(f"  {x}" for x in ("%a = f32[4] parameter(0)", *lines))
+  program = f"{_PARTS}ENTRY %main.7 (a: f32[4]) -> f32[4] {{\n{body}\n}}\n"
+  assert in_one_order(program) == expected
+
+
+@pytest.mark.slow
+def test_whatever_a_run_compiles_is_in_one_order(tmp_path, monkeypatch):
+  dump = tmp_path / "programs"
+  flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text"
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  command = [*kill.COMMANDS["me_pbt"], "--num_timesteps=80"]
+  process = kill.start(command, tmp_path / "run", "--compilation_cache_dir=")
+  code, _, error = kill.finish(process)
+  assert code == 0, error
+  programs = {
+    path.name: path.read_text()
+    for path in dump.glob("*after_optimizations.txt")
+  }
+  assert any("all-reduce" in text for text in programs.values())
+  assert [x for x in programs if not in_one_order(programs[x])] == []

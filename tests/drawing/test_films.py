@@ -146,42 +146,21 @@ def test_ffmpeg_gets_all_frames_of_a_film(exit_code, tmp_path, monkeypatch):
     assert path.stat().st_size == 3 * 500 * 500 * 4
 
 
-_LEARNER = toy.linear_learner()
-_STATE = {"offset": jnp.arcsin(0.5), "gain": jnp.zeros(())}
-
-
 class _Walk(toy.Walk):
-  """Its descriptor breaks at some step."""
-
-  def __init__(self, broken=9, **kwargs):
-    super().__init__(**kwargs)
-    self._broken = broken
+  """Its descriptor breaks at the second step."""
 
   def step(self, state, action):
     state = super().step(state, action)
-    is_broken = state.pipeline_state["steps"] == self._broken
+    is_broken = state.pipeline_state["steps"] == 2
     obs = jnp.where(is_broken, jnp.nan, state.obs)
     return state.replace(info={"state_descriptor": obs})
 
 
-def _first_episode(walk):
-  env = environments.Environment(walk, episode_length=6)
-  return films.first_film_episode(
-    env, _LEARNER, _STATE, jax.random.key(2), environments.scene(env)
-  )
-
-
-def test_the_first_episode_is_what_a_plain_loop_sees():
-  walk = _Walk(limit=1.0)
-  found = _first_episode(walk)
-  key = jax.random.split(jax.random.fold_in(jax.random.key(2), 0), 1)[0]
-  state = walk.reset(jax.random.split(key)[1])
-  seen = [state.obs]
-  while not state.done:
-    state = walk.step(state, _LEARNER.act_greedy(_STATE, state.obs))
-    seen.append(state.obs)
-  assert 2 < len(seen) < 7
-  np.testing.assert_allclose(found, np.stack(seen), rtol=1e-5)
-  # What is not finite is not drawn.
-  found = _first_episode(_Walk(broken=2))
+def test_an_episode_ends_before_what_is_not_finite():
+  env = environments.Environment(_Walk(), episode_length=6)
+  found = films.first_film_episode(
+    env, toy.linear_learner(), {"offset": jnp.float32(0.5), "gain": 0.0},
+    jax.random.key(2), environments.scene(env),
+  )  # fmt: skip
   assert len(found) == 2 and np.isfinite(found).all()
+  np.testing.assert_allclose(found[1] - found[0], [np.sin(0.5), 1], rtol=1e-5)

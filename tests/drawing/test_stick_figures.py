@@ -32,8 +32,7 @@ def test_vectors_are_rotated_as_scipy_does():
   vectors = rng.normal(size=(20, 3))
   expected = Rotation.from_quat(quaternions, scalar_first=True).apply(vectors)
   np.testing.assert_allclose(
-    stick_figures.rotate_stick_figure(vectors, quaternions),
-    expected,
+    stick_figures.rotate_stick_figure(vectors, quaternions), expected,
     atol=1e-12,
   )
 

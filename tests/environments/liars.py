@@ -28,8 +28,7 @@ class Walk:
   def step(self, state, action):
     count = state.pipeline_state + 1
     state = state.replace(
-      pipeline_state=count,
-      obs=state.obs + 0.1 * action,
+      pipeline_state=count, obs=state.obs + 0.1 * action,
       reward=-jnp.sum(action**2),
     )
     changed = state.replace(**self._at_step)

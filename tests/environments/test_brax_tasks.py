@@ -87,9 +87,7 @@ def paths():
   ("from behind", 0, (12.5, 13.5)),
   ("around", 0, (15.4, 16.6)),
 ])
-def test_an_ant_is_stopped_by_walls_and_sees_where_it_is(
-  paths, way, axis, side
-):
+def test_an_ant_is_stopped_by_walls_and_knows_where(paths, way, axis, side):
   state = paths[way]
   assert not state.done.any()
   position = state.info["state_descriptor"].astype(np.float64)
@@ -105,6 +103,7 @@ def test_an_ant_is_stopped_by_walls_and_sees_where_it_is(
     assert velocity[:60].mean() > 1.5
 
 
+@pytest.mark.slow
 def test_the_settings_of_brax_for_the_backend_are_kept():
   env = _robot("ant", "positional")
   plain, geoms = env.sys, env.sys.mj_model.ngeom
@@ -119,7 +118,9 @@ def test_the_settings_of_brax_for_the_backend_are_kept():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["ant", "ant_trap"])
+@pytest.mark.parametrize("name", [
+  "ant_trap", pytest.param("ant", marks=pytest.mark.slow)
+])
 def test_an_ant_begins_where_it_is_told_to(name):
   env = environments.create(
     name, backend="spring", initial_height=0.75, reset_noise_scale=0.0,

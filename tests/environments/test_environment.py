@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend.core import jaxprs_in_params
 
 from qdrl_haiku import environments
+from tests import jaxprs
 from tests.environments import liars
 
 
@@ -81,22 +81,6 @@ def _numbers(state):
   return jax.tree.map(convert, state)
 
 
-def _primitives(function, *args, into_cond=True):
-  """Equations of a jaxpr, those of its parts included."""
-  def visit(jaxpr):
-    for equation in jaxpr.eqns:
-      yield equation
-      if into_cond or equation.primitive.name != "cond":
-        for part in jaxprs_in_params(equation.params):
-          yield from visit(part)
-
-  return list(visit(jax.make_jaxpr(function)(*args).jaxpr))
-
-
-def _count(name, *args, **kwargs):
-  return [e.primitive.name for e in _primitives(*args, **kwargs)].count(name)
-
-
 def test_any_leading_axes_give_the_same_numbers_from_one_flat_batch(env):
   actions = jax.random.uniform(jax.random.key(1), (3, 6, 2))
 
@@ -115,8 +99,7 @@ def test_any_leading_axes_give_the_same_numbers_from_one_flat_batch(env):
     *map(_numbers, (flat, nested, run((2, 3), jax.vmap(env.step)))),
   )
   for method in (env.step, env.advance):
-    found = _primitives(method, nested, _still(2, 3))
-    sines = [e for e in found if e.primitive.name == "sin"]
+    sines = jaxprs.named(method, "sin", nested, _still(2, 3))
     assert [e.outvars[0].aval.shape for e in sines] == [(6, 2)]
   # It was traced for its check, and never again.
   assert env.unwrapped.traces == _make().unwrapped.traces
@@ -152,16 +135,16 @@ def test_episodes_begin_with_the_states_of_their_own_pool_in_order(backend):
 
 
 def test_a_reset_costs_nothing_while_no_episode_ends_or_with_a_pool(env):
-  state, pool = env.reset(_keys(3)), env.reset(_keys(3, 2))
-  assert _count("random_bits", env.step, state, _still(3)) == 1
-  outside = {"into_cond": False}
-  assert _count("random_bits", env.step, state, _still(3), **outside) == 0
-  assert _count("random_bits", env.step, state, _still(3), pool) == 0
+  args, pool = (env.reset(_keys(3)), _still(3)), env.reset(_keys(3, 2))
+
+  def draws(*args, **kwargs):
+    return len(jaxprs.named(env.step, "random_bits", *args, **kwargs))
+
+  assert draws(*args) == 1
+  assert draws(*args, outside_of="cond") == draws(*args, pool) == 0
   with _with_backend("gpu"):  # There a pool needs no branch.
     # A function of its own, since what has been traced is known.
-    found = _primitives(
-      lambda *args: env._step_batch(*args), state, _still(3), pool
-    )
+    found = jaxprs.equations(lambda *x: env._step_batch(*x), *args, pool)
   assert not {e.primitive.name for e in found} & {"cond", "while", "scan"}
 
 
@@ -229,9 +212,7 @@ def test_only_a_termination_has_discount_0(make, episode_length, discount):
   (liars.nan_descriptor_at_step, 1, False),
   (liars.nan_obs_as_it_terminates, 1, False),
 ])
-def test_an_episode_that_does_not_stay_finite_is_truncated(
-  make, num_steps, with_pool
-):
+def test_a_nonfinite_episode_is_truncated(make, num_steps, with_pool):
   env = environments.Environment(make(), episode_length=10)
   pool = env.reset(_keys(2, 3, seed=1)) if with_pool else None
   state = env.reset(_keys(2))
@@ -280,9 +261,7 @@ def test_advance_goes_on_after_the_end(env):
   np.testing.assert_array_equal(state.obs, state.info["next_observation"])
 
 
-def test_an_environment_that_was_checked_before_is_traced_when_it_is_needed(
-  env
-):
+def test_one_that_was_checked_before_is_traced_when_needed(env):
   late = _make(episode_length=2, sizes=(3, 2))
   assert (late.observation_size, late.action_size) == (3, 2)
   assert late.unwrapped.traces == 0

@@ -30,10 +30,9 @@ def _sphere(point):
   return -np.sum((10 * point - 5) ** 2), point[:2]
 
 
-@pytest.mark.parametrize(
-  "name, expected",
-  [("arm", _arm), ("rastrigin", _rastrigin), ("sphere", _sphere)],
-)
+@pytest.mark.parametrize("name, expected", [
+  ("arm", _arm), ("rastrigin", _rastrigin), ("sphere", _sphere)
+])
 def test_an_episode_is_the_function_of_its_action(name, expected):
   env = environments.create(name)
   assert env.episode_length == 1 and env.action_size == 8

@@ -206,20 +206,16 @@ def test_only_the_last_state_can_be_stepped():
 
 @pytest.mark.parametrize(("low", "high", "dtype", "actions", "expected"), [
   # Fifths of [-1, 1] end at -0.6, -0.2, 0.2 and 0.6.
-  (
-    -2, 2, np.int32,
-    [-1, -0.61, -0.59, -0.21, -0.19, 0.19, 0.21, 0.59, 0.61, 1],
-    [-2, -2, -1, -1, 0, 0, 1, 1, 2, 2],
-  ),
+  (-2, 2, np.int32,
+   [-1, -0.61, -0.59, -0.21, -0.19, 0.19, 0.21, 0.59, 0.61, 1],
+   [-2, -2, -1, -1, 0, 0, 1, 1, 2, 2]),
   (0, 1, np.bool_, [-1, -0.01, 0.01, 1], [False, False, True, True]),
   # Outside is the border, and NaN the middle.
   (0, 4, np.int64, [-9, 9, np.nan, np.inf], [0, 4, 2, 4]),
   # Each axis has its own shares.
   ([0, -1], [1, 3], np.int64, [[-0.1, -0.1], [1, 0.65]], [[0, 1], [1, 3]]),
 ])  # fmt: skip
-def test_integers_are_acted_in_equal_shares(
-  low, high, dtype, actions, expected
-):
+def test_integers_have_equal_shares(low, high, dtype, actions, expected):
   space = _Box(np.atleast_1d(low), np.atleast_1d(high), dtype=dtype)
   acted = gymnasium_environment.scale_gymnasium_action(np.array(actions), space)
   assert acted.dtype == dtype
@@ -230,16 +226,12 @@ _SHORT = np.float32([-1, -1]), np.float32([1, _INF])
 
 
 @pytest.mark.parametrize(("env_id", "kwargs", "message"), [
-  (
-    "CartPole-v1", {},
-    r"action_space of 'gymnasium:CartPole-v1' is Discrete\(.*; only a Box .*"
-    r"gymnasium.register\('Mine-v0', .*wrappers.TransformAction, then give",
-  ),
+  ("CartPole-v1", {},
+   r"action_space of 'gymnasium:CartPole-v1' is Discrete\(.*; only a Box .*"
+   r"gymnasium.register\('Mine-v0', .*wrappers.TransformAction, then give"),
   ("Pendulom-v1", {}, "env_name='gymnasium:Pendulom-v1' can't be .*Pendulum"),
-  (
-    "Spaces-v0", {"observation": gymnasium.spaces.Discrete(2)},
-    "the observation_space .*only a Box .*wrappers.FlattenObservation, then",
-  ),
+  ("Spaces-v0", {"observation": gymnasium.spaces.Discrete(2)},
+   "the observation_space .*only a Box .*wrappers.FlattenObservation, then"),
   ("Spaces-v0", {"action": _Box(*_SHORT)}, r"has no bounds.* axis \[1\] goes"),
   ("Demanding-v0", {}, "can't be made: .*missing .*'size'"),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tests of descriptors, of states and of episodes."""
+"""Tests of descriptors, of states, of episodes and of what can be drawn."""
 
 import copy
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
+from qdrl_haiku import environments, skills
 from tests import toy
 
 
@@ -51,3 +51,58 @@ def test_a_users_descriptor_replaces_that_of_the_environment():
   state = env.reset(jax.random.split(jax.random.key(0), 2))
   state = env.advance(state, jnp.array([[1.0], [-1.0]]))
   np.testing.assert_array_equal(state.info["state_descriptor"], [[1], [0]])
+
+
+_KEYS = jax.random.split(jax.random.key(0), (2, 3))
+
+
+@pytest.mark.parametrize("layout", ["maze", "open"])
+def test_of_a_maze_the_point_and_what_it_walks_among_are_drawn(layout):
+  single = maze = environments.PointMaze(layout)
+  if layout == "open":  # Inside of all that may be around it.
+    single = environments.with_descriptor(
+      maze, lambda state: state.obs[:1],
+      environments.Descriptor(("x",), (-1.0,), (1.0,)),
+    )  # fmt: skip
+  env = environments.Environment(single, episode_length=20)
+  if layout == "open":
+    env = environments.SkillEnvironment(env, skills.categorical(3))
+  scene = environments.scene(env)
+  assert isinstance(scene, environments.PlaneScene)
+  for name in ("walls", "start", "goal"):
+    np.testing.assert_array_equal(getattr(scene, name), getattr(maze, name))
+  assert (scene.lower.tolist(), scene.upper.tolist()) == ([-1, -1], [1, 1])
+  state = env.reset(_KEYS)
+  np.testing.assert_array_equal(scene.extract(state), state.obs[..., :2])
+
+
+@pytest.mark.slow
+def test_of_a_robot_its_links_are_drawn():
+  robot = environments.create("hopper_uni", backend="mjx")
+  env = environments.SkillEnvironment(robot, skills.categorical(3))
+  scene = environments.scene(env)
+  assert isinstance(scene, environments.RobotScene)
+  assert scene.sys is robot.unwrapped.sys
+  assert scene.step_seconds == pytest.approx(robot.unwrapped.dt)
+  shapes = jax.eval_shape(lambda: scene.extract(env.reset(_KEYS)))
+  assert shapes["pos"].shape == (2, 3, 4, 3)
+  assert shapes["rot"].shape == (2, 3, 4, 4)
+  assert shapes["q"].shape[:2] == (2, 3)
+
+
+def test_of_others_the_first_two_axes_of_the_descriptor_are_drawn():
+  env = environments.Environment(
+    environments.with_descriptor(
+      toy.Walk(),
+      lambda state: jnp.append(state.obs, 7.0),
+      environments.Descriptor(("a", "b", "c"), (0.0,) * 3, (1.0, 2.0, 3.0)),
+    ),
+    episode_length=5,
+  )
+  scene = environments.scene(env)
+  assert scene.names == ("a", "b")
+  assert (scene.lower.tolist(), scene.upper.tolist()) == ([0, 0], [1, 2])
+  assert scene.walls.shape == (0, 4)
+  assert scene.start is None and scene.goal is None
+  state = env.advance(env.reset(_KEYS), jnp.ones((2, 3, 1)))
+  np.testing.assert_array_equal(scene.extract(state), state.obs)

@@ -110,10 +110,15 @@ def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
   assert "\n" not in str(error.value)
 
 
-def test_without_playground_one_line_says_what_to_install(monkeypatch):
-  monkeypatch.setitem(sys.modules, "mujoco_playground", None)
-  with pytest.raises(ValueError, match=r"pip install 'qdrl_haiku\[playground"):
-    environments.create("playground:CartpoleBalance")
+@pytest.mark.parametrize(("package", "name"), [
+  ("mujoco_playground", "playground:CartpoleBalance"),
+  ("gymnasium", "gymnasium:Pendulum-v1"),
+])
+def test_a_missing_package_is_named_with_its_extra(package, name, monkeypatch):
+  monkeypatch.setitem(sys.modules, package, None)
+  extra = name.partition(":")[0]
+  with pytest.raises(ValueError, match=rf"pip install 'qdrl_haiku\[{extra}"):
+    environments.create(name)
 
 
 @pytest.mark.slow

@@ -120,9 +120,7 @@ def test_the_distance_without_walls_is_that_of_a_chess_king():
 
 
 @pytest.mark.parametrize("layout, highest", [("open", 1.125), ("maze", 2.125)])
-def test_rewards_are_bounded_and_add_up_to_the_distance_covered(
-  layout, highest
-):
+def test_rewards_are_bounded_and_add_up_to_the_distance(layout, highest):
   maze = point_maze.PointMaze(layout)
   actions = np.random.default_rng(2).choice([-1.0, 1.0], (100, 500, 2))
   path, rewards = walk(maze, free_positions(maze, 500), jnp.asarray(actions))

@@ -12,10 +12,8 @@ _LIES = [
   ("nan_obs_at_reset", r"env\.reset returned nan in obs\[0\]; return finite"),
   ("late_inf_reward", r"env\.step returned inf in reward; return finite"),
   ("half_done", r"env\.step returned done=0\.5; return 1 where a step ends"),
-  (
-    "nan_descriptor_at_step",
-    r"env\.step returned nan in info\['state_descriptor'\]\[1\];",
-  ),
+  ("nan_descriptor_at_step",
+   r"env\.step returned nan in info\['state_descriptor'\]\[1\];"),
   ("branching", r"env\.step can't be compiled .*\(.*\); .*instead of `if`"),
   ("no_size", "env=no_size has no 'observation_size'; give an object with"),
   ("not_a_state", "returns tuple without 'obs'; return an environments.State"),

@@ -37,77 +37,51 @@ def cache(tmp_path, monkeypatch):
   compilation_cache.reset_cache()
 
 
-@pytest.mark.parametrize(("name", "value"), [
-  ("env_name", "package.module:function"),
-  ("emitter", "ga:32,module:function:8"),
-  ("of_the_future", ["a", "module:function"]),
+@pytest.mark.parametrize(("name", "value", "is_ours"), [
+  ("env_name", "package.module:function", False),
+  ("emitter", "ga:32,module:function:8", False),
+  ("of_the_future", ["a", "module:function"], False),
+  ("env_name", "halfcheetah_uni", True),
+  ("emitter", "pbt:10,ga:32", True),
+  ("num_envs", 8, True),
 ])
-def test_with_a_part_of_a_users_nothing_is_found_by_name(cache, name, value):
-  """It may have read a file, a variable, or a function that was replaced."""
-  assert cache_key._open({name: value}, "programs") is None
-
-
-@pytest.mark.parametrize(("name", "value"), [
-  ("env_name", "halfcheetah_uni"),
-  ("emitter", "pbt:10,ga:32"),
-  ("num_envs", 8),
-])
-def test_what_is_ours_alone_is_found_by_name(cache, name, value):
-  keys = [
-    cache_key._open({name: x}, "programs").key
-    for x in (value, value, "another")
-  ]
-  assert keys[0] == keys[1] != keys[2]
+def test_what_is_ours_alone_is_found_by_name(cache, name, value, is_ours):
+  """Others may have read a file or a variable, or patched a function."""
+  first, again, other = (
+    cache_key._open({name: x}, "programs") for x in (value, value, "another")
+  )
+  if is_ours:
+    assert first.key == again.key != other.key
+  else:
+    assert first is again is None
 
 
 def _setup(tessellation, **config):
   qd = types.SimpleNamespace(tessellation=tessellation)
   return types.SimpleNamespace(
-    on_host=False,
-    map_elites=qd,
-    config=training.TrainingConfig(**config),
+    on_host=False, map_elites=qd, config=training.TrainingConfig(**config)
   )
 
 
-@pytest.mark.parametrize("other", [
-  _setup(map_elites.Grid((4,), (0.0,), (1.0,)), min_replay_size=8),
-  _setup(map_elites.Grid((4,), (0.0,), (2.0,))),
-  _setup(None),
-])
-def test_what_settings_leave_open_is_in_the_name(cache, other):
-  """As what a seed draws, and what a benchmark shortens."""
-  grid = map_elites.Grid((4,), (0.0,), (1.0,))
-  one, same, another = (
-    cache_key.open_cache_by_key(Config(), x).key
-    for x in (_setup(grid), _setup(grid), other)
-  )
-  assert one == same != another
+def test_what_changes_programs_is_in_the_name(cache, monkeypatch):
+  """As what a seed draws, what a benchmark shortens, and XLA's variable."""
 
+  def key(setup, **settings):
+    config = config_lib.replace_in_config_tree(Config(), settings)
+    return cache_key.open_cache_by_key(config, setup).key
 
-@pytest.mark.parametrize("setting", ["num_envs", "seed"])
-def test_other_settings_are_another_name_if_they_change_programs(
-  cache, setting
-):
-  keys = [
-    cache_key.open_cache_by_key(
-      config_lib.replace_in_config_tree(Config(), {setting: x}), _setup(None)
-    ).key
-    for x in (1, 2)
+  grid, wider = (map_elites.Grid((4,), (0.0,), (x,)) for x in (1.0, 2.0))
+  one = key(_setup(grid))
+  assert one == key(_setup(grid)) == key(_setup(grid), seed=2)
+  others = [
+    key(_setup(grid, min_replay_size=8)), key(_setup(wider)),
+    key(_setup(None)), key(_setup(grid), num_envs=2),
   ]
-  assert (keys[0] == keys[1]) == (setting == "seed")
+  monkeypatch.setenv("XLA_FLAGS", "--xla_something=1")
+  assert len({one, *others, key(_setup(grid))}) == 6
 
 
-def test_another_value_of_a_variable_is_another_name(cache, monkeypatch):
-  keys = set()
-  for value in (1, 2):
-    monkeypatch.setenv("XLA_FLAGS", f"--xla_something={value}")
-    keys.add(cache_key._open({}, "programs").key)
-  assert len(keys) == 2
-
-
-def test_beside_a_users_module_or_without_a_cache_nothing_is_kept(
-  cache, monkeypatch
-):
+def test_beside_a_users_module_nothing_is_kept(cache, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(fingerprints, "module_without_fingerprint", lambda: "patches")
     assert cache_key._open({}, "programs") is None
@@ -128,9 +102,7 @@ def test_a_cache_is_made_for_its_owner_alone(cache):
 
 
 @pytest.mark.parametrize("place", ["shared", "link/"])
-def test_a_cache_that_others_may_have_written_is_not_used(
-  cache, monkeypatch, place
-):
+def test_a_cache_of_others_is_not_used(cache, monkeypatch, place):
   lines = []
   monkeypatch.setattr(
     logging, "warning", lambda text, *args: lines.append(text % args)
@@ -155,9 +127,7 @@ def test_where_a_repertoire_is_divided_nothing_is_read(cache, shards):
   assert jax.config.values["jax_enable_compilation_cache"] != shards
 
 
-def test_jaxs_own_cache_notes_checksums_whatever_is_installed(
-  cache, monkeypatch
-):
+def test_jaxs_own_cache_notes_checksums(cache, monkeypatch):
   from jax._src import compilation_cache as of_jax
 
   # Which notes none by default.
@@ -172,9 +142,7 @@ def test_jaxs_own_cache_notes_checksums_whatever_is_installed(
 
 
 @pytest.mark.parametrize("name", ["point_maze", f"{__name__}:Maze"])
-def test_an_environment_of_a_users_alone_is_checked_at_each_start(
-  cache, name, monkeypatch
-):
+def test_a_users_environment_is_always_checked(cache, name, monkeypatch):
   checked = []
 
   def create(name, sizes, **_):

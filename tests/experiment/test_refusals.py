@@ -104,9 +104,7 @@ def learner_that_declares(observation_size, action_size):
   """A user's learner that says which values make sense."""
   learner = learners.sac(observation_size, action_size)
   speed = learners.Hyperparameter(0.5, "how fast", high=1.0)
-  return learner._replace(
-    hyperparams={"speed": 0.5}, declared={"speed": speed}
-  )
+  return learner._replace(hyperparams={"speed": 0.5}, declared={"speed": speed})
 
 
 def controller_that_forgets(search_space):
@@ -143,9 +141,7 @@ def _try(program, flags):
   _CASES,
   ids=[f"{program} {flags}" for program, flags, _ in _CASES],
 )
-def test_nonsense_is_refused_with_the_fix(
-  program, flags, message, tmp_path, monkeypatch
-):
+def test_nonsense_is_refused(program, flags, message, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(ValueError, match=message):
     _try(program, flags)

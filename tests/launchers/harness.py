@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import re
 import runpy
 import sys
 from typing import NamedTuple
@@ -81,3 +82,10 @@ def run(capsys, name, *arguments):
   except SystemExit as error:
     code = error.code
   return Outcome(code, *capsys.readouterr())
+
+
+def assert_refused(outcome, message):
+  """Looks whether one line told why, and nothing else was said."""
+  assert outcome.code == 2 and "Traceback" not in outcome.out
+  assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+  assert re.search(message, outcome.err), outcome.err

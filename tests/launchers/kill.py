@@ -93,12 +93,8 @@ def after(generation: int) -> Point:
 
 
 def start(
-  command: Sequence[str],
-  logdir: pathlib.Path | None,
-  *more_flags: str,
-  point: Point = NEVER,
-  num_devices: int = 2,
-  cwd: pathlib.Path | None = None,
+  command: Sequence[str], logdir: pathlib.Path | None, *more_flags: str,
+  point: Point = NEVER, num_devices: int = 2, cwd: pathlib.Path | None = None,
 ) -> subprocess.Popen:
   """Starts a launcher, or lets it go on, in a process of its own."""
   launcher, *flags = [*command, *more_flags]
@@ -182,9 +178,7 @@ def _arrays(item: pathlib.Path) -> Any:
   )
 
 
-def differences(
-  actual: dict[str, Any], expected: dict[str, Any]
-) -> list[str]:
+def differences(actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:
   """The names of the contents of two runs that differ, to the bit."""
 
   def bits(x: Any) -> Any:

@@ -17,13 +17,6 @@ from tests.launchers import harness
 _MAZE = ("--env_name=point_maze", "--hidden_layer_sizes=4", "--num_envs=2")
 
 
-def _assert_refused(outcome, message):
-  assert outcome.code == 2
-  assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
-  assert "Traceback" not in outcome.out + outcome.err
-  assert re.search(message, outcome.err), outcome.err
-
-
 @pytest.mark.parametrize(("launcher", "flags", "message"), [
   ("train", "--use_tensorboard=maybe", "board=maybe .*; give true or false[.]"),
   ("train", "--nouse_tensorboard=1", "--nouse_tensorboard=1 .*; see --help"),
@@ -32,16 +25,10 @@ def _assert_refused(outcome, message):
   ("train", "--flagfile=/no/such/file", "flagfile.*/no/such/file.; see --h"),
   ("train", "--preset=quick", "preset=quick is unknown; did you mean 'quicks"),
   ("train", "--process_id=0", "--coordinator_address and --num_.* missing"),
-  (
-    "train",
-    "--coordinator_address=host:1 --num_processes=2 --process_id=2",
-    "--process_id=2 must be at least 0 and below --num_processes=2",
-  ),
-  (
-    "train_pbt",
-    "--coordinator_address=host --num_processes=2 --process_id=0",
-    "--coordinator_address=host has no port; give it like 10.0.0.1:1234",
-  ),
+  ("train", "--coordinator_address=host:1 --num_processes=2 --process_id=2",
+   "--process_id=2 must be at least 0 and below --num_processes=2"),
+  ("train_pbt", "--coordinator_address=host --num_processes=2 --process_id=0",
+   "--coordinator_address=host has no port; give it like 10.0.0.1:1234"),
   # What a setting is called is what the program calls it.
   ("train", "--resume --logdir=none", "holds no run.*name the directory"),
   ("train", f"{' '.join(_MAZE)} --logdir=/dev/null/x", "/dev/null/x .*choose"),
@@ -50,7 +37,7 @@ def test_a_command_line_is_refused_in_one_line_and_nothing_is_written(
   launcher, flags, message, capsys, monkeypatch, tmp_path
 ):
   monkeypatch.chdir(tmp_path)
-  _assert_refused(harness.run(capsys, launcher, *flags.split()), message)
+  harness.assert_refused(harness.run(capsys, launcher, *flags.split()), message)
   assert list(tmp_path.iterdir()) == []
 
 
@@ -62,10 +49,8 @@ def test_with_debug_the_error_is_shown_where_it_comes_from():
 def test_a_script_refuses_in_one_line_too(tmp_path):
   done = subprocess.run(
     [sys.executable, harness.LAUNCHERS / "train_pbt.py", "--num_envs=0"],
-    cwd=tmp_path,
-    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
+    cwd=tmp_path, env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    capture_output=True, text=True,
   )
   assert done.returncode == 2
   assert done.stderr == "error: num_envs must be at least 1, got 0.\n"
@@ -95,18 +80,12 @@ _UNREADABLE = "run holds no run: its config.json can't be read; name the direc"
   ("evaluate --logdir", b'{"num_envs', _UNREADABLE),
   ("train --resume --logdir", b"\xff", _UNREADABLE),
   ("train --warm_start", b"[]", _UNREADABLE),
-  (
-    "train --resume --logdir", {"num_envs": "x"},
-    "damaged: num_envs is 'x'; give an",
-  ),
-  (
-    "train_pbt --resume --logdir", {},
-    "run is a run of train.py, not train_pbt.py; resume it with that launcher",
-  ),
-  (
-    "train --warm_start", {"activation": "tanh"},
-    "run has agents with --activation=tanh, not relu; give that",
-  ),
+  ("train --resume --logdir", {"num_envs": "x"},
+   "damaged: num_envs is 'x'; give an"),
+  ("train_pbt --resume --logdir", {},
+   "run is a run of train.py, not train_pbt.py; resume it with that launcher"),
+  ("train --warm_start", {"activation": "tanh"},
+   "run has agents with --activation=tanh, not relu; give that"),
 ])  # fmt: skip
 def test_settings_of_a_run_that_cannot_be_taken_are_reported(
   how, text, message, capsys, monkeypatch, tmp_path
@@ -121,5 +100,5 @@ def test_settings_of_a_run_that_cannot_be_taken_are_reported(
   launcher, *flags, last = how.split()
   more = () if launcher == "evaluate" or "--resume" in flags else _MAZE
   outcome = harness.run(capsys, launcher, *flags, f"{last}=run", *more)
-  _assert_refused(outcome, message)
+  harness.assert_refused(outcome, message)
   assert path.read_bytes() == text

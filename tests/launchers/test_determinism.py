@@ -159,43 +159,27 @@ def _after(steps, placement):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "ways"), [
-  (
-    [*_PBT, "--population_size=8"],
-    [
-      [(1,)],
-      [(8,)],
-      [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")],
-    ],
-  ),
+  ([*_PBT, "--population_size=8"],
+   [
+     [(1,)],
+     [(8,)],
+     [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")],
+   ]),
   # In 8, 7 and 9 slots.
-  (
-    [*_PBT, "--population_size=7"],
-    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]],
-  ),
-  (
-    [
-      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
-      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
-    ],
-    [[(1,)], [(4,)]],
-  ),
-  (
-    [*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"],
-    [[(1,)], [(4,)]],
-  ),
-  (
-    [*_ME_PBT, "--tessellation=none", "--num_cells=16"],
-    [[(1,)], [(4, "--shard_repertoire")]],
-  ),
+  ([*_PBT, "--population_size=7"],
+   [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]]),
+  ([
+     *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
+     "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
+   ], [[(1,)], [(4,)]]),
+  ([*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"], [[(1,)], [(4,)]]),
+  ([*_ME_PBT, "--tessellation=none", "--num_cells=16"],
+   [[(1,)], [(4, "--shard_repertoire")]]),
   # All of them look again at their shares of the elites.
-  (
-    [*_ME_PBT, "--num_reevaluations=3"],
-    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]],
-  ),
+  ([*_ME_PBT, "--num_reevaluations=3"],
+   [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
 ], ids=["population", "seven", "critics", "cma", "no cells", "cells"])
-def test_neither_devices_nor_processes_change_a_bit(
-  command, ways, cache, tmp_path
-):
+def test_no_devices_or_processes_change_a_bit(command, ways, cache, tmp_path):
   size = 7 if "--population_size=7" in command else None
   first = None
   for i, way in enumerate(ways):
@@ -211,9 +195,7 @@ def test_neither_devices_nor_processes_change_a_bit(
 
 
 @pytest.mark.slow
-def test_two_processes_agree_on_a_name_and_begin_with_anothers_agents(
-  cache, tmp_path
-):
+def test_two_processes_agree_on_a_name_and_a_warm_start(cache, tmp_path):
   # Agents of nine slots go to six.
   _run([*_PBT, "--population_size=7"], tmp_path / "other", 3, cache)
   command = [
@@ -232,9 +214,7 @@ def test_two_processes_agree_on_a_name_and_begin_with_anothers_agents(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_process_that_dies_ends_the_other_which_can_be_resumed(
-  victim, cache, tmp_path
-):
+def test_a_process_that_dies_ends_the_other(victim, cache, tmp_path):
   logdir = tmp_path / "run"
   command = [*_PBT, "--population_size=8", "--checkpoint_interval=1", cache]
   processes = _start_two(
@@ -260,9 +240,7 @@ def test_a_process_that_dies_ends_the_other_which_can_be_resumed(
 
 def test_processes_are_told_to_wait_by_flags_that_xla_knows(monkeypatch):
   flag, *others = devices._WAITING
-  monkeypatch.setattr(
-    devices, "_WAITING", (flag, *others, "xla_no_such_flag")
-  )
+  monkeypatch.setattr(devices, "_WAITING", (flag, *others, "xla_no_such_flag"))
   monkeypatch.setenv("XLA_FLAGS", f"--{flag}=7")
   devices._allow_waiting()
   # What the user said stays.

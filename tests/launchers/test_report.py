@@ -36,13 +36,11 @@ def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
   )
   sac = configs.sized(learners.SACConfig, (5,), (5,))
   for name, agent, settings in (
-    (
-      "first", learners.td3(2, 2, td3),
-      {
-        "learner": "td3", "hidden_layer_sizes": ["4"], "episode_length": 9,
-        "normalize_observations": False,
-      },
-    ),
+    ("first", learners.td3(2, 2, td3),
+     {
+       "learner": "td3", "hidden_layer_sizes": ["4"], "episode_length": 9,
+       "normalize_observations": False,
+     }),
     # What isn't said is as flags have it by default.
     ("second", learners.sac(2, 2, sac), {"hidden_layer_sizes": ["5"]}),
   ):  # fmt: skip
@@ -107,6 +105,5 @@ def test_what_cannot_be_reported_is_refused(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   before = sorted(tmp_path.rglob("*"))
   outcome = harness.run(capsys, "report", *arguments)
-  assert outcome.code == 2 and outcome.err.count("\n") == 1
-  assert message in outcome.err
+  harness.assert_refused(outcome, message)
   assert sorted(tmp_path.rglob("*")) == before

@@ -1,5 +1,10 @@
 """A user's own module, written where the package and its tests are not."""
 
+import contextlib
+import sys
+
+import pytest
+
 SOURCE = '''
 import jax
 import jax.numpy as jnp
@@ -63,13 +68,21 @@ def write(folder):
   (package / "things.py").write_text(SOURCE)
 
 
+@contextlib.contextmanager
+def written(folder):
+  """Writes it into a folder, which is the current one for a while."""
+  write(folder)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.chdir(folder)
+    patch.setattr(sys, "path", list(sys.path))
+    yield folder
+  for name in ("users_own", "users_own.things"):
+    sys.modules.pop(name, None)
+
+
 FLAGS = (
   "--env_name=users_own.things:make_env",
-  "--learner=users_own.things:make_learner",
-  "--episode_length=10",
-  "--num_envs=2",
-  "--batch_size=4",
-  "--min_replay_size=4",
-  "--replay_capacity=100",
-  "--num_eval_episodes=2",
+  "--learner=users_own.things:make_learner", "--episode_length=10",
+  "--num_envs=2", "--batch_size=4", "--min_replay_size=4",
+  "--replay_capacity=100", "--num_eval_episodes=2",
 )

@@ -58,8 +58,7 @@ def _learner(name, config):
   made = configs.make(config_class, **dict(config))
   made = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
   return made._replace(
-    update=jax.jit(made.update),
-    act=jax.jit(made.act),
+    update=jax.jit(made.update), act=jax.jit(made.act),
     act_greedy=jax.jit(made.act_greedy),
   )
 
@@ -93,9 +92,7 @@ def batches(learner, seed=0):
   # In their order, but where an episode has ended.
   goes_on = (~ends & (rollout.discount > 0))[:-1, :, None]
   next_observation = rollout.next_observation.at[:-1].set(
-    jnp.where(
-      goes_on, rollout.observation[1:], rollout.next_observation[:-1]
-    )
+    jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1])
   )
   return rollout._replace(
     next_observation=next_observation,

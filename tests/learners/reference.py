@@ -9,8 +9,7 @@ _STEP = 1e-5
 def float64(tree):
   """A tree with float64 leaves (and Adam's counts as integers)."""
   return jax.tree.map(
-    lambda x: np.asarray(x, np.float64 if x.dtype == np.float32 else None),
-    tree,
+    lambda x: np.asarray(x, np.float64 if x.dtype == np.float32 else None), tree
   )
 
 
@@ -82,9 +81,7 @@ def adam(gradients, state, params, learning_rate, b1=0.9, decay=0.0):
   """Adam, algorithm 1 of Kingma and Ba, arXiv 1412.6980; AdamW with a decay."""
   count = state.count + 1
   mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, gradients)
-  nu = jax.tree.map(
-    lambda v, g: 0.999 * v + 0.001 * g**2, state.nu, gradients
-  )
+  nu = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, state.nu, gradients)
   params = jax.tree.map(
     lambda p, m, v: p - learning_rate * (
       m / (1 - b1**count) / (np.sqrt(v / (1 - 0.999**count)) + 1e-8)

@@ -173,8 +173,7 @@ def soft_update(state, hyperparams, transitions, noises):
   batches = _batches(state, transitions)
   temperature = np.exp(state.log_temperature)
   critic = _Critics(
-    state.critic_params,
-    getattr(state, "critic_state", None),
+    state.critic_params, getattr(state, "critic_state", None),
     state.critic_optimizer_state,
   )
   atoms, changes, more = None, {}, {}
@@ -257,18 +256,13 @@ def soft_update(state, hyperparams, transitions, noises):
   if critic.averages:
     changes["critic_state"] = critic.averages
   return state._replace(
-    policy_params=policy_params,
-    critic_params=critic.params,
-    log_temperature=log_temperature,
-    policy_optimizer_state=policy_moments,
+    policy_params=policy_params, critic_params=critic.params,
+    log_temperature=log_temperature, policy_optimizer_state=policy_moments,
     critic_optimizer_state=critic.moments,
-    temperature_optimizer_state=temperature_moments,
-    **changes,
+    temperature_optimizer_state=temperature_moments, **changes,
   ), _mean(rounds) | more | {
-    "policy_loss": policy_value,
-    "policy_entropy": -np.mean(log_prob),
-    "temperature": temperature,
-    "temperature_loss": temperature_value,
+    "policy_loss": policy_value, "policy_entropy": -np.mean(log_prob),
+    "temperature": temperature, "temperature_loss": temperature_value,
     "action_saturation": np.mean(np.abs(action) > 0.99),
     "gradient_norm/policy": length,
   }
@@ -289,9 +283,7 @@ def td3_update(state, hyperparams, transitions, noises):
   """
   critic = _Critics(state.critic_params, None, state.critic_optimizer_state)
   clip, rounds = hyperparams["target_noise_clip"], []
-  for batch, noise in zip(
-    _batches(state, transitions), noises[0], strict=True
-  ):
+  for batch, noise in zip(_batches(state, transitions), noises[0], strict=True):
     change = np.clip(hyperparams["target_noise_scale"] * noise, -clip, clip)
     next_action = np.tanh(
       mlp(state.target_policy_params, batch.next_observation)
@@ -327,14 +319,9 @@ def td3_update(state, hyperparams, transitions, noises):
   tau = hyperparams["tau"]
   action = policy_action(state.policy_params)
   return state._replace(
-    policy_params=policy_params,
-    critic_params=critic.params,
-    target_policy_params=_moved(
-      state.target_policy_params, policy_params, tau
-    ),
-    target_critic_params=_moved(
-      state.target_critic_params, critic.params, tau
-    ),
+    policy_params=policy_params, critic_params=critic.params,
+    target_policy_params=_moved(state.target_policy_params, policy_params, tau),
+    target_critic_params=_moved(state.target_critic_params, critic.params, tau),
     policy_optimizer_state=policy_moments,
     critic_optimizer_state=critic.moments,
   ), _mean(rounds) | {

@@ -1,11 +1,15 @@
-"""Tests of what all learners do: update, act, observe, be stored."""
+"""Tests of what all learners do, and of what is said of one that isn't one."""
+
+import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from qdrl_haiku import learners
 from qdrl_haiku.learners import statistics
-from tests import jaxprs
+from tests import compilations, jaxprs, toy
 from tests.learners import common
 
 _EACH = pytest.mark.parametrize("name", common.NAMES)
@@ -43,24 +47,6 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
     common.assert_close(common.member(together, i), alone, 1e-5, atol)
 
 
-@pytest.mark.parametrize("name", ["td3", "xqc", "ppo"])
-def test_an_update_keeps_the_type_of_every_leaf(name):
-  learner = common.learner(name)
-  state = common.fresh(learner)
-  # Python floats as hyperparameters: weak types that must not get in.
-  after, _ = jax.eval_shape(
-    learner.update, state, learner.hyperparams,
-    common.batches(learner), jax.random.key(0),
-  )  # fmt: skip
-
-  def kinds(tree):
-    return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
-
-  before = jax.tree.map(jax.typeof, state)
-  assert kinds(after) == kinds(before)
-  assert not any(x.weak_type for x in jax.tree.leaves(before))
-
-
 @_EACH
 def test_an_update_has_no_conditional_and_no_two_draws_are_from_one_key(name):
   learner = common.learner(name)
@@ -70,6 +56,12 @@ def test_an_update_has_no_conditional_and_no_two_draws_are_from_one_key(name):
   assert not jaxprs.waiting_loops(learner.update, *args)
   assert not jaxprs.reused_keys(learner.update, *args)
   assert not jaxprs.reused_keys(learner.init, jax.random.key(0))
+  # The type of every leaf is kept, also where hyperparameters are weak floats.
+  before = jax.eval_shape(learner.init, jax.random.key(0))
+  args = before, learner.hyperparams, *args[2:]
+  after, _ = jax.eval_shape(learner.update, *args)
+  assert jax.tree.map(str, after) == jax.tree.map(str, before)
+  assert not any(x.weak_type for x in jax.tree.leaves((before, after)))
   if name == "sac":
     # The policy is evaluated twice: for the target, and for the temperature's
     # and the policy's own step together.
@@ -161,8 +153,7 @@ def test_observe_changes_the_statistics_and_nothing_else():
   expected = statistics.update_statistics(state.observation_statistics, new)
   assert expected.num_observations == 50 + 14
   common.assert_equal(
-    learner.observe(state, new),
-    state._replace(observation_statistics=expected),
+    learner.observe(state, new), state._replace(observation_statistics=expected)
   )
   plain = common.learner("sac", normalize_observations=False)
   state = jax.eval_shape(plain.init, jax.random.key(0))
@@ -176,3 +167,62 @@ def test_calls_outside_of_jit_are_compiled(name):
   for function in (learner.update, learner.act):
     # By itself, within the tests' own jit.
     assert hasattr(function.__wrapped__, "__wrapped__")
+
+
+_SIZES = common.OBSERVATION_SIZE, 1
+_LEARNER = toy.linear_learner()
+
+
+def _refused(**changes):
+  with pytest.raises(ValueError) as caught:
+    learners.check(_LEARNER._replace(**changes), *_SIZES)
+  return str(caught.value)
+
+
+def test_a_check_of_a_learner_compiles_nothing():
+  assert compilations.of(lambda: learners.check(_LEARNER, *_SIZES)) == 0
+
+
+def _updating(found):
+  """The change of an update to one that returns `found(state)`."""
+  return {"update": lambda state, *_: found(state)}
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+  ({"hyperparams": {}}, "hyperparams={} have no number; give one, such as"),
+  ({"hyperparams": {"a": {"b": "x"}}}, "a/b='x'; give a Python float"),
+  ({"learns_from": "memory"}, "learns_from='memory' is unknown; give 'rep"),
+  ({"init": lambda key: ()}, "has no array"),
+  ({"act_greedy": lambda state, observation: state["gain"]},
+   "makes an array () of observations (3, 3); return actions (3, 1): [..., A]"),
+  ({"observe": lambda state, observation: state | {"gain": observation}},
+   "observe returns differs from that of init: gain is float32(3, 3), not fl"),
+  (_updating(lambda state: state), "update returns a dict; return a pair"),
+  (_updating(lambda state: (state, {"loss": jnp.ones(2)})),
+   "the metric 'loss' with an array (2,); give one number"),
+])
+def test_what_is_wrong_is_said_with_the_fix(changes, message):
+  assert message in _refused(**changes)
+
+
+_FLAT = {"transitions": common.transitions(64)}
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), [
+  ("sac", _FLAT, "says; add the axis: jax.tree.map(lambda x: x[None], trans"),
+  ("td3", _FLAT, "says; sample 2 of them, with the shape (2, B)."),
+  ("td3", {"hyperparams": {}}, "hyperparams lack critic_learning_rate,"),
+  ("ppo", {"transitions": common.transitions(4, 6)}, "with `truncation` (T, "),
+])
+def test_what_an_update_can_not_learn_from_is_refused(name, changes, message):
+  learner = common.learner(name)
+  given = {
+    "hyperparams": learner.hyperparams, "transitions": common.batches(learner),
+    "key": jax.random.key(0),
+  }
+  with pytest.raises(ValueError) as caught:
+    jax.eval_shape(
+      functools.partial(learner.update, common.fresh(learner)),
+      **given | changes,
+    )
+  assert message in str(caught.value)

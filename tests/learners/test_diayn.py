@@ -55,8 +55,7 @@ def _spy(batches_per_update=1):
 def _config(**changes):
   """Smooth and small."""
   defaults = {
-    "discriminator_hidden_layer_sizes": (5,),
-    "activation": "tanh",
+    "discriminator_hidden_layer_sizes": (5,), "activation": "tanh",
     "normalize_observations": True,
   }
   return learners.DIAYNConfig(**(defaults | changes))
@@ -127,14 +126,10 @@ def _log_q_circle(parameters, skill):
 
 
 @pytest.mark.parametrize(("prior", "log_q", "log_prior", "changes"), [
-  (
-    _PRIOR, _log_q_categorical, lambda z: 0.0, {"subtract_log_prior": False}
-  ),
+  (_PRIOR, _log_q_categorical, lambda z: 0.0, {"subtract_log_prior": False},),
   (skills.sphere(2), _log_q_circle, lambda z: -np.log(2 * np.pi), {}),
 ], ids=["categorical", "circle"])
-def test_rewards_are_those_of_the_next_states_and_a_share_of_the_tasks(
-  prior, log_q, log_prior, changes
-):
+def test_rewards_are_of_the_next_states(prior, log_q, log_prior, changes):
   learner = _spied(prior, **changes)
   state, batches = _agent(learner), _batches(prior=prior)
   after, metrics = _update(
@@ -196,9 +191,7 @@ def test_each_batch_is_relabelled_and_then_a_step_of_adam(seen):
       [metrics[x] for x in names], np.mean(steps, axis=0), rtol=1e-4
     )
   common.assert_close(state.discriminator_params, params, 1e-4, 1e-5)
-  common.assert_close(
-    state.discriminator_optimizer_state, moments, 1e-4, 1e-6
-  )
+  common.assert_close(state.discriminator_optimizer_state, moments, 1e-4, 1e-6)
 
 
 def test_everything_sees_the_same_normalised_observation_and_the_skill():
@@ -221,10 +214,8 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
 
   acted, greedy, observed = calls(batches.observation)
   seen = {
-    "update": after.agent.transitions.observation,
-    "greedy": greedy,
-    "act": acted,
-    "observe": observed.agent.observation,
+    "update": after.agent.transitions.observation, "greedy": greedy,
+    "act": acted, "observe": observed.agent.observation,
   }
   for name, observation in seen.items():
     np.testing.assert_allclose(
@@ -232,9 +223,7 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
     )
   np.testing.assert_allclose(
     after.agent.transitions.next_observation,
-    _normalized(state, batches.next_observation),
-    rtol=1e-5,
-    atol=1e-5,
+    _normalized(state, batches.next_observation), rtol=1e-5, atol=1e-5,
   )
   # Statistics, of which skills are no part, are moved by `observe` alone.
   common.assert_close(
@@ -274,9 +263,7 @@ class _Gains(NamedTuple):
   (_Gains(3.0, (4.0, 5.0)), "gain"),
   ({"task_reward_weight": 3.0}, "task_reward_weight"),
 ], ids=["tuple", "same name"])
-def test_other_trees_of_the_base_learner_are_an_entry_of_ours(
-  hyperparams, name
-):
+def test_other_trees_of_the_base_are_an_entry_of_ours(hyperparams, name):
   speed = learners.Hyperparameter(0.1, "how fast")
   base = _spy()._replace(
     hyperparams=hyperparams,
@@ -286,8 +273,7 @@ def test_other_trees_of_the_base_learner_are_an_entry_of_ours(
   learner = learners.diayn(base, _O, _PRIOR, _D, _config())
   assert learner.declared[f"base/{name}"] is speed
   assert learner.hyperparams == {
-    "base": hyperparams,
-    "discriminator_learning_rate": 1e-3,
+    "base": hyperparams, "discriminator_learning_rate": 1e-3,
     "task_reward_weight": 0.0,
   }
   changed = jax.tree.map(np.float32, learner.hyperparams)

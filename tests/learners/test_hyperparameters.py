@@ -38,9 +38,7 @@ def test_what_is_declared_makes_sense():
     if declared.default is not None:
       assert declared.low <= declared.default <= declared.high
     if declared.search is not None:
-      _, found = ranges.parse_range(
-        f"{name}:{declared.search}"
-      )
+      _, found = ranges.parse_range(f"{name}:{declared.search}")
       assert declared.low <= found.low < found.high <= declared.high
 
 
@@ -49,9 +47,7 @@ def test_what_is_declared_makes_sense():
   [(1000, 0.995, 0.992, 0.997), (200, 0.975, 0.96, 0.985),
    (100, 0.95, 0.92, 0.97), (5, 0.95, 0.92, 0.97)],
 )  # fmt: skip
-def test_the_default_discount_goes_by_the_length_of_episodes(
-  steps, discount, low, high
-):
+def test_default_discounts_go_by_episodes(steps, discount, low, high):
   learner = learners.make_learner(learners.SACConfig(), 3, 2, steps)
   assert learner.hyperparams["discount"] == pytest.approx(discount)
   _, found = ranges.parse_range(

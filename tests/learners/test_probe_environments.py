@@ -20,8 +20,7 @@ _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
 # averages what single steps leave than small ones.
 _LARGE_BATCHES = {"crossq": (1024, 4000), "xqc": (256, 1500)}
 _NETWORKS = {
-  "policy_hidden_layer_sizes": (32,),
-  "critic_hidden_layer_sizes": (32,),
+  "policy_hidden_layer_sizes": (32,), "critic_hidden_layer_sizes": (32,),
   "activation": "tanh",
 }
 # An entropy that weighs next to nothing, so that values are plain returns.
@@ -29,9 +28,7 @@ _SOFT = _NETWORKS | {"learn_temperature": False, "initial_temperature": 1e-4}
 _LEARNERS = {
   "sac": learners.sac(1, 1, configs.make(learners.SACConfig, **_SOFT)),
   "td3": learners.td3(1, 1, configs.make(learners.TD3Config, **_NETWORKS)),
-  "crossq": learners.crossq(
-    1, 1, configs.make(learners.CrossQConfig, **_SOFT)
-  ),
+  "crossq": learners.crossq(1, 1, configs.make(learners.CrossQConfig, **_SOFT)),
   "xqc": learners.xqc(1, 1, configs.make(learners.XQCConfig, **_SOFT)),
   "ppo": learners.ppo(1, 1, configs.make(learners.PPOConfig, **_NETWORKS)),
 }
@@ -77,8 +74,7 @@ class _Probe:
     done = (steps >= self._num_steps).astype(jnp.float32)
     distance = jnp.square(action[0] - 0.5 * state.obs[0])
     return state.replace(
-      pipeline_state=steps,
-      obs=state.obs + self._advance,
+      pipeline_state=steps, obs=state.obs + self._advance,
       reward=self._reward + self._at_end * done - self._price * distance,
       done=done,
     )
@@ -115,8 +111,7 @@ def _training(name):
       return (state, env_state, stored), None
 
     return jax.lax.scan(
-      iteration,
-      (state, env_state, buffer.init(example)),
+      iteration, (state, env_state, buffer.init(example)),
       jax.random.split(run_key, num_updates),
     )[0][0]
 
@@ -143,8 +138,7 @@ def _training_by_rollouts(name):
 
     env_state = env.reset(jax.random.split(reset_key, num_envs))
     return jax.lax.scan(
-      iteration,
-      (learner.init(init_key), env_state),
+      iteration, (learner.init(init_key), env_state),
       jax.random.split(run_key, num_updates),
     )[0][0]
 

@@ -19,10 +19,8 @@ _CONTEXT_VALUE = jnp.array([0.5, -1.0])
 
 def _learner(**settings):
   sizes = {
-    "policy_hidden_layer_sizes": (5,),
-    "critic_hidden_layer_sizes": (6,),
-    "activation": "tanh",
-    "policy_final_init": "fan_in",
+    "policy_hidden_layer_sizes": (5,), "critic_hidden_layer_sizes": (6,),
+    "activation": "tanh", "policy_final_init": "fan_in",
     "normalize_observations": False,
   }
   config = configs.make(learners.TD3Config, **(sizes | settings))
@@ -75,7 +73,6 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
 
 
 @pytest.mark.parametrize("settings", [
-  {"policy_hidden_layer_sizes": ()},
   {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
   {"residual": True},
 ], ids=str)
@@ -118,6 +115,4 @@ def test_an_agent_without_critics_acts_and_can_not_be_trained():
   ]
   np.testing.assert_array_equal(*actions)
   with pytest.raises(ValueError, match="own_critics=False leaves nothing"):
-    learner.update(
-      state, learner.hyperparams, common.batches(learner), key
-    )
+    learner.update(state, learner.hyperparams, common.batches(learner), key)

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.learners import (
-  common,
-  reference,
-  reference_ppo,
-  reference_updates,
-)
+from tests.learners import common, reference, reference_ppo, reference_updates
 
 
 def _noises(name, key, num_batches):
@@ -50,9 +45,7 @@ def test_updates_are_those_of_the_float64_reference(name):
     "clip_epsilon": 0.1, "entropy_cost": 0.05, "max_gradient_norm": 0.3,
   }  # fmt: skip
   known = changes.keys() & learner.hyperparams.keys()
-  hyperparams = common.hyperparams(
-    learner, **{x: changes[x] for x in known}
-  )
+  hyperparams = common.hyperparams(learner, **{x: changes[x] for x in known})
   update = reference_updates.soft_update
   if name == "td3":
     update = reference_updates.td3_update
@@ -103,9 +96,7 @@ def test_acting_is_normal_noise_around_what_the_policy_means(name):
 def test_xqcs_atoms_hold_all_returns_up_to_a_horizon_of_1000_steps():
   learner = common.learner("xqc")
   # Of next to no entropy.
-  state = common.agent(learner)._replace(
-    log_temperature=jnp.float32(-40.0)
-  )
+  state = common.agent(learner)._replace(log_temperature=jnp.float32(-40.0))
   batches = common.batches(learner)
   _, metrics = learner.update(
     state, common.hyperparams(learner, discount=1.0), batches,

@@ -66,9 +66,7 @@ def test_an_update_is_that_of_the_tutorial(strategies, num_parents):
   points = means[:, None] + 0.2 * rng.normal(size=(2, _POPULATION, _SIZE))
   ranks = np.stack([rng.permutation(_POPULATION) for _ in range(2)])
   states = strategies.tell(
-    strategies.init(np.float32(means)),
-    np.float32(points),
-    np.int32(ranks),
+    strategies.init(np.float32(means)), np.float32(points), np.int32(ranks),
     num_parents,
   )
   assert np.all(strategies.can_go_on(states))
@@ -109,8 +107,7 @@ def _strategies(size):
 
   return map_elites.Strategies(
     init=lambda means: {
-      "mean": means,
-      "ranks": jnp.zeros((2, 4), jnp.int32),
+      "mean": means, "ranks": jnp.zeros((2, 4), jnp.int32),
       "parents": jnp.zeros(2, jnp.int32),
     },
     ask=lambda states, key: (states["mean"][:, None] + steps, states),

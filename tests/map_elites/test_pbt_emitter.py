@@ -84,8 +84,7 @@ def _emitter(num_replaced_by_samples=2):
     num_replaced_by_samples=num_replaced_by_samples,
   )  # fmt: skip
   return emitter._replace(
-    init=jax.jit(emitter.init),
-    ask=jax.jit(emitter.ask),
+    init=jax.jit(emitter.init), ask=jax.jit(emitter.ask),
     tell=jax.jit(emitter.tell),
   )
 
@@ -134,9 +133,7 @@ def _tell(emitter, state, fitness, repertoire=None):
   # None is finite, so there is no best one to keep.
   (_SELF, (_NAN, _INF, -_INF, _NAN, _NAN, _NAN), 5, {1, 2, 3, 4, 5}),
 ])
-def test_the_worst_are_replaced_by_samples(
-  parents, fitness, number, by_samples
-):
+def test_samples_replace_the_worst(parents, fitness, number, by_samples):
   emitter = _emitter(number)
   before = _init(emitter, parents)
   after = _tell(emitter, before, fitness)

@@ -58,10 +58,8 @@ _TAG = {"tag": jnp.arange(3)}
 _REFUSALS = [
   (lambda: _grid(shape=(2**20, 2**20)), "use an integer of at most 1073741824"),
   (lambda: _grid(upper=(1.0, 0.0)), "not below"),
-  (
-    lambda: map_elites.cvt(_KEY, 60_000, (0.0,), (1.0,)),
-    "use at most 50000, or a grid",
-  ),
+  (lambda: map_elites.cvt(_KEY, 60_000, (0.0,), (1.0,)),
+   "use at most 50000, or a grid"),
   (lambda: _add(shape=(4, 1)), "fitness is float32(4, 1), not"),
   (lambda: _add(example=_BATCH), "an example without the axis B"),
   (lambda: map_elites.weights_only(None)(_KEY, _TAG, _TAG), "there are no wei"),

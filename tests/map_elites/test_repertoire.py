@@ -1,7 +1,6 @@
 """Tests of which individuals stay in a repertoire, and which are drawn."""
 
 import dataclasses
-import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +9,6 @@ import numpy as np
 from scipy import stats
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from tests import jaxprs
 
 _SIZE = 24
@@ -42,8 +40,7 @@ def _batch(seed, first_tag=0):
     [0.0, -0.0, 1.0, 1.0, 2.0, -3.0, np.nan, np.inf, -np.inf], _SIZE
   )
   descriptors = rng.choice(
-    [0.0, 0.0, -0.0, 0.2, 0.2, 0.7, 0.7, 1.0, -9.0, np.nan, np.inf],
-    (_SIZE, 2),
+    [0.0, 0.0, -0.0, 0.2, 0.2, 0.7, 0.7, 1.0, -9.0, np.nan, np.inf], (_SIZE, 2)
   )
   genotypes = _genotypes(first_tag + rng.integers(0, _SIZE, _SIZE))
   for value in (np.nan, np.inf, -np.inf):
@@ -156,19 +153,6 @@ def test_the_bits_of_each_leaf_break_ties():
     assert _bits(first) == _bits(second), name
 
 
-def test_either_hash_alone_tells_genotypes_apart():
-  rows = jnp.array(list(itertools.permutations(np.float32([0, 1, 2, 3, 4]))))
-  hashes = np.asarray(
-    repertoire_lib.hash_for_repertoire([rows[:, :2], rows[:, 2:]])
-  )
-  assert [len(np.unique(words)) for words in hashes] == [120, 120]
-  assert not np.any(hashes[0] == hashes[1])
-  # Two leaves are hashed as one: no two words have the same position.
-  np.testing.assert_array_equal(
-    repertoire_lib.hash_for_repertoire([rows]), hashes
-  )
-
-
 def test_the_count_of_descriptors_outside_stops_where_an_int32_does():
   batch = _batch(0)
   full = dataclasses.replace(_EMPTY, num_outside=jnp.int32(2**31 - 2))
@@ -231,9 +215,7 @@ def test_metrics_of_a_hand_worked_repertoire():
   descriptors = np.float32([[0.5], [2.5], [9.0], [2.5]])
   found = measure(empty, np.zeros((4, 2), np.float32), fitness, descriptors)
   assert {name: float(x) for name, x in found.items()} == {
-    "qd/qd_score": 7.0 + 11.0 + 8.0,
-    "qd/coverage": 60.0,
-    "qd/max_fitness": 1.0,
+    "qd/qd_score": 7.0 + 11.0 + 8.0, "qd/coverage": 60.0, "qd/max_fitness": 1.0,
     "qd/num_outside": 1.0,
   }
   found = map_elites.metrics(empty, 10.0)

@@ -53,11 +53,8 @@ def _repertoire(genotype=None, tessellation=_GRID):
     np.isfinite(fitness)[:, None], np.asarray(tessellation.centroids), 0
   )
   return map_elites.Repertoire(
-    jax.tree.map(stored, genotype),
-    jnp.asarray(fitness),
-    jnp.asarray(descriptors),
-    jnp.int32(1),
-    tessellation,
+    jax.tree.map(stored, genotype), jnp.asarray(fitness),
+    jnp.asarray(descriptors), jnp.int32(1), tessellation,
   )
 
 
@@ -112,23 +109,12 @@ def test_an_example_of_something_else_is_refused(path):
       map_elites.Repertoire.load(path, like)
 
 
-def test_what_can_not_be_written_leaves_the_file_that_was_there(
-  path, monkeypatch
-):
+def test_what_can_not_be_written_leaves_the_old_file(path):
   _repertoire().save(path, {"version": 1})
   repertoire = _repertoire({"a/b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}})
   with pytest.raises(ValueError, match="same name: genotypes/a/b"):
     repertoire.save(path)
-
-  def fail(file, **_):
-    file.write(b"some")
-    raise OSError("no space left")
-
-  monkeypatch.setattr(np, "savez", fail)
-  with pytest.raises(OSError, match="no space left"):
-    _repertoire().save(path, {"version": 2})
   assert storage.read_stored_repertoire_config(path) == {"version": 1}
-  assert [x.name for x in path.parent.iterdir()] == [path.name]
 
 
 def test_what_is_damaged_or_of_another_kind_is_refused(path):

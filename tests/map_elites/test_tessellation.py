@@ -56,9 +56,7 @@ def test_grid_cells_are_those_of_plain_loops():
 @pytest.mark.parametrize(
   "tessellation", [map_elites.Grid((4, 5), _LOWER, _UPPER), _cvt(50)]
 )
-def test_outside_is_the_border_and_what_is_not_finite_has_no_cell(
-  tessellation,
-):
+def test_outside_is_the_border_and_nonfinite_has_no_cell(tessellation):
   far = _uniform(1, 200, (-3e38, -1e4), (3e38, 1e4))
   moved = np.clip(far, np.float32(_LOWER), np.float32(_UPPER))
   cells = jax.jit(tessellation.cell)(np.concatenate([far, moved, _INVALID]))
@@ -153,10 +151,9 @@ def test_nothing_needs_a_table_of_distances():
   assert largest(search) <= size
 
 
-@pytest.mark.parametrize(
-  ("num", "lower", "upper"),
-  [(10_000, -30.0, 30.0), (997, 1000.0, 1000.1), (3, -3e38, 3e38)],
-)
+@pytest.mark.parametrize(("num", "lower", "upper"), [
+  (10_000, -30.0, 30.0), (997, 1000.0, 1000.1), (3, -3e38, 3e38)
+])
 def test_every_lower_edge_belongs_to_its_cell(num, lower, upper):
   grid = map_elites.Grid([np.int64(num)], np.array([lower]), [upper])
   # As a static argument of compiled functions.

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special
 
 from qdrl_haiku import networks
 from tests.learners import reference
@@ -16,18 +15,15 @@ _MAKERS = {
   "td3": (networks.make_td3_networks, _A),
 }
 _SMALL = {
-  "policy_hidden_layer_sizes": (8, 6),
-  "critic_hidden_layer_sizes": (7, 9),
+  "policy_hidden_layer_sizes": (8, 6), "critic_hidden_layer_sizes": (7, 9)
 }
+# The others are those of exported policies, see `tests/artifacts`.
 _ACTIVATIONS = {
-  "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
   # The usual approximation by a tanh.
   "gelu": lambda x: (
     x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
   ),
-  "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
   "relu": lambda x: np.maximum(x, 0),
-  "swish": lambda x: x * special.expit(x),
   "tanh": np.tanh,
 }
 
@@ -62,17 +58,14 @@ def _forward(params, inputs, activation="relu"):
 
 
 @pytest.mark.parametrize(("maker", "settings"), [
-  *(("sac", {"activation": name}) for name in _ACTIVATIONS),
+  ("sac", {"activation": "gelu"}),
   ("td3", {}),
   ("sac", {"layer_norm": True}),
-  (
-    "td3",
-    {
-      "residual": True,
-      "policy_hidden_layer_sizes": (6,),
-      "critic_hidden_layer_sizes": (8, 8),
-    },
-  ),
+  ("td3",
+   {
+     "residual": True, "policy_hidden_layer_sizes": (6,),
+     "critic_hidden_layer_sizes": (8, 8),
+   }),
 ], ids=str)
 def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
   maker, num_outputs = _MAKERS[maker]
@@ -91,16 +84,10 @@ def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
       for i in range(2)
     ]
     for actual, expected, size in (
-      (
-        jax.jit(made.policy.apply)(policy, observation),
-        _forward(policy, observation, activation),
-        num_outputs,
-      ),
-      (
-        jax.jit(made.critic.apply)(critic, observation, action),
-        np.concatenate(twins, axis=-1),
-        2,
-      ),
+      (jax.jit(made.policy.apply)(policy, observation),
+       _forward(policy, observation, activation), num_outputs),
+      (jax.jit(made.critic.apply)(critic, observation, action),
+       np.concatenate(twins, axis=-1), 2),
     ):
       assert actual.shape == (*leading, size)
       np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)
@@ -134,14 +121,12 @@ def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
   assert not jnp.allclose(*values)
 
 
-@pytest.mark.parametrize(
-  ("setting", "layer"),
-  [("layer_norm", "layer_norm_0"), ("residual", "project_0")],
-)
+@pytest.mark.parametrize(("setting", "layer"), [
+  ("layer_norm", "layer_norm_0"), ("residual", "project_0")
+])
 def test_critics_alone_may_have_what_policies_have_not(setting, layer):
   settings = {
-    "policy_hidden_layer_sizes": (8, 8),
-    "critic_hidden_layer_sizes": (8, 8),
+    "policy_hidden_layer_sizes": (8, 8), "critic_hidden_layer_sizes": (8, 8)
   }
   for both, critics in ((False, True), (True, False), (True, None)):
     made = _make(**settings, **{setting: both, f"critic_{setting}": critics})
@@ -200,32 +185,21 @@ def test_a_discriminator_is_a_float64_forward_pass():
   inputs, _ = _inputs(2, 4)
   np.testing.assert_allclose(
     jax.jit(discriminator.apply)(params, inputs),
-    _forward(params, inputs, "tanh"),
-    rtol=1e-5,
-    atol=1e-5,
+    _forward(params, inputs, "tanh"), rtol=1e-5, atol=1e-5,
   )
 
 
 @pytest.mark.parametrize(("make", "message"), [
   (lambda: networks.make_sac_networks(0, _A), "observation_size=0 is not a"),
-  (
-    lambda: networks.make_xqc_networks(_O, _A, num_atoms=1),
-    "num_atoms=1 is not a count",
-  ),
-  (
-    lambda: networks.make_discriminator(_O, _K, activation="rleu"),
-    "'rleu' is unknown.*'relu'",
-  ),
-  (
-    lambda: _make(residual=True),
-    r"policy_hidden_layer_sizes=\(8, 6\) are no sizes of",
-  ),
-  (
-    lambda: _make(
-      critic_residual=True, layer_norm=True, critic_hidden_layer_sizes=(4,)
-    ),
-    "layer_norm has no effect on the critic's residual blocks",
-  ),
+  (lambda: networks.make_xqc_networks(_O, _A, num_atoms=1),
+   "num_atoms=1 is not a count"),
+  (lambda: networks.make_discriminator(_O, _K, activation="rleu"),
+   "'rleu' is unknown.*'relu'"),
+  (lambda: _make(residual=True),
+   r"policy_hidden_layer_sizes=\(8, 6\) are no sizes of"),
+  (lambda: _make(
+     critic_residual=True, layer_norm=True, critic_hidden_layer_sizes=(4,)
+   ), "layer_norm has no effect on the critic's residual blocks"),
 ])
 def test_settings_that_make_no_network_are_refused(make, message):
   with pytest.raises(ValueError, match=message):

@@ -1,5 +1,7 @@
 """Tests of batch normalisation and of weights of unit norm, in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,9 +35,7 @@ def _layer(**settings):
 
 
 def _with(state, **changes):
-  return {
-    "batch_norm": state | {k: jnp.asarray(v) for k, v in changes.items()}
-  }
+  return {"batch_norm": state | {k: jnp.asarray(v) for k, v in changes.items()}}
 
 
 def _expected(inputs, mean, variance):
@@ -46,9 +46,7 @@ def _expected(inputs, mean, variance):
 
 
 @pytest.mark.parametrize("count, rate", [(0, 1.0), (3, 0.25), (5000, 0.01)])
-def test_in_training_statistics_are_the_batchs_and_move_the_averages(
-  count, rate
-):
+def test_in_training_the_batchs_statistics_move_averages(count, rate):
   """Which have no bias at first, and forget later."""
   apply, params, state = _layer()
   before = _with(state, mean=[1.0, 2.0, 3.0], variance=[1.0, 4.0, 9.0],
@@ -138,3 +136,64 @@ def test_weights_get_unit_norm_and_all_else_stays():
   )
   for module, name in (("linear_0", "b"), ("batch_norm_0", "scale")):
     assert projected[module][name] is params[module][name]
+
+
+_SHAPE = networks.NetworkConfig(
+  policy_hidden_layer_sizes=(4,), critic_hidden_layer_sizes=(5, 6)
+)
+_MADE = {
+  "crossq": networks.make_crossq_networks(3, 2, _SHAPE),
+  "xqc": networks.make_xqc_networks(3, 2, _SHAPE, num_atoms=7),
+}
+_EACH = pytest.mark.parametrize("name", _MADE)
+
+
+def _inputs(*shape):
+  return tuple(
+    jnp.asarray(_RNG.normal(size=(*shape, n)), jnp.float32) for n in (3, 2)
+  )
+
+
+@_EACH
+def test_without_training_examples_are_apart(name):
+  critic = _MADE[name].critic
+  params, state = jax.jit(critic.init)(jax.random.key(0))
+  outputs = jax.jit(functools.partial(critic.apply, is_training=False))
+  inputs = _inputs(2, 4)
+  together, same = outputs(params, state, *inputs)
+  assert together.shape == (2, 4, 2, {"crossq": 1, "xqc": 7}[name])
+  assert len(np.unique(together[..., 0])) == 16
+  alone, _ = outputs(params, state, *(x[1, 2] for x in inputs))
+  np.testing.assert_allclose(together[1, 2], alone, rtol=1e-5, atol=1e-6)
+  jax.tree.map(np.testing.assert_array_equal, same, state)
+
+
+def test_xqcs_weights_begin_with_unit_norm():
+  params, _ = jax.jit(_MADE["xqc"].critic.init)(jax.random.key(0))
+  for values in params.values():
+    if "w" in values:
+      norms = np.linalg.norm(values["w"], axis=-2)
+      np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
+      assert np.all(values["w"][0] != values["w"][1])
+
+
+def test_xqcs_policy_has_no_small_weights():
+  shape = networks.NetworkConfig(policy_final_init="small")
+  with pytest.raises(ValueError, match="policy_final_init=small has no effect"):
+    networks.make_xqc_networks(3, 2, shape, num_atoms=7)
+
+
+@_EACH
+def test_a_policy_without_batch_normalisation_acts_as_with_it(name):
+  policy = _MADE[name].policy
+  variables = jax.jit(policy.init)(jax.random.key(0))
+  for _ in range(3):
+    _, variables = policy.in_training(variables, 2.0 * _inputs(20)[0] + 1.0)
+  layers = networks.without_batch_norm(variables)
+  (observation, _), layer = _inputs(7), layers["policy/linear_0"]
+  hidden = jax.nn.relu(observation @ layer["w"] + layer["b"])
+  output = layers["policy/output"]
+  np.testing.assert_allclose(
+    hidden @ output["w"] + output["b"], policy.apply(variables, observation),
+    rtol=1e-4, atol=1e-5,
+  )  # fmt: skip

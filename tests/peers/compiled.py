@@ -80,9 +80,7 @@ def _evorl(flags):
   buffer = ReplayBuffer(
     capacity=_REPLAY, min_sample_timesteps=_BATCH, sample_batch_size=_BATCH
   )
-  workflow = sac.SACWorkflow(
-    env, agent, optax.adam(3e-4), None, buffer, config
-  )
+  workflow = sac.SACWorkflow(env, agent, optax.adam(3e-4), None, buffer, config)
 
   def arguments(key):
     keys = jax.random.split(jax.random.key_data(key), flags.population_size)

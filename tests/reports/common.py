@@ -43,13 +43,9 @@ def write_population(path, scale=1.0, rename=None, **changes):
   for generation, returns in enumerate(scale * RETURNS, start=1):
     step = generation * INTERVAL
     metrics = {
-      "generation": generation,
-      "step": step,
-      "walltime": 30.0 * generation,
-      "eval/episode_return": returns.mean(),
-      "pbt/best_return": returns.max(),
-      "pbt/mean_return": returns.mean(),
-      "training/critic_loss": 1 / generation,
+      "generation": generation, "step": step, "walltime": 30.0 * generation,
+      "eval/episode_return": returns.mean(), "pbt/best_return": returns.max(),
+      "pbt/mean_return": returns.mean(), "training/critic_loss": 1 / generation,
       "training/compile_seconds": 3.0,
     }
     directory.append("metrics.jsonl", [metrics])

@@ -61,9 +61,7 @@ def test_what_users_called_things_is_no_markup(tmp_path):
   assert not any("<" in title for title in titles)
 
 
-def test_the_page_names_no_other_file_and_its_contents_lead_everywhere(
-  tmp_path,
-):
+def test_the_page_is_one_file_and_its_contents_lead_anywhere(tmp_path):
   common.write_population(tmp_path / "run")
   reader = _Reader(_render(tmp_path / "run"))
   for tag, attributes in reader.tags:

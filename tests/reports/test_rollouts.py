@@ -68,9 +68,7 @@ def test_ways_are_those_of_the_agents_in_the_cells(elites, expected):
 
 
 @pytest.mark.parametrize("leaves_its_plane", [True, False])
-def test_robots_are_drawn_as_sticks(
-  leaves_its_plane, elites, expected, monkeypatch
-):
+def test_robots_become_sticks(leaves_its_plane, elites, expected, monkeypatch):
   def extract(state):
     x, y = jnp.unstack(state.obs, axis=-1)
     pos = jnp.stack([x, y * leaves_its_plane, jnp.full_like(x, 0.7)], axis=-1)

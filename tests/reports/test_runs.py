@@ -1,8 +1,12 @@
-"""Tests of reading what runs wrote."""
+"""Tests of reading what runs wrote, and of runs that differ in seeds alone."""
 
+import numpy as np
 import pytest
 
 from qdrl_haiku import reports
+from qdrl_haiku.artifacts.evaluation import summarize_evaluated_returns
+from qdrl_haiku.reports import aggregation
+from qdrl_haiku.storage.directory import RunDirectory
 from tests.reports import common
 
 
@@ -33,11 +37,9 @@ def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path):
 
 @pytest.mark.parametrize(("file", "line", "message"), [
   ("metrics.jsonl", "nothing", "metrics.jsonl is damaged in line 3"),
-  (
-    "pbt_members.jsonl",
-    '{"generation": 1, "step": 1, "member": "x", "hyperparams": {}}',
-    "pbt_members.jsonl is damaged in line 3: member is 'x'; remove the line",
-  ),
+  ("pbt_members.jsonl",
+   '{"generation": 1, "step": 1, "member": "x", "hyperparams": {}}',
+   "pbt_members.jsonl is damaged in line 3: member is 'x'; remove the line"),
 ])
 def test_damaged_rows_are_named(file, line, message, tmp_path):
   directory = common.write_population(tmp_path / "run")
@@ -46,3 +48,66 @@ def test_damaged_rows_are_named(file, line, message, tmp_path):
   path.write_text("\n".join([*lines[:2], line, *lines[2:]]) + "\n")
   with pytest.raises(ValueError, match=message):
     reports.read_runs([str(tmp_path / "run")])
+
+
+def _runs(tmp_path, *changes):
+  paths = []
+  for i, change in enumerate(changes):
+    paths.append(str(tmp_path / f"run{i}"))
+    common.write_population(paths[-1], logdir=paths[-1], **change)
+  return reports.read_runs(paths)
+
+
+def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
+  runs = _runs(
+    tmp_path, {"seed": 0}, {"seed": 0, "learner": "td3"}, {"seed": 5}
+  )
+  first, second = aggregation.aggregate_runs(runs)
+  assert [run.name for run in first.runs] == ["run0", "run2"]
+  assert [run.name for run in second.runs] == ["run1"]
+  assert (first.label, second.label) == ("learner=sac", "learner=td3")
+  # Those that differ in much are called by their runs.
+  settings = runs[1].settings | {"learner": "x" * 70}
+  runs[1] = runs[1]._replace(settings=settings)
+  labels = [group.label for group in aggregation.aggregate_runs(runs)]
+  assert labels == ["run0 and 1 more", "run1"]
+
+
+def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
+  scales = [1.0, 1.5, 0.2, 4.0]
+  runs = _runs(
+    tmp_path, *({"seed": i, "scale": x} for i, x in enumerate(scales))
+  )
+  (group,) = aggregation.aggregate_runs(runs)
+  found = aggregation.aggregate_curves("all", group.series("pbt/best_return"))
+  assert found.steps == [100, 200, 300, 400]
+  returns = np.outer(common.RETURNS.max(axis=1), scales)
+  expected = [summarize_evaluated_returns(row) for row in returns]
+  assert found.values == [x["iqm"] for x in expected]
+  # Of four, the middle two.
+  np.testing.assert_allclose(found.values, 1.25 * returns[:, 0])
+  assert found.low == [x["iqm_low"] for x in expected]
+  assert found.high == [x["iqm_high"] for x in expected]
+  assert np.all(np.array(found.low) < np.array(found.high))
+  # One seed has no interval.
+  one = aggregation.aggregate_curves("one", group.series("pbt/best_return")[:1])
+  assert (one.name, one.values) == ("one", [3, 6, 7, 9])
+  assert one.low == one.high == one.values
+
+
+def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
+  for i, steps in enumerate([[4, 9, 20, 30], [8, 11, 21]]):
+    directory = RunDirectory(tmp_path / f"run{i}")
+    directory.begin(common.SETTINGS | {"seed": i})
+    rows = [
+      {"generation": g, "step": step, "qd/qd_score": 10.0 * g + i}
+      for g, step in enumerate(steps, start=1)
+    ]
+    directory.append("metrics.jsonl", rows)
+  runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
+  (group,) = aggregation.aggregate_runs(runs)
+  found = aggregation.aggregate_curves("all", group.series("qd/qd_score"))
+  assert found.generations == [1, 2, 3]
+  # Means of the two.
+  assert found.steps == [6, 10, 20]
+  assert found.values == [10.5, 20.5, 30.5]

@@ -3,39 +3,18 @@
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, reports
+from qdrl_haiku import reports
 from qdrl_haiku.reports import skill_figures
-from qdrl_haiku.runs import skill_files
-from qdrl_haiku.storage.directory import RunDirectory
-
-_RNG = np.random.default_rng(0)
-_DISCRETE = np.eye(3)[np.array([[0, 1, 2, 0, 1], [2, 2, 1, 0, 1]])]
-_BOUNDS = environments.Descriptor(("x", "steps"), (-10, -0.5), (10, 99.5))
+from tests.runs import test_skills
 
 
-def _run(path, skill=_DISCRETE, descriptor=_BOUNDS):
+def _run(path):
   """A run of two members that wrote the same five episodes twice."""
-  trajectory = {
-    "skill": skill, "diversity_return": _RNG.normal(size=skill.shape[:2])
-  }
-  if descriptor:
-    size = (*skill.shape[:2], 30, descriptor.size)
-    trajectory["descriptor"] = _RNG.normal(size=size)
-  evaluation = actors.Evaluation(
-    _RNG.normal(size=skill.shape[:2]),
-    _RNG.integers(2, 30, skill.shape[:2]),
-    None,
-    trajectory,
-  )
-  directory = RunDirectory(path)
-  directory.begin({"learner": "diayn"})
+  directory, evaluation = test_skills.written(path)
   for generation in (1, 2):
-    step = 100 * generation
-    skill_files.write_skill_files(
-      directory, generation, step, evaluation, descriptor
-    )
-    row = {"generation": generation, "step": step, "diayn/state_coverage": 3.0}
-    directory.append("metrics.jsonl", [row | {"diayn/x/seed_0": 1.0}])
+    row = {"generation": generation, "step": 100 * generation}
+    row |= {"diayn/state_coverage": 3.0, "diayn/x/seed_0": 1.0}
+    directory.append("metrics.jsonl", [row])
   (run,) = reports.read_runs([str(path)])
   return run, evaluation
 
@@ -51,7 +30,7 @@ def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(tmp_path):
     states = evaluation.trajectory["descriptor"][member, episode, :length]
     np.testing.assert_array_equal(np.stack([trace.x, trace.y], 1), states)
     assert trace.sizes == [0] * (length - 1) + [8]  # A dot where it ends.
-    skill = np.argmax(_DISCRETE[member, episode])
+    skill = np.argmax(test_skills.DISCRETE[member, episode])
     assert trace.name == f"skill {skill}"
     colors.setdefault(skill, set()).add(trace.color)
   assert all(len(of_one) == 1 for of_one in colors.values())

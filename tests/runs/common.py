@@ -42,12 +42,8 @@ def run(
   steps = int(generations * setup.steps_per_generation)
   config = {"use_tensorboard": False, "checkpoint_interval": 1} | config
   row, _ = runs.run(
-    setup,
-    runs.RunConfig(logdir=str(logdir), num_timesteps=steps, **config),
-    settings | {"num_timesteps": steps},
-    ["num_timesteps"],
-    callback,
-    programs,
+    setup, runs.RunConfig(logdir=str(logdir), num_timesteps=steps, **config),
+    settings | {"num_timesteps": steps}, ["num_timesteps"], callback, programs,
   )
   return row
 

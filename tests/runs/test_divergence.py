@@ -36,13 +36,10 @@ def test_generations_in_which_nothing_is_learned_end_no_row():
   assert _num_in_a_row(lost, waits, lost, waits, lost) == 3
 
 
-@pytest.mark.parametrize(
-  ("in_a_row", "of", "is_lost"),
-  [(0, 1, False), (2, 3, False), (2, 2, True), (3, 40, True)],
-)
-def test_a_run_is_lost_that_diverged_three_times_in_a_row_or_always(
-  in_a_row, of, is_lost
-):
+@pytest.mark.parametrize(("in_a_row", "of", "is_lost"), [
+  (0, 1, False), (2, 3, False), (2, 2, True), (3, 40, True)
+])
+def test_a_run_is_lost_after_three_in_a_row(in_a_row, of, is_lost):
   if is_lost:
     words = f"last {in_a_row} of {of} .*reward_scaling"
     with pytest.raises(divergence.EndedDiverged, match=words):
@@ -59,20 +56,14 @@ def members():
 @pytest.mark.parametrize(("values", "counts", "expected"), [
   # Where no learner is finite, what is stored may say why.
   ({"reward": 1e9}, {}, ""),
-  (
-    {"next_observation": 3e25, "reward": -1e20}, {},
-    ": the environment returns observations of 3e+25 and rewards of 1e+20",
-  ),
+  ({"next_observation": 3e25, "reward": -1e20}, {},
+   ": the environment returns observations of 3e+25 and rewards of 1e+20"),
   # Where they are, what was left out does.
   (None, {}, _NOT_FINITE + "rewards in evaluation"),
-  (
-    None, {"observations": 2, "rewards": 3},
-    _NOT_FINITE + "observations (2 in training) and rewards (3 in training)",
-  ),
+  (None, {"observations": 2, "rewards": 3},
+   _NOT_FINITE + "observations (2 in training) and rewards (3 in training)"),
 ])
-def test_values_of_the_environment_are_named_as_the_cause(
-  values, counts, expected, members
-):
+def test_environments_may_be_the_cause(values, counts, expected, members):
   if values is not None:
     point = jnp.full_like(members.learner.point, jnp.nan)
     members = members._replace(learner=members.learner._replace(point=point))

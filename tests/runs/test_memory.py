@@ -1,6 +1,5 @@
 """Tests of how much memory a run is said to hold."""
 
-
 import jax
 import pytest
 
@@ -68,13 +67,10 @@ def test_buffers_are_there_twice_where_children_inherit_them():
   assert found == (2 + 4) * plan.held["replay"] // 4
 
 
-@pytest.mark.parametrize(
-  ("name", "members"),
-  [("variation_batch_size", 4), ("num_initial_genotypes", 0)],
-)
-def test_offspring_first_genotypes_and_elites_seen_again_are_planned(
-  name, members
-):
+@pytest.mark.parametrize(("name", "members"), [
+  ("variation_batch_size", 4), ("num_initial_genotypes", 0)
+])
+def test_whatever_is_evaluated_is_planned(name, members):
   plan = _planned(common.repertoire_setup(**{name: 4000}), 2)
   # Elites of five numbers, two episodes of each. Members are among the
   # offspring.
@@ -123,9 +119,7 @@ def test_a_refusal_says_what_is_largest_and_how_to_lower_it():
   memory.check_memory(plan, None)  # It can't be known.
 
 
-def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
-  monkeypatch
-):
+def test_cpus_share_the_memory_or_a_groups_share(monkeypatch):
   values = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
   monkeypatch.setattr(memory.os, "sysconf", values.__getitem__)
   for limits, expected in (([], 4096_000), ([5000, 7000], 5000)):
@@ -136,31 +130,21 @@ def test_cpus_share_the_machines_memory_and_a_control_group_lowers_it(
 
 @pytest.mark.parametrize(("own", "files", "expected"), [
   # A job's group within a user's.
-  (
-    "0::/user/job:1\n",
-    {
-      "memory.max": "max\n",
-      "user/memory.max": "700\n",
-      "user/job:1/memory.max": "500\n",
-    },
-    [500, 700],
-  ),
+  ("0::/user/job:1\n",
+   {
+     "memory.max": "max\n", "user/memory.max": "700\n",
+     "user/job:1/memory.max": "500\n",
+   }, [500, 700]),
   # Version 1, among controllers of other things and a version 2 without. A
   # container's: the named group is the host's.
-  (
-    "5:cpu,cpuacct:/a\n4:memory:/docker/5e1f\n0::/\n",
-    {
-      "memory/memory.limit_in_bytes": "900\n",
-      "cpu,cpuacct/a/memory.max": "1\n",
-    },
-    [900],
-  ),
+  ("5:cpu,cpuacct:/a\n4:memory:/docker/5e1f\n0::/\n",
+   {
+     "memory/memory.limit_in_bytes": "900\n", "cpu,cpuacct/a/memory.max": "1\n"
+   }, [900]),
   # Another system's.
   (None, {"memory.max": "1000\n"}, []),
 ])
-def test_limits_are_those_of_the_processs_groups(
-  tmp_path, own, files, expected
-):
+def test_limits_are_of_the_processs_groups(tmp_path, own, files, expected):
   if own is not None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(own)

@@ -25,11 +25,8 @@ def test_seeds_have_a_column_each_and_their_interquartile_mean_is_scipys():
   returns = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
   row = _row(returns, seeds=range(7, 18), has_controller=False)
   expected = {
-    "generation": 3,
-    "eval/episode_return": returns.mean(),
-    "eval/episode_length": 10.0,
-    "training/critic_loss": 5.0,
-    "seed": 7,
+    "generation": 3, "eval/episode_return": returns.mean(),
+    "eval/episode_length": 10.0, "training/critic_loss": 5.0, "seed": 7,
     "eval/episode_return_iqm": stats.trim_mean(returns.mean(axis=1), 0.25),
   } | {
     f"eval/episode_return/seed_{7 + i}": x.mean() for i, x in enumerate(returns)

@@ -49,9 +49,7 @@ def _program(lower, cache=None, options=()):
 
 
 @pytest.mark.parametrize(("kind", "count"), [("kind", 0), ("another", 1)])
-def test_a_later_run_of_the_same_code_compiles_nothing(
-  kind, count, tmp_path, monkeypatch
-):
+def test_the_same_code_compiles_once(kind, count, tmp_path, monkeypatch):
   lower = _Counted(5 + count)
   expected = _program(lower, ProgramCache(tmp_path, "kind"))(_KEY)
   monkeypatch.setattr(jax.stages.Lowered, "compile", None)
@@ -78,9 +76,7 @@ def _programs(folder):
   return [x for x in folder.iterdir() if "-" not in x.name]
 
 
-def test_a_damaged_program_is_deleted_and_compiled_again(
-  tmp_path, monkeypatch
-):
+def test_a_damaged_program_is_compiled_again(tmp_path, monkeypatch):
   kept, lower = ProgramCache(tmp_path, "kind"), _Counted(9)
   expected = _program(_Counted(9), kept)(_KEY)
   (path,) = _programs(tmp_path)

@@ -1,13 +1,10 @@
 """Tests of what a run says on the terminal."""
 
-
 import pytest
 
 from qdrl_haiku.runs import progress as progress_lib
 
-_ROW = {
-  "generation": 4, "step": 400, "training/env_steps_per_second": 1234.4
-}
+_ROW = {"generation": 4, "step": 400, "training/env_steps_per_second": 1234.4}
 
 
 @pytest.fixture

@@ -49,9 +49,7 @@ def straight(tmp_path_factory):
   return logdir
 
 
-def test_steps_are_those_that_were_taken_and_generations_as_many_as_asked(
-  straight,
-):
+def test_steps_are_those_taken_and_generations_as_asked(straight):
   rows = _rows(straight)
   assert [row["generation"] for row in rows] == list(range(_GENERATIONS + 1))
   # Of each offspring in each generation, on average.

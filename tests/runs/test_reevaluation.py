@@ -10,6 +10,7 @@ import pytest
 from qdrl_haiku import actors, distributed
 from qdrl_haiku.runs import reevaluation
 from tests import compilations
+from tests.reports import common as reports_common
 from tests.training import common
 
 _KEY = jax.random.key(99)
@@ -18,20 +19,18 @@ _KEY = jax.random.key(99)
 def _setup():
   """Of a generation of eight variations, two episodes of each."""
   return common.repertoire_setup(
-    with_pbt=False,
-    mesh=distributed.population_mesh(1, jax.devices()[:1]),
+    with_pbt=False, mesh=distributed.population_mesh(1, jax.devices()[:1]),
     variations=8,
   )
 
 
 @functools.cache
 def _filled():
-  """A setup and a repertoire that two generations have filled."""
-  trainer = common.Trainer(_setup(), jax.random.key(3))
-  state = trainer.first
-  for _ in range(2):
-    state, _ = trainer.step(state)
-  return trainer.setup, state.repertoire
+  """A setup and a repertoire of eleven new agents, fitter than any can be."""
+  setup = _setup()
+  return setup, reports_common.agents(
+    setup.learner, setup.map_elites.tessellation, np.arange(2, 35, 3)
+  )
 
 
 def _with_cells(repertoire, cells):
@@ -62,11 +61,9 @@ def test_each_elite_is_seen_again_by_itself_and_nothing_else_is():
   assert found.env_steps == occupied.size * 2 * 5  # Episodes of five steps.
   chosen = common.member(repertoire.genotypes.genotype, occupied)
   expected = actors.evaluate(
-    setup.eval_env,
-    setup.learner,
+    setup.eval_env, setup.learner,
     jax.vmap(setup.learner.from_genotype)(chosen),
-    jax.vmap(jax.random.fold_in, (None, 0))(_KEY, occupied),
-    2,
+    jax.vmap(jax.random.fold_in, (None, 0))(_KEY, occupied), 2,
     setup.eval_env.descriptor.function,
   )
   np.testing.assert_allclose(found.fitness, expected.returns, rtol=1e-4)
@@ -108,8 +105,7 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
   }
   seen = np.asarray(repertoire.fitness, np.float64)[found.cells]
   apparent = {
-    "qd_score": np.sum(seen + 100),
-    "coverage": 100 * seen.size / 36,
+    "qd_score": np.sum(seen + 100), "coverage": 100 * seen.size / 36,
     "max_fitness": seen.max(),
   }
   # Somebody was lucky.

@@ -1,4 +1,4 @@
-"""Tests of runs that go on: to the bit as if they had never stopped."""
+"""Tests of runs that go on, to the bit as if they had never stopped."""
 
 import errno
 import os
@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 
+import jax
 import orbax.checkpoint as ocp
 import pytest
 
@@ -16,6 +17,7 @@ from qdrl_haiku.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.runs import common as runs_common
 from tests.runs.common import (
+  SETTINGS,
   SETUP,
   Killed,
   assert_same_run,
@@ -23,11 +25,10 @@ from tests.runs.common import (
   rows,
   run,
 )
+from tests.training import common
 
 
-def test_a_run_killed_after_each_generation_ends_as_if_it_had_not_been(
-  trained, tmp_path
-):
+def test_a_run_killed_again_and_again_ends_alike(trained, tmp_path):
   logdir, config = tmp_path / "lr=[1e-3]" / "a\\b", {"checkpoint_interval": 2}
   for generation in range(1, 5):
     killed_after(generation, logdir, 4, resume=generation > 1, **config)
@@ -41,9 +42,7 @@ def test_a_run_killed_after_each_generation_ends_as_if_it_had_not_been(
   assert seconds == sorted(seconds)
 
 
-def test_a_kill_between_the_best_agent_and_its_checkpoint_is_survived(
-  trained, tmp_path, monkeypatch
-):
+def test_a_kill_before_a_checkpoint_is_survived(trained, tmp_path, monkeypatch):
   logdir = tmp_path / "killed"
   save = checkpoints_lib.Checkpoints.save
 
@@ -110,9 +109,7 @@ def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
   }
 
 
-def test_a_signal_ends_a_run_after_its_generation_with_a_checkpoint(
-  trained, tmp_path, capfd
-):
+def test_a_signal_ends_a_run_with_a_checkpoint(trained, tmp_path, capfd):
   logdir = tmp_path / "run"
   # By default there are the first one, those that are affordable, and the last.
   config = {"checkpoint_interval": None}
@@ -133,9 +130,7 @@ def test_a_signal_ends_a_run_after_its_generation_with_a_checkpoint(
   assert_same_run(logdir, trained)
 
 
-def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
-  trained, tmp_path
-):
+def test_a_damaged_checkpoint_is_set_aside(trained, tmp_path):
   logdir = tmp_path / "run"
   shutil.copytree(trained, logdir)
   _damage(logdir, 64)
@@ -158,9 +153,7 @@ def _listing(logdir):
   )
 
 
-def test_a_checkpoint_that_cannot_be_read_ends_the_run_and_stays(
-  trained, tmp_path, monkeypatch
-):
+def test_an_unreadable_checkpoint_ends_the_run(trained, tmp_path, monkeypatch):
   logdir = tmp_path / "run"
   shutil.copytree(trained, logdir)
   before = _listing(logdir), rows(logdir)
@@ -176,9 +169,7 @@ def test_a_checkpoint_that_cannot_be_read_ends_the_run_and_stays(
   assert (_listing(logdir), rows(logdir)) == before
 
 
-def test_a_checkpoint_of_another_version_is_refused_naming_both(
-  tmp_path, monkeypatch
-):
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(records.importlib.metadata, "version", lambda name: "0.0.1")
     run(tmp_path / "run", 1)
@@ -187,10 +178,7 @@ def test_a_checkpoint_of_another_version_is_refused_naming_both(
     run(tmp_path / "run", 2, resume=True)
 
 
-def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(
-  trained,
-  tmp_path,
-):
+def test_a_run_without_a_kept_replay_has_an_empty_one(trained, tmp_path):
   logdir = tmp_path / "run"
   run(logdir, 1, checkpoint_replay=False)
   assert not (logdir / "checkpoints" / "16" / "replay").exists()
@@ -198,3 +186,47 @@ def test_without_replay_in_its_checkpoint_a_run_resumes_with_an_empty_one(
   # It begins to learn anew, so it has fewer updates behind it.
   first, second = (rows(x)[1] for x in (logdir, trained))
   assert first["pbt/mean_return"] != second["pbt/mean_return"]
+
+
+def test_a_warm_start_takes_the_others_agents_best_first(trained, tmp_path):
+  trees, record = runs_common.checkpoint(trained)
+  order = sorted(range(4), key=lambda i: -record["returns"][i])
+  setup = common.setup(SETUP.controller, population_size=6)
+  cold = common.init(setup, jax.random.key(9))
+  warm = resume_lib._warm_start(setup, cold, str(trained))
+  for i, source in enumerate(order + order[:2]):
+    common.assert_bits_equal(
+      common.member(warm.members.learner, i),
+      common.member(trees["learner"], source),
+    )
+  for name in ("replay", "environment"):
+    common.assert_bits_equal(
+      getattr(warm.members, name), getattr(cold.members, name)
+    )
+  common.assert_bits_equal(warm.hyperparams, cold.hyperparams)
+
+
+def test_a_warm_started_run_can_be_resumed(trained, tmp_path):
+  source = str(trained)
+  warm = {"settings": SETTINGS | {"warm_start": source}, "warm_start": source}
+  run(tmp_path / "run", 1, **warm)
+  first, last = rows(tmp_path / "run")[0], rows(trained)[-1]
+  # It begins where the other one was, or a generation on.
+  assert first["pbt/best_return"] > last["pbt/mean_return"]
+  run(tmp_path / "run", 2, resume=True, **warm)
+  run(tmp_path / "whole", 2, **warm)
+  assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_warm_start_from_other_agents_or_none_is_refused(trained, tmp_path):
+  other = SETUP._replace(learner=common.quadratic_learner(size=3))
+  RunDirectory(tmp_path / "new").begin({})
+  for setup, source, message in (
+    (other, trained, "agents of another kind"),
+    (SETUP, tmp_path / "new", "has nothing in checkpoints/"),
+  ):
+    before = sorted(source.iterdir())
+    with pytest.raises(ValueError, match=message):
+      run(tmp_path / "run", 1, setup=setup, warm_start=str(source))
+    assert not (tmp_path / "run").exists()
+    assert sorted(source.iterdir()) == before

@@ -5,35 +5,39 @@ import json
 import numpy as np
 import pytest
 
+from qdrl_haiku import actors, environments
 from qdrl_haiku.runs import skill_files
 from qdrl_haiku.storage.directory import RunDirectory
-from tests.training import skill_common as common
 
-_K = common.NUM_SKILLS
-_P = common.POPULATION_SIZE
-_N = common.NUM_EPISODES
+_RNG = np.random.default_rng(0)
+# Of two members and five episodes each.
+DISCRETE = np.eye(3)[np.array([[0, 1, 2, 0, 1], [2, 2, 1, 0, 1]])]
+_CIRCLE = _RNG.normal(size=(2, 5, 2))
+_BOUNDS = environments.Descriptor(("x", "steps"), (-10, -0.5), (10, 99.5))
 
 
-def _written(path, prior=common.PRIOR):
+def written(path, skill=DISCRETE):
   """A run's directory after two generations of the same evaluation."""
-  _, evaluation, _ = common.evaluated(prior)
+  size = skill.shape[:2]
+  evaluation = actors.Evaluation(
+    _RNG.normal(size=size), _RNG.integers(2, 30, size), None,
+    {"skill": np.float32(skill), "diversity_return": _RNG.normal(size=size),
+     "descriptor": _RNG.normal(size=(*size, 30, 2))},
+  )  # fmt: skip
   directory = RunDirectory(path)
+  directory.begin({"learner": "diayn"})
   for generation in (1, 2):
-    now = (generation, 100 * generation)
     skill_files.write_skill_files(
-      directory, *now, evaluation, common.WALK.descriptor
+      directory, generation, 100 * generation, evaluation, _BOUNDS
     )
   return directory, evaluation
 
 
-@pytest.mark.parametrize("prior", [common.PRIOR, common.CIRCLE])
-def test_a_row_per_member_and_skill_has_means_over_its_episodes(
-  prior, tmp_path
-):
-  directory, evaluation = _written(tmp_path, prior)
+# Each episode has a continuous skill of its own.
+@pytest.mark.parametrize(("skill", "count"), [(DISCRETE, 6), (_CIRCLE, 10)])
+def test_a_row_per_member_and_skill_has_its_means(skill, count, tmp_path):
+  directory, evaluation = written(tmp_path / "run", skill)
   rows = directory.rows("skills.jsonl")
-  # Each episode has a continuous skill of its own.
-  count = _P * (_K if prior is common.PRIOR else _N)
   assert [(x["generation"], x["step"]) for x in rows] == (
     [(1, 100)] * count + [(2, 200)] * count
   )
@@ -51,7 +55,7 @@ def test_a_row_per_member_and_skill_has_means_over_its_episodes(
 
 
 def test_the_arrays_are_those_of_the_evaluation(tmp_path):
-  directory, evaluation = _written(tmp_path)
+  directory, evaluation = written(tmp_path / "run")
   arrays = dict(np.load(directory.path / "skills.npz"))
   expected = evaluation.trajectory | {
     "returns": evaluation.returns, "lengths": evaluation.lengths,
@@ -63,12 +67,11 @@ def test_the_arrays_are_those_of_the_evaluation(tmp_path):
 
 
 def test_a_diverged_members_rows_are_strict_json(tmp_path):
-  _, evaluation, _ = common.evaluated()
+  _, evaluation = written(tmp_path / "run")
   returns = evaluation.returns.copy()
   returns[1] = np.nan
   skill_files.write_skill_files(
-    RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns),
-    None,
+    RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns), None
   )  # fmt: skip
   lines = (tmp_path / "skills.jsonl").read_text().splitlines()
   rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]

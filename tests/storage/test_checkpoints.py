@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from qdrl_haiku.storage import orbax_paths
+from qdrl_haiku.storage import checksums, orbax_paths
 from qdrl_haiku.storage.checkpoints import Checkpoints, DamagedCheckpoint
 from tests.training import common
 
@@ -101,9 +101,7 @@ def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
   assert not held()
 
 
-def test_a_first_checkpoint_that_cannot_be_read_back_does_not_count(
-  tmp_path, monkeypatch
-):
+def test_a_first_one_that_is_unreadable_does_not_count(tmp_path, monkeypatch):
   # As if the path were one that orbax can take.
   monkeypatch.setattr(
     orbax_paths, "plain_orbax_path", lambda path, owner: (path, lambda: None)
@@ -147,9 +145,7 @@ def test_only_those_that_are_to_stay_are_kept(checkpoints, tmp_path, caplog):
   assert caplog.records == []  # orbax would warn of reading.
 
 
-def test_what_a_kill_leaves_of_a_deletion_is_no_checkpoint(
-  checkpoints, tmp_path, monkeypatch
-):
+def test_half_a_deletion_is_no_checkpoint(checkpoints, tmp_path, monkeypatch):
   _save(checkpoints, 10, 20)
 
   def killed(path):
@@ -180,9 +176,7 @@ def _cut(path):
   (pathlib.Path.unlink, "x/d/*", "is missing"),
   (_cut, "checksums.json", "cut short"),
 ])
-def test_damage_is_told_by_checksums(
-  harm, pattern, message, checkpoints, tmp_path
-):
+def test_checksums_tell_damage(harm, pattern, message, checkpoints, tmp_path):
   _save(checkpoints, 10)
   harm(next((tmp_path / "checkpoints/10").glob(pattern)))
   with pytest.raises(DamagedCheckpoint, match=message):
@@ -284,9 +278,7 @@ print(opened.steps())
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_directory_and_agree_on_what_one_of_them_reads(
-  tmp_path,
-):
+def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
   folder = tmp_path / "a[x]\\b"
   with socket.socket() as free:
     free.bind(("localhost", 0))
@@ -294,8 +286,7 @@ def test_two_processes_share_a_directory_and_agree_on_what_one_of_them_reads(
   processes = [
     subprocess.Popen(
       [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
-      stdout=subprocess.PIPE,
-      text=True,
+      stdout=subprocess.PIPE, text=True,
     )
     for i in range(2)
   ]
@@ -318,14 +309,10 @@ def test_two_processes_share_a_directory_and_agree_on_what_one_of_them_reads(
 
 
 @pytest.mark.parametrize("num_rows", [2, 5])
-def test_rows_may_be_dropped_or_added_where_that_is_wanted(
-  checkpoints, num_rows
-):
+def test_rows_may_be_dropped_or_added(checkpoints, num_rows):
   tree = {"x": jnp.ones((3, 4)), "keys": jax.random.split(jax.random.key(0), 3)}
   checkpoints.save(10, {"tree": tree}, {})
-  like = jax.tree.map(
-    lambda x: jnp.resize(x, (num_rows, *x.shape[1:])), tree
-  )
+  like = jax.tree.map(lambda x: jnp.resize(x, (num_rows, *x.shape[1:])), tree)
   restored = checkpoints.restore(10, {"tree": like}, ["tree"])["tree"]
   assert restored["x"].shape == (num_rows, 4)
   common.assert_bits_equal(
@@ -344,3 +331,14 @@ def test_trees_of_another_structure_are_refused(checkpoints, other, resized):
   checkpoints.save(10, {"x": {"a": jnp.ones((3, 4))}}, {})
   with pytest.raises(ValueError, match="x of .* has another structure: .*sha"):
     checkpoints.restore(10, {"x": other}, resized)
+
+
+@pytest.mark.parametrize("place", [0, 1_500_000, 2_500_000])
+def test_a_flipped_bit_is_told_wherever_in_a_large_file(place, tmp_path):
+  content = bytearray(2_500_001)
+  (tmp_path / "array").write_bytes(content)
+  checksums.write_checksums(tmp_path)
+  assert checksums.checksum_damage(tmp_path) is None
+  content[place] ^= 1
+  (tmp_path / "array").write_bytes(content)
+  assert checksums.checksum_damage(tmp_path) == "array has other bytes"

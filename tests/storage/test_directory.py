@@ -35,9 +35,7 @@ def test_a_directory_that_holds_something_is_refused(directory):
   assert [path.name for path in directory.path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_directory_that_cannot_be_written_or_holds_no_run_is_refused(
-  directory
-):
+def test_a_directory_without_a_run_or_rights_is_refused(directory):
   with pytest.raises(ValueError, match="holds no run"):
     directory.go_on({})
   directory.path.write_text("a file")
@@ -45,9 +43,7 @@ def test_a_directory_that_cannot_be_written_or_holds_no_run_is_refused(
     directory.begin({})
 
 
-def test_going_on_is_with_the_same_settings_but_for_those_that_may_change(
-  directory
-):
+def test_going_on_is_with_the_same_settings(directory):
   before = {"seed": 0, "num_envs": 8, "num_timesteps": 100}
   directory.begin(before)
   with pytest.raises(ValueError, match="--num_envs was 8 and is 4"):

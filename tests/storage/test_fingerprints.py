@@ -55,9 +55,7 @@ def test_another_version_of_a_library_makes_another_process(monkeypatch):
   assert fingerprints.fingerprint_digest(now) != before
 
 
-def test_an_edited_file_of_a_traced_package_makes_another_process(
-  tmp_path, monkeypatch
-):
+def test_an_edited_file_makes_another_process(tmp_path, monkeypatch):
   shutil.copytree(pathlib.Path(brax.__file__).parent, tmp_path / "mine")
   monkeypatch.syspath_prepend(tmp_path)
   monkeypatch.setattr(fingerprints, "_TRACED", ("mine",))

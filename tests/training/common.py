@@ -221,19 +221,13 @@ def scripted():
 def setup(controller=None, learner=None, env=Drift, **settings):
   """Four members with two environments each, generations of 16 steps."""
   defaults = {
-    "population_size": 4,
-    "num_envs": 2,
-    "perturbation_interval": 16,
-    "batch_size": 4,
-    "replay_capacity": 48,
-    "min_replay_size": 4,
+    "population_size": 4, "num_envs": 2, "perturbation_interval": 16,
+    "batch_size": 4, "replay_capacity": 48, "min_replay_size": 4,
     "num_eval_episodes": 2,
   }
   env = environments.Environment(env(), episode_length=5)
   return training.Setup(
-    env=env,
-    eval_env=env,
-    learner=learner or quadratic_learner(),
+    env=env, eval_env=env, learner=learner or quadratic_learner(),
     controller=controller,
     config=training.TrainingConfig(**(defaults | settings)),
   )
@@ -298,11 +292,7 @@ def vary(key, first, second):
 
 
 def repertoire_setup(
-  env=Placed,
-  with_pbt=True,
-  mesh=None,
-  variations=NUM_VARIATIONS,
-  shape=(6, 6),
+  env=Placed, with_pbt=True, mesh=None, variations=NUM_VARIATIONS, shape=(6, 6),
   **plan,
 ):
   """Four members, of which the best replaces one and an elite another."""
@@ -318,10 +308,7 @@ def repertoire_setup(
     controllers.pbt(PBT, SPACE) if with_pbt else None,
     env=env,
     population_size=4 if with_pbt else 1,
-  )._replace(
-    mesh=mesh,
-    map_elites=training.MapElites(**(defaults | plan)),
-  )
+  )._replace(mesh=mesh, map_elites=training.MapElites(**(defaults | plan)))
 
 
 def leaves(tree):
@@ -378,7 +365,5 @@ def broken(state, name="learner/point", members=..., number=np.nan, column=0):
     rows[members, column] = number
     return rows.reshape(x.shape)
 
-  parts = {
-    "hyperparams": state.hyperparams, **state.members._asdict()
-  }
+  parts = {"hyperparams": state.hyperparams, **state.members._asdict()}
   return changed(state, **jax.tree_util.tree_map_with_path(fill, parts))

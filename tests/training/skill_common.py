@@ -57,9 +57,7 @@ def evaluated(prior=PRIOR, env=WALK, **config):
     The states, the evaluation and the scores.
   """
   descriptor_size = env.descriptor.size
-  config = learners.DIAYNConfig(
-    discriminator_hidden_layer_sizes=(), **config
-  )
+  config = learners.DIAYNConfig(discriminator_hidden_layer_sizes=(), **config)
   learner = _learner(prior, descriptor_size, config)
   states = jax.jit(jax.vmap(learner.init))(_keys())
   sines = np.arcsin(_PUSHES[:, : prior.size])

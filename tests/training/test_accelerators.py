@@ -38,20 +38,16 @@ def _setup():
   space = jax.tree.map(controllers.Fixed, learner.hyperparams)
   bounds = env.descriptor.lower, env.descriptor.upper
   return common.setup(
-    controllers.pbt(controllers.PBTConfig(), space),
-    learner,
-    perturbation_interval=8,
-    num_eval_episodes=1,
+    controllers.pbt(controllers.PBTConfig(), space), learner,
+    perturbation_interval=8, num_eval_episodes=1,
   )._replace(
     env=env,
     eval_env=env,
     mesh=distributed.population_mesh(4, jax.devices()[:1]),
     map_elites=training.MapElites(
-      emitter="pbt",
-      tessellation=map_elites.Grid((4, 4), *bounds),
+      emitter="pbt", tessellation=map_elites.Grid((4, 4), *bounds),
       variation_fn=training.vary_elites(0.01, 0.1, lambda key, x: x),
-      variation_batch_size=4,
-      num_initial_genotypes=4,
+      variation_batch_size=4, num_initial_genotypes=4,
     ),
   )
 
@@ -95,9 +91,7 @@ def test_a_member_that_may_not_learn_yet_keeps_its_networks():
     config = dataclasses.replace(setup.config, min_replay_size=9)
     setup = setup._replace(config=config)
     before = common.init(setup, _KEY)
-    train = jax.jit(
-      lambda state: population.train(setup, state, (), _KEY)
-    )
+    train = jax.jit(lambda state: population.train(setup, state, (), _KEY))
     after, trained = train.lower(before).compile(_OPTIMISED)(before)
   assert not trained.num_updates.any()
   jax.tree.map(

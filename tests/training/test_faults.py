@@ -62,10 +62,8 @@ def _assert_others_same(generations, expected, where):
 
   def of_members(state, report):
     return common.leaves(
-      (
-        state.members, state.hyperparams, report.evaluation, report.fitness,
-        report.metrics, report.num_updates, report.decision.operator,
-      )
+      (state.members, state.hyperparams, report.evaluation, report.fitness,
+       report.metrics, report.num_updates, report.decision.operator)
     )  # fmt: skip
 
   for actual, faultless in zip(generations, expected, strict=True):
@@ -135,9 +133,7 @@ def test_where_all_have_a_fault_all_begin_anew():
   (state, report), _ = _generations("learner/critic", everyone, np.nan)
   assert not np.any(report.finite)
   assert report.decision.parents.tolist() == list(everyone)
-  assert np.all(
-    report.decision.operator == controllers_common.REINITIALISE
-  )
+  assert np.all(report.decision.operator == controllers_common.REINITIALISE)
   # Other hyperparameters, since none is known to do well with the old ones.
   before, after = (x.hyperparams["learning_rate"] for x in (_base(), state))
   assert np.isfinite(after).all() and np.all(after != before)

@@ -31,9 +31,7 @@ def replaced(trainer):
   return trainer.step(trainer.first, (0, 0, 0, 3))
 
 
-def test_survivors_are_bit_identical_to_those_of_an_undisturbed_run(
-  undisturbed, replaced
-):
+def test_survivors_are_those_of_an_undisturbed_run(undisturbed, replaced):
   for i in (0, 3):
     common.assert_bits_equal(
       common.member(replaced[0].members, i),
@@ -41,9 +39,7 @@ def test_survivors_are_bit_identical_to_those_of_an_undisturbed_run(
     )
 
 
-def test_a_child_has_its_parents_learner_and_its_own_replay_and_environments(
-  trainer, undisturbed, replaced
-):
+def test_a_child_has_its_parents_learner_alone(trainer, undisturbed, replaced):
   before, after = undisturbed[0].members, replaced[0].members
   parent = common.member(before.learner, 0)
   for child in (1, 2):
@@ -65,8 +61,7 @@ def test_siblings_go_different_ways(trainer):
   # Identical in everything but what they draw from now on.
   first, twins = trainer.first, jnp.zeros(4, jnp.int32)
   state = common.changed(
-    first,
-    controllers.inherit(first.hyperparams, twins),
+    first, controllers.inherit(first.hyperparams, twins),
     **controllers.inherit(first.members, twins)._asdict(),
   )
   members = trainer.step(state)[0].members
@@ -75,9 +70,7 @@ def test_siblings_go_different_ways(trainer):
   assert len(np.unique(actions, axis=0)) == 4
 
 
-def test_fitness_is_the_mean_of_the_window_and_a_childs_its_parents(
-  trainer, replaced
-):
+def test_fitness_is_the_mean_of_the_window(trainer, replaced):
   state, report = replaced
   returns = [_returns(report)]
   np.testing.assert_array_equal(report.fitness, returns[0])
@@ -98,9 +91,7 @@ def test_nothing_is_learned_before_there_is_enough(undisturbed):
   assert np.isfinite(report.metrics["loss"]).all()
 
 
-def test_each_agent_acts_uniformly_until_its_own_replay_has_enough(
-  trainer, undisturbed
-):
+def test_agents_act_uniformly_until_replay_has_enough(trainer, undisturbed):
   state = undisturbed[0]
   actions = state.members.replay.storage.action[:, :16]
   assert stats.kstest(actions.ravel(), stats.uniform(-1, 2).cdf).pvalue > 1e-3
@@ -128,9 +119,7 @@ def test_each_collected_observation_is_observed_once_and_reported(undisturbed):
   )
 
 
-def test_episodes_that_begin_from_a_used_state_are_counted(
-  trainer, undisturbed
-):
+def test_episodes_that_reuse_a_state_are_counted(trainer, undisturbed):
   state, report = undisturbed
   # In 8 steps episodes of 5 steps end of which some are old already.
   ages = trainer.first.members.environment.info["steps"]

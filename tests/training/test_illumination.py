@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, controllers, map_elites, training
+from qdrl_haiku import actors, controllers, experiment, map_elites, training
 from qdrl_haiku.prng import OfGeneration
+from qdrl_haiku.training import elites, quality_diversity
 from tests.training import common
 
 _KEY = jax.random.key(3)
@@ -40,16 +41,13 @@ def _evaluated(genotypes, generation):
   )
   places = jnp.arange(genotypes.statistic.shape[0])
   evaluation = actors.evaluate(
-    _SETUP.eval_env,
-    _SETUP.learner,
+    _SETUP.eval_env, _SETUP.learner,
     jax.vmap(_SETUP.learner.from_genotype)(genotypes),
     jax.vmap(jax.random.fold_in, (None, 0))(key, places),
-    _SETUP.config.num_eval_episodes,
-    _SETUP.eval_env.descriptor.function,
+    _SETUP.config.num_eval_episodes, _SETUP.eval_env.descriptor.function,
   )
   return (
-    jnp.mean(evaluation.returns, 1),
-    jnp.mean(evaluation.descriptors, 1),
+    jnp.mean(evaluation.returns, 1), jnp.mean(evaluation.descriptors, 1),
     jnp.sum(evaluation.lengths),
   )
 
@@ -94,9 +92,7 @@ def test_trained_members_are_evaluated_and_offered_beside_variations(history):
     stays = report.decision.operator == 0
     stays &= report.sampled_cells < 0
     assert np.sum(stays) >= 2
-    np.testing.assert_allclose(
-      report.fitness[stays], fitness[stays], rtol=1e-4
-    )
+    np.testing.assert_allclose(report.fitness[stays], fitness[stays], rtol=1e-4)
     for i in np.flatnonzero(stays):
       assert state.repertoire.fitness[_cell(descriptors[i])] >= (
         report.fitness[i] - 1e-4
@@ -129,9 +125,7 @@ def test_an_elite_takes_the_place_of_a_member_but_not_its_replay(history):
       np.testing.assert_array_equal(new, old)
 
 
-def test_where_all_diverge_elites_stay_and_the_others_begin_anew(
-  history, trainer
-):
+def test_where_all_diverge_elites_stay(history, trainer):
   state, report = trainer.step(common.broken(history[0][2]))
   assert not np.any(report.finite)
   restarted = jax.device_get(trainer.restart(state))
@@ -232,9 +226,7 @@ def test_an_agent_with_a_fault_enters_and_disturbs_nothing(
     assert x.tobytes() == same.tobytes(), name
 
 
-def test_offspring_with_a_fault_in_their_weights_never_enter(
-  trainer, faultless
-):
+def test_offspring_with_a_fault_never_enter(trainer, faultless):
   base, expected, sound = faultless
   parent = np.ones_like(base.repertoire.fitness)
   state, _ = trainer.step(_full_of_bad_elites(base, parent=parent))
@@ -246,3 +238,28 @@ def test_offspring_with_a_fault_in_their_weights_never_enter(
       getattr(state.repertoire, name)[cells],
       getattr(expected.repertoire, name)[cells],
     )
+
+
+def _num_cells(**more):
+  """How many of 1,024 cells the first 64 agents fill."""
+  values = {
+    "env_name": "arm", "learner": "td3", "emitter": "pga",
+    "hidden_layer_sizes": ("8",), "num_initial_genotypes": 64,
+    "num_eval_episodes": 1, "num_generations": 1,
+  } | more  # fmt: skip
+  setup = experiment.TRAIN_ME_PBT.configure(values).build()
+
+  @jax.jit
+  def cells(key):
+    initial = quality_diversity.draw(setup, key, 0, 64)
+    first = elites.random_elites(setup, jax.random.split(key, 64))
+    _, evaluated = elites.judge_elites(setup, first, initial.evaluation, ())
+    return setup.map_elites.tessellation.cell(evaluated.descriptors)
+
+  return len(np.unique(cells(jax.random.key(0))))
+
+
+@pytest.mark.slow
+def test_first_agents_differ_by_default():
+  assert _num_cells() > 40
+  assert _num_cells(policy_final_init="small") < 4

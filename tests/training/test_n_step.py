@@ -84,14 +84,11 @@ def test_sums_are_those_of_recorded_episodes_in_a_buffer_that_wraps():
       np.testing.assert_array_equal(
         batch.next_observation[i], history.next_observation[last, env]
       )
-      np.testing.assert_array_equal(
-        batch.action[i], history.action[time, env]
-      )
+      np.testing.assert_array_equal(batch.action[i], history.action[time, env])
       lengths.add(last - time)
       ends.add((
         history.discount[last, env] == 0,
-        history.extras["truncation"][last, env] == 1,
-        last == num_steps - 1,
+        history.extras["truncation"][last, env] == 1, last == num_steps - 1,
       ))
     assert drawn == set(range(oldest, num_steps * _E))
   assert lengths == {0, 1, 2}

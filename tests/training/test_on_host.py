@@ -58,15 +58,11 @@ def test_a_broken_member_keeps_its_own_instances():
 
 @pytest.mark.parametrize(("change", "config", "message"), [
   ({}, {"resume": True}, "on the host, .* another with"),
-  (
-    {"config": common.setup(pool_size=2).config}, {},
-    "pool_size=2 has no effect.*; leave it",
-  ),
+  ({"config": common.setup(pool_size=2).config}, {},
+   "pool_size=2 has no effect.*; leave it"),
   ({"eval_env": None}, {}, "eval_env is env.*; create another"),
 ])
-def test_what_such_environments_can_not_do_is_refused(
-  change, config, message, tmp_path
-):
+def test_what_they_can_not_do_is_refused(change, config, message, tmp_path):
   setup = _setup()
   if "eval_env" in change:
     change = {"eval_env": setup.env}

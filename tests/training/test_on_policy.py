@@ -42,8 +42,7 @@ def _remembering():
 
   def update(state, hyperparams, transitions, key):
     return state._replace(
-      point=state.point + 0.1 * jax.random.normal(key),
-      rollout=transitions,
+      point=state.point + 0.1 * jax.random.normal(key), rollout=transitions,
       num_observed_before=state.num_observed,
     ), {"loss": jnp.zeros(())}
 
@@ -80,13 +79,13 @@ def _trainer():
 
 
 @functools.cache
-def ppo(**config):
+def ppo():
   """A population of PPO that is tuned by nothing but replacement."""
-  defaults = {"num_epochs": 2, "num_minibatches": 2} | config
-  config = configs.sized(learners.PPOConfig, (8,), (8,), **defaults)
-  learner = learners.ppo(2, 2, config)
-  setup = _setup(learner)
-  space = jax.tree.map(controllers.Fixed, learner.hyperparams)
+  config = configs.sized(
+    learners.PPOConfig, (8,), (8,), num_epochs=2, num_minibatches=2
+  )
+  setup = _setup(learners.ppo(2, 2, config))
+  space = jax.tree.map(controllers.Fixed, setup.learner.hyperparams)
   return common.Trainer(
     setup._replace(controller=controllers.pbt(controllers.PBTConfig(), space))
   )
@@ -113,8 +112,7 @@ def test_a_learner_gets_what_was_just_collected_in_its_order():
   survives = report.decision.operator == 0
   infos = state.members.environment.info
   np.testing.assert_array_equal(
-    infos["next_observation"][survives],
-    rollout.next_observation[survives, -1],
+    infos["next_observation"][survives], rollout.next_observation[survives, -1]
   )
 
 
@@ -159,15 +157,7 @@ def test_an_agent_without_a_finite_step_does_not_learn():
   )
 
 
-def test_ppo_compares_with_the_policy_as_it_acted():
-  trainer = ppo(num_epochs=1, num_minibatches=1)
-  # Of which the second rollout was collected with statistics of the first.
-  _, report = trainer.step(trainer.first)
-  assert np.all(np.abs(report.metrics["policy_divergence"]) < 1e-6)
-  assert not report.metrics["clipped_share"].any()
-  assert np.all(report.num_updates == 2)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["policy_params", "critic_optimizer_state"])
 def test_an_agent_that_diverges_is_replaced_at_once(part):
   trainer = ppo()
@@ -188,6 +178,7 @@ def test_an_agent_that_diverges_is_replaced_at_once(part):
   )
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
   setup = ppo().setup
   for name, generations in (("whole", [3]), ("killed", [1, 3])):
@@ -200,23 +191,16 @@ def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
     assert runs_common.rows(killed, name) == runs_common.rows(whole, name)
 
 
-@pytest.mark.parametrize(
-  ("program", "flags", "metric"),
-  [
-    (
-      "train_me_pbt",
-      "--learner=ppo --gradient_population_size=4 --variation_batch_size=4 "
-      "--num_initial_genotypes=8 --grid_shape=4,4 --num_replaced_by_best=1 "
-      "--num_replaced_by_samples=1",
-      "policy_divergence",
-    ),
-    (
-      "train",
-      "--learner=diayn --base_learner=ppo --num_seeds=2 --num_skills=3",
-      "discriminator_loss",
-    ),
-  ],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "flags", "metric"), [
+  ("train_me_pbt",
+   "--learner=ppo --gradient_population_size=4 --variation_batch_size=4 "
+   "--num_initial_genotypes=8 --grid_shape=4,4 --num_replaced_by_best=1 "
+   "--num_replaced_by_samples=1", "policy_divergence"),
+  ("train",
+   "--learner=diayn --base_learner=ppo --num_seeds=2 --num_skills=3",
+   "discriminator_loss"),
+])
 def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
   setup = configs.configured(
     program,
@@ -235,30 +219,19 @@ def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
     assert np.isfinite(state.repertoire.fitness).any()
 
 
-@pytest.mark.parametrize(
-  ("learner", "settings", "message"),
-  [
-    (_remembering(), {"batch_size": 64}, "batch_size=64 .*learns from ro"),
-    (_remembering(), {"random_warm_up": False}, "random_warm_up=False has no"),
-    (_remembering(), {"inherit_replay": True}, "inherit_replay=True has no"),
-    (
-      common.quadratic_learner(), {"rollout_length": 7},
-      "rollout_length=7 has no effect: the learner learns from replay; .* 25",
-    ),
-    (
-      _remembering(), {"perturbation_interval": 36},
-      "num_envs=2 and rollout_length=4 make iterations of 8 .* 32 or 40",
-    ),
-    (
-      learners.ppo(2, 2, learners.PPOConfig(num_minibatches=3)), {},
-      "num_minibatches=3 can't share the 8 .*rollout_length=4 times num_envs=2",
-    ),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(("learner", "settings", "message"), [
+  (_remembering(), {"batch_size": 64}, "batch_size=64 .*learns from ro"),
+  (_remembering(), {"random_warm_up": False}, "random_warm_up=False has no"),
+  (_remembering(), {"inherit_replay": True}, "inherit_replay=True has no"),
+  (common.quadratic_learner(), {"rollout_length": 7},
+   "rollout_length=7 has no effect: the learner learns from replay; .* 25"),
+  (_remembering(), {"perturbation_interval": 36},
+   "num_envs=2 and rollout_length=4 make iterations of 8 .* 32 or 40"),
+  (learners.ppo(2, 2, learners.PPOConfig(num_minibatches=3)), {},
+   "num_minibatches=3 can't share the 8 .*rollout_length=4 times num_envs=2"),
+])
 def test_what_fits_no_rollout_is_refused(learner, settings, message):
   setup = _setup(learner)
-  setup = setup._replace(
-    config=dataclasses.replace(setup.config, **settings)
-  )
+  setup = setup._replace(config=dataclasses.replace(setup.config, **settings))
   with pytest.raises(ValueError, match=message):
     common.shapes(setup)

@@ -46,52 +46,31 @@ _AGAIN = {"resampling": map_elites.Resampling()}
 
 @pytest.mark.parametrize(("setup", "message"), [
   # Emitters.
-  (
-    _variations(emitter=lambda setup: _OWN._replace(needs=("dreams",))),
-    "needs dreams, which isn't known",
-  ),
-  (
-    _variations(
-      emitter=lambda setup: _OWN._replace(
-        ask=lambda *args: _OWN.ask(*args)[::-1]
-      )
-    ),
-    "and then the emitter's new state",
-  ),
-  (
-    _variations(emitter=(training.Part("ga", 3),)),
-    "makes 3 agents, and 2 are planned",
-  ),
-  (
-    _variations(tessellation=map_elites.Unstructured(8, 2, None), **_AGAIN),
-    "tessellation=none: .*contest cells",
-  ),
+  (_variations(emitter=lambda setup: _OWN._replace(needs=("dreams",))),
+   "needs dreams, which isn't known"),
+  (_variations(
+     emitter=lambda setup: _OWN._replace(
+       ask=lambda *args: _OWN.ask(*args)[::-1]
+     )
+   ), "and then the emitter's new state"),
+  (_variations(emitter=(training.Part("ga", 3),)),
+   "makes 3 agents, and 2 are planned"),
+  (_variations(tessellation=map_elites.Unstructured(8, 2, None), **_AGAIN),
+   "tessellation=none: .*contest cells"),
   # Learners, and what they learn from.
-  (
-    common.repertoire_setup()._replace(
-      learner=_quadratic()._replace(observe=lambda state, observation: ())
-    ),
-    "learner's observe returns differs",
-  ),
-  (
-    common.setup(replay_extras=("skill",)),
-    "name skill, which transitions .* don't have; name some of truncation",
-  ),
-  (
-    common.setup(learner=_reading_truncations(), n_step=3),
-    "replay_extras=.'truncation',.. names",
-  ),
+  (common.repertoire_setup()._replace(
+     learner=_quadratic()._replace(observe=lambda state, observation: ())
+   ), "learner's observe returns differs"),
+  (common.setup(replay_extras=("skill",)),
+   "name skill, which transitions .* don't have; name some of truncation"),
+  (common.setup(learner=_reading_truncations(), n_step=3),
+   "replay_extras=.'truncation',.. names"),
   (common.setup(n_step=2), "n_step=2 sums.*are learning_rate, parent; give"),
-  (
-    common.setup(learner=_rewarding_itself(), n_step=2),
-    "n_step=2, but the learner rewards single steps by itself",
-  ),
-  (
-    _configured(_variations(emitter="pga"), n_step=2)._replace(
-      learner=_quadratic(discount=0.9)
-    ),
-    "n_step=2, but with emitter pga agents learn from single steps",
-  ),
+  (common.setup(learner=_rewarding_itself(), n_step=2),
+   "n_step=2, but the learner rewards single steps by itself"),
+  (_configured(_variations(emitter="pga"), n_step=2)._replace(
+     learner=_quadratic(discount=0.9)
+   ), "n_step=2, but with emitter pga agents learn from single steps"),
 ])  # fmt: skip
 def test_a_setup_is_refused_before_anything_is_computed(setup, message):
   with pytest.raises(ValueError, match=message):

@@ -67,11 +67,9 @@ def _setup(learner=None, **settings):
     controller=None,
     config=training.TrainingConfig(**(config | settings)),
     map_elites=training.MapElites(
-      emitter="pga",
-      tessellation=_GRID,
+      emitter="pga", tessellation=_GRID,
       variation_fn=training.vary_elites(0.1, 0.1, lambda key, x: x),
-      variation_batch_size=4,
-      num_initial_genotypes=4,
+      variation_batch_size=4, num_initial_genotypes=4,
       teaching=training.TeachingConfig(num_critic_steps=4, length_scale=0.5),
     ),
   )
@@ -104,9 +102,7 @@ def _evaluated(extra, descriptors):
 
 
 @pytest.mark.parametrize("sees_targets", [False, True])
-def test_each_step_of_an_episode_is_stored_once_with_its_descriptors(
-  sees_targets,
-):
+def test_each_step_is_stored_once_with_its_descriptors(sees_targets):
   teacher = _teacher(sees_targets)
   rewards = np.arange(12.0).reshape(2, 2, _TIMES)
   rewards[1, 0, 1] = np.nan

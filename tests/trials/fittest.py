@@ -6,7 +6,6 @@ from qdrl_haiku import map_elites
 
 
 class Fittest(map_elites.DominatedNovelty):
-
   def places(self, valid, fitness, descriptors, hashes):
     del descriptors, hashes
     num_places, num_new = self.fitness.shape[0], fitness.shape[0]

@@ -25,9 +25,7 @@ def make_controller(search_space):
       for j in range(population_size)
     ]
     columns = jnp.stack(drawn).reshape(-1, population_size)
-    state = State(
-      jnp.full(population_size, -jnp.inf), jnp.zeros((), jnp.int32)
-    )
+    state = State(jnp.full(population_size, -jnp.inf), jnp.zeros((), jnp.int32))
     treedef = jax.tree.structure(search_space)
     return state, jax.tree.unflatten(treedef, list(columns))
 

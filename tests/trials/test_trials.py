@@ -74,9 +74,7 @@ def test_a_container_keeps_the_fittest(logs):
 @pytest.mark.parametrize("name", [
   "own_learner_and_controller", "own_emitter_and_container",
 ])  # fmt: skip
-def test_they_are_evaluated_and_reported_on_like_any(
-  name, logs, tmp_path, capsys
-):
+def test_they_are_evaluated_and_reported_on(name, logs, tmp_path, capsys):
   logdir = f"--logdir={logs / name}"
   outcome = harness.run(capsys, "evaluate", logdir, "--num_eval_episodes=2")
   assert outcome.code == 0, outcome.err
@@ -91,9 +89,7 @@ def test_they_are_evaluated_and_reported_on_like_any(
   ("steep_activations", "networks", "--steep", "--nosteep"),
   ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9"),
 ])  # fmt: skip
-def test_a_new_setting_is_a_patch_of_its_room_alone(
-  patch, room, flag, other, tmp_path
-):
+def test_a_setting_is_a_patch_of_its_room(patch, room, flag, other, tmp_path):
   """It is a flag, has an effect, and is checked when a run goes on."""
   text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
   files = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
