@@ -1,6 +1,7 @@
 """The settings of a whole run."""
 
 import dataclasses
+import importlib.util
 
 from qdrl_haiku.config import Settings, setting
 
@@ -86,10 +87,13 @@ class RunConfig(Settings):
     "one at the end alone.",
     low=1, offered=False, needs="repertoire", may_change=True,
   )
-  use_tensorboard: bool = setting(
-    True, "Whether TensorBoard events are written.",
+  log_to: tuple[str, ...] = setting(
+    ("tensorboard",),
+    "Where metrics go beside metrics.jsonl and metrics.csv: tensorboard, wandb "
+    "(offline without an account), or both; empty for nowhere.",
+    choices=("tensorboard", "wandb"),
     may_change=True,
-  )  # fmt: skip
+  )
   dry_run: bool = setting(
     False,
     "Checks all settings, prints the memory needed, and ends.",
@@ -98,6 +102,10 @@ class RunConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    if "wandb" in self.log_to and not importlib.util.find_spec("wandb"):
+      raise ValueError(
+        "log_to=wandb needs wandb; pip install wandb, or leave it out."
+      )
     if self.reevaluation_interval is not None and not self.num_reevaluations:
       raise ValueError(
         f"reevaluation_interval={self.reevaluation_interval} has no effect: "

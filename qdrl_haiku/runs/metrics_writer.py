@@ -1,8 +1,13 @@
-"""Rows of metrics as JSON lines, CSV and TensorBoard events."""
+"""Rows of metrics as JSON lines, CSV, TensorBoard events, and to wandb."""
 
 import csv
+import functools
+import hashlib
 import math
+import os
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.runs.records import Row
@@ -11,12 +16,12 @@ from qdrl_haiku.storage.directory import RunDirectory
 
 
 class MetricsWriter:
-  """Writes a row per generation as JSON lines, CSV and TensorBoard events.
+  """Writes a row per generation as JSON lines, CSV, and where else is asked.
 
   Of several processes the first alone writes.
   """
 
-  def __init__(self, directory: RunDirectory, use_tensorboard: bool) -> None:
+  def __init__(self, directory: RunDirectory, log_to: Sequence[str]) -> None:
     """Goes on after the rows that are there.
 
     From these rows the other files are written anew, so that they hold what a
@@ -25,14 +30,17 @@ class MetricsWriter:
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
     self._events: _Events | None = None
+    self._wandb: Any = None
     if not hosts.is_first_host():
       return
     rows = directory.rows("metrics.jsonl")
     self._csv.unlink(missing_ok=True)
     for row in rows:
       self._append_csv(row)
-    if use_tensorboard:
+    if "tensorboard" in log_to:
       self._events = _Events(directory, rows)
+    if "wandb" in log_to:
+      self._wandb = _begin_wandb(directory)
 
   def write(self, row: Row) -> None:
     """Writes one row; each row of a run has the same names."""
@@ -43,11 +51,15 @@ class MetricsWriter:
     if self._events is not None:
       self._events.write(row, time.time())
       self._events.file.flush()
+    if self._wandb is not None:
+      self._wandb.log(_finite(row), step=int(row["step"]))
 
   def close(self) -> None:
     """Closes the files."""
     if self._events is not None:
       self._events.file.close()
+    if self._wandb is not None:
+      self._wandb.finish()
 
   def _append_csv(self, row: Row) -> None:
     is_new = not self._csv.exists()
@@ -56,6 +68,34 @@ class MetricsWriter:
       if is_new:
         writer.writeheader()
       writer.writerow(strict_json.strict_json_value(row))
+
+
+def _finite(row: Row) -> Row:
+  """Returns the numbers of a row that are finite."""
+  return {
+    name: x for name, x in row.items() if x is not None and math.isfinite(x)
+  }
+
+
+def _begin_wandb(directory: RunDirectory) -> Any:
+  """Begins a run of wandb's, or goes on with the one of this directory."""
+  import wandb
+
+  path = directory.path.absolute()
+  begin = functools.partial(
+    wandb.init,
+    project="qdrl_haiku",
+    name=path.name,
+    # By which a resumed run is found again.
+    id=hashlib.sha256(str(path).encode()).hexdigest()[:16],
+    resume="allow",
+    dir=str(path),
+    config=directory.settings(),
+  )
+  if "WANDB_MODE" in os.environ or wandb.api.api_key is not None:
+    return begin()
+  # It would ask for an account.
+  return begin(mode="offline")
 
 
 class _Events:
@@ -93,7 +133,6 @@ class _Events:
     from tensorboardX.proto import event_pb2
 
     event = event_pb2.Event(wall_time=wall_time, step=int(row["step"]))
-    for name, value in row.items():
-      if value is not None and math.isfinite(value):
-        event.summary.value.extend(summary.scalar(name, value).value)
+    for name, value in _finite(row).items():
+      event.summary.value.extend(summary.scalar(name, value).value)
     self.file.write_event(event)

@@ -132,7 +132,7 @@ def _train(
   compile_seconds = time.monotonic() - start
   # So that the time before an interruption counts too.
   start -= record["walltime"]
-  writer = MetricsWriter(directory, config.use_tensorboard)
+  writer = MetricsWriter(directory, config.log_to)
   progress = Progress(num_generations, record["generation"])
   plan = CheckpointPlan(config.checkpoint_interval, progress.say)
   first_row: Row = {}

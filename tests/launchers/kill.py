@@ -34,7 +34,7 @@ _ROWS = (
 SMALL = [
   "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
   "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
-  "--min_replay_size=16", "--nouse_tensorboard", "--checkpoint_interval=1",
+  "--min_replay_size=16", "--log_to=", "--checkpoint_interval=1",
   "--seed=3",
 ]  # fmt: skip
 _PBT = [
@@ -48,7 +48,7 @@ _REPERTOIRE = [
 COMMANDS = {
   "pbt": [
     *_PBT, "--num_eval_episodes=2", "--normalize_observations",
-    "--use_tensorboard",
+    "--log_to=tensorboard",
   ],
   "pb2": [*_PBT, "--controller=pb2"],
   "mf_pbt": [

@@ -18,8 +18,8 @@ _MAZE = ("--env_name=point_maze", "--hidden_layer_sizes=4", "--num_envs=2")
 
 
 @pytest.mark.parametrize(("launcher", "flags", "message"), [
-  ("train", "--use_tensorboard=maybe", "board=maybe .*; give true or false[.]"),
-  ("train", "--nouse_tensorboard=1", "--nouse_tensorboard=1 .*; see --help"),
+  ("train", "--dry_run=maybe", "run=maybe .*; give true or false[.]"),
+  ("train", "--nodry_run=1", "--nodry_run=1 .*; see --help"),
   ("train_pbt", "--num_env=4", "--num_env is no flag .*mean 'num_envs'"),
   ("train", "extra", "'extra'; flags begin with --"),
   ("train", "--flagfile=/no/such/file", "flagfile.*/no/such/file.; see --h"),

@@ -22,7 +22,7 @@ _SMALL = [
   "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
   "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
   "--min_replay_size=16", "--perturbation_interval=40", "--num_timesteps=120",
-  "--num_eval_episodes=2", "--nouse_tensorboard", "--max_checkpoints=1",
+  "--num_eval_episodes=2", "--log_to=", "--max_checkpoints=1",
 ]  # fmt: skip
 _PBT = ["train_pbt", *_SMALL, "--learner=sac"]
 _REPERTOIRE = [

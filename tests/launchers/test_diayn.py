@@ -14,7 +14,7 @@ from tests.launchers import harness
 _SMALL = (
   "--learner=diayn", "--env_name=point_maze", "--episode_length=20",
   "--hidden_layer_sizes=4,4", "--batch_size=8", "--min_replay_size=16",
-  "--replay_capacity=200", "--nouse_tensorboard",
+  "--replay_capacity=200", "--log_to=",
 )  # fmt: skip
 # Launcher and flags of each run: more skills than episodes by default, and
 # skills that are numbers.
@@ -163,7 +163,7 @@ def test_skills_of_the_preset_are_told_apart(tmp_path):
   assert setup.config.fitness == "diayn/diversity_return"
   harness.start(
     "train", "--preset=diayn_point_maze", "--num_timesteps=6000",
-    "--eval_interval=2000", "--nouse_tensorboard",
+    "--eval_interval=2000", "--log_to=",
     f"--logdir={tmp_path / 'run'}",
   )  # fmt: skip
   rows = RunDirectory(tmp_path / "run").rows("metrics.jsonl")

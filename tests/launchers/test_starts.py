@@ -40,7 +40,7 @@ def test_a_second_start_traces_nothing_and_computes_the_same(rate, tmp_path):
       "train", "--env_name=point_maze", "--learner=sac", "--num_seeds=2",
       "--hidden_layer_sizes=4", "--num_envs=2", "--batch_size=8",
       "--min_replay_size=8", "--eval_interval=20", "--num_timesteps=40",
-      "--num_eval_episodes=1", "--episode_length=10", "--nouse_tensorboard",
+      "--num_eval_episodes=1", "--episode_length=10", "--log_to=",
       f"--critic_learning_rate={rate}", f"--logdir={name}",
       f"--compilation_cache_dir={tmp_path / 'cache'}", *flags,
       cwd=tmp_path, JAX_NUM_CPU_DEVICES="2",

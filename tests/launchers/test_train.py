@@ -23,7 +23,7 @@ _FLAGS = (
   "--replay_capacity=256", "--num_eval_episodes=2", "--tau=0.01", "--seed=3",
 )  # fmt: skip
 _SEEDS = (5, 6, 7, 8)
-_OWN = (*users_module.FLAGS, "--nouse_tensorboard")
+_OWN = (*users_module.FLAGS, "--log_to=")
 _OF_SEEDS = (*_OWN, "--logdir=run", "--num_seeds=4", "--seed=5")
 
 

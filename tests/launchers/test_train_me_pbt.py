@@ -20,7 +20,7 @@ _PBT = (
   *users_module.FLAGS, f"--env_name={__name__}:StillWalk", "--grid_shape=16,8",
   "--gradient_population_size=4", "--num_replaced_by_best=1",
   "--num_replaced_by_samples=1", "--variation_batch_size=2", "--num_envs=4",
-  "--num_initial_genotypes=4", "--iso_sigma=0.5", "--nouse_tensorboard",
+  "--num_initial_genotypes=4", "--iso_sigma=0.5", "--log_to=",
   "--perturbation_interval=32", "--repertoire_interval=2",
   "--reevaluation_interval=2", "--num_timesteps=96", "--seed=3",
   "--search_space=speed:log_uniform:1e-3:1e-1",
@@ -28,7 +28,7 @@ _PBT = (
 _ARM = (
   "--learner=td3", "--env_name=arm", "--hidden_layer_sizes=",
   "--num_initial_genotypes=4", "--num_eval_episodes=1", "--num_generations=3",
-  "--repertoire_interval=1", "--nouse_tensorboard", "--num_cells=5",
+  "--repertoire_interval=1", "--log_to=", "--num_cells=5",
 )  # fmt: skip
 _NAMES = ("pbt", "pga", "dcrl", "ga", "make_emitter")
 _OTHERS = {
@@ -47,7 +47,7 @@ _OTHERS = {
     "--hidden_layer_sizes=4", "--num_initial_genotypes=4", "--grid_shape=4,4",
     "--num_eval_episodes=1", "--batch_size=8", "--min_replay_size=16",
     "--replay_capacity=200", "--num_critic_steps=4", "--num_policy_steps=2",
-    "--num_generations=3", "--repertoire_interval=1", "--nouse_tensorboard",
+    "--num_generations=3", "--repertoire_interval=1", "--log_to=",
     "--num_reevaluations=0", "--emitter=pga:3,dcrl:4,pbt:3,ga:2,"
     "tests.trials.learning_emitter:make_emitter:2",
     "--num_replaced_by_best=1", "--num_replaced_by_samples=1", "--num_envs=2",

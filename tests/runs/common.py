@@ -40,7 +40,7 @@ def run(
 ):  # fmt: skip
   """A run of so many generations; returns the last row of metrics."""
   steps = int(generations * setup.steps_per_generation)
-  config = {"use_tensorboard": False, "checkpoint_interval": 1} | config
+  config = {"log_to": (), "checkpoint_interval": 1} | config
   row, _ = runs.run(
     setup, runs.RunConfig(logdir=str(logdir), num_timesteps=steps, **config),
     settings | {"num_timesteps": steps}, ["num_timesteps"], callback, programs,

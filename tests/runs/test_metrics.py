@@ -1,12 +1,16 @@
 """Tests of a generation's row of numbers, and of such rows as files."""
 
 import csv
+import importlib.util
+import sys
+import types
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from qdrl_haiku.runs import records
+from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
 from qdrl_haiku.storage.directory import RunDirectory
 from tests.events import events
@@ -72,8 +76,8 @@ def _numbers(rows):
   )
 
 
-def _writer(directory, use_tensorboard=True):
-  return MetricsWriter(directory, use_tensorboard)
+def _writer(directory, *log_to):
+  return MetricsWriter(directory, log_to or ("tensorboard",))
 
 
 def test_metrics_are_the_same_in_every_file_also_after_a_kill(directory):
@@ -113,7 +117,7 @@ def test_a_resumed_run_has_its_rows_everywhere_and_each_once(directory):
 
 def test_events_are_those_of_the_rows_whatever_was_there(directory):
   directory.begin({})
-  _writer(directory, use_tensorboard=False).write(_at(1, loss=0.5))
+  MetricsWriter(directory, ()).write(_at(1, loss=0.5))
   assert not list(directory.path.glob("events*"))
   # They may be wanted from a resumption on.
   _writer(directory)
@@ -122,3 +126,38 @@ def test_events_are_those_of_the_rows_whatever_was_there(directory):
   directory.forget_after("metrics.jsonl", -1)
   _writer(directory)
   assert events(directory.path) == []
+
+
+def test_wandb_gets_the_rows_and_finds_a_resumed_run_again(
+  directory, monkeypatch
+):
+  begun, logged = [], []
+
+  def init(**arguments):
+    begun.append(arguments)
+    return types.SimpleNamespace(
+      log=lambda row, step: logged.append((row, step)), finish=lambda: None
+    )
+
+  monkeypatch.delenv("WANDB_MODE", raising=False)
+  package = types.SimpleNamespace(
+    init=init, api=types.SimpleNamespace(api_key=None)
+  )
+  monkeypatch.setitem(sys.modules, "wandb", package)
+  directory.begin({"seed": 3})
+  for generation in (1, 2):
+    writer = _writer(directory, "wandb")
+    writer.write(_at(generation, loss=0.5, broken=float("nan")))
+    writer.close()
+  assert logged == [
+    ({"generation": i, "step": 10 * i, "loss": 0.5}, 10 * i) for i in (1, 2)
+  ]
+  assert begun[0] == begun[1]
+  assert begun[0]["mode"] == "offline"
+  assert begun[0]["config"]["seed"] == 3
+
+
+def test_wandb_that_is_not_there_is_said_in_one_line(monkeypatch):
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+  with pytest.raises(ValueError, match="pip install wandb"):
+    RunConfig(log_to=("wandb",))
