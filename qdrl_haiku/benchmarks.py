@@ -66,10 +66,7 @@ def shorten_for_benchmark(
 
 
 def benchmark_generations(
-  setup: Setup,
-  repetitions: int,
-  run_key: types.Key,
-  start: float,
+  setup: Setup, repetitions: int, run_key: types.Key, start: float,
   cache: ProgramCache | None = None,
 ) -> Row:
   """Times whole generations, compiled and called as a run does."""
@@ -92,7 +89,9 @@ def benchmark_generations(
   numbers = itertools.count(2)
 
   def train_generation(carried: tuple[State, Tree]) -> tuple[State, Tree]:
-    return made.step(carried[0], run_key, next(numbers))
+    initial = made.draw(run_key, next(numbers))
+    state, trained = made.train(carried[0], initial.pool, run_key)
+    return made.evaluate(state, trained, initial.evaluation, run_key)
 
   seconds, carried = _timed(train_generation, carried, repetitions)
   median = statistics.median(seconds)

@@ -15,29 +15,17 @@ which XLA may flush to zero, when numbers are multiplied or divided."""
 
 
 def check_count(
-  name: str, value: object, minimum: int, hint: str = "", maximum: int = LARGEST
+  name: str, value: object, minimum: int, maximum: int = LARGEST
 ) -> None:
-  """Refuses a setting that is no integer from a minimum to a maximum.
-
-  Args:
-    name: of the setting.
-    value: of the setting.
-    minimum: the least that it may be.
-    hint: what to use instead, if there is more to say than the minimum.
-    maximum: the most that it may be.
-  """
+  """Refuses a setting that is no integer from a minimum to a maximum."""
   if (
     isinstance(value, bool)
     or not isinstance(value, numbers.Integral)
-    or value < minimum
+    or not minimum <= int(value) <= maximum
   ):
     raise ValueError(
-      f"{name}={value!r} is not a count; use"
-      f" {hint or f'an integer of at least {minimum}'}."
-    )
-  if int(value) > maximum:
-    raise ValueError(
-      f"{name}={value!r} is too large; use an integer of at most {maximum}."
+      f"{name}={value!r} is not a count; use an integer from {minimum} to "
+      f"{maximum}."
     )
 
 

@@ -38,16 +38,10 @@ def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
 
   Where another function is traced, as by `jax.jit`, it's the function as it is
   written. Elsewhere it's compiled once for the shapes of its arrays and for the
-  static arguments: numbers by value, everything else (an environment, a
-  learner, a function) by identity. So later changes to attributes of a static
-  object aren't seen; make a new object. The last 16 programs of each function
-  are kept.
-
-  Args:
-    *static: names of the parameters that aren't trees of arrays.
-
-  Returns:
-    A decorator.
+  static arguments, of these names: numbers by value, everything else (an
+  environment, a learner, a function) by identity. So later changes to
+  attributes of a static object aren't seen; make a new object. The last 16
+  programs of each function are kept.
   """
 
   def decorate(function: _Function) -> _Function:

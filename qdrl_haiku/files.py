@@ -17,12 +17,6 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   A kill at any moment leaves the old file or the new one; and perhaps a part of
   the latter under another name, see `is_file_cut_short`. That name can't be
   guessed, and no other file is written to.
-
-  Args:
-    path: of the file, in a folder that is there.
-
-  Yields:
-    An empty file of the same ending, to be written.
   """
   path = pathlib.Path(path)
   mark = f"{_MARK}-{secrets.token_hex(8)}"
@@ -43,8 +37,7 @@ def is_file_cut_short(path: pathlib.Path) -> bool:
 def why_file_not_private(status: os.stat_result) -> str | None:
   """Returns why others may have written a file or folder; None if they can't.
 
-  Args:
-    status: of `os.lstat`, so that a link counts as others'.
+  The status is that of `os.lstat`, so that a link counts as others'.
   """
   if stat.S_ISLNK(status.st_mode):
     return "it is a link"

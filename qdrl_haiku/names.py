@@ -8,15 +8,11 @@ from collections.abc import Callable, Iterable
 
 
 def load_named_function(path: str) -> Callable:
-  """Imports a user's function.
+  """Imports a user's function, "package.module:function".
 
-  Args:
-    path: "package.module:function". The module is looked up on `sys.path` and
-      in the current working directory, see `search_names_in_working_directory`.
-
-  Returns:
-    The function. A ValueError says why there is none; errors of the module
-    itself are raised as they are.
+  The module is looked up on `sys.path` and in the current working directory,
+  see `search_names_in_working_directory`. A ValueError says why there is no
+  function; errors of the module itself are raised as they are.
   """
   module_name, _, function_name = path.partition(":")
   if not all(module_name.split(".")) or not function_name.isidentifier():
@@ -56,14 +52,9 @@ def search_names_in_working_directory() -> str:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-  """Returns advice for an unknown name: what could be meant by it.
+  """Returns advice for an unknown name.
 
-  Args:
-    name: what was given.
-    known: what could have been given.
-
-  Returns:
-    The known names that resemble it, capitals or not, or all if none does.
+  It's the known names that resemble it, capitals or not, or all if none does.
   """
   known = list(known)
   by_lower = {k.lower(): k for k in known}

@@ -9,12 +9,8 @@ from qdrl_haiku.types import Array, Tree
 def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
   """Returns whether all floats of each of many things are finite.
 
-  Args:
-    tree: leaves [..., *], with a float among them.
-    num_axes: how many leading axes number the things.
-
-  Returns:
-    bool [...], of the leading axes.
+  Of leaves [..., *], with a float among them, the first `num_axes` axes number
+  the things, and are those of the result.
   """
   per_leaf = [
     jnp.all(jnp.isfinite(x), axis=tuple(range(num_axes, x.ndim)))
@@ -63,11 +59,7 @@ def named_tree_leaves(tree: Tree) -> list[tuple[str, Array]]:
 def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
   """Names the leaves of a tree, such as hyperparameters or a search space.
 
-  Args:
-    tree: any; ranges are leaves.
-
-  Returns:
-    The leaves by their paths joined by "/", of which no two may be the same.
+  The names are their paths joined by "/", of which no two may be the same.
   """
   names, leaves = tree_leaf_names(tree), jax.tree.leaves(tree)
   if len({*names}) < len(names):

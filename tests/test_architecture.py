@@ -52,7 +52,7 @@ _ALLOWED = {
   },
   "benchmarks": {"distributed", "map_elites", "runs", "storage", "training"},
   "accelerators": {"distributed", "runs", "training"},
-  "comparisons": {"drawing", "reports"},
+  "comparisons": {"artifacts", "drawing", "reports"},
   "experiment": {
     "controllers", "distributed", "environments", "learners", "runs",
     "storage", "training",

@@ -25,65 +25,45 @@ _TRANSFERS = frozenset({"infeed", "outfeed", "recv", "send"})
 
 
 class PartCost(NamedTuple):
-  """Counts what one part of a program does in a call of the program.
+  """Counts what one part of a program does in a call of the program."""
 
-  Attributes:
-    kernels: how many are launched, copies among them.
-    copies: how many of them copy an array as it is.
-    num_bytes: that they read and write.
-    seconds: modelled: each kernel takes a launch, or its bytes at the speed of
-      the accelerator's memory, whichever is longer. NaN on a CPU.
-  """
-
-  kernels: int = 0
-  copies: int = 0
-  num_bytes: int = 0
+  kernels: int = 0  # How many are launched, copies among them.
+  copies: int = 0  # How many of them copy an array as it is.
+  num_bytes: int = 0  # That they read and write.
+  # Modelled: each kernel takes a launch, or its bytes at the speed of the
+  # accelerator's memory, whichever is longer. NaN on a CPU.
   seconds: float = 0.0
 
 
 class Loop(NamedTuple):
-  """A loop of a program.
+  """A loop of a program."""
 
-  Attributes:
-    depth: how many loops it is in.
-    part: in which it is.
-    trips: how often its body runs; None where a condition decides, of which an
-      accelerator tells the host each time.
-    kernels: launched each time that its body runs, inner loops and all
-      branches of conditionals among them.
-    copies: of these.
-    moved_bytes: that cross between devices each time.
-  """
-
-  depth: int
-  part: str
+  depth: int  # How many loops it is in.
+  part: str  # In which it is.
+  # How often its body runs; None where a condition decides, of which an
+  # accelerator tells the host each time.
   trips: int | None
-  kernels: int
-  copies: int
-  moved_bytes: int
+  # Launched each time that its body runs, inner loops and all branches of
+  # conditionals among them.
+  kernels: int = 0
+  copies: int = 0  # Of these.
+  moved_bytes: int = 0  # That cross between devices each time.
 
 
 class Cost(NamedTuple):
-  """Counts what a compiled program does in a call.
+  """Counts what a compiled program does in a call."""
 
-  Attributes:
-    parts: by name, of `PARTS` or "other".
-    loops: in the order of the program, outer ones before inner ones.
-    conditionals: how many there are; at each an accelerator waits for the host.
-    transfers: how many instructions exchange data with the host.
-    moved_bytes: that cross between devices, by collective; what a loop whose
-      trips aren't known moves counts once.
-    argument_bytes: of what the program is called with.
-    temporary_bytes: that it needs beside arguments and results.
-  """
-
-  parts: dict[str, PartCost]
+  parts: dict[str, PartCost]  # By name, of `PARTS` or "other".
+  # In the order of the program, outer ones before inner ones.
   loops: list[Loop]
+  # How many there are; at each an accelerator waits for the host.
   conditionals: int
-  transfers: int
+  transfers: int  # How many instructions exchange data with the host.
+  # That cross between devices, by collective; what a loop whose trips aren't
+  # known moves counts once.
   moved_bytes: dict[str, int]
-  argument_bytes: int
-  temporary_bytes: int
+  argument_bytes: int  # Of what the program is called with.
+  temporary_bytes: int  # That it needs beside arguments and results.
 
   @property
   def total(self) -> PartCost:
@@ -92,15 +72,7 @@ class Cost(NamedTuple):
 
 
 def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
-  """Reads a compiled program.
-
-  Args:
-    compiled: the program.
-    target: what it was compiled for.
-
-  Returns:
-    Its cost.
-  """
+  """Reads what a compiled program costs on what it was compiled for."""
   module = hlo.parse_hlo(compiled.as_text() or "")
   parts: dict[str, PartCost] = collections.defaultdict(PartCost)
   loops: list[Loop] = []
@@ -111,24 +83,22 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
     name: str, times: int, depth: int, scope: str
   ) -> collections.Counter[str]:
     """Adds a computation; returns what `Loop` counts in one run of it."""
-    computation = module.computations[name]
     here: collections.Counter[str] = collections.Counter()
-    for label, instruction in computation.items():
+    for label, instruction in module.computations[name].items():
       opcode, inside = instruction.opcode, instruction.scope or scope
       if opcode in _NO_KERNEL or opcode.endswith("-done"):
         continue
-      counts["transfers"] += _is_transfer(instruction)
+      counts["transfers"] += (
+        opcode.removesuffix("-start") in _TRANSFERS
+        or "callback" in instruction.target
+      )
       counts["conditionals"] += opcode == "conditional"
       if opcode == "while":
-        turns = instruction.trips or 1
-        place = len(loops)
-        loops.append(Loop(depth, _part_of(inside), instruction.trips, 0, 0, 0))
+        turns, place = instruction.trips or 1, len(loops)
+        loops.append(Loop(depth, _part_of(inside), instruction.trips))
         inner = walk(instruction.called[0], times * turns, depth + 1, inside)
-        loops[place] = loops[place]._replace(
-          kernels=inner["kernels"],
-          copies=inner["copies"],
-          moved_bytes=inner["moved_bytes"],
-        )
+        outer = loops[place]
+        loops[place] = Loop(outer.depth, outer.part, outer.trips, **inner)
         here.update({kind: turns * n for kind, n in inner.items()})
         continue
       if opcode in _CALLS and instruction.called:
@@ -170,11 +140,3 @@ def _part_of(scope: str) -> str:
     if name in PARTS:
       return name
   return "other"
-
-
-def _is_transfer(instruction: hlo.Instruction) -> bool:
-  """Returns whether an instruction exchanges data with the host."""
-  return (
-    instruction.opcode.removesuffix("-start") in _TRANSFERS
-    or "callback" in instruction.target
-  )

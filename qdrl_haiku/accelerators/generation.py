@@ -19,11 +19,8 @@ def generation_costs(
 ) -> dict[str, Cost]:
   """Compiles a generation for an accelerator that need not be there.
 
-  Args:
-    make_setup: makes what is trained; called while programs are traced for the
-      accelerator, since a setup holds functions that differ on CPUs.
-    target: one of `TARGETS`.
-    num_devices: among which agents are divided, >= 1.
+  The setup is made while programs are traced for the target, one of `TARGETS`,
+  since it holds functions that differ on CPUs; `num_devices` divide its agents.
 
   Returns:
     The costs of one call of each of `PROGRAMS`.
@@ -39,7 +36,7 @@ def generation_costs(
     programs = make_programs(setup, mesh, run_key)
     return {
       name: accelerator_cost(
-        getattr(programs, name)._lower().compile(), TARGETS[target]
+        getattr(programs, name).lower().compile(), TARGETS[target]
       )
       for name in PROGRAMS
     }

@@ -25,28 +25,19 @@ _ONE_KERNEL = 'xla_cpu_small_call="true"'
 
 
 class Instruction(NamedTuple):
-  """One instruction of a computation.
+  """One instruction of a computation."""
 
-  Attributes:
-    opcode: such as "fusion" or "while".
-    num_bytes: of its result.
-    operands: names of the instructions whose results it takes.
-    called: names of the computations that it calls, but for a loop's condition
-      and for what is compiled to one kernel.
-    trips: how often a loop's body runs; None where that isn't known.
-    scope: the named scopes in which it was traced, joined by "/".
-    target: the library function of a custom call.
-    is_root: whether its result is that of its computation.
-  """
-
-  opcode: str
-  num_bytes: int
-  operands: tuple[str, ...]
+  opcode: str  # Such as "fusion" or "while".
+  num_bytes: int  # Of its result.
+  operands: tuple[str, ...]  # Names of the instructions whose results it takes.
+  # Names of the computations that it calls, but for a loop's condition and for
+  # what is compiled to one kernel.
   called: tuple[str, ...]
+  # How often a loop's body runs; None where that isn't known.
   trips: int | None
-  scope: str
-  target: str
-  is_root: bool
+  scope: str  # The named scopes in which it was traced, joined by "/".
+  target: str  # The library function of a custom call.
+  is_root: bool  # Whether its result is that of its computation.
 
 
 class Module(NamedTuple):

@@ -22,17 +22,11 @@ _PACKAGES = (
 
 
 class Target(NamedTuple):
-  """An accelerator, and the numbers by which time on it is modelled.
+  """An accelerator, and the numbers by which time on it is modelled."""
 
-  Attributes:
-    title: its name.
-    bytes_per_second: that its memory moves; NaN where that says nothing.
-    launch_seconds: that each kernel takes at least.
-  """
-
-  title: str
-  bytes_per_second: float
-  launch_seconds: float = 2.5e-6
+  title: str  # Its name.
+  bytes_per_second: float  # That its memory moves; NaN where that says nothing.
+  launch_seconds: float = 2.5e-6  # That each kernel takes at least.
 
 
 TARGETS = {
@@ -50,11 +44,7 @@ each accelerator, and jax the CPUs."""
 def compiling_for_target(
   name: str, num_devices: int = 1
 ) -> Iterator[jax.sharding.Mesh]:
-  """Traces and compiles for an accelerator within a `with` statement.
-
-  Args:
-    name: one of `TARGETS`.
-    num_devices: how many of them, >= 1.
+  """Traces and compiles for one of `TARGETS` within a `with` statement.
 
   Yields:
     A mesh of devices that can be compiled for, and nothing else.

@@ -91,9 +91,7 @@ def _latest(
 
 
 def _read(
-  directory: RunDirectory,
-  folder: str,
-  like: Callable[[Record], types.State],
+  directory: RunDirectory, folder: str, like: Callable[[Record], types.State],
   in_slots: Collection[str] = (),
 ) -> tuple[types.State, Record]:
   """Reads learners' states and the record of a folder's latest checkpoint."""

@@ -4,29 +4,20 @@ import jax
 import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.artifacts import statistics
 
 # Environments that run side by side.
 _BATCH = 1024
-_CONFIDENCE = 0.95
-# Numbers that are resampled at a time.
-_RESAMPLED = 10_000_000
 
 
 def evaluate_agent(
-  env: environments.BatchedEnvironment,
-  learner: learners.Learner,
-  state: types.State,
-  key: types.Key,
-  num_episodes: int,
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  state: types.State, key: types.Key, num_episodes: int,
 ) -> actors.Evaluation:
-  """Runs greedy episodes of one agent, a thousand at a time.
+  """Runs N greedy episodes of one agent, a thousand at a time.
 
-  Args:
-    env: the environment; the episodes have a descriptor if it has one.
-    learner: the agent's.
-    state: of one agent.
-    key: consumed; batch i draws from `fold_in(key, i)`.
-    num_episodes: N, >= 1. Skills that are dealt out go on from batch to batch.
+  The episodes have a descriptor if the environment has one; batch i draws from
+  `fold_in(key, i)`, and skills that are dealt out go on from batch to batch.
 
   Returns:
     The evaluation of a population of one, on the host.
@@ -54,21 +45,26 @@ def evaluate_agent(
 
 
 def summarize_evaluation(
-  evaluation: actors.Evaluation,
-  descriptor: environments.Descriptor | None,
+  evaluation: actors.Evaluation, descriptor: environments.Descriptor | None
 ) -> dict[str, float]:
-  """Summarises the episodes of one agent.
-
-  Args:
-    evaluation: of a population of one, on the host.
-    descriptor: of the environment.
+  """Summarises the episodes of one agent, of `evaluate_agent`.
 
   Returns:
-    What `summarize_evaluated_returns` says of the returns, and likewise by name
-    the lengths and each axis of the descriptor, where there is one.
+    `num_episodes`; `mean`, `std`, `iqm` (interquartile mean) of returns and
+    `iqm_low`, `iqm_high`, its 95 % bootstrap interval (Agarwal et al., arXiv
+    2108.13264); and by name the lengths and the mean of each axis of the
+    descriptor, where there is one.
   """
+  returns = np.asarray(evaluation.returns[0], np.float64)
   lengths = evaluation.lengths[0]
-  summary = summarize_evaluated_returns(np.asarray(evaluation.returns[0])) | {
+  iqm, low, high = map(float, statistics.pooled_interquartile_mean([returns]))
+  summary = {
+    "num_episodes": len(returns),
+    "mean": float(np.mean(returns)),
+    "std": float(np.std(returns)),
+    "iqm": iqm,
+    "iqm_low": low,
+    "iqm_high": high,
     "length_mean": float(np.mean(lengths)),
     "length_min": int(np.min(lengths)),
     "length_max": int(np.max(lengths)),
@@ -81,40 +77,3 @@ def summarize_evaluation(
       for name, values in zip(descriptor.names, descriptors.T, strict=True)
     }
   return summary
-
-
-def summarize_evaluated_returns(returns: np.ndarray) -> dict[str, float]:
-  """Summarises episodes.
-
-  Args:
-    returns: [N], of the episodes.
-
-  Returns:
-    `num_episodes`, `mean`, `std`, `iqm` (interquartile mean) and `iqm_low`,
-    `iqm_high`, its 95 % bootstrap interval (Agarwal et al., arXiv 2108.13264).
-  """
-  from scipy import stats  # Here, since importing it takes long.
-
-  def iqm(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    return stats.trim_mean(x, 0.25, axis=axis)
-
-  returns = np.asarray(returns, np.float64)
-  low = high = float(iqm(returns))
-  if np.ptp(returns) > 0:
-    interval = stats.bootstrap(
-      (returns,),
-      iqm,
-      confidence_level=_CONFIDENCE,
-      batch=max(1, _RESAMPLED // len(returns)),
-      method="percentile",
-      rng=np.random.default_rng(0),
-    ).confidence_interval
-    low, high = float(interval.low), float(interval.high)
-  return {
-    "num_episodes": len(returns),
-    "mean": float(np.mean(returns)),
-    "std": float(np.std(returns)),
-    "iqm": float(iqm(returns)),
-    "iqm_low": low,
-    "iqm_high": high,
-  }

@@ -25,7 +25,6 @@ without the rest of the package; README.md has a reader of thirty lines.
 """
 
 import dataclasses
-import itertools
 import json
 import math
 import os
@@ -39,8 +38,6 @@ import numpy.typing as npt
 
 FORMAT = 1
 OUTPUTS_PER_ACTION = {"normal_tanh": 2, "deterministic_tanh": 1}
-# As `networks.ResidualMLP` has it.
-_EXPANSION = 4
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
   # The approximation that `jax.nn.gelu` is by default.
@@ -147,64 +144,13 @@ def load(path: str | os.PathLike[str]) -> Policy:
           f"its format is {config['format']} (of qdrl_haiku "
           f"{config.get('version')}), and this version reads {FORMAT}"
         )
-      check_numpy_policy(config, arrays)
+      policy = Policy(config, arrays)
+      if not np.isfinite(policy(np.zeros(config["observation_size"]))).all():
+        raise ValueError("it acts with numbers that are not finite")
     # A damaged file can make NumPy, zipfile and json raise nearly anything.
     except Exception as error:
       raise ValueError(
         f"{os.fspath(path)} can't be read as a policy: "
         f"{error or type(error).__name__}"
       ) from error
-  return Policy(config, arrays)
-
-
-def check_numpy_policy(
-  config: dict[str, Any], arrays: dict[str, np.ndarray]
-) -> None:
-  """Raises ValueError unless the arrays are those that the config describes."""
-  for key, known in (
-    ("activation", ACTIVATIONS), ("policy", OUTPUTS_PER_ACTION)
-  ):  # fmt: skip
-    if config[key] not in known:
-      raise ValueError(
-        f"{key}={config[key]!r} is unknown; known are {', '.join(known)}"
-      )
-  hidden, n = config["hidden_layer_sizes"], config["num_normalized"]
-  num_outputs = OUTPUTS_PER_ACTION[config["policy"]] * config["action_size"]
-  sizes = [config["observation_size"], *hidden, num_outputs]
-  has_blocks = bool(config.get("residual"))
-  shapes = _shapes(sizes, config["layer_norm"], has_blocks)
-  if n:
-    shapes |= {"observation_mean": (n,), "observation_std": (n,)}
-  for name in sorted(shapes.keys() | arrays.keys()):
-    expected = shapes.get(name, "absent")
-    found = arrays[name].shape if name in arrays else "absent"
-    if found != expected:
-      raise ValueError(f"{name} is {found} where it should be {expected}")
-    if not np.isfinite(arrays[name]).all():
-      raise ValueError(f"{name} has numbers that are not finite")
-  if n and not (arrays["observation_std"] > 0).all():
-    raise ValueError("observation_std has numbers that are not above 0")
-
-
-def _shapes(
-  sizes: list[int], has_layer_norm: bool, has_blocks: bool
-) -> dict[str, tuple[int, ...]]:
-  """Returns the shapes of all weights, of the sizes of all layers."""
-  layers: dict[str, tuple[int, ...]]
-  if has_blocks:
-    width = sizes[1]
-    layers = {"layer_0": (sizes[0], width), "output": (width, sizes[-1])}
-    for i, size in enumerate(sizes[1:-1]):
-      layers[f"expand_{i}"] = (width, _EXPANSION * width)
-      layers[f"project_{i}"] = (_EXPANSION * width, size)
-    norms = {f"layer_norm_{i}": width for i in range(len(sizes) - 1)}
-  else:
-    layers = {f"layer_{i}": x for i, x in enumerate(itertools.pairwise(sizes))}
-    hidden = sizes[1:-1] if has_layer_norm else []
-    norms = {f"layer_{i}": size for i, size in enumerate(hidden)}
-  shapes: dict[str, tuple[int, ...]] = {}
-  for name, shape in layers.items():
-    shapes |= {f"{name}/w": shape, f"{name}/b": shape[1:]}
-  for name, size in norms.items():
-    shapes |= {f"{name}/scale": (size,), f"{name}/offset": (size,)}
-  return shapes
+  return policy

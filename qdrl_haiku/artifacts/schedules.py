@@ -4,14 +4,11 @@ Whether a tuned agent owes its return to its schedule or to the weights that it
 inherited is seen by training another one from scratch with the schedule.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
 
 from qdrl_haiku import controllers, learners
 from qdrl_haiku.artifacts.agents import read_best_agent_record
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.directory import RunDirectory
 
 
@@ -64,11 +61,11 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
   """
   directory = RunDirectory(logdir)
   settings = directory.settings()
-  rows, member_rows = (
-    directory.rows(name, row_files.COLUMNS[name])
-    for name in ("pbt_lineage.jsonl", "pbt_members.jsonl")
-  )
-  trained = {(row["generation"], row["member"]): row for row in member_rows}
+  rows = directory.rows("pbt_lineage.jsonl")
+  trained = {
+    (row["generation"], row["member"]): row
+    for row in directory.rows("pbt_members.jsonl")
+  }
   if not rows:
     raise ValueError(
       f"{logdir} has no lineage, since nothing tuned its agents; name a run "
@@ -95,19 +92,9 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
       raise ValueError(f"{fault}.")
     schedule = lineage.schedule_from_lineage(rows, member, generation)
   except ValueError as error:
-    having = ", ".join(_having_schedules(rows, num_members, last))
     raise ValueError(
-      f"{logdir}: {error} Of the last generation, these members have a "
-      f"schedule: {having or 'none; name another run'}."
+      f"{logdir}: {error} Name another member, or another run."
     ) from error
-  for row in schedule:
-    found = trained.get((row["generation"], row["member"]), {})
-    if found.get("hyperparams") != row["hyperparams"]:
-      raise ValueError(
-        f"pbt_lineage.jsonl in {logdir} is damaged: in pbt_members.jsonl, "
-        f"member {row['member']} has other hyperparameters in generation "
-        f"{row['generation']}; name a run whose files agree."
-      )
   # An agent that begins anew after all have diverged inherits nothing.
   begins = max(
     (
@@ -147,13 +134,3 @@ def play_back(
   return controllers.schedule(
     lineage.stack_lineage_hyperparams(schedule.hyperparams, learner.hyperparams)
   )
-
-
-def _having_schedules(
-  rows: Sequence[lineage.Row], num_members: int, generation: int
-) -> Iterator[str]:
-  """Yields the members of a generation that have a schedule."""
-  for member in range(num_members):
-    with contextlib.suppress(ValueError):
-      lineage.schedule_from_lineage(rows, member, generation)
-      yield str(member)

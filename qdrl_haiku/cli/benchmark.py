@@ -31,10 +31,9 @@ _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
 # Numbers of a row that depend on what the compilation cache holds.
 _OF_THE_START = (
-  "compile_seconds",
-  "time_to_first_update_seconds",
+  "compile_seconds", "time_to_first_update_seconds",
   "time_to_first_generation_seconds",
-)
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,15 +53,12 @@ class BenchmarkConfig(Settings):
   target: str = setting(
     "h100",
     "The accelerator, which needs not be there; cpu for this machine's own.",
-    choices=tuple(accelerators.TARGETS),
-    only={"algorithm": _COMPILES},
-  )
+    choices=tuple(accelerators.TARGETS), only={"algorithm": _COMPILES},
+  )  # fmt: skip
   num_targets: int = setting(
-    1,
-    "How many of them divide the agents.",
-    low=1,
-    only={"algorithm": _COMPILES},
-  )
+    1, "How many of them divide the agents.",
+    low=1, only={"algorithm": _COMPILES},
+  )  # fmt: skip
   repetitions: int = setting(
     5,
     "The median is of at most so many, after a first: as many as fit into a "
@@ -87,11 +83,7 @@ class BenchmarkConfig(Settings):
 
 
 def _main(given: Given) -> None:
-  """Measures what the flags ask for.
-
-  Args:
-    given: what the flags were given.
-  """
+  """Measures what the flags ask for."""
   config = given.fill(BenchmarkConfig())
   program = _program()
   if config.sweep:
@@ -124,16 +116,12 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   costs = generation.generation_costs(
     run.build, config.target, config.num_targets
   )
-  print(
-    generation.generation_costs_table(costs, config.target), file=sys.stderr
-  )
-  row = {
-    "algorithm": config.algorithm,
-    "target": config.target,
-    "num_targets": config.num_targets,
-    **generation.generation_costs_row(costs),
-  }
-  print(strict_json.to_strict_json(row | versions.library_versions()))
+  table = generation.generation_costs_table(costs, config.target)
+  print(table, file=sys.stderr)
+  names = ("algorithm", "target", "num_targets")
+  row = {name: getattr(config, name) for name in names}
+  row |= generation.generation_costs_row(costs) | versions.library_versions()
+  print(strict_json.to_strict_json(row))
 
 
 def _measure(
@@ -224,20 +212,13 @@ def _measure_anew(
 
 def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
   """Measures in a process of its own, whose error becomes that of this one."""
-  command = [
-    sys.executable, *sys.argv, *arguments, "--sweep=", "--nostart_twice"
-  ]  # fmt: skip
-  with subprocess.Popen(
-    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-  ) as process:
-    assert process.stdout is not None and process.stderr is not None
-    # At once, since it says how long it will take.
-    for line in process.stderr:
-      sys.stderr.write(line)
-    row = process.stdout.read()
-  if process.returncode != 0:
-    sys.exit(process.returncode)
-  return json.loads(row)
+  command = [sys.executable, *sys.argv, *arguments]
+  command += ["--sweep=", "--nostart_twice"]
+  # What it says meanwhile, such as how long it will take, is seen at once.
+  done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+  if done.returncode != 0:
+    sys.exit(done.returncode)
+  return json.loads(done.stdout)
 
 
 def benchmark_from_flags() -> None:

@@ -6,106 +6,35 @@ python launchers/compare.py --output=logs/comparison \
 Started again, it goes on where it was.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import files, names
+from qdrl_haiku import files
 from qdrl_haiku.cli import launch, subprocesses
 from qdrl_haiku.cli.flags import Given
-from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.comparisons.plan import (
+  CompareConfig,
+  PlannedRun,
+  plan_comparison,
+  settle_comparison,
+)
 from qdrl_haiku.storage import strict_json
-
-if TYPE_CHECKING:
-  from qdrl_haiku import comparisons
-  from qdrl_haiku.comparisons import PlannedRun
-
-
-@dataclasses.dataclass(frozen=True)
-class CompareConfig(Settings):
-  """Says what is compared, and by which numbers."""
-
-  title = "Comparison"
-
-  command: str = setting(
-    "train_pbt",
-    "A launcher that trains (train, train_pbt or train_me_pbt), and flags that "
-    "all runs have.",
-  )
-  task: tuple[str, ...] = setting(
-    (),
-    "'name: flags', such as 'maze: --env_name=point_maze'. Repeatable. The "
-    "flags may begin with another launcher.",
-    repeatable=True,
-  )
-  method: tuple[str, ...] = setting(
-    (),
-    "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
-    "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
-    repeatable=True,
-  )
-  num_seeds: tuple[str, ...] = setting(
-    ("5",),
-    "How many seeds, or task:number for one task. Repeatable, the last that "
-    "fits counts. train.py trains them side by side.",
-    repeatable=True,
-  )
-  seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
-  output: str | None = setting(
-    None, "Directory of the runs, the tables and the picture."
-  )
-  baseline: str | None = setting(
-    None,
-    "The method that others are compared with; by default pbt, or the first.",
-  )
-  metric: str | None = setting(
-    None,
-    "Metric of metrics.jsonl by which methods are compared; by default "
-    "pbt/best_return, eval/episode_return (train) or qd/qd_score "
-    "(train_me_pbt).",
-  )
-  num_last: int = setting(
-    3, "A run's final value is the mean of so many last evaluations.", low=1
-  )
-  at_steps: tuple[int, ...] = setting(
-    (), "Steps at which the latest value is a column, such as 10000,20000.",
-    low=0,
-  )  # fmt: skip
 
 
 def _main(given: Given) -> None:
-  """Trains the runs that aren't done yet, and compares those that are.
+  """Trains the runs that aren't done yet, and compares those that are."""
+  from qdrl_haiku import runs
 
-  Args:
-    given: what the flags were given.
-  """
   config = given.fill(CompareConfig())
-  from qdrl_haiku import comparisons, runs
-
   if not config.output:
     raise ValueError("--output is missing: where are the runs to be?")
-  planned = comparisons.plan_comparison(
-    config.command, config.task, config.method, config.num_seeds, config.seed
-  )
-  methods = list(dict.fromkeys(run.method for run in planned))
-  baseline = config.baseline or ("pbt" if "pbt" in methods else methods[0])
-  if baseline not in methods:
-    raise ValueError(
-      f"--baseline={baseline} is no method; "
-      f"{names.nearest_name(baseline, methods)}"
-    )
-  settings = comparisons.Settings(
-    metric=config.metric or comparisons.plan_comparison_metric(planned),
-    baseline=baseline,
-    num_last=config.num_last,
-    at_steps=config.at_steps,
-  )
   output = pathlib.Path(config.output)
+  planned = plan_comparison(config)
+  config = settle_comparison(config, planned)
   state = _State(output, planned)
   failed = []
   with subprocesses.forward_subprocess_signals() as process:
@@ -131,8 +60,8 @@ def _main(given: Given) -> None:
       # judged by its other seeds.
       if done.code in (0, runs.DIVERGED):
         state.note_done(run)
-        _write(output, planned, state, settings, with_picture=False)
-  _write(output, planned, state, settings, with_picture=True)
+        _write(config, planned, state, with_picture=False)
+  _write(config, planned, state, with_picture=True)
   if process.is_interrupted:
     print("interrupted; the same command goes on from here", file=sys.stderr)
     sys.exit(runs.INTERRUPTED)
@@ -150,7 +79,7 @@ class _State:
   """Keeps the runs of a directory, their commands, and whether each is done."""
 
   def __init__(
-    self, output: pathlib.Path, planned: "Sequence[PlannedRun]"
+    self, output: pathlib.Path, planned: Sequence[PlannedRun]
   ) -> None:
     self._output, self._path = output, output / "runs.json"
     try:
@@ -174,16 +103,16 @@ class _State:
         "another."
       ) from error
 
-  def is_done(self, run: "PlannedRun") -> bool:
+  def is_done(self, run: PlannedRun) -> bool:
     """Returns whether a run has come to its end."""
     return self._runs[run.name]["done"]
 
-  def note_done(self, run: "PlannedRun") -> None:
+  def note_done(self, run: PlannedRun) -> None:
     """Notes that a run has come to its end."""
     self._runs[run.name]["done"] = True
     self._write()
 
-  def has_begun(self, run: "PlannedRun") -> bool:
+  def has_begun(self, run: PlannedRun) -> bool:
     """Returns whether a run can be resumed."""
     return (self._output / run.name / "config.json").exists()
 
@@ -214,7 +143,7 @@ class _State:
       temporary.write_text(json.dumps(self._runs, indent=2) + "\n")
 
 
-def _flags(run: "PlannedRun") -> list[str]:
+def _flags(run: PlannedRun) -> list[str]:
   """Returns all flags of a run but its directory."""
   flags = [*run.flags, f"--seed={run.seeds[0]}"]
   if run.launcher == "train":
@@ -223,9 +152,7 @@ def _flags(run: "PlannedRun") -> list[str]:
 
 
 def _check(
-  planned: "Sequence[PlannedRun]",
-  state: _State,
-  process: subprocesses.Processes,
+  planned: Sequence[PlannedRun], state: _State, process: subprocesses.Processes
 ) -> None:
   """Lets launchers check the flags of runs that haven't begun, once each."""
   from qdrl_haiku import runs
@@ -248,37 +175,34 @@ def _check(
 
 
 def _write(
-  output: pathlib.Path,
-  planned: "Sequence[PlannedRun]",
-  state: _State,
-  settings: "comparisons.Settings",
-  *,
+  config: CompareConfig, planned: Sequence[PlannedRun], state: _State, *,
   with_picture: bool,
 ) -> None:
   """Writes tables of the runs that are done, if any is."""
-  from qdrl_haiku import comparisons
+  from qdrl_haiku.comparisons import rendering, scores
 
+  output = pathlib.Path(config.output or "")
   curves = [
     curve
     for run in filter(state.is_done, planned)
-    for curve in comparisons.read_scored_curves(
-      run, output / run.name, settings.metric
+    for curve in scores.read_scored_curves(
+      run, output / run.name, config.metric
     )
   ]
   if not curves:
     return
-  scores = comparisons.score_curves(curves, settings)
-  table = comparisons.score_table(scores, settings)
+  scored = scores.score_curves(curves, config)
+  table = scores.score_table(scored, config)
   texts = {
-    "scores.jsonl": strict_json.to_strict_json_lines(scores),
+    "scores.jsonl": strict_json.to_strict_json_lines(scored),
     "table.jsonl": strict_json.to_strict_json_lines(table),
-    "table.md": comparisons.render_comparison_markdown(table, settings),
+    "table.md": rendering.render_comparison_markdown(table, config),
   }
   for name, text in texts.items():
     with files.file_written_whole(output / name) as temporary:
       temporary.write_text(text)
   if with_picture:  # It takes longer than all else.
-    figure = comparisons.render_comparison_picture(curves, table, settings)
+    figure = rendering.render_comparison_picture(curves, table, config)
     with files.file_written_whole(output / "comparison.png") as temporary:
       figure.savefig(temporary, dpi=120)
 

@@ -5,6 +5,7 @@ import faulthandler
 import os
 import pathlib
 import re
+from typing import Any
 
 import jax
 from absl import logging
@@ -16,6 +17,7 @@ from qdrl_haiku.cpu import xla
 
 # How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+_PROCESS = ("coordinator_address", "num_processes", "process_id")
 # How long processes on CPUs wait for each other, by default seconds.
 _WAITING = (
   "xla_cpu_collective_call_terminate_timeout_seconds",
@@ -57,13 +59,6 @@ def prepare_jax_devices(
 
   Physics gains from devices what it can't gain from threads; the environment
   may say how many. To be called before jax looks for devices.
-
-  Args:
-    config: of the program.
-    divides_repertoire: whether devices share the cells of a repertoire.
-
-  Raises:
-    ValueError: if compiled programs can't be kept where the flag says.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
@@ -119,19 +114,35 @@ def _cache_folder(given: str | None) -> pathlib.Path | None:
 
 def _join_processes(config: ProcessConfig) -> None:
   """Makes one run of several processes, if there are several."""
-  given = vars(config).copy()
-  del given["compilation_cache_dir"]
+  given: dict[str, Any] = {name: getattr(config, name) for name in _PROCESS}
   missing = [f"--{name}" for name, value in given.items() if value is None]
   if not missing:
-    _check_process(**given)
+    address, size, number = given.values()
+    if number >= size:
+      raise ValueError(
+        f"--process_id={number} must be at least 0 and below "
+        f"--num_processes={size}."
+      )
+    if not re.fullmatch(r".+:\d+", address):
+      raise ValueError(
+        f"--coordinator_address={address} has no port; give it like "
+        "10.0.0.1:1234."
+      )
   elif len(missing) < len(given):
     raise ValueError(
       f"{' and '.join(missing)} missing: several processes need "
       "--coordinator_address, --num_processes and --process_id."
     )
-  elif not _is_in_cluster():
+  # The variable is that of an indexed Job of Kubernetes.
+  elif "JOB_COMPLETION_INDEX" not in os.environ and all(
+    os.environ.get(name, "1") == "1" for name in _CLUSTER_SIZES
+  ):
     return
-  _allow_waiting()
+  # Processes on CPUs wait for one that writes; heartbeats tell deaths.
+  flags = os.environ.get("XLA_FLAGS", "")
+  wanted = {name: _A_DAY for name in _WAITING if name not in flags}
+  known = xla.known_xla_flags(wanted)
+  os.environ["XLA_FLAGS"] = " ".join([flags, *known]).strip()
   try:
     jax.distributed.initialize(
       **given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
@@ -143,34 +154,3 @@ def _join_processes(config: ProcessConfig) -> None:
     ) from error
   # It would follow jax's own message that another process is gone.
   faulthandler.disable()
-
-
-def _check_process(
-  coordinator_address: str, num_processes: int, process_id: int
-) -> None:
-  """Refuses a number or an address that no process has."""
-  if process_id >= num_processes:
-    raise ValueError(
-      f"--process_id={process_id} must be at least 0 and below "
-      f"--num_processes={num_processes}."
-    )
-  if not re.fullmatch(r".+:\d+", coordinator_address):
-    raise ValueError(
-      f"--coordinator_address={coordinator_address} has no port; give it like "
-      "10.0.0.1:1234."
-    )
-
-
-def _allow_waiting() -> None:
-  """Lets processes on CPUs wait for one that writes; heartbeats tell deaths."""
-  given = os.environ.get("XLA_FLAGS", "")
-  wanted = {name: _A_DAY for name in _WAITING if name not in given}
-  known = xla.known_xla_flags(wanted)
-  os.environ["XLA_FLAGS"] = " ".join([given, *known]).strip()
-
-
-def _is_in_cluster() -> bool:
-  """Returns whether several processes were started that belong together."""
-  sizes = [os.environ.get(name, "1") for name in _CLUSTER_SIZES]
-  # The variable is that of an indexed Job of Kubernetes.
-  return "JOB_COMPLETION_INDEX" in os.environ or any(x != "1" for x in sizes)

@@ -59,8 +59,7 @@ class EvaluateConfig(Settings):
     None,
     f"Episodes to evaluate; by default {_DEFAULT_EPISODES}, or with skills 2 "
     "for each.",
-    low=1,
-    high=100_000,
+    low=1, high=100_000,
   )
   seed: int = setting(
     0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1
@@ -114,16 +113,11 @@ class EvaluateConfig(Settings):
 
 
 def _main(given: Given) -> None:
-  """Evaluates the agent that the flags ask for."""
+  """Evaluates the agent that the flags ask for, exports it and draws it."""
   config = _checked(given.fill(EvaluateConfig()))
   run = read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
   devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
-  _evaluate(config, run)
-
-
-def _evaluate(config: EvaluateConfig, run: Config) -> None:
-  """Evaluates the agent of a run, and prints, exports and draws it."""
   from qdrl_haiku.drawing import films  # With matplotlib.
 
   num_episodes = config.num_eval_episodes

@@ -1,6 +1,5 @@
 """absl's flags of declared settings: definition, parsing and `--help`."""
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -22,15 +21,10 @@ _WIDTH = 80
 
 
 class Given(NamedTuple):
-  """Holds what a command line gives.
+  """Holds what a command line gives."""
 
-  Attributes:
-    values: of the flags that were given, in flagfiles or otherwise.
-    typed: the flags that stand on the command line itself.
-  """
-
-  values: Values
-  typed: frozenset[str]
+  values: Values  # Of the flags that were given, in flagfiles or otherwise.
+  typed: frozenset[str]  # The flags that stand on the command line itself.
 
   def only(self, names: Iterable[str]) -> "Given":
     """Returns what the flags of some names were given."""
@@ -57,9 +51,11 @@ def parse_flags(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
   """Returns what absl has parsed of the arguments of a command line."""
   found = absl_flags.FLAGS
   names = [flag.name for flag in flags]
+  values = {name: found[name].value for name in names if found[name].present}
+  # The others stand in flagfiles.
+  typed = {x.partition("=")[0].lstrip("-") for x in arguments}
   return Given(
-    {name: found[name].value for name in names if found[name].present},
-    frozenset(name for name in names if _is_typed(name, arguments)),
+    values, frozenset(name for name in names if {name, f"no{name}"} & typed)
   )
 
 
@@ -73,12 +69,9 @@ def flags_help_text(summary: str, flags: Iterable[Flag]) -> str:
     lines += ["", f"{title}:"]
     for flag in members:
       lines += textwrap.wrap(
-        f"--{_signature(flag)}: {flag.declared.help}",
-        _WIDTH,
-        initial_indent="  ",
-        subsequent_indent="      ",
-        break_on_hyphens=False,
-      )
+        f"--{_signature(flag)}: {flag.declared.help}", _WIDTH,
+        initial_indent="  ", subsequent_indent=" " * 6, break_on_hyphens=False,
+      )  # fmt: skip
   lines += [
     "",
     "Flags may stand in files, --flagfile=<file>; of two values the later "
@@ -94,9 +87,3 @@ def _signature(flag: Flag) -> str:
     return name
   text = flag.text(flag.default).partition("=")[2]
   return f"{name}={text.lower() if flag.kind.base is bool else text}"
-
-
-def _is_typed(name: str, arguments: Sequence[str]) -> bool:
-  """Returns whether a flag is on the command line itself, not in a file."""
-  pattern = re.compile(rf"--?(no)?{name}(=.*)?", re.DOTALL)
-  return any(pattern.fullmatch(argument) for argument in arguments)

@@ -19,11 +19,7 @@ from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Flag, Settings, setting
 
 # Values to be given to a flag, by absl's name of its type.
-_EXPECTED = {
-  "bool": "true or false",
-  "float": "a number",
-  "int": "an integer",
-}
+_EXPECTED = {"bool": "true or false", "float": "a number", "int": "an integer"}
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 
 
@@ -42,9 +38,7 @@ class ProgramConfig(Settings):
 
 
 def launch_main(
-  main: Callable[[Given], None],
-  own: Mapping[str, Flag],
-  summary: str,
+  main: Callable[[Given], None], own: Mapping[str, Flag], summary: str,
   renamed: Mapping[str, str] | None = None,
 ) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.

@@ -25,8 +25,7 @@ class ReportConfig(Settings):
   title = "Report"
 
   logdir: tuple[str, ...] = setting(
-    (),
-    "Directory of a run; repeatable, for runs side by side.",
+    (), "Directory of a run; repeatable, for runs side by side.",
     repeatable=True,
   )
   output: str = setting("report.html", "New file for the page.")
@@ -60,7 +59,7 @@ def _main(given: Given) -> None:
   for run in runs:
     found, problems = reports.read_elites(run.path)
     for problem in problems:
-      _warn(problem)
+      print(f"warning: {problem}", file=sys.stderr)
     if found is not None:
       elites[run.name] = found
   if rollouts != 0 and elites:
@@ -70,7 +69,8 @@ def _main(given: Given) -> None:
         try:
           ways[run.name] = _roll_out(str(run.path), elites[run.name], rollouts)
         except ValueError as error:
-          _warn(f"no rollouts of {run.name}: {error}")
+          text = f"warning: no rollouts of {run.name}: {error}"
+          print(text, file=sys.stderr)
   page = reports.render_sections(runs, elites, ways)
   try:
     with files.file_written_whole(output) as temporary:
@@ -95,11 +95,6 @@ def _roll_out(
   return rollouts.roll_out_elites(
     setup.eval_env, setup.learner, elites, num_rollouts
   )
-
-
-def _warn(message: str) -> None:
-  """Prints a warning."""
-  print(f"warning: {message}", file=sys.stderr)
 
 
 def report_from_flags() -> None:

@@ -1,11 +1,13 @@
 """Plans the runs of a comparison: methods on tasks by seeds."""
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from qdrl_haiku import names
+from qdrl_haiku.config import Settings, setting
 
 # The metric by which runs of each launcher that trains are compared.
 _METRICS = {
@@ -20,22 +22,66 @@ _RESERVED = (
 _NAME = r"\w[\w.+-]*"
 
 
+@dataclasses.dataclass(frozen=True)
+class CompareConfig(Settings):
+  """Says what is compared, and by which numbers."""
+
+  title = "Comparison"
+
+  command: str = setting(
+    "train_pbt",
+    "A launcher that trains (train, train_pbt or train_me_pbt), and flags that "
+    "all runs have.",
+  )
+  task: tuple[str, ...] = setting(
+    (),
+    "'name: flags', such as 'maze: --env_name=point_maze'. Repeatable. The "
+    "flags may begin with another launcher.",
+    repeatable=True,
+  )
+  method: tuple[str, ...] = setting(
+    (),
+    "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
+    "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
+    repeatable=True,
+  )
+  num_seeds: tuple[str, ...] = setting(
+    ("5",),
+    "How many seeds, or task:number for one task. Repeatable, the last that "
+    "fits counts. train.py trains them side by side.",
+    repeatable=True,
+  )
+  seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
+  output: str | None = setting(
+    None, "Directory of the runs, the tables and the picture."
+  )
+  baseline: str = setting(
+    "",
+    "The method that others are compared with; by default pbt, or the first.",
+  )
+  metric: str = setting(
+    "",
+    "Metric of metrics.jsonl by which methods are compared; by default "
+    "pbt/best_return, eval/episode_return (train) or qd/qd_score "
+    "(train_me_pbt).",
+  )
+  num_last: int = setting(
+    3, "A run's final value is the mean of so many last evaluations.", low=1
+  )
+  at_steps: tuple[int, ...] = setting(
+    (), "Steps at which the latest value is a column, such as 10000,20000.",
+    low=0,
+  )  # fmt: skip
+
+
 class PlannedRun(NamedTuple):
-  """A run that a comparison consists of.
+  """A run that a comparison consists of."""
 
-  Attributes:
-    task: its name.
-    method: its name.
-    seeds: one; or all, where the launcher trains them side by side.
-    launcher: the program, such as "train_pbt".
-    flags: for the program.
-  """
-
-  task: str
+  task: str  # Names.
   method: str
-  seeds: tuple[int, ...]
-  launcher: str
-  flags: tuple[str, ...]
+  seeds: tuple[int, ...]  # One; or all, if they are trained side by side.
+  launcher: str  # Such as "train_pbt".
+  flags: tuple[str, ...]  # Of the launcher, without seeds and directory.
 
   @property
   def name(self) -> str:
@@ -49,35 +95,27 @@ _Command = tuple[str | None, tuple[str, ...]]
 """A part of a command: a launcher, if it names one, and flags."""
 
 
-def plan_comparison(
-  command: str,
-  tasks: Sequence[str],
-  methods: Sequence[str],
-  num_seeds: Sequence[str],
-  first_seed: int = 0,
-) -> list[PlannedRun]:
+def plan_comparison(config: CompareConfig) -> list[PlannedRun]:
   """Plans the runs of each task, each method and each seed.
 
-  Args:
-    command: a launcher, and flags that all runs have.
-    tasks: "name: flags" each; the flags may begin with another launcher.
-    methods: likewise; their flags come after a task's and so override them.
-      Those of the name task/method come last, on that task alone.
-    num_seeds: "5", or "task:3" for one task; the last that fits counts.
-    first_seed: the number of the first seed.
+  A method's flags come after a task's and so override them; those of the name
+  task/method come last.
 
   Returns:
     All runs of the first seed, then those of the next.
+
+  Raises:
+    ValueError: if the table of tasks, methods and seeds makes no sense.
   """
-  shared = _command(f"command={command}", command)
-  of_task = _named("task", tasks, _NAME)
-  of_method = _named("method", methods, f"({_NAME}/)?{_NAME}")
+  shared = _command(f"command={config.command}", config.command)
+  of_task = _named("task", config.task, _NAME)
+  of_method = _named("method", config.method, f"({_NAME}/)?{_NAME}")
   everywhere = [name for name in of_method if "/" not in name]
   for name in [name for name in of_method if "/" in name]:
     task, _, method = name.partition("/")
     _check_known(f"method={name}", "task", task, of_task)
     _check_known(f"method={name}", "method", method, everywhere)
-  counts = _counts(num_seeds, of_task)
+  counts = _counts(config.num_seeds, of_task)
   runs: list[PlannedRun] = []
   for task in of_task:
     for method in everywhere:
@@ -86,11 +124,11 @@ def plan_comparison(
       launchers = [launcher for launcher, _ in parts if launcher]
       if not launchers:
         raise ValueError(
-          f"command={command!r} names no launcher; begin it with one of"
+          f"command={config.command!r} names no launcher; begin it with one of"
           f" {', '.join(_METRICS)}."
         )
       flags = tuple(flag for _, part in parts for flag in part)
-      seeds = tuple(range(first_seed, first_seed + counts[task]))
+      seeds = tuple(range(config.seed, config.seed + counts[task]))
       together = launchers[-1] == "train"
       runs += [
         PlannedRun(task, method, some, launchers[-1], flags)
@@ -100,15 +138,25 @@ def plan_comparison(
   return sorted(runs, key=lambda run: run.seeds[0])
 
 
-def plan_comparison_metric(runs: Sequence[PlannedRun]) -> str:
-  """Returns the metric by which runs of one launcher are compared."""
+def settle_comparison(
+  config: CompareConfig, runs: Sequence[PlannedRun]
+) -> CompareConfig:
+  """Returns the configuration with the metric and the baseline of its runs."""
+  methods = list(dict.fromkeys(run.method for run in runs))
+  baseline = config.baseline or ("pbt" if "pbt" in methods else methods[0])
+  if baseline not in methods:
+    raise ValueError(
+      f"--baseline={baseline} is no method; "
+      f"{names.nearest_name(baseline, methods)}"
+    )
   launchers = sorted({run.launcher for run in runs})
-  if len(launchers) > 1:
+  if not config.metric and len(launchers) > 1:
     raise ValueError(
       f"metric isn't given, and {', '.join(launchers)} have none in common;"
       " name one that all runs write, such as eval/episode_return."
     )
-  return _METRICS[launchers[0]]
+  metric = config.metric or _METRICS[launchers[0]]
+  return dataclasses.replace(config, baseline=baseline, metric=metric)
 
 
 def _named(

@@ -1,39 +1,39 @@
 """Renders a comparison as a document of tables, and as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib import figure as matplotlib_figure
 
-from qdrl_haiku.comparisons import statistics
-from qdrl_haiku.comparisons.scores import ALL_TASKS, Curve, Row, Settings
-from qdrl_haiku.drawing import comparison
+from qdrl_haiku.artifacts import statistics
+from qdrl_haiku.comparisons.plan import CompareConfig
+from qdrl_haiku.comparisons.scores import ALL_TASKS, Curve, Row
+from qdrl_haiku.drawing import figure, with_matplotlib
+from qdrl_haiku.drawing.comparison import Series, Style, comparison_curve
+from qdrl_haiku.drawing.figure import Axis, Panel, Trace
 from qdrl_haiku.reports import curves as reports_curves
 
 
-def render_comparison_markdown(table: Sequence[Row], settings: Settings) -> str:
-  """Returns a document of tables, one per task.
-
-  Args:
-    table: of `scores.score_table`.
-    settings: what is compared.
-  """
+def render_comparison_markdown(
+  table: Sequence[Row], config: CompareConfig
+) -> str:
+  """Returns a document of the rows of `score_table`: a table per task."""
   text = [
-    f"# {settings.metric}\n",
+    f"# {config.metric}\n",
     "Interquartile means over seeds, with 95 % stratified bootstrap intervals. "
-    f"`final` is the mean of a run's last {settings.num_last} evaluations, "
+    f"`final` is the mean of a run's last {config.num_last} evaluations, "
     "`area` the mean over all steps that the runs of a task have in common, "
     f"`better` the probability that a seed's final value is above one of "
-    f"{settings.baseline} (Agarwal et al., arXiv 2108.13264). Steps are of all "
+    f"{config.baseline} (Agarwal et al., arXiv 2108.13264). Steps are of all "
     "agents of a run, collection and evaluation together; steps and minutes "
     "are medians.\n",
   ]
   for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
-    at_steps = () if is_all else settings.at_steps
+    at_steps = () if is_all else config.at_steps
     head = ["method", "runs" if is_all else "seeds", "final", "area"]
     head += [f"at {step:,}" for step in at_steps]
-    head += [f"better than {settings.baseline}", "million steps", "minutes"]
+    head += [f"better than {config.baseline}", "million steps", "minutes"]
     text.append(f"## {task}\n")
     if is_all:
       text.append(
@@ -60,40 +60,49 @@ def render_comparison_markdown(table: Sequence[Row], settings: Settings) -> str:
 
 
 def render_comparison_picture(
-  curves: Sequence[Curve], table: Sequence[Row], settings: Settings
-) -> Figure:
+  curves: Sequence[Curve], table: Sequence[Row], config: CompareConfig
+) -> matplotlib_figure.Figure:
   """Draws curves of each task, and the overall scores of methods.
 
   Args:
     curves: of the runs.
     table: of `scores.score_table`.
-    settings: what is compared.
+    config: what is compared.
+
+  Returns:
+    The figure, in which a method has one style everywhere.
   """
   tasks = [*dict.fromkeys(curve.task for curve in curves)]
-  label = reports_curves.curve_label(settings.metric)
-  final, unit = "final", label
+  methods = dict.fromkeys(curve.method for curve in curves)
+  style_of = {method: Style.of(i) for i, method in enumerate(methods)}
+  label = reports_curves.curve_label(config.metric)
+  panels = []
+  for task in tasks:
+    traces: list[Trace] = []
+    for method in methods:
+      own = [x for x in curves if (x.task, x.method) == (task, method)]
+      if own and (mean := _mean(own)) is not None:
+        traces += comparison_curve(mean, style_of[method])
+    panels.append(Panel(task, traces, Axis(figure.STEPS), Axis(label)))
+  final, x = "final", Axis(label)
   if len(tasks) > 1:
     final = "final, from 0 to 1 in each task"
-    unit = "0: lowest run of a task, 1: highest"
-
-  def intervals(name: str) -> dict[str, comparison.Interval]:
-    overall = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    return {
-      row["method"]: (row[name], row[f"{name}_low"], row[f"{name}_high"])
-      for row in table
-      if row["task"] == overall and name in row
-    }
-
-  better = f"probability of being\nbetter than {settings.baseline}"
-  bars = {
-    final: comparison.Bars(unit, intervals("final")),
-    better: comparison.Bars("probability", intervals("improvement"), even=0.5),
-  }
-  return comparison.draw_comparison(
-    {task: _bands(curves, task) for task in tasks},
-    {title: one for title, one in bars.items() if one.intervals},
-    label,
-  )
+    x = Axis("0: lowest run of a task, 1: highest")
+  better = f"probability of being\nbetter than {config.baseline}"
+  overall = tasks[0] if len(tasks) == 1 else ALL_TASKS
+  rows = [row for row in table if row["task"] == overall]
+  if rows:
+    panels.append(_bars(final, x, rows, "final", style_of))
+  compared = [row for row in rows if "improvement" in row]
+  if compared:
+    x = Axis("probability", range=(-0.02, 1.02))
+    panel = _bars(better, x, compared, "improvement", style_of)
+    ends = [-0.5, len(compared) - 0.5]
+    even = Trace(
+      [0.5, 0.5], ends, color=figure.GREY, dash="dash", in_legend=False
+    )
+    panels.append(panel._replace(traces=[*panel.traces, even]))
+  return with_matplotlib.draw_with_matplotlib(figure.Figure(panels, 290))
 
 
 def _interval(row: Row, name: str, form: str = ".4g") -> str:
@@ -104,19 +113,33 @@ def _interval(row: Row, name: str, form: str = ".4g") -> str:
   return f"{row[name]:{form}} ({ends})"
 
 
-def _bands(
-  curves: Sequence[Curve], task: str
-) -> dict[str, comparison.Band]:
-  """Returns each method's interquartile mean, at steps that all seeds have."""
-  found = {}
-  for method in dict.fromkeys(x.method for x in curves if x.task == task):
-    own = [x for x in curves if (x.task, x.method) == (task, method)]
-    first = max(curve.steps[0] for curve in own)
-    last = min(curve.steps[-1] for curve in own)
-    steps = own[0].steps
-    steps = steps[(steps >= first) & (steps <= last)]
-    if len(steps):
-      values = np.stack([np.interp(steps, x.steps, x.values) for x in own])
-      curve = statistics.interquartile_mean_curve(values)
-      found[method] = comparison.Band(steps, *curve)
-  return found
+def _bars(
+  title: str, x: Axis, rows: Sequence[Row], name: str,
+  style_of: Mapping[str, Style],
+) -> Panel:
+  """Describes the intervals of methods, the first one on top."""
+  traces = []
+  for i, row in enumerate(reversed(rows)):
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    color = f"{style_of[row['method']].color}80"
+    traces += [
+      figure.figure_rectangle(low, i - 0.4, high, i + 0.4, color),
+      Trace(
+        [row[name]] * 2, [i - 0.4, i + 0.4], "", figure.BLACK, in_legend=False
+      ),
+    ]
+  methods = [row["method"] for row in reversed(rows)]
+  return Panel(title, traces, x, Axis(names=methods))
+
+
+def _mean(curves: Sequence[Curve]) -> Series | None:
+  """Returns the interquartile mean of seeds, at steps that all of them have."""
+  first = max(curve.steps[0] for curve in curves)
+  last = min(curve.steps[-1] for curve in curves)
+  steps = curves[0].steps
+  steps = steps[(steps >= first) & (steps <= last)]
+  if not len(steps):
+    return None
+  values = np.stack([np.interp(steps, x.steps, x.values) for x in curves])
+  mean = statistics.interquartile_mean_curve(values)
+  return Series(curves[0].method, (), steps, *mean)

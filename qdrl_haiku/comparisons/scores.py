@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qdrl_haiku import reports
-from qdrl_haiku.comparisons import statistics
-from qdrl_haiku.comparisons.plan import PlannedRun
+from qdrl_haiku.artifacts import statistics
+from qdrl_haiku.comparisons.plan import CompareConfig, PlannedRun
 from qdrl_haiku.reports import aggregation
 
 ALL_TASKS = "all tasks"
@@ -18,60 +18,22 @@ Row = dict[str, Any]
 """Scores by name, as a line of JSON has them."""
 
 
-class Settings(NamedTuple):
-  """Says which numbers of the runs are compared.
-
-  Attributes:
-    metric: by which they are compared.
-    baseline: the method that the others are compared with.
-    num_last: how many of the last values a final one is the mean of.
-    at_steps: at which values are asked for.
-  """
-
-  metric: str
-  baseline: str
-  num_last: int
-  at_steps: tuple[int, ...]
-
-
 class Curve(NamedTuple):
-  """A metric of one seed over its steps.
-
-  Attributes:
-    task: its name.
-    method: its name.
-    seed: of the run.
-    steps: [T], environment steps per agent, rising.
-    values: [T].
-    total_env_steps: that all agents took, in collecting and in evaluation.
-    minutes: that the run took; of seeds side by side a share.
-  """
+  """A metric of one seed over its steps."""
 
   task: str
   method: str
   seed: int
-  steps: np.ndarray
-  values: np.ndarray
-  total_env_steps: int
-  minutes: float
+  steps: np.ndarray  # [T], environment steps per agent, rising.
+  values: np.ndarray  # [T].
+  total_env_steps: int  # Of all agents, in collecting and in evaluation.
+  minutes: float  # That the run took; of seeds side by side a share.
 
 
 def read_scored_curves(
   run: PlannedRun, path: str | os.PathLike[str], metric: str
 ) -> list[Curve]:
-  """Reads the seeds of a run.
-
-  Args:
-    run: that was planned.
-    path: its directory.
-    metric: the name of a column of `metrics.jsonl`.
-
-  Returns:
-    A curve per seed.
-
-  Raises:
-    ValueError: if it isn't a run, or has no such metric for each seed.
-  """
+  """Reads a column of `metrics.jsonl` of each seed of a run in a directory."""
   (found,) = reports.read_runs([str(path)])
   series = aggregation.series_to_aggregate(found, metric)
   last = found.metrics[-1] if found.metrics else {}
@@ -96,12 +58,8 @@ def read_scored_curves(
   ]
 
 
-def score_curves(curves: Sequence[Curve], settings: Settings) -> list[Row]:
+def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
   """Scores each seed.
-
-  Args:
-    curves: of any tasks.
-    settings: what is compared.
 
   Returns:
     By task, a row per curve: `final`, the mean of its last values; `area`, its
@@ -118,9 +76,9 @@ def score_curves(curves: Sequence[Curve], settings: Settings) -> list[Row]:
         "task": task,
         "method": curve.method,
         "seed": curve.seed,
-        "final": float(np.mean(curve.values[-settings.num_last :])),
+        "final": float(np.mean(curve.values[-config.num_last :])),
         "area": _mean_between(curve, first, last),
-        **{f"at_{step}": _latest(curve, step) for step in settings.at_steps},
+        **{f"at_{step}": _latest(curve, step) for step in config.at_steps},
         "total_env_steps": curve.total_env_steps,
         "minutes": curve.minutes,
       }
@@ -129,20 +87,16 @@ def score_curves(curves: Sequence[Curve], settings: Settings) -> list[Row]:
   return rows
 
 
-def score_table(scored: Sequence[Row], settings: Settings) -> list[Row]:
-  """Compares methods.
-
-  Args:
-    scored: of `score_curves`.
-    settings: what is compared.
+def score_table(scored: Sequence[Row], config: CompareConfig) -> list[Row]:
+  """Compares methods by the rows of `score_curves`.
 
   Returns:
     A row per task and method, of interquartile means over seeds with their
     intervals (`<name>`, `<name>_low`, `<name>_high`), of the probability to be
-    better than the baseline (`probability_of_improvement`), and of medians of
-    steps and minutes. Where all methods have runs on several tasks, rows of
-    these together come first: their scores are shares of the way from the
-    lowest to the highest of any run of the task.
+    better than the baseline (`improvement`), and of medians of steps and
+    minutes. Where all methods have runs on several tasks, rows of these
+    together come first: their scores are shares of the way from the lowest to
+    the highest of any run of the task.
   """
   tasks = [*dict.fromkeys(row["task"] for row in scored)]
   methods = [*dict.fromkeys(row["method"] for row in scored)]
@@ -151,11 +105,11 @@ def score_table(scored: Sequence[Row], settings: Settings) -> list[Row]:
   rows = []
   if len(complete) > 1:
     scaled = [row for task in complete for row in _scaled(scored, task)]
-    rows += [_compared(ALL_TASKS, m, scaled, settings) for m in methods]
+    rows += [_compared(ALL_TASKS, m, scaled, config) for m in methods]
   for task in tasks:
     own = [row for row in scored if row["task"] == task]
     rows += [
-      _compared(task, method, own, settings)
+      _compared(task, method, own, config)
       for method in methods
       if (task, method) in present
     ]
@@ -174,7 +128,7 @@ def _scaled(scored: Sequence[Row], task: str) -> list[Row]:
 
 
 def _compared(
-  task: str, method: str, scored: Sequence[Row], settings: Settings
+  task: str, method: str, scored: Sequence[Row], config: CompareConfig
 ) -> Row:
   """Returns the row of a method, of scores on one or more tasks."""
   tasks = [*dict.fromkeys(row["task"] for row in scored)]
@@ -189,18 +143,18 @@ def _compared(
   seeds = [row for row in scored if row["method"] == method]
   names = ["final", "area"]
   if task != ALL_TASKS:
-    names += [f"at_{step}" for step in settings.at_steps]
+    names += [f"at_{step}" for step in config.at_steps]
   estimates = {
     name: statistics.pooled_interquartile_mean(values(name, method))
     for name in names
   }
-  baseline = values("final", settings.baseline)
-  if method != settings.baseline and all(map(len, baseline)):
+  baseline = values("final", config.baseline)
+  if method != config.baseline and all(map(len, baseline)):
     estimates["improvement"] = statistics.probability_of_improvement(
       values("final", method), baseline
     )
   row: Row = {"task": task, "method": method, "num_seeds": len(seeds)}
-  row["metric"] = settings.metric
+  row["metric"] = config.metric
   for name, estimate in estimates.items():
     ends = (name, f"{name}_low", f"{name}_high")
     row |= zip(ends, map(float, estimate), strict=True)

@@ -6,7 +6,6 @@ from qdrl_haiku.config.settings import (
   UsersOwn,
   Values,
   setting,
-  setting_choice,
 )
 from qdrl_haiku.config.tree import (
   Flag,

@@ -29,44 +29,34 @@ NOTHING: Values = types.MappingProxyType({})
 
 
 class Declaration(NamedTuple):
-  """Describes one setting.
+  """Describes one setting."""
 
-  Attributes:
-    help: a sentence or two for `--help`.
-    low: the least value; of a tuple, of each element.
-    high: the largest value, likewise; of integers 2^31 - 1 by default.
-    above: an exclusive lower bound, likewise.
-    choices: all words that the value may be; empty for any.
-    only: settings of the same dataclass, with those of their values with which
-      this one has an effect.
-    needs: a part of the whole configuration without which this setting has no
-      effect, as the root's `missing` names it.
-    may_change: whether a resumed run may have another value.
-    flag: the name in `config.json` and on command lines; None for the field's,
-      "" of what follows from other settings, and is in neither.
-    offered: whether command lines have it.
-    repeatable: whether each element has a flag of its own.
-    open: whether a whole configuration may leave the value open, as None, and
-      fills it in where it is built; elsewhere it is always there.
-    title: the section of `--help`, "" for that of the configuration.
-    kinds: of a choice, the configurations by name.
-    keys: of a mapping from names to numbers, the help of each known name.
-  """
-
-  help: str
-  low: float = -math.inf
+  help: str  # A sentence or two for `--help`.
+  low: float = -math.inf  # The least value; of a tuple, of each element.
+  # The largest value, likewise; of integers 2^31 - 1 by default.
   high: float = math.inf
-  above: float = -math.inf
+  above: float = -math.inf  # An exclusive lower bound, likewise.
+  # All words that the value may be; empty for any.
   choices: tuple[str, ...] = ()
+  # Settings of the same dataclass, with those of their values with which this
+  # one has an effect.
   only: Mapping[str, tuple[object, ...]] = NOTHING
+  # A part of the whole configuration without which this setting has no effect,
+  # as the root's `missing` names it.
   needs: str | None = None
-  may_change: bool = False
+  may_change: bool = False  # Whether a resumed run may have another value.
+  # The name in `config.json` and on command lines; None for the field's, "" of
+  # what follows from other settings, and is in neither.
   flag: str | None = None
-  offered: bool = True
-  repeatable: bool = False
+  offered: bool = True  # Whether command lines have it.
+  repeatable: bool = False  # Whether each element has a flag of its own.
+  # Whether a whole configuration may leave the value open, as None, and fills
+  # it in where it is built; elsewhere it is always there.
   open: bool = False
-  title: str = ""
-  kinds: Mapping[str, Any] = NOTHING  # Of `Settings`, declared below.
+  title: str = ""  # The section of `--help`, "" for that of the configuration.
+  # Of a choice, the configurations by name, `Settings` as declared below.
+  kinds: Mapping[str, Any] = NOTHING
+  # Of a mapping from names to numbers, the help of each known name.
   keys: Mapping[str, str] = NOTHING
 
   @classmethod
@@ -81,45 +71,25 @@ class Declaration(NamedTuple):
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
-  """Declares a setting.
+  """Declares a setting: its default, its help, and more of a `Declaration`.
 
-  Args:
-    default: its value where nothing else is said.
-    help: a sentence or two for `--help`.
-    **declared: further attributes of its `Declaration`.
+  Of a choice the default is the name of one of its `kinds`; the user's own
+  "package.module:function" is one too, as `UsersOwn`.
   """
-  metadata = {_DECLARATION: Declaration(help, **declared)}
+  declaration = Declaration(help, **declared)
+  metadata = {_DECLARATION: declaration}
+  if declaration.kinds:
+    default = declaration.kinds[default]
   if isinstance(default, dict):
     return dataclasses.field(default_factory=default.copy, metadata=metadata)
   return dataclasses.field(default=default, metadata=metadata)
 
 
-def setting_choice(
-  default: str, kinds: Mapping[str, "Settings"], help: str, **declared: Any
-) -> Any:
-  """Declares a setting whose value is one of several configurations.
-
-  The user's own "package.module:function" is one too, as `UsersOwn`.
-
-  Args:
-    default: the name of the default one.
-    kinds: the configurations by name, with their defaults.
-    help: a sentence or two for `--help`.
-    **declared: further attributes of its `Declaration`.
-  """
-  return setting(kinds[default], help, kinds=kinds, **declared)
-
-
 class Missing(NamedTuple):
-  """Says why a configuration lacks a part.
+  """Says why a configuration lacks a part."""
 
-  Attributes:
-    why: a clause, such as "--emitter=ga trains no members".
-    by: the settings by which it lacks the part.
-  """
-
-  why: str
-  by: tuple[str, ...]
+  why: str  # A clause, such as "--emitter=ga trains no members".
+  by: tuple[str, ...]  # The settings by which it lacks the part.
 
 
 # A noun for values of each type, and the class of those that are taken.
@@ -224,28 +194,18 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class UsersOwn(Settings):
-  """Names a function of the user's.
+  """Names a function of the user's."""
 
-  Attributes:
-    path: "package.module:function", see `names.load_named_function`.
-  """
-
-  path: str
+  path: str  # "package.module:function", see `names.load_named_function`.
 
   def call(self, flag: str, kind: type[T], **arguments: object) -> T:
-    """Calls the function.
+    """Calls the function, whose arguments may have other names.
 
-    Args:
-      flag: the flag that names the function, for messages.
-      kind: the type of what it returns.
-      **arguments: its arguments; it may name them otherwise.
-
-    Returns:
-      The function's result.
+    The messages name the flag that names the function.
 
     Raises:
       ValueError: if there is no such function, if it can't be called so, or if
-        it returns something else.
+        it returns another type.
     """
     function = names.load_named_function(self.path)
     try:

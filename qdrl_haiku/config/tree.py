@@ -21,21 +21,13 @@ S = TypeVar("S", bound=Settings)
 
 
 class Flag(NamedTuple):
-  """Describes a setting as a command line and `config.json` have it.
+  """Describes a setting as a command line and `config.json` have it."""
 
-  Attributes:
-    name: without dashes.
-    kind: of its values.
-    default: its value where it isn't given.
-    declared: the declaration.
-    section: the title under which `--help` lists it.
-  """
-
-  name: str
-  kind: Kind
-  default: object
-  declared: Declaration
-  section: str
+  name: str  # Without dashes.
+  kind: Kind  # Of its values.
+  default: object  # Its value where it isn't given.
+  declared: Declaration  # The declaration.
+  section: str  # The title under which `--help` lists it.
 
   def text(self, value: Any) -> str:
     """Returns the flag with a value, as it is typed."""
@@ -87,11 +79,8 @@ def _nodes(config: Settings) -> Iterator[_Node]:
 def config_tree_flags(config: Settings) -> dict[str, Flag]:
   """Returns the flags of all settings in a tree, and in all of its choices.
 
-  Args:
-    config: the root, with the defaults.
-
-  Returns:
-    By name, in the order of declaration. Flags of several kinds are there once.
+  They are named, in the order of declaration, with the tree's values as their
+  defaults. Flags of several kinds are there once.
   """
   found: dict[str, Flag] = {}
   for node in _nodes(config):
@@ -110,25 +99,16 @@ def _kind_name(declared: Declaration, value: Settings) -> str:
 
 
 def kind_in_config_tree(config: Settings, name: str) -> str:
-  """Returns the name of the kind that a choice has.
-
-  Args:
-    config: the configuration.
-    name: of the choice's field.
-  """
+  """Returns the name of the kind that a choice has, by its field."""
   node = next(x for x in _nodes(config) if x.field.name == name)
   assert node.declared is not None
   return _kind_name(node.declared, node.value)
 
 
 def config_tree_values(config: Settings) -> Changes:
-  """Returns the values of all settings that a configuration has.
+  """Returns the values of all settings that a configuration has, by flag.
 
-  Args:
-    config: the root.
-
-  Returns:
-    By their flags, as JSON has them; None of a known name that isn't given.
+  They are as JSON has them; None of a known name that isn't given.
   """
   found: Changes = {}
   for node in _nodes(config):
@@ -158,9 +138,6 @@ def replace_in_config_tree(
     given: values by flag, as a command line or a JSON file has them.
     typed: flags that override what a flagfile gave for another choice; None to
       ignore all that has no effect, as a run's `config.json` may hold.
-
-  Returns:
-    The configuration. Settings without effect have their classes' defaults.
 
   Raises:
     ValueError: if a value is wrong or has no effect.
@@ -274,15 +251,9 @@ def _reset(config: S, missing: Mapping[str, Missing]) -> S:
 def check_config_tree(
   config: Settings, missing: Mapping[str, Missing] | None = None
 ) -> None:
-  """Refuses values in a whole configuration that have no effect.
+  """Refuses values that need a part which the whole configuration lacks.
 
-  Args:
-    config: the root, or what stands below it.
-    missing: the parts that the root lacks; None for its own.
-
-  Raises:
-    ValueError: if a setting isn't at its default and needs a part that is
-      missing.
+  Those at their defaults do no harm. `missing` are the root's own by default.
   """
   missing = config.missing() if missing is None else missing
   for node in _nodes(config):

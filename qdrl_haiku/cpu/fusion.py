@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from qdrl_haiku.cpu import switch, xla
+from qdrl_haiku.cpu import switch
 
 # Marks a call, which must not be dissolved either; harmful but on CPUs.
-_SMALL_CALL = "xla_cpu_small_call"
-_MARK = {_SMALL_CALL: "true", "inlineable": "false"}
+_MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
 
 def fuse_into_one_kernel(
@@ -30,7 +29,7 @@ def fuse_into_one_kernel(
   )
 
   def call(*args: jax.Array) -> list[jax.Array]:
-    if not switch.is_switched_on() or not xla.xla_knows_mark(_SMALL_CALL):
+    if not switch.is_switched_on():
       return many_kernels(*args)
     # XLA dies of a kernel with an argument that isn't used. So all of them are
     # results too, and needed for the one that is marked.

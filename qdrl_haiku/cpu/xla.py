@@ -1,20 +1,17 @@
-"""Asks the installed XLA which flags, options and marks it knows.
+"""Asks the installed XLA which flags and options it knows.
 
 Versions of XLA drop what earlier ones had, and a flag that it doesn't know ends
-the process before Python can say a word. So everything is asked for here first;
-what isn't known is left out, and `unknown_to_xla` names it.
+the process before Python can say a word. So all are asked for here first; what
+isn't known is left out, and `unknown_to_xla` names it.
 """
 
 import functools
-import mmap
 import os
-import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import jax
-import jaxlib
 
 Options = dict[str, bool | int | str]
 """Values of compiler options by name."""
@@ -31,37 +28,16 @@ def unknown_to_xla() -> list[str]:
 
 def known_xla_options(options: Options) -> Options:
   """Returns those compiler options that there are."""
-  return {
-    name: value
-    for name, value in options.items()
-    if _is_known(name, _knows_option, value)
-  }
+  known = {x: value for x, value in options.items() if _knows_option(x, value)}
+  _left_out.update(options.keys() - known.keys())
+  return known
 
 
 def known_xla_flags(flags: Mapping[str, object]) -> list[str]:
   """Returns those flags that there are, as another process finds out."""
-  return [
-    f"--{name}={value}"
-    for name, value in flags.items()
-    if _is_known(name, _knows_flag, value)
-  ]
-
-
-def xla_knows_mark(name: str) -> bool:
-  """Returns whether XLA looks for an attribute of operations.
-
-  It ignores unknown ones without a word; but the name of each that it looks
-  for is in its code.
-  """
-  return _is_known(name, _is_in_code)
-
-
-def _is_known(name: str, knows: Callable[..., bool], *args: object) -> bool:
-  """Returns whether something is known, and notes it if it isn't."""
-  is_known = knows(name, *args)
-  if not is_known:
-    _left_out.add(name)
-  return is_known
+  known = {x: value for x, value in flags.items() if _knows_flag(x, value)}
+  _left_out.update(flags.keys() - known.keys())
+  return [f"--{name}={value}" for name, value in known.items()]
 
 
 @functools.cache
@@ -84,16 +60,3 @@ def _knows_flag(name: str, value: object) -> bool:
     check=False,
   )
   return done.returncode == 0
-
-
-@functools.cache
-def _is_in_code(name: str) -> bool:
-  """Searches XLA's library."""
-  for path in pathlib.Path(jaxlib.__file__).parent.glob("libjax_common*"):
-    with (
-      path.open("rb") as file,
-      mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code,
-    ):
-      if code.find(name.encode()) >= 0:
-        return True
-  return False

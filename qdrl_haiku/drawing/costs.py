@@ -22,27 +22,14 @@ def draw_costs(
 ) -> matplotlib_figure.Figure:
   """Draws the costs that all rows tell, each in a panel.
 
-  Args:
-    rows: as `launchers/benchmark.py` prints them, one per value.
-    name: of the flag, whose values the rows hold.
-
-  Returns:
-    The figure.
+  The rows are those of `launchers/benchmark.py`, one per value of a flag.
   """
-  columns = [column for column in _COSTS if all(column in row for row in rows)]
-  values = [str(row[name]) for row in rows]
-  panels = []
-  for column in columns:
-    label, cost = _COSTS[column]
-    numbers = [cost(row[column]) for row in rows]
-    panels.append(
-      Panel(
-        "",
-        [Trace(values, numbers, in_legend=False, sizes=8)],
-        Axis(name),
-        Axis(label, range=(0, 1.05 * max(numbers))),
-      )
-    )
-  return with_matplotlib.draw_with_matplotlib(
-    Figure(panels, 300, columns=len(panels))
-  )
+  values, panels = [str(row[name]) for row in rows], []
+  for column, (label, cost) in _COSTS.items():
+    if all(column in row for row in rows):
+      numbers = [cost(row[column]) for row in rows]
+      trace = Trace(values, numbers, in_legend=False, sizes=8)
+      y = Axis(label, range=(0, 1.05 * max(numbers)))
+      panels.append(Panel("", [trace], Axis(name), y))
+  figure = Figure(panels, 300, columns=len(panels))
+  return with_matplotlib.draw_with_matplotlib(figure)

@@ -46,24 +46,15 @@ def check_film_format(scene: environments.Scene, file_format: str) -> None:
 
 
 def first_film_episode(
-  env: environments.BatchedEnvironment,
-  learner: learners.Learner,
-  state: types.State,
-  key: types.Key,
-  scene: environments.Scene,
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  state: types.State, key: types.Key, scene: environments.Scene,
 ) -> types.Tree:
   """Runs the first of the episodes that an evaluation with that key sees.
 
-  Args:
-    env: the environment.
-    learner: the agent's.
-    state: of one agent.
-    key: consumed.
-    scene: of the environment.
-
   Returns:
-    What the scene extracts, on the host, leaves [T+1, ...] for an episode of T
-    steps: of 10,000 at most, and of those before anything was not finite.
+    What the scene extracts of one agent, on the host, leaves [T+1, ...] for an
+    episode of T steps: of 10,000 at most, and of those before anything was not
+    finite.
   """
 
   @jax.jit
@@ -83,20 +74,13 @@ def first_film_episode(
 
 
 def render_film(
-  path: str | os.PathLike[str],
-  file_format: str,
-  scene: environments.Scene,
-  episode: types.Tree,
-  title: str,
+  path: str | os.PathLike[str], file_format: str, scene: environments.Scene,
+  episode: types.Tree, title: str,
 ) -> None:
-  """Writes a picture, a film in real time, or a page, whole or not at all.
+  """Writes an episode of `first_film_episode`, whole or not at all.
 
-  Args:
-    path: of the new file.
-    file_format: gif, html, mp4 or png; see `check_film_format`.
-    scene: what is drawn.
-    episode: what it extracted, on the host, leaves [T+1, ...].
-    title: of the picture.
+  The formats are gif and mp4, films in real time, html, a page, and png, a
+  picture; see `check_film_format`.
 
   Raises:
     OSError: if it can't be written.
@@ -119,13 +103,9 @@ def render_film(
 def film_walk(
   scene: environments.PlaneScene, positions: np.ndarray, t: int | None = None
 ) -> Panel:
-  """Describes a way through a plane, its walls, its start and its goal.
+  """Describes a way [T, 2] through a plane, its walls, its start and its goal.
 
-  Args:
-    scene: the plane.
-    positions: [T, 2]; may be empty.
-    t: until which step it is drawn, if not until its end. The axes always hold
-      all of it.
+  With a step `t` it's drawn until then; the axes always hold all of it.
 
   Returns:
     The way and its end, the first two traces, and all else.

@@ -1,51 +1,33 @@
 """A picture of a repertoire: the fitness in each cell."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib import figure as matplotlib_figure
 
-from qdrl_haiku import map_elites
 from qdrl_haiku.drawing import with_matplotlib
 from qdrl_haiku.drawing.figure import RETURN, Axis, Figure, Heatmap, Panel
+from qdrl_haiku.map_elites import Repertoire
 
 # Along each axis: of irregular cells, and where cells can't be drawn.
 _PIXELS, _BINS = 400, 64
 
 
-@dataclasses.dataclass(frozen=True)
-class Elites:
-  """Holds N elites in C cells, all that a picture of them needs."""
-
-  cells: np.ndarray  # int32 [N], which cell each is in.
-  fitness: np.ndarray  # float32 [N].
-  descriptors: np.ndarray  # float32 [N, D].
-  names: Sequence[str]  # Of the D axes.
-  lower: np.ndarray  # [D], the bounds of descriptors.
-  upper: np.ndarray
-  num_cells: int  # C; where there are no cells, of places.
-  centroids: np.ndarray | None  # float32 [C, D]; None where there are no cells.
-  shape: tuple[int, ...] | None  # [D], cells along each axis of a grid.
-
-
 class Places(NamedTuple):
-  """Places cells in the plane of the descriptor's first two axes.
+  """Places cells in the plane of the descriptor's first two axes."""
 
-  `cells`, int32 [rows, columns], has the lowest row first, and -1 where no
-  elite is, if cells overlap; x and y are the edges.
-  """
-
+  # int32 [rows, columns], the lowest row first; -1 where no elite is, if cells
+  # overlap.
   cells: np.ndarray
-  x: tuple[float, float]
+  x: tuple[float, float]  # The edges.
   y: tuple[float, float]
 
 
 def heatmap(
-  repertoire: map_elites.Repertoire,
+  repertoire: Repertoire,
   names: Sequence[str],
-  corrected: map_elites.Repertoire | None = None,
+  corrected: Repertoire | None = None,
 ) -> matplotlib_figure.Figure:
   """Draws the fitness of each cell; empty cells stay grey.
 
@@ -64,89 +46,75 @@ def heatmap(
     shown = {"as found: ": repertoire, "evaluated again: ": corrected}
   panels = []
   for title, one in shown.items():
-    elites = _elites(one, names)
-    num, num_cells = len(elites.cells), elites.num_cells
+    num, num_cells = int(np.sum(one.occupied)), one.fitness.size
     text = f"{100 * num / num_cells:.1f} % of {num_cells} cells"
-    if elites.centroids is None:
+    if not one.has_cells:
       text = f"{num} elites of {num_cells}"
-    panels.append(heatmap_panel(elites, heatmap_places(elites), title + text))
+    where = heatmap_places(one)
+    panels.append(heatmap_panel(one, names, where, title + text))
   return with_matplotlib.draw_with_matplotlib(
     Figure(panels, row_height=450, width=90 + 450 * len(panels))
   )
 
 
-def heatmap_panel(elites: Elites, where: Places, title: str = "") -> Panel:
+def heatmap_panel(
+  repertoire: Repertoire, names: Sequence[str], where: Places, title: str = ""
+) -> Panel:
   """Describes the picture of elites at the places of their cells."""
-  fitness = np.full(elites.num_cells + 1, np.nan, np.float32)
-  fitness[elites.cells] = elites.fitness
-  x, y = (*elites.names, "")[:2]
-  return Panel(
-    title,
-    [],
-    Axis(x, range=where.x),
-    Axis(y, range=where.y, is_hidden=not y),
-    # No elite is the last one.
-    Heatmap(fitness[where.cells], where.x, where.y, RETURN),
-  )
+  fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
+  fitness = np.append(fitness, np.float32(np.nan))  # No elite is the last one.
+  cells = Heatmap(fitness[where.cells], where.x, where.y, RETURN)
+  x, y = (*names, "")[:2]
+  axes = Axis(x, range=where.x), Axis(y, range=where.y, is_hidden=not y)
+  return Panel(title, [], *axes, cells)
 
 
-def heatmap_places(elites: Elites) -> Places:
+def heatmap_places(repertoire: Repertoire) -> Places:
   """Lays out the cells."""
-  edges = np.stack([elites.lower, elites.upper], axis=1).tolist()
+  lower, upper = repertoire.bounds
+  edges = np.stack([lower, upper], axis=1).tolist()
   x, y = map(tuple, (*edges, [0.0, 1.0])[:2])
-  size = len(elites.lower)
-  if size > 2 or elites.centroids is None:
-    return Places(_fittest(elites), x, y)
-  if elites.shape is not None:
-    cells = np.arange(elites.num_cells, dtype=np.int32)
-    return Places(cells.reshape(elites.shape[0], -1).T, x, y)
-  return Places(_nearest(elites), x, y)
+  shape = getattr(repertoire.tessellation, "shape", None)
+  if len(lower) > 2 or not repertoire.has_cells:
+    cells = _fittest(repertoire, shape)
+  elif shape is None:
+    cells = _nearest(repertoire)
+  else:
+    numbers = np.arange(repertoire.fitness.size, dtype=np.int32)
+    cells = numbers.reshape(shape[0], -1).T
+  return Places(cells, x, y)
 
 
-def _nearest(elites: Elites) -> np.ndarray:
+def _nearest(repertoire: Repertoire) -> np.ndarray:
   """Returns the cell at each pixel of one or two axes."""
   from scipy import spatial  # Here, since importing it takes long.
 
-  size = len(elites.lower)
+  lower, upper = repertoire.bounds
   middles = (np.arange(_PIXELS) + 0.5) / _PIXELS
-  points = np.stack(np.meshgrid(*[middles] * size), axis=-1)
-  width = elites.upper - elites.lower
-  tree = spatial.cKDTree((elites.centroids - elites.lower) / width)
-  cells = tree.query(points.reshape(-1, size))[1]
+  points = np.stack(np.meshgrid(*[middles] * len(lower)), axis=-1)
+  centroids = np.asarray(repertoire.centroids)
+  tree = spatial.cKDTree((centroids - lower) / (upper - lower))
+  cells = tree.query(points.reshape(-1, len(lower)))[1]
   return cells.astype(np.int32).reshape(-1, _PIXELS)
 
 
-def _fittest(elites: Elites) -> np.ndarray:
+def _fittest(
+  repertoire: Repertoire, shape: tuple[int, ...] | None
+) -> np.ndarray:
   """Returns the cell of the fittest elite at each place of two axes."""
-  size = elites.shape
-  if size is not None:
-    axes = np.unravel_index(elites.cells, size)
+  cells = np.flatnonzero(repertoire.occupied)
+  if shape is not None:
+    axes = np.unravel_index(cells, shape)
   else:
-    size = (_BINS,) * len(elites.lower)
-    width = elites.upper - elites.lower
-    bins = ((elites.descriptors - elites.lower) / width * _BINS).astype(int)
+    lower, upper = repertoire.bounds
+    shape = (_BINS,) * len(lower)
+    shares = (repertoire.descriptors[cells] - lower) / (upper - lower)
+    bins = (shares * _BINS).astype(int)
     axes = tuple(np.clip(bins, 0, _BINS - 1).T)
-  columns, rows = (*size, 1)[:2]
+  columns, rows = (*shape, 1)[:2]
   image = np.full((rows, columns), -1, np.int32)
-  order = np.argsort(elites.fitness)  # The fittest is written last.
-  column, row = (*axes, np.zeros_like(elites.cells))[:2]
-  image[row[order], column[order]] = elites.cells[order]
+  # The fittest is written last.
+  order = np.argsort(repertoire.fitness[cells])
+  column, row = (*axes, np.zeros_like(cells))[:2]
+  image[row[order], column[order]] = cells[order]
   return image
-
-
-def _elites(repertoire: map_elites.Repertoire, names: Sequence[str]) -> Elites:
-  """Returns the elites of a repertoire."""
-  cells = np.flatnonzero(np.asarray(repertoire.occupied))
-  fitness = np.asarray(repertoire.fitness)
-  tessellation = repertoire.tessellation
-  centroids = getattr(tessellation, "centroids", None)
-  return Elites(
-    cells.astype(np.int32),
-    fitness[cells],
-    np.asarray(repertoire.descriptors)[cells],
-    names,
-    *repertoire.bounds,
-    len(fitness),
-    None if centroids is None else np.asarray(centroids),
-    getattr(tessellation, "shape", None),
-  )

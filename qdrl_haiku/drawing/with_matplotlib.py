@@ -25,14 +25,7 @@ _EMPTY = "0.85"
 
 
 def draw_with_matplotlib(figure: Figure) -> matplotlib_figure.Figure:
-  """Draws a figure.
-
-  Args:
-    figure: its description.
-
-  Returns:
-    The picture, whose first axes are the panels in their order.
-  """
+  """Draws a figure, whose first axes are the panels in their order."""
   rows, columns = figure.shape
   width = _WIDTH if rows * columns == 1 else columns * _WIDTH_OF_PANEL
   if figure.width is not None:

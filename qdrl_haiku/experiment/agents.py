@@ -13,9 +13,6 @@ _EVAL_EPISODES = 8
 def make_experiment_agent(config: Config) -> training.Setup:
   """Makes the agents that a configuration describes, in their environment.
 
-  Args:
-    config: of the run.
-
   Returns:
     A setup without a controller or a repertoire.
 

@@ -40,12 +40,8 @@ def open_cache_by_key(
 ) -> ProgramCache | None:
   """Opens the cache for the programs of a run.
 
-  Args:
-    config: of the run.
-    setup: what it is composed of.
-
   Returns:
-    The cache, or None if programs aren't kept, or code of a user's takes part.
+    None if programs aren't kept, or code of a user's takes part.
   """
   if setup.on_host:
     return None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, learners
-from qdrl_haiku.config import Missing, Settings, setting, setting_choice
+from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.environments import EnvironmentConfig
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.training import RepertoireConfig, Setup, TrainingConfig
@@ -28,13 +28,12 @@ class Config(Settings):
   environment: EnvironmentConfig = EnvironmentConfig()
   run: RunConfig = RunConfig()
   training: TrainingConfig = TrainingConfig()
-  learner: Settings = setting_choice(
+  learner: Settings = setting(
     "sac",
-    learners.KINDS,
     "Algorithm of each agent: sac, td3, crossq, xqc, ppo, diayn, or "
     "package.module:function, which is called with observation_size and "
     "action_size and returns a Learner.",
-    title="Learner",
+    kinds=learners.KINDS, title="Learner",
   )
   hyperparams: Mapping[str, float] = setting(
     {},
@@ -44,17 +43,14 @@ class Config(Settings):
       name: _hyperparameter_help(declared)
       for name, declared in learners.HYPERPARAMETERS.items()
     },
-    flag="hyperparam",
-    title="Hyperparameters",
+    flag="hyperparam", title="Hyperparameters",
   )
-  controller: Settings | None = setting_choice(
+  controller: Settings | None = setting(
     "pbt",
-    controllers.KINDS,
     "How the population is tuned: pbt, pb2, mf_pbt, random_search, "
     "successive_halving, or package.module:function, a function of the search "
     "space that returns a controllers.Controller.",
-    needs="members",
-    title="Controller",
+    kinds=controllers.KINDS, needs="members", title="Controller",
   )
   search_space: tuple[str, ...] = setting(
     (),
@@ -62,9 +58,7 @@ class Config(Settings):
     " name:choice:value:value...; or name:fixed:value. Repeatable, the last of "
     "a name counts; if given at all, hyperparameters that aren't named are "
     "fixed.",
-    repeatable=True,
-    needs="controller",
-    title="Controller",
+    repeatable=True, needs="controller", title="Controller",
   )
   repertoire: RepertoireConfig | None = None
 

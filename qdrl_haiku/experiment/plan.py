@@ -15,27 +15,16 @@ _INTERVAL = 1000
 
 
 class Plan(NamedTuple):
-  """Holds what a configuration describes.
+  """Holds what a configuration describes."""
 
-  Attributes:
-    config: the configuration, with nothing left open that training decides.
-    setup: what is trained.
-    search_space: ranges of the hyperparameters.
-  """
-
+  # The configuration, with nothing left open that training decides.
   config: Config
-  setup: training.Setup
-  search_space: types.Tree
+  setup: training.Setup  # What is trained.
+  search_space: types.Tree  # Ranges of the hyperparameters.
 
 
 def plan_experiment(config: Config) -> Plan:
   """Composes what a configuration describes, and fills in what it leaves open.
-
-  Args:
-    config: of the run.
-
-  Returns:
-    The plan.
 
   Raises:
     ValueError: if a setting is wrong or has no effect beside the others.
@@ -90,10 +79,8 @@ def _interval(config: Config, learner: learners.Learner) -> int:
 
 
 def _map_elites(
-  config: Config,
-  repertoire: training.RepertoireConfig,
-  env: environments.BatchedEnvironment,
-  search_space: types.Tree,
+  config: Config, repertoire: training.RepertoireConfig,
+  env: environments.BatchedEnvironment, search_space: types.Tree,
 ) -> training.MapElites:
   """Returns what MAP-Elites adds to the setup."""
   descriptor = env.descriptor

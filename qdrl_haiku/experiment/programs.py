@@ -5,24 +5,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import learners
 from qdrl_haiku.config import Values
 from qdrl_haiku.experiment.config import Config
+from qdrl_haiku.learners import DIAYNAgentConfig
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import RepertoireConfig, TrainingConfig
 
 
 class Program(NamedTuple):
-  """Describes a program that trains.
+  """Describes a program that trains."""
 
-  Attributes:
-    name: of its launcher, without the suffix.
-    defaults: of its settings.
-    renamed: its names of settings that have others in the package.
-  """
-
-  name: str
-  defaults: Config
+  name: str  # Of its launcher, without the suffix.
+  defaults: Config  # Of its settings.
+  # Its names of settings that have others in the package.
   renamed: Mapping[str, str]
 
   def flags(self) -> dict[str, config_lib.Flag]:
@@ -33,16 +28,9 @@ class Program(NamedTuple):
   def settings(self) -> dict[str, config_lib.Flag]:
     """Returns the settings that can have an effect, by name."""
     missing = self.defaults.missing()
-    without: set[str] = set()
-    if self.defaults.repertoire is not None:
-      # Its elites have no skills.
-      others = dict(learners.KINDS)
-      without = set(config_lib.config_tree_flags(others.pop("diayn")))
-      for config in others.values():
-        without -= config_lib.config_tree_flags(config).keys()
     found = {}
     for name, flag in config_lib.config_tree_flags(self.defaults).items():
-      if name in without:
+      if "skills" in missing and flag.section == DIAYNAgentConfig.title:
         continue
       lacked = missing.get(flag.declared.needs or "")
       # No flag gives back a part that no setting takes away.
@@ -59,15 +47,9 @@ class Program(NamedTuple):
   def configure(
     self, given: Values, typed: frozenset[str] | None = None
   ) -> Config:
-    """Returns the defaults with the values that flags were given.
+    """Returns the defaults with values by flag, see `replace_in_config_tree`.
 
-    Args:
-      given: values by flag.
-      typed: flags that override what a flagfile gave for another choice; None
-        to ignore what has no effect or isn't known.
-
-    Raises:
-      ValueError: if a value is wrong or has no effect.
+    With None typed, flags that aren't known are ignored too.
     """
     original = {new: old for old, new in self.renamed.items()}
     known = config_lib.config_tree_flags(self.defaults)
@@ -109,21 +91,14 @@ PROGRAMS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
 
 
 def experiment_program(config: Config) -> Program:
-  """Returns the program that trains what a configuration describes.
-
-  Args:
-    config: of the run.
-  """
+  """Returns the program that trains what a configuration describes."""
   if config.repertoire is not None:
     return TRAIN_ME_PBT
   return TRAIN if config.controller is None else TRAIN_PBT
 
 
 def read_config(logdir: str) -> Config:
-  """Reads the configuration of a run.
-
-  Args:
-    logdir: directory of the run.
+  """Reads the configuration of a run in a directory.
 
   Raises:
     ValueError: if there is no run, or its configuration is damaged.

@@ -92,14 +92,7 @@ def train(
 
 
 def with_train_logdir(config: Config) -> Config:
-  """Names a new directory of environment, algorithm and time, if none is given.
-
-  Args:
-    config: of the run.
-
-  Raises:
-    ValueError: if a run is to be resumed without its directory.
-  """
+  """Names a new directory by task, algorithm and time, if none is given."""
   if config.run.logdir:
     return config
   if config.run.resume:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from qdrl_haiku.config import Settings, UsersOwn, setting, setting_choice
+from qdrl_haiku.config import Settings, UsersOwn, setting
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.diayn import DIAYNConfig
@@ -40,10 +40,10 @@ class DIAYNAgentConfig(Settings):
 
   title = "Skills"
 
-  base: Settings = setting_choice(
+  base: Settings = setting(
     "sac",
-    _CONFIGS,
     "Algorithm that diayn's agents learn to act by, as --learner.",
+    kinds=_CONFIGS,
     flag="base_learner",
   )
   discriminator: DIAYNConfig = DIAYNConfig()

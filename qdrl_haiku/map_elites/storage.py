@@ -90,7 +90,7 @@ def load_stored_repertoire(
   """Reads the fields of a repertoire; see `Repertoire.load`."""
   with open_stored_repertoire(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
-    tessellation = _make_tessellation(record["tessellation"], arrays)
+    tessellation = make_stored_tessellation(record["tessellation"], arrays)
     leaves = {}
     for name in arrays:
       if name.split("/")[0] == _GENOTYPES:
@@ -158,7 +158,9 @@ def open_stored_repertoire(
       ) from error
 
 
-def _make_tessellation(settings: dict[str, Any], arrays: Any) -> Tessellation:
+def make_stored_tessellation(
+  settings: dict[str, Any], arrays: Any
+) -> Tessellation:
   """Returns the tessellation that a file describes."""
   settings = dict(settings)
   kind = settings.pop("kind")

@@ -7,25 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from qdrl_haiku import checks
-from qdrl_haiku.artifacts.evaluation import summarize_evaluated_returns
+from qdrl_haiku.artifacts import statistics
+from qdrl_haiku.drawing.comparison import Series
 from qdrl_haiku.reports.runs import Run
 
 ABSENT = "-"
 """Text that is shown where a value is missing."""
 
 _LONGEST_LABEL = 60
-
-
-class Series(NamedTuple):
-  """A metric over the steps of a run, or of several."""
-
-  name: str  # Of the seed or of the runs.
-  generations: list[int]
-  steps: list[int]  # Environment steps per agent by then.
-  values: list[float]
-  # The ends of their intervals; the values without one.
-  low: list[float]
-  high: list[float]
 
 
 class Group(NamedTuple):
@@ -36,9 +25,7 @@ class Group(NamedTuple):
 
   def series(self, metric: str) -> list[Series]:
     """Returns a metric of each seed."""
-    return [
-      one for run in self.runs for one in series_to_aggregate(run, metric)
-    ]
+    return sum((series_to_aggregate(run, metric) for run in self.runs), [])
 
 
 def aggregate_runs(runs: Sequence[Run]) -> list[Group]:
@@ -110,12 +97,10 @@ def aggregate_curves(name: str, curves: Sequence[Series]) -> Series:
     {i: (x, y) for i, x, y in zip(*curve[1:4], strict=True)} for curve in curves
   ]
   generations = sorted(set.intersection(*({*p} for p in points)))
-  # [generations, seeds, (step, value)]
-  table = np.array([[p[i] for p in points] for i in generations], float)
-  found = [summarize_evaluated_returns(at[:, 1]) for at in table]
-  return Series(
-    name,
-    generations,
-    [round(at[:, 0].mean()) for at in table],
-    *([x[key] for x in found] for key in ("iqm", "iqm_low", "iqm_high")),
-  )
+  if not generations:
+    return Series(name, [], [], [], [], [])
+  # [(step, value), seeds, generations]
+  table = np.array([[p[i] for p in points] for i in generations], float).T
+  steps = [round(x) for x in table[0].mean(axis=0)]
+  mean = statistics.interquartile_mean_curve(table[1])
+  return Series(name, generations, steps, *(x.tolist() for x in mean))

@@ -25,14 +25,14 @@ class Ancestry(NamedTuple):
 def winner_ancestry(run: Run) -> Ancestry | None:
   """Finds the winner and its ancestors."""
   last = max((row["generation"] for row in run.members), default=0)
-  ranked = [
-    row
+  returns = {
+    row["member"]: row["return"]
     for row in run.members
     if row["generation"] == last and checks.is_finite_number(row.get("return"))
-  ]
-  if not ranked:
+  }
+  if not returns:
     return None
-  member = max(ranked, key=lambda row: row["return"])["member"]
+  member = max(returns, key=returns.__getitem__)
   # What was decided after the last evaluation has not been evaluated.
   before = [row for row in run.lineage if row["generation"] < last]
   try:
@@ -46,12 +46,8 @@ def winner_ancestry(run: Run) -> Ancestry | None:
     for generation in range(row["generation"] + 1, end + 1)
   }
   rows = member_ancestry_rows(run)
-  path = [
-    rows[ancestor][generation]
-    for generation, ancestor in ancestors.items()
-    if generation in rows.get(ancestor, {})
-  ]
-  return Ancestry(member, ancestors, path)
+  path = [rows.get(x, {}).get(i) for i, x in ancestors.items()]
+  return Ancestry(member, ancestors, [row for row in path if row])
 
 
 def ancestry_replacements(run: Run) -> dict[tuple[int, int], Row]:

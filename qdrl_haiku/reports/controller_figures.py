@@ -4,39 +4,30 @@ from typing import NamedTuple
 
 from qdrl_haiku import checks
 from qdrl_haiku.drawing import figure
-from qdrl_haiku.drawing.figure import PALETTE, Axis, Figure, Panel, Trace
+from qdrl_haiku.drawing.figure import PALETTE, Figure, Trace
 from qdrl_haiku.reports import ancestry
 from qdrl_haiku.reports.runs import Row, Run
 
-_LENGTH_SCALE = "controller/length_scale/"
-
 
 class Group(NamedTuple):
-  """Members from `first` to before `end`, which decide every so often."""
+  """Members who decide every so often, and the group's name."""
 
   frequency: int
-  first: int
-  end: int
-
-  @property
-  def title(self) -> str:
-    """Name of the group."""
-    return f"every {self.frequency}, members {self.first} to {self.end - 1}"
-
-  def has(self, member: int) -> bool:
-    """Returns whether a member is in the group."""
-    return self.first <= member < self.end
+  members: range
+  title: str
 
 
 def controller_groups(run: Run) -> list[Group]:
   """Returns the groups of a run; none if its controller has none."""
   if run.settings.get("controller") != "mf_pbt" or not run.members:
     return []
-  texts = run.settings["frequencies"]
+  groups, texts = [], run.settings["frequencies"]
   size = len(ancestry.member_ancestry_rows(run)) // len(texts)
-  return [
-    Group(int(text), i * size, (i + 1) * size) for i, text in enumerate(texts)
-  ]
+  for i, text in enumerate(texts):
+    who = range(i * size, (i + 1) * size)
+    title = f"every {text}, members {who.start} to {who.stop - 1}"
+    groups.append(Group(int(text), who, title))
+  return groups
 
 
 def controller_returns_figure(run: Run) -> Figure:
@@ -45,26 +36,14 @@ def controller_returns_figure(run: Run) -> Figure:
   for i, group in enumerate(controller_groups(run)):
     best: dict[int, float] = {}
     for row in run.members:
-      if group.has(row["member"]) and checks.is_finite_number(row["return"]):
+      if row["member"] in group.members and checks.is_finite_number(
+        row["return"]
+      ):
         step, value = row["step"], row["return"]
         best[step] = max(value, best.get(step, value))
     color = PALETTE[i % len(PALETTE)]
     traces.append(Trace([*best], [*best.values()], group.title, color))
   return figure.plot_figure(traces, figure.STEPS, "best return in the group")
-
-
-def controller_migrations_figure(run: Run) -> list[list[int]]:
-  """Counts the migrants to each group (rows) from each group (columns)."""
-  found = controller_groups(run)
-  moves = [
-    (row["child"], row["parent"])
-    for row in run.lineage
-    if row["operator"] == "migrated"
-  ]
-  return [
-    [sum(to.has(a) and from_.has(b) for a, b in moves) for from_ in found]
-    for to in found
-  ]
 
 
 def controller_predictions_figure(run: Run) -> tuple[Figure | None, str]:
@@ -103,25 +82,6 @@ def controller_predictions_figure(run: Run) -> tuple[Figure | None, str]:
     f"{within} were within one deviation, as are two in three of a model that "
     "is right."
   )
-
-
-def controller_length_scales_figure(run: Run) -> Figure | None:
-  """Describes by which hyperparameters changes of fitness were told apart."""
-  rows = [row for row in run.metrics if row.get("controller/num_changes")]
-  names = [name for name in run.last if name.startswith(_LENGTH_SCALE)]
-  if not names or not rows:
-    return None
-  traces = [
-    Trace(
-      [row["step"] for row in rows],
-      [row.get(name) for row in rows],
-      name.removeprefix(_LENGTH_SCALE),
-      PALETTE[i % len(PALETTE)],
-    )
-    for i, name in enumerate(names)
-  ]
-  y = Axis("length scale [shares of the range]", is_log=True)
-  return Figure([Panel("", traces, Axis(figure.STEPS), y)], 360)
 
 
 def _points(run: Run) -> list[tuple[Row, float]]:

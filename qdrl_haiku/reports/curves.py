@@ -33,7 +33,6 @@ _LABELS = {
   "qd/qd_score": "QD score [sum of returns + offset]",
   "training/env_steps_per_second": "environment steps per second",
   "training/policy_entropy": "policy entropy [nats]",
-  "training/updates_per_second": "updates per second",
 }
 # The distances of two others, and what is a number of each run.
 _WITHOUT_CURVE = (
@@ -82,10 +81,8 @@ def _of_seeds(run: Run) -> list[Trace]:
     return [Trace(one.steps, one.values, figure.RETURN) for one in found]
   thin = [Trace(x.steps, x.values, x.name, figure.PALE, 1.2) for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  mean = comparison.Band(*aggregate_curves(name, found)[2:])
-  return thin + comparison.comparison_curve(
-    name, mean, comparison.comparison_styles([name])[name]
-  )
+  mean, style = aggregate_curves(name, found), comparison.Style.of(0)
+  return thin + comparison.comparison_curve(mean, style)
 
 
 def _of_members(run: Run) -> list[Trace]:

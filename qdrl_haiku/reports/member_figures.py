@@ -25,20 +25,25 @@ Point = tuple[int | None, int | None]
 _GAP: Point = (None, None)
 
 
-def member_hyperparameters_figure(run: Run) -> Figure | None:
-  """Describes the hyperparameters of all members that anything changed."""
-  won, values = ancestry.winner_ancestry(run), _values(run)
-  panels = [_panel(run, name, won) for name in values if len(values[name]) > 1]
-  return Figure(panels) if panels else None
-
-
-def member_constants(run: Run) -> dict[str, float]:
-  """Returns the hyperparameters that nothing changed."""
-  return {
-    name: value
-    for name, (value, *others) in _values(run).items()
-    if value is not None and not others
-  }
+def member_hyperparameters_figure(run: Run) -> tuple[Figure | None, str]:
+  """Describes the hyperparameters that anything changed; names the others."""
+  won, panels, same = ancestry.winner_ancestry(run), [], []
+  for name in run.members[0]["hyperparams"] if run.members else ():
+    found = {
+      x if checks.is_finite_number(x) else None
+      for x in (row["hyperparams"].get(name) for row in run.members)
+    }
+    if len(found) > 1:
+      panels.append(_panel(run, name, won))
+    elif (value := found.pop()) is not None:
+      same.append(f"{name} {value:g}")
+  caption = (
+    "With what the steps up to each evaluation were trained. Axes are "
+    "logarithmic where the search was."
+  )
+  if same:
+    caption += f" The same all the time: {', '.join(same)}."
+  return Figure(panels) if panels else None, caption
 
 
 def member_tree_figure(run: Run) -> Figure | None:
@@ -70,7 +75,7 @@ def member_tree_figure(run: Run) -> Figure | None:
       path.insert(0, (0, won.ancestors[1]))
     traces.append(_edges(path, won.title, figure.ORANGE, 4))
   for group in controller_figures.controller_groups(run)[1:]:
-    y = group.first - 0.5
+    y = group.members.start - 0.5
     traces.append(
       Trace(
         [0, last], [y, y], "between groups", figure.GREY, 1, dash="dot",
@@ -81,18 +86,6 @@ def member_tree_figure(run: Run) -> Figure | None:
   names = [str(member) for member in rows] if len(rows) <= _MOST_NAMES else []
   panel = Panel("", traces, Axis("generation"), Axis("member", names=names))
   return Figure([panel], height)
-
-
-def _values(run: Run) -> dict[str, set[float | None]]:
-  """Returns each hyperparameter's values, of all members and generations."""
-  first = run.members[0]["hyperparams"] if run.members else {}
-  return {
-    name: {
-      x if checks.is_finite_number(x) else None
-      for x in (row["hyperparams"].get(name) for row in run.members)
-    }
-    for name in first
-  }
 
 
 def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:

@@ -3,12 +3,12 @@
 import html
 import importlib.resources
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from qdrl_haiku.drawing.figure import Figure
 from qdrl_haiku.reports import with_plotly
+from qdrl_haiku.storage import strict_json
 
 # Nothing is fetched, whatever the page's text or plotly may ask for.
 _POLICY = (
@@ -100,29 +100,15 @@ def page_details(summary: str, content: str) -> str:
   return f"<details><summary>{name}</summary>{content}</details>"
 
 
-def page_to_json(value: object) -> str:
-  """Returns strict JSON that can stand in a script."""
-  text = json.dumps(_strict(value), allow_nan=False, separators=(",", ":"))
-  return text.replace("<", "\\u003c")
-
-
 def _figure(data: dict[str, object], content: str, caption: str) -> str:
   """Returns HTML with the data that `page.js` draws into it."""
+  value = strict_json.strict_json_value(data)
+  text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+  text = text.replace("<", "\\u003c")  # So that it ends no script.
   return (
-    f'<figure><script type="application/json">{page_to_json(data)}</script>'
+    f'<figure><script type="application/json">{text}</script>'
     f"{content}<figcaption>{html.escape(caption)}</figcaption></figure>"
   )
-
-
-def _strict(value: object) -> object:
-  """Returns a value without numbers that JSON doesn't know."""
-  if isinstance(value, dict):
-    return {name: _strict(x) for name, x in value.items()}
-  if isinstance(value, list | tuple):
-    return [_strict(x) for x in value]
-  if isinstance(value, float) and not math.isfinite(value):
-    return None
-  return value
 
 
 def _script(text: str) -> str:

@@ -13,7 +13,7 @@ def draw_run_pictures(path: pathlib.Path) -> list[pathlib.Path]:
   figures = {
     "learning_curves.png": curves.learning_curves(run),
     "diagnostics.png": curves.metric_curves(run, "training/"),
-    "hyperparameters.png": member_figures.member_hyperparameters_figure(run),
+    "hyperparameters.png": member_figures.member_hyperparameters_figure(run)[0],
     "repertoire.png": curves.metric_curves(run, "qd/"),
     "skills.png": curves.metric_curves(run, "diayn/"),
     "trajectories.png": skill_figures.skill_trajectories_figure(run.path),

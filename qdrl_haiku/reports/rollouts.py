@@ -1,7 +1,5 @@
 """Rolls out elites of a repertoire, and describes where they went."""
 
-from typing import NamedTuple
-
 import jax
 import numpy as np
 
@@ -19,30 +17,15 @@ _MOMENTS = 6
 _SPACING = 1.05
 
 
-class Rollouts(NamedTuple):
-  """Holds one episode of each of M elites: their cells [M], returns [M]."""
-
-  cells: np.ndarray
-  returns: np.ndarray
-  # Of one episode, its first traces without points; and for each of these the
-  # points [N, 2] of each episode.
-  figure: Figure
-  paths: list[list[np.ndarray]]
-
-
 def roll_out_elites(
-  env: environments.BatchedEnvironment,
-  learner: learners.Learner,
-  elites: Elites,
-  num_rollouts: int,
-) -> Rollouts:
-  """Lets elites act for one greedy episode each.
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  elites: Elites, num_rollouts: int,
+) -> dict[str, object]:
+  """Lets elites act for one greedy episode each, all over the repertoire.
 
-  Args:
-    env: of the evaluation.
-    learner: the elites'.
-    elites: of `reports.read_elites`.
-    num_rollouts: how many act, all over the repertoire.
+  Returns:
+    What the page draws when a cell is chosen: a figure whose first traces have
+    no points, and of each episode cell, return, and the points of these traces.
 
   Raises:
     ValueError: if nothing of the environment can be drawn, or the elites are
@@ -79,9 +62,18 @@ def roll_out_elites(
     way[figure.decimate_for_figure(length)]
     for way, length in zip(places, lengths, strict=True)
   ]
-  drawn = Figure(panels, _HEIGHT // len(panels), 1)
   ends = [way[-1:] for way in ways]
-  return Rollouts(cells, returns, drawn, [ways, ends, *more])
+  paths = zip(ways, ends, *more, strict=True)
+  points = [
+    [[elite_table_numbers(x) for x in path.T] for path in of_one]
+    for of_one in paths
+  ]
+  numbers = elite_table_numbers(returns)
+  drawn = Figure(panels, _HEIGHT // len(panels), 1)
+  return {
+    "figure": with_plotly.draw_with_plotly(drawn),
+    "episodes": list(zip(cells.tolist(), numbers, points, strict=True)),
+  }
 
 
 def choose_rollout_elites(elites: Elites, num: int) -> np.ndarray:
@@ -90,28 +82,9 @@ def choose_rollout_elites(elites: Elites, num: int) -> np.ndarray:
   if num >= size:
     return np.arange(size)
   rows = np.linspace(0, size - 1, num).round().astype(int)
-  best = int(np.argmax(elites.fitness))
+  best = int(np.argmax(elites.repertoire.fitness[elites.cells]))
   rows[np.argmin(np.abs(rows - best))] = best
   return np.unique(rows)
-
-
-def rollouts_to_json(rollouts: Rollouts) -> dict[str, object]:
-  """Returns what the page draws when a cell is chosen."""
-  episodes = zip(
-    rollouts.cells.tolist(), elite_table_numbers(rollouts.returns),
-    *rollouts.paths, strict=True,
-  )  # fmt: skip
-  return {
-    "figure": with_plotly.draw_with_plotly(rollouts.figure),
-    "episodes": [
-      [
-        cell,
-        value,
-        [[elite_table_numbers(x) for x in path.T] for path in paths],
-      ]
-      for cell, value, *paths in episodes
-    ],
-  }
 
 
 def _path_of_torso(

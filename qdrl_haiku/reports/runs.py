@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.directory import RunDirectory
 
 Row = dict[str, Any]
@@ -18,26 +17,18 @@ _PLACES = ("compilation_cache_dir", "logdir", "resume", "seed", "suffix")
 
 
 class Run(NamedTuple):
-  """Holds what a run has written so far.
+  """Holds what a run has written so far."""
 
-  Attributes:
-    name: that tells it from the other runs of the report.
-    path: its directory.
-    settings: all that it was started with.
-    versions: of the libraries, and the devices; empty if they aren't known.
-    metrics: a row per generation.
-    members: a row per member and generation, where there is a controller.
-    lineage: a row per replaced member, where there is a controller.
-    skills: a row per generation, member and skill, where there are skills.
-  """
-
-  name: str
-  path: pathlib.Path
-  settings: Row
+  name: str  # That tells it from the other runs of the report.
+  path: pathlib.Path  # Its directory.
+  settings: Row  # All that it was started with.
+  # Of the libraries, and the devices; empty if they aren't known.
   versions: Row
-  metrics: list[Row]
+  metrics: list[Row]  # A row per generation.
+  # A row per member and generation, where there is a controller.
   members: list[Row]
-  lineage: list[Row]
+  lineage: list[Row]  # A row per replaced member, where there is a controller.
+  # A row per generation, member and skill, where there are skills.
   skills: list[Row]
 
   @property
@@ -52,13 +43,7 @@ class Run(NamedTuple):
 
 
 def read_runs(logdirs: Sequence[str]) -> list[Run]:
-  """Reads runs, finished or not.
-
-  Args:
-    logdirs: their directories.
-
-  Returns:
-    The runs, in the same order.
+  """Reads runs, finished or not, in these directories and in this order.
 
   Raises:
     ValueError: if one is no run, is damaged, or is there twice.
@@ -83,8 +68,6 @@ def _read(name: str, path: pathlib.Path) -> Run:
   settings, versions = directory.settings(), {}
   with contextlib.suppress(OSError, ValueError):
     versions = json.loads((path / "versions.json").read_text())
-  files = (
-    "metrics.jsonl", "pbt_members.jsonl", "pbt_lineage.jsonl", "skills.jsonl"
-  )  # fmt: skip
-  rows = [directory.rows(file, row_files.COLUMNS[file]) for file in files]
+  files = ("metrics", "pbt_members", "pbt_lineage", "skills")
+  rows = [directory.rows(f"{file}.jsonl") for file in files]
   return Run(name, path, settings, versions, *rows)

@@ -1,6 +1,5 @@
 """The report of some runs: all of them together, then each."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 from qdrl_haiku import checks
@@ -15,11 +14,9 @@ from qdrl_haiku.reports import (
   page,
   skill_figures,
 )
-from qdrl_haiku.reports import rollouts as rollouts_lib
 from qdrl_haiku.reports.aggregation import ABSENT, show_aggregated
 from qdrl_haiku.reports.elite_table import Elites
 from qdrl_haiku.reports.page import Section
-from qdrl_haiku.reports.rollouts import Rollouts
 from qdrl_haiku.reports.runs import Run
 
 # Metrics by which runs are compared, where they have them.
@@ -37,17 +34,14 @@ _COMPARED = (
 def render_sections(
   runs: Sequence[Run],
   elites: Mapping[str, Elites],
-  rollouts: Mapping[str, Rollouts],
+  rollouts: Mapping[str, dict[str, object]],
 ) -> str:
-  """Makes the page.
+  """Makes the page, HTML that needs no other file.
 
   Args:
     runs: of `read_runs`, at least one.
     elites: of `read_elite_table`, by run's name, where there is a repertoire.
     rollouts: of `roll_out_elites`, by run's name, where elites acted again.
-
-  Returns:
-    HTML that needs no other file.
 
   Raises:
     ValueError: if a file of a run is damaged.
@@ -57,32 +51,55 @@ def render_sections(
   if compared:
     sections.append(Section(2, "Comparison", compared))
   for run in runs:
-    none = (
-      [] if run.metrics else [page.page_text("No generation has ended yet.")]
-    )
-    sections.append(Section(2, run.name, none))
-    tree = (
-      member_figures.member_tree_figure(run),
-      "Each row is a place in the population. The winner is the best member "
-      "of the last generation.",
-    )
-    metrics = curves.metric_curves(run, "training/")
-    parts = {
-      "Learning curves": _learning(run),
-      "Hyperparameter schedules": _hyperparameters(run),
-      "Lineage": _figures(tree),
-      "What the controller believed": _model(run),
-      "Groups and migrations": _groups(run),
-      "Repertoire": _repertoire(
-        run, elites.get(run.name), rollouts.get(run.name)
-      ),
-      "Skills": _skills(run),
-      "Diagnostics": _figures((metrics, "Means over the population.")),
-    }
+    none = [page.page_text("No generation has ended yet.")]
+    sections.append(Section(2, run.name, [] if run.metrics else none))
+    parts = _parts(run, elites.get(run.name), rollouts.get(run.name))
     sections += [Section(3, *part) for part in parts.items() if part[1]]
   names = ", ".join(run.name for run in runs)
   title = f"Report: {names}" if len(runs) < 4 else f"{len(runs)} runs"
   return page.render_page(title, sections)
+
+
+def _parts(
+  run: Run, elites: Elites | None, rollouts: dict[str, object] | None
+) -> dict[str, list[str]]:
+  """Returns the contents of a run's sections, by title; none of some."""
+  learning = "Greedy episodes after each generation."
+  if run.members:
+    learning += (
+      " A pale line is one member; that of a member which was replaced ends, "
+      "and its successor's begins at the parent."
+    )
+  return {
+    "Learning curves": _figures((curves.learning_curves(run), learning)),
+    "Hyperparameter schedules": _figures(
+      member_figures.member_hyperparameters_figure(run)
+    ),
+    "Lineage": _figures((
+      member_figures.member_tree_figure(run),
+      "Each row is a place in the population. The winner is the best member "
+      "of the last generation.",
+    )),
+    "What the controller believed": _figures(
+      controller_figures.controller_predictions_figure(run)
+    ),
+    "Groups and migrations": _groups(run),
+    "Repertoire": _repertoire(run, elites, rollouts),
+    "Skills": _figures(
+      (
+        skill_figures.skill_trajectories_figure(run.path),
+        "Where the latest episodes of each skill went; dots are their ends.",
+      ),
+      (
+        curves.metric_curves(run, "diayn/"),
+        "How well skills can be told apart: means over the population.",
+      ),
+      (skill_figures.skill_returns_figure(run), "Each skill, in its colour."),
+    ),
+    "Diagnostics": _figures(
+      (curves.metric_curves(run, "training/"), "Means over the population.")
+    ),
+  }
 
 
 def _runs(runs: Sequence[Run]) -> Section:
@@ -147,18 +164,16 @@ def _configuration(runs: Sequence[Run]) -> Section:
 def _comparison(runs: Sequence[Run]) -> list[str]:
   """Returns what runs can be compared by, seeds aggregated."""
   groups = aggregation.aggregate_runs(runs)
-  styles = comparison.comparison_styles([group.label for group in groups])
   panels, rows = [], []
   for metric in _COMPARED:
     traces: list[Trace] = []
-    for group in groups:
+    for i, group in enumerate(groups):
       seeds = group.series(metric)
       if not seeds:
         continue
       curve = aggregation.aggregate_curves(group.label, seeds)
       if curve.steps:
-        band, style = comparison.Band(*curve[2:]), styles[group.label]
-        traces += comparison.comparison_curve(group.label, band, style)
+        traces += comparison.comparison_curve(curve, comparison.Style.of(i))
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         rows.append([
           group.label, curves.curve_label(metric), len(seeds), curve.steps[-1],
@@ -190,82 +205,57 @@ def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
   ]
 
 
-def _learning(run: Run) -> list[str]:
-  """Returns the learning curves."""
-  caption = "Greedy episodes after each generation."
-  if run.members:
-    caption += (
-      " A pale line is one member; that of a member which was replaced ends, "
-      "and its successor's begins at the parent."
-    )
-  return _figures((curves.learning_curves(run), caption))
-
-
-def _hyperparameters(run: Run) -> list[str]:
-  """Returns the hyperparameters' schedules."""
-  caption = (
-    "With what the steps up to each evaluation were trained. Axes are "
-    "logarithmic where the search was."
-  )
-  constants = member_figures.member_constants(run).items()
-  if constants:
-    same = ", ".join(f"{name} {value:g}" for name, value in constants)
-    caption += f" The same all the time: {same}."
-  return _figures((member_figures.member_hyperparameters_figure(run), caption))
-
-
-def _model(run: Run) -> list[str]:
-  """Returns what the controller's model predicted."""
-  return _figures(
-    controller_figures.controller_predictions_figure(run),
-    (
-      controller_figures.controller_length_scales_figure(run),
-      "How far two values of a hyperparameter are apart, in shares of its "
-      "range, for the changes of fitness to differ: the shorter, the more it "
-      "was found to matter.",
-    ),
-  )
-
-
 def _groups(run: Run) -> list[str]:
-  """Returns the groups of the population and their migrants."""
-  found = controller_figures.controller_groups(run)
-  if not found:
+  """Returns the groups of the population, and who migrated between them."""
+  groups = controller_figures.controller_groups(run)
+  if not groups:
     return []
-  counts = controller_figures.controller_migrations_figure(run)
-  head = ["migrants to", *(f"from every {x.frequency}" for x in found)]
-  rows = [[to.title, *row] for to, row in zip(found, counts, strict=True)]
-  caption = "Each group decides at its own frequency, counted in decisions."
+  rows = []
+  for to in groups:
+    origins = [
+      row["parent"]
+      for row in run.lineage
+      if row["operator"] == "migrated" and row["child"] in to.members
+    ]
+    counts = (sum(x in by.members for x in origins) for by in groups)
+    rows.append([to.title, *counts])
+  head = ["migrants to", *(f"from every {x.frequency}" for x in groups)]
   figure = page.page_figure(
-    controller_figures.controller_returns_figure(run), caption
+    controller_figures.controller_returns_figure(run),
+    "Each group decides at its own frequency, counted in decisions.",
   )
   return [figure, page.page_table(head, rows)]
 
 
 def _repertoire(
-  run: Run, elites: Elites | None, rollouts: Rollouts | None
+  run: Run, elites: Elites | None, rollouts: dict[str, object] | None
 ) -> list[str]:
-  """Returns the elites, the metrics, and what is left of them without luck."""
+  """Returns the elites and the metrics of a repertoire."""
   content = []
   if elites is not None:
     # Without members, variation changed the hyperparameters of agents that
     # never learned with them.
     if not run.members:
-      elites = dataclasses.replace(elites, hyperparams={})
+      elites = elites._replace(hyperparams={})
     data = elite_table.elite_table_to_json(elites)
     if rollouts is not None:
-      data["rollouts"] = rollouts_lib.rollouts_to_json(rollouts)
+      data["rollouts"] = rollouts
     content.append(page.page_elites(data, _caption(elites)))
-  content += _second_look(run)
-  metrics = curves.metric_curves(run, "qd/")
-  return content + _figures((metrics, "How the repertoire was filled."))
+  caption = "How the repertoire was filled."
+  if checks.is_finite_number(run.last.get("qd/corrected_coverage")):
+    caption += (
+      " Elites are the luckiest of many: evaluated again, and put into an "
+      "empty repertoire by their means, they fill fewer cells, and worse."
+    )
+  return content + _figures((curves.metric_curves(run, "qd/"), caption))
 
 
 def _caption(elites: Elites) -> str:
   """Returns what the picture of a repertoire shows."""
-  has_cells = elites.centroids is not None
+  has_cells = elites.repertoire.has_cells
+  num_cells = elites.repertoire.fitness.size
   caption = (
-    f"After {elites.step} steps, {len(elites.cells)} of {elites.num_cells} "
+    f"After {elites.step} steps, {len(elites.cells)} of {num_cells} "
     f"{'cells' if has_cells else 'places'} are occupied. Click one to see its "
     "elite."
   )
@@ -289,42 +279,3 @@ def _caption(elites: Elites) -> str:
       "elite was evaluated again."
     )
   return caption
-
-
-def _second_look(run: Run) -> list[str]:
-  """Returns how much of a repertoire is left without its elites' luck."""
-  name = "qd/corrected_coverage"
-  looked = [x for x in run.metrics if checks.is_finite_number(x.get(name))]
-  if not looked:
-    return []
-  row = looked[-1]
-  head = [f"after {row['step']} steps", "as found", "evaluated again", "lost"]
-  rows = []
-  for name in ("coverage", "qd_score", "max_fitness"):
-    if checks.is_finite_number(row.get(f"qd/{name}")):
-      kinds = [f"qd/{kind}{name}" for kind in ("", "corrected_", "lost_")]
-      rows.append(
-        [curves.curve_label(kinds[0]), *(f"{row[x]:.5g}" for x in kinds)]
-      )
-  return [
-    page.page_table(head, rows),
-    page.page_text(
-      "Elites are the luckiest of many. Evaluated again, and put into an empty "
-      "repertoire by their means, they fill fewer cells, and worse."
-    ),
-  ]
-
-
-def _skills(run: Run) -> list[str]:
-  """Returns where skills lead, and what they reach."""
-  return _figures(
-    (
-      skill_figures.skill_trajectories_figure(run.path),
-      "Where the latest episodes of each skill went; dots are their ends.",
-    ),
-    (
-      curves.metric_curves(run, "diayn/"),
-      "How well skills can be told apart: means over the population.",
-    ),
-    (skill_figures.skill_returns_figure(run), "Each skill, in its colour."),
-  )

@@ -19,9 +19,7 @@ class CheckpointPlan:
   """
 
   def __init__(
-    self,
-    interval: int | None,
-    say: Callable[[str], None],
+    self, interval: int | None, say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
   ) -> None:
     """Begins a plan."""

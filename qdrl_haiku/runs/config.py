@@ -20,8 +20,7 @@ class RunConfig(Settings):
     low=1, high=2**53, needs="timesteps", may_change=True,
   )
   num_generations: int | None = setting(
-    None,
-    "Generations, instead of --num_timesteps.",
+    None, "Generations, instead of --num_timesteps.",
     low=1, needs="repertoire", may_change=True,
   )
   seed: int = setting(
@@ -31,18 +30,15 @@ class RunConfig(Settings):
     low=0, high=2**32 - 1,
   )
   logdir: str | None = setting(
-    None,
-    "Directory of the run; by default a new one in logs/.",
+    None, "Directory of the run; by default a new one in logs/.",
     may_change=True,
   )
   resume: bool = setting(
-    False,
-    "Goes on with the run in --logdir from its last checkpoint.",
+    False, "Goes on with the run in --logdir from its last checkpoint.",
     may_change=True,
   )
   warm_start: str | None = setting(
-    None,
-    "Directory of another run whose agents this one begins with.",
+    None, "Directory of another run whose agents this one begins with.",
     needs="members",
   )
   checkpoint_interval: int | None = setting(
@@ -52,8 +48,7 @@ class RunConfig(Settings):
     low=1, may_change=True,
   )
   max_checkpoints: int = setting(
-    2,
-    "How many checkpoints are kept, the latest ones.",
+    2, "How many checkpoints are kept, the latest ones.",
     low=1, may_change=True,
   )
   checkpoint_replay: bool = setting(
@@ -95,8 +90,7 @@ class RunConfig(Settings):
     may_change=True,
   )
   dry_run: bool = setting(
-    False,
-    "Checks all settings, prints the memory needed, and ends.",
+    False, "Checks all settings, prints the memory needed, and ends.",
     may_change=True,
   )
 

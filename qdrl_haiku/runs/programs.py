@@ -1,6 +1,7 @@
 """The compiled programs of a run, each compiled once and for its devices."""
 
 import concurrent.futures
+import dataclasses
 import functools
 import threading
 import time
@@ -22,17 +23,13 @@ from qdrl_haiku.storage.program_cache import ProgramCache
 from qdrl_haiku.training import generation
 from qdrl_haiku.training import state as state_lib
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import (
-  GenerationReport,
-  InitialStates,
-  State,
-  Trained,
-)
+from qdrl_haiku.training.state import InitialStates, State, Trained
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
 
 
+@dataclasses.dataclass(eq=False)
 class Program:
   """A function that is compiled when it's first called, or read if it's kept.
 
@@ -41,39 +38,32 @@ class Program:
   computes the same bits as the one that compiled it, and doesn't trace.
   """
 
-  def __init__(
-    self,
-    name: str,
-    lower: Callable[[], jax.stages.Lowered],
-    options: Mapping[str, Any],
-    devices: Sequence[jax.Device],
-    cache: ProgramCache | None = None,
-  ) -> None:
-    """Names what is compiled."""
-    self._name = name
-    self._lower = lower
-    self._options = options
-    self._devices = devices
-    self._cache = cache
-    self._lowered: jax.stages.Lowered | None = None
-    self._compiled: jax.stages.Compiled | None = None
-    self._compiling = threading.Lock()
+  name: str
+  lower: Callable[[], jax.stages.Lowered]
+  options: Mapping[str, Any]
+  devices: Sequence[jax.Device]
+  cache: ProgramCache | None = None
+  _lowered: jax.stages.Lowered | None = None
+  _compiled: jax.stages.Compiled | None = None
 
-  def __call__(self, *args: types.Tree) -> types.Tree:
-    """Calls it with arguments of the shapes that it was lowered for."""
-    return self.compile()(*args)
+  def __post_init__(self) -> None:
+    self._compiling = threading.Lock()
 
   @property
   def is_compiled(self) -> bool:
     """Whether a call need not wait."""
     return self._compiled is not None
 
+  def __call__(self, *args: types.Tree) -> types.Tree:
+    """Calls it with arguments of the shapes that it was lowered for."""
+    return self.compile()(*args)
+
   def trace(self) -> None:
     """Traces the program, unless its machine code is kept."""
     with self._compiling:
-      is_kept = self._cache is not None and self._cache.has(self._name)
+      is_kept = self.cache is not None and self.cache.has(self.name)
       if not (self.is_compiled or is_kept):
-        self._lowered = self._lower()
+        self._lowered = self.lower()
 
   def compile(self) -> jax.stages.Compiled:
     """Returns the program; threads that ask for it wait for the first one."""
@@ -85,18 +75,18 @@ class Program:
 
   def _by_name(self) -> jax.stages.Compiled | None:
     """Returns what an earlier run of the same kind has kept."""
-    code = self._cache.read(self._name) if self._cache is not None else None
+    code = self.cache.read(self.name) if self.cache is not None else None
     return self._read(code) if code is not None else None
 
   def _by_code(self) -> jax.stages.Compiled:
     """Returns what was kept of the same code, or compiles it."""
-    lowered = self._lowered or self._lower()
-    if self._cache is None:
+    lowered = self._lowered or self.lower()
+    if self.cache is None:
       return lowered.compile()
     # Unused arguments aren't in the code, and are checked all the same.
     code = fingerprints.fingerprint_digest([
       fingerprints.fingerprint_of_compiler(),
-      dict(self._options),
+      dict(self.options),
       lowered.as_text(),
       str(lowered.args_info),
       str(lowered.out_info),
@@ -108,33 +98,33 @@ class Program:
       # What jax itself has read from its cache can't be written once more.
       if _found.is_hit or not self._write(code, compiled):
         return compiled
-    self._cache.write(self._name, code)
+    self.cache.write(self.name, code)
     return compiled
 
   def _read(self, code: str) -> jax.stages.Compiled | None:
-    assert self._cache is not None
-    written = self._cache.read_shared(code)
+    assert self.cache is not None
+    written = self.cache.read_shared(code)
     if written is None:
       return None
     _prepare_lapack()
     try:
       machine_code, in_tree, out_tree = written
       return serialize_executable.deserialize_and_load(
-        machine_code, in_tree, out_tree, execution_devices=self._devices
+        machine_code, in_tree, out_tree, execution_devices=self.devices
       )
     except Exception as error:
-      logging.debug("%s can't be taken: %s", self._name, error)
+      logging.debug("%s can't be taken: %s", self.name, error)
       return None
 
   def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
     """Keeps a program that hasn't run; one that has can't be."""
-    assert self._cache is not None
+    assert self.cache is not None
     try:
       written = serialize_executable.serialize(compiled)
     except Exception as error:  # Such as one that calls Python.
-      logging.debug("%s can't be kept: %s", self._name, error)
+      logging.debug("%s can't be kept: %s", self.name, error)
       return False
-    return self._cache.write_shared(code, written)
+    return self.cache.write_shared(code, written)
 
 
 @functools.cache
@@ -157,28 +147,22 @@ jax.monitoring.register_event_listener(_note_hit)
 
 
 class Programs(NamedTuple):
-  """Holds the programs of a run, each compiled when it's first called.
+  """Holds the programs of a run, each compiled when it's first called."""
 
-  Attributes:
-    draws: (run_key, generation) -> `InitialStates` of a generation: of the one
-      before the first, numbered 0, and of all others.
-    start: (run_key, `InitialStates`) -> the state before the first generation.
-    train: (state, pool, run_key) -> (state, trained), the first part of a
-      generation; the state is donated, here and below.
-    evaluate: (state, trained, env_states, run_key) -> (state, report), the
-      second one.
-    restart: (state, run_key) -> the state with new members in place of all.
-    state: shapes, dtypes and shardings of the state.
-    initial: those of what a generation draws.
-  """
-
+  # (run_key, generation) -> `InitialStates` of a generation: of the one before
+  # the first, numbered 0, and of all others.
   draws: tuple[Program, Program]
+  # (run_key, `InitialStates`) -> the state before the first generation.
   start: Program
+  # (state, pool, run_key) -> (state, trained), the first part of a generation;
+  # the state is donated, here and below.
   train: Program
+  # (state, trained, env_states, run_key) -> (state, report), the second one.
   evaluate: Program
+  # (state, run_key) -> the state with new members in place of all.
   restart: Callable[[State, types.Key], State]
-  state: State
-  initial: InitialStates
+  state: State  # Shapes, dtypes and shardings of the state.
+  initial: InitialStates  # Those of what a generation draws.
 
   def draw(self, run_key: types.Key, generation: int) -> InitialStates:
     """Draws the states in which the episodes of a generation begin."""
@@ -198,14 +182,6 @@ class Programs(NamedTuple):
     self.evaluate.compile()
     return time.monotonic() - begin
 
-  def step(
-    self, state: State, run_key: types.Key, generation: int
-  ) -> tuple[State, GenerationReport]:
-    """Calls all that makes a generation."""
-    initial = self.draw(run_key, generation)
-    state, trained = self.train(state, initial.pool, run_key)
-    return self.evaluate(state, trained, initial.evaluation, run_key)
-
   def begin_to_compile(self) -> None:
     """Begins to compile what a generation is, which goes on in threads.
 
@@ -223,14 +199,12 @@ class Programs(NamedTuple):
 
 
 MakePrograms = Callable[[Setup, jax.sharding.Mesh, Any], Programs]
-"""Returns the programs of a run: of its setup, its devices, its key's shape."""
+"""Returns the programs of a run: of its setup, its devices and its key."""
 
 
 def make_programs(
-  setup: Setup,
-  mesh: jax.sharding.Mesh,
-  run_key: types.Key | jax.ShapeDtypeStruct,
-  cache: ProgramCache | None = None,
+  setup: Setup, mesh: jax.sharding.Mesh,
+  run_key: types.Key | jax.ShapeDtypeStruct, cache: ProgramCache | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it."""
   replicated = NamedSharding(mesh, PartitionSpec())
@@ -245,16 +219,9 @@ def make_programs(
     out_shardings: types.Tree, **more: Any,
   ) -> Any:
     return jax.jit(
-      functools.partial(function, setup),
-      compiler_options=options,
-      out_shardings=out_shardings,
-      **more,
-    )
-
-  def program(
-    name: str, options: dict[str, Any], lower: Callable[[], jax.stages.Lowered]
-  ) -> Program:
-    return Program(name, lower, options, list(mesh.devices.flat), cache)
+      functools.partial(function, setup), compiler_options=options,
+      out_shardings=out_shardings, **more,
+    )  # fmt: skip
 
   method, donates = generation.generation_method(setup), {"donate_argnums": 0}
   draw = jitted(method.draw, options.once, members, static_argnums=2)
@@ -263,49 +230,49 @@ def make_programs(
   evaluate = jitted(
     method.evaluate, options.often, (shardings, replicated), **donates
   )
+  restart = jitted(
+    generation.restart_generation, options.once, shardings, **donates
+  )
   zero = np.int32(0)
   numbers = setup.num_evaluated
   shapes = cache.read("shapes") if cache is not None else None
   if shapes is None:
     initial = [draw.eval_shape(run_key, zero, n) for n in numbers]
-    shapes = _bare((init.eval_shape(run_key, initial[0]), initial))
+    # Without the devices on which arrays are.
+    shapes = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
+      (init.eval_shape(run_key, initial[0]), initial),
+    )
     if cache is not None:
       cache.write("shapes", shapes)
   state = _placed(shapes[0], shardings)
   first, later = _placed(shapes[1], members)
+
+  def lower_evaluate() -> jax.stages.Lowered:
+    carried = train.eval_shape(state, later.pool, run_key)
+    return evaluate.lower(*carried, later.evaluation, run_key)
+
+  program = functools.partial(
+    Program, devices=list(mesh.devices.flat), cache=cache
+  )
   # The same one where both numbers are.
   draws = {
     n: program(
-      f"draw_{n}", options.once, functools.partial(draw.lower, run_key, zero, n)
+      f"draw_{n}", functools.partial(draw.lower, run_key, zero, n), options.once
     )
     for n in numbers
   }
   return Programs(
     draws=(draws[numbers[0]], draws[numbers[1]]),
-    start=program("init", to_init, lambda: init.lower(run_key, first)),
+    start=program("init", lambda: init.lower(run_key, first), to_init),
     train=program(
-      "train", options.always, lambda: train.lower(state, later.pool, run_key)
+      "train", lambda: train.lower(state, later.pool, run_key), options.always
     ),
-    evaluate=program(
-      "evaluate",
-      options.often,
-      lambda: evaluate.lower(
-        *train.eval_shape(state, later.pool, run_key),
-        later.evaluation,
-        run_key,
-      ),
-    ),
-    restart=jitted(
-      generation.restart_generation, options.once, shardings, **donates
-    ),
+    evaluate=program("evaluate", lower_evaluate, options.often),
+    restart=restart,
     state=state,
     initial=later,
   )
-
-
-def _bare(tree: types.Tree) -> types.Tree:
-  """Returns shapes and dtypes without the devices on which arrays are."""
-  return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
 def _placed(tree: types.Tree, shardings: types.Tree) -> types.Tree:

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from qdrl_haiku import trees, types
+from qdrl_haiku import actors, environments, trees, types
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.runs import divergence, skill_files
+from qdrl_haiku.runs import divergence
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, State
@@ -227,9 +227,41 @@ def write_records(
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):
     descriptor = setup.eval_env.descriptor
-    skill_files.write_skill_files(
-      directory, *now, report.evaluation, descriptor
-    )
+    write_skill_records(directory, *now, report.evaluation, descriptor)
+
+
+def write_skill_records(
+  directory: RunDirectory, generation: int, step: int,
+  evaluation: actors.Evaluation, descriptor: environments.Descriptor | None,
+) -> None:
+  """Writes how each skill did, and where its episodes went.
+
+  `skills.jsonl` gets a row for each member and skill, means over its episodes;
+  `skills.npz` holds the latest episodes: `returns`, `lengths` [P, N], the
+  trajectory of `skill_evaluation`, and the descriptor's `names`, `lower` and
+  `upper` [D].
+  """
+  trajectory = evaluation.trajectory
+  scores = {
+    "return": evaluation.returns,
+    "diversity_return": trajectory["diversity_return"],
+  }
+  rows = []
+  for member, skills in enumerate(trajectory["skill"]):
+    for skill in np.unique(skills, axis=0):
+      episodes = np.all(skills == skill, axis=1)
+      row: Row = {"generation": generation, "step": step, "member": member}
+      row["skill"] = skill.tolist()
+      for name, values in scores.items():
+        row[name] = float(np.mean(values[member, episodes]))
+      rows.append(row)
+  directory.append("skills.jsonl", rows)
+  axes = {} if descriptor is None else {
+    name: np.array(getattr(descriptor, name))
+    for name in ("names", "lower", "upper")
+  }
+  returns = {"returns": evaluation.returns, "lengths": evaluation.lengths}
+  directory.write_arrays("skills.npz", trajectory | returns | axes)
 
 
 def summarize_record(row: Row) -> str:

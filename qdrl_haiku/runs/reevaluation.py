@@ -31,21 +31,14 @@ _COLUMNS = (
 
 
 class Reevaluation(NamedTuple):
-  """Holds the episodes of N elites that were evaluated again, on the host.
+  """Holds the episodes of N elites that were evaluated again, on the host."""
 
-  Attributes:
-    cells: int32 [N], in which the elites are.
-    fitness: float32 [N, M], of each of M episodes.
-    descriptors: float32 [N, M, D], likewise.
-    env_steps: that these episodes took together.
-    corrected: the elites in an empty repertoire, by their means. Instead of
-      genotypes it holds the cells, int32, in which they were.
-  """
-
-  cells: np.ndarray
-  fitness: np.ndarray
-  descriptors: np.ndarray
-  env_steps: int
+  cells: np.ndarray  # int32 [N], in which the elites are.
+  fitness: np.ndarray  # float32 [N, M], of each of M episodes.
+  descriptors: np.ndarray  # float32 [N, M, D], likewise.
+  env_steps: int  # That these episodes took together.
+  # The elites in an empty repertoire, by their means. Instead of genotypes it
+  # holds the cells, int32, in which they were.
   corrected: map_elites.Repertoire
 
 

@@ -24,10 +24,7 @@ class RepertoireFiles:
   """Writes what a run's directory has of its repertoire, at intervals."""
 
   def __init__(
-    self,
-    setup: Setup,
-    config: RunConfig,
-    directory: RunDirectory,
+    self, setup: Setup, config: RunConfig, directory: RunDirectory,
     settings: Record,
   ) -> None:
     """Writes the centroids, which take long to find, for a resumed run."""
@@ -50,11 +47,7 @@ class RepertoireFiles:
     return self._metrics(state.repertoire)
 
   def record(
-    self,
-    state: State,
-    run_key: types.Key,
-    generation: int,
-    step: int,
+    self, state: State, run_key: types.Key, generation: int, step: int,
     is_last: bool,
   ) -> Row:
     """Writes what is due after a generation; returns columns of its row."""

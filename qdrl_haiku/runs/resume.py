@@ -13,20 +13,15 @@ from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.runs import records
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.runs.programs import Programs
-from qdrl_haiku.storage import row_files
 from qdrl_haiku.storage.checkpoints import Checkpoints, DamagedCheckpoint
-from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.storage.directory import ROW_FILES, RunDirectory
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members, State
 
 
 def begin_or_resume(
-  setup: Setup,
-  config: RunConfig,
-  directory: RunDirectory,
-  checkpoints: Checkpoints,
-  best: Checkpoints,
-  programs: Programs,
+  setup: Setup, config: RunConfig, directory: RunDirectory,
+  checkpoints: Checkpoints, best: Checkpoints, programs: Programs,
   run_key: types.Key,
 ) -> tuple[State, records.Record]:
   """Returns the state to go on with, and the record of what has been done.
@@ -37,7 +32,7 @@ def begin_or_resume(
   """
 
   def forget_after(step: int, generation: int) -> None:
-    for name in row_files.FILES:
+    for name in ROW_FILES:
       directory.forget_after(name, generation)
     best.keep([found for found in best.steps() if found <= step])
 
@@ -97,12 +92,8 @@ def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
 
 
 def _restored(
-  setup: Setup,
-  config: RunConfig,
-  checkpoints: Checkpoints,
-  step: int,
-  programs: Programs,
-  run_key: types.Key,
+  setup: Setup, config: RunConfig, checkpoints: Checkpoints, step: int,
+  programs: Programs, run_key: types.Key,
 ) -> tuple[State, records.Record]:
   """Returns the state and the record of a checkpoint."""
   record = checkpoints.record(step)

@@ -33,11 +33,8 @@ Callback = Callable[[Row], None]
 
 
 def run(
-  setup: Setup,
-  config: RunConfig,
-  settings: Record,
-  may_change: Collection[str] = (),
-  callback: Callback | None = None,
+  setup: Setup, config: RunConfig, settings: Record,
+  may_change: Collection[str] = (), callback: Callback | None = None,
   programs: MakePrograms = make_programs,
 ) -> tuple[Row, State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
@@ -50,8 +47,8 @@ def run(
     may_change: names of those with which a run may go on that began with
       others.
     callback: called with the row of metrics of each generation.
-    programs: (setup, mesh, shape of the run's key) -> `Programs`; by default
-      they are compiled anew.
+    programs: (setup, mesh, the run's key) -> `Programs`; by default they are
+      compiled anew.
 
   Returns:
     The last row of metrics, and what was trained; nothing of a dry run.
@@ -73,7 +70,8 @@ def run(
   setup = setup._replace(mesh=mesh)
   validation.check_valid_mesh(setup)
   seeds = validation.valid_seeds(setup, config)
-  made = programs(setup, mesh, _run_key_shape(seeds, mesh))
+  run_key = _run_key(seeds, mesh)
+  made = programs(setup, mesh, run_key)
   plan = memory.memory_plan(
     setup, made.state, made.initial, config.num_reevaluations
   )
@@ -92,30 +90,24 @@ def run(
     directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
-  recorder = None
   with contextlib.closing(directory), interruptible() as interruption:
-    # On resuming too: a kill may have come before it wrote its first.
-    if setup.map_elites is not None:
-      recorder = RepertoireFiles(setup, config, directory, settings)
     return _train(
-      setup, config, made, seeds, directory, recorder, interruption, callback
+      setup, config, settings, made, seeds, run_key, directory, interruption,
+      callback,
     )
 
 
 def _train(
-  setup: Setup,
-  config: RunConfig,
-  programs: Programs,
-  seeds: range,
-  directory: RunDirectory,
-  recorder: RepertoireFiles | None,
-  interruption: Interruption,
-  callback: Callback | None,
+  setup: Setup, config: RunConfig, settings: Record, programs: Programs,
+  seeds: range, run_key: types.Key, directory: RunDirectory,
+  interruption: Interruption, callback: Callback | None,
 ) -> tuple[Row, State]:
   """Trains, once the directory is there."""
+  recorder = None
+  # On resuming too: a kill may have come before it wrote its first.
+  if setup.map_elites is not None:
+    recorder = RepertoireFiles(setup, config, directory, settings)
   num_generations = config.num_timesteps // setup.steps_per_generation
-  assert setup.mesh is not None
-  run_key = _run_key(seeds, setup.mesh)
   start = time.monotonic()
   # The first state is made, or read, while the rest is compiled, and what
   # writes files is imported.
@@ -207,7 +199,7 @@ def _train(
   interruption.can_wait = False
   if recorder is not None and was_done:
     recorder.finish(state, run_key, row["step"])
-  for file in (progress, writer, checkpoints, best):
+  for file in (writer, checkpoints, best):
     file.close()
   if row["generation"] < num_generations:
     raise Interrupted(f"stopped after generation {row['generation']}")
@@ -217,16 +209,6 @@ def _train(
     record.get("diverged", 0), num_generations
   )
   return row, state
-
-
-def _run_key_shape(
-  seeds: range, mesh: jax.sharding.Mesh
-) -> jax.ShapeDtypeStruct:
-  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
-  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
-  shape = (len(seeds),) if len(seeds) > 1 else ()
-  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
 
 
 def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:

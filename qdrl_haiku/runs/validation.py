@@ -8,8 +8,7 @@ from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.config import Missing
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.config import RunConfig
-from qdrl_haiku.storage import row_files
-from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.storage.directory import ROW_FILES, RunDirectory
 from qdrl_haiku.training import generation
 from qdrl_haiku.training.config import (
   TrainingConfig,
@@ -40,9 +39,9 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
     controllers.check_controller(setup.controller, setup.config.population_size)
   if config.resume:
     directory = RunDirectory(valid_logdir(config))
-    for name in row_files.FILES:  # Raises if one is damaged.
+    for name in ROW_FILES:  # Raises if one is damaged.
       directory.rows(name)
-    rows = directory.rows("metrics.jsonl", row_files.COLUMNS["metrics.jsonl"])
+    rows = directory.rows("metrics.jsonl")
     if rows and rows[-1]["generation"] * interval > config.num_timesteps:
       raise ValueError(
         f"num_timesteps {config.num_timesteps} is less than the "

@@ -15,6 +15,7 @@ import jax
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import checksums, orbax_paths, stored_trees
 from qdrl_haiku.storage.strict_json import Record
+from qdrl_haiku.trees import named_tree_leaves
 from qdrl_haiku.types import Tree
 
 # Names of what was set aside, and of what is being deleted, until the next run
@@ -269,8 +270,5 @@ def _check_shapes(
 
 
 def _shapes(tree: Tree) -> _Shapes:
-  """Returns leaves' shapes, by paths that are alike in tuples and dicts."""
-  return {
-    jax.tree_util.keystr(path, simple=True, separator="."): tuple(x.shape)
-    for path, x in jax.tree_util.tree_leaves_with_path(tree)
-  }
+  """Returns leaves' shapes, by names that are alike in tuples and dicts."""
+  return {name: tuple(x.shape) for name, x in named_tree_leaves(tree)}

@@ -7,7 +7,6 @@ be read tomorrow: whatever else goes wrong is raised.
 import json
 import pathlib
 import zlib
-from typing import Any
 
 from qdrl_haiku import files
 
@@ -34,21 +33,13 @@ def checksum_damage(folder: pathlib.Path) -> str | None:
   """Returns how the files of a checkpoint differ from what was noted.
 
   Nothing was noted if a kill came between orbax's renaming of the finished
-  checkpoint and ours. Such a one is whole unless something happened to it, and
-  only the files that tell of the others can be checked.
+  checkpoint and ours; nothing proves such a one damaged.
   """
   if _is_missing(folder, NAME):
-    items = [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
-    names = ["_CHECKPOINT_METADATA", "record/metadata"]
-    names += [f"{item}/_METADATA" for item in items if item != "record"]
-    for name in names:
-      if _is_missing(folder, name):
-        return f"{name} is missing"
-      if _json(folder / name) is None:
-        return f"{name} is cut short or garbled"
     return None
-  noted = _json(folder / NAME)
-  if not isinstance(noted, dict):
+  try:
+    noted = dict(json.loads((folder / NAME).read_bytes()))
+  except (TypeError, ValueError):
     return f"{NAME} is cut short or garbled"
   for name, checksum in noted.items():
     if _is_missing(folder, name):
@@ -66,14 +57,6 @@ def _is_missing(folder: pathlib.Path, name: str) -> bool:
   except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
     folder.stat()  # Raises where all is gone, as with a lost mount.
     return True
-
-
-def _json(path: pathlib.Path) -> Any:
-  """Reads a JSON file; returns None for what is none."""
-  try:
-    return json.loads(path.read_bytes())
-  except ValueError:
-    return None
 
 
 def _crc32(path: pathlib.Path) -> int:

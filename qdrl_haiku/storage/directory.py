@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -14,6 +14,23 @@ from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import strict_json, versions
 from qdrl_haiku.storage.strict_json import Record
 from qdrl_haiku.types import Tree
+
+# By file of rows, the types of the columns that readers need.
+_COLUMNS: dict[str, dict[str, type]] = {
+  "metrics.jsonl": {"generation": int, "step": int},
+  "pbt_lineage.jsonl": {
+    "generation": int, "step": int, "child": int, "parent": int,
+    "operator": str, "new_hyperparams": dict,
+  },
+  "pbt_members.jsonl": {
+    "generation": int, "step": int, "member": int, "hyperparams": dict
+  },
+  "skills.jsonl": {
+    "generation": int, "step": int, "member": int, "skill": list
+  },
+}  # fmt: skip
+ROW_FILES = tuple(_COLUMNS)
+"""Files whose rows after the last checkpoint a resumed run drops."""
 
 
 class RunDirectory:
@@ -128,29 +145,28 @@ class RunDirectory:
     with (self.path / name).open("a") as file:
       file.write(strict_json.to_strict_json_lines(rows))
 
-  def rows(
-    self, name: str, columns: Mapping[str, type] | None = None
-  ) -> list[Record]:
+  def rows(self, name: str) -> list[Record]:
     """Returns the rows of a file of JSON lines, which may not be there."""
-    path, rows = self.path / name, []
+    path, rows = self.path / name, list[Record]()
+    columns = _COLUMNS.get(name, {"generation": int})
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
-      damage = None
+      damage = ""
       try:
-        rows.append(_row(line))
-      except ValueError:
-        if number == len(lines):
-          break
-        damage = ""
-      else:
-        for column, kind in (columns or {}).items():
-          if not isinstance(value := rows[-1].get(column), kind):
+        row = json.loads(line)
+        for column, kind in columns.items():
+          if not isinstance(value := row.get(column), kind):
             damage = f": {column} is {value!r}"
-      if damage is not None:
+            raise ValueError("It is no row.")
+      except (AttributeError, ValueError) as error:
+        # A kill may have cut the last one short.
+        if number == len(lines) and not damage:
+          return rows
         raise ValueError(
           f"{path} is damaged in line {number}{damage}; remove the line, or "
           "the file."
-        )
+        ) from error
+      rows.append(row)
     return rows
 
   def forget_after(self, name: str, generation: int) -> None:
@@ -160,11 +176,3 @@ class RunDirectory:
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
     with files.file_written_whole(self.path / name) as temporary:
       temporary.write_text(strict_json.to_strict_json_lines(kept))
-
-
-def _row(line: bytes) -> Record:
-  """Parses a row; raises ValueError for anything else."""
-  row = json.loads(line)
-  if not isinstance(row, dict) or "generation" not in row:
-    raise ValueError("It is no row.")
-  return row

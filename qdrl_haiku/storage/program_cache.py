@@ -21,13 +21,10 @@ class ProgramCache(NamedTuple):
   Values are pickled, so they are only read from a folder and files that no
   other user can write to, and after their checksum. Any other value is deleted,
   and counts as missing.
-
-  Attributes:
-    folder: of all values.
-    key: of the kind of start, as `fingerprints.fingerprint_digest` returns it.
   """
 
-  folder: pathlib.Path
+  folder: pathlib.Path  # Of all values.
+  # Of the kind of start, as `fingerprints.fingerprint_digest` returns it.
   key: str
 
   def has(self, name: str) -> bool:

@@ -35,10 +35,7 @@ def from_stored_tree(tree: Tree, like: Tree) -> Tree:
       return jnp.zeros(like.shape, like.dtype, device=like.sharding)
     if not _is_key(like):
       return x
-    impls: list[object] = []
-    # Traced, since a key's shape alone doesn't say which kind it is.
-    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(x, impl=impls[0])
+    return jax.random.wrap_key_data(x, impl=like.dtype._impl)
 
   return jax.tree.map(convert, like, tree)
 

@@ -23,6 +23,8 @@ def strict_json_value(value: Any) -> Any:
   """Returns a value with None for each float that isn't finite."""
   if isinstance(value, dict):
     return {name: strict_json_value(x) for name, x in value.items()}
+  if isinstance(value, list | tuple):
+    return [strict_json_value(x) for x in value]
   if isinstance(value, float) and not math.isfinite(value):
     return None
   return value

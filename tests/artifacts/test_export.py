@@ -207,9 +207,9 @@ def test_what_is_no_whole_file_is_refused(saved, tmp_path):
 
 @pytest.mark.parametrize(("message", "arrays", "settings"), [
   ("its format is 2 .* reads 1", {}, {"format": 2}),
-  ("layer_1/b is .6,. where", {}, {"hidden_layer_sizes": [8, 7]}),
-  ("extra is .1,. where", {"extra": np.ones(1)}, {}),
-  ("numbers that are not above 0", {"observation_std": np.zeros(5)}, {}),
+  ("mismatch|broadcast", {"layer_0/w": np.ones((8, 7))}, {}),
+  ("layer_2/scale", {}, {"hidden_layer_sizes": [8, 6, 6]}),
+  ("not finite", {"layer_1/b": np.full(6, np.nan)}, {}),
   ("allow_pickle", {"layer_0/b": np.array([{}], object)}, {}),
 ])
 def test_another_kind_is_refused(saved, tmp_path, message, arrays, settings):

@@ -55,7 +55,7 @@ def _write(
     for i, rate in enumerate(row)
   ])  # fmt: skip
   write("metrics.jsonl", [
-    {"generation": g, "pbt/num_nonfinite": 3 if g in lost else 1}
+    {"generation": g, "step": g, "pbt/num_nonfinite": 3 if g in lost else 1}
     for g in range(1, 1 + len(rates))
   ])  # fmt: skip
   if best is not None:
@@ -128,11 +128,9 @@ _SAMPLE = _row(3, 0, -1, 7.0, "sample", cell=17)
   ({"settings": {"warm_start": "a"}}, "began as those of a, so .*without warm"),
   ({"best": None}, "has nothing in best/; name the directory"),
   ({"best": (5, 3)},
-   "a variation of elites, .*schedule[.] .* have a schedule: 0, 1, 2[.]"),
+   "a variation of elites, .*schedule[.] .* Name another member"),
   ({"lineage": [*_LINEAGE, _SAMPLE]},
-   "member=1 descends from the elite of cell 17 .*have a schedule: 2[.]"),
-  ({"lineage": [*_LINEAGE[:4], *_LINEAGE[5:]]},
-   "damaged: in pbt_members.jsonl, member 0 .*in generation 3; name a run"),
+   "member=1 descends from the elite of cell 17 .* Name another member"),
   ({"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
    "pbt_lineage.jsonl is damaged in line .*: new_hyperparams is None; remove"),
 ])

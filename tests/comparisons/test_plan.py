@@ -2,19 +2,24 @@
 
 import pytest
 
-from qdrl_haiku import comparisons
+from qdrl_haiku.comparisons import plan
 
 _TASKS = ("maze: --env_name=point_maze", "ant: --env_name=ant --backend=spring")
 _METHODS = ("pbt:", "pb2: --controller=pb2")
 
 
-def _plan(
-  command="train_pbt --learner=sac", tasks=_TASKS, methods=_METHODS,
-  num_seeds=("2", "ant:1"), first_seed=0,
-):
-  return comparisons.plan_comparison(
-    command, tasks, methods, num_seeds, first_seed
-  )
+def _config(**changes):
+  defaults = {
+    "command": "train_pbt --learner=sac",
+    "task": _TASKS,
+    "method": _METHODS,
+    "num_seeds": ("2", "ant:1"),
+  }
+  return plan.CompareConfig(**(defaults | changes))
+
+
+def _plan(**changes):
+  return plan.plan_comparison(_config(**changes))
 
 
 def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
@@ -25,7 +30,7 @@ def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
 
 
 def test_a_methods_flags_come_after_a_tasks_and_before_those_of_both():
-  rows = _plan(methods=(*_METHODS, "ant/pb2: --tau=0.1"), num_seeds=("1",))
+  rows = _plan(method=(*_METHODS, "ant/pb2: --tau=0.1"), num_seeds=("1",))
   assert len(rows) == 4
   assert rows[3].launcher == "train_pbt"
   assert rows[3].flags == (
@@ -36,7 +41,7 @@ def test_a_methods_flags_come_after_a_tasks_and_before_those_of_both():
 
 
 def test_train_has_its_seeds_side_by_side():
-  rows = _plan(methods=("alone: train", "pbt:"), first_seed=3)
+  rows = _plan(method=("alone: train", "pbt:"), seed=3)
   assert [row.name for row in rows if row.method == "alone"] == [
     "maze/alone/seeds_3_to_4", "ant/alone/seed_3"
   ]  # fmt: skip
@@ -44,22 +49,25 @@ def test_train_has_its_seeds_side_by_side():
 
 
 def test_the_metric_is_the_launchers():
-  assert comparisons.plan_comparison_metric(_plan()) == "pbt/best_return"
-  assert (
-    comparisons.plan_comparison_metric(_plan("train")) == "eval/episode_return"
-  )
+  def metric(**changes):
+    config = _config(**changes)
+    planned = plan.plan_comparison(config)
+    return plan.settle_comparison(config, planned).metric
+
+  assert metric() == "pbt/best_return"
+  assert metric(command="train") == "eval/episode_return"
   with pytest.raises(ValueError, match="train, train_pbt have none in common"):
-    comparisons.plan_comparison_metric(_plan(methods=("alone: train", "pbt:")))
+    metric(method=("alone: train", "pbt:"))
 
 
 @pytest.mark.parametrize(("change", "message"), [
   ({"command": "--learner=sac"}, "names no launcher; begin it with one of"),
   ({"command": "report"}, "'report' is no launcher that trains"),
   ({"command": "train_pbt --seed=3"}, "--seed is what the comparison gives"),
-  ({"tasks": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
-  ({"methods": ("a:", "a: --explore=mixed")}, "has the name of another"),
-  ({"methods": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
-  ({"methods": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
+  ({"task": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
+  ({"method": ("a:", "a: --explore=mixed")}, "has the name of another"),
+  ({"method": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
+  ({"method": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
   ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
 ])
 def test_what_makes_no_sense_is_refused(change, message):

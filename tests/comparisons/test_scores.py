@@ -1,20 +1,22 @@
 """Tests of scores, tables and pictures, with numbers worked out by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from qdrl_haiku import comparisons
+from qdrl_haiku.comparisons import plan, scores
 from qdrl_haiku.comparisons.scores import ALL_TASKS
 from tests.reports import common
 
-_SETTINGS = comparisons.Settings(
+_SETTINGS = plan.CompareConfig(
   metric="pbt/best_return", baseline="pbt", num_last=2, at_steps=(15, 20)
 )
 
 
 def _curve(task, method, seed, values, steps=None):
   steps = steps or 10 * np.arange(1, len(values) + 1)
-  return comparisons.Curve(
+  return scores.Curve(
     task, method, seed, np.asarray(steps, float), np.asarray(values, float),
     total_env_steps=1_000_000 * (seed + 1), minutes=seed + 0.5,
   )  # fmt: skip
@@ -35,8 +37,8 @@ def curves():
 
 @pytest.fixture(scope="module")
 def table(curves):
-  scores = comparisons.score_curves(curves, _SETTINGS)
-  return comparisons.score_table(scores, _SETTINGS)
+  scored = scores.score_curves(curves, _SETTINGS)
+  return scores.score_table(scored, _SETTINGS)
 
 
 def _of(table, task, method):
@@ -45,7 +47,7 @@ def _of(table, task, method):
 
 
 def test_a_seed_scores_its_end_its_area_and_a_step(curves):
-  score, *_ = comparisons.score_curves(curves, _SETTINGS)
+  score, *_ = scores.score_curves(curves, _SETTINGS)
   assert (score["final"], score["area"]) == (3.0, 2.0)
   assert (score["at_15"], score["at_20"]) == (0.0, 2.0)
 
@@ -55,11 +57,12 @@ def test_areas_are_of_the_steps_that_all_of_a_task_have():
     _curve("maze", "pbt", 0, [9, 0, 2], [0, 10, 30]),
     _curve("maze", "pb2", 0, [1, 1], [10, 20]),
   ]
-  scores = comparisons.score_curves(curves, _SETTINGS._replace(at_steps=(5,)))
+  settings = dataclasses.replace(_SETTINGS, at_steps=(5,))
+  scored = scores.score_curves(curves, settings)
   # From 10 to 20, and halfway to 2 by then.
-  assert [score["area"] for score in scores] == [0.5, 1.0]
-  assert scores[0]["at_5"] == 9.0
-  assert np.isnan(scores[1]["at_5"])
+  assert [score["area"] for score in scored] == [0.5, 1.0]
+  assert scored[0]["at_5"] == 9.0
+  assert np.isnan(scored[1]["at_5"])
 
 
 def test_a_row_is_of_the_seeds_of_a_method_on_a_task(table):
@@ -85,8 +88,8 @@ def test_all_tasks_are_pooled_each_on_its_own_scale(table):
 
 def test_what_has_no_runs_is_left_out(curves):
   def found(kept):
-    table = comparisons.score_table(
-      comparisons.score_curves(kept, _SETTINGS), _SETTINGS
+    table = scores.score_table(
+      scores.score_curves(kept, _SETTINGS), _SETTINGS
     )
     return [(x["task"], x["method"], "improvement" in x) for x in table]
 
@@ -101,15 +104,15 @@ def test_what_has_no_runs_is_left_out(curves):
 def test_a_run_is_read_by_seed(tmp_path):
   common.write_population(tmp_path / "pbt")
   common.write_seeds(tmp_path / "train", 3)
-  row = comparisons.PlannedRun("maze", "pbt", (4,), "train_pbt", ())
-  (curve,) = comparisons.read_scored_curves(
+  row = plan.PlannedRun("maze", "pbt", (4,), "train_pbt", ())
+  (curve,) = scores.read_scored_curves(
     row, tmp_path / "pbt", "pbt/best_return"
   )
   assert (curve.seed, curve.values.tolist()) == (4, [3, 6, 7, 9])
-  row = comparisons.PlannedRun("maze", "alone", (0, 1, 2), "train", ())
-  curves = comparisons.read_scored_curves(
+  row = plan.PlannedRun("maze", "alone", (0, 1, 2), "train", ())
+  curves = scores.read_scored_curves(
     row, tmp_path / "train", "eval/episode_return"
   )
   assert [curve.values[0] for curve in curves] == [100, 101, 102]
   with pytest.raises(ValueError, match="for each of 3 seeds; .*eval/episode"):
-    comparisons.read_scored_curves(row, tmp_path / "train", "pbt/best_return")
+    scores.read_scored_curves(row, tmp_path / "train", "pbt/best_return")

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku.config import Missing, Settings, setting, setting_choice
+from qdrl_haiku.config import Missing, Settings, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +37,8 @@ class _Walk(Settings):
   steps: int = setting(3, "How many.", may_change=True)
   map: str | None = setting(None, "Where to go.", needs="guide")
   guide: bool = setting(False, "Whether somebody leads.")
-  shoes: Settings = setting_choice(
-    "boots", {"boots": _Boots(), "skates": _Skates()}, "On the feet."
+  shoes: Settings = setting(
+    "boots", "On the feet.", kinds={"boots": _Boots(), "skates": _Skates()}
   )
   speeds: dict = setting(
     {}, "name=value.", keys={"uphill": "km/h uphill."}, flag="speed"

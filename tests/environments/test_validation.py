@@ -74,7 +74,7 @@ def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
 
 
 def test_episodes_that_are_too_long_are_refused():
-  with pytest.raises(ValueError, match="=1073741824 is too large; use"):
+  with pytest.raises(ValueError, match="=1073741824 is not a count; use"):
     environments.Environment(liars.honest(), episode_length=2**30)
 
 

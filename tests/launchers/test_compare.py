@@ -7,8 +7,9 @@ import sys
 import pytest
 from matplotlib import figure
 
-from qdrl_haiku import comparisons, experiment
+from qdrl_haiku import experiment
 from qdrl_haiku.cli import subprocesses
+from qdrl_haiku.comparisons import rendering, scores
 from tests.launchers import harness
 from tests.reports import common
 
@@ -42,7 +43,7 @@ def started(monkeypatch):
   monkeypatch.setattr(subprocesses.Processes, "run", run)
   # To draw it takes longer than all else.
   name = "render_comparison_picture"
-  monkeypatch.setattr(comparisons, name, lambda *_: figure.Figure())
+  monkeypatch.setattr(rendering, name, lambda *_: figure.Figure())
   return commands
 
 
@@ -145,7 +146,7 @@ def test_another_commands_runs_are_refused(capsys, tmp_path, started):
 
 
 def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
-  monkeypatch.setattr(comparisons, "read_scored_curves", lambda *_: [])
+  monkeypatch.setattr(scores, "read_scored_curves", lambda *_: [])
   folder = harness.LAUNCHERS / "flagfiles"
   presets = [path.stem for path in folder.glob("compare_*.flags")]
   assert len(presets) >= 6

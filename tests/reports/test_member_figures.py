@@ -99,7 +99,7 @@ def test_a_childs_curve_leaves_its_parents(run):
 
 
 def test_schedules_are_of_what_changed_on_axes_as_searched(run):
-  found = member_figures.member_hyperparameters_figure(run)
+  found, caption = member_figures.member_hyperparameters_figure(run)
   assert len(found.panels) == 2
   panel = _panel(found, "policy learning rate")
   everyone, winner = panel.traces
@@ -111,17 +111,19 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   panel = _panel(found, "1 - discount")
   assert panel.y.is_log
   assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
-  assert list(member_figures.member_constants(run)) == ["tau"]
+  assert caption.endswith(" The same all the time: tau 0.01.")
   # A choice is shown by its values.
   ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
   run = run._replace(settings={"ranges": ranges})
-  panel = _panel(member_figures.member_hyperparameters_figure(run), "discount")
+  found, _ = member_figures.member_hyperparameters_figure(run)
+  panel = _panel(found, "discount")
   assert panel.y.names == ["0.9", "0.99", "0.999"]
   everyone, winner = panel.traces
   assert winner.y == [2] * 4 and "0.999" in winner.texts[0]
   assert everyone.y[:4] == [0, 0, 2, 2]
   # Runs of older versions don't say how they searched.
-  old = member_figures.member_hyperparameters_figure(run._replace(settings={}))
+  run = run._replace(settings={})
+  old, _ = member_figures.member_hyperparameters_figure(run)
   assert not any(panel.y.is_log for panel in old.panels)
 
 

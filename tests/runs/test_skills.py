@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments
-from qdrl_haiku.runs import skill_files
+from qdrl_haiku.runs import records
 from qdrl_haiku.storage.directory import RunDirectory
 
 _RNG = np.random.default_rng(0)
@@ -27,7 +27,7 @@ def written(path, skill=DISCRETE):
   directory = RunDirectory(path)
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
-    skill_files.write_skill_files(
+    records.write_skill_records(
       directory, generation, 100 * generation, evaluation, _BOUNDS
     )
   return directory, evaluation
@@ -70,7 +70,7 @@ def test_a_diverged_members_rows_are_strict_json(tmp_path):
   _, evaluation = written(tmp_path / "run")
   returns = evaluation.returns.copy()
   returns[1] = np.nan
-  skill_files.write_skill_files(
+  records.write_skill_records(
     RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns), None
   )  # fmt: skip
   lines = (tmp_path / "skills.jsonl").read_text().splitlines()

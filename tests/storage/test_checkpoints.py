@@ -217,23 +217,18 @@ def test_a_lost_mount_is_not_damage(checkpoints, tmp_path):
     checkpoints.record(10)
 
 
-def test_without_checksums_only_what_tells_of_the_rest_is_proof(tmp_path):
+def test_without_checksums_nothing_proves_damage(tmp_path):
   folder = tmp_path / "a[x]"
   checkpoints = Checkpoints(folder, writes=True)
-  _save(checkpoints, 10, 20, 30, 40)
-  for step in (10, 20, 30, 40):  # As if killed before they were written.
+  _save(checkpoints, 10, 20)
+  for step in (10, 20):  # As if killed before they were written.
     (folder / str(step) / "checksums.json").unlink()
   assert checkpoints.record(10) == {"step": 10}
   assert checkpoints.restore(10, _LIKE)["x"].tolist() == [10, 10]
-  _cut(folder / "20/record/metadata")
-  (folder / "30/x/_METADATA").unlink()
-  for step, message in ((20, "record/metadata is cut"), (30, "is missing")):
-    with pytest.raises(DamagedCheckpoint, match=message):
-      checkpoints.record(step)
-  for path in folder.glob("40/x/**/d/*"):
+  for path in folder.glob("20/x/**/d/*"):
     _cut(path)
   with pytest.raises(OSError, match="be read: .*; rename it to") as raised:
-    checkpoints.restore(40, _LIKE)
+    checkpoints.restore(20, _LIKE)
   assert "/proc" not in str(raised.value)  # Which no user knows.
 
 

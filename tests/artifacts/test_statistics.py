@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku.comparisons import statistics
+from qdrl_haiku.artifacts import statistics
 
 
 def _exact(statistic, ways):
