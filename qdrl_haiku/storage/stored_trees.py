@@ -1,5 +1,7 @@
 """Converts trees for orbax, which stores no typed keys and no empty arrays."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -35,7 +37,8 @@ def from_stored_tree(tree: Tree, like: Tree) -> Tree:
       return jnp.zeros(like.shape, like.dtype, device=like.sharding)
     if not _is_key(like):
       return x
-    return jax.random.wrap_key_data(x, impl=like.dtype._impl)
+    dtype: Any = like.dtype
+    return jax.random.wrap_key_data(x, impl=dtype._impl)
 
   return jax.tree.map(convert, like, tree)
 
