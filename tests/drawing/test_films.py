@@ -158,9 +158,10 @@ class _Walk(toy.Walk):
 
 def test_an_episode_ends_before_what_is_not_finite():
   env = environments.Environment(_Walk(), episode_length=6)
+  agent = {"offset": jnp.array(0.5), "gain": jnp.zeros(())}
   found = films.first_film_episode(
-    env, toy.linear_learner(), {"offset": jnp.float32(0.5), "gain": 0.0},
-    jax.random.key(2), environments.scene(env),
+    env, toy.linear_learner(), agent, jax.random.key(2),
+    environments.scene(env),
   )  # fmt: skip
   assert len(found) == 2 and np.isfinite(found).all()
   np.testing.assert_allclose(found[1] - found[0], [np.sin(0.5), 1], rtol=1e-5)
