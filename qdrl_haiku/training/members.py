@@ -39,8 +39,8 @@ def member_keys(
   else:
     indices = jnp.arange(population_size)
     run_key = jnp.broadcast_to(run_key, (population_size,))
-  fold_in = jax.vmap(jax.random.fold_in, (0, None))
-  return jax.vmap(jax.random.fold_in)(fold_in(run_key, generation), indices)
+  keys = prng.fold_in_each(run_key, generation)
+  return jax.vmap(jax.random.fold_in)(keys, indices)
 
 
 def members_controller_key(run_key: Key, generation: Array | int) -> Key:

@@ -319,10 +319,10 @@ def _ignored(setup: Setup) -> Iterator[str]:
   """Says which settings have no effect, but aren't at their defaults."""
   if setup.map_elites is not None and setup.evaluate is not None:
     yield "evaluate has no effect with map_elites; leave it at None."
-  names, source = (_OF_REPLAY, "rollouts") if setup.on_policy else (
-    ("rollout_length",), "replay"
-  )  # fmt: skip
-  why = f"the learner learns from {source}"
+  names: tuple[str, ...] = ("rollout_length",)
+  why = "the learner learns from replay"
+  if setup.on_policy:
+    names, why = _OF_REPLAY, "the learner learns from rollouts"
   for name in names:
     value = getattr(setup.config, name)
     default = getattr(config_lib.TrainingConfig, name)
