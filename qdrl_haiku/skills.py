@@ -16,19 +16,28 @@ from qdrl_haiku.types import Array, Key
 
 
 class SkillPrior(NamedTuple):
-  """The distribution p(z) that skills are drawn from, as pure functions."""
+  """The distribution p(z) that skills are drawn from, as pure functions.
 
-  size: int  # K, of a skill.
-  num_skills: int | None  # How many skills there are, None if continuous.
-  parameter_size: int  # How many numbers a discriminator puts out.
-  sample: Callable[[Key], Array]  # (key) -> skill [K]; consumed.
-  log_prob: Callable[[Array], Array]  # (skill [K]) -> log p(z) [], in nats.
-  # (parameters [parameter_size], skill [K]) -> [].
+  Attributes:
+    size: K, of a skill.
+    num_skills: how many skills there are, None if they are continuous.
+    parameter_size: how many numbers a discriminator puts out for this kind.
+    sample: (key) -> skill [K], float32. The key is consumed.
+    log_prob: (skill [K]) -> log p(z) [], in nats.
+    discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
+    reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
+      no gradient.
+    validate: (numbers) -> skill [K], float32, of this kind; raises ValueError
+      where they are none. Not for traced values.
+  """
+
+  size: int
+  num_skills: int | None
+  parameter_size: int
+  sample: Callable[[Key], Array]
+  log_prob: Callable[[Array], Array]
   discriminator_loss: Callable[[Array, Array], Array]
-  # (parameters [parameter_size], skill [K], log_prior []) -> [], no gradient.
   reward: Callable[[Array, Array, Array], Array]
-  # (numbers) -> skill [K], float32, of this kind; raises ValueError where they
-  # are none. Not for traced values.
   validate: Callable[[npt.ArrayLike], np.ndarray]
 
 

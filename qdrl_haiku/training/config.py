@@ -118,7 +118,7 @@ class TrainingConfig(Settings):
     (),
     "Names of the transitions' extras that are stored, and so in the batches "
     "that a learner's update gets: some of truncation, descriptor, "
-    "next_descriptor and skill; see `Transition`.",
+    "next_descriptor and skill; see `types.Transition`.",
     flag="",
   )
 

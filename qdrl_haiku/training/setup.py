@@ -57,33 +57,43 @@ class Part(NamedTuple):
 
 
 class MapElites(NamedTuple):
-  """Holds what MAP-Elites adds to a setup."""
+  """Holds what MAP-Elites adds to a setup.
 
-  # Where new agents come from: "pbt", a population that trains and variations
-  # of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga" and "dcrl",
-  # agents that learn from a critic that they share (PGA-MAP-Elites,
-  # DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a function of the
-  # `Setup` that makes a `map_elites.Emitter` of elites; or several of them, of
-  # which "pbt" is the first and makes the population's members alone.
+  Attributes:
+    emitter: where new agents come from: "pbt", a population that trains and
+      variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga"
+      and "dcrl", agents that learn from a critic that they share
+      (PGA-MAP-Elites, DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a
+      function of the `Setup` that makes a `map_elites.Emitter` of elites; or
+      several of them, of which "pbt" is the first and makes the population's
+      members alone.
+    tessellation: of the descriptor's space.
+    variation_fn: (key, first parents, second parents) -> offspring, all of
+      them `map_elites.Elite`s with leaves [n, ...].
+    variation_batch_size: offspring per generation beside the population's own
+      members, >= 0, of all emitters together.
+    num_initial_genotypes: random agents in the first repertoire, >= 1.
+    num_replaced_by_samples: members that the repertoire's elites replace in
+      each generation, beside those that the controller replaces.
+    qd_offset: what is added to each elite's return in the QD score.
+    shard_repertoire: whether the devices share the elites' genotypes, C
+      divided among them, instead of each having all. With a mesh.
+    teaching: how agents learn that share a critic.
+    resampling: how often agents are evaluated again before they count as they
+      do on average, see `map_elites.Resampling`; None where each is added by
+      the evaluation after it was made.
+    cma: how CMA-ES searches.
+  """
+
   emitter: str | EmitterFn | tuple[Part, ...]
-  tessellation: map_elites.Tessellation  # Of the descriptor's space.
-  # (key, first parents, second parents) -> offspring, all of them
-  # `map_elites.Elite`s with leaves [n, ...].
+  tessellation: map_elites.Tessellation
   variation_fn: map_elites.VariationFn
-  # Offspring per generation beside the population's own members, >= 0, of all
-  # emitters together.
   variation_batch_size: int
-  num_initial_genotypes: int  # Random agents in the first repertoire, >= 1.
-  # Members that the repertoire's elites replace in each generation, beside
-  # those that the controller replaces.
+  num_initial_genotypes: int
   num_replaced_by_samples: int = 0
-  qd_offset: float = 0.0  # Added to each elite's return in the QD score.
-  # Whether the devices share the elites' genotypes, C divided among them,
-  # instead of each having all. With a mesh.
+  qd_offset: float = 0.0
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
-  # How often agents are evaluated again before they count as they do on
-  # average; None where each is added by the evaluation after it was made.
   resampling: map_elites.Resampling | None = None
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
 
@@ -96,23 +106,31 @@ class MapElites(NamedTuple):
 
 
 class Setup(NamedTuple):
-  """Holds what training is composed of."""
+  """Holds what training is composed of.
 
-  env: environments.BatchedEnvironment  # In which agents collect.
-  # In which they are evaluated; may be the same, unless it is on the host.
+  Attributes:
+    env: the environment in which agents collect.
+    eval_env: the one in which they are evaluated; may be the same, unless it
+      is on the host.
+    learner: the algorithm of every agent.
+    controller: decides after each generation which members are replaced by
+      copies of which; None for agents that train each for itself.
+    config: the settings.
+    mesh: devices along one axis `population` over which members are spread,
+      evenly or not, or None for no such thing.
+    evaluate: how members are evaluated; None for greedy episodes in
+      `eval_env`, `config.num_eval_episodes` of each. Without `map_elites`.
+    map_elites: what fills a repertoire; None for no repertoire.
+  """
+
+  env: environments.BatchedEnvironment
   eval_env: environments.BatchedEnvironment
-  learner: learners.Learner  # The algorithm of every agent.
-  # Decides after each generation which members are replaced by copies of which;
-  # None for agents that train each for itself.
+  learner: learners.Learner
   controller: controllers.Controller | None
   config: config_lib.TrainingConfig
-  # Devices along one axis `population` over which members are spread, evenly or
-  # not, or None for no such thing.
   mesh: jax.sharding.Mesh | None = None
-  # How members are evaluated; None for greedy episodes in `eval_env`,
-  # `config.num_eval_episodes` of each. Without `map_elites`.
   evaluate: EvaluateMembersFn | None = None
-  map_elites: MapElites | None = None  # What fills a repertoire, if any.
+  map_elites: MapElites | None = None
 
   @property
   def qd(self) -> MapElites:

@@ -114,29 +114,42 @@ class GenerationReport(NamedTuple):
   """Holds the results of a generation, from before the decision.
 
   They are those of the members; where no agents train, of the offspring.
+
+  Attributes:
+    generation: int32 [], counted from 1.
+    evaluation: returns and lengths [P, N], and descriptors if there are any.
+    scores: [P] by name, with `episode_return` among them.
+    fitness: [P], as the controller saw it; NaN for a non-finite member.
+    hyperparams: leaves [P], with which the members were trained.
+    metrics: by name, [P], means over the generation's updates; NaN if there
+      was none.
+    num_updates: int32 [P], critic steps of each member.
+    finite: bool [P], whether all that a member learns from and acts with was,
+      see `members.finite_part_of_members`, and its fitness.
+    decision: the controller's, or None if there is no controller.
+    best: the fittest by this evaluation alone.
+    evaluation_steps: int32 [B, N], environment steps of each episode by which
+      agents were evaluated, elites that are evaluated again among them. Their
+      sum may be more than an int32 holds.
+    next_hyperparams: leaves [P], with which the members go on.
+    sampled_cells: int32 [P], the cell whose elite replaced the member, -1 where
+      none did.
+    repertoire_metrics: [] by name, see `map_elites.metrics`; none without one.
+    emitter_metrics: the emitter's, [] by name.
   """
 
-  generation: Array  # int32 [], counted from 1.
-  # Returns and lengths [P, N], and descriptors if there are any.
+  generation: Array
   evaluation: actors.Evaluation
-  scores: Scores  # [P] by name, with `episode_return` among them.
-  fitness: Array  # [P], as the controller saw it; NaN for a non-finite member.
-  hyperparams: Hyperparams  # Leaves [P], with which the members were trained.
-  # By name, [P], means over the generation's updates; NaN if there was none.
+  scores: Scores
+  fitness: Array
+  hyperparams: Hyperparams
   metrics: Metrics
-  num_updates: Array  # int32 [P], critic steps of each member.
-  # bool [P], whether all that a member learns from and acts with was, see
-  # `members.finite_part_of_members`, and its fitness.
+  num_updates: Array
   finite: Array
-  decision: controllers.Decision | None  # None if there is no controller.
-  best: Best  # The fittest by this evaluation alone.
-  # int32 [B, N], environment steps of each episode by which agents were
-  # evaluated, elites that are evaluated again among them. Their sum may be more
-  # than an int32 holds.
+  decision: controllers.Decision | None
+  best: Best
   evaluation_steps: Array
-  next_hyperparams: Hyperparams  # Leaves [P], with which the members go on.
-  # int32 [P], the cell whose elite replaced the member, -1 where none did.
+  next_hyperparams: Hyperparams
   sampled_cells: Array
-  # [] by name, see `map_elites.metrics`; none without a repertoire.
   repertoire_metrics: Metrics = {}
-  emitter_metrics: Metrics = {}  # The emitter's, [] by name.
+  emitter_metrics: Metrics = {}
