@@ -22,9 +22,16 @@ from qdrl_haiku.learners.diayn import (
   diayn_discriminator,
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.metra import (
+  METRAConfig,
+  METRAGenotype,
+  METRAState,
+  metra,
+)
 from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
 from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
+from qdrl_haiku.learners.skill_learner import SkillObjective, skill_learner
 from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
 from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc

@@ -7,22 +7,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, networks, skills, types
+from qdrl_haiku import networks, skills, types
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, statistics
-from qdrl_haiku.learners.check import (
-  check_learner_rollout,
-  check_learner_update,
-)
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.skill_learner import (
+  TASK_REWARD_WEIGHT,
+  SkillObjective,
+  skill_learner,
+)
 
 HYPERPARAMETERS = {
   "discriminator_learning_rate": Hyperparameter(
     1e-3, "Adam's learning rate for the discriminator"
   ),
-  "task_reward_weight": Hyperparameter(
-    0.0, "weight of the task's reward, which is added to DIAYN's own"
-  ),
+  "task_reward_weight": TASK_REWARD_WEIGHT,
 }
 """DIAYN's, by name, beside those of the learner that it wraps."""
 
@@ -196,16 +195,8 @@ def diayn(
 ) -> base.Learner:
   """Learns skills that can be told apart by the states that they visit.
 
-  Each batch is relabelled with the intrinsic reward, log q(z|s') - log p(z),
-  by the discriminator as it is then; the discriminator takes one step on it,
-  and the base learner learns from all batches together. A rollout, of an
-  on-policy base learner, is T batches: what all E environments did in one step.
-  Observations end with the skill [K], as `environments.SkillEnvironment` makes
-  them.
-
-  Its hyperparameters are a dict of those of the base learner (if these aren't
-  in a dict, or have the name of one of `HYPERPARAMETERS`, they are one entry of
-  it, `base`) and of `HYPERPARAMETERS`.
+  Each batch is rewarded with log q(z|s') - log p(z), by the discriminator as it
+  is then, which takes one step on it; see `skill_learner`.
 
   Args:
     base_learner: learns to act; made for O + K observations.
@@ -225,57 +216,20 @@ def diayn(
     observation_size, prior, descriptor_size, config, network
   )
   optimizer = base.Optimizer()
-  defaults, declared, base_hyperparams = _hyperparams(base_learner)
 
-  def init(key: types.Key) -> DIAYNState:
-    agent_key, discriminator_key = jax.random.split(key)
-    params = classifier.init(discriminator_key)
-    return DIAYNState(
-      agent=base_learner.init(agent_key),
-      discriminator_params=params,
-      discriminator_optimizer_state=optimizer.init(params),
-      observation_statistics=statistics.init_statistics(
-        observation_size, config.normalize_observations
-      ),
-    )
+  def init(key: types.Key) -> dict[str, types.Tree]:
+    return {"discriminator_params": classifier.init(key)}
 
-  def genotype(state: DIAYNState) -> DIAYNGenotype:
-    stored: DIAYNGenotype = base.learner_state_parts(state, DIAYNGenotype)
-    return stored._replace(agent=base_learner.genotype(state.agent))
+  def begin(genotype: DIAYNGenotype) -> dict[str, types.Tree]:
+    state = optimizer.init(genotype.discriminator_params)
+    return {"discriminator_optimizer_state": state}
 
-  def from_genotype(genotype: DIAYNGenotype) -> DIAYNState:
-    params = genotype.discriminator_params
-    return DIAYNState(
-      base_learner.from_genotype(genotype.agent),
-      params,
-      optimizer.init(params),
-      genotype.observation_statistics,
-    )
-
-  def normalize(state: DIAYNState, observation: types.Array) -> types.Array:
-    if state.observation_statistics is None:
-      return observation
-    normalized = statistics.normalize_by_statistics(
-      state.observation_statistics, observation[..., :observation_size]
-    )
-    skill = observation[..., observation_size:]
-    return jnp.concatenate([normalized, skill], axis=-1)
-
-  def observe(state: DIAYNState, observation: types.Array) -> DIAYNState:
-    seen = statistics.observe_statistics(
-      state, observation[..., :observation_size]
-    )
-    agent = base_learner.observe(state.agent, normalize(state, observation))
-    return seen._replace(agent=agent)
-
-  def relabel(
+  def reward(
     state: DIAYNState,
     hyperparams: types.Hyperparams,
     batch: types.Transition,
-  ) -> tuple[DIAYNState, tuple[types.Transition, types.Metrics]]:
-    """Rewards one batch [B, ...], and teaches the discriminator with it."""
-    skill = batch.observation[..., observation_size:]
-
+    skill: types.Array,
+  ) -> tuple[DIAYNState, types.Array, types.Metrics]:
     def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters = classifier.parameters(
         state._replace(discriminator_params=params),
@@ -291,88 +245,18 @@ def diayn(
       state.discriminator_optimizer_state,
       hyperparams["discriminator_learning_rate"],
     )
-    intrinsic = jax.vmap(classifier.reward)(descent.more, skill)
-    reward = intrinsic + hyperparams["task_reward_weight"] * batch.reward
-    batch = batch._replace(
-      observation=normalize(state, batch.observation),
-      reward=reward,
-      next_observation=normalize(state, batch.next_observation),
-    )
-    metrics = {
-      "discriminator_loss": descent.loss,
-      "intrinsic_reward": jnp.mean(intrinsic),
-      "gradient_norm/discriminator": descent.gradient_norm,
-    }
     state = state._replace(
       discriminator_params=descent.params,
       discriminator_optimizer_state=descent.optimizer_state,
     )
-    return state, (batch, metrics)
+    return state, jax.vmap(classifier.reward)(descent.more, skill), {
+      "discriminator_loss": descent.loss,
+      "gradient_norm/discriminator": descent.gradient_norm,
+    }
 
-  @eager.compiled_if_eager()
-  def update(
-    state: DIAYNState,
-    hyperparams: types.Hyperparams,
-    transitions: types.Transition,
-    key: types.Key,
-  ) -> tuple[DIAYNState, types.Metrics]:
-    if base_learner.learns_from == "rollout":
-      check_learner_rollout(transitions, hyperparams, defaults)
-    else:
-      check_learner_update(
-        transitions, hyperparams, defaults, base_learner.batches_per_update
-      )
-    state, (transitions, metrics) = jax.lax.scan(
-      lambda state, batch: relabel(state, hyperparams, batch),
-      state,
-      transitions,
-    )
-    agent, agent_metrics = base_learner.update(
-      state.agent, base_hyperparams(hyperparams), transitions, key
-    )
-    metrics = jax.tree.map(jnp.mean, metrics)
-    return state._replace(agent=agent), agent_metrics | metrics
-
-  return base.Learner(
-    init=init,
-    update=update,
-    act=lambda state, hyperparams, observation, key: base_learner.act(
-      state.agent,
-      base_hyperparams(hyperparams),
-      normalize(state, observation),
-      key,
-    ),
-    act_greedy=lambda state, observation: base_learner.act_greedy(
-      state.agent, normalize(state, observation)
-    ),
-    observe=observe,
-    hyperparams=defaults,
-    batches_per_update=base_learner.batches_per_update,
-    genotype=genotype,
-    from_genotype=from_genotype,
-    declared=declared,
-    supports_n_step=False,
-    learns_from=base_learner.learns_from,
+  objective = SkillObjective(
+    HYPERPARAMETERS, DIAYNState, DIAYNGenotype, init, begin, reward
   )
-
-
-def _hyperparams(
-  base_learner: base.Learner,
-) -> tuple[
-  types.Hyperparams,
-  dict[str, Hyperparameter],
-  Callable[[types.Hyperparams], types.Hyperparams],
-]:
-  """Puts DIAYN's hyperparameters and its base learner's together."""
-  own = {name: value.default for name, value in HYPERPARAMETERS.items()}
-  of_base, declared = base_learner.hyperparams, base_learner.declared
-  # Another kind of dict would be another kind of tree.
-  if type(of_base) is not dict or own.keys() & of_base.keys():
-    inside = {f"base/{name}": value for name, value in declared.items()}
-    together = own | {"base": of_base}
-    return together, HYPERPARAMETERS | inside, lambda tree: tree["base"]
-  return (
-    of_base | own,
-    {**declared, **HYPERPARAMETERS},
-    lambda tree: {name: tree[name] for name in of_base},
+  return skill_learner(
+    base_learner, observation_size, objective, config.normalize_observations
   )

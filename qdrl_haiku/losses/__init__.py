@@ -18,6 +18,12 @@ from qdrl_haiku.losses.diayn import (
   diayn_sphere_discriminator_loss,
   diayn_sphere_reward,
 )
+from qdrl_haiku.losses.metra import (
+  metra_multiplier_loss,
+  metra_representation_loss,
+  metra_reward,
+  metra_slack,
+)
 from qdrl_haiku.losses.ppo import (
   ppo_advantages,
   ppo_critic_loss,

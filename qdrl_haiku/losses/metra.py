@@ -1,0 +1,96 @@
+"""The losses of METRA and the reward of its skills, for one example.
+
+Park, Rybkin and Levine, "METRA: scalable unsupervised RL with metric-aware
+abstraction", 2023, https://arxiv.org/abs/2310.08887. A representation phi maps
+states to the space of skills, and no step may move it by more than 1, so that
+distances there are numbers of steps; skills are directions in it.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def metra_reward(
+  phi: jax.Array, next_phi: jax.Array, skill: jax.Array
+) -> jax.Array:
+  """Returns the reward of a step for a skill, eq. 7.
+
+  (phi(s') - phi(s)) . z, without a gradient. Over an episode the rewards sum up
+  to (phi(s_T) - phi(s_0)) . z.
+
+  Args:
+    phi: [K], the representation of the state.
+    next_phi: [K], that of the next one.
+    skill: [K], z.
+
+  Returns:
+    [], the reward.
+  """
+  chex.assert_rank([phi, next_phi, skill], 1)
+  chex.assert_equal_shape([phi, next_phi, skill])
+  return jax.lax.stop_gradient(jnp.dot(next_phi - phi, skill))
+
+
+def metra_slack(
+  phi: jax.Array, next_phi: jax.Array, slack: jax.Array
+) -> jax.Array:
+  """Returns how far a step is from moving the representation too far.
+
+  min(slack, 1 - |phi(s') - phi(s)|^2), below 0 where it does; section 4.2.
+
+  Args:
+    phi: [K], the representation of the state.
+    next_phi: [K], that of the next one.
+    slack: [], the most that counts, epsilon, at least 0.
+
+  Returns:
+    [], at most `slack`.
+  """
+  chex.assert_rank([phi, next_phi, slack], [1, 1, 0])
+  return jnp.minimum(slack, 1.0 - jnp.sum(jnp.square(next_phi - phi)))
+
+
+def metra_representation_loss(
+  phi: jax.Array,
+  next_phi: jax.Array,
+  skill: jax.Array,
+  multiplier: jax.Array,
+  slack: jax.Array,
+) -> jax.Array:
+  """Returns the loss of the representation, eq. 10.
+
+  -((phi(s') - phi(s)) . z + lambda * `metra_slack`).
+
+  Args:
+    phi: [K], the representation of the state.
+    next_phi: [K], that of the next one.
+    skill: [K], z.
+    multiplier: [], lambda, at least 0; no gradient.
+    slack: [], see `metra_slack`.
+
+  Returns:
+    [], the loss.
+  """
+  multiplier = jax.lax.stop_gradient(multiplier)
+  gain = jnp.dot(next_phi - phi, skill)
+  return -(gain + multiplier * metra_slack(phi, next_phi, slack))
+
+
+def metra_multiplier_loss(
+  log_multiplier: jax.Array, slack: jax.Array
+) -> jax.Array:
+  """Returns the loss of the dual variable, which grows where steps are too far.
+
+  log lambda * `metra_slack`, a gradient to the first alone, as in the authors'
+  code; lambda falls while the constraint holds.
+
+  Args:
+    log_multiplier: [], log lambda.
+    slack: [], what `metra_slack` says of a step.
+
+  Returns:
+    [], the loss.
+  """
+  chex.assert_rank([log_multiplier, slack], 0)
+  return log_multiplier * jax.lax.stop_gradient(slack)
