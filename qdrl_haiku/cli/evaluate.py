@@ -17,7 +17,11 @@ from qdrl_haiku.artifacts import export, repertoires, sweep
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.environments import BatchedEnvironment, EnvironmentConfig
+from qdrl_haiku.environments import (
+  BatchedEnvironment,
+  EnvironmentConfig,
+  randomization,
+)
 from qdrl_haiku.experiment import Config, make_experiment_agent, read_config
 from qdrl_haiku.learners import DIAYNAgentConfig, Learner
 from qdrl_haiku.storage import strict_json
@@ -216,7 +220,9 @@ def _report_sweep(
   from qdrl_haiku.drawing.with_matplotlib import draw_with_matplotlib
 
   path = str(config.render_to)
-  picture = draw_with_matplotlib(sweep_figure(name, values, returns))
+  is_factor = randomization.is_factor(name)
+  title = f"{name}, as a factor" if is_factor else name
+  picture = draw_with_matplotlib(sweep_figure(title, values, returns))
   with config.blamed("render_to"):
     picture.savefig(path)
   means = returns.mean(axis=1).tolist()

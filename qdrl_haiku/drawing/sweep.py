@@ -11,7 +11,7 @@ def sweep_figure(
   """Describes the curve of a sweep: means, and where half of the episodes are.
 
   Args:
-    name: of what changes.
+    name: of what changes, the title of its axis.
     values: K of them.
     returns: [K, N].
   """
@@ -24,6 +24,6 @@ def sweep_figure(
       ),
       Trace(values, returns.mean(axis=1), sizes=6),
     ],
-    f"{name} (its factor, or its value)",
+    name,
     RETURN,
   )  # fmt: skip

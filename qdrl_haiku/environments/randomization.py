@@ -52,7 +52,7 @@ class Randomized:
     """Wraps an environment; see `randomized`."""
     self.env = env
     self._drawn = dict(sorted(drawn.items()))
-    self._scales = _scales(env, [x for x in self._drawn if _is_factor(x)])
+    self._scales = _scales(env, [x for x in self._drawn if is_factor(x)])
     delay = self._drawn.get("action_delay")
     self._longest = 0 if delay is None else _largest(delay)
 
@@ -154,8 +154,12 @@ def drawn_values(state: State) -> dict[str, Array]:
   return state.pipeline_state.info[_KEY]["values"]
 
 
-def _is_factor(name: str) -> bool:
-  """Returns whether a name is of the physics; refuses unknown ones."""
+def is_factor(name: str) -> bool:
+  """Returns whether a name is of what multiplies the physics.
+
+  Raises:
+    ValueError: if it's unknown.
+  """
   kind = name.partition("/")[0]
   if kind in _FACTORS or name in _SENSING:
     return kind in _FACTORS

@@ -48,7 +48,8 @@ _REPERTOIRE = [
 COMMANDS = {
   "pbt": [
     *_PBT, "--num_eval_episodes=2", "--normalize_observations",
-    "--log_to=tensorboard",
+    "--log_to=tensorboard", "--randomize=action_noise:uniform:0:0.3",
+    "--randomize=action_delay:uniform:0:2",
   ],
   "pb2": [*_PBT, "--controller=pb2"],
   "mf_pbt": [

@@ -24,7 +24,10 @@ _SMALL = [
   "--min_replay_size=16", "--perturbation_interval=40", "--num_timesteps=120",
   "--num_eval_episodes=2", "--log_to=", "--max_checkpoints=1",
 ]  # fmt: skip
-_PBT = ["train_pbt", *_SMALL, "--learner=sac"]
+_PBT = [
+  "train_pbt", *_SMALL, "--learner=sac",
+  "--randomize=observation_noise:uniform:0:0.3",
+]  # fmt: skip
 _REPERTOIRE = [
   "train_me_pbt", *_SMALL, "--num_initial_genotypes=8",
   "--num_replaced_by_best=2", "--grid_shape=4,4",
