@@ -82,7 +82,9 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   for generation in range(1, num_generations + 1):
     if breaks_slots:
       state = _with_broken_slots(state, size)
-    state, report = compiled.step(state, key, generation)
+    initial = compiled.draw(key, generation)
+    state, trained = compiled.train(state, initial.pool, key)
+    state, report = compiled.evaluate(state, trained, initial.evaluation, key)
     reports.append(report)
   members = jax.device_get(state.members)
   decisions = [report.decision for report in reports]
