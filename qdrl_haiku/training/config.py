@@ -272,6 +272,12 @@ def training_iterations(
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}."
     )
+  is_stored = learner.learns_from == "replay"
+  if is_stored and steps > config.replay_capacity:
+    raise ValueError(
+      f"replay_capacity {config.replay_capacity} is less than the {steps} "
+      "transitions that one iteration collects; raise it."
+    )
   return Iterations(num_iterations, num_env_steps, num_updates)
 
 

@@ -60,6 +60,16 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       f"num_critic_steps {config.num_critic_steps} must be a multiple of the "
       f"{learner.batches_per_update} critic steps of an update."
     )
+  num_agents = max(
+    setup.qd.variation_batch_size, setup.qd.num_initial_genotypes
+  )
+  steps = num_agents * setup.config.num_eval_episodes
+  steps *= setup.eval_env.episode_length
+  if steps > setup.config.replay_capacity:
+    raise ValueError(
+      f"replay_capacity {setup.config.replay_capacity} is less than the "
+      f"{steps} transitions of {num_agents} agents' episodes; raise it."
+    )
   lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
 
   def scaled(descriptors: Array) -> Array:

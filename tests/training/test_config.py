@@ -45,6 +45,10 @@ def test_an_iteration_is_the_shortest_with_whole_updates(
 
 # Twelve steps with six critic steps are three rounds of TD3, eight none whole.
 _ROUNDS = {"num_envs": 4, "grad_updates_per_step": 0.25}
+_MANY = {
+  "num_envs": 32, "replay_capacity": 100, "batch_size": 10,
+  "min_replay_size": 10, "grad_updates_per_step": 1 / 128,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,7 @@ _ROUNDS = {"num_envs": 4, "grad_updates_per_step": 0.25}
   [
     (1, 1001, {}, r"1001.*multiple of 8.*1000 or 1008"),
     (2, 12, _ROUNDS, r"2 critic steps per update.* The nearest: 8 or 16\.$"),
+    (1, 128, _MANY, "replay_capacity 100 .* 128"),
   ],
 )  # fmt: skip
 def test_an_interval_that_makes_no_schedule_is_refused(
