@@ -276,7 +276,6 @@ class EnvironmentConfig(Settings):
     "brax's ant begins at 0.55, in the floor, Gymnasium's at 0.75.",
     above=0,
     high=100,
-    offered=False,
   )
   task: str | None = setting(
     None,

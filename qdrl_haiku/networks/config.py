@@ -52,7 +52,6 @@ class NetworkConfig(Settings):
     "repertoire; or fan_in, as those of the hidden layers, so that new "
     "policies act differently, the default with one, and of crossq.",
     choices=("small", "fan_in"),
-    offered=False,
   )
 
   privileged: tuple[int, int] | None = setting(
