@@ -138,11 +138,7 @@ def _join_processes(config: ProcessConfig) -> None:
     os.environ.get(name, "1") == "1" for name in _CLUSTER_SIZES
   ):
     return
-  # Processes on CPUs wait for one that writes; heartbeats tell deaths.
-  flags = os.environ.get("XLA_FLAGS", "")
-  wanted = {name: _A_DAY for name in _WAITING if name not in flags}
-  known = xla.known_xla_flags(wanted)
-  os.environ["XLA_FLAGS"] = " ".join([flags, *known]).strip()
+  _allow_waiting()
   try:
     jax.distributed.initialize(
       **given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
@@ -154,3 +150,11 @@ def _join_processes(config: ProcessConfig) -> None:
     ) from error
   # It would follow jax's own message that another process is gone.
   faulthandler.disable()
+
+
+def _allow_waiting() -> None:
+  """Lets processes on CPUs wait for one that writes; heartbeats tell deaths."""
+  given = os.environ.get("XLA_FLAGS", "")
+  wanted = {name: _A_DAY for name in _WAITING if name not in given}
+  known = xla.known_xla_flags(wanted)
+  os.environ["XLA_FLAGS"] = " ".join([given, *known]).strip()

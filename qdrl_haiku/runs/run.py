@@ -70,8 +70,7 @@ def run(
   setup = setup._replace(mesh=mesh)
   validation.check_valid_mesh(setup)
   seeds = validation.valid_seeds(setup, config)
-  run_key = _run_key(seeds, mesh)
-  made = programs(setup, mesh, run_key)
+  made = programs(setup, mesh, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
     setup, made.state, made.initial, config.num_reevaluations
   )
@@ -92,8 +91,8 @@ def run(
     directory.begin(settings)
   with contextlib.closing(directory), interruptible() as interruption:
     return _train(
-      setup, config, settings, made, seeds, run_key, directory, interruption,
-      callback,
+      setup, config, settings, made, seeds, _run_key(seeds, mesh), directory,
+      interruption, callback,
     )
 
 
@@ -209,6 +208,16 @@ def _train(
     record.get("diverged", 0), num_generations
   )
   return row, state
+
+
+def _run_key_shape(
+  seeds: range, mesh: jax.sharding.Mesh
+) -> jax.ShapeDtypeStruct:
+  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
+  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
+  shape = (len(seeds),) if len(seeds) > 1 else ()
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
 
 
 def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:
