@@ -1,6 +1,5 @@
 """Learners: pure functions that turn transitions into better agents."""
 
-from qdrl_haiku.learners import diayn as _diayn
 from qdrl_haiku.learners import ppo as _ppo
 from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
@@ -13,7 +12,14 @@ from qdrl_haiku.learners.crossq import (
   CrossQState,
   crossq,
 )
-from qdrl_haiku.learners.diayn import (
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
+from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make_learner
+from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
+from qdrl_haiku.learners.statistics import ObservationStatistics
+from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
+from qdrl_haiku.learners.with_skills import diayn as _diayn
+from qdrl_haiku.learners.with_skills.diayn import (
   DIAYNConfig,
   DIAYNGenotype,
   DIAYNState,
@@ -21,19 +27,16 @@ from qdrl_haiku.learners.diayn import (
   diayn,
   diayn_discriminator,
 )
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.metra import (
+from qdrl_haiku.learners.with_skills.metra import (
   METRAConfig,
   METRAGenotype,
   METRAState,
   metra,
 )
-from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
-from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make_learner
-from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
-from qdrl_haiku.learners.skill_learner import SkillObjective, skill_learner
-from qdrl_haiku.learners.statistics import ObservationStatistics
-from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
+from qdrl_haiku.learners.with_skills.skill_learner import (
+  SkillObjective,
+  skill_learner,
+)
 from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc
 
 HYPERPARAMETERS: dict[str, Hyperparameter] = {

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from qdrl_haiku.config import Settings, UsersOwn, setting
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
-from qdrl_haiku.learners.diayn import DIAYNConfig
 from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
 from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
+from qdrl_haiku.learners.with_skills.diayn import DIAYNConfig
 from qdrl_haiku.learners.xqc import XQCConfig, xqc
 from qdrl_haiku.skills import SkillConfig
 

@@ -10,7 +10,7 @@ from qdrl_haiku import losses, networks, skills, types
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.skill_learner import (
+from qdrl_haiku.learners.with_skills.skill_learner import (
   TASK_REWARD_WEIGHT,
   SkillObjective,
   skill_learner,

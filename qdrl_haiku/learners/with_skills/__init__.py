@@ -1,0 +1,1 @@
+"""Learners of skills: one wrapper, and what it rewards skills for."""
