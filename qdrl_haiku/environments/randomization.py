@@ -96,7 +96,8 @@ class Randomized:
     obs = state.obs
     if "observation_noise" in drawn["values"]:
       drawn["observation"] = obs
-      noise = jax.random.normal(drawn["key"], obs.shape)
+      key = jax.random.fold_in(drawn["key"], 0)
+      noise = jax.random.normal(key, obs.shape)
       obs = obs + drawn["values"]["observation_noise"] * noise
     return state.replace(obs=obs, info={**state.info, _KEY: drawn})
 

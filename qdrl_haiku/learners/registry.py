@@ -72,7 +72,7 @@ def make_learner(
   config: Settings,
   observation_size: int,
   action_size: int,
-  episode_steps: int = 1000,
+  episode_length: int = 1000,
 ) -> Learner:
   """Makes the learner, without skills, that a configuration describes.
 
@@ -80,8 +80,8 @@ def make_learner(
     config: of one of `KINDS`, or a user's own function of the two sizes.
     observation_size: O, >= 1.
     action_size: A, >= 1.
-    episode_steps: of the environment, >= 1, by which the default discount goes;
-      a user's own learner has its own.
+    episode_length: of the environment, >= 1, by which the default discount
+      goes; a user's own learner has its own.
 
   Returns:
     The learner.
@@ -96,7 +96,7 @@ def make_learner(
     )  # fmt: skip
   make_learner = dict(_LEARNERS.values())[type(config)]
   learner = make_learner(observation_size, action_size, config)
-  discount = discount_for_episodes(episode_steps)
+  discount = discount_for_episodes(episode_length)
   return learner._replace(
     hyperparams={**learner.hyperparams, "discount": discount.default},
     declared={**learner.declared, "discount": discount},

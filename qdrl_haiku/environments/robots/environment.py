@@ -151,8 +151,8 @@ def from_mjcf(
   made = make_task(model)
   if not isinstance(made, Task):
     raise ValueError(
-      f"task={task!r} returns {type(made).__name__}; return a "
-      "environments.robots.Task."
+      f"task={task!r} returns {type(made).__name__}; return an "
+      "environments.Task."
     )
   if not (0 < made.step_seconds < math.inf and made.initial_noise >= 0):
     raise ValueError(

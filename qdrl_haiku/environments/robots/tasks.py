@@ -146,7 +146,7 @@ def without_place(state: RobotState) -> Array:
 
 
 class Task(NamedTuple):
-  """What a robot is to do. A user's function (RobotModel) -> Task makes one.
+  """Says what a robot is to do; a user's function (RobotModel) -> Task.
 
   Attributes:
     reward: (state before, state after, action [A]) -> [].
