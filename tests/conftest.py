@@ -24,8 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
   """Adds a flag that chooses a part of the tests."""
   parser.addoption(
     "--share", default="0/1",
-    help="i/n: of n shares of all tests the i-th, counted from 0",
-  )
+    help="i/n: of n shares of all tests the i-th, counted from 0")
 
 
 def pytest_collection_modifyitems(
@@ -36,8 +35,7 @@ def pytest_collection_modifyitems(
   kept = [
     item
     for item in items
-    if zlib.crc32(item.nodeid.partition("::")[0].encode()) % number == share
-  ]
+    if zlib.crc32(item.nodeid.partition("::")[0].encode()) % number == share]
   config.hook.pytest_deselected(items=[x for x in items if x not in kept])
   items[:] = kept
   gc.freeze()  # What was imported stays, and is looked through no more.
@@ -98,8 +96,7 @@ def _environment(tmp_path_factory, worker_id):
     folder = folder.parent  # That of all workers of pytest-xdist.
   # The gate keeps them from one tier to the next.
   cache = os.environ.get("QDRL_TESTS_CACHE") or str(
-    folder / "compilation_cache"
-  )
+    folder / "compilation_cache")
   # A folder that others may write to isn't used.
   pathlib.Path(cache).mkdir(mode=0o700, parents=True, exist_ok=True)
   jax.config.update("jax_compilation_cache_dir", cache)

@@ -18,6 +18,5 @@ def events(folder: pathlib.Path) -> list[tuple[str, int, float]]:
       data = data[16 + length :]
       found += [
         (value.tag, event.step, value.simple_value)
-        for value in event.summary.value
-      ]
+        for value in event.summary.value]
   return found

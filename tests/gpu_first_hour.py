@@ -22,8 +22,7 @@ _LAUNCHERS = pathlib.Path(__file__).parents[1] / "launchers"
 _SECONDS = 600
 _MAZE = (
   "--env_name=point_maze", "--hidden_layer_sizes=64,64", "--batch_size=256",
-  "--num_eval_episodes=1", "--nostart_twice", "--repetitions=3",
-)  # fmt: skip
+  "--num_eval_episodes=1", "--nostart_twice", "--repetitions=3")
 _QUICK = f"--flagfile={_LAUNCHERS / 'flagfiles' / 'quickstart.flags'}"
 
 
@@ -31,10 +30,8 @@ _QUICK = f"--flagfile={_LAUNCHERS / 'flagfiles' / 'quickstart.flags'}"
 _SMALL = {
   "benchmark": (
     "--perturbation_interval=160", "--repetitions=1", "--min_replay_size=160",
-    "--replay_capacity=10000",
-  ),
-  "train_pbt": ("--num_timesteps=1120",),
-}  # fmt: skip
+    "--replay_capacity=10000"),
+  "train_pbt": ("--num_timesteps=1120",)}
 
 
 class Measurement(NamedTuple):
@@ -64,12 +61,10 @@ def _measurements(population, num_envs, robot):
   return [
     _benchmark(
       "Does a launch take the modelled 2.5 microseconds?", "update",
-      (*_MAZE, four), updates,
-    ),
+      (*_MAZE, four), updates),
     _benchmark(
       "Are many agents' updates as long as a few agents'?", "update",
-      (*_MAZE, many), updates,
-    ),
+      (*_MAZE, many), updates),
     _benchmark("Is TD3 as fast as modelled?", "update",
                (*_MAZE, four, "--learner=td3"), updates),
     _benchmark("Do wide networks reach the memory's speed?", "update",
@@ -87,8 +82,7 @@ def _measurements(population, num_envs, robot):
                 (_QUICK, "--num_timesteps=5600"), ("pbt/mean_return",)),
     Measurement("And with exact products (no TF32)?", "train_pbt",
                 (_QUICK, "--num_timesteps=5600"), ("pbt/mean_return",),
-                (("JAX_DEFAULT_MATMUL_PRECISION", "highest"),)),
-  ]  # fmt: skip
+                (("JAX_DEFAULT_MATMUL_PRECISION", "highest"),))]
 
 
 def _measure(measurement, folder, timeout):
@@ -97,14 +91,12 @@ def _measure(measurement, folder, timeout):
   trains = measurement.launcher.startswith("train")
   command = [
     sys.executable, _LAUNCHERS / f"{measurement.launcher}.py",
-    *measurement.flags, *([f"--logdir={logdir}"] if trains else []),
-  ]  # fmt: skip
+    *measurement.flags, *([f"--logdir={logdir}"] if trains else [])]
   variables = [f"{name}={value}" for name, value in measurement.environment]
   try:
     done = subprocess.run(
       ["env", *variables, *command], timeout=timeout, text=True,
-      capture_output=True, check=False,
-    )  # fmt: skip
+      capture_output=True, check=False)
   except subprocess.TimeoutExpired:
     return f"took more than {timeout:.0f} s"
   if done.returncode:

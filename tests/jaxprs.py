@@ -30,8 +30,7 @@ def waiting_loops(function, *args):
   return [
     loop
     for loop in named(jax.vmap(function), "while", *batch)
-    if loop.params["cond_jaxpr"].out_avals[0].shape
-  ]
+    if loop.params["cond_jaxpr"].out_avals[0].shape]
 
 
 def reused_keys(function, *args):
@@ -71,8 +70,7 @@ def reused_keys(function, *args):
         used.add(use)
       if len(inner) != 1 or name == "scan":
         outputs = [
-          number(*computed, *given, i) for i in range(len(equation.outvars))
-        ]
+          number(*computed, *given, i) for i in range(len(equation.outvars))]
       known.update(zip(equation.outvars, outputs, strict=True))
     return [of(x) for x in jaxpr.outvars]
 

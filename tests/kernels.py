@@ -7,5 +7,4 @@ def num_marked(compiled):
   """Returns how many calls of a compiled program have the mark of kernels."""
   return sum(
     " call(" in line and all(mark in line for mark in _MARKS)
-    for line in compiled.as_text().splitlines()
-  )
+    for line in compiled.as_text().splitlines())

@@ -25,8 +25,7 @@ def in_cells(tessellation, cells, elites, fitness, descriptors):
   kind = getattr(tessellation, "repertoire_type", map_elites.Repertoire)
   return kind(
     jax.tree.map(spread, elites), spread(fitness, -np.inf), spread(descriptors),
-    np.zeros((), np.int32), tessellation,
-  )
+    np.zeros((), np.int32), tessellation)
 
 
 def repertoire(tessellation, descriptors, fitness):
@@ -38,8 +37,7 @@ def repertoire(tessellation, descriptors, fitness):
   if tessellation.kind != "none":
     cells = tessellation.cell(jnp.asarray(descriptors))
   elites = map_elites.Elite(
-    np.arange(2.0 * size).reshape(size, 2), {"rate": np.ones(size)}
-  )
+    np.arange(2.0 * size).reshape(size, 2), {"rate": np.ones(size)})
   return in_cells(tessellation, cells, elites, fitness, descriptors)
 
 

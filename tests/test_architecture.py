@@ -34,45 +34,36 @@ _ALLOWED = {
   "distributed": {"controllers"},
   "training": {
     "actors", "controllers", "distributed", "environments", "learners",
-    "map_elites", "replay",
-  },
+    "map_elites", "replay"},
   "storage": {"distributed"},
   "artifacts": {
     "actors", "controllers", "distributed", "environments", "learners",
-    "map_elites", "networks", "storage", "training",
-  },
+    "map_elites", "networks", "storage", "training"},
   "drawing": {"actors", "environments", "learners", "map_elites"},
   "reports": {
     "actors", "artifacts", "controllers", "drawing", "environments",
-    "learners", "map_elites", "storage",
-  },
+    "learners", "map_elites", "storage"},
   "runs": {
     "actors", "artifacts", "controllers", "distributed", "drawing",
-    "environments", "learners", "map_elites", "reports", "storage", "training",
-  },
+    "environments", "learners", "map_elites", "reports", "storage", "training"},
   "benchmarks": {"distributed", "map_elites", "runs", "storage", "training"},
   "accelerators": {"distributed", "runs", "training"},
   "comparisons": {"artifacts", "drawing", "reports"},
   "experiment": {
     "controllers", "distributed", "environments", "learners", "runs",
-    "storage", "training",
-  },
+    "storage", "training"},
   "cli": {
     "accelerators", "artifacts", "benchmarks", "comparisons", "distributed",
     "drawing", "environments", "experiment", "learners", "reports", "runs",
-    "skills", "storage",
-  },
-}  # fmt: skip
+    "skills", "storage"}}
 _EVERYWHERE = {
   "types", "names", "prng", "files", "trees", "checks", "config",
-  "compatibility", "cpu", "eager", "ranges",
-}  # fmt: skip
+  "compatibility", "cpu", "eager", "ranges"}
 
 
 _MODULES = {
   ".".join(path.relative_to(_ROOT).with_suffix("").parts): path
-  for path in (_ROOT / "qdrl_haiku").rglob("*.py")
-}
+  for path in (_ROOT / "qdrl_haiku").rglob("*.py")}
 
 
 def _imported(path: pathlib.Path, everywhere: bool) -> set[str]:
@@ -97,8 +88,7 @@ def _parts_imported(part: str) -> set[str]:
 
 def test_every_part_has_its_place():
   assert {name.split(".")[1] for name in _MODULES} - {"__init__"} == set(
-    _ALLOWED
-  )
+    _ALLOWED)
 
 
 @pytest.mark.parametrize("part", sorted(_ALLOWED))
@@ -126,18 +116,15 @@ def test_no_modules_import_each_other_in_a_circle():
       module
       for x in _imported(path, everywhere=False)
       for module in (x, x.rpartition(".")[0])
-      if module in _MODULES
-    }
-    for name, path in _MODULES.items()
-  }  # fmt: skip
+      if module in _MODULES}
+    for name, path in _MODULES.items()}
   graphlib.TopologicalSorter(imports).prepare()  # Raises if there is one.
 
 
 def test_the_gate_runs_the_test_command_of_the_readme():
   commands = re.findall(
     r"^python3 -m venv .*pytest.*$", (_ROOT / "README.md").read_text(),
-    re.MULTILINE,
-  )
+    re.MULTILINE)
   assert len(commands) == 1
   assert commands[0] in (_ROOT / ".ci" / "run").read_text()
 

@@ -24,10 +24,8 @@ def machine(monkeypatch):
   """A machine of a GFLOP per second on which each call takes half a second."""
   monkeypatch.setattr(benchmarks, "_matmul_peak", lambda mesh: 1e9)
   monkeypatch.setattr(
-    benchmarks,
-    "measure_median_seconds",
-    lambda call, state, n: call(state) and 0.5,
-  )
+    benchmarks, "measure_median_seconds",
+    lambda call, state, n: call(state) and 0.5)
 
 
 def test_flops_are_those_of_one_critic_step():
@@ -41,8 +39,7 @@ def test_flops_are_those_of_one_critic_step():
 
   setup = _setup(learner._replace(update=update))
   per_step = benchmarks.benchmark_flops_per_update(
-    setup._replace(map_elites="left out")
-  )
+    setup._replace(map_elites="left out"))
   product = 2 * 50 * 50 * 40 / learner.batches_per_update
   # The rest is a few operations on vectors of two.
   assert product <= per_step < product + 1000
@@ -55,19 +52,16 @@ def test_updates_are_those_of_whole_intervals(machine):
   rate = 4 * setup.config.perturbation_interval / 0.5
   assert row["updates_per_second"] == rate
   assert row["fraction_of_peak"] == pytest.approx(
-    rate * row["flops_per_update"] / 1e9
-  )
+    rate * row["flops_per_update"] / 1e9)
 
 
 @pytest.mark.slow
 def test_exploiting_counts_what_children_take_over(machine):
   # A point and four numbers; 48 transitions of 8 numbers, and two counts.
   assert benchmarks.benchmark_exploiting(
-    _setup(inherit_replay=True), 1, _KEY
-  ) == {
+    _setup(inherit_replay=True), 1, _KEY) == {
     "exploit_milliseconds": 500.0, "decision_milliseconds": 500.0,
-    "num_replaced": 1, "moved_bytes": 6 * 4 + 48 * 8 * 4 + 2 * 4,
-  }
+    "num_replaced": 1, "moved_bytes": 6 * 4 + 48 * 8 * 4 + 2 * 4}
 
 
 @pytest.mark.slow
@@ -98,8 +92,7 @@ def test_generations_are_counted_as_a_run_counts_them(machine):
   for name in ("env_steps_per_second", "updates_per_second"):
     assert row[name] * per_generation == pytest.approx(4 * 16)
   assert row["fraction_of_peak"] == pytest.approx(
-    row["updates_per_second"] * row["flops_per_update"] / 1e9
-  )
+    row["updates_per_second"] * row["flops_per_update"] / 1e9)
 
 
 def test_repetitions_end_when_the_minute_is_over(monkeypatch, capsys):
@@ -107,8 +100,7 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch, capsys):
   monkeypatch.setattr(benchmarks.time, "monotonic", lambda: next(clock))
   calls = []
   seconds = benchmarks.measure_median_seconds(
-    lambda n: calls.append(n) or n, 0, 9
-  )
+    lambda n: calls.append(n) or n, 0, 9)
   # A first one, and as many of 15 seconds as fit.
   assert (seconds, len(calls)) == (15, 3)
   assert "measuring 2 of 9 repetitions, 30 s" in capsys.readouterr().err
@@ -118,8 +110,7 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   # A critic step of a second.
   monkeypatch.setattr(benchmarks, "_FLOPS", {"cpu": 1e9})
   monkeypatch.setattr(
-    benchmarks, "benchmark_flops_per_update", lambda setup: 1e9
-  )
+    benchmarks, "benchmark_flops_per_update", lambda setup: 1e9)
   setup = _setup(perturbation_interval=160, min_replay_size=32)
   short = benchmarks.shorten_for_benchmark(setup).config
   # Four agents and 6 seconds: not more than one iteration; and the second
@@ -128,8 +119,7 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   kept = benchmarks.shorten_for_benchmark(setup, min_replay_size=32).config
   assert (kept.perturbation_interval, kept.min_replay_size) == (2, 32)
   monkeypatch.setattr(
-    benchmarks, "benchmark_flops_per_update", lambda setup: 5e4
-  )
+    benchmarks, "benchmark_flops_per_update", lambda setup: 5e4)
   assert benchmarks.shorten_for_benchmark(setup).config == setup.config
 
 
@@ -140,8 +130,7 @@ def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
   outcome = harness.run(
     capsys, "benchmark", *users_module.FLAGS[:2], "--algorithm=update",
     "--population_size=2", "--num_envs=2", "--batch_size=4",
-    "--num_timesteps=400", "--repetitions=1",
-  )  # fmt: skip
+    "--num_timesteps=400", "--repetitions=1")
   assert outcome.code == 0, outcome.err
   row = json.loads(outcome.out)
   assert row["algorithm"] == "update"

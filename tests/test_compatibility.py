@@ -28,8 +28,7 @@ def test_stable_tfp_is_refused(monkeypatch, tmp_path, suffix, is_refused):
   (tmp_path / "python").mkdir()
   (tmp_path / "python" / "version.py").write_text(
     "# A stable one has `_VERSION_SUFFIX = ''`.\n"
-    f"_VERSION_SUFFIX = '{suffix}'\n"
-  )
+    f"_VERSION_SUFFIX = '{suffix}'\n")
   spec = types.SimpleNamespace(origin=str(tmp_path / "__init__.py"))
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
   refused = pytest.raises(ImportError, match="--no-deps tfp-nightly")

@@ -72,8 +72,7 @@ def test_a_function_that_is_traced_is_as_it_is_written():
   assert len(traces) == 2
   names = {
     e.primitive.name
-    for e in jaxprs.equations(lambda x: function(scale, x), jnp.float32(1))
-  }
+    for e in jaxprs.equations(lambda x: function(scale, x), jnp.float32(1))}
   assert names == {"mul", "integer_pow"}
 
 

@@ -16,8 +16,7 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
     temporary.write_text("new")
     assert path.read_text() == "old"
     assert files.is_file_cut_short(temporary) and not files.is_file_cut_short(
-      path
-    )
+      path)
     assert temporary.suffix == ".json"
   assert path.read_text() == "new" and path.stat().st_mode == mode
   assert list(tmp_path.iterdir()) == [path]
@@ -51,8 +50,7 @@ def test_a_link_is_not_written_through(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("mode", "is_private"), [
   (0o700, True), (0o755, True),
-  (0o1777, False), (0o770, False), (0o702, False),
-])
+  (0o1777, False), (0o770, False), (0o702, False)])
 def test_what_others_may_write_to_is_not_private(tmp_path, mode, is_private):
   tmp_path.chmod(mode)
   reason = files.why_file_not_private(os.lstat(tmp_path))

@@ -10,12 +10,9 @@ from qdrl_haiku import policies
 
 _KEY = jax.random.key(0)
 # Towards the border by halves, down to the last float32 inside; towards 0.
-_INTERIOR = np.concatenate(
-  [
-    1 - 2.0 ** -np.arange(1, 25), 2.0 ** -np.arange(1, 40),
-    np.linspace(0, 0.999, 50),
-  ]
-).astype(np.float32)
+_INTERIOR = np.concatenate([
+  1 - 2.0 ** -np.arange(1, 25), 2.0 ** -np.arange(1, 40),
+  np.linspace(0, 0.999, 50)]).astype(np.float32)
 _INTERIOR = np.concatenate([_INTERIOR, -_INTERIOR])
 
 
@@ -88,15 +85,13 @@ def test_sample_and_log_prob_matches_its_own_pre_tanh_value():
   assert policy.log_prob(action).shape == log_prob.shape == (64, 7, 2)
   assert (policy.batch_shape, policy.event_shape) == ((7, 2), (2,))
   np.testing.assert_allclose(
-    policy.mode(), np.tanh(loc) * np.ones((2, 2)), rtol=1e-6
-  )
+    policy.mode(), np.tanh(loc) * np.ones((2, 2)), rtol=1e-6)
 
 
 def test_samples_follow_the_tanh_of_the_normal_and_stay_in_the_box():
   parameters = _parameters(np.array([0.5, -1.0]), 0.6)
   samples = policies.normal_tanh(parameters).sample(
-    seed=_KEY, sample_shape=(2000,)
-  )
+    seed=_KEY, sample_shape=(2000,))
   x = np.arctanh(np.asarray(samples, np.float64))
   for i, loc in enumerate([0.5, -1.0]):
     assert stats.kstest(x[:, i], stats.norm(loc, 0.6).cdf).pvalue > 0.01
@@ -107,8 +102,7 @@ def test_samples_follow_the_tanh_of_the_normal_and_stay_in_the_box():
 
 # By parameters and action.
 _GRADIENTS = jax.jit(
-  jax.grad(lambda p, a: policies.normal_tanh(p).log_prob(a), argnums=(0, 1))
-)
+  jax.grad(lambda p, a: policies.normal_tanh(p).log_prob(a), argnums=(0, 1)))
 
 
 def test_gradient_of_log_prob_matches_its_closed_form():
@@ -139,8 +133,7 @@ def test_gradients_are_finite_at_the_border_and_when_saturated():
 
   # The action no longer moves; -log_det grows by 2 with each unit of x.
   slopes = jax.jit(jax.vmap(jax.grad(total)))(
-    jnp.array([-100.0, -8.0, 8.0, 100.0])
-  )
+    jnp.array([-100.0, -8.0, 8.0, 100.0]))
   np.testing.assert_allclose(slopes, [-2, -2, 2, 2], rtol=1e-4)
 
 

@@ -32,23 +32,18 @@ def _filled(num, buffer=_BUFFER):
 def _transitions(shape, observation_size=5, action_size=2):
   return types.Transition(
     observation=jnp.ones((*shape, observation_size)),
-    action=jnp.ones((*shape, action_size)),
-    reward=jnp.ones(shape),
+    action=jnp.ones((*shape, action_size)), reward=jnp.ones(shape),
     discount=jnp.ones(shape),
-    next_observation=jnp.ones((*shape, observation_size)),
-    extras={},
-  )
+    next_observation=jnp.ones((*shape, observation_size)), extras={})
 
 
 def test_any_pytree_comes_back_as_it_went_in():
   example = {
     "image": np.zeros((2, 3), np.uint8),
-    "nested": (np.zeros((), bool), [np.zeros(4, np.float16)]),
-  }
+    "nested": (np.zeros((), bool), [np.zeros(4, np.float16)])}
   row = {
     "image": np.arange(6, dtype=np.uint8).reshape(2, 3) + 250,
-    "nested": (np.ones((), bool), [np.full(4, 0.5, np.float16)]),
-  }
+    "nested": (np.ones((), bool), [np.full(4, 0.5, np.float16)])}
   state = _ADD(_BUFFER.init(example), jax.tree.map(lambda x: x[None], row))
   sample = _SAMPLE(state, jax.random.key(0), ())
   assert jax.tree.structure(sample) == jax.tree.structure(row)
@@ -86,8 +81,7 @@ def test_all_batches_are_drawn_in_one_gather():
   state = _filled(7)
   gathers = jaxprs.named(
     lambda s, k: _BUFFER.sample(s, k, (4, 2, 8)), "gather", state,
-    jax.random.key(0),
-  )
+    jax.random.key(0))
   assert [e.outvars[0].aval.shape for e in gathers] == [(4, 2, 8)]
 
 
@@ -125,8 +119,7 @@ def test_adding_in_a_scan_works_in_place():
   state = compiled(state, _transitions((6, 8)))
   assert int(state.size) == 48
   assert pointers == [
-    x.unsafe_buffer_pointer() for x in jax.tree.leaves(state.storage)
-  ]
+    x.unsafe_buffer_pointer() for x in jax.tree.leaves(state.storage)]
 
 
 def test_rows_of_which_some_are_left_out_follow_each_other():

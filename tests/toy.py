@@ -17,8 +17,7 @@ class Walk:
   observation_size = 2
   action_size = 1
   descriptor = environments.Descriptor(
-    ("x", "steps"), (-10.0, 0.0), (10.0, 100.0)
-  )
+    ("x", "steps"), (-10.0, 0.0), (10.0, 100.0))
 
   def __init__(self, limit=float("inf")):
     self.limit = limit
@@ -81,12 +80,7 @@ def linear_learner():
 
   return learners.Learner(
     init=lambda key: {"offset": jax.random.uniform(key), "gain": jnp.ones(())},
-    update=lambda state, hyperparams, transitions, key: (state, {}),
-    act=act,
-    act_greedy=act_greedy,
-    observe=lambda state, observation: state,
-    hyperparams={"noise": 0.1},
-    batches_per_update=1,
-    genotype=lambda state: state,
-    from_genotype=lambda genotype: genotype,
-  )
+    update=lambda state, hyperparams, transitions, key: (state, {}), act=act,
+    act_greedy=act_greedy, observe=lambda state, observation: state,
+    hyperparams={"noise": 0.1}, batches_per_update=1,
+    genotype=lambda state: state, from_genotype=lambda genotype: genotype)

@@ -49,11 +49,9 @@ ENTRY %main (a: (s32[], f32[100,8], f32[1,8])) -> (s32[], f32[100,8], f32[1,8]) 
 
 def test_what_a_program_costs_is_as_worked_by_hand():
   memory = types.SimpleNamespace(
-    argument_size_in_bytes=3236, temp_size_in_bytes=0
-  )
+    argument_size_in_bytes=3236, temp_size_in_bytes=0)
   compiled = types.SimpleNamespace(
-    as_text=lambda: _TEXT, memory_analysis=lambda: memory
-  )
+    as_text=lambda: _TEXT, memory_analysis=lambda: memory)
   # A kernel is launched in a second, and a byte moved in a hundredth.
   target = accelerators.Target("slow", 100.0, 1.0)
   cost = accelerators.accelerator_cost(compiled, target)
@@ -76,8 +74,7 @@ def test_what_a_program_costs_is_as_worked_by_hand():
 
 
 @pytest.mark.parametrize(("mark", "called"), [
-  ("", ("f",)), (', frontend_attributes={xla_cpu_small_call="true"}', ()),
-])  # fmt: skip
+  ("", ("f",)), (', frontend_attributes={xla_cpu_small_call="true"}', ())])
 def test_a_call_that_is_one_kernel_of_a_cpu_calls_nothing(mark, called):
   call = f"ROOT %k = f32[8]{{0}} call(%a), to_apply=%f{mark}"
   module = hlo.parse_hlo(f"ENTRY %main (a: f32[8]) -> f32[8] {{\n{call}\n}}\n")
@@ -86,7 +83,6 @@ def test_a_call_that_is_one_kernel_of_a_cpu_calls_nothing(mark, called):
 
 @pytest.mark.parametrize(("shape", "num_bytes"), [
   ("f32[4,2]{1,0}", 32), ("(bf16[3], /*index=1*/pred[5])", 11),
-  ("s64[]", 8), ("f8e4m3fn[7]", 7), ("token[]", 0),
-])  # fmt: skip
+  ("s64[]", 8), ("f8e4m3fn[7]", 7), ("token[]", 0)])
 def test_bytes_of_shapes(shape, num_bytes):
   assert hlo.hlo_num_bytes(shape) == num_bytes

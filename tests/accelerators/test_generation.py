@@ -12,26 +12,23 @@ _BENCHMARK = pathlib.Path(__file__).parents[2] / "launchers" / "benchmark.py"
 _FLAGS = (
   "--algorithm=compile", "--env_name=point_maze", "--population_size=4",
   "--hidden_layer_sizes=64,64", "--perturbation_interval=800",
-  "--num_timesteps=1600",
-)  # fmt: skip
+  "--num_timesteps=1600")
 
 
 def _run(*flags):
   return subprocess.run(
     [sys.executable, _BENCHMARK, *_FLAGS, *flags], capture_output=True,
-    text=True,
-  )
+    text=True)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(
   importlib.util.find_spec("jax_cuda12_plugin") is None,
-  reason="jax's compiler for NVIDIA isn't installed (jax-cuda12-plugin)",
-)
+  reason="jax's compiler for NVIDIA isn't installed (jax-cuda12-plugin)")
 @pytest.mark.parametrize(("flags", "most_kernels"), [
   (["--learner=sac"], 65), (["--learner=td3"], 90),
   (["--learner=td3", "--target=l4"], 900),  # Which has other ones.
-])  # fmt: skip
+])
 def test_an_update_is_few_kernels_and_waits_for_no_host(flags, most_kernels):
   """An update of TD3 is two critic steps."""
   done = _run(*flags)
@@ -61,8 +58,7 @@ def test_the_machines_own_program_is_counted_but_not_modelled():
 @pytest.mark.slow
 @pytest.mark.skipif(
   importlib.util.find_spec("jax_cuda12_plugin") is not None,
-  reason="jax's compiler for NVIDIA is installed",
-)
+  reason="jax's compiler for NVIDIA is installed")
 def test_a_missing_compiler_is_one_line_with_the_packages():
   done = _run()
   assert done.returncode == 2

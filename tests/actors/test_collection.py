@@ -14,8 +14,7 @@ _P, _T, _E = 3, 6, 4
 _ENV = environments.Environment(toy.Walk(limit=1.5), episode_length=4)
 _STATES = {
   "offset": jnp.array([0.1, 0.4, 0.0]),
-  "gain": jnp.array([0.0, 0.3, -0.2]),
-}
+  "gain": jnp.array([0.0, 0.3, -0.2])}
 _HYPERPARAMS = {"noise": jnp.array([0.5, 0.1, 0.8])}
 _STEP = jax.jit(lambda *args: actors.step(_ENV, _LEARNER, *args))
 
@@ -27,8 +26,7 @@ def _member(tree, i):
 
 def _collect(env_states, keys):
   return actors.collect(
-    _ENV, _LEARNER, _STATES, _HYPERPARAMS, env_states, keys, _T
-  )
+    _ENV, _LEARNER, _STATES, _HYPERPARAMS, env_states, keys, _T)
 
 
 def _env_states():
@@ -60,12 +58,10 @@ def test_collect_is_a_loop_of_step_for_each_member(collected):
     rows = []
     for key in jax.random.split(_keys()[i], _T):
       env_state, row = _STEP(
-        _member(_STATES, i), _member(_HYPERPARAMS, i), env_state, key
-      )
+        _member(_STATES, i), _member(_HYPERPARAMS, i), env_state, key)
       rows.append(row)
     _assert_equal(
-      _member(transitions, i), jax.tree.map(lambda *x: np.stack(x), *rows)
-    )
+      _member(transitions, i), jax.tree.map(lambda *x: np.stack(x), *rows))
     _assert_equal(_member(env_states, i), env_state)
 
 
@@ -79,8 +75,7 @@ def test_the_next_observation_is_the_true_one_at_an_episode_end(collected):
   assert transitions.observation.shape == (_P, _T, _E, 2)
   x, steps = np.moveaxis(np.asarray(transitions.observation), -1, 0)
   next_x, next_steps = np.moveaxis(
-    np.asarray(transitions.next_observation), -1, 0
-  )
+    np.asarray(transitions.next_observation), -1, 0)
   pushed = x + np.sin(np.asarray(transitions.action)[..., 0])
   np.testing.assert_allclose(next_x, pushed, rtol=1e-5, atol=1e-6)
   np.testing.assert_array_equal(next_steps, steps + 1)
@@ -93,8 +88,7 @@ def test_the_next_observation_is_the_true_one_at_an_episode_end(collected):
   assert set(extras) == {"descriptor", "next_descriptor", "truncation"}
   for name in ("", "next_"):
     np.testing.assert_array_equal(
-      extras[f"{name}descriptor"], getattr(transitions, f"{name}observation")
-    )
+      extras[f"{name}descriptor"], getattr(transitions, f"{name}observation"))
 
 
 def test_a_deterministic_step_is_greedy():
@@ -128,22 +122,16 @@ def _observe(state):
 _NEW = _LEARNER._replace(act=_act)
 _CALLS = {
   "evaluate": lambda seed: actors.evaluate(
-    _ENV, _NEW, _STATES, jax.random.key(seed), 2, _first_step
-  ),
+    _ENV, _NEW, _STATES, jax.random.key(seed), 2, _first_step),
   "evaluate_from": lambda seed: actors.evaluate_from_states(
-    _ENV, _NEW, _STATES, _env_states()
-  ),
+    _ENV, _NEW, _STATES, _env_states()),
   "collect": lambda seed: actors.collect(
-    _ENV, _NEW, _STATES, _HYPERPARAMS, _env_states(), _keys(seed), 3
-  ),
+    _ENV, _NEW, _STATES, _HYPERPARAMS, _env_states(), _keys(seed), 3),
   "step": lambda seed: actors.step(
     _ENV, _NEW, _member(_STATES, 0), _member(_HYPERPARAMS, 0),
-    _member(_env_states(), 0), jax.random.key(seed),
-  ),
+    _member(_env_states(), 0), jax.random.key(seed)),
   "rollout": lambda seed: actors.rollout(
-    _ENV, _NEW, _STATES, jax.random.key(seed), 3, _observe
-  ),
-}  # fmt: skip
+    _ENV, _NEW, _STATES, jax.random.key(seed), 3, _observe)}
 
 
 @pytest.mark.parametrize("name", list(_CALLS))

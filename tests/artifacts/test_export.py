@@ -23,8 +23,7 @@ _BASES = {
   "sac": (learners.sac, learners.SACConfig),
   "td3": (learners.td3, learners.TD3Config),
   "crossq": (learners.crossq, learners.CrossQConfig),
-  "ppo": (learners.ppo, learners.PPOConfig),
-}
+  "ppo": (learners.ppo, learners.PPOConfig)}
 
 
 def _learner(kind, normalize=True, sizes=(8, 6), **settings):
@@ -37,13 +36,11 @@ def _learner(kind, normalize=True, sizes=(8, 6), **settings):
   learner = make(size, _A, configs.make(
     config_class, policy_hidden_layer_sizes=sizes,
     critic_hidden_layer_sizes=(4,),
-    normalize_observations=normalize and not has_skills, **settings,
-  ))
+    normalize_observations=normalize and not has_skills, **settings))
   if has_skills:
     config = learners.DIAYNConfig(
       discriminator_input="observation", discriminator_hidden_layer_sizes=(4,),
-      normalize_observations=normalize,
-    )
+      normalize_observations=normalize)
     learner = learners.diayn(learner, _O, skills.categorical(_K), config=config)
   return learner, size
 
@@ -86,12 +83,9 @@ def _reader():
   # Beyond, float32 itself is not exact to 1e-5 where large terms cancel.
   ("diayn_sac", {"normalize": False, "activation": "tanh"}, 1e2),
   ("sac", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
-  ("sac", {"sizes": ()}, 1e6),
-  ("crossq", {}, 1e2),
-  ("diayn_ppo", {}, 1e2),
+  ("sac", {"sizes": ()}, 1e6), ("crossq", {}, 1e2), ("diayn_ppo", {}, 1e2),
   ("td3", {"sizes": (6, 6), "residual": True, "activation": "gelu"}, 1e2),
-  *[("td3", {"activation": x}, 1e2) for x in ("elu", "leaky_relu", "swish")],
-])
+  *[("td3", {"activation": x}, 1e2) for x in ("elu", "leaky_relu", "swish")]])
 def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
   learner, size = _learner(kind, **settings)
   state = _agent(learner)
@@ -105,8 +99,7 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
   np.testing.assert_allclose(policy(observation), expected, rtol=0, atol=1e-5)
   assert np.ptp(expected, axis=0).min() > 0.02
   np.testing.assert_allclose(
-    policy(observation[0].tolist()), expected[0], rtol=0, atol=1e-5
-  )
+    policy(observation[0].tolist()), expected[0], rtol=0, atol=1e-5)
   with np.errstate(all="raise", under="ignore"):
     assert np.isfinite(policy(_observations(size, 1e6))).all()
   # Without being told, the activation is found.
@@ -119,8 +112,7 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
     exec(_reader().replace('"policy.npz"', repr(str(path))), names)
     small = _observations(size, 1e2)
     np.testing.assert_allclose(
-      names["act"](small), act(state, small), rtol=0, atol=1e-5
-    )
+      names["act"](small), act(state, small), rtol=0, atol=1e-5)
 
 
 class _Saved(NamedTuple):
@@ -152,8 +144,7 @@ print(robot.load({str(saved.path)!r})([0.5] * 8).tolist())
   (tmp_path / "robot.py").write_text(text)
   outcome = subprocess.run(
     [sys.executable, "-c", code],
-    cwd=tmp_path, capture_output=True, text=True, check=True,
-  )
+    cwd=tmp_path, capture_output=True, text=True, check=True)
   policy = export.load(saved.path)
   assert policy.config["info"] == {"env_name": "point_maze", "return": 1.5}
   assert json.loads(outcome.stdout) == policy([0.5] * 8).tolist()
@@ -165,12 +156,10 @@ def test_what_can_not_be_exported_is_refused(saved, tmp_path, monkeypatch):
   agent, path = saved.state.agent, tmp_path / "x.npz"
   odd = saved.state._replace
   otherwise = saved.learner._replace(
-    act_greedy=lambda s, o: 0.999 * saved.learner.act_greedy(s, o)
-  )
+    act_greedy=lambda s, o: 0.999 * saved.learner.act_greedy(s, o))
   known = saved.learner
   twice = agent._replace(
-    observation_statistics=saved.state.observation_statistics
-  )
+    observation_statistics=saved.state.observation_statistics)
   for message, learner, state in (
     ("learner.act_greedy differ", otherwise, saved.state),
     ("is a dict", known, {"key": jax.random.key(0)}),
@@ -210,8 +199,7 @@ def test_what_is_no_whole_file_is_refused(saved, tmp_path):
   ("mismatch|broadcast", {"layer_0/w": np.ones((8, 7))}, {}),
   ("layer_2/scale", {}, {"hidden_layer_sizes": [8, 6, 6]}),
   ("not finite", {"layer_1/b": np.full(6, np.nan)}, {}),
-  ("allow_pickle", {"layer_0/b": np.array([{}], object)}, {}),
-])
+  ("allow_pickle", {"layer_0/b": np.array([{}], object)}, {})])
 def test_another_kind_is_refused(saved, tmp_path, message, arrays, settings):
   found = dict(np.load(saved.path))
   config = json.loads(found["config"].item()) | settings

@@ -39,8 +39,7 @@ def _learner(name):
 
 
 @pytest.mark.parametrize(
-  "name", ["sac", "td3", "crossq", "xqc", "ppo", "normalized", "own"]
-)
+  "name", ["sac", "td3", "crossq", "xqc", "ppo", "normalized", "own"])
 def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
   learner = _learner(name)
   state = learner.init(jax.random.key(0))
@@ -52,23 +51,18 @@ def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
   np.save(tmp_path / "observation.npy", observation)
   done = subprocess.run(
     [sys.executable, "-c", _READER, str(path), *(
-      str(tmp_path / f"{x}.npy") for x in ("observation", "action")
-    )],
-    check=True, capture_output=True, text=True,
-  )  # fmt: skip
+      str(tmp_path / f"{x}.npy") for x in ("observation", "action"))],
+    check=True, capture_output=True, text=True)
   np.testing.assert_allclose(
     np.load(tmp_path / "action.npy"), learner.act_greedy(state, observation),
-    atol=1e-5,
-  )  # fmt: skip
+    atol=1e-5)
   assert json.loads(done.stdout) == {"env_name": "x"}
 
 
 def test_what_cannot_be_converted_is_told(tmp_path):
   learner = learners.sac(_O, _A)._replace(
     act_greedy=lambda state, observation: jax.pure_callback(
-      lambda x: x, jax.ShapeDtypeStruct((4, _A), np.float32), observation
-    )
-  )
+      lambda x: x, jax.ShapeDtypeStruct((4, _A), np.float32), observation))
   state = learner.init(jax.random.key(0))
   with pytest.raises(ValueError, match="can't be converted"):
     export.export_onnx(tmp_path / "policy.onnx", learner, state, _O)

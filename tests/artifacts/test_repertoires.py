@@ -19,8 +19,7 @@ def _nearest(repertoire, point):
   for cell, centroid in enumerate(planes.GRID.centroids.tolist()):
     distance = math.hypot(*(
       (min(max(x, low), high) - y) / (high - low)
-      for x, y, low, high in zip(point, centroid, lower, upper, strict=True)
-    ))
+      for x, y, low, high in zip(point, centroid, lower, upper, strict=True)))
     if repertoire.fitness[cell] > -math.inf and distance < least:
       best, least = cell, distance
   return best
@@ -29,8 +28,7 @@ def _nearest(repertoire, point):
 def test_the_nearest_occupied_cell_is_that_of_a_loop():
   rng = np.random.default_rng(4)
   repertoire = planes.repertoire(
-    planes.GRID, rng.uniform((0, -1), (8, 1), (4, 2)), np.arange(4.0)
-  )
+    planes.GRID, rng.uniform((0, -1), (8, 1), (4, 2)), np.arange(4.0))
   points = rng.uniform((-2, -1.5), (10, 1.5), (12, 2))
   found = [repertoires.nearest_occupied_cell(repertoire, x) for x in points]
   assert found == [_nearest(repertoire, x) for x in points.tolist()]
@@ -39,10 +37,8 @@ def test_the_nearest_occupied_cell_is_that_of_a_loop():
 
 def test_without_cells_the_elite_itself_is_nearest():
   elites = planes.repertoire(
-    map_elites.Unstructured(6, 2),
-    [[1.0, -0.5], [4.0, 0.0], [7.0, 0.5]],
-    [1.0, 3.0, 2.0],
-  )
+    map_elites.Unstructured(6, 2), [[1.0, -0.5], [4.0, 0.0], [7.0, 0.5]],
+    [1.0, 3.0, 2.0])
   for point, fitness in (((3.0, 0.0), 3.0), ((9.0, 0.6), 2.0)):
     cell = repertoires.nearest_occupied_cell(elites, point)
     assert elites.fitness[cell] == fitness
@@ -52,12 +48,10 @@ def _write(tmp_path, fitness):
   """Writes a run of toy agents with one repertoire per fitness."""
   RunDirectory(tmp_path).write_json("config.json", {})
   elites = map_elites.Elite(
-    {"offset": np.full(1, 0.5), "gain": np.ones(1)}, {"noise": np.full(1, 0.1)}
-  )
+    {"offset": np.full(1, 0.5), "gain": np.ones(1)}, {"noise": np.full(1, 0.1)})
   for step, value in fitness.items():
     planes.in_cells(planes.GRID, [0], elites, [value], [[1.0, -0.5]]).save(
-      tmp_path / "repertoire" / f"{step}.npz"
-    )
+      tmp_path / "repertoire" / f"{step}.npz")
 
 
 def test_the_latest_repertoire_is_read(tmp_path):
@@ -70,8 +64,7 @@ def test_the_latest_repertoire_is_read(tmp_path):
   assert repertoire.fitness.max() == 2
   assert repertoire.genotypes.hyperparams["noise"][0] == np.float32(0.1)
   other = learner._replace(
-    genotype=lambda state: {"offset": jnp.zeros(3), "gain": state["gain"]}
-  )
+    genotype=lambda state: {"offset": jnp.zeros(3), "gain": state["gain"]})
   with pytest.raises(ValueError, match="1000.npz holds agents of another kind"):
     repertoires.read_latest_repertoire(other, str(tmp_path))
 

@@ -18,8 +18,7 @@ def _row(generation, child, parent, rate, operator="perturb", **columns):
   return {
     "generation": generation, "step": generation * _INTERVAL, "child": child,
     "parent": parent, "operator": operator, "new_hyperparams": {"rate": rate},
-    **columns,
-  }  # fmt: skip
+    **columns}
 
 
 _LINEAGE = [
@@ -27,8 +26,7 @@ _LINEAGE = [
   _row(1, 2, 0, 1.25),
   _row(2, 0, 2, 7.0, "resample"),
   _row(2, 2, 1, 1.6),
-  _row(4, 1, 0, 5.6),
-]
+  _row(4, 1, 0, 5.6)]
 # What the members had in generations 1 to 5.
 _TABLE = [[1, 2, 3], [1, 2, 1.25], [7, 2, 1.6], [7, 2, 1.6], [7, 5.6, 1.6]]
 
@@ -49,15 +47,12 @@ def _write(
   write("pbt_members.jsonl", [
     {
       "generation": g, "step": g * _INTERVAL, "member": i,
-      "return": 10.0 * g + i, "hyperparams": {"rate": float(rate)},
-    }
+      "return": 10.0 * g + i, "hyperparams": {"rate": float(rate)}}
     for g, row in enumerate(rates, start=1)
-    for i, rate in enumerate(row)
-  ])  # fmt: skip
+    for i, rate in enumerate(row)])
   write("metrics.jsonl", [
     {"generation": g, "step": g, "pbt/num_nonfinite": 3 if g in lost else 1}
-    for g in range(1, 1 + len(rates))
-  ])  # fmt: skip
+    for g in range(1, 1 + len(rates))])
   if best is not None:
     checkpoints = Checkpoints(logdir / "best", writes=True)
     record = dict(zip(("generation", "member"), best, strict=True))
@@ -93,12 +88,10 @@ def test_a_member_that_began_anew_has_no_schedule_of_before(tmp_path):
   lineage = [
     *_LINEAGE[:3],
     *(_row(2, i, i, rate, "reinitialise") for i, rate in enumerate([4, 5, 6])),
-    _row(3, 1, 0, 3.2),
-  ]
+    _row(3, 1, 0, 3.2)]
   rates = [[1, 2, 3], [1, 2, 3], [4, 5, 6], [4, 3.2, 6]]
   schedule = artifacts.read_schedule(
-    _write(tmp_path, lineage, rates, best=(4, 1), lost=(2,))
-  )
+    _write(tmp_path, lineage, rates, best=(4, 1), lost=(2,)))
   assert _rates(schedule) == [4, 3.2]
   assert (schedule.generation, schedule.num_steps) == (4, 32)
 
@@ -132,8 +125,7 @@ _SAMPLE = _row(3, 0, -1, 7.0, "sample", cell=17)
   ({"lineage": [*_LINEAGE, _SAMPLE]},
    "member=1 descends from the elite of cell 17 .* Name another member"),
   ({"lineage": [*_LINEAGE, {"generation": 6, "step": 48}]},
-   "pbt_lineage.jsonl is damaged in line .* is None; remove"),
-])
+   "pbt_lineage.jsonl is damaged in line .* is None; remove")])
 def test_what_has_no_schedule_is_refused(changes, message, tmp_path):
   member = changes.get("member")
   changes = {k: v for k, v in changes.items() if k != "member"}

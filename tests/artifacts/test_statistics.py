@@ -20,25 +20,21 @@ def test_interquartile_means_are_those_of_scipy():
     scores = np.random.default_rng(size).normal(size=(6, size))
     np.testing.assert_allclose(
       statistics.interquartile_mean(scores),
-      stats.trim_mean(scores, 0.25, axis=-1), rtol=1e-12,
-    )
+      stats.trim_mean(scores, 0.25, axis=-1), rtol=1e-12)
   # One that is no number is not cut off.
   scores = np.array([[1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 3.0, 40.0]])
   np.testing.assert_array_equal(
-    statistics.interquartile_mean(scores), [np.nan, 2.5]
-  )
+    statistics.interquartile_mean(scores), [np.nan, 2.5])
 
 
 def test_scores_of_all_tasks_are_pooled():
   tasks = [np.array([0.0, 1.0, 2.0]), np.array([10.0, 11.0, 12.0, 13.0, 100.0])]
   # Of eight, two go at each end: 2, 10, 11 and 12 are left.
   assert statistics.pooled_interquartile_mean(tasks).value == pytest.approx(
-    8.75
-  )
+    8.75)
   # Seeds are drawn within their tasks; across them, the mean would vary.
   estimate = statistics.pooled_interquartile_mean(
-    [np.zeros(3), np.full(3, 7.0)]
-  )
+    [np.zeros(3), np.full(3, 7.0)])
   assert estimate == (3.5, 3.5, 3.5)
 
 
@@ -65,8 +61,7 @@ def test_improvement_is_the_share_of_pairs_that_are_won():
 def test_the_interval_of_improvement_draws_both_methods_again():
   first, second = np.array([1.0, 4.0]), np.array([2.0, 3.0])
   pairs = itertools.product(
-    itertools.product(first, repeat=2), itertools.product(second, repeat=2)
-  )
+    itertools.product(first, repeat=2), itertools.product(second, repeat=2))
 
   def share(pair):
     return np.mean([x > y for x, y in itertools.product(*pair)])

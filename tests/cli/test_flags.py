@@ -54,12 +54,10 @@ def test_values_have_the_types_of_their_settings(parse):
   assert parse() == flags_lib.Given({}, frozenset())
   given = parse(
     "--steps=4", "--pace=2", "--noalone", "--path=wood", "--stops=pub",
-    "--note=a", "--note=b",
-  )  # fmt: skip
+    "--note=a", "--note=b")
   assert given.fill(_Walk()) == _Walk(
     steps=4, pace=2.0, alone=False, path="wood", stops=("pub",),
-    note=("a", "b"),
-  )  # fmt: skip
+    note=("a", "b"))
 
 
 def test_what_a_flagfile_gives_is_given_but_not_typed(parse, tmp_path):
@@ -71,20 +69,17 @@ def test_what_a_flagfile_gives_is_given_but_not_typed(parse, tmp_path):
 
 def test_help_lists_flags_in_sections_with_their_defaults():
   text = flags_lib.flags_help_text(
-    "Walks.", config_lib.config_tree_flags(_Walk()).values()
-  )
+    "Walks.", config_lib.config_tree_flags(_Walk()).values())
   assert text.splitlines()[:5] == [
     "Walks.", "", "Walk:", "  --steps=3: How many steps.",
-    "  --pace: Steps per second.",
-  ]
+    "  --pace: Steps per second."]
   assert "  --[no]alone=true: Whether nobody comes along." in text
 
 
 _PROGRAMS = {
   **{name: x.flags() for name, x in experiment.PROGRAMS.items()},
   "evaluate": config_lib.config_tree_flags(evaluate.EvaluateConfig()),
-  "processes": config_lib.config_tree_flags(devices.ProcessConfig()),
-}
+  "processes": config_lib.config_tree_flags(devices.ProcessConfig())}
 
 
 def test_each_launcher_is_a_program_where_the_package_is_installed():
@@ -92,12 +87,10 @@ def test_each_launcher_is_a_program_where_the_package_is_installed():
   text = (root / "setup.py").read_text()
   found = re.findall(r'"([\w-]+)": "(\w+):(\w+)"', text)
   assert {name.replace("-", "_") for name, *_ in found} == {
-    path.stem for path in (root / "launchers").glob("*.py")
-  }
+    path.stem for path in (root / "launchers").glob("*.py")}
   for _, module, function in found:
     assert hasattr(
-      importlib.import_module(f"qdrl_haiku.cli.{module}"), function
-    )
+      importlib.import_module(f"qdrl_haiku.cli.{module}"), function)
 
 
 @pytest.mark.parametrize("name", experiment.PROGRAMS)

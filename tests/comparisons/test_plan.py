@@ -10,11 +10,8 @@ _METHODS = ("pbt:", "pb2: --controller=pb2")
 
 def _config(**changes):
   defaults = {
-    "command": "train_pbt --learner=sac",
-    "task": _TASKS,
-    "method": _METHODS,
-    "num_seeds": ("2", "ant:1"),
-  }
+    "command": "train_pbt --learner=sac", "task": _TASKS, "method": _METHODS,
+    "num_seeds": ("2", "ant:1")}
   return plan.CompareConfig(**(defaults | changes))
 
 
@@ -25,8 +22,7 @@ def _plan(**changes):
 def test_each_method_is_run_on_each_task_by_each_of_its_seeds():
   assert [row.name for row in _plan()] == [
     "maze/pbt/seed_0", "maze/pb2/seed_0", "ant/pbt/seed_0", "ant/pb2/seed_0",
-    "maze/pbt/seed_1", "maze/pb2/seed_1",
-  ]
+    "maze/pbt/seed_1", "maze/pb2/seed_1"]
 
 
 def test_a_methods_flags_come_after_a_tasks_and_before_those_of_both():
@@ -35,16 +31,14 @@ def test_a_methods_flags_come_after_a_tasks_and_before_those_of_both():
   assert rows[3].launcher == "train_pbt"
   assert rows[3].flags == (
     "--learner=sac", "--env_name=ant", "--backend=spring", "--controller=pb2",
-    "--tau=0.1",
-  )  # fmt: skip
+    "--tau=0.1")
   assert not any("--tau=0.1" in row.flags for row in rows[:3])
 
 
 def test_train_has_its_seeds_side_by_side():
   rows = _plan(method=("alone: train", "pbt:"), seed=3)
   assert [row.name for row in rows if row.method == "alone"] == [
-    "maze/alone/seeds_3_to_4", "ant/alone/seed_3"
-  ]  # fmt: skip
+    "maze/alone/seeds_3_to_4", "ant/alone/seed_3"]
   assert rows[0].launcher == "train"
 
 
@@ -68,8 +62,7 @@ def test_the_metric_is_the_launchers():
   ({"method": ("a:", "a: --explore=mixed")}, "has the name of another"),
   ({"method": ("pb2:", "ant/pb: --tau=0")}, "no method 'pb'; .*'pb2'"),
   ({"method": ("a:", "ant/a: -seed=0")}, "ant/a.*--seed is what the com"),
-  ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'"),
-])
+  ({"num_seeds": ("5", "aunt:3")}, "no task 'aunt'; did you mean 'ant'")])
 def test_what_makes_no_sense_is_refused(change, message):
   with pytest.raises(ValueError, match=message):
     _plan(**change)

@@ -13,8 +13,7 @@ def test_curves_bars_and_legend_show_one_style_and_axes_what_they_count():
   curves = [
     scores.Curve("maze", method, seed, steps, steps + seed, 1000, 1.0)
     for seed in range(2)
-    for method in methods
-  ]
+    for method in methods]
   table = scores.score_table(scores.score_curves(curves, config), config)
   drawn = rendering.render_comparison_picture(curves, table, config)
   maze, final, better = drawn.axes

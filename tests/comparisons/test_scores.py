@@ -10,16 +10,14 @@ from qdrl_haiku.comparisons.scores import ALL_TASKS
 from tests.reports import common
 
 _SETTINGS = plan.CompareConfig(
-  metric="pbt/best_return", baseline="pbt", num_last=2, at_steps=(15, 20)
-)
+  metric="pbt/best_return", baseline="pbt", num_last=2, at_steps=(15, 20))
 
 
 def _curve(task, method, seed, values, steps=None):
   steps = steps or 10 * np.arange(1, len(values) + 1)
   return scores.Curve(
     task, method, seed, np.asarray(steps, float), np.asarray(values, float),
-    total_env_steps=1_000_000 * (seed + 1), minutes=seed + 0.5,
-  )  # fmt: skip
+    total_env_steps=1_000_000 * (seed + 1), minutes=seed + 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +29,7 @@ def curves():
     _curve("maze", "pb2", 0, [0, 1, 5]),
     _curve("maze", "pb2", 1, [4, 4, 4]),
     _curve("ant", "pbt", 0, [-100, -100, -100]),
-    _curve("ant", "pb2", 0, [100, 100, 300]),
-  ]
+    _curve("ant", "pb2", 0, [100, 100, 300])]
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +52,7 @@ def test_a_seed_scores_its_end_its_area_and_a_step(curves):
 def test_areas_are_of_the_steps_that_all_of_a_task_have():
   curves = [
     _curve("maze", "pbt", 0, [9, 0, 2], [0, 10, 30]),
-    _curve("maze", "pb2", 0, [1, 1], [10, 20]),
-  ]
+    _curve("maze", "pb2", 0, [1, 1], [10, 20])]
   settings = dataclasses.replace(_SETTINGS, at_steps=(5,))
   scored = scores.score_curves(curves, settings)
   # From 10 to 20, and halfway to 2 by then.
@@ -88,15 +84,12 @@ def test_all_tasks_are_pooled_each_on_its_own_scale(table):
 
 def test_what_has_no_runs_is_left_out(curves):
   def found(kept):
-    table = scores.score_table(
-      scores.score_curves(kept, _SETTINGS), _SETTINGS
-    )
+    table = scores.score_table(scores.score_curves(kept, _SETTINGS), _SETTINGS)
     return [(x["task"], x["method"], "improvement" in x) for x in table]
 
   # A task that a method has no runs of isn't pooled.
   assert found(curves[:5]) == [
-    ("maze", "pbt", False), ("maze", "pb2", True), ("ant", "pbt", False)
-  ]  # fmt: skip
+    ("maze", "pbt", False), ("maze", "pb2", True), ("ant", "pbt", False)]
   # Without the baseline's runs nothing is compared with it.
   assert found(curves[2:4]) == [("maze", "pb2", False)]
 
@@ -105,14 +98,11 @@ def test_a_run_is_read_by_seed(tmp_path):
   common.write_population(tmp_path / "pbt")
   common.write_seeds(tmp_path / "train", 3)
   row = plan.PlannedRun("maze", "pbt", (4,), "train_pbt", ())
-  (curve,) = scores.read_scored_curves(
-    row, tmp_path / "pbt", "pbt/best_return"
-  )
+  (curve,) = scores.read_scored_curves(row, tmp_path / "pbt", "pbt/best_return")
   assert (curve.seed, curve.values.tolist()) == (4, [3, 6, 7, 9])
   row = plan.PlannedRun("maze", "alone", (0, 1, 2), "train", ())
   curves = scores.read_scored_curves(
-    row, tmp_path / "train", "eval/episode_return"
-  )
+    row, tmp_path / "train", "eval/episode_return")
   assert [curve.values[0] for curve in curves] == [100, 101, 102]
   with pytest.raises(ValueError, match="for each of 3 seeds; .*eval/episode"):
     scores.read_scored_curves(row, tmp_path / "train", "pbt/best_return")

@@ -38,11 +38,9 @@ class _Walk(Settings):
   map: str | None = setting(None, "Where to go.", needs="guide")
   guide: bool = setting(False, "Whether somebody leads.")
   shoes: Settings = setting(
-    "boots", "On the feet.", kinds={"boots": _Boots(), "skates": _Skates()}
-  )
+    "boots", "On the feet.", kinds={"boots": _Boots(), "skates": _Skates()})
   speeds: dict = setting(
-    {}, "name=value.", keys={"uphill": "km/h uphill."}, flag="speed"
-  )
+    {}, "name=value.", keys={"uphill": "km/h uphill."}, flag="speed")
 
   def missing(self):
     if self.guide:
@@ -56,8 +54,7 @@ class _Walk(Settings):
   ({"weight": math.inf}, "weight must be finite, got inf"),
   ({"colour": "rde"}, "colour='rde' is unknown; did you mean 'red'"),
   ({"waxed": 1}, "waxed is 1; give true or false"),
-  ({"wax": 3.0}, "wax=3.0 has no effect: waxed is False; leave it out"),
-])
+  ({"wax": 3.0}, "wax=3.0 has no effect: waxed is False; leave it out")])
 def test_a_value_that_makes_no_sense_is_refused(settings, message):
   with pytest.raises(ValueError, match=message):
     _Boots(**settings)
@@ -66,8 +63,7 @@ def test_a_value_that_makes_no_sense_is_refused(settings, message):
 def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():
   assert list(config_lib.config_tree_flags(_Walk())) == [
     "steps", "map", "guide", "shoes", "size", "pairs", "weight", "colour",
-    "laces", "waxed", "wax", "wheels", "uphill", "speed",
-  ]  # fmt: skip
+    "laces", "waxed", "wax", "wheels", "uphill", "speed"]
 
 
 def test_values_are_what_the_chosen_kind_has_and_come_back():
@@ -75,8 +71,7 @@ def test_values_are_what_the_chosen_kind_has_and_come_back():
   values = config_lib.config_tree_values(walk)
   assert values == {
     "steps": 3, "map": None, "guide": False, "shoes": "skates", "size": 42,
-    "wheels": 8, "uphill": 3.0, "speed": ["downhill=5.0"],
-  }  # fmt: skip
+    "wheels": 8, "uphill": 3.0, "speed": ["downhill=5.0"]}
   assert config_lib.replace_in_config_tree(_Walk(), values) == walk
 
 
@@ -86,8 +81,7 @@ def _replaced(given, typed=()):
 
 def test_values_are_read_as_their_settings_types():
   walk = _replaced(
-    {"steps": 4, "laces": ["80", "81"], "weight": 2, "speed": ["a=1", "a=2"]}
-  )
+    {"steps": 4, "laces": ["80", "81"], "weight": 2, "speed": ["a=1", "a=2"]})
   assert walk.steps == 4
   assert walk.shoes == _Boots(laces=(80, 81), weight=2.0)
   assert walk.speeds == {"a": 2.0}
@@ -98,8 +92,7 @@ def test_values_are_read_as_their_settings_types():
   ({"wheels": 6}, "--wheels=6 has no effect: --shoes=boots has no such"),
   ({"wax": 1.0}, "--wax=1.0 has no effect: --waxed=False; leave it out"),
   ({"map": "north"}, "--map=north has no effect: nobody leads; leave it"),
-  ({"speed": ["fast"]}, "--speed=fast is not of the form name=value"),
-])
+  ({"speed": ["fast"]}, "--speed=fast is not of the form name=value")])
 def test_a_flag_without_sense_or_effect_is_refused(given, message):
   with pytest.raises(ValueError, match=message):
     _replaced(given)

@@ -39,8 +39,7 @@ def _gain(hyperparams, time):
   angle = 2 * jnp.pi * time / _NUM_DECISIONS
   distance = jnp.hypot(
     hyperparams["x"] - 0.5 - 0.35 * jnp.cos(angle),
-    hyperparams["y"] - 0.5 - 0.35 * jnp.sin(angle),
-  )
+    hyperparams["y"] - 0.5 - 0.35 * jnp.sin(angle))
   return (1.5 - time / _NUM_DECISIONS) * (1 - 2 * distance**2)
 
 
@@ -66,8 +65,7 @@ def _runs(config):
     start = jnp.zeros(_SIZE)
     _, (change, reasons, best) = jax.lax.scan(
       generation, (state, hyperparams, start, start),
-      jnp.arange(1, 1 + _NUM_DECISIONS),
-    )  # fmt: skip
+      jnp.arange(1, 1 + _NUM_DECISIONS))
     return change[1:], jax.tree.map(lambda x: x[:-1], reasons), best[-1]
 
   return jax.jit(jax.vmap(run, (None, None, 0)))
@@ -83,8 +81,7 @@ def calibration(config, noise=0.0, drop=0.0, num_seeds=10) -> Calibration:
     num_seeds: number of populations.
   """
   change, reasons, best = jax.device_get(
-    _runs(config)(noise, drop, jnp.arange(num_seeds))
-  )
+    _runs(config)(noise, drop, jnp.arange(num_seeds)))
   predicted = reasons["predicted_change"]
   deviation = reasons["predicted_deviation"]
   known = np.isfinite(predicted)
@@ -92,5 +89,4 @@ def calibration(config, noise=0.0, drop=0.0, num_seeds=10) -> Calibration:
   return Calibration(
     float(np.mean(np.abs(error) <= deviation[known])),
     float(np.mean(error) / np.sqrt(np.mean(deviation[known] ** 2))),
-    float(np.mean(best)),
-  )
+    float(np.mean(best)))

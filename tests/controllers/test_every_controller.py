@@ -20,25 +20,19 @@ _SPACE = {
   "kind": controllers.Choice((1.0, 2.0, 5.0)),
   "learning_rate": controllers.LogUniform(1e-5, 1e-2),
   "reward_scaling": controllers.Fixed(2.0),
-  "target_entropy": controllers.Uniform(-4.0, -1.0),
-}
+  "target_entropy": controllers.Uniform(-4.0, -1.0)}
 _INTERVALS = ("discount", "learning_rate", "target_entropy")
 MAKE = {
   "mf_pbt": lambda space: controllers.mf_pbt(
-    controllers.MFPBTConfig(frequencies=(1, 2)), space
-  ),
+    controllers.MFPBTConfig(frequencies=(1, 2)), space),
   "pb2": lambda space: controllers.pb2(
     controllers.PB2Config(window=16),
-    {name: x for name, x in space.items() if name != "kind"},
-  ),
+    {name: x for name, x in space.items() if name != "kind"}),
   "pbt": lambda space: controllers.pbt(controllers.PBTConfig(), space),
   "random_search": functools.partial(
-    controllers.make_controller, controllers.RandomSearchConfig()
-  ),
+    controllers.make_controller, controllers.RandomSearchConfig()),
   "successive_halving": lambda space: controllers.successive_halving(
-    controllers.SuccessiveHalvingConfig(), space
-  ),
-}
+    controllers.SuccessiveHalvingConfig(), space)}
 _each = pytest.mark.parametrize("name", MAKE)
 
 
@@ -66,8 +60,7 @@ def _later(name, num_decisions):
   state, hyperparams = _init(name)
   for seed in range(num_decisions):
     state, decision = _update(name)(
-      state, jax.random.key(seed), _fitness(seed), hyperparams
-    )
+      state, jax.random.key(seed), _fitness(seed), hyperparams)
     hyperparams = decision.hyperparams
   return state, hyperparams
 
@@ -106,12 +99,9 @@ def test_a_member_begins_with_what_no_population_size_changes(name):
   fitness=strategies.lists(
     strategies.floats(-10, 10, width=32)
     | strategies.sampled_from([_NAN, _INF, -_INF, 1.0]),
-    min_size=_SIZE,
-    max_size=_SIZE,
-  ),
+    min_size=_SIZE, max_size=_SIZE),
   seed=strategies.integers(0, 2**31 - 1),
-  num_decisions=strategies.integers(0, 3),
-)
+  num_decisions=strategies.integers(0, 3))
 def test_survivors_keep_every_bit_and_parents_are_finite_and_fitter(
   name, fitness, seed, num_decisions
 ):
@@ -119,19 +109,16 @@ def test_survivors_keep_every_bit_and_parents_are_finite_and_fitter(
   values = np.asarray(fitness, np.float32)
   finite = np.isfinite(values)
   after, decision = jax.device_get(
-    _update(name)(state, jax.random.key(seed), values, hyperparams)
-  )
+    _update(name)(state, jax.random.key(seed), values, hyperparams))
   operators = np.array(controller(name).operators)[decision.operator]
   survivors = operators == "survive"
   assert np.all(finite[survivors])
   for key, leaf in decision.hyperparams.items():
     np.testing.assert_array_equal(
       leaf[survivors].view(np.int32),
-      np.asarray(hyperparams[key])[survivors].view(np.int32),
-    )
+      np.asarray(hyperparams[key])[survivors].view(np.int32))
   np.testing.assert_array_equal(
-    decision.parents[survivors], np.flatnonzero(survivors)
-  )
+    decision.parents[survivors], np.flatnonzero(survivors))
   _assert_inside(decision.hyperparams)
   if finite.any():
     parents = values[decision.parents]
@@ -151,8 +138,7 @@ def test_no_two_draws_are_from_one_key(name):
   state, hyperparams = jax.eval_shape(lambda: _init(name))
   fitness = jax.ShapeDtypeStruct((_SIZE,), jnp.float32)
   assert not jaxprs.reused_keys(
-    controller(name).update, state, jax.random.key(0), fitness, hyperparams
-  )
+    controller(name).update, state, jax.random.key(0), fitness, hyperparams)
 
 
 @_each
@@ -162,6 +148,5 @@ def test_where_all_is_fixed_nothing_changes(name):
   update = jax.jit(controller.update)
   for seed in range(2):
     state, decision = update(
-      state, jax.random.key(seed), _fitness(seed), hyperparams
-    )
+      state, jax.random.key(seed), _fitness(seed), hyperparams)
     np.testing.assert_array_equal(decision.hyperparams["x"], 3.0)

@@ -17,8 +17,7 @@ _SIZE = 24
 def _parameters(**changes):
   values = {
     "variance": 1.7, "noise": 0.03, "length_scales": [0.3, 0.9],
-    "forgetting": 0.2,
-  } | changes
+    "forgetting": 0.2} | changes
   return Parameters(*(np.asarray(x) for x in values.values()))
 
 
@@ -27,8 +26,7 @@ def _points(seed, size=_SIZE, oldest=8):
   return Points(
     age=random.integers(0, oldest + 1, size).astype(float),
     position=random.uniform(size=(size, 2)),
-    is_first=random.integers(0, 2, size).astype(float),
-  )
+    is_first=random.integers(0, 2, size).astype(float))
 
 
 def _values(seed, size=_SIZE):
@@ -42,8 +40,7 @@ def _kernel(parameters, first, second):
     for j in range(len(second.age)):
       distance = sum(
         ((first.position[i, d] - second.position[j, d]) / length) ** 2
-        for d, length in enumerate(parameters.length_scales)
-      )
+        for d, length in enumerate(parameters.length_scales))
       alike = math.exp(-distance / 2)
       apart = abs(first.age[i] - second.age[j])
       remembered = (1 - parameters.forgetting) ** (apart / 2)
@@ -73,8 +70,7 @@ def _likelihood(parameters, points, values):
   return (
     -values @ np.linalg.solve(covariance, values) / 2
     - np.linalg.slogdet(covariance)[1] / 2
-    - len(values) / 2 * math.log(2 * math.pi)
-  )
+    - len(values) / 2 * math.log(2 * math.pi))
 
 
 def _cast(tree, dtype=np.float32):
@@ -84,16 +80,13 @@ def _cast(tree, dtype=np.float32):
 @jax.jit
 def _predict(parameters, points, values, mask, pending, asked):
   posterior = gaussian_process.condition_gaussian_process(
-    parameters, points, values, mask, pending
-  )
+    parameters, points, values, mask, pending)
   return jax.vmap(
-    lambda x: gaussian_process.predict_gaussian_process(posterior, x)
-  )(asked)
+    lambda x: gaussian_process.predict_gaussian_process(posterior, x))(asked)
 
 
 @pytest.mark.parametrize(
-  ("dtype", "tolerance"), [(np.float64, 1e-6), (np.float32, 1e-3)]
-)
+  ("dtype", "tolerance"), [(np.float64, 1e-6), (np.float32, 1e-3)])
 def test_posterior_is_that_of_the_formulas(dtype, tolerance):
   for seed in range(5):
     parameters, values = _parameters(), _values(seed)
@@ -110,8 +103,7 @@ def test_posterior_is_that_of_the_formulas(dtype, tolerance):
     with jax.enable_x64(dtype == np.float64):
       mean, deviation = _predict(
         *_cast((parameters, points, values), dtype), mask, known & ~mask,
-        _cast(asked, dtype),
-      )
+        _cast(asked, dtype))
       assert mean.dtype == dtype
       np.testing.assert_allclose(mean, of(mask)[0], atol=tolerance)
       np.testing.assert_allclose(deviation, of(known)[1], atol=tolerance)
@@ -121,8 +113,7 @@ def test_gradient_is_that_of_the_likelihood():
   parameters, values = _parameters(), _values(0)
   points = _points(0)
   found = jax.jit(gaussian_process.gaussian_process_gradient)(
-    *_cast((parameters, points, values)), jnp.ones(_SIZE, bool)
-  )
+    *_cast((parameters, points, values)), jnp.ones(_SIZE, bool))
   for name in Parameters._fields:
     value = np.atleast_1d(getattr(parameters, name))
     for i in range(len(value)):
@@ -131,8 +122,7 @@ def test_gradient_is_that_of_the_likelihood():
         moved = value + step * (np.arange(len(value)) == i)
         moved = moved.reshape(getattr(parameters, name).shape)
         both.append(
-          _likelihood(parameters._replace(**{name: moved}), points, values)
-        )
+          _likelihood(parameters._replace(**{name: moved}), points, values))
       expected = (both[1] - both[0]) / 2e-6
       derivative = np.atleast_1d(getattr(found, name))[i]
       np.testing.assert_allclose(derivative, expected, rtol=2e-3, atol=2e-3)
@@ -153,11 +143,9 @@ def test_fitting_makes_observations_likelier_and_finds_what_matters():
   fitted, start = jax.tree.map(
     lambda x: np.asarray(x, np.float64),
     (_fit()(*_cast((points, values)), jnp.ones(_SIZE, bool)),
-     gaussian_process.init_gaussian_process(2)),
-  )
+     gaussian_process.init_gaussian_process(2)))
   assert _likelihood(fitted, points, values) > 10 + _likelihood(
-    start, points, values
-  )
+    start, points, values)
   assert fitted.length_scales[0] > 3 * fitted.length_scales[1]
   assert fitted.noise < 0.02
 
@@ -169,8 +157,7 @@ def test_many_equal_points_are_factorised_in_float32():
   only = jax.tree.map(lambda x: x[:1], points)
   there = jnp.ones(size, bool)
   mean, deviation = _predict(
-    parameters, points, jnp.ones(size), there, ~there, only
-  )
+    parameters, points, jnp.ones(size), there, ~there, only)
   np.testing.assert_allclose(mean, 1.0, atol=1e-2)
   # A thousandth of the variance of 10 is forgotten.
   assert 0 < deviation[0] < 0.15

@@ -11,8 +11,7 @@ from qdrl_haiku import controllers
 _NAN, _INF = math.nan, math.inf
 _SPACE = {
   "fixed": controllers.Fixed(2.0), "rate": controllers.LogUniform(1e-4, 1.0),
-  "shape": controllers.Uniform(-1.0, 1.0),
-}
+  "shape": controllers.Uniform(-1.0, 1.0)}
 _NUM_CASES = 400
 
 
@@ -20,8 +19,7 @@ def _ranked(members, fitness):
   """Members, the best first; non-finite ones are last; ties by index."""
   return sorted(
     members,
-    key=lambda i: (-fitness[i] if math.isfinite(fitness[i]) else _INF, i),
-  )
+    key=lambda i: (-fitness[i] if math.isfinite(fitness[i]) else _INF, i))
 
 
 def _loop(frequencies, number, fitness):
@@ -34,8 +32,7 @@ def _loop(frequencies, number, fitness):
   size = len(fitness) // len(frequencies)
   quarter = size // 4
   groups = [
-    list(range(g * size, (g + 1) * size)) for g in range(len(frequencies))
-  ]
+    list(range(g * size, (g + 1) * size)) for g in range(len(frequencies))]
   weights = list(range(len(fitness)))
   hyperparams = list(range(len(fitness)))
   events = ["survive"] * len(fitness)
@@ -55,16 +52,14 @@ def _loop(frequencies, number, fitness):
       loses = (
         number % frequency == 0
         and member in quarters[3]
-        and fitness[member] < fitness[parent]
-      )
+        and fitness[member] < fitness[parent])
       if diverged or loses:
         weights[member] = hyperparams[member] = parent
         events[member] = "explore"
     if number % frequency:
       continue
     migrants = [
-      i for i in everyone if i not in group and math.isfinite(fitness[i])
-    ]
+      i for i in everyone if i not in group and math.isfinite(fitness[i])]
     for member in quarters[2]:
       if not math.isfinite(fitness[member]) or not migrants:
         continue
@@ -95,13 +90,11 @@ def _hyperparams(size):
   return {
     "fixed": np.full(size, 2.0, np.float32),
     "rate": np.geomspace(2e-4, 0.5, size).astype(np.float32),
-    "shape": np.linspace(-0.9, 0.9, size).astype(np.float32),
-  }
+    "shape": np.linspace(-0.9, 0.9, size).astype(np.float32)}
 
 
 @pytest.mark.parametrize(
-  ("frequencies", "size"), [((1, 3), 8), ((1, 2, 6), 24)]
-)
+  ("frequencies", "size"), [((1, 3), 8), ((1, 2, 6), 24)])
 def test_decisions_are_those_of_a_plain_loop(frequencies, size):
   controller = _controller(frequencies)
   names = controller.operators
@@ -116,13 +109,11 @@ def test_decisions_are_those_of_a_plain_loop(frequencies, size):
     return controller.update(number - 1, key, fitness, hyperparams)
 
   states, decisions = jax.device_get(
-    jax.jit(jax.vmap(decide))(keys, numbers.astype(np.int32), fitnesses)
-  )
+    jax.jit(jax.vmap(decide))(keys, numbers.astype(np.int32), fitnesses))
   np.testing.assert_array_equal(states, numbers)
   for case in range(_NUM_CASES):
     weights, sources, events = _loop(
-      frequencies, int(numbers[case]), fitnesses[case]
-    )
+      frequencies, int(numbers[case]), fitnesses[case])
     seen |= set(events)
     np.testing.assert_array_equal(decisions.parents[case], weights)
     operators = [names[i] for i in decisions.operator[case]]

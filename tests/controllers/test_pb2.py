@@ -15,8 +15,7 @@ _NAN = math.nan
 _SUGGESTED = 1
 _SPACE = {
   "rate": controllers.LogUniform(1e-4, 1.0),
-  "shape": controllers.Uniform(-1.0, 1.0),
-}
+  "shape": controllers.Uniform(-1.0, 1.0)}
 _WINDOW = 32
 
 
@@ -42,8 +41,7 @@ def _known(state):
   return [
     tuple(float(x) for x in row)
     for row, is_there in zip(rows, changes.mask, strict=True)
-    if is_there
-  ]
+    if is_there]
 
 
 def test_changes_are_recorded_from_where_each_member_started():
@@ -56,18 +54,14 @@ def test_changes_are_recorded_from_where_each_member_started():
   assert np.sum(starts != first) == 2
   second = starts + np.array([4, 0.5, _NAN, 1, 0, -2, 1, 1], np.float32)
   state, after = _update()(
-    state, jax.random.key(1), second, decision.hyperparams
-  )
+    state, jax.random.key(1), second, decision.hyperparams)
   # NaN is not recorded.
   assert _known(state) == [
-    (2, starts[i], second[i] - starts[i]) for i in range(8) if i != 2
-  ]
+    (2, starts[i], second[i] - starts[i]) for i in range(8) if i != 2]
   np.testing.assert_array_equal(
-    state.changes.used[-7:, 0], np.delete(decision.hyperparams["rate"], 2)
-  )
+    state.changes.used[-7:, 0], np.delete(decision.hyperparams["rate"], 2))
   np.testing.assert_array_equal(
-    state.changes.is_first[-7:], np.delete(starts != first, 2)
-  )
+    state.changes.is_first[-7:], np.delete(starts != first, 2))
   # And its child starts from its parent's fitness, not from NaN.
   third = second[after.parents] + np.float32(10)
   state, _ = _update()(state, jax.random.key(2), third, after.hyperparams)
@@ -76,12 +70,10 @@ def test_changes_are_recorded_from_where_each_member_started():
   for _ in range(2):
     state, _ = _update()(state, jax.random.key(3), third, after.hyperparams)
   assert [time for time, _, _ in _known(state)] == [
-    *[2] * 7, *[3] * 8, *[4] * 8, *[5] * 8
-  ]  # fmt: skip
+    *[2] * 7, *[3] * 8, *[4] * 8, *[5] * 8]
   state, _ = _update()(state, jax.random.key(3), third, after.hyperparams)
   assert [time for time, _, _ in _known(state)] == [
-    *[3] * 8, *[4] * 8, *[5] * 8, *[6] * 8
-  ]  # fmt: skip
+    *[3] * 8, *[4] * 8, *[5] * 8, *[6] * 8]
 
 
 def test_a_decision_that_is_not_applied_is_noticed():
@@ -92,8 +84,7 @@ def test_a_decision_that_is_not_applied_is_noticed():
   # replaced by something else altogether.
   others = {"rate": hyperparams["rate"].at[1].set(0.123)}
   state, _ = _update()(
-    state, jax.random.key(1), fitness + 10, hyperparams | others
-  )
+    state, jax.random.key(1), fitness + 10, hyperparams | others)
   assert _known(state) == [(2.0, i, 10.0) for i in range(8) if i != 1]
   assert not np.any(state.changes.is_first)
 
@@ -111,8 +102,7 @@ def _train(gain, num_decisions, **settings):
   for number in range(num_decisions):
     fitness = fitness + gain(hyperparams)
     state, decision = _update(**settings)(
-      state, jax.random.key(number), fitness, hyperparams
-    )
+      state, jax.random.key(number), fitness, hyperparams)
     decisions.append(decision)
     states.append(state)
     hyperparams = decision.hyperparams
@@ -135,8 +125,7 @@ def test_it_finds_what_is_best_and_tells_what_it_believes():
   assert np.all(error < 3 * deviation[replaced] + 0.02)
   names = ["fitness_length_scale", "length_scale/rate", "length_scale/shape"]
   assert [decision.metrics[name] for name in names] == (
-    states[-1].parameters.length_scales.tolist()
-  )
+    states[-1].parameters.length_scales.tolist())
   assert decision.metrics["num_changes"] == _WINDOW
 
 
@@ -148,8 +137,7 @@ def test_siblings_differ_from_each_other_and_from_who_survives():
   for decision in decisions:
     pairs = np.stack(
       [1 + np.log10(decision.hyperparams["rate"]) / 4,
-       (decision.hyperparams["shape"] + 1) / 2], axis=1
-    )  # fmt: skip
+       (decision.hyperparams["shape"] + 1) / 2], axis=1)
     apart = np.max(np.abs(pairs[:, None] - pairs[None]), axis=-1)
     assert np.all(apart[~np.eye(8, dtype=bool)] > 0.009)
 
@@ -163,12 +151,10 @@ def test_siblings_differ_from_each_other_and_from_who_survives():
     lambda x: jnp.where(x["rate"] > 1e-2, _NAN, 1.0),
     lambda x: jnp.where(jnp.arange(8) < 7, _NAN, x["shape"]),
     lambda x: jnp.full(8, _NAN),
-    lambda x: jnp.array([3e38, -3e38, *[1.0] * 6]),
-  ],
+    lambda x: jnp.array([3e38, -3e38, *[1.0] * 6])],
   ids=[
     "constant", "huge", "tiny", "some NaN", "one number", "all NaN", "overflow"
-  ],
-)
+  ])
 def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
   states, decisions = _train(gain, 4)
   for state, decision in zip(states, decisions, strict=True):
@@ -185,8 +171,7 @@ def test_degenerate_fitness_leaves_hyperparameters_inside(gain):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("noise", "drop"), [(0.1, 0.0), (1.0, 0.0), (0.1, 1.0), (1.0, 1.0)]
-)
+  ("noise", "drop"), [(0.1, 0.0), (1.0, 0.0), (0.1, 1.0), (1.0, 1.0)])
 def test_predictions_are_as_good_as_they_say(noise, drop):
   found = pb2_simulations.calibration(controllers.PB2Config(), noise, drop)
   assert 0.6 <= found.within <= 0.75

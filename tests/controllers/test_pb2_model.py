@@ -20,8 +20,7 @@ def _points(key):
   return Points(
     jax.random.randint(keys[0], (_SIZE,), 0, 9).astype(jnp.float32),
     jax.random.uniform(keys[1], (_SIZE, 3)),
-    jax.random.randint(keys[3], (_SIZE,), 0, 2).astype(jnp.float32),
-  )
+    jax.random.randint(keys[3], (_SIZE,), 0, 2).astype(jnp.float32))
 
 
 def _posterior(points, values):
@@ -29,21 +28,16 @@ def _posterior(points, values):
   # Nothing is known of the first.
   mask = jnp.arange(_SIZE) > 0
   return gaussian_process.condition_gaussian_process(
-    parameters, points, values, mask, jnp.zeros_like(mask)
-  )
+    parameters, points, values, mask, jnp.zeros_like(mask))
 
 
 def _search(key, posterior, taken):
   return pb2_model.maximise_pb2_model_bound(
-    key, posterior, _CHILD, taken, _OPTIMISM
-  )
+    key, posterior, _CHILD, taken, _OPTIMISM)
 
 
-_searched = jax.jit(
-  lambda key, points, values, taken: _search(
-    key, _posterior(points, values), taken
-  )
-)
+_searched = jax.jit(lambda key, points, values, taken: _search(
+  key, _posterior(points, values), taken))
 _NONE = jnp.zeros(_SIZE, bool)
 
 
@@ -67,8 +61,7 @@ def test_the_bound_is_as_high_as_the_best_of_many_random_points():
 
   keys = jax.random.split(jax.random.key(0), 30)
   (position, *found), expected, bounds = jax.jit(
-    lambda keys: jax.lax.map(compare, keys)
-  )(keys)
+    lambda keys: jax.lax.map(compare, keys))(keys)
   np.testing.assert_allclose(found, expected, rtol=1e-5)
   bound = found[0] + _OPTIMISM * found[1]
   assert np.all(bound >= np.max(bounds, 1) - 0.01 * np.ptp(bounds, axis=1))
@@ -82,8 +75,7 @@ def test_a_position_that_is_taken_is_not_chosen_again():
   # The best is in a corner, where the first point is.
   points = points._replace(position=points.position.at[0].set(1.0))
   search = functools.partial(
-    _searched, key, points, jnp.sum(points.position[:, 1:], axis=1) - 1
-  )
+    _searched, key, points, jnp.sum(points.position[:, 1:], axis=1) - 1)
   first, _, _ = search(_NONE)
   np.testing.assert_allclose(first[1:], 1.0, atol=1e-3)
   second, _, _ = search(_NONE.at[0].set(True))

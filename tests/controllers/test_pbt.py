@@ -18,21 +18,18 @@ _NUM_KEYS = 2000
 # probability of at most 2 exp(-12.5) = 7e-6.
 _CORRELATION_BOUND = 5 / math.sqrt(_NUM_KEYS)
 _SURVIVE, _PERTURB, _RESAMPLE = (
-  common.SURVIVE, common.PERTURB, common.RESAMPLE
-)
+  common.SURVIVE, common.PERTURB, common.RESAMPLE)
 
 _SPACE = {
   "discount": controllers.OneMinusLogUniform(0.9, 0.999),
   "learning_rate": controllers.LogUniform(1e-5, 1e-2),
   "reward_scaling": controllers.Fixed(2.0),
-  "target_entropy": controllers.Uniform(-4.0, -1.0),
-}
+  "target_entropy": controllers.Uniform(-4.0, -1.0)}
 _SEARCHED = ("discount", "learning_rate", "target_entropy")
 # The last of eight is the parent; its values are far from every bound.
 _PARENT = {
   "discount": 0.99, "learning_rate": 1e-3, "reward_scaling": 2.0,
-  "target_entropy": -2.5,
-}
+  "target_entropy": -2.5}
 _FITNESS = np.arange(8, dtype=np.float32)
 _FAMILY = {"num_parents": 1, "num_replaced": 7}
 _RATE = controllers.LogUniform(1e-4, 1.0)
@@ -42,8 +39,7 @@ def _hyperparams():
   """Distinct values that no draw can produce, but for the parent's."""
   return {
     name: np.append(np.linspace(100.0, 200.0, 7), value).astype(np.float32)
-    for name, value in _PARENT.items()
-  }
+    for name, value in _PARENT.items()}
 
 
 @functools.cache
@@ -104,8 +100,7 @@ def test_hand_worked_case():
     decision = _update_x(x, fitness=fitness, seed=seed, quantile_fraction=0.125)
     np.testing.assert_array_equal(decision.parents, [0, 2, 2, 3, 4, 5, 6, 7])
     np.testing.assert_array_equal(
-      decision.operator, np.where(np.arange(8) == 1, _PERTURB, _SURVIVE)
-    )
+      decision.operator, np.where(np.arange(8) == 1, _PERTURB, _SURVIVE))
     values = np.asarray(decision.hyperparams["x"])
     np.testing.assert_array_equal(np.delete(values, 1), np.delete(x, 1))
     seen.add(round(float(values[1]), 6))
@@ -140,8 +135,7 @@ def test_siblings_beyond_the_directions_are_resampled():
   decision = _update_x([9.0] * 7 + [0.01], num_parents=1, num_replaced=4)
   # One hyperparameter has two directions; the third and fourth find no new one.
   np.testing.assert_array_equal(
-    decision.operator, [_PERTURB] * 2 + [_RESAMPLE] * 2 + [_SURVIVE] * 4
-  )
+    decision.operator, [_PERTURB] * 2 + [_RESAMPLE] * 2 + [_SURVIVE] * 4)
   children = np.asarray(decision.hyperparams["x"])[[0, 1, 2, 3, 7]]
   assert len(set(children.tolist())) == 5
 
@@ -152,8 +146,7 @@ def test_child_that_a_bound_reflects_onto_its_parent_is_resampled():
   operators = set()
   for seed in range(8):
     decision = _update_x(
-      [5.0] * 7 + [9.0], range_, seed=seed, num_parents=1, num_replaced=1
-    )
+      [5.0] * 7 + [9.0], range_, seed=seed, num_parents=1, num_replaced=1)
     operators.add(int(decision.operator[0]))
     child = decision.hyperparams["x"][0]
     if decision.operator[0] == _PERTURB:
@@ -181,8 +174,7 @@ def test_mixed_chooses_for_each_hyperparameter_on_its_own():
   entropy = children["target_entropy"][:, 0]
   perturbed = [
     np.isclose(rate, 0.8, rtol=1e-5) | np.isclose(rate, 1.25, rtol=1e-5),
-    np.isclose(entropy, -1.9, rtol=1e-5) | np.isclose(entropy, -3.1, rtol=1e-5),
-  ]
+    np.isclose(entropy, -1.9, rtol=1e-5) | np.isclose(entropy, -3.1, rtol=1e-5)]
   counts = np.bincount(2 * perturbed[0] + perturbed[1], minlength=4)
   # Both resampled, one of them, none; 0.25 each.
   expected = np.array([1, 3, 3, 9]) / 16 * _NUM_KEYS
@@ -195,15 +187,12 @@ def test_inherit_copies_parents_and_keeps_dtypes_and_keys():
     "params": jnp.arange(6.0).reshape(3, 2).at[1, 0].set(_NAN),
     "count": jnp.arange(3, dtype=jnp.uint8),
     "done": jnp.array([True, False, False]),
-    "key": jax.random.split(jax.random.key(0), 3),
-  }
+    "key": jax.random.split(jax.random.key(0), 3)}
   children = jax.jit(controllers.inherit)(members, parents)
   for name in ("params", "count", "done"):
     assert children[name].dtype == members[name].dtype
     np.testing.assert_array_equal(
-      children[name], np.asarray(members[name])[[2, 1, 2]]
-    )
+      children[name], np.asarray(members[name])[[2, 1, 2]])
   np.testing.assert_array_equal(
     jax.random.key_data(children["key"]),
-    jax.random.key_data(members["key"])[np.array([2, 1, 2])],
-  )
+    jax.random.key_data(members["key"])[np.array([2, 1, 2])])

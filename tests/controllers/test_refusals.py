@@ -78,8 +78,7 @@ _MF = controllers.MFPBTConfig
   (lambda: _check(parents=jnp.zeros(4)), r"parents is float32\(4,\), not int3"),
   (lambda: _check(hyperparams={"x": jnp.zeros(3)}), r"/x is float32\(3,\)"),
   # What is read from files.
-  (lambda: _by_name({"rate": 1.0}), "{'rate': 1.0} have other names than tau"),
-])  # fmt: skip
+  (lambda: _by_name({"rate": 1.0}), "{'rate': 1.0} have other names than tau")])
 def test_what_is_wrong_is_named_with_the_fix(call, complaint):
   with pytest.raises(ValueError, match=complaint):
     call()
@@ -88,8 +87,7 @@ def test_what_is_wrong_is_named_with_the_fix(call, complaint):
 @pytest.mark.parametrize(("text", "complaint"), [
   ("tau", "lacks a name or a kind"),
   ("tau:loguniform:1e-3:1e-1", "did you mean 'log_uniform'"),
-  ("tau:uniform:1", "has 1 numbers after 'uniform', not 2"),
-])  # fmt: skip
+  ("tau:uniform:1", "has 1 numbers after 'uniform', not 2")])
 def test_text_that_is_no_range_is_repeated(text, complaint):
   with pytest.raises(ValueError) as error:
     ranges.parse_range(text)

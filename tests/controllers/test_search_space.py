@@ -14,8 +14,7 @@ from qdrl_haiku import controllers, ranges
 
 _RANGES = (
   controllers.Uniform(-4.0, -1.0), controllers.LogUniform(1e-5, 1e-2),
-  controllers.OneMinusLogUniform(0.9, 0.999),
-)
+  controllers.OneMinusLogUniform(0.9, 0.999))
 _FACTORS = (0.8, 1.25)
 _NUM_DRAWS = 4096
 
@@ -69,11 +68,9 @@ def test_draws_are_uniform_on_the_scale_of_the_range(range_):
   *_RANGES,
   # Few float32 numbers each, so that the draws reach both ends; one rounds
   # its lower bound outward to nearest, one its upper bound, one both.
-  controllers.Uniform(0.7, 0.7000003),
-  controllers.LogUniform(0.7, 0.70000038),
+  controllers.Uniform(0.7, 0.7000003), controllers.LogUniform(0.7, 0.70000038),
   controllers.Uniform(0.0999997, 0.1),
-  controllers.OneMinusLogUniform(0.8999995, 0.90000001),
-], ids=str)
+  controllers.OneMinusLogUniform(0.8999995, 0.90000001)], ids=str)
 def test_float32_values_never_leave_float64_bounds(range_):
   far = np.float32([-3e38, -1.0, 0.0, 1.0, 3e38])
   values = [_draws(range_)]
@@ -165,7 +162,6 @@ def test_choices_are_the_same_where_they_are_one_value():
   ("one_minus_log_uniform:0:0.9", controllers.OneMinusLogUniform(0.0, 0.9)),
   ("fixed:1.0", controllers.Fixed(1.0)),
   ("uniform:-4:-1", controllers.Uniform(-4.0, -1.0)),
-  ("choice:1:0.5:8", controllers.Choice((1.0, 0.5, 8.0))),
-])
+  ("choice:1:0.5:8", controllers.Choice((1.0, 0.5, 8.0)))])
 def test_ranges_are_read_from_text(text, range_):
   assert ranges.parse_range(f"tau:{text}") == ("tau", range_)

@@ -23,8 +23,7 @@ def _controller(**settings):
   # By decision, how many configurations are left of nine.
   ({"first_rung": 2}, [9, 4, 4, 2, 2, 2, 2, 1, 1]),
   ({"first_rung": 1, "reduction_factor": 3}, [3, 3, 1, 1, 1, 1, 1, 1, 1]),
-  ({"first_rung": 3, "reduction_factor": 20}, [9, 9, 1, 1, 1, 1, 1, 1, 1]),
-])
+  ({"first_rung": 3, "reduction_factor": 20}, [9, 9, 1, 1, 1, 1, 1, 1, 1])])
 def test_so_many_configurations_are_left(settings, counts):
   controller = _controller(**settings)
   update = jax.jit(controller.update)
@@ -33,8 +32,7 @@ def test_so_many_configurations_are_left(settings, counts):
   best = int(jnp.argmax(drawn["x"]))
   for seed in range(9):
     state, decision = update(
-      state, jax.random.key(seed), hyperparams["x"], hyperparams
-    )
+      state, jax.random.key(seed), hyperparams["x"], hyperparams)
     hyperparams = decision.hyperparams
     found.append(len(set(hyperparams["x"].tolist())))
     assert decision.parents[best] == best
@@ -65,30 +63,25 @@ def test_places_that_are_freed_are_shared_among_those_that_are_left():
   state, hyperparams = controller.init(jax.random.key(0), 8)
   fitness = jnp.array([0.0, 1.0, 9.0, 3.0, 4.0, 8.0, 6.0, math.nan])
   state, decision = controller.update(
-    state, jax.random.key(0), fitness, hyperparams
-  )
+    state, jax.random.key(0), fitness, hyperparams)
   np.testing.assert_array_equal(decision.parents, [2, 5, 2, 2, 5, 5, 2, 5])
   # Between rungs those who diverged are replaced alone.
   _, decision = controller.update(
-    state, jax.random.key(0), fitness.at[1].set(math.inf), hyperparams
-  )
+    state, jax.random.key(0), fitness.at[1].set(math.inf), hyperparams)
   np.testing.assert_array_equal(decision.parents, [0, 2, 2, 3, 4, 5, 6, 5])
 
 
 def test_random_search_replaces_nobody_but_who_has_diverged():
   controller = controllers.make_controller(
-    controllers.RandomSearchConfig(), _SPACE
-  )
+    controllers.RandomSearchConfig(), _SPACE)
   state, hyperparams = controller.init(jax.random.key(0), 4)
   _, decision = controller.update(
-    state, jax.random.key(1), jnp.arange(4.0), hyperparams
-  )
+    state, jax.random.key(1), jnp.arange(4.0), hyperparams)
   np.testing.assert_array_equal(decision.parents, np.arange(4))
   np.testing.assert_array_equal(decision.hyperparams["x"], hyperparams["x"])
   fitness = jnp.array([0.0, 1.0, math.nan, 3.0])
   _, decision = controller.update(
-    state, jax.random.key(1), fitness, hyperparams
-  )
+    state, jax.random.key(1), fitness, hyperparams)
   assert decision.parents[2] in (0, 1, 3)
   fresh = decision.hyperparams["x"][2]
   assert fresh not in hyperparams["x"]

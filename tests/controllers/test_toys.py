@@ -65,8 +65,7 @@ def test_several_frequencies_leave_a_greedy_trap():
   pbt = _trapped(controllers.pbt(controllers.PBTConfig(), space))
   mf_pbt = _trapped(controllers.mf_pbt(controllers.MFPBTConfig(), space))
   random_search = _trapped(
-    controllers.make_controller(controllers.RandomSearchConfig(), space)
-  )
+    controllers.make_controller(controllers.RandomSearchConfig(), space))
   # Of 100 seeds 90, 98 and, of PBT against random search, 91.
   assert np.sum(mf_pbt < pbt) >= 9
   assert np.sum(mf_pbt < random_search) >= 9
@@ -84,8 +83,7 @@ def _regret(controller, num_decisions=40):
     angle = 2 * jnp.pi * number / num_decisions
     distance = jnp.hypot(
       hyperparams["x"] - 0.5 - 0.35 * jnp.cos(angle),
-      hyperparams["y"] - 0.5 - 0.35 * jnp.sin(angle),
-    )
+      hyperparams["y"] - 0.5 - 0.35 * jnp.sin(angle))
     fitness += 1 - 2 * distance**2
     return fitness, fitness
 

@@ -16,8 +16,7 @@ _ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
 
 def _compiled(function, x):
   batched = batching.rewrite_for_batching(
-    function, jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-  )
+    function, jax.ShapeDtypeStruct(x.shape[1:], x.dtype))
   return jax.jit(batched).lower(x).compile()
 
 
@@ -52,10 +51,8 @@ def test_elsewhere_than_on_cpus_nothing_is_rewritten(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  "function",
-  [jnp.sort, lambda x: (x, jnp.zeros(()))[0]],
-  ids=["calls a library", "computes nothing"],
-)
+  "function", [jnp.sort, lambda x: (x, jnp.zeros(()))[0]],
+  ids=["calls a library", "computes nothing"])
 def test_what_can_be_no_kernel_stays_what_it_is(function):
   compiled = _compiled(function, _X)
   assert not kernels.num_marked(compiled)
@@ -68,8 +65,7 @@ def test_arguments_may_be_unused_within_a_loop():
 
   def loop(x):
     return jax.lax.while_loop(
-      lambda x: jnp.any(x > 0.5), lambda x: batched(x, x + 1), x
-    )
+      lambda x: jnp.any(x > 0.5), lambda x: batched(x, x + 1), x)
 
   compiled = jax.jit(loop).lower(_X).compile()
   assert kernels.num_marked(compiled)
@@ -86,8 +82,7 @@ def test_keys_are_taken_and_python_is_called_once_whatever_the_batch():
 
   keys = jax.random.split(jax.random.key(0), 4)
   batched = batching.rewrite_for_batching(
-    function, jax.eval_shape(lambda: jax.random.key(0))
-  )
+    function, jax.eval_shape(lambda: jax.random.key(0)))
   for size in (1, 4):
     actual = jax.jit(batched)(keys[:size])
     assert len(calls) == 1
@@ -105,18 +100,14 @@ def test_steps_of_environments_are_one_kernel():
 
 
 @pytest.mark.parametrize(("shape", "implementation", "kernel"), [
-  ((), "threefry2x32", True),
-  ((0, 3), "threefry2x32", False),
+  ((), "threefry2x32", True), ((0, 3), "threefry2x32", False),
   ((256, 6), "threefry2x32", True),
   # Which threads share.
-  ((300, 200), "threefry2x32", False),
-  ((5,), "rbg", None),
-])
+  ((300, 200), "threefry2x32", False), ((5,), "rbg", None)])
 def test_it_is_what_jax_draws(shape, implementation, kernel):
   key = jax.random.key(7, impl=implementation)
   compiled = (
-    jax.jit(lambda key: noise.normal_noise(key, shape)).lower(key).compile()
-  )
+    jax.jit(lambda key: noise.normal_noise(key, shape)).lower(key).compile())
   if kernel is not None and jax.default_backend() == "cpu":
     assert kernels.num_marked(compiled) == kernel
   drawn = compiled(key)

@@ -16,14 +16,12 @@ def _check(function, *args):
   before = jax.make_jaxpr(function)(*args)
   after = small_operations.rewrite_small_operations(before)
   np.testing.assert_allclose(
-    jaxpr_as_fun(after)(*args)[0], function(*args), rtol=1e-5, atol=1e-6
-  )
+    jaxpr_as_fun(after)(*args)[0], function(*args), rtol=1e-5, atol=1e-6)
   return str(before), str(after)
 
 
 @pytest.mark.parametrize(
-  "equation", ["ij,ij->i", "ij,kj->ik", "ij,ij->", "ij,i->j", "ij,l->ijl"]
-)
+  "equation", ["ij,ij->i", "ij,kj->ik", "ij,ij->", "ij,i->j", "ij,l->ijl"])
 def test_a_small_product_becomes_a_multiplication_and_a_sum(equation):
   second = _X[:, 0] if equation[4] == "-" else _X
   before, after = _check(lambda x, y: jnp.einsum(equation, x, y), _X, second)
@@ -35,8 +33,7 @@ def test_a_small_product_becomes_a_multiplication_and_a_sum(equation):
   jax.jit(lambda x: x @ x),
   lambda x: jax.lax.scan(lambda y, z: (x @ y, z @ y), x, x)[0],
   lambda x: jax.lax.while_loop(
-    lambda y: y @ y < 100.0, lambda y: y + x @ y, x[0]
-  ),
+    lambda y: y @ y < 100.0, lambda y: y + x @ y, x[0]),
   lambda x: jax.lax.cond(x[0] @ x[1] > 0, lambda y: y @ y, jnp.negative, x),
 ], ids=["jit", "scan", "while_loop", "cond"])
 def test_products_within_control_flow_are_found(function):
@@ -48,8 +45,7 @@ def test_a_product_of_two_types_is_of_the_type_of_its_result():
 
   def function(x, y):
     return jax.lax.dot_general(
-      x, y, (((1,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32
-    )
+      x, y, (((1,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
 
   assert "dot_general" not in _check(function, _X, signs)[1]
 
@@ -61,8 +57,7 @@ _SCATTERS = {
   "slice": ((slice(1, 3),), "add"),
   "one": ((1, 2), "set"),
   "wrapped": ((np.int32([-1, 0]),), "add"),
-  "dropped": ((np.int32([7, -9, 0]),), "set"),
-}
+  "dropped": ((np.int32([7, -9, 0]),), "set")}
 
 
 @pytest.mark.parametrize("name", _SCATTERS)

@@ -35,29 +35,22 @@ def _member(x):
 
 _, _CRITIC = networks.make_td3_networks(3, 3, networks.NetworkConfig((4,)))
 _PARAMS = jax.tree.map(
-  lambda x: np.full(x.shape, 0.3, x.dtype), jax.eval_shape(_CRITIC.init, _KEY)
-)
+  lambda x: np.full(x.shape, 0.3, x.dtype), jax.eval_shape(_CRITIC.init, _KEY))
 _HOOKS = {
   "noise": (lambda x: noise.normal_noise(_KEY, x.shape) + x, (_X,)),
   "members": (
     lambda x: jax.vmap(one_by_one.one_by_one_on_cpu(_member))(x),
-    (_X,),
-  ),
+    (_X,)),
   "physics": (
     lambda x: batching.rewrite_for_batching(
-      _physics, jax.ShapeDtypeStruct((3,), jnp.float32)
-    )(x),
-    (_X,),
-  ),
+      _physics, jax.ShapeDtypeStruct((3,), jnp.float32))(x),
+    (_X,)),
   "kernel": (
     lambda x: fusion.fuse_into_one_kernel(lambda x: [x * 2 + 1])(x),
-    (_X,),
-  ),
+    (_X,)),
   "gradients": (
     jax.grad(lambda params, x: jnp.sum(_CRITIC.apply(params, x, x) ** 2)),
-    (_PARAMS, _X),
-  ),
-}
+    (_PARAMS, _X))}
 # Primitives that only the work for CPUs brings into these functions.
 _OF_CPUS = {"optimization_barrier", "while"}
 
@@ -77,10 +70,8 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
   assert not _names(function, arguments) & _OF_CPUS
   actual = jax.jit(lambda *x: function(*x))(*arguments)
   jax.tree.map(
-    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6),
-    actual,
-    expected,
-  )
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), actual,
+    expected)
 
 
 def test_compiler_options_are_left_out(monkeypatch):
@@ -96,8 +87,7 @@ _OPTIONS = {_KNOWN: 1, _UNKNOWN: 1}
 
 @pytest.mark.parametrize(("ask", "value", "answer"), [
   (xla.known_xla_options, _OPTIONS, {_KNOWN: 1}),
-  (xla.known_xla_flags, _OPTIONS, [f"--{_KNOWN}=1"]),
-])
+  (xla.known_xla_flags, _OPTIONS, [f"--{_KNOWN}=1"])])
 def test_what_xla_does_not_know_is_left_out(ask, value, answer, monkeypatch):
   # The second time the answer is known already.
   for _ in range(2):

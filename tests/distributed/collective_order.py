@@ -5,8 +5,7 @@ import re
 
 _COLLECTIVES = re.compile(
   r" (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)"
-  r"(?:-start)?\("
-)
+  r"(?:-start)?\(")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"(?:ROOT )?%([\w.\-]+) = (.*)$")
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -33,8 +32,7 @@ def in_one_order(program: str) -> bool:
         return False
     names += map(re.escape, _COMPUTATION.findall(text))
     waiting = re.compile(
-      rf"{_COLLECTIVES.pattern}|%(?:{'|'.join(names)})(?![\w.\-])"
-    )
+      rf"{_COLLECTIVES.pattern}|%(?:{'|'.join(names)})(?![\w.\-])")
   return True
 
 

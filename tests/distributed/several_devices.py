@@ -41,13 +41,10 @@ CASES = {
   "pb2": (
     lambda: common.setup(
       controllers.pb2(controllers.PB2Config(window=16), common.SPACE),
-      population_size=8,
-    ),
-    (1, 4), 6,
-  ),
+      population_size=8),
+    (1, 4), 6),
   "repertoire": (_repertoire, (1, 3), 2),
-  "rollouts": (lambda: test_on_policy.ppo().setup, (1, 2), 2),
-}  # fmt: skip
+  "rollouts": (lambda: test_on_policy.ppo().setup, (1, 2), 2)}
 
 
 def _with_broken_slots(state, size):
@@ -59,23 +56,20 @@ def _with_broken_slots(state, size):
 
   return jax.jit(
     lambda state: state._replace(members=jax.tree.map(put, state.members)),
-    out_shardings=jax.tree.map(lambda x: x.sharding, state),
-  )(state)
+    out_shardings=jax.tree.map(lambda x: x.sharding, state))(state)
 
 
 def _hashes(tree):
   return {
     name: f"{x.shape} {hashlib.sha256(x.tobytes()).hexdigest()}"
-    for name, x in common.leaves(tree).items()
-  }
+    for name, x in common.leaves(tree).items()}
 
 
 def _train(setup, num_devices, num_generations, breaks_slots=False):
   """Returns hashes of all results, and where they were computed."""
   size = setup.config.population_size
   mesh = distributed.population_mesh(
-    num_devices if setup.map_elites else size, jax.devices()[:num_devices]
-  )
+    num_devices if setup.map_elites else size, jax.devices()[:num_devices])
   key = jax.device_put(common.KEY, jax.NamedSharding(mesh, jax.P()))
   compiled = programs.make_programs(setup._replace(mesh=mesh), mesh, key)
   state, reports = compiled.init(key), []
@@ -92,15 +86,12 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   return {
     "results": _hashes(
       (jax.tree.map(lambda x: x[:size], members), state._replace(members=()),
-       reports)
-    ),
+       reports)),
     "placement": [mesh.size, len(placed)],
     "num_replaced": int(sum(np.sum(x.operator > 0) for x in decisions)),
     "sharding": str(placed.sharding),
     "programs": [
-      part.compile().as_text() for part in (compiled.train, compiled.evaluate)
-    ],
-  }
+      part.compile().as_text() for part in (compiled.train, compiled.evaluate)]}
 
 
 def _look_again(num_devices):
@@ -112,8 +103,7 @@ def _look_again(num_devices):
   found = reevaluation.make_reevaluate(setup, 2)(repertoire, common.KEY)
   return {
     "results": _hashes((found.cells, found.fitness, found.descriptors)),
-    "placement": [mesh.size, reevaluation.reevaluation_batch_size(setup, 2)],
-  }
+    "placement": [mesh.size, reevaluation.reevaluation_batch_size(setup, 2)]}
 
 
 def main(name):
@@ -125,8 +115,7 @@ def main(name):
     found = [
       _train(make(), num, num_generations, breaks_slots)
       for breaks_slots in ((False, True) if name == "uneven" else (False,))
-      for num in nums_devices
-    ]
+      for num in nums_devices]
   print(json.dumps(found))
 
 

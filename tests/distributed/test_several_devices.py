@@ -22,8 +22,7 @@ def _found(case):
     [sys.executable, "-m", "tests.distributed.several_devices", case],
     cwd=pathlib.Path(__file__).parents[2],
     env=os.environ | {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"},
-    capture_output=True, text=True, timeout=900,
-  )
+    capture_output=True, text=True, timeout=900)
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout.splitlines()[-1])
 
@@ -39,10 +38,7 @@ def _found(case):
       ("pb2", [[1, 8], [4, 8]]),
       ("repertoire", [[1, 4], [3, 6]]),
       ("elites again", [[1, 8], [4, 8]]),
-      ("rollouts", [[1, 4], [2, 4]]),
-    )
-  ),
-])
+      ("rollouts", [[1, 4], [2, 4]])))])
 def test_several_devices_draw_and_decide_what_one_does(case, placements):
   found = _found(case)
   assert [x["placement"] for x in found] == placements
@@ -124,7 +120,6 @@ def test_whatever_a_run_compiles_is_in_one_order(tmp_path, monkeypatch):
   assert code == 0, error
   programs = {
     path.name: path.read_text()
-    for path in dump.glob("*after_optimizations.txt")
-  }
+    for path in dump.glob("*after_optimizations.txt")}
   assert any("all-reduce" in text for text in programs.values())
   assert [x for x in programs if not in_one_order(programs[x])] == []

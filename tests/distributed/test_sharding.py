@@ -18,8 +18,7 @@ _NAN = jnp.uint32(0x7FC12345).view(jnp.float32)  # With a payload.
   ((11,), 8, 0, 6),  # 2 on each, but one.
   ((10, 20), 8, 0, 7),  # 2 to train from five on, 3 to evaluate from seven.
   # Five would have less to do than four, but can't share 256 cells.
-  ((10, 20), 6, 256, 4),
-])
+  ((10, 20), 6, 256, 4)])
 def test_so_many_devices_as_have_least_to_do(sizes, available, cells, expected):
   assert sharding.num_sharding_devices(sizes, available, cells) == expected
 
@@ -27,8 +26,7 @@ def test_so_many_devices_as_have_least_to_do(sizes, available, cells, expected):
 def test_the_mesh_has_the_first_devices_or_all(monkeypatch):
   made = []
   monkeypatch.setattr(
-    jax, "make_mesh", lambda shape, *_, **kwargs: made.append((shape, kwargs))
-  )
+    jax, "make_mesh", lambda shape, *_, **kwargs: made.append((shape, kwargs)))
   distributed.population_mesh(10, range(8), [20])
   monkeypatch.setattr(jax, "process_count", lambda: 2)
   distributed.population_mesh(3, range(8))
@@ -42,8 +40,7 @@ def test_slots_that_are_left_over_hold_the_last_member():
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
   members = {
     "x": jnp.arange(10.0).reshape(5, 2),
-    "keys": jax.random.split(jax.random.key(0), 5),
-  }
+    "keys": jax.random.split(jax.random.key(0), 5)}
   filled = sharding.shard_into_slots(mesh, members)
   expected = common.member(members, jnp.array([0, 1, 2, 3, 4, 4, 4, 4]))
   common.assert_bits_equal(filled, expected)
@@ -59,11 +56,9 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
     "flags": jnp.array([True, False, False, True]),
     "half": jnp.array([1.5, -2.0, 0.1, -0.0], jnp.bfloat16),
     "bytes": jnp.array([[255], [0], [7], [128]], jnp.uint8),
-    "keys": jax.random.split(jax.random.key(0), 4),
-  }
+    "keys": jax.random.split(jax.random.key(0), 4)}
   move = jax.jit(
-    lambda parents: moving.inherit_by_moving(mesh, members, parents, 5)
-  )
+    lambda parents: moving.inherit_by_moving(mesh, members, parents, 5))
   for parents in ([0, 1, 2, 3], [0, 0, 0, 0], [1, 0, 3, 2], [3, 1, 1, 0]):
     parents = jnp.array(parents)
     moved, turn = move(parents)
@@ -76,7 +71,6 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
   )(members)
   common.assert_bits_equal(moved, controllers.inherit(members, parents))
   fetched, turn = jax.jit(
-    lambda i: moving.move_member_to_all(mesh, members, i, 5)
-  )(2)
+    lambda i: moving.move_member_to_all(mesh, members, i, 5))(2)
   assert turn == 6
   common.assert_bits_equal(fetched, common.member(members, 2))

@@ -70,8 +70,7 @@ def test_a_walk_is_described_with_its_walls_its_start_and_its_goal():
   np.testing.assert_allclose(walls, _MAZE.walls)
   places = {x.name: (*x.x, *x.y) for x in others if not x.is_area}
   assert places == {
-    "start": tuple(_MAZE.start.tolist()), "goal": tuple(_MAZE.goal.tolist())
-  }
+    "start": tuple(_MAZE.start.tolist()), "goal": tuple(_MAZE.goal.tolist())}
   assert panel.x.title == "x"
   np.testing.assert_allclose(panel.x.range, (-1.06, 1.06))
   # On the same axes, the first step of it.
@@ -108,8 +107,7 @@ def test_without_opengl_a_robot_is_a_stick_figure(
 def test_mujoco_renders_where_it_can(robot):
   scene, episode = robot
   frames = mujoco_frames.render_mujoco_frames(
-    scene.sys.mj_model, episode["q"][[0, 20]]
-  )
+    scene.sys.mj_model, episode["q"][[0, 20]])
   if frames is None:
     pytest.skip("no OpenGL here")
   assert (frames.shape[0], frames.shape[3], frames.dtype) == (2, 3, np.uint8)
@@ -125,8 +123,7 @@ def test_the_page_has_the_episode_in_it(robot, tmp_path):
   assert shown["opt"]["timestep"] == scene.step_seconds
   for name in ("pos", "rot"):
     np.testing.assert_allclose(
-      [x[name] for x in shown["states"]["x"]], episode[name], atol=1e-6
-    )
+      [x[name] for x in shown["states"]["x"]], episode[name], atol=1e-6)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
@@ -161,7 +158,6 @@ def test_an_episode_ends_before_what_is_not_finite():
   agent = {"offset": jnp.array(0.5), "gain": jnp.zeros(())}
   found = films.first_film_episode(
     env, toy.linear_learner(), agent, jax.random.key(2),
-    environments.scene(env),
-  )  # fmt: skip
+    environments.scene(env))
   assert len(found) == 2 and np.isfinite(found).all()
   np.testing.assert_allclose(found[1] - found[0], [np.sin(0.5), 1], rtol=1e-5)

@@ -29,8 +29,7 @@ def test_the_cells_of_a_grid_are_drawn_where_they_lie():
   assert tuple(extent) == (0, 8, -1, 1)
   nan = np.nan
   np.testing.assert_array_equal(
-    pixels, [[10, nan, nan, nan], [nan, nan, nan, 20]]
-  )
+    pixels, [[10, nan, nan, nan], [nan, nan, nan, 20]])
   assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y")
   assert axes.get_title() == "25.0 % of 8 cells"
 
@@ -39,8 +38,7 @@ def test_a_corrected_repertoire_is_drawn_beside_it_in_the_same_colours():
   corrected = planes.repertoire(planes.GRID, [[7.0, 0.5]], [8.0])
   figure = heatmaps.heatmap(planes.PLANE, ("x", "y"), corrected)
   assert [axes.get_title() for axes in figure.axes[:2]] == [
-    "as found: 25.0 % of 8 cells", "evaluated again: 12.5 % of 8 cells",
-  ]  # fmt: skip
+    "as found: 25.0 % of 8 cells", "evaluated again: 12.5 % of 8 cells"]
   images = [axes.images[0] for axes in figure.axes[:2]]
   values = [np.unique(x.get_array().compressed()) for x in images]
   assert [x.tolist() for x in values] == [[10.0, 20.0], [8.0]]

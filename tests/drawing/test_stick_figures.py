@@ -33,8 +33,7 @@ def test_vectors_are_rotated_as_scipy_does():
   expected = Rotation.from_quat(quaternions, scalar_first=True).apply(vectors)
   np.testing.assert_allclose(
     stick_figures.rotate_stick_figure(vectors, quaternions), expected,
-    atol=1e-12,
-  )
+    atol=1e-12)
 
 
 def test_geoms_that_move_are_lines_along_their_longest_axis():
@@ -47,14 +46,11 @@ def test_geoms_that_move_are_lines_along_their_longest_axis():
   ends = lines.reshape(3, 3, 2)[:, :2]
   up, across = np.cos(0.3), 0.25 * np.cos(0.2)
   np.testing.assert_allclose(
-    np.sort(ends[..., 1])[[0, 2]], up * np.array([[1.5, 5.5], [3.1, 3.9]])
-  )
+    np.sort(ends[..., 1])[[0, 2]], up * np.array([[1.5, 5.5], [3.1, 3.9]]))
   np.testing.assert_allclose(ends[[0, 2], :, 0], 0, atol=1e-6)
   np.testing.assert_allclose(ends[1, :, 0], [-across, across], atol=1e-6)
   rot[0] = [0.5**0.5, 0, 0.5**0.5, 0]  # z becomes x.
   along = np.abs(
-    np.diff(stick_figures.stick_figure_lines(_MODEL, pos, rot)[:2], axis=0)
-  )
+    np.diff(stick_figures.stick_figure_lines(_MODEL, pos, rot)[:2], axis=0))
   np.testing.assert_allclose(
-    along[0], 4 * np.array([np.cos(0.2), np.sin(0.2) * np.sin(0.3)]), atol=1e-6
-  )
+    along[0], 4 * np.array([np.cos(0.2), np.sin(0.2) * np.sin(0.3)]), atol=1e-6)

@@ -9,18 +9,15 @@ from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
 
 def test_traces_are_drawn_as_they_are_described():
   broken = Trace(
-    [0, 1, None, 2], [1.0, 2.0, None, 3.0], "a", sizes=[0, 4, 0, 4]
-  )
+    [0, 1, None, 2], [1.0, 2.0, None, 3.0], "a", sizes=[0, 4, 0, 4])
   steps = Trace(
-    [0, 1], [5.0, 6.0], "b <c> $d$", "#000000", 4, dash="dot", is_step=True
-  )
+    [0, 1], [5.0, 6.0], "b <c> $d$", "#000000", 4, dash="dot", is_step=True)
   area = figure.figure_rectangle(0, 1, 2, 3, "#0072b240")
   described = figure.plot_figure([broken, steps, area], "x", "y [m]")
   (axes,) = with_matplotlib.draw_with_matplotlib(described).axes
   first, second = axes.lines
   np.testing.assert_array_equal(
-    first.get_xydata(), [[0, 1], [1, 2], [np.nan, np.nan], [2, 3]]
-  )
+    first.get_xydata(), [[0, 1], [1, 2], [np.nan, np.nan], [2, 3]])
   assert (first.get_color(), first.get_linestyle()) == (figure.BLUE, "-")
   assert (first.get_markevery(), first.get_markersize()) == ([1, 3], 3)
   assert (second.get_linewidth(), second.get_linestyle()) == (3, ":")
@@ -28,8 +25,7 @@ def test_traces_are_drawn_as_they_are_described():
   (patch,) = axes.patches
   assert patch.get_facecolor()[-1] == pytest.approx(0x40 / 0xFF)
   np.testing.assert_array_equal(
-    patch.get_xy()[:4], [[0, 1], [2, 1], [2, 3], [0, 3]]
-  )
+    patch.get_xy()[:4], [[0, 1], [2, 1], [2, 3], [0, 3]])
   assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y [m]")
   (legend,) = axes.figure.legends
   names = [text.get_text() for text in legend.get_texts()]
@@ -44,10 +40,7 @@ def test_panels_are_drawn_as_they_are_described():
     Figure([
       panel("first", 1.0, 10.0, is_log=True),
       panel("second", 0.0, 1.0, names=["low", "high"]),
-      panel("third", 1.0, range=(0, 5)),
-      panel("fourth", 1.0),
-    ])
-  )
+      panel("third", 1.0, range=(0, 5)), panel("fourth", 1.0)]))
   titles = [axes.get_title() for axes in picture.axes]
   assert titles == ["first", "second", "third", "fourth"]
   scales = [axes.get_yscale() for axes in picture.axes]

@@ -29,12 +29,10 @@ class Walk:
     count = state.pipeline_state + 1
     state = state.replace(
       pipeline_state=count, obs=state.obs + 0.1 * action,
-      reward=-jnp.sum(action**2),
-    )
+      reward=-jnp.sum(action**2))
     changed = state.replace(**self._at_step)
     return jax.tree.map(
-      lambda x, y: jnp.where(count >= self._start, x, y), changed, state
-    )
+      lambda x, y: jnp.where(count >= self._start, x, y), changed, state)
 
 
 def _walk(at_reset=None, at_step=None, *args, **kwargs):
@@ -58,8 +56,7 @@ nan_obs_as_it_terminates = _walk(None, {"obs": _NAN, "done": _F(1)})
 late_inf_reward = _walk(None, {"reward": _F("inf")}, 3)
 half_done = _walk(None, {"done": _F(0.5)})
 nan_descriptor_at_step = _walk(
-  None, _descriptor(0.0, jnp.nan), **_descriptor(0.0, 0.0)
-)
+  None, _descriptor(0.0, jnp.nan), **_descriptor(0.0, 0.0))
 int_descriptor = _both(info={"state_descriptor": jnp.ones(2, int)})
 resets_itself = _both(info={"first_obs": jnp.zeros(2)})
 

@@ -29,12 +29,9 @@ def untold_mujoco(tmp_path, monkeypatch):
 
 def _warn():
   """Has MuJoCo warn of a word in a model, and of one that is unstable."""
-  data = mujoco.MjData(
-    mujoco.MjModel.from_xml_string(
-      "<mujoco><compiler settotalmass='1'/><worldbody><body><freejoint/>"
-      "<geom size='1'/></body></worldbody></mujoco>"
-    )
-  )
+  data = mujoco.MjData(mujoco.MjModel.from_xml_string(
+    "<mujoco><compiler settotalmass='1'/><worldbody><body><freejoint/>"
+    "<geom size='1'/></body></worldbody></mujoco>"))
   data.qpos[0] = np.nan
   mujoco.mj_step(data.model, data)
 
@@ -60,12 +57,10 @@ def test_brax_is_quiet():
   code = (
     "from qdrl_haiku import environments as e;"
     "import sys; assert 'brax' not in sys.modules;"
-    "e.create('inverted_pendulum')"
-  )
+    "e.create('inverted_pendulum')")
   result = subprocess.run(
     [sys.executable, "-W", "always", "-c", code],
-    capture_output=True, text=True, check=True,
-  )  # fmt: skip
+    capture_output=True, text=True, check=True)
   said = result.stdout + result.stderr
   for word in ("warp", "JAXopt", "maintained", "ncon"):
     assert word not in said

@@ -15,8 +15,7 @@ from qdrl_haiku.environments import brax_loading, brax_tasks
 
 # Optimising what then runs for a moment takes longer than it saves.
 _jit = functools.partial(
-  jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
+  jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _robot(name, backend="spring"):
@@ -31,8 +30,7 @@ _WAYS = {
   "ahead": [(0, 0), (15, 0)],
   "sideways": [(9.5, 0), (9.5, -6)],
   "from behind": [(16, 0), (9, 0)],
-  "around": [(0, 0), (3, 5.5), (14, 5.5), (16, 0)],
-}
+  "around": [(0, 0), (3, 5.5), (14, 5.5), (16, 0)]}
 _SPEED = 2.5
 
 
@@ -48,8 +46,7 @@ def paths():
     velocity = _SPEED * way / jnp.linalg.norm(way)
     still = jnp.zeros_like(pipeline_state.xd_i.vel)
     motion = pipeline_state.xd_i.replace(
-      vel=still.at[:, :2].set(velocity), ang=still
-    )
+      vel=still.at[:, :2].set(velocity), ang=still)
     return state.replace(pipeline_state=pipeline_state.replace(xd_i=motion))
 
   @_jit
@@ -58,8 +55,7 @@ def paths():
     state = env.reset(jax.random.key(0))
     start = env.sys.init_q.at[:2].set(way[0])
     state = state.replace(
-      pipeline_state=env.pipeline_init(start, jnp.zeros(env.sys.qd_size()))
-    )
+      pipeline_state=env.pipeline_init(start, jnp.zeros(env.sys.qd_size())))
 
     def step(carry, _):
       state, index = carry
@@ -76,17 +72,13 @@ def paths():
     states, _ = run(jnp.array(ways, jnp.float32))
   return {
     name: jax.tree.map(lambda x, i=i: np.asarray(x[i]), states)
-    for i, name in enumerate(_WAYS)
-  }
+    for i, name in enumerate(_WAYS)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way, axis, side", [
-  ("ahead", 0, (10.5, 11.5)),
-  ("sideways", 1, (-2.5, -1.5)),
-  ("from behind", 0, (12.5, 13.5)),
-  ("around", 0, (15.4, 16.6)),
-])
+  ("ahead", 0, (10.5, 11.5)), ("sideways", 1, (-2.5, -1.5)),
+  ("from behind", 0, (12.5, 13.5)), ("around", 0, (15.4, 16.6))])
 def test_an_ant_is_stopped_by_walls_and_knows_where(paths, way, axis, side):
   state = paths[way]
   assert not state.done.any()
@@ -94,8 +86,7 @@ def test_an_ant_is_stopped_by_walls_and_knows_where(paths, way, axis, side):
   assert side[0] < position[-1, axis] < side[1]
   # In units of the descriptor's bounds.
   np.testing.assert_allclose(
-    state.obs[:, :2], (position - [15, 0]) / [15, 8], atol=1e-6
-  )
+    state.obs[:, :2], (position - [15, 0]) / [15, 8], atol=1e-6)
   assert state.obs.shape[-1] == 29
   if way == "ahead":  # For which it's rewarded.
     velocity = np.diff(position[:, 0]) / 0.05
@@ -114,25 +105,21 @@ def test_the_settings_of_brax_for_the_backend_are_kept():
   for name in ("opt", "actuator", "link", "init_q"):
     jax.tree.map(
       np.testing.assert_array_equal, getattr(plain, name),
-      getattr(trapped, name),
-    )  # fmt: skip
+      getattr(trapped, name))
 
 
 @pytest.mark.parametrize("name", [
-  "ant_trap", pytest.param("ant", marks=pytest.mark.slow)
-])
+  "ant_trap", pytest.param("ant", marks=pytest.mark.slow)])
 def test_an_ant_begins_where_it_is_told_to(name):
   env = environments.create(
     name, backend="spring", initial_height=0.75, reset_noise_scale=0.0,
-    sizes=(29, 8),
-  ).unwrapped  # fmt: skip
+    sizes=(29, 8)).unwrapped
   with brax_loading.quiet_brax_loading():
     state = _jit(env.reset)(jax.random.key(0))
   plain = _robot("ant").sys.init_q
   assert plain[2] == np.float32(0.55)
   np.testing.assert_allclose(
-    state.pipeline_state.q, plain.at[2].set(0.75), atol=1e-6
-  )
+    state.pipeline_state.q, plain.at[2].set(0.75), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -200,8 +187,7 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
     floor = model.geom("floor").id
     return [
       min(x.dist for x in data.contact if {x.geom1, x.geom2} == {floor, geom})
-      for geom in geoms
-    ]
+      for geom in geoms]
 
   noise = 0.3 * np.random.default_rng(0).normal(size=(50, sys.q_size()))
   poses = np.asarray(sys.init_q) + noise
@@ -232,6 +218,6 @@ def test_each_foot_is_told_apart_and_is_where_its_name_says(name):
     front, left, _ = data.geom_xpos[geom] - data.xpos[1]
     for word, side in (
       ("front", front), ("back", -front), ("left", left), ("right", -left)
-    ):  # fmt: skip
+    ):
       # The walker is flat: both of its feet are in the middle.
       assert word not in foot or name == "walker2d" or side > 0.02, foot

@@ -32,8 +32,7 @@ class Drift:
     obs = jnp.append(x, count)
     return environments.State(
       {"x": x, "count": count}, obs, reward, done, {"twice": reward},
-      {"state_descriptor": x},
-    )  # fmt: skip
+      {"state_descriptor": x})
 
   def reset(self, key):
     return self._state(jax.random.uniform(key, (2,)), 0, 0, False)
@@ -48,8 +47,7 @@ class Drift:
 
 def _make(limit=1000, episode_length=10, **kwargs):
   return environments.Environment(
-    Drift(limit), episode_length=episode_length, **kwargs
-  )
+    Drift(limit), episode_length=episode_length, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +92,8 @@ def test_any_leading_axes_give_the_same_numbers_from_one_flat_batch(env):
   assert nested.obs.shape == (2, 3, 3)
   jax.tree.map(
     lambda a, *others: [
-      np.testing.assert_array_equal(a, b.reshape(a.shape)) for b in others
-    ],
-    *map(_numbers, (flat, nested, run((2, 3), jax.vmap(env.step)))),
-  )
+      np.testing.assert_array_equal(a, b.reshape(a.shape)) for b in others],
+    *map(_numbers, (flat, nested, run((2, 3), jax.vmap(env.step)))))
   for method in (env.step, env.advance):
     sines = jaxprs.named(method, "sin", nested, _still(2, 3))
     assert [e.outvars[0].aval.shape for e in sines] == [(6, 2)]
@@ -126,9 +122,7 @@ def test_episodes_begin_with_the_states_of_their_own_pool_in_order(backend):
           lambda x, y, i=i: np.testing.assert_array_equal(x[i], y),
           *(
             _numbers((x.obs, x.pipeline_state, [x.info[n] for n in names]))
-            for x in (state, expected)
-          ),
-        )
+            for x in (state, expected)))
         begun[i] += 1
   np.testing.assert_array_equal(state.info["episodes"], begun)
   assert begun.tolist() == [4, 3, 3, 3]
@@ -167,8 +161,7 @@ def test_states_can_be_donated_and_scanned_by_one_program(env):
   assert first.info["steps"].is_deleted()
   assert step._cache_size() == 1
   _, dones = jax.lax.scan(
-    lambda s, a: (env.step(s, a), s.done), env.reset(_keys(3)), _still(5, 3)
-  )
+    lambda s, a: (env.step(s, a), s.done), env.reset(_keys(3)), _still(5, 3))
   np.testing.assert_array_equal(dones.sum(axis=1), [0, 0, 3, 0, 3])
 
 
@@ -176,27 +169,21 @@ def test_a_reset_keeps_the_true_successor(env):
   start = env.reset(_keys(1))
   state = env.step(env.step(start, _still(1)), _still(1))
   np.testing.assert_allclose(
-    state.info["next_observation"][0], [*start.obs[0, :2], 2]
-  )
+    state.info["next_observation"][0], [*start.obs[0, :2], 2])
   assert state.obs[0, 2] == 0
   np.testing.assert_array_equal(
-    state.info["next_state_descriptor"], start.info["state_descriptor"]
-  )
+    state.info["next_state_descriptor"], start.info["state_descriptor"])
   np.testing.assert_array_equal(
-    state.info["state_descriptor"], state.obs[:, :2]
-  )
+    state.info["state_descriptor"], state.obs[:, :2])
   assert (state.info["state_descriptor"] != start.obs[:, :2]).all()
 
 
 @pytest.mark.parametrize(("make", "episode_length", "discount"), [
-  (lambda: Drift(2), 10, 0),
-  (Drift, 2, 1),
+  (lambda: Drift(2), 10, 0), (Drift, 2, 1),
   # At the last step of all, a termination is a termination.
   (lambda: Drift(2), 2, 0),
   # What the environment itself calls a truncation is one.
-  (liars.truncating, 10, 1),
-  (lambda: liars.truncating(done=False), 10, 1),
-])
+  (liars.truncating, 10, 1), (lambda: liars.truncating(done=False), 10, 1)])
 def test_only_a_termination_has_discount_0(make, episode_length, discount):
   env = environments.Environment(make(), episode_length=episode_length)
   state = env.step(env.reset(_keys(1)), _still(1))
@@ -207,11 +194,9 @@ def test_only_a_termination_has_discount_0(make, episode_length, discount):
 
 
 @pytest.mark.parametrize(("make", "num_steps", "with_pool"), [
-  (liars.one_nan_obs_at_step, 1, True),
-  (liars.late_inf_reward, 3, False),
+  (liars.one_nan_obs_at_step, 1, True), (liars.late_inf_reward, 3, False),
   (liars.nan_descriptor_at_step, 1, False),
-  (liars.nan_obs_as_it_terminates, 1, False),
-])
+  (liars.nan_obs_as_it_terminates, 1, False)])
 def test_a_nonfinite_episode_is_truncated(make, num_steps, with_pool):
   env = environments.Environment(make(), episode_length=10)
   pool = env.reset(_keys(2, 3, seed=1)) if with_pool else None
@@ -279,5 +264,4 @@ def test_one_that_was_checked_before_is_traced_when_needed(env):
   np.testing.assert_array_equal(run(_keys(3)), expected)
   assert late.unwrapped.traces > 0
   np.testing.assert_array_equal(
-    late.step(late.reset(_keys(3)), _still(3)).obs, expected
-  )
+    late.step(late.reset(_keys(3)), _still(3)).obs, expected)

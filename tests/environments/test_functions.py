@@ -31,8 +31,7 @@ def _sphere(point):
 
 
 @pytest.mark.parametrize("name, expected", [
-  ("arm", _arm), ("rastrigin", _rastrigin), ("sphere", _sphere)
-])
+  ("arm", _arm), ("rastrigin", _rastrigin), ("sphere", _sphere)])
 def test_an_episode_is_the_function_of_its_action(name, expected):
   env = environments.create(name)
   assert env.episode_length == 1 and env.action_size == 8
@@ -42,8 +41,7 @@ def test_an_episode_is_the_function_of_its_action(name, expected):
   rewards, descriptors = zip(*map(expected, _POINTS), strict=True)
   np.testing.assert_allclose(after.reward, rewards, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(
-    after.info["next_state_descriptor"], descriptors, atol=1e-5
-  )
+    after.info["next_state_descriptor"], descriptors, atol=1e-5)
   assert np.all(after.done) and np.all(after.info["discount"] == 1)
 
 

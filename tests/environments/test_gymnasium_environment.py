@@ -9,8 +9,7 @@ from qdrl_haiku import environments
 from qdrl_haiku.environments import gymnasium_environment
 
 gymnasium = pytest.importorskip(
-  "gymnasium", reason="Gymnasium is not installed (the extra [gymnasium])"
-)
+  "gymnasium", reason="Gymnasium is not installed (the extra [gymnasium])")
 _INF = np.inf
 _Box = gymnasium.spaces.Box
 _LAST_ONLY = "the state that it returned last only; create another"
@@ -24,8 +23,7 @@ class _Counter(gymnasium.Env):
 
   observation_space = _Box(-_INF, _INF, (2, 1), np.float64)
   action_space = _Box(
-    np.float32([-1, 2]), np.float32([3, 2.5]), dtype=np.float32
-  )
+    np.float32([-1, 2]), np.float32([3, 2.5]), dtype=np.float32)
 
   def __init__(self, last=_INF, bad=_INF):
     self.last, self.bad = last, bad
@@ -119,11 +117,9 @@ def test_rewards_and_observations_are_those_of_a_plain_loop():
     done = [e.step(2 * a) for e, a in zip(plain, action[:, 0], strict=True)]
     info = state.info
     np.testing.assert_array_equal(
-      info["next_observation"][:, 0], [x[0] for x in done]
-    )
+      info["next_observation"][:, 0], [x[0] for x in done])
     np.testing.assert_allclose(
-      state.reward[:, 0], [x[1] for x in done], rtol=1e-6
-    )
+      state.reward[:, 0], [x[1] for x in done], rtol=1e-6)
     is_last = step == 20
     np.testing.assert_array_equal(state.done, is_last)
     np.testing.assert_array_equal(info["truncation"], is_last)
@@ -138,14 +134,12 @@ def test_rewards_and_observations_are_those_of_a_plain_loop():
 def test_each_instance_has_episodes_of_its_own():
   states = _run(_counter(), 6, ages=[0, 3])
   assert [s.done.tolist() for s in states] == [
-    [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [1, 0], [0, 0]
-  ]  # fmt: skip
+    [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [1, 0], [0, 0]]
   # Only the instance whose episode ends is reset.
   counts = [(s.obs[:, 0] - s.obs[:, 1]).round().tolist() for s in states]
   assert counts == [[0, 0], [1, 1], [2, 0], [3, 1], [4, 2], [0, 3], [1, 4]]
   assert states[5].info["next_observation"][0, 0] - 5 == pytest.approx(
-    float(states[0].obs[0, 1]), abs=1e-5
-  )
+    float(states[0].obs[0, 1]), abs=1e-5)
   # No episode begins as another did.
   starts = {float(s.obs[i, 1]) for s in states for i in range(2)}
   assert len(starts) == 4
@@ -182,7 +176,7 @@ def test_an_instance_that_breaks_is_truncated_and_reset():
   assert np.isnan(broken.info["next_observation"][:, 0]).all()
   for values in (
     broken.done, broken.info["truncation"], broken.info["discount"]
-  ):  # fmt: skip
+  ):
     assert values.tolist() == [1, 1]
   assert np.isfinite(broken.obs).all() and np.isfinite(after.obs).all()
 
@@ -213,8 +207,7 @@ def test_only_the_last_state_can_be_stepped():
   # Outside is the border, and NaN the middle.
   (0, 4, np.int64, [-9, 9, np.nan, np.inf], [0, 4, 2, 4]),
   # Each axis has its own shares.
-  ([0, -1], [1, 3], np.int64, [[-0.1, -0.1], [1, 0.65]], [[0, 1], [1, 3]]),
-])  # fmt: skip
+  ([0, -1], [1, 3], np.int64, [[-0.1, -0.1], [1, 0.65]], [[0, 1], [1, 3]])])
 def test_integers_have_equal_shares(low, high, dtype, actions, expected):
   space = _Box(np.atleast_1d(low), np.atleast_1d(high), dtype=dtype)
   acted = gymnasium_environment.scale_gymnasium_action(np.array(actions), space)
@@ -233,8 +226,7 @@ _SHORT = np.float32([-1, -1]), np.float32([1, _INF])
   ("Spaces-v0", {"observation": gymnasium.spaces.Discrete(2)},
    "the observation_space .*only a Box .*wrappers.FlattenObservation, then"),
   ("Spaces-v0", {"action": _Box(*_SHORT)}, r"has no bounds.* axis \[1\] goes"),
-  ("Demanding-v0", {}, "can't be made: .*missing .*'size'"),
-])  # fmt: skip
+  ("Demanding-v0", {}, "can't be made: .*missing .*'size'")])
 def test_nonsense_is_refused_in_one_line(env_id, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:
     environments.create(f"gymnasium:{env_id}", **kwargs)

@@ -19,9 +19,7 @@ def test_descriptors_of_episodes_are_of_their_last_step_and_of_the_mean():
   final, mean = (
     jax.vmap(function, in_axes=1)(jnp.array(states), jnp.array(mask))
     for function in (
-      environments.final_descriptor, environments.mean_descriptor
-    )
-  )  # fmt: skip
+      environments.final_descriptor, environments.mean_descriptor))
   np.testing.assert_array_equal(final, states[[2, 0, 3], [0, 1, 2]])
   expected = np.nanmean(states.astype(np.float64), axis=0)
   np.testing.assert_allclose(mean, expected, rtol=1e-6)
@@ -29,8 +27,7 @@ def test_descriptors_of_episodes_are_of_their_last_step_and_of_the_mean():
 
 @pytest.mark.parametrize("lower, upper, message", [
   ((0.0,), (1.0, 1.0), "differ in length; give one of each"),
-  ((0.0, 1.0), (1.0, 1.0), "must be below"),
-])
+  ((0.0, 1.0), (1.0, 1.0), "must be below")])
 def test_a_senseless_descriptor_is_refused(lower, upper, message):
   with pytest.raises(ValueError, match=message):
     environments.Descriptor(("x", "y"), lower, upper)
@@ -39,8 +36,7 @@ def test_a_senseless_descriptor_is_refused(lower, upper, message):
 def test_a_users_descriptor_replaces_that_of_the_environment():
   positive = environments.Descriptor(("positive",), (0.0,), (1.0,))
   single = environments.with_descriptor(
-    toy.Walk(limit=3), lambda state: state.obs[:1] > 0, positive
-  )
+    toy.Walk(limit=3), lambda state: state.obs[:1] > 0, positive)
   # The rest of the environment is still there.
   assert single.limit == 3
   assert copy.copy(single).env is single.env
@@ -62,8 +58,7 @@ def test_of_a_maze_the_point_and_what_it_walks_among_are_drawn(layout):
   if layout == "open":  # Inside of all that may be around it.
     single = environments.with_descriptor(
       maze, lambda state: state.obs[:1],
-      environments.Descriptor(("x",), (-1.0,), (1.0,)),
-    )  # fmt: skip
+      environments.Descriptor(("x",), (-1.0,), (1.0,)))
   env = environments.Environment(single, episode_length=20)
   if layout == "open":
     env = environments.SkillEnvironment(env, skills.categorical(3))
@@ -93,12 +88,9 @@ def test_of_a_robot_its_links_are_drawn():
 def test_of_others_the_first_two_axes_of_the_descriptor_are_drawn():
   env = environments.Environment(
     environments.with_descriptor(
-      toy.Walk(),
-      lambda state: jnp.append(state.obs, 7.0),
-      environments.Descriptor(("a", "b", "c"), (0.0,) * 3, (1.0, 2.0, 3.0)),
-    ),
-    episode_length=5,
-  )
+      toy.Walk(), lambda state: jnp.append(state.obs, 7.0),
+      environments.Descriptor(("a", "b", "c"), (0.0,) * 3, (1.0, 2.0, 3.0))),
+    episode_length=5)
   scene = environments.scene(env)
   assert scene.names == ("a", "b")
   assert (scene.lower.tolist(), scene.upper.tolist()) == ([0, 0], [1, 2])

@@ -65,8 +65,7 @@ def stand_in(monkeypatch):
   package.registry = types.SimpleNamespace(
     ALL_ENVS=("Hill", "FarAway"),
     get_default_config=lambda name: _Config(impl="warp", reward={"scale": 1}),
-    load=_load,
-  )
+    load=_load)
   monkeypatch.setitem(sys.modules, "mujoco_playground", package)
 
 
@@ -102,8 +101,7 @@ def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
   ("Hil", {}, "env_name='playground:Hil' is unknown; did you mean 'Hill'"),
   ("Hill", {"backend": "spring"}, "backend='spring' .*'playground:Hill'; l"),
-  ("FarAway", {}, "FarAway' can't be loaded .no route to host.*github.com"),
-])
+  ("FarAway", {}, "FarAway' can't be loaded .no route to host.*github.com")])
 def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:
     environments.create(f"playground:{name}", **kwargs)
@@ -112,8 +110,7 @@ def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
 
 @pytest.mark.parametrize(("package", "name"), [
   ("mujoco_playground", "playground:CartpoleBalance"),
-  ("gymnasium", "gymnasium:Pendulum-v1"),
-])
+  ("gymnasium", "gymnasium:Pendulum-v1")])
 def test_a_missing_package_is_named_with_its_extra(package, name, monkeypatch):
   monkeypatch.setitem(sys.modules, package, None)
   extra = name.partition(":")[0]
@@ -124,8 +121,7 @@ def test_a_missing_package_is_named_with_its_extra(package, name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(
   importlib.util.find_spec("mujoco_playground") is None,
-  reason="MuJoCo Playground is not installed (the extra [playground])",
-)
+  reason="MuJoCo Playground is not installed (the extra [playground])")
 def test_the_real_cartpole_is_balanced_for_a_while():
   env = environments.create("playground:CartpoleBalance", episode_length=3)
   assert (env.observation_size, env.action_size) == (5, 1)

@@ -38,8 +38,7 @@ def free_positions(maze, count, seed=0):
     x, y = positions.T
     blocked |= (
       (x > x_low - 0.051) & (x < x_high + 0.051)
-      & (y > y_low - 0.051) & (y < y_high + 0.051)
-    )
+      & (y > y_low - 0.051) & (y < y_high + 0.051))
   return jnp.asarray(positions[~blocked][:count], jnp.float32)
 
 
@@ -66,12 +65,10 @@ def test_no_straight_line_between_positions_crosses_a_wall(maze):
   actions = [
     rng.choice([-1.0, 0.0, 1.0], (steps, count, 2)),
     np.repeat(leaning, 20, axis=0),  # Slides around the ends of walls.
-    rng.normal(size=(steps, count, 2)) * 1e6,
-  ]
+    rng.normal(size=(steps, count, 2)) * 1e6]
   path, _ = walk(
     maze, free_positions(maze, 3 * count),
-    jnp.asarray(np.concatenate(actions, axis=1)),
-  )  # fmt: skip
+    jnp.asarray(np.concatenate(actions, axis=1)))
   starts, ends = path[:-1].reshape(-1, 2), path[1:].reshape(-1, 2)
   assert np.abs(starts - ends).max() > 0.09
   assert crosses(np.array([[-0.5, 0.0]]), [[-0.2, 0.0]], maze.walls[0]).all()
@@ -84,13 +81,10 @@ def test_a_step_moves_by_a_tenth_of_the_action_and_slides_along_walls(maze):
   # The first wall begins at x = -0.4, and the point stays 0.05 off.
   path, _ = walk(
     maze, jnp.array([[-0.8, -0.8], [-0.5, 0.0]]),
-    jnp.array([[[0.5, -1.0], [1.0, 0.5]], [[-7.0, 0.2], [1.0, 0.5]]]),
-  )  # fmt: skip
+    jnp.array([[[0.5, -1.0], [1.0, 0.5]], [[-7.0, 0.2], [1.0, 0.5]]]))
   np.testing.assert_allclose(
-    path[1:],
-    [[[-0.75, -0.9], [-0.45, 0.05]], [[-0.85, -0.88], [-0.45, 0.1]]],
-    atol=1e-6,
-  )
+    path[1:], [[[-0.75, -0.9], [-0.45, 0.05]], [[-0.85, -0.88], [-0.45, 0.1]]],
+    atol=1e-6)
 
 
 def test_a_scripted_route_reaches_the_goal_and_earns_the_initial_distance(maze):
@@ -101,8 +95,7 @@ def test_a_scripted_route_reaches_the_goal_and_earns_the_initial_distance(maze):
     actions += [(waypoint - position) / steps / 0.1] * steps
     position = np.array(waypoint)
   path, rewards = walk(
-    maze, jnp.asarray(maze.start)[None], jnp.asarray(actions)[:, None]
-  )
+    maze, jnp.asarray(maze.start)[None], jnp.asarray(actions)[:, None])
   np.testing.assert_allclose(path[-1, 0], maze.goal, atol=1e-4)
   # By hand: 12.5 steps up to the upper end of the first wall with the clearance
   # of 0.05, 2 across, 9 down to the second's lower end, 2 across, 12.5 up.
@@ -128,5 +121,4 @@ def test_rewards_are_bounded_and_add_up_to_the_distance(layout, highest):
   assert -highest <= rewards.min() < -0.99
   distance = jax.vmap(maze.distance)
   np.testing.assert_allclose(
-    rewards.sum(axis=0), distance(path[0]) - distance(path[-1]), atol=1e-3
-  )
+    rewards.sum(axis=0), distance(path[0]) - distance(path[-1]), atol=1e-3)

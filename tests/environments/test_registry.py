@@ -72,8 +72,7 @@ def test_settings_reach_an_environment_of_brax():
   assert env.unwrapped.backend == "generalized"
   env = environments.create(
     "inverted_pendulum", backend="spring", episode_length=7, n_frames=3,
-    sizes=(4, 1),
-  )  # fmt: skip
+    sizes=(4, 1))
   assert env.episode_length == 7
   assert (env.unwrapped.backend, env.unwrapped._n_frames) == ("spring", 3)
 
@@ -135,8 +134,7 @@ def test_the_point_maze_needs_no_brax(no_brax):
   ("Half_cheetah", "did you mean 'halfcheetah'"),
   ("ALE/Pong-v5", "did you mean 'gymnasium:ALE/Pong-v5'"),
   ("my_module:Mine-v0", "did you mean 'gymnasium:my_module:Mine-v0'"),
-  ("mujoco_playground:Hill", "did you mean 'playground:Hill'"),
-])
+  ("mujoco_playground:Hill", "did you mean 'playground:Hill'")])
 def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
   with pytest.raises(ValueError, match=re.escape(advice)) as error:
     environments.create(name)
@@ -149,8 +147,7 @@ def test_an_unknown_name_is_refused_without_brax(no_brax, name, advice):
   ("sphere", {"num_dimensions": 1}, "num_dimensions=1 is not a count"),
   ("{}:mak", {}, "has no function 'mak'; did you mean 'make'"),
   ("{}x:make", {}, "there is no module 'toy_.*x' on sys.path or in /"),
-  ("{}:needs", {}, "missing a required argument: 'layout'; it takes .layout"),
-])
+  ("{}:needs", {}, "missing a required argument: 'layout'; it takes .layout")])
 def test_nonsense_is_refused_in_one_line(toy, name, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:
     environments.create(name.format(toy), **kwargs)

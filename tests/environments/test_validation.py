@@ -20,8 +20,7 @@ _LIES = [
   ("other_size", r"obs has shape \(2,\) instead of \(3,\); return"),
   ("other_shape_at_step", r"different shapes: \.obs \[2\] -> \[3\]; return"),
   ("other_descriptor", r"descriptor has 1 axes, but env.reset returns no info"),
-  ("resets_itself", "env resets itself .*without brax's AutoResetWrapper"),
-]
+  ("resets_itself", "env resets itself .*without brax's AutoResetWrapper")]
 
 
 def _create(name):
@@ -38,8 +37,7 @@ def test_a_users_environment_that_lies_is_refused_by_the_field(name, message):
 @pytest.mark.parametrize(("env", "message"), [
   (environments.PointMaze, r"env=PointMaze is a class; give .*PointMaze\("),
   (None, "env=NoneType has no 'reset'; give an object with reset"),
-  (environments.create("point_maze"), "number of .* already.*, `unwrapped`"),
-])
+  (environments.create("point_maze"), "number of .* already.*, `unwrapped`")])
 def test_what_is_no_instance_is_refused_by_what_to_give(env, message):
   with pytest.raises(ValueError, match=message):
     environments.create(env)

@@ -23,7 +23,7 @@ _open = cache_key._open
 def cache(tmp_path, monkeypatch):
   """A cache for starts of a process that holds no code of a user's."""
   names = ("jax_compilation_cache_dir", "jax_enable_compilation_cache",
-           "jax_persistent_cache_min_compile_time_secs")  # fmt: skip
+           "jax_persistent_cache_min_compile_time_secs")
   before = {name: jax.config.values[name] for name in names}
   folder = tmp_path / "cache"
   folder.mkdir(0o700)
@@ -41,15 +41,12 @@ def cache(tmp_path, monkeypatch):
   ("env_name", "package.module:function", False),
   ("emitter", "ga:32,module:function:8", False),
   ("of_the_future", ["a", "module:function"], False),
-  ("env_name", "halfcheetah_uni", True),
-  ("emitter", "pbt:10,ga:32", True),
-  ("num_envs", 8, True),
-])
+  ("env_name", "halfcheetah_uni", True), ("emitter", "pbt:10,ga:32", True),
+  ("num_envs", 8, True)])
 def test_what_is_ours_alone_is_found_by_name(cache, name, value, is_ours):
   """Others may have read a file or a variable, or patched a function."""
   first, again, other = (
-    cache_key._open({name: x}, "programs") for x in (value, value, "another")
-  )
+    cache_key._open({name: x}, "programs") for x in (value, value, "another"))
   if is_ours:
     assert first.key == again.key != other.key
   else:
@@ -59,8 +56,7 @@ def test_what_is_ours_alone_is_found_by_name(cache, name, value, is_ours):
 def _setup(tessellation, **config):
   qd = types.SimpleNamespace(tessellation=tessellation)
   return types.SimpleNamespace(
-    on_host=False, map_elites=qd, config=training.TrainingConfig(**config)
-  )
+    on_host=False, map_elites=qd, config=training.TrainingConfig(**config))
 
 
 def test_what_changes_programs_is_in_the_name(cache, monkeypatch):
@@ -75,8 +71,7 @@ def test_what_changes_programs_is_in_the_name(cache, monkeypatch):
   assert one == key(_setup(grid)) == key(_setup(grid), seed=2)
   others = [
     key(_setup(grid, min_replay_size=8)), key(_setup(wider)),
-    key(_setup(None)), key(_setup(grid), num_envs=2),
-  ]
+    key(_setup(None)), key(_setup(grid), num_envs=2)]
   monkeypatch.setenv("XLA_FLAGS", "--xla_something=1")
   assert len({one, *others, key(_setup(grid))}) == 6
 
@@ -94,8 +89,7 @@ def test_a_cache_is_made_for_its_owner_alone(cache):
   folder = cache / "new"
   before = os.umask(0)
   devices.prepare_jax_devices(
-    devices.ProcessConfig(compilation_cache_dir=str(folder))
-  )
+    devices.ProcessConfig(compilation_cache_dir=str(folder)))
   os.umask(before)
   assert folder.stat().st_mode & 0o777 == 0o700
   assert jax.config.values["jax_compilation_cache_dir"] == str(folder)
@@ -105,15 +99,13 @@ def test_a_cache_is_made_for_its_owner_alone(cache):
 def test_a_cache_of_others_is_not_used(cache, monkeypatch, place):
   lines = []
   monkeypatch.setattr(
-    logging, "warning", lambda text, *args: lines.append(text % args)
-  )
+    logging, "warning", lambda text, *args: lines.append(text % args))
   (cache / "shared").mkdir()
   (cache / "shared").chmod(0o777)
   (cache / "link").symlink_to(cache)
   given = str(cache / "x").replace("x", place)
   devices.prepare_jax_devices(
-    devices.ProcessConfig(compilation_cache_dir=given)
-  )
+    devices.ProcessConfig(compilation_cache_dir=given))
   assert not jax.config.values["jax_enable_compilation_cache"]
   assert cache_key._open({}, "programs") is None
   (line,) = lines
@@ -133,8 +125,7 @@ def test_jaxs_own_cache_notes_checksums(cache, monkeypatch):
   # Which notes none by default.
   monkeypatch.setattr(of_jax, "zstandard", types.SimpleNamespace())
   devices.prepare_jax_devices(
-    devices.ProcessConfig(compilation_cache_dir=str(cache))
-  )
+    devices.ProcessConfig(compilation_cache_dir=str(cache)))
   written = bytearray(of_jax.compress_executable(os.urandom(1000)))
   written[500] ^= 1
   with pytest.raises(Exception, match="incorrect data check"):

@@ -85,8 +85,7 @@ _CASES = [
   ("train_me_pbt", "--emitter=cma --iso_sigma=1", "cma varies nothing"),
   ("train_me_pbt",
    "--emitter=cma --learner=td3 --hidden_layer_sizes=8 --num_strategies=3 "
-   "--variation_batch_size=10", "can't share 10 offspring even"),
-]  # fmt: skip
+   "--variation_batch_size=10", "can't share 10 offspring even")]
 
 
 def countdown():
@@ -137,10 +136,8 @@ def _try(program, flags):
 
 
 @pytest.mark.parametrize(
-  ("program", "flags", "message"),
-  _CASES,
-  ids=[f"{program} {flags}" for program, flags, _ in _CASES],
-)
+  ("program", "flags", "message"), _CASES,
+  ids=[f"{program} {flags}" for program, flags, _ in _CASES])
 def test_nonsense_is_refused(program, flags, message, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(ValueError, match=message):

@@ -29,51 +29,41 @@ INTERRUPTED = 75
 # What depends on the clock.
 TIMES = re.compile("walltime|per_second|compile_seconds")
 _ROWS = (
-  "metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl", "skills.jsonl"
-)
+  "metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl", "skills.jsonl")
 SMALL = [
   "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
   "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
   "--min_replay_size=16", "--log_to=", "--checkpoint_interval=1",
-  "--seed=3",
-]  # fmt: skip
+  "--seed=3"]
 _PBT = [
   "train_pbt", *SMALL, "--population_size=4", "--num_timesteps=240",
-  "--perturbation_interval=40",
-]  # fmt: skip
+  "--perturbation_interval=40"]
 _REPERTOIRE = [
   "train_me_pbt", *SMALL, "--learner=td3", "--variation_batch_size=4",
-  "--num_initial_genotypes=4", "--grid_shape=4,4", "--num_eval_episodes=1",
-]  # fmt: skip
+  "--num_initial_genotypes=4", "--grid_shape=4,4", "--num_eval_episodes=1"]
 COMMANDS = {
   "pbt": [
     *_PBT, "--num_eval_episodes=2", "--normalize_observations",
     "--log_to=tensorboard", "--randomize=action_noise:uniform:0:0.3",
-    "--randomize=action_delay:uniform:0:2",
-  ],
+    "--randomize=action_delay:uniform:0:2"],
   "pb2": [*_PBT, "--controller=pb2"],
   "mf_pbt": [
-    *_PBT, "--population_size=8", "--controller=mf_pbt", "--frequencies=1,3",
-  ],
+    *_PBT, "--population_size=8", "--controller=mf_pbt", "--frequencies=1,3"],
   "diayn": [*_PBT, "--learner=diayn", "--num_skills=2", "--population_size=2"],
   "me_pbt": [
     *_REPERTOIRE, "--gradient_population_size=4", "--num_replaced_by_best=1",
-    "--num_timesteps=240", "--perturbation_interval=40", "--adding=adaptive",
-  ],
+    "--num_timesteps=240", "--perturbation_interval=40", "--adding=adaptive"],
   # With parts of a user's own, see `tests/trials`.
   "own_learner_and_controller": [
     *(flag for flag in _PBT if "hidden_layer" not in flag),
     "--learner=tests.trials.batch_norm_learner:make_learner",
     "--controller=tests.trials.remembering_controller:make_controller",
-    "--search_space=noise:uniform:0.1:0.9", "--num_eval_episodes=2",
-  ],
+    "--search_space=noise:uniform:0.1:0.9", "--num_eval_episodes=2"],
   "own_emitter_and_container": [
     *(x for x in _REPERTOIRE if not re.search("num_envs|grid_shape", x)),
     "--emitter=tests.trials.learning_emitter:make_emitter",
     "--tessellation=tests.trials.fittest:make_container",
-    "--num_generations=6", "--num_reevaluations=0",
-  ],
-}  # fmt: skip
+    "--num_generations=6", "--num_reevaluations=0"]}
 
 
 class Point(NamedTuple):
@@ -108,14 +98,9 @@ def start(
   return subprocess.Popen(
     [
       sys.executable, str(_DYING), folder, point.what, str(point.count),
-      str(point.delay), str(harness.LAUNCHERS / f"{launcher}.py"), *flags,
-    ],
-    cwd=cwd,
-    env=os.environ | {"JAX_NUM_CPU_DEVICES": str(num_devices)},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )  # fmt: skip
+      str(point.delay), str(harness.LAUNCHERS / f"{launcher}.py"), *flags],
+    cwd=cwd, env=os.environ | {"JAX_NUM_CPU_DEVICES": str(num_devices)},
+    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen) -> tuple[int, int, str]:
@@ -137,14 +122,12 @@ def contents(logdir: pathlib.Path) -> dict[str, Any]:
     if (logdir / name).exists():
       found[name] = [
         {k: v for k, v in json.loads(line).items() if not TIMES.search(k)}
-        for line in (logdir / name).read_text().splitlines()
-      ]
+        for line in (logdir / name).read_text().splitlines()]
   found["versions"] = (logdir / "versions.json").exists()
   found["events"] = sorted(
     (name, step, repr(value))
     for name, step, value in events.events(logdir)
-    if not TIMES.search(name)
-  )
+    if not TIMES.search(name))
   found["csv rows"] = (logdir / "metrics.csv").read_text().count("\n")
   for folder in ("checkpoints", "best"):
     # The last; what else is kept depends on where the run was interrupted.
@@ -172,11 +155,9 @@ def _arrays(item: pathlib.Path) -> Any:
   checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
   metadata = checkpointer.metadata(item).item_metadata.tree
   arguments = jax.tree.map(
-    lambda _: ocp.RestoreArgs(restore_type=np.ndarray), metadata
-  )
+    lambda _: ocp.RestoreArgs(restore_type=np.ndarray), metadata)
   return checkpointer.restore(
-    item, args=ocp.args.PyTreeRestore(restore_args=arguments)
-  )
+    item, args=ocp.args.PyTreeRestore(restore_args=arguments))
 
 
 def differences(actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:
@@ -188,8 +169,7 @@ def differences(actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:
   return sorted(
     name
     for name in actual.keys() | expected.keys()
-    if bits(actual.get(name)) != bits(expected.get(name))
-  )
+    if bits(actual.get(name)) != bits(expected.get(name)))
 
 
 def _random_points(
@@ -200,8 +180,7 @@ def _random_points(
     yield Point(
       generator.choice(["SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM"]),
       generator.randint(1, max(1, num_operations // 2)),
-      generator.choice([0.0, generator.uniform(0.0, 0.05)]),
-    )
+      generator.choice([0.0, generator.uniform(0.0, 0.05)]))
 
 
 def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:

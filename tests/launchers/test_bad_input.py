@@ -31,8 +31,7 @@ _MAZE = ("--env_name=point_maze", "--hidden_layer_sizes=4", "--num_envs=2")
    "--coordinator_address=host has no port; give it like 10.0.0.1:1234"),
   # What a setting is called is what the program calls it.
   ("train", "--resume --logdir=none", "holds no run.*name the directory"),
-  ("train", f"{' '.join(_MAZE)} --logdir=/dev/null/x", "/dev/null/x .*choose"),
-])  # fmt: skip
+  ("train", f"{' '.join(_MAZE)} --logdir=/dev/null/x", "/dev/null/x .*choose")])
 def test_a_command_line_is_refused_in_one_line_and_nothing_is_written(
   launcher, flags, message, capsys, monkeypatch, tmp_path
 ):
@@ -50,16 +49,14 @@ def test_a_script_refuses_in_one_line_too(tmp_path):
   done = subprocess.run(
     [sys.executable, harness.LAUNCHERS / "train_pbt.py", "--num_envs=0"],
     cwd=tmp_path, env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    capture_output=True, text=True,
-  )
+    capture_output=True, text=True)
   assert done.returncode == 2
   assert done.stderr == "error: num_envs must be at least 1, got 0.\n"
 
 
 @pytest.mark.parametrize(("launcher", "flags", "message"), [
   ("train", "--min_replay_size=17", "nothing will be learned: .* 16 steps"),
-  ("train_pbt", "--burn_in_period=16 --population_size=2", "no finite agent"),
-])
+  ("train_pbt", "--burn_in_period=16 --population_size=2", "no finite agent")])
 def test_what_begins_after_the_end_is_warned_of(
   launcher, flags, message, caplog, capsys, monkeypatch
 ):
@@ -68,8 +65,7 @@ def test_what_begins_after_the_end_is_warned_of(
     caplog.clear()
     harness.run(
       capsys, launcher, *_MAZE, f"--num_timesteps={steps}", "--dry_run",
-      *flags.split(),
-    )  # fmt: skip
+      *flags.split())
     assert bool(re.search(message, caplog.text)) == (steps == 16)
 
 
@@ -85,8 +81,7 @@ _UNREADABLE = "run holds no run: its config.json can't be read; name the direc"
   ("train_pbt --resume --logdir", {},
    "run is a run of train.py, not train_pbt.py; resume it with that launcher"),
   ("train --warm_start", {"activation": "tanh"},
-   "run has agents with --activation=tanh, not relu; give that"),
-])  # fmt: skip
+   "run has agents with --activation=tanh, not relu; give that")])
 def test_settings_of_a_run_that_cannot_be_taken_are_reported(
   how, text, message, capsys, monkeypatch, tmp_path
 ):

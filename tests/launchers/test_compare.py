@@ -15,8 +15,7 @@ from tests.reports import common
 
 _TABLE = [
   "--command=train_pbt --learner=sac", "--task=maze: --env_name=point_maze",
-  "--method=pbt:", "--method=pb2: --controller=pb2", "--num_seeds=2",
-]
+  "--method=pbt:", "--method=pb2: --controller=pb2", "--num_seeds=2"]
 
 
 @pytest.fixture
@@ -33,8 +32,7 @@ def started(monkeypatch):
       if given.get("controller") == "broken":
         return subprocesses.Done(1, "error: the disk is full")
       common.write_population(
-        given["logdir"], scale=1 + float(given["seed"]), seed=given["seed"]
-      )
+        given["logdir"], scale=1 + float(given["seed"]), seed=given["seed"])
     if given.get("controller") == "diverging" and "dry_run" not in given:
       return subprocesses.Done(3, "error: all members have diverged")
     self.is_interrupted = given.get("controller") == "interrupted"
@@ -49,8 +47,7 @@ def started(monkeypatch):
 
 def _compare(capsys, tmp_path, *flags):
   return harness.run(
-    capsys, "compare", *_TABLE, f"--output={tmp_path / 'out'}", *flags
-  )
+    capsys, "compare", *_TABLE, f"--output={tmp_path / 'out'}", *flags)
 
 
 def _trained(commands):
@@ -65,8 +62,7 @@ def test_runs_are_trained_and_compared(capsys, tmp_path, started):
   assert ["--dry_run" in x for x in started] == [True] * 2 + [False] * 4
   assert started[2] == (
     "train_pbt", "--learner=sac", "--env_name=point_maze", "--seed=0",
-    f"--logdir={out}/maze/pbt/seed_0",
-  )  # fmt: skip
+    f"--logdir={out}/maze/pbt/seed_0")
   rows = [json.loads(x) for x in (out / "table.jsonl").read_text().splitlines()]
   assert [row["method"] for row in rows] == ["pbt", "pb2"]
   # The last three of the best are 6, 7, 9, and twice that.
@@ -85,8 +81,7 @@ def test_what_is_done_is_not_done_again(capsys, tmp_path, started):
   outcome = _compare(capsys, tmp_path, "--method=slow: --explore=mixed")
   assert outcome.code == 0, outcome.err
   assert [x[-1].split("/maze/")[1] for x in _trained(started)] == [
-    "slow/seed_0", "slow/seed_1"
-  ]  # fmt: skip
+    "slow/seed_0", "slow/seed_1"]
 
   # And what had begun is resumed.
   logdir = tmp_path / "out" / "maze" / "pbt" / "seed_0"
@@ -122,8 +117,7 @@ def test_a_run_that_diverged_is_done_and_counts(capsys, tmp_path, started):
   (["--output="], "--output is missing"),
   (["--baseline=pb"], "--baseline=pb is no method; did you mean"),
   (["--method=x: --controller=none"],
-   "task maze, method x: --controller=none is unknown."),
-])
+   "task maze, method x: --controller=none is unknown.")])
 def test_nonsense_is_refused(capsys, tmp_path, started, flags, message):
   outcome = _compare(capsys, tmp_path, *flags)
   harness.assert_refused(outcome, message)
@@ -135,14 +129,12 @@ def test_another_commands_runs_are_refused(capsys, tmp_path, started):
   outcome = _compare(capsys, tmp_path, "--command=train_pbt --learner=td3")
   assert outcome.code == 2
   assert "has a run maze/pbt/seed_0 by another command, 'train_pbt" in (
-    outcome.err
-  )
+    outcome.err)
   (tmp_path / "out" / "runs.json").write_text("[]")
   assert "runs.json is damaged" in _compare(capsys, tmp_path).err
   (tmp_path / "out" / "runs.json").unlink()
   assert "holds something, but no comparison" in (
-    _compare(capsys, tmp_path).err
-  )
+    _compare(capsys, tmp_path).err)
 
 
 def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
@@ -161,8 +153,7 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
       offered = {x for x in settings if settings[x].declared.offered}
       names = {flag[2:].partition("=")[0] for flag in flags}
       assert {x for x in names if x.removeprefix("no") not in offered} <= (
-        offered
-      ), preset
+        offered), preset
 
 
 def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
@@ -171,8 +162,7 @@ def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
     "def stop(*_):\n"
     "  print('warning\\nerror: no', file=sys.stderr)\n  sys.exit(75)\n"
     "signal.signal(signal.SIGTERM, stop)\n"
-    "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
-  )
+    "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n")
   monkeypatch.setattr(sys, "argv", [str(tmp_path / "compare.py")])
   with subprocesses.forward_subprocess_signals() as process:
     done = process.run("train", [], tmp_path / "log")

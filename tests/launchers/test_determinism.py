@@ -22,20 +22,16 @@ _SMALL = [
   "--env_name=point_maze", "--episode_length=20", "--num_envs=2",
   "--batch_size=8", "--hidden_layer_sizes=8", "--replay_capacity=200",
   "--min_replay_size=16", "--perturbation_interval=40", "--num_timesteps=120",
-  "--num_eval_episodes=2", "--log_to=", "--max_checkpoints=1",
-]  # fmt: skip
+  "--num_eval_episodes=2", "--log_to=", "--max_checkpoints=1"]
 _PBT = [
   "train_pbt", *_SMALL, "--learner=sac",
-  "--randomize=observation_noise:uniform:0:0.3",
-]  # fmt: skip
+  "--randomize=observation_noise:uniform:0:0.3"]
 _REPERTOIRE = [
   "train_me_pbt", *_SMALL, "--num_initial_genotypes=8",
-  "--num_replaced_by_best=2", "--grid_shape=4,4",
-]  # fmt: skip
+  "--num_replaced_by_best=2", "--grid_shape=4,4"]
 _ME_PBT = [
   *_REPERTOIRE, "--learner=sac", "--gradient_population_size=8",
-  "--variation_batch_size=8",
-]  # fmt: skip
+  "--variation_batch_size=8"]
 _CODES = {"SIGKILL": -9, "SIGTERM": kill.INTERRUPTED, "FULL": 1}
 
 
@@ -96,13 +92,9 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "interval", "generations"), [
-  ("pbt", 5, (2, 4, 5)),
-  ("mf_pbt", 3, (4,)),
-  ("diayn", 3, (2, 5)),
-  ("me_pbt", 5, (3, 4)),
-  ("own_learner_and_controller", 3, (2, 5)),
-  ("own_emitter_and_container", 3, (2, 5)),
-])
+  ("pbt", 5, (2, 4, 5)), ("mf_pbt", 3, (4,)), ("diayn", 3, (2, 5)),
+  ("me_pbt", 5, (3, 4)), ("own_learner_and_controller", 3, (2, 5)),
+  ("own_emitter_and_container", 3, (2, 5))])
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
   name, interval, generations, cache, straight, tmp_path
 ):
@@ -110,8 +102,7 @@ def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
   logdir, flag = tmp_path / name, f"--checkpoint_interval={interval}"
   for generation in generations:
     process = kill.start(
-      kill.COMMANDS[name], logdir, cache, flag, point=kill.after(generation)
-    )
+      kill.COMMANDS[name], logdir, cache, flag, point=kill.after(generation))
     code, _, error = kill.finish(process)
     assert code == -9, error
   _assert_ends_as(expected, name, logdir, cache, flag)
@@ -126,10 +117,8 @@ def _start_two(command, logdir, *flags, num_devices, cwd=None):
     kill.start(
       command, logdir, *flags, f"--coordinator_address={address}",
       "--num_processes=2", f"--process_id={i}", num_devices=num_devices,
-      cwd=cwd,
-    )
-    for i in range(2)
-  ]  # fmt: skip
+      cwd=cwd)
+    for i in range(2)]
 
 
 def _run(command, logdir, placement, *flags):
@@ -152,8 +141,7 @@ def _contents(logdir, size=None):
   return {
     name: x[:size] if members.match(name) else x
     for name, x in kill.contents(logdir).items()
-    if name != "metrics.jsonl"
-  }
+    if name != "metrics.jsonl"}
 
 
 def _after(steps, placement):
@@ -163,11 +151,7 @@ def _after(steps, placement):
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "ways"), [
   ([*_PBT, "--population_size=8"],
-   [
-     [(1,)],
-     [(8,)],
-     [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")],
-   ]),
+   [[(1,)], [(8,)], [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")]]),
   # In 8, 7 and 9 slots.
   ([*_PBT, "--population_size=7"],
    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]]),
@@ -203,8 +187,7 @@ def test_two_processes_agree_on_a_name_and_a_warm_start(cache, tmp_path):
   _run([*_PBT, "--population_size=7"], tmp_path / "other", 3, cache)
   command = [
     *_PBT, "--population_size=5", f"--warm_start={tmp_path / 'other'}",
-    "--seed=1",
-  ]  # fmt: skip
+    "--seed=1"]
   _run(command, tmp_path / "alone", 1, cache)
   for process in _start_two(command, None, cache, num_devices=1, cwd=tmp_path):
     code, _, error = kill.finish(process)
@@ -221,8 +204,7 @@ def test_a_process_that_dies_ends_the_other(victim, cache, tmp_path):
   logdir = tmp_path / "run"
   command = [*_PBT, "--population_size=8", "--checkpoint_interval=1", cache]
   processes = _start_two(
-    command, logdir, "--num_timesteps=40000", num_devices=1
-  )
+    command, logdir, "--num_timesteps=40000", num_devices=1)
   deadline = time.monotonic() + 300
   while not (logdir / "checkpoints" / "80").exists():
     assert time.monotonic() < deadline

@@ -18,13 +18,11 @@ def _report(capsys, tmp_path, *logdirs, flags=()):
   output = tmp_path / "page.html"
   logdirs = [f"--logdir={logdir}" for logdir in logdirs]
   outcome = harness.run(
-    capsys, "report", *logdirs, f"--output={output}", *flags
-  )
+    capsys, "report", *logdirs, f"--output={output}", *flags)
   assert outcome.code == 0, outcome.err
   assert outcome.out.startswith(f"wrote {tmp_path}/page.html (")
   texts = re.findall(
-    r'<script type="application/json">(.*?)</script>', output.read_text()
-  )
+    r'<script type="application/json">(.*?)</script>', output.read_text())
   found = [x for x in map(json.loads, texts) if "cells" in x]
   return outcome.err, found
 
@@ -32,36 +30,31 @@ def _report(capsys, tmp_path, *logdirs, flags=()):
 @pytest.mark.slow
 def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
   td3 = configs.sized(
-    learners.TD3Config, (4,), (4,), normalize_observations=False
-  )
+    learners.TD3Config, (4,), (4,), normalize_observations=False)
   sac = configs.sized(learners.SACConfig, (5,), (5,))
   for name, agent, settings in (
     ("first", learners.td3(2, 2, td3),
      {
        "learner": "td3", "hidden_layer_sizes": ["4"], "episode_length": 9,
-       "normalize_observations": False,
-     }),
+       "normalize_observations": False}),
     # What isn't said is as flags have it by default.
     ("second", learners.sac(2, 2, sac), {"hidden_layer_sizes": ["5"]}),
-  ):  # fmt: skip
+  ):
     path = tmp_path / name
     RunDirectory(path).begin({"env_name": "point_maze"} | settings)
     agents = common.agents(agent, planes.GRID, [0, 1])
     agents.save(path / "repertoire" / "7.npz")
   said, found = _report(
-    capsys, tmp_path, tmp_path / "first", tmp_path / "second"
-  )
+    capsys, tmp_path, tmp_path / "first", tmp_path / "second")
   assert said == ""
   lengths = [
     [len(paths[0][0]) for *_, paths in one["rollouts"]["episodes"]]
-    for one in found
-  ]
+    for one in found]
   assert lengths == [[10, 10], [100, 100]]
 
 
 @pytest.mark.parametrize(
-  "case", ["agents can't be made", "no rollouts", "no members", "damaged"]
-)
+  "case", ["agents can't be made", "no rollouts", "no members", "damaged"])
 def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   directory = common.write_population(tmp_path / "run", env_name="gone:gone")
   path = common.write_repertoire(directory, common.repertoire(planes.GRID))
@@ -91,8 +84,7 @@ def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   (["--logdir=run", "--logdir=./run"], "run is given twice"),
   (["--logdir=run", "--output=mine"], "--output=mine is there; name a new"),
   (["--logdir=run"], "skills.npz is damaged"),
-  (["--logdir=run", "--without_plotly"], "pip install plotly"),
-])
+  (["--logdir=run", "--without_plotly"], "pip install plotly")])
 def test_what_cannot_be_reported_is_refused(
   arguments, message, capsys, tmp_path, monkeypatch
 ):

@@ -22,10 +22,7 @@ def _launch(name, *flags, cwd=None, code=0, **variables):
     env=os.environ
     | {"JAX_LOG_COMPILES": "1", "PYTHONPATH": os.getcwd()}
     | variables,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-  )
+    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
   assert done.returncode == code, (name, done.stdout)
   return done.stdout
 
@@ -44,8 +41,7 @@ def test_a_second_start_traces_nothing_and_computes_the_same(rate, tmp_path):
       f"--critic_learning_rate={rate}", f"--logdir={name}",
       f"--compilation_cache_dir={tmp_path / 'cache'}", *flags,
       cwd=tmp_path, JAX_NUM_CPU_DEVICES="2",
-      code=runs.DIVERGED if rate == "1e30" else 0,
-    )  # fmt: skip
+      code=runs.DIVERGED if rate == "1e30" else 0)
     assert ("diverged" in printed) == (rate == "1e30")
     rows = RunDirectory(tmp_path / name).rows("metrics.jsonl")
     return _TRACED in printed, [

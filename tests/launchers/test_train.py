@@ -20,8 +20,7 @@ _FLAGS = (
   "--env_name=point_maze", "--episode_length=20", "--hidden_layer_sizes=8",
   "--population_size=4", "--num_envs=4", "--batch_size=8",
   "--num_timesteps=192", "--perturbation_interval=64", "--min_replay_size=32",
-  "--replay_capacity=256", "--num_eval_episodes=2", "--tau=0.01", "--seed=3",
-)  # fmt: skip
+  "--replay_capacity=256", "--num_eval_episodes=2", "--tau=0.01", "--seed=3")
 _SEEDS = (5, 6, 7, 8)
 _OWN = (*users_module.FLAGS, "--log_to=")
 _OF_SEEDS = (*_OWN, "--logdir=run", "--num_seeds=4", "--seed=5")
@@ -40,14 +39,12 @@ def test_a_run_leaves_all_its_files(run):
   names = {path.name for path in logdir.iterdir() if path.name[:6] != "events"}
   assert names == {
     "config.json", "versions.json", "metrics.jsonl", "metrics.csv",
-    "pbt_lineage.jsonl", "pbt_members.jsonl", "best", "checkpoints", "plots",
-  }  # fmt: skip
+    "pbt_lineage.jsonl", "pbt_members.jsonl", "best", "checkpoints", "plots"}
   assert len(list(logdir.glob("events*"))) == 1
   checkpoints = {path.name for path in (logdir / "checkpoints").iterdir()}
   assert "192" in checkpoints and len(checkpoints) == 2
   assert {path.name for path in (logdir / "plots").iterdir()} == {
-    "learning_curves.png", "diagnostics.png", "hyperparameters.png"
-  }
+    "learning_curves.png", "diagnostics.png", "hyperparameters.png"}
   best = max(run.rows("metrics.jsonl"), key=lambda x: x["pbt/best_return"])
   steps = [int(path.name) for path in (logdir / "best").iterdir()]
   assert max(steps) == best["step"]
@@ -68,13 +65,11 @@ def test_rows_have_the_documented_names(run):
     "training/reused_initial_states", "training/nonfinite_transitions",
     "training/nonfinite_observations", "training/nonfinite_rewards",
     "training/env_steps_per_second", "training/updates_per_second",
-    "training/compile_seconds",
-  }  # fmt: skip
+    "training/compile_seconds"}
   names |= {
     f"pbt/hyperparams/{name}/{statistic}"
     for name in run.settings()["in_effect"]["hyperparams"]
-    for statistic in ("mean", "min", "max")
-  }
+    for statistic in ("mean", "min", "max")}
   for row in rows:
     assert row.keys() == names
     assert row["seed"] == 3
@@ -85,15 +80,12 @@ def test_rows_have_the_documented_names(run):
   assert [{name: float(x) for name, x in row.items()} for row in table] == rows
   members = run.rows("pbt_members.jsonl")
   assert [(row["generation"], row["member"]) for row in members] == [
-    (g, i) for g in (1, 2, 3) for i in range(4)
-  ]
+    (g, i) for g in (1, 2, 3) for i in range(4)]
   assert {tuple(row) for row in members} == {
-    ("generation", "step", "member", "return", "hyperparams")
-  }
+    ("generation", "step", "member", "return", "hyperparams")}
   assert {tuple(row) for row in run.rows("pbt_lineage.jsonl")} == {(
     "generation", "step", "child", "parent", "child_fitness",
-    "parent_fitness", "old_hyperparams", "new_hyperparams", "operator",
-  )}  # fmt: skip
+    "parent_fitness", "old_hyperparams", "new_hyperparams", "operator")}
 
 
 def test_the_settings_are_those_of_the_flags(run):
@@ -108,8 +100,7 @@ def test_the_settings_are_those_of_the_flags(run):
   assert config["in_effect"]["hyperparams"]["discount"] == 0.95
   assert config["in_effect"]["fitness"] == "episode_return"
   assert config["ranges"]["policy_learning_rate"] == {
-    "kind": "LogUniform", "low": 2e-4, "high": 5e-4
-  }
+    "kind": "LogUniform", "low": 2e-4, "high": 5e-4}
   assert not {"debug", "verbosity", "help", "flagfile"} & config.keys()
 
 
@@ -173,8 +164,7 @@ def test_the_best_agent_and_each_member_can_be_evaluated(folder, capsys):
 
 def test_flags_after_a_preset_override_it():
   config = configs.configured(
-    "train_pbt", "--num_envs=4 --learner=td3", preset="quickstart"
-  )
+    "train_pbt", "--num_envs=4 --learner=td3", preset="quickstart")
   assert config.training.population_size == config.training.num_envs == 4
   assert isinstance(config.learner, learners.TD3Config)
   assert config.run.num_timesteps == 11200
@@ -195,8 +185,7 @@ def test_what_is_given_reaches_learner_and_controller_and_the_rest_is_made_up():
     "train_pbt",
     "--env_name=point_maze --discount=0.9 --hidden_layer_sizes=8,8 "
     "--search_space=tau:log_uniform:1e-3:1e-1 --critic_hidden_layer_sizes=5 "
-    "--normalize_observations --num_timesteps=16000",
-  )
+    "--normalize_observations --num_timesteps=16000")
   setup = experiment.plan_experiment(config).setup
   assert setup.config.perturbation_interval == 800
   _, drawn = setup.controller.init(jax.random.key(0), 8)
@@ -206,8 +195,7 @@ def test_what_is_given_reaches_learner_and_controller_and_the_rest_is_made_up():
   state = jax.eval_shape(setup.learner.init, jax.random.key(0))
   widths = [
     {x.shape[-1] for x in jax.tree.leaves(params)}
-    for params in (state.policy_params, state.critic_params)
-  ]
+    for params in (state.policy_params, state.critic_params)]
   assert widths == [{8, 4}, {5, 1}]
   assert state.observation_statistics.mean.shape == (2,)
 
@@ -221,8 +209,7 @@ _TO_GO_ON = "go on with --resume --logdir=new"
   (runs.Diverged("all members have diverged."), 1, "error: all members have"),
   (runs.Interrupted("stopped"), runs.INTERRUPTED, f"stopped; {_TO_GO_ON}"),
   (PermissionError("denied"), 1, f"denied; .* whole: mend it, and {_TO_GO_ON}"),
-  (MemoryError(), 1, "error: the memory ran out; what was written before"),
-])  # fmt: skip
+  (MemoryError(), 1, "error: the memory ran out; what was written before")])
 def test_each_way_to_end_has_a_documented_exit_code(
   error, code, message, folder, capsys, monkeypatch
 ):
@@ -242,8 +229,7 @@ def test_an_environment_of_gymnasium_leaves_what_any_leaves(folder, capsys):
   pytest.importorskip("gymnasium", reason="the extra [gymnasium] is missing")
   harness.start(
     "train", *_OWN, "--env_name=gymnasium:Pendulum-v1", "--eval_interval=8",
-    "--num_seeds=2", "--num_timesteps=24",
-  )  # fmt: skip
+    "--num_seeds=2", "--num_timesteps=24")
   (logdir,) = (folder / "logs").iterdir()
   assert logdir.name.startswith("gymnasium-Pendulum-v1-users_own")
   rows = _rows(logdir)
@@ -253,8 +239,7 @@ def test_an_environment_of_gymnasium_leaves_what_any_leaves(folder, capsys):
     assert -170 < row["eval/episode_return"] < 0
     assert row["eval/episode_length"] == 10
   outcome = harness.run(
-    capsys, "evaluate", f"--logdir={logdir}", "--num_eval_episodes=2"
-  )
+    capsys, "evaluate", f"--logdir={logdir}", "--num_eval_episodes=2")
   assert '"num_episodes": 2' in outcome.out
   outcome = harness.run(capsys, "train", f"--logdir={logdir}", "--resume")
   harness.assert_refused(outcome, "on the host, .* begin another with war")

@@ -23,24 +23,20 @@ _PBT = (
   "--num_initial_genotypes=4", "--iso_sigma=0.5", "--log_to=",
   "--perturbation_interval=32", "--repertoire_interval=2",
   "--reevaluation_interval=2", "--num_timesteps=96", "--seed=3",
-  "--search_space=speed:log_uniform:1e-3:1e-1",
-)  # fmt: skip
+  "--search_space=speed:log_uniform:1e-3:1e-1")
 _ARM = (
   "--learner=td3", "--env_name=arm", "--hidden_layer_sizes=",
   "--num_initial_genotypes=4", "--num_eval_episodes=1", "--num_generations=3",
-  "--repertoire_interval=1", "--log_to=", "--num_cells=5",
-)  # fmt: skip
+  "--repertoire_interval=1", "--log_to=", "--num_cells=5")
 _NAMES = ("pbt", "pga", "dcrl", "ga", "make_emitter")
 _OTHERS = {
   "cma": (
     *_ARM, "--emitter=cma:4,ga:4", "--num_strategies=2", "--tessellation=cvt",
-    "--num_reevaluations=0",
-  ),
+    "--num_reevaluations=0"),
   "no cells": (
     *_ARM, "--emitter=ga", "--variation_batch_size=6", "--iso_sigma=0.5",
     "--tessellation=none", "--grid_shape=4,4", "--num_reevaluations=2",
-    "--reevaluation_interval=1",
-  ),
+    "--reevaluation_interval=1"),
   # All emitters, one of them a user's own.
   "mix": (
     "--learner=td3", "--env_name=point_maze", "--episode_length=10",
@@ -51,9 +47,7 @@ _OTHERS = {
     "--num_reevaluations=0", "--emitter=pga:3,dcrl:4,pbt:3,ga:2,"
     "tests.trials.learning_emitter:make_emitter:2",
     "--num_replaced_by_best=1", "--num_replaced_by_samples=1", "--num_envs=2",
-    "--perturbation_interval=16", "--adding=adaptive",
-  ),
-}  # fmt: skip
+    "--perturbation_interval=16", "--adding=adaptive")}
 
 
 class StillWalk(toy.Walk):
@@ -67,8 +61,7 @@ def _rows(logdir, name="metrics.jsonl"):
   """Rows without what depends on the clock."""
   return [
     {key: value for key, value in row.items() if not kill.TIMES.search(key)}
-    for row in RunDirectory(logdir).rows(name)
-  ]
+    for row in RunDirectory(logdir).rows(name)]
 
 
 def _start(logdir, *flags):
@@ -87,17 +80,14 @@ def test_a_run_leaves_all_its_files(run):
   assert {path.name for path in run.iterdir()} == {
     "config.json", "versions.json", "metrics.jsonl", "metrics.csv",
     "pbt_lineage.jsonl", "pbt_members.jsonl", "best", "checkpoints", "plots",
-    "repertoire", "reevaluation", "corrected.json",
-  }  # fmt: skip
+    "repertoire", "reevaluation", "corrected.json"}
   # Each second generation, and the last.
   for folder in ("repertoire", "reevaluation"):
     assert {path.name for path in (run / folder).iterdir()} == {
-      "64.npz", "96.npz"
-    }
+      "64.npz", "96.npz"}
   assert {path.name for path in (run / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png",
-    "repertoire.png", "repertoire_64.png", "repertoire_96.png",
-  }  # fmt: skip
+    "repertoire.png", "repertoire_64.png", "repertoire_96.png"}
 
 
 def test_the_first_row_is_of_the_random_agents(run):
@@ -126,8 +116,7 @@ def test_numpy_alone_reads_a_repertoire_which_agrees_with_the_last_row(run):
   assert row["qd/max_fitness"] == pytest.approx(float(found.max()))
   offset = StillWalk.descriptor.reward_offset * 10
   assert row["qd/qd_score"] == pytest.approx(
-    float(np.sum(found + offset)), rel=1e-5
-  )
+    float(np.sum(found + offset)), rel=1e-5)
   np.testing.assert_array_equal(arrays["cells"], cells)
   x = arrays["descriptors"][cells, 0]
   column = np.minimum((x + 10) / 20 * 16, 15).astype(int)
@@ -144,8 +133,7 @@ def test_a_stored_policy_does_again_what_it_did(run):
   evaluation = actors.evaluate(
     env, make_experiment_agent(read_config(str(run))).learner,
     repertoire.genotypes.genotype[cells], jax.random.key(17), 1,
-    StillWalk.descriptor.function,
-  )
+    StillWalk.descriptor.function)
   for found, stored in (
     (evaluation.returns, repertoire.fitness),
     (evaluation.descriptors, repertoire.descriptors),
@@ -163,12 +151,10 @@ def test_where_nothing_is_random_nothing_is_lost(run):
       assert found == pytest.approx(last[f"qd/{name}"], rel=1e-4)
   num_elites = round(last["qd/coverage"] * 128 / 100)
   assert last["qd/reevaluation_env_steps"] == (
-    num_elites * corrected["num_reevaluations"] * 10
-  )
+    num_elites * corrected["num_reevaluations"] * 10)
   # There was none after the first generation.
   assert [row["qd/lost_coverage"] is None for row in rows] == [
-    True, True, False, False
-  ]
+    True, True, False, False]
 
 
 def test_the_lineage_names_the_cells_of_elites(run):
@@ -219,14 +205,12 @@ def test_other_runs_are_evaluated_and_reported(name, other, tmp_path, capsys):
   for choice in choices:
     outcome = harness.run(
       capsys, "evaluate", f"--logdir={logdir}", choice,
-      f"--export={tmp_path / choice}.npz",
-    )  # fmt: skip
+      f"--export={tmp_path / choice}.npz")
     assert outcome.code == 0, outcome.err
     assert '"mean"' in outcome.out
   page = tmp_path / "page.html"
   harness.start(
-    "report", f"--logdir={logdir}", f"--output={page}", "--rollouts=1"
-  )
+    "report", f"--logdir={logdir}", f"--output={page}", "--rollouts=1")
   for emitter, number in elites.finds.items():
     assert f"{emitter} {number}" in page.read_text()
   # Critics are there where agents train by them alone.

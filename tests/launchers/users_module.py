@@ -84,5 +84,4 @@ FLAGS = (
   "--env_name=users_own.things:make_env",
   "--learner=users_own.things:make_learner", "--episode_length=10",
   "--num_envs=2", "--batch_size=4", "--min_replay_size=4",
-  "--replay_capacity=100", "--num_eval_episodes=2",
-)
+  "--replay_capacity=100", "--num_eval_episodes=2")

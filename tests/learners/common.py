@@ -17,15 +17,12 @@ NAMES = ("sac", "td3", "crossq", "xqc", "ppo")
 # The others are the slow tier's, where a test compiles for each.
 SAC_FIRST = tuple(
   name if name == "sac" else pytest.param(name, marks=pytest.mark.slow)
-  for name in NAMES
-)
+  for name in NAMES)
 
 _CONFIG = {
-  "policy_hidden_layer_sizes": (4,),
-  "critic_hidden_layer_sizes": (5,),
+  "policy_hidden_layer_sizes": (4,), "critic_hidden_layer_sizes": (5,),
   # Smooth, for finite differences.
-  "activation": "tanh",
-}
+  "activation": "tanh"}
 
 
 def learner(name, **config):
@@ -53,14 +50,12 @@ def _learner(name, config):
     "td3": (learners.td3, learners.TD3Config),
     "crossq": (learners.crossq, learners.CrossQConfig),
     "xqc": (learners.xqc, learners.XQCConfig),
-    "ppo": (learners.ppo, learners.PPOConfig),
-  }[name]
+    "ppo": (learners.ppo, learners.PPOConfig)}[name]
   made = configs.make(config_class, **dict(config))
   made = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
   return made._replace(
     update=jax.jit(made.update), act=jax.jit(made.act),
-    act_greedy=jax.jit(made.act_greedy),
-  )
+    act_greedy=jax.jit(made.act_greedy))
 
 
 def observations(*shape, seed=0):
@@ -78,9 +73,7 @@ def transitions(*shape, seed=0):
     action=jnp.asarray(rng.uniform(-1, 1, (*shape, ACTION_SIZE)), jnp.float32),
     reward=jnp.asarray(rng.normal(size=shape), jnp.float32),
     discount=jnp.asarray(rng.uniform(size=shape) > 0.3, jnp.float32),
-    next_observation=observations(*shape, seed=300 + seed),
-    extras={},
-  )
+    next_observation=observations(*shape, seed=300 + seed), extras={})
 
 
 def batches(learner, seed=0):
@@ -92,12 +85,10 @@ def batches(learner, seed=0):
   # In their order, but where an episode has ended.
   goes_on = (~ends & (rollout.discount > 0))[:-1, :, None]
   next_observation = rollout.next_observation.at[:-1].set(
-    jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1])
-  )
+    jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1]))
   return rollout._replace(
     next_observation=next_observation,
-    extras={"truncation": rollout.discount * ends},
-  )
+    extras={"truncation": rollout.discount * ends})
 
 
 def fresh(learner, seed=0):
@@ -122,8 +113,7 @@ def agent(learner, seed=0):
 
   state = state._replace(**{
     name: jax.tree_util.tree_map_with_path(drawn, getattr(state, name))
-    for name in state._fields if name.endswith("_params")
-  })
+    for name in state._fields if name.endswith("_params")})
   return learner.observe(state, observations(50, seed=500 + seed))
 
 
@@ -134,8 +124,7 @@ def hyperparams(learner, **changes):
   """
   rates = {
     "tau": 0.1, "policy_learning_rate": 0.01, "critic_learning_rate": 0.02,
-    "temperature_learning_rate": 0.03,
-  }
+    "temperature_learning_rate": 0.03}
   kept = {k: v for k, v in rates.items() if k in learner.hyperparams}
   values = learner.hyperparams | kept | changes
   return {name: np.float32(value) for name, value in values.items()}
@@ -162,10 +151,8 @@ def assert_close(actual, expected, rtol=1e-5, atol=0.0):
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   jax.tree_util.tree_map_with_path(
     lambda path, x, y: np.testing.assert_allclose(
-      x, y, rtol=rtol, atol=atol, err_msg=jax.tree_util.keystr(path)
-    ),
-    actual, expected,
-  )
+      x, y, rtol=rtol, atol=atol, err_msg=jax.tree_util.keystr(path)),
+    actual, expected)
 
 
 def distance(tree, other):

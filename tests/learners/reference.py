@@ -85,10 +85,8 @@ def adam(gradients, state, params, learning_rate, b1=0.9, decay=0.0):
   params = jax.tree.map(
     lambda p, m, v: p - learning_rate * (
       m / (1 - b1**count) / (np.sqrt(v / (1 - 0.999**count)) + 1e-8)
-      + decay * p
-    ),
-    params, mu, nu,
-  )  # fmt: skip
+      + decay * p),
+    params, mu, nu)
   return params, type(state)(count, mu, nu)
 
 

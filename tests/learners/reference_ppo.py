@@ -48,8 +48,7 @@ def _step(state, hyperparams, steps, noise):
       loss, getattr(state, f"{role}_params"),
       getattr(state, f"{role}_optimizer_state"),
       hyperparams[f"{role}_learning_rate"],
-      max_norm=hyperparams["max_gradient_norm"],
-    )  # fmt: skip
+      max_norm=hyperparams["max_gradient_norm"])
     metrics |= {f"{role}_loss": found, f"gradient_norm/{role}": length}
     fields = {f"{role}_params": params, f"{role}_optimizer_state": moments}
     state = state._replace(**fields)
@@ -60,8 +59,7 @@ def _step(state, hyperparams, steps, noise):
     "value_mean": value.mean(),
     "policy_divergence": np.mean(change - 1 - np.log(change)),
     "clipped_share": np.mean(np.abs(change - 1) > epsilon),
-    "action_saturation": np.mean(np.abs(fresh) > 0.99),
-  }
+    "action_saturation": np.mean(np.abs(fresh) > 0.99)}
 
 
 def ppo_update(state, hyperparams, rollout, draws):
@@ -79,27 +77,21 @@ def ppo_update(state, hyperparams, rollout, draws):
   seen = float64(rollout)
   observation, next_observation = (
     normalize(state.observation_statistics, x)
-    for x in (seen.observation, seen.next_observation)
-  )
+    for x in (seen.observation, seen.next_observation))
   value = mlp(state.critic_params, observation)[..., 0]
   columns = zip(
     (hyperparams["reward_scaling"] * seen.reward).T,
     (hyperparams["discount"] * seen.discount).T,
     seen.extras["truncation"].T, value.T,
-    mlp(state.critic_params, next_observation)[..., 0].T,
-    strict=True,
-  )  # fmt: skip
+    mlp(state.critic_params, next_observation)[..., 0].T, strict=True)
   advantage = np.stack(
-    [advantages(*x, hyperparams["gae_lambda"]) for x in columns], axis=1
-  )
+    [advantages(*x, hyperparams["gae_lambda"]) for x in columns], axis=1)
   steps = [
     x.reshape(-1, *x.shape[2:])
     for x in (
       observation, seen.action,
       _log_prob(state.policy_params, observation, seen.action),
-      advantage, value + advantage,
-    )
-  ]  # fmt: skip
+      advantage, value + advantage)]
   learned = []
   for places, noise in zip(*draws, strict=True):
     batch = [x[places] for x in steps]

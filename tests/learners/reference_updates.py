@@ -35,8 +35,7 @@ def _batch_norm(params, state, inputs, is_training):
     state = {
       "mean": state["mean"] + rate * (mean - state["mean"]),
       "variance": state["variance"] + rate * (variance - state["variance"]),
-      "count": count,
-    }
+      "count": count}
   outputs = params["scale"] * (inputs - mean) / np.sqrt(variance + 1e-3)
   return outputs + params.get("offset", 0.0), state
 
@@ -50,8 +49,7 @@ def _network(role, params, state, inputs, is_training):
   def normalize(name, inputs):
     name = f"{role}/batch_norm_{name}"
     outputs, moved[name] = _batch_norm(
-      params[name], state[name], inputs, is_training
-    )
+      params[name], state[name], inputs, is_training)
     return outputs
 
   hidden = normalize("inputs", inputs)
@@ -81,8 +79,7 @@ def _with_unit_norm(params):
     module: values | {
       "w": values["w"] / np.linalg.norm(values["w"], axis=-2, keepdims=True)
     } if "w" in values else values
-    for module, values in params.items()
-  }  # fmt: skip
+    for module, values in params.items()}
 
 
 def _critics(params, state, observation, action, is_training):
@@ -91,13 +88,10 @@ def _critics(params, state, observation, action, is_training):
   outputs, states = zip(*(
     _network(
       "critic", *jax.tree.map(lambda x, i=i: x[i], (params, state)), inputs,
-      is_training,
-    )
-    for i in range(2)
-  ), strict=True)  # fmt: skip
+      is_training)
+    for i in range(2)), strict=True)
   return np.stack(outputs, axis=1), jax.tree.map(
-    lambda *x: np.stack(x), *states
-  )
+    lambda *x: np.stack(x), *states)
 
 
 def _values(outputs, atoms):
@@ -130,15 +124,13 @@ def _critic_step(before, inputs, target, hyperparams, b1=0.9, atoms=None):
   outputs, averages = _critics(before.params, before.averages, *inputs, True)
   params, moments, value, length = descend(
     loss, before.params, before.moments, hyperparams["critic_learning_rate"],
-    b1, hyperparams.get("weight_decay", 0.0),
-  )  # fmt: skip
+    b1, hyperparams.get("weight_decay", 0.0))
   if atoms is not None:
     params = _with_unit_norm(params)
   return _Critics(params, averages, moments), {
     "critic_loss": value,
     "q_mean": np.mean(_values(outputs, atoms)[: len(target)]),
-    "gradient_norm/critic": length,
-  }
+    "gradient_norm/critic": length}
 
 
 def _batches(state, transitions):
@@ -147,9 +139,7 @@ def _batches(state, transitions):
   whole = whole._replace(
     observation=normalize(state.observation_statistics, whole.observation),
     next_observation=normalize(
-      state.observation_statistics, whole.next_observation
-    ),
-  )
+      state.observation_statistics, whole.next_observation))
   num_batches = len(whole.reward)
   return [jax.tree.map(lambda x, n=n: x[n], whole) for n in range(num_batches)]
 
@@ -174,8 +164,7 @@ def soft_update(state, hyperparams, transitions, noises):
   temperature = np.exp(state.log_temperature)
   critic = _Critics(
     state.critic_params, getattr(state, "critic_state", None),
-    state.critic_optimizer_state,
-  )
+    state.critic_optimizer_state)
   atoms, changes, more = None, {}, {}
   if rewards := getattr(state, "reward_statistics", None):
     count, largest = rewards.num_updates + 1, rewards.largest
@@ -184,10 +173,9 @@ def soft_update(state, hyperparams, transitions, noises):
     bound = 1.25 * (
       hyperparams["reward_scaling"] * largest
       + temperature * batches[0].action.shape[-1]
-    ) / (1 - hyperparams["discount"])  # fmt: skip
+    ) / (1 - hyperparams["discount"])
     atoms = bound * np.linspace(
-      -1, 1, critic.params["critic/output"]["b"].shape[-1]
-    )
+      -1, 1, critic.params["critic/output"]["b"].shape[-1])
     changes["reward_statistics"] = type(rewards)(count, largest)
     more["largest_value"] = bound
 
@@ -195,24 +183,19 @@ def soft_update(state, hyperparams, transitions, noises):
   for batch, noise in zip(batches, noises[0], strict=True):
     size = len(batch.reward)
     next_action, next_log_prob = normal_tanh(
-      _policy(state.policy_params, batch.next_observation)[0], noise
-    )
+      _policy(state.policy_params, batch.next_observation)[0], noise)
     inputs = (
       np.concatenate([batch.observation, batch.next_observation]),
-      np.concatenate([batch.action, next_action]),
-    )
+      np.concatenate([batch.action, next_action]))
     outputs, _ = _critics(
-      targets or critic.params, critic.averages, *inputs, True
-    )
+      targets or critic.params, critic.averages, *inputs, True)
     next_q = _values(outputs, atoms)[size:].min(axis=1)
     target = (
       hyperparams["reward_scaling"] * batch.reward
       + hyperparams["discount"] * batch.discount
-      * (next_q - temperature * next_log_prob)
-    )  # fmt: skip
+      * (next_q - temperature * next_log_prob))
     critic, metrics = _critic_step(
-      critic, inputs, target, hyperparams, b1, atoms
-    )
+      critic, inputs, target, hyperparams, b1, atoms)
     rounds.append(metrics)
     if atoms is not None:
       targets = _moved(targets, critic.params, hyperparams["tau"])
@@ -224,8 +207,7 @@ def soft_update(state, hyperparams, transitions, noises):
   def policy_loss(params):
     action, log_prob = sample(params)
     outputs, _ = _critics(
-      critic.params, critic.averages, batch.observation, action, False
-    )
+      critic.params, critic.averages, batch.observation, action, False)
     q = _values(outputs, atoms).min(axis=1)
     return np.mean(temperature * log_prob - q)
 
@@ -235,8 +217,7 @@ def soft_update(state, hyperparams, transitions, noises):
   policy_params, policy_moments, policy_value, length = descend(
     lambda x: policy_loss(before._replace(params=x) if is_stateful else x),
     own, state.policy_optimizer_state, hyperparams["policy_learning_rate"], b1,
-    hyperparams.get("weight_decay", 0.0),
-  )  # fmt: skip
+    hyperparams.get("weight_decay", 0.0))
   if atoms is not None:
     policy_params = _with_unit_norm(policy_params)
   if is_stateful:
@@ -247,8 +228,7 @@ def soft_update(state, hyperparams, transitions, noises):
   log_temperature, temperature_moments, temperature_value, _ = descend(
     lambda x: np.mean(-np.exp(x) * excess), state.log_temperature,
     state.temperature_optimizer_state,
-    hyperparams["temperature_learning_rate"],
-  )  # fmt: skip
+    hyperparams["temperature_learning_rate"])
   if targets:
     if atoms is None:
       targets = _moved(targets, critic.params, hyperparams["tau"])
@@ -264,8 +244,7 @@ def soft_update(state, hyperparams, transitions, noises):
     "policy_loss": policy_value, "policy_entropy": -np.mean(log_prob),
     "temperature": temperature, "temperature_loss": temperature_value,
     "action_saturation": np.mean(np.abs(action) > 0.99),
-    "gradient_norm/policy": length,
-  }
+    "gradient_norm/policy": length}
 
 
 def td3_update(state, hyperparams, transitions, noises):
@@ -286,20 +265,16 @@ def td3_update(state, hyperparams, transitions, noises):
   for batch, noise in zip(_batches(state, transitions), noises[0], strict=True):
     change = np.clip(hyperparams["target_noise_scale"] * noise, -clip, clip)
     next_action = np.tanh(
-      mlp(state.target_policy_params, batch.next_observation)
-    )
+      mlp(state.target_policy_params, batch.next_observation))
     outputs, _ = _critics(
       state.target_critic_params, None, batch.next_observation,
-      np.clip(next_action + change, -1, 1), True,
-    )  # fmt: skip
+      np.clip(next_action + change, -1, 1), True)
     target = (
       hyperparams["reward_scaling"] * batch.reward
       + hyperparams["discount"] * batch.discount
-      * outputs[..., 0].min(axis=1)
-    )  # fmt: skip
+      * outputs[..., 0].min(axis=1))
     critic, metrics = _critic_step(
-      critic, (batch.observation, batch.action), target, hyperparams
-    )
+      critic, (batch.observation, batch.action), target, hyperparams)
     rounds.append(metrics)
 
   def policy_action(params):
@@ -307,15 +282,13 @@ def td3_update(state, hyperparams, transitions, noises):
 
   def policy_loss(params):
     outputs, _ = _critics(
-      critic.params, None, batch.observation, policy_action(params), False
-    )
+      critic.params, None, batch.observation, policy_action(params), False)
     return -np.mean(outputs[:, 0, 0])
 
   policy_params, policy_moments, policy_value, length = descend(
     policy_loss, state.policy_params, state.policy_optimizer_state,
     hyperparams["policy_learning_rate"],
-    decay=hyperparams.get("weight_decay", 0.0),
-  )  # fmt: skip
+    decay=hyperparams.get("weight_decay", 0.0))
   tau = hyperparams["tau"]
   action = policy_action(state.policy_params)
   return state._replace(
@@ -323,9 +296,7 @@ def td3_update(state, hyperparams, transitions, noises):
     target_policy_params=_moved(state.target_policy_params, policy_params, tau),
     target_critic_params=_moved(state.target_critic_params, critic.params, tau),
     policy_optimizer_state=policy_moments,
-    critic_optimizer_state=critic.moments,
-  ), _mean(rounds) | {
+    critic_optimizer_state=critic.moments), _mean(rounds) | {
     "policy_loss": policy_value,
     "action_saturation": np.mean(np.abs(action) > 0.99),
-    "gradient_norm/policy": length,
-  }
+    "gradient_norm/policy": length}

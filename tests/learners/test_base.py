@@ -18,8 +18,7 @@ _EACH = pytest.mark.parametrize("name", common.NAMES)
 def _arguments(learner, seed=0):
   return (
     common.agent(learner, seed), common.hyperparams(learner),
-    common.batches(learner, seed), jax.random.key(seed),
-  )  # fmt: skip
+    common.batches(learner, seed), jax.random.key(seed))
 
 
 @pytest.mark.parametrize("name", common.SAC_FIRST)
@@ -27,16 +26,13 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
   learner, members = common.learner(name), range(5)
   # Not their first update, so that moments and counts matter.
   states = common.stack([
-    learner.update(*_arguments(learner, i))[0] for i in members
-  ])
+    learner.update(*_arguments(learner, i))[0] for i in members])
   rng = np.random.default_rng(0)
   hyperparams = {
     name: np.float32(value * rng.uniform(0.5, 1.0, len(members)))
-    for name, value in common.hyperparams(learner).items()
-  }
+    for name, value in common.hyperparams(learner).items()}
   batches = common.stack([
-    common.batches(learner, seed=50 + i) for i in members
-  ])
+    common.batches(learner, seed=50 + i) for i in members])
   keys = jax.random.split(jax.random.key(1), len(members))
   args = states, hyperparams, batches, keys
   together = jax.jit(jax.vmap(learner.update))(*args)
@@ -107,23 +103,19 @@ def test_a_genotype_has_all_but_targets_and_moments_which_are_fresh_again(name):
 
 def test_a_fixed_temperature_is_not_learned_and_has_no_hyperparameters():
   learner = common.learner(
-    "sac", learn_temperature=False, initial_temperature=0.3
-  )
+    "sac", learn_temperature=False, initial_temperature=0.3)
   learned = common.learner("sac").hyperparams.keys()
   assert learned - learner.hyperparams.keys() == {
-    "temperature_learning_rate", "target_entropy"
-  }  # fmt: skip
+    "temperature_learning_rate", "target_entropy"}
   init = learner.init
   temperature = jax.jit(lambda key: init(key).log_temperature)
   np.testing.assert_allclose(
-    np.exp(temperature(jax.random.key(0))), 0.3, rtol=1e-6
-  )
+    np.exp(temperature(jax.random.key(0))), 0.3, rtol=1e-6)
   state = jax.eval_shape(init, jax.random.key(0))
   assert state.temperature_optimizer_state is None
   _, metrics = jax.eval_shape(
     learner.update, state, learner.hyperparams,
-    common.batches(learner), jax.random.key(0),
-  )  # fmt: skip
+    common.batches(learner), jax.random.key(0))
   assert "temperature_loss" not in metrics
 
 
@@ -133,8 +125,7 @@ def test_actions_are_in_the_box_for_any_leading_axes(name):
   state = common.agent(learner)
   # Large outputs, so that the border is reached.
   state = state._replace(
-    policy_params=jax.tree.map(lambda x: 20 * x, state.policy_params)
-  )
+    policy_params=jax.tree.map(lambda x: 20 * x, state.policy_params))
   changes = {} if name == "sac" else {"exploration_noise": 3.0}
   hyperparams = common.hyperparams(learner, **changes)
   observation = common.observations(2, 3)
@@ -199,8 +190,7 @@ def _updating(found):
    "observe returns differs from that of init: gain is float32(3, 3), not fl"),
   (_updating(lambda state: state), "update returns a dict; return a pair"),
   (_updating(lambda state: (state, {"loss": jnp.ones(2)})),
-   "the metric 'loss' with an array (2,); give one number"),
-])
+   "the metric 'loss' with an array (2,); give one number")])
 def test_what_is_wrong_is_said_with_the_fix(changes, message):
   assert message in _refused(**changes)
 
@@ -212,17 +202,14 @@ _FLAT = {"transitions": common.transitions(64)}
   ("sac", _FLAT, "says; add the axis: jax.tree.map(lambda x: x[None], trans"),
   ("td3", _FLAT, "says; sample 2 of them, with the shape (2, B)."),
   ("td3", {"hyperparams": {}}, "hyperparams lack critic_learning_rate,"),
-  ("ppo", {"transitions": common.transitions(4, 6)}, "with `truncation` (T, "),
-])
+  ("ppo", {"transitions": common.transitions(4, 6)}, "with `truncation` (T, ")])
 def test_what_an_update_can_not_learn_from_is_refused(name, changes, message):
   learner = common.learner(name)
   given = {
     "hyperparams": learner.hyperparams, "transitions": common.batches(learner),
-    "key": jax.random.key(0),
-  }
+    "key": jax.random.key(0)}
   with pytest.raises(ValueError) as caught:
     jax.eval_shape(
       functools.partial(learner.update, common.fresh(learner)),
-      **given | changes,
-    )
+      **given | changes)
   assert message in str(caught.value)

@@ -16,9 +16,7 @@ _LEARNERS = {
   "ppo": learners.ppo(3, 2),
   "diayn": learners.diayn(
     _SAC, 1, skills.categorical(2),
-    config=learners.DIAYNConfig(discriminator_input="observation"),
-  ),
-}  # fmt: skip
+    config=learners.DIAYNConfig(discriminator_input="observation"))}
 
 
 @pytest.mark.parametrize("name", _LEARNERS)
@@ -45,14 +43,12 @@ def test_what_is_declared_makes_sense():
 @pytest.mark.parametrize(
   "steps, discount, low, high",
   [(1000, 0.995, 0.992, 0.997), (200, 0.975, 0.96, 0.985),
-   (100, 0.95, 0.92, 0.97), (5, 0.95, 0.92, 0.97)],
-)  # fmt: skip
+   (100, 0.95, 0.92, 0.97), (5, 0.95, 0.92, 0.97)])
 def test_default_discounts_go_by_episodes(steps, discount, low, high):
   learner = learners.make_learner(learners.SACConfig(), 3, 2, steps)
   assert learner.hyperparams["discount"] == pytest.approx(discount)
   _, found = ranges.parse_range(
-    f"discount:{learner.declared['discount'].search}"
-  )
+    f"discount:{learner.declared['discount'].search}")
   assert (found.low, found.high) == pytest.approx((low, high))
 
 
@@ -73,8 +69,7 @@ _REACHES = {
   "gae_lambda": ["critic_optimizer_state"],
   "clip_epsilon": ["policy_optimizer_state"],
   "entropy_cost": ["policy_optimizer_state"],
-  "max_gradient_norm": ["policy_optimizer_state", "critic_optimizer_state"],
-}
+  "max_gradient_norm": ["policy_optimizer_state", "critic_optimizer_state"]}
 # What a critic doesn't learn from, that judges no policy's actions, while the
 # rollouts are the same.
 _OF_POLICY_ALONE = {"policy_learning_rate", "clip_epsilon", "entropy_cost"}
@@ -90,14 +85,12 @@ def test_every_hyperparameter_is_live(name):
     states = [common.agent(learner)]
     for i, x in enumerate(batches):
       states.append(
-        learner.update(states[-1], hyperparams, x, jax.random.key(i))[0]
-      )
+        learner.update(states[-1], hyperparams, x, jax.random.key(i))[0])
     return states
 
   expected = learned(default)
   fields = [
-    x for x in expected[0]._fields if x.endswith(("_params", "critic_state"))
-  ]
+    x for x in expected[0]._fields if x.endswith(("_params", "critic_state"))]
   for leaf, value in default.items():
     states = learned(default | {leaf: np.float32(0.5 * value)})
 

@@ -18,8 +18,7 @@ _MAKERS = {
   "sac": (learners.sac, learners.SACConfig, 2 * _A),
   "td3": (learners.td3, learners.TD3Config, _A),
   "crossq": (learners.crossq, learners.CrossQConfig, 2 * _A),
-  "xqc": (learners.xqc, learners.XQCConfig, 2 * _A),
-}
+  "xqc": (learners.xqc, learners.XQCConfig, 2 * _A)}
 _SMALL = networks.ResidualNetworkConfig((8,))
 
 
@@ -55,14 +54,12 @@ def _made(name, stateful=False):
   own = networks.OwnNetworks(attention(num_outputs))
   if stateful:
     own = networks.OwnNetworks(
-      _normalized_policy(num_outputs), _normalized_critic
-    )
+      _normalized_policy(num_outputs), _normalized_critic)
   return make(_O, _A, config(_SMALL), own)
 
 
 @pytest.mark.parametrize(
-  "name", ["sac", pytest.param("td3", marks=pytest.mark.slow)]
-)
+  "name", ["sac", pytest.param("td3", marks=pytest.mark.slow)])
 def test_running_state_is_moved_by_training_and_used_by_acting(name):
   learner = _made(name, stateful=True)
   learners.check(learner, _O, _A)
@@ -70,19 +67,16 @@ def test_running_state_is_moved_by_training_and_used_by_acting(name):
     common.stack([common.fresh(learner, seed) for seed in range(2)]),
     common.stack([common.hyperparams(learner)] * 2),
     common.stack([common.batches(learner, i) for i in range(2)]),
-    jax.random.split(jax.random.key(1), 2),
-  )
+    jax.random.split(jax.random.key(1), 2))
   together, _ = jax.jit(jax.vmap(learner.update))(*args)
   after, batches = common.member(together, 1), common.member(args[2], 1)
   averages = after.policy_params.state["batch_norm/~/mean_ema"]["average"]
   np.testing.assert_allclose(
-    averages[0], batches.observation[-1].mean(axis=0), rtol=1e-4, atol=1e-5
-  )
+    averages[0], batches.observation[-1].mean(axis=0), rtol=1e-4, atol=1e-5)
   counts = after.critic_params.state["batch_norm/~/mean_ema"]["counter"]
   np.testing.assert_array_equal(counts, [learner.batches_per_update] * 2)
   common.assert_equal(
-    after.target_critic_params.state, after.critic_params.state
-  )
+    after.target_critic_params.state, after.critic_params.state)
   for field in ("policy_params", "critic_params"):
     before = getattr(common.member(args[0], 1), field).params
     assert common.distance(getattr(after, field).params, before) > 1e-4
@@ -90,14 +84,12 @@ def test_running_state_is_moved_by_training_and_used_by_acting(name):
   observation = common.observations(4)
   np.testing.assert_allclose(
     learner.act_greedy(after, observation)[1],
-    learner.act_greedy(after, observation[1]), rtol=1e-5, atol=1e-6,
-  )
+    learner.act_greedy(after, observation[1]), rtol=1e-5, atol=1e-6)
 
 
 def test_a_pair_of_functions_is_used_as_it_is():
   policy = networks.Network(
-    lambda key: jnp.ones((_O, 2 * _A)), lambda weights, x: x @ weights
-  )
+    lambda key: jnp.ones((_O, 2 * _A)), lambda weights, x: x @ weights)
   critic = networks.make_sac_networks(_O, _A, _SMALL).critic
   own = networks.OwnNetworks(policy, critic)
   learner = learners.sac(_O, _A, networks=own)
@@ -114,8 +106,7 @@ def test_a_pair_of_functions_is_used_as_it_is():
   ("sac", {"critic": lambda observation, action: action},
    r"critic .*inputs \(6, 3\) and \(6, 2\); it must make float32\(6,\)"),
   ("xqc", {"critic": lambda observation, action: hk.Linear(3)(action)},
-   r"critic network makes .*2, 3\) .* must make float32\(6, 2, 51\)"),
-])
+   r"critic network makes .*2, 3\) .* must make float32\(6, 2, 51\)")])
 def test_a_network_of_other_shapes_is_refused(name, own, message):
   make, config, _ = _MAKERS[name]
   with pytest.raises(ValueError, match=message):
@@ -142,8 +133,7 @@ def test_a_setting_names_a_policy_network():
   config = learners.SACConfig(policy_network=f"{__name__}:attention")
   states = [
     jax.eval_shape(learner.init, jax.random.key(0))
-    for learner in (learners.sac(_O, _A, config), _made("sac"))
-  ]
+    for learner in (learners.sac(_O, _A, config), _made("sac"))]
   assert states[0].policy_params == states[1].policy_params
   # Such code may have read anything: its programs are traced at each start.
   assert cache_key._names_code({"policy_network": config.policy_network})

@@ -21,8 +21,7 @@ _NUM_ENVS, _BATCH_SIZE, _NUM_UPDATES = 4, 64, 1000
 _LARGE_BATCHES = {"crossq": (1024, 4000), "xqc": (256, 1500)}
 _NETWORKS = {
   "policy_hidden_layer_sizes": (32,), "critic_hidden_layer_sizes": (32,),
-  "activation": "tanh",
-}
+  "activation": "tanh"}
 # An entropy that weighs next to nothing, so that values are plain returns.
 _SOFT = _NETWORKS | {"learn_temperature": False, "initial_temperature": 1e-4}
 _LEARNERS = {
@@ -30,8 +29,7 @@ _LEARNERS = {
   "td3": learners.td3(1, 1, configs.make(learners.TD3Config, **_NETWORKS)),
   "crossq": learners.crossq(1, 1, configs.make(learners.CrossQConfig, **_SOFT)),
   "xqc": learners.xqc(1, 1, configs.make(learners.XQCConfig, **_SOFT)),
-  "ppo": learners.ppo(1, 1, configs.make(learners.PPOConfig, **_NETWORKS)),
-}
+  "ppo": learners.ppo(1, 1, configs.make(learners.PPOConfig, **_NETWORKS))}
 # Environments, steps, and updates of those that learn from rollouts.
 _ROLLOUTS = 32, 16, 150
 _SHAPE = networks.NetworkConfig(**_NETWORKS)
@@ -39,8 +37,7 @@ _CRITIC = networks.make_sac_networks(1, 1, _SHAPE).critic
 _VALUE = networks.make_ppo_networks(1, 1, _SHAPE).critic
 _BATCH_NORM_CRITICS = {
   "crossq": networks.make_crossq_networks(1, 1, _SHAPE).critic,
-  "xqc": networks.make_xqc_networks(1, 1, _SHAPE, num_atoms=51).critic,
-}
+  "xqc": networks.make_xqc_networks(1, 1, _SHAPE, num_atoms=51).critic}
 _EACH = pytest.mark.parametrize("name", common.SAC_FIRST)
 
 
@@ -76,8 +73,7 @@ class _Probe:
     return state.replace(
       pipeline_state=steps, obs=state.obs + self._advance,
       reward=self._reward + self._at_end * done - self._price * distance,
-      done=done,
-    )
+      done=done)
 
 
 @functools.cache
@@ -87,8 +83,7 @@ def _training(name):
     return _training_by_rollouts(name)
   learner, buffer = _LEARNERS[name], replay.uniform(5000)
   batch_size, num_updates = _LARGE_BATCHES.get(
-    name, (_BATCH_SIZE, _NUM_UPDATES)
-  )
+    name, (_BATCH_SIZE, _NUM_UPDATES))
   batches = (learner.batches_per_update, batch_size)
 
   def train(key, hyperparams, probe):
@@ -98,8 +93,7 @@ def _training(name):
     env_state = env.reset(jax.random.split(reset_key, _NUM_ENVS))
     act = functools.partial(actors.step, env, learner)
     example = jax.tree.map(
-      lambda x: x[0], act(state, hyperparams, env_state, run_key)[1]
-    )
+      lambda x: x[0], act(state, hyperparams, env_state, run_key)[1])
 
     def iteration(carry, key):
       state, env_state, stored = carry
@@ -112,8 +106,7 @@ def _training(name):
 
     return jax.lax.scan(
       iteration, (state, env_state, buffer.init(example)),
-      jax.random.split(run_key, num_updates),
-    )[0][0]
+      jax.random.split(run_key, num_updates))[0][0]
 
   return jax.jit(train)
 
@@ -131,16 +124,14 @@ def _training_by_rollouts(name):
       act_key, update_key = jax.random.split(key)
       act = functools.partial(actors.step, env, learner, state, hyperparams)
       env_state, rollout = jax.lax.scan(
-        act, env_state, jax.random.split(act_key, num_steps)
-      )
+        act, env_state, jax.random.split(act_key, num_steps))
       state, _ = learner.update(state, hyperparams, rollout, update_key)
       return (state, env_state), None
 
     env_state = env.reset(jax.random.split(reset_key, num_envs))
     return jax.lax.scan(
       iteration, (learner.init(init_key), env_state),
-      jax.random.split(run_key, num_updates),
-    )[0][0]
+      jax.random.split(run_key, num_updates))[0][0]
 
   return jax.jit(train)
 
@@ -149,8 +140,7 @@ def _train(name, discount=0.8, **probe):
   """An agent that learned after every step of its environments."""
   hyperparams = _LEARNERS[name].hyperparams | {
     "policy_learning_rate": 0.01, "critic_learning_rate": 0.01,
-    "discount": discount,
-  }
+    "discount": discount}
   if "tau" in hyperparams:
     hyperparams["tau"] = 0.1
   if name in ("ppo", *_LARGE_BATCHES):
@@ -175,8 +165,7 @@ def _values(name, state, observation, action, discount=0.8):
     return np.asarray(_CRITIC.apply(state.critic_params, *inputs))
   critic, params = _BATCH_NORM_CRITICS[name], state.critic_params
   outputs, _ = critic.apply(
-    params, state.critic_state, *inputs, is_training=False
-  )
+    params, state.critic_state, *inputs, is_training=False)
   if name == "crossq":
     return np.asarray(outputs[..., 0])
   largest = state.reward_statistics.largest + np.exp(state.log_temperature)
@@ -195,9 +184,7 @@ def test_a_later_reward_is_discounted_once_per_step(name):
   action = _greedy(name, state, [0.0, 1.0])
   np.testing.assert_allclose(
     _values(name, state, [0.0, 1.0], action, discount=0.6),
-    [[0.6, 0.6], [1.0, 1.0]],
-    atol=0.02,
-  )
+    [[0.6, 0.6], [1.0, 1.0]], atol=0.02)
 
 
 @_EACH
@@ -207,8 +194,7 @@ def test_the_best_action_of_each_observation_is_found(name):
   action = _greedy(name, state, observation)
   np.testing.assert_allclose(action, 0.5 * np.array(observation), atol=0.1)
   np.testing.assert_allclose(
-    _values(name, state, observation, action), 0.0, atol=0.05
-  )
+    _values(name, state, observation, action), 0.0, atol=0.05)
 
 
 @_EACH

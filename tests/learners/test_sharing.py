@@ -21,8 +21,7 @@ def _learner(**settings):
   sizes = {
     "policy_hidden_layer_sizes": (5,), "critic_hidden_layer_sizes": (6,),
     "activation": "tanh", "policy_final_init": "fan_in",
-    "normalize_observations": False,
-  }
+    "normalize_observations": False}
   config = configs.make(learners.TD3Config, **(sizes | settings))
   return learners.td3(_OBSERVATION, _ACTION, config)
 
@@ -44,14 +43,12 @@ def _improved(params, critic, observations, context):
 
 
 @pytest.mark.parametrize(
-  ("size", "own_critics"), [(0, False), (_CONTEXT, True)]
-)
+  ("size", "own_critics"), [(0, False), (_CONTEXT, True)])
 def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
   learner = _learner(own_critics=own_critics)
   shared = learner.share(size)
   observations = jax.random.normal(
-    jax.random.key(3), (_STEPS, _BATCH, _OBSERVATION)
-  )
+    jax.random.key(3), (_STEPS, _BATCH, _OBSERVATION))
   context = _CONTEXT_VALUE[:size]
 
   @jax.jit
@@ -63,8 +60,7 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
 
   state, genotype, after, at_context = improved(jax.random.key(1))
   expected = _improved(*reference.float64(
-    (genotype.policy_params, state.critic_params, observations, context)
-  ))  # fmt: skip
+    (genotype.policy_params, state.critic_params, observations, context)))
   common.assert_close(after.policy_params, expected, 1e-4, 1e-5)
   assert common.distance(after.policy_params, genotype.policy_params) > _RATE
   # The critics go with those that they have improved.
@@ -74,19 +70,16 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
 
 @pytest.mark.parametrize("settings", [
   {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
-  {"residual": True},
-], ids=str)
+  {"residual": True}], ids=str)
 def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
   learner = _learner(**settings)
   shared = learner.share(_CONTEXT)
   observation = jax.random.normal(jax.random.key(4), (7, _OBSERVATION))
   whole = jnp.concatenate(
-    [observation, jnp.tile(_CONTEXT_VALUE, (7, 1))], axis=1
-  )
+    [observation, jnp.tile(_CONTEXT_VALUE, (7, 1))], axis=1)
   # The one agent has seen these, if it counts them.
   seen = 2 + 3 * jax.random.normal(
-    jax.random.key(9), (20, _OBSERVATION + _CONTEXT)
-  )
+    jax.random.key(9), (20, _OBSERVATION + _CONTEXT))
 
   @jax.jit
   def acted(key):
@@ -96,8 +89,7 @@ def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
     assert jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, fresh)
     return (
       learner.act_greedy(own, observation),
-      shared.learner.act_greedy(state, whole),
-    )
+      shared.learner.act_greedy(state, whole))
 
   actual, expected = acted(jax.random.key(0))
   np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
@@ -109,10 +101,8 @@ def test_an_agent_without_critics_acts_and_can_not_be_trained():
   assert state.critic_params is None and state.target_critic_params is None
   actions = [
     jax.jit(lambda key, x=x: x.act_greedy(x.init(key), jnp.ones(_OBSERVATION)))(
-      key
-    )
-    for x in (learner, _learner())
-  ]
+      key)
+    for x in (learner, _learner())]
   np.testing.assert_array_equal(*actions)
   with pytest.raises(ValueError, match="own_critics=False leaves nothing"):
     learner.update(state, learner.hyperparams, common.batches(learner), key)

@@ -28,8 +28,7 @@ def _assert_statistics_of(state, data):
   data = data.astype(np.float64)
   assert float(state.num_observations) == len(data)
   np.testing.assert_allclose(
-    state.mean, data.mean(axis=0), rtol=1e-5, atol=1e-5
-  )
+    state.mean, data.mean(axis=0), rtol=1e-5, atol=1e-5)
   np.testing.assert_allclose(state.std, data.std(axis=0), rtol=1e-5)
   np.testing.assert_allclose(state.variance, data.var(axis=0), rtol=1e-5)
 
@@ -52,8 +51,7 @@ def test_an_observation_whose_square_overflows_is_left_out(value):
   _assert_statistics_of(_run(*np.split(broken, 4)), kept)
   for first in (_run(), _run(data)):
     jax.tree.map(
-      np.testing.assert_array_equal, _UPDATE(first, broken[rows]), first
-    )
+      np.testing.assert_array_equal, _UPDATE(first, broken[rows]), first)
 
 
 def test_an_observation_up_to_the_bound_counts_and_leaves_all_finite():
@@ -68,8 +66,7 @@ def test_a_distant_mean_does_not_cost_the_spread():
   # The mean itself is only known to 5e-4 here; the mean of squares less the
   # squared mean would leave no digit of the spread 0.4.
   np.testing.assert_allclose(
-    state.std, data.astype(np.float64).std(axis=0), rtol=1e-3
-  )
+    state.std, data.astype(np.float64).std(axis=0), rtol=1e-3)
 
 
 def test_normalized_observations_are_the_formula_clipped_at_10():
@@ -79,8 +76,7 @@ def test_normalized_observations_are_the_formula_clipped_at_10():
   expected = (observation - whole.mean(axis=0)) / whole.std(axis=0)
   np.testing.assert_allclose(
     statistics.normalize_by_statistics(state, observation),
-    np.clip(expected, -10, 10), rtol=1e-4, atol=1e-4,
-  )  # fmt: skip
+    np.clip(expected, -10, 10), rtol=1e-4, atol=1e-4)
   assert statistics.normalize_by_statistics(None, observation) is observation
 
 

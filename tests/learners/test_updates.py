@@ -18,20 +18,17 @@ def _noises(name, key, num_batches):
     shuffle_key, noise_key = jax.random.split(key)
     size = np.prod(common.ROLLOUT)
     places = [
-      jax.random.permutation(k, size) for k in jax.random.split(shuffle_key, 2)
-    ]
+      jax.random.permutation(k, size) for k in jax.random.split(shuffle_key, 2)]
     shape = size // 3, common.ACTION_SIZE
     return np.reshape(places, (num_batches, -1)), [
       np.asarray(jax.random.normal(k, shape), np.float64)
-      for k in jax.random.split(noise_key, num_batches)
-    ]
+      for k in jax.random.split(noise_key, num_batches)]
   size = (common.BATCH_SIZE, common.ACTION_SIZE)
   shapes = (num_batches, *size), size
   keys = [key] if name == "td3" else jax.random.split(key)
   return [
     np.asarray(jax.random.normal(k, shape), np.float64)
-    for k, shape in zip(keys, shapes, strict=False)
-  ]
+    for k, shape in zip(keys, shapes, strict=False)]
 
 
 @pytest.mark.parametrize("name", common.NAMES)
@@ -42,8 +39,7 @@ def test_updates_are_those_of_the_float64_reference(name):
   changes = {
     "discount": 0.9, "reward_scaling": 2.0, "target_entropy": -1.5,
     "target_noise_scale": 0.4, "weight_decay": 0.1, "gae_lambda": 0.8,
-    "clip_epsilon": 0.1, "entropy_cost": 0.05, "max_gradient_norm": 0.3,
-  }  # fmt: skip
+    "clip_epsilon": 0.1, "entropy_cost": 0.05, "max_gradient_norm": 0.3}
   known = changes.keys() & learner.hyperparams.keys()
   hyperparams = common.hyperparams(learner, **{x: changes[x] for x in known})
   update = reference_updates.soft_update
@@ -73,15 +69,13 @@ def test_acting_is_normal_noise_around_what_the_policy_means(name):
   numbers = reference.float64(state)
   outputs = reference.mlp(
     numbers.policy_params,
-    reference.normalize(numbers.observation_statistics, observation),
-  )
+    reference.normalize(numbers.observation_statistics, observation))
   greedy = learner.act_greedy(state, observation)
   np.testing.assert_allclose(greedy, np.tanh(outputs[:size]), rtol=1e-5)
   changes = {} if name == "sac" else {"exploration_noise": 0.01}
   actions = learner.act(
     state, common.hyperparams(learner, **changes),
-    jnp.tile(observation, (2000, 1)), jax.random.key(0),
-  )  # fmt: skip
+    jnp.tile(observation, (2000, 1)), jax.random.key(0))
   if name == "td3":
     noise = (actions - greedy) / 0.01
   else:
@@ -100,9 +94,7 @@ def test_xqcs_atoms_hold_all_returns_up_to_a_horizon_of_1000_steps():
   batches = common.batches(learner)
   _, metrics = learner.update(
     state, common.hyperparams(learner, discount=1.0), batches,
-    jax.random.key(0),
-  )  # fmt: skip
+    jax.random.key(0))
   largest = np.abs(batches.reward).max(axis=1).mean()
   assert metrics["largest_value"] == pytest.approx(
-    1.25 * largest * 1000, rel=1e-3
-  )
+    1.25 * largest * 1000, rel=1e-3)

@@ -11,16 +11,14 @@ from qdrl_haiku import losses
 _TD3 = {"q_tm1": [1.0, 2.0], "r_t": 0.5, "discount_t": 0.9, "q_t": [3.0, 2.0]}
 _SAC = _TD3 | {"log_prob_t": -1.0, "temperature": 0.5}
 _TEMPERATURE = {
-  "log_temperature": -1.0, "log_prob": 1.5, "target_entropy": -2.0
-}
+  "log_temperature": -1.0, "log_prob": 1.5, "target_entropy": -2.0}
 _UNIFORM = [0.0] * 5
 # The first critic has e^2 of e^2 + 4 on 1.
 _SHARP = [0.0, 0.0, 0.0, 2.0, 0.0]
 _XQC = {
   "logits_tm1": [_SHARP, _UNIFORM], "r_t": 0.5, "discount_t": 0.5,
   "q_t": [3.0, 2.0], "log_prob_t": 1.0, "temperature": 0.5,
-  "atoms": [-2.0, -1.0, 0.0, 1.0, 2.0],
-}
+  "atoms": [-2.0, -1.0, 0.0, 1.0, 2.0]}
 _SUM = np.exp(2) + 4
 _SOFTMAX = np.array([[1, 1, 1, np.exp(2), 1], [_SUM / 5] * 5]) / _SUM
 
@@ -55,8 +53,7 @@ _CASES = (
   # y = 0.5, half of it on 1.
   ("xqc_termination", losses.xqc_critic_loss, _XQC | {"discount_t": 0.0},
    np.log(_SUM) - 0.5 * 2 + np.log(5),
-   {"logits_tm1": _SOFTMAX - [0, 0, 0.5, 0.5, 0]}),
-)
+   {"logits_tm1": _SOFTMAX - [0, 0, 0.5, 0.5, 0]}))
 
 
 def _arrays(example):
@@ -64,21 +61,17 @@ def _arrays(example):
 
 
 @pytest.mark.parametrize(
-  ("loss_fn", "example", "expected", "slopes"),
-  [case[1:] for case in _CASES],
-  ids=[case[0] for case in _CASES],
-)
+  ("loss_fn", "example", "expected", "slopes"), [case[1:] for case in _CASES],
+  ids=[case[0] for case in _CASES])
 def test_one_example_is_as_worked_by_hand(loss_fn, example, expected, slopes):
   loss, gradients = jax.jit(
-    jax.value_and_grad(lambda example: loss_fn(**example))
-  )(_arrays(example))
+    jax.value_and_grad(lambda example: loss_fn(**example)))(_arrays(example))
   assert loss.shape == ()
   np.testing.assert_allclose(loss, expected, rtol=1e-6)
   for name, gradient in gradients.items():
     np.testing.assert_allclose(
       gradient, slopes.get(name, np.zeros_like(gradient)), rtol=1e-5,
-      atol=1e-6, err_msg=name,
-    )  # fmt: skip
+      atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(("loss_fn", "example"), [
@@ -87,8 +80,7 @@ def test_one_example_is_as_worked_by_hand(loss_fn, example, expected, slopes):
      jax.random.key(0), jnp.zeros(2), **k
    ), {"noise_scale": 0.2, "noise_clip": 0.5}),
   (losses.two_hot, {"value": 0.5, "atoms": _XQC["atoms"]}),
-  (losses.categorical_value, {"logits": _SHARP, "atoms": _XQC["atoms"]}),
-])
+  (losses.categorical_value, {"logits": _SHARP, "atoms": _XQC["atoms"]})])
 def test_another_rank_is_refused(loss_fn, example):
   arrays = _arrays(example)
   for name in example:
@@ -101,9 +93,7 @@ def _target_actions(action, noise_scale, noise_clip, num=2000):
   keys = jax.random.split(jax.random.key(0), num)
   return np.asarray(
     jax.jit(jax.vmap(losses.td3_target_action, in_axes=(0, None, None, None)))(
-      keys, jnp.asarray(action), jnp.asarray(noise_scale), noise_clip
-    )
-  )
+      keys, jnp.asarray(action), jnp.asarray(noise_scale), noise_clip))
 
 
 def test_target_noise_is_normal_with_the_given_scale():
@@ -113,8 +103,7 @@ def test_target_noise_is_normal_with_the_given_scale():
   assert abs(np.corrcoef(noise.T)[0, 1]) < 0.1
   # Within a batch, which has one key, likewise.
   actions = losses.td3_target_action(
-    jax.random.key(0), jnp.zeros((3, 2)), 0.1, 0.5
-  )
+    jax.random.key(0), jnp.zeros((3, 2)), 0.1, 0.5)
   assert len(np.unique(actions)) == 6
 
 
@@ -130,12 +119,9 @@ def test_target_noise_and_target_actions_are_clipped_on_both_sides():
 
 
 def test_target_actions_have_no_gradient():
-  gradients = jax.jit(
-    jax.grad(
-      lambda *args: losses.td3_target_action(jax.random.key(0), *args).sum(),
-      argnums=(0, 1, 2),
-    )
-  )(jnp.array([0.2, -0.3]), 0.2, 0.5)
+  gradients = jax.jit(jax.grad(
+    lambda *args: losses.td3_target_action(jax.random.key(0), *args).sum(),
+    argnums=(0, 1, 2)))(jnp.array([0.2, -0.3]), 0.2, 0.5)
   assert not any(np.any(x) for x in gradients)
 
 

@@ -18,8 +18,7 @@ _CASES = (
   ("loses", -0.5, -2.0, 2.0 * _E**0.5, 2.0 * _E**0.5),
   ("loses_from_below", -2.0, -2.0, 2.0 * 0.8, 0.0),
   ("same", -1.0, 3.0, -3.0, -3.0),
-  ("much_likelier", 200.0, -2.0, 2.0 * _E**20, 0.0),
-)
+  ("much_likelier", 200.0, -2.0, 2.0 * _E**20, 0.0))
 
 
 class PPOTest(chex.TestCase):
@@ -52,8 +51,7 @@ class PPOTest(chex.TestCase):
       r_t=jnp.ones(3), discount_t=jnp.full(3, 0.5),
       truncation_t=jnp.array([0.0, 1.0, 0.0]),
       v_tm1=jnp.array([2.0, 3.0, 4.0]), v_t=jnp.array([3.0, 8.0, 6.0]),
-      lambda_=0.5,
-    )  # fmt: skip
+      lambda_=0.5)
     np.testing.assert_allclose(advantages, [1.0, 2.0, 0.0])
 
 
@@ -66,8 +64,7 @@ def test_advantages_are_those_of_numpy_with_episodes_ending_in_between(lambda_):
   next_values[goes_on] = values[goes_on + 1]
   numbers = (
     rng.normal(size=size), 0.95 * (ends != "terminated"), ends == "truncated",
-    values, next_values,
-  )  # fmt: skip
+    values, next_values)
   assert {*ends} == {"no", "terminated", "truncated"}
   found = losses.ppo_advantages(*map(jnp.float32, numbers), lambda_)
   expected = reference.advantages(*numbers, lambda_)

@@ -55,8 +55,7 @@ def strategies():
     return jax.lax.fori_loop(0, 2, turn, states)
 
   return made._replace(
-    init=jax.jit(made.init), tell=turns, can_go_on=jax.jit(made.can_go_on)
-  )
+    init=jax.jit(made.init), tell=turns, can_go_on=jax.jit(made.can_go_on))
 
 
 @pytest.mark.parametrize("num_parents", [2, 5])
@@ -67,8 +66,7 @@ def test_an_update_is_that_of_the_tutorial(strategies, num_parents):
   ranks = np.stack([rng.permutation(_POPULATION) for _ in range(2)])
   states = strategies.tell(
     strategies.init(np.float32(means)), np.float32(points), np.int32(ranks),
-    num_parents,
-  )
+    num_parents)
   assert np.all(strategies.can_go_on(states))
   for i in range(2):
     mean, sigma, C = _update(means[i], 0.5, points[i], ranks[i], num_parents)
@@ -108,15 +106,11 @@ def _strategies(size):
   return map_elites.Strategies(
     init=lambda means: {
       "mean": means, "ranks": jnp.zeros((2, 4), jnp.int32),
-      "parents": jnp.zeros(2, jnp.int32),
-    },
+      "parents": jnp.zeros(2, jnp.int32)},
     ask=lambda states, key: (states["mean"][:, None] + steps, states),
-    tell=tell,
-    can_go_on=lambda states: states["mean"][:, 0] < 100,
-    step_sizes=lambda states: states["mean"][:, 0],
-    num_strategies=2,
-    population_size=4,
-  )
+    tell=tell, can_go_on=lambda states: states["mean"][:, 0] < 100,
+    step_sizes=lambda states: states["mean"][:, 0], num_strategies=2,
+    population_size=4)
 
 
 def test_new_cells_come_first_then_improvements():
@@ -137,10 +131,8 @@ def test_a_strategy_goes_on_where_it_improves_and_begins_anew_elsewhere(shift):
   @jax.jit
   def turn():
     repertoire = map_elites.Repertoire.init(elite, grid).add(
-      jax.tree.map(lambda x: x[None] + 5, elite),
-      jnp.array([1.0]),
-      jnp.full((1, 2), 0.01),
-    )
+      jax.tree.map(lambda x: x[None] + 5, elite), jnp.array([1.0]),
+      jnp.full((1, 2), 0.01))
     state = emitter.init(_KEY, repertoire)
     individuals, asked = emitter.ask(state, repertoire, _KEY)
     # The first strategy improves the elite by 1 and 2 and fills a cell; none
@@ -155,8 +147,7 @@ def test_a_strategy_goes_on_where_it_improves_and_begins_anew_elsewhere(shift):
   # Only weights vary, and each strategy's individuals are in order.
   assert individuals["steps"].tolist() == [12] * 8
   np.testing.assert_array_equal(
-    individuals["policy_params"][:, 1, 2], [5, 6, 7, 8] * 2
-  )
+    individuals["policy_params"][:, 1, 2], [5, 6, 7, 8] * 2)
   # A strategy that can't go on begins anew as well.
   goes_on = not shift
   assert told.num_restarts == 2 - goes_on

@@ -37,8 +37,7 @@ def _survivors(pool, num_places, k):
     distances = sorted(
       np.linalg.norm(np.subtract(point, other))
       for other_fitness, *other in pool
-      if other_fitness > fitness
-    )
+      if other_fitness > fitness)
     worth.append(np.mean(distances[:k]) if distances else np.inf)
   return pool[np.argsort(-np.array(worth), kind="stable")[:num_places]]
 
@@ -96,15 +95,13 @@ def test_metrics_are_told_in_the_cells_of_a_grid(tmp_path):
   batch = (
     np.zeros((4, 2), np.float32),
     np.array([1.0, 2.0, 3.0, 5.0], np.float32),
-    np.array([[-1, -1], [-1.5, -1], [1, 1], [9, 1]], np.float32),
-  )
+    np.array([[-1, -1], [-1.5, -1], [1, 1], [9, 1]], np.float32))
   measure = jax.jit(lambda x, batch: map_elites.metrics(x.add(*batch), 1.0))
   tessellation = map_elites.Unstructured(_PLACES, 2, _GRID, num_neighbors=2)
   told = measure(_empty(tessellation), batch)
   assert {name: float(x) for name, x in told.items()} == {
     "qd/qd_score": 9, "qd/coverage": 50, "qd/max_fitness": 5,
-    "qd/num_outside": 1, "qd/num_elites": 4,
-  }  # fmt: skip
+    "qd/num_outside": 1, "qd/num_elites": 4}
   _empty(tessellation).save(tmp_path / "x.npz")
   loaded = map_elites.Repertoire.load(tmp_path / "x.npz")
   assert loaded.tessellation == tessellation

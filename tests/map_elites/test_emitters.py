@@ -19,8 +19,7 @@ def _repertoire():
   x = np.float32(_OCCUPIED)
   repertoire = map_elites.Repertoire.init(jnp.zeros(2), _GRID)
   return jax.jit(map_elites.Repertoire.add)(
-    repertoire, np.stack([x, -x], axis=1), 0 * x, x[:, None] + 0.5
-  )
+    repertoire, np.stack([x, -x], axis=1), 0 * x, x[:, None] + 0.5)
 
 
 def _vary(key, x1, x2):
@@ -34,11 +33,9 @@ def test_parents_are_drawn_independently_and_uniformly_from_occupied_cells():
   offspring, state = jax.jit(emitter.ask)((), _repertoire(), jax.random.key(0))
   assert state == () and offspring.shape == (_SIZE, 3)
   seen, counts = np.unique(
-    np.asarray(offspring)[:, :2], axis=0, return_counts=True
-  )
+    np.asarray(offspring)[:, :2], axis=0, return_counts=True)
   np.testing.assert_array_equal(
-    seen, [[a, b] for a in _OCCUPIED for b in _OCCUPIED]
-  )
+    seen, [[a, b] for a in _OCCUPIED for b in _OCCUPIED])
   assert stats.chisquare(counts).pvalue > 1e-3
   noise = np.asarray(offspring)[:, 2]
   assert stats.kstest(noise, stats.norm.cdf).pvalue > 1e-3
@@ -52,11 +49,9 @@ def test_a_batch_may_be_empty_and_then_nothing_is_varied():
 
 _OWN = map_elites.genetic_emitter(lambda key, x, y: x, 16)._replace(
   init=lambda key, repertoire: jnp.zeros((), jnp.int32),
-  ask=lambda state, repertoire, key: (repertoire.sample(key, 16), state + 1),
-)
+  ask=lambda state, repertoire, key: (repertoire.sample(key, 16), state + 1))
 _ROWS = map_elites.Repertoire.init(
-  {"x": jnp.zeros(2)}, map_elites.Grid((4, 4), (0.0, 0.0), (1.0, 1.0))
-)
+  {"x": jnp.zeros(2)}, map_elites.Grid((4, 4), (0.0, 0.0), (1.0, 1.0)))
 
 
 def _score(genotypes, key):
@@ -74,8 +69,7 @@ def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
   ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
   ({"tell": lambda *args: args[2].fitness},
    "tell returns differs from that of init: the array is float32(16,), not "
-   "int32()"),
-])
+   "int32()")])
 def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
   with pytest.raises(ValueError) as caught:
     map_elites.check(_OWN._replace(**changes), _ROWS)
@@ -87,8 +81,7 @@ def test_a_step_refuses_what_the_emitter_must_not_return():
   with pytest.raises(ValueError, match="return batch_size=32 genotypes"):
     jax.eval_shape(
       lambda key: map_elites.step(emitter, _score, _ROWS, jnp.int32(0), key),
-      jax.random.key(1),
-    )
+      jax.random.key(1))
 
 
 # An individual's genotype is its descriptor there.
@@ -97,8 +90,7 @@ _PLACES = np.float32([1.5, 2.5, 6.5])
 
 def _remember(state, evaluated, targets):
   told = jnp.stack(
-    [evaluated.extra["transitions"], evaluated.descriptors[:, 0]]
-  )
+    [evaluated.extra["transitions"], evaluated.descriptors[:, 0]])
   return state | {"told": jnp.concatenate([told, targets.T])}
 
 
@@ -108,28 +100,23 @@ _TEACHER = map_elites.Teacher(
   remember=_remember,
   train=lambda state, key: (
     state | {"lessons": state["lessons"] + 1},
-    {"loss": -state["lessons"]},
-  ),
+    {"loss": -state["lessons"]}),
   improve=lambda state, individuals, targets, key: (
-    individuals + 100 * state["lessons"] + 0 * targets
-  ),
-  policies=lambda state, targets: 1000 + targets,
-)
+    individuals + 100 * state["lessons"] + 0 * targets),
+  policies=lambda state, targets: 1000 + targets)
 
 
 def _emitter(*sizes):
   names = ("gradient", "injection", "variation")
   batch_sizes = {
-    f"{name}_batch_size": size for name, size in zip(names, sizes, strict=True)
-  }
+    f"{name}_batch_size": size for name, size in zip(names, sizes, strict=True)}
   return map_elites.dcrl_emitter(_TEACHER, lambda key, x, _: -x, **batch_sizes)
 
 
 def _seen(descriptors):
   numbers = jnp.arange(float(len(descriptors)))
   return map_elites.Evaluated(
-    descriptors, numbers, descriptors, {"transitions": numbers}
-  )
+    descriptors, numbers, descriptors, {"transitions": numbers})
 
 
 def test_parents_are_improved_policies_injected_and_the_rest_varied():
@@ -139,8 +126,7 @@ def test_parents_are_improved_policies_injected_and_the_rest_varied():
   def turn():
     first = jnp.asarray(_PLACES)[:, None]
     repertoire = map_elites.Repertoire.init(jnp.zeros(1), _GRID).add(
-      first, jnp.zeros(3), first
-    )
+      first, jnp.zeros(3), first)
     before = emitter.init(jax.random.key(1), repertoire)
     key = jax.random.key(0)
     told_first = emitter.tell_first(before, repertoire, _seen(first), key)
@@ -162,11 +148,9 @@ def test_parents_are_improved_policies_injected_and_the_rest_varied():
   found = np.arange(150) / 2
   # A variation was made for nothing but its own descriptor.
   np.testing.assert_array_equal(
-    told.teacher["told"], [np.arange(150), found, [*made_for, *found[100:]]]
-  )
+    told.teacher["told"], [np.arange(150), found, [*made_for, *found[100:]]])
   np.testing.assert_array_equal(
-    told_first.teacher["told"], [np.arange(3), _PLACES, _PLACES]
-  )
+    told_first.teacher["told"], [np.arange(3), _PLACES, _PLACES])
   # Metrics of training are there from the beginning.
   assert state.teacher["lessons"] == 1
   assert np.isnan(emitter.metrics(before)["loss"])
@@ -179,10 +163,8 @@ def test_any_kind_of_seen_may_be_none():
     emitter = _emitter(*sizes)
     individuals, state = jax.eval_shape(
       lambda key, emitter=emitter: emitter.ask(
-        emitter.init(key, repertoire), repertoire, key
-      ),
-      jax.random.key(0),
-    )
+        emitter.init(key, repertoire), repertoire, key),
+      jax.random.key(0))
     assert individuals.shape == (6, 1) and emitter.batch_size == 6
     assert state.targets.shape == (6 - sizes[2], 1)
 
@@ -193,6 +175,4 @@ def test_similarity_is_that_of_float64():
   distance = np.sqrt(np.sum((first - second) ** 2, axis=1))
   np.testing.assert_allclose(
     map_elites.dcrl_similarity(jnp.asarray(first), jnp.asarray(second), 0.7),
-    np.exp(-distance / 0.7),
-    rtol=1e-5,
-  )
+    np.exp(-distance / 0.7), rtol=1e-5)

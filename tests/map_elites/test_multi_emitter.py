@@ -33,11 +33,8 @@ def _emitter(individuals, needs=()):
   return map_elites.Emitter(
     init=lambda key, repertoire: first | {"begun": key},
     ask=lambda state, repertoire, key: (individuals, state | {"asked": key}),
-    tell=tell,
-    batch_size=size,
-    needs=needs,
-    metrics=lambda state: {"size": jnp.float32(size)},
-  )
+    tell=tell, batch_size=size, needs=needs,
+    metrics=lambda state: {"size": jnp.float32(size)})
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -58,8 +55,7 @@ _init = jax.jit(lambda emitter, repertoire: emitter.init(_KEY, repertoire),
 _EMPTY = map_elites.Repertoire.init(jnp.zeros(1), _GRID)
 _X = np.float32([0.5, 1.5, 2.5, 2.5, 0.6])
 _TWO = map_elites.multi_emitter(
-  {"a": _emitter(_X[:3], needs=("transitions",)), "b": _emitter(_X[3:])}
-)
+  {"a": _emitter(_X[:3], needs=("transitions",)), "b": _emitter(_X[3:])})
 
 
 def test_each_is_told_of_its_own_individuals_and_what_it_needs():
@@ -74,8 +70,7 @@ def test_each_is_told_of_its_own_individuals_and_what_it_needs():
   # A cell that both have found alike is the last one's.
   assert {k: float(x) for k, x in _TWO.metrics(state).items()} == {
     "a/size": 3, "a/share": pytest.approx(0.6), "a/num_elites": 1,
-    "b/size": 2, "b/share": pytest.approx(0.4), "b/num_elites": 2,
-  }  # fmt: skip
+    "b/size": 2, "b/share": pytest.approx(0.4), "b/num_elites": 2}
   # No two draw from one key, nor one twice.
   keys = [x[use] for x in state.states for use in ("begun", "asked", "told")]
   assert len({tuple(jax.random.key_data(x).tolist()) for x in keys}) == 6
@@ -111,8 +106,7 @@ def test_of_adapting_shares_some_of_each_ones_individuals_are_evaluated():
   assert emitter.batch_size == 4
   fitness = np.float32([0.5, 0.5, 11.5, 13.5])
   repertoire, state = _generation(
-    emitter, _EMPTY, _init(emitter, _EMPTY), fitness
-  )
+    emitter, _EMPTY, _init(emitter, _EMPTY), fitness)
   # Two of each at first, from all over what each one made.
   assert np.flatnonzero(repertoire.occupied).tolist() == [0, 11, 13]
   first, second = state.states
@@ -134,8 +128,7 @@ def _expected_shares(evaluated, improved, size, c):
       m / max(e, 1) + c * math.sqrt(math.log(max(sum(n), 1)) / x)
       if x
       else math.inf
-      for m, e, x in zip(improved, evaluated, n, strict=True)
-    ]
+      for m, e, x in zip(improved, evaluated, n, strict=True)]
     counts[bounds.index(max(bounds))] += 1
   return counts
 
@@ -157,9 +150,7 @@ def test_the_first_individuals_are_told_to_those_that_use_them():
   hearing = deaf._replace(
     init=lambda key, repertoire: jnp.zeros(()),
     tell_first=lambda state, repertoire, evaluated, key: (
-      state + evaluated.genotypes.sum() + evaluated.extra["lengths"], key
-    ),
-  )  # fmt: skip
+      state + evaluated.genotypes.sum() + evaluated.extra["lengths"], key))
   emitter = map_elites.multi_emitter({"a": deaf, "b": hearing})
   x = jnp.array([[1.5], [2.5], [3.5]])
   evaluated = map_elites.Evaluated(x, x[:, 0], x, {"lengths": 10})

@@ -35,15 +35,11 @@ def _train(members, hyperparams, keys):
 
 
 _AGENTS = map_elites.Agents(
-  init=_init_members,
-  train=_train,
-  genotypes=lambda members: members["x"],
+  init=_init_members, train=_train, genotypes=lambda members: members["x"],
   inherit=lambda members, parents: members | {"x": members["x"][parents]},
   transplant=lambda members, genotypes, where: members | {
-    "x": jnp.where(where[:, None], genotypes, members["x"])
-  },
-  is_finite=lambda members: jnp.all(jnp.isfinite(members["x"]), axis=1),
-)
+    "x": jnp.where(where[:, None], genotypes, members["x"])},
+  is_finite=lambda members: jnp.all(jnp.isfinite(members["x"]), axis=1))
 
 
 def _decide(state, key, fitness, hyperparams):
@@ -55,20 +51,15 @@ def _decide(state, key, fitness, hyperparams):
     parents,
     {
       "rate": jnp.where(replaced, 2 * rate[parents], rate),
-      "draw": jax.random.uniform(key, parents.shape),
-    },
-    jnp.where(replaced, 2, 0),
-  )
+      "draw": jax.random.uniform(key, parents.shape)},
+    jnp.where(replaced, 2, 0))
 
 
 _PRESET = controllers.Controller(
   lambda key, size: (
     {"count": jnp.int32(0), "parents": jnp.arange(size, dtype=jnp.int32)},
-    {"rate": jnp.arange(1.0, 1.0 + size), "draw": jnp.zeros(size)},
-  ),
-  _decide,
-  ("survive", "resample", "perturb"),
-)
+    {"rate": jnp.arange(1.0, 1.0 + size), "draw": jnp.zeros(size)}),
+  _decide, ("survive", "resample", "perturb"))
 
 
 @functools.cache
@@ -81,12 +72,10 @@ def _emitter(num_replaced_by_samples=2):
 
   emitter = map_elites.pbt_emitter(
     _AGENTS, _PRESET, add_halves, population_size=6, variation_batch_size=3600,
-    num_replaced_by_samples=num_replaced_by_samples,
-  )  # fmt: skip
+    num_replaced_by_samples=num_replaced_by_samples)
   return emitter._replace(
     init=jax.jit(emitter.init), ask=jax.jit(emitter.ask),
-    tell=jax.jit(emitter.tell),
-  )
+    tell=jax.jit(emitter.tell))
 
 
 @functools.cache
@@ -95,8 +84,7 @@ def _repertoire(cells=_OCCUPIED):
   c, names = np.float32(cells), ("draw", "rate")
   example = map_elites.Elite(jnp.zeros(2), dict.fromkeys(names, jnp.zeros(())))
   elites = map_elites.Elite(
-    np.stack([100 * c, c], axis=1), dict.fromkeys(names, c + 0.5)
-  )
+    np.stack([100 * c, c], axis=1), dict.fromkeys(names, c + 0.5))
   repertoire = map_elites.Repertoire.init(example, _GRID)
   return repertoire.add(elites, 0 * c, c[:, None] + 0.5)
 
@@ -111,8 +99,7 @@ def _tell(emitter, state, fitness, repertoire=None):
   """Tells the members' fitness, and that all variations are far fitter."""
   rest = [1e6] * (emitter.batch_size - len(fitness))
   evaluated = map_elites.Evaluated(
-    None, np.float32([*fitness, *rest]), None, {}
-  )
+    None, np.float32([*fitness, *rest]), None, {})
   repertoire = repertoire or _repertoire()
   return jax.device_get(emitter.tell(state, repertoire, evaluated, _KEY))
 
@@ -131,8 +118,7 @@ def _tell(emitter, state, fitness, repertoire=None):
   # A member that is not finite is the worst.
   ((0, 2, 2, 3, 4, 5), (_NAN, 0, 5, 1, 3, _INF), 2, {0, 5}),
   # None is finite, so there is no best one to keep.
-  (_SELF, (_NAN, _INF, -_INF, _NAN, _NAN, _NAN), 5, {1, 2, 3, 4, 5}),
-])
+  (_SELF, (_NAN, _INF, -_INF, _NAN, _NAN, _NAN), 5, {1, 2, 3, 4, 5})])
 def test_samples_replace_the_worst(parents, fitness, number, by_samples):
   emitter = _emitter(number)
   before = _init(emitter, parents)
@@ -165,8 +151,7 @@ def test_members_that_are_not_finite_have_fitness_nan():
   # The decision is recorded as it was made.
   key = jax.random.fold_in(_KEY, prng.OfGeneration.CONTROLLER)
   remembered, decided = _decide(
-    state.controller, key, np.zeros(6), state.hyperparams
-  )
+    state.controller, key, np.zeros(6), state.hyperparams)
   jax.tree.map(np.testing.assert_array_equal, after.decision, decided)
   assert after.controller["count"] == remembered["count"] == 1
 
@@ -182,8 +167,7 @@ def test_an_empty_repertoire_replaces_no_member():
 def _assert_pairs_of_occupied_cells(pairs):
   pairs, counts = np.unique(pairs, axis=0, return_counts=True)
   np.testing.assert_array_equal(
-    pairs, [[a, b] for a in _OCCUPIED for b in _OCCUPIED]
-  )
+    pairs, [[a, b] for a in _OCCUPIED for b in _OCCUPIED])
   assert stats.chisquare(counts).pvalue > 1e-3
 
 
@@ -192,8 +176,7 @@ def test_samples_are_drawn_independently_and_uniformly():
   state = _init(emitter)
   evaluated = map_elites.Evaluated(None, jnp.arange(3606.0), None, {})
   tell = jax.vmap(
-    lambda key: emitter.tell(state, repertoire, evaluated, key).sampled_cells
-  )
+    lambda key: emitter.tell(state, repertoire, evaluated, key).sampled_cells)
   keys = jax.random.split(_KEY, 1800)
   _assert_pairs_of_occupied_cells(jax.jit(tell)(keys)[:, :2])
 
@@ -228,5 +211,4 @@ def test_a_members_keys_depend_on_its_number_alone_and_are_never_shared():
   expected = [jax.random.fold_in(_KEY, i) for i in range(6)]
   for use in ("init", "train"):
     np.testing.assert_array_equal(
-      used[use], [jax.random.key_data(key) for key in expected]
-    )
+      used[use], [jax.random.key_data(key) for key in expected])

@@ -31,8 +31,7 @@ def _pbt(num_replaced_by_samples=2, **config):
   controller = controllers.pbt(controllers.PBTConfig(**config), space)
   map_elites.pbt_emitter(
     None, controller, None, population_size=6, variation_batch_size=3,
-    num_replaced_by_samples=num_replaced_by_samples,
-  )  # fmt: skip
+    num_replaced_by_samples=num_replaced_by_samples)
 
 
 def _cma_without_cells():
@@ -44,8 +43,7 @@ def _cma_without_cells():
 def _pga(injection_batch_size):
   map_elites.pga_emitter(
     None, None, injection_batch_size=injection_batch_size,
-    gradient_batch_size=1, variation_batch_size=1,
-  )  # fmt: skip
+    gradient_batch_size=1, variation_batch_size=1)
 
 
 def _deep(num_cells, depth):
@@ -67,8 +65,7 @@ _REFUSALS = [
   (lambda: _pga(2), "injection_batch_size=2 would inject"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
   (_cma_without_cells, "by the cells that they improve, and"),
-  (lambda: _deep(2**20, 2**11), "times 1048576 cells is more than 1073741824"),
-]
+  (lambda: _deep(2**20, 2**11), "times 1048576 cells is more than 1073741824")]
 
 
 @pytest.mark.parametrize(("call", "fragment"), _REFUSALS)

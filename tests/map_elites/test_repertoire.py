@@ -37,11 +37,9 @@ def _batch(seed, first_tag=0):
   """Few distinct values, so that ties, duplicates and non-finite abound."""
   rng = np.random.default_rng(seed)
   fitness = rng.choice(
-    [0.0, -0.0, 1.0, 1.0, 2.0, -3.0, np.nan, np.inf, -np.inf], _SIZE
-  )
+    [0.0, -0.0, 1.0, 1.0, 2.0, -3.0, np.nan, np.inf, -np.inf], _SIZE)
   descriptors = rng.choice(
-    [0.0, 0.0, -0.0, 0.2, 0.2, 0.7, 0.7, 1.0, -9.0, np.nan, np.inf], (_SIZE, 2)
-  )
+    [0.0, 0.0, -0.0, 0.2, 0.2, 0.7, 0.7, 1.0, -9.0, np.nan, np.inf], (_SIZE, 2))
   genotypes = _genotypes(first_tag + rng.integers(0, _SIZE, _SIZE))
   for value in (np.nan, np.inf, -np.inf):
     genotypes.weights["w"][rng.uniform(size=_SIZE) < 0.04, 1, 2] = value
@@ -101,10 +99,8 @@ def _contents(repertoire):
     int(cell): (
       float(repertoire.fitness[cell]),
       tuple(repertoire.descriptors[cell]),
-      _bits(_row(repertoire.genotypes, cell)),
-    )
-    for cell in np.flatnonzero(repertoire.fitness > -np.inf)
-  }
+      _bits(_row(repertoire.genotypes, cell)))
+    for cell in np.flatnonzero(repertoire.fitness > -np.inf)}
 
 
 def test_repertoires_are_those_of_a_plain_loop_whatever_the_order():
@@ -137,19 +133,16 @@ def test_the_bits_of_each_leaf_break_ties():
     "tiny": np.float32([[1e-45], [2e-45]]),
     "bool": np.array([[True, False], [False, True]]),
     "int": np.int8([[1, -1], [-1, 1]]),
-    "half": np.asarray(jnp.array([[1.0, 1.5], [1.5, 1.0]], jnp.bfloat16)),
-  }
+    "half": np.asarray(jnp.array([[1.0, 1.5], [1.5, 1.0]], jnp.bfloat16))}
   repertoire = _Repertoire.init(
-    _row(genotypes, 0), map_elites.Grid((1,), (-1.0,), (1.0,))
-  )
+    _row(genotypes, 0), map_elites.Grid((1,), (-1.0,), (1.0,)))
   zeros = np.zeros(2, np.float32)
   for name, leaf in genotypes.items():
     # All but one leaf are alike.
     batch = jax.tree.map(lambda x: x[[0, 0]], genotypes) | {name: leaf}
     first, second = (
       _ADD(repertoire, _row(batch, order), zeros, zeros[:, None])
-      for order in ([0, 1], [1, 0])
-    )
+      for order in ([0, 1], [1, 0]))
     assert _bits(first) == _bits(second), name
 
 
@@ -180,8 +173,7 @@ def test_adding_writes_only_rows_of_the_batch():
     e.primitive.name
     for e in jaxprs.equations(lambda r, b: r.add(*b), repertoire, batch)
     if any(v.aval.shape[:1] == (1000,) for v in e.outvars)
-    and e.primitive.name not in ("jit", "pjit")
-  ]
+    and e.primitive.name not in ("jit", "pjit")]
   assert large == ["scatter"] * 5
 
 
@@ -189,12 +181,10 @@ def test_samples_are_uniform_over_the_occupied_cells():
   key, occupied = jax.random.key(1), np.array([1, 4, 5])
   descriptors = np.asarray(_GRID.centroids)[occupied]
   sparse = _ADD(
-    _EMPTY, _genotypes(10 + occupied), np.float32([-1, 1, 0]), descriptors
-  )
+    _EMPTY, _genotypes(10 + occupied), np.float32([-1, 1, 0]), descriptors)
   sample, sample_cells = (
     jax.jit(method, static_argnums=2)
-    for method in (_Repertoire.sample, _Repertoire.sample_cells)
-  )
+    for method in (_Repertoire.sample, _Repertoire.sample_cells))
   cells = np.asarray(sample_cells(sparse, key, 20_000))
   assert cells.dtype == np.int32
   found, counts = np.unique(cells, return_counts=True)
@@ -216,8 +206,7 @@ def test_metrics_of_a_hand_worked_repertoire():
   found = measure(empty, np.zeros((4, 2), np.float32), fitness, descriptors)
   assert {name: float(x) for name, x in found.items()} == {
     "qd/qd_score": 7.0 + 11.0 + 8.0, "qd/coverage": 60.0, "qd/max_fitness": 1.0,
-    "qd/num_outside": 1.0,
-  }
+    "qd/num_outside": 1.0}
   found = map_elites.metrics(empty, 10.0)
   assert found["qd/qd_score"] == found["qd/coverage"] == 0
   assert np.isnan(found["qd/max_fitness"])

@@ -43,8 +43,7 @@ class _Plain:
     self.seen = {
       number: scores
       for number, scores in self.seen.items()
-      if all(np.isfinite(x).all() for score in scores for x in score)
-    }
+      if all(np.isfinite(x).all() for score in scores for x in score)}
     kept = {x for cell in self.cells().values() for x in cell[:_DEPTH]}
     self.seen = {x: scores for x, scores in self.seen.items() if x in kept}
 
@@ -52,8 +51,7 @@ class _Plain:
     """Its fitness and its descriptor."""
     return [
       np.mean(np.array(x, np.float64), axis=0)
-      for x in zip(*self.seen[number], strict=True)
-    ]
+      for x in zip(*self.seen[number], strict=True)]
 
   def cells(self):
     """Individuals of each cell, the fittest first."""
@@ -78,8 +76,7 @@ def _assert_same(repertoire, archive, plain):
     np.testing.assert_allclose(
       [archive.fitness[place], *archive.descriptors[place]],
       [fitness, *descriptor],
-      rtol=1e-5,
-    )
+      rtol=1e-5)
   for cell in range(6):
     number = cells.get(cell, [0])[0]
     assert repertoire.genotypes[cell] == number
@@ -88,8 +85,7 @@ def _assert_same(repertoire, archive, plain):
     if number:
       scores = (
         [x.fitness[place], *x.descriptors[place]]
-        for x, place in ((repertoire, cell), (archive, archive.elites[cell]))
-      )
+        for x, place in ((repertoire, cell), (archive, archive.elites[cell])))
       np.testing.assert_array_equal(*scores)
 
 
@@ -101,8 +97,7 @@ def _empty():
   """Nothing in an archive whose genotypes are numbers."""
   repertoire = map_elites.Repertoire.init(jnp.int32(0), _GRID)
   nothing = _evaluated(
-    jnp.arange(_SIZE), jnp.full(_SIZE, jnp.nan), jnp.zeros((_SIZE, 2))
-  )
+    jnp.arange(_SIZE), jnp.full(_SIZE, jnp.nan), jnp.zeros((_SIZE, 2)))
   init = jax.jit(map_elites.DeepArchive.init, static_argnums=(0, 1, 2))
   return repertoire, init(_RESAMPLING, _SIZE, _GRID, nothing)
 
@@ -124,21 +119,17 @@ def test_cells_hold_what_lists_of_all_evaluations_say():
     new = _evaluated(numbers, fitness, descriptors)
     repertoire, archive = _ADD(archive, repertoire, new, again, numbers % 3)
     plain.add(
-      [*known, *numbers],
-      [*again[0][is_known], *fitness],
-      [*again[1][is_known], *descriptors],
-    )
+      [*known, *numbers], [*again[0][is_known], *fitness],
+      [*again[1][is_known], *descriptors])
     _assert_same(repertoire, archive, plain)
     after = plain.cells()
     num_moved += sum(
       x in plain.seen and x not in after.get(cell, ())
       for cell, of in before.items()
-      for x in of
-    )
+      for x in of)
   assert num_moved > 0
   assert float(archive.evaluations_per_elite) == pytest.approx(
-    np.mean([len(plain.seen[of[0]]) for of in plain.cells().values()])
-  )
+    np.mean([len(plain.seen[of[0]]) for of in plain.cells().values()]))
 
 
 def test_the_order_of_new_ones_changes_nothing():
@@ -180,10 +171,8 @@ def test_only_new_individuals_are_told_and_finders_are_remembered():
       init=lambda key, repertoire: (),
       ask=lambda state, repertoire, key: (first + jnp.arange(2), state),
       tell=lambda state, repertoire, evaluated, key: (
-        told.append(evaluated.genotypes.shape) or state
-      ),
-      batch_size=2,
-    )
+        told.append(evaluated.genotypes.shape) or state),
+      batch_size=2)
 
   both = map_elites.multi_emitter({"a": emitter(1), "b": emitter(3)})
   line = map_elites.Grid((8,), (0.0,), (8.0,))
@@ -200,8 +189,7 @@ def test_only_new_individuals_are_told_and_finders_are_remembered():
     where = jnp.array([[1.5], [2.5], [3.5], [4.5], [9.5]])
     evaluated = _evaluated(x, -1.0 * x, where)
     repertoire, _, state = map_elites.add_and_tell(
-      both, repertoire, archive, state, evaluated, key
-    )
+      both, repertoire, archive, state, evaluated, key)
     return repertoire, state.found_by
 
   repertoire, found_by = generation(jax.random.key(0))

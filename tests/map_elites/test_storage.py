@@ -33,8 +33,7 @@ def _example():
     "numbered": {7: np.int8(-3), 11: (np.float16(0.1),)},
     "half": np.asarray(jnp.array([0.1, -2.5], jnp.bfloat16)),
     "eighth": np.asarray(jnp.array([0.1], jnp.float8_e4m3fn)),
-    "of_this_package": genotype,
-  }
+    "of_this_package": genotype}
 
 
 def _repertoire(genotype=None, tessellation=_GRID):
@@ -50,12 +49,10 @@ def _repertoire(genotype=None, tessellation=_GRID):
   fitness = np.full(6, -np.inf, np.float32)
   fitness[_CELLS] = [-1.25, 0, 1e10]
   descriptors = np.where(
-    np.isfinite(fitness)[:, None], np.asarray(tessellation.centroids), 0
-  )
+    np.isfinite(fitness)[:, None], np.asarray(tessellation.centroids), 0)
   return map_elites.Repertoire(
     jax.tree.map(stored, genotype), jnp.asarray(fitness),
-    jnp.asarray(descriptors), jnp.int32(1), tessellation,
-  )
+    jnp.asarray(descriptors), jnp.int32(1), tessellation)
 
 
 def _assert_equal(actual, expected):
@@ -93,8 +90,7 @@ def test_other_named_tuples_become_dicts_without_an_example(path):
   first, (second, nothing) = repertoire.genotypes
   _assert_equal(
     map_elites.Repertoire.load(path).genotypes,
-    {"first": first, "second": {"first": second, "second": nothing}},
-  )
+    {"first": first, "second": {"first": second, "second": nothing}})
   for like in (pair, jax.eval_shape(lambda: pair)):
     _assert_equal(map_elites.Repertoire.load(path, like), repertoire)
 
@@ -128,7 +124,7 @@ def test_what_is_damaged_or_of_another_kind_is_refused(path):
   size = len(content)
   for broken in (
     content[: size // 3], content[: -size // 10], flipped, b"", b"\x93NUMPY"
-  ):  # fmt: skip
+  ):
     path.write_bytes(broken)
     with pytest.raises(ValueError, match="repertoire can't be read"):
       map_elites.Repertoire.load(path)
@@ -150,8 +146,7 @@ _BAD_BOUNDS = {"kind": "grid", "shape": [2], "lower": [5], "upper": [5]}
 @pytest.mark.parametrize(("arrays", "record", "message"), [
   ({"genotypes/w": np.array([{}] * 3, object)}, {}, "allow_pickle"),
   ({}, {"format": 99}, "format is 99"),
-  ({}, {"tessellation": _BAD_BOUNDS}, "not below"),
-])
+  ({}, {"tessellation": _BAD_BOUNDS}, "not below")])
 def test_contents_that_do_not_fit_are_refused(path, arrays, record, message):
   _repertoire({"w": jnp.zeros(2)}).save(path)
   _resave(path, arrays, record)

@@ -14,8 +14,7 @@ from tests import jaxprs
 
 _LOWER, _UPPER = (-2.0, 100.0), (1.0, 100.5)
 _INVALID = np.array(
-  [[np.nan, 100.2], [0, np.nan], [np.inf, 100.2], [0, -np.inf]], np.float32
-)
+  [[np.nan, 100.2], [0, np.nan], [np.inf, 100.2], [0, -np.inf]], np.float32)
 
 
 def _uniform(seed, num, lower=_LOWER, upper=_UPPER):
@@ -48,14 +47,12 @@ def test_grid_cells_are_those_of_plain_loops():
   np.testing.assert_array_equal(cells, expected)
   # A quantity of the cells, reshaped, is its picture.
   np.testing.assert_array_equal(
-    grid.cell(grid.centroids).reshape(3, 2, 4)[2, 1], [20, 21, 22, 23]
-  )
+    grid.cell(grid.centroids).reshape(3, 2, 4)[2, 1], [20, 21, 22, 23])
   np.testing.assert_array_equal(grid.centroids[-1], [1.5, 0.75, 11.75])
 
 
 @pytest.mark.parametrize(
-  "tessellation", [map_elites.Grid((4, 5), _LOWER, _UPPER), _cvt(50)]
-)
+  "tessellation", [map_elites.Grid((4, 5), _LOWER, _UPPER), _cvt(50)])
 def test_outside_is_the_border_and_nonfinite_has_no_cell(tessellation):
   far = _uniform(1, 200, (-3e38, -1e4), (3e38, 1e4))
   moved = np.clip(far, np.float32(_LOWER), np.float32(_UPPER))
@@ -66,11 +63,9 @@ def test_outside_is_the_border_and_nonfinite_has_no_cell(tessellation):
   below = np.nextafter(np.float32(_LOWER), np.float32(-np.inf))
   rows = np.array([
     _LOWER, _UPPER, (above[0], 100.2), (0, above[1]), (below[0], 100.2),
-    (0, below[1]), (-9, 999), (0, 100.2), *_INVALID,
-  ], np.float32)  # fmt: skip
+    (0, below[1]), (-9, 999), (0, 100.2), *_INVALID], np.float32)
   np.testing.assert_array_equal(
-    tessellation.outside(rows), [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
-  )
+    tessellation.outside(rows), [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("num_cells", [1, 50])
@@ -83,11 +78,9 @@ def test_cvt_cells_are_those_of_the_nearest_centroids(num_cells):
   # Each device may find cells of its own.
   axis = jax.sharding.PartitionSpec("device")
   mesh = jax.make_mesh(
-    (1,), ("device",), axis_types=(jax.sharding.AxisType.Auto,)
-  )
+    (1,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
   cell = jax.shard_map(
-    tessellation.cell, mesh=mesh, in_specs=axis, out_specs=axis
-  )
+    tessellation.cell, mesh=mesh, in_specs=axis, out_specs=axis)
   cells = np.asarray(jax.jit(cell)(rows))
   chosen = np.linalg.norm(rows / size - tree.data[cells], axis=1)
   # Rounding may decide between centroids that are equally near.
@@ -99,8 +92,7 @@ def test_of_equally_near_centroids_the_first_is_chosen():
   centroids = jnp.array([[0.9], [0.2], [0.6], [0.2]])
   tessellation = map_elites.CVT(centroids, (0.0,), (1.0,))
   np.testing.assert_array_equal(
-    tessellation.cell(jnp.array([[0.1], [0.2], [0.75]])), [1, 1, 0]
-  )
+    tessellation.cell(jnp.array([[0.1], [0.2], [0.75]])), [1, 1, 0])
 
 
 def _lloyd(samples, num_cells, num_iterations):
@@ -130,12 +122,10 @@ def test_centroids_to_which_no_sample_is_nearest_stay(monkeypatch):
   # Samples of four values only, so that of 16 centroids some coincide, and the
   # first of them takes all their samples.
   monkeypatch.setattr(
-    jax.random, "bits", lambda *args: bits(*args) // 2**14 * 2**14 + 2**13
-  )
+    jax.random, "bits", lambda *args: bits(*args) // 2**14 * 2**14 + 2**13)
   actual = np.asarray(k_means.k_means_centroids(jax.random.key(0), 16, 1))
   np.testing.assert_allclose(
-    np.unique(actual), [0.125, 0.375, 0.625, 0.875], atol=1e-5
-  )
+    np.unique(actual), [0.125, 0.375, 0.625, 0.875], atol=1e-5)
 
 
 def test_nothing_needs_a_table_of_distances():
@@ -146,14 +136,12 @@ def test_nothing_needs_a_table_of_distances():
   assert largest(_cvt(100_000).cell, jnp.zeros((64, 2))) <= 2 * 100_000
   size = 30_000 * k_means._SAMPLES_PER_CELL * 3
   search = functools.partial(
-    k_means.k_means_centroids, jax.random.key(0), 30_000, 3
-  )
+    k_means.k_means_centroids, jax.random.key(0), 30_000, 3)
   assert largest(search) <= size
 
 
 @pytest.mark.parametrize(("num", "lower", "upper"), [
-  (10_000, -30.0, 30.0), (997, 1000.0, 1000.1), (3, -3e38, 3e38)
-])
+  (10_000, -30.0, 30.0), (997, 1000.0, 1000.1), (3, -3e38, 3e38)])
 def test_every_lower_edge_belongs_to_its_cell(num, lower, upper):
   grid = map_elites.Grid([np.int64(num)], np.array([lower]), [upper])
   # As a static argument of compiled functions.

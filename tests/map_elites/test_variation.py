@@ -27,8 +27,7 @@ def _steps(iso_sigma, line_sigma, seed=0):
   x2 = {"a": x1["a"] + 3.0, "b": x1["b"] + 4.0, "c": x1["c"] + 5.0}
   y = _iso_line(jax.random.key(seed), x1, x2, iso_sigma, line_sigma)
   return np.concatenate(
-    [np.asarray(y[name] - x1[name]).reshape(_N, -1) for name in "abc"], axis=1
-  )
+    [np.asarray(y[name] - x1[name]).reshape(_N, -1) for name in "abc"], axis=1)
 
 
 def test_iso_noise_is_normal_and_independent_everywhere():
@@ -47,8 +46,7 @@ def test_line_is_one_normal_number_per_offspring_for_all_leaves():
   steps = _steps(0.0, 0.25)
   line = steps[:, 0] / 3.0
   np.testing.assert_allclose(
-    steps, line[:, None] * [[3.0, 4.0, 4.0, 5.0, 5.0]], atol=1e-5
-  )
+    steps, line[:, None] * [[3.0, 4.0, 4.0, 5.0, 5.0]], atol=1e-5)
   assert stats.kstest(line, stats.norm(scale=0.25).cdf).pvalue > _P_VALUE
 
 
@@ -64,8 +62,7 @@ def test_only_floats_vary_and_dtypes_stay():
     "half": jnp.ones((5, 2), jnp.bfloat16),
     "count": jnp.arange(5, dtype=jnp.int8),
     "flag": jnp.array([True, False, True, True, False]),
-    "scalar": jnp.ones(5),
-  }
+    "scalar": jnp.ones(5)}
   x2 = jax.tree.map(jnp.zeros_like, x1)
   y = _iso_line(jax.random.key(0), x1, x2, 1.0, 1.0)
   for name in x1:
@@ -87,9 +84,7 @@ class _Genotype(NamedTuple):
 def _genotypes(value, n=3):
   return _Genotype(
     {"layer": {"w": jnp.full((n, 2, 2), value), "b": jnp.full((n, 2), value)}},
-    jnp.full(n, int(value), jnp.int32),
-    {"mean": jnp.full((n, 2), value)},
-  )
+    jnp.full(n, int(value), jnp.int32), {"mean": jnp.full((n, 2), value)})
 
 
 def _add(key, x1, x2):
@@ -129,6 +124,5 @@ def test_a_plain_array_is_all_weights_and_hyperparams_are_none():
     x = map_elites.Elite(genotype, {"discount": jnp.full(2, 0.9)})
     varied = _vary(x, x)
     np.testing.assert_array_equal(
-      varied.hyperparams["discount"], x.hyperparams["discount"]
-    )
+      varied.hyperparams["discount"], x.hyperparams["discount"])
     assert np.all(jax.tree.leaves(varied.genotype)[0] == 2.0)

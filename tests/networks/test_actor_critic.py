@@ -12,20 +12,16 @@ _KEY = jax.random.key(0)
 _O, _A, _K = 5, 3, 4
 _MAKERS = {
   "sac": (networks.make_sac_networks, 2 * _A),
-  "td3": (networks.make_td3_networks, _A),
-}
+  "td3": (networks.make_td3_networks, _A)}
 _SMALL = {
-  "policy_hidden_layer_sizes": (8, 6), "critic_hidden_layer_sizes": (7, 9)
-}
+  "policy_hidden_layer_sizes": (8, 6), "critic_hidden_layer_sizes": (7, 9)}
 # The others are those of exported policies, see `tests/artifacts`.
 _ACTIVATIONS = {
   # The usual approximation by a tanh.
   "gelu": lambda x: (
-    x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-  ),
+    x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
   "relu": lambda x: np.maximum(x, 0),
-  "tanh": np.tanh,
-}
+  "tanh": np.tanh}
 
 
 def _make(maker=networks.make_sac_networks, **settings):
@@ -38,8 +34,7 @@ def _randomised(network):
   rng = np.random.default_rng(0)
   return jax.tree.map(
     lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype),
-    jax.eval_shape(network.init, _KEY),
-  )
+    jax.eval_shape(network.init, _KEY))
 
 
 def _inputs(*leading):
@@ -53,20 +48,15 @@ def _forward(params, inputs, activation="relu"):
   """The outputs of a network in float64."""
   return reference.mlp(
     reference.float64(params), np.asarray(inputs, np.float64),
-    _ACTIVATIONS[activation],
-  )  # fmt: skip
+    _ACTIVATIONS[activation])
 
 
 @pytest.mark.parametrize(("maker", "settings"), [
-  ("sac", {"activation": "gelu"}),
-  ("td3", {}),
-  ("sac", {"layer_norm": True}),
+  ("sac", {"activation": "gelu"}), ("td3", {}), ("sac", {"layer_norm": True}),
   ("td3",
    {
      "residual": True, "policy_hidden_layer_sizes": (6,),
-     "critic_hidden_layer_sizes": (8, 8),
-   }),
-], ids=str)
+     "critic_hidden_layer_sizes": (8, 8)})], ids=str)
 def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
   maker, num_outputs = _MAKERS[maker]
   made = _make(maker, **settings)
@@ -81,8 +71,7 @@ def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
     both = np.concatenate([observation, action], axis=-1)
     twins = [
       _forward(jax.tree.map(lambda x, i=i: x[i], critic), both, activation)
-      for i in range(2)
-    ]
+      for i in range(2)]
     for actual, expected, size in (
       (jax.jit(made.policy.apply)(policy, observation),
        _forward(policy, observation, activation), num_outputs),
@@ -110,24 +99,20 @@ def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
     params, state = critic.init(_KEY)
     values = [
       critic.apply(params, state, x, *actions, is_training=False)[0]
-      for x in (observation, changed.at[:, 1].add(1.0))
-    ]
+      for x in (observation, changed.at[:, 1].add(1.0))]
   else:
     params = critic.init(_KEY)
     values = [
       critic.apply(params, x, *actions)
-      for x in (observation, observation.at[:, 1].add(1.0))
-    ]
+      for x in (observation, observation.at[:, 1].add(1.0))]
   assert not jnp.allclose(*values)
 
 
 @pytest.mark.parametrize(("setting", "layer"), [
-  ("layer_norm", "layer_norm_0"), ("residual", "project_0")
-])
+  ("layer_norm", "layer_norm_0"), ("residual", "project_0")])
 def test_critics_alone_may_have_what_policies_have_not(setting, layer):
   settings = {
-    "policy_hidden_layer_sizes": (8, 8), "critic_hidden_layer_sizes": (8, 8)
-  }
+    "policy_hidden_layer_sizes": (8, 8), "critic_hidden_layer_sizes": (8, 8)}
   for both, critics in ((False, True), (True, False), (True, None)):
     made = _make(**settings, **{setting: both, f"critic_{setting}": critics})
     policy, critic = (jax.eval_shape(x.init, _KEY) for x in made)
@@ -153,8 +138,7 @@ def test_hidden_weights_start_with_variance_one_over_fan_in():
   assert not np.any(policy["b"])
   critic = jax.jit(made.critic.init)(_KEY)["critic/linear_0"]["w"]
   np.testing.assert_allclose(
-    np.std(critic, axis=(1, 2)), 0.87962 / np.sqrt(101), rtol=0.03
-  )
+    np.std(critic, axis=(1, 2)), 0.87962 / np.sqrt(101), rtol=0.03)
   assert np.all(critic[0] != critic[1])
 
 
@@ -172,21 +156,18 @@ def test_first_actions_are_near_zero_or_the_last_layer_starts_as_others_do():
   assert 2.9e-3 < np.abs(outputs["small"]["w"]).max() <= 3e-3
   np.testing.assert_array_equal(outputs[None]["w"], outputs["small"]["w"])
   np.testing.assert_allclose(
-    np.std(outputs["fan_in"]["w"]), 0.87962 / np.sqrt(200), rtol=0.03
-  )
+    np.std(outputs["fan_in"]["w"]), 0.87962 / np.sqrt(200), rtol=0.03)
 
 
 def test_a_discriminator_is_a_float64_forward_pass():
   discriminator = networks.make_discriminator(
-    _O, _K, (8, 6), activation="tanh", layer_norm=True
-  )
+    _O, _K, (8, 6), activation="tanh", layer_norm=True)
   params = _randomised(discriminator)
   assert "discriminator/layer_norm_1" in params
   inputs, _ = _inputs(2, 4)
   np.testing.assert_allclose(
     jax.jit(discriminator.apply)(params, inputs),
-    _forward(params, inputs, "tanh"), rtol=1e-5, atol=1e-5,
-  )
+    _forward(params, inputs, "tanh"), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("make", "message"), [
@@ -199,8 +180,7 @@ def test_a_discriminator_is_a_float64_forward_pass():
    r"policy_hidden_layer_sizes=\(8, 6\) are no sizes of"),
   (lambda: _make(
      critic_residual=True, layer_norm=True, critic_hidden_layer_sizes=(4,)
-   ), "layer_norm has no effect on the critic's residual blocks"),
-])
+   ), "layer_norm has no effect on the critic's residual blocks")])
 def test_settings_that_make_no_network_are_refused(make, message):
   with pytest.raises(ValueError, match=message):
     make()

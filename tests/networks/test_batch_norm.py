@@ -20,17 +20,12 @@ def _layer(**settings):
   """A layer as a network, with a scale and offset that are not trivial."""
   made = networks.stateful_network(
     lambda inputs, is_training: networks.BatchNorm(**settings)(
-      inputs, is_training
-    ),
-    3,
-  )
+      inputs, is_training),
+    3)
   params, state = made.init(jax.random.key(0))
-  params = {
-    "batch_norm": {
-      "scale": jnp.array([1.0, 2.0, 0.5]),
-      "offset": jnp.array([0.0, -1.0, 3.0]),
-    }
-  }
+  params = {"batch_norm": {
+    "scale": jnp.array([1.0, 2.0, 0.5]),
+    "offset": jnp.array([0.0, -1.0, 3.0])}}
   return made.apply, params, state["batch_norm"]
 
 
@@ -40,8 +35,7 @@ def _with(state, **changes):
 
 def _expected(inputs, mean, variance):
   normalized = (inputs.astype(np.float64) - mean) / np.sqrt(
-    np.add(variance, _EPSILON)
-  )
+    np.add(variance, _EPSILON))
   return normalized * [1.0, 2.0, 0.5] + [0.0, -1.0, 3.0]
 
 
@@ -53,19 +47,16 @@ def test_in_training_the_batchs_statistics_move_averages(count, rate):
                  count=np.int32(count))
   shape = (2, 8, 3)
   outputs, after = apply(
-    params, before, _INPUTS.reshape(shape), is_training=True
-  )
+    params, before, _INPUTS.reshape(shape), is_training=True)
   expected = _expected(_INPUTS, _INPUTS.mean(0), _INPUTS.var(0))
   np.testing.assert_allclose(
-    outputs, expected.reshape(shape), rtol=1e-4, atol=1e-5
-  )
+    outputs, expected.reshape(shape), rtol=1e-4, atol=1e-5)
   after = after["batch_norm"]
   assert after["count"] == count + 1
   for name, batch in (("mean", _INPUTS.mean(0)), ("variance", _INPUTS.var(0))):
     old = np.asarray(before["batch_norm"][name], np.float64)
     np.testing.assert_allclose(
-      after[name], old + rate * (batch - old), rtol=1e-5
-    )
+      after[name], old + rate * (batch - old), rtol=1e-5)
 
 
 def test_otherwise_the_averages_are_used_and_stay():
@@ -111,14 +102,12 @@ def test_the_gradient_goes_through_the_batchs_statistics_alone():
 
   def expected_loss(inputs):
     return np.sum(
-      weights * r * _expected(inputs, inputs.mean(0), inputs.var(0))
-    )
+      weights * r * _expected(inputs, inputs.mean(0), inputs.var(0)))
 
   np.testing.assert_allclose(
     jax.grad(loss)(jnp.asarray(_INPUTS)),
     reference.gradient(expected_loss, _INPUTS.astype(np.float64)),
-    rtol=1e-3, atol=1e-5,
-  )
+    rtol=1e-3, atol=1e-5)
 
 
 def test_weights_get_unit_norm_and_all_else_stays():
@@ -126,33 +115,28 @@ def test_weights_get_unit_norm_and_all_else_stays():
   weights[..., 0] = 0  # Which stays finite.
   params = {
     "linear_0": {"w": weights, "b": np.ones((2, 4))},
-    "batch_norm_0": {"scale": np.full((2, 4), 3.0)},
-  }
+    "batch_norm_0": {"scale": np.full((2, 4), 3.0)}}
   params = jax.tree.map(jnp.float32, params)
   projected = networks.with_unit_norm(params)
   norms = np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9)
   np.testing.assert_allclose(
-    projected["linear_0"]["w"], weights / norms, rtol=1e-5
-  )
+    projected["linear_0"]["w"], weights / norms, rtol=1e-5)
   for module, name in (("linear_0", "b"), ("batch_norm_0", "scale")):
     assert projected[module][name] is params[module][name]
 
 
 _SHAPE = networks.NetworkConfig(
-  policy_hidden_layer_sizes=(4,), critic_hidden_layer_sizes=(5, 6)
-)
+  policy_hidden_layer_sizes=(4,), critic_hidden_layer_sizes=(5, 6))
 _MADE = {
   "crossq": networks.make_crossq_networks(3, 2, _SHAPE),
-  "xqc": networks.make_xqc_networks(3, 2, _SHAPE, num_atoms=7),
-}
+  "xqc": networks.make_xqc_networks(3, 2, _SHAPE, num_atoms=7)}
 _EACH = pytest.mark.parametrize("name", _MADE)
 
 
 def _inputs(*shape):
   rng = np.random.default_rng(0)
   return tuple(
-    jnp.asarray(rng.normal(size=(*shape, n)), jnp.float32) for n in (3, 2)
-  )
+    jnp.asarray(rng.normal(size=(*shape, n)), jnp.float32) for n in (3, 2))
 
 
 @_EACH
@@ -196,5 +180,4 @@ def test_a_policy_without_batch_normalisation_acts_as_with_it(name):
   output = layers["policy/output"]
   np.testing.assert_allclose(
     hidden @ output["w"] + output["b"], policy.apply(variables, observation),
-    rtol=1e-4, atol=1e-5,
-  )  # fmt: skip
+    rtol=1e-4, atol=1e-5)

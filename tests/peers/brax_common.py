@@ -24,8 +24,7 @@ def parser(**defaults):
   defaults = {
     "seed": 0, "num_timesteps": 1_000_000, "num_evals": 21,
     "num_eval_episodes": 8, "episode_length": 1000, "num_envs": 64,
-    "discount": 0.995, "reward_scaling": 1.0,
-  } | defaults  # fmt: skip
+    "discount": 0.995, "reward_scaling": 1.0} | defaults
   for name, value in defaults.items():
     made.add_argument(f"--{name}", type=type(value), default=value)
   return made
@@ -52,25 +51,17 @@ def train(module, args, **settings):
       "step": int(step),
       "seconds": time.monotonic() - begin,
       "training_seconds": metrics.get("training/walltime", 0.0),
-      "return": float(metrics["eval/episode_reward"]),
-    }
+      "return": float(metrics["eval/episode_reward"])}
     print(json.dumps(row | {"seed": args.seed}), flush=True)
 
   module.train(
     environment=envs.get_environment(args.env_name, backend=args.backend),
-    num_timesteps=args.num_timesteps,
-    episode_length=args.episode_length,
-    num_envs=args.num_envs,
-    num_evals=args.num_evals,
-    num_eval_envs=args.num_eval_episodes,
-    deterministic_eval=True,
-    normalize_observations=True,
-    discounting=args.discount,
-    reward_scaling=args.reward_scaling,
-    seed=args.seed,
-    progress_fn=report,
-    **settings,
-  )
+    num_timesteps=args.num_timesteps, episode_length=args.episode_length,
+    num_envs=args.num_envs, num_evals=args.num_evals,
+    num_eval_envs=args.num_eval_episodes, deterministic_eval=True,
+    normalize_observations=True, discounting=args.discount,
+    reward_scaling=args.reward_scaling, seed=args.seed,
+    progress_fn=report, **settings)
 
 
 def activation(args):
@@ -83,5 +74,4 @@ def _device_put_replicated(tree, devices):
   mesh = jax.sharding.Mesh(devices, ("i",))
   where = jax.NamedSharding(mesh, jax.P("i"))
   return jax.tree.map(
-    lambda x: jax.device_put(jnp.stack([x] * len(devices)), where), tree
-  )
+    lambda x: jax.device_put(jnp.stack([x] * len(devices)), where), tree)

@@ -29,16 +29,13 @@ def _qdax(flags):
   size, widths = flags.population_size, (flags.width,) * 2
   env = envs.create(
     flags.env_name, episode_length=1000, batch_size=_NUM_ENVS * size,
-    auto_reset=True, backend=flags.backend,
-  )  # fmt: skip
+    auto_reset=True, backend=flags.backend)
   agents, configs = {
     "sac": (sac_pbt.PBTSAC, sac_pbt.PBTSacConfig),
-    "td3": (td3_pbt.PBTTD3, td3_pbt.PBTTD3Config),
-  }[flags.learner]
+    "td3": (td3_pbt.PBTTD3, td3_pbt.PBTTD3Config)}[flags.learner]
   config = configs(
     batch_size=_BATCH, episode_length=1000, policy_hidden_layer_size=widths,
-    critic_hidden_layer_size=widths,
-  )  # fmt: skip
+    critic_hidden_layer_size=widths)
   agent = agents(config, env.action_size)
   init = agent.get_init_fn(size, env.action_size, env.observation_size, _REPLAY)
   train = agent.get_train_fn(env, _ITERATIONS, _NUM_ENVS, 1.0)
@@ -46,8 +43,7 @@ def _qdax(flags):
   def arguments(key):
     states, buffers = init(jax.random.key_data(key))
     env_states = jax.tree.map(
-      lambda x: x.reshape(size, _NUM_ENVS, *x.shape[1:]), env.reset(key)
-    )
+      lambda x: x.reshape(size, _NUM_ENVS, *x.shape[1:]), env.reset(key))
     return states, env_states, buffers
 
   return train, arguments
@@ -63,23 +59,19 @@ def _evorl(flags):
 
   env = create_wrapped_brax_env(
     flags.env_name, parallel=_NUM_ENVS, autoreset_mode=AutoresetMode.NORMAL,
-    record_ori_obs=True, backend=flags.backend,
-  )  # fmt: skip
+    record_ori_obs=True, backend=flags.backend)
   widths = (flags.width,) * 2
   agent = sac.make_mlp_sac_agent(
     env.action_space, critic_hidden_layer_sizes=widths,
-    actor_hidden_layer_sizes=widths,
-  )  # fmt: skip
+    actor_hidden_layer_sizes=widths)
   config = OmegaConf.create({
     "num_envs": _NUM_ENVS, "rollout_length": 1, "fold_iters": _ITERATIONS,
     "num_updates_per_iter": _NUM_ENVS, "actor_update_interval": 1,
     "adaptive_alpha": True, "tau": 0.005, "random_timesteps": 2000,
     "learning_start_timesteps": 2000, "checkpoint": {"enable": False},
-    "output_dir": "",
-  })  # fmt: skip
+    "output_dir": ""})
   buffer = ReplayBuffer(
-    capacity=_REPLAY, min_sample_timesteps=_BATCH, sample_batch_size=_BATCH
-  )
+    capacity=_REPLAY, min_sample_timesteps=_BATCH, sample_batch_size=_BATCH)
   workflow = sac.SACWorkflow(env, agent, optax.adam(3e-4), None, buffer, config)
 
   def arguments(key):
@@ -106,8 +98,7 @@ def main():
     here = jax.NamedSharding(mesh, jax.P())
     shapes = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here),
-      jax.eval_shape(arguments, key),
-    )
+      jax.eval_shape(arguments, key))
     donated = tuple(range(len(shapes)))
     compiled = jax.jit(train, donate_argnums=donated).lower(*shapes).compile()
     target = accelerators.TARGETS[flags.target]

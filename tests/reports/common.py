@@ -10,13 +10,11 @@ from tests import planes
 
 SETTINGS = {
   "env_name": "point_maze", "learner": "sac", "seed": 0, "search_space": [],
-  "hidden_layer_sizes": ["4", "4"], "tau": 0.01, "logdir": "there",
-}  # fmt: skip
+  "hidden_layer_sizes": ["4", "4"], "tau": 0.01, "logdir": "there"}
 INTERVAL = 100
 # Per generation and member.
 RETURNS = np.array(
-  [[1.0, 2.0, 3.0], [4.0, 2.5, 6.0], [5.0, 1.0, 7.0], [8.0, 9.0, 2.0]]
-)
+  [[1.0, 2.0, 3.0], [4.0, 2.5, 6.0], [5.0, 1.0, 7.0], [8.0, 9.0, 2.0]])
 # Per generation: who takes over from whom.
 _TAKEOVERS = {2: (0, 2), 3: (1, 0), 4: (2, 1)}
 # So the winner, member 1, was who in each generation?
@@ -35,19 +33,16 @@ def write_population(path, scale=1.0, rename=None, **changes):
   hyperparams = {
     rename or "policy_learning_rate": np.array([1e-4, 1e-3, 1e-2]),
     "discount": np.array([0.9, 0.99, 0.999]),
-    "tau": np.full(3, 0.01),
-  }
+    "tau": np.full(3, 0.01)}
   directory.append(
-    "pbt_lineage.jsonl", lineage.initial_lineage_rows(hyperparams)
-  )
+    "pbt_lineage.jsonl", lineage.initial_lineage_rows(hyperparams))
   for generation, returns in enumerate(scale * RETURNS, start=1):
     step = generation * INTERVAL
     metrics = {
       "generation": generation, "step": step, "walltime": 30.0 * generation,
       "eval/episode_return": returns.mean(), "pbt/best_return": returns.max(),
       "pbt/mean_return": returns.mean(), "training/critic_loss": 1 / generation,
-      "training/compile_seconds": 3.0,
-    }
+      "training/compile_seconds": 3.0}
     directory.append("metrics.jsonl", [metrics])
     parents, operator = np.arange(3), np.zeros(3, int)
     if generation in _TAKEOVERS:
@@ -56,15 +51,12 @@ def write_population(path, scale=1.0, rename=None, **changes):
     new = {name: x[parents] for name, x in hyperparams.items()}
     directory.append(
       "pbt_members.jsonl",
-      lineage.lineage_member_rows(generation, step, returns, hyperparams),
-    )
+      lineage.lineage_member_rows(generation, step, returns, hyperparams))
     decision = controllers.Decision(parents, new, operator)
     directory.append(
       "pbt_lineage.jsonl",
       lineage.lineage_rows(
-        generation, step, decision, returns, hyperparams, _OPERATORS
-      ),
-    )
+        generation, step, decision, returns, hyperparams, _OPERATORS))
     hyperparams = new
   return directory
 
@@ -96,8 +88,7 @@ def repertoire(tessellation, share=0.7, seed=0):
   some = np.flatnonzero(rng.uniform(size=num) < share)
   hyperparams = {
     "discount": rng.uniform(0.9, 1.0, len(some)),
-    "policy_learning_rate": 10 ** rng.uniform(-4, -2, len(some)),
-  }
+    "policy_learning_rate": 10 ** rng.uniform(-4, -2, len(some))}
   elites = map_elites.Elite(np.zeros((len(some), 2)), hyperparams)
   return _in_cells(tessellation, some, elites, rng.normal(size=len(some)))
 
@@ -107,8 +98,7 @@ def agents(learner, tessellation, cells):
   keys = jax.random.split(jax.random.key(3), len(cells))
   new = jax.jit(jax.vmap(lambda key: learner.genotype(learner.init(key))))
   hyperparams = {
-    name: np.full(len(cells), x) for name, x in learner.hyperparams.items()
-  }
+    name: np.full(len(cells), x) for name, x in learner.hyperparams.items()}
   elites = map_elites.Elite(jax.device_get(new(keys)), hyperparams)
   return _in_cells(tessellation, cells, elites, np.arange(len(cells)))
 

@@ -16,15 +16,12 @@ _PROGRAMS = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
 pytestmark = [
   pytest.mark.slow,
   pytest.mark.skipif(
-    not all(_PROGRAMS.values()), reason="chromium or chromedriver is missing"
-  ),
-]
+    not all(_PROGRAMS.values()), reason="chromium or chromedriver is missing")]
 _ARGUMENTS = (
   "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic",
   "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--no-proxy-server",
-  "--window-size=1280,1000",
-)  # fmt: skip
+  "--window-size=1280,1000")
 _SECONDS = 30
 # Where on the screen a place of the picture is, once one can see it.
 _WHERE = """
@@ -115,9 +112,7 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(browser, tmp_path):
     "reevaluation/400.npz",
     {
       "cells": saved["cells"], "fitness": again,
-      "descriptors": np.zeros((3, 4, 2)),
-    },
-  )  # fmt: skip
+      "descriptors": np.zeros((3, 4, 2))})
   runs = reports.read_runs([str(directory.path)])
   elites, _ = reports.read_elites(directory.path)
   env = environments.Environment(toy.Walk(), episode_length=20)
@@ -139,8 +134,7 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(browser, tmp_path):
       assert value == "none; see --rollouts"
       continue
     way, end = browser.execute_script(
-      "return document.querySelector('.way').data.map(({x, y}) => [x, y])"
-    )
+      "return document.querySelector('.way').data.map(({x, y}) => [x, y])")
     assert len(way[0]) == 21 and end == [[x[-1]] for x in way]
     # The rewards are the places.
     assert float(value) == pytest.approx(sum(way[0][1:]), rel=1e-3)
@@ -151,8 +145,7 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(browser, tmp_path):
   x, y = browser.execute_script(_WHERE, 0.0, 0.0)
   browser.execute_script(
     "window.changes = []; document.querySelector('.map')"
-    ".on('plotly_relayout', (change) => changes.push(...Object.keys(change)))"
-  )
+    ".on('plotly_relayout', (change) => changes.push(...Object.keys(change)))")
 
   def twice(mouse):
     mouse.move_to_location(round(x), round(y))

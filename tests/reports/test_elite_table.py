@@ -49,13 +49,10 @@ def test_elites_are_those_of_the_file(tmp_path):
 @pytest.mark.parametrize("tessellation", [
   planes.GRID,
   map_elites.CVT(jnp.array([[1.0, 0], [7, 0], [4, 1]]), (0.0, -1), (8.0, 1)),
-  map_elites.Unstructured(8, 2, planes.GRID),
-  map_elites.Unstructured(8, 2),
-])
+  map_elites.Unstructured(8, 2, planes.GRID), map_elites.Unstructured(8, 2)])
 def test_a_page_shows_the_picture_of_the_run(tessellation, tmp_path):
   saved = planes.repertoire(
-    tessellation, [[1.0, -0.5], [7.0, 0.5], [6.5, 0.4]], [10.0, 20.0, 15.0]
-  )
+    tessellation, [[1.0, -0.5], [7.0, 0.5], [6.5, 0.4]], [10.0, 20.0, 15.0])
   common.write_repertoire(RunDirectory(tmp_path), saved)
   elites = _read(tmp_path)
   picture = heatmaps.heatmap(saved, "ab").axes[0].images[0]
@@ -63,8 +60,7 @@ def test_a_page_shows_the_picture_of_the_run(tessellation, tmp_path):
   panel = heatmaps.heatmap_panel(elites.repertoire, "ab", where)
   values = panel.heatmap.values
   np.testing.assert_array_equal(
-    values, np.ma.filled(picture.get_array(), np.nan)
-  )
+    values, np.ma.filled(picture.get_array(), np.nan))
   data = elite_table.elite_table_to_json(elites)
   assert np.shape(data["image"]) == values.shape
   assert data["num_cells"] == saved.fitness.size
@@ -103,8 +99,7 @@ def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):
   elites = _read(tmp_path)
   names = ["ga", "pga", elite_table.FIRST]
   assert elites.finds == {
-    name: found_by.count(i) for name, i in zip(names, (0, 1, -1), strict=True)
-  }
+    name: found_by.count(i) for name, i in zip(names, (0, 1, -1), strict=True)}
   texts = _column(elites, "found by")["texts"]
   assert texts == [names[i] for i in found_by]
 
@@ -117,8 +112,7 @@ def _look_again(tmp_path, cells, num_episodes):
   (tmp_path / "reevaluation").mkdir(exist_ok=True)
   RunDirectory(tmp_path).write_arrays(
     "reevaluation/400.npz",
-    {"cells": cells, "fitness": fitness, "descriptors": descriptors},
-  )
+    {"cells": cells, "fitness": fitness, "descriptors": descriptors})
   return fitness, descriptors
 
 
@@ -126,9 +120,7 @@ def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
   elites, _ = _written(tmp_path)
   fitness, descriptors = _look_again(tmp_path, elites.cells, 3)
   elites = _read(tmp_path)
-  for name, values in (
-    ("episode return", fitness), ("b", descriptors[..., 1])
-  ):  # fmt: skip
+  for name, values in (("episode return", fitness), ("b", descriptors[..., 1])):
     column = _column(elites, f"{name}, 3 times again")
     np.testing.assert_allclose(column["values"], values.mean(1), rtol=1e-5)
     spread = values.std(1, ddof=1)

@@ -20,8 +20,7 @@ def run(tmp_path_factory):
   """Of three members, of which two were replaced in time."""
   ranges = {
     "discount": {"kind": "OneMinusLogUniform"},
-    "policy_learning_rate": {"kind": "LogUniform"},
-  }
+    "policy_learning_rate": {"kind": "LogUniform"}}
   path = tmp_path_factory.mktemp("logs") / "run"
   return common.population(path, ranges=ranges)
 
@@ -74,8 +73,7 @@ def test_ancestry_begins_where_an_elite_became_a_member(run):
   run = run._replace(lineage=[*rows, sample])
   assert ancestry.winner_ancestry(run).ancestors == {3: 0, 4: 1}
   mark = _trace(
-    member_figures.member_tree_figure(run), "elite of the repertoire"
-  )
+    member_figures.member_tree_figure(run), "elite of the repertoire")
   assert (mark.x, mark.y) == ([3], [0])
   assert "member 0 from cell 5, after generation 2" in mark.texts[0]
 
@@ -89,8 +87,7 @@ def test_a_childs_curve_leaves_its_parents(run):
     [(300, 5), (400, 9)],
     [(100, 3), (200, 6), (300, 7), (400, 2)],
     # After the last evaluation there is nothing yet but the parent.
-    [(400, 9)],
-  ]
+    [(400, 9)]]
   assert _trace(found, "best").y == [3, 6, 7, 9]
   assert _trace(found, "ancestry").y == [3, 6, 5, 9]
   (panel,) = found.panels
@@ -106,8 +103,7 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   assert panel.y.is_log and winner.is_step
   np.testing.assert_allclose(winner.y, 0.01)
   np.testing.assert_allclose(
-    _cut(everyone)[0], [(100, 1e-4), (200, 1e-4), (300, 1e-2), (400, 1e-2)]
-  )
+    _cut(everyone)[0], [(100, 1e-4), (200, 1e-4), (300, 1e-2), (400, 1e-2)])
   panel = _panel(found, "1 - discount")
   assert panel.y.is_log
   assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
@@ -130,18 +126,15 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
 def test_the_tree_has_a_line_from_each_parent_to_its_child(run):
   found = member_figures.member_tree_figure(run)
   assert _cut(_trace(found, "takes over")) == [
-    [(2, 2), (3, 0)], [(3, 0), (4, 1)]
-  ]  # fmt: skip
+    [(2, 2), (3, 0)], [(3, 0), (4, 1)]]
   assert _cut(_trace(found, "goes on")) == [
     [(0, 0), (2, 0)],
     [(3, 0), (4, 0)],
     [(0, 1), (3, 1)],
     [(4, 1), (4, 1)],
-    [(0, 2), (4, 2)],
-  ]
+    [(0, 2), (4, 2)]]
   assert _cut(_trace(found, "ancestry")) == [
-    [(0, 2), (1, 2), (2, 2), (3, 0), (4, 1)]
-  ]
+    [(0, 2), (1, 2), (2, 2), (3, 0), (4, 1)]]
   mark = _trace(found, "child")
   assert list(zip(mark.x, mark.y, strict=True)) == [(3, 0), (4, 1)]
   assert "policy_learning_rate: 0.0001 → 0.01" in mark.texts[0]
@@ -162,8 +155,7 @@ def test_a_run_has_pictures_of_what_it_has(run, tmp_path):
   directory.append("pbt_members.jsonl", rows)
   files = pictures.draw_run_pictures(tmp_path / "run")
   assert {path.name for path in files} == {
-    "learning_curves.png", "diagnostics.png", "hyperparameters.png"
-  }  # fmt: skip
+    "learning_curves.png", "diagnostics.png", "hyperparameters.png"}
   assert all(path.stat().st_size > 5000 for path in files)
 
 
@@ -185,10 +177,8 @@ def suggested(tmp_path_factory):
     row
     | {
       "controller/length_scale/discount": 2.0 * row["generation"],
-      "controller/num_changes": 3 * (row["generation"] - 1),
-    }
-    for row in suggested.metrics
-  ]
+      "controller/num_changes": 3 * (row["generation"] - 1)}
+    for row in suggested.metrics]
   return suggested._replace(lineage=lineage, metrics=metrics)
 
 
@@ -197,12 +187,10 @@ def migrating(tmp_path_factory):
   """A suggested of three groups of one; a member migrated from the last one."""
   suggested = common.population(
     tmp_path_factory.mktemp("logs") / "run", controller="mf_pbt",
-    frequencies=["1", "2", "6"],
-  )  # fmt: skip
+    frequencies=["1", "2", "6"])
   lineage = [
     row | ({"operator": "migrated"} if row["generation"] == 2 else {})
-    for row in suggested.lineage
-  ]
+    for row in suggested.lineage]
   return suggested._replace(lineage=lineage)
 
 
@@ -217,13 +205,11 @@ def test_predicted_changes_are_drawn_against_observed_ones(suggested):
   assert line.x == line.y == [-1.0, 5.0]
   assert points.texts[0] == "member 0 of member 2, after generation 2"
   assert how_well.startswith(
-    "Of 2 predicted changes 1 had the predicted sign, and 1 were within one"
-  )
+    "Of 2 predicted changes 1 had the predicted sign, and 1 were within one")
   # Of fitness, where that is not the return.
   members = [row | {"fitness": 10 * row["return"]} for row in suggested.members]
   found, _ = controller_figures.controller_predictions_figure(
-    suggested._replace(members=members)
-  )
+    suggested._replace(members=members))
   assert found.panels[0].traces[2].y == [44.0, 85.0]
 
 
@@ -231,8 +217,7 @@ def test_the_page_has_what_the_controller_has(suggested, migrating, tmp_path):
   plain = reports.render_sections([common.population(tmp_path / "run")], {}, {})
   assert "controller believed" not in plain and "migrants" not in plain
   assert ">What the controller believed<" in reports.render_sections(
-    [suggested], {}, {}
-  )
+    [suggested], {}, {})
   page = reports.render_sections([migrating], {}, {})
   assert ">Groups and migrations<" in page
   first = '<th scope="row">every 1, members 0 to 0</th>'

@@ -41,8 +41,7 @@ def _figures(reader):
   return [
     json.loads(text, parse_constant=pytest.fail)
     for text in reader.scripts
-    if text.startswith("{")
-  ]
+    if text.startswith("{")]
 
 
 def test_what_users_called_things_is_no_markup(tmp_path):
@@ -76,15 +75,13 @@ def test_the_page_is_one_file_and_its_contents_lead_anywhere(tmp_path):
   texts = [text for text in reader.texts if text.strip()]
   assert texts[texts.index("Runs") :][:7] == [
     "Runs", "Configuration", "run", "Learning curves",
-    "Hyperparameter schedules", "Lineage", "Diagnostics",
-  ]  # fmt: skip
+    "Hyperparameter schedules", "Lineage", "Diagnostics"]
 
 
 def test_what_differs_between_runs_comes_first(tmp_path):
   for i, learner in enumerate(("sac", "td3")):
     common.write_population(
-      tmp_path / f"run{i}", learner=learner, seed=i, num_timesteps=1000
-    )
+      tmp_path / f"run{i}", learner=learner, seed=i, num_timesteps=1000)
   (tmp_path / "begun").mkdir()
   (tmp_path / "begun" / "config.json").write_text('{"env_name": "point_maze"}')
   text = _render(tmp_path / "run0", tmp_path / "run1", tmp_path / "begun")
@@ -100,20 +97,17 @@ def test_plotly_is_told_what_is_described():
   trace = Trace(
     [0, 1, None], [1.5, float("nan"), None], "a<b", "#0072b2", 3, dash="dot",
     is_step=True, symbol="circle-open", sizes=[1, 2, 3], hover="%{text}\n%{x}",
-    texts=["p", "q", "r"],
-  )  # fmt: skip
+    texts=["p", "q", "r"])
   cells = Heatmap(np.eye(2), (0.0, 1.0), (0.0, 8.0), "return")
   panels = [
     Panel("first", [trace, figure.figure_rectangle(0, 0, 1, 1, "#00000040")]),
     Panel("log", [trace], Axis("x", is_log=True), is_isometric=True),
     Panel("cells", [], y=Axis(names=["a", "b"]), heatmap=cells),
-    Panel("alone in its row", [trace]),
-  ]
+    Panel("alone in its row", [trace])]
   found = with_plotly.draw_with_plotly(Figure(panels))
   line, area, again, heatmap, _ = found["data"]
   assert (line["name"], line["hovertemplate"]) == (
-    "a&lt;b", "%{text}<br>%{x}<extra></extra>"
-  )  # fmt: skip
+    "a&lt;b", "%{text}<br>%{x}<extra></extra>")
   assert (line["showlegend"], again["showlegend"]) == (True, False)
   assert (area["fill"], area["mode"]) == ("toself", "none")
   assert (again["xaxis"], heatmap["yaxis"]) == ("x2", "y3")

@@ -41,12 +41,10 @@ def expected(elites):
   """Their episodes."""
   saved = map_elites.Repertoire.load(elites.path)
   states = jax.tree.map(
-    lambda x: x[jnp.array(_CELLS)], saved.genotypes.genotype
-  )
+    lambda x: x[jnp.array(_CELLS)], saved.genotypes.genotype)
   key = jax.random.key(0)
   run = jax.jit(
-    lambda x: actors.rollout(_ENV, _LEARNER, x, key, 7, lambda s: s.obs)
-  )
+    lambda x: actors.rollout(_ENV, _LEARNER, x, key, 7, lambda s: s.obs))
   return run(states)
 
 
@@ -78,8 +76,7 @@ def test_robots_become_sticks(leaves_its_plane, elites, expected, monkeypatch):
 
   model = mujoco.MjModel.from_xml_string(_ROBOT)
   scene = environments.RobotScene(
-    extract, types.SimpleNamespace(mj_model=model), step_seconds=0.5
-  )
+    extract, types.SimpleNamespace(mj_model=model), step_seconds=0.5)
   monkeypatch.setattr(environments, "scene", lambda env: scene)
   robot = rollouts.roll_out_elites(_ENV, _LEARNER, elites, 100)
   _, _, (ways, _, sticks) = _episodes(robot)
@@ -88,8 +85,7 @@ def test_robots_become_sticks(leaves_its_plane, elites, expected, monkeypatch):
   else:  # When it was where.
     np.testing.assert_allclose(ways[1, :, 0], np.arange(8) / 2)
     np.testing.assert_allclose(
-      ways[..., 1], expected.extracted[..., 0], atol=1e-5
-    )
+      ways[..., 1], expected.extracted[..., 0], atol=1e-5)
   # Of each, some moments of one stick, side by side.
   x, y = np.unstack(sticks.reshape(4, -1, 3, 2)[:, :, :2], axis=-1)
   assert x.shape[1] > 3

@@ -39,8 +39,7 @@ def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path):
   ("metrics.jsonl", "nothing", "metrics.jsonl is damaged in line 3"),
   ("pbt_members.jsonl",
    '{"generation": 1, "step": 1, "member": "x", "hyperparams": {}}',
-   "pbt_members.jsonl is damaged in line 3: member is 'x'; remove the line"),
-])
+   "pbt_members.jsonl is damaged in line 3: member is 'x'; remove the line")])
 def test_damaged_rows_are_named(file, line, message, tmp_path):
   directory = common.write_population(tmp_path / "run")
   path = directory.path / file
@@ -60,8 +59,7 @@ def _runs(tmp_path, *changes):
 
 def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
   runs = _runs(
-    tmp_path, {"seed": 0}, {"seed": 0, "learner": "td3"}, {"seed": 5}
-  )
+    tmp_path, {"seed": 0}, {"seed": 0, "learner": "td3"}, {"seed": 5})
   first, second = aggregation.aggregate_runs(runs)
   assert [run.name for run in first.runs] == ["run0", "run2"]
   assert [run.name for run in second.runs] == ["run1"]
@@ -76,8 +74,7 @@ def test_runs_are_together_if_all_but_seed_and_place_is_equal(tmp_path):
 def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
   scales = [1.0, 1.5, 0.2, 4.0]
   runs = _runs(
-    tmp_path, *({"seed": i, "scale": x} for i, x in enumerate(scales))
-  )
+    tmp_path, *({"seed": i, "scale": x} for i, x in enumerate(scales)))
   (group,) = aggregation.aggregate_runs(runs)
   found = aggregation.aggregate_curves("all", group.series("pbt/best_return"))
   assert found.steps == [100, 200, 300, 400]
@@ -101,8 +98,7 @@ def test_seeds_count_by_generation_up_to_where_all_of_them_are(tmp_path):
     directory.begin(common.SETTINGS | {"seed": i})
     rows = [
       {"generation": g, "step": step, "qd/qd_score": 10.0 * g + i}
-      for g, step in enumerate(steps, start=1)
-    ]
+      for g, step in enumerate(steps, start=1)]
     directory.append("metrics.jsonl", rows)
   runs = reports.read_runs([str(tmp_path / f"run{i}") for i in (0, 1)])
   (group,) = aggregation.aggregate_runs(runs)

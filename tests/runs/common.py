@@ -11,8 +11,7 @@ from qdrl_haiku.training.state import Best, GenerationReport
 from tests.training import common
 
 SETUP = common.setup(
-  controllers.pbt(controllers.PBTConfig(), common.SPACE), fitness_window=2
-)
+  controllers.pbt(controllers.PBTConfig(), common.SPACE), fitness_window=2)
 SETTINGS = {"seed": 0, "num_envs": 2}
 FILES = ("metrics.jsonl", "pbt_lineage.jsonl", "pbt_members.jsonl")
 # What depends on the clock.
@@ -37,14 +36,13 @@ def compiled_once(setup, mesh, run_key):
 def run(
   logdir, generations, setup=SETUP, settings=SETTINGS, callback=None,
   programs=compiled_once, **config,
-):  # fmt: skip
+):
   """A run of so many generations; returns the last row of metrics."""
   steps = int(generations * setup.steps_per_generation)
   config = {"log_to": (), "checkpoint_interval": 1} | config
   row, _ = runs.run(
     setup, runs.RunConfig(logdir=str(logdir), num_timesteps=steps, **config),
-    settings | {"num_timesteps": steps}, ["num_timesteps"], callback, programs,
-  )
+    settings | {"num_timesteps": steps}, ["num_timesteps"], callback, programs)
   return row
 
 
@@ -63,8 +61,7 @@ def rows(logdir, name="metrics.jsonl"):
   """Rows without what depends on the clock."""
   return [
     {key: x for key, x in row.items() if not key.endswith(_TIMES)}
-    for row in RunDirectory(logdir).rows(name)
-  ]
+    for row in RunDirectory(logdir).rows(name)]
 
 
 def steps(folder):
@@ -83,8 +80,7 @@ def checkpoint(logdir):
   found = checkpoints(logdir)
   step = found.steps()[0]
   like = resume_lib.trees_to_resume(
-    runs.RunConfig(logdir=str(logdir)), common.init(SETUP)
-  )
+    runs.RunConfig(logdir=str(logdir)), common.init(SETUP))
   trees, record = found.restore(step, like), found.record(step)
   found.close()
   return trees, {k: v for k, v in record.items() if k != "walltime"}
@@ -98,7 +94,7 @@ def assert_same_run(actual, expected):
   assert table.count("\n") == 1 + len(rows(actual))
   for read in (
     checkpoint, lambda x: artifacts.read_best(SETUP.learner, str(x))
-  ):  # fmt: skip
+  ):
     (trees, record), (wanted, wanted_record) = read(actual), read(expected)
     assert record == wanted_record
     common.assert_bits_equal(trees, wanted)
@@ -116,23 +112,14 @@ def report(returns, finite=None, parents=None, generation=3):
   return GenerationReport(
     generation=np.int32(generation),
     evaluation=actors.Evaluation(returns, np.full_like(returns, 10), None),
-    scores={"episode_return": scores},
-    fitness=scores,
-    hyperparams=rates,
+    scores={"episode_return": scores}, fitness=scores, hyperparams=rates,
     metrics={"critic_loss": np.arange(size, dtype=np.float32)},
-    num_updates=np.full(size, 5, np.int32),
-    finite=finite,
+    num_updates=np.full(size, 5, np.int32), finite=finite,
     decision=controllers.Decision(
-      members if parents is None else np.array(parents), rates, 0 * members
-    ),
+      members if parents is None else np.array(parents), rates, 0 * members),
     best=Best(
-      member=best,
-      fitness=scores[best] if any(finite) else np.float32(np.nan),
-      episode_return=scores[best],
-      hyperparams=common.member(rates, best),
-      state=None,
-    ),
+      member=best, fitness=scores[best] if any(finite) else np.float32(np.nan),
+      episode_return=scores[best], hyperparams=common.member(rates, best),
+      state=None),
     evaluation_steps=np.full(returns.shape, 7, np.int32),
-    next_hyperparams=rates,
-    sampled_cells=np.full(size, -1),
-  )
+    next_hyperparams=rates, sampled_cells=np.full(size, -1))

@@ -15,10 +15,8 @@ _NOT_FINITE = ": not finite in the environment are its "
 
 def _report(finite, learned=True, **metrics):
   return types.SimpleNamespace(
-    finite=np.array([False, finite]),
-    num_updates=np.array([learned, learned]),
-    metrics={name: np.array([0.0, x]) for name, x in metrics.items()},
-  )
+    finite=np.array([False, finite]), num_updates=np.array([learned, learned]),
+    metrics={name: np.array([0.0, x]) for name, x in metrics.items()})
 
 
 def _num_in_a_row(*reports):
@@ -37,8 +35,7 @@ def test_generations_in_which_nothing_is_learned_end_no_row():
 
 
 @pytest.mark.parametrize(("in_a_row", "of", "is_lost"), [
-  (0, 1, False), (2, 3, False), (2, 2, True), (3, 40, True)
-])
+  (0, 1, False), (2, 3, False), (2, 2, True), (3, 40, True)])
 def test_a_run_is_lost_after_three_in_a_row(in_a_row, of, is_lost):
   if is_lost:
     words = f"last {in_a_row} of {of} .*reward_scaling"
@@ -61,16 +58,14 @@ def members():
   # Where they are, what was left out does.
   (None, {}, _NOT_FINITE + "rewards in evaluation"),
   (None, {"observations": 2, "rewards": 3},
-   _NOT_FINITE + "observations (2 in training) and rewards (3 in training)"),
-])
+   _NOT_FINITE + "observations (2 in training) and rewards (3 in training)")])
 def test_environments_may_be_the_cause(values, counts, expected, members):
   if values is not None:
     point = jnp.full_like(members.learner.point, jnp.nan)
     members = members._replace(learner=members.learner._replace(point=point))
     storage = members.replay.storage
     storage = storage._replace(
-      **{x: getattr(storage, x).at[2, 7].set(y) for x, y in values.items()}
-    )
+      **{x: getattr(storage, x).at[2, 7].set(y) for x, y in values.items()})
     members = members._replace(replay=members.replay._replace(storage=storage))
   counts = {f"nonfinite_{name}": x for name, x in counts.items()}
   report = _report(finite=False, **counts)

@@ -45,8 +45,7 @@ def _start(how):
   path = interruption_lib.__file__
   process = subprocess.Popen(
     [sys.executable, "-c", textwrap.dedent(_BUSY), how, path],
-    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-  )
+    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   assert process.stdout.readline() == "ready\n"
   return process
 

@@ -30,8 +30,7 @@ def _programs(setup):
 def _planned(setup, num_reevaluations=0):
   programs = _programs(setup)
   return memory.memory_plan(
-    setup, programs.state, programs.initial, num_reevaluations
-  )
+    setup, programs.state, programs.initial, num_reevaluations)
 
 
 def test_a_small_population_is_as_worked_by_hand():
@@ -49,15 +48,13 @@ def test_a_small_population_is_as_worked_by_hand():
     "evaluation": 4 * 2 * _ENVIRONMENT,
     # Two hyperparameters and a fitness of each.
     "emitters and controller": 4 * (4 * 3),
-    "repertoire": 0,
-  }
+    "repertoire": 0}
   assert plan.held == expected
   # One step of two environments makes two updates of 4 transitions; one buffer
   # is on its way, and as it's sent.
   assert plan.in_turn == {
     "batches to learn from": 4 * 2 * 4 * transition,
-    "replay while children inherit": 2 * replay,
-  }
+    "replay while children inherit": 2 * replay}
   assert plan.total == sum(expected.values()) + 2 * replay
 
 
@@ -68,8 +65,7 @@ def test_buffers_are_there_twice_where_children_inherit_them():
 
 
 @pytest.mark.parametrize(("name", "members"), [
-  ("variation_batch_size", 4), ("num_initial_genotypes", 0)
-])
+  ("variation_batch_size", 4), ("num_initial_genotypes", 0)])
 def test_whatever_is_evaluated_is_planned(name, members):
   plan = _planned(common.repertoire_setup(**{name: 4000}), 2)
   # Elites of five numbers, two episodes of each. Members are among the
@@ -82,8 +78,7 @@ def test_whatever_is_evaluated_is_planned(name, members):
 
 
 @pytest.mark.parametrize(
-  "setup", [common.repertoire_setup(), test_teachers.setup_of("dcrl")]
-)
+  "setup", [common.repertoire_setup(), test_teachers.setup_of("dcrl")])
 def test_no_part_of_the_state_is_forgotten(setup):
   programs = _programs(setup)
   state, initial = programs.state, programs.initial
@@ -97,8 +92,7 @@ def test_no_part_of_the_state_is_forgotten(setup):
 @pytest.mark.parametrize("shards", [False, True])
 def test_each_device_has_the_repertoire_or_its_share(shards):
   mesh = jax.sharding.AbstractMesh(
-    (2,), ("population",), axis_types=(jax.sharding.AxisType.Auto,)
-  )
+    (2,), ("population",), axis_types=(jax.sharding.AxisType.Auto,))
   plan = _planned(common.repertoire_setup(mesh=mesh, shard_repertoire=shards))
   # 36 cells of five numbers, fitness and descriptors; a count.
   elites, rest = 4 * 36 * 5, 4 * (36 * 3 + 1)
@@ -107,12 +101,10 @@ def test_each_device_has_the_repertoire_or_its_share(shards):
 
 def test_a_refusal_says_what_is_largest_and_how_to_lower_it():
   plan = memory.MemoryPlan(
-    {"replay": 5 * _GIB, "environments": _GIB}, {"batches to learn from": _GIB}
-  )
+    {"replay": 5 * _GIB, "environments": _GIB}, {"batches to learn from": _GIB})
   message = (
     "^this run would need 7.0 GiB of memory, but there are 7.0 GiB; replay "
-    "would take the most, 5.0 GiB: lower replay_capacity or population_size.$"
-  )
+    "would take the most, 5.0 GiB: lower replay_capacity or population_size.$")
   with pytest.raises(ValueError, match=message):
     memory.check_memory(plan, plan.total - 1)
   memory.check_memory(plan, plan.total)
@@ -133,8 +125,7 @@ def test_cpus_share_the_memory_or_a_groups_share(monkeypatch):
   ("0::/user/job:1\n",
    {
      "memory.max": "max\n", "user/memory.max": "700\n",
-     "user/job:1/memory.max": "500\n",
-   }, [500, 700]),
+     "user/job:1/memory.max": "500\n"}, [500, 700]),
   # Version 1, among controllers of other things and a version 2 without. A
   # container's: the named group is the host's.
   ("5:cpu,cpuacct:/a\n4:memory:/docker/5e1f\n0::/\n",
@@ -142,8 +133,7 @@ def test_cpus_share_the_memory_or_a_groups_share(monkeypatch):
      "memory/memory.limit_in_bytes": "900\n", "cpu,cpuacct/a/memory.max": "1\n"
    }, [900]),
   # Another system's.
-  (None, {"memory.max": "1000\n"}, []),
-])
+  (None, {"memory.max": "1000\n"}, [])])
 def test_limits_are_of_the_processs_groups(tmp_path, own, files, expected):
   if own is not None:
     (tmp_path / "proc/self").mkdir(parents=True)

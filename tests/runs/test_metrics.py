@@ -31,8 +31,7 @@ def test_seeds_have_a_column_each_and_their_interquartile_mean_is_scipys():
   expected = {
     "generation": 3, "eval/episode_return": returns.mean(),
     "eval/episode_length": 10.0, "training/critic_loss": 5.0, "seed": 7,
-    "eval/episode_return_iqm": stats.trim_mean(returns.mean(axis=1), 0.25),
-  } | {
+    "eval/episode_return_iqm": stats.trim_mean(returns.mean(axis=1), 0.25)} | {
     f"eval/episode_return/seed_{7 + i}": x.mean() for i, x in enumerate(returns)
   }
   assert {name: row[name] for name in expected} == pytest.approx(expected)
@@ -44,8 +43,7 @@ def test_the_populations_row_has_best_mean_and_worst():
     "pbt/best_return": 6.0, "pbt/mean_return": 7 / 3, "pbt/min_return": -1.0,
     "pbt/num_replaced": 1, "pbt/num_nonfinite": 0,
     "pbt/hyperparams/rate/mean": 1.5, "pbt/hyperparams/rate/min": 1.0,
-    "pbt/hyperparams/rate/max": 2.0, "controller/loss": 0.5,
-  }  # fmt: skip
+    "pbt/hyperparams/rate/max": 2.0, "controller/loss": 0.5}
   assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
@@ -72,8 +70,7 @@ def _numbers(rows):
     (name, row["step"], float(np.float32(value)))
     for row in rows
     for name, value in row.items()
-    if value is not None
-  )
+    if value is not None)
 
 
 def _writer(directory, *log_to):
@@ -136,13 +133,11 @@ def test_wandb_gets_the_rows_and_finds_a_resumed_run_again(
   def init(**arguments):
     begun.append(arguments)
     return types.SimpleNamespace(
-      log=lambda row, step: logged.append((row, step)), finish=lambda: None
-    )
+      log=lambda row, step: logged.append((row, step)), finish=lambda: None)
 
   monkeypatch.delenv("WANDB_MODE", raising=False)
   package = types.SimpleNamespace(
-    init=init, api=types.SimpleNamespace(api_key=None)
-  )
+    init=init, api=types.SimpleNamespace(api_key=None))
   monkeypatch.setitem(sys.modules, "wandb", package)
   directory.begin({"seed": 3})
   for generation in (1, 2):
@@ -150,8 +145,7 @@ def test_wandb_gets_the_rows_and_finds_a_resumed_run_again(
     writer.write(_at(generation, loss=0.5, broken=float("nan")))
     writer.close()
   assert logged == [
-    ({"generation": i, "step": 10 * i, "loss": 0.5}, 10 * i) for i in (1, 2)
-  ]
+    ({"generation": i, "step": 10 * i, "loss": 0.5}, 10 * i) for i in (1, 2)]
   assert begun[0] == begun[1]
   assert begun[0]["mode"] == "offline"
   assert begun[0]["config"]["seed"] == 3

@@ -24,8 +24,7 @@ class _Counted:
 
   def __init__(self, size):
     self._jit = jax.jit(
-      lambda key: {"noise": jnp.sort(jax.random.normal(key, (size,)))}
-    )
+      lambda key: {"noise": jnp.sort(jax.random.normal(key, (size,)))})
     self.count = 0
 
   def __call__(self):
@@ -97,8 +96,7 @@ def test_what_can_not_be_written_whole_is_not_kept(tmp_path):
 
   def calls_python(key):
     return jax.experimental.io_callback(
-      lambda: np.float32(1), jax.ShapeDtypeStruct((), jnp.float32)
-    )
+      lambda: np.float32(1), jax.ShapeDtypeStruct((), jnp.float32))
 
   lower = functools.partial(jax.jit(calls_python).lower, _KEY)
   assert _program(lower, kept)(_KEY) == 1
@@ -139,10 +137,8 @@ def test_another_process_runs_a_program_that_calls_a_library(tmp_path):
   command = [sys.executable, "-c", _OF_A_PROCESS, str(tmp_path)]
   printed = [
     subprocess.run(
-      command, check=True, capture_output=True, text=True
-    ).stdout.split()
-    for _ in range(2)
-  ]
+      command, check=True, capture_output=True, text=True).stdout.split()
+    for _ in range(2)]
   assert printed == [["lowered", "2.0"], ["2.0"]]
 
 

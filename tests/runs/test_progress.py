@@ -23,5 +23,4 @@ def test_a_line_says_how_far_how_good_how_fast_and_how_long(clock, capsys):
   # Two generations in six seconds, six to go.
   assert capsys.readouterr().out == (
     "generation 4/10  step 400  return best 9.0 mean 8.0  1234 steps/s  "
-    "18 s left\n"
-  )
+    "18 s left\n")

@@ -27,15 +27,13 @@ class _Ends(common.Placed):
 
 
 _SETUP = common.repertoire_setup(
-  env=_Ends, with_pbt=False, variations=_OFFSPRING
-)
+  env=_Ends, with_pbt=False, variations=_OFFSPRING)
 
 
 def _run(logdir, generations=_GENERATIONS, **config):
   return runs_common.run(
     logdir, generations, _SETUP, {},
-    repertoire_interval=2, max_checkpoints=9, num_reevaluations=0, **config,
-  )  # fmt: skip
+    repertoire_interval=2, max_checkpoints=9, num_reevaluations=0, **config)
 
 
 _rows, _steps_in = runs_common.rows, runs_common.steps
@@ -59,8 +57,7 @@ def test_steps_are_those_taken_and_generations_as_asked(straight):
   assert steps == [0, *(math.floor(x + 1e-4) for x in np.cumsum(taken))]
   total = [row["total_env_steps"] for row in rows]
   assert np.diff(total).tolist() == pytest.approx(
-    [_OFFSPRING * x for x in taken]
-  )
+    [_OFFSPRING * x for x in taken])
   assert total[0] >= _EPISODES * common.NUM_INITIAL
   # By which everything is named.
   assert _steps_in(straight / "checkpoints") == steps[1:]
@@ -128,8 +125,7 @@ def test_where_all_diverge_each_has_one_row_of_lineage(tmp_path):
   report = report._replace(
     decision=report.decision._replace(operator=operator),
     # An elite has taken the last one's place.
-    sampled_cells=np.array([-1, -1, -1, 5]),
-  )
+    sampled_cells=np.array([-1, -1, -1, 5]))
   directory = RunDirectory(tmp_path)
   records.write_records(directory, setup, report, 48)
   rows = directory.rows("pbt_lineage.jsonl")

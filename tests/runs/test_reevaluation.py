@@ -20,8 +20,7 @@ def _setup():
   """Of a generation of eight variations, two episodes of each."""
   return common.repertoire_setup(
     with_pbt=False, mesh=distributed.population_mesh(1, jax.devices()[:1]),
-    variations=8,
-  )
+    variations=8)
 
 
 @functools.cache
@@ -29,16 +28,14 @@ def _filled():
   """A setup and a repertoire of eleven new agents, fitter than any can be."""
   setup = _setup()
   return setup, reports_common.agents(
-    setup.learner, setup.map_elites.tessellation, np.arange(2, 35, 3)
-  )
+    setup.learner, setup.map_elites.tessellation, np.arange(2, 35, 3))
 
 
 def _with_cells(repertoire, cells):
   """The repertoire, all but those cells emptied."""
   keep = np.isin(np.arange(repertoire.fitness.size), cells)
   return dataclasses.replace(
-    repertoire, fitness=np.where(keep, repertoire.fitness, -np.inf)
-  )
+    repertoire, fitness=np.where(keep, repertoire.fitness, -np.inf))
 
 
 @functools.cache
@@ -64,12 +61,10 @@ def test_each_elite_is_seen_again_by_itself_and_nothing_else_is():
     setup.eval_env, setup.learner,
     jax.vmap(setup.learner.from_genotype)(chosen),
     jax.vmap(jax.random.fold_in, (None, 0))(_KEY, occupied), 2,
-    setup.eval_env.descriptor.function,
-  )
+    setup.eval_env.descriptor.function)
   np.testing.assert_allclose(found.fitness, expected.returns, rtol=1e-4)
   np.testing.assert_allclose(
-    found.descriptors, expected.descriptors, rtol=1e-4, atol=1e-5
-  )
+    found.descriptors, expected.descriptors, rtol=1e-4, atol=1e-5)
   corrected = found.corrected
   elites = corrected.genotypes[corrected.occupied]
   assert len(set(elites.tolist())) == elites.size
@@ -91,8 +86,7 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
   found = _look_at(repertoire)
   row = reevaluation.reevaluation_row(repertoire, found, 100.0)
   fitness, descriptors = (
-    np.asarray(x, np.float64) for x in (found.fitness, found.descriptors)
-  )
+    np.asarray(x, np.float64) for x in (found.fitness, found.descriptors))
   best = {}
   places = np.clip(descriptors.mean(1), -2, 2)
   for value, place in zip(fitness.mean(1), places, strict=True):
@@ -101,13 +95,11 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
   corrected = {
     "qd_score": sum(best.values()) + 100 * len(best),
     "coverage": 100 * len(best) / 36,
-    "max_fitness": max(best.values()),
-  }
+    "max_fitness": max(best.values())}
   seen = np.asarray(repertoire.fitness, np.float64)[found.cells]
   apparent = {
     "qd_score": np.sum(seen + 100), "coverage": 100 * seen.size / 36,
-    "max_fitness": seen.max(),
-  }
+    "max_fitness": seen.max()}
   # Somebody was lucky.
   assert apparent["qd_score"] > corrected["qd_score"]
   expected = {
@@ -115,8 +107,7 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
     **{f"qd/lost_{x}": apparent[x] - corrected[x] for x in corrected},
     "qd/fitness_spread": np.sqrt(fitness.var(1) * 2).mean(),
     "qd/descriptor_spread": np.sqrt(descriptors.var(1) * 2).mean(),
-    "qd/reevaluation_env_steps": seen.size * 2 * 5,
-  }
+    "qd/reevaluation_env_steps": seen.size * 2 * 5}
   assert row == pytest.approx(expected, rel=1e-4, abs=1e-4)
   nobody_looked = reevaluation.reevaluation_row(repertoire, None, 100.0)
   assert nobody_looked.keys() == row.keys()
@@ -135,8 +126,7 @@ def test_batches_are_what_a_generation_evaluates_and_devices_share():
     setup = common.repertoire_setup(variations=8, **settings)
     mesh = jax.sharding.AbstractMesh((num_devices,), ("population",))
     return reevaluation.reevaluation_batch_size(
-      setup._replace(mesh=mesh), num_reevaluations
-    )
+      setup._replace(mesh=mesh), num_reevaluations)
 
   # As many episodes as a generation has, 12 x 2, but no more agents.
   assert [size(1, n) for n in (1, 2, 3, 24, 25)] == [12, 12, 8, 1, 1]

@@ -15,17 +15,14 @@ from tests.training import common
 
 _SETTINGS = {"seed": 3, "layers": [4, 4]}
 _STATE = training.State(
-  generation=np.int32(1), repertoire=planes.PLANE, initial_steps=np.int32(60)
-)
+  generation=np.int32(1), repertoire=planes.PLANE, initial_steps=np.int32(60))
 
 
 def _files(folder, plan=(), **config):
   return RepertoireFiles(
     common.repertoire_setup(**({"qd_offset": 1.0} | dict(plan))),
-    runs.RunConfig(**({"num_reevaluations": 0} | config)),
-    RunDirectory(folder),
-    _SETTINGS,
-  )
+    runs.RunConfig(**({"num_reevaluations": 0} | config)), RunDirectory(folder),
+    _SETTINGS)
 
 
 def _is_picture(folder, step):
@@ -37,8 +34,7 @@ def test_a_file_and_a_picture_are_written_when_due_and_in_the_end(tmp_path):
   files = _files(tmp_path, repertoire_interval=2)
   for generation in (1, 2, 3):
     files.record(
-      _STATE, common.KEY, generation, 100 * generation, generation == 3
-    )
+      _STATE, common.KEY, generation, 100 * generation, generation == 3)
   assert runs_common.steps(tmp_path / "repertoire") == [200, 300]
   path = tmp_path / "repertoire" / "300.npz"
   read = map_elites.Repertoire.load(path)
@@ -61,10 +57,8 @@ def test_what_a_second_look_found_is_written_and_drawn(tmp_path, monkeypatch):
   found = reevaluation.Reevaluation(
     cells=np.array([1, 6], np.int32),
     fitness=np.array([[7.0, 9.0], [5.0, 7.0]], np.float32),
-    descriptors=np.zeros((2, 2, 2), np.float32),
-    env_steps=20,
-    corrected=planes.repertoire(planes.GRID, [[1.0, -0.5]], [8.0]),
-  )
+    descriptors=np.zeros((2, 2, 2), np.float32), env_steps=20,
+    corrected=planes.repertoire(planes.GRID, [[1.0, -0.5]], [8.0]))
   looks = []
 
   def look(repertoire, key):
@@ -73,13 +67,11 @@ def test_what_a_second_look_found_is_written_and_drawn(tmp_path, monkeypatch):
 
   monkeypatch.setattr(reevaluation, "make_reevaluate", lambda *_: look)
   _files(tmp_path, num_reevaluations=2).record(
-    _STATE, common.KEY, 1, 100, is_last=True
-  )
+    _STATE, common.KEY, 1, 100, is_last=True)
   written = json.loads((tmp_path / "corrected.json").read_text())
   assert written == {
     "num_reevaluations": 2, "qd/coverage": 12.5, "qd/max_fitness": 8.0,
-    "qd/num_outside": 0, "qd/qd_score": 9.0,
-  }  # fmt: skip
+    "qd/num_outside": 0, "qd/qd_score": 9.0}
   with np.load(tmp_path / "reevaluation" / "100.npz") as file:
     for name in ("cells", "fitness", "descriptors"):
       np.testing.assert_array_equal(file[name], getattr(found, name))

@@ -105,8 +105,7 @@ def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
   assert found == [48, 64]
   checkpoints = runs_common.checkpoints(trained)
   assert set(runs_common.steps(trained / "best")) == {
-    checkpoints.record(step)["best"]["step"] for step in found
-  }
+    checkpoints.record(step)["best"]["step"] for step in found}
 
 
 def test_a_signal_ends_a_run_with_a_checkpoint(trained, tmp_path, capfd):
@@ -149,8 +148,7 @@ def _listing(logdir):
   return sorted(
     (str(path.relative_to(logdir)), path.stat().st_mtime_ns)
     for folder in ("checkpoints", "best")
-    for path in (logdir / folder).rglob("*")
-  )
+    for path in (logdir / folder).rglob("*"))
 
 
 def test_an_unreadable_checkpoint_ends_the_run(trained, tmp_path, monkeypatch):
@@ -197,12 +195,10 @@ def test_a_warm_start_takes_the_others_agents_best_first(trained, tmp_path):
   for i, source in enumerate(order + order[:2]):
     common.assert_bits_equal(
       common.member(warm.members.learner, i),
-      common.member(trees["learner"], source),
-    )
+      common.member(trees["learner"], source))
   for name in ("replay", "environment"):
     common.assert_bits_equal(
-      getattr(warm.members, name), getattr(cold.members, name)
-    )
+      getattr(warm.members, name), getattr(cold.members, name))
   common.assert_bits_equal(warm.hyperparams, cold.hyperparams)
 
 

@@ -31,8 +31,7 @@ _REPERTOIRE = common.repertoire_setup()
   (0.5, SETUP, {}, "num_timesteps 8 must be a multiple of the 16.*: 16"),
   (1, SETUP, {"repertoire_interval": 3}, "=3 has no effect: .* repertoire"),
   (1, _REPERTOIRE._replace(evaluate=lambda *_: None), {},
-   "evaluate has no effect with map_elites"),
-])
+   "evaluate has no effect with map_elites")])
 def test_nonsense_is_refused_before_anything_is_compiled_or_written(
   generations, setup, config, message, tmp_path
 ):
@@ -56,8 +55,7 @@ def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
   described = validation.describe_valid_mesh(setup, True)
   assert described.endswith("4 of 5; 35 or 40 cells would use all")
   setup = common.repertoire_setup(
-    mesh=mesh, shape=(5, 5), shard_repertoire=True
-  )
+    mesh=mesh, shape=(5, 5), shard_repertoire=True)
   with pytest.raises(ValueError, match="4 devices can't share 25 .* 24 or 28"):
     validation.check_valid_mesh(setup)
   monkeypatch.setattr(jax, "process_count", lambda: 2)

@@ -41,8 +41,7 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(checkpoints):
     "box": _Box(jnp.arange(3.0), None, {}),
     "nested": ((jnp.zeros((), jnp.int32),), {"a": {"b": jnp.array([True])}}),
     "special": jnp.array([jnp.nan, -0.0, jnp.inf, 1e-42]),
-    "void": (jnp.zeros((2, 0), jnp.int32),),
-  }
+    "void": (jnp.zeros((2, 0), jnp.int32),)}
   trees = {"x": tree, "array": jnp.arange(3.0)}
   record = {"generation": 3, "returns": [1.5, None], "best": {"return": 0.1}}
   checkpoints.save(5, trees, record)
@@ -69,8 +68,7 @@ def _listing(folder):
 
 
 @pytest.mark.parametrize(
-  "name", ["lr=[1e-3]/seed=0", "a{b}*?", "\\", "gs:", "a\nb", "äöü"]
-)
+  "name", ["lr=[1e-3]/seed=0", "a{b}*?", "\\", "gs:", "a\nb", "äöü"])
 def test_a_directory_may_have_any_name(name, tmp_path):
   folder = tmp_path / name / "checkpoints"
   opened = Checkpoints(folder, writes=True)
@@ -104,8 +102,7 @@ def test_a_directory_of_an_odd_name_is_held_no_longer_than_needed(tmp_path):
 def test_a_first_one_that_is_unreadable_does_not_count(tmp_path, monkeypatch):
   # As if the path were one that orbax can take.
   monkeypatch.setattr(
-    orbax_paths, "plain_orbax_path", lambda path, owner: (path, lambda: None)
-  )
+    orbax_paths, "plain_orbax_path", lambda path, owner: (path, lambda: None))
   opened = Checkpoints(tmp_path / "a[x]", writes=True)
   with pytest.raises(OSError, match="can't be read back, so choose another"):
     _save(opened, 10)
@@ -174,8 +171,7 @@ def _cut(path):
 @pytest.mark.parametrize(("harm", "pattern", "message"), [
   (_flip, "x/d/*", "has other bytes"),
   (pathlib.Path.unlink, "x/d/*", "is missing"),
-  (_cut, "checksums.json", "cut short"),
-])
+  (_cut, "checksums.json", "cut short")])
 def test_checksums_tell_damage(harm, pattern, message, checkpoints, tmp_path):
   _save(checkpoints, 10)
   harm(next((tmp_path / "checkpoints/10").glob(pattern)))
@@ -186,8 +182,7 @@ def test_checksums_tell_damage(harm, pattern, message, checkpoints, tmp_path):
 
 
 @pytest.mark.parametrize(
-  "error", [MemoryError(), OSError(errno.ESTALE, "Stale file handle")]
-)
+  "error", [MemoryError(), OSError(errno.ESTALE, "Stale file handle")])
 def test_what_cannot_be_read_is_not_damaged(
   error, checkpoints, tmp_path, monkeypatch
 ):
@@ -281,10 +276,8 @@ def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
   processes = [
     subprocess.Popen(
       [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
-      stdout=subprocess.PIPE, text=True,
-    )
-    for i in range(2)
-  ]
+      stdout=subprocess.PIPE, text=True)
+    for i in range(2)]
   outputs = [x.communicate(timeout=300)[0].splitlines() for x in processes]
   assert [x.returncode for x in processes] == [0, 0]
   for lines, row, ours, error in zip(
@@ -311,8 +304,7 @@ def test_rows_may_be_dropped_or_added(checkpoints, num_rows):
   restored = checkpoints.restore(10, {"tree": like}, ["tree"])["tree"]
   assert restored["x"].shape == (num_rows, 4)
   common.assert_bits_equal(
-    *(jax.tree.map(lambda x: x[:num_rows][:3], t) for t in (restored, tree))
-  )
+    *(jax.tree.map(lambda x: x[:num_rows][:3], t) for t in (restored, tree)))
   assert not restored["x"][3:].any()
 
 
@@ -320,8 +312,7 @@ def test_rows_may_be_dropped_or_added(checkpoints, num_rows):
   ({"a": jnp.ones((4, 4))}, []),
   # Where the number of rows may differ, nothing else may.
   ({"a": jnp.ones((3, 5))}, ["x"]),
-  ({"a": jnp.ones((3, 4)), "b": jnp.ones(2)}, []),
-])
+  ({"a": jnp.ones((3, 4)), "b": jnp.ones(2)}, [])])
 def test_trees_of_another_structure_are_refused(checkpoints, other, resized):
   checkpoints.save(10, {"x": {"a": jnp.ones((3, 4))}}, {})
   with pytest.raises(ValueError, match="x of .* has another structure: .*sha"):

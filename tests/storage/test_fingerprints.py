@@ -18,8 +18,7 @@ def test_parts_that_differ_have_different_digests_in_any_order():
   assert len(set(map(fingerprints.fingerprint_digest, parts))) == len(parts)
   one, other = {"a": 1, "b": 2}, {"b": 2, "a": 1}
   assert fingerprints.fingerprint_digest(
-    one
-  ) == fingerprints.fingerprint_digest(other)
+    one) == fingerprints.fingerprint_digest(other)
 
 
 def test_another_process_finds_the_same_and_chooses_its_devices_after_imports():
@@ -28,12 +27,10 @@ def test_another_process_finds_the_same_and_chooses_its_devices_after_imports():
     "from qdrl_haiku.storage import fingerprints as x;"
     "jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()));"
     "of = x.fingerprint_of_process() | dict(devices=0, jax=0, variables=0);"
-    "print(x.fingerprint_digest(of))"
-  )
+    "print(x.fingerprint_digest(of))")
   done = subprocess.run(
     [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-  )  # fmt: skip
+    env=os.environ | {"JAX_PLATFORMS": "cpu"})
   # But for what tests set.
   own = fingerprints.fingerprint_of_process()
   own |= {"devices": 0, "jax": 0, "variables": 0}
@@ -42,13 +39,11 @@ def test_another_process_finds_the_same_and_chooses_its_devices_after_imports():
 
 def test_another_version_of_a_library_makes_another_process(monkeypatch):
   before = fingerprints.fingerprint_digest(
-    fingerprints.fingerprint_of_process()
-  )
+    fingerprints.fingerprint_of_process())
   installed = fingerprints._installed()
   changed = [
     "brax-99.0.dist-info" if name.startswith("brax-") else name
-    for name in installed
-  ]
+    for name in installed]
   assert changed != installed
   monkeypatch.setattr(fingerprints, "_installed", lambda: changed)
   now = fingerprints.fingerprint_of_process()
@@ -90,10 +85,8 @@ def test_what_is_ours_or_installed_replaces_nothing(monkeypatch, path):
 
 
 @pytest.mark.parametrize(("name", "path"), [
-  ("patches", __file__),
-  ("__main__", None),
-  ("sitecustomize", _INSTALLED / "sitecustomize.py"),
-])
+  ("patches", __file__), ("__main__", None),
+  ("sitecustomize", _INSTALLED / "sitecustomize.py")])
 def test_what_is_neither_may_have_replaced_anything(monkeypatch, name, path):
   # Which says nothing of a main program without a file.
   monkeypatch.chdir(_LAUNCHER.parent / "flagfiles")

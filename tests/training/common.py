@@ -35,8 +35,7 @@ def changed(state, hyperparams=None, **parts):
     hyperparams = state.hyperparams
   return state._replace(
     population=state.population._replace(hyperparams=hyperparams),
-    members=state.members._replace(**parts),
-  )
+    members=state.members._replace(**parts))
 
 
 class Trainer:
@@ -163,32 +162,23 @@ def quadratic_learner(size=2, batches_per_update=1):
     zero = jnp.zeros((), jnp.int32)
     critic = jnp.zeros(())
     return QuadraticState(
-      genotype.policy_params, zero, zero, genotype.statistic, critic, None, {}
-    )
+      genotype.policy_params, zero, zero, genotype.statistic, critic, None, {})
 
   return learners.Learner(
-    init=lambda key: from_genotype(
-      Genotype(
-        jax.random.uniform(key, (size,), minval=-1.0, maxval=0.0),
-        jax.random.uniform(key),
-      )
-    ),
-    update=update,
-    act=act,
-    act_greedy=act_greedy,
-    observe=observe,
+    init=lambda key: from_genotype(Genotype(
+      jax.random.uniform(key, (size,), minval=-1.0, maxval=0.0),
+      jax.random.uniform(key))),
+    update=update, act=act, act_greedy=act_greedy, observe=observe,
     hyperparams={"learning_rate": 0.01, "parent": 0.0},
     batches_per_update=batches_per_update,
     genotype=lambda state: Genotype(state.point, state.statistic),
-    from_genotype=from_genotype,
-  )
+    from_genotype=from_genotype)
 
 
 PBT = controllers.PBTConfig(num_parents=1, num_replaced=1)
 SPACE = {
   "learning_rate": controllers.LogUniform(1e-4, 1e-1),
-  "parent": controllers.Fixed(0.0),
-}
+  "parent": controllers.Fixed(0.0)}
 
 
 def scripted():
@@ -203,17 +193,14 @@ def scripted():
     state, decision = pbt.update(state, key, fitness, hyperparams)
     wanted = hyperparams["parent"].astype(jnp.int32)
     asked = (decision.operator == controllers_common.SURVIVE) & (
-      wanted != jnp.arange(wanted.shape[0])
-    )
+      wanted != jnp.arange(wanted.shape[0]))
     rate = hyperparams["learning_rate"]
     chosen = jnp.where(
-      asked, 2 * rate[wanted], decision.hyperparams["learning_rate"]
-    )
+      asked, 2 * rate[wanted], decision.hyperparams["learning_rate"])
     return state, controllers.Decision(
       parents=jnp.where(asked, wanted, decision.parents),
       hyperparams=decision.hyperparams | {"learning_rate": chosen},
-      operator=jnp.where(asked, controllers_common.PERTURB, decision.operator),
-    )
+      operator=jnp.where(asked, controllers_common.PERTURB, decision.operator))
 
   return controllers.Controller(pbt.init, update, pbt.operators)
 
@@ -223,14 +210,12 @@ def setup(controller=None, learner=None, env=Drift, **settings):
   defaults = {
     "population_size": 4, "num_envs": 2, "perturbation_interval": 16,
     "batch_size": 4, "replay_capacity": 48, "min_replay_size": 4,
-    "num_eval_episodes": 2,
-  }
+    "num_eval_episodes": 2}
   env = environments.Environment(env(), episode_length=5)
   return training.Setup(
     env=env, eval_env=env, learner=learner or quadratic_learner(),
     controller=controller,
-    config=training.TrainingConfig(**(defaults | settings)),
-  )
+    config=training.TrainingConfig(**(defaults | settings)))
 
 
 class Scripted(Trainer):
@@ -242,12 +227,9 @@ class Scripted(Trainer):
 
   def __init__(self):
     learner = quadratic_learner(batches_per_update=2)
-    super().__init__(
-      setup(
-        scripted(), learner, Patient, fitness_window=2, min_replay_size=16,
-        replay_extras=("next_descriptor",), pool_size=1,
-      )
-    )  # fmt: skip
+    super().__init__(setup(
+      scripted(), learner, Patient, fitness_window=2, min_replay_size=16,
+      replay_extras=("next_descriptor",), pool_size=1))
 
   def step(self, state, parents=(0, 1, 2, 3)):
     asked = {"parent": jnp.array(parents, jnp.float32)}
@@ -267,12 +249,9 @@ class Tuned(Trainer):
       action = learner.act(state, hyperparams, observation, key)
       return jnp.where(hyperparams["parent"] > 0, jnp.nan, action)
 
-    super().__init__(
-      setup(
-        controllers.pbt(PBT, SPACE), learner._replace(act=act),
-        inherit_replay=True, random_warm_up=False, burn_in_period=32,
-      )
-    )  # fmt: skip
+    super().__init__(setup(
+      controllers.pbt(PBT, SPACE), learner._replace(act=act),
+      inherit_replay=True, random_warm_up=False, burn_in_period=32))
 
 
 scripted_trainer = functools.cache(Scripted)
@@ -300,13 +279,10 @@ def repertoire_setup(
     "emitter": "pbt" if with_pbt else "ga",
     "num_replaced_by_samples": int(with_pbt),
     "tessellation": map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0)),
-    "variation_fn": vary,
-    "variation_batch_size": variations,
-    "num_initial_genotypes": NUM_INITIAL,
-  }
+    "variation_fn": vary, "variation_batch_size": variations,
+    "num_initial_genotypes": NUM_INITIAL}
   return setup(
-    controllers.pbt(PBT, SPACE) if with_pbt else None,
-    env=env,
+    controllers.pbt(PBT, SPACE) if with_pbt else None, env=env,
     population_size=4 if with_pbt else 1,
   )._replace(mesh=mesh, map_elites=training.MapElites(**(defaults | plan)))
 
@@ -317,16 +293,13 @@ def leaves(tree):
     jax.tree_util.keystr(path): jax.device_get(
       jax.random.key_data(x)
       if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-      else x
-    )
-    for path, x in jax.tree_util.tree_leaves_with_path(tree)
-  }
+      else x)
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _bits(tree):
   return {
-    name: (x.dtype, x.shape, x.tobytes()) for name, x in leaves(tree).items()
-  }
+    name: (x.dtype, x.shape, x.tobytes()) for name, x in leaves(tree).items()}
 
 
 def assert_bits_equal(actual, expected):

@@ -32,24 +32,20 @@ def _setup():
   """A small population in the maze, made as on whatever backend jax sees."""
   env = environments.create("point_maze", episode_length=20)
   config = configs.sized(
-    learners.TD3Config, (8,), (8,), normalize_observations=False
-  )
+    learners.TD3Config, (8,), (8,), normalize_observations=False)
   learner = learners.td3(env.observation_size, env.action_size, config)
   space = jax.tree.map(controllers.Fixed, learner.hyperparams)
   bounds = env.descriptor.lower, env.descriptor.upper
   return common.setup(
     controllers.pbt(controllers.PBTConfig(), space), learner,
-    perturbation_interval=8, num_eval_episodes=1,
-  )._replace(
+    perturbation_interval=8, num_eval_episodes=1)._replace(
     env=env,
     eval_env=env,
     mesh=distributed.population_mesh(4, jax.devices()[:1]),
     map_elites=training.MapElites(
       emitter="pbt", tessellation=map_elites.Grid((4, 4), *bounds),
       variation_fn=training.vary_elites(0.01, 0.1, lambda key, x: x),
-      variation_batch_size=4, num_initial_genotypes=4,
-    ),
-  )
+      variation_batch_size=4, num_initial_genotypes=4))
 
 
 def _train():

@@ -12,8 +12,7 @@ from tests.training import common
 def _schedule(batches_per_update=1, **settings):
   return config_lib.training_iterations(
     training.TrainingConfig(**settings),
-    common.quadratic_learner(batches_per_update=batches_per_update),
-  )
+    common.quadratic_learner(batches_per_update=batches_per_update))
 
 
 @pytest.mark.parametrize(
@@ -26,9 +25,7 @@ def _schedule(batches_per_update=1, **settings):
     # TD3 updates in rounds of two critic steps, or of three.
     (8, 1.0, 2, (1, 4)),
     (3, 1.0, 2, (2, 3)),
-    (8, 1.0, 3, (3, 8)),
-  ],
-)
+    (8, 1.0, 3, (3, 8))])
 def test_an_iteration_is_the_shortest_with_whole_updates(
   num_envs, rate, batches_per_update, expected
 ):
@@ -36,8 +33,7 @@ def test_an_iteration_is_the_shortest_with_whole_updates(
   interval = 30 * num_env_steps * num_envs
   plan = _schedule(
     batches_per_update, num_envs=num_envs, grad_updates_per_step=rate,
-    perturbation_interval=interval,
-  )
+    perturbation_interval=interval)
   assert plan == (30, num_env_steps, num_updates)
   critic_steps = 30 * num_updates * batches_per_update
   assert critic_steps == pytest.approx(rate * interval, rel=1e-12)
@@ -47,8 +43,7 @@ def test_an_iteration_is_the_shortest_with_whole_updates(
 _ROUNDS = {"num_envs": 4, "grad_updates_per_step": 0.25}
 _MANY = {
   "num_envs": 32, "replay_capacity": 100, "batch_size": 10,
-  "min_replay_size": 10, "grad_updates_per_step": 1 / 128,
-}  # fmt: skip
+  "min_replay_size": 10, "grad_updates_per_step": 1 / 128}
 
 
 @pytest.mark.parametrize(
@@ -56,9 +51,7 @@ _MANY = {
   [
     (1, 1001, {}, r"1001.*multiple of 8.*1000 or 1008"),
     (2, 12, _ROUNDS, r"2 critic steps per update.* The nearest: 8 or 16\.$"),
-    (1, 128, _MANY, "replay_capacity 100 .* 128"),
-  ],
-)  # fmt: skip
+    (1, 128, _MANY, "replay_capacity 100 .* 128")])
 def test_an_interval_that_makes_no_schedule_is_refused(
   batches_per_update, interval, settings, message
 ):
@@ -67,8 +60,7 @@ def test_an_interval_that_makes_no_schedule_is_refused(
 
 
 @pytest.mark.parametrize(("num_timesteps", "batches_per_update", "expected"), [
-  (8, 1, 8), (960, 1, 48), (16_000, 1, 800), (14_000, 3, 0), (1001, 1, 0)
-])
+  (8, 1, 8), (960, 1, 48), (16_000, 1, 800), (14_000, 3, 0), (1001, 1, 0)])
 def test_the_default_interval_cuts_a_run_into_whole_generations_about_twenty(
   num_timesteps, batches_per_update, expected
 ):
@@ -115,8 +107,7 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
   space = training.search_space(rates, ["policy/speed:uniform:0:1"])
   assert space == _Rates(
     controllers.Fixed(0.9),
-    {"speed": controllers.Uniform(0, 1), "tau": controllers.Fixed(0.1)},
-  )
+    {"speed": controllers.Uniform(0, 1), "tau": controllers.Fixed(0.1)})
   with pytest.raises(ValueError, match="'policy/sped'.*'policy/speed'"):
     training.search_space(rates, ["policy/sped:uniform:0:1"])
 
@@ -124,12 +115,10 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
 def test_what_a_learner_declares_is_searched():
   declared = {
     "speed": learners.Hyperparameter(2.0, "how fast", search="uniform:1:3"),
-    "discount": learners.Hyperparameter(0.9, "of its own"),
-  }
+    "discount": learners.Hyperparameter(0.9, "of its own")}
   hyperparams = {"speed": 2.0, "discount": 0.9, "tau": 0.1}
   space = training.search_space(hyperparams, declared=declared)
   # What it says of a discount counts, not what ours do.
   assert space == {
     "speed": controllers.Uniform(1, 3), "discount": controllers.Fixed(0.9),
-    "tau": controllers.Fixed(0.1),
-  }
+    "tau": controllers.Fixed(0.1)}

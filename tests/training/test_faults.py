@@ -25,8 +25,7 @@ _FAULTS = {
   "extras": ("replay/storage/extras", (0, 1, 3), np.nan),
   "rate": ("hyperparams/learning_rate", (0, 1, 3), np.nan),
   # The action is 1 then, after which a reward isn't finite.
-  "evaluation": ("learner/point", (2,), 9.0, 1),
-}
+  "evaluation": ("learner/point", (2,), 9.0, 1)}
 
 
 def _generations(*fault):
@@ -53,8 +52,7 @@ def _others(where):
 def _is_finite(state):
   """Whether all is finite but for what environments keep to themselves."""
   return common.all_finite(
-    (state.members.learner, state.members.replay, state.hyperparams)
-  )
+    (state.members.learner, state.members.replay, state.hyperparams))
 
 
 def _assert_others_same(generations, expected, where):
@@ -63,8 +61,7 @@ def _assert_others_same(generations, expected, where):
   def of_members(state, report):
     return common.leaves(
       (state.members, state.hyperparams, report.evaluation, report.fitness,
-       report.metrics, report.num_updates, report.decision.operator)
-    )  # fmt: skip
+       report.metrics, report.num_updates, report.decision.operator))
 
   for actual, faultless in zip(generations, expected, strict=True):
     actual, faultless = of_members(*actual), of_members(*faultless)
@@ -91,8 +88,7 @@ def test_a_fault_stays_with_its_member_which_is_replaced_at_once(fault):
   for part in ("learner", "replay"):
     common.assert_bits_equal(
       getattr(state.members, part),
-      jax.tree.map(lambda x: x[parents], getattr(state.members, part)),
-    )
+      jax.tree.map(lambda x: x[parents], getattr(state.members, part)))
   # Its environments too, which draw by its own key from then on.
   points = [x.members.environment.obs for x in (state, later)]
   for i in where:
@@ -143,8 +139,7 @@ def test_where_all_have_a_fault_all_begin_anew():
   assert int(restarted.generation) == int(state.generation)
   common.assert_bits_equal(restarted.hyperparams, state.hyperparams)
   first, new = (
-    np.asarray(x.members.learner.point) for x in (trainer.first, restarted)
-  )
+    np.asarray(x.members.learner.point) for x in (trainer.first, restarted))
   assert not np.any(new == first)
   # The window must not hold the returns of those that are gone.
   assert np.isnan(restarted.population.recent_fitness).all()

@@ -35,8 +35,7 @@ def test_survivors_are_those_of_an_undisturbed_run(undisturbed, replaced):
   for i in (0, 3):
     common.assert_bits_equal(
       common.member(replaced[0].members, i),
-      common.member(undisturbed[0].members, i),
-    )
+      common.member(undisturbed[0].members, i))
 
 
 def test_a_child_has_its_parents_learner_alone(trainer, undisturbed, replaced):
@@ -48,8 +47,7 @@ def test_a_child_has_its_parents_learner_alone(trainer, undisturbed, replaced):
     for part in ("replay", "environment"):
       common.assert_bits_equal(
         common.member(getattr(after, part), child),
-        common.member(getattr(before, part), child),
-      )
+        common.member(getattr(before, part), child))
   # Its hyperparameters are what the controller says; the report has the old.
   old = np.asarray(trainer.first.hyperparams["learning_rate"])
   new, told = (x.hyperparams["learning_rate"] for x in replaced)
@@ -62,8 +60,7 @@ def test_siblings_go_different_ways(trainer):
   first, twins = trainer.first, jnp.zeros(4, jnp.int32)
   state = common.changed(
     first, controllers.inherit(first.hyperparams, twins),
-    **controllers.inherit(first.members, twins)._asdict(),
-  )
+    **controllers.inherit(first.members, twins)._asdict())
   members = trainer.step(state)[0].members
   assert len(np.unique(members.learner.point, axis=0)) == 4
   actions = members.replay.storage.action.reshape(4, -1)
@@ -98,8 +95,7 @@ def test_agents_act_uniformly_until_replay_has_enough(trainer, undisturbed):
   replay = state.members.replay
   size = replay.size * np.array([1, 0, 1, 1], np.int32)
   members = trainer.step(
-    common.changed(state, replay=replay._replace(size=size))
-  )[0].members
+    common.changed(state, replay=replay._replace(size=size)))[0].members
   # Five standard deviations of its noise, and what it learned meanwhile.
   actions = members.replay.storage.action[:, 16:32]
   distance = np.abs(actions - members.learner.point[:, None]).max((1, 2))
@@ -112,11 +108,9 @@ def test_each_collected_observation_is_observed_once_and_reported(undisturbed):
   assert state.members.learner.observations.tolist() == [16] * 4
   seen = state.members.replay.storage.observation[:, :16]
   np.testing.assert_allclose(
-    report.metrics["observation_mean"], seen.mean(axis=(1, 2)), rtol=1e-5
-  )
+    report.metrics["observation_mean"], seen.mean(axis=(1, 2)), rtol=1e-5)
   np.testing.assert_allclose(
-    report.metrics["observation_std"], seen.std(axis=(1, 2)), rtol=1e-4
-  )
+    report.metrics["observation_std"], seen.std(axis=(1, 2)), rtol=1e-4)
 
 
 def test_episodes_that_reuse_a_state_are_counted(trainer, undisturbed):
@@ -126,8 +120,7 @@ def test_episodes_that_reuse_a_state_are_counted(trainer, undisturbed):
   num_ended = (ages + 8) // 5
   assert {*num_ended.ravel().tolist()} == {1, 2}
   np.testing.assert_array_equal(
-    report.metrics["reused_initial_states"], np.sum(num_ended - 1, axis=1)
-  )
+    report.metrics["reused_initial_states"], np.sum(num_ended - 1, axis=1))
   assert state.members.pool == ()
 
 

@@ -37,19 +37,16 @@ def history(trainer):
 def _evaluated(genotypes, generation):
   """Mean fitness and descriptors, and steps, of agents evaluated alone."""
   key = jax.random.fold_in(
-    jax.random.fold_in(_KEY, generation), OfGeneration.EVALUATE
-  )
+    jax.random.fold_in(_KEY, generation), OfGeneration.EVALUATE)
   places = jnp.arange(genotypes.statistic.shape[0])
   evaluation = actors.evaluate(
     _SETUP.eval_env, _SETUP.learner,
     jax.vmap(_SETUP.learner.from_genotype)(genotypes),
     jax.vmap(jax.random.fold_in, (None, 0))(key, places),
-    _SETUP.config.num_eval_episodes, _SETUP.eval_env.descriptor.function,
-  )
+    _SETUP.config.num_eval_episodes, _SETUP.eval_env.descriptor.function)
   return (
     jnp.mean(evaluation.returns, 1), jnp.mean(evaluation.descriptors, 1),
-    jnp.sum(evaluation.lengths),
-  )
+    jnp.sum(evaluation.lengths))
 
 
 def _cell(descriptor):
@@ -95,8 +92,7 @@ def test_trained_members_are_evaluated_and_offered_beside_variations(history):
     np.testing.assert_allclose(report.fitness[stays], fitness[stays], rtol=1e-4)
     for i in np.flatnonzero(stays):
       assert state.repertoire.fitness[_cell(descriptors[i])] >= (
-        report.fitness[i] - 1e-4
-      )
+        report.fitness[i] - 1e-4)
     # Two episodes of five steps of each.
     assert np.sum(report.evaluation_steps) == (_SIZE + _VARIATIONS) * 2 * 5
     assert report.best.fitness >= np.max(report.fitness)
@@ -111,16 +107,14 @@ def test_an_elite_takes_the_place_of_a_member_but_not_its_replay(history):
     elite = common.member(state.repertoire.genotypes, cells[i])
     common.assert_bits_equal(
       common.member(state.members.learner, i),
-      _SETUP.learner.from_genotype(elite.genotype),
-    )
+      _SETUP.learner.from_genotype(elite.genotype))
     for tree in (state.hyperparams, report.next_hyperparams):
       common.assert_bits_equal(common.member(tree, i), elite.hyperparams)
     assert i != np.argmax(report.fitness)
     # What was there before this generation is still there.
     seen = int(before.members.replay.size[i])
     old, new = (
-      x.members.replay.storage.reward[i, :seen] for x in (before, state)
-    )
+      x.members.replay.storage.reward[i, :seen] for x in (before, state))
     if seen < 48:
       np.testing.assert_array_equal(new, old)
 
@@ -136,8 +130,7 @@ def test_where_all_diverge_elites_stay(history, trainer):
   (i,) = np.flatnonzero(cells >= 0)
   np.testing.assert_array_equal(
     restarted.members.learner.point[i],
-    state.repertoire.genotypes.genotype.policy_params[cells[i]],
-  )
+    state.repertoire.genotypes.genotype.policy_params[cells[i]])
 
 
 def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
@@ -145,16 +138,14 @@ def test_variations_have_new_weights_and_the_rest_of_the_first_parent():
     numbers = start + jnp.arange(6.0)
     return map_elites.Elite(
       common.Genotype(jnp.stack([numbers, -numbers], 1), numbers),
-      {"learning_rate": 0.01 + 1e-3 * numbers, "parent": jnp.zeros(6)},
-    )
+      {"learning_rate": 0.01 + 1e-3 * numbers, "parent": jnp.zeros(6)})
 
   first, second = elites(0.0), elites(10.0)
   config = controllers.PBTConfig(perturbation_factors=(0.5, 2.0))
   vary = training.vary_elites(0, 0.5, controllers.explore(config, common.SPACE))
   child = jax.jit(vary)(_KEY, first, second)
   np.testing.assert_array_equal(
-    child.genotype.statistic, first.genotype.statistic
-  )
+    child.genotype.statistic, first.genotype.statistic)
   # Without noise, each is on the line through its parents, (10, -10) apart.
   step = child.genotype.policy_params - first.genotype.policy_params
   np.testing.assert_allclose(step[:, 0], -step[:, 1], rtol=1e-5)
@@ -173,17 +164,12 @@ def _full_of_bad_elites(state, **hyperparams):
   repertoire = state.repertoire
   best = np.argmax(repertoire.fitness)
   genotypes = jax.tree.map(
-    lambda x: np.broadcast_to(x[best], x.shape), repertoire.genotypes
-  )
+    lambda x: np.broadcast_to(x[best], x.shape), repertoire.genotypes)
   genotypes = genotypes._replace(
-    hyperparams=genotypes.hyperparams | hyperparams
-  )
+    hyperparams=genotypes.hyperparams | hyperparams)
   fitness = np.full_like(repertoire.fitness, -1e6)
-  return state._replace(
-    repertoire=dataclasses.replace(
-      repertoire, genotypes=genotypes, fitness=fitness
-    )
-  )
+  return state._replace(repertoire=dataclasses.replace(
+    repertoire, genotypes=genotypes, fitness=fitness))
 
 
 @pytest.fixture(scope="module")
@@ -195,31 +181,27 @@ def faultless(trainer, history):
 
 @pytest.mark.parametrize(("column", "number"), [
   # After an action of 1 the descriptor, or the reward, isn't finite.
-  (0, np.nan), (0, 9.0), (1, 9.0)
-])  # fmt: skip
+  (0, np.nan), (0, 9.0), (1, 9.0)])
 def test_an_agent_with_a_fault_enters_and_disturbs_nothing(
   column, number, trainer, faultless
 ):
   base, expected, sound = faultless
   state, report = trainer.step(
-    common.broken(base, "learner/point", [2], number, column)
-  )
+    common.broken(base, "learner/point", [2], number, column))
   cells = [_cell(x) for x in sound.evaluation.descriptors.mean(1)]
   # Without a fault each agent gets a cell of its own.
   num_new = np.sum(expected.repertoire.fitness > -1e6)
   assert num_new == _SIZE + common.NUM_VARIATIONS == len({*cells}) + 2
   assert report.finite.tolist() == [True, True, False, True]
   np.testing.assert_array_equal(
-    report.fitness, np.where(report.finite, sound.fitness, np.nan)
-  )
+    report.fitness, np.where(report.finite, sound.fitness, np.nan))
   # It's replaced by a sound member, or by an elite.
   assert report.sampled_cells[2] >= 0 or report.decision.parents[2] != 2
   assert common.all_finite((state.members.learner, state.repertoire))
   assert np.isfinite(report.best.fitness)
   actual, before, wanted = (
     common.leaves((x.repertoire.genotypes, x.repertoire.fitness))
-    for x in (state, base, expected)
-  )
+    for x in (state, base, expected))
   for name, x in actual.items():
     same = wanted[name].copy()
     same[cells[2]] = before[name][cells[2]]
@@ -236,8 +218,7 @@ def test_offspring_with_a_fault_never_enter(trainer, faultless):
   for name in ("fitness", "descriptors"):
     np.testing.assert_array_equal(
       getattr(state.repertoire, name)[cells],
-      getattr(expected.repertoire, name)[cells],
-    )
+      getattr(expected.repertoire, name)[cells])
 
 
 def _num_cells(**more):
@@ -245,8 +226,7 @@ def _num_cells(**more):
   values = {
     "env_name": "arm", "learner": "td3", "emitter": "pga",
     "hidden_layer_sizes": ("8",), "num_initial_genotypes": 64,
-    "num_eval_episodes": 1, "num_generations": 1,
-  } | more  # fmt: skip
+    "num_eval_episodes": 1, "num_generations": 1} | more
   setup = experiment.TRAIN_ME_PBT.configure(values).build()
 
   @jax.jit

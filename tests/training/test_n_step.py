@@ -27,8 +27,7 @@ def _history():
     reward=rng.normal(size=(_T, _E)).astype(np.float32),
     discount=(outcome != 1).astype(np.float32),
     next_observation=np.stack([env, time + 0.5], axis=-1).astype(np.float32),
-    extras={"truncation": (outcome == 2).astype(np.float32)},
-  )
+    extras={"truncation": (outcome == 2).astype(np.float32)})
 
 
 def _rows(history, begin, end):
@@ -82,14 +81,12 @@ def test_sums_are_those_of_recorded_episodes_in_a_buffer_that_wraps():
       np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5, atol=1e-6)
       np.testing.assert_allclose(batch.discount[i], discount, rtol=1e-6)
       np.testing.assert_array_equal(
-        batch.next_observation[i], history.next_observation[last, env]
-      )
+        batch.next_observation[i], history.next_observation[last, env])
       np.testing.assert_array_equal(batch.action[i], history.action[time, env])
       lengths.add(last - time)
       ends.add((
         history.discount[last, env] == 0,
-        history.extras["truncation"][last, env] == 1, last == num_steps - 1,
-      ))
+        history.extras["truncation"][last, env] == 1, last == num_steps - 1))
     assert drawn == set(range(oldest, num_steps * _E))
   assert lengths == {0, 1, 2}
   # Terminated, truncated, neither; each at the latest step and before.
@@ -101,8 +98,7 @@ def _endless_history():
   history = _history()
   return history._replace(
     discount=np.ones_like(history.discount),
-    extras={"truncation": np.zeros_like(history.reward)},
-  )
+    extras={"truncation": np.zeros_like(history.reward)})
 
 
 def test_a_cut_ends_what_came_before():
@@ -112,8 +108,7 @@ def test_a_cut_ends_what_came_before():
   begin, end = batch.observation[:, 1], batch.next_observation[:, 1] - 0.5
   assert set(np.unique(end[begin < 20])) == {16, 17, 18, 19}
   np.testing.assert_array_equal(end[begin >= 20], np.minimum(
-    begin[begin >= 20] + _N - 1, 24
-  ))
+    begin[begin >= 20] + _N - 1, 24))
 
 
 def test_no_window_holds_or_jumps_over_a_step_that_is_left_out():
@@ -142,8 +137,7 @@ def test_no_window_holds_or_jumps_over_a_step_that_is_left_out():
       reward = np.sum(history.reward[steps, env] * _DISCOUNT ** (steps - first))
       np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5, atol=1e-6)
   assert drawn == {
-    (t, e) for t in range(20) for e in range(_E) if not left_out[t, e]
-  }
+    (t, e) for t in range(20) for e in range(_E) if not left_out[t, e]}
 
 
 @pytest.mark.slow
@@ -157,8 +151,7 @@ def test_members_learn_from_sums_by_their_own_discounts():
     return state, {"is_own": jnp.mean(is_own.astype(float))}
 
   learner = base._replace(
-    update=update, hyperparams=base.hyperparams | {"discount": 0.5}
-  )
+    update=update, hyperparams=base.hyperparams | {"discount": 0.5})
   trainer = common.Trainer(common.setup(learner=learner, n_step=2))
   # Episodes of five steps begin with four that have a next one.
   discounts = np.array([0.25, 0.5, 0.5, 0.75], np.float32)

@@ -7,8 +7,7 @@ from qdrl_haiku import controllers, environments, runs
 from tests.training import common
 
 gymnasium = pytest.importorskip(
-  "gymnasium", reason="Gymnasium is not installed (the extra [gymnasium])"
-)
+  "gymnasium", reason="Gymnasium is not installed (the extra [gymnasium])")
 
 
 class _Drift(gymnasium.Env):
@@ -39,8 +38,7 @@ def _setup(**settings):
   controller = controllers.pbt(controllers.PBTConfig(), common.SPACE)
   return common.setup(controller, **settings)._replace(
     env=environments.create("gymnasium:Drift-v0"),
-    eval_env=environments.create("gymnasium:Drift-v0"),
-  )
+    eval_env=environments.create("gymnasium:Drift-v0"))
 
 
 @pytest.mark.slow
@@ -60,8 +58,7 @@ def test_a_broken_member_keeps_its_own_instances():
   ({}, {"resume": True}, "on the host, .* another with"),
   ({"config": common.setup(pool_size=2).config}, {},
    "pool_size=2 has no effect.*; leave it"),
-  ({"eval_env": None}, {}, "eval_env is env.*; create another"),
-])
+  ({"eval_env": None}, {}, "eval_env is env.*; create another")])
 def test_what_they_can_not_do_is_refused(change, config, message, tmp_path):
   setup = _setup()
   if "eval_env" in change:

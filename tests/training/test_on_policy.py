@@ -43,8 +43,7 @@ def _remembering():
   def update(state, hyperparams, transitions, key):
     return state._replace(
       point=state.point + 0.1 * jax.random.normal(key), rollout=transitions,
-      num_observed_before=state.num_observed,
-    ), {"loss": jnp.zeros(())}
+      num_observed_before=state.num_observed), {"loss": jnp.zeros(())}
 
   def act(state, hyperparams, observation, key):
     action = quadratic.act(state, hyperparams, observation, key)
@@ -58,18 +57,15 @@ def _remembering():
     init=lambda key: from_genotype(-0.5 * jax.random.uniform(key, (2,))),
     update=update, act=act, observe=observe, from_genotype=from_genotype,
     genotype=lambda state: state.point, learns_from="rollout",
-    batches_per_update=3,
-  )  # fmt: skip
+    batches_per_update=3)
 
 
 def _setup(learner, **settings):
   plain = common.setup(
-    controllers.pbt(common.PBT, common.SPACE), learner, common.Placed
-  )
+    controllers.pbt(common.PBT, common.SPACE), learner, common.Placed)
   settings = {
     "population_size": 4, "num_envs": _E, "rollout_length": _T,
-    "perturbation_interval": 2 * _T * _E, "num_eval_episodes": 2,
-  } | settings  # fmt: skip
+    "perturbation_interval": 2 * _T * _E, "num_eval_episodes": 2} | settings
   return plain._replace(config=training.TrainingConfig(**settings))
 
 
@@ -82,13 +78,11 @@ def _trainer():
 def ppo():
   """A population of PPO that is tuned by nothing but replacement."""
   config = configs.sized(
-    learners.PPOConfig, (8,), (8,), num_epochs=2, num_minibatches=2
-  )
+    learners.PPOConfig, (8,), (8,), num_epochs=2, num_minibatches=2)
   setup = _setup(learners.ppo(2, 2, config))
   space = jax.tree.map(controllers.Fixed, setup.learner.hyperparams)
   return common.Trainer(
-    setup._replace(controller=controllers.pbt(controllers.PBTConfig(), space))
-  )
+    setup._replace(controller=controllers.pbt(controllers.PBTConfig(), space)))
 
 
 def test_a_learner_gets_what_was_just_collected_in_its_order():
@@ -112,8 +106,7 @@ def test_a_learner_gets_what_was_just_collected_in_its_order():
   survives = report.decision.operator == 0
   infos = state.members.environment.info
   np.testing.assert_array_equal(
-    infos["next_observation"][survives], rollout.next_observation[survives, -1]
-  )
+    infos["next_observation"][survives], rollout.next_observation[survives, -1])
 
 
 def test_steps_that_are_not_finite_are_replaced_as_episodes_of_their_own():
@@ -121,14 +114,12 @@ def test_steps_that_are_not_finite_are_replaced_as_episodes_of_their_own():
   pairs = jnp.stack([numbers, -numbers], axis=-1)
   rollout = types.Transition(
     pairs, pairs, numbers, jnp.ones((5, 2)).at[3, 1].set(0), pairs,
-    {"truncation": jnp.zeros((5, 2)).at[1, 0].set(1)},
-  )  # fmt: skip
+    {"truncation": jnp.zeros((5, 2)).at[1, 0].set(1)})
   bad = np.zeros((5, 2), bool)
   bad[0, 0] = bad[3, 0] = bad[4, 1] = True
   spoilt = rollout._replace(action=jnp.where(bad[..., None], np.inf, pairs))
   found = members_lib.rollout_without_nonfinite(
-    spoilt, trees.all_finite_leaves(spoilt, 2)
-  )
+    spoilt, trees.all_finite_leaves(spoilt, 2))
   # The first one that is finite, of the second environment.
   expected = np.where(bad, 1.0, numbers)
   np.testing.assert_array_equal(found.reward, expected)
@@ -150,11 +141,9 @@ def test_an_agent_without_a_finite_step_does_not_learn():
   assert report.finite.all()
   common.assert_bits_equal(
     common.member(state.members.learner, 1),
-    common.member(first.members.learner, 1),
-  )
+    common.member(first.members.learner, 1))
   common.assert_bits_equal(
-    common.member(state.members, 2), common.member(usual.members, 2)
-  )
+    common.member(state.members, 2), common.member(usual.members, 2))
 
 
 @pytest.mark.slow
@@ -162,20 +151,17 @@ def test_an_agent_without_a_finite_step_does_not_learn():
 def test_an_agent_that_diverges_is_replaced_at_once(part):
   trainer = ppo()
   state, report = trainer.step(
-    common.broken(trainer.first, f"learner/{part}", (2,))
-  )
+    common.broken(trainer.first, f"learner/{part}", (2,)))
   assert report.finite.tolist() == [True, True, False, True]
   parent = int(report.decision.parents[2])
   assert parent != 2 and common.all_finite(state.members.learner)
   common.assert_bits_equal(
     common.member(state.members.learner, 2),
-    common.member(state.members.learner, parent),
-  )
+    common.member(state.members.learner, parent))
   usual, _ = trainer.step(trainer.first)
   common.assert_bits_equal(
     common.member(state.members.learner, 0),
-    common.member(usual.members.learner, 0),
-  )
+    common.member(usual.members.learner, 0))
 
 
 @pytest.mark.slow
@@ -184,8 +170,7 @@ def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
   for name, generations in (("whole", [3]), ("killed", [1, 3])):
     for i, until in enumerate(generations):
       runs_common.run(
-        tmp_path / name, until, setup, checkpoint_interval=1, resume=i > 0
-      )
+        tmp_path / name, until, setup, checkpoint_interval=1, resume=i > 0)
   whole, killed = (tmp_path / name for name in ("whole", "killed"))
   for name in runs_common.FILES:
     assert runs_common.rows(killed, name) == runs_common.rows(whole, name)
@@ -199,14 +184,11 @@ def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
    "--num_replaced_by_samples=1", "policy_divergence"),
   ("train",
    "--learner=diayn --base_learner=ppo --num_seeds=2 --num_skills=3",
-   "discriminator_loss"),
-])
+   "discriminator_loss")])
 def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
   setup = configs.configured(
-    program,
-    f"{flags} --env_name=point_maze --episode_length=10 --num_envs=2 "
-    "--rollout_length=8 --hidden_layer_sizes=8 --num_timesteps=32",
-  ).build()
+    program, f"{flags} --env_name=point_maze --episode_length=10 --num_envs=2 "
+    "--rollout_length=8 --hidden_layer_sizes=8 --num_timesteps=32").build()
   trainer = common.Trainer(setup)
   state, report = trainer.step(trainer.first)
   name = f"training/{metric}" if setup.map_elites else metric
@@ -228,8 +210,7 @@ def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
   (_remembering(), {"perturbation_interval": 36},
    "num_envs=2 and rollout_length=4 make iterations of 8 .* 32 or 40"),
   (learners.ppo(2, 2, learners.PPOConfig(num_minibatches=3)), {},
-   "num_minibatches=3 can't share the 8 .*rollout_length=4 times num_envs=2"),
-])
+   "num_minibatches=3 can't share the 8 .*rollout_length=4 times num_envs=2")])
 def test_what_fits_no_rollout_is_refused(learner, settings, message):
   setup = _setup(learner)
   setup = setup._replace(config=dataclasses.replace(setup.config, **settings))

@@ -25,8 +25,7 @@ def test_a_member_begins_by_the_key_of_generation_0_and_its_number():
     expected = setup.learner.init(jax.random.fold_in(first, i)).point
     np.testing.assert_array_equal(population.members.learner.point[i], expected)
   np.testing.assert_array_equal(
-    population.hyperparams["learning_rate"], np.full(4, np.float32(0.01))
-  )
+    population.hyperparams["learning_rate"], np.full(4, np.float32(0.01)))
   starts = np.asarray(population.members.environment.obs).reshape(8, 2)
   assert len(np.unique(starts, axis=0)) == 8
 
@@ -50,8 +49,7 @@ def test_what_a_member_becomes_depends_on_its_key_and_number_alone():
     actual = common.leaves(common.member(several, i))
     for name, x in common.leaves(common.member(one(key), 0)).items():
       np.testing.assert_allclose(
-        actual[name], x, rtol=1e-5, atol=1e-6, err_msg=name
-      )
+        actual[name], x, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_keys_may_be_one_of_the_older_kind_or_one_for_each_member():
@@ -80,8 +78,7 @@ def _draw(setup, generation):
   """The pool and the evaluation's states of a generation."""
   size = setup.config.population_size
   return generation_lib.generation_method(setup).draw(
-    setup, _KEY, generation, size
-  )
+    setup, _KEY, generation, size)
 
 
 def test_all_of_a_generations_resets_are_one_that_is_drawn_before():
@@ -97,8 +94,7 @@ def test_instances_begin_with_skills_of_their_own():
   setup = setup._replace(env=env, eval_env=env)
   obs = common.init(setup).members.environment.obs
   np.testing.assert_array_equal(
-    np.argmax(obs[..., -3:], axis=-1), [[0, 1, 2, 0, 1, 2]] * 2
-  )
+    np.argmax(obs[..., -3:], axis=-1), [[0, 1, 2, 0, 1, 2]] * 2)
 
 
 def test_one_environment_draws_what_two_alike_do():
@@ -113,8 +109,7 @@ def test_no_two_members_instances_or_generations_share_an_initial_state():
   setup = _setup(population_size=4, num_envs=3, pool_size=2)
   drawn = [_draw(setup, generation) for generation in range(3)]
   points = np.concatenate(
-    [np.reshape(x.obs, (-1, 2)) for initial in drawn for x in initial]
-  )
+    [np.reshape(x.obs, (-1, 2)) for initial in drawn for x in initial])
   assert drawn[0].pool.obs.shape == (4, 3, 2, 2)
   # `Drift` begins at normally distributed points.
   assert stats.kstest(points.ravel(), "norm").pvalue > 1e-3

@@ -31,8 +31,7 @@ def _reading_truncations():
 def _rewarding_itself():
   config = learners.DIAYNConfig(discriminator_input="observation")
   return learners.diayn(
-    learners.sac(5, 2), 2, skills.categorical(3), config=config
-  )
+    learners.sac(5, 2), 2, skills.categorical(3), config=config)
 
 
 def _configured(setup, **settings):
@@ -50,8 +49,7 @@ _AGAIN = {"resampling": map_elites.Resampling()}
    "needs dreams, which isn't known"),
   (_variations(
      emitter=lambda setup: _OWN._replace(
-       ask=lambda *args: _OWN.ask(*args)[::-1]
-     )
+       ask=lambda *args: _OWN.ask(*args)[::-1])
    ), "and then the emitter's new state"),
   (_variations(emitter=(training.Part("ga", 3),)),
    "makes 3 agents, and 2 are planned"),
@@ -70,19 +68,15 @@ _AGAIN = {"resampling": map_elites.Resampling()}
    "n_step=2, but the learner rewards single steps by itself"),
   (_configured(_variations(emitter="pga"), n_step=2)._replace(
      learner=_quadratic(discount=0.9)
-   ), "n_step=2, but with emitter pga agents learn from single steps"),
-])  # fmt: skip
+   ), "n_step=2, but with emitter pga agents learn from single steps")])
 def test_a_setup_is_refused_before_anything_is_computed(setup, message):
   with pytest.raises(ValueError, match=message):
     common.shapes(setup)
 
 
 def test_what_is_nearly_too_much_is_trained():
-  common.shapes(
-    common.setup(
-      learner=_reading_truncations(), replay_extras=("truncation",), n_step=3
-    )
-  )
+  common.shapes(common.setup(
+    learner=_reading_truncations(), replay_extras=("truncation",), n_step=3))
   # More steps than an int32 counts.
   setup = common.setup(
     population_size=3000, perturbation_interval=2**21, grad_updates_per_step=0.5
@@ -94,8 +88,7 @@ def test_what_is_nearly_too_much_is_trained():
 
 @pytest.mark.parametrize(("settings", "message"), [
   ({"min_replay_size": 51}, "min_replay_size 51 .*replay_capacity 50"),
-  ({"n_step": 4, "num_envs": 16}, "n_step times num_envs 64 .*capacity 50"),
-])
+  ({"n_step": 4, "num_envs": 16}, "n_step times num_envs 64 .*capacity 50")])
 def test_settings_of_training_out_of_their_range_are_refused(settings, message):
   small = {"replay_capacity": 50, "min_replay_size": 10, "batch_size": 10}
   with pytest.raises(ValueError, match=message):

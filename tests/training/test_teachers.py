@@ -20,8 +20,7 @@ class _Walk(toy.Walk):
   """Its rewards fall 2 below 0."""
 
   descriptor = environments.Descriptor(
-    ("x", "steps"), (-10.0, 0.0), (10.0, 100.0), reward_offset=2.0
-  )
+    ("x", "steps"), (-10.0, 0.0), (10.0, 100.0), reward_offset=2.0)
 
 
 def _learner(update=None):
@@ -30,26 +29,20 @@ def _learner(update=None):
   def count(state, hyperparams, transitions, key):
     metrics = {
       "reward": jnp.mean(transitions.reward),
-      "seen": jnp.mean(transitions.observation[..., -1]),
-    }
+      "seen": jnp.mean(transitions.observation[..., -1])}
     return state + 1, metrics
 
   plain = toy.linear_learner()
 
   def share(size):
     of_one = plain._replace(
-      init=lambda key: jnp.zeros(()),
-      update=update or count,
-      observe=lambda state, observation: state,
-      batches_per_update=2,
-    )
+      init=lambda key: jnp.zeros(()), update=update or count,
+      observe=lambda state, observation: state, batches_per_update=2)
     return learners.SharedCritic(
       of_one,
       improve=lambda state, genotype, observations, context, rate: jax.tree.map(
-        lambda x: x + jnp.sum(context) + 100 * state, genotype
-      ),
-      genotype_at=lambda state, context: {"offset": state, "gain": state},
-    )
+        lambda x: x + jnp.sum(context) + 100 * state, genotype),
+      genotype_at=lambda state, context: {"offset": state, "gain": state})
 
   return plain._replace(share=share)
 
@@ -58,21 +51,15 @@ def _setup(learner=None, **settings):
   env = environments.Environment(_Walk(), episode_length=_TIMES)
   config = {
     "batch_size": 4, "replay_capacity": 60, "min_replay_size": 2,
-    "num_eval_episodes": 2,
-  }  # fmt: skip
+    "num_eval_episodes": 2}
   return training.Setup(
-    env=env,
-    eval_env=env,
-    learner=learner or _learner(),
-    controller=None,
+    env=env, eval_env=env, learner=learner or _learner(), controller=None,
     config=training.TrainingConfig(**(config | settings)),
     map_elites=training.MapElites(
       emitter="pga", tessellation=_GRID,
       variation_fn=training.vary_elites(0.1, 0.1, lambda key, x: x),
       variation_batch_size=4, num_initial_genotypes=4,
-      teaching=training.TeachingConfig(num_critic_steps=4, length_scale=0.5),
-    ),
-  )
+      teaching=training.TeachingConfig(num_critic_steps=4, length_scale=0.5)))
 
 
 def setup_of(emitter):
@@ -91,8 +78,7 @@ def _told(rewards, lengths):
   observation = jnp.stack([rewards, -rewards], axis=-1)
   transitions = types.Transition(
     observation, rewards[..., None], rewards, jnp.ones_like(rewards),
-    observation + 1, {},
-  )  # fmt: skip
+    observation + 1, {})
   return {"transitions": transitions, "lengths": jnp.asarray(lengths)}
 
 
@@ -110,9 +96,7 @@ def test_each_step_is_stored_once_with_its_descriptors(sees_targets):
   targets = jnp.array([[0.0, 100.0], [5.0, 50.0]])
   state = jax.jit(teacher.remember)(
     teacher.init(jax.random.key(0)),
-    _evaluated(_told(rewards, [[3, 1], [3, 2]]), descriptors),
-    targets,
-  )
+    _evaluated(_told(rewards, [[3, 1], [3, 2]]), descriptors), targets)
   # 4 and 5 come after an episode's end, and so does 11; 7 is not a number.
   kept = [0, 1, 2, 3, 6, 8, 9, 10]
   assert state.replay.size == len(kept)
@@ -121,18 +105,15 @@ def test_each_step_is_stored_once_with_its_descriptors(sees_targets):
   np.testing.assert_array_equal(storage.reward[8:], 0)
   np.testing.assert_array_equal(storage.observation[:8, 1], -np.array(kept))
   np.testing.assert_array_equal(
-    storage.next_observation[:8, 0], np.add(kept, 1)
-  )
+    storage.next_observation[:8, 0], np.add(kept, 1))
   if not sees_targets:
     assert storage.extras == {}
     return
   # One that is far outside says only that it is.
   np.testing.assert_allclose(
-    storage.extras["descriptor"][:8], [[-1, 0]] * 4 + [[10, -1]] * 4, atol=1e-6
-  )
+    storage.extras["descriptor"][:8], [[-1, 0]] * 4 + [[10, -1]] * 4, atol=1e-6)
   np.testing.assert_allclose(
-    storage.extras["target"][:8], [[0, 1]] * 4 + [[0.5, 0]] * 4, atol=1e-6
-  )
+    storage.extras["target"][:8], [[0, 1]] * 4 + [[0.5, 0]] * 4, atol=1e-6)
 
 
 def _trained(teacher, reward):
@@ -142,9 +123,7 @@ def _trained(teacher, reward):
   def train(extra):
     state = teacher.remember(
       teacher.init(jax.random.key(0)),
-      _evaluated(extra, jnp.array([[0.0, 50.0]])),
-      jnp.array([[5.0, 100.0]]),
-    )
+      _evaluated(extra, jnp.array([[0.0, 50.0]])), jnp.array([[5.0, 100.0]]))
     return teacher.train(state, jax.random.key(1))
 
   return train(_told([[[reward] * _TIMES]], [[_TIMES]]))
@@ -173,8 +152,7 @@ def test_nothing_is_learned_before_there_is_enough():
   assert state.agent == 0 and np.isnan(metrics["reward"])
   elites_ = map_elites.Elite({"offset": jnp.ones(1), "gain": jnp.ones(1)}, {})
   improved = teacher.improve(
-    state, elites_, jnp.array([[0.0, 0.0]]), jax.random.key(2)
-  )
+    state, elites_, jnp.array([[0.0, 0.0]]), jax.random.key(2))
   assert improved == elites_
 
 
@@ -182,8 +160,7 @@ def test_agents_are_improved_for_their_targets_and_keep_hyperparameters():
   teacher = _teacher(sees_targets=True)
   state, _ = _trained(teacher, 1.0)
   parents = map_elites.Elite(
-    {"offset": jnp.zeros(2), "gain": jnp.ones(2)}, {"noise": jnp.arange(2.0)}
-  )
+    {"offset": jnp.zeros(2), "gain": jnp.ones(2)}, {"noise": jnp.arange(2.0)})
   targets = jnp.array([[10.0, 100.0], [0.0, 75.0]])
   improved = teacher.improve(state, parents, targets, jax.random.key(2))
   np.testing.assert_allclose(improved.genotype["offset"], [202.0, 200.5])
@@ -206,16 +183,14 @@ def test_an_agent_that_diverges_begins_anew_with_what_was_stored():
 def _unbounded():
   walk = _Walk()
   walk.descriptor = environments.Descriptor(
-    ("x", "steps"), (-math.inf, 0.0), (math.inf, 100.0)
-  )
+    ("x", "steps"), (-math.inf, 0.0), (math.inf, 100.0))
   env = environments.Environment(walk, episode_length=_TIMES)
   return _setup()._replace(env=env, eval_env=env)
 
 
 @pytest.mark.parametrize(("setup", "message"), [
   (_setup(replay_capacity=23), "replay_capacity 23 is less than the 24 tra"),
-  (_unbounded(), "of x, steps aren't all finite; give"),
-])
+  (_unbounded(), "of x, steps aren't all finite; give")])
 def test_what_could_not_teach_is_refused(setup, message):
   with pytest.raises(ValueError, match=message):
     _teacher(True, setup)
@@ -224,14 +199,11 @@ def test_what_could_not_teach_is_refused(setup, message):
 @pytest.mark.parametrize(("size", "shares", "expected"), [
   (64, (0.5, 1 / 64), (32, 1, 31)),
   # A share is never rounded to none, as long as there are enough.
-  (4, (0.1, 0.1), (1, 1, 2)),
-  (1, (0.5, 0.5), (1, 0, 0)),
-])
+  (4, (0.1, 0.1), (1, 1, 2)), (1, (0.5, 0.5), (1, 0, 0))])
 def test_offspring_are_divided_by_their_shares(size, shares, expected):
   assert training.TeachingConfig().counts(size, *shares) == expected
   own = training.TeachingConfig(
-    gradient_share=shares[0], injection_share=shares[1]
-  )
+    gradient_share=shares[0], injection_share=shares[1])
   assert own.counts(size, 0.9, 0.1) == expected
   with pytest.raises(ValueError, match="1 and injection_share .* are more"):
     dataclasses.replace(own, gradient_share=1.0).counts(size, *shares)

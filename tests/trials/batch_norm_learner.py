@@ -28,8 +28,7 @@ class State(NamedTuple):
 
 def make_learner(observation_size, action_size):
   policy, _ = networks.make_td3_networks(
-    observation_size, action_size, networks.NetworkConfig((_WIDTH,))
-  )
+    observation_size, action_size, networks.NetworkConfig((_WIDTH,)))
 
   def value(inputs, is_training):
     hidden = jax.nn.relu(hk.Linear(_WIDTH)(inputs))
@@ -71,34 +70,26 @@ def make_learner(observation_size, action_size):
       later = jnp.concatenate([t.next_observation, action], axis=-1)
       q, moved = critic.apply(
         params["critic"], critic_state, jnp.concatenate([now, later]),
-        is_training=True,
-      )  # fmt: skip
+        is_training=True)
       q_tm1, q_t = jnp.split(q, 2)
       target = t.reward + hyperparams["discount"] * t.discount * q_t
       error = q_tm1 - jax.lax.stop_gradient(target)
       action = greedy(params, t.observation)
       q, _ = critic.apply(
         old["critic"], critic_state,
-        jnp.concatenate([t.observation, action], axis=-1), is_training=False,
-      )  # fmt: skip
+        jnp.concatenate([t.observation, action], axis=-1), is_training=False)
       return jnp.mean(error**2) - jnp.mean(q), (jnp.mean(error**2), moved)
 
     gradient, (critic_loss, moved) = jax.grad(loss, has_aux=True)(old)
     steps, optimizer_state = adam.update(gradient, state.optimizer_state)
     params = jax.tree.map(
-      lambda p, s: p - hyperparams["learning_rate"] * s, old, steps
-    )
+      lambda p, s: p - hyperparams["learning_rate"] * s, old, steps)
     after = State(Genotype(params, moved), optimizer_state)
     return after, {"critic_loss": critic_loss}
 
   return learners.Learner(
-    init=init,
-    update=update,
-    act=act,
-    act_greedy=act_greedy,
+    init=init, update=update, act=act, act_greedy=act_greedy,
     observe=lambda state, observation: state,
     hyperparams={"discount": 0.95, "learning_rate": 1e-3, "noise": 0.2},
-    batches_per_update=1,
-    genotype=lambda state: state.genotype,
-    from_genotype=from_genotype,
-  )
+    batches_per_update=1, genotype=lambda state: state.genotype,
+    from_genotype=from_genotype)

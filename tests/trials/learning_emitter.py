@@ -41,23 +41,18 @@ def make_emitter(setup):
       sample_key, update_key = jax.random.split(key)
       shape = (learner.batches_per_update, config.batch_size)
       batch = types.Transition(
-        *buffer.sample(state.buffer, sample_key, shape), {}
-      )
+        *buffer.sample(state.buffer, sample_key, shape), {})
       return learner.update(agent, hyperparams, batch, update_key)[0], ()
 
     keys = jax.random.split(key, _UPDATES + 1)
     can_learn = buffer.can_sample(state.buffer, config.batch_size)
     agent = jax.lax.cond(
-      can_learn,
-      lambda agent: jax.lax.scan(update, agent, keys[1:])[0],
-      lambda agent: agent,
-      state.agent,
-    )
+      can_learn, lambda agent: jax.lax.scan(update, agent, keys[1:])[0],
+      lambda agent: agent, state.agent)
     varied, _ = variations.ask((), repertoire, keys[0])
     own = map_elites.Elite(learner.genotype(agent), hyperparams)
     elites = jax.tree.map(
-      lambda x, y: jnp.concatenate([x[None], y]), own, varied
-    )
+      lambda x, y: jnp.concatenate([x[None], y]), own, varied)
     num_updates = state.num_updates + _UPDATES * can_learn
     return elites, state._replace(agent=agent, num_updates=num_updates)
 
@@ -75,7 +70,5 @@ def make_emitter(setup):
     return state._replace(buffer=buffer.add(state.buffer, rows))
 
   return map_elites.Emitter(
-    init, ask, tell, size,
-    needs=("transitions",),
-    metrics=lambda state: {"num_updates": state.num_updates},
-  )  # fmt: skip
+    init, ask, tell, size, needs=("transitions",),
+    metrics=lambda state: {"num_updates": state.num_updates})

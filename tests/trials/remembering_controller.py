@@ -22,8 +22,7 @@ def make_controller(search_space):
     drawn = [
       range_.sample(jax.random.fold_in(jax.random.fold_in(key, i), j))
       for i, range_ in enumerate(jax.tree.leaves(search_space))
-      for j in range(population_size)
-    ]
+      for j in range(population_size)]
     columns = jnp.stack(drawn).reshape(-1, population_size)
     state = State(jnp.full(population_size, -jnp.inf), jnp.zeros((), jnp.int32))
     treedef = jax.tree.structure(search_space)
@@ -39,10 +38,8 @@ def make_controller(search_space):
     parents = jnp.where(is_child, parent, members).astype(jnp.int32)
     inherited = jax.tree.map(lambda x: x[parents], hyperparams)
     inherited["noise"] = jnp.where(
-      is_child, 0.5 * inherited["noise"], inherited["noise"]
-    )
+      is_child, 0.5 * inherited["noise"], inherited["noise"])
     return State(records, state.num_decisions + 1), controllers.Decision(
-      parents, inherited, is_child.astype(jnp.int32)
-    )
+      parents, inherited, is_child.astype(jnp.int32))
 
   return controllers.Controller(init, update, ("survive", "fallen"))

@@ -42,8 +42,7 @@ def test_a_learner_and_a_controller_of_a_users_own_remember(logs):
   counters = [
     x.tolist()
     for path, x in jax.tree_util.tree_leaves_with_path(critic_state)
-    if "counter" in jax.tree_util.keystr(path)
-  ]
+    if "counter" in jax.tree_util.keystr(path)]
   assert counters == [[240 - 16 + 2] * 4] * 2
   operators = remembering_controller.make_controller({}).operators
   rows = _rows(logdir / "pbt_lineage.jsonl")
@@ -72,8 +71,7 @@ def test_a_container_keeps_the_fittest(logs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [
-  "own_learner_and_controller", "own_emitter_and_container",
-])  # fmt: skip
+  "own_learner_and_controller", "own_emitter_and_container"])
 def test_they_are_evaluated_and_reported_on(name, logs, tmp_path, capsys):
   logdir = f"--logdir={logs / name}"
   outcome = harness.run(capsys, "evaluate", logdir, "--num_eval_episodes=2")
@@ -87,8 +85,7 @@ def test_they_are_evaluated_and_reported_on(name, logs, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("patch", "room", "flag", "other"), [
   ("steep_activations", "networks", "--steep", "--nosteep"),
-  ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9"),
-])  # fmt: skip
+  ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9")])
 def test_a_setting_is_a_patch_of_its_room(patch, room, flag, other, tmp_path):
   """It is a flag, has an effect, and is checked when a run goes on."""
   text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
@@ -105,13 +102,9 @@ def test_a_setting_is_a_patch_of_its_room(patch, room, flag, other, tmp_path):
       [
         sys.executable, tmp_path / "launchers/train.py", *kill.SMALL,
         "--num_timesteps=80", "--eval_interval=40", f"--logdir={logdir}",
-        *flags,
-      ],
-      cwd=tmp_path,
-      env=os.environ | {"PYTHONPATH": str(tmp_path)},
-      capture_output=True,
-      text=True,
-    )  # fmt: skip
+        *flags],
+      cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+      capture_output=True, text=True)
 
   losses = []
   for given in (flag, other):

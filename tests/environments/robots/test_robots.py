@@ -22,8 +22,7 @@ def _task(**changes):
   def make(model):
     del model
     return Task(lambda before, after, action: jnp.sum(action))._replace(
-      **changes
-    )
+      **changes)
 
   return make
 
@@ -47,11 +46,9 @@ def moving():
   for backend in ("generalized", "mjx"):
     robot = robots.from_mjcf(_ARM, _task(), backend=backend)
     physics = jax.jit(robot._pipeline.init)(
-      robot.sys, jnp.asarray(q, jnp.float32), jnp.asarray(qd, jnp.float32)
-    )
+      robot.sys, jnp.asarray(q, jnp.float32), jnp.asarray(qd, jnp.float32))
     found[backend] = robots.RobotState(
-      robot.model, physics, jnp.zeros(0), robot.dt
-    )
+      robot.model, physics, jnp.zeros(0), robot.dt)
   model = mujoco.MjModel.from_xml_path(_ARM)
   data = mujoco.MjData(model)
   data.qpos[:], data.qvel[:] = q, qd
@@ -66,8 +63,7 @@ def test_tasks_are_told_what_mujoco_says(moving, backend):
   velocity = np.zeros(6)
   mujoco.mj_objectVelocity(
     model, data, mujoco.mjtObj.mjOBJ_XBODY, model.body("forearm").id,
-    velocity, 0,
-  )  # fmt: skip
+    velocity, 0)
   for found, expected in (
     (state.position("forearm"), data.body("forearm").xpos),
     (state.position("tip"), data.site("tip").xpos),
@@ -86,8 +82,7 @@ def test_sensors_are_read_in_mjx_alone(moving):
   states, _, data = moving
   np.testing.assert_allclose(
     states["mjx"].sensor("elbow_angle"), data.sensor("elbow_angle").data,
-    atol=1e-6,
-  )  # fmt: skip
+    atol=1e-6)
   with pytest.raises(ValueError, match="give backend=mjx"):
     states["generalized"].sensor("elbow_angle")
 
@@ -113,11 +108,9 @@ def test_actions_are_scaled_to_the_actuators_ranges():
 def test_an_episode_begins_in_the_first_keyframe(tmp_path):
   path = _write(
     tmp_path,
-    ("<sensor>", '<keyframe><key qpos="0.5 0.25"/></keyframe><sensor>'),
-  )
+    ("<sensor>", '<keyframe><key qpos="0.5 0.25"/></keyframe><sensor>'))
   robot = robots.from_mjcf(
-    path, _task(initial_noise=0.0), backend="generalized"
-  )
+    path, _task(initial_noise=0.0), backend="generalized")
   state = robot.reset(jax.random.key(0))
   np.testing.assert_allclose(state.obs, [0.5, 0.25, 0, 0], atol=1e-6)
 
@@ -125,8 +118,7 @@ def test_an_episode_begins_in_the_first_keyframe(tmp_path):
 def test_goals_of_reach_can_be_reached():
   robot = robots.from_mjcf(_ARM, "reach")
   goals = jax.vmap(robot.task.draw_goal)(
-    jax.random.split(jax.random.key(0), 50)
-  )
+    jax.random.split(jax.random.key(0), 50))
   # The forearm's origin moves on a circle around the shoulder.
   distance = jnp.linalg.norm(goals - jnp.array([0.0, 0.0, 1.0]), axis=1)
   np.testing.assert_allclose(distance, 0.5, atol=1e-5)
@@ -137,8 +129,7 @@ def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
   path = _write(
     tmp_path,
     ('<joint name="shoulder"', '<joint name="x" type="slide" axis="1 0 0"/>\n'
-      '<joint name="z" type="slide" axis="0 0 1"/><joint name="shoulder"'),
-  )  # fmt: skip
+      '<joint name="z" type="slide" axis="0 0 1"/><joint name="shoulder"'))
   robot = robots.from_mjcf(path, _task(), backend="generalized")
   # Without x: three positions, and four velocities.
   assert robot.observation_size == 7
@@ -151,16 +142,12 @@ def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
     (
       ("<worldbody>", "<custom><numeric name='constraint_stiffness' "
         "data='4000'/></custom><worldbody>"),
-      "spring", "constraint_stiffness",
-    ),
+      "spring", "constraint_stiffness"),
     (
       ("<sensor>", "<tendon><fixed><joint joint='elbow' coef='1'/></fixed>"
         "</tendon><sensor>"),
-      "mjx", "tendons (line 19)",
-    ),
-    (("<option", "<option integrator='implicitfast'"), "mjx", "Only euler"),
-  ],
-)  # fmt: skip
+      "mjx", "tendons (line 19)"),
+    (("<option", "<option integrator='implicitfast'"), "mjx", "Only euler")])
 def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
   model = robots.from_mjcf(_write(tmp_path, change), _task()).model
   assert model.backend == backend
@@ -169,8 +156,7 @@ def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
 
 _TENDON = (
   "<sensor>",
-  "<tendon><fixed><joint joint='elbow' coef='1'/></fixed></tendon><sensor>",
-)
+  "<tendon><fixed><joint joint='elbow' coef='1'/></fixed></tendon><sensor>")
 
 
 @pytest.mark.parametrize(
@@ -208,9 +194,7 @@ _TENDON = (
     ([], {"task": _task(observe=lambda state: state.touches("foot")[None])},
       "no geom 'foot'"),
     ([], {"task": "tasks"}, "package.module:function"),
-    ([], {"task": "no_module:task"}, "there is no module 'no_module'"),
-  ],
-)  # fmt: skip
+    ([], {"task": "no_module:task"}, "there is no module 'no_module'")])
 def test_broken_files_and_tasks_are_refused(tmp_path, changes, kwargs, words):
   path = _write(tmp_path, *changes)
   with pytest.raises(ValueError) as error:
@@ -227,12 +211,8 @@ def test_broken_files_and_tasks_are_refused(tmp_path, changes, kwargs, words):
     (
       {
         "describe": lambda state: state.q,
-        "descriptor": environments.Descriptor(("a",), (0.0,), (1.0,)),
-      },
-      "shape (2,) instead of (1,)",
-    ),
-  ],
-)
+        "descriptor": environments.Descriptor(("a",), (0.0,), (1.0,))},
+      "shape (2,) instead of (1,)")])
 def test_what_a_task_returns_is_checked(changes, words):
   robot = robots.from_mjcf(_ARM, _task(**changes), backend="generalized")
   with pytest.raises(ValueError) as error:
@@ -248,7 +228,6 @@ def test_a_missing_file_is_refused():
 def test_physics_that_explodes_names_the_time_step(tmp_path):
   path = _write(
     tmp_path,
-    ('timestep="0.01"', 'timestep="0.5"'), ('gear="10"', 'gear="1e30"'),
-  )  # fmt: skip
+    ('timestep="0.01"', 'timestep="0.5"'), ('gear="10"', 'gear="1e30"'))
   with pytest.raises(ValueError, match=r"try <option timestep='0.25'/>"):
     environments.create(path)
