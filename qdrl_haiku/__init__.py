@@ -32,8 +32,7 @@ _ROOMS = (
   "runs",
   "skills",
   "training",
-  "types",
-)
+  "types")
 _OF_EXPERIMENT = ("Config", "read_config", "train")
 __all__ = list(_ROOMS)
 

@@ -52,8 +52,7 @@ def shorten_for_benchmark(
   if setup.on_policy:
     num_updates = learner.batches_per_update / unit
   seconds = config.population_size / setup.mesh.size * (
-    1 / _STEPS + num_updates * update_seconds
-  )
+    1 / _STEPS + num_updates * update_seconds)
   interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
   if setup.on_policy:
@@ -61,8 +60,7 @@ def shorten_for_benchmark(
   if min_replay_size is None:
     min_replay_size = min(config.min_replay_size, interval)
   return _configured(
-    setup, perturbation_interval=interval, min_replay_size=min_replay_size
-  )
+    setup, perturbation_interval=interval, min_replay_size=min_replay_size)
 
 
 def benchmark_generations(
@@ -80,8 +78,7 @@ def benchmark_generations(
   compile_seconds = time.monotonic() - begin
   initial = made.draw(run_key, 1)
   state, trained = jax.block_until_ready(
-    made.train(state, initial.pool, run_key)
-  )
+    made.train(state, initial.pool, run_key))
   first_update = time.monotonic() - start
   carried = made.evaluate(state, trained, initial.evaluation, run_key)
   jax.block_until_ready(carried)
@@ -98,9 +95,7 @@ def benchmark_generations(
   rates = {
     name.removeprefix("training/"): x
     for name, x in records.record_rates(
-      setup, jax.device_get(carried[1]), median
-    ).items()
-  }
+      setup, jax.device_get(carried[1]), median).items()}
   return {
     **rates,
     **_of_peak(setup, rates["updates_per_second"]),
@@ -108,8 +103,7 @@ def benchmark_generations(
     "repetitions": len(seconds),
     "compile_seconds": compile_seconds,
     "time_to_first_update_seconds": first_update,
-    "time_to_first_generation_seconds": first_generation,
-  }
+    "time_to_first_generation_seconds": first_generation}
 
 
 def benchmark_collecting(
@@ -124,20 +118,17 @@ def benchmark_collecting(
   elif steps >= config.replay_capacity:
     raise ValueError(
       f"replay_capacity {config.replay_capacity} must be more than the {steps} "
-      "steps that are collected; raise it, or lower perturbation_interval."
-    )
+      "steps that are collected; raise it, or lower perturbation_interval.")
   else:
     # Learning begins when the buffer is full.
     setup = _configured(
-      setup, min_replay_size=config.replay_capacity, random_warm_up=False
-    )
+      setup, min_replay_size=config.replay_capacity, random_warm_up=False)
   members, hyperparams, keys = _population(setup, run_key)
   pool = jax.jit(lambda keys: members_lib.draw_member_pool(setup, keys))(keys)
 
   def train(members: Members) -> Members:
     return setup.over_members(learning.train_members)(
-      members._replace(pool=pool), hyperparams, keys
-    )[0]
+      members._replace(pool=pool), hyperparams, keys)[0]
 
   train = jax.jit(train, donate_argnums=0)
   seconds = measure_median_seconds(train, members, repetitions)
@@ -156,12 +147,10 @@ def benchmark_updating(
     shape = (keys.shape[0], plan.num_env_steps, setup.config.num_envs)
     full = jax.tree.map(
       lambda x: jnp.zeros((*shape, *x.shape), x.dtype),
-      members_lib.member_transition_example(setup),
-    )
+      members_lib.member_transition_example(setup))
   else:
     full = members.replay._replace(
-      size=jnp.full_like(members.replay.size, setup.config.replay_capacity)
-    )
+      size=jnp.full_like(members.replay.size, setup.config.replay_capacity))
 
   def interval(
     setup: Setup, states: State, full: Tree, hyperparams: Tree, keys: Tree
@@ -181,8 +170,7 @@ def benchmark_updating(
   learn = jax.jit(learn, donate_argnums=0)
   seconds = measure_median_seconds(learn, members.learner, repetitions)
   updates = (
-    plan.num_iterations * plan.num_updates * setup.learner.batches_per_update
-  )
+    plan.num_iterations * plan.num_updates * setup.learner.batches_per_update)
   rate = setup.config.population_size * updates / seconds
   return {"updates_per_second": rate, **_of_peak(setup, rate)}
 
@@ -199,8 +187,7 @@ def benchmark_exploiting(
   state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
   # As in a generation: divided among devices they would wait for each other.
   update = sharding_lib.run_replicated(
-    setup.mesh, one_by_one.one_by_one_alone(controller.update)
-  )
+    setup.mesh, one_by_one.one_by_one_alone(controller.update))
 
   # All that a decision makes is handed on, or it would be left out.
   def decide(carried: Tree) -> Tree:
@@ -211,8 +198,7 @@ def benchmark_exploiting(
     members, *carried = carried
     state, decision = update(carried[0], run_key, fitness, carried[1])
     members = population.inherit_in_population(
-      setup, members, decision.parents, jnp.ones(size, bool)
-    )
+      setup, members, decision.parents, jnp.ones(size, bool))
     return members, state, decision.hyperparams
 
   # Once before, so that all is placed as it stays, and compiled once more.
@@ -230,8 +216,7 @@ def benchmark_exploiting(
     "exploit_milliseconds": 1000 * seconds,
     "decision_milliseconds": 1000 * decision_seconds,
     "num_replaced": num_replaced,
-    "moved_bytes": num_replaced * moved,
-  }
+    "moved_bytes": num_replaced * moved}
 
 
 def benchmark_adding(repetitions: int) -> Row:
@@ -243,11 +228,9 @@ def benchmark_adding(repetitions: int) -> Row:
   lower, upper = (-1.0, -1.0), (1.0, 1.0)
   tessellations: dict[str, map_elites.Tessellation] = {
     "grid": map_elites.Grid((100, 100), lower, upper),
-    "cvt": map_elites.cvt(jax.random.key(0), 10_000, lower, upper),
-  }
+    "cvt": map_elites.cvt(jax.random.key(0), 10_000, lower, upper)}
   emitter = map_elites.genetic_emitter(
-    lambda key, x1, x2: map_elites.iso_line(key, x1, x2, 0.1, 0.1), 1024
-  )
+    lambda key, x1, x2: map_elites.iso_line(key, x1, x2, 0.1, 0.1), 1024)
 
   def score(x: types.Array) -> tuple[types.Array, types.Array]:
     return -jnp.sum(jnp.square(x), axis=1), jnp.tanh(x[:, :2])
@@ -266,10 +249,8 @@ def benchmark_adding(repetitions: int) -> Row:
     repertoire = map_elites.Repertoire.init(first[0], tessellation)
     repertoire = repertoire.add(first, *score(first))
     seconds = measure_median_seconds(
-      jax.jit(generation, donate_argnums=0),
-      (repertoire, jax.random.key(2)),
-      repetitions,
-    )
+      jax.jit(generation, donate_argnums=0), (repertoire, jax.random.key(2)),
+      repetitions)
     row[f"generation_milliseconds/{name}"] = 1000 * seconds
   return row
 
@@ -285,10 +266,8 @@ def benchmark_resources(setup: Setup) -> Row:
     most_bytes = device.memory_stats()["peak_bytes_in_use"]
   return {
     "replay_bytes_per_transition": sum(
-      x.dtype.itemsize * x.size for x in jax.tree.leaves(transition)
-    ),
-    "peak_memory_bytes": most_bytes,
-  }
+      x.dtype.itemsize * x.size for x in jax.tree.leaves(transition)),
+    "peak_memory_bytes": most_bytes}
 
 
 def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
@@ -299,8 +278,7 @@ def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
     "flops_per_update": flops,
     "achieved_gflops": updates_per_second * flops / 1e9,
     "matmul_peak_gflops": peak / 1e9,
-    "fraction_of_peak": updates_per_second * flops / peak,
-  }
+    "fraction_of_peak": updates_per_second * flops / peak}
 
 
 def benchmark_flops_per_update(setup: Setup) -> float:
@@ -311,8 +289,7 @@ def benchmark_flops_per_update(setup: Setup) -> float:
   if setup.on_policy:
     shape = (config.rollout_length, config.num_envs)
   transitions = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((*shape, *x.shape), x.dtype), transition
-  )
+    lambda x: jax.ShapeDtypeStruct((*shape, *x.shape), x.dtype), transition)
   arguments = *member, transitions, jax.random.key(0)
   update: Any = jax.jit(setup.learner.update)
   compiled = update.lower(*arguments).compile()
@@ -359,9 +336,7 @@ def _timed(
         print(
           f"measuring {number} of {repetitions} repetitions, "
           f"{number * seconds[0]:.0f} s in all",
-          file=sys.stderr,
-          flush=True,
-        )
+          file=sys.stderr, flush=True)
   return seconds, state
 
 
@@ -388,6 +363,5 @@ def _member(setup: Setup) -> tuple[tuple[Tree, Tree], Tree]:
 
   learner = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
-    (state.members.learner, state.hyperparams),
-  )
+    (state.members.learner, state.hyperparams))
   return learner, members_lib.member_transition_example(alone)

@@ -25,8 +25,7 @@ def check_count(
   ):
     raise ValueError(
       f"{name}={value!r} is not a count; use an integer from {minimum} to "
-      f"{maximum}."
-    )
+      f"{maximum}.")
 
 
 def fits_float32(value: float) -> bool:
@@ -41,8 +40,7 @@ def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
     raise ValueError(
       f"{name}={value!r} must be finite and {least}, in float32 too; use "
       f"{'0 or ' if may_be_zero else ''}a number from {SMALLEST_FLOAT:g} to "
-      f"{LARGEST_FLOAT:g}."
-    )
+      f"{LARGEST_FLOAT:g}.")
 
 
 def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
@@ -53,8 +51,7 @@ def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
   if missing:
     raise ValueError(
       f"hyperparams lack {', '.join(missing)}; give a tree like the learner's "
-      "own, Learner.hyperparams."
-    )
+      "own, Learner.hyperparams.")
 
 
 def is_finite_number(value: object) -> TypeGuard[float]:

@@ -15,15 +15,13 @@ def check_compatibility() -> None:
   if importlib.metadata.version("jax") == "0.10.2":
     raise ImportError(
       "jax 0.10.2 computes wrong numbers on CPU (jax issue 39103); install "
-      "another: pip install 'jax!=0.10.2' 'jaxlib!=0.10.2'"
-    )
+      "another: pip install 'jax!=0.10.2' 'jaxlib!=0.10.2'")
   if _tensorflow_probability_suffix() == "":
     raise ImportError(
       "a stable tensorflow-probability has overwritten tfp-nightly, without "
       "which distrax and rlax don't import; mend it: pip uninstall -y "
       "tensorflow-probability && pip install --force-reinstall --no-deps "
-      "tfp-nightly"
-    )
+      "tfp-nightly")
 
 
 @functools.cache
@@ -41,8 +39,7 @@ def check_numeric_compatibility() -> None:
     raise ImportError(
       f"jax {version} computes wrong numbers on CPU (as in jax issue 39103: "
       f"{found:.0f} instead of {expected:.0f}); install another: pip install "
-      f"'jax!={version}' 'jaxlib!={version}'"
-    )
+      f"'jax!={version}' 'jaxlib!={version}'")
 
 
 def _last_square() -> float:

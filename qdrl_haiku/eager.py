@@ -49,9 +49,7 @@ def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
 
     @functools.lru_cache(_MOST)
     def program(*values: _Static) -> Callable[..., Tree]:
-      fixed = {
-        name: x.value for name, x in zip(static, values, strict=True)
-      }
+      fixed = {name: x.value for name, x in zip(static, values, strict=True)}
       # A function of its own: jit shares the programs of one function.
       return jax.jit(lambda traced: function(**traced, **fixed))
 

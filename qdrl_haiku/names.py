@@ -17,8 +17,7 @@ def load_named_function(path: str) -> Callable:
   module_name, _, function_name = path.partition(":")
   if not all(module_name.split(".")) or not function_name.isidentifier():
     raise ValueError(
-      f"{path!r} is no function; give it as 'package.module:function'."
-    )
+      f"{path!r} is no function; give it as 'package.module:function'.")
   directory = search_names_in_working_directory()
   try:
     module = importlib.import_module(module_name)
@@ -28,15 +27,13 @@ def load_named_function(path: str) -> Callable:
       raise
     raise ValueError(
       f"{path!r}: there is no module {error.name!r} on sys.path or in "
-      f"{directory}; check the spelling, or set PYTHONPATH."
-    ) from error
+      f"{directory}; check the spelling, or set PYTHONPATH.") from error
   function = getattr(module, function_name, None)
   if not callable(function):
     candidates = [n for n, value in vars(module).items() if callable(value)]
     raise ValueError(
       f"{path!r}: {module_name} has no function {function_name!r}; "
-      f"{nearest_name(function_name, candidates)}"
-    )
+      f"{nearest_name(function_name, candidates)}")
   return function
 
 
@@ -59,8 +56,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
   known = list(known)
   by_lower = {k.lower(): k for k in known}
   close = [
-    by_lower[k] for k in difflib.get_close_matches(name.lower(), by_lower)
-  ]
+    by_lower[k] for k in difflib.get_close_matches(name.lower(), by_lower)]
   if close:
     return f"did you mean {' or '.join(map(repr, close))}?"
   return f"give one of {', '.join(known) or '(there is none)'}."

@@ -29,10 +29,8 @@ class NormalTanh(distrax.Transformed):
     """Takes the normal variable's means and deviations > 0, both [..., A]."""
     super().__init__(
       distribution=distrax.Independent(
-        distrax.Normal(loc, scale), reinterpreted_batch_ndims=1
-      ),
-      bijector=distrax.Block(distrax.Tanh(), ndims=1),
-    )
+        distrax.Normal(loc, scale), reinterpreted_batch_ndims=1),
+      bijector=distrax.Block(distrax.Tanh(), ndims=1))
 
   def log_prob(self, value: jax.Array) -> jax.Array:
     """Returns the log-probability density of an action.
@@ -100,8 +98,7 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
     shape [A], differentiable in reverse mode only.
   """
   loc, raw_scale = map(
-    fusion.without_gradient_fusion, jnp.split(_dimensions_first(parameters), 2)
-  )
+    fusion.without_gradient_fusion, jnp.split(_dimensions_first(parameters), 2))
   scale = jax.nn.softplus(raw_scale) + _MIN_SCALE
   return NormalTanh(jnp.moveaxis(loc, 0, -1), jnp.moveaxis(scale, 0, -1))
 
@@ -127,5 +124,4 @@ def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
     samples are tanh(parameters), in [-1, 1].
   """
   return distrax.Independent(
-    distrax.Deterministic(jnp.tanh(parameters)), reinterpreted_batch_ndims=1
-  )
+    distrax.Deterministic(jnp.tanh(parameters)), reinterpreted_batch_ndims=1)

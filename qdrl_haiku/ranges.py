@@ -32,8 +32,7 @@ def _check_number(owner: object, name: str, value: object) -> None:
     raise ValueError(
       f"{owner}: {name}={value!r} is not a number that float32 holds well; use"
       f" 0 or a magnitude between {checks.SMALLEST_FLOAT} and"
-      f" {checks.LARGEST_FLOAT}."
-    )
+      f" {checks.LARGEST_FLOAT}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +48,7 @@ class Interval(abc.ABC):
     if not self.low < self.high:
       raise ValueError(
         f"{self}: low={self.low} is not below high={self.high}; give the"
-        " smaller bound first, or use Fixed for a single value."
-      )
+        " smaller bound first, or use Fixed for a single value.")
 
   @abc.abstractmethod
   def _to_scale(self, value: Any, library: Any = jnp) -> Any:
@@ -119,8 +117,7 @@ class Interval(abc.ABC):
     magnitude = max(abs(end) for end in self._ends())
     distance = jnp.abs(self._to_scale(first) - self._to_scale(second))
     return (distance <= 2.0**-19 * magnitude) | (
-      jnp.abs(first - second) <= 2.0**-21 * jnp.abs(first)
-    )
+      jnp.abs(first - second) <= 2.0**-21 * jnp.abs(first))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +144,7 @@ class LogUniform(Interval):
     if self.low <= 0:
       raise ValueError(
         f"{self}: low={self.low} has no logarithm; use a bound above 0, or"
-        " Uniform."
-      )
+        " Uniform.")
 
   def _to_scale(self, value: Any, library: Any = jnp) -> Any:
     return library.log(value)
@@ -169,8 +165,7 @@ class OneMinusLogUniform(Interval):
     if self.low < 0 or np.float32(self.high) >= 1:
       raise ValueError(
         f"{self}: low={self.low} and high={self.high} must be in [0, 1) as"
-        " float32; they bound the value, not 1 - value."
-      )
+        " float32; they bound the value, not 1 - value.")
 
   def _to_scale(self, value: Any, library: Any = jnp) -> Any:
     return library.log1p(-value)
@@ -217,8 +212,7 @@ class Choice:
       _check_number(self, "value", value)
     if len(self.values) < 2:
       raise ValueError(
-        f"{self} leaves no choice; give two values or more, or use Fixed."
-      )
+        f"{self} leaves no choice; give two values or more, or use Fixed.")
 
   def _float32(self) -> np.ndarray:
     """Returns the values as an array."""
@@ -252,12 +246,9 @@ Range = Interval | Fixed | Choice
 """A leaf of a search space."""
 
 _KINDS = {
-  "choice": Choice,
-  "fixed": Fixed,
-  "log_uniform": LogUniform,
+  "choice": Choice, "fixed": Fixed, "log_uniform": LogUniform,
   "one_minus_log_uniform": OneMinusLogUniform,
-  "uniform": Uniform,
-}
+  "uniform": Uniform}
 
 
 def parse_range(
@@ -281,15 +272,13 @@ def parse_range(
   kind, *texts = rest
   if kind not in _KINDS:
     raise ValueError(
-      f"{where}: kind={kind!r} is unknown; {names.nearest_name(kind, _KINDS)}"
-    )
+      f"{where}: kind={kind!r} is unknown; {names.nearest_name(kind, _KINDS)}")
   fields = [field.name for field in dataclasses.fields(_KINDS[kind])]
   if kind != "choice" and len(texts) != len(fields):
     raise ValueError(
       f"{where} has {len(texts)} numbers after {kind!r}, not {len(fields)};"
       f" write it as {':'.join([name, kind, *fields])} with numbers for"
-      f" {' and '.join(fields)}."
-    )
+      f" {' and '.join(fields)}.")
   try:
     values = [float(text) for text in texts]
     if kind == "choice":

@@ -64,11 +64,8 @@ def uniform(capacity: int) -> ReplayBuffer:
     return ReplayState(
       storage=jax.tree.map(
         lambda x: jnp.zeros((capacity, *x.shape), x.dtype),
-        jax.eval_shape(lambda x: x, example),
-      ),
-      position=jnp.zeros((), jnp.int32),
-      size=jnp.zeros((), jnp.int32),
-    )
+        jax.eval_shape(lambda x: x, example)),
+      position=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
 
   def write(
     state: ReplayState,
@@ -80,24 +77,18 @@ def uniform(capacity: int) -> ReplayBuffer:
     """Writes transitions to their places."""
     storage = jax.tree.map(
       lambda stored, new: stored.at[indices].set(
-        new.astype(stored.dtype), unique_indices=True, mode=mode
-      ),
-      state.storage,
-      transitions,
-    )
+        new.astype(stored.dtype), unique_indices=True, mode=mode),
+      state.storage, transitions)
     return ReplayState(
-      storage=storage,
-      position=(state.position + num_added) % capacity,
-      size=jnp.minimum(state.size + num_added, capacity),
-    )
+      storage=storage, position=(state.position + num_added) % capacity,
+      size=jnp.minimum(state.size + num_added, capacity))
 
   def count(transitions: Tree) -> int:
     batch_size = jax.tree.leaves(transitions)[0].shape[0]
     if batch_size > capacity:
       raise ValueError(
         f"replay_capacity {capacity} is less than the {batch_size} transitions "
-        "that are added at once; raise it, or add fewer."
-      )
+        "that are added at once; raise it, or add fewer.")
     return batch_size
 
   def add(state: ReplayState, transitions: Tree) -> ReplayState:
@@ -112,10 +103,8 @@ def uniform(capacity: int) -> ReplayBuffer:
     turns = jnp.cumsum(where, dtype=jnp.int32)
     # The others go to places of their own beyond the end, which are dropped.
     indices = jnp.where(
-      where,
-      (state.position + turns - 1) % capacity,
-      capacity + jnp.arange(batch_size),
-    )
+      where, (state.position + turns - 1) % capacity,
+      capacity + jnp.arange(batch_size))
     return write(state, transitions, indices, turns[-1], "drop")
 
   def draw(state: ReplayState, key: Key, shape: tuple[int, ...]) -> Array:
@@ -137,5 +126,4 @@ def uniform(capacity: int) -> ReplayBuffer:
 def gather_from_replay(storage: Tree, places: Array) -> Tree:
   """Gathers from the storage of a buffer, or a part of it, at places [...]."""
   return jax.tree.map(
-    lambda stored: stored.at[places].get(mode="promise_in_bounds"), storage
-  )
+    lambda stored: stored.at[places].get(mode="promise_in_bounds"), storage)

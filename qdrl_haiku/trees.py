@@ -15,8 +15,7 @@ def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
   per_leaf = [
     jnp.all(jnp.isfinite(x), axis=tuple(range(num_axes, x.ndim)))
     for x in jax.tree.leaves(tree)
-    if jnp.issubdtype(x.dtype, jnp.floating)
-  ]
+    if jnp.issubdtype(x.dtype, jnp.floating)]
   return jnp.all(jnp.stack(per_leaf), axis=0)
 
 
@@ -29,8 +28,7 @@ def tree_difference(found: Tree, expected: Tree) -> str | None:
   for (name, x), y in leaves:
     if (x.shape, x.dtype) != (y.shape, y.dtype):
       return (
-        f"{name or 'the array'} is {x.dtype}{x.shape}, not {y.dtype}{y.shape}"
-      )
+        f"{name or 'the array'} is {x.dtype}{x.shape}, not {y.dtype}{y.shape}")
   return None
 
 
@@ -38,8 +36,7 @@ def describe_tree(tree: Tree) -> str:
   """Describes a tree of arrays by the shapes of its first two leaves."""
   shapes = [
     f"{name or 'an array'} {jnp.shape(x)}"
-    for name, x in named_tree_leaves(tree)
-  ]
+    for name, x in named_tree_leaves(tree)]
   return ", ".join(shapes[:2] + ["..."] * (len(shapes) > 2)) or "no array"
 
 
@@ -52,8 +49,7 @@ def named_tree_leaves(tree: Tree) -> list[tuple[str, Array]]:
   """Returns a tree's leaves and their names, as `tree_leaf_names` does."""
   return [
     (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-  ]
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
@@ -65,6 +61,5 @@ def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
   if len({*names}) < len(names):
     raise ValueError(
       f"of {len(names)} leaves, some have the same name: {', '.join(names)};"
-      " rename one."
-    )
+      " rename one.")
   return dict(zip(names, leaves, strict=True))

@@ -8,19 +8,15 @@ import jax
 from qdrl_haiku.accelerators import hlo
 from qdrl_haiku.accelerators.target import Target
 
-PARTS = (
-  "collect", "store", "sample", "learn", "evaluate", "decide", "inherit",
-)  # fmt: skip
+PARTS = ("collect", "store", "sample", "learn", "evaluate", "decide", "inherit")
 """Named scopes of a generation; what is in none of them is "other"."""
 
 _NO_KERNEL = frozenset({
   "after-all", "async-done", "bitcast", "constant", "get-tuple-element",
-  "opt-barrier", "parameter", "partition-id", "replica-id", "tuple",
-})  # fmt: skip
+  "opt-barrier", "parameter", "partition-id", "replica-id", "tuple"})
 _CALLS = frozenset({"async-start", "call", "conditional"})
 _COLLECTIVES = (
-  "all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter"
-)  # fmt: skip
+  "all-gather", "all-reduce", "all-to-all", "collective", "reduce-scatter")
 _TRANSFERS = frozenset({"infeed", "outfeed", "recv", "send"})
 
 
@@ -90,8 +86,7 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
         continue
       counts["transfers"] += (
         opcode.removesuffix("-start") in _TRANSFERS
-        or "callback" in instruction.target
-      )
+        or "callback" in instruction.target)
       counts["conditionals"] += opcode == "conditional"
       if opcode == "while":
         turns, place = instruction.trips or 1, len(loops)
@@ -113,25 +108,18 @@ def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
       seconds = max(target.launch_seconds, num_bytes / target.bytes_per_second)
       part = parts[_part_of(inside)]
       parts[_part_of(inside)] = PartCost(
-        part.kernels + times,
-        part.copies + times * is_copy,
-        part.num_bytes + times * num_bytes,
-        part.seconds + times * seconds,
-      )
+        part.kernels + times, part.copies + times * is_copy,
+        part.num_bytes + times * num_bytes, part.seconds + times * seconds)
       here.update(kernels=1, copies=is_copy)
     return here
 
   walk(module.entry, 1, 0, "")
   memory: Any = compiled.memory_analysis()
   return Cost(
-    parts=dict(parts),
-    loops=loops,
-    conditionals=counts["conditionals"],
-    transfers=counts["transfers"],
-    moved_bytes=dict(moved),
+    parts=dict(parts), loops=loops, conditionals=counts["conditionals"],
+    transfers=counts["transfers"], moved_bytes=dict(moved),
     argument_bytes=memory.argument_size_in_bytes,
-    temporary_bytes=memory.temp_size_in_bytes,
-  )
+    temporary_bytes=memory.temp_size_in_bytes)
 
 
 def _part_of(scope: str) -> str:

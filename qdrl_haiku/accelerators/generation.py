@@ -36,10 +36,8 @@ def generation_costs(
     programs = make_programs(setup, mesh, run_key)
     return {
       name: accelerator_cost(
-        getattr(programs, name).lower().compile(), TARGETS[target]
-      )
-      for name in PROGRAMS
-    }
+        getattr(programs, name).lower().compile(), TARGETS[target])
+      for name in PROGRAMS}
 
 
 def generation_costs_row(costs: dict[str, Cost]) -> dict[str, Any]:
@@ -48,10 +46,8 @@ def generation_costs_row(costs: dict[str, Cost]) -> dict[str, Any]:
     name: found._asdict()
     | {
       "parts": {part: x._asdict() for part, x in found.parts.items()},
-      "loops": [loop._asdict() for loop in found.loops],
-    }
-    for name, found in costs.items()
-  }
+      "loops": [loop._asdict() for loop in found.loops]}
+    for name, found in costs.items()}
 
 
 def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
@@ -61,30 +57,25 @@ def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
     f"compiled for {title}, where a kernel is a call of compiled code or of a "
     "library; times are not modelled, loops without a number count once"
     if is_cpu
-    else f"modelled for {title}; no such device was used"
-  ]
+    else f"modelled for {title}; no such device was used"]
   for name, found in costs.items():
     lines += [
       f"{name}: {found.conditionals} conditionals, {found.transfers} transfers "
       f"with the host, {found.argument_bytes / 2**20:.1f} MiB of arguments, "
       f"{found.temporary_bytes / 2**20:.1f} MiB beside them",
       f"  {'part':10}{'kernels':>12}{'copies':>12}{'GB':>12}"
-      + ("" if is_cpu else f"{'ms':>12}"),
-    ]
+      + ("" if is_cpu else f"{'ms':>12}")]
     lines += [
       f"  {part:10}{x.kernels:12,}{x.copies:12,}{x.num_bytes / 1e9:12.3f}"
       + ("" if is_cpu else f"{1e3 * x.seconds:12.3f}")
-      for part, x in (*found.parts.items(), ("all", found.total))
-    ]
+      for part, x in (*found.parts.items(), ("all", found.total))]
     lines += [
       f"  {'  ' * loop.depth}loop in {loop.part}: {loop.kernels} kernels, "
       f"{loop.copies} copies among them, "
       + (f"{loop.moved_bytes:,} bytes moved, " if loop.moved_bytes else "")
       + (f"{loop.trips} times" if loop.trips else "while a condition holds")
-      for loop in found.loops
-    ]
+      for loop in found.loops]
     lines += [
       f"  {kind} between devices: {num_bytes:,} bytes"
-      for kind, num_bytes in found.moved_bytes.items()
-    ]
+      for kind, num_bytes in found.moved_bytes.items()]
   return "\n".join(lines)

@@ -14,8 +14,7 @@ _DEVICES = re.compile(r"^HloModule .*\bnum_partitions=(\d+)")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _CALLED = re.compile(
-  r"\b(?:to_apply|calls|body|true_computation|false_computation)=%?([\w.\-]+)"
-)
+  r"\b(?:to_apply|calls|body|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 _SCOPE = re.compile(r'op_name="([^"]*)"')
@@ -75,18 +74,13 @@ def _instruction(
     called += [name.strip(" %") for name in group.split(",")]
   trips, scope, target = (
     match[1] if (match := pattern.search(rest)) else ""
-    for pattern in (_TRIPS, _SCOPE, _TARGET)
-  )
+    for pattern in (_TRIPS, _SCOPE, _TARGET))
   return Instruction(
-    opcode=opcode,
-    num_bytes=hlo_num_bytes(shape),
+    opcode=opcode, num_bytes=hlo_num_bytes(shape),
     operands=tuple(re.findall(r"%([\w.\-]+)", rest.split(")", 1)[0])),
     called=() if _ONE_KERNEL in rest else tuple(called),
-    trips=int(trips) if trips else None,
-    scope=scope,
-    target=target,
-    is_root=is_root,
-  )
+    trips=int(trips) if trips else None, scope=scope, target=target,
+    is_root=is_root)
 
 
 def hlo_num_bytes(shape: str) -> int:
@@ -109,8 +103,7 @@ def hlo_moved_bytes(module: Module, computation: str, name: str) -> int:
   body = module.computations.get((*instruction.called, "")[0])
   if instruction.opcode != "fusion" or body is None:
     return instruction.num_bytes + sum(
-      instructions[x].num_bytes for x in instruction.operands
-    )
+      instructions[x].num_bytes for x in instruction.operands)
   users: dict[str, list[str]] = {}
   for user, inner in body.items():
     for operand in inner.operands:

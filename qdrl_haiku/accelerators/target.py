@@ -17,8 +17,7 @@ from qdrl_haiku.distributed import sharding
 # CUDA's libraries are not needed to compile, its assembler is.
 _PACKAGES = (
   "jax-cuda12-plugin=={version} jax-cuda12-pjrt=={version} "
-  "nvidia-cuda-nvcc-cu12"
-)
+  "nvidia-cuda-nvcc-cu12")
 
 
 class Target(NamedTuple):
@@ -34,8 +33,7 @@ TARGETS = {
   "a100": Target("A100 SXM, 80 GB", 2.04e12),
   "l4": Target("L4, 24 GB", 3.0e11),
   # What it computes on is in its caches, and products take longer than memory.
-  "cpu": Target("this machine's CPUs", math.nan, math.nan),
-}
+  "cpu": Target("this machine's CPUs", math.nan, math.nan)}
 """Maps names to the targets that there are; a file beside this module describes
 each accelerator, and jax the CPUs."""
 
@@ -58,8 +56,7 @@ def compiling_for_target(
     if len(devices) < num_devices:
       raise ValueError(
         f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; "
-        "set jax_num_cpu_devices before it looks for them."
-      )
+        "set jax_num_cpu_devices before it looks for them.")
     yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
     return
   described = importlib.resources.files(__package__) / f"{name}.txtpb"
@@ -68,16 +65,12 @@ def compiling_for_target(
   jax.devices()
   try:
     topology = topologies.get_topology_desc(
-      name,
-      "cuda",
-      target_config=described.read_text(),
-      topology=f"1x1x{num_devices}",
-    )
+      name, "cuda", target_config=described.read_text(),
+      topology=f"1x1x{num_devices}")
   except Exception as error:
     raise ValueError(
       f"jax's compiler for {TARGETS[name].title} isn't installed; in an "
       "environment of its own, pip install --no-deps "
-      f"{_PACKAGES.format(version=jax.__version__)} ({error})."
-    ) from error
+      f"{_PACKAGES.format(version=jax.__version__)} ({error}).") from error
   with switch.switching_platform("gpu"):
     yield jax.sharding.Mesh(np.array(topology.devices), (sharding.AXIS,))

@@ -36,8 +36,7 @@ class Evaluation(NamedTuple):
 
 @eager.compiled_if_eager(
   "env", "learner", "num_episodes", "descriptor_fn", "record",
-  "keep_transitions",
-)  # fmt: skip
+  "keep_transitions")
 def evaluate(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
@@ -70,13 +69,11 @@ def evaluate(
   """
   env_states = env.reset(evaluation_episode_keys(states, key, num_episodes))
   return evaluate_from_states(
-    env, learner, states, env_states, descriptor_fn, record, keep_transitions
-  )
+    env, learner, states, env_states, descriptor_fn, record, keep_transitions)
 
 
 @eager.compiled_if_eager(
-  "env", "learner", "descriptor_fn", "record", "keep_transitions"
-)
+  "env", "learner", "descriptor_fn", "record", "keep_transitions")
 def evaluate_from_states(
   env: environments.BatchedEnvironment,
   learner: ActingLearner,
@@ -94,13 +91,11 @@ def evaluate_from_states(
     return after, (
       after.info["next_state_descriptor"] if descriptor_fn else None,
       record(after) if record else None,
-      collect_transition(before, actions, after) if keep_transitions else None,
-    )
+      collect_transition(before, actions, after) if keep_transitions else None)
 
   traces = jax.tree.map(
     lambda x: jnp.zeros((num_steps, *x.shape), x.dtype),
-    jax.eval_shape(lambda x: advance(x)[1], env_states),
-  )
+    jax.eval_shape(lambda x: advance(x)[1], env_states))
 
   def unfinished(carry: Tree) -> Array:
     t, _, alive, *_ = carry
@@ -116,17 +111,14 @@ def evaluate_from_states(
     return t + 1, env_states, alive, returns, lengths, traces
 
   *_, returns, lengths, traces = jax.lax.while_loop(
-    unfinished,
-    body,
+    unfinished, body,
     (
       jnp.zeros((), jnp.int32),
       env_states,
       jnp.ones(shape, bool),
       jnp.zeros(shape),
       jnp.zeros(shape, jnp.int32),
-      traces,
-    ),
-  )
+      traces))
   descriptor_trace, *kept = traces
   descriptors = None
   if descriptor_fn is not None:

@@ -52,8 +52,7 @@ def rollout(
     extract: what to keep of each state, see `ExtractFn`.
   """
   env_states = env.reset(
-    evaluation.evaluation_episode_keys(states, key, 1)[:, 0]
-  )
+    evaluation.evaluation_episode_keys(states, key, 1)[:, 0])
 
   def step(carry: Tree, _: None) -> Tree:
     env_states, alive = carry
@@ -63,11 +62,8 @@ def rollout(
 
   first = (extract(env_states), jnp.ones(env_states.done.shape, bool))
   _, (extracted, mask, rewards) = jax.lax.scan(
-    step, (env_states, first[1]), length=num_steps
-  )
+    step, (env_states, first[1]), length=num_steps)
   extracted, mask = jax.tree.map(
-    lambda x, rest: jnp.concatenate([x[None], rest]), first, (extracted, mask)
-  )
+    lambda x, rest: jnp.concatenate([x[None], rest]), first, (extracted, mask))
   return jax.tree.map(
-    lambda x: jnp.moveaxis(x, 0, 1), Rollout(extracted, mask, rewards)
-  )
+    lambda x: jnp.moveaxis(x, 0, 1), Rollout(extracted, mask, rewards))

@@ -77,15 +77,13 @@ def _latest(
   if checkpoints is None or not checkpoints.steps():
     raise ValueError(
       f"{directory.path} has nothing in {folder}/; name the directory of a "
-      "run that finished a generation."
-    )
+      "run that finished a generation.")
   try:
     yield checkpoints, checkpoints.steps()[0]
   except (MemoryError, OSError) as error:
     reason = str(error) or "the memory ran out"
     raise ValueError(
-      f"{directory.path} can't be read: {reason}; mend that first."
-    ) from error
+      f"{directory.path} can't be read: {reason}; mend that first.") from error
   finally:
     checkpoints.close()
 
@@ -101,8 +99,7 @@ def _read(
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     shapes = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-      like(record),
-    )
+      like(record))
     try:
       restored = checkpoints.restore(step, {"learner": shapes}, in_slots)
     except DamagedCheckpoint:
@@ -110,6 +107,5 @@ def _read(
     except (ValueError, KeyError) as error:
       raise ValueError(
         f"{directory.path} holds agents of another kind; use the learner, the "
-        "environment and the layer sizes of that run."
-      ) from error
+        "environment and the layer sizes of that run.") from error
   return restored["learner"], record

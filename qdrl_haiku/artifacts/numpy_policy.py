@@ -47,8 +47,7 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   "relu": lambda x: np.maximum(x, 0),
   # Beyond 80, exp would overflow in float32, and the result is 0 anyway.
   "swish": lambda x: x / (1 + np.exp(np.minimum(-x, 80))),
-  "tanh": np.tanh,
-}
+  "tanh": np.tanh}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +80,7 @@ class Policy:
     if x.ndim < 1 or x.shape[-1] != config["observation_size"]:
       raise ValueError(
         f"observation has shape {x.shape}: the last axis must hold the "
-        f"policy's {config['observation_size']} numbers"
-      )
+        f"policy's {config['observation_size']} numbers")
     n = config["num_normalized"]
     if n:
       normalized = (x[..., :n] - p["observation_mean"]) / p["observation_std"]
@@ -94,8 +92,7 @@ class Policy:
       x = self._linear("layer_0", x)
       for i in range(num_hidden):
         wide = self._linear(
-          f"expand_{i}", self._normalized(f"layer_norm_{i}", x)
-        )
+          f"expand_{i}", self._normalized(f"layer_norm_{i}", x))
         x = x + self._linear(f"project_{i}", activation(wide))
       last = self._normalized(f"layer_norm_{num_hidden}", x)
       outputs = self._linear("output", last)
@@ -116,8 +113,7 @@ class Policy:
     variance = (x**2).mean(axis=-1, keepdims=True)
     x = x / np.sqrt(variance + self.config["layer_norm_epsilon"])
     return (
-      x * self.parameters[f"{name}/scale"] + self.parameters[f"{name}/offset"]
-    )
+      x * self.parameters[f"{name}/scale"] + self.parameters[f"{name}/offset"])
 
 
 def load(path: str | os.PathLike[str]) -> Policy:
@@ -142,8 +138,7 @@ def load(path: str | os.PathLike[str]) -> Policy:
       if config["format"] != FORMAT:
         raise ValueError(
           f"its format is {config['format']} (of qdrl_haiku "
-          f"{config.get('version')}), and this version reads {FORMAT}"
-        )
+          f"{config.get('version')}), and this version reads {FORMAT}")
       policy = Policy(config, arrays)
       if not np.isfinite(policy(np.zeros(config["observation_size"]))).all():
         raise ValueError("it acts with numbers that are not finite")
@@ -151,6 +146,5 @@ def load(path: str | os.PathLike[str]) -> Policy:
     except Exception as error:
       raise ValueError(
         f"{os.fspath(path)} can't be read as a policy: "
-        f"{error or type(error).__name__}"
-      ) from error
+        f"{error or type(error).__name__}") from error
   return policy

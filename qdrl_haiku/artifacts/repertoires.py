@@ -25,8 +25,7 @@ def read_latest_repertoire(
   if not steps:
     raise ValueError(
       f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
-      "train_me_pbt.py."
-    )
+      "train_me_pbt.py.")
   path = directory.path / _FOLDER / f"{max(steps)}.npz"
   return read_repertoire(learner, path), max(steps)
 
@@ -38,20 +37,16 @@ def read_repertoire(
   like = jax.eval_shape(
     lambda key: map_elites.Elite(
       learner.genotype(learner.init(key)),
-      jax.tree.map(jnp.float32, learner.hyperparams),
-    ),
-    jax.random.key(0),
-  )
+      jax.tree.map(jnp.float32, learner.hyperparams)),
+    jax.random.key(0))
   try:
     repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
   except ValueError as error:
     storage.read_stored_repertoire_config(
-      path
-    )  # Says so where it is no repertoire at all.
+      path)  # Says so where it is no repertoire at all.
     raise ValueError(
       f"{path} holds agents of another kind, or is damaged; use the learner, "
-      "the environment and the layer sizes of that run."
-    ) from error
+      "the environment and the layer sizes of that run.") from error
   if not repertoire.occupied.any():
     raise ValueError(f"{path} has no elite; wait for the next one.")
   return repertoire
@@ -67,8 +62,7 @@ def check_repertoire_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
   near = np.asarray(repertoire.centroids)[np.clip(cell, 0, num_cells - 1)]
   raise ValueError(
     f"cell {cell} {fault}; the nearest that holds an elite is "
-    f"{nearest_occupied_cell(repertoire, near)}."
-  )
+    f"{nearest_occupied_cell(repertoire, near)}.")
 
 
 def nearest_occupied_cell(
@@ -81,8 +75,7 @@ def nearest_occupied_cell(
     raise ValueError(
       f"the descriptor doesn't fit; give {len(lower)} finite numbers, from "
       f"{','.join(f'{x:g}' for x in lower)} to "
-      f"{','.join(f'{x:g}' for x in upper)}."
-    )
+      f"{','.join(f'{x:g}' for x in upper)}.")
   point = np.clip(point, lower, upper)
   offsets = (np.asarray(repertoire.centroids) - point) / (upper - lower)
   distances = np.sum(offsets**2, axis=1)

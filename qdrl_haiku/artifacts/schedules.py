@@ -64,20 +64,17 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
   rows = directory.rows("pbt_lineage.jsonl")
   trained = {
     (row["generation"], row["member"]): row
-    for row in directory.rows("pbt_members.jsonl")
-  }
+    for row in directory.rows("pbt_members.jsonl")}
   if not rows:
     raise ValueError(
       f"{logdir} has no lineage, since nothing tuned its agents; name a run "
-      "that has a controller, such as one of train_pbt.py."
-    )
+      "that has a controller, such as one of train_pbt.py.")
   if not trained:
     raise ValueError(f"{logdir} has finished no generation; train it first.")
   if settings.get("warm_start"):
     raise ValueError(
       f"the agents of {logdir} began as those of {settings['warm_start']}, so "
-      "its schedule isn't one from scratch; name a run without warm_start."
-    )
+      "its schedule isn't one from scratch; name a run without warm_start.")
   last, _ = max(trained)
   num_members = sum(generation == last for generation, _ in trained)
   if member is None:
@@ -93,27 +90,21 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
     schedule = lineage.schedule_from_lineage(rows, member, generation)
   except ValueError as error:
     raise ValueError(
-      f"{logdir}: {error} Name another member, or another run."
-    ) from error
+      f"{logdir}: {error} Name another member, or another run.") from error
   # An agent that begins anew after all have diverged inherits nothing.
   begins = max(
     (
       row["generation"]
       for row in directory.rows("metrics.jsonl")
       if row["generation"] < generation
-      and row.get("pbt/num_nonfinite") == num_members
-    ),
-    default=0,
-  )
+      and row.get("pbt/num_nonfinite") == num_members),
+    default=0)
   evaluated = trained[generation, member]
   return Schedule(
-    run=logdir,
-    member=member,
-    generation=generation,
+    run=logdir, member=member, generation=generation,
     episode_return=evaluated.get("return"),
     perturbation_interval=evaluated["step"] // generation,
-    hyperparams=[row["hyperparams"] for row in schedule[begins:]],
-  )
+    hyperparams=[row["hyperparams"] for row in schedule[begins:]])
 
 
 def play_back(

@@ -59,8 +59,7 @@ def probability_of_improvement(
 def interquartile_mean_curve(curves: np.ndarray) -> Estimate:
   """Returns the interquartile mean [T] of curves [N, T] at each point."""
   return _bootstrap(
-    lambda drawn: interquartile_mean(np.swapaxes(drawn, -1, -2)), [curves]
-  )
+    lambda drawn: interquartile_mean(np.swapaxes(drawn, -1, -2)), [curves])
 
 
 def _share_of_wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -84,8 +83,7 @@ def _bootstrap(
     number = min(batch, _NUM_RESAMPLES - start)
     drawn = [
       sample[rng.integers(len(sample), size=(number, len(sample)))]
-      for sample in samples
-    ]
+      for sample in samples]
     values.append(statistic(*drawn))
   low, high = np.percentile(np.concatenate(values), _PERCENTILES, axis=0)
   return Estimate(statistic(*samples), low, high)

@@ -69,8 +69,7 @@ def _main(given: Given) -> None:
     print(
       f"error: {len(failed)} of {len(planned)} runs failed: "
       f"{', '.join(failed)}; the same command tries them again.",
-      file=sys.stderr,
-    )
+      file=sys.stderr)
     sys.exit(1)
   print(f"done: {output / 'table.md'}")
 
@@ -94,14 +93,12 @@ class _State:
         elif before["command"] != command:
           raise ValueError(
             f"--output={output} has a run {run.name} by another command, "
-            f"'{' '.join(before['command'])}'; choose another directory."
-          )
+            f"'{' '.join(before['command'])}'; choose another directory.")
       self._write()
     except OSError as error:
       raise ValueError(
         f"--output={output} can't be written ({error.strerror}); choose "
-        "another."
-      ) from error
+        "another.") from error
 
   def is_done(self, run: PlannedRun) -> bool:
     """Returns whether a run has come to its end."""
@@ -123,8 +120,7 @@ class _State:
     if not self._path.exists():
       raise ValueError(
         f"--output={self._output} holds something, but no comparison; choose "
-        "another directory."
-      )
+        "another directory.")
     try:
       runs = json.loads(self._path.read_text())
       kinds = {(type(x["done"]), type(x["command"])) for x in runs.values()}
@@ -133,8 +129,7 @@ class _State:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
       raise ValueError(
         f"{self._path} is damaged; remove it with the runs, or choose another "
-        "--output."
-      ) from error
+        "--output.") from error
     return runs
 
   def _write(self) -> None:
@@ -170,8 +165,7 @@ def _check(
     if done.code:
       raise ValueError(
         f"task {run.task}, method {run.method}: "
-        f"{done.message.removeprefix('error: ')}"
-      )
+        f"{done.message.removeprefix('error: ')}")
 
 
 def _write(
@@ -186,9 +180,7 @@ def _write(
     curve
     for run in filter(state.is_done, planned)
     for curve in scores.read_scored_curves(
-      run, output / run.name, config.metric
-    )
-  ]
+      run, output / run.name, config.metric)]
   if not curves:
     return
   scored = scores.score_curves(curves, config)
@@ -196,8 +188,7 @@ def _write(
   texts = {
     "scores.jsonl": strict_json.to_strict_json_lines(scored),
     "table.jsonl": strict_json.to_strict_json_lines(table),
-    "table.md": rendering.render_comparison_markdown(table, config),
-  }
+    "table.md": rendering.render_comparison_markdown(table, config)}
   for name, text in texts.items():
     with files.file_written_whole(output / name) as temporary:
       temporary.write_text(text)
@@ -210,5 +201,4 @@ def _write(
 def compare_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
   launch.launch_main(
-    _main, config_lib.config_tree_flags(CompareConfig()), __doc__
-  )
+    _main, config_lib.config_tree_flags(CompareConfig()), __doc__)

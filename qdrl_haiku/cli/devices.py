@@ -21,8 +21,7 @@ _PROCESS = ("coordinator_address", "num_processes", "process_id")
 # How long processes on CPUs wait for each other, by default seconds.
 _WAITING = (
   "xla_cpu_collective_call_terminate_timeout_seconds",
-  "xla_cpu_collective_timeout_seconds",
-)
+  "xla_cpu_collective_timeout_seconds")
 _A_DAY = 86_400
 # After so long processes notice that another one is gone.
 _HEARTBEAT_SECONDS = 30
@@ -37,19 +36,15 @@ class ProcessConfig(Settings):
   compilation_cache_dir: str | None = setting(
     None,
     "Directory in which compiled programs are kept for the next run; by "
-    "default in the user's cache directory, nowhere if empty.",
-  )
+    "default in the user's cache directory, nowhere if empty.")
   coordinator_address: str | None = setting(
     None,
     "Host of the first of several processes and a free port there, such as "
-    "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.",
-  )
+    "10.0.0.1:1234. Not needed under Slurm, Open MPI and Kubernetes.")
   num_processes: int | None = setting(
-    None, "How many processes there are.", low=1
-  )
+    None, "How many processes there are.", low=1)
   process_id: int | None = setting(
-    None, "Number of this process, counted from 0.", low=0
-  )
+    None, "Number of this process, counted from 0.", low=0)
 
 
 def prepare_jax_devices(
@@ -101,13 +96,11 @@ def _cache_folder(given: str | None) -> pathlib.Path | None:
       return None  # There is no home; compiling each time will do.
     raise ValueError(
       f"--compilation_cache_dir={cache} can't be written ({error.strerror}); "
-      "choose another, or leave it empty."
-    ) from error
+      "choose another, or leave it empty.") from error
   if reason is not None:
     logging.warning(
       "--compilation_cache_dir=%s isn't used, since %s and what is kept there "
-      "is run; delete it, or choose a folder of your own.", cache, reason
-    )
+      "is run; delete it, or choose a folder of your own.", cache, reason)
     return None
   return folder
 
@@ -121,18 +114,15 @@ def _join_processes(config: ProcessConfig) -> None:
     if number >= size:
       raise ValueError(
         f"--process_id={number} must be at least 0 and below "
-        f"--num_processes={size}."
-      )
+        f"--num_processes={size}.")
     if not re.fullmatch(r".+:\d+", address):
       raise ValueError(
         f"--coordinator_address={address} has no port; give it like "
-        "10.0.0.1:1234."
-      )
+        "10.0.0.1:1234.")
   elif len(missing) < len(given):
     raise ValueError(
       f"{' and '.join(missing)} missing: several processes need "
-      "--coordinator_address, --num_processes and --process_id."
-    )
+      "--coordinator_address, --num_processes and --process_id.")
   # The variable is that of an indexed Job of Kubernetes.
   elif "JOB_COMPLETION_INDEX" not in os.environ and all(
     os.environ.get(name, "1") == "1" for name in _CLUSTER_SIZES
@@ -141,13 +131,11 @@ def _join_processes(config: ProcessConfig) -> None:
   _allow_waiting()
   try:
     jax.distributed.initialize(
-      **given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
-    )
+      **given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
   except RuntimeError as error:
     raise ValueError(
       f"the processes can't reach each other ({str(error).splitlines()[0]}); "
-      "see that all of them run, and that the port is free."
-    ) from error
+      "see that all of them run, and that the port is free.") from error
   # It would follow jax's own message that another process is gone.
   faulthandler.disable()
 

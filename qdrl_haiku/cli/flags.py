@@ -15,8 +15,7 @@ _DEFINE: dict[type, Callable[..., object]] = {
   float: absl_flags.DEFINE_float,
   int: absl_flags.DEFINE_integer,
   str: absl_flags.DEFINE_string,
-  tuple: absl_flags.DEFINE_list,
-}
+  tuple: absl_flags.DEFINE_list}
 _WIDTH = 80
 
 
@@ -55,8 +54,7 @@ def parse_flags(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
   # The others stand in flagfiles.
   typed = {x.partition("=")[0].lstrip("-") for x in arguments}
   return Given(
-    values, frozenset(name for name in names if {name, f"no{name}"} & typed)
-  )
+    values, frozenset(name for name in names if {name, f"no{name}"} & typed))
 
 
 def flags_help_text(summary: str, flags: Iterable[Flag]) -> str:
@@ -70,13 +68,11 @@ def flags_help_text(summary: str, flags: Iterable[Flag]) -> str:
     for flag in members:
       lines += textwrap.wrap(
         f"--{_signature(flag)}: {flag.declared.help}", _WIDTH,
-        initial_indent="  ", subsequent_indent=" " * 6, break_on_hyphens=False,
-      )  # fmt: skip
+        initial_indent="  ", subsequent_indent=" " * 6, break_on_hyphens=False)
   lines += [
     "",
     "Flags may stand in files, --flagfile=<file>; of two values the later "
-    "counts.",
-  ]
+    "counts."]
   return "\n".join(lines)
 
 

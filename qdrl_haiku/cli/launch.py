@@ -32,8 +32,7 @@ class ProgramConfig(Settings):
   preset: str | None = setting(
     None,
     "The flags of a file in launchers/flagfiles, by its name; like "
-    "--flagfile=<file> for one of your own.",
-  )
+    "--flagfile=<file> for one of your own.")
   debug: bool = setting(False, "Whether an error shows where it comes from.")
 
 
@@ -63,8 +62,7 @@ def launch_main(
     try:
       if len(argv) > 1:
         raise ValueError(
-          f"unexpected argument {argv[1]!r}; flags begin with --."
-        )
+          f"unexpected argument {argv[1]!r}; flags begin with --.")
       main(given)
     except ValueError as error:
       if given.values.get("debug"):

@@ -26,15 +26,13 @@ class ReportConfig(Settings):
 
   logdir: tuple[str, ...] = setting(
     (), "Directory of a run; repeatable, for runs side by side.",
-    repeatable=True,
-  )
+    repeatable=True)
   output: str = setting("report.html", "New file for the page.")
   rollouts: int | None = setting(
     None,
     "How many elites of a repertoire show an episode, 0 for none; by default "
     f"as many as {_DEFAULT_STEPS:,} environment steps are enough for.",
-    low=0,
-  )
+    low=0)
 
 
 def _main(given: Given) -> None:
@@ -50,8 +48,7 @@ def _main(given: Given) -> None:
     raise ValueError(f"--output={output}: there is no directory for it.")
   if importlib.util.find_spec("plotly") is None:
     raise ValueError(
-      "plotly is missing, which draws the page; install it: pip install plotly"
-    )
+      "plotly is missing, which draws the page; install it: pip install plotly")
   from qdrl_haiku import reports
 
   runs = reports.read_runs(logdirs)
@@ -77,8 +74,7 @@ def _main(given: Given) -> None:
       temporary.write_text(page, encoding="utf-8")
   except OSError as error:
     raise ValueError(
-      f"--output={output} can't be written ({error.strerror})."
-    ) from error
+      f"--output={output} can't be written ({error.strerror}).") from error
   print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -93,12 +89,10 @@ def _roll_out(
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_length)
   return rollouts.roll_out_elites(
-    setup.eval_env, setup.learner, elites, num_rollouts
-  )
+    setup.eval_env, setup.learner, elites, num_rollouts)
 
 
 def report_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
   launch.launch_main(
-    _main, config_lib.config_tree_flags(ReportConfig()), __doc__
-  )
+    _main, config_lib.config_tree_flags(ReportConfig()), __doc__)

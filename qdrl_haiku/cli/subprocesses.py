@@ -25,9 +25,7 @@ class Processes:
     self.is_interrupted = False
     self._process: subprocess.Popen | None = None
 
-  def run(
-    self, launcher: str, flags: Sequence[str], log: pathlib.Path
-  ) -> Done:
+  def run(self, launcher: str, flags: Sequence[str], log: pathlib.Path) -> Done:
     """Runs a launcher until it ends; appends its output to a file."""
     if self.is_interrupted:
       return Done(1, "interrupted")
@@ -35,14 +33,10 @@ class Processes:
     with (
       log.open("a") as file,
       subprocess.Popen(
-        [sys.executable, subprocess_launcher(launcher), *flags],
-        stdout=file,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
+        [sys.executable, subprocess_launcher(launcher), *flags], stdout=file,
+        stderr=subprocess.PIPE, text=True, errors="replace",
         # A terminal's Ctrl-C is handed on, and must not come twice.
-        process_group=0,
-      ) as process,
+        process_group=0) as process,
     ):
       self._process = process
       assert process.stderr is not None
@@ -67,8 +61,7 @@ def forward_subprocess_signals() -> Iterator[Processes]:
   processes = Processes()
   before = {
     number: signal.signal(number, processes.stop)
-    for number in (signal.SIGINT, signal.SIGTERM)
-  }
+    for number in (signal.SIGINT, signal.SIGTERM)}
   try:
     yield processes
   finally:

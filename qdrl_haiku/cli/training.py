@@ -51,8 +51,7 @@ def _run(program: Program, start: Callable[[], None]) -> None:
     repertoire = config.repertoire
     devices.prepare_jax_devices(
       given.fill(devices.ProcessConfig()),
-      divides_repertoire=bool(repertoire and repertoire.shard_repertoire),
-    )
+      divides_repertoire=bool(repertoire and repertoire.shard_repertoire))
     _train(config, shows_errors=bool(given.values.get("debug")))
 
   launch.launch_main(main, own, inspect.getdoc(start) or "", program.renamed)
@@ -72,8 +71,7 @@ def configure_training_from_flags(program: Program, given: Given) -> Config:
   if theirs != ours:
     raise ValueError(
       f"--logdir={logdir} is a run of {theirs}, not {ours}; resume it with "
-      "that launcher."
-    )
+      "that launcher.")
   program.configure(given.values, given.typed)  # Refuses what has no effect.
   experiment.read_config(logdir)  # Refuses what is damaged.
   return program.configure(settings | dict(given.values))
@@ -111,8 +109,7 @@ def _train(config: Config, *, shows_errors: bool) -> None:
     reason = str(error).splitlines()[0]
     _fail(
       f"another process is gone or out of reach ({reason}); start all of them "
-      f"with --resume --logdir={logdir}"
-    )
+      f"with --resume --logdir={logdir}")
   if jax.process_index() == 0 and not config.run.dry_run:
     print(f"done: {logdir}")
 

@@ -11,14 +11,11 @@ from qdrl_haiku.config import Settings, setting
 
 # The metric by which runs of each launcher that trains are compared.
 _METRICS = {
-  "train": "eval/episode_return",
-  "train_me_pbt": "qd/qd_score",
-  "train_pbt": "pbt/best_return",
-}
+  "train": "eval/episode_return", "train_me_pbt": "qd/qd_score",
+  "train_pbt": "pbt/best_return"}
 # The flags that a comparison itself gives to each run.
 _RESERVED = (
-  "dry_run", "logdir", "num_seeds", "preset", "resume", "seed", "suffix"
-)  # fmt: skip
+  "dry_run", "logdir", "num_seeds", "preset", "resume", "seed", "suffix")
 _NAME = r"\w[\w.+-]*"
 
 
@@ -31,47 +28,38 @@ class CompareConfig(Settings):
   command: str = setting(
     "train_pbt",
     "A launcher that trains (train, train_pbt or train_me_pbt), and flags that "
-    "all runs have.",
-  )
+    "all runs have.")
   task: tuple[str, ...] = setting(
     (),
     "'name: flags', such as 'maze: --env_name=point_maze'. Repeatable. The "
     "flags may begin with another launcher.",
-    repeatable=True,
-  )
+    repeatable=True)
   method: tuple[str, ...] = setting(
     (),
     "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
     "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
-    repeatable=True,
-  )
+    repeatable=True)
   num_seeds: tuple[str, ...] = setting(
     ("5",),
     "How many seeds, or task:number for one task. Repeatable, the last that "
     "fits counts. train.py trains them side by side.",
-    repeatable=True,
-  )
+    repeatable=True)
   seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
   output: str | None = setting(
-    None, "Directory of the runs, the tables and the picture."
-  )
+    None, "Directory of the runs, the tables and the picture.")
   baseline: str = setting(
     "",
-    "The method that others are compared with; by default pbt, or the first.",
-  )
+    "The method that others are compared with; by default pbt, or the first.")
   metric: str = setting(
     "",
     "Metric of metrics.jsonl by which methods are compared; by default "
     "pbt/best_return, eval/episode_return (train) or qd/qd_score "
-    "(train_me_pbt).",
-  )
+    "(train_me_pbt).")
   num_last: int = setting(
-    3, "A run's final value is the mean of so many last evaluations.", low=1
-  )
+    3, "A run's final value is the mean of so many last evaluations.", low=1)
   at_steps: tuple[int, ...] = setting(
     (), "Steps at which the latest value is a column, such as 10000,20000.",
-    low=0,
-  )  # fmt: skip
+    low=0)
 
 
 class PlannedRun(NamedTuple):
@@ -125,15 +113,13 @@ def plan_comparison(config: CompareConfig) -> list[PlannedRun]:
       if not launchers:
         raise ValueError(
           f"command={config.command!r} names no launcher; begin it with one of"
-          f" {', '.join(_METRICS)}."
-        )
+          f" {', '.join(_METRICS)}.")
       flags = tuple(flag for _, part in parts for flag in part)
       seeds = tuple(range(config.seed, config.seed + counts[task]))
       together = launchers[-1] == "train"
       runs += [
         PlannedRun(task, method, some, launchers[-1], flags)
-        for some in ([seeds] if together else [(seed,) for seed in seeds])
-      ]
+        for some in ([seeds] if together else [(seed,) for seed in seeds])]
   # Every method has begun everywhere before any has its second seed.
   return sorted(runs, key=lambda run: run.seeds[0])
 
@@ -147,14 +133,12 @@ def settle_comparison(
   if baseline not in methods:
     raise ValueError(
       f"--baseline={baseline} is no method; "
-      f"{names.nearest_name(baseline, methods)}"
-    )
+      f"{names.nearest_name(baseline, methods)}")
   launchers = sorted({run.launcher for run in runs})
   if not config.metric and len(launchers) > 1:
     raise ValueError(
       f"metric isn't given, and {', '.join(launchers)} have none in common;"
-      " name one that all runs write, such as eval/episode_return."
-    )
+      " name one that all runs write, such as eval/episode_return.")
   metric = config.metric or _METRICS[launchers[0]]
   return dataclasses.replace(config, baseline=baseline, metric=metric)
 
@@ -165,8 +149,7 @@ def _named(
   """Parses "name: flags"; only names with a slash may be repeated."""
   if not texts:
     raise ValueError(
-      f"{kind} is missing; give one or more, each as 'name: flags'."
-    )
+      f"{kind} is missing; give one or more, each as 'name: flags'.")
   found: dict[str, list[_Command]] = {}
   for text in texts:
     name, colon, words = text.partition(":")
@@ -174,8 +157,7 @@ def _named(
     if not colon or not re.fullmatch(pattern, name):
       raise ValueError(
         f"{kind}={text!r} has no name; give it as 'name: flags', the name of"
-        " letters, digits, and any of _.+-"
-      )
+        " letters, digits, and any of _.+-")
     if name in found and "/" not in name:
       raise ValueError(f"{kind}={text!r} has the name of another; rename one.")
     found.setdefault(name, []).append(_command(f"{kind}={text!r}", words))
@@ -204,21 +186,17 @@ def _command(where: str, text: str) -> _Command:
     if launcher not in _METRICS:
       raise ValueError(
         f"{where}: {launcher!r} is no launcher that trains;"
-        f" {names.nearest_name(launcher, _METRICS)}"
-      )
+        f" {names.nearest_name(launcher, _METRICS)}")
   for word in words:
     name = word.lstrip("-").partition("=")[0]
     if word.startswith("-") and name in _RESERVED:
       raise ValueError(
         f"{where}: --{name} is what the comparison gives to each run; leave it"
-        " out."
-      )
+        " out.")
   return launcher, tuple(words)
 
 
-def _counts(
-  num_seeds: Sequence[str], tasks: Collection[str]
-) -> dict[str, int]:
+def _counts(num_seeds: Sequence[str], tasks: Collection[str]) -> dict[str, int]:
   """Returns the number of each task's seeds."""
   counts: dict[str, int] = {}
   for text in num_seeds:
@@ -226,8 +204,7 @@ def _counts(
     if not number.isdecimal() or not 1 <= int(number) <= 1000:
       raise ValueError(
         f"num_seeds={text} is no number from 1 to 1000, nor one after a task's"
-        " name; give it like 5, or ant:3."
-      )
+        " name; give it like 5, or ant:3.")
     if task:
       _check_known(f"num_seeds={text}", "task", task, tasks)
     counts |= dict.fromkeys([task] if task else tasks, int(number))

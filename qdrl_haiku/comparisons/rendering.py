@@ -26,8 +26,7 @@ def render_comparison_markdown(
     f"`better` the probability that a seed's final value is above one of "
     f"{config.baseline} (Agarwal et al., arXiv 2108.13264). Steps are of all "
     "agents of a run, collection and evaluation together; steps and minutes "
-    "are medians.\n",
-  ]
+    "are medians.\n"]
   for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
     at_steps = () if is_all else config.at_steps
@@ -38,8 +37,7 @@ def render_comparison_markdown(
     if is_all:
       text.append(
         "In each task the lowest value of any run counts as 0, the highest as "
-        "1.\n"
-      )
+        "1.\n")
     names = ["final", "area", *(f"at_{step}" for step in at_steps)]
     rows = [head, ["---"] * len(head)]
     rows += [
@@ -49,11 +47,9 @@ def render_comparison_markdown(
         *(_interval(row, name) for name in names),
         _interval(row, "improvement", ".2f") if "improvement" in row else "",
         f"{row['total_env_steps'] / 1e6:.3g}",
-        f"{row['minutes']:.1f}",
-      ]
+        f"{row['minutes']:.1f}"]
       for row in table
-      if row["task"] == task
-    ]
+      if row["task"] == task]
     text += [f"| {' | '.join(cells)} |" for cells in rows]
     text.append("")
   return "\n".join(text)
@@ -99,8 +95,7 @@ def render_comparison_picture(
     panel = _bars(better, x, compared, "improvement", style_of)
     ends = [-0.5, len(compared) - 0.5]
     even = Trace(
-      [0.5, 0.5], ends, color=figure.GREY, dash="dash", in_legend=False
-    )
+      [0.5, 0.5], ends, color=figure.GREY, dash="dash", in_legend=False)
     panels.append(panel._replace(traces=[*panel.traces, even]))
   return with_matplotlib.draw_with_matplotlib(figure.Figure(panels, 290))
 
@@ -125,9 +120,7 @@ def _bars(
     traces += [
       figure.figure_rectangle(low, i - 0.4, high, i + 0.4, color),
       Trace(
-        [row[name]] * 2, [i - 0.4, i + 0.4], "", figure.BLACK, in_legend=False
-      ),
-    ]
+        [row[name]] * 2, [i - 0.4, i + 0.4], "", figure.BLACK, in_legend=False)]
   methods = [row["method"] for row in reversed(rows)]
   return Panel(title, traces, x, Axis(names=methods))
 

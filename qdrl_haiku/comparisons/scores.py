@@ -42,20 +42,14 @@ def read_scored_curves(
     known = ", ".join(name for name in last if "/seed_" not in name)
     raise ValueError(
       f"metric={metric!r} isn't what {path} has for each of {num_seeds} seeds;"
-      f" of its metrics, {known}, name one that tells seeds apart."
-    )
+      f" of its metrics, {known}, name one that tells seeds apart.")
   return [
     Curve(
-      run.task,
-      run.method,
-      seed,
-      np.asarray(one.steps, np.float64),
+      run.task, run.method, seed, np.asarray(one.steps, np.float64),
       np.asarray(one.values, np.float64),
       round(last.get("total_env_steps", 0) / num_seeds),
-      last.get("walltime", 0.0) / 60 / num_seeds,
-    )
-    for seed, one in zip(run.seeds, series, strict=True)
-  ]
+      last.get("walltime", 0.0) / 60 / num_seeds)
+    for seed, one in zip(run.seeds, series, strict=True)]
 
 
 def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
@@ -73,17 +67,13 @@ def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
     last = min(curve.steps[-1] for curve in own)
     rows += [
       {
-        "task": task,
-        "method": curve.method,
-        "seed": curve.seed,
+        "task": task, "method": curve.method, "seed": curve.seed,
         "final": float(np.mean(curve.values[-config.num_last :])),
         "area": _mean_between(curve, first, last),
         **{f"at_{step}": _latest(curve, step) for step in config.at_steps},
         "total_env_steps": curve.total_env_steps,
-        "minutes": curve.minutes,
-      }
-      for curve in own
-    ]
+        "minutes": curve.minutes}
+      for curve in own]
   return rows
 
 
@@ -111,8 +101,7 @@ def score_table(scored: Sequence[Row], config: CompareConfig) -> list[Row]:
     rows += [
       _compared(task, method, own, config)
       for method in methods
-      if (task, method) in present
-    ]
+      if (task, method) in present]
   return rows
 
 
@@ -137,8 +126,7 @@ def _compared(
     own = [row for row in scored if row["method"] == method]
     return [
       np.array([row[name] for row in own if row["task"] == one])
-      for one in tasks
-    ]
+      for one in tasks]
 
   seeds = [row for row in scored if row["method"] == method]
   names = ["final", "area"]
@@ -146,13 +134,11 @@ def _compared(
     names += [f"at_{step}" for step in config.at_steps]
   estimates = {
     name: statistics.pooled_interquartile_mean(values(name, method))
-    for name in names
-  }
+    for name in names}
   baseline = values("final", config.baseline)
   if method != config.baseline and all(map(len, baseline)):
     estimates["improvement"] = statistics.probability_of_improvement(
-      values("final", method), baseline
-    )
+      values("final", method), baseline)
   row: Row = {"task": task, "method": method, "num_seeds": len(seeds)}
   row["metric"] = config.metric
   for name, estimate in estimates.items():

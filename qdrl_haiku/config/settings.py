@@ -98,8 +98,7 @@ _TYPES: dict[type, tuple[str, type]] = {
   int: ("an integer", numbers.Integral),
   float: ("a number", numbers.Real),
   str: ("a word", str),
-  tuple: ("a tuple", tuple),
-}
+  tuple: ("a tuple", tuple)}
 
 
 class Kind(NamedTuple):
@@ -184,8 +183,7 @@ class Settings:
       if by is not None and value != field.default:
         raise ValueError(
           f"{field.name}={value!r} has no effect: {by} is "
-          f"{getattr(self, by)!r}; leave it out."
-        )
+          f"{getattr(self, by)!r}; leave it out.")
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that a whole configuration lacks, by name."""
@@ -213,15 +211,13 @@ class UsersOwn(Settings):
     except (TypeError, ValueError) as error:
       raise ValueError(
         f"--{flag}={self.path} can't be called with {' and '.join(arguments)} "
-        f"({error}); give a function of that."
-      ) from error
+        f"({error}); give a function of that.") from error
     result = function(*arguments.values())
     if not isinstance(result, kind):
       module = ".".join(kind.__module__.split(".")[:2])
       raise ValueError(
         f"--{flag}={self.path} returned a {type(result).__name__}; return a "
-        f"{module}.{kind.__name__}."
-      )
+        f"{module}.{kind.__name__}.")
     return result
 
 
@@ -234,8 +230,7 @@ def _check(name: str, value: Any, declared: Declaration, kind: Kind) -> None:
     _check_type(name, x, kind.element)
     if declared.choices and x not in declared.choices:
       raise ValueError(
-        f"{name}={x!r} is unknown; {names.nearest_name(x, declared.choices)}"
-      )
+        f"{name}={x!r} is unknown; {names.nearest_name(x, declared.choices)}")
     if kind.element not in (int, float):
       continue
     wrong = _violation(x, declared, kind.element)
@@ -259,8 +254,7 @@ def _violation(x: float, declared: Declaration, kind: type) -> str | None:
   if kind is float and not checks.fits_float32(x):
     return (
       f"0 or of a magnitude from {checks.SMALLEST_FLOAT:g} to "
-      f"{checks.LARGEST_FLOAT:g}, as float32 holds it"
-    )
+      f"{checks.LARGEST_FLOAT:g}, as float32 holds it")
   return None
 
 

@@ -94,8 +94,7 @@ def _kind_name(declared: Declaration, value: Settings) -> str:
   if isinstance(value, UsersOwn):
     return value.path
   return next(
-    name for name, kind in declared.kinds.items() if type(kind) is type(value)
-  )
+    name for name, kind in declared.kinds.items() if type(kind) is type(value))
 
 
 def kind_in_config_tree(config: Settings, name: str) -> str:
@@ -118,8 +117,7 @@ def config_tree_values(config: Settings) -> Changes:
     elif declared.keys:
       found |= {key: value.get(key) for key in declared.keys}
       found[node.flag] = [
-        f"{key}={x}" for key, x in value.items() if key not in declared.keys
-      ]
+        f"{key}={x}" for key, x in value.items() if key not in declared.keys]
     elif declared.kinds:
       found |= config_tree_values(value)
       found[node.flag] = _kind_name(declared, value)
@@ -157,8 +155,7 @@ def replace_in_config_tree(
     if name in typed or not any(by in typed for by in reason.by):
       raise ValueError(
         f"{known[name].text(given[name])} has no effect: {reason.why}; leave "
-        "it out."
-      )
+        "it out.")
   return result
 
 
@@ -210,8 +207,7 @@ def _chosen(node: _Node, given: Values) -> Settings:
     return UsersOwn(name)
   raise ValueError(
     f"--{node.flag}={name} is unknown; {names.nearest_name(name, known)} Your "
-    "own is given as 'package.module:function'."
-  )
+    "own is given as 'package.module:function'.")
 
 
 def _numbers(
@@ -225,15 +221,13 @@ def _numbers(
     if key in declared.keys:
       raise ValueError(
         f"--{flag}={text} is for a name without a flag of its own; give "
-        f"--{key}={value}."
-      )
+        f"--{key}={value}.")
     try:
       found[key] = float(value)
     except ValueError:
       raise ValueError(
         f"--{flag}={text} is not of the form name=value; give it like "
-        "speed=0.01."
-      ) from None
+        "speed=0.01.") from None
   return found
 
 
@@ -264,5 +258,4 @@ def check_config_tree(
     if reason is not None and node.value != node.field.default:
       raise ValueError(
         f"{node.field.name}={node.value!r} has no effect: {reason.why}; "
-        "leave it out."
-      )
+        "leave it out.")

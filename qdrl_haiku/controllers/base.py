@@ -72,11 +72,9 @@ def inherit(members: Tree, parents: Array) -> Tree:
   if {x.shape[:1] for x in jax.tree.leaves(members)} - {parents.shape}:
     raise ValueError(
       f"members have {trees.describe_tree(members)}, but there are"
-      f" {parents.shape[0]} parents; give every leaf the leading axis P."
-    )
+      f" {parents.shape[0]} parents; give every leaf the leading axis P.")
   return jax.tree.map(
-    lambda x: x.at[parents].get(mode="promise_in_bounds"), members
-  )
+    lambda x: x.at[parents].get(mode="promise_in_bounds"), members)
 
 
 def check_controller(controller: Controller, population_size: int) -> None:
@@ -95,20 +93,15 @@ def check_controller(controller: Controller, population_size: int) -> None:
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
   state, hyperparams = jax.eval_shape(
-    lambda key: controller.init(key, population_size), key
-  )
+    lambda key: controller.init(key, population_size), key)
   fitness = jax.ShapeDtypeStruct((population_size,), jnp.float32)
   after, decision = jax.eval_shape(
-    controller.update, state, key, fitness, hyperparams
-  )
+    controller.update, state, key, fitness, hyperparams)
   members: Any = jax.ShapeDtypeStruct((population_size,), jnp.int32)
   expected = Decision(
-    members,
-    hyperparams,
-    members,
+    members, hyperparams, members,
     {k: members.update(dtype=x.dtype) for k, x in decision.reasons.items()},
-    {k: x.update(shape=()) for k, x in decision.metrics.items()},
-  )
+    {k: x.update(shape=()) for k, x in decision.metrics.items()})
   for name, found, like in (
     ("state after an update", after, state),
     ("decision", decision, expected),
@@ -116,5 +109,4 @@ def check_controller(controller: Controller, population_size: int) -> None:
     if difference := trees.tree_difference(found, like):
       raise ValueError(
         f"the controller's {name} differs from what it has to be: {difference};"
-        " return the same tree, shapes and dtypes."
-      )
+        " return the same tree, shapes and dtypes.")

@@ -28,25 +28,14 @@ class ExplorationConfig(Settings):
     "How a child's hyperparameters follow from its parent's: perturb moves "
     "each a step up or down, resample draws each anew, mixed draws each anew "
     "with probability `resample_probability` (0.25) and else moves it.",
-    choices=("resample", "perturb", "mixed"),
-    needs="searched",
-  )
+    choices=("resample", "perturb", "mixed"), needs="searched")
   resample_probability: float = setting(
-    0.25,
-    "Probability that --explore=mixed draws a hyperparameter anew.",
-    low=0,
-    high=1,
-    only={"explore": ("mixed",)},
-    offered=False,
-    needs="searched",
-  )
+    0.25, "Probability that --explore=mixed draws a hyperparameter anew.",
+    low=0, high=1, only={"explore": ("mixed",)}, offered=False,
+    needs="searched")
   perturbation_factors: tuple[float, float] = setting(
-    (0.8, 1.25),
-    "Factors of a step down and of a step up.",
-    only={"explore": ("perturb", "mixed")},
-    offered=False,
-    needs="searched",
-  )
+    (0.8, 1.25), "Factors of a step down and of a step up.",
+    only={"explore": ("perturb", "mixed")}, offered=False, needs="searched")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -54,8 +43,7 @@ class ExplorationConfig(Settings):
     if len(factors) != 2 or not 0 < factors[0] < 1 < factors[1]:
       raise ValueError(
         f"perturbation_factors={factors} are not (down, up) with 0 < down < 1 <"
-        " up; use a pair such as (0.8, 1.25)."
-      )
+        " up; use a pair such as (0.8, 1.25).")
 
 
 def explore(
@@ -73,14 +61,8 @@ def explore(
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
     size = leaves[0].shape[0]
     new, _ = explore_for_replaced(
-      config,
-      space,
-      prng.fold_in_indices(key, size),
-      parents=jnp.arange(size),
-      replaced=jnp.ones(size, bool),
-      lost=jnp.zeros((), bool),
-      leaves=leaves,
-    )
+      config, space, prng.fold_in_indices(key, size), parents=jnp.arange(size),
+      replaced=jnp.ones(size, bool), lost=jnp.zeros((), bool), leaves=leaves)
     return space.unflatten(new)
 
   return apply
@@ -105,15 +87,13 @@ def explore_for_replaced(
   earlier_sibling = (
     (replaced[:, None] & replaced[None, :])
     & (parents[:, None] == parents[None, :])
-    & (indices[None, :] < indices[:, None])
-  )
+    & (indices[None, :] < indices[:, None]))
   second_of_pair = jnp.sum(earlier_sibling, axis=1) % 2 == 1
   elder = jnp.max(jnp.where(earlier_sibling, indices[None, :], 0), axis=1)
 
   # One key per leaf, or all leaves would step the same way.
   leaf_keys = jax.vmap(prng.fold_in_each, (None, 0), out_axes=1)(
-    keys, jnp.arange(len(space.ranges))
-  )
+    keys, jnp.arange(len(space.ranges)))
   split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))
   coin_keys, sample_keys = jnp.split(split_keys(leaf_keys), 2, axis=-1)
 
@@ -133,13 +113,10 @@ def explore_for_replaced(
     parent = leaf[parents]
     perturbed = range_.perturb(parent, ups[:, i], config.perturbation_factors)
     resampled, again = jnp.unstack(
-      jax.vmap(jax.vmap(range_.sample))(sample_keys[:, i]), axis=1
-    )
+      jax.vmap(jax.vmap(range_.sample))(sample_keys[:, i]), axis=1)
     child = {
-      "perturb": perturbed,
-      "resample": resampled,
-      "mixed": jnp.where(resamples[:, i], resampled, perturbed),
-    }[config.explore]
+      "perturb": perturbed, "resample": resampled,
+      "mixed": jnp.where(resamples[:, i], resampled, perturbed)}[config.explore]
     like_parent &= range_.same(child, parent)
     like_sibling &= range_.same(child[:, None], child[None, :])
     children.append(child)
@@ -151,11 +128,9 @@ def explore_for_replaced(
 
   leaves = [
     jnp.where(replaced, jnp.where(lost | is_copy, again, child), leaf)
-    for leaf, child, again in zip(leaves, children, fresh, strict=True)
-  ]
+    for leaf, child, again in zip(leaves, children, fresh, strict=True)]
   operator = jnp.where(
-    is_copy, OPERATORS.index("resample"), OPERATORS.index(config.explore)
-  )
+    is_copy, OPERATORS.index("resample"), OPERATORS.index(config.explore))
   operator = jnp.where(lost, OPERATORS.index("reinitialise"), operator)
   operator = jnp.where(replaced, operator, OPERATORS.index(SURVIVE))
   return leaves, operator.astype(jnp.int32)

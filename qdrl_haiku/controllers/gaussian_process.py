@@ -97,8 +97,7 @@ def _covariance(parameters: Parameters, points: Points, known: Array) -> Array:
   """Returns that of noisy observations, and the identity for other points."""
   size = known.shape[0]
   pairs = jax.vmap(jax.vmap(_similarity, (None, None, 0)), (None, 0, None))(
-    parameters, points, points
-  )
+    parameters, points, points)
   apart = jnp.abs(points.age[:, None] - points.age)
   identity = jnp.eye(size, dtype=apart.dtype)
   added = parameters.noise + JITTER * size * parameters.variance
@@ -113,9 +112,7 @@ def _inverse_factor(covariance: Array) -> Array:
   # loops, which takes ten times as long on a busy machine.
   return jax.lax.map(
     lambda column: solve_triangular(factor, column, lower=is_lower),
-    jnp.eye(covariance.shape[0], dtype=covariance.dtype),
-    batch_size=_COLUMNS,
-  ).T
+    jnp.eye(covariance.shape[0], dtype=covariance.dtype), batch_size=_COLUMNS).T
 
 
 def gaussian_process_gradient(
@@ -126,13 +123,11 @@ def gaussian_process_gradient(
   d/dtheta = tr((alpha alpha' - K^-1) dK/dtheta) / 2
   """
   covariance, pull_back = jax.vjp(
-    lambda parameters: _covariance(parameters, points, mask), parameters
-  )
+    lambda parameters: _covariance(parameters, points, mask), parameters)
   inverse = _inverse_factor(covariance)
   weights = (inverse @ jnp.where(mask, values, 0.0)) @ inverse
   (slopes,) = pull_back(
-    0.5 * (jnp.outer(weights, weights) - inverse.T @ inverse)
-  )
+    0.5 * (jnp.outer(weights, weights) - inverse.T @ inverse))
   return slopes
 
 
@@ -147,8 +142,7 @@ def fit_gaussian_process(
     slopes = gaussian_process_gradient(parameters, points, values, mask)
     # The gradient of the negative by logarithms.
     descent = jax.tree.map(
-      lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes
-    )
+      lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes)
     updates, state = adam.update(descent, state)
     moved = jax.tree.map(lambda x, y: x * jnp.exp(y), parameters, updates)
     return (jax.tree.map(jnp.clip, moved, _LOWEST, _HIGHEST), state), None

@@ -27,16 +27,14 @@ def lineage_hyperparams(hyperparams: Hyperparams) -> list[Named]:
   columns = [_numbers(leaf) for leaf in named.values()]
   return [
     dict(zip(named, values, strict=True))
-    for values in zip(*columns, strict=True)
-  ]
+    for values in zip(*columns, strict=True)]
 
 
 def initial_lineage_rows(hyperparams: Hyperparams) -> list[Row]:
   """Returns the rows of generation 0, of hyperparameters with leaves [P]."""
   return [
     _row(0, 0, child, new_hyperparams=new, operator="init")
-    for child, new in enumerate(lineage_hyperparams(hyperparams))
-  ]
+    for child, new in enumerate(lineage_hyperparams(hyperparams))]
 
 
 def lineage_rows(
@@ -67,8 +65,7 @@ def lineage_rows(
     of parent -1, operator "sample", and their cell.
   """
   decision, fitness, old_hyperparams = jax.device_get(
-    (decision, fitness, old_hyperparams)
-  )
+    (decision, fitness, old_hyperparams))
   fitnesses = _numbers(fitness)
   old = lineage_hyperparams(old_hyperparams)
   new = lineage_hyperparams(decision.hyperparams)
@@ -76,37 +73,23 @@ def lineage_rows(
   from_cells = np.full(len(old), -1) if cells is None else np.asarray(cells)
   found = [
     _row(
-      generation,
-      step,
-      child,
-      parent=parent,
-      child_fitness=fitnesses[child],
-      parent_fitness=fitnesses[parent],
-      old_hyperparams=old[child],
+      generation, step, child, parent=parent, child_fitness=fitnesses[child],
+      parent_fitness=fitnesses[parent], old_hyperparams=old[child],
       new_hyperparams=new[child],
-      operator=operators[code],
-    )
+      operator=operators[code])
     | {name: values[child] for name, values in reasons.items()}
     for child, (parent, code) in enumerate(
-      zip(decision.parents.tolist(), decision.operator.tolist(), strict=True)
-    )
-    if operators[code] != SURVIVE and from_cells[child] < 0
-  ]
+      zip(decision.parents.tolist(), decision.operator.tolist(), strict=True))
+    if operators[code] != SURVIVE and from_cells[child] < 0]
   elites = np.flatnonzero(from_cells >= 0).tolist()
   joined = lineage_hyperparams(sampled) if elites else []
   return found + [
     _row(
-      generation,
-      step,
-      child,
-      child_fitness=fitnesses[child],
-      old_hyperparams=old[child],
-      new_hyperparams=joined[child],
+      generation, step, child, child_fitness=fitnesses[child],
+      old_hyperparams=old[child], new_hyperparams=joined[child],
       operator="sample",
-      cell=int(from_cells[child]),
-    )
-    for child in elites
-  ]
+      cell=int(from_cells[child]))
+    for child in elites]
 
 
 def lineage_member_rows(
@@ -122,15 +105,13 @@ def lineage_member_rows(
   """
   columns: dict[str, list[Any]] = {
     "return": _numbers(returns),
-    "hyperparams": lineage_hyperparams(hyperparams),
-  }
+    "hyperparams": lineage_hyperparams(hyperparams)}
   if fitness is not None:
     columns["fitness"] = _numbers(fitness)
   return [
     {"generation": int(generation), "step": int(step), "member": member}
     | dict(zip(columns, values, strict=True))
-    for member, values in enumerate(zip(*columns.values(), strict=True))
-  ]
+    for member, values in enumerate(zip(*columns.values(), strict=True))]
 
 
 def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
@@ -146,8 +127,7 @@ def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
     by_child.setdefault(row["child"], []).append(row)
   if member not in by_child:
     raise ValueError(
-      f"member={member} has no lineage row; use one of {sorted(by_child)}."
-    )
+      f"member={member} has no lineage row; use one of {sorted(by_child)}.")
   chain: list[Row] = []
   generation = math.inf
   # Replacements of one generation are simultaneous: a parent is as it was
@@ -184,18 +164,15 @@ def schedule_from_lineage(
     raise ValueError(
       f"member={member} descends from the elite of cell {first['cell']} that "
       f"joined in generation {first['generation']}; how that one was trained "
-      "isn't recorded."
-    )
+      "isn't recorded.")
   ends = [row["generation"] for row in chain[1:]] + [generation]
   return [
     {
       "generation": trained,
       "member": row["child"],
-      "hyperparams": row["new_hyperparams"],
-    }
+      "hyperparams": row["new_hyperparams"]}
     for row, end in zip(chain, ends, strict=True)
-    for trained in range(row["generation"] + 1, end + 1)
-  ]
+    for trained in range(row["generation"] + 1, end + 1)]
 
 
 def stack_lineage_hyperparams(
@@ -206,11 +183,9 @@ def stack_lineage_hyperparams(
   for row in rows:
     if row.keys() != {*names}:
       raise ValueError(
-        f"hyperparameters {row} have other names than {', '.join(names)}."
-      )
+        f"hyperparameters {row} have other names than {', '.join(names)}.")
   leaves = [
-    np.asarray([row[name] for row in rows], np.float32) for name in names
-  ]
+    np.asarray([row[name] for row in rows], np.float32) for name in names]
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -219,17 +194,12 @@ def _row(generation: int, step: int, child: int, **columns: Any) -> Row:
   return {
     "generation": int(generation),
     "step": int(step),
-    "child": child,
-    "parent": -1,
-    "child_fitness": None,
-    "parent_fitness": None,
-    "old_hyperparams": None,
-  } | columns
+    "child": child, "parent": -1, "child_fitness": None, "parent_fitness": None,
+    "old_hyperparams": None} | columns
 
 
 def _numbers(values: Array) -> list[float | None]:
   """Converts an array [P] to floats, None where one is not finite."""
   return [
     value if math.isfinite(value) else None
-    for value in np.asarray(values, np.float64).tolist()
-  ]
+    for value in np.asarray(values, np.float64).tolist()]

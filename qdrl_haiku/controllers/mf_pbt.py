@@ -30,9 +30,7 @@ class MFPBTConfig(ExplorationConfig):
     (1, 5),
     "Decisions from one round of each group of members to its next, rising "
     "from 1.",
-    low=1,
-    needs="members",
-  )
+    low=1, needs="members")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -41,8 +39,7 @@ class MFPBTConfig(ExplorationConfig):
     if len(frequencies) < 2 or frequencies[0] != 1 or not rises:
       raise ValueError(
         f"frequencies={frequencies} don't rise from 1, two or more; use the"
-        " decisions between the rounds of each group, such as (1, 5)."
-      )
+        " decisions between the rounds of each group, such as (1, 5).")
 
 
 def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
@@ -90,26 +87,18 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
     moves = _moves(config, number, fitness)
     lost = ~jnp.any(jnp.isfinite(fitness))
     new, operator = exploration.explore_for_replaced(
-      config,
-      space,
-      prng.fold_in_indices(key, population_size),
-      parents=moves.weights,
-      replaced=moves.explores,
-      lost=lost,
-      leaves=leaves,
-    )
+      config, space, prng.fold_in_indices(key, population_size),
+      parents=moves.weights, replaced=moves.explores, lost=lost, leaves=leaves)
     new = [
       jnp.where(moves.migrates, leaf[moves.hyperparams], x)
-      for leaf, x in zip(leaves, new, strict=True)
-    ]
+      for leaf, x in zip(leaves, new, strict=True)]
     migrated = jnp.int32(_OPERATORS.index("migrated"))
     indices = jnp.arange(population_size, dtype=jnp.int32)
     moved = (moves.explores | moves.migrates) & ~lost
     return number, Decision(
       parents=jnp.where(moved, moves.weights, indices),
       hyperparams=space.unflatten(new),
-      operator=jnp.where(moves.migrates, migrated, operator),
-    )
+      operator=jnp.where(moves.migrates, migrated, operator))
 
   return Controller(init, update, _OPERATORS)
 
@@ -122,8 +111,7 @@ def _check_size(config: MFPBTConfig, population_size: int) -> None:
       f"population_size={population_size} can't be divided into"
       f" {len(config.frequencies)} groups, one per frequency of"
       f" {config.frequencies}, with four equal quarters each; use a multiple of"
-      f" {share}."
-    )
+      f" {share}.")
 
 
 class _Moves(NamedTuple):
@@ -177,19 +165,15 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
 
     third = slice(2 * share, 3 * share)
     _, (comes, migrant) = jax.lax.scan(
-      take, jnp.zeros((), jnp.int32), ranked[third]
-    )
+      take, jnp.zeros((), jnp.int32), ranked[third])
     migrates = jnp.zeros(size, bool).at[third].set(comes)
     weights = jnp.where(migrates, parent.at[third].set(migrant), parent)
     is_slower = frequencies[weights // size] > frequencies[group]
     return ranked, _Moves(
-      explores, migrates, weights, jnp.where(is_slower, weights, ranked[0])
-    )
+      explores, migrates, weights, jnp.where(is_slower, weights, ranked[0]))
 
   ranked, moves = jax.vmap(of_group)(
-    jnp.arange(num_groups, dtype=jnp.int32), values.reshape(num_groups, size)
-  )
+    jnp.arange(num_groups, dtype=jnp.int32), values.reshape(num_groups, size))
   # From ranks to members.
   return jax.tree.map(
-    lambda x: jnp.zeros_like(x).reshape(-1).at[ranked].set(x), moves
-  )
+    lambda x: jnp.zeros_like(x).reshape(-1).at[ranked].set(x), moves)

@@ -34,20 +34,12 @@ class PB2Config(ExploitationConfig):
     128,
     "Latest changes of fitness that the model is made of, one per member and "
     "decision; at least the population's size.",
-    low=1,
-    high=_MAX_WINDOW,
-    flag="pb2_window",
-    offered=False,
-    needs="members",
-  )
+    low=1, high=_MAX_WINDOW, flag="pb2_window", offered=False, needs="members")
   optimism: float = setting(
     1.0,
     "Deviations added to the predicted change of fitness when pb2 chooses "
     "hyperparameters.",
-    low=0,
-    high=1e6,
-    needs="searched",
-  )
+    low=0, high=1e6, needs="searched")
 
 
 class PB2State(NamedTuple):
@@ -101,13 +93,11 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     if not isinstance(range_, Interval | Fixed):
       raise ValueError(
         f"{range_} has no scale that pb2 could model; use Uniform, LogUniform,"
-        " OneMinusLogUniform or Fixed, or the controller pbt."
-      )
+        " OneMinusLogUniform or Fixed, or the controller pbt.")
   scales = [
     f"length_scale/{name}"
     for name, range_ in zip(space.names, space.ranges, strict=True)
-    if isinstance(range_, Interval)
-  ]
+    if isinstance(range_, Interval)]
 
   def init(key: Key, population_size: int) -> tuple[PB2State, Hyperparams]:
     hyperparams = space.draw(key, population_size)
@@ -115,18 +105,14 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     if config.window < population_size:
       raise ValueError(
         f"window={config.window} is less than"
-        f" population_size={population_size}; use as much at least."
-      )
+        f" population_size={population_size}; use as much at least.")
     unknown = pb2_model.empty_pb2_model_changes(
-      population_size, len(space.ranges)
-    )
+      population_size, len(space.ranges))
     return PB2State(
       num_decisions=jnp.zeros((), jnp.int32),
       changes=pb2_model.empty_pb2_model_changes(
-        config.window, len(space.ranges)
-      ),
-      decided=unknown,
-      kept=unknown,
+        config.window, len(space.ranges)),
+      decided=unknown, kept=unknown,
       parameters=gaussian_process.init_gaussian_process(1 + len(scales)),
     ), hyperparams
 
@@ -138,8 +124,7 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     leaves = space.flatten(fitness, hyperparams)
     keys = prng.fold_in_indices(key, fitness.shape[0])
     parents, replaced = exploitation.exploit(
-      config, prng.fold_in_each(keys, 0), fitness
-    )
+      config, prng.fold_in_each(keys, 0), fitness)
     lost = ~jnp.any(jnp.isfinite(fitness))
     suggests = replaced & ~lost
     used = jnp.stack([x.astype(jnp.float32) for x in leaves], axis=1)
@@ -156,43 +141,29 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     changes = pb2_model.record_pb2_model_changes(state.changes, new)
     upcoming = Changes(now + 1, fitness[parents], used, now * jnp.nan, replaced)
     suggested, change, deviation, parameters = pb2_model.suggest_by_pb2_model(
-      space.ranges,
-      prng.fold_in_each(keys, 1),
-      state.parameters,
-      pb2_model.join_pb2_model_changes(changes, upcoming),
-      suggests,
-      config.optimism,
-    )
+      space.ranges, prng.fold_in_each(keys, 1), state.parameters,
+      pb2_model.join_pb2_model_changes(changes, upcoming), suggests,
+      config.optimism)
     leaves = [
       jnp.where(replaced, jnp.where(lost, again, child), leaf)
       for leaf, child, again in zip(
-        leaves, suggested, space.sample(keys, 2), strict=True
-      )
-    ]
+        leaves, suggested, space.sample(keys, 2), strict=True)]
     operator = jnp.where(
-      lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("suggested")
-    )
+      lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("suggested"))
     operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
     state = PB2State(
-      num_decisions=time,
-      changes=changes,
+      num_decisions=time, changes=changes,
       decided=upcoming._replace(used=jnp.stack(leaves, axis=1)),
       kept=upcoming._replace(before=fitness, is_first=jnp.zeros_like(replaced)),
-      parameters=parameters,
-    )
+      parameters=parameters)
     model = jax.tree.map(jnp.asarray, parameters)
     return state, Decision(
-      parents,
-      space.unflatten(leaves),
-      operator.astype(jnp.int32),
+      parents, space.unflatten(leaves), operator.astype(jnp.int32),
       reasons={"predicted_change": change, "predicted_deviation": deviation},
       metrics={
         "num_changes": jnp.sum(changes.mask, dtype=jnp.float32),
-        "forgetting": model.forgetting,
-        "noise": model.noise,
+        "forgetting": model.forgetting, "noise": model.noise,
         "fitness_length_scale": model.length_scales[0],
-        **dict(zip(scales, model.length_scales[1:], strict=True)),
-      },
-    )
+        **dict(zip(scales, model.length_scales[1:], strict=True))})
 
   return Controller(init, update, _OPERATORS)

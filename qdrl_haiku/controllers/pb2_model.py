@@ -82,8 +82,7 @@ def pb2_model_points(ranges: Sequence[Range], changes: Changes) -> Points:
   return Points(
     jnp.nan_to_num(changes.time[-1] - changes.time),
     jnp.stack([start, *map(jnp.nan_to_num, position)], axis=1),
-    changes.is_first.astype(jnp.float32),
-  )
+    changes.is_first.astype(jnp.float32))
 
 
 def _leaves(ranges: Sequence[Range], position: Array) -> list[Array]:
@@ -132,12 +131,8 @@ def suggest_by_pb2_model(
   points = pb2_model_points(ranges, changes)
   # Only those that may be known, since time grows with the cube of them.
   parameters = gaussian_process.fit_gaussian_process(
-    parameters,
-    jax.tree.map(lambda x: x[:window], points),
-    values[:window],
-    changes.mask[:window],
-    _NUM_FIT_STEPS,
-  )
+    parameters, jax.tree.map(lambda x: x[:window], points), values[:window],
+    changes.mask[:window], _NUM_FIT_STEPS)
 
   def add(i: Array, carry: Tree) -> Tree:
     """Chooses the position of the next child."""
@@ -145,24 +140,20 @@ def suggest_by_pb2_model(
     place = window + order[i]
     here = points._replace(position=position)
     posterior = gaussian_process.condition_gaussian_process(
-      parameters, here, values, changes.mask, pending
-    )
+      parameters, here, values, changes.mask, pending)
     point = jax.tree.map(lambda x: x[place], here)
     found, *prediction = maximise_pb2_model_bound(
-      keys[order[i]], posterior, point, pending, optimism
-    )
+      keys[order[i]], posterior, point, pending, optimism)
     return (
       position.at[place].set(found),
       pending.at[place].set(True),
-      predicted.at[order[i]].set(jnp.stack(prediction)),
-    )
+      predicted.at[order[i]].set(jnp.stack(prediction)))
 
   order = jnp.argsort(~replaced, stable=True)
   pending = jnp.append(jnp.zeros(window, bool), ~replaced)
   unknown = jnp.full((*replaced.shape, 2), jnp.nan, jnp.float32)
   position, _, predicted = jax.lax.fori_loop(
-    0, jnp.sum(replaced), add, (points.position, pending, unknown)
-  )
+    0, jnp.sum(replaced), add, (points.position, pending, unknown))
   leaves = _leaves(ranges, position[window:])
   # Before any change is known, it isn't known in which units they are.
   scale = jnp.where(jnp.any(changes.mask), scale, jnp.nan)
@@ -190,8 +181,7 @@ def maximise_pb2_model_bound(
     """Returns the bound, position, mean and deviation at coordinates [D]."""
     position = jnp.append(child.position[:1], coordinates)
     mean, deviation = gaussian_process.predict_gaussian_process(
-      posterior, child._replace(position=position)
-    )
+      posterior, child._replace(position=position))
     return mean + optimism * deviation, (position, mean, deviation)
 
   def ranked(bounds: Array, position: Array) -> Array:
@@ -217,8 +207,7 @@ def maximise_pb2_model_bound(
 
   start = candidates[best]
   _, visited = jax.lax.scan(
-    step, (start, adam.init(start)), length=_NUM_CLIMB_STEPS
-  )
+    step, (start, adam.init(start)), length=_NUM_CLIMB_STEPS)
   bounds, found = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), visited)
   winner = jnp.argmax(ranked(bounds, found[0]))
   return jax.tree.map(lambda x: x[winner], found)

@@ -65,17 +65,10 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
     leaves = space.flatten(fitness, hyperparams)
     keys = prng.fold_in_indices(key, fitness.shape[0])
     parents, replaced = exploitation.exploit(
-      config, prng.fold_in_each(keys, 0), fitness
-    )
+      config, prng.fold_in_each(keys, 0), fitness)
     leaves, operator = exploration.explore_for_replaced(
-      config,
-      space,
-      prng.fold_in_each(keys, 1),
-      parents=parents,
-      replaced=replaced,
-      lost=~jnp.any(jnp.isfinite(fitness)),
-      leaves=leaves,
-    )
+      config, space, prng.fold_in_each(keys, 1), parents=parents,
+      replaced=replaced, lost=~jnp.any(jnp.isfinite(fitness)), leaves=leaves)
     return state, Decision(parents, space.unflatten(leaves), operator)
 
   return Controller(init, update, exploration.OPERATORS)

@@ -19,8 +19,7 @@ KINDS: dict[str, Settings] = {
   "pb2": PB2Config(),
   "mf_pbt": MFPBTConfig(),
   "random_search": RandomSearchConfig(),
-  "successive_halving": SuccessiveHalvingConfig(),
-}
+  "successive_halving": SuccessiveHalvingConfig()}
 """The configurations of all controllers, by name."""
 _MAKERS: dict[type[Settings], Callable[..., Controller]] = {
   PBTConfig: pbt,
@@ -28,10 +27,8 @@ _MAKERS: dict[type[Settings], Callable[..., Controller]] = {
   MFPBTConfig: mf_pbt,
   # Only non-finite members are replaced, by others with fresh hyperparameters.
   RandomSearchConfig: lambda config, search_space: pbt(
-    PBTConfig(exploit="none", explore="resample"), search_space
-  ),
-  SuccessiveHalvingConfig: successive_halving,
-}
+    PBTConfig(exploit="none", explore="resample"), search_space),
+  SuccessiveHalvingConfig: successive_halving}
 
 
 def make_controller(config: Settings, search_space: Tree) -> Controller:

@@ -47,9 +47,7 @@ def schedule(hyperparams: Hyperparams) -> Controller:
     changes = jax.tree.map(lambda x, y: x != y, new, hyperparams)
     changed = jnp.any(jnp.stack(jax.tree.leaves(changes)), axis=0)
     return state + 1, Decision(
-      parents=jnp.arange(population_size, dtype=jnp.int32),
-      hyperparams=new,
-      operator=changed.astype(jnp.int32),
-    )
+      parents=jnp.arange(population_size, dtype=jnp.int32), hyperparams=new,
+      operator=changed.astype(jnp.int32))
 
   return Controller(init, update, (SURVIVE, "schedule"))

@@ -20,8 +20,7 @@ class SearchSpace:
         raise ValueError(
           f"search_space{jax.tree_util.keystr(path)}={leaf!r} is not a range;"
           " use Uniform, LogUniform, OneMinusLogUniform, Choice or"
-          f" Fixed({leaf!r})."
-        )
+          f" Fixed({leaf!r}).")
       self.ranges.append(leaf)
     self.names = list(trees.tree_leaves_by_name(tree))
     # PyTreeDef has no typed comparison.
@@ -31,18 +30,15 @@ class SearchSpace:
     """Draws hyperparameters for keys [P]; leaf i uses number `first` + i."""
     return [
       jax.vmap(range_.sample)(prng.fold_in_each(keys, first + i))
-      for i, range_ in enumerate(self.ranges)
-    ]
+      for i, range_ in enumerate(self.ranges)]
 
   def draw(self, key: Key, population_size: int) -> Hyperparams:
     """Draws the first hyperparameters; a member's do not depend on P."""
     if population_size < 1:
       raise ValueError(
-        f"population_size={population_size} has no members; use at least 1."
-      )
+        f"population_size={population_size} has no members; use at least 1.")
     return self.unflatten(
-      self.sample(prng.fold_in_indices(key, population_size))
-    )
+      self.sample(prng.fold_in_indices(key, population_size)))
 
   def flatten(self, fitness: Array, hyperparams: Hyperparams) -> list[Array]:
     """Returns leaves [P]; refuses those that don't fit space or fitness."""
@@ -53,8 +49,7 @@ class SearchSpace:
       raise ValueError(
         f"fitness {fitness.shape} and the hyperparameters"
         f" {trees.describe_tree(hyperparams)} don't fit the search space"
-        f" {self._treedef}; give one number per member, [P], of each."
-      )
+        f" {self._treedef}; give one number per member, [P], of each.")
     return leaves
 
   def unflatten(self, leaves: list[Array]) -> Hyperparams:

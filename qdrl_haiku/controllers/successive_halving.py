@@ -28,18 +28,13 @@ class SuccessiveHalvingConfig(Settings):
   title = "Controller"
 
   first_rung: int = setting(
-    2,
-    "The first decision, from 1, that drops configurations.",
-    low=1,
-    offered=False,
-  )
+    2, "The first decision, from 1, that drops configurations.", low=1,
+    offered=False)
   reduction_factor: int = setting(
     2,
     "One in so many configurations is kept at a rung, and the next rung is so "
     "many times as far.",
-    low=2,
-    offered=False,
-  )
+    low=2, offered=False)
 
 
 def successive_halving(
@@ -84,8 +79,7 @@ def successive_halving(
     # The best member of each configuration, and the configurations' ranks. A
     # configuration's number is the index of its first member.
     alike = jnp.eye(population_size, dtype=bool) | jnp.all(
-      jnp.stack([x[:, None] == x[None] for x in leaves]), axis=0
-    )
+      jnp.stack([x[:, None] == x[None] for x in leaves]), axis=0)
     configuration = jnp.argmax(alike, axis=1)
     finite_fitness = jnp.where(finite, fitness, -jnp.inf)
     has = configuration[None] == indices[:, None]
@@ -97,8 +91,7 @@ def successive_halving(
 
     num_kept = jnp.minimum(
       _num_kept(config, number, population_size),
-      jnp.sum(jnp.isfinite(scores), dtype=jnp.int32),
-    )
+      jnp.sum(jnp.isfinite(scores), dtype=jnp.int32))
     replaced = ~finite | (rank[configuration] >= num_kept)
     turn = jnp.cumsum(replaced) - 1
     kept = order[turn % jnp.maximum(num_kept, 1)]
@@ -107,20 +100,14 @@ def successive_halving(
     leaves = [
       jnp.where(lost, again, leaf[parents])
       for leaf, again in zip(
-        leaves,
-        space.sample(prng.fold_in_indices(key, population_size)),
-        strict=True,
-      )
-    ]
+        leaves, space.sample(prng.fold_in_indices(key, population_size)),
+        strict=True)]
     operator = jnp.where(
-      lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("halved")
-    )
+      lost, _OPERATORS.index("reinitialise"), _OPERATORS.index("halved"))
     operator = jnp.where(replaced, operator, _OPERATORS.index(SURVIVE))
     return number, Decision(
-      parents=parents,
-      hyperparams=space.unflatten(leaves),
-      operator=operator.astype(jnp.int32),
-    )
+      parents=parents, hyperparams=space.unflatten(leaves),
+      operator=operator.astype(jnp.int32))
 
   return Controller(init, update, _OPERATORS)
 

@@ -33,8 +33,7 @@ _CODE = frozenset({
   "scan", "select_n", "shift_left", "shift_right_arithmetic",
   "shift_right_logical", "sign", "sin", "sinh", "slice", "split", "sqrt",
   "square", "squeeze", "stack", "stop_gradient", "sub", "tan", "tanh",
-  "threefry2x32", "tile", "transpose", "unstack", "while", "xor",
-})
+  "threefry2x32", "tile", "transpose", "unstack", "while", "xor"})
 
 
 def rewrite_for_batching(
@@ -53,8 +52,7 @@ def rewrite_for_batching(
   kernel = (
     many_kernels
     if place is None
-    else fusion.fuse_into_one_kernel(of_all, place)
-  )
+    else fusion.fuse_into_one_kernel(of_all, place))
 
   def call(*args: Tree) -> Tree:
     leaves = jax.tree.leaves(args)
@@ -83,7 +81,5 @@ def _is_code(jaxpr: Jaxpr) -> bool:
   return all(
     equation.primitive.name in _CODE
     and all(
-      _is_code(x.jaxpr) for x in small_operations.operation_jaxprs(equation)
-    )
-    for equation in jaxpr.eqns
-  )
+      _is_code(x.jaxpr) for x in small_operations.operation_jaxprs(equation))
+    for equation in jaxpr.eqns)

@@ -25,8 +25,7 @@ def fuse_into_one_kernel(
   """
   many_kernels = jax.jit(function)
   kernel = jax.jit(
-    lambda *args: (function(*args), jax.lax.optimization_barrier(args))
-  )
+    lambda *args: (function(*args), jax.lax.optimization_barrier(args)))
 
   def call(*args: jax.Array) -> list[jax.Array]:
     if not switch.is_switched_on():

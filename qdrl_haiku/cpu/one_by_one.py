@@ -37,25 +37,21 @@ def one_by_one(function: Callable[..., Tree]) -> Callable[..., Tree]:
     if axis_size == 1:
       leaves = [
         jnp.concatenate([x, x]) if is_batched else x
-        for x, is_batched in zip(leaves, batched, strict=True)
-      ]
+        for x, is_batched in zip(leaves, batched, strict=True)]
 
     def call(i: Array) -> Tree:
       rows = [
         jax.lax.dynamic_index_in_dim(x, i, keepdims=False)
         if is_batched
         else x
-        for x, is_batched in zip(leaves, batched, strict=True)
-      ]
+        for x, is_batched in zip(leaves, batched, strict=True)]
       return function(*jax.tree.unflatten(treedef, rows))
 
     def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
       i, results = carry
       return i + 1, jax.tree.map(
         lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row, i, 0),
-        results,
-        call(i),
-      )
+        results, call(i))
 
     first = jnp.zeros((), jnp.int32)
     shapes = jax.eval_shape(call, first)
@@ -63,8 +59,7 @@ def one_by_one(function: Callable[..., Tree]) -> Callable[..., Tree]:
     times = jax.lax.optimization_barrier(jnp.int32(axis_size))
     empty = jax.tree.map(lambda x: _empty(num_rows, x), shapes)
     _, results = jax.lax.while_loop(
-      lambda carry: carry[0] < times, body, (first, empty)
-    )
+      lambda carry: carry[0] < times, body, (first, empty))
     results = jax.tree.map(lambda x: x[:axis_size], results)
     return results, jax.tree.map(lambda _: True, shapes)
 

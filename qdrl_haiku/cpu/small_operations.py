@@ -69,17 +69,13 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
     # Functions with derivatives of their own stay as they are.
     if primitive.name in ("scan", "while", "cond"):
       params = jax.tree.map(
-        lambda x: rewrite_small_operations(x) if _is_closed(x) else x,
-        params,
-        is_leaf=_is_closed,
-      )
+        lambda x: rewrite_small_operations(x) if _is_closed(x) else x, params,
+        is_leaf=_is_closed)
   results = primitive.bind(*operands, **primitive.get_bind_params(params))
   return results if primitive.multiple_results else [results]
 
 
-def _multiply_and_sum(
-  lhs: Array, rhs: Array, dimension_numbers: Any
-) -> Array:
+def _multiply_and_sum(lhs: Array, rhs: Array, dimension_numbers: Any) -> Array:
   """Returns what `lax.dot_general` computes."""
   (lhs_summed, rhs_summed), (lhs_batch, rhs_batch) = dimension_numbers
 
@@ -110,8 +106,7 @@ def _scatter(
   sizes = iter([updates.shape[i] for i in window_dims])
   window = [
     1 if i in numbers.inserted_window_dims else next(sizes)
-    for i in range(operand.ndim)
-  ]
+    for i in range(operand.ndim)]
   updates = lax.transpose(updates, (*others, *window_dims))
   indices = jnp.reshape(indices, (-1, indices.shape[-1]))
   updates = jnp.reshape(updates, (indices.shape[0], *window))
@@ -127,8 +122,7 @@ def _scatter(
     before = lax.dynamic_slice(result, begin, window)
     after = before + updates[j] if adds else updates[j]
     return lax.dynamic_update_slice(
-      result, jnp.where(is_inside, after, before), begin
-    )
+      result, jnp.where(is_inside, after, before), begin)
 
   return lax.fori_loop(0, indices.shape[0], put, operand)
 
@@ -152,8 +146,7 @@ def _is_small_scatter(equation: JaxprEqn) -> bool:
   return (
     math.prod(indices.shape[:-1]) <= _MOST_WRITES
     and not equation.params["dimension_numbers"].operand_batching_dims
-    and equation.params["mode"] != lax.GatherScatterMode.CLIP
-  )
+    and equation.params["mode"] != lax.GatherScatterMode.CLIP)
 
 
 def _has_any(jaxpr: Jaxpr) -> bool:
@@ -162,8 +155,7 @@ def _has_any(jaxpr: Jaxpr) -> bool:
     _is_small_product(equation)
     or _is_small_scatter(equation)
     or any(_has_any(x.jaxpr) for x in operation_jaxprs(equation))
-    for equation in jaxpr.eqns
-  )
+    for equation in jaxpr.eqns)
 
 
 def _spec(variable: Literal | Var) -> jax.ShapeDtypeStruct:

@@ -55,8 +55,6 @@ def _knows_flag(name: str, value: object) -> bool:
   """Starts a process with a flag, which may die of it."""
   done = subprocess.run(
     [sys.executable, "-c", _PARSE],
-    env=os.environ | {"XLA_FLAGS": f"--{name}={value}"},
-    capture_output=True,
-    check=False,
-  )
+    env=os.environ | {"XLA_FLAGS": f"--{name}={value}"}, capture_output=True,
+    check=False)
   return done.returncode == 0

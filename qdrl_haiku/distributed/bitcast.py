@@ -16,8 +16,7 @@ def bitcast_to_integers(x: Array) -> Array:
   if x.dtype == bool:
     return x.astype(jnp.uint32)
   bits = jax.lax.bitcast_convert_type(
-    x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")
-  )
+    x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
   return bits if bits.dtype == jnp.uint64 else bits.astype(jnp.uint32)
 
 

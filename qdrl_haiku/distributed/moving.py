@@ -62,14 +62,12 @@ def inherit_by_moving(
       after, turn = state
       child = children[turn - first_turn]
       parent, turn = _fetch(
-        axis_name, after if in_place else members, (parents[child], turn)
-      )
+        axis_name, after if in_place else members, (parents[child], turn))
       place = child - first
       # Beyond the end on all devices but the child's own, and dropped there.
       place = jnp.where((place >= 0) & (place < num_local), place, num_local)
       after = jax.tree.map(
-        lambda x, row: x.at[place].set(row, mode="drop"), after, parent
-      )
+        lambda x, row: x.at[place].set(row, mode="drop"), after, parent)
       return after, turn
 
     return jax.lax.while_loop(is_due, replace, (members, first_turn))
@@ -103,20 +101,16 @@ def _fetch(
   place = index - _first(axis_name, num_local)
   row = jax.tree.map(
     lambda x: jax.lax.dynamic_index_in_dim(
-      x, jnp.clip(place, 0, num_local - 1), keepdims=False
-    ),
-    members,
-  )
+      x, jnp.clip(place, 0, num_local - 1), keepdims=False),
+    members)
   message = row, turn + 1
   if axis_name is None:
     return message
   is_here = (place >= 0) & (place < num_local)
   sent = jax.lax.psum(
     jax.tree.map(
-      lambda x: jnp.where(is_here, bitcast.bitcast_to_integers(x), 0), message
-    ),
-    axis_name,
-  )
+      lambda x: jnp.where(is_here, bitcast.bitcast_to_integers(x), 0), message),
+    axis_name)
   return jax.tree.map(bitcast.bitcast_from_integers, sent, message)
 
 

@@ -34,8 +34,7 @@ def num_sharding_devices(
   """Finds how many devices have least to do when they share agents."""
   return min(
     (n for n in range(1, available + 1) if num_shared_cells % n == 0),
-    key=lambda n: ([-(-size // n) for size in sizes], n),
-  )
+    key=lambda n: ([-(-size // n) for size in sizes], n))
 
 
 def population_mesh(
@@ -58,8 +57,7 @@ def population_mesh(
     size = num_sharding_devices(sizes, size, num_shared_cells)
   # jax.make_mesh has Explicit axes by default, which vmap over them can't use.
   return jax.make_mesh(
-    (size,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:size]
-  )
+    (size,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices[:size])
 
 
 def num_sharded_slots(mesh: Mesh | None, size: int) -> int:
@@ -113,12 +111,8 @@ def run_on_devices(
 ) -> Callable[..., Any]:
   """Runs a function on each device, on its share of what they share."""
   return jax.shard_map(
-    function,
-    mesh=mesh,
-    in_specs=in_specs,
-    out_specs=out_specs,
-    check_vma=False,
-  )
+    function, mesh=mesh, in_specs=in_specs, out_specs=out_specs,
+    check_vma=False)
 
 
 def run_on_shards(
@@ -164,8 +158,7 @@ def put_sharded(x: Array, where: jax.sharding.Sharding) -> Array:
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
   numbers = np.asarray(x)
   return jax.make_array_from_callback(
-    numbers.shape, where, lambda index: numbers[index]
-  )
+    numbers.shape, where, lambda index: numbers[index])
 
 
 def fetch_sharded(tree: Tree) -> Tree:

@@ -8,8 +8,7 @@ import numpy as np
 from qdrl_haiku.drawing.figure import PALETTE, Trace
 
 _SYMBOLS = (
-  "circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"
-)  # fmt: skip
+  "circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _NUM_MARKED = 10
 
@@ -53,11 +52,9 @@ def comparison_curve(series: Series, style: Style) -> list[Trace]:
   sizes = [7 * (i % stride == 0) for i in range(len(steps))]
   line = Trace(
     steps, list(series.values), name, style.color, dash=style.dash,
-    symbol=style.symbol, sizes=sizes,
-  )  # fmt: skip
+    symbol=style.symbol, sizes=sizes)
   area = Trace(
     [*steps, *reversed(steps)], [*series.high, *reversed(series.low)], name,
-    f"{style.color}40", is_area=True, in_legend=False, hover="skip",
-  )  # fmt: skip
+    f"{style.color}40", is_area=True, in_legend=False, hover="skip")
   is_wide = any(a != b for a, b in zip(series.low, series.high, strict=True))
   return [area, line] if is_wide else [line]

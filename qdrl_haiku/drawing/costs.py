@@ -13,8 +13,7 @@ _COSTS = {
   "updates_per_second": ("µs per update", lambda x: 1e6 / x),
   "generation_seconds": ("s per generation", lambda x: x),
   "exploit_milliseconds": ("ms per decision and its copies", lambda x: x),
-  "time_to_first_update_seconds": ("s to the first update", lambda x: x),
-}
+  "time_to_first_update_seconds": ("s to the first update", lambda x: x)}
 
 
 def draw_costs(

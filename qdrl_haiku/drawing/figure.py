@@ -116,8 +116,7 @@ def figure_axes(
   titles = names[:2] or ("", "")
   x, y = (
     Axis(str(title), range=(float(low), float(high)), is_hidden=not names)
-    for title, low, high in zip(titles, lower[:2], upper[:2], strict=True)
-  )
+    for title, low, high in zip(titles, lower[:2], upper[:2], strict=True))
   return x, y
 
 
@@ -127,8 +126,7 @@ def figure_rectangle(
   """Returns a filled rectangle."""
   return Trace(
     [left, right, right, left], [low, low, high, high], color=color,
-    is_area=True, in_legend=False, hover="skip",
-  )  # fmt: skip
+    is_area=True, in_legend=False, hover="skip")
 
 
 def decimate_for_figure(length: int) -> np.ndarray:

@@ -53,8 +53,7 @@ def heatmap(
     where = heatmap_places(one)
     panels.append(heatmap_panel(one, names, where, title + text))
   return with_matplotlib.draw_with_matplotlib(
-    Figure(panels, row_height=450, width=90 + 450 * len(panels))
-  )
+    Figure(panels, row_height=450, width=90 + 450 * len(panels)))
 
 
 def heatmap_panel(

@@ -48,14 +48,10 @@ def render_mujoco_frames(
     try:
       subprocess.run(
         # -P: our neighbours' names must not hide those of libraries.
-        [sys.executable, "-P", __file__, *paths],
-        env=environment,
+        [sys.executable, "-P", __file__, *paths], env=environment,
         # Where it may write its log.
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        timeout=_START_SECONDS + _FRAME_SECONDS * len(q),
-      )
+        cwd=folder, check=True, capture_output=True,
+        timeout=_START_SECONDS + _FRAME_SECONDS * len(q))
     except (OSError, subprocess.SubprocessError):
       return None
     return np.load(paths[2])

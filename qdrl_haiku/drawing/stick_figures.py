@@ -69,6 +69,5 @@ def _geoms(model: "mujoco.MjModel") -> tuple[np.ndarray, np.ndarray]:
     middle, quaternion = model.geom_pos[i], model.geom_quat[i]
     link.append(body - 1)
     ends.append(
-      middle + rotate_stick_figure(np.stack([-half, half]), quaternion)
-    )
+      middle + rotate_stick_figure(np.stack([-half, half]), quaternion))
   return np.array(link, int), np.reshape(ends, (-1, 2, 3))

@@ -20,10 +20,6 @@ def sweep_figure(
     [
       Trace(
         [*values, *reversed(values)], [*low, *reversed(high)], is_area=True,
-        color=PALE, in_legend=False,
-      ),
-      Trace(values, returns.mean(axis=1), sizes=6),
-    ],
-    name,
-    RETURN,
-  )  # fmt: skip
+        color=PALE, in_legend=False),
+      Trace(values, returns.mean(axis=1), sizes=6)],
+    name, RETURN)

@@ -19,8 +19,7 @@ _WIDTH, _WIDTH_OF_PANEL = 8.0, 4.0
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _SYMBOLS = {
   "circle": "o", "circle-open": "o", "square": "s", "diamond": "D", "x": "X",
-  "cross": "P", "star": "*", "triangle-up": "^", "triangle-down": "v",
-}  # fmt: skip
+  "cross": "P", "star": "*", "triangle-up": "^", "triangle-down": "v"}
 _EMPTY = "0.85"
 
 
@@ -32,8 +31,7 @@ def draw_with_matplotlib(figure: Figure) -> matplotlib_figure.Figure:
     width = figure.width * _INCHES_PER_PIXEL
   picture = matplotlib_figure.Figure(
     figsize=(width, rows * figure.row_height * _INCHES_PER_PIXEL),
-    layout="constrained",
-  )
+    layout="constrained")
   grid = list(picture.subplots(rows, columns, squeeze=False).flat)
   used = grid[: len(figure.panels)]
   colors = _colors(figure.panels)
@@ -47,13 +45,11 @@ def draw_with_matplotlib(figure: Figure) -> matplotlib_figure.Figure:
   named = {
     name: handle
     for axes in used
-    for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
-  }
+    for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
   if len(named) > 1:
     picture.legend(
       list(named.values()), list(named), loc="outside upper left", ncols=4,
-      frameon=False, fontsize="small",
-    )  # fmt: skip
+      frameon=False, fontsize="small")
   return picture
 
 
@@ -67,8 +63,7 @@ def draw_panel_with_matplotlib(
     lowest, highest = (colors or _colors([panel])).get_clim()
     axes.imshow(
       cells.values, cmap="viridis", vmin=lowest, vmax=highest, origin="lower",
-      extent=(*cells.x, *cells.y), aspect="auto", interpolation="nearest",
-    )  # fmt: skip
+      extent=(*cells.x, *cells.y), aspect="auto", interpolation="nearest")
   for trace in panel.traces:
     _draw_trace(axes, trace)
   _set_axis(axes, "x", panel.x)
@@ -101,18 +96,13 @@ def _draw_trace(axes: Axes, trace: Trace) -> None:
   shown = np.flatnonzero(sizes)
   is_open = trace.symbol.endswith("-open")
   axes.plot(
-    x,
-    y,
-    color=trace.color,
-    linewidth=_POINTS_PER_PIXEL * trace.width,
+    x, y, color=trace.color, linewidth=_POINTS_PER_PIXEL * trace.width,
     linestyle=_DASHES[trace.dash] if trace.width else "none",
     drawstyle="steps-pre" if trace.is_step else "default",
     marker=_SYMBOLS[trace.symbol] if len(shown) else None,
     markersize=_POINTS_PER_PIXEL * sizes.max(initial=0),
     markerfacecolor="none" if is_open else trace.color,
-    markevery=None if len(shown) == len(x) else shown.tolist(),
-    label=name,
-  )
+    markevery=None if len(shown) == len(x) else shown.tolist(), label=name)
 
 
 def _set_axis(axes: Axes, letter: Literal["x", "y"], axis: Axis) -> None:

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 _BRAX_WARNINGS = (
   "JAXopt is no longer maintained",
   "Brax System, piplines and environments are not actively",
-  "Accessing `.*` directly from `Data` is deprecated",
-)
+  "Accessing `.*` directly from `Data` is deprecated")
 
 
 def load_brax_class(name: str) -> Callable[..., Any]:
@@ -50,8 +49,7 @@ def _import_brax() -> None:
   # others can't read.
   mjx_io: Any = importlib.import_module("mujoco.mjx._src.io")
   mjx_io.jax = types.SimpleNamespace(
-    **(vars(jax) | {"devices": jax.local_devices})
-  )
+    **(vars(jax) | {"devices": jax.local_devices}))
 
 
 @contextlib.contextmanager

@@ -39,22 +39,19 @@ from qdrl_haiku.types import Array
 _TOUCH_DISTANCE = 1e-3
 OMNI_REWARD_OFFSETS: dict[str, float] = {"ant": 3.0, "humanoid": 0.0}
 _TRAP_DESCRIPTOR = Descriptor(
-  names=("x", "y"), lower=(0.0, -8.0), upper=(30.0, 8.0), reward_offset=3.38
-)
+  names=("x", "y"), lower=(0.0, -8.0), upper=(30.0, 8.0), reward_offset=3.38)
 # Beams of 1 m that lie on the ground, from (x, y) to (x, y), in metres. The ant
 # can't climb over them: it is stopped as unhealthy at a height of 1 m.
 WALLS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
   "trap_left": ((7.0, 3.0), (12.0, 3.0)),
   "trap_back": ((12.0, 3.0), (12.0, -3.0)),
-  "trap_right": ((12.0, -3.0), (7.0, -3.0)),
-}
+  "trap_right": ((12.0, -3.0), (7.0, -3.0))}
 WALL_RADIUS = 0.5
 # In brax's ant only the feet collide, with the ground alone. The walls are to
 # stop the torso and the legs below the ankles, which touch nothing else.
 _STOPPED = (
   "torso_geom", "left_ankle_geom", "right_ankle_geom", "third_ankle_geom",
-  "fourth_ankle_geom",
-)  # fmt: skip
+  "fourth_ankle_geom")
 _WALL_BIT = "2"
 
 
@@ -65,21 +62,16 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
   # The ant walks along x, which its own names for its legs do not agree with.
   "ant": (
     {
-      "front_left_foot": "left_foot_geom",
-      "back_left_foot": "right_foot_geom",
+      "front_left_foot": "left_foot_geom", "back_left_foot": "right_foot_geom",
       "back_right_foot": "third_foot_geom",
-      "front_right_foot": "fourth_foot_geom",
-    },
-    3.24,
-  ),
+      "front_right_foot": "fourth_foot_geom"},
+    3.24),
   "halfcheetah": ({"back_foot": "bfoot", "front_foot": "ffoot"}, 9.231),
   "hopper": ({"foot": "foot_geom"}, 0.9),
   "humanoid": ({"left_foot": "left_foot", "right_foot": "right_foot"}, 0.0),
   "walker2d": (
     {"left_foot": "foot_left_geom", "right_foot": "foot_geom"},
-    1.413,
-  ),
-}
+    1.413)}
 
 
 def task_from_height(env: Any, initial_height: float) -> Any:
@@ -91,8 +83,7 @@ def task_from_height(env: Any, initial_height: float) -> Any:
   if env.sys.link_types[0] != "f":
     raise ValueError(
       f"initial_height={initial_height} has no effect: the root of "
-      f"{type(env).__name__} can't move freely; leave it out."
-    )
+      f"{type(env).__name__} can't move freely; leave it out.")
   env = copy.copy(env)
   init_q = jnp.asarray(env.sys.init_q).at[2].set(initial_height)
   env.sys = env.sys.replace(init_q=init_q)
@@ -104,8 +95,7 @@ def uni_task(env: Any, robot: str) -> Wrapper:
   feet, offset = UNI_ROBOTS[robot]
   size = len(feet)
   descriptor = Descriptor(
-    tuple(feet), (0.0,) * size, (1.0,) * size, mean_descriptor, offset
-  )
+    tuple(feet), (0.0,) * size, (1.0,) * size, mean_descriptor, offset)
   touching = ground_contact(env.sys, list(feet.values()))
   return with_descriptor(env, touching, descriptor)
 
@@ -138,8 +128,7 @@ def omni_task(env: SingleEnvironment, robot: str) -> Wrapper:
 
   descriptor = Descriptor(
     ("x", "y"), (-30.0, -30.0), (30.0, 30.0),
-    reward_offset=OMNI_REWARD_OFFSETS[robot],
-  )  # fmt: skip
+    reward_offset=OMNI_REWARD_OFFSETS[robot])
   wrapped = Wrapper(env, without_forward_reward)
   return with_descriptor(wrapped, _torso_position, descriptor)
 
@@ -157,8 +146,7 @@ def trap_task(env: Any) -> Wrapper:
   # brax's constructor has chosen the time step, the solver and the strength
   # of the motors for the backend.
   env.sys = mjcf.loads(_trap_model()).replace(
-    opt=env.sys.opt, actuator=env.sys.actuator, init_q=env.sys.init_q
-  )
+    opt=env.sys.opt, actuator=env.sys.actuator, init_q=env.sys.init_q)
 
   def with_position(state: State) -> State:
     low, high = jnp.array([_TRAP_DESCRIPTOR.lower, _TRAP_DESCRIPTOR.upper])
@@ -167,8 +155,7 @@ def trap_task(env: Any) -> Wrapper:
     return state.replace(obs=jnp.concatenate([position, state.obs]))
 
   return with_descriptor(
-    Wrapper(env, with_position), _torso_position, _TRAP_DESCRIPTOR
-  )
+    Wrapper(env, with_position), _torso_position, _TRAP_DESCRIPTOR)
 
 
 def _trap_model() -> str:
@@ -184,6 +171,5 @@ def _trap_model() -> str:
     ElementTree.SubElement(
       world, "geom", name=name, type="capsule", conaffinity=_WALL_BIT,
       size=str(WALL_RADIUS),
-      fromto=" ".join(f"{x} {y} {WALL_RADIUS}" for x, y in ends),
-    )  # fmt: skip
+      fromto=" ".join(f"{x} {y} {WALL_RADIUS}" for x, y in ends))
   return ElementTree.tostring(root, encoding="unicode")

@@ -61,21 +61,18 @@ class Environment:
     compatibility.check_numeric_compatibility()
     validation.check_valid_environment(env)
     checks.check_count(
-      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
-    )
+      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH)
     self.unwrapped = env
     self.episode_length = episode_length
     self.descriptor: Descriptor | None = (
-      getattr(env, "descriptor", None) if descriptor is None else descriptor
-    )
+      getattr(env, "descriptor", None) if descriptor is None else descriptor)
     self.privileged: tuple[int, int] | None = getattr(env, "privileged", None)
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
     self.observation_size, self.action_size = sizes or (
       validation.valid_environment_size(env, "observation_size"),
-      validation.valid_environment_size(env, "action_size"),
-    )
+      validation.valid_environment_size(env, "action_size"))
     if sizes is None:
       self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
@@ -97,21 +94,17 @@ class Environment:
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
     size = None if self.descriptor is None else self.descriptor.size
     spec = validation.valid_environment_spec(
-      self._env_reset, self._env_step, key, action, self.observation_size, size
-    )
+      self._env_reset, self._env_step, key, action, self.observation_size, size)
 
     def cast_result(function: Callable[..., State]) -> Callable[..., State]:
       """Gives the states that it returns the dtypes of `spec`, none weak."""
       return lambda *args: jax.tree.map(
         lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
-        function(*args),
-        spec,
-      )
+        function(*args), spec)
 
     return (
       batching.rewrite_for_batching(cast_result(self._env_reset), key),
-      batching.rewrite_for_batching(cast_result(self._env_step), spec, action),
-    )
+      batching.rewrite_for_batching(cast_result(self._env_step), spec, action))
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...]; legacy uint32 keys [..., 2] do too."""
@@ -171,8 +164,7 @@ class Environment:
     info = state.info | {
       "discount": zero + 1,
       "truncation": zero,
-      "episodes": state.info["steps"],
-    }
+      "episodes": state.info["steps"]}
     return state.replace(reward=zero, done=zero, info=info)
 
   def _advance_batch(self, state: State, action: Array) -> State:
@@ -189,8 +181,7 @@ class Environment:
     info = next_state.info | {
       "discount": 1 - terminated.astype(jnp.float32),
       "truncation": (ended & ~terminated).astype(jnp.float32),
-      "episodes": state.info["episodes"],
-    }
+      "episodes": state.info["episodes"]}
     done = ended.astype(jnp.float32)
     return next_state.replace(reward=reward, done=done, info=info)
 
@@ -210,12 +201,10 @@ class Environment:
         # the state of the new episode.
         name: begun.info[name]
         for name in ("key", "steps", "state_descriptor")
-        if name in begun.info
-      }
+        if name in begun.info}
       info["episodes"] = state.info["episodes"] + 1
       begun = state.replace(
-        pipeline_state=begun.pipeline_state, obs=begun.obs, info=info
-      )
+        pipeline_state=begun.pipeline_state, obs=begun.obs, info=info)
       return _select(ended, begun, state)
 
     if pool is not None and not switch.is_switched_on():
@@ -229,8 +218,7 @@ class Environment:
       return self._reset_batch(state.info["key"])
     index = state.info["episodes"] % pool.done.shape[1]
     drawn = jax.vmap(lambda tree, i: jax.tree.map(lambda x: x[i], tree))(
-      (pool.pipeline_state, pool.info["key"]), index
-    )
+      (pool.pipeline_state, pool.info["key"]), index)
     return _observe(*drawn)
 
 
@@ -245,13 +233,8 @@ def _observe(env_state: State, key: Key, steps: Array | None = None) -> State:
     info["state_descriptor"] = descriptor
     info["next_state_descriptor"] = descriptor
   return State(
-    pipeline_state=env_state,
-    obs=obs,
-    reward=env_state.reward,
-    done=env_state.done,
-    metrics=dict(env_state.metrics),
-    info=info,
-  )
+    pipeline_state=env_state, obs=obs, reward=env_state.reward,
+    done=env_state.done, metrics=dict(env_state.metrics), info=info)
 
 
 def _ends(env_state: State) -> tuple[Array, Array]:
@@ -268,8 +251,7 @@ def _truncate_nonfinite(before: Tree, state: State) -> State:
   finite = trees.all_finite_leaves((before, state.reward, after))
   ends = {
     name: jnp.where(finite, state.info[name], 1)
-    for name in ("discount", "truncation")
-  }
+    for name in ("discount", "truncation")}
   done = jnp.where(finite, state.done, 1)
   return state.replace(done=done, info=state.info | ends)
 
@@ -289,8 +271,6 @@ def environments_as_batch(
   """Calls a function of one flat batch on trees with leading axes."""
   size = math.prod(shape)
   args = jax.tree.map(
-    lambda x: jnp.reshape(x, (size, *x.shape[len(shape) :])), args
-  )
+    lambda x: jnp.reshape(x, (size, *x.shape[len(shape) :])), args)
   return jax.tree.map(
-    lambda x: jnp.reshape(x, (*shape, *x.shape[1:])), function(*args)
-  )
+    lambda x: jnp.reshape(x, (*shape, *x.shape[1:])), function(*args))

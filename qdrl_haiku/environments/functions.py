@@ -77,14 +77,9 @@ def sphere_function_scores(point: Array) -> _Scores:
 
 
 arm_function = functools.partial(
-  Function, arm_function_scores, ("x", "y"), lambda n: 0.5
-)
+  Function, arm_function_scores, ("x", "y"), lambda n: 0.5)
 rastrigin_function = functools.partial(
-  Function,
-  rastrigin_function_scores,
-  ("x1", "x2"),
-  lambda n: _RASTRIGIN_MAX * n,
-)
+  Function, rastrigin_function_scores, ("x1", "x2"),
+  lambda n: _RASTRIGIN_MAX * n)
 sphere_function = functools.partial(
-  Function, sphere_function_scores, ("x1", "x2"), lambda n: 25.0 * n
-)
+  Function, sphere_function_scores, ("x1", "x2"), lambda n: 25.0 * n)

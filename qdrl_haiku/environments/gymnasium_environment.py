@@ -31,8 +31,7 @@ _UNBOUNDED = 1e10
 # Of Gymnasium's wrappers, those that make a Box of a space.
 _WRAPPERS = {
   "observation_space": "gymnasium.wrappers.FlattenObservation",
-  "action_space": "gymnasium.wrappers.TransformAction",
-}
+  "action_space": "gymnasium.wrappers.TransformAction"}
 
 
 class GymnasiumEnvironment:
@@ -61,20 +60,14 @@ class GymnasiumEnvironment:
     except ModuleNotFoundError as error:
       raise ValueError(
         f"env_name='gymnasium:{env_id}' needs Gymnasium; pip install "
-        "'qdrl_haiku[gymnasium]'."
-      ) from error
+        "'qdrl_haiku[gymnasium]'.") from error
 
     self.env_id = env_id
     self._make_vec = functools.partial(
-      gymnasium.make_vec,
-      env_id,
-      vectorization_mode="sync",
+      gymnasium.make_vec, env_id, vectorization_mode="sync",
       # Episodes are ended and reset here, by our own length and seeds.
       vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
-      max_episode_steps=-1,
-      disable_env_checker=True,
-      **kwargs,
-    )
+      max_episode_steps=-1, disable_env_checker=True, **kwargs)
     env = _make(env_id, kwargs)
     for name in _WRAPPERS:
       _check_space(env_id, name, getattr(env, name))
@@ -84,8 +77,7 @@ class GymnasiumEnvironment:
       episode_length = registered or _DEFAULT_EPISODE_LENGTH
     env.close()
     checks.check_count(
-      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH
-    )
+      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH)
     self.observation_size = math.prod(env.observation_space.shape)
     self.action_size = math.prod(env.action_space.shape)
     self.episode_length = episode_length
@@ -131,18 +123,15 @@ class GymnasiumEnvironment:
       self._reset_on_host,
       (
         jax.ShapeDtypeStruct((size, 2), jnp.int32),
-        jax.ShapeDtypeStruct((size, self.observation_size), jnp.float32),
-      ),
-      seed,
-    )
+        jax.ShapeDtypeStruct((size, self.observation_size), jnp.float32)),
+      seed)
     zero = jnp.zeros(size, jnp.float32)
     info = {
       "next_observation": obs,
       "discount": zero + 1,
       "truncation": zero,
       "steps": jnp.zeros(size, jnp.int32),
-      "key": key,
-    }
+      "key": key}
     return State(ticket, obs, reward=zero, done=zero, info=info)
 
   def _step_batch(self, state: State, action: Array) -> State:
@@ -157,26 +146,17 @@ class GymnasiumEnvironment:
         jax.typeof(state.obs),
         jax.typeof(state.reward),
         jax.ShapeDtypeStruct(key.shape, jnp.bool_),
-        jax.ShapeDtypeStruct(key.shape, jnp.bool_),
-      ),
-      state.pipeline_state,
-      action,
-      steps >= self.episode_length,
-      seed,
-    )
+        jax.ShapeDtypeStruct(key.shape, jnp.bool_)),
+      state.pipeline_state, action, steps >= self.episode_length, seed)
     return state.replace(
-      pipeline_state=ticket,
-      obs=obs,
-      reward=reward,
+      pipeline_state=ticket, obs=obs, reward=reward,
       done=ended.astype(jnp.float32),
       info={
         "next_observation": next_observation,
         "discount": 1 - terminated.astype(jnp.float32),
         "truncation": (ended & ~terminated).astype(jnp.float32),
         "steps": jnp.where(ended, 0, steps),
-        "key": jnp.where(ended, next_key, key),
-      },
-    )
+        "key": jnp.where(ended, next_key, key)})
 
   def _reset_on_host(self, seed: Array) -> tuple[np.ndarray, np.ndarray]:
     """Resets all instances, making them if there aren't as many."""
@@ -200,12 +180,10 @@ class GymnasiumEnvironment:
     if self._envs is None or not np.array_equal(ticket, self._ticket()):
       raise RuntimeError(
         f"'gymnasium:{self.env_id}' can step the state that it returned last "
-        "only; create another environment for episodes beside these."
-      )
+        "only; create another environment for episodes beside these.")
     action = np.asarray(action)
     obs, reward, terminated, truncated, _ = self._envs.step(
-      scale_gymnasium_action(action, self._action_space)
-    )
+      scale_gymnasium_action(action, self._action_space))
     next_observation, reward = _flat(obs), reward.astype(np.float32)
     # A broken instance would stay so, since nothing can take its place.
     values = np.column_stack([next_observation, reward, action])
@@ -215,8 +193,7 @@ class GymnasiumEnvironment:
     obs = next_observation
     if ended.any():
       fresh, _ = self._envs.reset(
-        seed=np.asarray(seed).tolist(), options={"reset_mask": ended}
-      )
+        seed=np.asarray(seed).tolist(), options={"reset_mask": ended})
       obs = _flat(fresh)
     self._clock = (self._clock + 1) % 2**31
     return self._ticket(), next_observation, obs, reward, terminated, ended
@@ -231,8 +208,7 @@ def _next_seed(key: Key) -> tuple[Key, Array]:
   """Returns instances' next keys, and seeds of next resets, uint32 [B]."""
   key, seed_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
   return key, jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(
-    seed_key
-  )
+    seed_key)
 
 
 def _flat(observation: np.ndarray) -> np.ndarray:
@@ -264,8 +240,7 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
   except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
     reason = " ".join(str(error).split())
     raise ValueError(
-      f"env_name='gymnasium:{env_id}' can't be made: {reason}"
-    ) from error
+      f"env_name='gymnasium:{env_id}' can't be made: {reason}") from error
 
 
 def _check_space(env_id: str, name: str, space: Any) -> None:
@@ -285,11 +260,9 @@ def _check_space(env_id: str, name: str, space: Any) -> None:
     for axis in np.argwhere(~has_bounds)[:1].tolist():
       problem = (
         "has no bounds, to which -1 and 1 could be scaled: its axis "
-        f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}"
-      )
+        f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}")
   if problem:
     raise ValueError(
       f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
       "gymnasium.register('Mine-v0', ...) a function that wraps it in "
-      f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'."
-    )
+      f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'.")

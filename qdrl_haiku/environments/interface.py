@@ -50,13 +50,11 @@ class Descriptor:
     if not len(self.names) == len(self.lower) == len(self.upper):
       raise ValueError(
         f"names={self.names}, lower={self.lower}, upper={self.upper} differ in "
-        "length; give one of each per axis."
-      )
+        "length; give one of each per axis.")
     if not all(map(lambda low, high: low < high, self.lower, self.upper)):
       raise ValueError(
         f"lower={self.lower} must be below upper={self.upper} on every axis; "
-        "swap or widen the bounds."
-      )
+        "swap or widen the bounds.")
 
   @property
   def size(self) -> int:

@@ -74,13 +74,11 @@ def create_playground_environment(
       raise
     raise ValueError(
       f"env_name='playground:{name}' needs MuJoCo Playground; pip install "
-      "'qdrl_haiku[playground]'."
-    ) from error
+      "'qdrl_haiku[playground]'.") from error
   if name not in registry.ALL_ENVS:
     raise ValueError(
       f"env_name='playground:{name}' is unknown; "
-      f"{names.nearest_name(name, registry.ALL_ENVS)}"
-    )
+      f"{names.nearest_name(name, registry.ALL_ENVS)}")
   config = registry.get_default_config(name)
   if "impl" in config:
     # Of MJX: warp's states have parts that all instances share, so that one of
@@ -93,8 +91,7 @@ def create_playground_environment(
     raise ValueError(
       f"env_name='playground:{name}' can't be loaded ({error}): Playground "
       "downloads its robots from github.com; try again where that can be "
-      "reached."
-    ) from error
+      "reached.") from error
   length = config.episode_length if episode_length is None else episode_length
   return Environment(Playground(env), episode_length=length)
 
@@ -106,8 +103,7 @@ def _observed(observation: Tree) -> Array:
   if _OBSERVED not in observation:
     raise ValueError(
       f"the observation has {', '.join(observation)}, but no {_OBSERVED!r}, "
-      "and only vectors can be learned from."
-    )
+      "and only vectors can be learned from.")
   if _PRIVILEGED not in observation:
     return observation[_OBSERVED]
   return jnp.concatenate([observation[_OBSERVED], observation[_PRIVILEGED]])

@@ -25,17 +25,13 @@ _FACTORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "actuator",
     (
       "actuator.gain", "actuator.bias_q", "actuator.bias_qd",
-      "actuator_gainprm", "actuator_biasprm",
-    ),
-  ),
+      "actuator_gainprm", "actuator_biasprm")),
   "damping": ("dof", ("dof.damping", "dof_damping")),
   "friction": ("geom", ("geom_friction",)),
   "gravity": ("", ("gravity", "opt.gravity")),
   "mass": (
     "body",
-    ("link.inertia.mass", "link.inertia.i", "body_mass", "body_inertia"),
-  ),
-}  # fmt: skip
+    ("link.inertia.mass", "link.inertia.i", "body_mass", "body_inertia"))}
 _SENSING = ("action_delay", "action_noise", "observation_noise")
 
 
@@ -62,13 +58,11 @@ class Randomized:
     keys = jax.random.split(draw_key, len(self._drawn))
     values = {
       name: range_.sample(key)
-      for (name, range_), key in zip(self._drawn.items(), keys, strict=True)
-    }
+      for (name, range_), key in zip(self._drawn.items(), keys, strict=True)}
     state = self._with_values(values).reset(reset_key)
     past = jnp.zeros((self._longest, self.env.action_size))
     return self._sensed(
-      state, {"values": values, "key": noise_key, "past_actions": past}
-    )
+      state, {"values": values, "key": noise_key, "past_actions": past})
 
   def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A]."""
@@ -88,8 +82,7 @@ class Randomized:
     state = self._with_values(values).step(state, action)
     key = jax.random.fold_in(drawn["key"], 2)
     return self._sensed(
-      state, {"values": values, "key": key, "past_actions": past}
-    )
+      state, {"values": values, "key": key, "past_actions": past})
 
   def _sensed(self, state: State, drawn: dict[str, Tree]) -> State:
     """Returns a state as it's observed, with what was drawn."""
@@ -142,8 +135,7 @@ def randomized(
   if not specifications:
     return env
   return Randomized(
-    env, dict(parse_range(text, "randomize") for text in specifications)
-  )
+    env, dict(parse_range(text, "randomize") for text in specifications))
 
 
 def drawn_values(state: State) -> dict[str, Array]:
@@ -166,8 +158,7 @@ def is_factor(name: str) -> bool:
     return kind in _FACTORS
   raise ValueError(
     f"randomize={name!r} is unknown; "
-    f"{names.nearest_name(kind, [*_FACTORS, *_SENSING])}"
-  )
+    f"{names.nearest_name(kind, [*_FACTORS, *_SENSING])}")
 
 
 def _largest(delay: Range) -> int:
@@ -175,13 +166,11 @@ def _largest(delay: Range) -> int:
   ends = [
     float(x)
     for name in ("low", "high", "value", "values")
-    for x in np.atleast_1d(getattr(delay, name, ()))
-  ]
+    for x in np.atleast_1d(getattr(delay, name, ()))]
   if min(ends) < 0 or max(ends) > 100:
     raise ValueError(
       f"randomize='action_delay' reaches from {min(ends):g} to {max(ends):g} "
-      "steps; give delays from 0 to 100."
-    )
+      "steps; give delays from 0 to 100.")
   return round(max(ends))
 
 
@@ -196,15 +185,13 @@ def _scales(
     raise ValueError(
       f"randomize={factors[0]!r} is of a robot's physics, and "
       f"{type(env).__name__} is no robot of brax or of a file; give one of "
-      f"{', '.join(_SENSING)}."
-    )
+      f"{', '.join(_SENSING)}.")
   found = {}
   for name in factors:
     factor, _, one = name.partition("/")
     kind, fields = _FACTORS[factor]
     found[name] = {
-      field: _mask(sys, name, kind, one, field) for field in fields
-    }
+      field: _mask(sys, name, kind, one, field) for field in fields}
   return found
 
 
@@ -218,15 +205,13 @@ def _mask(sys: Any, name: str, kind: str, one: str, field: str) -> np.ndarray:
     return np.ones((1,) * len(shape), bool)
   model = sys.mj_model
   count = {"dof": model.njnt, "body": model.nbody}.get(
-    kind, getattr(model, f"n{'u' if kind == 'actuator' else kind}", 0)
-  )
+    kind, getattr(model, f"n{'u' if kind == 'actuator' else kind}", 0))
   label = "joint" if kind == "dof" else kind
   known = [getattr(model, label)(i).name for i in range(count)] if kind else []
   if one not in known:
     raise ValueError(
       f"randomize={name!r}: there is no {label or 'part of gravity'} {one!r}; "
-      f"{names.nearest_name(one, filter(None, known))}"
-    )
+      f"{names.nearest_name(one, filter(None, known))}")
   index = known.index(one)
   if kind == "dof":
     mask = np.asarray(model.dof_jntid) == index

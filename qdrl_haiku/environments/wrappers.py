@@ -35,8 +35,7 @@ class Wrapper:
     self.env = env
     self._change = change
     self.descriptor: Descriptor | None = (
-      getattr(env, "descriptor", None) if descriptor is None else descriptor
-    )
+      getattr(env, "descriptor", None) if descriptor is None else descriptor)
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state."""

@@ -66,8 +66,7 @@ def _open(settings: Values, rest: object) -> ProgramCache | None:
   ):
     return None
   key = fingerprints.fingerprint_digest(
-    [fingerprints.fingerprint_of_process(), settings, rest]
-  )
+    [fingerprints.fingerprint_of_process(), settings, rest])
   return ProgramCache(pathlib.Path(folder) / "kept", key)
 
 
@@ -80,5 +79,4 @@ def _names_code(settings: Values) -> bool:
     _CODE.fullmatch(part)
     for text in texts
     if isinstance(text, str)
-    for part in text.split(",")
-  )
+    for part in text.split(","))

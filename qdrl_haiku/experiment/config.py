@@ -33,33 +33,28 @@ class Config(Settings):
     "Algorithm of each agent: sac, td3, crossq, xqc, ppo, diayn, or "
     "package.module:function, which is called with observation_size and "
     "action_size and returns a Learner.",
-    kinds=learners.KINDS, title="Learner",
-  )
+    kinds=learners.KINDS, title="Learner")
   hyperparams: Mapping[str, float] = setting(
     {},
     "name=value, of a hyperparameter of a learner of your own. Repeatable, the "
     "last of a name counts.",
     keys={
       name: _hyperparameter_help(declared)
-      for name, declared in learners.HYPERPARAMETERS.items()
-    },
-    flag="hyperparam", title="Hyperparameters",
-  )
+      for name, declared in learners.HYPERPARAMETERS.items()},
+    flag="hyperparam", title="Hyperparameters")
   controller: Settings | None = setting(
     "pbt",
     "How the population is tuned: pbt, pb2, mf_pbt, random_search, "
     "successive_halving, or package.module:function, a function of the search "
     "space that returns a controllers.Controller.",
-    kinds=controllers.KINDS, needs="members", title="Controller",
-  )
+    kinds=controllers.KINDS, needs="members", title="Controller")
   search_space: tuple[str, ...] = setting(
     (),
     "name:kind:low:high, of kind uniform, log_uniform or one_minus_log_uniform;"
     " name:choice:value:value...; or name:fixed:value. Repeatable, the last of "
     "a name counts; if given at all, hyperparameters that aren't named are "
     "fixed.",
-    repeatable=True, needs="controller", title="Controller",
-  )
+    repeatable=True, needs="controller", title="Controller")
   repertoire: RepertoireConfig | None = None
 
   def missing(self) -> Mapping[str, Missing]:
@@ -72,8 +67,7 @@ class Config(Settings):
       found["skills"] = Missing("an elite of a repertoire has no skills", ())
       why = (
         "elites are scored by one evaluation, and the controller decides "
-        "after each generation"
-      )
+        "after each generation")
       found["decisions"] = Missing(why, ())
     if self.run.num_generations is not None:
       why = "--num_generations says how long the run is"
@@ -81,8 +75,7 @@ class Config(Settings):
     if self.controller is None:
       alone = Missing("without a controller no agent is replaced", ())
       return found | dict.fromkeys(
-        ("controller", "decisions", "replacement", "searched"), alone
-      )
+        ("controller", "decisions", "replacement", "searched"), alone)
     rule = getattr(self.controller, "exploit", None)
     if isinstance(self.controller, controllers.RandomSearchConfig):
       why = "with --controller=random_search no agent is replaced"

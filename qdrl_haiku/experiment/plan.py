@@ -33,11 +33,8 @@ def plan_experiment(config: Config) -> Plan:
   setup = make_experiment_agent(config)
   learner = setup.learner
   search_space = training.search_space(
-    learner.hyperparams,
-    config.search_space,
-    given=config.hyperparams,
-    declared=learner.declared,
-  )
+    learner.hyperparams, config.search_space, given=config.hyperparams,
+    declared=learner.declared)
   repertoire, run, settings = config.repertoire, config.run, config.training
   has_members = repertoire is None or repertoire.has_members
   size = settings.population_size
@@ -52,13 +49,9 @@ def plan_experiment(config: Config) -> Plan:
   if repertoire is not None:
     size = repertoire.num_members(size)
     setup = setup._replace(
-      map_elites=_map_elites(config, repertoire, setup.eval_env, search_space)
-    )
-  setup = setup._replace(
-    config=dataclasses.replace(
-      setup.config, population_size=size, perturbation_interval=interval
-    )
-  )
+      map_elites=_map_elites(config, repertoire, setup.eval_env, search_space))
+  setup = setup._replace(config=dataclasses.replace(
+    setup.config, population_size=size, perturbation_interval=interval))
   if run.num_generations is not None:
     steps = run.num_generations * setup.steps_per_generation
     run = dataclasses.replace(run, num_timesteps=steps)
@@ -72,8 +65,7 @@ def _interval(config: Config, learner: learners.Learner) -> int:
     return settings.perturbation_interval
   if config.run.num_generations is None:
     return training.default_training_interval(
-      settings, learner, config.run.num_timesteps
-    )
+      settings, learner, config.run.num_timesteps)
   steps = training.training_iteration_steps(settings, learner)
   return steps * max(1, round(_INTERVAL / steps))
 
@@ -88,13 +80,11 @@ def _map_elites(
     raise ValueError(
       f"env_name={config.environment.env_name} has no state descriptor, by "
       "which a repertoire is ordered; take one that has, such as point_maze or "
-      "halfcheetah_uni, or give yours a Descriptor."
-    )
+      "halfcheetah_uni, or give yours a Descriptor.")
   centroids = None
   if config.run.resume and config.run.logdir:
     centroids = repertoire_files.read_repertoire_centroids(
-      RunDirectory(config.run.logdir)
-    )
+      RunDirectory(config.run.logdir))
   offset = repertoire.qd_offset
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length
@@ -106,23 +96,18 @@ def _map_elites(
   return training.MapElites(
     emitter=(first.emitter or first.name) if is_single else repertoire.parts,
     tessellation=repertoire.make_tessellation(
-      descriptor, config.run.seed, centroids
-    ),
+      descriptor, config.run.seed, centroids),
     variation_fn=training.vary_elites(
-      repertoire.iso_sigma,
-      repertoire.line_sigma,
-      controllers.explore(exploration, search_space),
-    ),
+      repertoire.iso_sigma, repertoire.line_sigma,
+      controllers.explore(exploration, search_space)),
     variation_batch_size=repertoire.num_variations,
     num_initial_genotypes=repertoire.num_initial_genotypes,
     num_replaced_by_samples=repertoire.num_replaced_by_samples
     if repertoire.has_members
     else 0,
-    qd_offset=offset,
-    shard_repertoire=repertoire.shard_repertoire,
+    qd_offset=offset, shard_repertoire=repertoire.shard_repertoire,
     teaching=repertoire.teaching,
     resampling=repertoire.resampling
     if repertoire.adding == "adaptive"
     else None,
-    cma=repertoire.cma,
-  )
+    cma=repertoire.cma)

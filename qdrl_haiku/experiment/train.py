@@ -65,13 +65,11 @@ def train(
   program = experiment_program(config)
   settings = program.values(made.config) | {
     "launcher": f"{program.name}.py",
-    "in_effect": _in_effect(made.setup),
-  }
+    "in_effect": _in_effect(made.setup)}
   if made.setup.controller is not None:
     settings["ranges"] = {
       name: {"kind": type(values).__name__} | dataclasses.asdict(values)
-      for name, values in trees.tree_leaves_by_name(made.search_space).items()
-    }
+      for name, values in trees.tree_leaves_by_name(made.search_space).items()}
   flags = program.settings().items()
   may_change = [name for name, flag in flags if flag.declared.may_change]
   if hosts.is_first_host() and not config.run.dry_run:
@@ -81,13 +79,8 @@ def train(
         print(line, flush=True)
   cache = open_cache_by_key(made.config, made.setup)
   metrics, state = runs.run(
-    made.setup,
-    made.config.run,
-    settings,
-    may_change,
-    callback,
-    functools.partial(runs.make_programs, cache=cache),
-  )
+    made.setup, made.config.run, settings, may_change, callback,
+    functools.partial(runs.make_programs, cache=cache))
   return Result(str(config.run.logdir), metrics, state)
 
 
@@ -113,21 +106,18 @@ def _warn(made: Plan) -> None:
     logging.warning(
       "checkpoints are written without replay buffers: a resumed run begins "
       "with empty ones, and learns nothing until they have --min_replay_size "
-      "transitions."
-    )
+      "transitions.")
   is_plain = made.setup.map_elites is None
   if stores and is_plain and run.num_timesteps < settings.min_replay_size:
     logging.warning(
       "nothing will be learned: an agent's %d steps don't reach "
       "--min_replay_size=%d transitions.",
-      run.num_timesteps, settings.min_replay_size,
-    )  # fmt: skip
+      run.num_timesteps, settings.min_replay_size)
   if made.setup.controller and run.num_timesteps <= settings.burn_in_period:
     logging.warning(
       "no finite agent will be replaced: --burn_in_period=%d lasts for all of "
       "--num_timesteps=%d.",
-      settings.burn_in_period, run.num_timesteps,
-    )  # fmt: skip
+      settings.burn_in_period, run.num_timesteps)
 
 
 def _check_activation(config: Config) -> None:
@@ -144,8 +134,7 @@ def _check_activation(config: Config) -> None:
   if ours is not None and theirs != ours:
     raise ValueError(
       f"--warm_start={other} has agents with --activation={theirs}, not "
-      f"{ours}; give that."
-    )
+      f"{ours}; give that.")
 
 
 def _in_effect(setup: training.Setup) -> dict[str, object]:
@@ -155,9 +144,7 @@ def _in_effect(setup: training.Setup) -> dict[str, object]:
   backend = getattr(getattr(env, "unwrapped", None), "backend", None)
   return {
     "backend": backend if isinstance(backend, str) else None,
-    "episode_length": setup.env.episode_length,
-    "fitness": setup.config.fitness,
+    "episode_length": setup.env.episode_length, "fitness": setup.config.fitness,
     "hyperparams": {name: float(x) for name, x in hyperparams.items()},
     "num_eval_episodes": setup.config.num_eval_episodes,
-    "plain": switch.is_switched_to_plain(),
-  }
+    "plain": switch.is_switched_to_plain()}

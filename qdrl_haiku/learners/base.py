@@ -17,8 +17,7 @@ from qdrl_haiku import networks, types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 ActFn = Callable[
-  [types.State, types.Hyperparams, types.Array, types.Key], types.Array
-]
+  [types.State, types.Hyperparams, types.Array, types.Key], types.Array]
 ActGreedyFn = Callable[[types.State, types.Array], types.Array]
 LossAndMore = tuple[types.Array, tuple[types.Tree, types.Params]]
 """A loss []; anything; and the parameters, with the running state that
@@ -44,8 +43,7 @@ class SharedCritic(NamedTuple):
   learner: Any  # A `Learner`, which holds one of these.
   improve: Callable[
     [types.State, types.Tree, types.Array, types.Array, types.Array | float],
-    types.Tree,
-  ]
+    types.Tree]
   genotype_at: Callable[[types.State, types.Array], types.Tree]
 
 
@@ -99,8 +97,7 @@ class Learner(NamedTuple):
   init: Callable[[types.Key], types.State]
   update: Callable[
     [types.State, types.Hyperparams, types.Transition, types.Key],
-    tuple[types.State, types.Metrics],
-  ]
+    tuple[types.State, types.Metrics]]
   act: ActFn
   act_greedy: ActGreedyFn
   observe: Callable[[types.State, types.Array], types.State]
@@ -170,15 +167,12 @@ class Optimizer:
     own = params.params if is_stateful else params
     (loss, (more, moved)), gradients = jax.value_and_grad(
       lambda x: loss_fn(params._replace(params=x) if is_stateful else x),
-      has_aux=True,
-    )(own)
+      has_aux=True)(own)
     shortened = gradients
     if max_norm is not None:
       factor = max_norm / jnp.maximum(optax.tree.norm(gradients), max_norm)
       shortened = jax.tree.map(lambda x: factor * x, gradients)
-    own, state = self.update(
-      shortened, state, own, learning_rate, weight_decay
-    )
+    own, state = self.update(shortened, state, own, learning_rate, weight_decay)
     after = moved._replace(params=own) if is_stateful else own
     return Descent(loss, more, after, state, optax.tree.norm(gradients))
 

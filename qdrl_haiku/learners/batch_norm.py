@@ -11,12 +11,9 @@ from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 AtomsFn = Callable[
-  [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array
-]
+  [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array]
 # Parameters, those of the targets or None, averages, the optimiser's state.
-_Critics = tuple[
-  types.Params, types.Params | None, types.State, types.State
-]
+_Critics = tuple[types.Params, types.Params | None, types.State, types.State]
 
 
 def batch_norm_learner(
@@ -42,8 +39,7 @@ def batch_norm_learner(
   """
   policy, critic = made
   soft = soft_policy.soft_policy(
-    observation_size, action_size, config, policy, kind
-  )
+    observation_size, action_size, config, policy, kind)
 
   def init_critics(key: types.Key) -> dict[str, types.Tree]:
     params, state = critic.init(key)
@@ -60,36 +56,30 @@ def batch_norm_learner(
     key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
     check_learner_update(
-      transitions, hyperparams, soft.hyperparams, config.policy_delay
-    )
+      transitions, hyperparams, soft.hyperparams, config.policy_delay)
     observation, next_observation = (
       statistics.normalize_by_statistics(state.observation_statistics, x)
-      for x in (transitions.observation, transitions.next_observation)
-    )
+      for x in (transitions.observation, transitions.next_observation))
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
     rewards = atoms = None
     if atoms_fn is not None:
       rewards = statistics.update_reward_statistics(
-        state.reward_statistics, transitions.reward
-      )
+        state.reward_statistics, transitions.reward)
       atoms = atoms_fn(rewards, hyperparams, temperature)
     # The policy stands still during a round, so one pass serves all batches.
     next_action, next_log_prob = soft.at(
-      state.policy_params, next_observation
-    ).sample_and_log_prob(seed=next_key)
+      state.policy_params, next_observation).sample_and_log_prob(seed=next_key)
     inputs = (
       jnp.concatenate([observation, next_observation], axis=1),
-      jnp.concatenate([transitions.action, next_action], axis=1),
-    )
+      jnp.concatenate([transitions.action, next_action], axis=1))
     size = observation.shape[1]
 
     batches = (
       inputs,
       transitions.reward * hyperparams["reward_scaling"],
       transitions.discount * hyperparams["discount"],
-      next_log_prob,
-    )
+      next_log_prob)
 
     def critic_step(
       carry: _Critics, batch: types.Tree
@@ -100,15 +90,13 @@ def batch_norm_learner(
       if atoms is not None:
         outputs, _ = critic.apply(
           targets, critic_state, *inputs, is_training=True,
-          rows=slice(size, None),
-        )  # fmt: skip
+          rows=slice(size, None))
         next_q = _values(outputs, atoms)
 
       def loss_fn(params: types.Params) -> base.LossAndMore:
         rows = slice(None) if atoms is None else slice(size)
         outputs, moved = critic.apply(
-          params, critic_state, *inputs, is_training=True, rows=rows
-        )
+          params, critic_state, *inputs, is_training=True, rows=rows)
         if atoms is None:
           q, next_values = jnp.split(_values(outputs, None), 2)
           loss = jax.vmap(
@@ -122,17 +110,14 @@ def batch_norm_learner(
         return mean, ((jnp.mean(_values(outputs, atoms)), moved), params)
 
       descent = kind.optimizer.descend(
-        loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"]
-      )
+        loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"])
       q_mean, critic_state = descent.more
       params = kind.constrain_critics(descent.params)
       if atoms is not None:
         targets = base.move_target_networks(targets, params, hyperparams["tau"])
       return (params, targets, critic_state, descent.optimizer_state), {
-        "critic_loss": descent.loss,
-        "q_mean": q_mean,
-        "gradient_norm/critic": descent.gradient_norm,
-      }
+        "critic_loss": descent.loss, "q_mean": q_mean,
+        "gradient_norm/critic": descent.gradient_norm}
 
     critics, metrics = jax.lax.scan(
       critic_step,
@@ -140,33 +125,25 @@ def batch_norm_learner(
         state.critic_params,
         getattr(state, "target_critic_params", None),
         state.critic_state,
-        state.critic_optimizer_state,
-      ),
+        state.critic_optimizer_state),
       batches,
       # A round is short: unrolled, XLA fuses across its steps.
-      unroll=True,
-    )
+      unroll=True)
     critic_params, targets, critic_state, critic_optimizer_state = critics
 
     def q_fn(action: types.Array) -> types.Array:
       outputs, _ = critic.apply(
-        critic_params, critic_state, observation[-1], action, is_training=False
-      )
+        critic_params, critic_state, observation[-1], action, is_training=False)
       return _values(outputs, atoms)
 
     state, policy_metrics = soft.step(
-      state, hyperparams, observation[-1], q_fn, policy_key
-    )
+      state, hyperparams, observation[-1], q_fn, policy_key)
     state = state._replace(
-      critic_params=critic_params,
-      critic_state=critic_state,
-      critic_optimizer_state=critic_optimizer_state,
-    )
+      critic_params=critic_params, critic_state=critic_state,
+      critic_optimizer_state=critic_optimizer_state)
     if atoms is not None:
       state = state._replace(
-        target_critic_params=targets,
-        reward_statistics=rewards,
-      )
+        target_critic_params=targets, reward_statistics=rewards)
     metrics = jax.tree.map(jnp.mean, metrics) | policy_metrics
     if atoms is not None:
       metrics["largest_value"] = atoms[-1]

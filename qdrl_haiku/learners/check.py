@@ -44,8 +44,7 @@ def check(
   if learner.learns_from not in ("replay", "rollout"):
     raise ValueError(
       f"learns_from={learner.learns_from!r} is unknown; give 'replay' or "
-      "'rollout'."
-    )
+      "'rollout'.")
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
   shapes = functools.partial(_shapes, learner, extras)
@@ -54,8 +53,7 @@ def check(
   if not jax.tree.leaves(state):
     raise ValueError(
       "the state that the learner's init returns has no array, and agents are "
-      "counted by those; let it have one, such as jnp.zeros(())."
-    )
+      "counted by those; let it have one, such as jnp.zeros(()).")
   observations = _array(_NUM_ENVS, observation_size)
   expected = (_NUM_ENVS, action_size)
   for name, actions in (
@@ -66,8 +64,7 @@ def check(
       raise ValueError(
         f"the learner's {name} makes {trees.describe_tree(actions)} of "
         f"observations {observations.shape}; return actions {expected}: "
-        "[..., A] of [..., O]."
-      )
+        "[..., A] of [..., O].")
 
   batches = (learner.batches_per_update, batch_size)
   if learner.learns_from == "rollout":
@@ -75,24 +72,20 @@ def check(
     extras["truncation"] = _array()
   extras_of_batches: types.Tree = {
     name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
-    for name, x in extras.items()
-  }
+    for name, x in extras.items()}
   transitions = types.Transition(
     observation=_array(*batches, observation_size),
-    action=_array(*batches, action_size),
-    reward=_array(*batches),
+    action=_array(*batches, action_size), reward=_array(*batches),
     discount=_array(*batches),
     next_observation=_array(*batches, observation_size),
-    extras=extras_of_batches,
-  )
+    extras=extras_of_batches)
   match shapes("update", state, hyperparams, transitions, key):
     case (after, dict() as metrics):
       pass
     case result:
       raise ValueError(
         f"the learner's update returns {_kind(result)}; return a pair, the new "
-        "state and a dict of numbers by name."
-      )
+        "state and a dict of numbers by name.")
   for name, found in (
     ("observe", shapes("observe", state, observations)),
     ("from_genotype", shapes("from_genotype", shapes("genotype", state))),
@@ -101,14 +94,12 @@ def check(
     if difference := trees.tree_difference(found, state):
       raise ValueError(
         f"the state that the learner's {name} returns differs from that of "
-        f"init: {difference}; return the same tree, shapes and dtypes."
-      )
+        f"init: {difference}; return the same tree, shapes and dtypes.")
   for name, value in metrics.items():
     if getattr(value, "shape", None) != ():
       raise ValueError(
         f"the learner's update returns the metric {name!r} with "
-        f"{trees.describe_tree(value)}; give one number, such as its mean."
-      )
+        f"{trees.describe_tree(value)}; give one number, such as its mean.")
 
 
 def check_learner_update(
@@ -127,8 +118,7 @@ def check_learner_update(
       f"the transitions' observations have shape {shape} and their rewards "
       f"{transitions.reward.shape}, but an update of one agent takes "
       f"observations ({n}, B, O) and rewards ({n}, B), as many batches as "
-      f"batches_per_update={n} says; {fix}."
-    )
+      f"batches_per_update={n} says; {fix}.")
   checks.check_hyperparams(hyperparams, defaults)
 
 
@@ -147,15 +137,13 @@ def check_learner_rollout(
       f"the transitions' observations have shape {shape}, their rewards "
       f"{rewards.shape} and their extras {extras}; an update of one agent "
       "takes a rollout in its order, observations (T, E, O) and rewards "
-      "(T, E), with `truncation` (T, E)."
-    )
+      "(T, E), with `truncation` (T, E).")
   if rewards.size % num_minibatches:
     steps, num_envs = rewards.shape
     raise ValueError(
       f"num_minibatches={num_minibatches} can't share the {rewards.size} "
       f"transitions of rollout_length={steps} times num_envs={num_envs} "
-      "evenly; give a divisor of that, or change one of these."
-    )
+      "evenly; give a divisor of that, or change one of these.")
   checks.check_hyperparams(hyperparams, defaults)
 
 
@@ -164,16 +152,14 @@ def check_learner_defaults(hyperparams: types.Hyperparams) -> None:
   if not jax.tree.leaves(hyperparams):
     raise ValueError(
       f"the learner's hyperparams={hyperparams!r} have no number; give one, "
-      "such as {'discount': 0.99}, though the learner needn't heed it."
-    )
+      "such as {'discount': 0.99}, though the learner needn't heed it.")
   names = trees.tree_leaf_names(hyperparams)
   values = jax.tree.leaves(hyperparams)
   for name, value in zip(names, values, strict=True):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
       raise ValueError(
         f"the learner has the hyperparameter {name}={value!r}; give a Python "
-        "float."
-      )
+        "float.")
 
 
 def _shapes(
@@ -192,8 +178,7 @@ def _shapes(
       f"hyperparameters ({', '.join(hyperparams)}) and none of the extras that "
       f"its batches hold ({', '.join(extras) or 'none'}); of what comes along "
       "with a transition only that is stored which "
-      f"TrainingConfig(replay_extras=({error},)) names."
-    ) from error
+      f"TrainingConfig(replay_extras=({error},)) names.") from error
 
 
 def _array(*shape: int) -> types.Tree:

@@ -18,15 +18,13 @@ class AgentConfig(Settings):
     None,
     "Whether networks see observations normalised by the agent's own running "
     "statistics; by default they do, but in a repertoire, whose variations mix "
-    "the weights of two parents.",
-  )
+    "the weights of two parents.")
   policy_network: str | None = setting(
     None,
     "package.module:function of a policy network of your own: called with the "
     "number of its outputs (2 for each number of an action, of td3 1), it "
     "returns a function that calls Haiku's modules, of observations [B, O] "
-    "to these [B, N].",
-  )
+    "to these [B, N].")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -34,8 +32,7 @@ class AgentConfig(Settings):
     if self.policy_network is not None and sizes is not None:
       raise ValueError(
         f"policy_hidden_layer_sizes={sizes} has no effect: "
-        f"policy_network={self.policy_network} is the policy; leave it out."
-      )
+        f"policy_network={self.policy_network} is the policy; leave it out.")
 
   def own_networks(
     self, given: OwnNetworks | None, num_outputs: int
@@ -50,8 +47,7 @@ class AgentConfig(Settings):
     if self.policy_network is None or given.policy is not None:
       return given
     policy: Any = UsersOwn(self.policy_network).call(
-      "policy_network", object, num_outputs=num_outputs
-    )
+      "policy_network", object, num_outputs=num_outputs)
     return given._replace(policy=policy)
 
   @property
@@ -68,11 +64,9 @@ class SoftAgentConfig(AgentConfig):
     True,
     "Whether the temperature is learned; if not, it stays at "
     "--initial_temperature.",
-    offered=False,
-  )
+    offered=False)
   initial_temperature: float = setting(
-    0.3, "Temperature of the entropy at first.", low=1e-30, high=1e30
-  )
+    0.3, "Temperature of the entropy at first.", low=1e-30, high=1e30)
 
 
 def policy_delay_setting() -> int:
@@ -81,8 +75,7 @@ def policy_delay_setting() -> int:
     2,
     "Critic steps per policy step of td3, crossq and xqc; 1 moves the policy "
     "with every critic step.",
-    low=1,
-  )
+    low=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,7 @@ from qdrl_haiku.learners import (
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 HYPERPARAMETERS = hyperparameters.choose_hyperparameters(
-  hyperparameters.COMMON, targets=False
-)
+  hyperparameters.COMMON, targets=False)
 """CrossQ's, by name."""
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5
@@ -86,17 +85,9 @@ def crossq(
     The learner; its state is a `CrossQState`, its genotype a `CrossQGenotype`.
   """
   made = networks_lib.make_crossq_networks(
-    observation_size,
-    action_size,
-    config.network,
-    config.own_networks(networks, 2 * action_size),
-  )
+    observation_size, action_size, config.network,
+    config.own_networks(networks, 2 * action_size))
   return batch_norm.batch_norm_learner(
-    observation_size,
-    action_size,
-    config,
-    made,
+    observation_size, action_size, config, made,
     soft_policy.Kind(
-      CrossQState, CrossQGenotype, HYPERPARAMETERS, base.Optimizer(_B1)
-    ),
-  )
+      CrossQState, CrossQGenotype, HYPERPARAMETERS, base.Optimizer(_B1)))

@@ -68,43 +68,29 @@ COMMON: dict[str, Hyperparameter] = {
     0.995,
     "discount factor per step; by default a launcher takes 1 - 5 / T for "
     "episodes of T steps, at least 0.95 and at most 0.995",
-    high=1.0,
-    search="one_minus_log_uniform:0.992:0.997",
-  ),
+    high=1.0, search="one_minus_log_uniform:0.992:0.997"),
   "tau": Hyperparameter(
     0.01,
     "share by which target networks move to the online ones after each step",
-    high=1.0,
-    excludes_low=True,
-  ),
+    high=1.0, excludes_low=True),
   "policy_learning_rate": Hyperparameter(
     3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
   ),
   "critic_learning_rate": Hyperparameter(
-    2e-3,
-    "Adam's learning rate for the critics",
-    search="log_uniform:1.2e-3:3.2e-3",
-  ),
+    2e-3, "Adam's learning rate for the critics",
+    search="log_uniform:1.2e-3:3.2e-3"),
   "temperature_learning_rate": Hyperparameter(
-    1e-3,
-    "Adam's learning rate for SAC's temperature",
-    search="log_uniform:6e-4:1.6e-3",
-  ),
+    1e-3, "Adam's learning rate for SAC's temperature",
+    search="log_uniform:6e-4:1.6e-3"),
   "target_entropy": Hyperparameter(
     None,
     "SAC's target entropy, in nats; by default -A / 2 for actions of A numbers",
-    low=-math.inf,
-  ),
+    low=-math.inf),
   "reward_scaling": Hyperparameter(
-    1.0,
-    "factor that rewards are multiplied by",
-    search="log_uniform:0.6:1.6",
-    excludes_low=True,
-  ),
+    1.0, "factor that rewards are multiplied by", search="log_uniform:0.6:1.6",
+    excludes_low=True),
   "weight_decay": Hyperparameter(
-    0.01, "weight decay of residual networks, in units of the learning rate"
-  ),
-}
+    0.01, "weight decay of residual networks, in units of the learning rate")}
 """Those that several learners have, by name."""
 
 
@@ -133,8 +119,7 @@ def default_hyperparameters(
   entropy = -action_size / 2
   return {
     name: entropy if value.default is None else value.default
-    for name, value in declared.items()
-  }
+    for name, value in declared.items()}
 
 
 def discount_for_episodes(num_steps: int) -> Hyperparameter:
@@ -153,5 +138,4 @@ def discount_for_episodes(num_steps: int) -> Hyperparameter:
   away = min(max(5 / num_steps, 0.005), 0.05)
   return COMMON["discount"]._replace(
     default=1 - away,
-    search=f"one_minus_log_uniform:{1 - 1.6 * away:g}:{1 - 0.6 * away:g}",
-  )
+    search=f"one_minus_log_uniform:{1 - 1.6 * away:g}:{1 - 0.6 * away:g}")

@@ -16,36 +16,24 @@ from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 _OWN = {
   "gae_lambda": Hyperparameter(
-    0.95,
-    "how much PPO's advantages count later values",
-    high=1.0,
-    search="one_minus_log_uniform:0.9:0.98",
-  ),
+    0.95, "how much PPO's advantages count later values", high=1.0,
+    search="one_minus_log_uniform:0.9:0.98"),
   "clip_epsilon": Hyperparameter(
     0.2,
     "how far PPO's policy moves from the one that acted, as a ratio of "
     "probabilities",
-    search="log_uniform:0.1:0.4",
-    excludes_low=True,
-  ),
+    search="log_uniform:0.1:0.4", excludes_low=True),
   "entropy_cost": Hyperparameter(
-    1e-3,
-    "weight of the entropy in PPO's loss",
-    search="log_uniform:1e-4:1e-2",
-  ),
+    1e-3, "weight of the entropy in PPO's loss",
+    search="log_uniform:1e-4:1e-2"),
   "max_gradient_norm": Hyperparameter(
-    1.0,
-    "length to which longer gradients of PPO's networks are shortened",
-    excludes_low=True,
-  ),
-}
+    1.0, "length to which longer gradients of PPO's networks are shortened",
+    excludes_low=True)}
 HYPERPARAMETERS = {
   name: _OWN.get(name) or hyperparameters.COMMON[name]
   for name in (
     "discount", "policy_learning_rate", "critic_learning_rate", *_OWN,
-    "reward_scaling",
-  )
-}  # fmt: skip
+    "reward_scaling")}
 """PPO's, by name."""
 
 
@@ -54,14 +42,12 @@ class PPOConfig(AgentConfig):
   """Shapes PPO's networks and its computation."""
 
   num_epochs: int = setting(
-    4, "How often ppo goes through each rollout.", low=1
-  )
+    4, "How often ppo goes through each rollout.", low=1)
   num_minibatches: int = setting(
     4,
     "Batches into which ppo cuts a rollout, anew each time; one step of the "
     "policy and of the critic on each.",
-    low=1,
-  )
+    low=1)
 
 
 class PPOState(NamedTuple):
@@ -121,40 +107,30 @@ def ppo(
     The learner; its state is a `PPOState`, its genotype a `PPOGenotype`.
   """
   policy, critic = networks_lib.make_ppo_networks(
-    observation_size,
-    action_size,
-    config.network,
-    config.own_networks(networks, 2 * action_size),
-  )
+    observation_size, action_size, config.network,
+    config.own_networks(networks, 2 * action_size))
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
-    HYPERPARAMETERS, action_size
-  )
+    HYPERPARAMETERS, action_size)
   num_batches = config.num_epochs * config.num_minibatches
 
   def init(key: types.Key) -> PPOState:
     policy_key, critic_key = jax.random.split(key)
-    return from_genotype(
-      PPOGenotype(
-        policy_params=policy.init(policy_key),
-        critic_params=critic.init(critic_key),
-        observation_statistics=statistics.init_statistics(
-          observation_size, config.normalizes
-        ),
-      )
-    )
+    return from_genotype(PPOGenotype(
+      policy_params=policy.init(policy_key),
+      critic_params=critic.init(critic_key),
+      observation_statistics=statistics.init_statistics(
+        observation_size, config.normalizes)))
 
   def from_genotype(genotype: PPOGenotype) -> PPOState:
     return PPOState(
       **genotype._asdict(),
       policy_optimizer_state=optimizer.init(genotype.policy_params),
-      critic_optimizer_state=optimizer.init(genotype.critic_params),
-    )
+      critic_optimizer_state=optimizer.init(genotype.critic_params))
 
   def acting(state: PPOState, observation: types.Array) -> policies.NormalTanh:
     observation = statistics.normalize_by_statistics(
-      state.observation_statistics, observation
-    )
+      state.observation_statistics, observation)
     return policies.normal_tanh(policy.apply(state.policy_params, observation))
 
   @eager.compiled_if_eager()
@@ -178,26 +154,20 @@ def ppo(
     """Judges a rollout by the agent that collected it: leaves [T * E, ...]."""
     observation, next_observation = (
       statistics.normalize_by_statistics(state.observation_statistics, x)
-      for x in (rollout.observation, rollout.next_observation)
-    )
+      for x in (rollout.observation, rollout.next_observation))
     value = critic.apply(state.critic_params, observation)
     advantage = jax.vmap(
-      losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1
-    )(
+      losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1)(
       rollout.reward * hyperparams["reward_scaling"],
       rollout.discount * hyperparams["discount"],
       rollout.extras["truncation"],
       value,
       critic.apply(state.critic_params, next_observation),
-      hyperparams["gae_lambda"],
-    )
+      hyperparams["gae_lambda"])
     steps = _Steps(
-      observation=observation,
-      action=rollout.action,
+      observation=observation, action=rollout.action,
       log_prob=acting(state, rollout.observation).log_prob(rollout.action),
-      advantage=advantage,
-      target=value + advantage,
-    )
+      advantage=advantage, target=value + advantage)
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
 
   @eager.compiled_if_eager()
@@ -208,8 +178,7 @@ def ppo(
     key: types.Key,
   ) -> tuple[PPOState, types.Metrics]:
     check_learner_rollout(
-      transitions, hyperparams, defaults, config.num_minibatches
-    )
+      transitions, hyperparams, defaults, config.num_minibatches)
     # Values have the unit of scaled rewards. Divided by how large values were,
     # which depends on the critic, they would feed back on themselves.
     steps = steps_of(state, hyperparams, transitions)
@@ -231,8 +200,7 @@ def ppo(
         distribution = policies.normal_tanh(parameters)
         log_prob = distribution.log_prob(batch.action)
         loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
-          log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"]
-        )
+          log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
         action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
         entropy = -jnp.mean(fresh_log_prob)
         loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
@@ -244,62 +212,42 @@ def ppo(
         return jnp.mean(loss), (jnp.mean(value), moved)
 
       of_policy = optimizer.descend(
-        policy_loss_fn,
-        state.policy_params,
-        state.policy_optimizer_state,
+        policy_loss_fn, state.policy_params, state.policy_optimizer_state,
         hyperparams["policy_learning_rate"],
-        max_norm=hyperparams["max_gradient_norm"],
-      )
+        max_norm=hyperparams["max_gradient_norm"])
       of_critic = optimizer.descend(
-        critic_loss_fn,
-        state.critic_params,
-        state.critic_optimizer_state,
+        critic_loss_fn, state.critic_params, state.critic_optimizer_state,
         hyperparams["critic_learning_rate"],
-        max_norm=hyperparams["max_gradient_norm"],
-      )
+        max_norm=hyperparams["max_gradient_norm"])
       log_ratio, action, entropy = of_policy.more
       ratio = jnp.exp(log_ratio)
       is_clipped = jnp.abs(ratio - 1) > hyperparams["clip_epsilon"]
       state = state._replace(
-        policy_params=of_policy.params,
-        critic_params=of_critic.params,
+        policy_params=of_policy.params, critic_params=of_critic.params,
         policy_optimizer_state=of_policy.optimizer_state,
-        critic_optimizer_state=of_critic.optimizer_state,
-      )
+        critic_optimizer_state=of_critic.optimizer_state)
       return state, {
-        "policy_loss": of_policy.loss,
-        "critic_loss": of_critic.loss,
-        "policy_entropy": entropy,
-        "value_mean": of_critic.more,
+        "policy_loss": of_policy.loss, "critic_loss": of_critic.loss,
+        "policy_entropy": entropy, "value_mean": of_critic.more,
         # Of the policy that acted from the one that learns (Schulman,
         # "Approximating KL divergence", 2020, k3).
         "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
         "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
         "action_saturation": base.action_saturation(action),
         "gradient_norm/policy": of_policy.gradient_norm,
-        "gradient_norm/critic": of_critic.gradient_norm,
-      }
+        "gradient_norm/critic": of_critic.gradient_norm}
 
     state, metrics = jax.lax.scan(
-      learn,
-      state,
+      learn, state,
       (
         places.reshape(num_batches, -1),
-        jax.random.split(entropy_key, num_batches),
-      ),
-    )
+        jax.random.split(entropy_key, num_batches)))
     return state, jax.tree.map(jnp.mean, metrics)
 
   return base.Learner(
-    init=init,
-    update=update,
-    act=act,
-    act_greedy=act_greedy,
-    observe=statistics.observe_statistics,
-    hyperparams=defaults,
+    init=init, update=update, act=act, act_greedy=act_greedy,
+    observe=statistics.observe_statistics, hyperparams=defaults,
     batches_per_update=num_batches,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
-    from_genotype=from_genotype,
-    declared=HYPERPARAMETERS,
-    learns_from="rollout",
-  )
+    from_genotype=from_genotype, declared=HYPERPARAMETERS,
+    learns_from="rollout")

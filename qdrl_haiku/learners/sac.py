@@ -87,15 +87,11 @@ def sac(
       a user's own makes other shapes.
   """
   policy, critic = networks_lib.make_sac_networks(
-    observation_size,
-    action_size,
-    config.network,
-    config.own_networks(networks, 2 * action_size),
-  )
+    observation_size, action_size, config.network,
+    config.own_networks(networks, 2 * action_size))
   kind = soft_policy.Kind(SACState, SACGenotype, HYPERPARAMETERS)
   soft = soft_policy.soft_policy(
-    observation_size, action_size, config, policy, kind
-  )
+    observation_size, action_size, config, policy, kind)
 
   @eager.compiled_if_eager()
   def update(
@@ -108,55 +104,39 @@ def sac(
     batch = jax.tree.map(lambda x: x[0], transitions)
     observation, next_observation = (
       statistics.normalize_by_statistics(state.observation_statistics, x)
-      for x in (batch.observation, batch.next_observation)
-    )
+      for x in (batch.observation, batch.next_observation))
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
 
     next_action, next_log_prob = soft.at(
-      state.policy_params, next_observation
-    ).sample_and_log_prob(seed=next_key)
+      state.policy_params, next_observation).sample_and_log_prob(seed=next_key)
     next_q = critic.apply(
-      state.target_critic_params, next_observation, next_action
-    )
+      state.target_critic_params, next_observation, next_action)
     reward = batch.reward * hyperparams["reward_scaling"]
     discount = batch.discount * hyperparams["discount"]
 
     def critic_loss_fn(params: types.Params) -> base.LossAndMore:
       q, moved = critic.in_training(params, observation, batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
-        q, reward, discount, next_q, next_log_prob, temperature
-      )
+        q, reward, discount, next_q, next_log_prob, temperature)
       return jnp.mean(loss), (jnp.mean(q), moved)
 
     critics = kind.optimizer.descend(
-      critic_loss_fn,
-      state.critic_params,
-      state.critic_optimizer_state,
-      hyperparams["critic_learning_rate"],
-      hyperparams.get("weight_decay"),
-    )
+      critic_loss_fn, state.critic_params, state.critic_optimizer_state,
+      hyperparams["critic_learning_rate"], hyperparams.get("weight_decay"))
 
     state, metrics = soft.step(
-      state,
-      hyperparams,
-      observation,
+      state, hyperparams, observation,
       lambda action: critic.apply(critics.params, observation, action),
-      policy_key,
-    )
+      policy_key)
     state = state._replace(
       critic_params=critics.params,
       target_critic_params=base.move_target_networks(
-        state.target_critic_params, critics.params, hyperparams["tau"]
-      ),
-      critic_optimizer_state=critics.optimizer_state,
-    )
+        state.target_critic_params, critics.params, hyperparams["tau"]),
+      critic_optimizer_state=critics.optimizer_state)
     return state, metrics | {
-      "critic_loss": critics.loss,
-      "q_mean": critics.more,
-      "gradient_norm/critic": critics.gradient_norm,
-    }
+      "critic_loss": critics.loss, "q_mean": critics.more,
+      "gradient_norm/critic": critics.gradient_norm}
 
   return soft.learner(
-    update, 1, lambda key: {"critic_params": critic.init(key)}
-  )
+    update, 1, lambda key: {"critic_params": critic.init(key)})

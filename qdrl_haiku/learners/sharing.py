@@ -13,9 +13,7 @@ import jax.numpy as jnp
 from qdrl_haiku import networks, types
 from qdrl_haiku.learners import base, statistics
 
-PolicyStepFn = Callable[
-  ..., tuple[types.Params, types.State, types.Metrics]
-]
+PolicyStepFn = Callable[..., tuple[types.Params, types.State, types.Metrics]]
 """A step of a policy up the first critic, of the policy's parameters; its
 optimiser's state; the critics' parameters, perhaps the first one's alone;
 observations [B, O]; what the critics see of them [B, O + K]; the learning rate.
@@ -46,38 +44,29 @@ def shared_critic(
     def step(carry: types.Tree, batch: types.Array) -> tuple[types.Tree, None]:
       params, optimizer_state = carry
       judged = statistics.normalize_by_statistics(
-        state.observation_statistics, _with_context(batch, context)
-      )
+        state.observation_statistics, _with_context(batch, context))
       seen = statistics.normalize_by_statistics(
-        genotype.observation_statistics, batch
-      )
+        genotype.observation_statistics, batch)
       *carry, _ = policy_step(
-        params, optimizer_state, first, seen, judged, rate
-      )
+        params, optimizer_state, first, seen, judged, rate)
       return tuple(carry), None
 
     params = genotype.policy_params
     (params, _), _ = jax.lax.scan(
-      step, (params, optimizer.init(params)), observations
-    )
+      step, (params, optimizer.init(params)), observations)
     return genotype._replace(
-      policy_params=params, critic_params=critics_at(state, context)
-    )
+      policy_params=params, critic_params=critics_at(state, context))
 
   def genotype_at(state: types.State, context: types.Array) -> types.Tree:
     known = state.observation_statistics
     if known is not None:
       known = known._replace(
         mean=known.mean[:observation_size],
-        variance=known.variance[:observation_size],
-      )
+        variance=known.variance[:observation_size])
     return learner.genotype(state)._replace(
       policy_params=networks.fix_mlp_inputs(
-        state.policy_params, observation_size, seen_context(state, context)
-      ),
-      critic_params=critics_at(state, context),
-      observation_statistics=known,
-    )
+        state.policy_params, observation_size, seen_context(state, context)),
+      critic_params=critics_at(state, context), observation_statistics=known)
 
   def critics_at(
     state: types.State, context: types.Array
@@ -85,15 +74,13 @@ def shared_critic(
     if not own_critics:
       return None
     return jax.vmap(networks.fix_mlp_inputs, (0, None, None))(
-      state.critic_params, observation_size, seen_context(state, context)
-    )
+      state.critic_params, observation_size, seen_context(state, context))
 
   def seen_context(state: types.State, context: types.Array) -> types.Array:
     """Returns the context as the networks see it."""
     whole = _with_context(jnp.zeros(observation_size), context)
     return statistics.normalize_by_statistics(
-      state.observation_statistics, whole
-    )[observation_size:]
+      state.observation_statistics, whole)[observation_size:]
 
   return base.SharedCritic(learner, improve, genotype_at)
 
@@ -104,5 +91,4 @@ def _with_context(
   """[..., O] and [K] -> [..., O + K]."""
   shape = (*observations.shape[:-1], *context.shape)
   return jnp.concatenate(
-    [observations, jnp.broadcast_to(context, shape)], axis=-1
-  )
+    [observations, jnp.broadcast_to(context, shape)], axis=-1)

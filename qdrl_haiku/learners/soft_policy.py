@@ -66,10 +66,8 @@ def soft_policy(
   """Makes the policy's part of a learner."""
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
   declared = hyperparameters.choose_hyperparameters(
-    kind.declared,
-    temperature=config.learn_temperature,
-    blocks=getattr(config.network, "has_residual_blocks", False),
-  )
+    kind.declared, temperature=config.learn_temperature,
+    blocks=getattr(config.network, "has_residual_blocks", False))
   defaults = hyperparameters.default_hyperparameters(declared, action_size)
 
   def from_genotype(genotype: types.Tree) -> types.State:
@@ -77,18 +75,14 @@ def soft_policy(
     if "target_critic_params" in kind.state._fields:
       # A copy: a buffer can't be donated twice.
       fields["target_critic_params"] = jax.tree.map(
-        jnp.copy, genotype.critic_params
-      )
+        jnp.copy, genotype.critic_params)
     return kind.state(
-      **fields,
-      policy_optimizer_state=optimizer.init(genotype.policy_params),
+      **fields, policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params),
       temperature_optimizer_state=temperature_optimizer.init(
-        genotype.log_temperature
-      )
+        genotype.log_temperature)
       if config.learn_temperature
-      else None,
-    )
+      else None)
 
   def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
     return policies.normal_tanh(policy.apply(params, observation))
@@ -97,9 +91,7 @@ def soft_policy(
     return at(
       state.policy_params,
       statistics.normalize_by_statistics(
-        state.observation_statistics, observation
-      ),
-    )
+        state.observation_statistics, observation))
 
   @eager.compiled_if_eager()
   def act(
@@ -128,52 +120,38 @@ def soft_policy(
       distribution = policies.normal_tanh(parameters)
       action, log_prob = distribution.sample_and_log_prob(seed=key)
       loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
-        q_fn(action), log_prob, temperature
-      )
+        q_fn(action), log_prob, temperature)
       return jnp.mean(loss), ((action, log_prob), moved)
 
     descent = optimizer.descend(
-      loss_fn,
-      state.policy_params,
-      state.policy_optimizer_state,
-      hyperparams["policy_learning_rate"],
-      hyperparams.get("weight_decay"),
-    )
+      loss_fn, state.policy_params, state.policy_optimizer_state,
+      hyperparams["policy_learning_rate"], hyperparams.get("weight_decay"))
     action, log_prob = descent.more
     state = state._replace(
       policy_params=kind.constrain_policy(descent.params),
-      policy_optimizer_state=descent.optimizer_state,
-    )
+      policy_optimizer_state=descent.optimizer_state)
     metrics = {
       "policy_loss": descent.loss,
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
       "action_saturation": base.action_saturation(action),
-      "gradient_norm/policy": descent.gradient_norm,
-    }
+      "gradient_norm/policy": descent.gradient_norm}
     if not config.learn_temperature:
       return state, metrics
 
     def temperature_loss_fn(log_temperature: types.Array) -> types.Array:
       return jnp.mean(
         jax.vmap(losses.sac_temperature_loss, in_axes=(None, 0, None))(
-          log_temperature, log_prob, hyperparams["target_entropy"]
-        )
-      )
+          log_temperature, log_prob, hyperparams["target_entropy"]))
 
     metrics["temperature_loss"], gradient = jax.value_and_grad(
-      temperature_loss_fn
-    )(state.log_temperature)
+      temperature_loss_fn)(state.log_temperature)
     log_temperature, temperature_optimizer_state = temperature_optimizer.update(
-      gradient,
-      state.temperature_optimizer_state,
-      state.log_temperature,
-      hyperparams["temperature_learning_rate"],
-    )
+      gradient, state.temperature_optimizer_state, state.log_temperature,
+      hyperparams["temperature_learning_rate"])
     state = state._replace(
       log_temperature=log_temperature,
-      temperature_optimizer_state=temperature_optimizer_state,
-    )
+      temperature_optimizer_state=temperature_optimizer_state)
     return state, metrics
 
   def learner(
@@ -188,23 +166,15 @@ def soft_policy(
         policy_params=policy.init(policy_key),
         log_temperature=jnp.log(temperature),
         observation_statistics=statistics.init_statistics(
-          observation_size, config.normalizes
-        ),
-        **init_critics(critic_key),
-      )
+          observation_size, config.normalizes),
+        **init_critics(critic_key))
       return from_genotype(genotype)
 
     return base.Learner(
-      init=init,
-      update=update,
-      act=act,
-      act_greedy=act_greedy,
-      observe=statistics.observe_statistics,
-      hyperparams=defaults,
+      init=init, update=update, act=act, act_greedy=act_greedy,
+      observe=statistics.observe_statistics, hyperparams=defaults,
       batches_per_update=batches_per_update,
       genotype=lambda state: base.learner_state_parts(state, kind.genotype),
-      from_genotype=from_genotype,
-      declared=declared,
-    )
+      from_genotype=from_genotype, declared=declared)
 
   return SoftPolicy(defaults, at, step, learner)

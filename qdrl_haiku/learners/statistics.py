@@ -46,10 +46,8 @@ def init_statistics(
     return None
   # Two arrays, not one twice: a buffer can't be donated twice.
   return ObservationStatistics(
-    num_observations=jnp.zeros(()),
-    mean=jnp.zeros((observation_size,)),
-    variance=jnp.zeros((observation_size,)),
-  )
+    num_observations=jnp.zeros(()), mean=jnp.zeros((observation_size,)),
+    variance=jnp.zeros((observation_size,)))
 
 
 def counts_in_statistics(observation: types.Array) -> types.Array:
@@ -73,17 +71,14 @@ def update_statistics(
   batch_mean = jnp.sum(batch, axis=0) / jnp.maximum(batch_count, 1.0)
   deviation = jnp.where(valid, batch - batch_mean, 0.0)
   batch_variance = jnp.sum(jnp.square(deviation), axis=0) / jnp.maximum(
-    batch_count, 1.0
-  )
+    batch_count, 1.0)
   delta = jnp.where(batch_count > 0, batch_mean - statistics.mean, 0.0)
   share = batch_count / jnp.maximum(count, 1.0)
   return ObservationStatistics(
-    num_observations=count,
-    mean=statistics.mean + delta * share,
+    num_observations=count, mean=statistics.mean + delta * share,
     variance=statistics.variance
     + share * (batch_variance - statistics.variance)
-    + share * (1.0 - share) * jnp.square(delta),
-  )
+    + share * (1.0 - share) * jnp.square(delta))
 
 
 def observe_statistics(
@@ -92,11 +87,8 @@ def observe_statistics(
   """Updates the statistics of an agent that has some."""
   if state.observation_statistics is None:
     return state
-  return state._replace(
-    observation_statistics=update_statistics(
-      state.observation_statistics, observation
-    )
-  )
+  return state._replace(observation_statistics=update_statistics(
+    state.observation_statistics, observation))
 
 
 def normalize_by_statistics(
@@ -140,6 +132,4 @@ def update_reward_statistics(
   num_updates = jnp.minimum(statistics.num_updates, jnp.int32(2**30)) + 1
   rate = jnp.maximum(1.0 / num_updates, _REWARD_RATE)
   return RewardStatistics(
-    num_updates,
-    statistics.largest + rate * (largest - statistics.largest),
-  )
+    num_updates, statistics.largest + rate * (largest - statistics.largest))

@@ -24,25 +24,19 @@ _OWN = {
   "target_noise_scale": Hyperparameter(
     0.2,
     "standard deviation of TD3's noise on target actions, in units of actions",
-    search="uniform:0.02:0.2",
-  ),
+    search="uniform:0.02:0.2"),
   "target_noise_clip": Hyperparameter(
-    0.5, "largest noise on target actions of TD3, in units of actions"
-  ),
+    0.5, "largest noise on target actions of TD3, in units of actions"),
   "exploration_noise": Hyperparameter(
     0.3,
     "standard deviation of TD3's noise on collected actions, in units of "
     "actions",
-    search="uniform:0.1:0.5",
-  ),
-}
+    search="uniform:0.1:0.5")}
 HYPERPARAMETERS = {
   name: _OWN.get(name) or hyperparameters.COMMON[name]
   for name in (
     "discount", "tau", "policy_learning_rate", "critic_learning_rate",
-    *_OWN, "reward_scaling", "weight_decay",
-  )
-}  # fmt: skip
+    *_OWN, "reward_scaling", "weight_decay")}
 """TD3's, by name; noises are standard deviations in units of the action."""
 
 
@@ -56,8 +50,7 @@ class TD3Config(AgentConfig):
     True,
     "Whether an agent has critics. One without can't be trained, only improved "
     "by another's, see `SharedCritic`.",
-    flag="",
-  )
+    flag="")
 
 
 class TD3State(NamedTuple):
@@ -109,25 +102,19 @@ def td3(
   """
   own = config.own_networks(networks, action_size)
   policy, critic = networks_lib.make_td3_networks(
-    observation_size, action_size, config.network, own
-  )
+    observation_size, action_size, config.network, own)
   optimizer = base.Optimizer()
   declared = hyperparameters.choose_hyperparameters(
-    HYPERPARAMETERS, blocks=config.network.has_residual_blocks
-  )
+    HYPERPARAMETERS, blocks=config.network.has_residual_blocks)
   defaults = hyperparameters.default_hyperparameters(declared, action_size)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
-    return from_genotype(
-      TD3Genotype(
-        policy_params=policy.init(policy_key),
-        critic_params=critic.init(critic_key) if config.own_critics else None,
-        observation_statistics=statistics.init_statistics(
-          observation_size, config.normalizes
-        ),
-      )
-    )
+    return from_genotype(TD3Genotype(
+      policy_params=policy.init(policy_key),
+      critic_params=critic.init(critic_key) if config.own_critics else None,
+      observation_statistics=statistics.init_statistics(
+        observation_size, config.normalizes)))
 
   def from_genotype(genotype: TD3Genotype) -> TD3State:
     return TD3State(
@@ -136,8 +123,7 @@ def td3(
       target_policy_params=jax.tree.map(jnp.copy, genotype.policy_params),
       target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
       policy_optimizer_state=optimizer.init(genotype.policy_params),
-      critic_optimizer_state=optimizer.init(genotype.critic_params),
-    )
+      critic_optimizer_state=optimizer.init(genotype.critic_params))
 
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
     return policies.deterministic_tanh(policy.apply(params, observation)).mode()
@@ -152,13 +138,11 @@ def td3(
     action = act_greedy(state, observation)
     change = noise.normal_noise(key, action.shape, action.dtype)
     return jnp.clip(
-      action + hyperparams["exploration_noise"] * change, -1.0, 1.0
-    )
+      action + hyperparams["exploration_noise"] * change, -1.0, 1.0)
 
   def act_greedy(state: TD3State, observation: types.Array) -> types.Array:
     observation = statistics.normalize_by_statistics(
-      state.observation_statistics, observation
-    )
+      state.observation_statistics, observation)
     return action_of(state.policy_params, observation)
 
   def policy_step(
@@ -179,13 +163,11 @@ def td3(
       return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), (action, moved)
 
     descent = optimizer.descend(
-      loss_fn, params, optimizer_state, learning_rate, weight_decay
-    )
+      loss_fn, params, optimizer_state, learning_rate, weight_decay)
     return descent.params, descent.optimizer_state, {
       "policy_loss": descent.loss,
       "action_saturation": base.action_saturation(descent.more),
-      "gradient_norm/policy": descent.gradient_norm,
-    }
+      "gradient_norm/policy": descent.gradient_norm}
 
   @eager.compiled_if_eager()
   def update(
@@ -197,33 +179,24 @@ def td3(
     if not config.own_critics:
       raise ValueError(
         "own_critics=False leaves nothing to learn from; train the agent that "
-        "`share` gives, or make one with own_critics=True."
-      )
+        "`share` gives, or make one with own_critics=True.")
     check_learner_update(
-      transitions, hyperparams, defaults, config.policy_delay
-    )
+      transitions, hyperparams, defaults, config.policy_delay)
     observations = statistics.normalize_by_statistics(
-      state.observation_statistics, transitions.observation
-    )
+      state.observation_statistics, transitions.observation)
     transitions = transitions._replace(
       observation=observations,
       next_observation=statistics.normalize_by_statistics(
-        state.observation_statistics, transitions.next_observation
-      ),
+        state.observation_statistics, transitions.next_observation),
       reward=transitions.reward * hyperparams["reward_scaling"],
-      discount=transitions.discount * hyperparams["discount"],
-    )
+      discount=transitions.discount * hyperparams["discount"])
 
     # The targets stand still during a round, so one pass serves all batches.
     next_action = losses.td3_target_action(
-      key,
-      action_of(state.target_policy_params, transitions.next_observation),
-      hyperparams["target_noise_scale"],
-      hyperparams["target_noise_clip"],
-    )
+      key, action_of(state.target_policy_params, transitions.next_observation),
+      hyperparams["target_noise_scale"], hyperparams["target_noise_clip"])
     next_q = critic.apply(
-      state.target_critic_params, transitions.next_observation, next_action
-    )
+      state.target_critic_params, transitions.next_observation, next_action)
 
     def critic_step(
       carry: tuple[types.Params, types.State],
@@ -235,80 +208,50 @@ def td3(
       def loss_fn(params: types.Params) -> base.LossAndMore:
         q, moved = critic.in_training(params, batch.observation, batch.action)
         loss = jax.vmap(losses.td3_critic_loss)(
-          q, batch.reward, batch.discount, next_q
-        )
+          q, batch.reward, batch.discount, next_q)
         return jnp.mean(loss), (jnp.mean(q), moved)
 
       descent = optimizer.descend(
-        loss_fn,
-        params,
-        optimizer_state,
-        hyperparams["critic_learning_rate"],
-        hyperparams.get("weight_decay"),
-      )
+        loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"],
+        hyperparams.get("weight_decay"))
       return (descent.params, descent.optimizer_state), {
-        "critic_loss": descent.loss,
-        "q_mean": descent.more,
-        "gradient_norm/critic": descent.gradient_norm,
-      }
+        "critic_loss": descent.loss, "q_mean": descent.more,
+        "gradient_norm/critic": descent.gradient_norm}
 
     (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(
-      critic_step,
-      (state.critic_params, state.critic_optimizer_state),
+      critic_step, (state.critic_params, state.critic_optimizer_state),
       (transitions, next_q),
       # A round is short: unrolled, XLA fuses across its steps.
-      unroll=True,
-    )
+      unroll=True)
 
     policy_params, policy_optimizer_state, policy_metrics = policy_step(
-      state.policy_params,
-      state.policy_optimizer_state,
-      critic_params,
-      observations[-1],
-      observations[-1],
-      hyperparams["policy_learning_rate"],
-      hyperparams.get("weight_decay"),
-    )
+      state.policy_params, state.policy_optimizer_state, critic_params,
+      observations[-1], observations[-1], hyperparams["policy_learning_rate"],
+      hyperparams.get("weight_decay"))
 
     tau = hyperparams["tau"]
     new_state = state._replace(
-      policy_params=policy_params,
-      critic_params=critic_params,
+      policy_params=policy_params, critic_params=critic_params,
       target_policy_params=base.move_target_networks(
-        state.target_policy_params, policy_params, tau
-      ),
+        state.target_policy_params, policy_params, tau),
       target_critic_params=base.move_target_networks(
-        state.target_critic_params, critic_params, tau
-      ),
+        state.target_critic_params, critic_params, tau),
       policy_optimizer_state=policy_optimizer_state,
-      critic_optimizer_state=critic_optimizer_state,
-    )
+      critic_optimizer_state=critic_optimizer_state)
     return new_state, jax.tree.map(jnp.mean, critic_metrics) | policy_metrics
 
   def share(context_size: int) -> base.SharedCritic:
     of_one = td3(
-      observation_size + context_size,
-      action_size,
-      dataclasses.replace(config, own_critics=True),
-    )
+      observation_size + context_size, action_size,
+      dataclasses.replace(config, own_critics=True))
     return sharing.shared_critic(
-      of_one,
-      observation_size,
-      policy_step,
-      optimizer,
-      own_critics=config.own_critics,
-    )
+      of_one, observation_size, policy_step, optimizer,
+      own_critics=config.own_critics)
 
   return base.Learner(
-    init=init,
-    update=update,
-    act=act,
-    act_greedy=act_greedy,
-    observe=statistics.observe_statistics,
-    hyperparams=defaults,
+    init=init, update=update, act=act, act_greedy=act_greedy,
+    observe=statistics.observe_statistics, hyperparams=defaults,
     batches_per_update=config.policy_delay,
     genotype=lambda state: base.learner_state_parts(state, TD3Genotype),
-    from_genotype=from_genotype,
-    declared=declared,
-    share=None if any(x is not None for x in own) else share,
-  )
+    from_genotype=from_genotype, declared=declared,
+    share=None if any(x is not None for x in own) else share)

@@ -33,11 +33,8 @@ class XQCConfig(DelayedSoftAgentConfig):
   """Shapes XQC's networks and its computation."""
 
   num_atoms: int = setting(
-    51,
-    "Atoms of the distribution of values of xqc's critics.",
-    low=2,
-    offered=False,
-  )
+    51, "Atoms of the distribution of values of xqc's critics.", low=2,
+    offered=False)
 
 
 class XQCState(NamedTuple):
@@ -95,18 +92,11 @@ def xqc(
   """
   own = config.own_networks(networks, 2 * action_size)
   made = networks_lib.make_xqc_networks(
-    observation_size,
-    action_size,
-    config.network,
-    own,
-    num_atoms=config.num_atoms,
-  )
+    observation_size, action_size, config.network, own,
+    num_atoms=config.num_atoms)
   kind = soft_policy.Kind(
-    XQCState,
-    XQCGenotype,
-    HYPERPARAMETERS,
-    constrain_critics=networks_lib.with_unit_norm,
-  )
+    XQCState, XQCGenotype, HYPERPARAMETERS,
+    constrain_critics=networks_lib.with_unit_norm)
   if own.policy is None:
     kind = kind._replace(constrain_policy=networks_lib.with_unit_norm)
 
@@ -119,16 +109,9 @@ def xqc(
     # Of a step; the entropy of a policy is about as large as A.
     largest = (
       hyperparams["reward_scaling"] * rewards.largest
-      + temperature * action_size
-    )
+      + temperature * action_size)
     horizon = 1 / jnp.maximum(1 - hyperparams["discount"], 1 / _LONGEST)
     return _MARGIN * horizon * largest * jnp.linspace(-1, 1, config.num_atoms)
 
   return batch_norm.batch_norm_learner(
-    observation_size,
-    action_size,
-    config,
-    made,
-    kind,
-    atoms,
-  )
+    observation_size, action_size, config, made, kind, atoms)

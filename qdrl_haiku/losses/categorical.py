@@ -77,8 +77,7 @@ def xqc_critic_loss(
   """
   chex.assert_rank(
     [logits_tm1, r_t, discount_t, q_t, log_prob_t, temperature, atoms],
-    [2, 0, 0, 1, 0, 0, 1],
-  )
+    [2, 0, 0, 1, 0, 0, 1])
   target = r_t + discount_t * (jnp.min(q_t) - temperature * log_prob_t)
   labels = jax.lax.stop_gradient(two_hot(target, atoms))
   return -jnp.sum(labels * jax.nn.log_softmax(logits_tm1))

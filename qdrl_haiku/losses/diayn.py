@@ -90,8 +90,7 @@ def diayn_sphere_discriminator_loss(
   if skill.size not in (2, 3):
     raise ValueError(
       f"skill has size {skill.size}: on the unit sphere it must be 2 or 3; take"
-      " normal skills for another size."
-    )
+      " normal skills for another size.")
   return -_von_mises_fisher_log_prob(parameters, skill)
 
 

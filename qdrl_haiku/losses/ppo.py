@@ -40,8 +40,7 @@ def ppo_policy_loss(
   log_ratio = log_prob - jax.lax.stop_gradient(behaviour_log_prob)
   ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
   return rlax.clipped_surrogate_pg_loss(
-    ratio[None], advantage[None], clip_epsilon
-  )
+    ratio[None], advantage[None], clip_epsilon)
 
 
 def ppo_critic_loss(v_tm1: jax.Array, target: jax.Array) -> jax.Array:
@@ -90,5 +89,4 @@ def ppo_advantages(
   discount_t = discount_t * (1 - truncation_t)
   values = jnp.concatenate([v_tm1, v_t[-1:]])
   return rlax.truncated_generalized_advantage_estimation(
-    r_t, discount_t, lambda_, values
-  )
+    r_t, discount_t, lambda_, values)

@@ -39,12 +39,10 @@ def sac_critic_loss(
     [], the loss.
   """
   chex.assert_rank(
-    [q_tm1, r_t, discount_t, q_t, log_prob_t, temperature], [1, 0, 0, 1, 0, 0]
-  )
+    [q_tm1, r_t, discount_t, q_t, log_prob_t, temperature], [1, 0, 0, 1, 0, 0])
   v_t = jnp.min(q_t) - temperature * log_prob_t
   td_errors = jax.vmap(rlax.td_learning, in_axes=(0, None, None, None))(
-    q_tm1, r_t, discount_t, v_t
-  )
+    q_tm1, r_t, discount_t, v_t)
   return jnp.sum(rlax.l2_loss(td_errors))
 
 

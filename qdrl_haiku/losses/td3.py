@@ -35,8 +35,7 @@ def td3_critic_loss(
   """
   chex.assert_rank([q_tm1, r_t, discount_t, q_t], [1, 0, 0, 1])
   td_errors = jax.vmap(rlax.td_learning, in_axes=(0, None, None, None))(
-    q_tm1, r_t, discount_t, jnp.min(q_t)
-  )
+    q_tm1, r_t, discount_t, jnp.min(q_t))
   return jnp.sum(rlax.l2_loss(td_errors))
 
 

@@ -57,8 +57,7 @@ def cma_emitter(
   chosen = variation.find_varied_weights(genotype, is_weight)
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
   flat, unravel = flatten_util.ravel_pytree(
-    variation.pick_varied_weights(example, chosen)
-  )
+    variation.pick_varied_weights(example, chosen))
   strategies = make_strategies(flat.size)
   K, L = strategies.num_strategies, strategies.population_size
 
@@ -78,29 +77,23 @@ def cma_emitter(
       raise ValueError(
         "the emitter cma ranks its offspring by the cells that they improve, "
         "and there are none; take --tessellation=grid or cvt, or another "
-        "--emitter."
-      )
+        "--emitter.")
     elites = repertoire.sample(key, K)
     return CMAState(
-      strategies=strategies.init(points_of(elites)),
-      elites=elites,
+      strategies=strategies.init(points_of(elites)), elites=elites,
       fitness=jnp.copy(repertoire.fitness),
-      num_restarts=jnp.zeros((), jnp.int32),
-    )
+      num_restarts=jnp.zeros((), jnp.int32))
 
   def ask(
     state: CMAState, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, CMAState]:
     points, states = strategies.ask(state.strategies, key)
     individuals = jax.vmap(jax.vmap(individual, (0, None)))(
-      points, state.elites
-    )
+      points, state.elites)
     individuals = jax.tree.map(
-      lambda x: x.reshape(K * L, *x.shape[2:]), individuals
-    )
+      lambda x: x.reshape(K * L, *x.shape[2:]), individuals)
     return individuals, state._replace(
-      strategies=states, fitness=jnp.copy(repertoire.fitness)
-    )
+      strategies=states, fitness=jnp.copy(repertoire.fitness))
 
   def tell(
     state: CMAState, repertoire: Repertoire, evaluated: Evaluated, key: Key
@@ -112,26 +105,21 @@ def cma_emitter(
     improvement = jnp.where(is_new, fitness, fitness - before)
     is_parent = jnp.isfinite(fitness) & (fitness > before)
     ranks, num_parents = cma_emitter_ranks(
-      *(x.reshape(K, L) for x in (is_parent, is_new, improvement))
-    )
+      *(x.reshape(K, L) for x in (is_parent, is_new, improvement)))
     points = points_of(evaluated.genotypes).reshape(K, L, -1)
     told = strategies.tell(
-      state.strategies, points, ranks, jnp.maximum(num_parents, 1)
-    )
+      state.strategies, points, ranks, jnp.maximum(num_parents, 1))
     goes_on = (num_parents > 0) & strategies.can_go_on(told)
     elites = repertoire.sample(key, K)
     return CMAState(
       strategies=_choose(goes_on, told, strategies.init(points_of(elites))),
-      elites=_choose(goes_on, state.elites, elites),
-      fitness=state.fitness,
-      num_restarts=state.num_restarts + jnp.sum(~goes_on, dtype=jnp.int32),
-    )
+      elites=_choose(goes_on, state.elites, elites), fitness=state.fitness,
+      num_restarts=state.num_restarts + jnp.sum(~goes_on, dtype=jnp.int32))
 
   def metrics(state: CMAState) -> Metrics:
     return {
       "step_size": jnp.mean(strategies.step_sizes(state.strategies)),
-      "num_restarts": state.num_restarts,
-    }
+      "num_restarts": state.num_restarts}
 
   return Emitter(init, ask, tell, K * L, metrics=metrics)
 
@@ -144,8 +132,7 @@ def cma_emitter_ranks(
   numbers = jnp.broadcast_to(jnp.arange(num), is_parent.shape)
   *_, order = jax.lax.sort(
     (~is_parent, ~is_new, -jnp.where(is_parent, improvement, 0), numbers),
-    num_keys=4,
-  )
+    num_keys=4)
   ranks = jnp.argsort(order, axis=1).astype(jnp.int32)
   return ranks, jnp.sum(is_parent, axis=1, dtype=jnp.int32)
 

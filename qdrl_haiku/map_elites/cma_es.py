@@ -58,16 +58,13 @@ def cma_es(
     raise ValueError(
       f"size={size} numbers are too many, since CMA-ES adapts the covariance "
       f"of all pairs of them; use at most {MAX_SIZE}, such as a policy with "
-      "fewer or smaller hidden layers."
-    )
+      "fewer or smaller hidden layers.")
   # Constants, also while this is traced.
   with jax.ensure_compile_time_eval():
     strategy = evosax_lib.CMA_ES(
-      population_size,
-      jnp.zeros(size),
+      population_size, jnp.zeros(size),
       # Points come with their weights rather than with a fitness.
-      fitness_shaping_fn=lambda points, weights, state, params: weights,
-    )
+      fitness_shaping_fn=lambda points, weights, state, params: weights)
     defaults = strategy.default_params.replace(std_init=jnp.float32(step_size))
     unused = jax.random.key(0)
 
@@ -98,14 +95,10 @@ def cma_es(
     return trees.all_finite_leaves(numbers, 0) & (condition < _MAX_CONDITION)
 
   return Strategies(
-    init=jax.vmap(init_one),
-    ask=ask,
-    tell=_one_after_the_other(tell_one),
+    init=jax.vmap(init_one), ask=ask, tell=_one_after_the_other(tell_one),
     can_go_on=_one_after_the_other(can_go_on_one),
-    step_sizes=lambda states: states.std,
-    num_strategies=num_strategies,
-    population_size=population_size,
-  )
+    step_sizes=lambda states: states.std, num_strategies=num_strategies,
+    population_size=population_size)
 
 
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,10 +126,8 @@ def _learning_rates(size: int, weights: Array) -> dict[str, Array]:
   c_mu = 2 * (mu_eff - 2 + 1 / mu_eff) / ((size + 2) ** 2 + mu_eff)
   damping = jnp.sqrt(jnp.maximum(mu_eff - 1, 0) / (size + 1)) - 1
   return {
-    "mu_eff": mu_eff,
-    "c_std": c_std,
+    "mu_eff": mu_eff, "c_std": c_std,
     "d_std": 1 + 2 * jnp.maximum(damping, 0) + c_std,
     "c_c": (4 + mu_eff / size) / (size + 4 + 2 * mu_eff / size),
     "c_1": c_1,
-    "c_mu": jnp.clip(c_mu, 0, 1 - c_1),
-  }
+    "c_mu": jnp.clip(c_mu, 0, 1 - c_1)}

@@ -60,8 +60,7 @@ def pga_emitter(
   if (number := batch_sizes["injection_batch_size"]) > 1:
     raise ValueError(
       f"injection_batch_size={number} would inject one policy more than once, "
-      "since the critic has no other; give 0 or 1."
-    )
+      "since the critic has no other; give 0 or 1.")
   return dcrl_emitter(teacher, variation_fn, **batch_sizes)
 
 
@@ -102,8 +101,7 @@ def dcrl_emitter(
       # Each a buffer of its own, so that the state can be donated.
       metrics={
         name: jnp.full(x.shape, jnp.nan, x.dtype) for name, x in metrics.items()
-      },
-    )
+      })
 
   def ask(
     state: TaughtState, repertoire: Repertoire, key: Key
@@ -113,11 +111,9 @@ def dcrl_emitter(
 
     taught, metrics = teacher.train(state.teacher, key_of(OfGeneration.TRAIN))
     cells = repertoire.sample_cells(
-      key_of(OfGeneration.PARENTS), gradient_batch_size
-    )
+      key_of(OfGeneration.PARENTS), gradient_batch_size)
     others = repertoire.sample_cells(
-      key_of(OfGeneration.TARGETS), injection_batch_size
-    )
+      key_of(OfGeneration.TARGETS), injection_batch_size)
     targets = repertoire.descriptors[jnp.concatenate([cells, others])]
     batches = []
     if gradient_batch_size:
@@ -129,8 +125,7 @@ def dcrl_emitter(
       batches.append(teacher.policies(taught, targets[gradient_batch_size:]))
     sample, variation_key = repertoire.sample, key_of(OfGeneration.VARIATION)
     batches.append(
-      emit_offspring(variation_key, variation_fn, sample, variation_batch_size)
-    )
+      emit_offspring(variation_key, variation_fn, sample, variation_batch_size))
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *batches)
     return individuals, TaughtState(taught, targets, metrics)
 
@@ -149,14 +144,9 @@ def dcrl_emitter(
     return state._replace(teacher=taught)
 
   return Emitter(
-    init=init,
-    ask=ask,
-    tell=tell,
-    batch_size=num_taught + variation_batch_size,
-    needs=("transitions",),
-    metrics=lambda state: state.metrics,
-    tell_first=tell_first,
-  )
+    init=init, ask=ask, tell=tell, batch_size=num_taught + variation_batch_size,
+    needs=("transitions",), metrics=lambda state: state.metrics,
+    tell_first=tell_first)
 
 
 def dcrl_similarity(

@@ -55,8 +55,7 @@ class DominatedNovelty(Repertoire):
       return self
     places = jnp.arange(self.fitness.shape[0])
     return Repertoire.init(places[0], grid).add(
-      places, self.fitness, self.descriptors
-    )
+      places, self.fitness, self.descriptors)
 
   def places(
     self,
@@ -87,8 +86,7 @@ class DominatedNovelty(Repertoire):
     keys = (~takes_part, -all_fitness, is_new, *axes, numbers)
     *_, order = jax.lax.sort(keys, num_keys=len(keys))
     worth = _worths(
-      points[order], takes_part[order], self.tessellation.num_neighbors
-    )
+      points[order], takes_part[order], self.tessellation.num_neighbors)
     by_worth = jnp.argsort(-worth, stable=True)
     kept_in_order = _scattered(by_worth, numbers < num_places)
     kept_in_order &= takes_part[order]
@@ -96,21 +94,17 @@ class DominatedNovelty(Repertoire):
     # The first newcomers get the places of those that leave.
     stays = kept[:num_places]
     free = jnp.argsort(
-      jnp.where(stays, 2, jnp.where(self.occupied, 0, 1)), stable=True
-    )
+      jnp.where(stays, 2, jnp.where(self.occupied, 0, 1)), stable=True)
     turns = jnp.cumsum(kept_in_order & is_new[order]) - 1
     turns = _scattered(order, turns)[num_places:]
     return jnp.where(
-      kept[num_places:],
-      free.at[turns].get(mode="clip").astype(jnp.int32),
-      num_places + jnp.arange(num_new),
-    )
+      kept[num_places:], free.at[turns].get(mode="clip").astype(jnp.int32),
+      num_places + jnp.arange(num_new))
 
   def cells_of(self, descriptors: Array) -> Array:
     """Returns the place of the elite that has each descriptor."""
     same = self.occupied & jnp.all(
-      descriptors[:, None] == self.descriptors, axis=2
-    )
+      descriptors[:, None] == self.descriptors, axis=2)
     return jnp.argmax(same, axis=1).astype(jnp.int32)
 
 

@@ -78,15 +78,11 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
 
   def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
     return emit_offspring(
-      key, variation_fn, repertoire.sample, batch_size
-    ), state
+      key, variation_fn, repertoire.sample, batch_size), state
 
   return Emitter(
-    init=lambda key, repertoire: (),
-    ask=ask,
-    tell=lambda state, repertoire, evaluated, key: state,
-    batch_size=batch_size,
-  )
+    init=lambda key, repertoire: (), ask=ask,
+    tell=lambda state, repertoire, evaluated, key: state, batch_size=batch_size)
 
 
 def emit_offspring(
@@ -121,16 +117,14 @@ def check(
   key = jax.eval_shape(lambda: jax.random.key(0))
   state = jax.eval_shape(emitter.init, key, repertoire)
   genotypes, asked = check_emitter_ask(
-    emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key)
-  )
+    emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key))
   _check_state("ask", asked, state)
   extra = extra or {}
   if not {*emitter.needs} <= extra.keys():
     return
   size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
   fitness, descriptors = jax.eval_shape(
-    lambda: (jnp.zeros(size), jnp.zeros((size, num_dimensions)))
-  )
+    lambda: (jnp.zeros(size), jnp.zeros((size, num_dimensions))))
   evaluated = Evaluated(genotypes, fitness, descriptors, extra)
   told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
   _check_state("tell", told, state)
@@ -143,8 +137,7 @@ def check_emitter_ask(
   if not isinstance(asked, tuple) or len(asked) != 2:
     raise ValueError(
       f"the emitter's ask returns a {type(asked).__name__}; return a pair, the "
-      "genotypes and the emitter's new state."
-    )
+      "genotypes and the emitter's new state.")
   genotypes, state = asked
   expected = repertoire.shapes(emitter.batch_size)
   if difference := trees.tree_difference(genotypes, expected):
@@ -152,8 +145,7 @@ def check_emitter_ask(
       "the genotypes that the emitter's ask returns aren't "
       f"{emitter.batch_size} of the repertoire's kind: {difference}; return "
       f"batch_size={emitter.batch_size} genotypes like the repertoire's, and "
-      "then the emitter's new state."
-    )
+      "then the emitter's new state.")
   return genotypes, state
 
 
@@ -162,5 +154,4 @@ def _check_state(name: str, found: Tree, state: Tree) -> None:
   if difference := trees.tree_difference(found, state):
     raise ValueError(
       f"the state that the emitter's {name} returns differs from that of init: "
-      f"{difference}; return the same tree, shapes and dtypes."
-    )
+      f"{difference}; return the same tree, shapes and dtypes.")

@@ -34,8 +34,7 @@ def k_means_centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
 
   num_iterations = max(
     _MIN_ITERATIONS,
-    min(_MAX_ITERATIONS, _MAX_DISTANCES // (num_samples * num_cells)),
-  )
+    min(_MAX_ITERATIONS, _MAX_DISTANCES // (num_samples * num_cells)))
   return jax.lax.fori_loop(0, num_iterations, step, samples[:num_cells])
 
 
@@ -56,8 +55,7 @@ def k_means_nearest(points: Array, centroids: Array) -> Array:
     least, index = best
     i, centroid = visited
     differences = [
-      x - y for x, y in zip(columns, jnp.unstack(centroid), strict=True)
-    ]
+      x - y for x, y in zip(columns, jnp.unstack(centroid), strict=True)]
     distance = sum(map(jnp.square, differences))
     index = jnp.where(distance < least, i, index)
     return (jnp.minimum(distance, least), index), None
@@ -67,13 +65,10 @@ def k_means_nearest(points: Array, centroids: Array) -> Array:
   # known from the start to differ between devices.
   first, _ = visit(
     (jnp.full(num_points, jnp.inf), jnp.zeros(num_points, jnp.int32)),
-    (jnp.zeros((), jnp.int32), centroids[0]),
-  )
+    (jnp.zeros((), jnp.int32), centroids[0]))
   (_, index), _ = jax.lax.scan(
-    visit,
-    first,
+    visit, first,
     (jnp.arange(1, centroids.shape[0], dtype=jnp.int32), centroids[1:]),
     # A short loop body costs more to start than to run.
-    unroll=16,
-  )
+    unroll=16)
   return index

@@ -70,14 +70,12 @@ def step(
     ValueError: if the emitter returns something else than `Emitter` says.
   """
   asked = emitter.ask(
-    state, repertoire, jax.random.fold_in(key, OfGeneration.ASK)
-  )
+    state, repertoire, jax.random.fold_in(key, OfGeneration.ASK))
   genotypes, state = check_emitter_ask(emitter, repertoire, asked)
   evaluate_key = jax.random.fold_in(key, OfGeneration.EVALUATE)
   evaluated = Evaluated(genotypes, *evaluate(genotypes, evaluate_key))
   repertoire, _, state = add_and_tell(
-    emitter, repertoire, (), state, evaluated, key
-  )
+    emitter, repertoire, (), state, evaluated, key)
   return repertoire, state
 
 

@@ -26,10 +26,8 @@ def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
     "qd/qd_score": jnp.sum(jnp.where(occupied, cells.fitness + offset, 0)),
     "qd/coverage": 100 * jnp.sum(occupied) / occupied.size,
     "qd/max_fitness": jnp.where(
-      jnp.any(repertoire.occupied), jnp.max(repertoire.fitness), jnp.nan
-    ),
-    "qd/num_outside": repertoire.num_outside,
-  }
+      jnp.any(repertoire.occupied), jnp.max(repertoire.fitness), jnp.nan),
+    "qd/num_outside": repertoire.num_outside}
   if not repertoire.has_cells:
     numbers["qd/num_elites"] = jnp.sum(repertoire.occupied)
   return numbers

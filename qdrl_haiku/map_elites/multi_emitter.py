@@ -66,8 +66,7 @@ def multi_emitter(
   ) -> tuple[Tree, ...]:
     return tuple(
       function(i, part, jax.random.fold_in(key, i))
-      for i, part in enumerate(parts)
-    )
+      for i, part in enumerate(parts))
 
   def init(key: Key, repertoire: Repertoire) -> MultiEmitterState:
     return MultiEmitterState(
@@ -75,26 +74,21 @@ def multi_emitter(
       found_by=jnp.full(repertoire.fitness.shape, -1, jnp.int32),
       fitness=jnp.copy(repertoire.fitness),
       descriptors=jnp.copy(repertoire.descriptors),
-      emitters=jnp.zeros(size, jnp.int32),
-      rows=jnp.zeros(size, jnp.int32),
-      evaluated=jnp.zeros(len(parts)),
-      improved=jnp.zeros(len(parts)),
-    )
+      emitters=jnp.zeros(size, jnp.int32), rows=jnp.zeros(size, jnp.int32),
+      evaluated=jnp.zeros(len(parts)), improved=jnp.zeros(len(parts)))
 
   def ask(
     state: MultiEmitterState, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, MultiEmitterState]:
     asked = of_each(
-      lambda i, part, key: part.ask(state.states[i], repertoire, key), key
-    )
+      lambda i, part, key: part.ask(state.states[i], repertoire, key), key)
     genotypes, states = zip(*asked, strict=True)
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *genotypes)
     if batch_size is None:
       counts = jnp.array([part.batch_size for part in parts], jnp.int32)
     else:
       counts = multi_emitter_shares(
-        state.evaluated, state.improved, size, exploration
-      )
+        state.evaluated, state.improved, size, exploration)
     numbers = jnp.arange(size)
     chosen = jnp.searchsorted(jnp.cumsum(counts), numbers, side="right")
     chosen = chosen.astype(jnp.int32)
@@ -105,12 +99,9 @@ def multi_emitter(
       places = chosen * size + rows
       individuals = jax.tree.map(lambda x: x[places], individuals)
     return individuals, state._replace(
-      states=states,
-      fitness=jnp.copy(repertoire.fitness),
-      descriptors=jnp.copy(repertoire.descriptors),
-      emitters=chosen,
-      rows=rows.astype(jnp.int32),
-    )
+      states=states, fitness=jnp.copy(repertoire.fitness),
+      descriptors=jnp.copy(repertoire.descriptors), emitters=chosen,
+      rows=rows.astype(jnp.int32))
 
   def tell(
     state: MultiEmitterState,
@@ -122,8 +113,7 @@ def multi_emitter(
       needed = {
         name: x
         for name, x in evaluated.extra.items()
-        if name in part.needs or (part.needs and name == "lengths")
-      }
+        if name in part.needs or (part.needs and name == "lengths")}
       own = evaluated._replace(extra=needed)
       if batch_size is None:
         start = ends[i] - part.batch_size
@@ -136,23 +126,20 @@ def multi_emitter(
     # Some were there before: a cell of the same elite as then.
     cells = repertoire.find(evaluated.fitness, evaluated.descriptors)
     is_same = (repertoire.fitness == state.fitness) & jnp.all(
-      repertoire.descriptors == state.descriptors, axis=1
-    )
+      repertoire.descriptors == state.descriptors, axis=1)
     is_elite = ~is_same.at[cells].get(mode="fill", fill_value=True)
     # Of equal ones the last, so that the order of writing doesn't matter.
     found_by = (
       jnp.full(num_cells, -1, jnp.int32)
       .at[jnp.where(is_elite, cells, num_cells)]
-      .max(state.emitters, mode="drop")
-    )
+      .max(state.emitters, mode="drop"))
     numbers = jnp.arange(len(parts))[:, None]
     return state._replace(
       states=of_each(tell_one, key),
       found_by=jnp.where(found_by >= 0, found_by, state.found_by),
       evaluated=_MEMORY * state.evaluated
       + jnp.sum(state.emitters == numbers, axis=1),
-      improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1),
-    )
+      improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1))
 
   def tell_first(
     state: MultiEmitterState,
@@ -172,8 +159,7 @@ def multi_emitter(
     for i, (name, part) in enumerate(emitters.items()):
       own = part.metrics(state.states[i]) | {
         "share": jnp.mean(state.emitters == i),
-        "num_elites": jnp.sum(state.found_by == i),
-      }
+        "num_elites": jnp.sum(state.found_by == i)}
       numbers |= {f"{name}/{key}": x for key, x in own.items()}
     return numbers
 
@@ -207,8 +193,7 @@ def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:
   places = (
     jnp.full(size, -1, jnp.int32)
     .at[jnp.where(is_own, state.rows, size)]
-    .set(jnp.arange(size, dtype=jnp.int32), mode="drop")
-  )
+    .set(jnp.arange(size, dtype=jnp.int32), mode="drop"))
   known, places = places >= 0, jnp.maximum(places, 0)
   own: Evaluated = jax.tree.map(lambda x: x[places], evaluated)
   if "lengths" in own.extra:

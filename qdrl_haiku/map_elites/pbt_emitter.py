@@ -110,8 +110,7 @@ def pbt_emitter(
   if num_replaced_by_samples >= population_size:
     raise ValueError(
       f"num_replaced_by_samples={num_replaced_by_samples} leaves none of"
-      f" population_size={population_size}; use fewer, or a larger population."
-    )
+      f" population_size={population_size}; use fewer, or a larger population.")
 
   def decide(key: Key) -> Any:
     state, hyperparams = controller.init(key, population_size)
@@ -124,31 +123,23 @@ def pbt_emitter(
   def init(key: Key, repertoire: Repertoire) -> PBTEmitterState:
     members = agents.init(fold_in_indices(key, population_size))
     remembered, hyperparams = controller.init(
-      jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size
-    )
+      jax.random.fold_in(key, OfGeneration.CONTROLLER), population_size)
     decision = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype), decision_shapes
-    )._replace(
+      lambda x: jnp.zeros(x.shape, x.dtype), decision_shapes)._replace(
       parents=jnp.arange(population_size, dtype=jnp.int32),
       # Copied, so that the state can be donated.
-      hyperparams=jax.tree.map(jnp.copy, hyperparams),
-    )
+      hyperparams=jax.tree.map(jnp.copy, hyperparams))
     return PBTEmitterState(
-      members=members,
-      hyperparams=hyperparams,
-      metrics={},
+      members=members, hyperparams=hyperparams, metrics={},
       fitness=jnp.full(population_size, jnp.nan, jnp.float32),
-      decision=decision,
-      sampled_cells=jnp.full(population_size, -1, jnp.int32),
-      controller=remembered,
-    )
+      decision=decision, sampled_cells=jnp.full(population_size, -1, jnp.int32),
+      controller=remembered)
 
   def ask(
     state: PBTEmitterState, repertoire: Repertoire, key: Key
   ) -> tuple[Elite, PBTEmitterState]:
     members, metrics = agents.train(
-      state.members, state.hyperparams, fold_in_indices(key, population_size)
-    )
+      state.members, state.hyperparams, fold_in_indices(key, population_size))
     trained = Elite(agents.genotypes(members), state.hyperparams)
 
     def sample(key: Key, n: int) -> Elite:
@@ -157,14 +148,11 @@ def pbt_emitter(
       is_there = jnp.any(repertoire.occupied)
       return jax.tree.map(
         lambda stored, x: jnp.where(is_there, stored, x[own]),
-        repertoire.sample(stored_key, n),
-        trained,
-      )
+        repertoire.sample(stored_key, n), trained)
 
     variation_key = jax.random.fold_in(key, OfGeneration.VARIATION)
     variations = emit_offspring(
-      variation_key, variation_fn, sample, variation_batch_size
-    )
+      variation_key, variation_fn, sample, variation_batch_size)
     elites = jax.tree.map(lambda *x: jnp.concatenate(x), trained, variations)
     return elites, state._replace(members=members, metrics=metrics)
 
@@ -177,11 +165,8 @@ def pbt_emitter(
     fitness = jnp.asarray(evaluated.fitness, jnp.float32)[:population_size]
     fitness = jnp.where(agents.is_finite(state.members), fitness, jnp.nan)
     remembered, decision = controller.update(
-      state.controller,
-      jax.random.fold_in(key, OfGeneration.CONTROLLER),
-      fitness,
-      state.hyperparams,
-    )
+      state.controller, jax.random.fold_in(key, OfGeneration.CONTROLLER),
+      fitness, state.hyperparams)
     members = agents.inherit(state.members, decision.parents)
     hyperparams = decision.hyperparams
     sampled_cells = jnp.full(population_size, -1, jnp.int32)
@@ -190,26 +175,17 @@ def pbt_emitter(
       replaced = turns < num_replaced_by_samples
       replaced &= jnp.any(repertoire.occupied)
       drawn = repertoire.sample_cells(
-        jax.random.fold_in(key, OfGeneration.SAMPLES), num_replaced_by_samples
-      )
+        jax.random.fold_in(key, OfGeneration.SAMPLES), num_replaced_by_samples)
       cells = jnp.where(replaced, drawn.at[turns].get(mode="clip"), 0)
       elites = jax.tree.map(lambda x: x[cells], repertoire.genotypes)
       members = agents.transplant(members, elites.genotype, replaced)
       hyperparams = jax.tree.map(
-        lambda new, old: jnp.where(replaced, new, old),
-        elites.hyperparams,
-        hyperparams,
-      )
+        lambda new, old: jnp.where(replaced, new, old), elites.hyperparams,
+        hyperparams)
       sampled_cells = jnp.where(replaced, cells, -1)
     return PBTEmitterState(
-      members=members,
-      hyperparams=hyperparams,
-      metrics={},
-      fitness=fitness,
-      decision=decision,
-      sampled_cells=sampled_cells,
-      controller=remembered,
-    )
+      members=members, hyperparams=hyperparams, metrics={}, fitness=fitness,
+      decision=decision, sampled_cells=sampled_cells, controller=remembered)
 
   return Emitter(init, ask, tell, population_size + variation_batch_size)
 
@@ -222,8 +198,7 @@ def _sampling_order(fitness: Array, parents: Array) -> Array:
   # Dropped beyond the end: being one's own parent does not count.
   children_of = jnp.where(keeps_place, population_size, parents)
   is_parent = (
-    jnp.zeros(population_size, bool).at[children_of].set(True, mode="drop")
-  )
+    jnp.zeros(population_size, bool).at[children_of].set(True, mode="drop"))
   fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
   order = jnp.argsort(-fitness, stable=True)
   may_be = keeps_place & ~is_parent & (indices != order[0])

@@ -22,10 +22,8 @@ from qdrl_haiku.types import Array, Key, Tree
 _register = functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=[
-    "genotypes", "fitness", "descriptors", "num_outside", "tessellation"
-  ],
-  meta_fields=[],
-)  # fmt: skip
+    "genotypes", "fitness", "descriptors", "num_outside", "tessellation"],
+  meta_fields=[])
 
 
 @_register
@@ -73,15 +71,12 @@ class Repertoire:
     num_cells = tessellation.num_cells
     return tessellation.repertoire_type(
       genotypes=jax.tree.map(
-        lambda x: jnp.zeros((num_cells, *x.shape), x.dtype), genotype
-      ),
+        lambda x: jnp.zeros((num_cells, *x.shape), x.dtype), genotype),
       fitness=jnp.full(num_cells, -jnp.inf, jnp.float32),
       descriptors=jnp.zeros(
-        (num_cells, tessellation.num_dimensions), jnp.float32
-      ),
+        (num_cells, tessellation.num_dimensions), jnp.float32),
       num_outside=jnp.zeros((), jnp.int32),
-      tessellation=jax.tree.map(jnp.copy, tessellation),
-    )
+      tessellation=jax.tree.map(jnp.copy, tessellation))
 
   @property
   def occupied(self) -> Array:
@@ -127,8 +122,7 @@ class Repertoire:
       ValueError: if a shape, a dtype or the tree differs from the repertoire's.
     """
     genotypes, fitness, descriptors = jax.tree.map(
-      jnp.asarray, (genotypes, fitness, descriptors)
-    )
+      jnp.asarray, (genotypes, fitness, descriptors))
     fitness = canonical_in_repertoire(fitness)
     descriptors = canonical_in_repertoire(descriptors)
     size, num_dimensions = fitness.size, self.descriptors.shape[1]
@@ -138,36 +132,28 @@ class Repertoire:
         "genotypes": self.shapes(size),
         "fitness": jax.ShapeDtypeStruct((size,), jnp.float32),
         "descriptors": jax.ShapeDtypeStruct(
-          (size, num_dimensions), jnp.float32
-        ),
-      },
+          (size, num_dimensions), jnp.float32)},
     ):
       raise ValueError(
         f"{difference}; give genotypes [B, ...] like the repertoire's, which is"
         " made of an example without the axis B, fitness [B] and descriptors"
-        f" [B, {num_dimensions}]."
-      )
+        f" [B, {num_dimensions}].")
     if not fitness.size:
       return self
     valid = trees.all_finite_leaves((genotypes, fitness, descriptors))
     places = self.places(
-      valid,
-      fitness,
-      descriptors,
-      hash_for_repertoire(jax.tree.leaves(genotypes)),
-    )
+      valid, fitness, descriptors,
+      hash_for_repertoire(jax.tree.leaves(genotypes)))
 
     def write(stored: Array, new: Array) -> Array:
       return stored.at[places].set(new, mode="drop", unique_indices=True)
 
     outside = valid & self.tessellation.outside(descriptors)
     return dataclasses.replace(
-      self,
-      genotypes=jax.tree.map(write, self.genotypes, genotypes),
+      self, genotypes=jax.tree.map(write, self.genotypes, genotypes),
       fitness=write(self.fitness, fitness),
       descriptors=write(self.descriptors, descriptors),
-      num_outside=self.count_outside(outside),
-    )
+      num_outside=self.count_outside(outside))
 
   def places(
     self,
@@ -191,14 +177,12 @@ class Repertoire:
     found = jnp.where(valid, self.cells_of(descriptors), num_cells)
     keys = (found, -fitness, *jnp.unstack(descriptors, axis=1), *hashes)
     *sorted_keys, order = jax.lax.sort(
-      (*keys, jnp.arange(batch_size)), num_keys=len(keys)
-    )
+      (*keys, jnp.arange(batch_size)), num_keys=len(keys))
     best = jnp.diff(sorted_keys[0], prepend=-1) != 0
     best = jnp.zeros(batch_size, bool).at[order].set(best, unique_indices=True)
     incumbents = self.fitness.at[found].get(mode="fill", fill_value=jnp.inf)
     return jnp.where(
-      best & (fitness > incumbents), found, num_cells + jnp.arange(batch_size)
-    )
+      best & (fitness > incumbents), found, num_cells + jnp.arange(batch_size))
 
   def count_outside(self, outside: Array) -> Array:
     """Returns `num_outside` with more, bool [B], as far as an int32 can."""
@@ -212,8 +196,7 @@ class Repertoire:
     cells = self.cells_of(descriptors)
     is_there = self.fitness.at[cells].get(mode="clip") == fitness
     is_there &= jnp.all(
-      self.descriptors.at[cells].get(mode="clip") == descriptors, axis=1
-    )
+      self.descriptors.at[cells].get(mode="clip") == descriptors, axis=1)
     return jnp.where(is_there, cells, self.fitness.shape[0])
 
   def cells_of(self, descriptors: Array) -> Array:
@@ -242,8 +225,7 @@ class Repertoire:
     """
     cells = self.sample_cells(key, n)
     return jax.tree.map(
-      lambda x: x.at[cells].get(mode="promise_in_bounds"), self.genotypes
-    )
+      lambda x: x.at[cells].get(mode="promise_in_bounds"), self.genotypes)
 
   def save(
     self, path: str | os.PathLike[str], config: dict[str, Any] | None = None

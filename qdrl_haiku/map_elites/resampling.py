@@ -38,23 +38,15 @@ class Resampling(Settings):
     0.25,
     "Share of a generation's evaluations that are of agents which were "
     "evaluated before, with --adding=adaptive. They come on top of new agents.",
-    above=0,
-    high=0.999999,
-    flag="resampling_share",
-    offered=False,
-    needs="resampling",
-  )
+    above=0, high=0.999999, flag="resampling_share", offered=False,
+    needs="resampling")
   # With a depth of 1 an elite that a lucky newcomer displaces is lost, and a
   # cell is empty once its elite has moved.
   depth: int = setting(
     4,
     "Agents kept for each cell, with --adding=adaptive: the elite, and those "
     "next in line.",
-    low=1,
-    flag="resampling_depth",
-    offered=False,
-    needs="resampling",
-  )
+    low=1, flag="resampling_depth", offered=False, needs="resampling")
 
   def num_drawn(self, batch_size: int) -> int:
     """Returns R >= 1, so that R / (B + R) is about the share of B new ones."""
@@ -96,8 +88,7 @@ class DeepArchive(NamedTuple):
     if tessellation.num_cells * resampling.depth > MAX_CELLS:
       raise ValueError(
         f"resampling depth {resampling.depth} times {tessellation.num_cells} "
-        f"cells is more than {MAX_CELLS}; lower one of them."
-      )
+        f"cells is more than {MAX_CELLS}; lower one of them.")
     genotype = jax.tree.map(lambda x: x[0], evaluated.genotypes)
     empty = Repertoire.init(genotype, tessellation)
     num_cells, num_dimensions = empty.descriptors.shape
@@ -105,16 +96,14 @@ class DeepArchive(NamedTuple):
     num_drawn = resampling.num_drawn(batch_size)
     archive = cls(
       genotypes=jax.tree.map(
-        lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), empty.genotypes
-      ),
+        lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), empty.genotypes),
       fitness=jnp.full(size, -jnp.inf, jnp.float32),
       descriptors=jnp.zeros((size, num_dimensions), jnp.float32),
       num_evaluations=jnp.zeros(size, jnp.int32),
       ranks=jnp.full(size, size, jnp.int32),
       labels=jnp.full(size, -1, jnp.int32),
       elites=jnp.full(num_cells, size, jnp.int32),
-      drawn=jnp.full(num_drawn, size, jnp.int32),
-    )
+      drawn=jnp.full(num_drawn, size, jnp.int32))
     nothing = jnp.zeros(num_drawn), jnp.zeros((num_drawn, num_dimensions))
     return archive.add(empty, evaluated, nothing)[1]
 
@@ -147,8 +136,7 @@ class DeepArchive(NamedTuple):
     places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
     places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
     genotypes = jax.tree.map(
-      lambda x: x.at[places].get(mode="clip"), self.genotypes
-    )
+      lambda x: x.at[places].get(mode="clip"), self.genotypes)
     return genotypes, self._replace(drawn=places)
 
   def add(
@@ -172,8 +160,7 @@ class DeepArchive(NamedTuple):
     assert repertoire.has_cells, "Individuals are compared within cells."
     known = self._with_evaluations(*reevaluated)
     genotypes, fitness, descriptors = jax.tree.map(
-      jnp.asarray, tuple(evaluated[:3])
-    )
+      jnp.asarray, tuple(evaluated[:3]))
     num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
     size, depth = fitness.shape[0], num_places // num_cells
     fitness = canonical_in_repertoire(fitness)
@@ -194,10 +181,8 @@ class DeepArchive(NamedTuple):
       *jnp.unstack(places_of_all, axis=1),
       *(
         jnp.pad(x, (num_places, 0))
-        for x in hash_for_repertoire(jax.tree.leaves(genotypes))
-      ),
-      numbers,
-    )
+        for x in hash_for_repertoire(jax.tree.leaves(genotypes))),
+      numbers)
     sorted_cells, *_, order = jax.lax.sort(keys, num_keys=len(keys))
     is_first = jnp.diff(sorted_cells, prepend=-1) != 0
     in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
@@ -209,8 +194,7 @@ class DeepArchive(NamedTuple):
     turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)[new]
     free = jnp.argsort(kept[old], stable=True)
     places = jnp.where(
-      kept[new], free.at[turns].get(mode="clip"), num_places + numbers[:size]
-    )
+      kept[new], free.at[turns].get(mode="clip"), num_places + numbers[:size])
 
     def write(stored: Array, values: Array) -> Array:
       return stored.at[places].set(values, mode="drop", unique_indices=True)
@@ -229,24 +213,19 @@ class DeepArchive(NamedTuple):
       genotypes=jax.tree.map(write, known.genotypes, genotypes),
       fitness=rewrite(all_fitness, -jnp.inf),
       descriptors=write(
-        jnp.where(kept[old, None], known.descriptors, 0), descriptors
-      ),
+        jnp.where(kept[old, None], known.descriptors, 0), descriptors),
       num_evaluations=rewrite(
-        jnp.concatenate([known.num_evaluations, ones]), 0
-      ),
+        jnp.concatenate([known.num_evaluations, ones]), 0),
       ranks=new_ranks,
       labels=rewrite(jnp.concatenate([known.labels, labels]), -1),
-      elites=elites,
-      drawn=jnp.full_like(known.drawn, num_places),
-    )
+      elites=elites, drawn=jnp.full_like(known.drawn, num_places))
     outside = valid & repertoire.tessellation.outside(places_of_all)
     return dataclasses.replace(
       repertoire,
       genotypes=jax.tree.map(lambda x: _take(x, elites, 0), archive.genotypes),
       fitness=_take(archive.fitness, elites, -jnp.inf),
       descriptors=_take(archive.descriptors, elites, 0),
-      num_outside=repertoire.count_outside(outside[new]),
-    ), archive
+      num_outside=repertoire.count_outside(outside[new])), archive
 
   def _with_evaluations(
     self, fitness: Array, descriptors: Array
@@ -264,9 +243,7 @@ class DeepArchive(NamedTuple):
       fitness=moved(self.fitness, fitness),
       descriptors=moved(self.descriptors, descriptors),
       num_evaluations=self.num_evaluations.at[self.drawn].set(
-        counts, mode="drop"
-      ),
-    )
+        counts, mode="drop"))
 
 
 def _take(values: Array, places: Array, empty: float) -> Array:

@@ -65,15 +65,13 @@ def store_repertoire(
     "version": importlib.metadata.version(_PACKAGE),
     "tessellation": {"kind": tessellation.kind, **settings},
     "genotype": {"structure": structure, "dtypes": dtypes},
-    "config": config,
-  }
+    "config": config}
   arrays |= {
     "fitness": fitness,
     "descriptors": np.asarray(fields["descriptors"]),
     "num_outside": np.asarray(fields["num_outside"]),
     "cells": cells,
-    "config": np.asarray(json.dumps(record)),
-  }
+    "config": np.asarray(json.dumps(record))}
   if centroids is not None:
     arrays["centroids"] = np.asarray(centroids)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +106,7 @@ def load_stored_repertoire(
       "fitness": jnp.asarray(fitness),
       "descriptors": jnp.asarray(arrays["descriptors"]),
       "num_outside": jnp.asarray(arrays["num_outside"]),
-      "tessellation": tessellation,
-    }
+      "tessellation": tessellation}
 
 
 def read_stored_repertoire_config(
@@ -147,15 +144,13 @@ def open_stored_repertoire(
       if record["format"] != _FORMAT:
         raise ValueError(
           f"its format is {record['format']}, and this version"
-          f" ({importlib.metadata.version(_PACKAGE)}) reads {_FORMAT}"
-        )
+          f" ({importlib.metadata.version(_PACKAGE)}) reads {_FORMAT}")
       yield arrays, record
     # A damaged file can make NumPy, zipfile and json raise nearly anything.
     except Exception as error:
       raise ValueError(
         f"{os.fspath(path)} can't be read as a repertoire:"
-        f" {error or type(error).__name__}"
-      ) from error
+        f" {error or type(error).__name__}") from error
 
 
 def make_stored_tessellation(
@@ -216,8 +211,7 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
   if kind not in ("dict", "namedtuple"):
     raise ValueError(
       f"its genotypes contain a {described.get('class', kind)}, which only an"
-      " example can rebuild; give like=genotype."
-    )
+      " example can rebuild; give like=genotype.")
   fields = {key: _rebuild(x, leaves) for key, x in items}
   module, _, name = described.get("class", "").partition(":")
   if kind == "dict" or module.split(".")[0] != _PACKAGE:
@@ -226,8 +220,7 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
   if list(getattr(found, "_fields", ())) != list(fields):
     raise ValueError(
       f"{module}.{name} with the fields {list(fields)} is not in this version"
-      f" ({importlib.metadata.version(_PACKAGE)}); give like=genotype."
-    )
+      f" ({importlib.metadata.version(_PACKAGE)}); give like=genotype.")
   return found(**fields)  # type: ignore[misc]
 
 
@@ -235,12 +228,10 @@ def _arrange(like: Tree, leaves: dict[str, np.ndarray]) -> Tree:
   """Returns the genotypes in the tree of an example."""
   stored = {
     name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    for name, x in leaves.items()
-  }
+    for name, x in leaves.items()}
   example = _named_leaves(jax.eval_shape(lambda x: x, like))
   if difference := trees.tree_difference(stored, example):
     raise ValueError(
       f"in the file {difference} as in `like`; give an example of the genotypes"
-      " that were saved."
-    )
+      " that were saved.")
   return jax.tree.map(lambda name: leaves[name], _names(like))

@@ -57,10 +57,8 @@ class _Cells:
 
 
 @functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=[],
-  meta_fields=["shape", "lower", "upper"],
-)
+  jax.tree_util.register_dataclass, data_fields=[],
+  meta_fields=["shape", "lower", "upper"])
 @dataclasses.dataclass(frozen=True)
 class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
@@ -92,8 +90,7 @@ class Grid(_Cells):
       raise ValueError(
         f"shape={self.shape!r} is not one count of cells for each of the"
         f" {len(lower)} dimensions of the bounds; use"
-        f" {(10,) * len(lower)}, for example."
-      )
+        f" {(10,) * len(lower)}, for example.")
     shape = tuple(counts.tolist())
     check_count("num_cells", math.prod(shape), 1, maximum=MAX_CELLS)
     object.__setattr__(self, "shape", shape)
@@ -111,8 +108,7 @@ class Grid(_Cells):
     bounds = zip(self.lower, self.upper, self.shape, strict=True)
     return tuple(
       _float32(low + (high - low) * np.arange(num + 1) / num)
-      for low, high, num in bounds
-    )
+      for low, high, num in bounds)
 
   @property
   def centroids(self) -> Array:
@@ -120,8 +116,7 @@ class Grid(_Cells):
     bounds = zip(self.lower, self.upper, self.shape, strict=True)
     middles = [
       low + (high - low) * (np.arange(num) + 0.5) / num
-      for low, high, num in bounds
-    ]
+      for low, high, num in bounds]
     grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1)
     return jnp.asarray(grid.reshape(self.num_cells, -1), jnp.float32)
 
@@ -139,17 +134,14 @@ class Grid(_Cells):
     # edge into another cell, and differently under jit.
     indices = tuple(
       jnp.searchsorted(edges[1:-1], x, side="right", method="scan_unrolled")
-      for edges, x in zip(self.edges, descriptors.T, strict=True)
-    )
+      for edges, x in zip(self.edges, descriptors.T, strict=True))
     cells = jnp.ravel_multi_index(indices, self.shape, mode="clip")
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
 @functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=["centroids"],
-  meta_fields=["lower", "upper"],
-)
+  jax.tree_util.register_dataclass, data_fields=["centroids"],
+  meta_fields=["lower", "upper"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class CVT(_Cells):
   """The nearest of a set of centroids; `cvt` finds a good set.
@@ -186,8 +178,7 @@ class CVT(_Cells):
     scale = 1 / (upper - lower)
     cells = k_means.k_means_nearest(
       (jnp.clip(descriptors, lower, upper) - lower) * scale,
-      (self.centroids - lower) * scale,
-    )
+      (self.centroids - lower) * scale)
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
@@ -264,8 +255,7 @@ def cvt(
   if num_cells > _MAX_CENTROIDS:
     raise ValueError(
       f"num_cells={num_cells} takes k-means, whose time grows with its square,"
-      f" too long; use at most {_MAX_CENTROIDS}, or a grid."
-    )
+      f" too long; use at most {_MAX_CENTROIDS}, or a grid.")
   unit = k_means.k_means_centroids(key, int(num_cells), len(lower))
   centroids = _float32(lower) + unit * (_float32(upper) - _float32(lower))
   return CVT(centroids, lower, upper)
@@ -291,6 +281,5 @@ def _checked_bounds(
   if not fits or not np.all((-np.inf < a) & (a < b) & (b < np.inf)):
     raise ValueError(
       f"lower={lower!r} is not below upper={upper!r} in each dimension; give"
-      " finite bounds, one of each per dimension of a descriptor."
-    )
+      " finite bounds, one of each per dimension of a descriptor.")
   return tuple(low.tolist()), tuple(high.tolist())

@@ -56,11 +56,9 @@ def iso_line(
   line = line_sigma * jax.random.normal(line_key, leaves[0].shape[:1])
   # One draw for all leaves: a draw takes long to compile, and there are many.
   sizes = [
-    math.prod(leaf.shape[1:]) if _is_float(leaf) else 0 for leaf in leaves
-  ]
+    math.prod(leaf.shape[1:]) if _is_float(leaf) else 0 for leaf in leaves]
   noise = iso_sigma * jax.random.normal(
-    iso_key, (leaves[0].shape[0], sum(sizes))
-  )
+    iso_key, (leaves[0].shape[0], sum(sizes)))
   noises = jnp.split(noise, list(itertools.accumulate(sizes))[:-1], axis=1)
 
   def vary(first: Array, second: Array, iso: Array) -> Array:
@@ -120,8 +118,7 @@ def find_varied_weights(
   if not any(chosen):
     raise ValueError(
       f"there are no weights in the genotype {jax.tree.structure(genotype)}, so"
-      " offspring would be copies; name those that may vary `..._params`."
-    )
+      " offspring would be copies; name those that may vary `..._params`.")
   return chosen
 
 
@@ -134,8 +131,7 @@ def is_running_state(path: jax.tree_util.KeyPath) -> bool:
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
   return any(
     name == "state" and above.endswith("params")
-    for above, name in itertools.pairwise(names)
-  )
+    for above, name in itertools.pairwise(names))
 
 
 def pick_varied_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:

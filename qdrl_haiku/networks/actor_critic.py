@@ -134,12 +134,9 @@ def make_discriminator(
 
   def discriminator(inputs: jax.Array) -> jax.Array:
     return mlp.MLP(
-      shape.hidden_layer_sizes,
-      parameter_size,
-      activation=ACTIVATIONS[activation],
-      layer_norm=layer_norm,
-      name="discriminator",
-    )(inputs)
+      shape.hidden_layer_sizes, parameter_size,
+      activation=ACTIVATIONS[activation], layer_norm=layer_norm,
+      name="discriminator")(inputs)
 
   return network(discriminator, input_size)
 
@@ -174,14 +171,9 @@ def _actor_critic(
     if own.policy is not None:
       return own_network("policy", own.policy, (size,), (num_outputs,))
     forward = _perceptron(
-      "policy",
-      config,
-      config.policy_sizes,
-      num_outputs,
-      layer_norm=config.layer_norm,
-      residual=config.residual,
-      final_init=policy_final_init(config),
-    )
+      "policy", config, config.policy_sizes, num_outputs,
+      layer_norm=config.layer_norm, residual=config.residual,
+      final_init=policy_final_init(config))
     return network(forward, size)
 
   policy = without_privileged(make_policy, observation_size, config.privileged)
@@ -191,21 +183,16 @@ def _actor_critic(
     critic = own_critics(own.critic, (observation_size, action_size))
   else:
     value = _perceptron(
-      "critic",
-      config,
-      config.critic_sizes,
-      1,
+      "critic", config, config.critic_sizes, 1,
       layer_norm=config.layer_norm
       if config.critic_layer_norm is None
       else config.critic_layer_norm,
       residual=config.residual
       if config.critic_residual is None
-      else config.critic_residual,
-    )
+      else config.critic_residual)
     critic = network(
       lambda inputs: value(inputs)[..., 0],
-      observation_size + (0 if of_observations else action_size),
-    )
+      observation_size + (0 if of_observations else action_size))
     if not of_observations:
       critic = _twins(critic)
   return ActorCritic(policy, critic)
@@ -225,23 +212,16 @@ def _perceptron(
   if residual and layer_norm:
     raise ValueError(
       f"layer_norm has no effect on the {name}'s residual blocks, which are "
-      "normalised by themselves; leave it out, or take no residual blocks."
-    )
+      "normalised by themselves; leave it out, or take no residual blocks.")
   if residual and len(set(sizes)) != 1:
     raise ValueError(
       f"{name}_hidden_layer_sizes={tuple(sizes)} are no sizes of residual "
       "blocks, which add to each other; give one or more that are alike, such "
-      "as (128, 128)."
-    )
+      "as (128, 128).")
   module = ResidualMLP if residual else mlp.MLP
   return lambda inputs: module(
-    sizes,
-    output_size,
-    activation=ACTIVATIONS[config.activation],
-    layer_norm=layer_norm,
-    final_init=final_init,
-    name=name,
-  )(inputs)
+    sizes, output_size, activation=ACTIVATIONS[config.activation],
+    layer_norm=layer_norm, final_init=final_init, name=name)(inputs)
 
 
 def _twins(critic: Network) -> Network:
@@ -261,8 +241,7 @@ def _twins(critic: Network) -> Network:
     # There may be the parameters of one critic alone.
     num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(
-      params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape))
-    )
+      params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape)))
     return fusion.without_gradient_fusion(values)
 
   return Network(init=init, apply=apply)

@@ -108,15 +108,12 @@ def without_privileged(
 
   def seen(inputs: jax.Array) -> jax.Array:
     return jnp.delete(
-      inputs, slice(first, last), axis=-1, assume_unique_indices=True
-    )
+      inputs, slice(first, last), axis=-1, assume_unique_indices=True)
 
   train = seeing.train
   return Network(
-    seeing.init,
-    lambda params, inputs: seeing.apply(params, seen(inputs)),
-    train and (lambda params, inputs: train(params, seen(inputs))),
-  )
+    seeing.init, lambda params, inputs: seeing.apply(params, seen(inputs)),
+    train and (lambda params, inputs: train(params, seen(inputs))))
 
 
 def stateful_network(
@@ -157,10 +154,8 @@ def with_network_variables(network: StatefulNetwork) -> Network:
   return Network(
     lambda key: Variables(*network.init(key)),
     lambda variables, *inputs: network.apply(
-      *variables, *inputs, is_training=False
-    )[0],
-    train,
-  )
+      *variables, *inputs, is_training=False)[0],
+    train)
 
 
 def transform_with_state(

@@ -79,8 +79,7 @@ class BatchNorm(hk.Module):
     if not is_training:
       return averaged_affine(
         {"scale": scale, "offset": offset},
-        {"mean": mean, "variance": variance},
-      )
+        {"mean": mean, "variance": variance})
     axes = tuple(range(inputs.ndim - 1))
     batch_mean = jnp.mean(inputs, axes)
     # One pass over the inputs, and not two.
@@ -91,18 +90,12 @@ class BatchNorm(hk.Module):
     if self._renormalize:
       average_deviation = jnp.sqrt(variance + _EPSILON)
       scaling = jnp.clip(
-        deviation / average_deviation, 1 / _MOST_SCALING, _MOST_SCALING
-      )
+        deviation / average_deviation, 1 / _MOST_SCALING, _MOST_SCALING)
       moved = jnp.clip(
-        (batch_mean - mean) / average_deviation, -_MOST_SHIFT, _MOST_SHIFT
-      )
+        (batch_mean - mean) / average_deviation, -_MOST_SHIFT, _MOST_SHIFT)
       is_warm = count >= self._warm_up
       scaling, moved = jax.lax.stop_gradient(
-        (
-          jnp.where(is_warm, scaling, 1.0),
-          jnp.where(is_warm, moved, 0.0),
-        )
-      )
+        (jnp.where(is_warm, scaling, 1.0), jnp.where(is_warm, moved, 0.0)))
       factor, shift = factor * scaling, shift + scale * moved
     rate = jnp.maximum(1.0 / (count + 1), _RATE)
     for name, average, new in (
@@ -148,9 +141,7 @@ class LinearOfAffine(hk.Module):
     """Applies the layer: [..., I], [I] and [I] -> [..., size]."""
     fan_in = inputs.shape[-1]
     usual = hk.initializers.TruncatedNormal(1 / math.sqrt(fan_in))
-    w = hk.get_parameter(
-      "w", [fan_in, self._size], init=self._w_init or usual
-    )
+    w = hk.get_parameter("w", [fan_in, self._size], init=self._w_init or usual)
     bias = shift @ w + hk.get_parameter("b", [self._size], init=jnp.zeros)
     w = factor[:, None] * w
     if self._size < _FEW:

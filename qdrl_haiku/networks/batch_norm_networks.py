@@ -29,8 +29,7 @@ _Affine = tuple[jax.Array, jax.Array, jax.Array]
 _Forward = Callable[[jax.Array, bool, slice], jax.Array]
 # (sizes of hidden layers, size of the output, its initial weights).
 _MakeForward = Callable[
-  [Sequence[int], int, hk.initializers.Initializer | None], _Forward
-]
+  [Sequence[int], int, hk.initializers.Initializer | None], _Forward]
 
 
 class BatchNormNetworks(NamedTuple):
@@ -72,13 +71,10 @@ def make_crossq_networks(
     output_size: int,
     final_init: hk.initializers.Initializer | None,
   ) -> _Forward:
-    def forward(
-      inputs: jax.Array, is_training: bool, rows: slice
-    ) -> jax.Array:
+    def forward(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
       def normalized(name: str, inputs: jax.Array) -> _Affine:
         layer = batch_norm.BatchNorm(
-          renormalize=True, name=f"batch_norm_{name}"
-        )
+          renormalize=True, name=f"batch_norm_{name}")
         return inputs, *layer.affine(inputs, is_training)
 
       hidden = normalized("inputs", inputs)
@@ -87,8 +83,7 @@ def make_crossq_networks(
         hidden = normalized(str(i), act(linear(*hidden)))
       hidden = hidden[0][rows], *hidden[1:]
       return batch_norm.LinearOfAffine(
-        output_size, w_init=final_init, name="output"
-      )(*hidden)
+        output_size, w_init=final_init, name="output")(*hidden)
 
     return forward
 
@@ -122,8 +117,7 @@ def make_xqc_networks(
   if config.policy_final_init == "small":
     raise ValueError(
       "policy_final_init=small has no effect on xqc, whose weights are of unit "
-      "norm; leave it out."
-    )
+      "norm; leave it out.")
   act = ACTIVATIONS[config.activation]
 
   def layers(
@@ -133,13 +127,10 @@ def make_xqc_networks(
   ) -> _Forward:
     del final_init  # The weights' norm is 1.
 
-    def forward(
-      inputs: jax.Array, is_training: bool, rows: slice
-    ) -> jax.Array:
+    def forward(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
       # An offset would be taken out by the next normalisation.
       layer = batch_norm.BatchNorm(
-        create_offset=False, name="batch_norm_inputs"
-      )
+        create_offset=False, name="batch_norm_inputs")
       hidden = layer(inputs, is_training)
       for i, size in enumerate(sizes):
         hidden = hk.Linear(size, with_bias=False, name=f"linear_{i}")(hidden)
@@ -151,8 +142,7 @@ def make_xqc_networks(
 
   return _networks(
     observation_size, action_size, config, own, num_atoms, layers,
-    has_unit_norm=True,
-  )  # fmt: skip
+    has_unit_norm=True)
 
 
 def without_batch_norm(policy: base.Variables) -> types.Params:
@@ -173,8 +163,7 @@ def without_batch_norm(policy: base.Variables) -> types.Params:
 
   def affine(name: str) -> tuple[jax.Array, jax.Array]:
     return batch_norm.averaged_affine(
-      modules[f"batch_norm_{name}"], averages[f"batch_norm_{name}"]
-    )
+      modules[f"batch_norm_{name}"], averages[f"batch_norm_{name}"])
 
   before: tuple[jax.Array, jax.Array] | None = affine("inputs")
   layers = {}
@@ -228,24 +217,18 @@ def _networks(
     act = scoped(
       "policy",
       layers(
-        config.policy_sizes,
-        2 * action_size,
+        config.policy_sizes, 2 * action_size,
         # As in the authors' code: normalised, policies needn't begin near 0.
-        policy_final_init(config, "fan_in"),
-      ),
-    )
+        policy_final_init(config, "fan_in")))
     made = base.stateful_network(
-      lambda inputs, is_training: act(inputs, is_training, slice(None)), size
-    )
+      lambda inputs, is_training: act(inputs, is_training, slice(None)), size)
     return base.with_network_variables(begun(made))
 
   policy = base.without_privileged(
-    make_policy, observation_size, config.privileged
-  )
+    make_policy, observation_size, config.privileged)
   if own.critic is not None:
     critic = _own_critics(
-      own.critic, observation_size, action_size, num_outputs
-    )
+      own.critic, observation_size, action_size, num_outputs)
   else:
     value = scoped("critic", layers(config.critic_sizes, num_outputs, None))
     critic = _twins(value, observation_size + action_size)
@@ -272,11 +255,8 @@ def _own_critics(
     return twins.apply(*twins.init(key), *inputs, is_training=True)[0]
 
   check_own_network_shapes(
-    "critic",
-    outputs,
-    [(*BATCH, observation_size), (*BATCH, action_size)],
-    (*BATCH, NUM_CRITICS, num_outputs),
-  )
+    "critic", outputs, [(*BATCH, observation_size), (*BATCH, action_size)],
+    (*BATCH, NUM_CRITICS, num_outputs))
   return twins
 
 
@@ -303,10 +283,8 @@ def _twins(critic: _Forward, input_size: int) -> base.StatefulNetwork:
     # Statistics of the inputs are the same for both.
     outputs, state = jax.vmap(
       lambda params, state: transformed.apply(
-        params, state, inputs, is_training, rows
-      ),
-      out_axes=(-2, 0),
-    )(params, state)
+        params, state, inputs, is_training, rows),
+      out_axes=(-2, 0))(params, state)
     return fusion.without_gradient_fusion(outputs), state
 
   return base.StatefulNetwork(init=init, apply=apply)

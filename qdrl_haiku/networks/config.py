@@ -9,13 +9,9 @@ import jax.numpy as jnp
 from qdrl_haiku.config import Settings, setting
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-  "elu": jax.nn.elu,
-  "gelu": jax.nn.gelu,
-  "leaky_relu": jax.nn.leaky_relu,
-  "relu": jax.nn.relu,
-  "swish": jax.nn.swish,
-  "tanh": jnp.tanh,
-}
+  "elu": jax.nn.elu, "gelu": jax.nn.gelu, "leaky_relu": jax.nn.leaky_relu,
+  "relu": jax.nn.relu, "swish": jax.nn.swish,
+  "tanh": jnp.tanh}
 """Activations of hidden layers, by name."""
 NUM_CRITICS = 2
 """Number of critics of an agent: twins."""
@@ -28,38 +24,31 @@ class NetworkConfig(Settings):
   title = "Networks"
 
   hidden_layer_sizes: tuple[int, ...] = setting(
-    (256, 256), "Widths of the hidden layers of all networks.", low=1
-  )
+    (256, 256), "Widths of the hidden layers of all networks.", low=1)
   policy_hidden_layer_sizes: tuple[int, ...] | None = setting(
     None,
     "Widths of the policy's hidden layers; by default --hidden_layer_sizes.",
-    low=1,
-  )
+    low=1)
   critic_hidden_layer_sizes: tuple[int, ...] | None = setting(
     None,
     "Widths of the critics' hidden layers; by default --hidden_layer_sizes.",
-    low=1,
-  )
+    low=1)
   activation: str = setting(
-    "relu",
-    f"Activation of the hidden layers: {', '.join(ACTIVATIONS)}.",
-    choices=tuple(ACTIVATIONS),
-  )
+    "relu", f"Activation of the hidden layers: {', '.join(ACTIVATIONS)}.",
+    choices=tuple(ACTIVATIONS))
   policy_final_init: str | None = setting(
     None,
     "Initial weights of the policy's last layer: small, uniform from -0.003 to "
     "0.003, so that first actions are near 0, the default without a "
     "repertoire; or fan_in, as those of the hidden layers, so that new "
     "policies act differently, the default with one, and of crossq.",
-    choices=("small", "fan_in"),
-  )
+    choices=("small", "fan_in"))
 
   privileged: tuple[int, int] | None = setting(
     None,
     "Where in an observation the numbers begin and end that critics see and "
     "the policy doesn't.",
-    flag="",
-  )
+    flag="")
 
   @property
   def policy_sizes(self) -> tuple[int, ...]:
@@ -81,23 +70,17 @@ class ResidualNetworkConfig(NetworkConfig):
   layer_norm: bool = setting(
     False,
     "Whether LayerNorm stands before each hidden activation, in the policy and "
-    "in the critics.",
-  )
+    "in the critics.")
   critic_layer_norm: bool | None = setting(
-    None,
-    "--layer_norm of the critics; by default that of the policy.",
-    offered=False,
-  )
+    None, "--layer_norm of the critics; by default that of the policy.",
+    offered=False)
   residual: bool = setting(
     False,
     "Whether hidden layers are residual blocks of one width, layer-normalised "
-    "(SimBa, Lee et al., arXiv 2410.09754), in the policy and in the critics.",
-  )
+    "(SimBa, Lee et al., arXiv 2410.09754), in the policy and in the critics.")
   critic_residual: bool | None = setting(
-    None,
-    "--residual of the critics; by default that of the policy.",
-    offered=False,
-  )
+    None, "--residual of the critics; by default that of the policy.",
+    offered=False)
 
   @property
   def has_residual_blocks(self) -> bool:

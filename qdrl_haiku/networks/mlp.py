@@ -65,8 +65,7 @@ class MLP(hk.Module):
 def mlp_layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
   """Makes the i-th LayerNorm of a module, with learned scale and offset."""
   return hk.LayerNorm(
-    axis=-1, create_scale=True, create_offset=True, name=f"layer_norm_{i}"
-  )
+    axis=-1, create_scale=True, create_offset=True, name=f"layer_norm_{i}")
 
 
 def fix_mlp_inputs(
@@ -85,12 +84,9 @@ def fix_mlp_inputs(
   layers = {name.rpartition("/")[2]: name for name in params}
   layer = layers.get(mlp_hidden_name(0), layers[_OUTPUT])
   weights, last = params[layer]["w"], first + values.shape[0]
-  return dict(params) | {
-    layer: {
-      "w": jnp.concatenate([weights[:first], weights[last:]]),
-      "b": params[layer]["b"] + values @ weights[first:last],
-    }
-  }
+  return dict(params) | {layer: {
+    "w": jnp.concatenate([weights[:first], weights[last:]]),
+    "b": params[layer]["b"] + values @ weights[first:last]}}
 
 
 def mlp_hidden_name(i: int) -> str:

@@ -85,14 +85,11 @@ def own_network(
   else:
     raise ValueError(
       f"the {role} network is {given!r}; give a function that calls Haiku's "
-      "modules, or a pair of functions, networks.Network(init, apply)."
-    )
+      "modules, or a pair of functions, networks.Network(init, apply).")
   check_own_network_shapes(
     role,
     lambda key, *inputs: network.in_training(network.init(key), *inputs)[0],
-    [(*axes, size) for size in input_sizes],
-    (*axes, *outputs),
-  )
+    [(*axes, size) for size in input_sizes], (*axes, *outputs))
   return network if axes == _AXES else _of_any_axes(network)
 
 
@@ -159,8 +156,7 @@ def check_own_network_shapes(
   if shape != expected or dtype != jnp.float32:
     raise ValueError(
       f"the {role} network makes {dtype or ''}{shape} of inputs "
-      f"{' and '.join(map(str, shapes))}; it must make float32{expected}."
-    )
+      f"{' and '.join(map(str, shapes))}; it must make float32{expected}.")
 
 
 @contextlib.contextmanager
@@ -178,15 +174,13 @@ def _transformed(
 ) -> Network:
   """Makes a network of a plain function that calls Haiku's modules."""
   made = with_network_variables(
-    stateful_network(tell_own_network(function), *input_sizes)
-  )
+    stateful_network(tell_own_network(function), *input_sizes))
   _, state = jax.eval_shape(made.init, jax.eval_shape(jax.random.key, 0))
   if jax.tree.leaves(state) or _takes_training(function):
     return made
   return Network(
     lambda key: made.init(key).params,
-    lambda params, *inputs: made.apply(Variables(params, {}), *inputs),
-  )
+    lambda params, *inputs: made.apply(Variables(params, {}), *inputs))
 
 
 def _of_any_axes(network: Network) -> Network:
@@ -203,7 +197,5 @@ def _of_any_axes(network: Network) -> Network:
 
   without_training = network._replace(train=None).in_training
   return Network(
-    network.init,
-    lambda *args: call(without_training, *args)[0],
-    network.train and functools.partial(call, network.train),
-  )
+    network.init, lambda *args: call(without_training, *args)[0],
+    network.train and functools.partial(call, network.train))

@@ -30,9 +30,7 @@ class ResidualMLP(mlp.MLP):
     for i in range(num_blocks):
       normalized = mlp.mlp_layer_norm(i)(hidden)
       expanded = hk.Linear(
-        _EXPANSION * size, w_init=init, name=f"expand_{i}"
-      )(normalized)
+        _EXPANSION * size, w_init=init, name=f"expand_{i}")(normalized)
       hidden += hk.Linear(size, w_init=init, name=f"project_{i}")(
-        self.activation(expanded)
-      )
+        self.activation(expanded))
     return self.output_layer(mlp.mlp_layer_norm(num_blocks)(hidden))

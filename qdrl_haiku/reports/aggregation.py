@@ -38,13 +38,11 @@ def aggregate_runs(runs: Sequence[Run]) -> list[Group]:
   different = aggregation_differences([first for first, *_ in found])
   labels = [
     ", ".join(f"{name}={values[i]}" for name, values in different.items())
-    for i in range(len(found))
-  ]
+    for i in range(len(found))]
   if any(not 0 < len(label) <= _LONGEST_LABEL for label in labels):
     labels = [
       first.name + f" and {len(others)} more" * bool(others)
-      for first, *others in found
-    ]
+      for first, *others in found]
   return [Group(*pair) for pair in zip(labels, found, strict=True)]
 
 
@@ -52,8 +50,7 @@ def aggregation_differences(runs: Sequence[Run]) -> dict[str, list[str]]:
   """Returns the settings in which runs differ, seeds and places aside."""
   found = {
     name: [show_aggregated(run.settings.get(name, ABSENT)) for run in runs]
-    for name in sorted({name for run in runs for name in run.identity})
-  }
+    for name in sorted({name for run in runs for name in run.identity})}
   return {name: values for name, values in found.items() if len({*values}) > 1}
 
 
@@ -74,14 +71,12 @@ def series_to_aggregate(run: Run, metric: str) -> list[Series]:
     points = [
       (row["generation"], row["step"], row[name])
       for row in run.metrics
-      if checks.is_finite_number(row.get(name))
-    ]
+      if checks.is_finite_number(row.get(name))]
     if points:
       generations, steps, values = map(list, zip(*points, strict=True))
       seed = name.rpartition("/seed_")[2] if names else run.settings.get("seed")
       found.append(
-        Series(f"seed {seed}", generations, steps, values, values, values)
-      )
+        Series(f"seed {seed}", generations, steps, values, values, values))
   return found
 
 

@@ -28,8 +28,7 @@ def winner_ancestry(run: Run) -> Ancestry | None:
   returns = {
     row["member"]: row["return"]
     for row in run.members
-    if row["generation"] == last and checks.is_finite_number(row.get("return"))
-  }
+    if row["generation"] == last and checks.is_finite_number(row.get("return"))}
   if not returns:
     return None
   member = max(returns, key=returns.__getitem__)
@@ -43,8 +42,7 @@ def winner_ancestry(run: Run) -> Ancestry | None:
   ancestors = {
     generation: row["child"]
     for row, end in zip(chain, ends, strict=True)
-    for generation in range(row["generation"] + 1, end + 1)
-  }
+    for generation in range(row["generation"] + 1, end + 1)}
   rows = member_ancestry_rows(run)
   path = [rows.get(x, {}).get(i) for i, x in ancestors.items()]
   return Ancestry(member, ancestors, [row for row in path if row])
@@ -55,8 +53,7 @@ def ancestry_replacements(run: Run) -> dict[tuple[int, int], Row]:
   return {
     (row["generation"], row["child"]): row
     for row in run.lineage
-    if row["operator"] != "init"
-  }
+    if row["operator"] != "init"}
 
 
 def member_ancestry_rows(run: Run) -> dict[int, dict[int, Row]]:

@@ -63,25 +63,20 @@ def controller_predictions_figure(run: Run) -> tuple[Figure | None, str]:
   texts = [
     f"member {row['child']} of member {row['parent']}, after generation "
     f"{row['generation']}"
-    for row, _ in points
-  ]
+    for row, _ in points]
   x, y_ends = zip(*bars, strict=True)
   traces = [
     Trace(ends, ends, "as predicted", figure.BLACK, 1, hover="skip"),
     Trace(x, y_ends, "predicted deviation", figure.PALE, 1, hover="skip"),
     Trace(
       predicted, observed, "children", width=0, sizes=6, texts=texts,
-      hover="%{text}\npredicted %{x}\nobserved %{y}",
-    ),
-  ]  # fmt: skip
+      hover="%{text}\npredicted %{x}\nobserved %{y}")]
   right = sum(x * y > 0 for x, y in zip(predicted, observed, strict=True))
   return figure.plot_figure(
-    traces, "predicted change of fitness", "observed change of fitness"
-  ), (
+    traces, "predicted change of fitness", "observed change of fitness"), (
     f"Of {len(points)} predicted changes {right} had the predicted sign, and "
     f"{within} were within one deviation, as are two in three of a model that "
-    "is right."
-  )
+    "is right.")
 
 
 def _points(run: Run) -> list[tuple[Row, float]]:

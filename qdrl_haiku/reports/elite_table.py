@@ -55,8 +55,7 @@ def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   files = {
     int(path.stem): path
     for path in (run_path / "repertoire").glob("*.npz")
-    if path.stem.isdecimal()
-  }
+    if path.stem.isdecimal()}
   for step in sorted(files, reverse=True):
     try:
       elites = _read(files[step], step)
@@ -79,8 +78,7 @@ def elite_table_to_json(elites: Elites) -> dict[str, object]:
   where = heatmaps.heatmap_places(repertoire)
   chosen = Trace(
     [], [], color=ORANGE, width=0, symbol="circle-open", sizes=16,
-    in_legend=False, hover="skip",
-  )  # fmt: skip
+    in_legend=False, hover="skip")
   panel = heatmaps.heatmap_panel(repertoire, elites.names, where)
   panel = panel._replace(traces=[chosen])
   names = ("episode return", *elites.names)
@@ -93,8 +91,7 @@ def elite_table_to_json(elites: Elites) -> dict[str, object]:
     columns += [
       _column(f"{name}, {num_episodes} times again", x)
       | {"spread": elite_table_numbers(y)}
-      for name, x, y in zip(names, mean.T, spread.T, strict=True)
-    ]
+      for name, x, y in zip(names, mean.T, spread.T, strict=True)]
   columns += [_column(*item) for item in elites.hyperparams.items()]
   if elites.emitters:
     texts = [elites.emitters[i] for i in elites.found_by]
@@ -108,8 +105,7 @@ def elite_table_to_json(elites: Elites) -> dict[str, object]:
     "cells": cells.tolist(),
     "best": int(np.argmax(fitness)) if len(cells) else None,
     "position": [elite_table_numbers(x) for x in position.T],
-    "columns": columns,
-  }
+    "columns": columns}
 
 
 def elite_table_numbers(values: np.ndarray) -> list[float]:
@@ -128,16 +124,13 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     cells, descriptors = arrays["cells"], arrays["descriptors"]
     config = record["config"] or {}
     tessellation = storage.make_stored_tessellation(
-      record["tessellation"], arrays
-    )
+      record["tessellation"], arrays)
     repertoire = tessellation.repertoire_type(
-      (), arrays["fitness"], descriptors, arrays["num_outside"], tessellation
-    )
+      (), arrays["fitness"], descriptors, arrays["num_outside"], tessellation)
     hyperparams = {
       name.removeprefix(_HYPERPARAMS): arrays[name]
       for name in arrays
-      if name.startswith(_HYPERPARAMS)
-    }
+      if name.startswith(_HYPERPARAMS)}
     names = [f"descriptor {i + 1}" for i in range(descriptors.shape[1])]
     names = config.get("descriptor_names") or names
     emitters = tuple(config.get("emitters", ()))
@@ -145,8 +138,7 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     # Of an elite that no emitter made it's -1.
     found_by = [i % len(emitters) for i in config.get("found_by", [])]
     return Elites(
-      path, step, repertoire, cells, names, hyperparams, emitters, found_by
-    )
+      path, step, repertoire, cells, names, hyperparams, emitters, found_by)
 
 
 def _read_again(path: pathlib.Path, cells: np.ndarray) -> Again:

@@ -17,8 +17,7 @@ _MARKS = {
   "child": ("child", figure.BLUE, "circle"),
   "migrated": ("migrant from another group", figure.PURPLE, "diamond"),
   "sample": ("elite of the repertoire", figure.GREEN, "square"),
-  "reinitialise": ("begins anew", figure.BLACK, "x"),
-}
+  "reinitialise": ("begins anew", figure.BLACK, "x")}
 
 Point = tuple[int | None, int | None]
 """A generation and a member; the line breaks at one that is _GAP."""
@@ -31,16 +30,14 @@ def member_hyperparameters_figure(run: Run) -> tuple[Figure | None, str]:
   for name in run.members[0]["hyperparams"] if run.members else ():
     found = {
       x if checks.is_finite_number(x) else None
-      for x in (row["hyperparams"].get(name) for row in run.members)
-    }
+      for x in (row["hyperparams"].get(name) for row in run.members)}
     if len(found) > 1:
       panels.append(_panel(run, name, won))
     elif (value := found.pop()) is not None:
       same.append(f"{name} {value:g}")
   caption = (
     "With what the steps up to each evaluation were trained. Axes are "
-    "logarithmic where the search was."
-  )
+    "logarithmic where the search was.")
   if same:
     caption += f" The same all the time: {', '.join(same)}."
   return Figure(panels) if panels else None, caption
@@ -56,8 +53,7 @@ def member_tree_figure(run: Run) -> Figure | None:
   replaced = {
     key: row
     for key, row in ancestry.ancestry_replacements(run).items()
-    if key[0] < last
-  }
+    if key[0] < last}
   born: list[Point] = []
   for (generation, child), row in replaced.items():
     if row["parent"] >= 0 and row["parent"] != child:
@@ -66,8 +62,7 @@ def member_tree_figure(run: Run) -> Figure | None:
   traces = [
     _edges(lives, "goes on", figure.PALE, 1.5),
     _edges(born, "takes over from its parent", f"{figure.BLUE}99", 1.2),
-    *_marks(replaced),
-  ]
+    *_marks(replaced)]
   won = ancestry.winner_ancestry(run)
   if won is not None:
     path: list[Point] = list(won.ancestors.items())
@@ -76,12 +71,9 @@ def member_tree_figure(run: Run) -> Figure | None:
     traces.append(_edges(path, won.title, figure.ORANGE, 4))
   for group in controller_figures.controller_groups(run)[1:]:
     y = group.members.start - 0.5
-    traces.append(
-      Trace(
-        [0, last], [y, y], "between groups", figure.GREY, 1, dash="dot",
-        in_legend=False, hover="skip",
-      )  # fmt: skip
-    )
+    traces.append(Trace(
+      [0, last], [y, y], "between groups", figure.GREY, 1, dash="dot",
+      in_legend=False, hover="skip"))
   height = min(180 + _HEIGHT_OF_A_MEMBER * len(rows), _GREATEST_HEIGHT)
   names = [str(member) for member in rows] if len(rows) <= _MOST_NAMES else []
   panel = Panel("", traces, Axis("generation"), Axis("member", names=names))
@@ -112,13 +104,11 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
     steps = [row.get("step") for row in rows]
     texts = [
       f"member {row.get('member')}: {x:g}" if checks.is_finite_number(x) else ""
-      for row, x in zip(rows, values, strict=True)
-    ]
+      for row, x in zip(rows, values, strict=True)]
     # A row says with what the steps before it were trained.
     return Trace(
       steps, [height(x) for x in values], label, color, width, is_step=True,
-      texts=texts, hover="%{text}\nstep %{x}",
-    )  # fmt: skip
+      texts=texts, hover="%{text}\nstep %{x}")
 
   lives = ancestry.member_ancestry_rows(run).values()
   everyone = [row for curve in lives for row in [*curve.values(), {}]]
@@ -163,12 +153,9 @@ def _marks(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
     x = [row["generation"] + 1 for row in rows]
     y = [row["child"] for row in rows]
     texts = [_what_happened(row) for row in rows]
-    traces.append(
-      Trace(
-        x, y, name, color, 0, symbol=symbol, sizes=5, texts=texts,
-        hover="%{text}",
-      )  # fmt: skip
-    )
+    traces.append(Trace(
+      x, y, name, color, 0, symbol=symbol, sizes=5, texts=texts,
+      hover="%{text}"))
   return traces
 
 
@@ -179,8 +166,7 @@ def _what_happened(row: Row) -> str:
     origin = f"from cell {row['cell']}" if "cell" in row else "anew"
   lines = [
     f"member {row['child']} {origin}, after generation {row['generation']}",
-    f"operator: {row['operator']}",
-  ]
+    f"operator: {row['operator']}"]
   change, deviation = map(row.get, ("predicted_change", "predicted_deviation"))
   if checks.is_finite_number(change):
     text = f"{_short(change)} ± {_short(deviation)}"

@@ -13,8 +13,7 @@ from qdrl_haiku.storage import strict_json
 # Nothing is fetched, whatever the page's text or plotly may ask for.
 _POLICY = (
   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
-  " img-src data: blob:"
-)
+  " img-src data: blob:")
 
 
 class Section(NamedTuple):
@@ -37,21 +36,17 @@ def render_page(title: str, sections: Sequence[Section]) -> str:
     contents.append(f'{item}<a href="#{anchor}">{name}</a>')
     body += [f'<h{level} id="{anchor}">{name}</h{level}>', *content]
   name = html.escape(title)
-  return "\n".join(
-    [
-      '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-      f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-      '<meta name="viewport" content="width=device-width">',
-      '<link rel="icon" href="data:,">',
-      f"<title>{name}</title>\n<style>\n{_resource('page.css')}</style>",
-      f"</head>\n<body>\n<h1>{name}</h1>",
-      f"<nav><ul>{''.join(contents)}</ul></nav>",
-      *body,
-      f"<script>{_script(offline.get_plotlyjs())}</script>",
-      f"<script>\n{_script(_resource('page.js'))}</script>",
-      "</body>\n</html>\n",
-    ]
-  )
+  return "\n".join([
+    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+    f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+    '<meta name="viewport" content="width=device-width">',
+    '<link rel="icon" href="data:,">',
+    f"<title>{name}</title>\n<style>\n{_resource('page.css')}</style>",
+    f"</head>\n<body>\n<h1>{name}</h1>",
+    f"<nav><ul>{''.join(contents)}</ul></nav>", *body,
+    f"<script>{_script(offline.get_plotlyjs())}</script>",
+    f"<script>\n{_script(_resource('page.js'))}</script>",
+    "</body>\n</html>\n"])
 
 
 def page_text(text: str) -> str:
@@ -62,8 +57,7 @@ def page_text(text: str) -> str:
 def page_figure(figure: Figure, caption: str) -> str:
   """Returns a figure."""
   return _figure(
-    with_plotly.draw_with_plotly(figure), '<div class="plot"></div>', caption
-  )
+    with_plotly.draw_with_plotly(figure), '<div class="plot"></div>', caption)
 
 
 def page_elites(data: dict[str, object], caption: str) -> str:
@@ -71,8 +65,7 @@ def page_elites(data: dict[str, object], caption: str) -> str:
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'
     f'Cell <input type="number" min="0" max="{data["num_cells"]}"></label>'
-    '<table></table></div><div class="way"></div></div>'
-  )
+    '<table></table></div><div class="way"></div></div>')
   return _figure(data, content, caption)
 
 
@@ -89,8 +82,7 @@ def page_pairs(items: Iterable[tuple[str, str]]) -> str:
   """Returns names with a value each, in columns."""
   rows = "".join(
     f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
-    for name, value in items
-  )
+    for name, value in items)
   return f"<dl>{rows}</dl>"
 
 
@@ -107,8 +99,7 @@ def _figure(data: dict[str, object], content: str, caption: str) -> str:
   text = text.replace("<", "\\u003c")  # So that it ends no script.
   return (
     f'<figure><script type="application/json">{text}</script>'
-    f"{content}<figcaption>{html.escape(caption)}</figcaption></figure>"
-  )
+    f"{content}<figcaption>{html.escape(caption)}</figcaption></figure>")
 
 
 def _script(text: str) -> str:

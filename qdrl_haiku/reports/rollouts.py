@@ -40,13 +40,8 @@ def roll_out_elites(
   @jax.jit
   def run(genotypes: types.Tree) -> actors.Rollout:
     return actors.rollout(
-      env,
-      learner,
-      jax.vmap(learner.from_genotype)(genotypes),
-      jax.random.key(_SEED),
-      env.episode_length,
-      scene.extract,
-    )
+      env, learner, jax.vmap(learner.from_genotype)(genotypes),
+      jax.random.key(_SEED), env.episode_length, scene.extract)
 
   found = jax.device_get(run(genotypes))
   lengths = np.sum(found.mask, axis=1)
@@ -60,20 +55,17 @@ def roll_out_elites(
     panels = [films.film_walk(scene, np.zeros((0, 2)))]
   ways = [
     way[figure.decimate_for_figure(length)]
-    for way, length in zip(places, lengths, strict=True)
-  ]
+    for way, length in zip(places, lengths, strict=True)]
   ends = [way[-1:] for way in ways]
   paths = zip(ways, ends, *more, strict=True)
   points = [
     [[elite_table_numbers(x) for x in path.T] for path in of_one]
-    for of_one in paths
-  ]
+    for of_one in paths]
   numbers = elite_table_numbers(returns)
   drawn = Figure(panels, _HEIGHT // len(panels), 1)
   return {
     "figure": with_plotly.draw_with_plotly(drawn),
-    "episodes": list(zip(cells.tolist(), numbers, points, strict=True)),
-  }
+    "episodes": list(zip(cells.tolist(), numbers, points, strict=True))}
 
 
 def choose_rollout_elites(elites: Elites, num: int) -> np.ndarray:
@@ -119,6 +111,5 @@ def _moments(
   axes = figure.figure_axes(np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
   title = f"{_MOMENTS} moments of the episode, evenly spaced"
   sticks = Trace(
-    [], [], color="#222222", width=3, in_legend=False, hover="skip"
-  )
+    [], [], color="#222222", width=3, in_legend=False, hover="skip")
   return Panel(title, [sticks], *axes, is_isometric=True), list(lines)

@@ -53,8 +53,7 @@ def read_runs(logdirs: Sequence[str]) -> list[Run]:
   for i, place in enumerate(places):
     if place in places[:i]:
       raise ValueError(
-        f"logdir {paths[i]} is given twice; it would count as two seeds."
-      )
+        f"logdir {paths[i]} is given twice; it would count as two seeds.")
   names = [place.name for place in places]
   if len(set(names)) < len(names):
     common = os.path.commonpath([place.parent for place in places])

@@ -38,10 +38,8 @@ def skill_trajectories_figure(run_path: pathlib.Path) -> Figure | None:
     Panel(
       f"member {member}" if len(states) > 1 else "",
       [_episode(*one) for one in zip(*of, strict=True)],
-      *axes,
-    )
-    for member, of in enumerate(zip(states, lengths, skills, strict=True))
-  ]
+      *axes)
+    for member, of in enumerate(zip(states, lengths, skills, strict=True))]
   width = _WIDTH if len(panels) == 1 else None
   return Figure(panels[:_MOST_MEMBERS], _HEIGHT, width=width)
 
@@ -67,10 +65,8 @@ def skill_returns_figure(run: Run) -> Figure | None:
         Trace(
           [row["step"] for row in rows], [row.get(column) for row in rows],
           f"skill {skill}", skill_figure_color(rows[0]["skill"]), 1.5,
-          in_legend=False,
-        )
-        for skill, rows in sorted(curves[member].items())
-      ]  # fmt: skip
+          in_legend=False)
+        for skill, rows in sorted(curves[member].items())]
       panels.append(Panel(whose + title, traces, Axis(figure.STEPS)))
   return Figure(panels) if panels else None
 
@@ -96,8 +92,7 @@ def _episode(states: np.ndarray, length: int, skill: np.ndarray) -> Trace:
   name = ", ".join(f"{x:.2f}" for x in skill) if index is None else str(index)
   return Trace(
     x, y, f"skill {name}", skill_figure_color(skill), 1.5, in_legend=False,
-    sizes=[0] * (len(x) - 1) + [8], hover=f"skill {name}",
-  )  # fmt: skip
+    sizes=[0] * (len(x) - 1) + [8], hover=f"skill {name}")
 
 
 def _index(skill: Sequence[float]) -> int | None:

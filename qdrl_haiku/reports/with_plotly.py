@@ -9,12 +9,10 @@ from qdrl_haiku.drawing.figure import Axis, Figure, Heatmap, Trace
 
 _LEGEND = {
   "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "top",
-  "yref": "container",
-}  # fmt: skip
+  "yref": "container"}
 _AXIS = {
   "automargin": True, "gridcolor": "#e6e6e6", "linecolor": "#888888",
-  "showline": True, "ticks": "outside", "zeroline": False,
-}  # fmt: skip
+  "showline": True, "ticks": "outside", "zeroline": False}
 
 
 def draw_with_plotly(figure: Figure) -> dict[str, object]:
@@ -25,22 +23,16 @@ def draw_with_plotly(figure: Figure) -> dict[str, object]:
   is_single = rows * columns == 1
   used = np.arange(rows * columns).reshape(rows, columns) < len(figure.panels)
   drawn = subplots.make_subplots(
-    rows,
-    columns,
+    rows, columns,
     specs=[[{} if is_used else None for is_used in row] for row in used],
     subplot_titles=[_text(panel.title) for panel in figure.panels],
-    horizontal_spacing=0.22 / columns,
-    vertical_spacing=0.38 / rows,
-  )
+    horizontal_spacing=0.22 / columns, vertical_spacing=0.38 / rows)
   drawn.update_layout(
     height=rows * figure.row_height + (0 if is_single else 60),
     width=figure.width,
     font={"family": "system-ui, sans-serif", "size": 13, "color": "#222222"},
-    template="none",
-    hovermode="closest",
-    legend=_LEGEND,
-    margin={"l": 70, "r": 20, "t": 60, "b": 60},
-  )
+    template="none", hovermode="closest", legend=_LEGEND,
+    margin={"l": 70, "r": 20, "t": 60, "b": 60})
   drawn.update_annotations(font_size=13)
   named: set[str] = set()
   for i, panel in enumerate(figure.panels):
@@ -80,15 +72,12 @@ def _trace(trace: Trace) -> dict[str, object]:
     "legendgroup": _text(trace.name),
     "line": {
       "color": trace.color, "width": trace.width, "dash": trace.dash,
-      "shape": "vh" if trace.is_step else "linear",
-    },
+      "shape": "vh" if trace.is_step else "linear"},
     "marker": {
       "color": trace.color, "size": sizes.tolist(), "symbol": trace.symbol,
-      "line": {"width": 3 * trace.symbol.endswith("-open")},
-    },
+      "line": {"width": 3 * trace.symbol.endswith("-open")}},
     "cliponaxis": sizes.ndim == 0,
-    "text": [_text(str(x)) for x in trace.texts] or None,
-  }  # fmt: skip
+    "text": [_text(str(x)) for x in trace.texts] or None}
   if trace.is_area:
     found |= {"mode": "none", "fill": "toself", "fillcolor": trace.color}
   if trace.hover == "skip":
@@ -106,11 +95,9 @@ def _heatmap(cells: Heatmap) -> dict[str, object]:
   return {
     "type": "heatmap", "z": cells.values,
     "x0": cells.x[0] + dx / 2, "dx": dx, "y0": cells.y[0] + dy / 2, "dy": dy,
-    "colorscale": "Viridis",
-    "hoverongaps": True,
+    "colorscale": "Viridis", "hoverongaps": True,
     "colorbar": {"title": {"text": _text(cells.label), "side": "right"}},
-    "hovertemplate": "(%{x:.3g}, %{y:.3g})<br>%{z:.4g}<extra></extra>",
-  }  # fmt: skip
+    "hovertemplate": "(%{x:.3g}, %{y:.3g})<br>%{z:.4g}<extra></extra>"}
 
 
 def _axis(axis: Axis, size: int) -> dict[str, object]:
@@ -119,8 +106,7 @@ def _axis(axis: Axis, size: int) -> dict[str, object]:
     "visible": not axis.is_hidden,
     "title": {"text": _text(axis.title), "font": {"size": size}, "standoff": 6},
     "tickfont": {"size": size - 1},
-    "range": axis.ends,
-  }
+    "range": axis.ends}
   if axis.is_log:
     # Without a format, plotly writes single digits between powers of ten.
     found |= {"type": "log", "tickformat": "~g"}

@@ -50,5 +50,4 @@ class CheckpointPlan:
     if is_first and self._interval is None:
       self._say(
         f"A checkpoint takes {seconds:.1f} s, so one follows each generation "
-        f"that ends {wait:.0f} s or more after the last one; {_LOSS}"
-      )
+        f"that ends {wait:.0f} s or more after the last one; {_LOSS}")

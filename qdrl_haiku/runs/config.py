@@ -17,91 +17,73 @@ class RunConfig(Settings):
     "Environment steps per agent in all. Where no members train, those of full "
     "episodes of one agent's evaluations: there are fewer where episodes end "
     "early.",
-    low=1, high=2**53, needs="timesteps", may_change=True,
-  )
+    low=1, high=2**53, needs="timesteps", may_change=True)
   num_generations: int | None = setting(
     None, "Generations, instead of --num_timesteps.",
-    low=1, needs="repertoire", may_change=True,
-  )
+    low=1, needs="repertoire", may_change=True)
   seed: int = setting(
     0,
     "Seed of all random numbers; of several agents without a controller, of "
     "the first one.",
-    low=0, high=2**32 - 1,
-  )
+    low=0, high=2**32 - 1)
   logdir: str | None = setting(
     None, "Directory of the run; by default a new one in logs/.",
-    may_change=True,
-  )
+    may_change=True)
   resume: bool = setting(
     False, "Goes on with the run in --logdir from its last checkpoint.",
-    may_change=True,
-  )
+    may_change=True)
   warm_start: str | None = setting(
     None, "Directory of another run whose agents this one begins with.",
-    needs="members",
-  )
+    needs="members")
   checkpoint_interval: int | None = setting(
     None,
     "Generations from one checkpoint to the next; by default as many as keep "
     "checkpoints to about 5 % of the time.",
-    low=1, may_change=True,
-  )
+    low=1, may_change=True)
   max_checkpoints: int = setting(
     2, "How many checkpoints are kept, the latest ones.",
-    low=1, may_change=True,
-  )
+    low=1, may_change=True)
   checkpoint_replay: bool = setting(
     True,
     "Whether checkpoints hold the replay buffers; if not, a resumed run begins "
     "with empty ones.",
-    offered=False, needs="members",
-  )
+    offered=False, needs="members")
   on_divergence: str = setting(
     "restart",
     "Whether all agents restart when all have diverged: restart; or the run "
     "ends: stop.",
-    choices=("restart", "stop"), needs="members", may_change=True,
-  )
+    choices=("restart", "stop"), needs="members", may_change=True)
   repertoire_interval: int = setting(
     10,
     "Generations from one file and picture of the repertoire to the next; the "
     "last generation has them anyway.",
-    low=1, offered=False, needs="repertoire", may_change=True,
-  )
+    low=1, offered=False, needs="repertoire", may_change=True)
   num_reevaluations: int = setting(
     2,
     "How often each elite is evaluated again when the run ends, for what the "
     "repertoire is without luck; 0 for not at all. Their steps aren't counted "
     "in total_env_steps.",
-    low=0, needs="repertoire", may_change=True,
-  )
+    low=0, needs="repertoire", may_change=True)
   reevaluation_interval: int | None = setting(
     None,
     "Generations from one such reevaluation to the next; by default there is "
     "one at the end alone.",
-    low=1, offered=False, needs="repertoire", may_change=True,
-  )
+    low=1, offered=False, needs="repertoire", may_change=True)
   log_to: tuple[str, ...] = setting(
     ("tensorboard",),
     "Where metrics go beside metrics.jsonl and metrics.csv: tensorboard, wandb "
     "(offline without an account), or both; empty for nowhere.",
-    choices=("tensorboard", "wandb"),
-    may_change=True,
-  )
+    choices=("tensorboard", "wandb"), may_change=True)
   dry_run: bool = setting(
     False, "Checks all settings, prints the memory needed, and ends.",
-    may_change=True,
-  )
+    may_change=True)
 
   def __post_init__(self) -> None:
     super().__post_init__()
     if "wandb" in self.log_to and not importlib.util.find_spec("wandb"):
       raise ValueError(
-        "log_to=wandb needs wandb; pip install wandb, or leave it out."
-      )
+        "log_to=wandb needs wandb; pip install wandb, or leave it out.")
     if self.reevaluation_interval is not None and not self.num_reevaluations:
       raise ValueError(
         f"reevaluation_interval={self.reevaluation_interval} has no effect: "
-        "num_reevaluations=0 evaluates no elite again; leave it out."
-      )
+        "num_reevaluations=0 evaluates no elite again; leave it out.")

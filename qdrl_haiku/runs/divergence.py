@@ -20,8 +20,7 @@ _IN_A_ROW = 3
 _LARGE = 1e15
 _ADVICE = (
   "Lower --reward_scaling or the learning rates, or let the environment return "
-  "smaller numbers"
-)
+  "smaller numbers")
 
 
 class Diverged(Exception):
@@ -50,9 +49,7 @@ def warn_of_divergence(num_diverged: int, reason: str) -> None:
       f"WARNING: all members have diverged in {num_diverged} generations in a "
       f"row{reason}.\n{_ADVICE}; if it goes on to the end, "
       f"the exit code is {DIVERGED}.",
-      file=sys.stderr,
-      flush=True,
-    )
+      file=sys.stderr, flush=True)
 
 
 def check_end_without_divergence(
@@ -70,17 +67,13 @@ def cause_of_divergence(
   setup: Setup, members: Members, report: GenerationReport
 ) -> str:
   """Tells which values of the environment made all members diverge."""
-  found = jax.device_get(
-    jax.jit(functools.partial(_looked_at, setup))(
-      members.learner, members.replay.storage if members.replay else None
-    )
-  )
+  found = jax.device_get(jax.jit(functools.partial(_looked_at, setup))(
+    members.learner, members.replay.storage if members.replay else None))
   if found.pop("learner").any():
     # So it was in evaluation; training has left out and counted the same.
     counts = {
       name: int(np.sum(report.metrics.get(f"nonfinite_{name}", 0)))
-      for name in ("observations", "rewards")
-    }
+      for name in ("observations", "rewards")}
     named = [f"{name} ({n} in training)" for name, n in counts.items() if n]
     named = named or ["rewards in evaluation"]
     return f": not finite in the environment are its {' and '.join(named)}"
@@ -102,7 +95,6 @@ def _looked_at(
     seen = largest(stored.observation), largest(stored.next_observation)
     of_members |= {
       "observations": jnp.maximum(*seen),
-      "rewards": largest(stored.reward),
-    }
+      "rewards": largest(stored.reward)}
   size = setup.config.population_size
   return sharding.all_gather(setup.mesh, of_members, size)

@@ -47,8 +47,7 @@ def interruptible() -> Iterator[Interruption]:
   reader, writer = socket.socketpair()
   writer.setblocking(False)
   watcher = threading.Thread(
-    target=_watch, args=(reader, interruption), daemon=True
-  )
+    target=_watch, args=(reader, interruption), daemon=True)
   # A handler in Python must be there, or the interpreter notes no signal.
   handlers = {x: signal.signal(x, lambda *_: None) for x in _SIGNALS}
   wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
@@ -78,8 +77,7 @@ def _watch(reader: socket.socket, interruption: Interruption) -> None:
     interruption.requested = True
     _say(
       f"{name}: the run stops after this generation, with a checkpoint; once "
-      "more to leave at once."
-    )
+      "more to leave at once.")
 
 
 def _say(message: str) -> None:

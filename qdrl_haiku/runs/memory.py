@@ -29,15 +29,12 @@ _SETTINGS = {
   "emitters and controller": "the emitters' and the controller's settings",
   "evaluation": (
     "num_eval_episodes, population_size, variation_batch_size, "
-    "num_initial_genotypes or episode_length"
-  ),
+    "num_initial_genotypes or episode_length"),
   "batches to learn from": (
     "batch_size, grad_updates_per_step, num_critic_steps, rollout_length, "
-    "num_envs or population_size"
-  ),
+    "num_envs or population_size"),
   "replay while children inherit": "replay_capacity or population_size",
-  "elites evaluated again": "num_reevaluations",
-}
+  "elites evaluated again": "num_reevaluations"}
 _FLOAT = np.dtype(np.float32).itemsize
 
 
@@ -71,22 +68,19 @@ def memory_plan(
     "repertoire": repertoire,
     "emitters and controller": num_devices
     * _bytes((state.population, state.emitter)),
-    "evaluation": evaluation(num_agents, setup.config.num_eval_episodes),
-  }
+    "evaluation": evaluation(num_agents, setup.config.num_eval_episodes)}
   batches = num_devices * _shared_batches(setup, state)
   in_turn = {"batches to learn from": batches}
   if qd is not None and num_reevaluations:
     in_turn["elites evaluated again"] = evaluation(
       reevaluation.reevaluation_batch_size(setup, num_reevaluations),
-      num_reevaluations,
-    )
+      num_reevaluations)
   if members:
     replay, config = _bytes(members.replay), setup.config
     held |= {
       "networks and optimisers": _bytes(members.learner),
       "replay": replay,
-      "environments": _bytes((members.environment, initial.pool)),
-    }
+      "environments": _bytes((members.environment, initial.pool))}
     size = jax.tree.leaves(members)[0].shape[0]
     plan = config_lib.training_iterations(config, setup.learner)
     per_update = setup.learner.batches_per_update
@@ -94,14 +88,12 @@ def memory_plan(
     if setup.on_policy:
       rows = size * plan.num_env_steps * config.num_envs
     in_turn["batches to learn from"] += rows * _bytes(
-      members_lib.member_transition_example(setup)
-    )
+      members_lib.member_transition_example(setup))
     if setup.controller is not None:
       # Of a member that has diverged the new buffer, and once more as it is
       # sent; or all buffers a second time.
       in_turn["replay while children inherit"] = (
-        num_devices * 2 * replay // size + setup.config.inherit_replay * replay
-      )
+        num_devices * 2 * replay // size + setup.config.inherit_replay * replay)
   return MemoryPlan(held, in_turn)
 
 
@@ -131,8 +123,7 @@ def check_memory(plan: MemoryPlan, available: int | None) -> None:
   raise ValueError(
     f"this run would need {_with_unit(plan.total)} of memory, but there are "
     f"{_with_unit(available)}; {largest} would take the most, "
-    f"{_with_unit(parts[largest])}: lower {_SETTINGS[largest]}."
-  )
+    f"{_with_unit(parts[largest])}: lower {_SETTINGS[largest]}.")
 
 
 def describe_memory_plan(plan: MemoryPlan, available: int | None) -> str:

@@ -73,8 +73,7 @@ class MetricsWriter:
 def _finite(row: Row) -> Row:
   """Returns the numbers of a row that are finite."""
   return {
-    name: x for name, x in row.items() if x is not None and math.isfinite(x)
-  }
+    name: x for name, x in row.items() if x is not None and math.isfinite(x)}
 
 
 def _begin_wandb(directory: RunDirectory) -> Any:
@@ -83,15 +82,11 @@ def _begin_wandb(directory: RunDirectory) -> Any:
 
   path = directory.path.absolute()
   begin = functools.partial(
-    wandb.init,
-    project="qdrl_haiku",
-    name=path.name,
+    wandb.init, project="qdrl_haiku", name=path.name,
     # By which a resumed run is found again.
-    id=hashlib.sha256(str(path).encode()).hexdigest()[:16],
-    resume="allow",
+    id=hashlib.sha256(str(path).encode()).hexdigest()[:16], resume="allow",
     dir=str(path),
-    config=directory.settings(),
-  )
+    config=directory.settings())
   if "WANDB_MODE" in os.environ or wandb.api.api_key is not None:
     return begin()
   # It would ask for an account.
@@ -118,8 +113,7 @@ class _Events:
       # So that a TensorBoard that looks on forgets what it has read of them.
       restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
       self.file.write_event(
-        event_pb2.Event(wall_time=now, step=0, session_log=restart)
-      )
+        event_pb2.Event(wall_time=now, step=0, session_log=restart))
     seconds = [row.get("walltime") or 0.0 for row in rows]
     for row, since_start in zip(rows, seconds, strict=True):
       self.write(row, now - seconds[-1] + since_start)

@@ -24,8 +24,7 @@ class Progress:
       f"generation {done}/{self._num_generations}  step {row['step']}  "
       f"{returns}  "
       f"{row['training/env_steps_per_second']:.0f} steps/s  "
-      f"{math.ceil(left)} s left"
-    )
+      f"{math.ceil(left)} s left")
 
   def wait(self, seconds: float) -> None:
     """Leaves a wait, which isn't to come again, out of what is expected."""

@@ -61,8 +61,7 @@ class RepertoireFiles:
     if found is not None or is_due(self._config.repertoire_interval):
       self._write(state, step, found)
     return reevaluation.reevaluation_row(
-      state.repertoire, found, self._qd.qd_offset
-    )
+      state.repertoire, found, self._qd.qd_offset)
 
   def finish(self, state: State, run_key: types.Key, step: int) -> None:
     """Evaluates elites of a finished run again, if asked another number."""
@@ -95,8 +94,7 @@ class RepertoireFiles:
       found_by = sharding.fetch_sharded(state.emitter.found_by)
       more |= {
         "emitters": self._qd.emitter_names,
-        "found_by": found_by[repertoire.occupied].tolist(),
-      }
+        "found_by": found_by[repertoire.occupied].tolist()}
     if not hosts.is_first_host():
       return
     for folder in ("repertoire", "plots"):
@@ -107,8 +105,7 @@ class RepertoireFiles:
 
     corrected = None if found is None else found.corrected
     heatmap(repertoire, descriptor.names, corrected).savefig(
-      self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120
-    )
+      self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120)
     if found is not None:
       self._write_reevaluation(found, step)
 
@@ -122,12 +119,10 @@ class RepertoireFiles:
     (self._directory.path / "reevaluation").mkdir(exist_ok=True)
     names = ("cells", "fitness", "descriptors")
     self._directory.write_arrays(
-      f"reevaluation/{step}.npz", {x: getattr(found, x) for x in names}
-    )
+      f"reevaluation/{step}.npz", {x: getattr(found, x) for x in names})
     number = {"num_reevaluations": found.fitness.shape[1]}
     self._directory.write_json(
-      _CORRECTED, self._metrics(found.corrected) | number
-    )
+      _CORRECTED, self._metrics(found.corrected) | number)
 
 
 def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:

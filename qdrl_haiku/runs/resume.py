@@ -39,28 +39,24 @@ def begin_or_resume(
   for step in checkpoints.steps() if config.resume else []:
     try:
       state, record = _restored(
-        setup, config, checkpoints, step, programs, run_key
-      )
+        setup, config, checkpoints, step, programs, run_key)
     except DamagedCheckpoint as error:
       logging.warning(
-        "%s; it is set aside as %s", error, checkpoints.set_aside(step)
-      )
+        "%s; it is set aside as %s", error, checkpoints.set_aside(step))
       continue
     forget_after(step, record["generation"])
     return state, record
   if config.resume and checkpoints.has_set_aside():
     raise ValueError(
       f"no checkpoint in {directory.path} can be read; begin a new run in "
-      "another logdir."
-    )
+      "another logdir.")
   state = programs.init(run_key)
   forget_after(-1, -1)
   if config.warm_start is not None:
     state = _warm_start(setup, state, config.warm_start)
   if setup.controller is not None:
     directory.append(
-      "pbt_lineage.jsonl", lineage.initial_lineage_rows(state.hyperparams)
-    )
+      "pbt_lineage.jsonl", lineage.initial_lineage_rows(state.hyperparams))
   return state, records.initial_record()
 
 
@@ -103,8 +99,7 @@ def _restored(
       f"checkpoint {step} in {config.logdir} was written by qdrl_haiku "
       f"{written}, and this is {this}, which may compute "
       "something else; install that version, or begin a new run with "
-      f"warm_start={config.logdir}."
-    )
+      f"warm_start={config.logdir}.")
   like = programs.state
   wanted = trees_to_resume(config, like)
   of_members = wanted.keys() - {"population"}
@@ -116,8 +111,7 @@ def _restored(
   slots = jax.tree.leaves(like.members)[0].shape[0]
   if checkpoints.num_rows(step, "learner") != slots:
     trees = moving.move_into_spare_slots(
-      setup.mesh, trees, setup.config.population_size
-    )
+      setup.mesh, trees, setup.config.population_size)
   if "replay" not in trees:
     trees["replay"] = programs.init(run_key).members.replay
   return state._replace(members=Members(**trees)), record
@@ -138,9 +132,6 @@ def _warm_start(setup: Setup, state: State, logdir: str) -> State:
   chosen = np.resize(order, size)
   agents = jax.tree.map(
     lambda x, old: sharding.put_sharded(
-      x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding
-    ),
-    agents,
-    state.members.learner,
-  )
+      x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding),
+    agents, state.members.learner)
   return state._replace(members=state.members._replace(learner=agents))

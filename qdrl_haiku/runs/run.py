@@ -72,8 +72,7 @@ def run(
   seeds = validation.valid_seeds(setup, config)
   made = programs(setup, mesh, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
-    setup, made.state, made.initial, config.num_reevaluations
-  )
+    setup, made.state, made.initial, config.num_reevaluations)
   # All processes have as much.
   available = memory.available_memory_bytes(mesh.local_devices)
   if available is not None:
@@ -92,8 +91,7 @@ def run(
   with contextlib.closing(directory), interruptible() as interruption:
     return _train(
       setup, config, settings, made, seeds, _run_key(seeds, mesh), directory,
-      interruption, callback,
-    )
+      interruption, callback)
 
 
 def _train(
@@ -114,8 +112,7 @@ def _train(
   checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
   best = Checkpoints(directory.path / "best", writes=True)
   state, record = resume.begin_or_resume(
-    setup, config, directory, checkpoints, best, programs, run_key
-  )
+    setup, config, directory, checkpoints, best, programs, run_key)
   # So is what draws imported, which takes as long as all of haiku.
   from qdrl_haiku.reports import pictures
 
@@ -141,20 +138,16 @@ def _train(
     state, trained = programs.train(state, initial.pool, run_key)
     waited = programs.wait_to_evaluate(trained)
     state, report = programs.evaluate(
-      state, trained, initial.evaluation, run_key
-    )
+      state, trained, initial.evaluation, run_key)
     best_state = report.best.state
     report = jax.device_get(
-      report._replace(best=report.best._replace(state=None))
-    )
+      report._replace(best=report.best._replace(state=None)))
     rates = records.record_rates(
-      setup, report, time.monotonic() - generation_start - waited
-    )
+      setup, report, time.monotonic() - generation_start - waited)
     compile_seconds += waited
     progress.wait(waited)
     record = records.update_record(
-      record, setup, report, walltime=time.monotonic() - start
-    )
+      record, setup, report, walltime=time.monotonic() - start)
     row = records.record_row(seeds, report, record) | rates
     row["training/compile_seconds"] = compile_seconds
     step, is_last = row["step"], generation == num_generations
@@ -173,23 +166,20 @@ def _train(
       if config.on_divergence == "stop":
         raise divergence.Diverged(
           f"all {message}lower the learning rates, or resume with "
-          "on_divergence=restart."
-        )
+          "on_divergence=restart.")
       progress.say(f"All {message}they begin anew.")
       state = programs.restart(state, run_key)
     if record["best"] and record["best"]["step"] == step:
       best.save(step, {"learner": best_state}, record["best"])
       resume.forget_unneeded_for_resume(
-        checkpoints, best, config.max_checkpoints
-      )
+        checkpoints, best, config.max_checkpoints)
     # Last, since a resumed run goes on with what follows its checkpoint.
     stops = is_last or hosts.any_host(interruption.requested)
     if stops or plan.is_due(generation):
       with plan.writing():
         checkpoints.save(step, resume.trees_to_resume(config, state), record)
         resume.forget_unneeded_for_resume(
-          checkpoints, best, config.max_checkpoints
-        )
+          checkpoints, best, config.max_checkpoints)
     progress.show(row, records.summarize_record(row))
     if callback is not None:
       callback(row)
@@ -205,8 +195,7 @@ def _train(
   if hosts.is_first_host():
     pictures.draw_run_pictures(directory.path)
   divergence.check_end_without_divergence(
-    record.get("diverged", 0), num_generations
-  )
+    record.get("diverged", 0), num_generations)
   return row, state
 
 

@@ -33,8 +33,7 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
     raise ValueError(
       f"num_timesteps {config.num_timesteps} must be a multiple of the "
       f"{interval} steps of a generation; the nearest: "
-      f"{nearest_interval_multiples(config.num_timesteps, interval)}."
-    )
+      f"{nearest_interval_multiples(config.num_timesteps, interval)}.")
   if setup.controller is not None:
     controllers.check_controller(setup.controller, setup.config.population_size)
   if config.resume:
@@ -46,8 +45,7 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
       raise ValueError(
         f"num_timesteps {config.num_timesteps} is less than the "
         f"{rows[-1]['generation'] * interval} that the run in {config.logdir} "
-        "has done; give more, or leave it out."
-      )
+        "has done; give more, or leave it out.")
   elif config.warm_start is not None:
     try:
       read_agents(setup.learner, config.warm_start)
@@ -63,16 +61,14 @@ def check_valid_mesh(setup: Setup) -> None:
     raise ValueError(
       f"mesh has {mesh.size} of the {jax.device_count()} devices of "
       f"{jax.process_count()} processes, and each process has to take part "
-      "with all of its own; leave the mesh out."
-    )
+      "with all of its own; leave the mesh out.")
   if plan is not None and plan.shard_repertoire:
     num_cells = plan.tessellation.num_cells
     if num_cells % mesh.size:
       raise ValueError(
         f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "
         "evenly; the nearest numbers: "
-        f"{nearest_interval_multiples(num_cells, mesh.size)}."
-      )
+        f"{nearest_interval_multiples(num_cells, mesh.size)}.")
 
 
 def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
@@ -90,8 +86,7 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
     if setup.num_shared_cells % available:
       unit, count = "cells", setup.num_shared_cells
     line += (
-      f"; {nearest_interval_multiples(count, available)} {unit} would use all"
-    )
+      f"; {nearest_interval_multiples(count, available)} {unit} would use all")
   return line
 
 
@@ -101,31 +96,25 @@ def _check_on_host(setup: Setup, config: RunConfig) -> None:
     raise ValueError(
       "resume needs an environment whose state a checkpoint holds, and this "
       "one is on the host, so the run couldn't go on as it would have; begin "
-      f"another with warm_start={config.logdir}."
-    )
+      f"another with warm_start={config.logdir}.")
   if jax.process_count() > 1:
     raise ValueError(
       f"there are {jax.process_count()} processes, but an environment on the "
-      "host feeds one device; start one."
-    )
+      "host feeds one device; start one.")
   if setup.mesh is not None and setup.mesh.size > 1:
     raise ValueError(
       f"mesh has {setup.mesh.size} devices, but an environment on the host "
-      "feeds one; leave the mesh out."
-    )
+      "feeds one; leave the mesh out.")
   if setup.config.pool_size != TrainingConfig.pool_size:
     raise ValueError(
       f"pool_size={setup.config.pool_size} has no effect: states of an "
-      "environment on the host can't be kept; leave it out."
-    )
+      "environment on the host can't be kept; leave it out.")
   train_env, eval_env = (
-    getattr(env, "env", env) for env in (setup.env, setup.eval_env)
-  )
+    getattr(env, "env", env) for env in (setup.env, setup.eval_env))
   if train_env is eval_env:
     raise ValueError(
       "eval_env is env, but an environment on the host has one set of "
-      "instances; create another to evaluate in."
-    )
+      "instances; create another to evaluate in.")
 
 
 def valid_logdir(config: RunConfig) -> str:
@@ -142,6 +131,5 @@ def valid_seeds(setup: Setup, config: RunConfig) -> range:
   numbers = range(config.seed, config.seed + number)
   if numbers[-1] >= 2**32:
     raise ValueError(
-      f"seed must be at least 0 and below 2**32, got {numbers[-1]}."
-    )
+      f"seed must be at least 0 and below 2**32, got {numbers[-1]}.")
   return numbers

@@ -49,18 +49,15 @@ class Checkpoints:
         shutil.rmtree(deleted)
     # The path that orbax gets.
     self._plain, self._forget_plain = orbax_paths.plain_orbax_path(
-      self._path, self
-    )
+      self._path, self)
     # orbax warns that it only reads.
     with contextlib.nullcontext() if writes else _quiet():
       options = ocp.CheckpointManagerOptions(
         # The arrays are donated to the next generation, which must not
         # overwrite what is still being written.
-        enable_async_checkpointing=False,
-        read_only=not writes,
+        enable_async_checkpointing=False, read_only=not writes,
         # Those of a run that was killed while it wrote.
-        cleanup_tmp_directories=writes,
-      )
+        cleanup_tmp_directories=writes)
       self._manager = ocp.CheckpointManager(self._plain, options=options)
 
   def steps(self) -> list[int]:
@@ -73,13 +70,11 @@ class Checkpoints:
     items = {
       # In a dict, because orbax takes no single array, and a state may be one.
       name: args.StandardSave({"tree": stored_trees.to_stored_tree(tree)})
-      for name, tree in trees.items()
-    }
+      for name, tree in trees.items()}
     try:
       with _quiet():
         written = self._manager.save(
-          step, args=args.Composite(record=args.JsonSave(record), **items)
-        )
+          step, args=args.Composite(record=args.JsonSave(record), **items))
       if not written:
         raise OSError(f"there is {self.steps()[0]} already")
       if hosts.is_first_host():
@@ -106,8 +101,7 @@ class Checkpoints:
     args = self._ocp.args
     wanted = {
       name: {"tree": jax.tree.map(stored_trees.stored_tree_leaf, tree)}
-      for name, tree in like.items()
-    }
+      for name, tree in like.items()}
     with self._reading(step):
       found = {name: self._stored_shapes(step, name) for name in like}
     # Or orbax would leave reads unfinished, whose complaints fill pages.
@@ -116,14 +110,12 @@ class Checkpoints:
       _check_shapes(what, found[name], _shapes(tree), name in resized)
     items = {
       name: args.StandardRestore(tree, strict=name not in resized)
-      for name, tree in wanted.items()
-    }
+      for name, tree in wanted.items()}
     with self._reading(step):
       restored = self._manager.restore(step, args=args.Composite(**items))
     return {
       name: stored_trees.from_stored_tree(restored[name]["tree"], like=tree)
-      for name, tree in like.items()
-    }
+      for name, tree in like.items()}
 
   def record(self, step: int) -> Record:
     """Reads the JSON record of a checkpoint."""
@@ -174,8 +166,7 @@ class Checkpoints:
     """Returns shapes of a tree's leaves by path; none if there is no tree."""
     folder = self._plain / str(step) / name
     return (
-      _shapes(orbax_paths.orbax_metadata(folder)) if folder.exists() else {}
-    )
+      _shapes(orbax_paths.orbax_metadata(folder)) if folder.exists() else {})
 
   @contextlib.contextmanager
   def _reading(self, step: int) -> Iterator[None]:
@@ -194,8 +185,7 @@ class Checkpoints:
       if not os.path.exists(self._path / str(step) / checksums.NAME):
         fix = (
           "; a kill left it without checksums, which would tell whether it is "
-          "damaged; rename it to take the one before"
-        )
+          "damaged; rename it to take the one before")
       raise self._os_error(what, error, fix) from error
 
   def _verify(self, step: int) -> None:
@@ -211,8 +201,7 @@ class Checkpoints:
     if hosts.any_host(damage is not None):
       raise DamagedCheckpoint(
         f"checkpoint {step} in {self._path} is damaged: "
-        f"{damage or 'another process finds it so'}"
-      )
+        f"{damage or 'another process finds it so'}")
     self._verified.add(step)
 
   def _read_back(self, step: int, names: Collection[str]) -> None:
@@ -226,8 +215,7 @@ class Checkpoints:
     if hosts.any_host(error is not None):
       raise OSError(
         "it can't be read back, so choose another directory; it is set aside "
-        f"as {self.set_aside(step).name} ({self._first_line(error)})"
-      )
+        f"as {self.set_aside(step).name} ({self._first_line(error)})")
 
   def _first_line(self, error: Exception | None) -> str:
     """Returns the first line of an error, of the path that the user knows."""
@@ -265,8 +253,7 @@ def _check_shapes(
     if None in shapes or len({x and x[first:] for x in shapes}) > 1:
       raise ValueError(
         f"{what} has another structure: {path} has shape {shapes[0]} there, "
-        f"and {shapes[1]} here."
-      )
+        f"and {shapes[1]} here.")
 
 
 def _shapes(tree: Tree) -> _Shapes:

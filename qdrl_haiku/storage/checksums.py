@@ -23,8 +23,7 @@ def write_checksums(folder: pathlib.Path) -> None:
     for path in sorted(folder.rglob("*"))
     if path.is_file()
     and path.name != NAME
-    and not files.is_file_cut_short(path)
-  }
+    and not files.is_file_cut_short(path)}
   with files.file_written_whole(folder / NAME) as temporary:
     temporary.write_text(json.dumps(checksums))
 

@@ -20,15 +20,11 @@ _COLUMNS: dict[str, dict[str, type]] = {
   "metrics.jsonl": {"generation": int, "step": int},
   "pbt_lineage.jsonl": {
     "generation": int, "step": int, "child": int, "parent": int,
-    "operator": str, "new_hyperparams": dict,
-  },
+    "operator": str, "new_hyperparams": dict},
   "pbt_members.jsonl": {
-    "generation": int, "step": int, "member": int, "hyperparams": dict
-  },
+    "generation": int, "step": int, "member": int, "hyperparams": dict},
   "skills.jsonl": {
-    "generation": int, "step": int, "member": int, "skill": list
-  },
-}  # fmt: skip
+    "generation": int, "step": int, "member": int, "skill": list}}
 ROW_FILES = tuple(_COLUMNS)
 """Files whose rows after the last checkpoint a resumed run drops."""
 
@@ -53,16 +49,14 @@ class RunDirectory:
       if not all(map(files.is_file_cut_short, self.path.iterdir())):
         raise ValueError(
           f"logdir {self.path} is not empty; choose another, or continue the "
-          "run in it with --resume."
-        )
+          "run in it with --resume.")
       hosts.wait_for_all_hosts("directory is empty")
       self.write_json("config.json", settings)
       self.write_json("versions.json", versions.library_versions())
     except OSError as error:
       raise ValueError(
         f"logdir {self.path} can't be written ({error.strerror}); choose "
-        "another."
-      ) from error
+        "another.") from error
 
   def go_on(self, settings: Record, may_change: Collection[str] = ()) -> None:
     """Checks that a run is continued as it began, and notes what may change.
@@ -73,13 +67,11 @@ class RunDirectory:
     differing = [
       f"--{name} was {before.get(name)!r} and is {settings.get(name)!r}"
       for name in sorted(before.keys() | settings.keys())
-      if name not in may_change and before.get(name) != settings.get(name)
-    ]
+      if name not in may_change and before.get(name) != settings.get(name)]
     if differing:
       raise ValueError(
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "
-        "Resume it with those it began with."
-      )
+        "Resume it with those it began with.")
     self._hold()
     hosts.wait_for_all_hosts("settings are the same")
     self.write_json("config.json", settings)
@@ -104,8 +96,7 @@ class RunDirectory:
       os.close(lock)
       raise ValueError(
         f"logdir {self.path} is in use: another process trains in it; wait for "
-        "that, or stop it first."
-      ) from None
+        "that, or stop it first.") from None
     except OSError:  # Not every file system knows locks.
       os.close(lock)
       return
@@ -120,8 +111,7 @@ class RunDirectory:
     except (OSError, ValueError) as error:
       raise ValueError(
         f"{self.path} holds no run: its config.json can't be read; name the "
-        "directory of a run."
-      ) from error
+        "directory of a run.") from error
     return settings
 
   def write_json(self, name: str, value: Record) -> None:
@@ -164,8 +154,7 @@ class RunDirectory:
           return rows
         raise ValueError(
           f"{path} is damaged in line {number}{damage}; remove the line, or "
-          "the file."
-        ) from error
+          "the file.") from error
       rows.append(row)
     return rows
 

@@ -24,8 +24,7 @@ from qdrl_haiku.storage.strict_json import Record
 # counts; of these the files do too, since people edit them where they lie.
 _TRACED = (
   "qdrl_haiku", "brax", "distrax", "evosax", "haiku", "mujoco.mjx", "optax",
-  "rlax",
-)  # fmt: skip
+  "rlax")
 # Settings of jax, of XLA, of BLAS and of this package.
 _VARIABLES = ("JAX_", "LIBTPU_", "OMP_", "QDRL_", "XLA_")
 # Where programs are kept changes nothing in them.
@@ -46,8 +45,7 @@ def fingerprint_of_process() -> Record:
   return fingerprint_of_compiler() | {
     "installed": _installed(),
     "jax": sorted((x, str(value)) for x, value in config if "cache" not in x),
-    "traced": _contents(),
-  }
+    "traced": _contents()}
 
 
 def fingerprint_of_compiler() -> Record:
@@ -55,17 +53,13 @@ def fingerprint_of_compiler() -> Record:
   return {
     "machine": (platform.machine(), _processor()),
     "devices": [
-      (x.platform, x.device_kind, x.process_index) for x in jax.devices()
-    ],
+      (x.platform, x.device_kind, x.process_index) for x in jax.devices()],
     "versions": (
-      platform.python_version(), jax.__version__, jaxlib.__version__
-    ),
+      platform.python_version(), jax.__version__, jaxlib.__version__),
     "variables": sorted(
       (name, value)
       for name, value in os.environ.items()
-      if name.startswith(_VARIABLES) and name not in _PLACES
-    ),
-  }  # fmt: skip
+      if name.startswith(_VARIABLES) and name not in _PLACES)}
 
 
 def module_without_fingerprint() -> str | None:
@@ -86,8 +80,7 @@ def module_without_fingerprint() -> str | None:
     is_known = any(
       pathlib.Path(x).is_relative_to(place)
       for x in (path, os.path.realpath(path))
-      for place in places
-    )
+      for place in places)
     if {"site-packages", "dist-packages"}.intersection(path.split(os.sep)):
       is_known = name not in _CUSTOMIZING
     if not is_known:
@@ -115,8 +108,7 @@ def _installed() -> list[str]:
     name
     for place in {sysconfig.get_path(x) for x in ("purelib", "platlib")}
     for name in os.listdir(place)
-    if name.endswith(".dist-info")
-  )
+    if name.endswith(".dist-info"))
 
 
 def _processor() -> str:

@@ -36,12 +36,10 @@ def plain_orbax_path(
   if not _OPEN.is_dir():
     raise OSError(
       f"{str(path)!r} has characters that checkpoints can't be written to "
-      "without /proc; choose a directory of letters and digits."
-    )
+      "without /proc; choose a directory of letters and digits.")
   descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
   return (
-    _OPEN / str(descriptor), weakref.finalize(owner, os.close, descriptor)
-  )
+    _OPEN / str(descriptor), weakref.finalize(owner, os.close, descriptor))
 
 
 def orbax_metadata(folder: pathlib.Path) -> Tree:
@@ -67,6 +65,4 @@ def read_smallest_orbax_array(folder: pathlib.Path) -> None:
     folder,
     args=ocp.args.PyTreeRestore(
       item=jax.tree.unflatten(structure, leaves),
-      restore_args=jax.tree.unflatten(structure, to_numpy),
-    ),
-  )
+      restore_args=jax.tree.unflatten(structure, to_numpy)))

@@ -10,8 +10,7 @@ from qdrl_haiku.storage.strict_json import Record
 
 _LIBRARIES = (
   "qdrl_haiku", "jax", "jaxlib", "dm-haiku", "optax", "rlax", "distrax",
-  "brax", "orbax-checkpoint", "numpy",
-)  # fmt: skip
+  "brax", "orbax-checkpoint", "numpy")
 
 
 def library_versions() -> Record:

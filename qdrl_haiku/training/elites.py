@@ -16,14 +16,12 @@ def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
   """Returns new agents, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
   genotypes = jax.vmap(setup.learner.genotype)(
-    jax.vmap(setup.learner.init)(keys)
-  )
+    jax.vmap(setup.learner.init)(keys))
   if setup.controller is None:
     hyperparams = setup.default_hyperparams(size)
   else:
     _, hyperparams = setup.controller.init(
-      jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS), size
-    )
+      jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS), size)
   return map_elites.Elite(genotypes, hyperparams)
 
 
@@ -43,11 +41,8 @@ def vary_elites(
     line_sigma: of the step along the line through the parents, >= 0.
     explore: such as `controllers.explore` makes.
   """
-  vary_weights = map_elites.weights_only(
-    functools.partial(
-      map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma
-    )
-  )
+  vary_weights = map_elites.weights_only(functools.partial(
+    map_elites.iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma))
 
   def vary(
     key: Key, first: map_elites.Elite, second: map_elites.Elite
@@ -55,8 +50,7 @@ def vary_elites(
     weights_key, explore_key = jax.random.split(key)
     return map_elites.Elite(
       vary_weights(weights_key, first.genotype, second.genotype),
-      explore(explore_key, first.hyperparams),
-    )
+      explore(explore_key, first.hyperparams))
 
   return vary
 
@@ -75,19 +69,13 @@ def evaluate_elites(
     setup: Setup, genotypes: Tree, env_states: environments.State
   ) -> actors.Evaluation:
     return actors.evaluate_from_states(
-      setup.eval_env,
-      setup.learner,
-      jax.vmap(setup.learner.from_genotype)(genotypes),
-      env_states,
-      descriptor.function,
-      keep_transitions="transitions" in needs,
-    )
+      setup.eval_env, setup.learner,
+      jax.vmap(setup.learner.from_genotype)(genotypes), env_states,
+      descriptor.function, keep_transitions="transitions" in needs)
 
   return sharding.all_gather(
-    setup.mesh,
-    setup.over_members(evaluate)(elites.genotype, env_states),
-    jax.tree.leaves(elites.genotype)[0].shape[0],
-  )
+    setup.mesh, setup.over_members(evaluate)(elites.genotype, env_states),
+    jax.tree.leaves(elites.genotype)[0].shape[0])
 
 
 def judge_elites(
@@ -103,12 +91,8 @@ def judge_elites(
   if "transitions" in needs:
     extra = {
       "transitions": evaluation.transitions,
-      "lengths": evaluation.lengths,
-    }
+      "lengths": evaluation.lengths}
   evaluated = map_elites.Evaluated(
-    elites,
-    jnp.mean(evaluation.returns, axis=1),
-    jnp.mean(evaluation.descriptors, axis=1),
-    extra,
-  )
+    elites, jnp.mean(evaluation.returns, axis=1),
+    jnp.mean(evaluation.descriptors, axis=1), extra)
   return evaluation._replace(transitions=None), evaluated

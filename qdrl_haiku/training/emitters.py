@@ -26,8 +26,7 @@ def make_training_emitter(setup: Setup) -> map_elites.Emitter:
     return _make(setup, emitter)
   several = map_elites.multi_emitter(
     {part.name: _make_part(setup, part) for part in emitter},
-    size if emitter[0].batch_size is None else None,
-  )
+    size if emitter[0].batch_size is None else None)
   return _as_planned(setup, several)
 
 
@@ -53,10 +52,8 @@ def with_training_emitter_state(
     emitter, (population, *others) = population, population.states
     emitter = emitter._replace(states=((), *others))
   return state._replace(
-    emitter=emitter,
-    members=population.members,
-    population=population._replace(members=()),
-  )
+    emitter=emitter, members=population.members,
+    population=population._replace(members=()))
 
 
 def _is_several(setup: Setup) -> bool:
@@ -90,8 +87,7 @@ def _make(
   if unknown := set(emitter.needs) - {"transitions"}:
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
-      "agents' episodes; transitions are."
-    )
+      "agents' episodes; transitions are.")
   return _as_planned(setup, emitter)
 
 
@@ -104,8 +100,7 @@ def _as_planned(
     raise ValueError(
       f"the emitter makes {emitter.batch_size} agents, and {planned} are "
       f"planned, of which variation_batch_size="
-      f"{setup.qd.variation_batch_size} are no members; give as many."
-    )
+      f"{setup.qd.variation_batch_size} are no members; give as many.")
   return emitter
 
 
@@ -133,8 +128,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     members: Members, hyperparams: Hyperparams, keys: Key
   ) -> tuple[Members, Metrics]:
     members, *trained = setup.over_members(train_members)(
-      members, hyperparams, keys
-    )
+      members, hyperparams, keys)
     metrics, num_updates = known(trained)
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
@@ -144,30 +138,22 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     where, genotypes = sharding.shard_into_slots(setup.mesh, decided)
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
     return members._replace(
-      learner=members_lib.choose_members(where, states, members.learner)
-    )
+      learner=members_lib.choose_members(where, states, members.learner))
 
   return map_elites.pbt_emitter(
     map_elites.Agents(
-      init=setup.over_members(members_lib.init_member_agents),
-      train=train,
+      init=setup.over_members(members_lib.init_member_agents), train=train,
       genotypes=lambda members: known(
-        jax.vmap(setup.learner.genotype)(members.learner)
-      ),
+        jax.vmap(setup.learner.genotype)(members.learner)),
       inherit=lambda members, parents: population.inherit_in_population(
-        setup, members, parents, _is_finite(setup, members)
-      ),
+        setup, members, parents, _is_finite(setup, members)),
       transplant=transplant,
-      is_finite=lambda members: _is_finite(setup, members),
-    ),
+      is_finite=lambda members: _is_finite(setup, members)),
     controller._replace(
-      update=sharding.run_replicated(setup.mesh, controller.update)
-    ),
-    qd.variation_fn,
-    population_size=setup.config.population_size,
+      update=sharding.run_replicated(setup.mesh, controller.update)),
+    qd.variation_fn, population_size=setup.config.population_size,
     variation_batch_size=qd.variation_batch_size,
-    num_replaced_by_samples=qd.num_replaced_by_samples,
-  )
+    num_replaced_by_samples=qd.num_replaced_by_samples)
 
 
 def _improvements(setup: Setup) -> map_elites.Emitter:
@@ -175,27 +161,20 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
   qd = setup.qd
   config, everywhere = (
     qd.cma,
-    functools.partial(sharding.run_replicated, setup.mesh),
-  )
+    functools.partial(sharding.run_replicated, setup.mesh))
 
   def make_strategies(size: int) -> map_elites.Strategies:
     *functions, num_strategies, population_size = map_elites.cma_es(
-      size,
-      config.num_strategies,
-      config.population_size(qd.variation_batch_size),
-      config.step_size,
-    )
+      size, config.num_strategies,
+      config.population_size(qd.variation_batch_size), config.step_size)
     return map_elites.Strategies._make(
-      [*map(everywhere, functions), num_strategies, population_size]
-    )
+      [*map(everywhere, functions), num_strategies, population_size])
 
   keys = jax.random.split(jax.random.key(0), qd.num_initial_genotypes)
   elites = jax.eval_shape(
-    functools.partial(elites_lib.random_elites, setup), keys
-  )
+    functools.partial(elites_lib.random_elites, setup), keys)
   elite = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites
-  )
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites)
   # A critic's weights are no part of what an elite does.
   paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(elite)]
   of_policy = _is_of_policy if any(map(_is_of_policy, paths)) else None
@@ -214,15 +193,11 @@ def _taught(
   if injection_share is None:  # The one greedy policy that there is.
     injection_share = 1 / max(1, size)
   improved, injected, varied = setup.qd.teaching.counts(
-    size, gradient_share, injection_share
-  )
+    size, gradient_share, injection_share)
   return make(
     teachers.make_teacher(setup, sees_targets=sees_targets),
-    setup.qd.variation_fn,
-    gradient_batch_size=improved,
-    injection_batch_size=injected,
-    variation_batch_size=varied,
-  )
+    setup.qd.variation_fn, gradient_batch_size=improved,
+    injection_batch_size=injected, variation_batch_size=varied)
 
 
 def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
@@ -236,8 +211,7 @@ def _is_finite(setup: Setup, members: Members) -> Array:
   return sharding.all_gather(
     setup.mesh,
     trees.all_finite_leaves(members_lib.finite_part_of_members(members)),
-    setup.config.population_size,
-  )
+    setup.config.population_size)
 
 
 EMITTERS: dict[str, setup_lib.EmitterFn] = {
@@ -245,9 +219,7 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
   # With the shares of the papers.
   "dcrl": functools.partial(_taught, map_elites.dcrl_emitter, True, 0.25, 0.25),
   "ga": lambda setup: map_elites.genetic_emitter(
-    setup.qd.variation_fn, setup.qd.variation_batch_size
-  ),
+    setup.qd.variation_fn, setup.qd.variation_batch_size),
   "pbt": _members_and_variations,
-  "pga": functools.partial(_taught, map_elites.pga_emitter, False, 0.5, None),
-}
+  "pga": functools.partial(_taught, map_elites.pga_emitter, False, 0.5, None)}
 """Functions that make an emitter of a setup, by name."""

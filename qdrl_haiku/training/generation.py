@@ -87,8 +87,7 @@ def step(
   """
   of = generation_method(setup)
   initial = of.draw(
-    setup, run_key, state.generation + 1, setup.num_evaluated[1]
-  )
+    setup, run_key, state.generation + 1, setup.num_evaluated[1])
   state, trained = of.train(setup, state, initial.pool, run_key)
   return of.evaluate(setup, state, trained, initial.evaluation, run_key)
 

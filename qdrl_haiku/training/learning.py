@@ -67,34 +67,28 @@ def train_members(
   def iteration(members: Members, t: Array) -> tuple[Members, Tree]:
     collect_keys, learn_keys = _split(prng.fold_in_each(keys, t))
     return learn_anew(
-      setup, members, hyperparams, collect_keys, learn_keys, pool or None
-    )
+      setup, members, hyperparams, collect_keys, learn_keys, pool or None)
 
   pool, members = members.pool, members._replace(pool=())
   if setup.config.n_step > 1 and (setup.on_host or setup.config.inherit_replay):
     members = members._replace(
-      replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay)
-    )
+      replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay))
   begin = members
   members, (rows, observed, learned) = jax.lax.scan(
-    iteration, members, jnp.arange(iterations.num_iterations)
-  )
+    iteration, members, jnp.arange(iterations.num_iterations))
   learned_iterations = jnp.sum(learned, axis=0)
   sums = jnp.sum(rows.numbers, axis=0)
   metrics = {
-    name: sums[:, i] / learned_iterations for i, name in enumerate(rows.names)
-  }
+    name: sums[:, i] / learned_iterations for i, name in enumerate(rows.names)}
   mean = jnp.mean(observed["observation_mean"], axis=0)
   square = jnp.mean(observed["observation_square"], axis=0)
   metrics["observation_mean"] = mean
   metrics["observation_std"] = jnp.sqrt(
-    jnp.maximum(square - jnp.square(mean), 0.0)
-  )
+    jnp.maximum(square - jnp.square(mean), 0.0))
   metrics |= {
     name: jnp.sum(x, axis=0).astype(float)
     for name, x in observed.items()
-    if name.startswith("nonfinite_")
-  }
+    if name.startswith("nonfinite_")}
   if pool:
     # Counted, since it is for the user to say how large a pool is.
     before, after = (x.environment.info["episodes"] for x in (begin, members))
@@ -103,8 +97,7 @@ def train_members(
   num_updates = (
     learned_iterations
     * iterations.num_updates
-    * setup.learner.batches_per_update
-  )
+    * setup.learner.batches_per_update)
   return members, metrics, num_updates
 
 
@@ -126,18 +119,13 @@ def _from_replay(
   acting = members.learner, members.replay.size
   env_states, transitions = _collect(
     setup._replace(learner=_warming_up(setup)),
-    members._replace(learner=acting),
-    hyperparams,
-    collect_keys,
-    pool,
-  )
+    members._replace(learner=acting), hyperparams, collect_keys, pool)
   with jax.named_scope("store"):
     is_finite, seen = _finite(transitions)
     states = jax.vmap(setup.learner.observe)(members.learner, seen)
     rows, where = jax.tree.map(
       lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-      (members_lib.stored_by_members(setup, transitions), is_finite),
-    )
+      (members_lib.stored_by_members(setup, transitions), is_finite))
     buffers = jax.vmap(add)(members.replay, rows, where)
   can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
   arguments = (states, buffers, hyperparams, learn_keys)
@@ -145,14 +133,11 @@ def _from_replay(
   if switch.is_switched_on():
     nothing = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(learn_now, *arguments)[1],
-    )
+      jax.eval_shape(learn_now, *arguments)[1])
     states, metrics = jax.lax.cond(
-      jnp.any(can_learn),
-      learn_now,
+      jnp.any(can_learn), learn_now,
       lambda states, *_: (states, nothing),
-      *arguments,
-    )
+      *arguments)
   else:
     # An accelerator would wait for the host to decide, and copy all states.
     states, metrics = learn_now(*arguments)
@@ -171,20 +156,16 @@ def _from_rollout(
 ) -> tuple[Members, Tree]:
   """Collects a rollout and learns from it, see `_from_replay`."""
   env_states, transitions = _collect(
-    setup, members, hyperparams, collect_keys, pool
-  )
+    setup, members, hyperparams, collect_keys, pool)
   is_finite, seen = _finite(transitions)
   can_learn = jnp.any(is_finite, axis=(1, 2))
   rollouts = jax.vmap(members_lib.rollout_without_nonfinite)(
-    members_lib.stored_by_members(setup, transitions), is_finite
-  )
+    members_lib.stored_by_members(setup, transitions), is_finite)
   learned, rows = learn_rollouts(
-    setup, members.learner, hyperparams, rollouts, learn_keys
-  )
+    setup, members.learner, hyperparams, rollouts, learn_keys)
   nothing = jax.tree.map(jnp.zeros_like, rows)
   states, rows = members_lib.choose_members(
-    can_learn, (learned, rows), (members.learner, nothing)
-  )
+    can_learn, (learned, rows), (members.learner, nothing))
   # After learning, which asks the policy how it has acted.
   states = jax.vmap(setup.learner.observe)(states, seen)
   observed = _observed(seen) | _nonfinite(transitions, is_finite)
@@ -210,15 +191,10 @@ def _collect(
   """Steps the members' environments for one iteration."""
   with jax.named_scope("collect"):
     return actors.collect(
-      setup.env,
-      setup.learner,
-      members.learner,
-      hyperparams,
-      members.environment,
-      keys,
+      setup.env, setup.learner, members.learner, hyperparams,
+      members.environment, keys,
       config_lib.training_iterations(setup.config, setup.learner).num_env_steps,
-      pool,
-    )
+      pool)
 
 
 def learn_rollouts(
@@ -236,8 +212,7 @@ def learn_rollouts(
 
   with jax.named_scope("learn"):
     return jax.vmap(one_by_one.one_by_one_on_cpu(update))(
-      states, hyperparams, rollouts, keys
-    )
+      states, hyperparams, rollouts, keys)
 
 
 def learn(
@@ -250,8 +225,7 @@ def learn(
   """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
   num_updates = config_lib.training_iterations(
-    setup.config, setup.learner
-  ).num_updates
+    setup.config, setup.learner).num_updates
   batches = (num_updates, batches_per_update, setup.config.batch_size)
   sample_keys, update_keys = _split(keys)
   # All of them in one gather.
@@ -275,8 +249,7 @@ def learn(
 
     def update(state: types.State, inputs: Tree) -> tuple[types.State, _Row]:
       learned, metrics = setup.learner.update(
-        state, hyperparams, inputs[0], inputs[1]
-      )
+        state, hyperparams, inputs[0], inputs[1])
       learned = _where(can_learn, learned, state, in_loop=True)
       return learned, _Row.of(metrics)
 
@@ -287,14 +260,12 @@ def learn(
   # One member after the other, not one update: its networks stay in the cache.
   with jax.named_scope("learn"):
     learned, metrics = jax.vmap(one_by_one.one_by_one_on_cpu(updates))(
-      states, hyperparams, sampled, update_keys, can_learn
-    )
+      states, hyperparams, sampled, update_keys, can_learn)
   choose = jax.vmap(functools.partial(_where, in_loop=False))
   nothing = jax.tree.map(jnp.zeros_like, metrics)
   return (
     choose(can_learn, learned, states),
-    members_lib.choose_members(can_learn, metrics, nothing),
-  )
+    members_lib.choose_members(can_learn, metrics, nothing))
 
 
 def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
@@ -322,8 +293,7 @@ def _observed(observations: Array) -> dict[str, Array]:
   return {
     "observation_mean": jnp.mean(seen, axis=(1, 2, 3)) * correction,
     "observation_square": jnp.mean(jnp.square(seen), axis=(1, 2, 3))
-    * correction,
-  }
+    * correction}
 
 
 def _nonfinite(transitions: Transition, is_finite: Array) -> dict[str, Array]:
@@ -338,14 +308,11 @@ def _nonfinite(transitions: Transition, is_finite: Array) -> dict[str, Array]:
       transitions.observation,
       transitions.action,
       transitions.next_observation,
-      transitions.reward,
-    )
-  )
+      transitions.reward))
   counted = {
     "nonfinite_transitions": ~is_finite,
     "nonfinite_observations": ~before | (action & ~after),
-    "nonfinite_rewards": before & action & ~reward,
-  }
+    "nonfinite_rewards": before & action & ~reward}
   return {name: jnp.sum(x, axis=(1, 2)) for name, x in counted.items()}
 
 
@@ -364,8 +331,7 @@ def _warming_up(setup: Setup) -> learners.Learner:
     act_key, uniform_key = jax.random.split(key)
     action = setup.learner.act(state, hyperparams, observation, act_key)
     uniform = jax.random.uniform(
-      uniform_key, action.shape, action.dtype, -1.0, 1.0
-    )
+      uniform_key, action.shape, action.dtype, -1.0, 1.0)
     return jnp.where(size < setup.config.min_replay_size, uniform, action)
 
   return setup.learner._replace(act=act)

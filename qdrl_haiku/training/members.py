@@ -49,8 +49,7 @@ def members_controller_key(run_key: Key, generation: Array | int) -> Key:
   if run_key.ndim:
     run_key = run_key[0]
   return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), prng.OfGeneration.CONTROLLER
-  )
+    jax.random.fold_in(run_key, generation), prng.OfGeneration.CONTROLLER)
 
 
 def init_member_agents(setup: Setup, keys: Key) -> Members:
@@ -60,8 +59,7 @@ def init_member_agents(setup: Setup, keys: Key) -> Members:
   buffers: Tree = ()
   if not setup.on_policy:
     buffers = jax.vmap(lambda _: setup.buffer.init(example))(
-      jnp.arange(keys.shape[0])
-    )
+      jnp.arange(keys.shape[0]))
   nowhere: Tree = ()
   return Members(learner_states, buffers, nowhere)
 
@@ -76,11 +74,8 @@ def put_members_into_environments(
   states at the same time only.
   """
   keys = prng.fold_in_each(keys, prng.OfMember.AGES)
-  ages = jax.vmap(
-    lambda key: jax.random.randint(
-      key, (setup.config.num_envs,), 0, setup.env.episode_length
-    )
-  )(keys)
+  ages = jax.vmap(lambda key: jax.random.randint(
+    key, (setup.config.num_envs,), 0, setup.env.episode_length))(keys)
   info = env_states.info | {"steps": ages}
   return members._replace(environment=env_states.replace(info=info))
 
@@ -104,11 +99,8 @@ def new_members(setup: Setup, run_key: Key, generation: Array) -> Members:
 
 def choose_members(where: Array, on_true: Tree, on_false: Tree) -> Tree:
   """Chooses for each member between two trees."""
-  select = jax.vmap(
-    lambda where, *trees: jax.tree.map(
-      lambda x, y: jnp.where(where, x, y), *trees
-    )
-  )
+  select = jax.vmap(lambda where, *trees: jax.tree.map(
+    lambda x, y: jnp.where(where, x, y), *trees))
   return select(where, on_true, on_false)
 
 
@@ -133,28 +125,21 @@ def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
   is_plain = isinstance(setup.env, environments.Environment)
   if setup.env is not setup.eval_env or not is_plain:
     return InitialStates(
-      draw_member_pool(setup, keys), draw_member_evaluation(setup, to_evaluate)
-    )
+      draw_member_pool(setup, keys), draw_member_evaluation(setup, to_evaluate))
 
   def draw(setup: Setup, keys: Key, to_evaluate: Key) -> InitialStates:
     of_pool = _pool_keys(setup, keys)
     size, *shape = of_pool.shape
     num_in_pool = math.prod(shape)
-    states = setup.env.reset(
-      jnp.concatenate(
-        [
-          of_pool.reshape(size, num_in_pool),
-          _split(to_evaluate, (setup.config.num_eval_episodes,)),
-        ],
-        axis=1,
-      )
-    )
+    states = setup.env.reset(jnp.concatenate(
+      [
+        of_pool.reshape(size, num_in_pool),
+        _split(to_evaluate, (setup.config.num_eval_episodes,))],
+      axis=1))
     return InitialStates(
       pool=jax.tree.map(
         lambda x: x[:, :num_in_pool].reshape(size, *shape, *x.shape[2:]), states
-      ),
-      evaluation=jax.tree.map(lambda x: x[:, num_in_pool:], states),
-    )
+      ), evaluation=jax.tree.map(lambda x: x[:, num_in_pool:], states))
 
   return setup.over_members(draw)(keys, to_evaluate)
 
@@ -208,13 +193,10 @@ def check_members_learner(setup: Setup) -> None:
   """Refuses a learner that can't learn from what is stored, see its `check`."""
   extras = member_transition_example(setup).extras
   learners.check(
-    setup.learner,
-    setup.env.observation_size,
-    setup.env.action_size,
+    setup.learner, setup.env.observation_size, setup.env.action_size,
     {name: extras[name] for name in setup.config.replay_extras},
     setup.config.batch_size,
-    (setup.config.rollout_length, setup.config.num_envs),
-  )
+    (setup.config.rollout_length, setup.config.num_envs))
 
 
 def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
@@ -224,13 +206,11 @@ def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
     raise ValueError(
       f"replay_extras name {', '.join(sorted(missing))}, which transitions of "
       "this environment don't have; name some of "
-      f"{', '.join(sorted(transitions.extras))}."
-    )
+      f"{', '.join(sorted(transitions.extras))}.")
   if setup.config.n_step > 1 or setup.on_policy:
     names.add("truncation")
   return transitions._replace(
-    extras={name: transitions.extras[name] for name in sorted(names)}
-  )
+    extras={name: transitions.extras[name] for name in sorted(names)})
 
 
 def rollout_without_nonfinite(
@@ -252,8 +232,7 @@ def rollout_without_nonfinite(
   goes_on = is_finite & jnp.roll(is_finite, -1, axis=0).at[-1].set(True)
   # What has terminated isn't truncated too.
   truncation = jnp.where(
-    goes_on, rollout.extras["truncation"], rollout.discount
-  )
+    goes_on, rollout.extras["truncation"], rollout.discount)
   return rollout._replace(extras=rollout.extras | {"truncation": truncation})
 
 
@@ -264,10 +243,8 @@ def member_transition_example(setup: Setup) -> Transition:
     env_states = setup.env.reset(keys)
     actions = jnp.zeros((*keys.shape, setup.env.action_size))
     return stored_by_members(
-      setup, collection.take_actions(setup.env, env_states, actions)[1]
-    )
+      setup, collection.take_actions(setup.env, env_states, actions)[1])
 
   shapes = jax.eval_shape(one_step, jax.random.split(jax.random.key(0), (1, 1)))
   return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), shapes
-  )
+    lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), shapes)

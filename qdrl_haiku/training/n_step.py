@@ -50,8 +50,7 @@ def sample_n_step(
 
   def outcome(places: Array) -> tuple[Array, ...]:
     return gather(
-      (stored.reward, stored.discount, stored.extras[_TRUNCATION]), places
-    )
+      (stored.reward, stored.discount, stored.extras[_TRUNCATION]), places)
 
   _, discount, truncation = outcome(first)
   last, goes_on = first, (discount != 0) & (truncation == 0)
@@ -60,29 +59,21 @@ def sample_n_step(
     places, exists = setup.buffer.later(state, first, i * setup.config.num_envs)
     reward, discount, truncation = outcome(places)
     is_inside = goes_on & exists & (truncation != _INSTEAD)
-    steps.append(
-      (
-        jnp.where(is_inside, reward, 0),
-        jnp.where(is_inside, discount, 1),
-        is_inside,
-      )
-    )
+    steps.append((
+      jnp.where(is_inside, reward, 0), jnp.where(is_inside, discount, 1),
+      is_inside))
     last = jnp.where(is_inside, places, last)
     goes_on = is_inside & (discount != 0) & (truncation == 0)
 
   extras = {
     name: gather(x, last if name.startswith("next_") else first)
     for name, x in stored.extras.items()
-    if name in setup.config.replay_extras
-  }
+    if name in setup.config.replay_extras}
   transition = Transition(
     observation=gather(stored.observation, first),
-    action=gather(stored.action, first),
-    reward=gather(stored.reward, first),
+    action=gather(stored.action, first), reward=gather(stored.reward, first),
     discount=gather(stored.discount, first),
-    next_observation=gather(stored.next_observation, last),
-    extras=extras,
-  )
+    next_observation=gather(stored.next_observation, last), extras=extras)
   return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
 
 
@@ -96,10 +87,8 @@ def add_n_step(
   steps = jax.tree.map(lambda x: x[sources], steps)
   steps = steps._replace(extras=steps.extras | {_TRUNCATION: truncation})
   return setup.buffer.add_where(
-    cut_n_step(setup, state, ~has_any),
-    steps,
-    jnp.broadcast_to(has_any, where.shape),
-  )
+    cut_n_step(setup, state, ~has_any), steps,
+    jnp.broadcast_to(has_any, where.shape))
 
 
 def cut_n_step(
@@ -118,8 +107,7 @@ def cut_n_step(
   # What stands instead of a step stays that.
   ends = ends.at[places].set(jnp.maximum(ends[places], where))
   return state._replace(
-    storage=state.storage._replace(extras=extras | {_TRUNCATION: ends})
-  )
+    storage=state.storage._replace(extras=extras | {_TRUNCATION: ends}))
 
 
 def fold_n_step(windows: Windows, hyperparams: Hyperparams) -> Transition:

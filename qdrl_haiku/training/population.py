@@ -54,11 +54,8 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
     population=Population(
       hyperparams=hyperparams,
       recent_fitness=jnp.full(
-        (size, setup.config.fitness_window), jnp.nan, jnp.float32
-      ),
-      controller=controller,
-    ),
-  )
+        (size, setup.config.fitness_window), jnp.nan, jnp.float32),
+      controller=controller))
 
 
 def train(
@@ -67,10 +64,8 @@ def train(
   """Lets members collect and learn."""
   keys = _next_keys(setup, state, run_key)
   members, *trained = setup.over_members(train_members)(
-    state.members._replace(pool=pool),
-    state.hyperparams,
-    jax.vmap(jax.random.split)(keys)[:, 0],
-  )
+    state.members._replace(pool=pool), state.hyperparams,
+    jax.vmap(jax.random.split)(keys)[:, 0])
   return state._replace(members=members), Trained(*trained)
 
 
@@ -83,81 +78,59 @@ def evaluate(
   env_states = members_lib.member_evaluation_states(
     setup,
     members_lib.member_evaluation_keys(_next_keys(setup, state, run_key)),
-    env_states,
-  )
+    env_states)
   members, (hyperparams, recent_fitness, controller) = (
     state.members,
-    state.population,
-  )
+    state.population)
   with jax.named_scope("evaluate"):
     evaluated = setup.over_members(_evaluate_members)(members, env_states)
     # A few numbers per member, which every device then knows of all of them.
     (evaluation, scores, finite), trained = sharding.all_gather(
-      setup.mesh, (evaluated, trained), config.population_size
-    )
+      setup.mesh, (evaluated, trained), config.population_size)
   if config.fitness not in scores:
     raise ValueError(
       f"fitness={config.fitness!r} is no score of this evaluation; give one of "
-      f"{', '.join(sorted(scores))}."
-    )
+      f"{', '.join(sorted(scores))}.")
   latest = scores[config.fitness]
   finite = finite & trees.all_finite_leaves(
-    (hyperparams, latest, scores["episode_return"])
-  )
+    (hyperparams, latest, scores["episode_return"]))
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
   fitness = one_by_one.one_by_one_alone(_windowed_mean)(recent_fitness)
   index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
   best_state, turn = moving.move_member_to_all(
-    setup.mesh, members.learner, index
-  )
+    setup.mesh, members.learner, index)
   report = GenerationReport(
-    generation=generation,
-    evaluation=evaluation,
-    scores=scores,
-    fitness=fitness,
-    hyperparams=hyperparams,
-    metrics=trained.metrics,
-    num_updates=trained.num_updates,
-    finite=finite,
-    decision=None,
+    generation=generation, evaluation=evaluation, scores=scores,
+    fitness=fitness, hyperparams=hyperparams, metrics=trained.metrics,
+    num_updates=trained.num_updates, finite=finite, decision=None,
     best=Best(
-      member=index,
-      fitness=latest[index],
+      member=index, fitness=latest[index],
       episode_return=scores["episode_return"][index],
       hyperparams=jax.tree.map(lambda x: x[index], hyperparams),
-      state=best_state,
-    ),
-    evaluation_steps=evaluation.lengths,
-    next_hyperparams=hyperparams,
-    sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
-  )
+      state=best_state),
+    evaluation_steps=evaluation.lengths, next_hyperparams=hyperparams,
+    sampled_cells=jnp.full_like(fitness, -1, jnp.int32))
   if setup.controller is not None:
     decide = one_by_one.one_by_one_alone(setup.controller.update)
     with jax.named_scope("decide"):
       controller, decision = sharding.run_replicated(setup.mesh, decide)(
-        controller,
-        members_lib.members_controller_key(run_key, generation),
-        fitness,
-        hyperparams,
-      )
+        controller, members_lib.members_controller_key(run_key, generation),
+        fitness, hyperparams)
     # During burn-in only non-finite members are replaced. Rounded up; the
     # steps themselves might not fit into an int32.
     burn_in = -(-config.burn_in_period // config.perturbation_interval)
     decision = _sparing(finite & (generation < burn_in), decision, hyperparams)
     with jax.named_scope("inherit"):
       members = inherit_in_population(
-        setup, members, decision.parents, finite, turn
-      )
+        setup, members, decision.parents, finite, turn)
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
     report = report._replace(decision=decision, next_hyperparams=hyperparams)
   state = state._replace(
-    generation=generation,
-    members=members,
-    population=Population(hyperparams, recent_fitness, controller),
-  )
+    generation=generation, members=members,
+    population=Population(hyperparams, recent_fitness, controller))
   return state, report
 
 
@@ -166,15 +139,13 @@ def restart(setup: Setup, state: State, run_key: Key) -> State:
   nothing = jnp.full_like(state.population.recent_fitness, jnp.nan)
   return state._replace(
     members=members_lib.new_members(setup, run_key, state.generation),
-    population=state.population._replace(recent_fitness=nothing),
-  )
+    population=state.population._replace(recent_fitness=nothing))
 
 
 def _next_keys(setup: Setup, state: State, run_key: Key) -> Key:
   """Returns the members' keys [P] in the generation that follows."""
   return members_lib.member_keys(
-    run_key, state.generation + 1, setup.config.population_size
-  )
+    run_key, state.generation + 1, setup.config.population_size)
 
 
 def _evaluate_members(
@@ -187,8 +158,7 @@ def _evaluate_members(
     evaluation, scores = setup.evaluate(setup.learner, states, env_states)
   else:
     evaluation = actors.evaluate_from_states(
-      setup.eval_env, setup.learner, states, env_states
-    )
+      setup.eval_env, setup.learner, states, env_states)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
   finite_part = members_lib.finite_part_of_members(members)
   return evaluation, scores, trees.all_finite_leaves(finite_part)
@@ -201,14 +171,11 @@ def _sparing(
   survival = (
     jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
     hyperparams,
-    jnp.zeros_like(decision.operator),
-  )
+    jnp.zeros_like(decision.operator))
   parents, hyperparams, operator = jax.tree.map(
-    lambda x, y: jnp.where(spared, x, y), survival, decision[:3]
-  )
+    lambda x, y: jnp.where(spared, x, y), survival, decision[:3])
   return decision._replace(
-    parents=parents, hyperparams=hyperparams, operator=operator
-  )
+    parents=parents, hyperparams=hyperparams, operator=operator)
 
 
 def inherit_in_population(
@@ -232,26 +199,21 @@ def inherit_in_population(
   learner, buffers, environment, _ = members
   if setup.config.inherit_replay:
     (learner, buffers), turn = moving.inherit_by_moving(
-      mesh, (learner, buffers), parents, turn
-    )
+      mesh, (learner, buffers), parents, turn)
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
     if not setup.on_policy:
       # The parents of broken members are finite, and so none of these.
       buffers, turn = moving.inherit_by_moving(
-        mesh, buffers, sources, turn, in_place=True
-      )
+        mesh, buffers, sources, turn, in_place=True)
   if not setup.on_host:
     environment, _ = moving.inherit_by_moving(
-      mesh, environment, sources, turn, in_place=True
-    )
+      mesh, environment, sources, turn, in_place=True)
   return Members(learner, buffers, environment)
 
 
 def _windowed_mean(recent_fitness: Array) -> Array:
   """Returns the mean of what the window holds; NaN if the latest return is."""
   return jnp.where(
-    jnp.isfinite(recent_fitness[:, -1]),
-    jnp.nanmean(recent_fitness, axis=1),
-    jnp.nan,
-  )
+    jnp.isfinite(recent_fitness[:, -1]), jnp.nanmean(recent_fitness, axis=1),
+    jnp.nan)

@@ -49,22 +49,17 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   elites = sharding.replicate(setup.mesh, elites_lib.random_elites(setup, keys))
   needs = () if emitter.tell_first is None else emitter.needs
   evaluation, evaluated = elites_lib.judge_elites(
-    setup, elites, initial.evaluation, needs
-  )
+    setup, elites, initial.evaluation, needs)
   repertoire, emitter_state = map_elites.init(
-    emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0)
-  )
+    emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0))
   emitters.check_users_emitters(setup, repertoire)
   state = State(
-    generation=jnp.zeros((), jnp.int32),
-    repertoire=repertoire,
-    initial_steps=jnp.sum(evaluation.lengths),
-  )
+    generation=jnp.zeros((), jnp.int32), repertoire=repertoire,
+    initial_steps=jnp.sum(evaluation.lengths))
   state = emitters.with_training_emitter_state(setup, state, emitter_state)
   if qd.resampling is not None:
     archive = map_elites.DeepArchive.init(
-      qd.resampling, setup.num_offspring, qd.tessellation, evaluated
-    )
+      qd.resampling, setup.num_offspring, qd.tessellation, evaluated)
     state = state._replace(archive=archive)
   if not setup.trains_members:
     return state
@@ -82,10 +77,8 @@ def train(
     state = state._replace(members=state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
   offspring, emitter_state = emitters.make_training_emitter(setup).ask(
-    emitters.training_emitter_state(setup, state),
-    state.repertoire,
-    jax.random.fold_in(key, prng.OfGeneration.ASK),
-  )
+    emitters.training_emitter_state(setup, state), state.repertoire,
+    jax.random.fold_in(key, prng.OfGeneration.ASK))
   if state.archive:
     drawn, archive = state.archive.sample(key)
     offspring = jax.tree.map(lambda *x: jnp.concatenate(x), offspring, drawn)
@@ -105,8 +98,7 @@ def evaluate(
   emitter_state = emitters.training_emitter_state(setup, state)
   elites = trained.offspring
   evaluation, evaluated = elites_lib.judge_elites(
-    setup, elites, env_states, emitter.needs
-  )
+    setup, elites, env_states, emitter.needs)
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
   finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
@@ -118,39 +110,28 @@ def evaluate(
     evaluation_steps = evaluation_steps.at[size:].multiply(is_drawn[:, None])
     # The report is of new agents.
     elites, evaluation, finite, fitness = jax.tree.map(
-      lambda x: x[:size], (elites, evaluation, finite, fitness)
-    )
+      lambda x: x[:size], (elites, evaluation, finite, fitness))
   repertoire, archive, emitter_state = map_elites.add_and_tell(
-    emitter, state.repertoire, archive, emitter_state, evaluated, key
-  )
+    emitter, state.repertoire, archive, emitter_state, evaluated, key)
   if archive:
     of_archive["qd/evaluations_per_elite"] = archive.evaluations_per_elite
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best = jax.tree.map(lambda x: x[index], elites)
   report = GenerationReport(
-    generation=generation,
-    evaluation=evaluation,
-    scores={"episode_return": fitness},
-    fitness=fitness,
-    hyperparams=elites.hyperparams,
-    metrics={},
-    num_updates=jnp.zeros_like(fitness, jnp.int32),
-    finite=finite,
+    generation=generation, evaluation=evaluation,
+    scores={"episode_return": fitness}, fitness=fitness,
+    hyperparams=elites.hyperparams, metrics={},
+    num_updates=jnp.zeros_like(fitness, jnp.int32), finite=finite,
     decision=None,
     best=Best(
-      member=index,
-      fitness=jnp.where(finite[index], fitness[index], jnp.nan),
-      episode_return=fitness[index],
-      hyperparams=best.hyperparams,
-      state=setup.learner.from_genotype(best.genotype),
-    ),
-    evaluation_steps=evaluation_steps,
-    next_hyperparams=elites.hyperparams,
+      member=index, fitness=jnp.where(finite[index], fitness[index], jnp.nan),
+      episode_return=fitness[index], hyperparams=best.hyperparams,
+      state=setup.learner.from_genotype(best.genotype)),
+    evaluation_steps=evaluation_steps, next_hyperparams=elites.hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
     repertoire_metrics=map_elites.metrics(repertoire, qd.qd_offset)
     | of_archive,
-    emitter_metrics=emitter.metrics(emitter_state),
-  )
+    emitter_metrics=emitter.metrics(emitter_state))
   before = state.population
   state = emitters.with_training_emitter_state(
     setup, state, emitter_state
@@ -164,11 +145,9 @@ def restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces members by new ones, but those that elites have replaced."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
-    setup.mesh, state.population.sampled_cells >= 0
-  )
+    setup.mesh, state.population.sampled_cells >= 0)
   learners = members_lib.choose_members(
-    is_sampled, state.members.learner, fresh.learner
-  )
+    is_sampled, state.members.learner, fresh.learner)
   return state._replace(members=fresh._replace(learner=learners))
 
 
@@ -185,12 +164,7 @@ def _of_members(
   return report._replace(
     evaluation=evaluation,
     scores={"episode_return": jnp.mean(evaluation.returns, axis=1)},
-    fitness=told.fitness,
-    hyperparams=trained.hyperparams,
-    num_updates=metrics.pop("num_updates").astype(jnp.int32),
-    metrics=metrics,
-    finite=jnp.isfinite(told.fitness),
-    decision=told.decision,
-    sampled_cells=told.sampled_cells,
-    next_hyperparams=told.hyperparams,
-  )
+    fitness=told.fitness, hyperparams=trained.hyperparams,
+    num_updates=metrics.pop("num_updates").astype(jnp.int32), metrics=metrics,
+    finite=jnp.isfinite(told.fitness), decision=told.decision,
+    sampled_cells=told.sampled_cells, next_hyperparams=told.hyperparams)

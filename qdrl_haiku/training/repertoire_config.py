@@ -33,64 +33,44 @@ class RepertoireConfig(Settings):
     "the repertoire (CMA-ME); or package.module:function, a function of the "
     "training.Setup that returns a map_elites.Emitter. Several with the number "
     "of each one's agents, like pbt:10,pga:32,ga:32; or without numbers, like "
-    "pga,ga, whose shares adapt.",
-  )
+    "pga,ga, whose shares adapt.")
   variation_batch_size: int = setting(
-    10, "Variations of elites in each generation.", low=0, needs="unnumbered"
-  )
+    10, "Variations of elites in each generation.", low=0, needs="unnumbered")
   num_initial_genotypes: int = setting(
-    20, "Random agents in the first repertoire.", low=1
-  )
+    20, "Random agents in the first repertoire.", low=1)
   num_replaced_by_samples: int = setting(
     2,
     "How many of the next worst members elites of the repertoire replace in "
     "each generation.",
-    low=0,
-    offered=False,
-    needs="members",
-  )
+    low=0, offered=False, needs="members")
   tessellation: str = setting(
     "grid",
     "Cells of the descriptors' space: grid; cvt, a centroidal Voronoi "
     "tessellation; none, where those elites stay that are fit or far from "
     "all that are fitter (dominated novelty search); or "
     "package.module:function, a function of the environment's Descriptor that "
-    "returns a map_elites.Unstructured, whose repertoire_type decides.",
-  )
+    "returns a map_elites.Unstructured, whose repertoire_type decides.")
   grid_shape: tuple[int, ...] = setting(
     (32, 32),
     "Cells of a grid along each descriptor; with --tessellation=none those in "
     "which QD score and coverage are told.",
-    low=1,
-    only={"tessellation": ("grid", "none")},
-  )
+    low=1, only={"tessellation": ("grid", "none")})
   num_cells: int = setting(
-    1024,
-    "Cells of --tessellation=cvt, or elites of --tessellation=none.",
-    low=1,
-    only={"tessellation": ("cvt", "none")},
-  )
+    1024, "Cells of --tessellation=cvt, or elites of --tessellation=none.",
+    low=1, only={"tessellation": ("cvt", "none")})
   iso_sigma: float = setting(
-    0.01,
-    "Standard deviation of the noise on each weight of a variation.",
-    low=0,
-    high=checks.LARGEST_FLOAT,
-    needs="variation",
-  )
+    0.01, "Standard deviation of the noise on each weight of a variation.",
+    low=0, high=checks.LARGEST_FLOAT, needs="variation")
   line_sigma: float = setting(
     0.1,
     "Standard deviation of a variation's step along the line to another elite.",
-    low=0,
-    high=checks.LARGEST_FLOAT,
-    needs="variation",
-  )
+    low=0, high=checks.LARGEST_FLOAT, needs="variation")
   adding: str = setting(
     "once",
     "How agents get into the repertoire: once, by the evaluation after they "
     "are made; or adaptive, for noisy environments: the best are evaluated "
     "again and again, and count by their means (Extract-ME).",
-    choices=("once", "adaptive"),
-  )
+    choices=("once", "adaptive"))
   resampling: map_elites.Resampling = map_elites.Resampling()
   teaching: TeachingConfig = TeachingConfig()
   cma: CMAConfig = CMAConfig()
@@ -98,28 +78,22 @@ class RepertoireConfig(Settings):
     None,
     "Number added to each elite's return in the QD score; by default the "
     "environment's offset per step times --episode_length.",
-    low=-checks.LARGEST_FLOAT,
-    high=checks.LARGEST_FLOAT,
-    offered=False,
-  )
+    low=-checks.LARGEST_FLOAT, high=checks.LARGEST_FLOAT, offered=False)
   shard_repertoire: bool = setting(
     False,
-    "Whether the devices share the cells, instead of each having all elites.",
-  )
+    "Whether the devices share the cells, instead of each having all elites.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
     if ":" not in self.tessellation and self.tessellation not in _TESSELLATIONS:
       raise ValueError(
         f"tessellation={self.tessellation!r} is unknown; "
-        f"{names.nearest_name(self.tessellation, _TESSELLATIONS)}"
-      )
+        f"{names.nearest_name(self.tessellation, _TESSELLATIONS)}")
     has_no_offspring = self.variation_batch_size == 0 and not self.has_members
     if has_no_offspring and self.parts[0].batch_size is None:
       raise ValueError(
         f"variation_batch_size=0 leaves --emitter={self.emitter} with no "
-        "offspring; give 1 or more."
-      )
+        "offspring; give 1 or more.")
 
   @property
   def parts(self) -> tuple[Part, ...]:
@@ -132,13 +106,11 @@ class RepertoireConfig(Settings):
       if emitter is None and path not in EMITTERS:
         raise ValueError(
           f"emitter={self.emitter}: {path} is unknown; "
-          f"{names.nearest_name(path, EMITTERS)}"
-        )
+          f"{names.nearest_name(path, EMITTERS)}")
       if size == 0:
         raise ValueError(
           f"emitter={self.emitter} has an emitter that makes nothing; leave "
-          "it out."
-        )
+          "it out.")
       found.append(Part(path.rpartition(":")[2], size, emitter))
     return tuple(sorted(found, key=lambda part: part.name != "pbt"))
 
@@ -190,8 +162,7 @@ class RepertoireConfig(Settings):
       found["replay updates"] = found["learning"]
     elif not self.trains_alone:
       found["replay updates"] = Missing(
-        "--num_critic_steps says how often the shared critic learns", cause
-      )
+        "--num_critic_steps says how often the shared critic learns", cause)
     if not taught:
       found["teaching"] = Missing(f"{by} no critic is shared", cause)
     if "dcrl" not in self.names:
@@ -205,12 +176,10 @@ class RepertoireConfig(Settings):
       found["variation"] = Missing("--emitter=cma varies nothing", cause)
     elif self.num_variations == 0:
       found["variation"] = Missing(
-        "--variation_batch_size=0 varies nothing", ("variation_batch_size",)
-      )
+        "--variation_batch_size=0 varies nothing", ("variation_batch_size",))
     if self.adding == "once":
       found["resampling"] = Missing(
-        "--adding=once evaluates an agent once", ("adding",)
-      )
+        "--adding=once evaluates an agent once", ("adding",))
     return found
 
   def make_tessellation(
@@ -228,8 +197,7 @@ class RepertoireConfig(Settings):
     """
     if ":" in self.tessellation:
       return config_lib.UsersOwn(self.tessellation).call(
-        "tessellation", map_elites.Unstructured, descriptor=descriptor
-      )
+        "tessellation", map_elites.Unstructured, descriptor=descriptor)
     bounds = (descriptor.lower, descriptor.upper)
     if self.tessellation == "cvt":
       if centroids is not None:
@@ -245,8 +213,7 @@ class RepertoireConfig(Settings):
       raise ValueError(
         f"grid_shape={','.join(map(str, self.grid_shape))} doesn't fit the "
         f"descriptor {', '.join(descriptor.names)}; give {descriptor.size} "
-        f"numbers like {','.join(['32'] * descriptor.size)}."
-      )
+        f"numbers like {','.join(['32'] * descriptor.size)}.")
     grid = map_elites.Grid(self.grid_shape, *bounds)
     if self.tessellation == "none":
       return map_elites.Unstructured(self.num_cells, descriptor.size, grid)

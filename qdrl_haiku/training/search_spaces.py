@@ -40,27 +40,22 @@ def search_space(
     if name not in named:
       raise ValueError(
         f"search_space names {name!r}, which is no hyperparameter of the "
-        f"learner; {names.nearest_name(name, named)}"
-      )
+        f"learner; {names.nearest_name(name, named)}")
     if name in given:
       raise ValueError(
         f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
-        "leave out one of the two."
-      )
+        "leave out one of the two.")
   searched: dict[str, controllers.Range | None] = dict(said) or {
-    name: _by_default(name, declared) for name in named if name not in given
-  }
+    name: _by_default(name, declared) for name in named if name not in given}
   ranges = [
     searched.get(name) or controllers.Fixed(value)
-    for name, value in named.items()
-  ]
+    for name, value in named.items()]
   for name, range_ in zip(named, ranges, strict=True):
     values: Any = range_
     is_choice = isinstance(values, controllers.Choice)
     for value in values.values if is_choice else dataclasses.astuple(values):
       check_search_space_value(
-        declared, name, value, f"--search_space: {name}={value}"
-      )
+        declared, name, value, f"--search_space: {name}={value}")
   return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
 
 
@@ -74,16 +69,13 @@ def with_hyperparameters(
     if name not in named and name in learners.HYPERPARAMETERS:
       raise ValueError(
         f"--{name}={value} has no effect: the learner's hyperparameters are "
-        f"{', '.join(named)}; leave it out."
-      )
+        f"{', '.join(named)}; leave it out.")
     if name not in named:
       raise ValueError(
         f"--hyperparam={name}={value:g} is no hyperparameter of the "
-        f"learner; {names.nearest_name(name, named)}"
-      )
+        f"learner; {names.nearest_name(name, named)}")
     check_search_space_value(
-      learner.declared, name, value, f"{_flag_of(name)}={value}"
-    )
+      learner.declared, name, value, f"{_flag_of(name)}={value}")
   leaves = [given.get(name, value) for name, value in named.items()]
   structure = jax.tree.structure(learner.hyperparams)
   return learner._replace(hyperparams=jax.tree.unflatten(structure, leaves))

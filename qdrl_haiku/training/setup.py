@@ -28,12 +28,10 @@ Scores = dict[str, Array]
 
 _OF_REPLAY = (
   "batch_size", "grad_updates_per_step", "n_step", "replay_capacity",
-  "min_replay_size", "random_warm_up", "inherit_replay",
-)  # fmt: skip
+  "min_replay_size", "random_warm_up", "inherit_replay")
 EvaluateMembersFn = Callable[
   [learners.Learner, types.State, environments.State],
-  tuple[actors.Evaluation, Scores],
-]
+  tuple[actors.Evaluation, Scores]]
 """The learner, its states, leaves [P, ...], and states of `eval_env` in which
 `num_eval_episodes` episodes of each begin, leaves [P, N, ...] -> an evaluation,
 and what it says of each member beside the episode return."""
@@ -210,15 +208,13 @@ class Setup(NamedTuple):
   def default_hyperparams(self, size: int) -> Hyperparams:
     """Returns the learner's hyperparameters for each of so many agents."""
     return jax.tree.map(
-      lambda x: jnp.full(size, x, jnp.float32), self.learner.hyperparams
-    )
+      lambda x: jnp.full(size, x, jnp.float32), self.learner.hyperparams)
 
   def make_mesh(self) -> jax.sharding.Mesh:
     """Returns a mesh of the devices that divide the agents best."""
     size, *other_sizes = self.batch_sizes
     return sharding.population_mesh(
-      size, other_sizes=other_sizes, num_shared_cells=self.num_shared_cells
-    )
+      size, other_sizes=other_sizes, num_shared_cells=self.num_shared_cells)
 
   def over_members(
     self, function: Callable[..., Any], known: Tree = None
@@ -234,8 +230,7 @@ class Setup(NamedTuple):
       return functools.partial(function, self, *shared)
     setup = self._replace(learner=_in_loops(self.learner))
     return sharding.run_on_shards(
-      self.mesh, lambda shared, trees: function(setup, *shared, *trees), shared
-    )
+      self.mesh, lambda shared, trees: function(setup, *shared, *trees), shared)
 
 
 def _in_loops(learner: learners.Learner) -> learners.Learner:
@@ -247,8 +242,7 @@ def _in_loops(learner: learners.Learner) -> learners.Learner:
   return learner._replace(
     act=one_by_one.one_by_one_on_cpu(learner.act),
     act_greedy=one_by_one.one_by_one_on_cpu(learner.act_greedy),
-    observe=one_by_one.one_by_one_on_cpu(learner.observe),
-  )
+    observe=one_by_one.one_by_one_on_cpu(learner.observe))
 
 
 def check_setup(setup: Setup) -> None:
@@ -274,14 +268,12 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
   if "discount" not in known:
     yield (
       f"n_step={n} sums rewards by the hyperparameter discount, and the "
-      f"learner's are {', '.join(known)}; give it one, or {fix}"
-    )
+      f"learner's are {', '.join(known)}; give it one, or {fix}")
   names = setup.map_elites.emitter_names if setup.map_elites else ()
   if not {"pga", "dcrl"}.isdisjoint(names):
     yield (
       f"n_step={n}, but with emitter {', '.join(names)} agents learn from "
-      f"single steps; {fix}"
-    )
+      f"single steps; {fix}")
 
 
 def _of_repertoire(setup: Setup) -> Iterator[str]:
@@ -292,13 +284,11 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
   if env.descriptor is None:
     yield (
       "a repertoire needs an environment with state descriptors; take one that "
-      "has, or give yours a Descriptor."
-    )
+      "has, or give yours a Descriptor.")
   if setup.trains_members and setup.controller is None:
     yield (
       "emitter='pbt' needs a controller, which says which members are "
-      "replaced; give one, such as controllers.pbt."
-    )
+      "replaced; give one, such as controllers.pbt.")
   names = qd.emitter_names
   emitters = f"emitter {', '.join(names)}:"
   if isinstance(qd.emitter, tuple):
@@ -308,13 +298,11 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
     if 0 < len(given) < len(names):
       yield (
         f"{emitters} some have a number of offspring and some have none; give "
-        "all of them one, or none for shares that adapt."
-      )
+        "all of them one, or none for shares that adapt.")
     if "pbt" in names and not given:
       yield (
         f"{emitters} pbt can't adapt its share, since all its members have to "
-        "be evaluated; give each emitter a number."
-      )
+        "be evaluated; give each emitter a number.")
   if qd.resampling is None:
     return
   why = "where agents are evaluated again (adding=adaptive)"
@@ -324,13 +312,11 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
   if qd.shard_repertoire:
     yield (
       f"shard_repertoire: {why}, those next in line change their places "
-      f"between cells, which devices can't share; {fix}"
-    )
+      f"between cells, which devices can't share; {fix}")
   if setup.on_host:
     yield (
       f"the environment is on the host: {why}, its instances are new ones each "
-      f"time; {fix}"
-    )
+      f"time; {fix}")
 
 
 def _ignored(setup: Setup) -> Iterator[str]:

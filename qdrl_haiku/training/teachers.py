@@ -41,35 +41,29 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   if setup.learner.share is None:
     raise ValueError(
       "this emitter's agents learn from critics that they share, and the "
-      "learner can't share its own; take td3, or give yours `share`."
-    )
+      "learner can't share its own; take td3, or give yours `share`.")
   bounds = (*descriptor.lower, *descriptor.upper)
   if sees_targets and not all(map(math.isfinite, bounds)):
     raise ValueError(
       "this emitter compares descriptors in units of their bounds, and "
       f"those of {', '.join(descriptor.names)} aren't all finite; give the "
-      "environment's descriptor finite ones, or take pga."
-    )
+      "environment's descriptor finite ones, or take pga.")
   shared = setup.learner.share(descriptor.size if sees_targets else 0)
   learner, buffer, config = shared.learner, setup.buffer, setup.qd.teaching
   num_updates, rest = divmod(
-    config.num_critic_steps, learner.batches_per_update
-  )
+    config.num_critic_steps, learner.batches_per_update)
   if rest:
     raise ValueError(
       f"num_critic_steps {config.num_critic_steps} must be a multiple of the "
-      f"{learner.batches_per_update} critic steps of an update."
-    )
+      f"{learner.batches_per_update} critic steps of an update.")
   num_agents = max(
-    setup.qd.variation_batch_size, setup.qd.num_initial_genotypes
-  )
+    setup.qd.variation_batch_size, setup.qd.num_initial_genotypes)
   steps = num_agents * setup.config.num_eval_episodes
   steps *= setup.eval_env.episode_length
   if steps > setup.config.replay_capacity:
     raise ValueError(
       f"replay_capacity {setup.config.replay_capacity} is less than the "
-      f"{steps} transitions of {num_agents} agents' episodes; raise it."
-    )
+      f"{steps} transitions of {num_agents} agents' episodes; raise it.")
   lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
 
   def scaled(descriptors: Array) -> Array:
@@ -83,16 +77,12 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     observation = jnp.zeros(setup.eval_env.observation_size)
     place = jnp.zeros(descriptor.size)
     example = Transition(
-      observation=observation,
-      action=jnp.zeros(setup.eval_env.action_size),
-      reward=jnp.zeros(()),
-      discount=jnp.zeros(()),
+      observation=observation, action=jnp.zeros(setup.eval_env.action_size),
+      reward=jnp.zeros(()), discount=jnp.zeros(()),
       next_observation=observation,
-      extras={"descriptor": place, "target": place} if sees_targets else {},
-    )
+      extras={"descriptor": place, "target": place} if sees_targets else {})
     return TeacherState(
-      learner.init(key), buffer.init(example), jnp.zeros((), jnp.int32)
-    )
+      learner.init(key), buffer.init(example), jnp.zeros((), jnp.int32))
 
   def remember(
     state: TeacherState, evaluated: map_elites.Evaluated, targets: Array
@@ -118,10 +108,8 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     return state._replace(
       # Statistics leave out what is not finite.
       agent=learner.observe(
-        state.agent, jnp.where(valid[:, None], seen, jnp.nan)
-      ),
-      replay=buffer.add_where(state.replay, rows, valid),
-    )
+        state.agent, jnp.where(valid[:, None], seen, jnp.nan)),
+      replay=buffer.add_where(state.replay, rows, valid))
 
   def as_learned(rows: Transition) -> Transition:
     reward = rows.reward
@@ -130,11 +118,8 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
         rows.extras["descriptor"], rows.extras["target"], config.length_scale
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
     return rows._replace(
-      observation=_with_target(rows.observation, rows),
-      reward=reward,
-      next_observation=_with_target(rows.next_observation, rows),
-      extras={},
-    )
+      observation=_with_target(rows.observation, rows), reward=reward,
+      next_observation=_with_target(rows.next_observation, rows), extras={})
 
   def learn(
     agent: types.State, batches: Transition, keys: Key
@@ -142,8 +127,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     def update(agent: types.State, inputs: Tree) -> tuple[types.State, Metrics]:
       rows, key = inputs
       return learner.update(
-        agent, setup.learner.hyperparams, as_learned(rows), key
-      )
+        agent, setup.learner.hyperparams, as_learned(rows), key)
 
     agent, metrics = jax.lax.scan(update, agent, (batches, keys))
     return agent, jax.tree.map(jnp.mean, metrics)
@@ -156,35 +140,26 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     def train_now(state: TeacherState) -> Tree:
       shape = (num_updates, learner.batches_per_update, setup.config.batch_size)
       return one_by_one.one_by_one_alone(learn)(
-        state.agent,
-        buffer.sample(state.replay, sample_key, shape),
-        jax.random.split(update_key, num_updates),
-      )
+        state.agent, buffer.sample(state.replay, sample_key, shape),
+        jax.random.split(update_key, num_updates))
 
     agent, metrics = jax.lax.cond(
-      buffer.can_sample(state.replay, setup.config.min_replay_size),
-      train_now,
+      buffer.can_sample(state.replay, setup.config.min_replay_size), train_now,
       lambda state: (
         state.agent,
         jax.tree.map(
           lambda x: jnp.full(x.shape, jnp.nan, x.dtype),
-          jax.eval_shape(train_now, state)[1],
-        ),
-      ),
-      state,
-    )
+          jax.eval_shape(train_now, state)[1])),
+      state)
     is_finite = trees.all_finite_leaves(agent, 0)
     agent = jax.tree.map(
-      lambda x, new: jnp.where(is_finite, x, new),
-      agent,
-      learner.init(restart_key),
-    )
+      lambda x, new: jnp.where(is_finite, x, new), agent,
+      learner.init(restart_key))
     num_restarts = state.num_restarts + ~is_finite
     state = TeacherState(agent, state.replay, num_restarts)
     return state, metrics | {
       "num_restarts": num_restarts.astype(float),
-      "replay_size": state.replay.size.astype(float),
-    }
+      "replay_size": state.replay.size.astype(float)}
 
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
@@ -198,9 +173,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       del setup
       in_turn = one_by_one.one_by_one_on_cpu(
         lambda agent, observations, genotype, at: shared.improve(
-          agent, genotype, observations, at, config.offspring_learning_rate
-        )
-      )
+          agent, genotype, observations, at, config.offspring_learning_rate))
       return jax.vmap(in_turn, (None, None, 0, 0))(*known, genotypes, at)
 
     # Or XLA would divide among the devices what has chosen them.
@@ -208,33 +181,24 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     improved = sharding.all_gather(
       setup.mesh,
       setup.over_members(improve_all, (state.agent, observations))(
-        elites.genotype, context(scaled(targets))
-      ),
-      targets.shape[0],
-    )
+        elites.genotype, context(scaled(targets))),
+      targets.shape[0])
     # Without enough transitions nothing is learned.
     can = buffer.can_sample(state.replay, setup.config.min_replay_size)
-    return elites._replace(
-      genotype=jax.tree.map(
-        lambda x, old: jnp.where(can, x, old), improved, elites.genotype
-      )
-    )
+    return elites._replace(genotype=jax.tree.map(
+      lambda x, old: jnp.where(can, x, old), improved, elites.genotype))
 
   def policies(state: TeacherState, targets: Array) -> map_elites.Elite:
     at = jax.vmap(shared.genotype_at, (None, 0))
     genotypes = sharding.run_replicated(setup.mesh, at)(
-      state.agent, context(scaled(targets))
-    )
+      state.agent, context(scaled(targets)))
     hyperparams = setup.default_hyperparams(targets.shape[0])
     return map_elites.Elite(genotypes, hyperparams)
 
   return map_elites.Teacher(
-    init=init,
-    remember=remember,
-    train=sharding.run_replicated(setup.mesh, train_alone),
-    improve=improve,
-    policies=policies,
-  )
+    init=init, remember=remember,
+    train=sharding.run_replicated(setup.mesh, train_alone), improve=improve,
+    policies=policies)
 
 
 def teacher_buffers(emitter_state: Tree) -> list[replay.ReplayState]:
@@ -246,8 +210,7 @@ def teacher_buffers(emitter_state: Tree) -> list[replay.ReplayState]:
   return [
     x
     for x in jax.tree.leaves(emitter_state, is_leaf=ends)
-    if isinstance(x, replay.ReplayState)
-  ]
+    if isinstance(x, replay.ReplayState)]
 
 
 def _with_target(observations: Array, rows: Transition) -> Array:

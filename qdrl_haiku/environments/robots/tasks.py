@@ -49,8 +49,7 @@ class RobotState:
     """Returns where a body, a site or a geom is: [3], in metres."""
     link, offset = self._place(name)
     return self._physics.x.pos[link] + _rotate(
-      offset, self._physics.x.rot[link]
-    )
+      offset, self._physics.x.rot[link])
 
   def rotation(self, name: str) -> Array:
     """Returns how a body is turned: a quaternion [4], w first."""
@@ -87,8 +86,7 @@ class RobotState:
     if self.model.backend != "mjx":
       raise ValueError(
         f"{self.model.path}: the task reads the sensor {name!r}, which "
-        f"{self.model.backend} can't tell; give backend=mjx."
-      )
+        f"{self.model.backend} can't tell; give backend=mjx.")
     start = int(sensor.adr[0])
     return self._physics.sensordata[start : start + int(sensor.dim[0])]
 
@@ -119,9 +117,7 @@ class RobotState:
       return int(part.id) - 1, jnp.zeros(3)
     return int(part.bodyid[0]) - 1, jnp.asarray(part.pos)
 
-  def _joint(
-    self, name: str, values: Array, address: str, which: int
-  ) -> Array:
+  def _joint(self, name: str, values: Array, address: str, which: int) -> Array:
     """Returns a joint's part of the generalized coordinates."""
     _, joint = self.model.element(["joint"], name)
     start = int(getattr(joint, address)[0])
@@ -178,17 +174,13 @@ def run(model: RobotModel) -> Task:
   """
   root = model.root
 
-  def reward(
-    before: RobotState, after: RobotState, action: Array
-  ) -> Array:
+  def reward(before: RobotState, after: RobotState, action: Array) -> Array:
     moved = after.position(root)[0] - before.position(root)[0]
     return moved / after.step_seconds - 0.05 * _effort(action)
 
   return Task(
-    reward,
-    describe=lambda state: state.position(root)[:2],
-    descriptor=Descriptor(("x", "y"), (-30.0, -30.0), (30.0, 30.0)),
-  )
+    reward, describe=lambda state: state.position(root)[:2],
+    descriptor=Descriptor(("x", "y"), (-30.0, -30.0), (30.0, 30.0)))
 
 
 def stand(model: RobotModel) -> Task:
@@ -199,9 +191,7 @@ def stand(model: RobotModel) -> Task:
   root = model.root
   height = _initial_height(model)
 
-  def reward(
-    before: RobotState, after: RobotState, action: Array
-  ) -> Array:
+  def reward(before: RobotState, after: RobotState, action: Array) -> Array:
     del before
     is_high = jnp.clip(after.position(root)[2] / height, 0, 1)
     is_upright = (after.upright(root) + 1) / 2
@@ -218,9 +208,7 @@ def reach(model: RobotModel) -> Task:
   """
   tip = model.names("body")[-1]
 
-  def reward(
-    before: RobotState, after: RobotState, action: Array
-  ) -> Array:
+  def reward(before: RobotState, after: RobotState, action: Array) -> Array:
     del before
     distance = jnp.linalg.norm(after.position(tip) - after.goal)
     return -distance - 0.05 * _effort(action)
@@ -251,8 +239,7 @@ def _initial_height(model: RobotModel) -> float:
 
   sys = model.sys
   x, _ = kinematics.forward(
-    sys, jnp.asarray(sys.init_q), jnp.zeros(sys.qd_size())
-  )
+    sys, jnp.asarray(sys.init_q), jnp.zeros(sys.qd_size()))
   return max(float(x.pos[0, 2]), 1e-3)
 
 
@@ -277,8 +264,6 @@ def _rotate(vector: Array, quaternion: Array) -> Array:
 
 
 TASKS: Mapping[str, Callable[[RobotModel], Task]] = {
-  "reach": reach,
-  "run": run,
-  "stand": stand,
-}
+  "reach": reach, "run": run,
+  "stand": stand}
 """The tasks that any robot can have, by name."""
