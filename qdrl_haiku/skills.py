@@ -14,6 +14,10 @@ from qdrl_haiku import losses
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.types import Array, Key
 
+NO_RETURN = -3e38
+"""Stands for the return of a skill of which no episode has ended: finite, as
+all numbers of states have to be."""
+
 
 class SkillPrior(NamedTuple):
   """The distribution p(z) that skills are drawn from, as pure functions.
@@ -27,6 +31,8 @@ class SkillPrior(NamedTuple):
     discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
     reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
       no gradient.
+    mode: (parameters [..., parameter_size]) -> skills [..., K], the likeliest
+      by a discriminator.
     validate: (numbers) -> skill [K], float32, of this kind; raises ValueError
       where they are none. Not for traced values.
   """
@@ -38,6 +44,7 @@ class SkillPrior(NamedTuple):
   log_prob: Callable[[Array], Array]
   discriminator_loss: Callable[[Array, Array], Array]
   reward: Callable[[Array, Array, Array], Array]
+  mode: Callable[[Array], Array]
   validate: Callable[[npt.ArrayLike], np.ndarray]
 
 
@@ -79,6 +86,7 @@ def categorical(num_skills: int) -> SkillPrior:
     log_prob=log_prob,
     discriminator_loss=losses.diayn_discriminator_loss,
     reward=losses.diayn_reward,
+    mode=lambda p: jax.nn.one_hot(jnp.argmax(p, axis=-1), num_skills),
     validate=validate,
   )
 
@@ -99,8 +107,8 @@ def sphere(size: int) -> SkillPrior:
     )
 
   def sample(key: Key) -> Array:
-    direction = jax.random.normal(key, (size,), jnp.float32)
-    return direction / jnp.linalg.norm(direction)
+    vector = jax.random.normal(key, (size,), jnp.float32)
+    return vector / jnp.linalg.norm(vector)
 
   def log_prob(skill: Array) -> Array:
     # A discriminator that knows nothing is uniform, so that its reward is 0.
@@ -123,6 +131,7 @@ def sphere(size: int) -> SkillPrior:
     log_prob=log_prob,
     discriminator_loss=losses.diayn_sphere_discriminator_loss,
     reward=losses.diayn_sphere_reward,
+    mode=direction,
     validate=validate,
   )
 
@@ -145,6 +154,7 @@ def normal(size: int) -> SkillPrior:
     log_prob=log_prob,
     discriminator_loss=losses.diayn_normal_discriminator_loss,
     reward=losses.diayn_normal_reward,
+    mode=lambda p: p[..., :size],
     validate=lambda skill: _vector(skill, size).astype(np.float32),
   )
 
@@ -162,6 +172,13 @@ def constant_skill(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
   """
   value = prior.validate(skill)
   return prior._replace(sample=lambda key: jnp.asarray(value))
+
+
+def direction(vector: Array) -> Array:
+  """Returns vectors [..., K] with length 1; the first axis's of 0."""
+  norm = jnp.linalg.norm(vector, axis=-1, keepdims=True)
+  first = jax.nn.one_hot(0, vector.shape[-1])
+  return jnp.where(norm > 0, vector / jnp.where(norm > 0, norm, 1.0), first)
 
 
 def _vector(skill: npt.ArrayLike, size: int) -> np.ndarray:

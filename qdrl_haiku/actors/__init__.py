@@ -6,6 +6,7 @@ objects aren't seen, so make new ones; a lambda in a loop is new each time.
 """
 
 from qdrl_haiku.actors.collection import collect, step
+from qdrl_haiku.actors.coverage import count_cells, coverage_cells
 from qdrl_haiku.actors.evaluation import (
   Evaluation,
   evaluate,

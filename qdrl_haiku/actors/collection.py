@@ -122,8 +122,9 @@ def collect_transition(
   if "state_descriptor" in env_state.info:
     extras["descriptor"] = env_state.info["state_descriptor"]
     extras["next_descriptor"] = next_state.info["next_state_descriptor"]
-  if "skill" in env_state.info:
-    extras["skill"] = env_state.info["skill"]
+  for name in ("skill", "skill_return"):
+    if name in env_state.info:
+      extras[name] = env_state.info[name]
   return Transition(
     observation=env_state.obs,
     action=action,

@@ -35,6 +35,10 @@ _KINDS: dict[type, str] = {
   learners.PPOState: "normal_tanh",
   learners.TD3State: "deterministic_tanh",
 }
+_WITH_SKILLS = (
+  learners.DADSState, learners.DIAYNState, learners.METRAState,
+  learners.SMERLState,
+)  # fmt: skip
 
 
 def export_policy(
@@ -50,7 +54,7 @@ def export_policy(
     path: of the file, which must not be there yet.
     learner: the agent's.
     state: of one agent of `learners.sac`, `crossq`, `xqc`, `ppo` or `td3`, or
-      of `learners.diayn` over one of them.
+      with skills over one of them.
     info: JSON that is kept with the policy, such as where it comes from.
 
   Raises:
@@ -227,20 +231,21 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
 def _policy_of(state: types.State) -> Policy:
   """Returns the policy of a state, in the state's precision."""
   agent, outer = state, None
-  if isinstance(state, learners.DIAYNState):
+  if isinstance(state, _WITH_SKILLS):
     agent, outer = state.agent, state.observation_statistics
   kind = _KINDS.get(type(agent))
   if kind is None:
     raise ValueError(
       f"state is a {type(agent).__name__}, whose policy is not known; only "
-      "agents of learners.sac, crossq, xqc, ppo, td3 and diayn can be exported."
+      "agents of learners.sac, crossq, xqc, ppo, td3, and with skills over "
+      "them, can be exported."
     )
   statistics = agent.observation_statistics
   if outer is not None:
     if statistics is not None:
       raise ValueError(
-        "state normalises observations twice, by DIAYN and by its base "
-        "learner; make the base learner without normalize_observations."
+        "state normalises observations twice, by the learner of skills and "
+        "by its base learner; make the base learner without normalize_observations."
       )
     statistics = outer
   try:

@@ -138,8 +138,8 @@ def _measure(
   if config.algorithm == "add":
     row |= benchmarks.benchmark_adding(config.repetitions)
   else:
-    is_diayn = isinstance(run.learner, learners.DIAYNAgentConfig)
-    if run.training.num_eval_episodes is None and not is_diayn:
+    has_skills = isinstance(run.learner, learners.SkillAgentConfig)
+    if run.training.num_eval_episodes is None and not has_skills:
       settings = dataclasses.replace(run.training, num_eval_episodes=1)
       run = dataclasses.replace(run, training=settings)
     setup = run.build()

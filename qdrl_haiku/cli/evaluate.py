@@ -3,122 +3,37 @@
 python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 """
 
-import contextlib
 import dataclasses
-import os
-from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import artifacts, environments, skills, types
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.artifacts import export, repertoires, sweep
 from qdrl_haiku.cli import devices, launch
-from qdrl_haiku.cli.flags import Given
-from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.environments import (
-  BatchedEnvironment,
-  EnvironmentConfig,
-  randomization,
+from qdrl_haiku.cli.evaluate_config import (
+  DEFAULT_EPISODES,
+  EvaluateConfig,
+  check_evaluate_config,
 )
-from qdrl_haiku.experiment import Config, make_experiment_agent, read_config
-from qdrl_haiku.learners import DIAYNAgentConfig, Learner
+from qdrl_haiku.cli.flags import Given
+from qdrl_haiku.environments import BatchedEnvironment, randomization
+from qdrl_haiku.experiment import (
+  Config,
+  make_experiment_agent,
+  make_skill_objective,
+  read_config,
+)
+from qdrl_haiku.learners import Learner, SkillAgentConfig
 from qdrl_haiku.storage import strict_json
-
-_DEFAULT_EPISODES = 16
-# Each of these settings chooses one agent.
-_AGENTS = ("best", "cell", "descriptor", "member")
-_FORMATS = ("gif", "html", "mp4", "png")
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluateConfig(Settings):
-  """Says which agent of a run is evaluated, and how."""
-
-  title = "Evaluation"
-
-  logdir: str = setting("", "Directory of the run.")
-  best: bool | None = setting(
-    None, "Evaluates the best agent that the run ever evaluated: the default."
-  )
-  member: int | None = setting(
-    None, "Evaluates this member of the latest checkpoint.", low=0
-  )
-  cell: int | None = setting(
-    None, "Evaluates the elite of this cell of the latest repertoire.", low=0
-  )
-  descriptor: tuple[float, ...] | None = setting(
-    None,
-    "Evaluates the elite of the occupied cell nearest to this descriptor in "
-    "the latest repertoire, like 0.2,0.8.",
-  )
-  skill: tuple[str, ...] | None = setting(
-    None,
-    "Evaluates one skill of DIAYN: an index, like 3, or numbers, like 0.6,0.8; "
-    "by default all skills.",
-  )
-  # Beyond the bound, resampling them takes minutes.
-  num_eval_episodes: int | None = setting(
-    None,
-    f"Episodes to evaluate; by default {_DEFAULT_EPISODES}, or with skills 2 "
-    "for each.",
-    low=1, high=100_000,
-  )
-  seed: int = setting(
-    0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1
-  )
-  export: str | None = setting(
-    None,
-    "New file to which the policy is written: .npz, for NumPy, or .onnx; or a "
-    "new directory, ending in /, for all elites of the repertoire.",
-  )
-  render: str | None = setting(
-    None,
-    "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
-    "viewer, of its robots).",
-    choices=_FORMATS,
-  )
-  render_to: str | None = setting(
-    None,
-    "New file to draw to; by default one in the current directory.",
-  )
-  sweep: str | None = setting(
-    None,
-    "name:low:high:number: evaluates at so many values of one of --randomize, "
-    "all else as in the file or by --randomize, and draws the curve.",
-  )
-  environment: EnvironmentConfig = EnvironmentConfig()
-
-  @property
-  def choices(self) -> list[str]:
-    """The settings that choose the agent: one, or it's refused."""
-    given = [name for name in _AGENTS if getattr(self, name) is not None]
-    return given or ["best"]
-
-  def text(self, name: str) -> str:
-    """Returns the value of a setting as it is typed."""
-    value = getattr(self, name)
-    if isinstance(value, tuple):
-      return ",".join(f"{x:g}" if isinstance(x, float) else x for x in value)
-    return str(value)
-
-  @contextlib.contextmanager
-  def blamed(self, name: str) -> Iterator[None]:
-    """Makes errors say that it was this setting that asked for it."""
-    flag = f"--{name}={self.text(name)}"
-    try:
-      yield
-    except OSError as error:
-      reason = error.strerror
-      raise ValueError(f"{flag} can't be written ({reason}).") from error
-    except ValueError as error:
-      raise ValueError(f"{flag}: {error}") from error
+from qdrl_haiku.training import Setup
 
 
 def _main(given: Given) -> None:
   """Evaluates the agent that the flags ask for, exports it and draws it."""
-  config = _checked(given.fill(EvaluateConfig()))
+  config = check_evaluate_config(given.fill(EvaluateConfig()))
   run = read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
   devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
@@ -136,7 +51,7 @@ def _main(given: Given) -> None:
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)
-  elif num_episodes is None and isinstance(run.learner, DIAYNAgentConfig):
+  elif num_episodes is None and isinstance(run.learner, SkillAgentConfig):
     num_episodes = setup.config.num_eval_episodes
   if config.render:
     with config.blamed("render"):
@@ -146,14 +61,22 @@ def _main(given: Given) -> None:
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
+  num_episodes = num_episodes or DEFAULT_EPISODES
+  if config.goal is not None:
+    with config.blamed("goal"):
+      eval_env, distance = _towards_goal(
+        config.goal, run, setup, state, key, num_episodes
+      )
+    facts["goal_distance"] = distance
+    which += f", towards {config.text('goal')}"
   if swept is not None:
     returns = sweep.sweep_agent(
-      eval_env, learner, state, key, *swept, num_episodes or _DEFAULT_EPISODES
+      eval_env, learner, state, key, *swept, num_episodes
     )
     _report_sweep(config, which, *swept, returns)
     return
   evaluation = artifacts.evaluate_agent(
-    eval_env, learner, state, key, num_episodes or _DEFAULT_EPISODES
+    eval_env, learner, state, key, num_episodes
   )
   numbers = artifacts.summarize_evaluation(evaluation, eval_env.descriptor)
   summary = facts | numbers
@@ -234,65 +157,12 @@ def _report_sweep(
   print(strict_json.to_strict_json(record))
 
 
-def _checked(config: EvaluateConfig) -> EvaluateConfig:
-  """Checks what can be checked without the run, and names the file to draw."""
-  if not config.logdir:
-    raise ValueError("--logdir is missing: which run is to be evaluated?")
-  if len(config.choices) > 1:
-    flags = " and ".join(f"--{name}" for name in config.choices)
-    raise ValueError(f"{flags} choose one agent each; give one of them.")
-  if config.best is False:
-    raise ValueError("--nobest chooses no agent; give --member or --cell.")
-  if config.sweep:
-    if config.render or config.export:
-      raise ValueError(
-        f"--sweep={config.sweep} draws a curve, and exports nothing; leave out "
-        "--render and --export."
-      )
-    path = config.render_to or _default_file(config, "-sweep.png")
-    config = dataclasses.replace(config, render_to=path)
-  elif config.render:
-    path = config.render_to or _default_file(config, f".{config.render}")
-    if not path.endswith(f".{config.render}"):
-      raise ValueError(
-        f"--render_to={path} doesn't end in .{config.render}, as --render has "
-        "it; name such a file."
-      )
-    config = dataclasses.replace(config, render_to=path)
-  elif config.render_to:
-    raise ValueError(
-      f"--render_to={config.render_to} has no effect without --render or "
-      "--sweep; give one of them, or leave it out."
-    )
-  for name in ("export", "render_to"):
-    path = getattr(config, name)
-    if name == "export" and path and not path.endswith((".npz", ".onnx", "/")):
-      raise ValueError(
-        f"--export={path} ends in none of .npz, .onnx and /; name such a file, "
-        "or a directory."
-      )
-    if path and os.path.lexists(path):
-      raise ValueError(f"--{name}={path} is there; name a new file.")
-  return config
-
-
-def _default_file(config: EvaluateConfig, ending: str) -> str:
-  """Returns the name of the file to draw to, where it isn't given."""
-  (choice,) = config.choices
-  parts = [os.path.basename(os.path.abspath(config.logdir)), choice]
-  if choice != "best":
-    parts.append(config.text(choice))
-  if config.skill is not None:
-    parts += ["skill", config.text("skill")]
-  return "-".join(parts) + ending
-
-
 def _one_skill(
   run: Config, env: BatchedEnvironment, given: tuple[str, ...]
 ) -> BatchedEnvironment:
   """Returns an environment all of whose episodes have one skill."""
   text = ",".join(given)
-  if not isinstance(run.learner, DIAYNAgentConfig):
+  if not isinstance(run.learner, SkillAgentConfig):
     learner = config_lib.kind_in_config_tree(run, "learner")
     raise ValueError(
       f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
@@ -312,6 +182,28 @@ def _one_skill(
   return environments.SkillEnvironment(
     env.env, skills.constant_skill(prior, skill), "episode"
   )
+
+
+def _towards_goal(
+  goal: tuple[float, ...], run: Config, setup: Setup, state: types.State,
+  key: types.Key, num_episodes: int,
+) -> tuple[BatchedEnvironment, float]:
+  """Returns the environment in which skills lead to a goal, and how near."""
+  if not isinstance(run.learner, SkillAgentConfig):
+    name = config_lib.kind_in_config_tree(run, "learner")
+    raise ValueError(
+      f"the run's learner, {name}, has no skills; leave it out."
+    )
+  assert isinstance(setup.eval_env, environments.SkillEnvironment)
+  env = setup.eval_env.env
+  objective = make_skill_objective(run.learner, env)
+  place = jnp.array(goal, jnp.float32)
+  goals = jnp.broadcast_to(place, (num_episodes, len(goal)))
+  distance = artifacts.reach_goals(
+    env, setup.learner, objective, state, key, goals
+  )
+  chosen = artifacts.goal_environment(env, objective, state, place)
+  return chosen, float(jnp.mean(distance))
 
 
 def _read_agent(

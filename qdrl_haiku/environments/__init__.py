@@ -22,6 +22,15 @@ from qdrl_haiku.environments.robots import (
   Task,
   from_mjcf,
 )
-from qdrl_haiku.environments.scenes import PlaneScene, RobotScene, Scene, scene
-from qdrl_haiku.environments.skill_environment import SkillEnvironment
+from qdrl_haiku.environments.scenes import (
+  PlaneScene,
+  RobotScene,
+  Scene,
+  robot_position,
+  scene,
+)
+from qdrl_haiku.environments.skill_environment import (
+  ChosenSkills,
+  SkillEnvironment,
+)
 from qdrl_haiku.environments.wrappers import with_descriptor

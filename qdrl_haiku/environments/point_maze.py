@@ -8,13 +8,19 @@ from qdrl_haiku import names
 from qdrl_haiku.environments.interface import Descriptor, State
 from qdrl_haiku.types import Array, Key
 
+_BLOCK = ((-0.4, -0.4, 0.4, 0.4),)
 _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
   "open": (),
   # An S: up, over the first wall, down, under the second, and up again.
   "maze": ((-0.4, -1.0, -0.3, 0.4), (0.3, -0.4, 0.4, 1.0)),
+  # Ways around a block, above it and below, and the same with one of them shut.
+  "block": _BLOCK,
+  "block_above_shut": (*_BLOCK, (-0.1, 0.4, 0.1, 1.0)),
+  "block_below_shut": (*_BLOCK, (-0.1, -1.0, 0.1, -0.4)),
 }
 # In the open there is a way to go in every direction.
-_STARTS = {"open": (0.0, 0.0), "maze": (-0.8, -0.8)}
+_STARTS = {"open": (0.0, 0.0)}
+_CORNER = (-0.8, -0.8)
 _START_NOISE = 0.05
 _GOAL = (0.8, 0.8)
 _MAX_STEP = 0.1
@@ -34,8 +40,8 @@ class PointMaze:
   [-1, 1]^2 moves by up to 0.1 along either axis, and walls are slid along. The
   reward is by how many steps the goal has come nearer: at most 1 in the open, 2
   around the end of a wall. So every policy that gets there has the return of
-  the fastest, the `distance` of its start: about 38 in "maze" and 8 in "open".
-  Nothing terminates.
+  the fastest, the `distance` of its start: about 38 in "maze", 8 in "open", and
+  25 around the block. Nothing terminates.
 
   Attributes:
     walls: [W, 4], one rectangle per row: x_low, y_low, x_high, y_high.
@@ -57,7 +63,9 @@ class PointMaze:
 
     Args:
       layout: "maze" (two walls, an S-shaped way from the corner opposite the
-        goal) or "open" (no walls, from the middle).
+        goal), "open" (no walls, from the middle), "block" (two ways around a
+        block, from that corner), "block_above_shut" or "block_below_shut" (one
+        of them).
 
     Raises:
       ValueError: if there is no such layout.
@@ -66,7 +74,7 @@ class PointMaze:
       fix = names.nearest_name(layout, _LAYOUTS)
       raise ValueError(f"layout={layout!r} is unknown; {fix}")
     self.walls = np.array(_LAYOUTS[layout], np.float32).reshape(-1, 4)
-    self.start = np.array(_STARTS[layout], np.float32)
+    self.start = np.array(_STARTS.get(layout, _CORNER), np.float32)
     self.goal = np.array(_GOAL, np.float32)
     clearance = np.array([-1, -1, 1, 1]) * _CLEARANCE
     # Rounded, for the grid to see the multiples of 0.05 that are meant.

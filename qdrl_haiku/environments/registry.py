@@ -292,7 +292,10 @@ class EnvironmentConfig(Settings):
     repeatable=True,
   )
   maze_layout: str | None = setting(
-    None, "Walls of point_maze: maze (the default) or open.", needs="maze"
+    None,
+    "Walls of point_maze: maze (the default), open, block, block_above_shut or "
+    "block_below_shut.",
+    needs="maze",
   )
 
   def missing(self) -> Mapping[str, Missing]:

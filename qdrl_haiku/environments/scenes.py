@@ -47,17 +47,12 @@ def scene(env: BatchedEnvironment) -> Scene:
   any other environment, with skills or without, the plane of the first two axes
   of its state descriptor.
   """
-  batched: Any = env
-  # Skills are no part of the picture.
-  while not hasattr(batched, "unwrapped") and hasattr(batched, "env"):
-    batched = batched.env
-  single: Any = getattr(batched, "unwrapped", None)
+  single = _single(env)
   inner = single
   while hasattr(inner, "env"):
     inner = inner.env
   is_maze = isinstance(inner, point_maze.PointMaze)
-  is_robot = hasattr(getattr(single, "sys", None), "mj_model")
-  if is_robot and hasattr(single, "dt"):
+  if _is_robot(single) and hasattr(single, "dt"):
     return RobotScene(_links, single.sys, float(single.dt))
   descriptor = inner.descriptor if is_maze else env.descriptor
   if descriptor is None or descriptor.size < 2:
@@ -83,6 +78,32 @@ def scene(env: BatchedEnvironment) -> Scene:
     start=inner.start,
     goal=inner.goal,
   )
+
+
+def robot_position(
+  env: BatchedEnvironment,
+) -> Callable[[State], Array] | None:
+  """Returns what tells where a robot's root is, states [...] -> [..., 2].
+
+  None of other environments, and of robots whose root can't move along x or y.
+  """
+  single = _single(env)
+  if not _is_robot(single) or not np.any(single.sys.dof.motion.vel[0, :2]):
+    return None
+  return lambda state: _links(state)["pos"][..., 0, :2]
+
+
+def _single(env: BatchedEnvironment) -> Any:
+  """Returns the environment of one instance, without skills."""
+  batched: Any = env
+  while not hasattr(batched, "unwrapped") and hasattr(batched, "env"):
+    batched = batched.env
+  return getattr(batched, "unwrapped", None)
+
+
+def _is_robot(single: Any) -> bool:
+  """Returns whether an environment of one instance is one of brax's robots."""
+  return hasattr(getattr(single, "sys", None), "mj_model")
 
 
 def _links(state: State) -> dict[str, Array]:

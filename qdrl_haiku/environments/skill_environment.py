@@ -1,6 +1,7 @@
 """Skills as part of an environment: appended to what the agent observes."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -17,7 +18,9 @@ class SkillEnvironment:
   """An environment each of whose instances has a skill.
 
   The skill is appended to the observation, and stands in `info["skill"]`
-  [..., K], where it is that of the observation to act on next.
+  [..., K], where it is that of the observation to act on next. Where returns
+  are kept, `info["skill_return"]` [...] is that of the skill's latest episode
+  in the instance, or `skills.NO_RETURN`.
 
   Attributes are those of `env`, the environment without skills, but for
   `observation_size`, which is O + K.
@@ -28,6 +31,7 @@ class SkillEnvironment:
     env: BatchedEnvironment,
     prior: skills.SkillPrior,
     sampling: Sampling = "fixed",
+    keeps_returns: bool = False,
   ) -> None:
     """Adds skills to an environment.
 
@@ -40,10 +44,13 @@ class SkillEnvironment:
         num_skills skills, "fixed" deals them out: of the E instances along the
         last axis of the keys, instance i has skill i modulo num_skills, or,
         where E is less, the skills i, i + E, i + 2E, ..., one after the other.
+      keeps_returns: whether states have the returns of skills, which are to be
+        discrete.
     """
     self.env = env
     self.prior = prior
     self.sampling = sampling
+    self.keeps_returns = keeps_returns
     self.observation_size: int = env.observation_size + prior.size
     self.action_size = env.action_size
     self.episode_length = env.episode_length
@@ -61,7 +68,12 @@ class SkillEnvironment:
       indices = jnp.arange(math.prod(last_axis)).reshape(last_axis) % num_skills
       dealt = jax.nn.one_hot(indices, num_skills)
       skill = jnp.broadcast_to(dealt, (*state.done.shape, num_skills))
-    return _with_skill(state, skill, skill)
+    state = _with_skill(state, skill, skill)
+    if not self.keeps_returns:
+      return state
+    nothing = jnp.full(skill.shape, skills.NO_RETURN)
+    so_far = jnp.zeros_like(state.reward)
+    return _with_returns(state, nothing, so_far)
 
   def step(
     self, state: State, action: Array, pool: State | None = None
@@ -71,17 +83,30 @@ class SkillEnvironment:
     In what it returns, `next_observation` has the skill of the step just taken,
     `obs` and `info["skill"]` that of the next one.
     """
-    skill = state.info["skill"]
+    before = state.info
+    skill = before["skill"]
     # The inner environment reads neither observation nor skill.
     state = self.env.step(state, action, pool)
     ended = state.done[..., None] > 0
     next_skill = jnp.where(ended, self._next(state, skill), skill)
-    return _with_skill(state, skill, next_skill)
+    state = _with_skill(state, skill, next_skill)
+    if not self.keeps_returns:
+      return state
+    so_far = before["return_so_far"] + state.reward
+    of_skills = jnp.where(
+      ended & (skill > 0), so_far[..., None], before["skill_returns"]
+    )
+    return _with_returns(state, of_skills, jnp.where(ended[..., 0], 0, so_far))
 
   def advance(self, state: State, action: Array) -> State:
     """Steps as `Environment.advance` does, without resets; skills stay."""
-    skill = state.info["skill"]
-    return _with_skill(self.env.advance(state, action), skill, skill)
+    before = state.info
+    skill = before["skill"]
+    state = _with_skill(self.env.advance(state, action), skill, skill)
+    if not self.keeps_returns:
+      return state
+    so_far = before["return_so_far"] + state.reward
+    return _with_returns(state, before["skill_returns"], so_far)
 
   def _draw(self, state: State) -> Array:
     """Returns a skill for each instance, from its own key: [..., K]."""
@@ -106,6 +131,47 @@ class SkillEnvironment:
     return jax.nn.one_hot(index, num_skills)
 
 
+class ChosenSkills(SkillEnvironment):
+  """An environment whose skills are chosen anew in each state.
+
+  Attributes are those of `SkillEnvironment`. Its episodes are for evaluation,
+  by `reset` and `advance`.
+  """
+
+  def __init__(
+    self,
+    env: BatchedEnvironment,
+    prior: skills.SkillPrior,
+    choose: Callable[[State], Array],
+  ) -> None:
+    """Chooses skills.
+
+    Args:
+      env: the environment without skills.
+      prior: what skills are of.
+      choose: (states of `env` [...]) -> skills [..., K], or one for all [K].
+    """
+    super().__init__(env, prior, "episode")
+    self._choose = choose
+
+  def reset(self, key: Key) -> State:
+    """Starts one episode per key [...], with skills."""
+    state = self.env.reset(key)
+    skill = self._chosen(state)
+    return _with_skill(state, skill, skill)
+
+  def advance(self, state: State, action: Array) -> State:
+    """Steps as `Environment.advance` does, and chooses skills."""
+    skill = state.info["skill"]
+    state = self.env.advance(state, action)
+    return _with_skill(state, skill, self._chosen(state))
+
+  def _chosen(self, state: State) -> Array:
+    """Returns the skills [..., K] of states."""
+    shape = (*state.done.shape, self.prior.size)
+    return jnp.broadcast_to(self._choose(state), shape)
+
+
 def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
   """Appends the skill of the last step, and of the next one."""
   next_observation = state.info["next_observation"]
@@ -117,3 +183,13 @@ def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
       "skill": next_skill,
     },
   )
+
+
+def _with_returns(state: State, of_skills: Array, so_far: Array) -> State:
+  """Adds the returns [..., K] of skills, and that of the episode so far."""
+  is_own = state.info["skill"] > 0
+  own = jnp.max(jnp.where(is_own, of_skills, skills.NO_RETURN), axis=-1)
+  info = {
+    "skill_returns": of_skills, "return_so_far": so_far, "skill_return": own
+  }  # fmt: skip
+  return state.replace(info=state.info | info)

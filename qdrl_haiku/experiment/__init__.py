@@ -1,6 +1,9 @@
 """A whole run: its configuration, its composition, and its training."""
 
-from qdrl_haiku.experiment.agents import make_experiment_agent
+from qdrl_haiku.experiment.agents import (
+  make_experiment_agent,
+  make_skill_objective,
+)
 from qdrl_haiku.experiment.cache_key import open_cache_by_key
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.experiment.plan import Plan, plan_experiment

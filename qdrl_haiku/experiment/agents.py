@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from qdrl_haiku import config as config_lib
 from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment import cache_key
@@ -28,7 +29,7 @@ def make_experiment_agent(config: Config) -> training.Setup:
   choice = _with_privileged(
     _learner_config(config), getattr(env, "privileged", None)
   )
-  if isinstance(choice, learners.DIAYNAgentConfig):
+  if isinstance(choice, learners.SkillAgentConfig):
     setup = _with_skills(config, choice, env, eval_env)
   else:
     learner = learners.make_learner(
@@ -36,8 +37,33 @@ def make_experiment_agent(config: Config) -> training.Setup:
     )
     settings = _with_episodes(config.training, _EVAL_EPISODES)
     setup = training.Setup(env, eval_env, learner, None, settings)
+    if settings.coverage_cells is not None:
+      evaluate = training.coverage_evaluation(eval_env, settings.coverage_cells)
+      setup = setup._replace(evaluate=evaluate)
   learner = training.with_hyperparameters(setup.learner, config.hyperparams)
   return setup._replace(learner=learner)
+
+
+def make_skill_objective(
+  choice: learners.SkillAgentConfig, env: environments.BatchedEnvironment
+) -> learners.SkillObjective:
+  """Makes what rewards the skills of agents in an environment.
+
+  Args:
+    choice: configures the agents.
+    env: the environment, without skills.
+
+  Raises:
+    ValueError: if a setting doesn't fit the environment or the skills.
+  """
+  # A user's own has none of these settings.
+  shape = learners.AgentConfig()
+  if isinstance(choice.base, learners.AgentConfig):
+    shape = choice.base
+  descriptor_size = env.descriptor.size if env.descriptor else None
+  return learners.make_objective(
+    choice, env.observation_size, descriptor_size, shape
+  )
 
 
 def _with_episodes(
@@ -51,8 +77,8 @@ def _with_episodes(
 def _check_sizes(learner: Settings) -> None:
   """Refuses widths that no network has, since each is given its own."""
   own: list[tuple[int, ...] | None] = []
-  if isinstance(learner, learners.DIAYNAgentConfig):
-    own.append(learner.discriminator.discriminator_hidden_layer_sizes)
+  if isinstance(learner, learners.SkillAgentConfig):
+    own.append(learner.objective.hidden_layer_sizes)
     learner = learner.base
   if not isinstance(learner, learners.AgentConfig):
     return
@@ -91,7 +117,7 @@ def _with_privileged(
   learner: Settings, privileged: tuple[int, int] | None
 ) -> Settings:
   """Returns a learner's settings with what critics alone see."""
-  if isinstance(learner, learners.DIAYNAgentConfig):
+  if isinstance(learner, learners.SkillAgentConfig):
     base = _with_privileged(learner.base, privileged)
     return dataclasses.replace(learner, base=base)
   if privileged is None or not isinstance(learner, learners.AgentConfig):
@@ -102,66 +128,52 @@ def _with_privileged(
 
 def _with_skills(
   config: Config,
-  choice: learners.DIAYNAgentConfig,
+  choice: learners.SkillAgentConfig,
   env: environments.BatchedEnvironment,
   eval_env: environments.BatchedEnvironment,
 ) -> training.Setup:
   """Returns agents with skills, as `make_experiment_agent` does."""
   if config.repertoire is not None:
+    name = config_lib.kind_in_config_tree(config, "learner")
     raise ValueError(
-      "learner=diayn has skills, which an elite of a repertoire has not; take "
-      "sac or td3."
+      f"learner={name} has skills, which an elite of a repertoire has not; "
+      "take sac or td3."
     )
   prior, base = choice.skills.prior(), choice.base
-  # A user's own has none of these settings.
-  shape = learners.AgentConfig()
+  normalizes = learners.AgentConfig().normalizes
   if isinstance(base, learners.AgentConfig):
-    # DIAYN normalises by itself, and leaves the skills alone.
-    shape = base
+    # Observations are normalised once, and the skills are left alone.
+    normalizes = base.normalizes
     base = dataclasses.replace(base, normalize_observations=False)
-  network = shape.network
   given = config.training.num_eval_episodes
   if given is not None and given < (prior.num_skills or 1):
     raise ValueError(
       f"--num_eval_episodes={given} can't show all of --num_skills="
       f"{prior.num_skills}; give {prior.num_skills} or more."
     )
-  sizes = choice.discriminator.discriminator_hidden_layer_sizes
-  discriminator = dataclasses.replace(
-    choice.discriminator,
-    discriminator_hidden_layer_sizes=(
-      network.hidden_layer_sizes if sizes is None else sizes
-    ),
-    activation=network.activation,
-    layer_norm=getattr(network, "layer_norm", False),
-    normalize_observations=shape.normalizes,
+  objective = make_skill_objective(choice, env)
+  train_env = environments.SkillEnvironment(
+    env, prior, choice.skills.sampling, "skill_return" in objective.extras
   )
-  arguments = (
-    env.observation_size,
-    prior,
-    env.descriptor.size if env.descriptor else None,
-    discriminator,
-  )
-  train_env = environments.SkillEnvironment(env, prior, choice.skills.sampling)
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
   size = train_env.observation_size
-  learner = learners.make_learner(
-    base, size, env.action_size, env.episode_length
-  )
-  sees_descriptors = discriminator.discriminator_input == "descriptor"
-  is_return = choice.fitness == "episode_return"
+  learner = learners.skill_learner(
+    learners.make_learner(base, size, env.action_size, env.episode_length),
+    env.observation_size, objective, normalizes,
+  )  # fmt: skip
+  scores = {"episode_return": "episode_return", "coverage": "eval/coverage"}
   return training.Setup(
     env=train_env,
     eval_env=eval_env,
-    learner=learners.diayn(learner, *arguments),
+    learner=learner,
     controller=None,
     config=_with_episodes(
       config.training,
       choice.skills.num_eval_episodes,
-      replay_extras=("next_descriptor",) if sees_descriptors else (),
-      fitness=choice.fitness if is_return else f"diayn/{choice.fitness}",
+      replay_extras=objective.extras,
+      fitness=scores.get(choice.fitness, f"{objective.name}/{choice.fitness}"),
     ),
     evaluate=training.skill_evaluation(
-      eval_env, learners.diayn_discriminator(*arguments)
+      eval_env, objective, config.training.coverage_cells
     ),
   )

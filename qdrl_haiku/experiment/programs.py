@@ -7,7 +7,7 @@ from typing import NamedTuple
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Values
 from qdrl_haiku.experiment.config import Config
-from qdrl_haiku.learners import DIAYNAgentConfig
+from qdrl_haiku.learners import SkillAgentConfig
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import RepertoireConfig, TrainingConfig
 
@@ -30,7 +30,7 @@ class Program(NamedTuple):
     missing = self.defaults.missing()
     found = {}
     for name, flag in config_lib.config_tree_flags(self.defaults).items():
-      if "skills" in missing and flag.section == DIAYNAgentConfig.title:
+      if "skills" in missing and flag.section == SkillAgentConfig.title:
         continue
       lacked = missing.get(flag.declared.needs or "")
       # No flag gives back a part that no setting takes away.

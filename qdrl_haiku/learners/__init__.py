@@ -14,28 +14,52 @@ from qdrl_haiku.learners.crossq import (
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
-from qdrl_haiku.learners.registry import KINDS, DIAYNAgentConfig, make_learner
+from qdrl_haiku.learners.registry import make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
+from qdrl_haiku.learners.with_skills import dads as _dads
 from qdrl_haiku.learners.with_skills import diayn as _diayn
+from qdrl_haiku.learners.with_skills import metra as _metra
+from qdrl_haiku.learners.with_skills import smerl as _smerl
+from qdrl_haiku.learners.with_skills.config import (
+  KINDS,
+  DIAYNAgentConfig,
+  SkillAgentConfig,
+  make_objective,
+)
+from qdrl_haiku.learners.with_skills.dads import (
+  DADSConfig,
+  DADSGenotype,
+  DADSState,
+  dads,
+  dads_objective,
+)
 from qdrl_haiku.learners.with_skills.diayn import (
   DIAYNConfig,
   DIAYNGenotype,
   DIAYNState,
-  Discriminator,
   diayn,
-  diayn_discriminator,
+  diayn_objective,
 )
 from qdrl_haiku.learners.with_skills.metra import (
   METRAConfig,
   METRAGenotype,
   METRAState,
   metra,
+  metra_objective,
 )
 from qdrl_haiku.learners.with_skills.skill_learner import (
   SkillObjective,
+  SkillSteps,
   skill_learner,
+)
+from qdrl_haiku.learners.with_skills.smerl import (
+  SMERLConfig,
+  SMERLGenotype,
+  SMERLState,
+  smerl,
+  smerl_objective,
 )
 from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc
 
@@ -44,5 +68,8 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_td3.HYPERPARAMETERS,
   **_ppo.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
+  **_metra.HYPERPARAMETERS,
+  **_dads.HYPERPARAMETERS,
+  **_smerl.HYPERPARAMETERS,
 }
 """Hyperparameters of all learners here, by name."""

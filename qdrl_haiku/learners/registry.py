@@ -1,26 +1,15 @@
 """Learners by name, as configurations choose them."""
 
-import dataclasses
 from collections.abc import Callable
 
-from qdrl_haiku.config import Settings, UsersOwn, setting
+from qdrl_haiku.config import Settings, UsersOwn
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
 from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
-from qdrl_haiku.learners.with_skills.diayn import DIAYNConfig
 from qdrl_haiku.learners.xqc import XQCConfig, xqc
-from qdrl_haiku.skills import SkillConfig
-
-_FITNESS = (
-  "episode_return",
-  "diversity_return",
-  "discriminator_accuracy",
-  "mutual_information_lower_bound",
-)
-
 
 _LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
   "sac": (SACConfig, sac),
@@ -29,43 +18,10 @@ _LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
   "xqc": (XQCConfig, xqc),
   "ppo": (PPOConfig, ppo),
 }
-_CONFIGS: dict[str, Settings] = {
+BASES: dict[str, Settings] = {
   name: config() for name, (config, _) in _LEARNERS.items()
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class DIAYNAgentConfig(Settings):
-  """Composes DIAYN of a base learner, a discriminator and skills."""
-
-  title = "Skills"
-
-  base: Settings = setting(
-    "sac",
-    "Algorithm that diayn's agents learn to act by, as --learner.",
-    kinds=_CONFIGS,
-    flag="base_learner",
-  )
-  discriminator: DIAYNConfig = DIAYNConfig()
-  skills: SkillConfig = SkillConfig()
-  fitness: str = setting(
-    "diversity_return",
-    f"Which score of an evaluation is the fitness: {', '.join(_FITNESS)}.",
-    choices=_FITNESS,
-  )
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    is_discrete = self.skills.skill_type == "discrete"
-    if self.fitness == "discriminator_accuracy" and not is_discrete:
-      raise ValueError(
-        "fitness=discriminator_accuracy is for discrete skills; take "
-        "mutual_information_lower_bound."
-      )
-
-
-KINDS: dict[str, Settings] = _CONFIGS | {"diayn": DIAYNAgentConfig()}
-"""The configurations of all learners, by name."""
+"""The configurations of all learners without skills, by name."""
 
 
 def make_learner(
@@ -77,7 +33,7 @@ def make_learner(
   """Makes the learner, without skills, that a configuration describes.
 
   Args:
-    config: of one of `KINDS`, or a user's own function of the two sizes.
+    config: of one of `BASES`, or a user's own function of the two sizes.
     observation_size: O, >= 1.
     action_size: A, >= 1.
     episode_length: of the environment, >= 1, by which the default discount

@@ -10,6 +10,11 @@ from qdrl_haiku.losses.categorical import (
   two_hot,
   xqc_critic_loss,
 )
+from qdrl_haiku.losses.dads import (
+  dads_dynamics_loss,
+  dads_log_prob,
+  dads_reward,
+)
 from qdrl_haiku.losses.diayn import (
   diayn_discriminator_loss,
   diayn_normal_discriminator_loss,
@@ -34,6 +39,7 @@ from qdrl_haiku.losses.sac import (
   sac_policy_loss,
   sac_temperature_loss,
 )
+from qdrl_haiku.losses.smerl import smerl_reward
 from qdrl_haiku.losses.td3 import (
   td3_critic_loss,
   td3_policy_loss,

@@ -10,14 +10,7 @@ from qdrl_haiku.reports.aggregation import aggregate_curves, series_to_aggregate
 from qdrl_haiku.reports.runs import Row, Run
 
 _LABELS = {
-  "diayn/chance_accuracy": "accuracy of guessing [share]",
-  "diayn/discriminator_accuracy": "discriminator accuracy [share]",
-  "diayn/discriminator_accuracy_whole_episode":
-    "accuracy over whole episodes [share]",
-  "diayn/diversity_return": "diversity return [nats per episode]",
-  "diayn/mutual_information_lower_bound":
-    "mutual information, lower bound [nats]",
-  "diayn/state_coverage": "state coverage [cells of 100]",
+  "eval/coverage": "coverage [cells]",
   "eval/episode_length": "episode length [steps]",
   "eval/episode_return": "episode return, mean over agents",
   "pbt/best_return": "best return in the population",
@@ -34,6 +27,17 @@ _LABELS = {
   "training/env_steps_per_second": "environment steps per second",
   "training/policy_entropy": "policy entropy [nats]",
 }
+# Of skills, after the name of what rewards them.
+_SKILL_LABELS = {
+  "chance_accuracy": "accuracy of guessing [share]",
+  "discriminator_accuracy": "accuracy of telling skills [share]",
+  "discriminator_accuracy_whole_episode":
+    "accuracy over whole episodes [share]",
+  "diversity_return": "diversity return [sum of intrinsic rewards]",
+  "mutual_information_lower_bound": "mutual information, lower bound [nats]",
+}
+SKILL_METRICS = ("dads/", "diayn/", "eval/coverage", "metra/", "smerl/")
+"""How the names of metrics of skills begin."""
 # The distances of two others, and what is a number of each run.
 _WITHOUT_CURVE = (
   "qd/lost_coverage", "qd/lost_max_fitness", "qd/lost_qd_score",
@@ -43,8 +47,10 @@ _WITHOUT_CURVE = (
 
 def curve_label(metric: str) -> str:
   """Returns the name of a metric in figures."""
-  name = metric.split("/", 1)[-1].replace("_", " ").replace("/", ", ")
-  return _LABELS.get(metric, name)
+  name = metric.split("/", 1)[-1]
+  if metric.startswith(SKILL_METRICS) and name in _SKILL_LABELS:
+    return _SKILL_LABELS[name]
+  return _LABELS.get(metric, name.replace("_", " ").replace("/", ", "))
 
 
 def learning_curves(run: Run) -> Figure | None:
@@ -55,15 +61,15 @@ def learning_curves(run: Run) -> Figure | None:
   return figure.plot_figure(traces, figure.STEPS, figure.RETURN)
 
 
-def metric_curves(run: Run, prefix: str) -> Figure | None:
-  """Describes all metrics whose names begin alike."""
+def metric_curves(run: Run, *prefixes: str) -> Figure | None:
+  """Describes all metrics whose names begin so."""
   panels = []
   steps = [row["step"] for row in run.metrics]
   for name in run.last:
     values = [row.get(name) for row in run.metrics]
     known = [False, *map(checks.is_finite_number, values), False]
     is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
-    if name.startswith(prefix) and is_shown and any(known):
+    if name.startswith(prefixes) and is_shown and any(known):
       # A value between two that lack has no line.
       triples = zip(known, known[1:], known[2:], strict=False)
       size = 6 * ((False, True, False) in triples)

@@ -15,7 +15,7 @@ def draw_run_pictures(path: pathlib.Path) -> list[pathlib.Path]:
     "diagnostics.png": curves.metric_curves(run, "training/"),
     "hyperparameters.png": member_figures.member_hyperparameters_figure(run)[0],
     "repertoire.png": curves.metric_curves(run, "qd/"),
-    "skills.png": curves.metric_curves(run, "diayn/"),
+    "skills.png": curves.metric_curves(run, *curves.SKILL_METRICS),
     "trajectories.png": skill_figures.skill_trajectories_figure(run.path),
   }
   written = []

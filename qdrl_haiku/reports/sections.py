@@ -26,6 +26,7 @@ _COMPARED = (
   "qd/qd_score",
   "qd/coverage",
   "qd/max_fitness",
+  "eval/coverage",
   "diayn/mutual_information_lower_bound",
   "diayn/discriminator_accuracy",
 )
@@ -91,8 +92,9 @@ def _parts(
         "Where the latest episodes of each skill went; dots are their ends.",
       ),
       (
-        curves.metric_curves(run, "diayn/"),
-        "How well skills can be told apart: means over the population.",
+        curves.metric_curves(run, *curves.SKILL_METRICS),
+        "How far skills go, and how well they can be told apart: means over "
+        "the population.",
       ),
       (skill_figures.skill_returns_figure(run), "Each skill, in its colour."),
     ),

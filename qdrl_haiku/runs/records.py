@@ -279,5 +279,8 @@ def summarize_record(row: Row) -> str:
   text = f"return {mean:.1f}"
   if len(seeds) > 1:
     text = f"return best {max(seeds):.1f} mean {mean:.1f}"
-  information = row.get("diayn/mutual_information_lower_bound")
-  return text if information is None else f"{text} nats {information:.2f}"
+  for name, value in row.items():
+    if name.endswith("/mutual_information_lower_bound"):
+      text += f" nats {value:.2f}"
+  cells = row.get("eval/coverage")
+  return text if cells is None else f"{text} cells {cells:.0f}"

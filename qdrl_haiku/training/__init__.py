@@ -13,7 +13,7 @@ from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.repertoire_config import RepertoireConfig
 from qdrl_haiku.training.search_spaces import search_space, with_hyperparameters
 from qdrl_haiku.training.setup import MapElites, Part, Setup
-from qdrl_haiku.training.skills import skill_evaluation
+from qdrl_haiku.training.skills import coverage_evaluation, skill_evaluation
 from qdrl_haiku.training.state import (
   GenerationReport,
   Members,

@@ -93,6 +93,15 @@ class TrainingConfig(Settings):
     low=1,
     open=True,
   )
+  coverage_cells: int | None = setting(
+    None,
+    "Cells along each of the descriptor's first two axes, of which "
+    "eval/coverage counts those that evaluations visit; 0 for unit squares of "
+    "a robot's x and y. By default only agents with skills are counted: robots "
+    "in unit squares, others in 20.",
+    low=0,
+    high=1000,
+  )
   fitness: str = setting(
     "episode_return",
     "Which score of an evaluation is a member's fitness.",

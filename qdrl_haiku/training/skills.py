@@ -1,6 +1,4 @@
-"""Evaluating agents with skills: can they be told apart, where do they go?"""
-
-from collections.abc import Callable
+"""Evaluating agents with skills: how they differ, and where they go."""
 
 import jax
 import jax.numpy as jnp
@@ -9,43 +7,50 @@ from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.training.setup import EvaluateMembersFn, Scores
 from qdrl_haiku.types import Array
 
-_COVERAGE_CELLS = 10
-
 
 def skill_evaluation(
-  env: environments.SkillEnvironment, discriminator: learners.Discriminator
+  env: environments.SkillEnvironment,
+  objective: learners.SkillObjective,
+  coverage_cells: int | None = None,
 ) -> EvaluateMembersFn:
-  """Makes the evaluation of a population of DIAYN agents, for a `Setup`.
+  """Makes the evaluation of a population of agents with skills, for a `Setup`.
 
   Args:
     env: the environment of evaluation.
-    discriminator: made by `learners.diayn_discriminator` with the settings of
-      the learner, which `learners.diayn` makes.
+    objective: what rewards the skills, such as `learners.diayn_objective`.
+    coverage_cells: see `actors.coverage_cells`.
 
   Returns:
     The function. Its scores, in which the second half of an episode are the
-    later half of its steps (at the start all skills are in one place):
-      diayn/diversity_return: the intrinsic rewards of an episode, summed.
-      diayn/mutual_information_lower_bound: the mean of log q(z|s) - log p(z)
-        over the second halves, in nats; episodes count alike, however long.
-      diayn/discriminator_accuracy: the share of the steps of the second halves
-        whose skill q holds for the likeliest, likewise; for discrete skills.
-      diayn/discriminator_accuracy_whole_episode: the same for all steps.
-      diayn/chance_accuracy: what guessing would be worth.
-      diayn/state_coverage: how many cells of a 10 x 10 grid over the bounds of
-        the descriptor's first two axes the episodes of an agent visit; where
-        there is a descriptor.
+    later half of its steps (at the start all skills are in one place), begin
+    with the objective's name, such as "diayn", but for the last:
+      diversity_return: the intrinsic rewards of an episode, summed.
+      mutual_information_lower_bound: the mean of log q(z|s) - log p(z), or of
+        what the objective has for it, over the second halves, in nats; episodes
+        count alike, however long.
+      discriminator_accuracy: the share of the steps of the second halves whose
+        skill the objective can tell, likewise; for discrete skills.
+      discriminator_accuracy_whole_episode: the same for all steps.
+      chance_accuracy: what guessing would be worth.
+      eval/coverage: how many cells the episodes of an agent visit, see
+        `actors.coverage_cells`; of a robot, or where there is a descriptor.
     Its trajectory has `skill` [P, N, K], `diversity_return` [P, N], and
     `descriptor` [P, N, T, D] where there is one.
   """
-  prior = discriminator.prior
+  prior, prefix = objective.prior, objective.name
+  cells = actors.coverage_cells(env, coverage_cells)
 
   def record(env_states: environments.State) -> dict[str, Array]:
     info = env_states.info
-    names = {"observation": "next_observation", "skill": "skill"}
+    found = {
+      "observation": info["next_observation"][..., : -prior.size],
+      "skill": info["skill"],
+    }
     if env.descriptor is not None:
-      names["descriptor"] = "next_state_descriptor"
-    return {name: info[key] for name, key in names.items()}
+      found["descriptor"] = info["next_state_descriptor"]
+    if cells is not None:
+      found["cell"] = cells(env_states)
+    return found
 
   def evaluate(
     learner: learners.Learner,
@@ -55,66 +60,92 @@ def skill_evaluation(
     evaluation = actors.evaluate_from_states(
       env, learner, states, env_states, record=record
     )
-    trajectory = evaluation.trajectory
-    # A skill stays for an episode; beyond that it means nothing.
-    skill = trajectory["skill"][:, :, 0]
-    parameters = jax.vmap(discriminator.parameters)(
-      states, trajectory["observation"], trajectory.get("descriptor")
-    )
-
-    def over_steps(function: Callable[..., Array]) -> Array:
-      per_step = jax.vmap(function, (0, None))
-      return jax.vmap(jax.vmap(per_step))(parameters, skill)
-
-    steps = jnp.arange(parameters.shape[2])
+    trajectory, first = evaluation.trajectory, env_states.info
+    descriptor = trajectory.get("descriptor")
+    scored = jax.vmap(objective.score)(
+      states,
+      learners.SkillSteps(
+        _before(env_states.obs[..., : -prior.size], trajectory["observation"]),
+        trajectory["observation"],
+        # A skill stays for an episode; beyond that it means nothing.
+        jnp.broadcast_to(
+          trajectory["skill"][:, :, :1], trajectory["skill"].shape
+        ),
+        None if descriptor is None
+        else _before(first["state_descriptor"], descriptor),
+        descriptor,
+      ),
+    )  # fmt: skip
+    steps = jnp.arange(trajectory["skill"].shape[2])
     lived = steps < evaluation.lengths[..., None]
     late = lived & (steps >= evaluation.lengths[..., None] // 2)
-    diversity = jnp.sum(over_steps(discriminator.reward), axis=2, where=lived)
-    information = over_steps(lambda p, z: prior.reward(p, z, prior.log_prob(z)))
-    scores = {
-      "diayn/diversity_return": jnp.mean(diversity, axis=1),
-      "diayn/mutual_information_lower_bound": _mean(information, late),
-    }
-    if prior.num_skills is not None:
-      told = over_steps(lambda p, z: jnp.argmax(p) == jnp.argmax(z))
+    diversity = jnp.sum(scored["diversity"], axis=2, where=lived)
+    scores = {"diversity_return": jnp.mean(diversity, axis=1)}
+    if "information" in scored:
+      information = _mean(scored["information"], late)
+      scores["mutual_information_lower_bound"] = information
+    if "told" in scored:
+      told = scored["told"]
       scores |= {
-        "diayn/discriminator_accuracy": _mean(told, late),
-        "diayn/discriminator_accuracy_whole_episode": _mean(told, lived),
-        "diayn/chance_accuracy": jnp.full(told.shape[0], 1 / prior.num_skills),
+        "discriminator_accuracy": _mean(told, late),
+        "discriminator_accuracy_whole_episode": _mean(told, lived),
+        "chance_accuracy": jnp.full(told.shape[0], 1 / prior.size),
       }
-    kept = {"skill": skill, "diversity_return": diversity}
-    if env.descriptor is not None:
-      kept["descriptor"] = trajectory["descriptor"]
-      scores["diayn/state_coverage"] = _coverage(
-        trajectory["descriptor"], lived, env.descriptor
-      )
+    scores = {f"{prefix}/{name}": x for name, x in scores.items()}
+    if "cell" in trajectory:
+      scores["eval/coverage"] = _coverage(trajectory["cell"], lived)
+    kept = {
+      "skill": trajectory["skill"][:, :, 0], "diversity_return": diversity
+    }  # fmt: skip
+    if descriptor is not None:
+      kept["descriptor"] = descriptor
     return evaluation._replace(trajectory=kept), scores
 
   return evaluate
+
+
+def coverage_evaluation(
+  env: environments.BatchedEnvironment, coverage_cells: int
+) -> EvaluateMembersFn:
+  """Makes the evaluation of a population without skills, for a `Setup`.
+
+  Args:
+    env: the environment of evaluation.
+    coverage_cells: see `actors.coverage_cells`.
+
+  Returns:
+    The function, whose score is `eval/coverage`, as of `skill_evaluation`.
+  """
+  cells = actors.coverage_cells(env, coverage_cells)
+
+  def evaluate(
+    learner: learners.Learner,
+    states: types.State,
+    env_states: environments.State,
+  ) -> tuple[actors.Evaluation, Scores]:
+    evaluation = actors.evaluate_from_states(
+      env, learner, states, env_states, record=cells
+    )
+    steps = jnp.arange(evaluation.trajectory.shape[2])
+    lived = steps < evaluation.lengths[..., None]
+    coverage = _coverage(evaluation.trajectory, lived)
+    return evaluation._replace(trajectory=None), {"eval/coverage": coverage}
+
+  return evaluate
+
+
+def _before(first: Array, after: Array) -> Array:
+  """Returns what was before each step, [P, N, T, ...], of what was after."""
+  return jnp.concatenate([first[:, :, None], after[:, :, :-1]], axis=2)
+
+
+def _coverage(cells: Array, lived: Array) -> Array:
+  """Returns how many cells each agent visits: [P, N, T] -> [P]."""
+  flat = (cells.shape[0], -1)
+  return actors.count_cells(cells.reshape(flat), lived.reshape(flat))
 
 
 def _mean(x: Array, mask: Array) -> Array:
   """Means over the steps of the mask, then over episodes: [P, N, T] -> [P]."""
   per_episode = jnp.mean(x.astype(jnp.float32), axis=2, where=mask)
   return jnp.mean(per_episode, axis=1)
-
-
-def _coverage(
-  descriptors: Array, lived: Array, descriptor: environments.Descriptor
-) -> Array:
-  """Returns how many cells each agent visits: [P, N, T, D] -> [P]."""
-  axes = min(2, descriptor.size)
-  lower = jnp.array(descriptor.lower[:axes])
-  width = jnp.array(descriptor.upper[:axes]) - lower
-  share = (descriptors[..., :axes] - lower) / width
-  cell = jnp.clip(
-    jnp.floor(share * _COVERAGE_CELLS), 0, _COVERAGE_CELLS - 1
-  ).astype(jnp.int32)
-  index = cell @ (_COVERAGE_CELLS ** jnp.arange(axes))
-  num_cells = _COVERAGE_CELLS**axes
-  # Steps after the end are counted in a cell that there isn't.
-  index = jnp.where(lived, index, num_cells).reshape(index.shape[0], -1)
-  visited = jax.vmap(lambda i: jnp.zeros(num_cells + 1, bool).at[i].set(True))(
-    index
-  )
-  return jnp.sum(visited[:, :num_cells], axis=1).astype(jnp.float32)

@@ -39,7 +39,7 @@ def _learner(kind, normalize=True, sizes=(8, 6), **settings):
     normalize_observations=normalize and not has_skills, **settings))
   if has_skills:
     config = learners.DIAYNConfig(
-      discriminator_input="observation", discriminator_hidden_layer_sizes=(4,),
+      discriminator_input="observation", hidden_layer_sizes=(4,),
       normalize_observations=normalize)
     learner = learners.diayn(learner, _O, skills.categorical(_K), config=config)
   return learner, size

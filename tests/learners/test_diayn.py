@@ -55,7 +55,7 @@ def _spy(batches_per_update=1):
 def _config(**changes):
   """Smooth and small."""
   defaults = {
-    "discriminator_hidden_layer_sizes": (5,), "activation": "tanh",
+    "hidden_layer_sizes": (5,), "activation": "tanh",
     "normalize_observations": True,
   }
   return learners.DIAYNConfig(**(defaults | changes))
@@ -338,7 +338,7 @@ def test_what_has_no_descriptor_is_refused():
   with pytest.raises(
     ValueError, match="discriminator_input=descriptor, .* no .*descriptor; take"
   ):
-    learners.diayn_discriminator(_O, _PRIOR)
+    learners.diayn_objective(_O, _PRIOR)
   learner = _spied()
   # Such as those of a replay buffer that doesn't store them.
   with pytest.raises(ValueError, match="next_descriptor"):

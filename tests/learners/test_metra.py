@@ -17,7 +17,7 @@ def _learner(prior):
   config = learners.METRAConfig(
     (5,), activation="tanh", normalize_observations=True
   )
-  return learners.metra(_spy(), _O, prior, config)
+  return learners.metra(_spy(), _O, prior, config=config)
 
 
 def _agent(learner):

@@ -57,7 +57,7 @@ def evaluated(prior=PRIOR, env=WALK, **config):
     The states, the evaluation and the scores.
   """
   descriptor_size = env.descriptor.size
-  config = learners.DIAYNConfig(discriminator_hidden_layer_sizes=(), **config)
+  config = learners.DIAYNConfig(hidden_layer_sizes=(), **config)
   learner = _learner(prior, descriptor_size, config)
   states = jax.jit(jax.vmap(learner.init))(_keys())
   sines = np.arcsin(_PUSHES[:, : prior.size])
@@ -72,7 +72,7 @@ def evaluated(prior=PRIOR, env=WALK, **config):
         jnp.full(2, 10.0), *map(jnp.float32, (mean, variance))
       )
     )
-  judge = learners.diayn_discriminator(2, prior, descriptor_size, config)
+  judge = learners.diayn_objective(2, prior, descriptor_size, config)
   env = environments.SkillEnvironment(env, prior, "fixed")
   evaluate = training_skills.skill_evaluation(env, judge)
   keys = jax.vmap(lambda key: jax.random.split(key, _N))(_keys())

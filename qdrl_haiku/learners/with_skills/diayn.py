@@ -8,12 +8,17 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import networks, skills, types
-from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.config import setting
+from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.with_skills.skill_learner import (
   TASK_REWARD_WEIGHT,
+  ObjectiveConfig,
   SkillObjective,
+  SkillSteps,
+  skill_input,
+  skill_input_size,
   skill_learner,
 )
 
@@ -27,10 +32,8 @@ HYPERPARAMETERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class DIAYNConfig(Settings):
+class DIAYNConfig(ObjectiveConfig):
   """Shapes DIAYN's discriminator and its computation."""
-
-  title = "Skills"
 
   discriminator_input: str = setting(
     "descriptor",
@@ -38,32 +41,12 @@ class DIAYNConfig(Settings):
     "the whole observation.",
     choices=("descriptor", "observation"),
   )
-  discriminator_hidden_layer_sizes: tuple[int, ...] | None = setting(
-    None,
-    "Widths of the discriminator's hidden layers; by default "
-    "--hidden_layer_sizes.",
-    low=1,
-    offered=False,
-  )
-  activation: str = setting(
-    "relu", "Activation of the discriminator, see `NetworkConfig`.", flag=""
-  )
-  layer_norm: bool = setting(
-    False, "Whether the discriminator's layers are normalised.", flag=""
-  )
   # Without it living on costs something.
   subtract_log_prior: bool = setting(
     True,
     "Whether the intrinsic reward is log q(z|s) - log p(z), not log q(z|s) "
     "alone.",
     offered=False,
-  )
-  # The skills are left alone; the base learner is made without.
-  normalize_observations: bool = setting(
-    False,
-    "Whether the agent, and a discriminator of observations, see them "
-    "normalised by running statistics.",
-    flag="",
   )
 
 
@@ -81,7 +64,7 @@ class DIAYNState(NamedTuple):
   agent: types.State
   discriminator_params: types.Params
   discriminator_optimizer_state: types.State
-  observation_statistics: statistics.ObservationStatistics | None
+  observation_statistics: ObservationStatistics | None
 
 
 class DIAYNGenotype(NamedTuple):
@@ -89,65 +72,42 @@ class DIAYNGenotype(NamedTuple):
 
   agent: types.Tree
   discriminator_params: types.Params
-  observation_statistics: statistics.ObservationStatistics | None
+  observation_statistics: ObservationStatistics | None
 
 
-class Discriminator(NamedTuple):
-  """Holds the functions of a discriminator of skills.
-
-  Attributes:
-    prior: of the skills.
-    init: (key) -> parameters.
-    parameters: (state, observations [..., O + K], descriptors [..., D] or
-      None) -> the parameters of q(z|s) for those states, as `prior` takes them.
-    reward: (parameters of q [], skill [K]) -> [], the intrinsic reward.
-  """
-
-  prior: skills.SkillPrior
-  init: Callable[[types.Key], types.Params]
-  parameters: Callable[
-    [DIAYNState, types.Array, types.Array | None], types.Array
-  ]
-  reward: Callable[[types.Array, types.Array], types.Array]
-
-
-def diayn_discriminator(
+def diayn_objective(
   observation_size: int,
   prior: skills.SkillPrior,
   descriptor_size: int | None = None,
   config: DIAYNConfig = DIAYNConfig(),
   network: networks.OwnNetwork | None = None,
-) -> Discriminator:
-  """Makes the discriminator that `diayn` trains, to be asked afterwards.
+) -> SkillObjective:
+  """Rewards skills that can be told apart by the states that they visit.
+
+  The reward is log q(z|s') - log p(z), by a discriminator q that learns from
+  the same steps.
 
   Args:
     observation_size: O, without the skill.
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
-    config: as `diayn` had it.
-    network: of a user's own, inputs [..., I] -> [..., prior.parameter_size],
-      without running state; see `networks.OwnNetwork`.
+    config: what shapes the discriminator and the computation.
+    network: a user's own discriminator, inputs [..., I] ->
+      [..., prior.parameter_size], without running state; see
+      `networks.OwnNetwork`.
+
+  Returns:
+    The objective of `skill_learner`, whose states are `DIAYNState`.
 
   Raises:
     ValueError: if it is to see a descriptor, and there is none, or if a user's
       own network makes other shapes.
   """
-  input_size = observation_size
-  if config.discriminator_input == "descriptor":
-    if descriptor_size is None:
-      raise ValueError(
-        "discriminator_input=descriptor, but the environment has no state "
-        "descriptor; take one that has, or discriminator_input=observation."
-      )
-    input_size = descriptor_size
-  sizes = config.discriminator_hidden_layer_sizes
-  made = networks.make_discriminator(
-    input_size,
-    prior.parameter_size,
-    (256, 256) if sizes is None else sizes,
-    activation=config.activation,
-    layer_norm=config.layer_norm,
+  seen = config.discriminator_input
+  input_size = skill_input_size(
+    seen, observation_size, descriptor_size, "discriminator_input"
   )
+  made = config.make_network(input_size, prior.parameter_size)
   if network is not None:
     made = networks.own_network(
       "discriminator", network, (input_size,), (prior.parameter_size,)
@@ -157,24 +117,14 @@ def diayn_discriminator(
         "the discriminator network has running state or differs in training; "
         "give one without."
       )
+  optimizer = base.Optimizer()
 
-  def parameters(
-    state: DIAYNState,
-    observation: types.Array,
-    descriptor: types.Array | None,
-  ) -> types.Array:
-    inputs = descriptor
-    if config.discriminator_input == "descriptor" and descriptor is None:
-      raise ValueError(
-        "the transitions have no next_descriptor in their extras, which the "
-        "discriminator is to see; store it (TrainingConfig.replay_extras)."
-      )
-    if config.discriminator_input == "observation":
-      observation = observation[..., :observation_size]
-      inputs = statistics.normalize_by_statistics(
-        state.observation_statistics, observation
-      )
-    return made.apply(state.discriminator_params, inputs)
+  def init(key: types.Key) -> dict[str, types.Tree]:
+    return {"discriminator_params": made.init(key)}
+
+  def begin(genotype: DIAYNGenotype) -> dict[str, types.Tree]:
+    state = optimizer.init(genotype.discriminator_params)
+    return {"discriminator_optimizer_state": state}
 
   def reward(parameters: types.Array, skill: types.Array) -> types.Array:
     log_prior = jnp.zeros(())
@@ -182,61 +132,14 @@ def diayn_discriminator(
       log_prior = prior.log_prob(skill)
     return prior.reward(parameters, skill, log_prior)
 
-  return Discriminator(prior, made.init, parameters, reward)
-
-
-def diayn(
-  base_learner: base.Learner,
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: DIAYNConfig = DIAYNConfig(),
-  network: networks.OwnNetwork | None = None,
-) -> base.Learner:
-  """Learns skills that can be told apart by the states that they visit.
-
-  Each batch is rewarded with log q(z|s') - log p(z), by the discriminator as it
-  is then, which takes one step on it; see `skill_learner`.
-
-  Args:
-    base_learner: learns to act; made for O + K observations.
-    observation_size: O, without the skill.
-    prior: what skills are drawn from.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: what shapes the discriminator and the computation.
-    network: the discriminator's, see `diayn_discriminator`.
-
-  Returns:
-    The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
-
-  Raises:
-    ValueError: see `diayn_discriminator`.
-  """
-  classifier = diayn_discriminator(
-    observation_size, prior, descriptor_size, config, network
-  )
-  optimizer = base.Optimizer()
-
-  def init(key: types.Key) -> dict[str, types.Tree]:
-    return {"discriminator_params": classifier.init(key)}
-
-  def begin(genotype: DIAYNGenotype) -> dict[str, types.Tree]:
-    state = optimizer.init(genotype.discriminator_params)
-    return {"discriminator_optimizer_state": state}
-
-  def reward(
-    state: DIAYNState,
-    hyperparams: types.Hyperparams,
-    batch: types.Transition,
-    skill: types.Array,
+  def learn(
+    state: DIAYNState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[DIAYNState, types.Array, types.Metrics]:
+    inputs = skill_input(steps, state, seen)
+
     def loss_fn(params: types.Params) -> base.LossAndMore:
-      parameters = classifier.parameters(
-        state._replace(discriminator_params=params),
-        batch.next_observation,
-        batch.extras.get("next_descriptor"),
-      )
-      loss = jax.vmap(prior.discriminator_loss)(parameters, skill)
+      parameters = made.apply(params, inputs)
+      loss = jax.vmap(prior.discriminator_loss)(parameters, steps.skill)
       return jnp.mean(loss), (parameters, params)
 
     descent = optimizer.descend(
@@ -249,13 +152,74 @@ def diayn(
       discriminator_params=descent.params,
       discriminator_optimizer_state=descent.optimizer_state,
     )
-    return state, jax.vmap(classifier.reward)(descent.more, skill), {
+    return state, jax.vmap(reward)(descent.more, steps.skill), {
       "discriminator_loss": descent.loss,
       "gradient_norm/discriminator": descent.gradient_norm,
     }
 
-  objective = SkillObjective(
-    HYPERPARAMETERS, DIAYNState, DIAYNGenotype, init, begin, reward
+  def score(state: DIAYNState, steps: SkillSteps) -> dict[str, types.Array]:
+    inputs = skill_input(steps, state, seen)
+    parameters = made.apply(state.discriminator_params, inputs)
+
+    def over_steps(function: Callable[..., types.Array]) -> types.Array:
+      return jax.vmap(jax.vmap(function))(parameters, steps.skill)
+
+    found = {
+      "diversity": over_steps(reward),
+      "information": over_steps(
+        lambda p, z: prior.reward(p, z, prior.log_prob(z))
+      ),
+    }
+    if prior.num_skills is not None:
+      found["told"] = over_steps(lambda p, z: jnp.argmax(p) == jnp.argmax(z))
+    return found
+
+  def goal_skill(
+    state: DIAYNState,
+    observation: types.Array,
+    descriptor: types.Array | None,
+    goal: types.Array,
+  ) -> types.Array:
+    del observation, descriptor
+    steps = SkillSteps(goal, goal, goal, goal, goal)
+    inputs = skill_input(steps, state, seen)
+    return prior.mode(made.apply(state.discriminator_params, inputs))
+
+  return SkillObjective(
+    "diayn", prior, HYPERPARAMETERS, DIAYNState, DIAYNGenotype, init, begin,
+    learn, score, goal_skill, seen,
+    ("next_descriptor",) if seen == "descriptor" else (),
+  )  # fmt: skip
+
+
+def diayn(
+  base_learner: base.Learner,
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: DIAYNConfig = DIAYNConfig(),
+  network: networks.OwnNetwork | None = None,
+) -> base.Learner:
+  """Learns skills that can be told apart by the states that they visit.
+
+  See `skill_learner`, and `diayn_objective`, whose other arguments it takes.
+
+  Args:
+    base_learner: learns to act; made for O + K observations.
+    observation_size: O, without the skill.
+    prior: what skills are drawn from.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: what shapes the discriminator and the computation.
+    network: the discriminator's.
+
+  Returns:
+    The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
+
+  Raises:
+    ValueError: see `diayn_objective`.
+  """
+  objective = diayn_objective(
+    observation_size, prior, descriptor_size, config, network
   )
   return skill_learner(
     base_learner, observation_size, objective, config.normalize_observations

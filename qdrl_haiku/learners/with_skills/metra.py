@@ -6,13 +6,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import losses, networks, skills, types
-from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.learners import base, statistics
+from qdrl_haiku import losses, skills, types
+from qdrl_haiku.config import setting
+from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.with_skills.skill_learner import (
   TASK_REWARD_WEIGHT,
+  ObjectiveConfig,
   SkillObjective,
+  SkillSteps,
+  skill_input,
+  skill_input_size,
   skill_learner,
 )
 
@@ -32,25 +37,17 @@ HYPERPARAMETERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class METRAConfig(Settings):
+class METRAConfig(ObjectiveConfig):
   """Shapes METRA's representation and its computation."""
 
-  title = "Skills"
-
-  representation_hidden_layer_sizes: tuple[int, ...] = setting(
-    (256, 256), "Widths of the representation's hidden layers.", low=1
-  )
-  activation: str = setting(
-    "relu", "Activation of the representation, see `NetworkConfig`.", flag=""
+  representation_input: str = setting(
+    "observation",
+    "Part of a state that METRA's representation sees: its descriptor, or the "
+    "whole observation.",
+    choices=("descriptor", "observation"),
   )
   initial_multiplier: float = setting(
-    30.0, "Lambda at first.", low=1e-30, high=1e30
-  )
-  normalize_observations: bool = setting(
-    False,
-    "Whether the agent and the representation see observations normalised by "
-    "running statistics.",
-    flag="",
+    30.0, "METRA's lambda at first.", low=1e-30, high=1e30, offered=False
   )
 
 
@@ -72,7 +69,7 @@ class METRAState(NamedTuple):
   log_multiplier: types.Array
   representation_optimizer_state: types.State
   multiplier_optimizer_state: types.State
-  observation_statistics: statistics.ObservationStatistics | None
+  observation_statistics: ObservationStatistics | None
 
 
 class METRAGenotype(NamedTuple):
@@ -81,38 +78,39 @@ class METRAGenotype(NamedTuple):
   agent: types.Tree
   representation_params: types.Params
   log_multiplier: types.Array
-  observation_statistics: statistics.ObservationStatistics | None
+  observation_statistics: ObservationStatistics | None
 
 
-def metra(
-  base_learner: base.Learner,
+def metra_objective(
   observation_size: int,
   prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
   config: METRAConfig = METRAConfig(),
-) -> base.Learner:
-  """Learns skills that lead far apart, by a distance that it learns.
+) -> SkillObjective:
+  """Rewards skills that lead far apart, by a distance that it learns.
 
   A representation phi of states is trained to move along the skill z, at most
-  by 1 in a step, which a multiplier enforces; the base learner is rewarded with
+  by 1 in a step, which a multiplier enforces; the reward is
   (phi(s') - phi(s)) . z. Discrete skills are centred: (K onehot - 1) / (K - 1).
-  See `skill_learner`.
 
   Args:
-    base_learner: learns to act; made for O + K observations.
     observation_size: O, without the skill.
     prior: what skills are drawn from: directions (`skills.sphere`), or discrete
       ones.
+    descriptor_size: D, or None where the environment has no descriptor.
     config: what shapes the representation and the computation.
 
   Returns:
-    The learner; its state is a `METRAState`, its genotype a `METRAGenotype`.
+    The objective of `skill_learner`, whose states are `METRAState`.
+
+  Raises:
+    ValueError: if it is to see a descriptor, and there is none.
   """
-  network = networks.make_discriminator(
-    observation_size,
-    prior.size,
-    config.representation_hidden_layer_sizes,
-    activation=config.activation,
+  seen = config.representation_input
+  size = skill_input_size(
+    seen, observation_size, descriptor_size, "representation_input"
   )
+  network = config.make_network(size, prior.size)
   optimizer = base.Optimizer()
 
   def init(key: types.Key) -> dict[str, types.Tree]:
@@ -130,25 +128,21 @@ def metra(
       "multiplier_optimizer_state": optimizer.init(genotype.log_multiplier),
     }
 
-  def reward(
-    state: METRAState,
-    hyperparams: types.Hyperparams,
-    batch: types.Transition,
-    skill: types.Array,
+  def direction(skill: types.Array) -> types.Array:
+    if prior.num_skills is None:
+      return skill
+    return (prior.num_skills * skill - 1) / (prior.num_skills - 1)
+
+  def learn(
+    state: METRAState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[METRAState, types.Array, types.Metrics]:
-    seen = tuple(
-      statistics.normalize_by_statistics(
-        state.observation_statistics, x[..., :observation_size]
-      )
-      for x in (batch.observation, batch.next_observation)
-    )
-    if prior.num_skills is not None:
-      skill = (prior.num_skills * skill - 1) / (prior.num_skills - 1)
+    inputs = [skill_input(steps, state, seen, x) for x in (False, True)]
+    skill = direction(steps.skill)
     slack = jnp.asarray(hyperparams["constraint_slack"], jnp.float32)
     multiplier = jnp.exp(state.log_multiplier)
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
-      phi, next_phi = (network.apply(params, x) for x in seen)
+      phi, next_phi = (network.apply(params, x) for x in inputs)
       loss = jax.vmap(
         losses.metra_representation_loss, in_axes=(0, 0, 0, None, None)
       )(phi, next_phi, skill, multiplier, slack)
@@ -186,9 +180,68 @@ def metra(
       "gradient_norm/representation": descent.gradient_norm,
     }
 
-  objective = SkillObjective(
-    HYPERPARAMETERS, METRAState, METRAGenotype, init, begin, reward
-  )
+  def score(state: METRAState, steps: SkillSteps) -> dict[str, types.Array]:
+    phi, next_phi = (
+      network.apply(
+        state.representation_params, skill_input(steps, state, seen, x)
+      )
+      for x in (False, True)
+    )
+    per_step = jax.vmap(jax.vmap(losses.metra_reward))
+    found = {"diversity": per_step(phi, next_phi, direction(steps.skill))}
+    if prior.num_skills is not None:
+      # By where the episode has led since it began.
+      likeliest = jnp.argmax(next_phi - phi[:, :1], axis=-1)
+      found["told"] = likeliest == jnp.argmax(steps.skill, axis=-1)
+    return found
+
+  def goal_skill(
+    state: METRAState,
+    observation: types.Array,
+    descriptor: types.Array | None,
+    goal: types.Array,
+  ) -> types.Array:
+    steps = SkillSteps(observation, goal, goal, descriptor, goal)
+    phi, goal_phi = (
+      network.apply(
+        state.representation_params, skill_input(steps, state, seen, x)
+      )
+      for x in (False, True)
+    )
+    return prior.mode(goal_phi - phi)
+
+  return SkillObjective(
+    "metra", prior, HYPERPARAMETERS, METRAState, METRAGenotype, init, begin,
+    learn, score, goal_skill, seen,
+    ("descriptor", "next_descriptor") if seen == "descriptor" else (),
+  )  # fmt: skip
+
+
+def metra(
+  base_learner: base.Learner,
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: METRAConfig = METRAConfig(),
+) -> base.Learner:
+  """Learns skills that lead far apart, by a distance that it learns.
+
+  See `skill_learner`, and `metra_objective`, whose other arguments it takes.
+
+  Args:
+    base_learner: learns to act; made for O + K observations.
+    observation_size: O, without the skill.
+    prior: what skills are drawn from.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: what shapes the representation and the computation.
+
+  Returns:
+    The learner; its state is a `METRAState`, its genotype a `METRAGenotype`.
+
+  Raises:
+    ValueError: see `metra_objective`.
+  """
+  objective = metra_objective(observation_size, prior, descriptor_size, config)
   return skill_learner(
     base_learner, observation_size, objective, config.normalize_observations
   )

@@ -1,12 +1,14 @@
 """Wraps a learner so that it learns skills, whatever rewards them."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, types
+from qdrl_haiku import eager, networks, skills, types
+from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.check import (
   check_learner_rollout,
@@ -20,10 +22,74 @@ TASK_REWARD_WEIGHT = Hyperparameter(
 """The hyperparameter `task_reward_weight`, which every objective has."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig(Settings):
+  """Shapes the network of what rewards skills."""
+
+  title = "Skills"
+
+  hidden_layer_sizes: tuple[int, ...] | None = setting(
+    None,
+    "Widths of the hidden layers of what rewards skills: diayn's and smerl's "
+    "discriminator, metra's representation, dads's dynamics; by default "
+    "--hidden_layer_sizes.",
+    low=1,
+    flag="discriminator_hidden_layer_sizes",
+    offered=False,
+  )
+  activation: str = setting(
+    "relu", "Activation of these layers, see `NetworkConfig`.", flag=""
+  )
+  layer_norm: bool = setting(
+    False, "Whether these layers are normalised.", flag=""
+  )
+  # The skills are left alone; the base learner is made without.
+  normalize_observations: bool = setting(
+    False,
+    "Whether the agent, and what rewards it, see observations normalised by "
+    "running statistics.",
+    flag="",
+  )
+
+  def make_network(self, input_size: int, num_outputs: int) -> networks.Network:
+    """Makes the network, inputs [..., I] -> [..., num_outputs]."""
+    sizes = self.hidden_layer_sizes
+    return networks.make_discriminator(
+      input_size,
+      num_outputs,
+      (256, 256) if sizes is None else sizes,
+      activation=self.activation,
+      layer_norm=self.layer_norm,
+    )
+
+
+class SkillSteps(NamedTuple):
+  """Holds what an objective sees of steps, with any leading axes.
+
+  Attributes:
+    observation: [..., O], without the skill.
+    next_observation: [..., O], likewise.
+    skill: [..., K].
+    descriptor: [..., D], or None where it wasn't stored.
+    next_descriptor: [..., D], likewise.
+    skill_return: [...], return of the latest whole episode of the skill,
+      likewise; see `environments.SkillEnvironment`.
+  """
+
+  observation: types.Array
+  next_observation: types.Array
+  skill: types.Array
+  descriptor: types.Array | None = None
+  next_descriptor: types.Array | None = None
+  skill_return: types.Array | None = None
+
+
 class SkillObjective(NamedTuple):
   """Says what skills are rewarded for, and learns from what it rewards.
 
   Attributes:
+    name: of the algorithm, by which its scores are named.
+    prior: what skills are drawn from.
     declared: its hyperparameters, `task_reward_weight` among them.
     state: the type of an agent's states: a NamedTuple of `agent`, the base
       learner's state, `observation_statistics`, and fields of its own.
@@ -31,19 +97,94 @@ class SkillObjective(NamedTuple):
     init: (key) -> the fields of its own of a new genotype, by name.
     begin: (genotype) -> the fields of a state that a genotype hasn't, such as
       those of optimisers.
-    reward: (state, hyperparameters, batch [B, ...] as it was observed, skills
-      [B, K]) -> (state that has learned from the batch, rewards [B], metrics).
+    learn: (state, hyperparameters, steps [B]) -> (state that has learned from
+      the steps, rewards [B] by the state before, metrics).
+    score: (state, steps [N, T] of N episodes) -> arrays [N, T] by name:
+      `diversity`, the rewards; of some objectives `information`, in nats, and
+      bool `told`, whether the skill can be told.
+    goal_skill: (state, observation [..., O], descriptor [..., D] or None, goal
+      [..., G]) -> [..., K], the skill that leads to the goal; None if that
+      isn't known.
+    goal_input: of what a goal is an example: "descriptor" or "observation".
+    extras: names of the transitions' extras that it sees.
   """
 
+  name: str
+  prior: skills.SkillPrior
   declared: Mapping[str, Hyperparameter]
   state: type[types.State]
   genotype: type[types.Tree]
   init: Callable[[types.Key], dict[str, types.Tree]]
   begin: Callable[[types.Tree], dict[str, types.Tree]]
-  reward: Callable[
-    [types.State, types.Hyperparams, types.Transition, types.Array],
+  learn: Callable[
+    [types.State, types.Hyperparams, SkillSteps],
     tuple[types.State, types.Array, types.Metrics],
   ]
+  score: Callable[[types.State, SkillSteps], dict[str, types.Array]]
+  goal_skill: (
+    Callable[
+      [types.State, types.Array, types.Array | None, types.Array], types.Array
+    ]
+    | None
+  )
+  goal_input: str
+  extras: tuple[str, ...] = ()
+
+
+def skill_input(
+  steps: SkillSteps,
+  state: types.State,
+  kind: str,
+  is_next: bool = True,
+) -> types.Array:
+  """Returns the part of states that an objective's network sees.
+
+  Args:
+    steps: the steps.
+    state: whose `observation_statistics` normalise observations.
+    kind: "descriptor" or "observation".
+    is_next: whether of the states after the steps.
+
+  Raises:
+    ValueError: if the descriptors weren't stored.
+  """
+  if kind == "observation":
+    return statistics.normalize_by_statistics(
+      state.observation_statistics,
+      steps.next_observation if is_next else steps.observation,
+    )
+  name = "next_descriptor" if is_next else "descriptor"
+  descriptor: types.Array | None = getattr(steps, name)
+  if descriptor is None:
+    raise ValueError(
+      f"the transitions have no {name} in their extras, which skills are "
+      "rewarded by; store it (TrainingConfig.replay_extras)."
+    )
+  return descriptor
+
+
+def skill_input_size(
+  kind: str, observation_size: int, descriptor_size: int | None, setting: str
+) -> int:
+  """Returns how many numbers the network of an objective sees of a state.
+
+  Args:
+    kind: "descriptor" or "observation".
+    observation_size: O, without the skill.
+    descriptor_size: D, or None where the environment has no descriptor.
+    setting: which chose the kind, for the message.
+
+  Raises:
+    ValueError: if it is to see a descriptor, and there is none.
+  """
+  if kind == "observation":
+    return observation_size
+  if descriptor_size is None:
+    raise ValueError(
+      f"{setting}=descriptor, but the environment has no state descriptor; "
+      f"take one that has, or {setting}=observation."
+    )
+  return descriptor_size
 
 
 def skill_learner(
@@ -130,10 +271,15 @@ def skill_learner(
     def relabel(
       state: types.State, batch: types.Transition
     ) -> tuple[types.State, tuple[types.Transition, types.Metrics]]:
-      skill = batch.observation[..., observation_size:]
-      after, intrinsic, metrics = objective.reward(
-        state, hyperparams, batch, skill
+      steps = SkillSteps(
+        batch.observation[..., :observation_size],
+        batch.next_observation[..., :observation_size],
+        batch.observation[..., observation_size:],
+        batch.extras.get("descriptor"),
+        batch.extras.get("next_descriptor"),
+        batch.extras.get("skill_return"),
       )
+      after, intrinsic, metrics = objective.learn(state, hyperparams, steps)
       batch = batch._replace(
         observation=normalize(state, batch.observation),
         reward=intrinsic + hyperparams["task_reward_weight"] * batch.reward,

@@ -1,0 +1,163 @@
+"""The settings of evaluating an agent, and which of them go together."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+
+from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.environments import EnvironmentConfig
+
+DEFAULT_EPISODES = 16
+"""Episodes of an agent without skills."""
+# Each of these settings chooses one agent.
+_AGENTS = ("best", "cell", "descriptor", "member")
+_FORMATS = ("gif", "html", "mp4", "png")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig(Settings):
+  """Says which agent of a run is evaluated, and how."""
+
+  title = "Evaluation"
+
+  logdir: str = setting("", "Directory of the run.")
+  best: bool | None = setting(
+    None, "Evaluates the best agent that the run ever evaluated: the default."
+  )
+  member: int | None = setting(
+    None, "Evaluates this member of the latest checkpoint.", low=0
+  )
+  cell: int | None = setting(
+    None, "Evaluates the elite of this cell of the latest repertoire.", low=0
+  )
+  descriptor: tuple[float, ...] | None = setting(
+    None,
+    "Evaluates the elite of the occupied cell nearest to this descriptor in "
+    "the latest repertoire, like 0.2,0.8.",
+  )
+  skill: tuple[str, ...] | None = setting(
+    None,
+    "Evaluates one skill: an index, like 3, or numbers, like 0.6,0.8; by "
+    "default all skills.",
+  )
+  goal: tuple[float, ...] | None = setting(
+    None,
+    "Evaluates the skills of diayn, metra or smerl that lead to this state, "
+    "like 0.5,-0.2, as their discriminator or representation sees states; "
+    "chosen anew at each step.",
+  )
+  # Beyond the bound, resampling them takes minutes.
+  num_eval_episodes: int | None = setting(
+    None,
+    f"Episodes to evaluate; by default {DEFAULT_EPISODES}, or with skills 2 "
+    "for each.",
+    low=1, high=100_000,
+  )
+  seed: int = setting(
+    0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1
+  )
+  export: str | None = setting(
+    None,
+    "New file to which the policy is written: .npz, for NumPy, or .onnx; or a "
+    "new directory, ending in /, for all elites of the repertoire.",
+  )
+  render: str | None = setting(
+    None,
+    "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
+    "viewer, of its robots).",
+    choices=_FORMATS,
+  )
+  render_to: str | None = setting(
+    None,
+    "New file to draw to; by default one in the current directory.",
+  )
+  sweep: str | None = setting(
+    None,
+    "name:low:high:number: evaluates at so many values of one of --randomize, "
+    "all else as in the file or by --randomize, and draws the curve.",
+  )
+  environment: EnvironmentConfig = EnvironmentConfig()
+
+  @property
+  def choices(self) -> list[str]:
+    """The settings that choose the agent: one, or it's refused."""
+    given = [name for name in _AGENTS if getattr(self, name) is not None]
+    return given or ["best"]
+
+  def text(self, name: str) -> str:
+    """Returns the value of a setting as it is typed."""
+    value = getattr(self, name)
+    if isinstance(value, tuple):
+      return ",".join(f"{x:g}" if isinstance(x, float) else x for x in value)
+    return str(value)
+
+  @contextlib.contextmanager
+  def blamed(self, name: str) -> Iterator[None]:
+    """Makes errors say that it was this setting that asked for it."""
+    flag = f"--{name}={self.text(name)}"
+    try:
+      yield
+    except OSError as error:
+      reason = error.strerror
+      raise ValueError(f"{flag} can't be written ({reason}).") from error
+    except ValueError as error:
+      raise ValueError(f"{flag}: {error}") from error
+
+
+def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
+  """Checks what can be checked without the run, and names the file to draw."""
+  if not config.logdir:
+    raise ValueError("--logdir is missing: which run is to be evaluated?")
+  if len(config.choices) > 1:
+    flags = " and ".join(f"--{name}" for name in config.choices)
+    raise ValueError(f"{flags} choose one agent each; give one of them.")
+  if config.best is False:
+    raise ValueError("--nobest chooses no agent; give --member or --cell.")
+  if config.goal is not None and (config.skill is not None or config.sweep):
+    raise ValueError(
+      f"--goal={config.text('goal')} chooses the skills of episodes to one "
+      "goal; leave out --skill and --sweep."
+    )
+  if config.sweep:
+    if config.render or config.export:
+      raise ValueError(
+        f"--sweep={config.sweep} draws a curve, and exports nothing; leave out "
+        "--render and --export."
+      )
+    path = config.render_to or _default_file(config, "-sweep.png")
+    config = dataclasses.replace(config, render_to=path)
+  elif config.render:
+    path = config.render_to or _default_file(config, f".{config.render}")
+    if not path.endswith(f".{config.render}"):
+      raise ValueError(
+        f"--render_to={path} doesn't end in .{config.render}, as --render has "
+        "it; name such a file."
+      )
+    config = dataclasses.replace(config, render_to=path)
+  elif config.render_to:
+    raise ValueError(
+      f"--render_to={config.render_to} has no effect without --render or "
+      "--sweep; give one of them, or leave it out."
+    )
+  for name in ("export", "render_to"):
+    path = getattr(config, name)
+    if name == "export" and path and not path.endswith((".npz", ".onnx", "/")):
+      raise ValueError(
+        f"--export={path} ends in none of .npz, .onnx and /; name such a file, "
+        "or a directory."
+      )
+    if path and os.path.lexists(path):
+      raise ValueError(f"--{name}={path} is there; name a new file.")
+  return config
+
+
+def _default_file(config: EvaluateConfig, ending: str) -> str:
+  """Returns the name of the file to draw to, where it isn't given."""
+  (choice,) = config.choices
+  parts = [os.path.basename(os.path.abspath(config.logdir)), choice]
+  if choice != "best":
+    parts.append(config.text(choice))
+  if config.skill is not None:
+    parts += ["skill", config.text("skill")]
+  return "-".join(parts) + ending

@@ -1,0 +1,244 @@
+"""DADS, skills whose steps can be predicted (Sharma et al., 1907.01657)."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import losses, skills, types
+from qdrl_haiku.config import setting
+from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.statistics import ObservationStatistics
+from qdrl_haiku.learners.with_skills.skill_learner import (
+  TASK_REWARD_WEIGHT,
+  ObjectiveConfig,
+  SkillObjective,
+  SkillSteps,
+  skill_input,
+  skill_input_size,
+  skill_learner,
+)
+
+HYPERPARAMETERS = {
+  "dynamics_learning_rate": Hyperparameter(
+    1e-3, "Adam's learning rate for DADS's skill dynamics"
+  ),
+  "task_reward_weight": TASK_REWARD_WEIGHT,
+}
+"""DADS's, by name, beside those of the learner that it wraps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DADSConfig(ObjectiveConfig):
+  """Shapes DADS's skill dynamics and its computation."""
+
+  dynamics_input: str = setting(
+    "descriptor",
+    "What DADS's dynamics predict the change of: a state's descriptor, such as "
+    "x and y, or the whole observation. They always see the observation.",
+    choices=("descriptor", "observation"),
+  )
+  num_components: int = setting(
+    4, "Gaussians that DADS's dynamics mix.", low=1, offered=False
+  )
+  num_other_skills: int = setting(
+    16,
+    "Skills of other steps that DADS compares a continuous one with; discrete "
+    "ones are all compared.",
+    low=1,
+    offered=False,
+  )
+
+
+class DADSState(NamedTuple):
+  """One DADS agent.
+
+  Attributes:
+    agent: the base learner's state.
+    dynamics_params: of the skill dynamics.
+    dynamics_optimizer_state: Adam's moments for them.
+    difference_statistics: of what steps change, by which it is normalised.
+    observation_statistics: of the O numbers of an observation that are no
+      skill, or None.
+  """
+
+  agent: types.State
+  dynamics_params: types.Params
+  dynamics_optimizer_state: types.State
+  difference_statistics: ObservationStatistics
+  observation_statistics: ObservationStatistics | None
+
+
+class DADSGenotype(NamedTuple):
+  """Holds what a repertoire stores of a DADS agent; see `DADSState`."""
+
+  agent: types.Tree
+  dynamics_params: types.Params
+  difference_statistics: ObservationStatistics
+  observation_statistics: ObservationStatistics | None
+
+
+def dads_objective(
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: DADSConfig = DADSConfig(),
+) -> SkillObjective:
+  """Rewards skills whose steps differ from other skills' and are predictable.
+
+  The reward is log q(s' - s|s, z) less the log of its mean over skills of the
+  prior: all of them if they are discrete, else those of other steps.
+
+  Args:
+    observation_size: O, without the skill.
+    prior: what skills are drawn from.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: what shapes the dynamics and the computation.
+
+  Returns:
+    The objective of `skill_learner`, whose states are `DADSState`.
+
+  Raises:
+    ValueError: if descriptors are to be predicted, and there are none.
+  """
+  seen, num_components = config.dynamics_input, config.num_components
+  size = skill_input_size(
+    seen, observation_size, descriptor_size, "dynamics_input"
+  )
+  network = config.make_network(
+    observation_size + prior.size, num_components * (1 + size)
+  )
+  optimizer = base.Optimizer()
+
+  def init(key: types.Key) -> dict[str, types.Tree]:
+    return {
+      "dynamics_params": network.init(key),
+      "difference_statistics": statistics.init_statistics(size),
+    }
+
+  def begin(genotype: DADSGenotype) -> dict[str, types.Tree]:
+    state = optimizer.init(genotype.dynamics_params)
+    return {"dynamics_optimizer_state": state}
+
+  def difference(state: DADSState, steps: SkillSteps) -> types.Array:
+    # Of what wasn't normalised: its own statistics do that.
+    raw = state._replace(observation_statistics=None)
+    before, after = (skill_input(steps, raw, seen, x) for x in (False, True))
+    return after - before
+
+  def log_prob(
+    state: DADSState, steps: SkillSteps, skill: types.Array
+  ) -> types.Array:
+    """Returns log q [...] of steps [...], for other skills than their own."""
+    observation = skill_input(steps, state, "observation", is_next=False)
+    outputs = network.apply(
+      state.dynamics_params, jnp.concatenate([observation, skill], axis=-1)
+    )
+    logits, locations = jnp.split(outputs, [num_components], axis=-1)
+    locations = locations.reshape(*logits.shape, size)
+    changed = statistics.normalize_by_statistics(
+      state.difference_statistics, difference(state, steps)
+    )
+    return jnp.vectorize(
+      losses.dads_log_prob, signature="(m),(m,g),(g)->()"
+    )(logits, locations, changed)
+
+  def others(skill: types.Array) -> types.Array:
+    """Returns skills [L, ...] of the prior to compare with."""
+    if prior.num_skills is not None:
+      every = jnp.eye(prior.num_skills)
+      shape = (prior.num_skills, *skill.shape)
+      return jnp.broadcast_to(
+        every.reshape(-1, *[1] * (skill.ndim - 1), prior.size), shape
+      )
+    # Skills of other steps are drawn from the prior too.
+    number = max(1, min(config.num_other_skills, skill.shape[0] - 1))
+    return jnp.stack([jnp.roll(skill, i + 1, axis=0) for i in range(number)])
+
+  def other_log_probs(state: DADSState, steps: SkillSteps) -> types.Array:
+    """Returns log q [L, ...] of steps [...] for skills of the prior."""
+    return jax.vmap(lambda skill: log_prob(state, steps, skill))(
+      others(steps.skill)
+    )
+
+  def reward(own: types.Array, of_others: types.Array) -> types.Array:
+    return jnp.vectorize(losses.dads_reward, signature="(),(l)->()")(
+      own, jnp.moveaxis(of_others, 0, -1)
+    )
+
+  def learn(
+    state: DADSState, hyperparams: types.Hyperparams, steps: SkillSteps
+  ) -> tuple[DADSState, types.Array, types.Metrics]:
+    state = state._replace(
+      difference_statistics=statistics.update_statistics(
+        state.difference_statistics, difference(state, steps)
+      )
+    )
+
+    def loss_fn(params: types.Params) -> base.LossAndMore:
+      now = state._replace(dynamics_params=params)
+      own = log_prob(now, steps, steps.skill)
+      return -jnp.mean(own), (own, params)
+
+    descent = optimizer.descend(
+      loss_fn,
+      state.dynamics_params,
+      state.dynamics_optimizer_state,
+      hyperparams["dynamics_learning_rate"],
+    )
+    rewards = reward(descent.more, other_log_probs(state, steps))
+    state = state._replace(
+      dynamics_params=descent.params,
+      dynamics_optimizer_state=descent.optimizer_state,
+    )
+    return state, rewards, {
+      "dynamics_loss": descent.loss,
+      "gradient_norm/dynamics": descent.gradient_norm,
+    }
+
+  def score(state: DADSState, steps: SkillSteps) -> dict[str, types.Array]:
+    of_others = other_log_probs(state, steps)
+    rewards = reward(log_prob(state, steps, steps.skill), of_others)
+    found = {"diversity": rewards, "information": rewards}
+    if prior.num_skills is not None:
+      likeliest = jnp.argmax(of_others, axis=0)
+      found["told"] = likeliest == jnp.argmax(steps.skill, axis=-1)
+    return found
+
+  return SkillObjective(
+    "dads", prior, HYPERPARAMETERS, DADSState, DADSGenotype, init, begin,
+    learn, score, None, seen,
+    ("descriptor", "next_descriptor") if seen == "descriptor" else (),
+  )  # fmt: skip
+
+
+def dads(
+  base_learner: base.Learner,
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: DADSConfig = DADSConfig(),
+) -> base.Learner:
+  """Learns skills whose steps can be predicted, each of its own kind.
+
+  See `skill_learner`, and `dads_objective`, whose other arguments it takes.
+
+  Args:
+    base_learner: learns to act; made for O + K observations.
+    observation_size: O, without the skill.
+    prior: what skills are drawn from.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: what shapes the dynamics and the computation.
+
+  Returns:
+    The learner; its state is a `DADSState`, its genotype a `DADSGenotype`.
+
+  Raises:
+    ValueError: see `dads_objective`.
+  """
+  objective = dads_objective(observation_size, prior, descriptor_size, config)
+  return skill_learner(
+    base_learner, observation_size, objective, config.normalize_observations
+  )

@@ -1,0 +1,211 @@
+"""SMERL, several ways to do one task (Kumar et al., arXiv 2010.14484)."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import skills, types
+from qdrl_haiku.config import setting
+from qdrl_haiku.learners import base
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.statistics import ObservationStatistics
+from qdrl_haiku.learners.with_skills import diayn
+from qdrl_haiku.learners.with_skills.skill_learner import (
+  TASK_REWARD_WEIGHT,
+  SkillObjective,
+  SkillSteps,
+  skill_learner,
+)
+from qdrl_haiku.losses import smerl_reward
+
+_OWN = {
+  "diversity_reward_weight": Hyperparameter(
+    1.0, "weight of SMERL's diversity reward, alpha"
+  ),
+  "return_margin": Hyperparameter(
+    1.0, "how far below SMERL's target a return may be, epsilon"
+  ),
+  # The task comes first.
+  "task_reward_weight": TASK_REWARD_WEIGHT._replace(default=1.0),
+}
+HYPERPARAMETERS = {**diayn.HYPERPARAMETERS, **_OWN}
+"""SMERL's over DIAYN, by name, beside those of the learner that it wraps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SMERLConfig(diayn.DIAYNConfig):
+  """Says from which return on SMERL's skills are to differ, and by what."""
+
+  target_return: float | None = setting(
+    None,
+    "Return near which SMERL's skills are rewarded for being different, see "
+    "--return_margin; by default the best that a skill has had.",
+  )
+
+
+class SMERLState(NamedTuple):
+  """One SMERL agent.
+
+  Attributes:
+    agent: the base learner's state.
+    diversity: the state of what rewards diversity, without an agent.
+    best_return: [], the best return of an episode that was learned from.
+    observation_statistics: of the O numbers of an observation that are no
+      skill, or None.
+  """
+
+  agent: types.State
+  diversity: types.State
+  best_return: types.Array
+  observation_statistics: ObservationStatistics | None
+
+
+class SMERLGenotype(NamedTuple):
+  """Holds what a repertoire stores of a SMERL agent; see `SMERLState`."""
+
+  agent: types.Tree
+  diversity: types.Tree
+  best_return: types.Array
+  observation_statistics: ObservationStatistics | None
+
+
+def smerl_objective(
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: SMERLConfig = SMERLConfig(),
+  diversity: SkillObjective | None = None,
+) -> SkillObjective:
+  """Rewards skills for being different while they do the task well.
+
+  The reward is the task's, and alpha times that of another objective where the
+  latest episode of the skill returned at least the target less epsilon.
+
+  Args:
+    observation_size: O, without the skill.
+    prior: what skills are drawn from, discrete ones.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: the target, and what shapes DIAYN's discriminator.
+    diversity: the other objective; DIAYN's by default.
+
+  Returns:
+    The objective of `skill_learner`, whose states are `SMERLState`; for an
+    `environments.SkillEnvironment` that keeps skills' returns.
+
+  Raises:
+    ValueError: if skills are continuous; see `diayn_objective`.
+  """
+  diversity = diversity or diayn.diayn_objective(
+    observation_size, prior, descriptor_size, config
+  )
+  if prior.num_skills is None:
+    raise ValueError(
+      "smerl knows a return of each skill, and so discrete skills alone; take "
+      "skill_type=discrete."
+    )
+
+  def inside(state: types.State) -> types.State:
+    """Returns the state of the other objective, which may be one to begin."""
+    return state.diversity._replace(
+      observation_statistics=state.observation_statistics
+    )
+
+  def init(key: types.Key) -> dict[str, types.Tree]:
+    own = diversity.init(key)
+    nothing = {"agent": None, "observation_statistics": None}
+    return {
+      "diversity": diversity.genotype(**own, **nothing),
+      "best_return": jnp.full((), skills.NO_RETURN),
+    }
+
+  def begin(genotype: SMERLGenotype) -> dict[str, types.Tree]:
+    stored = genotype.diversity
+    state = diversity.state(**stored._asdict(), **diversity.begin(stored))
+    return {"diversity": state}
+
+  def learn(
+    state: SMERLState, hyperparams: types.Hyperparams, steps: SkillSteps
+  ) -> tuple[SMERLState, types.Array, types.Metrics]:
+    if steps.skill_return is None:
+      raise ValueError(
+        "the transitions have no skill_return in their extras; store it "
+        "(TrainingConfig.replay_extras), of an environment that keeps it "
+        "(SkillEnvironment(..., keeps_returns=True))."
+      )
+    after, rewards, metrics = diversity.learn(inside(state), hyperparams, steps)
+    best = jnp.maximum(state.best_return, jnp.max(steps.skill_return))
+    # No episode has ended yet.
+    target = jnp.where(best > skills.NO_RETURN, best, jnp.inf)
+    if config.target_return is not None:
+      target = jnp.asarray(config.target_return, jnp.float32)
+    rewards = jax.vmap(smerl_reward, in_axes=(0, 0, None, None, None))(
+      rewards,
+      steps.skill_return,
+      target,
+      hyperparams["return_margin"],
+      hyperparams["diversity_reward_weight"],
+    )
+    state = state._replace(
+      diversity=after._replace(observation_statistics=None), best_return=best
+    )
+    metrics["share_near_target"] = jnp.mean(rewards != 0)
+    return state, rewards, metrics
+
+  def score(state: SMERLState, steps: SkillSteps) -> dict[str, types.Array]:
+    return diversity.score(inside(state), steps)
+
+  def goal_skill(
+    state: SMERLState, observation: types.Array,
+    descriptor: types.Array | None, goal: types.Array,
+  ) -> types.Array:  # fmt: skip
+    assert diversity.goal_skill is not None
+    return diversity.goal_skill(inside(state), observation, descriptor, goal)
+
+  return diversity._replace(
+    name="smerl",
+    declared={**diversity.declared, **_OWN},
+    state=SMERLState,
+    genotype=SMERLGenotype,
+    init=init,
+    begin=begin,
+    learn=learn,
+    score=score,
+    goal_skill=None if diversity.goal_skill is None else goal_skill,
+    extras=(*diversity.extras, "skill_return"),
+  )  # fmt: skip
+
+
+def smerl(
+  base_learner: base.Learner,
+  observation_size: int,
+  prior: skills.SkillPrior,
+  descriptor_size: int | None = None,
+  config: SMERLConfig = SMERLConfig(),
+  diversity: SkillObjective | None = None,
+) -> base.Learner:
+  """Learns several ways to do a task.
+
+  See `skill_learner`, and `smerl_objective`, whose other arguments it takes.
+
+  Args:
+    base_learner: learns to act; made for O + K observations.
+    observation_size: O, without the skill.
+    prior: what skills are drawn from, discrete ones.
+    descriptor_size: D, or None where the environment has no descriptor.
+    config: the target, and what shapes DIAYN's discriminator.
+    diversity: what rewards skills for being different; DIAYN's by default.
+
+  Returns:
+    The learner; its state is a `SMERLState`, its genotype a `SMERLGenotype`.
+
+  Raises:
+    ValueError: see `smerl_objective`.
+  """
+  objective = smerl_objective(
+    observation_size, prior, descriptor_size, config, diversity
+  )
+  return skill_learner(
+    base_learner, observation_size, objective, config.normalize_observations
+  )
