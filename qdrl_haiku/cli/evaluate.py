@@ -28,7 +28,6 @@ from qdrl_haiku.experiment import (
 )
 from qdrl_haiku.learners import Learner, SkillAgentConfig
 from qdrl_haiku.storage import strict_json
-from qdrl_haiku.training import Setup
 
 
 def _main(given: Given) -> None:
@@ -65,7 +64,7 @@ def _main(given: Given) -> None:
   if config.goal is not None:
     with config.blamed("goal"):
       eval_env, distance = _towards_goal(
-        config.goal, run, setup, state, key, num_episodes
+        config.goal, run, eval_env, learner, state, key, num_episodes
       )
     facts["goal_distance"] = distance
     which += f", towards {config.text('goal')}"
@@ -185,8 +184,8 @@ def _one_skill(
 
 
 def _towards_goal(
-  goal: tuple[float, ...], run: Config, setup: Setup, state: types.State,
-  key: types.Key, num_episodes: int,
+  goal: tuple[float, ...], run: Config, eval_env: BatchedEnvironment,
+  learner: Learner, state: types.State, key: types.Key, num_episodes: int,
 ) -> tuple[BatchedEnvironment, float]:
   """Returns the environment in which skills lead to a goal, and how near."""
   if not isinstance(run.learner, SkillAgentConfig):
@@ -194,13 +193,13 @@ def _towards_goal(
     raise ValueError(
       f"the run's learner, {name}, has no skills; leave it out."
     )
-  assert isinstance(setup.eval_env, environments.SkillEnvironment)
-  env = setup.eval_env.env
+  assert isinstance(eval_env, environments.SkillEnvironment)
+  env = eval_env.env
   objective = make_skill_objective(run.learner, env)
   place = jnp.array(goal, jnp.float32)
   goals = jnp.broadcast_to(place, (num_episodes, len(goal)))
   distance = artifacts.reach_goals(
-    env, setup.learner, objective, state, key, goals
+    env, learner, objective, state, key, goals
   )
   chosen = artifacts.goal_environment(env, objective, state, place)
   return chosen, float(jnp.mean(distance))

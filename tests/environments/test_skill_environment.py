@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import environments, skills
+from qdrl_haiku.actors import collection
 from tests import toy
 
 _PRIOR = skills.categorical(5)
@@ -153,3 +154,41 @@ def test_advance_keeps_the_skill_beyond_the_end():
         observation, np.concatenate([plain.obs, skill], axis=-1)
       )
     assert np.all(state.done == (i >= _LENGTH - 1))
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
+  env = environments.SkillEnvironment(
+    environments.Environment(toy.Walk(100.0), episode_length=4),
+    skills.categorical(3), keeps_returns=True)  # fmt: skip
+  state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
+  latest, so_far = {}, np.zeros(num_envs)
+  for t in range(17):
+    skill = np.argmax(np.asarray(state.info["skill"]), axis=-1)
+    for i in range(num_envs):
+      expected = latest.get((i, skill[i]), skills.NO_RETURN)
+      np.testing.assert_allclose(
+        state.info["skill_return"][i], expected, rtol=1e-5)
+    action = jnp.full((num_envs, 1), (t % 5) / 5)
+    after, batch = jax.jit(collection.take_actions, static_argnums=0)(
+      env, state, action)
+    np.testing.assert_array_equal(
+      batch.extras["skill_return"], state.info["skill_return"])
+    state = after
+    so_far = so_far + np.asarray(state.reward)
+    for i in np.flatnonzero(state.done):
+      latest[i, skill[i]], so_far[i] = so_far[i], 0.0
+  assert len(latest) == 3
+
+
+def test_skills_may_be_chosen_anew_in_each_state():
+  env = environments.ChosenSkills(
+    environments.Environment(toy.Walk(100.0), episode_length=4),
+    skills.sphere(2), lambda state: state.obs[..., :2] + 1)  # fmt: skip
+  state = env.reset(jax.random.split(jax.random.key(0), 3))
+  for _ in range(3):
+    np.testing.assert_array_equal(state.obs[:, 2:], state.obs[:, :2] + 1)
+    before, state = state, env.advance(state, jnp.ones((3, 1)))
+    np.testing.assert_array_equal(
+      state.info["next_observation"][:, 2:], before.info["skill"])
+    assert not np.array_equal(state.info["skill"], before.info["skill"])

@@ -10,6 +10,7 @@ from qdrl_haiku import environments, learners, skills
 from qdrl_haiku.training import skills as training_skills
 from tests import toy
 
+NUM_CELLS = 10
 NUM_SKILLS, POPULATION_SIZE, NUM_EPISODES, NUM_STEPS = 3, 2, 5, 30
 _K, _P, _N, _T = NUM_SKILLS, POPULATION_SIZE, NUM_EPISODES, NUM_STEPS
 _LIMIT = 4.0
@@ -74,7 +75,7 @@ def evaluated(prior=PRIOR, env=WALK, **config):
     )
   judge = learners.diayn_objective(2, prior, descriptor_size, config)
   env = environments.SkillEnvironment(env, prior, "fixed")
-  evaluate = training_skills.skill_evaluation(env, judge)
+  evaluate = training_skills.skill_evaluation(env, judge, NUM_CELLS)
   keys = jax.vmap(lambda key: jax.random.split(key, _N))(_keys())
   evaluation, scores = jax.jit(functools.partial(evaluate, learner))(
     states, jax.jit(env.reset)(keys)

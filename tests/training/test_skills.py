@@ -58,7 +58,6 @@ def _expected(prior, states, num_axes):
   scores = {
     "diversity_return": diversity.mean(1),
     "mutual_information_lower_bound": later.mean(1),
-    "state_coverage": list(map(len, visited)),
   }
   if prior.num_skills is not None:
     scores |= {
@@ -66,7 +65,8 @@ def _expected(prior, states, num_axes):
       "discriminator_accuracy_whole_episode": told[1].mean(1),
       "chance_accuracy": np.full(_P, 1 / _K),
     }
-  return {f"diayn/{name}": x for name, x in scores.items()}, diversity
+  scores = {f"diayn/{name}": x for name, x in scores.items()}
+  return scores | {"eval/coverage": list(map(len, visited))}, diversity
 
 
 @pytest.mark.parametrize(("prior", "env", "config"), [

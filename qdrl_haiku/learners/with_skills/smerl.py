@@ -50,14 +50,16 @@ class SMERLState(NamedTuple):
 
   Attributes:
     agent: the base learner's state.
-    diversity: the state of what rewards diversity, without an agent.
+    diversity: the genotype of what rewards diversity, without an agent.
+    diversity_optimizers: the other fields of its state, by name.
     best_return: [], the best return of an episode that was learned from.
     observation_statistics: of the O numbers of an observation that are no
       skill, or None.
   """
 
   agent: types.State
-  diversity: types.State
+  diversity: types.Tree
+  diversity_optimizers: dict[str, types.State]
   best_return: types.Array
   observation_statistics: ObservationStatistics | None
 
@@ -106,11 +108,19 @@ def smerl_objective(
       "skill_type=discrete."
     )
 
-  def inside(state: types.State) -> types.State:
-    """Returns the state of the other objective, which may be one to begin."""
-    return state.diversity._replace(
-      observation_statistics=state.observation_statistics
-    )
+  def inside(state: SMERLState) -> types.State:
+    """Returns the state of the other objective."""
+    fields = state.diversity._asdict() | state.diversity_optimizers
+    statistics = {"observation_statistics": state.observation_statistics}
+    return diversity.state(**fields | statistics)
+
+  def outside(inner: types.State) -> dict[str, types.Tree]:
+    """Returns the fields that hold the state of the other objective."""
+    fields = inner._asdict() | {"observation_statistics": None}
+    stored = {name: fields.pop(name) for name in diversity.genotype._fields}
+    return {
+      "diversity": diversity.genotype(**stored), "diversity_optimizers": fields
+    }  # fmt: skip
 
   def init(key: types.Key) -> dict[str, types.Tree]:
     own = diversity.init(key)
@@ -121,9 +131,7 @@ def smerl_objective(
     }
 
   def begin(genotype: SMERLGenotype) -> dict[str, types.Tree]:
-    stored = genotype.diversity
-    state = diversity.state(**stored._asdict(), **diversity.begin(stored))
-    return {"diversity": state}
+    return {"diversity_optimizers": diversity.begin(genotype.diversity)}
 
   def learn(
     state: SMERLState, hyperparams: types.Hyperparams, steps: SkillSteps
@@ -147,9 +155,7 @@ def smerl_objective(
       hyperparams["return_margin"],
       hyperparams["diversity_reward_weight"],
     )
-    state = state._replace(
-      diversity=after._replace(observation_statistics=None), best_return=best
-    )
+    state = state._replace(**outside(after), best_return=best)
     metrics["share_near_target"] = jnp.mean(rewards != 0)
     return state, rewards, metrics
 
