@@ -244,8 +244,8 @@ def _policy_of(state: types.State) -> Policy:
   if outer is not None:
     if statistics is not None:
       raise ValueError(
-        "state normalises observations twice, by the learner of skills and "
-        "by its base learner; make the base learner without normalize_observations."
+        "state normalises observations twice, by the learner of skills and by "
+        "its base learner; make that without normalize_observations."
       )
     statistics = outer
   try:
