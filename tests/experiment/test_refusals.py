@@ -146,7 +146,7 @@ def test_nonsense_is_refused(program, flags, message, tmp_path, monkeypatch):
 
 
 # Settings that may be any number, or that follow others.
-_UNBOUNDED = {"perturbation_factors", "qd_offset"}
+_UNBOUNDED = {"perturbation_factors", "qd_offset", "target_return"}
 
 
 @pytest.mark.parametrize("name", experiment.PROGRAMS)

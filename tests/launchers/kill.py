@@ -49,7 +49,9 @@ COMMANDS = {
   "pb2": [*_PBT, "--controller=pb2"],
   "mf_pbt": [
     *_PBT, "--population_size=8", "--controller=mf_pbt", "--frequencies=1,3"],
-  "diayn": [*_PBT, "--learner=diayn", "--num_skills=2", "--population_size=2"],
+  "smerl": [*_PBT, "--learner=smerl", "--num_skills=2", "--population_size=2"],
+  "metra": [
+    *_PBT, "--learner=metra", "--population_size=2", "--fitness=coverage"],
   "me_pbt": [
     *_REPERTOIRE, "--gradient_population_size=4", "--num_replaced_by_best=1",
     "--num_timesteps=240", "--perturbation_interval=40", "--adding=adaptive"],

@@ -92,7 +92,8 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "interval", "generations"), [
-  ("pbt", 5, (2, 4, 5)), ("mf_pbt", 3, (4,)), ("diayn", 3, (2, 5)),
+  ("pbt", 5, (2, 4, 5)), ("mf_pbt", 3, (4,)), ("smerl", 3, (2, 5)),
+  ("metra", 3, (4,)),
   ("me_pbt", 5, (3, 4)), ("own_learner_and_controller", 3, (2, 5)),
   ("own_emitter_and_container", 3, (2, 5))])
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(

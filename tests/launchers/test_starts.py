@@ -66,7 +66,7 @@ def test_a_second_start_traces_nothing_and_computes_the_same(rate, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["diayn", "me_pbt"])
+@pytest.mark.parametrize("name", ["smerl", "me_pbt"])
 def test_nothing_compiles_after_the_first_generation(name, tmp_path):
   launcher, *flags = kill.COMMANDS[name]
   printed = _launch(launcher, *flags, f"--logdir={tmp_path / 'run'}")

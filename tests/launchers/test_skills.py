@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts, environments, experiment, skills
+from qdrl_haiku import artifacts, environments, experiment, skills, training
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import configs
 from tests.launchers import harness
@@ -154,6 +154,67 @@ def test_learner_flags_reach_base_learner_and_discriminator():
   # Of DIAYN alone, which leaves the skills as they are.
   assert state.observation_statistics.mean.shape == (2,)
   assert state.agent.observation_statistics is None
+
+
+@pytest.mark.parametrize(("flags", "extras", "fitness"), [
+  ("--learner=metra", (), "metra/diversity_return"),
+  ("--learner=metra --representation_input=descriptor --fitness=coverage",
+   ("descriptor", "next_descriptor"), "eval/coverage"),
+  ("--learner=dads", ("descriptor", "next_descriptor"),
+   "dads/diversity_return"),
+  ("--learner=dads --dynamics_input=observation --base_learner=td3 "
+   "--fitness=mutual_information_lower_bound", (),
+   "dads/mutual_information_lower_bound"),
+  ("--learner=smerl --fitness=episode_return --target_return=3",
+   ("next_descriptor", "skill_return"), "episode_return"),
+])
+def test_each_kind_of_skills_is_composed_by_flags(flags, extras, fitness):
+  setup = _setup(flags, program="train_pbt")
+  assert setup.config.replay_extras == extras
+  assert setup.config.fitness == fitness
+  assert setup.env.keeps_returns == ("skill_return" in extras)
+  is_metra = "metra" in flags
+  assert setup.env.prior.num_skills == (None if is_metra else 8)
+  assert setup.env.sampling == ("episode" if is_metra else "fixed")
+  weight = setup.learner.hyperparams["task_reward_weight"]
+  assert weight == ("smerl" in flags)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["metra", "dads", "smerl"])
+def test_skills_of_each_kind_train_by_pbt_and_are_drawn_and_led_to_goals(
+  learner, tmp_path, capsys
+):
+  logdir = f"--logdir={tmp_path / 'run'}"
+  harness.start(
+    "train_pbt", *_SMALL, f"--learner={learner}", "--num_envs=3",
+    "--population_size=2", "--perturbation_interval=60", "--num_parents=1",
+    "--num_replaced=1", "--num_timesteps=120", "--num_eval_episodes=8",
+    "--fitness=coverage", logdir)  # fmt: skip
+  rows = RunDirectory(tmp_path / "run").rows("metrics.jsonl")
+  assert all(1 <= row["eval/coverage"] <= 400 for row in rows)
+  assert np.isfinite(rows[-1][f"{learner}/diversity_return"])
+  for name in ("skills", "trajectories"):
+    assert (tmp_path / "run" / "plots" / f"{name}.png").exists()
+  export = f"--export={tmp_path / 'policy.npz'}"
+  harness.start("evaluate", logdir, "--member=1", export)
+  outcome = harness.run(capsys, "evaluate", logdir, "--goal=0.5,-0.5")
+  if learner == "dads":
+    harness.assert_refused(outcome, "--goal=0.5,-0.5: dads doesn't tell")
+  else:
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert 0 < found["goal_distance"] < 3
+    outcome = harness.run(capsys, "evaluate", logdir, "--goal=0.5")
+    harness.assert_refused(outcome, "goal=0.5: a goal of 1 numbers .* has 2")
+
+
+def test_coverage_is_counted_without_skills_if_cells_are_given():
+  flags = (*_SMALL[1:], "--coverage_cells=4")
+  setup = configs.configured("train", " ".join(flags)).build()
+  state = training.init(setup, jax.random.key(0))
+  _, report = training.step(setup, state, jax.random.key(0))
+  (coverage,) = report.scores["eval/coverage"]
+  assert 1 <= coverage <= 16
 
 
 @pytest.mark.slow
