@@ -198,7 +198,8 @@ class SkillConfig(Settings):
 
   skill_type: str = setting(
     "discrete",
-    "Kind of skills: discrete, one of --num_skills, or continuous.",
+    "Kind of skills: discrete, one of --num_skills, or continuous, the default "
+    "of metra.",
     choices=("discrete", "continuous"),
   )
   num_skills: int = setting(

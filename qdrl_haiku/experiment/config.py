@@ -30,7 +30,8 @@ class Config(Settings):
   training: TrainingConfig = TrainingConfig()
   learner: Settings = setting(
     "sac",
-    "Algorithm of each agent: sac, td3, crossq, xqc, ppo, diayn, or "
+    "Algorithm of each agent: sac, td3, crossq, xqc, ppo; with skills diayn, "
+    "dads, metra, smerl; or "
     "package.module:function, which is called with observation_size and "
     "action_size and returns a Learner.",
     kinds=learners.KINDS, title="Learner")

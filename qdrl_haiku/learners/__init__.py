@@ -67,9 +67,9 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_sac.HYPERPARAMETERS,
   **_td3.HYPERPARAMETERS,
   **_ppo.HYPERPARAMETERS,
+  **_smerl.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
   **_metra.HYPERPARAMETERS,
   **_dads.HYPERPARAMETERS,
-  **_smerl.HYPERPARAMETERS,
 }
 """Hyperparameters of all learners here, by name."""

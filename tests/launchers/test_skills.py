@@ -165,7 +165,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
   ("--learner=dads --dynamics_input=observation --base_learner=td3 "
    "--fitness=mutual_information_lower_bound", (),
    "dads/mutual_information_lower_bound"),
-  ("--learner=smerl --fitness=episode_return --target_return=3",
+  ("--learner=smerl --target_return=3",
    ("next_descriptor", "skill_return"), "episode_return"),
 ])
 def test_each_kind_of_skills_is_composed_by_flags(flags, extras, fitness):

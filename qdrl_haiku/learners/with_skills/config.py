@@ -75,6 +75,14 @@ class METRAAgentConfig(SkillAgentConfig):
   skills: SkillConfig = SkillConfig(skill_type="continuous")
   objective: METRAConfig = METRAConfig()
 
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.fitness == "mutual_information_lower_bound":
+      raise ValueError(
+        f"fitness={self.fitness} is nothing that metra knows; take "
+        "diversity_return or coverage."
+      )
+
 
 @dataclasses.dataclass(frozen=True)
 class DADSAgentConfig(SkillAgentConfig):
@@ -94,7 +102,7 @@ KINDS: dict[str, Settings] = BASES | {
   "diayn": DIAYNAgentConfig(),
   "dads": DADSAgentConfig(),
   "metra": METRAAgentConfig(),
-  "smerl": SMERLAgentConfig(),
+  "smerl": SMERLAgentConfig(fitness="episode_return"),
 }
 """The configurations of all learners, by name."""
 

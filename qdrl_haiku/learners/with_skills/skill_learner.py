@@ -17,7 +17,9 @@ from qdrl_haiku.learners.check import (
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 TASK_REWARD_WEIGHT = Hyperparameter(
-  0.0, "weight of the task's reward, which is added to that of skills"
+  0.0,
+  "weight of the task's reward, which is added to that of skills; of smerl by "
+  "default 1",
 )
 """The hyperparameter `task_reward_weight`, which every objective has."""
 
