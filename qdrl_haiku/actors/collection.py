@@ -126,10 +126,6 @@ def collect_transition(
     if name in env_state.info:
       extras[name] = env_state.info[name]
   return Transition(
-    observation=env_state.obs,
-    action=action,
-    reward=next_state.reward,
+    observation=env_state.obs, action=action, reward=next_state.reward,
     discount=next_state.info["discount"],
-    next_observation=next_state.info["next_observation"],
-    extras=extras,
-  )
+    next_observation=next_state.info["next_observation"], extras=extras)

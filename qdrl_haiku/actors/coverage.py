@@ -34,8 +34,7 @@ def coverage_cells(
   if num_cells == 0 and position is None:
     raise ValueError(
       "coverage_cells=0 counts unit squares of x and y, but the environment is "
-      "no robot; give a number of cells."
-    )
+      "no robot; give a number of cells.")
   if num_cells in (None, 0) and position is not None:
     find = position
     return lambda state: _number(jnp.floor(find(state)))
@@ -45,8 +44,7 @@ def coverage_cells(
       return None
     raise ValueError(
       f"coverage_cells={num_cells} are cells of a state descriptor, but the "
-      "environment has none; leave it out."
-    )
+      "environment has none; leave it out.")
   count = _DEFAULT_CELLS if num_cells is None else num_cells
   axes = min(2, descriptor.size)
   lower = jnp.array(descriptor.lower[:axes])

@@ -33,12 +33,10 @@ _KINDS: dict[type, str] = {
   learners.CrossQState: "normal_tanh",
   learners.XQCState: "normal_tanh",
   learners.PPOState: "normal_tanh",
-  learners.TD3State: "deterministic_tanh",
-}
+  learners.TD3State: "deterministic_tanh"}
 _WITH_SKILLS = (
   learners.DADSState, learners.DIAYNState, learners.METRAState,
-  learners.SMERLState,
-)  # fmt: skip
+  learners.SMERLState)
 
 
 def export_policy(
@@ -71,18 +69,15 @@ def export_policy(
     "format": numpy_policy.FORMAT,
     "version": importlib.metadata.version("qdrl_haiku"),
     **policy.config,
-    "info": info,
-  }
+    "info": info}
   try:
     text = json.dumps(record, allow_nan=False)
   except (TypeError, ValueError) as error:
     raise ValueError(
       f"info={info!r} is not JSON ({error}); give plain numbers, strings, "
-      "lists and dicts."
-    ) from error
+      "lists and dicts.") from error
   arrays = {
-    name: np.asarray(x, np.float32) for name, x in policy.parameters.items()
-  }
+    name: np.asarray(x, np.float32) for name, x in policy.parameters.items()}
   path.parent.mkdir(parents=True, exist_ok=True)
   with (
     files.file_written_whole(path) as temporary,
@@ -129,14 +124,11 @@ def export_onnx(
   try:
     model = jax2onnx.to_onnx(
       lambda observation: learner.act_greedy(state, observation),
-      [("batch", observation_size)],
-      input_names=["observation"],
-      output_names=["action"],
-    )
+      [("batch", observation_size)], input_names=["observation"],
+      output_names=["action"])
   except Exception as error:  # Of whatever type the converter raises.
     raise ValueError(
-      f"path={path}: the policy can't be converted ({error})."
-    ) from error
+      f"path={path}: the policy can't be converted ({error}).") from error
   model.metadata_props.add(key="info", value=json.dumps(info))
   text = model.SerializeToString()
   probes = np.random.default_rng(0).normal(size=(1000, observation_size))
@@ -148,8 +140,7 @@ def export_onnx(
   if not difference < _ONNX_TOLERANCE:
     raise ValueError(
       f"path={path}: ONNX's policy and learner.act_greedy differ by "
-      f"{difference:.1g}."
-    )
+      f"{difference:.1g}.")
   path.parent.mkdir(parents=True, exist_ok=True)
   with files.file_written_whole(path) as temporary:
     temporary.write_bytes(text)
@@ -188,11 +179,8 @@ def export_repertoire(
     file = f"{cell}.npz"
     export_policy(path / file, learner, learner.from_genotype(genotype))
     elites.append({
-      "file": file,
-      "cell": cell,
-      "fitness": float(repertoire.fitness[cell]),
-      "descriptor": np.asarray(repertoire.descriptors[cell]).tolist(),
-    })  # fmt: skip
+      "file": file, "cell": cell, "fitness": float(repertoire.fitness[cell]),
+      "descriptor": np.asarray(repertoire.descriptors[cell]).tolist()})
   with files.file_written_whole(path / "index.json") as temporary:
     temporary.write_text(json.dumps({"info": info, "elites": elites}))
   return len(elites)
@@ -224,8 +212,7 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   raise ValueError(
     "the policy, with any known activation, and learner.act_greedy differ by "
     f"{min(differences):.1g} or more; give the learner that the agent was "
-    "trained with."
-  )
+    "trained with.")
 
 
 def _policy_of(state: types.State) -> Policy:
@@ -238,35 +225,30 @@ def _policy_of(state: types.State) -> Policy:
     raise ValueError(
       f"state is a {type(agent).__name__}, whose policy is not known; only "
       "agents of learners.sac, crossq, xqc, ppo, td3, and with skills over "
-      "them, can be exported."
-    )
+      "them, can be exported.")
   statistics = agent.observation_statistics
   if outer is not None:
     if statistics is not None:
       raise ValueError(
         "state normalises observations twice, by the learner of skills and by "
-        "its base learner; make that without normalize_observations."
-      )
+        "its base learner; make that without normalize_observations.")
     statistics = outer
   try:
     arrays, sizes = _layers(agent.policy_params)
   except (AttributeError, KeyError, TypeError) as error:
     raise ValueError(
       "state's policy_params are not those of a policy of qdrl_haiku.networks; "
-      "a policy of your own can't be exported."
-    ) from error
+      "a policy of your own can't be exported.") from error
   if arrays["layer_0/w"].ndim != 2:
     raise ValueError(
       "state is that of a population; take one agent out of it: "
-      "jax.tree.map(lambda x: x[0], state)"
-    )
+      "jax.tree.map(lambda x: x[0], state)")
   if statistics is not None and outer is None:
     size = len(statistics.mean)
     if size > sizes[0]:
       raise ValueError(
         f"the policy sees {sizes[0]} of {size} numbers of an observation, the "
-        "others are for critics; export it as .onnx."
-      )
+        "others are for critics; export it as .onnx.")
   if statistics is not None:
     arrays["observation_mean"] = np.asarray(statistics.mean)
     arrays["observation_std"] = np.asarray(statistics.std)
@@ -280,8 +262,7 @@ def _policy_of(state: types.State) -> Policy:
     "num_normalized": len(arrays.get("observation_mean", ())),
     "clip": _CLIP,
     "policy": kind,
-    **({"residual": True} if "project_0/w" in arrays else {}),
-  }
+    **({"residual": True} if "project_0/w" in arrays else {})}
   if not all(np.isfinite(x).all() for x in arrays.values()):
     raise ValueError("state has numbers that are not finite; take another.")
   return Policy(config, arrays)
@@ -297,7 +278,7 @@ def _layers(params: types.Params) -> tuple[dict[str, np.ndarray], list[int]]:
   for i in range(num_hidden):
     modules |= {
       f"policy/linear_{i}": f"layer_{i}", f"policy/layer_norm_{i}": f"layer_{i}"
-    }  # fmt: skip
+    }
   outputs = [f"layer_{i}" for i in range(num_hidden + 1)]
   if num_blocks:
     modules = {name: name.rpartition("/")[2] for name in params}
@@ -306,7 +287,6 @@ def _layers(params: types.Params) -> tuple[dict[str, np.ndarray], list[int]]:
   arrays = {
     f"{modules[module]}/{name}": np.asarray(x)
     for module, values in params.items()
-    for name, x in values.items()
-  }
+    for name, x in values.items()}
   sizes = [arrays[f"{name}/w"].shape[-1] for name in outputs]
   return arrays, [arrays["layer_0/w"].shape[0], *sizes]

@@ -33,8 +33,7 @@ def goal_environment(
   if choose is None:
     raise ValueError(
       f"{objective.name} doesn't tell which skill leads to a goal; diayn, "
-      "metra and smerl do."
-    )
+      "metra and smerl do.")
   size = env.observation_size
   if objective.goal_input == "descriptor":
     assert env.descriptor is not None
@@ -42,15 +41,11 @@ def goal_environment(
   if goals.shape[-1] != size:
     raise ValueError(
       f"a goal of {goals.shape[-1]} numbers is given, but skills were rewarded "
-      f"by the {objective.goal_input}, which has {size}; give so many."
-    )
+      f"by the {objective.goal_input}, which has {size}; give so many.")
   return environments.ChosenSkills(
-    env,
-    objective.prior,
+    env, objective.prior,
     lambda states: choose(
-      state, states.obs, states.info.get("state_descriptor"), goals
-    ),
-  )
+      state, states.obs, states.info.get("state_descriptor"), goals))
 
 
 def reach_goals(
@@ -87,8 +82,7 @@ def reach_goals(
 
   states = jax.tree.map(lambda x: x[None], state)
   evaluation = actors.evaluate(
-    chosen, learner, states, key, len(goals), record=place
-  )
+    chosen, learner, states, key, len(goals), record=place)
   last = evaluation.lengths[0] - 1
   ends = evaluation.trajectory[0][jnp.arange(len(goals)), last]
   return jnp.linalg.norm(ends - goals, axis=-1)

@@ -32,8 +32,7 @@ _COMPILES = ("compile", "compile_me_pbt")
 # Numbers of a row that depend on what the compilation cache holds.
 _OF_THE_START = (
   "compile_seconds", "time_to_first_update_seconds",
-  "time_to_first_generation_seconds",
-)  # fmt: skip
+  "time_to_first_generation_seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,32 +47,26 @@ class BenchmarkConfig(Settings):
     "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
     "without agents; compile or compile_me_pbt: nothing is run, but a "
     "generation is compiled for --target, and what it launches is counted.",
-    choices=(*_GENERATIONS, "collect", "update", "exploit", "add", *_COMPILES),
-  )
+    choices=(*_GENERATIONS, "collect", "update", "exploit", "add", *_COMPILES))
   target: str = setting(
     "h100",
     "The accelerator, which needs not be there; cpu for this machine's own.",
-    choices=tuple(accelerators.TARGETS), only={"algorithm": _COMPILES},
-  )  # fmt: skip
+    choices=tuple(accelerators.TARGETS), only={"algorithm": _COMPILES})
   num_targets: int = setting(
     1, "How many of them divide the agents.",
-    low=1, only={"algorithm": _COMPILES},
-  )  # fmt: skip
+    low=1, only={"algorithm": _COMPILES})
   repetitions: int = setting(
     5,
     "The median is of at most so many, after a first: as many as fit into a "
     "minute. Without --perturbation_interval each takes a few seconds, and "
     "without --num_eval_episodes an evaluation is one episode.",
-    low=1,
-  )
+    low=1)
   start_twice: bool = setting(
     True,
     "With pbt and me_pbt: start with an empty compilation cache, then with "
-    "what it holds by then; otherwise with the usual cache.",
-  )
+    "what it holds by then; otherwise with the usual cache.")
   sweep: str | None = setting(
-    None, "A flag and its values, like population_size:1,2,4,8: a row each."
-  )
+    None, "A flag and its values, like population_size:1,2,4,8: a row each.")
   output: str = setting("sweep.png", "New file for a sweep's plot.")
 
   @property
@@ -114,8 +107,7 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   # As many as are asked for where the target is the CPU.
   jax.config.update("jax_num_cpu_devices", config.num_targets)
   costs = generation.generation_costs(
-    run.build, config.target, config.num_targets
-  )
+    run.build, config.target, config.num_targets)
   table = generation.generation_costs_table(costs, config.target)
   print(table, file=sys.stderr)
   names = ("algorithm", "target", "num_targets")
@@ -152,21 +144,18 @@ def _measure(
     if config.algorithm in _GENERATIONS:
       cache = experiment.open_cache_by_key(run, setup)
       row |= benchmarks.benchmark_generations(
-        setup, config.repetitions, key, _START, cache
-      )
+        setup, config.repetitions, key, _START, cache)
     else:
       measure = {
         "collect": benchmarks.benchmark_collecting,
         "update": benchmarks.benchmark_updating,
-        "exploit": benchmarks.benchmark_exploiting,
-      }[config.algorithm]
+        "exploit": benchmarks.benchmark_exploiting}[config.algorithm]
       row |= measure(setup, config.repetitions, key)
     row |= benchmarks.benchmark_resources(setup)
     row |= {
       "devices_used": mesh.size,
       "perturbation_interval": setup.config.perturbation_interval,
-      "num_eval_episodes": setup.config.num_eval_episodes,
-    }
+      "num_eval_episodes": setup.config.num_eval_episodes}
   print(strict_json.to_strict_json(row | versions.library_versions()))
 
 
@@ -176,8 +165,7 @@ def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:
   if match is None or match[1] not in known:
     raise ValueError(
       f"--sweep={sweep} must be a flag and its values, like "
-      "population_size:1,2,4,8."
-    )
+      "population_size:1,2,4,8.")
   if os.path.lexists(config.output):
     raise ValueError(f"--output={config.output} is there; name a new file.")
   name, rows = match[1], []

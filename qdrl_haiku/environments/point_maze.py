@@ -16,8 +16,7 @@ _LAYOUTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
   # Ways around a block, above it and below, and the same with one of them shut.
   "block": _BLOCK,
   "block_above_shut": (*_BLOCK, (-0.1, 0.4, 0.1, 1.0)),
-  "block_below_shut": (*_BLOCK, (-0.1, -1.0, 0.1, -0.4)),
-}
+  "block_below_shut": (*_BLOCK, (-0.1, -1.0, 0.1, -0.4))}
 # In the open there is a way to go in every direction.
 _STARTS = {"open": (0.0, 0.0)}
 _CORNER = (-0.8, -0.8)
@@ -55,8 +54,7 @@ class PointMaze:
   # "open", so that the offset is enough for episodes of 100 steps and more; of
   # "maze", where it is -2.5, for 25.
   descriptor = Descriptor(
-    names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.1
-  )
+    names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.1)
 
   def __init__(self, layout: str = "maze") -> None:
     """Lays out the walls and measures the way to the goal from everywhere.
@@ -84,8 +82,7 @@ class PointMaze:
   def reset(self, key: Key) -> State:
     """Starts near `start`; the key is consumed."""
     noise = jax.random.uniform(
-      key, (2,), minval=-_START_NOISE, maxval=_START_NOISE
-    )
+      key, (2,), minval=-_START_NOISE, maxval=_START_NOISE)
     position = jnp.asarray(self.start) + noise
     return self._state(position, jnp.zeros(()))
 
@@ -123,8 +120,7 @@ class PointMaze:
     here, across = position[axis], position[1 - axis]
     low, high = self._blocked[:, axis], self._blocked[:, axis + 2]
     in_the_way = (across > self._blocked[:, 1 - axis]) & (
-      across < self._blocked[:, 3 - axis]
-    )
+      across < self._blocked[:, 3 - axis])
     # Comparisons and copies only: no rounding can carry the point into a wall.
     above = jnp.where(in_the_way & (here <= low), low, 1)
     below = jnp.where(in_the_way & (here >= high), high, -1)
@@ -133,13 +129,9 @@ class PointMaze:
   def _state(self, position: Array, reward: Array) -> State:
     """Returns the state at a position."""
     return State(
-      pipeline_state=position,
-      obs=position,
-      reward=reward,
-      done=jnp.zeros(()),
+      pipeline_state=position, obs=position, reward=reward, done=jnp.zeros(()),
       metrics={"distance": self.distance(position)},
-      info={"state_descriptor": position},
-    )
+      info={"state_descriptor": position})
 
 
 def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -154,14 +146,12 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
       (x < x_low + 1e-6)
       | (x > x_high - 1e-6)
       | (y < y_low + 1e-6)
-      | (y > y_high - 1e-6)
-    )
+      | (y > y_high - 1e-6))
   # A diagonal move may not cut the corner of a wall.
   moves = [
     (dx, dy, free & _shift(free, dx, 0) & _shift(free, 0, dy))
     for dx in (-1, 0, 1)
-    for dy in (-1, 0, 1)
-  ]
+    for dy in (-1, 0, 1)]
   reached = np.zeros((size, size), bool)
   reached[tuple(np.round((goal + 1) / _SPACING).astype(int))] = True
   steps = np.zeros((size, size), np.float32)
@@ -169,8 +159,7 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
   while not reached[free].all():
     count += 1
     spread = np.logical_or.reduce(
-      [_shift(reached, dx, dy) & allowed for dx, dy, allowed in moves]
-    )
+      [_shift(reached, dx, dy) & allowed for dx, dy, allowed in moves])
     steps[spread & ~reached] = count * _SPACING / _MAX_STEP
     reached = spread
   return steps

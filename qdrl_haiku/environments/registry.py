@@ -48,50 +48,39 @@ _ROBOTS: dict[str | None, tuple[str, ...]] = {
   None: ("fast",),
   "generalized": (
     "hopper", "inverted_double_pendulum", "inverted_pendulum", "pusher",
-    "reacher", "swimmer",
-  ),
+    "reacher", "swimmer"),
   "mjx": ("halfcheetah", "walker2d"),
-  "spring": ("ant", "humanoid", "humanoidstandup"),
-}  # fmt: skip
+  "spring": ("ant", "humanoid", "humanoidstandup")}
 BRAX: dict[str, Entry] = {
   name: Entry(
-    functools.partial(brax_loading.load_brax_class, name),
-    backend=backend,
-    backends=("generalized",) if name == "swimmer" else _BACKENDS,
-  )
+    functools.partial(brax_loading.load_brax_class, name), backend=backend,
+    backends=("generalized",) if name == "swimmer" else _BACKENDS)
   for backend, names in _ROBOTS.items()
-  for name in names
-}
+  for name in names}
 OURS: dict[str, Entry] = {
   "ant_trap": BRAX["ant"]._replace(change=brax_tasks.trap_task),
   "arm": Entry(lambda: functions.arm_function, 1, backends=()),
   "point_maze": Entry(lambda: point_maze.PointMaze, 100, backends=()),
   "rastrigin": Entry(lambda: functions.rastrigin_function, 1, backends=()),
-  "sphere": Entry(lambda: functions.sphere_function, 1, backends=()),
-}
+  "sphere": Entry(lambda: functions.sphere_function, 1, backends=())}
 for _name, _task, _robots in (
   ("uni", brax_tasks.uni_task, brax_tasks.UNI_ROBOTS),
   ("omni", brax_tasks.omni_task, brax_tasks.OMNI_REWARD_OFFSETS),
 ):
   for _robot in _robots:
     OURS[f"{_robot}_{_name}"] = BRAX[_robot]._replace(
-      change=functools.partial(_task, robot=_robot)
-    )
+      change=functools.partial(_task, robot=_robot))
 # Makers of other packages' environments, by the prefix before the colon; a
 # user's own function has a module before it.
 _PACKAGES: dict[str, Callable[..., Any]] = {
   "gymnasium": GymnasiumEnvironment,
-  "playground": playground.create_playground_environment,
-}
+  "playground": playground.create_playground_environment}
 _ROBOT_FILES = (".xml", ".urdf")
 # Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
-  "brax": "",
-  "gym": "gymnasium:",
-  "gymnasium": "gymnasium:",
+  "brax": "", "gym": "gymnasium:", "gymnasium": "gymnasium:",
   "mujoco_playground": "playground:",
-  "playground": "playground:",
-}
+  "playground": "playground:"}
 
 
 def registered_environments() -> tuple[str, ...]:
@@ -144,8 +133,7 @@ def create(
     if backend is not None or kwargs:
       given = ", ".join([*kwargs, *(["backend"] if backend else [])])
       raise ValueError(
-        f"{given} has no effect on an environment that exists; leave it out."
-      )
+        f"{given} has no effect on an environment that exists; leave it out.")
     if "mujoco" in sys.modules:  # What made it may step MuJoCo.
       brax_loading.redirect_brax_mujoco_warnings()
     entry, is_users = Entry(lambda: lambda: env_name), True
@@ -158,8 +146,7 @@ def create(
       if randomize:
         raise ValueError(
           f"randomize={randomize[0]!r} has no effect on {package}'s "
-          "environments, whose physics isn't brax's; leave it out."
-        )
+          "environments, whose physics isn't brax's; leave it out.")
       return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
@@ -174,8 +161,7 @@ def create(
     signature.bind(**kwargs)
   except TypeError as error:
     raise ValueError(
-      f"env_name={env_name!r}: {error}; it takes {signature}."
-    ) from error
+      f"env_name={env_name!r}: {error}; it takes {signature}.") from error
   with brax_loading.quiet_brax_loading():
     one = make(**kwargs)
     if height is not None:
@@ -184,10 +170,8 @@ def create(
     env = Environment(
       randomization.randomized(changed, randomize),
       episode_length=(
-        entry.episode_length if episode_length is None else episode_length
-      ),
-      sizes=sizes,
-    )
+        entry.episode_length if episode_length is None else episode_length),
+      sizes=sizes)
     if is_users:
       validation.check_valid_environment_values(env)
   return env
@@ -202,16 +186,14 @@ def _registered() -> set[str]:
     for name, env_class in known.items()
     if name not in OURS
     # One of brax's own names may have been given to another class.
-    and not (name in BRAX and env_class.__module__.startswith("brax."))
-  }
+    and not (name in BRAX and env_class.__module__.startswith("brax."))}
 
 
 def _find(env_name: str) -> tuple[Entry, bool]:
   """Returns the entry of a name, and whether it's a user's own environment."""
   if env_name in _registered():
     return Entry(
-      functools.partial(brax_loading.load_brax_class, env_name)
-    ), True
+      functools.partial(brax_loading.load_brax_class, env_name)), True
   if env_name in OURS or env_name in BRAX:
     return (BRAX | OURS)[env_name], False
   if names_robot_file(env_name):
@@ -228,8 +210,7 @@ def _find(env_name: str) -> tuple[Entry, bool]:
   raise ValueError(
     f"env_name={env_name!r} is unknown; {fix} Your own is given as "
     "'package.module:function', others as 'gymnasium:<id>' or "
-    "'playground:<name>'."
-  )
+    "'playground:<name>'.")
 
 
 def names_robot_file(env_name: str) -> bool:
@@ -258,45 +239,36 @@ class EnvironmentConfig(Settings):
     "inverted_pendulum",
     "A brax environment, point_maze, playground:<name>, gymnasium:<id>, the "
     "path of a robot's .xml or .urdf, or package.module:function, which "
-    "returns an object with brax's reset and step.",
-  )
+    "returns an object with brax's reset and step.")
   backend: str | None = setting(
-    None, "Physics of brax: generalized, spring, positional or mjx."
-  )
+    None, "Physics of brax: generalized, spring, positional or mjx.")
   episode_length: int | None = setting(
     None,
     "Steps after which an episode is truncated; by default the environment's "
     "own number.",
-    low=1,
-    high=MAX_EPISODE_LENGTH,
-  )
+    low=1, high=MAX_EPISODE_LENGTH)
   initial_height: float | None = setting(
     None,
     "Height of the root of a robot of brax, in metres, where episodes begin; "
     "brax's ant begins at 0.55, in the floor, Gymnasium's at 0.75.",
-    above=0,
-    high=100,
-  )
+    above=0, high=100)
   task: str | None = setting(
     None,
     "What a robot of a file is to do: run (the default), stand, reach, or "
     "package.module:function, which returns a Task for a RobotModel.",
-    needs="robot",
-  )
+    needs="robot")
   randomize: tuple[str, ...] = setting(
     (),
     "name:kind:low:high, drawn for each episode: friction, mass, damping, "
     "actuator_gain, gravity, as factors, of all or of one part (mass/torso); "
     "observation_noise, action_noise, action_delay. Kinds: uniform, "
     "log_uniform, choice, fixed. Repeatable; empty for nothing.",
-    repeatable=True,
-  )
+    repeatable=True)
   maze_layout: str | None = setting(
     None,
     "Walls of point_maze: maze (the default), open, block, block_above_shut or "
     "block_below_shut.",
-    needs="maze",
-  )
+    needs="maze")
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that the configuration lacks, by name."""
@@ -324,10 +296,6 @@ class EnvironmentConfig(Settings):
     if self.initial_height is not None:
       more["initial_height"] = self.initial_height
     return create(
-      self.env_name,
-      backend=self.backend or None,
+      self.env_name, backend=self.backend or None,
       episode_length=self.episode_length,
-      randomize=tuple(filter(None, self.randomize)),
-      sizes=sizes,
-      **more,
-    )
+      randomize=tuple(filter(None, self.randomize)), sizes=sizes, **more)

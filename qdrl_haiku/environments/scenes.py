@@ -61,28 +61,20 @@ def scene(env: BatchedEnvironment) -> Scene:
       has = f"a state descriptor of one axis, {descriptor.names[0]}"
     raise ValueError(
       "nothing of this environment can be drawn: it is neither point_maze nor "
-      f"a robot of brax, and has {has}; give it a Descriptor of two axes."
-    )
+      f"a robot of brax, and has {has}; give it a Descriptor of two axes.")
   plane = PlaneScene(
     extract=lambda state: state.info["state_descriptor"][..., :2],
     names=(descriptor.names[0], descriptor.names[1]),
-    lower=np.array(descriptor.lower[:2]),
-    upper=np.array(descriptor.upper[:2]),
-    walls=np.empty((0, 4)),
-  )
+    lower=np.array(descriptor.lower[:2]), upper=np.array(descriptor.upper[:2]),
+    walls=np.empty((0, 4)))
   if not is_maze:
     return plane
   return plane._replace(
     extract=lambda state: state.pipeline_state.pipeline_state,
-    walls=inner.walls,
-    start=inner.start,
-    goal=inner.goal,
-  )
+    walls=inner.walls, start=inner.start, goal=inner.goal)
 
 
-def robot_position(
-  env: BatchedEnvironment,
-) -> Callable[[State], Array] | None:
+def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   """Returns what tells where a robot's root is, states [...] -> [..., 2].
 
   None of other environments, and of robots whose root can't move along x or y.

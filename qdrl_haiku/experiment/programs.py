@@ -63,29 +63,21 @@ class Program(NamedTuple):
 
 # The length of the run and the skills decide what is left open.
 _TRAINING = config_lib.replace_in_config_tree(
-  TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None}
-)
+  TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None})
 TRAIN = Program(
-  "train",
-  Config(controller=None, training=_TRAINING),
-  {"population_size": "num_seeds", "perturbation_interval": "eval_interval"},
-)
+  "train", Config(controller=None, training=_TRAINING),
+  {"population_size": "num_seeds", "perturbation_interval": "eval_interval"})
 TRAIN_PBT = Program(
   "train_pbt",
-  Config(training=dataclasses.replace(_TRAINING, population_size=8)),
-  {},
-)
+  Config(training=dataclasses.replace(_TRAINING, population_size=8)), {})
 TRAIN_ME_PBT = Program(
   "train_me_pbt",
   Config(
     training=dataclasses.replace(_TRAINING, population_size=10),
-    repertoire=RepertoireConfig(),
-  ),
+    repertoire=RepertoireConfig()),
   {
     "population_size": "gradient_population_size",
-    "num_replaced": "num_replaced_by_best",
-  },
-)
+    "num_replaced": "num_replaced_by_best"})
 PROGRAMS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
 """The programs that train, by name."""
 

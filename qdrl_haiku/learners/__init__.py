@@ -70,6 +70,5 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
   **_smerl.HYPERPARAMETERS,
   **_diayn.HYPERPARAMETERS,
   **_metra.HYPERPARAMETERS,
-  **_dads.HYPERPARAMETERS,
-}
+  **_dads.HYPERPARAMETERS}
 """Hyperparameters of all learners here, by name."""

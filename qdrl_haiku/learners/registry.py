@@ -12,15 +12,11 @@ from qdrl_haiku.learners.td3 import TD3Config, td3
 from qdrl_haiku.learners.xqc import XQCConfig, xqc
 
 _LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
-  "sac": (SACConfig, sac),
-  "td3": (TD3Config, td3),
-  "crossq": (CrossQConfig, crossq),
-  "xqc": (XQCConfig, xqc),
-  "ppo": (PPOConfig, ppo),
-}
+  "sac": (SACConfig, sac), "td3": (TD3Config, td3),
+  "crossq": (CrossQConfig, crossq), "xqc": (XQCConfig, xqc),
+  "ppo": (PPOConfig, ppo)}
 BASES: dict[str, Settings] = {
-  name: config() for name, (config, _) in _LEARNERS.items()
-}
+  name: config() for name, (config, _) in _LEARNERS.items()}
 """The configurations of all learners without skills, by name."""
 
 
@@ -48,12 +44,10 @@ def make_learner(
   if isinstance(config, UsersOwn):
     return config.call(
       "learner", Learner,
-      observation_size=observation_size, action_size=action_size,
-    )  # fmt: skip
+      observation_size=observation_size, action_size=action_size)
   make_learner = dict(_LEARNERS.values())[type(config)]
   learner = make_learner(observation_size, action_size, config)
   discount = discount_for_episodes(episode_length)
   return learner._replace(
     hyperparams={**learner.hyperparams, "discount": discount.default},
-    declared={**learner.declared, "discount": discount},
-  )
+    declared={**learner.declared, "discount": discount})

@@ -25,8 +25,7 @@ _LABELS = {
   "qd/num_outside": "descriptors out of bounds [count]",
   "qd/qd_score": "QD score [sum of returns + offset]",
   "training/env_steps_per_second": "environment steps per second",
-  "training/policy_entropy": "policy entropy [nats]",
-}
+  "training/policy_entropy": "policy entropy [nats]"}
 # Of skills, after the name of what rewards them.
 _SKILL_LABELS = {
   "chance_accuracy": "accuracy of guessing [share]",
@@ -34,15 +33,13 @@ _SKILL_LABELS = {
   "discriminator_accuracy_whole_episode":
     "accuracy over whole episodes [share]",
   "diversity_return": "diversity return [sum of intrinsic rewards]",
-  "mutual_information_lower_bound": "mutual information, lower bound [nats]",
-}
+  "mutual_information_lower_bound": "mutual information, lower bound [nats]"}
 SKILL_METRICS = ("dads/", "diayn/", "eval/coverage", "metra/", "smerl/")
 """How the names of metrics of skills begin."""
 # The distances of two others, and what is a number of each run.
 _WITHOUT_CURVE = (
   "qd/lost_coverage", "qd/lost_max_fitness", "qd/lost_qd_score",
-  "qd/reevaluation_env_steps", "training/compile_seconds",
-)  # fmt: skip
+  "qd/reevaluation_env_steps", "training/compile_seconds")
 
 
 def curve_label(metric: str) -> str:
@@ -74,8 +71,7 @@ def metric_curves(run: Run, *prefixes: str) -> Figure | None:
       triples = zip(known, known[1:], known[2:], strict=False)
       size = 6 * ((False, True, False) in triples)
       trace = Trace(
-        steps, values, curve_label(name), in_legend=False, sizes=size
-      )
+        steps, values, curve_label(name), in_legend=False, sizes=size)
       panels.append(Panel(curve_label(name), [trace], Axis(figure.STEPS)))
   return Figure(panels) if panels else None
 

@@ -16,8 +16,7 @@ def draw_run_pictures(path: pathlib.Path) -> list[pathlib.Path]:
     "hyperparameters.png": member_figures.member_hyperparameters_figure(run)[0],
     "repertoire.png": curves.metric_curves(run, "qd/"),
     "skills.png": curves.metric_curves(run, *curves.SKILL_METRICS),
-    "trajectories.png": skill_figures.skill_trajectories_figure(run.path),
-  }
+    "trajectories.png": skill_figures.skill_trajectories_figure(run.path)}
   written = []
   for name, figure in figures.items():
     if figure is not None:

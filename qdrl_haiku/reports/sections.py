@@ -28,8 +28,7 @@ _COMPARED = (
   "qd/max_fitness",
   "eval/coverage",
   "diayn/mutual_information_lower_bound",
-  "diayn/discriminator_accuracy",
-)
+  "diayn/discriminator_accuracy")
 
 
 def render_sections(
@@ -69,45 +68,36 @@ def _parts(
   if run.members:
     learning += (
       " A pale line is one member; that of a member which was replaced ends, "
-      "and its successor's begins at the parent."
-    )
+      "and its successor's begins at the parent.")
   return {
     "Learning curves": _figures((curves.learning_curves(run), learning)),
     "Hyperparameter schedules": _figures(
-      member_figures.member_hyperparameters_figure(run)
-    ),
+      member_figures.member_hyperparameters_figure(run)),
     "Lineage": _figures((
       member_figures.member_tree_figure(run),
       "Each row is a place in the population. The winner is the best member "
-      "of the last generation.",
-    )),
+      "of the last generation.")),
     "What the controller believed": _figures(
-      controller_figures.controller_predictions_figure(run)
-    ),
+      controller_figures.controller_predictions_figure(run)),
     "Groups and migrations": _groups(run),
     "Repertoire": _repertoire(run, elites, rollouts),
     "Skills": _figures(
       (
         skill_figures.skill_trajectories_figure(run.path),
-        "Where the latest episodes of each skill went; dots are their ends.",
-      ),
+        "Where the latest episodes of each skill went; dots are their ends."),
       (
         curves.metric_curves(run, *curves.SKILL_METRICS),
         "How far skills go, and how well they can be told apart: means over "
-        "the population.",
-      ),
-      (skill_figures.skill_returns_figure(run), "Each skill, in its colour."),
-    ),
+        "the population."),
+      (skill_figures.skill_returns_figure(run), "Each skill, in its colour.")),
     "Diagnostics": _figures(
-      (curves.metric_curves(run, "training/"), "Means over the population.")
-    ),
-  }
+      (curves.metric_curves(run, "training/"), "Means over the population."))}
 
 
 def _runs(runs: Sequence[Run]) -> Section:
   """Returns the table of runs."""
   head = ["run", "environment", "learner", "seed", "generations", "steps",
-          "best return", "minutes"]  # fmt: skip
+          "best return", "minutes"]
   rows = []
   for run in runs:
     returns = [
@@ -115,11 +105,9 @@ def _runs(runs: Sequence[Run]) -> Section:
       for rows_of, name in (
         (run.members, "return"),
         (run.metrics, "eval/episode_return"),
-        (run.metrics, "qd/max_fitness"),
-      )
+        (run.metrics, "qd/max_fitness"))
       for row in rows_of
-      if checks.is_finite_number(row.get(name))
-    ]
+      if checks.is_finite_number(row.get(name))]
     step, planned = run.last.get("step", 0), run.settings.get("num_timesteps")
     is_early = checks.is_finite_number(planned) and step < planned
     walltime = run.last.get("walltime")
@@ -131,8 +119,7 @@ def _runs(runs: Sequence[Run]) -> Section:
         run.last.get("generation", ABSENT),
         f"{step} of at most {planned}" if is_early else step,
         f"{max(returns):.5g}" if returns else ABSENT,
-        f"{walltime / 60:.1f}" if checks.is_finite_number(walltime) else ABSENT,
-      ]
+        f"{walltime / 60:.1f}" if checks.is_finite_number(walltime) else ABSENT]
     )
   return Section(2, "Runs", [page.page_table(head, rows)])
 
@@ -149,14 +136,12 @@ def _configuration(runs: Sequence[Run]) -> Section:
   same = [
     (name, show_aggregated(value))
     for name, value in sorted(runs[0].identity.items())
-    if name not in different
-  ]
+    if name not in different]
   title = "All settings" if len(runs) == 1 else "Settings that are the same"
   content.append(page.page_details(title, page.page_pairs(same)))
   versions = [
     [name, *(show_aggregated(run.versions.get(name, ABSENT)) for run in runs)]
-    for name in dict.fromkeys(name for run in runs for name in run.versions)
-  ]
+    for name in dict.fromkeys(name for run in runs for name in run.versions)]
   if versions:
     table = page.page_table(["version", *names], versions)
     content.append(page.page_details("Versions and devices", table))
@@ -179,23 +164,20 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         rows.append([
           group.label, curves.curve_label(metric), len(seeds), curve.steps[-1],
-          f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT,
-        ])  # fmt: skip
+          f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT])
     if traces:
       panels.append(Panel(curves.curve_label(metric), traces, Axis(STEPS)))
   if not panels:
     return []
   head = ["runs", "at the end", "seeds", "step", "interquartile mean",
-          "95 % interval"]  # fmt: skip
+          "95 % interval"]
   return [
     page.page_text(
       "Runs whose settings are equal but for the seed count as one. Lines are "
       "interquartile means over seeds, bands their 95 % bootstrap intervals, "
-      "at the generations that all seeds have reached."
-    ),
+      "at the generations that all seeds have reached."),
     page.page_figure(Figure(panels), "What the runs have in common."),
-    page.page_table(head, rows),
-  ]
+    page.page_table(head, rows)]
 
 
 def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
@@ -203,8 +185,7 @@ def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
   return [
     page.page_figure(figure, caption)
     for figure, caption in captioned
-    if figure is not None
-  ]
+    if figure is not None]
 
 
 def _groups(run: Run) -> list[str]:
@@ -217,15 +198,13 @@ def _groups(run: Run) -> list[str]:
     origins = [
       row["parent"]
       for row in run.lineage
-      if row["operator"] == "migrated" and row["child"] in to.members
-    ]
+      if row["operator"] == "migrated" and row["child"] in to.members]
     counts = (sum(x in by.members for x in origins) for by in groups)
     rows.append([to.title, *counts])
   head = ["migrants to", *(f"from every {x.frequency}" for x in groups)]
   figure = page.page_figure(
     controller_figures.controller_returns_figure(run),
-    "Each group decides at its own frequency, counted in decisions.",
-  )
+    "Each group decides at its own frequency, counted in decisions.")
   return [figure, page.page_table(head, rows)]
 
 
@@ -247,8 +226,7 @@ def _repertoire(
   if checks.is_finite_number(run.last.get("qd/corrected_coverage")):
     caption += (
       " Elites are the luckiest of many: evaluated again, and put into an "
-      "empty repertoire by their means, they fill fewer cells, and worse."
-    )
+      "empty repertoire by their means, they fill fewer cells, and worse.")
   return content + _figures((curves.metric_curves(run, "qd/"), caption))
 
 
@@ -259,25 +237,21 @@ def _caption(elites: Elites) -> str:
   caption = (
     f"After {elites.step} steps, {len(elites.cells)} of {num_cells} "
     f"{'cells' if has_cells else 'places'} are occupied. Click one to see its "
-    "elite."
-  )
+    "elite.")
   if not has_cells:
     caption += (
       " Without cells an elite stays if it is fit, or far from all fitter "
       "ones. Where several are at one place of the picture, the fittest is "
-      "drawn."
-    )
+      "drawn.")
   elif len(elites.names) > 2:
     caption += (
       f" Of the {len(elites.names)} axes of the descriptor the first two are "
-      "drawn; where several elites are in one place, the fittest."
-    )
+      "drawn; where several elites are in one place, the fittest.")
   if elites.finds:
     finds = [f"{name} {count}" for name, count in elites.finds.items()]
     caption += f" Found by: {', '.join(finds)}."
   if elites.again is not None:
     caption += (
       " Behind ± is the standard deviation over the episodes in which the "
-      "elite was evaluated again."
-    )
+      "elite was evaluated again.")
   return caption

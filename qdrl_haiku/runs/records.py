@@ -24,15 +24,9 @@ def initial_record() -> Record:
   """Returns the record before the first generation."""
   return {
     "version": importlib.metadata.version("qdrl_haiku"),
-    "generation": 0,
-    "step": 0,
-    "walltime": 0.0,
-    "initial_env_steps": 0,
-    "total_env_steps": 0,
-    "returns": None,
-    "best": None,
-    "diverged": 0,
-  }
+    "generation": 0, "step": 0, "walltime": 0.0, "initial_env_steps": 0,
+    "total_env_steps": 0, "returns": None, "best": None,
+    "diverged": 0}
 
 
 def first_record(
@@ -69,25 +63,20 @@ def update_record(
     # As of a population of one.
     hyperparams = jax.tree.map(lambda x: x[None], report.best.hyperparams)
     best = {
-      "step": step,
-      "generation": generation,
+      "step": step, "generation": generation,
       "member": int(report.best.member),
       "fitness": float(report.best.fitness),
       "return": float(report.best.episode_return),
-      "hyperparams": lineage.lineage_hyperparams(hyperparams)[0],
-    }
+      "hyperparams": lineage.lineage_hyperparams(hyperparams)[0]}
   num_diverged = record.get("diverged", 0)
   if setup.trains_members:
     num_diverged = divergence.num_diverged_in_a_row(num_diverged, report)
   return record | {
-    "generation": generation,
-    "step": step,
-    "walltime": walltime,
+    "generation": generation, "step": step, "walltime": walltime,
     "total_env_steps": total_env_steps,
     "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
     "best": best,
-    "diverged": num_diverged,
-  }
+    "diverged": num_diverged}
 
 
 def _env_steps(setup: Setup, report: GenerationReport) -> int:
@@ -103,8 +92,7 @@ def record_row(
   row: Row = {
     "generation": int(report.generation),
     "eval/episode_return": float(np.mean(report.evaluation.returns)),
-    "eval/episode_length": float(np.mean(report.evaluation.lengths)),
-  }
+    "eval/episode_length": float(np.mean(report.evaluation.lengths))}
   for name, values in _other_scores(report):
     row[name] = float(np.mean(values))
   for name, values in sorted(report.metrics.items()):
@@ -113,8 +101,7 @@ def record_row(
     "step": record["step"],
     "walltime": record["walltime"],
     "seed": seeds[0],
-    "total_env_steps": record["total_env_steps"],
-  }
+    "total_env_steps": record["total_env_steps"]}
   row |= record_numbers(report.repertoire_metrics)
   row |= record_numbers(report.emitter_metrics, "emitter/")
   if report.decision is not None:
@@ -152,8 +139,7 @@ def record_numbers(values: Mapping[str, types.Array], prefix: str = "") -> Row:
   """Returns scalars by name as Python's numbers."""
   return {
     f"{prefix}{name}": np.asarray(value).item()
-    for name, value in values.items()
-  }
+    for name, value in values.items()}
 
 
 def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
@@ -164,10 +150,8 @@ def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
   row: Row = {
     f"{name}/seed_{seed}": float(value)
     for name, values in [
-      ("eval/episode_return", returns), *_other_scores(report)
-    ]
-    for seed, value in zip(seeds, values, strict=True)
-  }
+      ("eval/episode_return", returns), *_other_scores(report)]
+    for seed, value in zip(seeds, values, strict=True)}
   row["eval/episode_return_iqm"] = float(stats.trim_mean(returns, 0.25))
   return row
 
@@ -177,19 +161,15 @@ def _other_scores(report: GenerationReport) -> list[tuple[str, types.Array]]:
   return [
     (name, values)
     for name, values in sorted(report.scores.items())
-    if name != "episode_return"
-  ]
+    if name != "episode_return"]
 
 
-def record_rates(
-  setup: Setup, report: GenerationReport, seconds: float
-) -> Row:
+def record_rates(setup: Setup, report: GenerationReport, seconds: float) -> Row:
   """Returns what was done per second, summed over the population."""
   steps = _collected_steps(setup) or _env_steps(setup, report)
   return {
     "training/env_steps_per_second": steps / seconds,
-    "training/updates_per_second": int(report.num_updates.sum()) / seconds,
-  }
+    "training/updates_per_second": int(report.num_updates.sum()) / seconds}
 
 
 def _collected_steps(setup: Setup) -> int:
@@ -209,21 +189,12 @@ def write_records(
     assert setup.controller is not None
     is_return = (config.fitness, config.fitness_window) == ("episode_return", 1)
     members = lineage.lineage_member_rows(
-      *now,
-      report.scores["episode_return"],
-      report.hyperparams,
-      None if is_return else report.fitness,
-    )
+      *now, report.scores["episode_return"], report.hyperparams,
+      None if is_return else report.fitness)
     directory.append("pbt_members.jsonl", members)
     rows = lineage.lineage_rows(
-      *now,
-      report.decision,
-      report.fitness,
-      report.hyperparams,
-      setup.controller.operators,
-      report.sampled_cells,
-      report.next_hyperparams,
-    )
+      *now, report.decision, report.fitness, report.hyperparams,
+      setup.controller.operators, report.sampled_cells, report.next_hyperparams)
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):
     descriptor = setup.eval_env.descriptor
@@ -244,8 +215,7 @@ def write_skill_records(
   trajectory = evaluation.trajectory
   scores = {
     "return": evaluation.returns,
-    "diversity_return": trajectory["diversity_return"],
-  }
+    "diversity_return": trajectory["diversity_return"]}
   rows = []
   for member, skills in enumerate(trajectory["skill"]):
     for skill in np.unique(skills, axis=0):
@@ -258,8 +228,7 @@ def write_skill_records(
   directory.append("skills.jsonl", rows)
   axes = {} if descriptor is None else {
     name: np.array(getattr(descriptor, name))
-    for name in ("names", "lower", "upper")
-  }
+    for name in ("names", "lower", "upper")}
   returns = {"returns": evaluation.returns, "lengths": evaluation.lengths}
   directory.write_arrays("skills.npz", trajectory | returns | axes)
 
@@ -269,8 +238,7 @@ def summarize_record(row: Row) -> str:
   if "qd/qd_score" in row:
     return (
       f"QD score {row['qd/qd_score']:.0f} coverage {row['qd/coverage']:.1f} % "
-      f"best {row['qd/max_fitness']:.1f}"
-    )
+      f"best {row['qd/max_fitness']:.1f}")
   mean = row.get("pbt/mean_return", row["eval/episode_return"])
   if "pbt/best_return" in row:
     return f"return best {row['pbt/best_return']:.1f} mean {mean:.1f}"

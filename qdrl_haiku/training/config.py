@@ -19,117 +19,82 @@ class TrainingConfig(Settings):
   title = "Training"
 
   population_size: int = setting(
-    1, "Agents in the population.", low=1, needs="population_size"
-  )
+    1, "Agents in the population.", low=1, needs="population_size")
   num_envs: int = setting(
-    8, "Environments in which each agent collects.", low=1, needs="members"
-  )
+    8, "Environments in which each agent collects.", low=1, needs="members")
   perturbation_interval: int = setting(
     1000,
     "Environment steps per agent and generation: from one evaluation, and one "
     "decision of the controller, to the next; by default about a twentieth of "
     "--num_timesteps.",
-    low=1,
-    open=True,
-    needs="members",
-  )
+    low=1, open=True, needs="members")
   # So that round numbers of steps can be cut into whole rollouts.
   rollout_length: int = setting(
     25,
     "Steps of each environment that an on-policy learner, ppo, learns from at "
     "once; what is said of replay is for the others.",
-    low=1,
-    needs="members",
-  )
+    low=1, needs="members")
   batch_size: int = setting(
-    256, "Transitions per critic step.", low=1, needs="learning"
-  )
+    256, "Transitions per critic step.", low=1, needs="learning")
   # Below 1e-5 `_iteration` would round it to no critic step at all.
   grad_updates_per_step: float = setting(
-    1.0,
-    "Critic steps per environment step; may be a fraction.",
-    low=1e-5,
-    high=1e5,
-    needs="replay updates",
-  )
+    1.0, "Critic steps per environment step; may be a fraction.", low=1e-5,
+    high=1e5, needs="replay updates")
   n_step: int = setting(
     1,
     "Steps over which rewards are summed before bootstrapping; fewer where the "
     "episode ends before.",
-    low=1,
-    needs="learning",
-  )
+    low=1, needs="learning")
   replay_capacity: int = setting(
-    100_000,
-    "Transitions in each agent's replay buffer.",
-    low=1,
-    needs="learning",
-  )
+    100_000, "Transitions in each agent's replay buffer.", low=1,
+    needs="learning")
   min_replay_size: int = setting(
-    1000,
-    "Transitions in the replay buffer before learning starts.",
-    low=1,
-    needs="learning",
-  )
+    1000, "Transitions in the replay buffer before learning starts.", low=1,
+    needs="learning")
   random_warm_up: bool = setting(
     True,
     "Whether actions are drawn uniformly until learning starts, instead of "
     "from the policy.",
-    offered=False,
-    needs="members",
-  )
+    offered=False, needs="members")
   pool_size: int = setting(
     8,
     "Initial states drawn for each environment before a generation. Its "
     "episodes begin in one after the other, and in the first again after the "
     "last; 1 is enough where episodes last longer than a generation.",
-    low=1,
-    needs="members",
-  )
+    low=1, needs="members")
   num_eval_episodes: int = setting(
     8,
     "Episodes per evaluation; by default 8, or with skills 2 for each, or 64 "
     "of continuous ones.",
-    low=1,
-    open=True,
-  )
+    low=1, open=True)
   coverage_cells: int | None = setting(
     None,
     "Cells along each of the descriptor's first two axes, of which "
     "eval/coverage counts those that evaluations visit; 0 for unit squares of "
     "a robot's x and y. By default only agents with skills are counted: robots "
     "in unit squares, others in 20.",
-    low=0,
-    high=1000,
-  )
+    low=0, high=1000)
   fitness: str = setting(
-    "episode_return",
-    "Which score of an evaluation is a member's fitness.",
-    flag="",
-  )
+    "episode_return", "Which score of an evaluation is a member's fitness.",
+    flag="")
   fitness_window: int = setting(
-    1, "Evaluations over which fitness is averaged.", low=1, needs="decisions"
-  )
+    1, "Evaluations over which fitness is averaged.", low=1, needs="decisions")
   burn_in_period: int = setting(
     0,
     "Environment steps before the controller's first decision; until then only "
     "diverged agents are replaced.",
-    low=0,
-    needs="decisions",
-  )
+    low=0, needs="decisions")
   inherit_replay: bool = setting(
     False,
     "Whether a child gets its parent's replay buffer; otherwise it goes on "
     "with its own.",
-    needs="replacement",
-  )
+    needs="replacement")
   replay_extras: tuple[str, ...] = setting(
     (),
     "Names of the transitions' extras that are stored, and so in the batches "
     "that a learner's update gets: some of truncation, descriptor, "
     "next_descriptor and skill; see `types.Transition`.",
-    flag="",
-  )
+    flag="")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -141,8 +106,7 @@ class TrainingConfig(Settings):
       if number > self.replay_capacity:
         raise ValueError(
           f"{name} {number} is more than replay_capacity "
-          f"{self.replay_capacity}; lower the first or raise the second."
-        )
+          f"{self.replay_capacity}; lower the first or raise the second.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,47 +119,30 @@ class TeachingConfig(Settings):
     300,
     "Steps of the shared critic in each generation, with --emitter=pga or "
     "dcrl.",
-    low=1,
-    needs="teaching",
-  )
+    low=1, needs="teaching")
   num_policy_steps: int = setting(
     100,
     "Steps of each offspring that follows the shared critic's gradient, with "
     "--emitter=pga or dcrl.",
-    low=1,
-    needs="teaching",
-  )
+    low=1, needs="teaching")
   gradient_share: float | None = setting(
     None,
     "Share of the offspring that follows the critic's gradient, of pga (0.5) "
     "or dcrl (0.25).",
-    low=0,
-    high=1,
-    needs="teaching",
-  )
+    low=0, high=1, needs="teaching")
   injection_share: float | None = setting(
     None,
     "Share of the offspring that are the shared critic's own policies, of pga "
     "(one agent) or dcrl (0.25); the rest are variations.",
-    low=0,
-    high=1,
-    needs="teaching",
-  )
+    low=0, high=1, needs="teaching")
   offspring_learning_rate: float = setting(
-    5e-3,
-    "Adam's learning rate of the offspring that follow the gradient.",
-    above=0,
-    offered=False,
-    needs="targets",
-  )
+    5e-3, "Adam's learning rate of the offspring that follow the gradient.",
+    above=0, offered=False, needs="targets")
   length_scale: float = setting(
     0.1,
     "L of `map_elites.dcrl_similarity`: at which distance to its target an "
     "episode's rewards count 1/e, where the descriptor's bounds are -1 and 1.",
-    above=0,
-    offered=False,
-    needs="targets",
-  )
+    above=0, offered=False, needs="targets")
 
   def counts(
     self, batch_size: int, gradient_share: float, injection_share: float
@@ -212,8 +159,7 @@ class TeachingConfig(Settings):
     if gradient_share + injection_share > 1 + 1e-6:
       raise ValueError(
         f"gradient_share {gradient_share:g} and injection_share "
-        f"{injection_share:g} are more than all; lower one of them."
-      )
+        f"{injection_share:g} are more than all; lower one of them.")
     left, counts = batch_size, []
     for share in (gradient_share, injection_share):
       counts.append(min(max(round(share * batch_size), share > 0), left))
@@ -228,20 +174,13 @@ class CMAConfig(Settings):
   title = "Emitters"
 
   num_strategies: int = setting(
-    1,
-    "How many CMA-ES's share the emitter's offspring evenly.",
-    low=1,
-    offered=False,
-    needs="cma",
-  )
+    1, "How many CMA-ES's share the emitter's offspring evenly.", low=1,
+    offered=False, needs="cma")
   step_size: float = setting(
     0.3,
     "Step size with which CMA-ES begins around an elite, in units of the "
     "weights, with --emitter=cma.",
-    above=0,
-    offered=False,
-    needs="cma",
-  )
+    above=0, offered=False, needs="cma")
 
   def population_size(self, batch_size: int) -> int:
     """Returns how many of the offspring each strategy makes."""
@@ -249,8 +188,7 @@ class CMAConfig(Settings):
     if rest or size < 2:
       raise ValueError(
         f"num_strategies {self.num_strategies} can't share {batch_size} "
-        "offspring evenly, two or more each; give a multiple."
-      )
+        "offspring evenly, two or more each; give a multiple.")
     return size
 
 
@@ -279,14 +217,12 @@ def training_iterations(
       f"perturbation_interval {config.perturbation_interval} must be a "
       f"multiple of {steps}: {_settings(config, learner)} make iterations of "
       f"{steps} steps. The nearest: "
-      f"{nearest_interval_multiples(config.perturbation_interval, steps)}."
-    )
+      f"{nearest_interval_multiples(config.perturbation_interval, steps)}.")
   is_stored = learner.learns_from == "replay"
   if is_stored and steps > config.replay_capacity:
     raise ValueError(
       f"replay_capacity {config.replay_capacity} is less than the {steps} "
-      "transitions that one iteration collects; raise it."
-    )
+      "transitions that one iteration collects; raise it.")
   return Iterations(num_iterations, num_env_steps, num_updates)
 
 
@@ -315,8 +251,7 @@ def default_training_interval(
       f"num_timesteps {num_timesteps} can't be cut into equal generations of "
       f"whole iterations, which have {steps} steps with "
       f"{_settings(config, learner)}; {nearest} can. Or give "
-      "perturbation_interval."
-    )
+      "perturbation_interval.")
   generations = min(fitting, key=lambda n: abs(math.log(n / 20)))
   return num_timesteps // generations
 
@@ -330,8 +265,7 @@ def _iteration(
   rate = fractions.Fraction(config.grad_updates_per_step)
   calls_per_env_step = (
     rate.limit_denominator(100_000) * config.num_envs
-    / learner.batches_per_update
-  )  # fmt: skip
+    / learner.batches_per_update)
   return calls_per_env_step.denominator, calls_per_env_step.numerator
 
 
@@ -339,10 +273,8 @@ def _settings(config: TrainingConfig, learner: learners.Learner) -> str:
   """Names what the length of an iteration follows from, for messages."""
   if learner.learns_from == "rollout":
     return (
-      f"num_envs={config.num_envs} and rollout_length={config.rollout_length}"
-    )
+      f"num_envs={config.num_envs} and rollout_length={config.rollout_length}")
   return (
     f"num_envs={config.num_envs} and grad_updates_per_step="
     f"{config.grad_updates_per_step} with {learner.batches_per_update} critic "
-    "steps per update"
-  )
+    "steps per update")
