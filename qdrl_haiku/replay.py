@@ -68,11 +68,8 @@ def uniform(capacity: int) -> ReplayBuffer:
       position=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
 
   def write(
-    state: ReplayState,
-    transitions: Tree,
-    indices: Array,
-    num_added: Array | int,
-    mode: str,
+    state: ReplayState, transitions: Tree, indices: Array,
+    num_added: Array | int, mode: str,
   ) -> ReplayState:
     """Writes transitions to their places."""
     storage = jax.tree.map(

@@ -38,14 +38,10 @@ class Evaluation(NamedTuple):
   "env", "learner", "num_episodes", "descriptor_fn", "record",
   "keep_transitions")
 def evaluate(
-  env: environments.BatchedEnvironment,
-  learner: ActingLearner,
-  states: types.State,
-  key: Key,
-  num_episodes: int,
+  env: environments.BatchedEnvironment, learner: ActingLearner,
+  states: types.State, key: Key, num_episodes: int,
   descriptor_fn: environments.DescriptorFn | None = None,
-  record: RecordFn | None = None,
-  keep_transitions: bool = False,
+  record: RecordFn | None = None, keep_transitions: bool = False,
 ) -> Evaluation:
   """Runs greedy episodes of every agent, all of them in one flat batch.
 
@@ -75,13 +71,10 @@ def evaluate(
 @eager.compiled_if_eager(
   "env", "learner", "descriptor_fn", "record", "keep_transitions")
 def evaluate_from_states(
-  env: environments.BatchedEnvironment,
-  learner: ActingLearner,
-  states: types.State,
-  env_states: environments.State,
+  env: environments.BatchedEnvironment, learner: ActingLearner,
+  states: types.State, env_states: environments.State,
   descriptor_fn: environments.DescriptorFn | None = None,
-  record: RecordFn | None = None,
-  keep_transitions: bool = False,
+  record: RecordFn | None = None, keep_transitions: bool = False,
 ) -> Evaluation:
   """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`."""
   num_steps, shape = env.episode_length, env_states.done.shape
@@ -140,10 +133,8 @@ def evaluation_episode_keys(
 
 
 def step_evaluation(
-  env: environments.BatchedEnvironment,
-  learner: ActingLearner,
-  states: types.State,
-  env_states: environments.State,
+  env: environments.BatchedEnvironment, learner: ActingLearner,
+  states: types.State, env_states: environments.State,
 ) -> tuple[environments.State, Array]:
   """Steps all environments of a population greedily."""
   actions = jax.vmap(learner.act_greedy)(states, env_states.obs)

@@ -29,12 +29,8 @@ class Rollout(NamedTuple):
 
 @eager.compiled_if_eager("env", "learner", "num_steps", "extract")
 def rollout(
-  env: environments.BatchedEnvironment,
-  learner: collection.ActingLearner,
-  states: types.State,
-  key: Key,
-  num_steps: int,
-  extract: ExtractFn,
+  env: environments.BatchedEnvironment, learner: collection.ActingLearner,
+  states: types.State, key: Key, num_steps: int, extract: ExtractFn,
 ) -> Rollout:
   """Rolls out the greedy policies of P agents, in one flat batch.
 

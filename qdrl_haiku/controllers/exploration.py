@@ -69,14 +69,8 @@ def explore(
 
 
 def explore_for_replaced(
-  config: ExplorationConfig,
-  space: SearchSpace,
-  keys: Key,
-  *,
-  parents: Array,
-  replaced: Array,
-  lost: Array,
-  leaves: list[Array],
+  config: ExplorationConfig, space: SearchSpace, keys: Key, *, parents: Array,
+  replaced: Array, lost: Array, leaves: list[Array],
 ) -> tuple[list[Array], Array]:
   """Returns the members' new leaves and operators, given their parents.
 

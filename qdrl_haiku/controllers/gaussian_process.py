@@ -152,10 +152,7 @@ def fit_gaussian_process(
 
 
 def condition_gaussian_process(
-  parameters: Parameters,
-  points: Points,
-  values: Array,
-  mask: Array,
+  parameters: Parameters, points: Points, values: Array, mask: Array,
   pending: Array,
 ) -> Posterior:
   """Returns the posterior after observations (algorithm 2.1).

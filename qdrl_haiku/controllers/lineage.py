@@ -38,14 +38,9 @@ def initial_lineage_rows(hyperparams: Hyperparams) -> list[Row]:
 
 
 def lineage_rows(
-  generation: int,
-  step: int,
-  decision: Decision,
-  fitness: Array,
-  old_hyperparams: Hyperparams,
-  operators: Sequence[str],
-  cells: Array | None = None,
-  sampled: Hyperparams = None,
+  generation: int, step: int, decision: Decision, fitness: Array,
+  old_hyperparams: Hyperparams, operators: Sequence[str],
+  cells: Array | None = None, sampled: Hyperparams = None,
 ) -> list[Row]:
   """Makes the lineage rows of one generation, one per replaced agent.
 
@@ -93,10 +88,7 @@ def lineage_rows(
 
 
 def lineage_member_rows(
-  generation: int,
-  step: int,
-  returns: Array,
-  hyperparams: Hyperparams,
+  generation: int, step: int, returns: Array, hyperparams: Hyperparams,
   fitness: Array | None = None,
 ) -> list[Row]:
   """Makes the members' rows of one generation, counted from 0.

@@ -112,12 +112,8 @@ def _standardised(changes: Changes) -> tuple[Array, Array, Array]:
 
 
 def suggest_by_pb2_model(
-  ranges: Sequence[Range],
-  keys: Key,
-  parameters: Parameters,
-  changes: Changes,
-  replaced: Array,
-  optimism: float,
+  ranges: Sequence[Range], keys: Key, parameters: Parameters, changes: Changes,
+  replaced: Array, optimism: float,
 ) -> tuple[list[Array], Array, Array, Parameters]:
   """Chooses the hyperparameters of replaced members, one after the other.
 

@@ -28,10 +28,7 @@ def move_member_to_all(
 
 
 def inherit_by_moving(
-  mesh: Mesh | None,
-  members: Tree,
-  parents: Array,
-  turn: Array | int = 0,
+  mesh: Mesh | None, members: Tree, parents: Array, turn: Array | int = 0,
   in_place: bool = False,
 ) -> tuple[Tree, Array]:
   """Replaces members as `controllers.inherit` does, moving only what changes.

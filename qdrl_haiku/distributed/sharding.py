@@ -38,10 +38,8 @@ def num_sharding_devices(
 
 
 def population_mesh(
-  population_size: int,
-  devices: Sequence[jax.Device] | None = None,
-  other_sizes: Sequence[int] = (),
-  num_shared_cells: int = 0,
+  population_size: int, devices: Sequence[jax.Device] | None = None,
+  other_sizes: Sequence[int] = (), num_shared_cells: int = 0,
 ) -> Mesh:
   """Makes a mesh of the devices that share a population of P best.
 

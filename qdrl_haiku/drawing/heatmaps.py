@@ -25,8 +25,7 @@ class Places(NamedTuple):
 
 
 def heatmap(
-  repertoire: Repertoire,
-  names: Sequence[str],
+  repertoire: Repertoire, names: Sequence[str],
   corrected: Repertoire | None = None,
 ) -> matplotlib_figure.Figure:
   """Draws the fitness of each cell; empty cells stay grey.

@@ -42,12 +42,8 @@ class Environment:
   """
 
   def __init__(
-    self,
-    env: SingleEnvironment,
-    *,
-    episode_length: int,
-    descriptor: Descriptor | None = None,
-    sizes: tuple[int, int] | None = None,
+    self, env: SingleEnvironment, *, episode_length: int,
+    descriptor: Descriptor | None = None, sizes: tuple[int, int] | None = None,
   ) -> None:
     """Wraps an environment of one instance, and checks what it returns.
 

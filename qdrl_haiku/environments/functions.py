@@ -25,11 +25,8 @@ class Function:
   observation_size = 1
 
   def __init__(
-    self,
-    function: Callable[[Array], _Scores],
-    names: tuple[str, str],
-    reward_offset: Callable[[int], float],
-    num_dimensions: int = 8,
+    self, function: Callable[[Array], _Scores], names: tuple[str, str],
+    reward_offset: Callable[[int], float], num_dimensions: int = 8,
   ) -> None:
     """Takes the function, and the offset for so many dimensions, 2 or more."""
     check_count("num_dimensions", num_dimensions, 2)

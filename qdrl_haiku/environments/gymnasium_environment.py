@@ -170,10 +170,7 @@ class GymnasiumEnvironment:
     return self._ticket(), _flat(obs)
 
   def _step_on_host(
-    self,
-    ticket: np.ndarray,
-    action: np.ndarray,
-    expires: np.ndarray,
+    self, ticket: np.ndarray, action: np.ndarray, expires: np.ndarray,
     seed: np.ndarray,
   ) -> tuple[np.ndarray, ...]:
     """Steps all instances, and resets the ended ones."""

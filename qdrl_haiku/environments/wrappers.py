@@ -25,9 +25,7 @@ class Wrapper:
   """
 
   def __init__(
-    self,
-    env: SingleEnvironment,
-    change: Callable[[State], State],
+    self, env: SingleEnvironment, change: Callable[[State], State],
     descriptor: Descriptor | None = None,
   ) -> None:
     """Wraps an environment."""
@@ -59,8 +57,7 @@ class Wrapper:
 
 
 def with_descriptor(
-  env: SingleEnvironment,
-  state_descriptor_fn: StateDescriptorFn,
+  env: SingleEnvironment, state_descriptor_fn: StateDescriptorFn,
   descriptor: Descriptor,
 ) -> Wrapper:
   """Returns an environment that reports a descriptor of each of its states.

@@ -139,12 +139,8 @@ class Optimizer:
     return self._adam.init(params.params if is_stateful else params)
 
   def update(
-    self,
-    gradients: types.Params,
-    state: types.State,
-    params: types.Params,
-    learning_rate: types.Array,
-    weight_decay: types.Array | None = None,
+    self, gradients: types.Params, state: types.State, params: types.Params,
+    learning_rate: types.Array, weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, types.State]:
     """Returns parameters and state after a step along gradients."""
     steps, state = self._adam.update(gradients, state, params)
@@ -154,11 +150,8 @@ class Optimizer:
     return params, state
 
   def descend(
-    self,
-    loss_fn: Callable[[types.Params], LossAndMore],
-    params: types.Params,
-    state: types.State,
-    learning_rate: types.Array,
+    self, loss_fn: Callable[[types.Params], LossAndMore], params: types.Params,
+    state: types.State, learning_rate: types.Array,
     weight_decay: types.Array | None = None,
     max_norm: types.Array | None = None,
   ) -> Descent:

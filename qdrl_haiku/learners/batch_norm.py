@@ -17,11 +17,8 @@ _Critics = tuple[types.Params, types.Params | None, types.State, types.State]
 
 
 def batch_norm_learner(
-  observation_size: int,
-  action_size: int,
-  config: DelayedSoftAgentConfig,
-  made: networks.BatchNormNetworks,
-  kind: soft_policy.Kind,
+  observation_size: int, action_size: int, config: DelayedSoftAgentConfig,
+  made: networks.BatchNormNetworks, kind: soft_policy.Kind,
   atoms_fn: AtomsFn | None = None,
 ) -> base.Learner:
   """Makes SAC with normalised networks.
@@ -50,10 +47,8 @@ def batch_norm_learner(
 
   @eager.compiled_if_eager()
   def update(
-    state: types.State,
-    hyperparams: types.Hyperparams,
-    transitions: types.Transition,
-    key: types.Key,
+    state: types.State, hyperparams: types.Hyperparams,
+    transitions: types.Transition, key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
     check_learner_update(
       transitions, hyperparams, soft.hyperparams, config.policy_delay)

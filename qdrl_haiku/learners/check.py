@@ -14,12 +14,9 @@ _NUM_ENVS = 3
 
 
 def check(
-  learner: Learner,
-  observation_size: int,
-  action_size: int,
+  learner: Learner, observation_size: int, action_size: int,
   extras: Mapping[str, jax.ShapeDtypeStruct | types.Array] | None = None,
-  batch_size: int = 256,
-  rollout_shape: tuple[int, int] = (16, 8),
+  batch_size: int = 256, rollout_shape: tuple[int, int] = (16, 8),
 ) -> None:
   """Refuses a learner whose functions don't do what `Learner` says.
 
@@ -103,10 +100,8 @@ def check(
 
 
 def check_learner_update(
-  transitions: types.Transition,
-  hyperparams: types.Hyperparams,
-  defaults: types.Hyperparams,
-  batches_per_update: int,
+  transitions: types.Transition, hyperparams: types.Hyperparams,
+  defaults: types.Hyperparams, batches_per_update: int,
 ) -> None:
   """Refuses what an update can't learn from, before anything is computed."""
   shape, n = transitions.observation.shape, batches_per_update
@@ -123,10 +118,8 @@ def check_learner_update(
 
 
 def check_learner_rollout(
-  transitions: types.Transition,
-  hyperparams: types.Hyperparams,
-  defaults: types.Hyperparams,
-  num_minibatches: int = 1,
+  transitions: types.Transition, hyperparams: types.Hyperparams,
+  defaults: types.Hyperparams, num_minibatches: int = 1,
 ) -> None:
   """Refuses a rollout that an update can't learn from, likewise."""
   shape, rewards = transitions.observation.shape, transitions.reward
@@ -163,10 +156,8 @@ def check_learner_defaults(hyperparams: types.Hyperparams) -> None:
 
 
 def _shapes(
-  learner: Learner,
-  extras: Mapping[str, jax.ShapeDtypeStruct | types.Array],
-  name: str,
-  *args: types.Tree,
+  learner: Learner, extras: Mapping[str, jax.ShapeDtypeStruct | types.Array],
+  name: str, *args: types.Tree,
 ) -> types.Tree:
   """Returns the shapes of what one of a learner's functions returns."""
   try:

@@ -58,8 +58,7 @@ class CrossQGenotype(NamedTuple):
 
 
 def crossq(
-  observation_size: int,
-  action_size: int,
+  observation_size: int, action_size: int,
   config: CrossQConfig = CrossQConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:

@@ -95,11 +95,8 @@ COMMON: dict[str, Hyperparameter] = {
 
 
 def choose_hyperparameters(
-  declared: Mapping[str, Hyperparameter],
-  *,
-  targets: bool = True,
-  temperature: bool = True,
-  blocks: bool = False,
+  declared: Mapping[str, Hyperparameter], *, targets: bool = True,
+  temperature: bool = True, blocks: bool = False,
 ) -> dict[str, Hyperparameter]:
   """Returns those of a learner that has such parts, or doesn't."""
   without = set() if targets else {"tau"}

@@ -79,9 +79,7 @@ class _Steps(NamedTuple):
 
 
 def ppo(
-  observation_size: int,
-  action_size: int,
-  config: PPOConfig = PPOConfig(),
+  observation_size: int, action_size: int, config: PPOConfig = PPOConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes PPO, which learns from what it has just collected.
@@ -135,9 +133,7 @@ def ppo(
 
   @eager.compiled_if_eager()
   def act(
-    state: PPOState,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
+    state: PPOState, hyperparams: types.Hyperparams, observation: types.Array,
     key: types.Key,
   ) -> types.Array:
     del hyperparams  # The policy is its own noise.
@@ -147,9 +143,7 @@ def ppo(
     return acting(state, observation).mode()
 
   def steps_of(
-    state: PPOState,
-    hyperparams: types.Hyperparams,
-    rollout: types.Transition,
+    state: PPOState, hyperparams: types.Hyperparams, rollout: types.Transition,
   ) -> _Steps:
     """Judges a rollout by the agent that collected it: leaves [T * E, ...]."""
     observation, next_observation = (
@@ -172,10 +166,8 @@ def ppo(
 
   @eager.compiled_if_eager()
   def update(
-    state: PPOState,
-    hyperparams: types.Hyperparams,
-    transitions: types.Transition,
-    key: types.Key,
+    state: PPOState, hyperparams: types.Hyperparams,
+    transitions: types.Transition, key: types.Key,
   ) -> tuple[PPOState, types.Metrics]:
     check_learner_rollout(
       transitions, hyperparams, defaults, config.num_minibatches)

@@ -59,9 +59,7 @@ class SACGenotype(NamedTuple):
 
 
 def sac(
-  observation_size: int,
-  action_size: int,
-  config: SACConfig = SACConfig(),
+  observation_size: int, action_size: int, config: SACConfig = SACConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes soft actor-critic: twin critics, a learned temperature.
@@ -95,10 +93,8 @@ def sac(
 
   @eager.compiled_if_eager()
   def update(
-    state: SACState,
-    hyperparams: types.Hyperparams,
-    transitions: types.Transition,
-    key: types.Key,
+    state: SACState, hyperparams: types.Hyperparams,
+    transitions: types.Transition, key: types.Key,
   ) -> tuple[SACState, types.Metrics]:
     check_learner_update(transitions, hyperparams, soft.hyperparams, 1)
     batch = jax.tree.map(lambda x: x[0], transitions)

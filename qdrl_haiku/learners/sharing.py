@@ -21,21 +21,14 @@ observations [B, O]; what the critics see of them [B, O + K]; the learning rate.
 
 
 def shared_critic(
-  learner: base.Learner,
-  observation_size: int,
-  policy_step: PolicyStepFn,
-  optimizer: base.Optimizer,
-  *,
-  own_critics: bool,
+  learner: base.Learner, observation_size: int, policy_step: PolicyStepFn,
+  optimizer: base.Optimizer, *, own_critics: bool,
 ) -> base.SharedCritic:
   """Lets many agents learn from the critics of one."""
 
   def improve(
-    state: types.State,
-    genotype: types.Tree,
-    observations: types.Array,
-    context: types.Array,
-    learning_rate: types.Array | float,
+    state: types.State, genotype: types.Tree, observations: types.Array,
+    context: types.Array, learning_rate: types.Array | float,
   ) -> types.Tree:
     # The policy climbs the first critic; the other one needn't be computed.
     first = jax.tree.map(lambda x: x[:1], state.critic_params)

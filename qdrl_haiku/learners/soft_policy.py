@@ -57,11 +57,8 @@ class SoftPolicy(NamedTuple):
 
 
 def soft_policy(
-  observation_size: int,
-  action_size: int,
-  config: SoftAgentConfig,
-  policy: networks.Network,
-  kind: Kind,
+  observation_size: int, action_size: int, config: SoftAgentConfig,
+  policy: networks.Network, kind: Kind,
 ) -> SoftPolicy:
   """Makes the policy's part of a learner."""
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
@@ -95,10 +92,8 @@ def soft_policy(
 
   @eager.compiled_if_eager()
   def act(
-    state: types.State,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
-    key: types.Key,
+    state: types.State, hyperparams: types.Hyperparams,
+    observation: types.Array, key: types.Key,
   ) -> types.Array:
     del hyperparams  # The policy is its own noise.
     return seen(state, observation).sample(seed=key)
@@ -107,10 +102,8 @@ def soft_policy(
     return seen(state, observation).mode()
 
   def step(
-    state: types.State,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
-    q_fn: Callable[[types.Array], types.Array],
+    state: types.State, hyperparams: types.Hyperparams,
+    observation: types.Array, q_fn: Callable[[types.Array], types.Array],
     key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
     temperature = jnp.exp(state.log_temperature)

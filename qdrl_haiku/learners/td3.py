@@ -77,9 +77,7 @@ class TD3Genotype(NamedTuple):
 
 
 def td3(
-  observation_size: int,
-  action_size: int,
-  config: TD3Config = TD3Config(),
+  observation_size: int, action_size: int, config: TD3Config = TD3Config(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes TD3: twin critics, smoothed target actions, a delayed policy.
@@ -130,9 +128,7 @@ def td3(
 
   @eager.compiled_if_eager()
   def act(
-    state: TD3State,
-    hyperparams: types.Hyperparams,
-    observation: types.Array,
+    state: TD3State, hyperparams: types.Hyperparams, observation: types.Array,
     key: types.Key,
   ) -> types.Array:
     action = act_greedy(state, observation)
@@ -146,13 +142,9 @@ def td3(
     return action_of(state.policy_params, observation)
 
   def policy_step(
-    params: types.Params,
-    optimizer_state: types.State,
-    critic_params: types.Params,
-    observation: types.Array,
-    judged: types.Array,
-    learning_rate: types.Array,
-    weight_decay: types.Array | None = None,
+    params: types.Params, optimizer_state: types.State,
+    critic_params: types.Params, observation: types.Array, judged: types.Array,
+    learning_rate: types.Array, weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, types.State, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
@@ -171,10 +163,8 @@ def td3(
 
   @eager.compiled_if_eager()
   def update(
-    state: TD3State,
-    hyperparams: types.Hyperparams,
-    transitions: types.Transition,
-    key: types.Key,
+    state: TD3State, hyperparams: types.Hyperparams,
+    transitions: types.Transition, key: types.Key,
   ) -> tuple[TD3State, types.Metrics]:
     if not config.own_critics:
       raise ValueError(

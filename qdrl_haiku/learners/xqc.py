@@ -68,9 +68,7 @@ class XQCGenotype(NamedTuple):
 
 
 def xqc(
-  observation_size: int,
-  action_size: int,
-  config: XQCConfig = XQCConfig(),
+  observation_size: int, action_size: int, config: XQCConfig = XQCConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
@@ -101,8 +99,7 @@ def xqc(
     kind = kind._replace(constrain_policy=networks_lib.with_unit_norm)
 
   def atoms(
-    rewards: statistics.RewardStatistics,
-    hyperparams: types.Hyperparams,
+    rewards: statistics.RewardStatistics, hyperparams: types.Hyperparams,
     temperature: types.Array,
   ) -> types.Array:
     """Returns the values [K] that logits are of: all returns lie among them."""

@@ -46,13 +46,8 @@ def categorical_value(logits: jax.Array, atoms: jax.Array) -> jax.Array:
 
 
 def xqc_critic_loss(
-  logits_tm1: jax.Array,
-  r_t: jax.Array,
-  discount_t: jax.Array,
-  q_t: jax.Array,
-  log_prob_t: jax.Array,
-  temperature: jax.Array,
-  atoms: jax.Array,
+  logits_tm1: jax.Array, r_t: jax.Array, discount_t: jax.Array, q_t: jax.Array,
+  log_prob_t: jax.Array, temperature: jax.Array, atoms: jax.Array,
 ) -> jax.Array:
   """Returns the cross-entropy of the twin critics to the soft target, eq. 3.
 

@@ -52,10 +52,7 @@ def metra_slack(
 
 
 def metra_representation_loss(
-  phi: jax.Array,
-  next_phi: jax.Array,
-  skill: jax.Array,
-  multiplier: jax.Array,
+  phi: jax.Array, next_phi: jax.Array, skill: jax.Array, multiplier: jax.Array,
   slack: jax.Array,
 ) -> jax.Array:
   """Returns the loss of the representation, eq. 10.

@@ -15,9 +15,7 @@ _LARGEST_LOG_RATIO = 20.0
 
 
 def ppo_policy_loss(
-  log_prob: jax.Array,
-  behaviour_log_prob: jax.Array,
-  advantage: jax.Array,
+  log_prob: jax.Array, behaviour_log_prob: jax.Array, advantage: jax.Array,
   clip_epsilon: jax.Array,
 ) -> jax.Array:
   """Returns the clipped surrogate loss, equation 7.
@@ -58,12 +56,8 @@ def ppo_critic_loss(v_tm1: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def ppo_advantages(
-  r_t: jax.Array,
-  discount_t: jax.Array,
-  truncation_t: jax.Array,
-  v_tm1: jax.Array,
-  v_t: jax.Array,
-  lambda_: jax.Array,
+  r_t: jax.Array, discount_t: jax.Array, truncation_t: jax.Array,
+  v_tm1: jax.Array, v_t: jax.Array, lambda_: jax.Array,
 ) -> jax.Array:
   """Returns truncated generalised advantages of steps in one environment.
 

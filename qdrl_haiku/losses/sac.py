@@ -12,12 +12,8 @@ import rlax
 
 
 def sac_critic_loss(
-  q_tm1: jax.Array,
-  r_t: jax.Array,
-  discount_t: jax.Array,
-  q_t: jax.Array,
-  log_prob_t: jax.Array,
-  temperature: jax.Array,
+  q_tm1: jax.Array, r_t: jax.Array, discount_t: jax.Array, q_t: jax.Array,
+  log_prob_t: jax.Array, temperature: jax.Array,
 ) -> jax.Array:
   """Returns the soft Bellman error of the twin critics, eq. 5.
 

@@ -57,9 +57,7 @@ def td3_policy_loss(q_t: jax.Array) -> jax.Array:
 
 
 def td3_target_action(
-  key: types.Key,
-  action: jax.Array,
-  noise_scale: jax.Array,
+  key: types.Key, action: jax.Array, noise_scale: jax.Array,
   noise_clip: jax.Array,
 ) -> jax.Array:
   """Returns the smoothed actions that the target critics judge, section 5.3.

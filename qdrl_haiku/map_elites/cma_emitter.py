@@ -28,8 +28,7 @@ class CMAState(NamedTuple):
 
 
 def cma_emitter(
-  make_strategies: Callable[[int], Strategies],
-  genotype: Tree,
+  make_strategies: Callable[[int], Strategies], genotype: Tree,
   is_weight: variation.IsWeightFn | None = None,
 ) -> Emitter:
   """Makes the emitter of offspring that strategies sample around elites.

@@ -65,12 +65,8 @@ def pga_emitter(
 
 
 def dcrl_emitter(
-  teacher: Teacher,
-  variation_fn: VariationFn,
-  *,
-  gradient_batch_size: int,
-  injection_batch_size: int,
-  variation_batch_size: int,
+  teacher: Teacher, variation_fn: VariationFn, *, gradient_batch_size: int,
+  injection_batch_size: int, variation_batch_size: int,
 ) -> Emitter:
   """Makes the emitter of DCRL-MAP-Elites.
 

@@ -58,10 +58,7 @@ class DominatedNovelty(Repertoire):
       places, self.fitness, self.descriptors)
 
   def places(
-    self,
-    valid: Array,
-    fitness: Array,
-    descriptors: Array,
+    self, valid: Array, fitness: Array, descriptors: Array,
     hashes: Sequence[Array],
   ) -> Array:
     """Decides where individuals are written; see `Repertoire.places`."""

@@ -86,9 +86,7 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
 
 
 def emit_offspring(
-  key: Key,
-  variation_fn: VariationFn,
-  sample: Callable[[Key, int], Tree],
+  key: Key, variation_fn: VariationFn, sample: Callable[[Key, int], Tree],
   batch_size: int,
 ) -> Tree:
   """Makes offspring of two sampled parents each."""

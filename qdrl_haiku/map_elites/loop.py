@@ -48,10 +48,7 @@ def init(
 
 
 def step(
-  emitter: Emitter,
-  evaluate: EvaluateFn,
-  repertoire: Repertoire,
-  state: Tree,
+  emitter: Emitter, evaluate: EvaluateFn, repertoire: Repertoire, state: Tree,
   key: Key,
 ) -> tuple[Repertoire, Tree]:
   """Asks an emitter for individuals, evaluates, adds and tells.
@@ -80,12 +77,8 @@ def step(
 
 
 def add_and_tell(
-  emitter: Emitter,
-  repertoire: Repertoire,
-  archive: DeepArchive | tuple[()],
-  state: Tree,
-  evaluated: Evaluated,
-  key: Key,
+  emitter: Emitter, repertoire: Repertoire, archive: DeepArchive | tuple[()],
+  state: Tree, evaluated: Evaluated, key: Key,
 ) -> tuple[Repertoire, DeepArchive | tuple[()], Tree]:
   """Ends a generation whose individuals are evaluated, of a generation's key.
 

@@ -34,8 +34,7 @@ class MultiEmitterState(NamedTuple):
 
 
 def multi_emitter(
-  emitters: Mapping[str, Emitter],
-  batch_size: int | None = None,
+  emitters: Mapping[str, Emitter], batch_size: int | None = None,
   exploration: float = 0.1,
 ) -> Emitter:
   """Makes one emitter of several, and remembers which found which elite.
@@ -104,9 +103,7 @@ def multi_emitter(
       rows=rows.astype(jnp.int32))
 
   def tell(
-    state: MultiEmitterState,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
+    state: MultiEmitterState, repertoire: Repertoire, evaluated: Evaluated,
     key: Key,
   ) -> MultiEmitterState:
     def tell_one(i: int, part: Emitter, key: Key) -> Tree:
@@ -142,9 +139,7 @@ def multi_emitter(
       improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1))
 
   def tell_first(
-    state: MultiEmitterState,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
+    state: MultiEmitterState, repertoire: Repertoire, evaluated: Evaluated,
     key: Key,
   ) -> MultiEmitterState:
     def tell_one(i: int, part: Emitter, key: Key) -> Tree:

@@ -63,13 +63,8 @@ class PBTEmitterState(NamedTuple):
 
 
 def pbt_emitter(
-  agents: Agents,
-  controller: Any,
-  variation_fn: VariationFn,
-  *,
-  population_size: int,
-  variation_batch_size: int,
-  num_replaced_by_samples: int,
+  agents: Agents, controller: Any, variation_fn: VariationFn, *,
+  population_size: int, variation_batch_size: int, num_replaced_by_samples: int,
 ) -> Emitter:
   """Makes the emitter of a population that trains, and of variations.
 
@@ -157,9 +152,7 @@ def pbt_emitter(
     return elites, state._replace(members=members, metrics=metrics)
 
   def tell(
-    state: PBTEmitterState,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
+    state: PBTEmitterState, repertoire: Repertoire, evaluated: Evaluated,
     key: Key,
   ) -> PBTEmitterState:
     fitness = jnp.asarray(evaluated.fitness, jnp.float32)[:population_size]

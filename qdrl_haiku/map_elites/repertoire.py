@@ -156,10 +156,7 @@ class Repertoire:
       num_outside=self.count_outside(outside))
 
   def places(
-    self,
-    valid: Array,
-    fitness: Array,
-    descriptors: Array,
+    self, valid: Array, fitness: Array, descriptors: Array,
     hashes: Sequence[Array],
   ) -> Array:
     """Decides where each individual of a batch is written.

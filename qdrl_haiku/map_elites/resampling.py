@@ -71,10 +71,7 @@ class DeepArchive(NamedTuple):
 
   @classmethod
   def init(
-    cls,
-    resampling: Resampling,
-    batch_size: int,
-    tessellation: Tessellation,
+    cls, resampling: Resampling, batch_size: int, tessellation: Tessellation,
     evaluated: Evaluated,
   ) -> "DeepArchive":
     """Makes the archive of first individuals.
@@ -140,11 +137,8 @@ class DeepArchive(NamedTuple):
     return genotypes, self._replace(drawn=places)
 
   def add(
-    self,
-    repertoire: Repertoire,
-    evaluated: Evaluated,
-    reevaluated: tuple[Array, Array],
-    labels: Array | None = None,
+    self, repertoire: Repertoire, evaluated: Evaluated,
+    reevaluated: tuple[Array, Array], labels: Array | None = None,
   ) -> tuple[Repertoire, "DeepArchive"]:
     """Updates means, and keeps the fittest of each cell, new or old.
 

@@ -40,8 +40,7 @@ _PACKAGE = "qdrl_haiku"
 
 
 def store_repertoire(
-  fields: dict[str, Any],
-  path: str | os.PathLike[str],
+  fields: dict[str, Any], path: str | os.PathLike[str],
   config: dict[str, Any] | None = None,
 ) -> None:
   """Writes the fields of a repertoire; see `Repertoire.save`."""

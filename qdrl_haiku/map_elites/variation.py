@@ -22,10 +22,7 @@ IsWeightFn = Callable[[jax.tree_util.KeyPath], bool]
 
 
 def iso_line(
-  key: Key,
-  x1: Tree,
-  x2: Tree,
-  iso_sigma: float | Array,
+  key: Key, x1: Tree, x2: Tree, iso_sigma: float | Array,
   line_sigma: float | Array,
 ) -> Tree:
   """Varies genotypes a little at random, and more towards another elite.

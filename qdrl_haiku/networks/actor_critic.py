@@ -55,8 +55,7 @@ class ActorCritic(NamedTuple):
 
 
 def make_sac_networks(
-  observation_size: int,
-  action_size: int,
+  observation_size: int, action_size: int,
   config: NetworkConfig = ResidualNetworkConfig(),
   own: OwnNetworks | None = None,
 ) -> ActorCritic:
@@ -77,8 +76,7 @@ def make_sac_networks(
 
 
 def make_td3_networks(
-  observation_size: int,
-  action_size: int,
+  observation_size: int, action_size: int,
   config: NetworkConfig = ResidualNetworkConfig(),
   own: OwnNetworks | None = None,
 ) -> ActorCritic:
@@ -90,10 +88,8 @@ def make_td3_networks(
 
 
 def make_ppo_networks(
-  observation_size: int,
-  action_size: int,
-  config: NetworkConfig = NetworkConfig(),
-  own: OwnNetworks | None = None,
+  observation_size: int, action_size: int,
+  config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None,
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the critic of PPO.
 
@@ -103,11 +99,8 @@ def make_ppo_networks(
 
 
 def make_discriminator(
-  input_size: int,
-  parameter_size: int,
-  hidden_layer_sizes: Sequence[int] = (256, 256),
-  *,
-  activation: str = "relu",
+  input_size: int, parameter_size: int,
+  hidden_layer_sizes: Sequence[int] = (256, 256), *, activation: str = "relu",
   layer_norm: bool = False,
 ) -> Network:
   """Returns the discriminator of DIAYN.
@@ -149,12 +142,8 @@ def policy_final_init(
 
 
 def _actor_critic(
-  observation_size: int,
-  action_size: int,
-  outputs_per_action: int,
-  config: NetworkConfig,
-  own: OwnNetworks | None,
-  of_observations: bool = False,
+  observation_size: int, action_size: int, outputs_per_action: int,
+  config: NetworkConfig, own: OwnNetworks | None, of_observations: bool = False,
 ) -> ActorCritic:
   """Checks the sizes and returns the policy and its critics.
 
@@ -199,13 +188,8 @@ def _actor_critic(
 
 
 def _perceptron(
-  name: str,
-  config: ResidualNetworkConfig,
-  sizes: Sequence[int],
-  output_size: int,
-  *,
-  layer_norm: bool,
-  residual: bool,
+  name: str, config: ResidualNetworkConfig, sizes: Sequence[int],
+  output_size: int, *, layer_norm: bool, residual: bool,
   final_init: hk.initializers.Initializer | None = None,
 ) -> Callable[[jax.Array], jax.Array]:
   """Returns what applies an `MLP` or a `ResidualMLP`, if that can be."""

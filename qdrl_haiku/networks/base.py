@@ -132,9 +132,7 @@ def stateful_network(
     return transformed.init(key, *examples, True)
 
   def apply(
-    params: types.Params,
-    state: types.State,
-    *inputs: jax.Array,
+    params: types.Params, state: types.State, *inputs: jax.Array,
     is_training: bool,
   ) -> tuple[jax.Array, types.State]:
     return transformed.apply(params, state, *inputs, is_training)

@@ -30,12 +30,8 @@ class BatchNorm(hk.Module):
   """
 
   def __init__(
-    self,
-    *,
-    renormalize: bool = False,
-    create_offset: bool = True,
-    warm_up: int = _WARM_UP,
-    name: str = "batch_norm",
+    self, *, renormalize: bool = False, create_offset: bool = True,
+    warm_up: int = _WARM_UP, name: str = "batch_norm",
   ) -> None:
     """Describes the layer.
 
@@ -125,10 +121,7 @@ class LinearOfAffine(hk.Module):
   """
 
   def __init__(
-    self,
-    size: int,
-    *,
-    w_init: hk.initializers.Initializer | None = None,
+    self, size: int, *, w_init: hk.initializers.Initializer | None = None,
     name: str,
   ) -> None:
     super().__init__(name=name)

@@ -51,10 +51,8 @@ class BatchNormNetworks(NamedTuple):
 
 
 def make_crossq_networks(
-  observation_size: int,
-  action_size: int,
-  config: NetworkConfig = NetworkConfig(),
-  own: OwnNetworks | None = None,
+  observation_size: int, action_size: int,
+  config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None,
 ) -> BatchNormNetworks:
   """Returns the policy and the twin critics of CrossQ.
 
@@ -67,8 +65,7 @@ def make_crossq_networks(
   act = ACTIVATIONS[config.activation]
 
   def layers(
-    sizes: Sequence[int],
-    output_size: int,
+    sizes: Sequence[int], output_size: int,
     final_init: hk.initializers.Initializer | None,
   ) -> _Forward:
     def forward(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
@@ -91,11 +88,8 @@ def make_crossq_networks(
 
 
 def make_xqc_networks(
-  observation_size: int,
-  action_size: int,
-  config: NetworkConfig = NetworkConfig(),
-  own: OwnNetworks | None = None,
-  *,
+  observation_size: int, action_size: int,
+  config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None, *,
   num_atoms: int,
 ) -> BatchNormNetworks:
   """Returns the policy and the twin critics of XQC.
@@ -121,8 +115,7 @@ def make_xqc_networks(
   act = ACTIVATIONS[config.activation]
 
   def layers(
-    sizes: Sequence[int],
-    output_size: int,
+    sizes: Sequence[int], output_size: int,
     final_init: hk.initializers.Initializer | None,
   ) -> _Forward:
     del final_init  # The weights' norm is 1.
@@ -182,13 +175,8 @@ def without_batch_norm(policy: base.Variables) -> types.Params:
 
 
 def _networks(
-  observation_size: int,
-  action_size: int,
-  config: NetworkConfig,
-  own: OwnNetworks | None,
-  num_outputs: int,
-  layers: _MakeForward,
-  *,
+  observation_size: int, action_size: int, config: NetworkConfig,
+  own: OwnNetworks | None, num_outputs: int, layers: _MakeForward, *,
   has_unit_norm: bool = False,
 ) -> BatchNormNetworks:
   """Returns a policy and twin critics of layers."""
@@ -271,13 +259,8 @@ def _twins(critic: _Forward, input_size: int) -> base.StatefulNetwork:
     )(jax.random.split(key, NUM_CRITICS))
 
   def apply(
-    params: types.Params,
-    state: types.State,
-    observation: jax.Array,
-    action: jax.Array,
-    *,
-    is_training: bool,
-    rows: slice = slice(None),
+    params: types.Params, state: types.State, observation: jax.Array,
+    action: jax.Array, *, is_training: bool, rows: slice = slice(None),
   ) -> tuple[jax.Array, types.State]:
     inputs = jnp.concatenate([observation, action], axis=-1)
     # Statistics of the inputs are the same for both.

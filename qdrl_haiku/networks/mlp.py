@@ -16,14 +16,9 @@ class MLP(hk.Module):
   """A multi-layer perceptron with an affine last layer."""
 
   def __init__(
-    self,
-    hidden_layer_sizes: Sequence[int],
-    output_size: int,
-    *,
-    activation: Callable[[jax.Array], jax.Array],
-    layer_norm: bool = False,
-    final_init: hk.initializers.Initializer | None = None,
-    name: str,
+    self, hidden_layer_sizes: Sequence[int], output_size: int, *,
+    activation: Callable[[jax.Array], jax.Array], layer_norm: bool = False,
+    final_init: hk.initializers.Initializer | None = None, name: str,
   ) -> None:
     """Describes the layers; nothing is created before the call.
 

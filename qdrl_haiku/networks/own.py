@@ -57,9 +57,7 @@ class OwnNetworks(NamedTuple):
 
 
 def own_network(
-  role: str,
-  given: OwnNetwork,
-  input_sizes: Sequence[int],
+  role: str, given: OwnNetwork, input_sizes: Sequence[int],
   outputs: tuple[int, ...],
 ) -> Network:
   """Makes a network of what a user gives.
@@ -134,10 +132,8 @@ def tell_own_network(
 
 
 def check_own_network_shapes(
-  role: str,
-  function: Callable[..., jax.Array],
-  shapes: Sequence[tuple[int, ...]],
-  expected: tuple[int, ...],
+  role: str, function: Callable[..., jax.Array],
+  shapes: Sequence[tuple[int, ...]], expected: tuple[int, ...],
 ) -> None:
   """Refuses a network that makes other shapes than it should.
 
@@ -188,8 +184,7 @@ def _of_any_axes(network: Network) -> Network:
 
   def call(
     function: Callable[..., tuple[jax.Array, types.Params]],
-    params: types.Params,
-    *inputs: jax.Array,
+    params: types.Params, *inputs: jax.Array,
   ) -> tuple[jax.Array, types.Params]:
     flat = (x.reshape(-1, x.shape[-1]) for x in inputs)
     outputs, moved = function(params, *flat)

@@ -95,8 +95,7 @@ def _path_of_torso(
 
 
 def _moments(
-  scene: environments.RobotScene,
-  links: dict[str, np.ndarray],
+  scene: environments.RobotScene, links: dict[str, np.ndarray],
   lengths: np.ndarray,
 ) -> tuple[Panel, list[np.ndarray]]:
   """Describes moments side by side, and returns the lines of each episode."""

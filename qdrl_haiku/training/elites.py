@@ -26,8 +26,7 @@ def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
 
 
 def vary_elites(
-  iso_sigma: float,
-  line_sigma: float,
+  iso_sigma: float, line_sigma: float,
   explore: Callable[[Key, Hyperparams], Hyperparams],
 ) -> map_elites.VariationFn:
   """Makes the variation by which two agents of a repertoire make another.
@@ -56,9 +55,7 @@ def vary_elites(
 
 
 def evaluate_elites(
-  setup: Setup,
-  elites: map_elites.Elite,
-  env_states: environments.State,
+  setup: Setup, elites: map_elites.Elite, env_states: environments.State,
   needs: Collection[str] = (),
 ) -> actors.Evaluation:
   """Runs greedy episodes of agents made of elites, on all devices."""
@@ -79,9 +76,7 @@ def evaluate_elites(
 
 
 def judge_elites(
-  setup: Setup,
-  elites: map_elites.Elite,
-  env_states: environments.State,
+  setup: Setup, elites: map_elites.Elite, env_states: environments.State,
   needs: Collection[str],
 ) -> tuple[actors.Evaluation, map_elites.Evaluated]:
   """Evaluates elites, and says of them what an emitter needs."""

@@ -182,11 +182,8 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
 
 
 def _taught(
-  make: Callable[..., map_elites.Emitter],
-  sees_targets: bool,
-  gradient_share: float,
-  injection_share: float | None,
-  setup: Setup,
+  make: Callable[..., map_elites.Emitter], sees_targets: bool,
+  gradient_share: float, injection_share: float | None, setup: Setup,
 ) -> map_elites.Emitter:
   """Makes an emitter with a critic, of default shares of the offspring."""
   size = setup.qd.variation_batch_size

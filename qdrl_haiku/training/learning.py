@@ -102,12 +102,8 @@ def train_members(
 
 
 def _from_replay(
-  setup: Setup,
-  members: Members,
-  hyperparams: Hyperparams,
-  collect_keys: Key,
-  learn_keys: Key,
-  pool: Tree,
+  setup: Setup, members: Members, hyperparams: Hyperparams, collect_keys: Key,
+  learn_keys: Key, pool: Tree,
 ) -> tuple[Members, Tree]:
   """Collects until updates are due, stores that, and learns from replay.
 
@@ -147,12 +143,8 @@ def _from_replay(
 
 
 def _from_rollout(
-  setup: Setup,
-  members: Members,
-  hyperparams: Hyperparams,
-  collect_keys: Key,
-  learn_keys: Key,
-  pool: Tree,
+  setup: Setup, members: Members, hyperparams: Hyperparams, collect_keys: Key,
+  learn_keys: Key, pool: Tree,
 ) -> tuple[Members, Tree]:
   """Collects a rollout and learns from it, see `_from_replay`."""
   env_states, transitions = _collect(
@@ -182,10 +174,7 @@ def _finite(transitions: Transition) -> tuple[Array, Array]:
 
 
 def _collect(
-  setup: Setup,
-  members: Members,
-  hyperparams: Hyperparams,
-  keys: Key,
+  setup: Setup, members: Members, hyperparams: Hyperparams, keys: Key,
   pool: Tree,
 ) -> tuple[environments.State, Transition]:
   """Steps the members' environments for one iteration."""
@@ -198,11 +187,8 @@ def _collect(
 
 
 def learn_rollouts(
-  setup: Setup,
-  states: types.State,
-  hyperparams: Hyperparams,
-  rollouts: Transition,
-  keys: Key,
+  setup: Setup, states: types.State, hyperparams: Hyperparams,
+  rollouts: Transition, keys: Key,
 ) -> tuple[types.State, _Row]:
   """Learns from rollouts, leaves [P, T, E, ...]."""
 
@@ -216,11 +202,8 @@ def learn_rollouts(
 
 
 def learn(
-  setup: Setup,
-  states: types.State,
-  buffers: replay.ReplayState,
-  hyperparams: Hyperparams,
-  keys: Key,
+  setup: Setup, states: types.State, buffers: replay.ReplayState,
+  hyperparams: Hyperparams, keys: Key,
 ) -> tuple[types.State, _Row]:
   """Learns from replay for one iteration."""
   batches_per_update = setup.learner.batches_per_update
@@ -237,10 +220,7 @@ def learn(
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)
 
   def updates(
-    state: types.State,
-    hyperparams: Hyperparams,
-    sampled: Tree,
-    keys: Key,
+    state: types.State, hyperparams: Hyperparams, sampled: Tree, keys: Key,
     can_learn: Array,
   ) -> tuple[types.State, _Row]:
     transitions = sampled

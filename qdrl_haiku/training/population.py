@@ -179,10 +179,7 @@ def _sparing(
 
 
 def inherit_in_population(
-  setup: Setup,
-  members: Members,
-  parents: Array,
-  finite: Array,
+  setup: Setup, members: Members, parents: Array, finite: Array,
   turn: Array | int = 0,
 ) -> Members:
   """Gives children what they inherit.

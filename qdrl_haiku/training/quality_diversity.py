@@ -152,9 +152,7 @@ def restart(setup: Setup, state: State, run_key: Key) -> State:
 
 
 def _of_members(
-  setup: Setup,
-  report: GenerationReport,
-  trained: map_elites.PBTEmitterState,
+  setup: Setup, report: GenerationReport, trained: map_elites.PBTEmitterState,
   told: map_elites.PBTEmitterState,
 ) -> GenerationReport:
   """Returns the report of the members, which are the first offspring."""

@@ -183,9 +183,7 @@ class RepertoireConfig(Settings):
     return found
 
   def make_tessellation(
-    self,
-    descriptor: environments.Descriptor,
-    seed: int,
+    self, descriptor: environments.Descriptor, seed: int,
     centroids: jax.typing.ArrayLike | None = None,
   ) -> map_elites.Tessellation:
     """Makes the cells of the descriptors' space.

@@ -14,8 +14,7 @@ from qdrl_haiku.types import Hyperparams, Tree
 
 
 def search_space(
-  hyperparams: Hyperparams,
-  specifications: Sequence[str] = (),
+  hyperparams: Hyperparams, specifications: Sequence[str] = (),
   given: Mapping[str, float] = MappingProxyType({}),
   declared: Mapping[str, learners.Hyperparameter] = MappingProxyType({}),
 ) -> Tree:
@@ -82,9 +81,7 @@ def with_hyperparameters(
 
 
 def check_search_space_value(
-  declared: Mapping[str, learners.Hyperparameter],
-  name: str,
-  value: float,
+  declared: Mapping[str, learners.Hyperparameter], name: str, value: float,
   where: str,
 ) -> None:
   """Refuses a value of a known hyperparameter that is out of its range."""

@@ -31,11 +31,7 @@ class RobotState:
   """
 
   def __init__(
-    self,
-    model: RobotModel,
-    physics: Any,
-    goal: Array,
-    step_seconds: float,
+    self, model: RobotModel, physics: Any, goal: Array, step_seconds: float,
   ) -> None:
     """Takes a state of brax's physics."""
     self.model = model
