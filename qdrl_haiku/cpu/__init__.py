@@ -7,7 +7,7 @@ beside it:
   `fusion.fuse_gradient_by_outputs`, in networks, policies and losses;
 - `one_by_one_on_cpu` and `one_by_one_alone`, loops over members, not batches;
 - `batching.rewrite_for_batching`, physics as one kernel (`small_operations`);
-- `compiler_options.mesh_compiler_options`, by how often a program runs.
+- `compiler_options.platform_compiler_options`, by how often a program runs.
 
 `xla` says what of all this the installed XLA knows.
 """

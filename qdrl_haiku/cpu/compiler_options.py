@@ -22,8 +22,8 @@ class CompilerOptions(NamedTuple):
   once: Options
 
 
-def mesh_compiler_options(mesh: jax.sharding.Mesh) -> CompilerOptions:
-  """Returns the options for programs on a mesh: none but on CPUs.
+def platform_compiler_options(platform: str | None = None) -> CompilerOptions:
+  """Returns the options for programs on a platform: none but on CPUs.
 
   There LLVM's costlier passes take a quarter of the time that compiling takes,
   and gain 2 % in speed at most; the newer way of fusing operations takes
@@ -31,7 +31,8 @@ def mesh_compiler_options(mesh: jax.sharding.Mesh) -> CompilerOptions:
   LLVM's passes what resets environments is compiled three times as fast, and
   runs a fifth as fast, once.
   """
-  if switch.is_switched_to_plain() or mesh.devices.flat[0].platform != "cpu":
+  platform = platform or jax.default_backend()
+  if switch.is_switched_to_plain() or platform != "cpu":
     return CompilerOptions({}, {}, {})
   level = "xla_backend_optimization_level"
   always: Options = {level: 1}

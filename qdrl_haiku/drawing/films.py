@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qdrl_haiku import actors, environments, files, learners, types
+from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.drawing import figure as figure_lib
 from qdrl_haiku.drawing import mujoco_frames, stick_figures, with_matplotlib
 from qdrl_haiku.drawing.figure import Panel, Trace
@@ -26,7 +27,9 @@ _MAX_FRAMES = 500
 _FRAME_SECONDS = 0.04
 # A walk has no time of its own.
 _WALK_SECONDS = 0.1
-_DPI = 100
+_DPI = {".gif": 75, ".mp4": 100, ".png": 100}
+# Of a GIF, which compresses few of them best.
+_COLORS = 64
 
 _DrawFn = Callable[[Axes, int], None]
 """Draws an episode on empty axes, as it is after so many steps."""
@@ -48,24 +51,33 @@ def check_film_format(scene: environments.Scene, file_format: str) -> None:
 def first_film_episode(
   env: environments.BatchedEnvironment, learner: learners.Learner,
   state: types.State, key: types.Key, scene: environments.Scene,
+  most_steps: int = _MAX_STEPS,
 ) -> types.Tree:
   """Runs the first of the episodes that an evaluation with that key sees.
 
+  Args:
+    env: the environment.
+    learner: whose `act_greedy` chooses the actions.
+    state: the agent's.
+    key: one key, consumed.
+    scene: `environments.scene(env)`.
+    most_steps: after which the rest of a longer episode is left out.
+
   Returns:
     What the scene extracts of one agent, on the host, leaves [T+1, ...] for an
-    episode of T steps: of 10,000 at most, and of those before anything was not
-    finite.
+    episode of T steps, of those before anything was not finite.
   """
 
-  @jax.jit
   def run(state: types.State, key: types.Key) -> actors.Rollout:
     population = jax.tree.map(lambda x: x[None], state)
-    num_steps = min(env.episode_length, _MAX_STEPS)
+    num_steps = min(env.episode_length, most_steps)
     return actors.rollout(
       env, learner, population, key, num_steps, scene.extract
     )
 
-  rollout = jax.device_get(run(state, key))
+  options = compiler_options.platform_compiler_options().once
+  compiled = jax.jit(run, compiler_options=options)
+  rollout = jax.device_get(compiled(state, key))
   seen = rollout.mask[0]
   for x in jax.tree.leaves(rollout.extracted):
     seen = seen & np.isfinite(x[0]).reshape(len(seen), -1).all(axis=1)
@@ -157,7 +169,7 @@ def _picture(
     rows, columns, size = 2, 4, (12.0, 5.0)
     moments = np.linspace(0, num_steps, rows * columns).round().astype(int)
   draw = _drawer(scene, episode, moments)
-  figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+  figure = Figure(figsize=size, dpi=_DPI[".png"], layout="constrained")
   grid = figure.subplots(rows, columns, squeeze=False).flat
   for axes, t in zip(grid, moments.tolist(), strict=True):
     draw(axes, t)
@@ -176,12 +188,13 @@ def _film(
   stride = max(1, round(_FRAME_SECONDS / seconds), -(-num_steps // _MAX_FRAMES))
   moments = np.arange(0, num_steps + stride, stride).clip(max=num_steps)
   draw = _drawer(scene, episode, moments)
-  figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+  dpi = _DPI[path.suffix]
+  figure = Figure(figsize=size, dpi=dpi, layout="constrained")
   figure.suptitle(title, fontsize="medium", wrap=True)
   axes = figure.subplots()
-  writers = {".gif": animation.PillowWriter, ".mp4": animation.FFMpegWriter}
+  writers = {".gif": _GIFWriter, ".mp4": animation.FFMpegWriter}
   writer = writers[path.suffix](fps=1 / (stride * seconds))
-  with writer.saving(figure, str(path), _DPI):
+  with writer.saving(figure, str(path), dpi):
     for t in moments.tolist():
       axes.clear()
       draw(axes, t)
@@ -189,6 +202,18 @@ def _film(
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
       writer.grab_frame()
+
+
+class _GIFWriter(animation.PillowWriter):
+  """Gives all frames the same few colours, which halves a film's size."""
+
+  def finish(self) -> None:
+    """Writes the file."""
+    frames = [frame.convert("RGB") for frame in self._frames]
+    # An octree of them, which has rare ones too, such as that of a line.
+    palette = frames[-1].quantize(_COLORS, method=2)
+    self._frames = [x.quantize(palette=palette, dither=0) for x in frames]
+    super().finish()
 
 
 def _drawer(

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array, Key, Tree
 
@@ -188,7 +189,6 @@ def _leaves(tree: Tree) -> dict[str, jax.ShapeDtypeStruct]:
 def check_valid_environment_values(env: BatchedEnvironment) -> None:
   """Runs one instance for a few steps with random actions, and looks at it."""
 
-  @jax.jit
   def run(key: Key) -> tuple[dict, dict]:
     def step(state: State, action: Array) -> tuple[State, dict]:
       state = env.advance(state, action)
@@ -206,7 +206,9 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
   advice = getattr(
     getattr(env, "unwrapped", None), "advice", "return finite numbers."
   )
-  first, later = jax.device_get(run(jax.random.key(0)))
+  options = compiler_options.platform_compiler_options().once
+  compiled = jax.jit(run, compiler_options=options)
+  first, later = jax.device_get(compiled(jax.random.key(0)))
   _check_values("env.reset", first, advice)
   for t in range(_NUM_STEPS):
     values = {name: x[t] for name, x in later.items()}

@@ -210,7 +210,8 @@ def make_programs(
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   shardings, trained = state_lib.state_shardings(setup, members, replicated)
-  options = compiler_options.mesh_compiler_options(mesh)
+  platform = mesh.devices.flat[0].platform
+  options = compiler_options.platform_compiler_options(platform)
   # The first agents of a repertoire are evaluated.
   to_init = options.often if setup.map_elites else options.once
 

@@ -78,7 +78,8 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
       setup.config, num_eval_episodes=num_reevaluations
     )
   )
-  options = compiler_options.mesh_compiler_options(mesh)
+  platform = mesh.devices.flat[0].platform
+  options = compiler_options.platform_compiler_options(platform)
   replicated = NamedSharding(mesh, PartitionSpec())
   # As the evaluation has them.
   divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))

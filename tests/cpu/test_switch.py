@@ -9,7 +9,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-from qdrl_haiku import distributed, networks
+from qdrl_haiku import networks
 from qdrl_haiku.cpu import (
   batching,
   compiler_options,
@@ -75,10 +75,10 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
 
 
 def test_compiler_options_are_left_out(monkeypatch):
-  mesh = distributed.population_mesh(1)
-  assert all(compiler_options.mesh_compiler_options(mesh))
+  assert all(compiler_options.platform_compiler_options())
+  assert not any(compiler_options.platform_compiler_options("cuda"))
   monkeypatch.setenv("QDRL_PLAIN", "1")
-  assert not any(compiler_options.mesh_compiler_options(mesh))
+  assert not any(compiler_options.platform_compiler_options())
 
 
 _KNOWN, _UNKNOWN = "xla_backend_optimization_level", "xla_cpu_that_never_was"
