@@ -5,6 +5,7 @@ import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.artifacts import statistics
+from qdrl_haiku.cpu import compiler_options
 
 # Environments that run side by side.
 _BATCH = 1024
@@ -33,7 +34,8 @@ def evaluate_agent(
   evaluate = jax.jit(
     lambda state, key: actors.evaluate(
       env, learner, state, key, size, function
-    )
+    ),
+    compiler_options=compiler_options.platform_compiler_options().often,
   )
   batches = [
     jax.device_get(evaluate(population, jax.random.fold_in(key, i)[None]))

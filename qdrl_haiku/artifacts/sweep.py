@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.environments.randomization import drawn_values
 
 # Episodes that are begun for each that is run, so that each value has enough.
@@ -69,7 +70,9 @@ def sweep_agent(
     The returns, [K, N].
   """
   size = _SPARE * len(values) * (num_episodes + 8)
-  begun = jax.jit(env.reset)(jax.random.split(key, size))
+  options = compiler_options.platform_compiler_options()
+  reset = jax.jit(env.reset, compiler_options=options.once)
+  begun = reset(jax.random.split(key, size))
   drawn = np.asarray(drawn_values(begun)[name])
   chosen = np.stack([
     np.argsort(drawn != np.float32(value), kind="stable")[:num_episodes]
@@ -82,6 +85,7 @@ def sweep_agent(
   evaluate = jax.jit(
     lambda states, env_states: actors.evaluate_from_states(
       env, learner, states, env_states
-    )
+    ),
+    compiler_options=options.often,
   )
   return np.asarray(evaluate(states, env_states).returns)

@@ -1,6 +1,7 @@
 """The environment of a robot and a task."""
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,15 @@ from qdrl_haiku.environments.interface import State
 from qdrl_haiku.environments.robots.model import RobotModel, read_robot
 from qdrl_haiku.environments.robots.tasks import TASKS, RobotState, Task
 from qdrl_haiku.types import Array, Key
+
+# What the functions of a task are called with.
+_CALLED_WITH = {
+  "reward": ("before", "after", "action"),
+  "is_over": ("state",),
+  "observe": ("state",),
+  "describe": ("state",),
+  "draw_goal": ("key",),
+}
 
 
 class Robot:
@@ -148,6 +158,7 @@ def from_mjcf(
     make_task = TASKS.get(task) or names.load_named_function(task)
   model = read_robot(path, backend)
   assert callable(make_task)
+  _check_takes(f"task={task!r}", make_task, "model")
   made = make_task(model)
   if not isinstance(made, Task):
     raise ValueError(
@@ -163,4 +174,20 @@ def from_mjcf(
     raise ValueError(
       f"task={task!r} has only one of describe and descriptor; give both."
     )
+  for name, parameters in _CALLED_WITH.items():
+    if getattr(made, name) is not None:
+      _check_takes(f"task={task!r}: {name}", getattr(made, name), *parameters)
   return Robot(model, made)
+
+
+def _check_takes(
+  what: str, function: Callable[..., Any], *parameters: str
+) -> None:
+  """Raises ValueError if a function can't be called with so many arguments."""
+  signature = inspect.signature(function)
+  try:
+    signature.bind(*parameters)
+  except TypeError as error:
+    raise ValueError(
+      f"{what} takes {signature}; let it take ({', '.join(parameters)})."
+    ) from error

@@ -80,7 +80,8 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   """Reads a robot, and chooses its physics.
 
   Args:
-    path: of MuJoCo's XML, or of a URDF.
+    path: of MuJoCo's XML, or of a URDF, each joint of which gets a motor of its
+      effort.
     backend: spring, positional, generalized or mjx. By default mjx, MuJoCo's
       own and the most exact, if the others lack something that the file asks
       for. If not, positional, which is many times faster; or spring, if the
@@ -109,11 +110,18 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     spec = mujoco.MjSpec.from_file(path)
     # brax knows no bodies without joints.
     spec.compiler.fusestatic = True
+    if path.endswith(".urdf"):
+      _add_motors(spec)
     model = spec.compile()
   except ValueError as error:
     raise ValueError(
       f"{path}: MuJoCo can't read it: {_line(error)}."
     ) from error
+  if not model.opt.timestep > 0:
+    raise ValueError(
+      f"{path} has no time step{_line_of(path, 'timestep')}; give one, such as "
+      "<option timestep='0.005'/>."
+    )
   if not model.njnt:
     raise ValueError(f"{path} has no joint, so nothing of it moves; add one.")
   if not model.nu:
@@ -149,6 +157,17 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   if model.nkey:
     sys = sys.replace(init_q=np.asarray(model.key_qpos[0], np.float32))
   return RobotModel(path, sys, chosen, reason)
+
+
+def _add_motors(spec: Any) -> None:
+  """Gives each joint of a URDF, which knows no actuators, its effort."""
+  import mujoco
+
+  for joint in spec.joints:
+    motor = spec.add_actuator(name=joint.name, target=joint.name)
+    motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
+    motor.gear[0] = joint.actfrcrange[1] or 1.0
+    motor.ctrlrange = (-1.0, 1.0)
 
 
 def _first_hinge(model: Any) -> str:

@@ -105,6 +105,20 @@ def test_actions_are_scaled_to_the_actuators_ranges():
   np.testing.assert_allclose(robot._high, [6, 1])
 
 
+def test_each_joint_of_a_urdf_has_a_motor_of_its_effort(tmp_path):
+  path = tmp_path / "robot.urdf"
+  path.write_text(
+    """<robot name="arm"><link name="base"/><link name="upper"><inertial>
+    <mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
+    </inertial></link><joint name="shoulder" type="revolute">
+    <parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
+    <limit lower="-1" upper="1" effort="7" velocity="3"/></joint></robot>"""
+  )
+  robot = robots.from_mjcf(str(path), _task(), backend="generalized")
+  assert robot.action_size == 1
+  assert robot.model.mj_model.actuator_gear[0, 0] == 7
+
+
 def test_an_episode_begins_in_the_first_keyframe(tmp_path):
   path = _write(
     tmp_path,
@@ -193,6 +207,10 @@ _TENDON = (
       "no sensor 'angle'"),
     ([], {"task": _task(observe=lambda state: state.touches("foot")[None])},
       "no geom 'foot'"),
+    ([('timestep="0.01"', 'timestep="0"')], {}, "no time step (line 2); give"),
+    ([], {"task": lambda: _task()}, "takes (); let it take (model)"),
+    ([], {"task": _task(reward=lambda state, action: 0.0)},
+      "reward takes (state, action); let it take (before, after, action)"),
     ([], {"task": "tasks"}, "package.module:function"),
     ([], {"task": "no_module:task"}, "there is no module 'no_module'")])
 def test_broken_files_and_tasks_are_refused(tmp_path, changes, kwargs, words):
