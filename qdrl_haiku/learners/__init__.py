@@ -24,8 +24,11 @@ from qdrl_haiku.learners.with_skills import metra as _metra
 from qdrl_haiku.learners.with_skills import smerl as _smerl
 from qdrl_haiku.learners.with_skills.config import (
   KINDS,
+  DADSAgentConfig,
   DIAYNAgentConfig,
+  METRAAgentConfig,
   SkillAgentConfig,
+  SMERLAgentConfig,
   make_objective,
 )
 from qdrl_haiku.learners.with_skills.dads import (

@@ -129,6 +129,10 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
       f"{path} has no actuator, so nothing can be learned; add one, such as "
       f"<actuator><motor joint={_first_hinge(model)!r}/></actuator>."
     )
+  if not model.ngeom:
+    raise ValueError(
+      f"{path} has no shape that touches anything; add one, such as <geom "
+      "size='0.1'/> or, in a URDF, <collision>.")
   lacks = _lacks(path, model, mjcf)
   if lacks and backend not in (None, "mjx"):
     raise ValueError(

@@ -1,6 +1,7 @@
 """Tests of robots of files: what a task is told, and what is refused."""
 
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -105,18 +106,24 @@ def test_actions_are_scaled_to_the_actuators_ranges():
   np.testing.assert_allclose(robot._high, [6, 1])
 
 
+_URDF = """<robot name="arm"><link name="base"/><link name="upper">
+<inertial><mass value="1"/>
+<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><geometry><sphere radius="0.1"/></geometry></collision></link>
+<joint name="shoulder" type="revolute"><axis xyz="0 1 0"/>
+<parent link="base"/><child link="upper"/>
+<limit lower="-1" upper="1" effort="7" velocity="3"/></joint></robot>"""
+
+
 def test_each_joint_of_a_urdf_has_a_motor_of_its_effort(tmp_path):
   path = tmp_path / "robot.urdf"
-  path.write_text(
-    """<robot name="arm"><link name="base"/><link name="upper"><inertial>
-    <mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>
-    </inertial></link><joint name="shoulder" type="revolute">
-    <parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
-    <limit lower="-1" upper="1" effort="7" velocity="3"/></joint></robot>"""
-  )
+  path.write_text(_URDF)
   robot = robots.from_mjcf(str(path), _task(), backend="generalized")
   assert robot.action_size == 1
   assert robot.model.mj_model.actuator_gear[0, 0] == 7
+  path.write_text(re.sub("<collision>.*</collision>", "", _URDF))
+  with pytest.raises(ValueError, match="no shape that touches anything"):
+    robots.from_mjcf(str(path), _task())
 
 
 def test_an_episode_begins_in_the_first_keyframe(tmp_path):
