@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import types as python_types
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -206,6 +207,8 @@ def _film(
 
 class _GIFWriter(animation.PillowWriter):
   """Gives all frames the same few colours, which halves a film's size."""
+
+  _frames: list[Any]
 
   def finish(self) -> None:
     """Writes the file."""
