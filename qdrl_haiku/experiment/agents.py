@@ -151,6 +151,13 @@ def _with_skills(
       f"--num_eval_episodes={given} can't show all of --num_skills="
       f"{prior.num_skills}; give {prior.num_skills} or more."
     )
+  has_cells = env.descriptor is not None or environments.robot_position(env)
+  if choice.fitness == "coverage" and not has_cells:
+    raise ValueError(
+      "fitness=coverage counts cells that are visited, but the environment has "
+      "neither a state descriptor nor a robot that moves; take "
+      "diversity_return."
+    )
   objective = make_skill_objective(choice, env)
   train_env = environments.SkillEnvironment(
     env, prior, choice.skills.sampling, "skill_return" in objective.extras

@@ -63,6 +63,12 @@ _CASES = [
    "fitness=discriminator_accuracy .*mutual_information_lower_bound"),
   ("train_pbt", f"--learner=diayn --env_name={_HERE}:countdown",
    "discriminator_input=descriptor, .*discriminator_input=observation"),
+  ("train_pbt", f"--learner=diayn --env_name={_HERE}:countdown "
+   "--discriminator_input=observation --fitness=coverage",
+   "fitness=coverage .*neither a state descriptor .*diversity_return"),
+  ("train_pbt", "--learner=metra --fitness=mutual_information_lower_bound",
+   "nothing that metra knows; take"),
+  ("train_pbt", "--learner=smerl --skill_type=continuous", "take .*=discrete"),
   ("train_me_pbt", "--learner=diayn", "learner=diayn.*sac or td3"),
   # Repertoires.
   ("train_me_pbt", f"--env_name={_HERE}:countdown", "no state descr.*give"),
