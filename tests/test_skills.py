@@ -105,3 +105,21 @@ def test_constant_refuses_what_is_no_skill_of_the_prior(prior, skill, message):
 def test_directions_in_more_than_three_dimensions_are_refused():
   with pytest.raises(ValueError, match="2 or 3 on the unit sphere, got 4"):
     skills.sphere(4)
+
+
+@pytest.mark.parametrize(("prior", "parameters", "expected"), [
+  (skills.categorical(3), [[0.1, 2.0, 1.0], [-1.0, -3.0, -2.0]],
+   [[0, 1, 0], [1, 0, 0]]),
+  (skills.sphere(2), [[3.0, -4.0], [0.0, 0.0]], [[0.6, -0.8], [1.0, 0.0]]),
+  (skills.normal(2), [[3.0, -4.0, 1.0, 1.0]], [[3.0, -4.0]]),
+])
+def test_the_mode_is_the_likeliest_skill_and_always_one(
+  prior, parameters, expected
+):
+  found = prior.mode(jnp.array(parameters))
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  if prior.num_skills is not None or prior.size == 2:
+    density = [
+      prior.discriminator_loss(jnp.array(parameters[0]), jnp.asarray(z))
+      for z in (found[0], jnp.roll(found[0], 1))]  # fmt: skip
+    assert density[0] < density[1]

@@ -103,13 +103,14 @@ def make_discriminator(
   hidden_layer_sizes: Sequence[int] = (256, 256), *, activation: str = "relu",
   layer_norm: bool = False,
 ) -> Network:
-  """Returns the discriminator of DIAYN.
+  """Returns the network of what rewards skills, such as DIAYN's discriminator.
 
   Eysenbach et al., "Diversity is all you need", 2018, arXiv 1802.06070.
 
   Args:
     input_size: I, how many numbers describe a state to it, >= 1.
-    parameter_size: how many parameters the distribution over skills has, >= 1.
+    parameter_size: of the output, >= 1, such as how many parameters the
+      distribution over skills has.
     hidden_layer_sizes: units of the hidden layers, each >= 1.
     activation: of all hidden layers, see `NetworkConfig`.
     layer_norm: whether LayerNorm stands before each activation.
