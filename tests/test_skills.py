@@ -118,8 +118,7 @@ def test_the_mode_is_the_likeliest_skill_and_always_one(
 ):
   found = prior.mode(jnp.array(parameters))
   np.testing.assert_allclose(found, expected, rtol=1e-6)
-  if prior.num_skills is not None or prior.size == 2:
-    density = [
-      prior.discriminator_loss(jnp.array(parameters[0]), jnp.asarray(z))
-      for z in (found[0], jnp.roll(found[0], 1))]  # fmt: skip
-    assert density[0] < density[1]
+  losses = [
+    prior.discriminator_loss(jnp.array(parameters[0]), skill)
+    for skill in (found[0], jnp.roll(found[0], 1))]
+  assert losses[0] < losses[1]
