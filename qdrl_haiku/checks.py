@@ -33,16 +33,6 @@ def fits_float32(value: float) -> bool:
   return value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT
 
 
-def check_float(name: str, value: float, *, may_be_zero: bool) -> None:
-  """Refuses a setting that is negative, or overflows or vanishes in float32."""
-  if value < 0 or (value == 0 and not may_be_zero) or not fits_float32(value):
-    least = "at least 0" if may_be_zero else "above 0"
-    raise ValueError(
-      f"{name}={value!r} must be finite and {least}, in float32 too; use "
-      f"{'0 or ' if may_be_zero else ''}a number from {SMALLEST_FLOAT:g} to "
-      f"{LARGEST_FLOAT:g}.")
-
-
 def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
   """Refuses hyperparameters that lack some of a learner's own defaults."""
   given = trees.tree_leaf_names(hyperparams)

@@ -65,10 +65,12 @@ def pytest_configure() -> None:
   jax.config.update("jax_disable_most_optimizations", True)
   with pytest.MonkeyPatch.context() as patch:
     # MLIR's passes over each fusion are half of what is left; newer versions of
-    # XLA have no other way.
-    older = xla.known_xla_flags({"xla_cpu_use_fusion_emitters": "false"})
+    # XLA have no other way. Modules that LLVM compiles side by side cost more.
+    cheaper = xla.known_xla_flags({
+      "xla_cpu_use_fusion_emitters": "false",
+      "xla_cpu_parallel_codegen_split_count": "1"})
     given = os.environ.get("XLA_FLAGS", "")
-    patch.setenv("XLA_FLAGS", " ".join([given, *older]))
+    patch.setenv("XLA_FLAGS", " ".join([given, *cheaper]))
     jax.block_until_ready(jax.jit(lambda: 0)())  # XLA reads its flags once.
 
 

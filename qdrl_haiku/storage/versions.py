@@ -1,5 +1,6 @@
 """Lists versions of libraries and devices, for `versions.json`."""
 
+import functools
 import importlib.metadata
 import platform
 
@@ -13,6 +14,7 @@ _LIBRARIES = (
   "brax", "orbax-checkpoint", "numpy")
 
 
+@functools.cache
 def library_versions() -> Record:
   """Returns what a run depends on outside its settings."""
   found: Record = {"python": platform.python_version()}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, types
+from qdrl_haiku.learners import statistics
 from tests import configs
 
 OBSERVATION_SIZE, ACTION_SIZE = 3, 2
@@ -41,6 +42,9 @@ def learner(name, **config):
   if name == "xqc":
     defaults["num_atoms"] = 7
   return _learner(name, tuple(sorted((defaults | config).items())))
+
+
+_update_statistics = jax.jit(statistics.update_statistics)
 
 
 @functools.cache
@@ -114,7 +118,10 @@ def agent(learner, seed=0):
   state = state._replace(**{
     name: jax.tree_util.tree_map_with_path(drawn, getattr(state, name))
     for name in state._fields if name.endswith("_params")})
-  return learner.observe(state, observations(50, seed=500 + seed))
+  if state.observation_statistics is None:
+    return state
+  return state._replace(observation_statistics=_update_statistics(
+    state.observation_statistics, observations(50, seed=500 + seed)))
 
 
 def hyperparams(learner, **changes):
@@ -157,5 +164,6 @@ def assert_close(actual, expected, rtol=1e-5, atol=0.0):
 
 def distance(tree, other):
   """The largest difference of any two corresponding numbers."""
-  differences = jax.tree.map(lambda x, y: np.max(np.abs(x - y)), tree, other)
+  differences = jax.tree.map(
+    lambda x, y: np.max(np.abs(np.subtract(x, y))), tree, other)
   return max(jax.tree.leaves(differences), default=0.0)

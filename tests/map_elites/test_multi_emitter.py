@@ -52,6 +52,7 @@ def _generation(emitter, repertoire, state, fitness):
 
 _init = jax.jit(lambda emitter, repertoire: emitter.init(_KEY, repertoire),
                 static_argnums=0)
+_ADD = jax.jit(map_elites.Repertoire.add)
 _EMPTY = map_elites.Repertoire.init(jnp.zeros(1), _GRID)
 _X = np.float32([0.5, 1.5, 2.5, 2.5, 0.6])
 _TWO = map_elites.multi_emitter(
@@ -83,8 +84,8 @@ def test_each_is_told_of_its_own_individuals_and_what_it_needs():
 
 
 def test_an_elite_is_its_finders_until_another_finds_a_better_one():
-  first = jnp.array([[1.6]])
-  repertoire = _EMPTY.add(first, jnp.array([9.0]), first)
+  first = np.float32([[1.6]])
+  repertoire = _ADD(_EMPTY, first, np.float32([9.0]), first)
   state = _init(_TWO, repertoire)
   assert np.all(state.found_by == -1)
   repertoire, state = _generation(_TWO, repertoire, state, _X)
@@ -152,9 +153,10 @@ def test_the_first_individuals_are_told_to_those_that_use_them():
     tell_first=lambda state, repertoire, evaluated, key: (
       state + evaluated.genotypes.sum() + evaluated.extra["lengths"], key))
   emitter = map_elites.multi_emitter({"a": deaf, "b": hearing})
-  x = jnp.array([[1.5], [2.5], [3.5]])
+  x = np.float32([[1.5], [2.5], [3.5]])
   evaluated = map_elites.Evaluated(x, x[:, 0], x, {"lengths": 10})
-  _, state = map_elites.init(emitter, _GRID, evaluated, _KEY)
+  _, state = jax.jit(lambda x: map_elites.init(emitter, _GRID, x, _KEY))(
+    evaluated)
   told = jax.random.fold_in(_KEY, prng.OfGeneration.TELL)
   assert state.states[1] == (17.5, jax.random.fold_in(told, 1))
   assert map_elites.multi_emitter({"a": deaf}).tell_first is None

@@ -86,7 +86,8 @@ def _repertoire(cells=_OCCUPIED):
   elites = map_elites.Elite(
     np.stack([100 * c, c], axis=1), dict.fromkeys(names, c + 0.5))
   repertoire = map_elites.Repertoire.init(example, _GRID)
-  return repertoire.add(elites, 0 * c, c[:, None] + 0.5)
+  return jax.jit(map_elites.Repertoire.add)(
+    repertoire, elites, 0 * c, c[:, None] + 0.5)
 
 
 def _init(emitter, parents=_SELF):
