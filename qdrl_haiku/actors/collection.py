@@ -27,14 +27,9 @@ class ActingLearner(Protocol):
 
 @eager.compiled_if_eager("env", "learner", "deterministic")
 def step(
-  env: environments.BatchedEnvironment,
-  learner: ActingLearner,
-  state: types.State,
-  hyperparams: Hyperparams,
-  env_state: environments.State,
-  key: Key,
-  deterministic: bool = False,
-  pool: environments.State | None = None,
+  env: environments.BatchedEnvironment, learner: ActingLearner,
+  state: types.State, hyperparams: Hyperparams, env_state: environments.State,
+  key: Key, deterministic: bool = False, pool: environments.State | None = None,
 ) -> tuple[environments.State, Transition]:
   """Steps E environments for one agent.
 
@@ -62,14 +57,9 @@ def step(
 
 @eager.compiled_if_eager("env", "learner", "num_steps")
 def collect(
-  env: environments.BatchedEnvironment,
-  learner: ActingLearner,
-  states: types.State,
-  hyperparams: Hyperparams,
-  env_states: environments.State,
-  keys: Key,
-  num_steps: int,
-  pool: environments.State | None = None,
+  env: environments.BatchedEnvironment, learner: ActingLearner,
+  states: types.State, hyperparams: Hyperparams, env_states: environments.State,
+  keys: Key, num_steps: int, pool: environments.State | None = None,
 ) -> tuple[environments.State, Transition]:
   """Steps the environments of a whole population, in one flat batch.
 
@@ -101,10 +91,8 @@ def collect(
 
 
 def take_actions(
-  env: environments.BatchedEnvironment,
-  env_state: environments.State,
-  action: Array,
-  pool: environments.State | None = None,
+  env: environments.BatchedEnvironment, env_state: environments.State,
+  action: Array, pool: environments.State | None = None,
 ) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state, action, pool)

@@ -87,12 +87,8 @@ def export_policy(
 
 
 def export_onnx(
-  path: str | os.PathLike[str],
-  learner: learners.Learner,
-  state: types.State,
-  observation_size: int,
-  *,
-  info: dict[str, object] | None = None,
+  path: str | os.PathLike[str], learner: learners.Learner, state: types.State,
+  observation_size: int, *, info: dict[str, object] | None = None,
 ) -> None:
   """Writes the greedy policy of one agent as .onnx, whole or not at all.
 
@@ -147,11 +143,8 @@ def export_onnx(
 
 
 def export_repertoire(
-  path: str | os.PathLike[str],
-  learner: learners.Learner,
-  repertoire: map_elites.Repertoire,
-  *,
-  info: dict[str, object] | None = None,
+  path: str | os.PathLike[str], learner: learners.Learner,
+  repertoire: map_elites.Repertoire, *, info: dict[str, object] | None = None,
 ) -> int:
   """Writes all elites of a repertoire into a new directory.
 

@@ -8,10 +8,8 @@ from qdrl_haiku.types import Array, Key
 
 
 def goal_environment(
-  env: environments.BatchedEnvironment,
-  objective: learners.SkillObjective,
-  state: types.State,
-  goals: Array,
+  env: environments.BatchedEnvironment, objective: learners.SkillObjective,
+  state: types.State, goals: Array,
 ) -> environments.ChosenSkills:
   """Returns an environment in which skills lead to goals.
 
@@ -49,11 +47,8 @@ def goal_environment(
 
 
 def reach_goals(
-  env: environments.BatchedEnvironment,
-  learner: learners.Learner,
-  objective: learners.SkillObjective,
-  state: types.State,
-  key: Key,
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  objective: learners.SkillObjective, state: types.State, key: Key,
   goals: Array,
 ) -> Array:
   """Runs an episode to each goal, in `goal_environment`.

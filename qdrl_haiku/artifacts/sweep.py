@@ -31,13 +31,11 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
     count, start, end = int(number), float(low), float(high)
   except ValueError:
     raise ValueError(
-      f"sweep={text!r} is malformed; write it as friction:0.3:2:10."
-    ) from None
+      f"sweep={text!r} is malformed; write it as friction:0.3:2:10.") from None
   if not (2 <= count <= 1000 and math.isfinite(start) and start < end < np.inf):
     raise ValueError(
       f"sweep={text!r} goes from {start:g} to {end:g} in {count} values; give "
-      "2 to 1000 values, the smallest first."
-    )
+      "2 to 1000 values, the smallest first.")
   return name, tuple(np.linspace(start, end, count).tolist())
 
 
@@ -47,12 +45,8 @@ def sweep_specification(name: str, values: tuple[float, ...]) -> str:
 
 
 def sweep_agent(
-  env: environments.BatchedEnvironment,
-  learner: learners.Learner,
-  state: types.State,
-  key: types.Key,
-  name: str,
-  values: tuple[float, ...],
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  state: types.State, key: types.Key, name: str, values: tuple[float, ...],
   num_episodes: int,
 ) -> np.ndarray:
   """Evaluates one agent at each of K values.
@@ -76,16 +70,12 @@ def sweep_agent(
   drawn = np.asarray(drawn_values(begun)[name])
   chosen = np.stack([
     np.argsort(drawn != np.float32(value), kind="stable")[:num_episodes]
-    for value in values
-  ])  # fmt: skip
+    for value in values])
   env_states = jax.tree.map(lambda x: x[chosen], begun)
   states = jax.tree.map(
-    lambda x: jnp.broadcast_to(x, (len(values), *jnp.shape(x))), state
-  )
+    lambda x: jnp.broadcast_to(x, (len(values), *jnp.shape(x))), state)
   evaluate = jax.jit(
     lambda states, env_states: actors.evaluate_from_states(
-      env, learner, states, env_states
-    ),
-    compiler_options=options.often,
-  )
+      env, learner, states, env_states),
+    compiler_options=options.often)
   return np.asarray(evaluate(states, env_states).returns)

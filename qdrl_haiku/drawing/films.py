@@ -40,13 +40,11 @@ def check_film_format(scene: environments.Scene, file_format: str) -> None:
   """Raises ValueError if a scene can't be rendered in a format."""
   if file_format == "html" and isinstance(scene, environments.PlaneScene):
     raise ValueError(
-      "html is brax's viewer, for its robots alone; take png or gif."
-    )
+      "html is brax's viewer, for its robots alone; take png or gif.")
   if file_format == "mp4" and not animation.FFMpegWriter.isAvailable():
     raise ValueError(
       "mp4 needs ffmpeg, which is not installed; install it (apt-get install "
-      "ffmpeg), or take gif."
-    )
+      "ffmpeg), or take gif.")
 
 
 def first_film_episode(
@@ -73,8 +71,7 @@ def first_film_episode(
     population = jax.tree.map(lambda x: x[None], state)
     num_steps = min(env.episode_length, most_steps)
     return actors.rollout(
-      env, learner, population, key, num_steps, scene.extract
-    )
+      env, learner, population, key, num_steps, scene.extract)
 
   options = compiler_options.platform_compiler_options().once
   compiled = jax.jit(run, compiler_options=options)
@@ -127,14 +124,13 @@ def film_walk(
   (x, y), (x_end, y_end) = way.T, way[-1:].T
   traces = [
     Trace(x, y, "way", figure_lib.BLUE),
-    Trace(x_end, y_end, "end", figure_lib.ORANGE, 0, sizes=9),
-  ]
+    Trace(x_end, y_end, "end", figure_lib.ORANGE, 0, sizes=9)]
   for left, low, right, high in scene.walls:
     grey = figure_lib.GREY
     traces.append(figure_lib.figure_rectangle(left, low, right, high, grey))
   for name, symbol, place in (
     ("start", "circle-open", scene.start), ("goal", "star", scene.goal)
-  ):  # fmt: skip
+  ):
     if place is not None:
       x, y = place[:1], place[1:]
       color = figure_lib.GREEN
@@ -142,8 +138,7 @@ def film_walk(
   seen = np.concatenate([positions, [scene.lower, scene.upper]])
   margin = 0.03 * np.ptp(seen, axis=0)
   axes = figure_lib.figure_axes(
-    seen.min(axis=0) - margin, seen.max(axis=0) + margin, scene.names
-  )
+    seen.min(axis=0) - margin, seen.max(axis=0) + margin, scene.names)
   return Panel("" if t is None else f"step {t}", traces, *axes)
 
 
@@ -154,8 +149,7 @@ def _page(scene: environments.RobotScene, episode: types.Tree) -> str:
 
   states = [
     python_types.SimpleNamespace(x=base.Transform(pos=pos, rot=rot))
-    for pos, rot in zip(episode["pos"], episode["rot"], strict=True)
-  ]
+    for pos, rot in zip(episode["pos"], episode["rot"], strict=True)]
   sys = scene.sys.tree_replace({"opt.timestep": scene.step_seconds})
   return html.render(sys, states, height="100vh", colab=False)
 
@@ -231,11 +225,9 @@ def _drawer(
   if frames is None:
     logging.warning(
       "MuJoCo can't render here (it needs OpenGL, such as libEGL); drawn as a "
-      "stick figure."
-    )
+      "stick figure.")
     lines = stick_figures.stick_figure_lines(
-      model, episode["pos"], episode["rot"]
-    )
+      model, episode["pos"], episode["rot"])
     return lambda axes, t: draw_panel(axes, _sticks(lines, t))
   images = dict(zip(moments.tolist(), frames, strict=True))
 
@@ -250,8 +242,7 @@ def _drawer(
 def _sticks(lines: np.ndarray, t: int) -> Panel:
   """Describes a stick figure, on axes that hold all of its moments."""
   axes = figure_lib.figure_axes(
-    np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1))
-  )
+    np.nanmin(lines, (0, 1)), np.nanmax(lines, (0, 1)))
   x, y = lines[t].T
   trace = Trace(x, y, color="#222222", width=4)
   return Panel(f"step {t}", [trace], *axes, is_isometric=True)

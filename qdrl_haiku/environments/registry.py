@@ -89,13 +89,9 @@ def registered_environments() -> tuple[str, ...]:
 
 
 def create(
-  env_name: str | Any,
-  *,
-  backend: str | None = None,
-  episode_length: int | None = None,
-  randomize: Sequence[str] = (),
-  sizes: tuple[int, int] | None = None,
-  **kwargs: Any,
+  env_name: str | Any, *, backend: str | None = None,
+  episode_length: int | None = None, randomize: Sequence[str] = (),
+  sizes: tuple[int, int] | None = None, **kwargs: Any,
 ) -> Any:
   """Creates an environment, of which there can be any number of instances.
 

@@ -28,18 +28,15 @@ def check_valid_environment(env: object) -> None:
   if hasattr(env, "advance") and hasattr(env, "episode_length"):
     raise ValueError(
       f"env={name} is any number of instances already, as environments.create "
-      "returns them; use it as it is, or give the one instance, `unwrapped`."
-    )
+      "returns them; use it as it is, or give the one instance, `unwrapped`.")
   advice = (
     "give an object with reset(key), step(state, action), observation_size and "
-    "action_size."
-  )
+    "action_size.")
   packages = {x.__module__.partition(".")[0] for x in type(env).__mro__}
   if packages & {"gym", "gymnasium"}:
     advice = (
       "environments of Gymnasium are made by name, as many as needed: "
-      "gymnasium.register('Mine-v0', ...) and give 'gymnasium:Mine-v0'."
-    )
+      "gymnasium.register('Mine-v0', ...) and give 'gymnasium:Mine-v0'.")
   for attribute in ("reset", "step", "observation_size", "action_size"):
     # Of the class first: brax computes its observation_size by a reset.
     if not hasattr(type(env), attribute) and not hasattr(env, attribute):
@@ -59,18 +56,14 @@ def valid_environment_size(env: object, name: str) -> int:
   if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
     raise ValueError(
       f"env.{name}={size} must be an integer of at least 1; give the length of "
-      "a flat vector."
-    )
+      "a flat vector.")
   return int(size)
 
 
 def valid_environment_spec(
-  reset: Callable[..., State],
-  step: Callable[..., State],
-  key: jax.ShapeDtypeStruct,
-  action: jax.ShapeDtypeStruct,
-  observation_size: int,
-  descriptor_size: int | None,
+  reset: Callable[..., State], step: Callable[..., State],
+  key: jax.ShapeDtypeStruct, action: jax.ShapeDtypeStruct,
+  observation_size: int, descriptor_size: int | None,
 ) -> State:
   """Returns the one shape and dtype of each leaf of an environment's states.
 
@@ -98,8 +91,7 @@ def _traced(name: str, method: Callable[..., State], *args: Tree) -> State:
     reason = str(error).partition("\n")[0].rstrip(".")
     raise ValueError(
       f"env.{name} can't be compiled by jax ({reason}); return arrays, and "
-      "write it with jax.numpy, with jnp.where instead of `if`."
-    ) from error
+      "write it with jax.numpy, with jnp.where instead of `if`.") from error
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), shapes)
 
 
@@ -111,13 +103,11 @@ def _check_fields(
     if not hasattr(spec, name):
       raise ValueError(
         f"env.reset returns {type(spec).__name__} without {name!r}; return an "
-        "environments.State or brax's State."
-      )
+        "environments.State or brax's State.")
   if "first_obs" in spec.info:
     raise ValueError(
       "env resets itself (info['first_obs']), which hides the last observation "
-      "of an episode; give it without brax's AutoResetWrapper."
-    )
+      "of an episode; give it without brax's AutoResetWrapper.")
   fields = _fields(spec)
   name = "info['state_descriptor']"
   if descriptor_size is None:
@@ -126,20 +116,17 @@ def _check_fields(
   elif name not in fields:
     raise ValueError(
       f"descriptor has {descriptor_size} axes, but env.reset returns no "
-      f"{name}; return it, or give descriptor=None."
-    )
+      f"{name}; return it, or give descriptor=None.")
   shapes = {"obs": (observation_size,), name: (descriptor_size,)}
   for field, value in fields.items():
     shape = shapes.get(field, ())
     if not isinstance(value, jax.ShapeDtypeStruct):
       raise ValueError(
-        f"{field} is a {type(value).__name__}; return one array."
-      )
+        f"{field} is a {type(value).__name__}; return one array.")
     if value.shape != shape:
       raise ValueError(
         f"{field} has shape {value.shape} instead of {shape}; return that, or "
-        "correct the size that the environment declares."
-      )
+        "correct the size that the environment declares.")
 
 
 def _fields(state: State) -> dict[str, Array]:
@@ -160,15 +147,13 @@ def _widened(spec: State, stepped: State) -> State:
     raise ValueError(
       "env.reset and env.step return different structures: only one of them "
       f"has {differing or 'the same tree type'}; return the same fields and "
-      "keys from both."
-    )
+      "keys from both.")
   for path, leaf in before.items():
     if leaf.shape != after[path].shape:
       raise ValueError(
         f"env.reset and env.step return different shapes: {path} "
         f"{list(leaf.shape)} -> {list(after[path].shape)}; return the same "
-        "from both."
-      )
+        "from both.")
 
   def promote(
     a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct
@@ -197,15 +182,13 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
     reset_key, action_key = jax.random.split(key)
     state = env.reset(reset_key)
     actions = jax.random.uniform(
-      action_key, (_NUM_STEPS, env.action_size), minval=-1.0, maxval=1.0
-    )
+      action_key, (_NUM_STEPS, env.action_size), minval=-1.0, maxval=1.0)
     # The fields as the environment itself returned them.
     first = _fields(state.pipeline_state)
     return first, jax.lax.scan(step, state, actions)[1]
 
   advice = getattr(
-    getattr(env, "unwrapped", None), "advice", "return finite numbers."
-  )
+    getattr(env, "unwrapped", None), "advice", "return finite numbers.")
   options = compiler_options.platform_compiler_options().once
   compiled = jax.jit(run, compiler_options=options)
   first, later = jax.device_get(compiled(jax.random.key(0)))
@@ -226,13 +209,11 @@ def _check_values(
     for index in np.argwhere(~np.isfinite(value))[:1].tolist():
       raise ValueError(
         f"{method} returned {value[tuple(index)]} in {name}{index or ''}; "
-        + advice
-      )
+        + advice)
     if name in ("done", "info['truncation']"):
       if value not in (0, 1) or (value and method == "env.reset"):
         raise ValueError(
           f"{method} returned {name}={value:g}; return 1 where a step ends an "
-          "episode, else 0, and 0 at a reset."
-        )
+          "episode, else 0, and 0 at a reset.")
       ends |= bool(value)
   return ends

@@ -21,9 +21,7 @@ BASES: dict[str, Settings] = {
 
 
 def make_learner(
-  config: Settings,
-  observation_size: int,
-  action_size: int,
+  config: Settings, observation_size: int, action_size: int,
   episode_length: int = 1000,
 ) -> Learner:
   """Makes the learner, without skills, that a configuration describes.

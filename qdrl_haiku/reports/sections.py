@@ -32,8 +32,7 @@ _COMPARED = (
 
 
 def render_sections(
-  runs: Sequence[Run],
-  elites: Mapping[str, Elites],
+  runs: Sequence[Run], elites: Mapping[str, Elites],
   rollouts: Mapping[str, dict[str, object]],
 ) -> str:
   """Makes the page, HTML that needs no other file.

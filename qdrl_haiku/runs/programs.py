@@ -85,12 +85,8 @@ class Program:
       return lowered.compile()
     # Unused arguments aren't in the code, and are checked all the same.
     code = fingerprints.fingerprint_digest([
-      fingerprints.fingerprint_of_compiler(),
-      dict(self.options),
-      lowered.as_text(),
-      str(lowered.args_info),
-      str(lowered.out_info),
-    ])
+      fingerprints.fingerprint_of_compiler(), dict(self.options),
+      lowered.as_text(), str(lowered.args_info), str(lowered.out_info)])
     compiled = self._read(code)
     if compiled is None:
       _found.is_hit = False
@@ -110,8 +106,7 @@ class Program:
     try:
       machine_code, in_tree, out_tree = written
       return serialize_executable.deserialize_and_load(
-        machine_code, in_tree, out_tree, execution_devices=self.devices
-      )
+        machine_code, in_tree, out_tree, execution_devices=self.devices)
     except Exception as error:
       logging.debug("%s can't be taken: %s", self.name, error)
       return None
@@ -221,19 +216,16 @@ def make_programs(
   ) -> Any:
     return jax.jit(
       functools.partial(function, setup), compiler_options=options,
-      out_shardings=out_shardings, **more,
-    )  # fmt: skip
+      out_shardings=out_shardings, **more)
 
   method, donates = generation.generation_method(setup), {"donate_argnums": 0}
   draw = jitted(method.draw, options.once, members, static_argnums=2)
   init = jitted(generation.init, to_init, shardings)
   train = jitted(method.train, options.always, (shardings, trained), **donates)
   evaluate = jitted(
-    method.evaluate, options.often, (shardings, replicated), **donates
-  )
+    method.evaluate, options.often, (shardings, replicated), **donates)
   restart = jitted(
-    generation.restart_generation, options.once, shardings, **donates
-  )
+    generation.restart_generation, options.once, shardings, **donates)
   zero = np.int32(0)
   numbers = setup.num_evaluated
   shapes = cache.read("shapes") if cache is not None else None
@@ -242,8 +234,7 @@ def make_programs(
     # Without the devices on which arrays are.
     shapes = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
-      (init.eval_shape(run_key, initial[0]), initial),
-    )
+      (init.eval_shape(run_key, initial[0]), initial))
     if cache is not None:
       cache.write("shapes", shapes)
   state = _placed(shapes[0], shardings)
@@ -254,34 +245,25 @@ def make_programs(
     return evaluate.lower(*carried, later.evaluation, run_key)
 
   program = functools.partial(
-    Program, devices=list(mesh.devices.flat), cache=cache
-  )
+    Program, devices=list(mesh.devices.flat), cache=cache)
   # The same one where both numbers are.
   draws = {
     n: program(
       f"draw_{n}", functools.partial(draw.lower, run_key, zero, n), options.once
     )
-    for n in numbers
-  }
+    for n in numbers}
   return Programs(
     draws=(draws[numbers[0]], draws[numbers[1]]),
     start=program("init", lambda: init.lower(run_key, first), to_init),
     train=program(
-      "train", lambda: train.lower(state, later.pool, run_key), options.always
-    ),
+      "train", lambda: train.lower(state, later.pool, run_key), options.always),
     evaluate=program("evaluate", lower_evaluate, options.often),
-    restart=restart,
-    state=state,
-    initial=later,
-  )
+    restart=restart, state=state, initial=later)
 
 
 def _placed(tree: types.Tree, shardings: types.Tree) -> types.Tree:
   """Returns shapes and dtypes of arrays on devices."""
   return jax.tree.map(
     lambda where, part: jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), part
-    ),
-    shardings,
-    tree,
-  )
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), part),
+    shardings, tree)

@@ -26,8 +26,7 @@ from qdrl_haiku.training.setup import Setup
 _LOST = ("qd_score", "coverage", "max_fitness")
 _COLUMNS = (
   *(f"qd/{kind}_{name}" for kind in ("corrected", "lost") for name in _LOST),
-  "qd/fitness_spread", "qd/descriptor_spread", "qd/reevaluation_env_steps",
-)  # fmt: skip
+  "qd/fitness_spread", "qd/descriptor_spread", "qd/reevaluation_env_steps")
 
 
 class Reevaluation(NamedTuple):
@@ -56,8 +55,7 @@ def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
   at_once = min(
     num_agents,
     num_agents * setup.config.num_eval_episodes // num_reevaluations,
-    -(-qd.tessellation.num_cells // num_devices) * num_devices,
-  )
+    -(-qd.tessellation.num_cells // num_devices) * num_devices)
   return max(1, at_once // num_devices) * num_devices
 
 
@@ -73,19 +71,15 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   assert qd is not None and mesh is not None
   num_cells = qd.tessellation.num_cells
   size = reevaluation_batch_size(setup, num_reevaluations)
-  drawn_with = setup._replace(
-    config=dataclasses.replace(
-      setup.config, num_eval_episodes=num_reevaluations
-    )
-  )
+  drawn_with = setup._replace(config=dataclasses.replace(
+    setup.config, num_eval_episodes=num_reevaluations))
   platform = mesh.devices.flat[0].platform
   options = compiler_options.platform_compiler_options(platform)
   replicated = NamedSharding(mesh, PartitionSpec())
   # As the evaluation has them.
   divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
   compiled = functools.partial(
-    jax.jit, out_shardings=replicated, compiler_options=options.once
-  )
+    jax.jit, out_shardings=replicated, compiler_options=options.once)
 
   @functools.partial(compiled, out_shardings=divided)
   def draw(cells: types.Array, key: types.Key) -> types.Tree:
@@ -121,19 +115,14 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
       # The last one fills up the last batch.
       cells = occupied.take(np.arange(first, first + size), mode="clip")
       fitness[cells], descriptors[cells], lengths = jax.device_get(
-        evaluate(repertoire.genotypes, cells, draw(cells, key))
-      )
+        evaluate(repertoire.genotypes, cells, draw(cells, key)))
       env_steps += int(lengths[: occupied.size - first].sum())
     corrected = correct(
-      np.arange(num_cells, dtype=np.int32), fitness, descriptors
-    )
+      np.arange(num_cells, dtype=np.int32), fitness, descriptors)
     return Reevaluation(
-      cells=occupied,
-      fitness=fitness[occupied],
-      descriptors=descriptors[occupied],
-      env_steps=env_steps,
-      corrected=jax.device_get(corrected),
-    )
+      cells=occupied, fitness=fitness[occupied],
+      descriptors=descriptors[occupied], env_steps=env_steps,
+      corrected=jax.device_get(corrected))
 
   return reevaluate
 
@@ -141,8 +130,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
   """Returns what elites draw from that are looked at after a generation."""
   return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), prng.OfGeneration.REEVALUATE
-  )
+    jax.random.fold_in(run_key, generation), prng.OfGeneration.REEVALUATE)
 
 
 def reevaluation_row(
@@ -153,8 +141,7 @@ def reevaluation_row(
     return dict.fromkeys(_COLUMNS, np.nan)
   seen, corrected = (
     records.record_numbers(jax.device_get(map_elites.metrics(x, offset)))
-    for x in (repertoire, again.corrected)
-  )
+    for x in (repertoire, again.corrected))
   values = [corrected[f"qd/{name}"] for name in _LOST]
   values += [seen[f"qd/{x}"] - corrected[f"qd/{x}"] for x in _LOST]
   for x in (again.fitness, again.descriptors):

@@ -22,8 +22,7 @@ _CALLED_WITH = {
   "is_over": ("state",),
   "observe": ("state",),
   "describe": ("state",),
-  "draw_goal": ("key",),
-}
+  "draw_goal": ("key",)}
 
 
 class Robot:
@@ -50,11 +49,9 @@ class Robot:
     self.advice = (
       f"{model.path} is simulated by {model.backend} with a time step of "
       f"{timestep:g} s; try <option timestep='{timestep / 2:g}'/>, or another "
-      "backend."
-    )
+      "backend.")
     self._pipeline: Any = importlib.import_module(
-      f"brax.{model.backend}.pipeline"
-    )
+      f"brax.{model.backend}.pipeline")
     limits = np.array(model.mj_model.actuator_ctrlrange, np.float32)
     # Without a range an actuator takes what the action is.
     limits[~np.isfinite(limits).all(axis=1)] = (-1.0, 1.0)
@@ -66,8 +63,7 @@ class Robot:
     if observation.ndim != 1:
       raise ValueError(
         f"{model.path}: the task observes shape {observation.shape}; return a "
-        "vector [O]."
-      )
+        "vector [O].")
     self.observation_size: int = observation.shape[0]
 
   def reset(self, rng: Key) -> State:
@@ -88,8 +84,7 @@ class Robot:
     state = self._state(physics, goal)
     zero = jnp.zeros(())
     return State(
-      physics, self.task.observe(state), zero, zero, info=self._info(state)
-    )
+      physics, self.task.observe(state), zero, zero, info=self._info(state))
 
   def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A] in [-1, 1]."""
@@ -100,18 +95,15 @@ class Robot:
       return self._pipeline.step(self.sys, physics, control), None
 
     physics, _ = jax.lax.scan(
-      substep, state.pipeline_state, length=self._num_substeps
-    )
+      substep, state.pipeline_state, length=self._num_substeps)
     goal = state.info["goal"]
     before = self._state(state.pipeline_state, goal)
     after = self._state(physics, goal)
     return state.replace(
-      pipeline_state=physics,
-      obs=self.task.observe(after),
+      pipeline_state=physics, obs=self.task.observe(after),
       reward=jnp.asarray(self.task.reward(before, after, action), jnp.float32),
       done=jnp.asarray(self.task.is_over(after), jnp.float32),
-      info=self._info(after),
-    )
+      info=self._info(after))
 
   def _state(self, physics: Any, goal: Array) -> RobotState:
     """Returns what the task's functions are told."""
@@ -126,9 +118,7 @@ class Robot:
 
 
 def from_mjcf(
-  path: str,
-  task: str | Callable[[RobotModel], Task] = "run",
-  *,
+  path: str, task: str | Callable[[RobotModel], Task] = "run", *,
   backend: str | None = None,
 ) -> Robot:
   """Makes an environment of a robot's file and a task.
@@ -153,8 +143,7 @@ def from_mjcf(
     if task not in TASKS and ":" not in task:
       raise ValueError(
         f"task={task!r} is unknown; {names.nearest_name(task, TASKS)} Your own "
-        "is given as 'package.module:function'."
-      )
+        "is given as 'package.module:function'.")
     make_task = TASKS.get(task) or names.load_named_function(task)
   model = read_robot(path, backend)
   assert callable(make_task)
@@ -163,17 +152,14 @@ def from_mjcf(
   if not isinstance(made, Task):
     raise ValueError(
       f"task={task!r} returns {type(made).__name__}; return an "
-      "environments.Task."
-    )
+      "environments.Task.")
   if not (0 < made.step_seconds < math.inf and made.initial_noise >= 0):
     raise ValueError(
       f"task={task!r} has step_seconds={made.step_seconds} and initial_noise="
-      f"{made.initial_noise}; give a time above 0 and a noise of at least 0."
-    )
+      f"{made.initial_noise}; give a time above 0 and a noise of at least 0.")
   if (made.describe is None) != (made.descriptor is None):
     raise ValueError(
-      f"task={task!r} has only one of describe and descriptor; give both."
-    )
+      f"task={task!r} has only one of describe and descriptor; give both.")
   for name, parameters in _CALLED_WITH.items():
     if getattr(made, name) is not None:
       _check_takes(f"task={task!r}: {name}", getattr(made, name), *parameters)

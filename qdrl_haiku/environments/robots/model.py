@@ -20,8 +20,7 @@ _MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
   ("actuators with a state", "actuator", lambda m: m.na > 0),
   ("friction in joints", "frictionloss", lambda m: m.dof_frictionloss.any()),
   ("compensation of gravity", "gravcomp", lambda m: m.body_gravcomp.any()),
-  ("mocap bodies", "mocap", lambda m: m.nmocap > 0),
-)
+  ("mocap bodies", "mocap", lambda m: m.nmocap > 0))
 
 
 _NUMBER_OF_SPRING = "constraint_stiffness"
@@ -72,8 +71,7 @@ class RobotModel:
     known = [x for kind in kinds for x in self.names(kind) if x]
     raise ValueError(
       f"{self.path} has no {' or '.join(kinds)} {name!r}, which the task asks "
-      f"for; {names.nearest_name(name, known)}"
-    )
+      f"for; {names.nearest_name(name, known)}")
 
 
 def read_robot(path: str, backend: str | None = None) -> RobotModel:
@@ -101,8 +99,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     )
   if not pathlib.Path(path).is_file():
     raise ValueError(
-      f"env_name={path!r} is no file; give the path of a robot's XML."
-    )
+      f"env_name={path!r} is no file; give the path of a robot's XML.")
   mjcf = brax_loading.load_brax_mjcf()
   import mujoco
 
@@ -115,20 +112,17 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     model = spec.compile()
   except ValueError as error:
     raise ValueError(
-      f"{path}: MuJoCo can't read it: {_line(error)}."
-    ) from error
+      f"{path}: MuJoCo can't read it: {_line(error)}.") from error
   if not model.opt.timestep > 0:
     raise ValueError(
       f"{path} has no time step{_line_of(path, 'timestep')}; give one, such as "
-      "<option timestep='0.005'/>."
-    )
+      "<option timestep='0.005'/>.")
   if not model.njnt:
     raise ValueError(f"{path} has no joint, so nothing of it moves; add one.")
   if not model.nu:
     raise ValueError(
       f"{path} has no actuator, so nothing can be learned; add one, such as "
-      f"<actuator><motor joint={_first_hinge(model)!r}/></actuator>."
-    )
+      f"<actuator><motor joint={_first_hinge(model)!r}/></actuator>.")
   if not model.ngeom:
     raise ValueError(
       f"{path} has no shape that touches anything; add one, such as <geom "
@@ -137,11 +131,9 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   if lacks and backend not in (None, "mjx"):
     raise ValueError(
       f"{path} has {lacks}, which {backend} can't simulate; leave backend out, "
-      "or give mjx."
-    )
+      "or give mjx.")
   is_tuned = _NUMBER_OF_SPRING in [
-    model.numeric(i).name for i in range(model.nnumeric)
-  ]
+    model.numeric(i).name for i in range(model.nnumeric)]
   if backend:
     chosen, reason = backend, "as was asked for"
   elif lacks:
@@ -156,8 +148,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   except (NotImplementedError, RuntimeError) as error:
     raise ValueError(
       f"{path}: MJX can't simulate it ({_line(error)}); leave that out of the "
-      "file."
-    ) from error
+      "file.") from error
   if model.nkey:
     sys = sys.replace(init_q=np.asarray(model.key_qpos[0], np.float32))
   return RobotModel(path, sys, chosen, reason)
