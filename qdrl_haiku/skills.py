@@ -75,20 +75,15 @@ def categorical(num_skills: int) -> SkillPrior:
         return one_hot
     raise ValueError(
       f"skill is {skill!r}: give an index from 0 to {num_skills - 1}, or a"
-      f" one-hot vector of {num_skills} numbers."
-    )
+      f" one-hot vector of {num_skills} numbers.")
 
   return SkillPrior(
-    size=num_skills,
-    num_skills=num_skills,
-    parameter_size=num_skills,
-    sample=sample,
-    log_prob=log_prob,
+    size=num_skills, num_skills=num_skills, parameter_size=num_skills,
+    sample=sample, log_prob=log_prob,
     discriminator_loss=losses.diayn_discriminator_loss,
     reward=losses.diayn_reward,
     mode=lambda p: jax.nn.one_hot(jnp.argmax(p, axis=-1), num_skills),
-    validate=validate,
-  )
+    validate=validate)
 
 
 def sphere(size: int) -> SkillPrior:
@@ -103,8 +98,7 @@ def sphere(size: int) -> SkillPrior:
   if size not in (2, 3):
     raise ValueError(
       f"size must be 2 or 3 on the unit sphere, got {size}; take"
-      " skills.normal for another size."
-    )
+      " skills.normal for another size.")
 
   def sample(key: Key) -> Array:
     vector = jax.random.normal(key, (size,), jnp.float32)
@@ -119,21 +113,14 @@ def sphere(size: int) -> SkillPrior:
     if not np.any(vector):
       raise ValueError(
         f"skill is {skill!r}: give {size} numbers that are not all 0; only"
-        " their direction counts."
-      )
+        " their direction counts.")
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
   return SkillPrior(
-    size=size,
-    num_skills=None,
-    parameter_size=size,
-    sample=sample,
+    size=size, num_skills=None, parameter_size=size, sample=sample,
     log_prob=log_prob,
     discriminator_loss=losses.diayn_sphere_discriminator_loss,
-    reward=losses.diayn_sphere_reward,
-    mode=direction,
-    validate=validate,
-  )
+    reward=losses.diayn_sphere_reward, mode=direction, validate=validate)
 
 
 def normal(size: int) -> SkillPrior:
@@ -147,16 +134,11 @@ def normal(size: int) -> SkillPrior:
     return jnp.sum(jax.scipy.stats.norm.logpdf(skill))
 
   return SkillPrior(
-    size=size,
-    num_skills=None,
-    parameter_size=2 * size,
-    sample=sample,
+    size=size, num_skills=None, parameter_size=2 * size, sample=sample,
     log_prob=log_prob,
     discriminator_loss=losses.diayn_normal_discriminator_loss,
-    reward=losses.diayn_normal_reward,
-    mode=lambda p: p[..., :size],
-    validate=lambda skill: _vector(skill, size).astype(np.float32),
-  )
+    reward=losses.diayn_normal_reward, mode=lambda p: p[..., :size],
+    validate=lambda skill: _vector(skill, size).astype(np.float32))
 
 
 def constant_skill(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
@@ -200,34 +182,23 @@ class SkillConfig(Settings):
     "discrete",
     "Kind of skills: discrete, one of --num_skills, or continuous, the default "
     "of metra.",
-    choices=("discrete", "continuous"),
-  )
+    choices=("discrete", "continuous"))
   num_skills: int = setting(
-    8,
-    "How many discrete skills there are.",
-    low=2,
-    only={"skill_type": ("discrete",)},
-  )
+    8, "How many discrete skills there are.", low=2,
+    only={"skill_type": ("discrete",)})
   skill_prior: str = setting(
     "sphere",
     "Distribution of continuous skills: sphere (directions) or normal.",
-    choices=("sphere", "normal"),
-    only={"skill_type": ("continuous",)},
-    offered=False,
-  )
+    choices=("sphere", "normal"), only={"skill_type": ("continuous",)},
+    offered=False)
   skill_size: int = setting(
-    2,
-    "Numbers in a continuous skill: 2 or 3.",
-    low=1,
-    only={"skill_type": ("continuous",)},
-  )
+    2, "Numbers in a continuous skill: 2 or 3.", low=1,
+    only={"skill_type": ("continuous",)})
   skill_sampling: str | None = setting(
     None,
     "When an environment gets a skill: fixed, once and for all, the default of "
     "discrete skills; episode, anew at each episode, that of continuous ones.",
-    choices=("fixed", "episode"),
-    offered=False,
-  )
+    choices=("fixed", "episode"), offered=False)
 
   def prior(self) -> SkillPrior:
     """Returns the distribution that skills are drawn from."""

@@ -33,17 +33,13 @@ def evaluate_agent(
   population = jax.tree.map(lambda x: x[None], state)
   evaluate = jax.jit(
     lambda state, key: actors.evaluate(
-      env, learner, state, key, size, function
-    ),
-    compiler_options=compiler_options.platform_compiler_options().often,
-  )
+      env, learner, state, key, size, function),
+    compiler_options=compiler_options.platform_compiler_options().often)
   batches = [
     jax.device_get(evaluate(population, jax.random.fold_in(key, i)[None]))
-    for i in range(num_batches)
-  ]
+    for i in range(num_batches)]
   return jax.tree.map(
-    lambda *x: np.concatenate(x, axis=1)[:, :num_episodes], *batches
-  )
+    lambda *x: np.concatenate(x, axis=1)[:, :num_episodes], *batches)
 
 
 def summarize_evaluation(
@@ -64,18 +60,14 @@ def summarize_evaluation(
     "num_episodes": len(returns),
     "mean": float(np.mean(returns)),
     "std": float(np.std(returns)),
-    "iqm": iqm,
-    "iqm_low": low,
-    "iqm_high": high,
+    "iqm": iqm, "iqm_low": low, "iqm_high": high,
     "length_mean": float(np.mean(lengths)),
     "length_min": int(np.min(lengths)),
-    "length_max": int(np.max(lengths)),
-  }
+    "length_max": int(np.max(lengths))}
   if evaluation.descriptors is not None:
     assert descriptor is not None
     descriptors = np.asarray(evaluation.descriptors[0], np.float64)
     summary |= {
       f"descriptor/{name}": float(np.mean(values))
-      for name, values in zip(descriptor.names, descriptors.T, strict=True)
-    }
+      for name, values in zip(descriptor.names, descriptors.T, strict=True)}
   return summary

@@ -64,19 +64,16 @@ def _main(given: Given) -> None:
   if config.goal is not None:
     with config.blamed("goal"):
       eval_env, distance = _towards_goal(
-        config.goal, run, eval_env, learner, state, key, num_episodes
-      )
+        config.goal, run, eval_env, learner, state, key, num_episodes)
     facts["goal_distance"] = distance
     which += f", towards {config.text('goal')}"
   if swept is not None:
     returns = sweep.sweep_agent(
-      eval_env, learner, state, key, *swept, num_episodes
-    )
+      eval_env, learner, state, key, *swept, num_episodes)
     _report_sweep(config, which, *swept, returns)
     return
   evaluation = artifacts.evaluate_agent(
-    eval_env, learner, state, key, num_episodes
-  )
+    eval_env, learner, state, key, num_episodes)
   numbers = artifacts.summarize_evaluation(evaluation, eval_env.descriptor)
   summary = facts | numbers
   env_name = run.environment.env_name
@@ -100,19 +97,15 @@ def _main(given: Given) -> None:
 
 
 def _export(
-  config: EvaluateConfig,
-  learner: Learner,
-  observation_size: int,
-  state: types.State,
-  info: dict[str, object],
+  config: EvaluateConfig, learner: Learner, observation_size: int,
+  state: types.State, info: dict[str, object],
 ) -> None:
   """Writes the policy, or all of a repertoire's."""
   path = str(config.export)
   if path.endswith("/"):
     found, step = repertoires.read_latest_repertoire(learner, config.logdir)
     export.export_repertoire(
-      path, learner, found, info={**info, "agent": f"elites of step {step}"}
-    )
+      path, learner, found, info={**info, "agent": f"elites of step {step}"})
   elif path.endswith(".onnx"):
     export.export_onnx(path, learner, state, observation_size, info=info)
   else:
@@ -121,20 +114,14 @@ def _export(
 
 def _with_randomize(run: Config, specification: str, name: str) -> Config:
   """Returns a run in whose environment one thing is drawn differently."""
-  others = [
-    x for x in run.environment.randomize if x.partition(":")[0] != name
-  ]
+  others = [x for x in run.environment.randomize if x.partition(":")[0] != name]
   environment = dataclasses.replace(
-    run.environment, randomize=(*others, specification)
-  )
+    run.environment, randomize=(*others, specification))
   return dataclasses.replace(run, environment=environment)
 
 
 def _report_sweep(
-  config: EvaluateConfig,
-  which: str,
-  name: str,
-  values: tuple[float, ...],
+  config: EvaluateConfig, which: str, name: str, values: tuple[float, ...],
   returns: np.ndarray,
 ) -> None:
   """Prints and draws the returns [K, N] of a sweep."""
@@ -165,8 +152,7 @@ def _one_skill(
     learner = config_lib.kind_in_config_tree(run, "learner")
     raise ValueError(
       f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
-      "it out."
-    )
+      "it out.")
   assert isinstance(env, environments.SkillEnvironment)
   prior = run.learner.skills.prior()
   try:
@@ -176,11 +162,9 @@ def _one_skill(
   except ValueError:
     raise ValueError(
       f"--skill={text} is neither an index nor numbers; give it like 3 or "
-      "0.6,0.8."
-    ) from None
+      "0.6,0.8.") from None
   return environments.SkillEnvironment(
-    env.env, skills.constant_skill(prior, skill), "episode"
-  )
+    env.env, skills.constant_skill(prior, skill), "episode")
 
 
 def _towards_goal(
@@ -190,17 +174,13 @@ def _towards_goal(
   """Returns the environment in which skills lead to a goal, and how near."""
   if not isinstance(run.learner, SkillAgentConfig):
     name = config_lib.kind_in_config_tree(run, "learner")
-    raise ValueError(
-      f"the run's learner, {name}, has no skills; leave it out."
-    )
+    raise ValueError(f"the run's learner, {name}, has no skills; leave it out.")
   assert isinstance(eval_env, environments.SkillEnvironment)
   env = eval_env.env
   objective = make_skill_objective(run.learner, env)
   place = jnp.array(goal, jnp.float32)
   goals = jnp.broadcast_to(place, (num_episodes, len(goal)))
-  distance = artifacts.reach_goals(
-    env, learner, objective, state, key, goals
-  )
+  distance = artifacts.reach_goals(env, learner, objective, state, key, goals)
   chosen = artifacts.goal_environment(env, objective, state, place)
   return chosen, float(jnp.mean(distance))
 
@@ -218,15 +198,13 @@ def _read_agent(
   if repertoire is not None and not repertoire.has_members:
     raise ValueError(
       f"--member={member}, but no agents trained in a run with --emitter="
-      f"{repertoire.emitter}; leave it out for the best elite, or give --cell."
-    )
+      f"{repertoire.emitter}; leave it out for the best elite, or give --cell.")
   states, record = artifacts.read_agents(learner, config.logdir)
   size = len(record["returns"])
   if member >= size:
     raise ValueError(
       f"--member={member}, but there are {size} agents; give one from 0 to "
-      f"{size - 1}."
-    )
+      f"{size - 1}.")
   which = f"member {member} after generation {record['generation']}"
   return jax.tree.map(lambda x: x[member], states), which, {}
 
@@ -248,8 +226,7 @@ def _read_elite(
   return (
     learner.from_genotype(genotype),
     f"cell {cell} of the repertoire of step {step}, found at {where}",
-    {"cell": cell, "cell_return": float(repertoire.fitness[cell])},
-  )
+    {"cell": cell, "cell_return": float(repertoire.fitness[cell])})
 
 
 def evaluate_from_flags() -> None:

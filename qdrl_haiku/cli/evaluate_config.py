@@ -23,60 +23,47 @@ class EvaluateConfig(Settings):
 
   logdir: str = setting("", "Directory of the run.")
   best: bool | None = setting(
-    None, "Evaluates the best agent that the run ever evaluated: the default."
-  )
+    None, "Evaluates the best agent that the run ever evaluated: the default.")
   member: int | None = setting(
-    None, "Evaluates this member of the latest checkpoint.", low=0
-  )
+    None, "Evaluates this member of the latest checkpoint.", low=0)
   cell: int | None = setting(
-    None, "Evaluates the elite of this cell of the latest repertoire.", low=0
-  )
+    None, "Evaluates the elite of this cell of the latest repertoire.", low=0)
   descriptor: tuple[float, ...] | None = setting(
     None,
     "Evaluates the elite of the occupied cell nearest to this descriptor in "
-    "the latest repertoire, like 0.2,0.8.",
-  )
+    "the latest repertoire, like 0.2,0.8.")
   skill: tuple[str, ...] | None = setting(
     None,
     "Evaluates one skill: an index, like 3, or numbers, like 0.6,0.8; by "
-    "default all skills.",
-  )
+    "default all skills.")
   goal: tuple[float, ...] | None = setting(
     None,
     "Evaluates the skills of diayn, metra or smerl that lead to this state, "
     "like 0.5,-0.2, as their discriminator or representation sees states; "
-    "chosen anew at each step.",
-  )
+    "chosen anew at each step.")
   # Beyond the bound, resampling them takes minutes.
   num_eval_episodes: int | None = setting(
     None,
     f"Episodes to evaluate; by default {DEFAULT_EPISODES}, or with skills 2 "
     "for each.",
-    low=1, high=100_000,
-  )
+    low=1, high=100_000)
   seed: int = setting(
-    0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1
-  )
+    0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1)
   export: str | None = setting(
     None,
     "New file to which the policy is written: .npz, for NumPy, or .onnx; or a "
-    "new directory, ending in /, for all elites of the repertoire.",
-  )
+    "new directory, ending in /, for all elites of the repertoire.")
   render: str | None = setting(
     None,
     "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
     "viewer, of its robots).",
-    choices=_FORMATS,
-  )
+    choices=_FORMATS)
   render_to: str | None = setting(
-    None,
-    "New file to draw to; by default one in the current directory.",
-  )
+    None, "New file to draw to; by default one in the current directory.")
   sweep: str | None = setting(
     None,
     "name:low:high:number: evaluates at so many values of one of --randomize, "
-    "all else as in the file or by --randomize, and draws the curve.",
-  )
+    "all else as in the file or by --randomize, and draws the curve.")
   environment: EnvironmentConfig = EnvironmentConfig()
 
   @property
@@ -117,14 +104,12 @@ def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
   if config.goal is not None and (config.skill is not None or config.sweep):
     raise ValueError(
       f"--goal={config.text('goal')} chooses the skills of episodes to one "
-      "goal; leave out --skill and --sweep."
-    )
+      "goal; leave out --skill and --sweep.")
   if config.sweep:
     if config.render or config.export:
       raise ValueError(
         f"--sweep={config.sweep} draws a curve, and exports nothing; leave out "
-        "--render and --export."
-      )
+        "--render and --export.")
     path = config.render_to or _default_file(config, "-sweep.png")
     config = dataclasses.replace(config, render_to=path)
   elif config.render:
@@ -132,21 +117,18 @@ def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
     if not path.endswith(f".{config.render}"):
       raise ValueError(
         f"--render_to={path} doesn't end in .{config.render}, as --render has "
-        "it; name such a file."
-      )
+        "it; name such a file.")
     config = dataclasses.replace(config, render_to=path)
   elif config.render_to:
     raise ValueError(
       f"--render_to={config.render_to} has no effect without --render or "
-      "--sweep; give one of them, or leave it out."
-    )
+      "--sweep; give one of them, or leave it out.")
   for name in ("export", "render_to"):
     path = getattr(config, name)
     if name == "export" and path and not path.endswith((".npz", ".onnx", "/")):
       raise ValueError(
         f"--export={path} ends in none of .npz, .onnx and /; name such a file, "
-        "or a directory."
-      )
+        "or a directory.")
     if path and os.path.lexists(path):
       raise ValueError(f"--{name}={path} is there; name a new file.")
   return config

@@ -27,11 +27,8 @@ class SkillEnvironment:
   """
 
   def __init__(
-    self,
-    env: BatchedEnvironment,
-    prior: skills.SkillPrior,
-    sampling: Sampling = "fixed",
-    keeps_returns: bool = False,
+    self, env: BatchedEnvironment, prior: skills.SkillPrior,
+    sampling: Sampling = "fixed", keeps_returns: bool = False,
   ) -> None:
     """Adds skills to an environment.
 
@@ -94,8 +91,7 @@ class SkillEnvironment:
       return state
     so_far = before["return_so_far"] + state.reward
     of_skills = jnp.where(
-      ended & (skill > 0), so_far[..., None], before["skill_returns"]
-    )
+      ended & (skill > 0), so_far[..., None], before["skill_returns"])
     return _with_returns(state, of_skills, jnp.where(ended[..., 0], 0, so_far))
 
   def advance(self, state: State, action: Array) -> State:
@@ -139,9 +135,7 @@ class ChosenSkills(SkillEnvironment):
   """
 
   def __init__(
-    self,
-    env: BatchedEnvironment,
-    prior: skills.SkillPrior,
+    self, env: BatchedEnvironment, prior: skills.SkillPrior,
     choose: Callable[[State], Array],
   ) -> None:
     """Chooses skills.
@@ -180,9 +174,7 @@ def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
     info=state.info
     | {
       "next_observation": jnp.concatenate([next_observation, skill], axis=-1),
-      "skill": next_skill,
-    },
-  )
+      "skill": next_skill})
 
 
 def _with_returns(state: State, of_skills: Array, so_far: Array) -> State:
@@ -190,6 +182,5 @@ def _with_returns(state: State, of_skills: Array, so_far: Array) -> State:
   is_own = state.info["skill"] > 0
   own = jnp.max(jnp.where(is_own, of_skills, skills.NO_RETURN), axis=-1)
   info = {
-    "skill_returns": of_skills, "return_so_far": so_far, "skill_return": own
-  }  # fmt: skip
+    "skill_returns": of_skills, "return_so_far": so_far, "skill_return": own}
   return state.replace(info=state.info | info)

@@ -24,17 +24,14 @@ def make_experiment_agent(config: Config) -> training.Setup:
   env = cache_key.make_env_by_cache_key(config.environment)
   # An environment on the host has one set of instances.
   eval_env = (
-    config.environment.make() if getattr(env, "on_host", False) else env
-  )
+    config.environment.make() if getattr(env, "on_host", False) else env)
   choice = _with_privileged(
-    _learner_config(config), getattr(env, "privileged", None)
-  )
+    _learner_config(config), getattr(env, "privileged", None))
   if isinstance(choice, learners.SkillAgentConfig):
     setup = _with_skills(config, choice, env, eval_env)
   else:
     learner = learners.make_learner(
-      choice, env.observation_size, env.action_size, env.episode_length
-    )
+      choice, env.observation_size, env.action_size, env.episode_length)
     settings = _with_episodes(config.training, _EVAL_EPISODES)
     setup = training.Setup(env, eval_env, learner, None, settings)
     if settings.coverage_cells is not None:
@@ -62,8 +59,7 @@ def make_skill_objective(
     shape = choice.base
   descriptor_size = env.descriptor.size if env.descriptor else None
   return learners.make_objective(
-    choice, env.observation_size, descriptor_size, shape
-  )
+    choice, env.observation_size, descriptor_size, shape)
 
 
 def _with_episodes(
@@ -88,8 +84,7 @@ def _check_sizes(learner: Settings) -> None:
   if None not in own and network.hidden_layer_sizes != default:
     raise ValueError(
       f"hidden_layer_sizes={network.hidden_layer_sizes} has no effect: each "
-      "network is given its own; leave it out."
-    )
+      "network is given its own; leave it out.")
 
 
 def _learner_config(config: Config) -> Settings:
@@ -105,8 +100,7 @@ def _learner_config(config: Config) -> Settings:
   # repertoire would be a few cells.
   if learner.network.policy_final_init is None:
     changes["network"] = dataclasses.replace(
-      learner.network, policy_final_init="fan_in"
-    )
+      learner.network, policy_final_init="fan_in")
   # No emitter trains an agent by its own critics.
   if isinstance(learner, learners.TD3Config) and not repertoire.trains_alone:
     changes["own_critics"] = False
@@ -127,8 +121,7 @@ def _with_privileged(
 
 
 def _with_skills(
-  config: Config,
-  choice: learners.SkillAgentConfig,
+  config: Config, choice: learners.SkillAgentConfig,
   env: environments.BatchedEnvironment,
   eval_env: environments.BatchedEnvironment,
 ) -> training.Setup:
@@ -137,8 +130,7 @@ def _with_skills(
     name = config_lib.kind_in_config_tree(config, "learner")
     raise ValueError(
       f"learner={name} has skills, which an elite of a repertoire has not; "
-      "take sac or td3."
-    )
+      "take sac or td3.")
   prior, base = choice.skills.prior(), choice.base
   normalizes = learners.AgentConfig().normalizes
   if isinstance(base, learners.AgentConfig):
@@ -149,38 +141,27 @@ def _with_skills(
   if given is not None and given < (prior.num_skills or 1):
     raise ValueError(
       f"--num_eval_episodes={given} can't show all of --num_skills="
-      f"{prior.num_skills}; give {prior.num_skills} or more."
-    )
+      f"{prior.num_skills}; give {prior.num_skills} or more.")
   has_cells = env.descriptor is not None or environments.robot_position(env)
   if choice.fitness == "coverage" and not has_cells:
     raise ValueError(
       "fitness=coverage counts cells that are visited, but the environment has "
       "neither a state descriptor nor a robot that moves; take "
-      "diversity_return."
-    )
+      "diversity_return.")
   objective = make_skill_objective(choice, env)
   train_env = environments.SkillEnvironment(
-    env, prior, choice.skills.sampling, "skill_return" in objective.extras
-  )
+    env, prior, choice.skills.sampling, "skill_return" in objective.extras)
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
   size = train_env.observation_size
   learner = learners.skill_learner(
     learners.make_learner(base, size, env.action_size, env.episode_length),
-    env.observation_size, objective, normalizes,
-  )  # fmt: skip
+    env.observation_size, objective, normalizes)
   scores = {"episode_return": "episode_return", "coverage": "eval/coverage"}
   return training.Setup(
-    env=train_env,
-    eval_env=eval_env,
-    learner=learner,
-    controller=None,
+    env=train_env, eval_env=eval_env, learner=learner, controller=None,
     config=_with_episodes(
-      config.training,
-      choice.skills.num_eval_episodes,
+      config.training, choice.skills.num_eval_episodes,
       replay_extras=objective.extras,
-      fitness=scores.get(choice.fitness, f"{objective.name}/{choice.fitness}"),
-    ),
+      fitness=scores.get(choice.fitness, f"{objective.name}/{choice.fitness}")),
     evaluate=training.skill_evaluation(
-      eval_env, objective, config.training.coverage_cells
-    ),
-  )
+      eval_env, objective, config.training.coverage_cells))

@@ -10,11 +10,8 @@ import jax.numpy as jnp
 
 
 def smerl_reward(
-  diversity_reward: jax.Array,
-  skill_return: jax.Array,
-  target_return: jax.Array,
-  return_margin: jax.Array,
-  weight: jax.Array,
+  diversity_reward: jax.Array, skill_return: jax.Array,
+  target_return: jax.Array, return_margin: jax.Array, weight: jax.Array,
 ) -> jax.Array:
   """Returns what SMERL adds to the reward of the task, algorithm 1.
 
@@ -34,5 +31,4 @@ def smerl_reward(
   chex.assert_rank([diversity_reward, skill_return, target_return], 0)
   is_near = skill_return >= target_return - return_margin
   return jax.lax.stop_gradient(
-    jnp.where(is_near, weight * diversity_reward, 0.0)
-  )
+    jnp.where(is_near, weight * diversity_reward, 0.0))

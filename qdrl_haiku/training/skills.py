@@ -9,8 +9,7 @@ from qdrl_haiku.types import Array
 
 
 def skill_evaluation(
-  env: environments.SkillEnvironment,
-  objective: learners.SkillObjective,
+  env: environments.SkillEnvironment, objective: learners.SkillObjective,
   coverage_cells: int | None = None,
 ) -> EvaluateMembersFn:
   """Makes the evaluation of a population of agents with skills, for a `Setup`.
@@ -44,8 +43,7 @@ def skill_evaluation(
     info = env_states.info
     found = {
       "observation": info["next_observation"][..., : -prior.size],
-      "skill": info["skill"],
-    }
+      "skill": info["skill"]}
     if env.descriptor is not None:
       found["descriptor"] = info["next_state_descriptor"]
     if cells is not None:
@@ -53,13 +51,11 @@ def skill_evaluation(
     return found
 
   def evaluate(
-    learner: learners.Learner,
-    states: types.State,
+    learner: learners.Learner, states: types.State,
     env_states: environments.State,
   ) -> tuple[actors.Evaluation, Scores]:
     evaluation = actors.evaluate_from_states(
-      env, learner, states, env_states, record=record
-    )
+      env, learner, states, env_states, record=record)
     trajectory, first = evaluation.trajectory, env_states.info
     descriptor = trajectory.get("descriptor")
     scored = jax.vmap(objective.score)(
@@ -69,13 +65,10 @@ def skill_evaluation(
         trajectory["observation"],
         # A skill stays for an episode; beyond that it means nothing.
         jnp.broadcast_to(
-          trajectory["skill"][:, :, :1], trajectory["skill"].shape
-        ),
+          trajectory["skill"][:, :, :1], trajectory["skill"].shape),
         None if descriptor is None
         else _before(first["state_descriptor"], descriptor),
-        descriptor,
-      ),
-    )  # fmt: skip
+        descriptor))
     steps = jnp.arange(trajectory["skill"].shape[2])
     lived = steps < evaluation.lengths[..., None]
     late = lived & (steps >= evaluation.lengths[..., None] // 2)
@@ -89,14 +82,12 @@ def skill_evaluation(
       scores |= {
         "discriminator_accuracy": _mean(told, late),
         "discriminator_accuracy_whole_episode": _mean(told, lived),
-        "chance_accuracy": jnp.full(told.shape[0], 1 / prior.size),
-      }
+        "chance_accuracy": jnp.full(told.shape[0], 1 / prior.size)}
     scores = {f"{prefix}/{name}": x for name, x in scores.items()}
     if "cell" in trajectory:
       scores["eval/coverage"] = _coverage(trajectory["cell"], lived)
     kept = {
-      "skill": trajectory["skill"][:, :, 0], "diversity_return": diversity
-    }  # fmt: skip
+      "skill": trajectory["skill"][:, :, 0], "diversity_return": diversity}
     if descriptor is not None:
       kept["descriptor"] = descriptor
     return evaluation._replace(trajectory=kept), scores
@@ -119,13 +110,11 @@ def coverage_evaluation(
   cells = actors.coverage_cells(env, coverage_cells)
 
   def evaluate(
-    learner: learners.Learner,
-    states: types.State,
+    learner: learners.Learner, states: types.State,
     env_states: environments.State,
   ) -> tuple[actors.Evaluation, Scores]:
     evaluation = actors.evaluate_from_states(
-      env, learner, states, env_states, record=cells
-    )
+      env, learner, states, env_states, record=cells)
     steps = jnp.arange(evaluation.trajectory.shape[2])
     lived = steps < evaluation.lengths[..., None]
     coverage = _coverage(evaluation.trajectory, lived)

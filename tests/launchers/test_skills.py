@@ -14,23 +14,19 @@ from tests.launchers import harness
 _SMALL = (
   "--learner=diayn", "--env_name=point_maze", "--episode_length=20",
   "--hidden_layer_sizes=4,4", "--batch_size=8", "--min_replay_size=16",
-  "--replay_capacity=200", "--log_to=",
-)  # fmt: skip
+  "--replay_capacity=200", "--log_to=")
 # Launcher and flags of each run: more skills than episodes by default, and
 # skills that are numbers.
 _K = 17
 _RUNS = {
   "discrete": (
     "train", *_SMALL, f"--num_skills={_K}", "--num_seeds=2", "--seed=3",
-    "--num_envs=7", "--num_timesteps=70", "--eval_interval=35",
-  ),
+    "--num_envs=7", "--num_timesteps=70", "--eval_interval=35"),
   "circle": (
     "train_pbt", *_SMALL, "--skill_type=continuous", "--num_envs=2",
     "--population_size=2", "--perturbation_interval=40", "--num_parents=1",
     "--num_replaced=1", "--num_timesteps=80", "--num_eval_episodes=4",
-    "--fitness=mutual_information_lower_bound",
-  ),
-}  # fmt: skip
+    "--fitness=mutual_information_lower_bound")}
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +62,13 @@ def test_fitness_is_the_score_of_its_name(run_of):
   ("discrete", "", np.eye(_K)),
   ("discrete", "--skill=3 --member=1 --num_eval_episodes=6", np.eye(_K)[3]),
   ("circle", "--skill=-3,0 --num_eval_episodes=6", (-1.0, 0.0)),
-  ("circle", "--num_eval_episodes=6", None),
-])
+  ("circle", "--num_eval_episodes=6", None)])
 def test_all_skills_or_one_are_evaluated(name, flags, chosen, run_of, capsys):
   outcome = harness.run(
-    capsys, "evaluate", f"--logdir={run_of(name)}", *flags.split()
-  )
+    capsys, "evaluate", f"--logdir={run_of(name)}", *flags.split())
   found = json.loads(outcome.out.splitlines()[-1])
   setup = experiment.make_experiment_agent(
-    experiment.read_config(str(run_of(name)))
-  )
+    experiment.read_config(str(run_of(name))))
   if "--member" in flags:
     agents, _ = artifacts.read_agents(setup.learner, str(run_of(name)))
     agent = jax.tree.map(lambda x: x[1], agents)
@@ -85,12 +78,10 @@ def test_all_skills_or_one_are_evaluated(name, flags, chosen, run_of, capsys):
   if np.ndim(chosen) == 1:
     prior = env.prior
     one = skills.constant_skill(
-      prior, 3 if name == "discrete" else list(chosen)
-    )
+      prior, 3 if name == "discrete" else list(chosen))
     env = environments.SkillEnvironment(env.env, one, "episode")
   evaluation = artifacts.evaluate_agent(
-    env, setup.learner, agent, jax.random.key(0), found["num_episodes"]
-  )
+    env, setup.learner, agent, jax.random.key(0), found["num_episodes"])
   assert found["num_episodes"] >= 6
   assert found["mean"] == pytest.approx(evaluation.returns.mean(), abs=1e-3)
 
@@ -101,8 +92,7 @@ def test_all_skills_or_one_are_evaluated(name, flags, chosen, run_of, capsys):
   ("discrete", "--skill=two", "--skill=two is neither .*like 3 or"),
   ("discrete", "--skill=0.6,0.8", "skill is .*one-hot vector of 17"),
   ("discrete", "--num_eval_episodes=3", "episodes=3 can't .*_skills=17"),
-  ("circle", "--skill=1,nan", "give 2 finite"),
-])  # fmt: skip
+  ("circle", "--skill=1,nan", "give 2 finite")])
 def test_unknown_skills_are_refused(name, flag, message, run_of, capsys):
   outcome = harness.run(capsys, "evaluate", f"--logdir={run_of(name)}", flag)
   harness.assert_refused(outcome, message)
@@ -113,10 +103,8 @@ def _setup(*flags, program="train"):
 
 
 @pytest.mark.parametrize(("flags", "sampling"), [
-  ("", "fixed"),
-  ("--skill_sampling=episode", "episode"),
-  ("--skill_type=continuous", "episode"),
-])
+  ("", "fixed"), ("--skill_sampling=episode", "episode"),
+  ("--skill_type=continuous", "episode")])
 def test_skill_flags_reach_the_environments(flags, sampling):
   setup = _setup(flags)
   assert setup.env.sampling == sampling
@@ -135,8 +123,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
     "--discriminator_hidden_layer_sizes=7,6", "--normalize_observations",
     "--layer_norm", "--discount=0.9",
     "--search_space=discriminator_learning_rate:log_uniform:1e-4:1e-2",
-    "--search_space=task_reward_weight:uniform:0:1", program="train_pbt",
-  )  # fmt: skip
+    "--search_space=task_reward_weight:uniform:0:1", program="train_pbt")
   assert setup.config.replay_extras == ()
   _, drawn = setup.controller.init(jax.random.key(0), 8)
   for name in ("discriminator_learning_rate", "task_reward_weight"):
@@ -146,8 +133,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
   layers = state.discriminator_params
   assert {name: x["w"].shape for name, x in layers.items() if "w" in x} == {
     "discriminator/linear_0": (2, 7), "discriminator/linear_1": (7, 6),
-    "discriminator/output": (6, 8),
-  }
+    "discriminator/output": (6, 8)}
   assert "discriminator/layer_norm_1" in layers
   assert state.agent.policy_params["policy/linear_0"]["w"].shape == (10, 4)
   assert state.agent.critic_params["critic/linear_0"]["w"].shape == (2, 12, 5)
@@ -166,8 +152,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
    "--fitness=mutual_information_lower_bound", (),
    "dads/mutual_information_lower_bound"),
   ("--learner=smerl --target_return=3",
-   ("next_descriptor", "skill_return"), "episode_return"),
-])
+   ("next_descriptor", "skill_return"), "episode_return")])
 def test_each_kind_of_skills_is_composed_by_flags(flags, extras, fitness):
   setup = _setup(flags, program="train_pbt")
   assert setup.config.replay_extras == extras
@@ -190,7 +175,7 @@ def test_skills_of_each_kind_train_by_pbt_and_are_drawn_and_led_to_goals(
     "train_pbt", *_SMALL, f"--learner={learner}", "--num_envs=3",
     "--population_size=2", "--perturbation_interval=60", "--num_parents=1",
     "--num_replaced=1", "--num_timesteps=120", "--num_eval_episodes=8",
-    "--fitness=coverage", logdir)  # fmt: skip
+    "--fitness=coverage", logdir)
   rows = RunDirectory(tmp_path / "run").rows("metrics.jsonl")
   assert all(1 <= row["eval/coverage"] <= 400 for row in rows)
   assert np.isfinite(rows[-1][f"{learner}/diversity_return"])
@@ -224,9 +209,7 @@ def test_skills_of_the_preset_are_told_apart(tmp_path):
   assert setup.config.fitness == "diayn/diversity_return"
   harness.start(
     "train", "--preset=diayn_point_maze", "--num_timesteps=6000",
-    "--eval_interval=2000", "--log_to=",
-    f"--logdir={tmp_path / 'run'}",
-  )  # fmt: skip
+    "--eval_interval=2000", "--log_to=", f"--logdir={tmp_path / 'run'}")
   rows = RunDirectory(tmp_path / "run").rows("metrics.jsonl")
   accuracies = [row["diayn/discriminator_accuracy"] for row in rows]
   assert accuracies[-1] >= 0.5, accuracies

@@ -19,7 +19,7 @@ _NUM_OTHERS = 5
 def _learner(prior, seen="descriptor"):
   config = learners.DADSConfig(
     (5,), activation="tanh", normalize_observations=True, num_components=_M,
-    num_other_skills=_NUM_OTHERS, dynamics_input=seen)  # fmt: skip
+    num_other_skills=_NUM_OTHERS, dynamics_input=seen)
   return learners.dads(_spy(), _O, prior, _D, config)
 
 
@@ -76,7 +76,7 @@ def test_rewards_compare_a_skills_density_with_those_of_others(kind, seen):
   rewards = own - special.logsumexp(of_others, axis=0) + np.log(len(others))
   np.testing.assert_allclose(
     after.agent.transitions.reward[0], rewards + 0.5 * batch.reward[0],
-    rtol=1e-3, atol=1e-4)  # fmt: skip
+    rtol=1e-3, atol=1e-4)
   np.testing.assert_allclose(metrics["dynamics_loss"], -own.mean(), rtol=1e-4)
   seen_differences = statistics.update_statistics(
     state.difference_statistics, jnp.float32(difference))

@@ -15,8 +15,7 @@ _PRIORS = {"sphere": skills.sphere(_K), "discrete": skills.categorical(4)}
 
 def _learner(prior):
   config = learners.METRAConfig(
-    (5,), activation="tanh", normalize_observations=True
-  )
+    (5,), activation="tanh", normalize_observations=True)
   return learners.metra(_spy(), _O, prior, config=config)
 
 
@@ -32,24 +31,20 @@ def _batch(prior, seed=0):
   return skill, transitions._replace(
     observation=jnp.concatenate([transitions.observation, skill], axis=-1),
     next_observation=jnp.concatenate(
-      [transitions.next_observation, skill], axis=-1
-    ),
-  )
+      [transitions.next_observation, skill], axis=-1))
 
 
 def _update(learner, state, batch, **changes):
   hyperparams = learner.hyperparams | {"gain": 1.0} | changes
   return jax.jit(learner.update)(
-    state, jax.tree.map(jnp.float32, hyperparams), batch, jax.random.key(3)
-  )
+    state, jax.tree.map(jnp.float32, hyperparams), batch, jax.random.key(3))
 
 
 def _phi(state, observation):
   """The representation of observations, in float64."""
   seen = reference.normalize(
     reference.float64(state.observation_statistics),
-    np.asarray(observation[..., :_O], np.float64),
-  )
+    np.asarray(observation[..., :_O], np.float64))
   params = reference.float64(state.representation_params)
   return reference.mlp(params, seen, np.tanh)
 
@@ -68,19 +63,16 @@ def test_the_agent_is_rewarded_for_moving_along_its_skill(kind):
   intrinsic = np.sum(moved * skill, axis=-1)
   np.testing.assert_allclose(
     after.agent.transitions.reward, intrinsic + 0.5 * np.asarray(batch.reward),
-    rtol=1e-4, atol=1e-5,
-  )  # fmt: skip
+    rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(
-    metrics["intrinsic_reward"], intrinsic.mean(), rtol=1e-4, atol=1e-5
-  )
+    metrics["intrinsic_reward"], intrinsic.mean(), rtol=1e-4, atol=1e-5)
   room = np.minimum(1e-3, 1 - np.sum(moved**2, axis=-1)).mean()
   np.testing.assert_allclose(metrics["constraint_slack"], room, atol=1e-5)
   # The first step of Adam has the length of its learning rate.
   rate = learner.hyperparams["multiplier_learning_rate"]
   np.testing.assert_allclose(
     after.log_multiplier - state.log_multiplier, -np.sign(room) * rate,
-    rtol=1e-3,
-  )  # fmt: skip
+    rtol=1e-3)
 
 
 def test_the_representation_learns_to_move_along_skills_but_not_too_far():
@@ -94,8 +86,7 @@ def test_the_representation_learns_to_move_along_skills_but_not_too_far():
   for _ in range(400):
     state, metrics = _update(
       learner, state, batch, representation_learning_rate=1e-2,
-      multiplier_learning_rate=1e-2,
-    )  # fmt: skip
+      multiplier_learning_rate=1e-2)
   assert 0.5 < metrics["intrinsic_reward"] <= 1.01
   assert 0 <= metrics["constraint_slack"] < 1.001e-3
 
@@ -104,9 +95,7 @@ def test_the_representation_learns_to_move_along_skills_but_not_too_far():
   "name",
   [
     "constraint_slack", "multiplier_learning_rate",
-    "representation_learning_rate", "task_reward_weight",
-  ],
-)  # fmt: skip
+    "representation_learning_rate", "task_reward_weight"])
 def test_every_hyperparameter_changes_what_is_learned(name):
   prior = _PRIORS["sphere"]
   learner = _learner(prior)
@@ -115,8 +104,7 @@ def test_every_hyperparameter_changes_what_is_learned(name):
   before, _ = _update(learner, state, batch)
   after, _ = _update(learner, state, batch, **{name: 0.3})
   is_same = jax.tree.map(
-    lambda x, y: bool(jnp.array_equal(x, y)), before, after
-  )
+    lambda x, y: bool(jnp.array_equal(x, y)), before, after)
   assert not all(jax.tree.leaves(is_same))
 
 
@@ -127,8 +115,6 @@ def test_a_genotype_keeps_the_representation_and_begins_its_optimisers():
   again = learner.from_genotype(learner.genotype(state))
   for name in ("representation_params", "log_multiplier"):
     jax.tree.map(
-      np.testing.assert_array_equal, getattr(again, name), getattr(state, name)
-    )
+      np.testing.assert_array_equal, getattr(again, name), getattr(state, name))
   assert not any(
-    np.any(x) for x in jax.tree.leaves(again.representation_optimizer_state)
-  )
+    np.any(x) for x in jax.tree.leaves(again.representation_optimizer_state))

@@ -15,8 +15,7 @@ _SIZES = {"hidden_layer_sizes": (5,), "activation": "tanh"}
 _OVER = {
   "diayn": None,
   "dads": learners.dads_objective(
-    _O, _PRIOR, _D, learners.DADSConfig(**_SIZES)),
-}
+    _O, _PRIOR, _D, learners.DADSConfig(**_SIZES))}
 
 
 def _learner(over="diayn", **changes):
@@ -38,8 +37,7 @@ def _update(learner, state, batch, **changes):
 
 @pytest.mark.parametrize("over", _OVER)
 @pytest.mark.parametrize(("target", "margin", "near"), [
-  (None, 2.5, [7.5, 10.0]), (5.0, 0.0, [5.0, 7.5, 10.0]),
-])
+  (None, 2.5, [7.5, 10.0]), (5.0, 0.0, [5.0, 7.5, 10.0])])
 def test_differing_is_rewarded_where_the_skill_does_the_task(
   over, target, margin, near
 ):
@@ -54,7 +52,7 @@ def test_differing_is_rewarded_where_the_skill_does_the_task(
   own = {
     name: getattr(state.diversity, name)
     for name in state.diversity._fields
-    if name not in ("agent", "observation_statistics")}  # fmt: skip
+    if name not in ("agent", "observation_statistics")}
   inside = common.fresh(alone)._replace(**own)
   expected, _ = _update(alone, inside, batch)
   is_near = returns >= min(near)
@@ -62,7 +60,7 @@ def test_differing_is_rewarded_where_the_skill_does_the_task(
   np.testing.assert_allclose(
     after.agent.transitions.reward[0],
     np.where(is_near, 0.5 * expected.agent.transitions.reward[0], 0.0),
-    rtol=1e-5, atol=1e-6)  # fmt: skip
+    rtol=1e-5, atol=1e-6)
   assert after.best_return == 10.0
   np.testing.assert_allclose(metrics["share_near_target"], is_near.mean())
 
@@ -88,8 +86,7 @@ def test_the_best_return_is_remembered_and_inherited():
 
 @pytest.mark.parametrize(("name", "value"), [
   ("discriminator_learning_rate", 0.3), ("diversity_reward_weight", 0.3),
-  ("return_margin", 10.0), ("task_reward_weight", 0.3),
-])
+  ("return_margin", 10.0), ("task_reward_weight", 0.3)])
 def test_every_hyperparameter_changes_what_is_learned(name, value):
   learner = _learner()
   state, batch = common.fresh(learner), _batch([0.0, 9.0])

@@ -21,8 +21,7 @@ _PUSHES = np.array([[0.9, -0.5, 0.2], [0.3, 0.1, 0.6]])
 # No number of steps lies on the border of two cells.
 _BOUNDS = environments.Descriptor(("x", "steps"), (-10.0, -0.5), (10.0, 99.5))
 WALK = environments.Environment(
-  toy.Walk(_LIMIT), episode_length=_T, descriptor=_BOUNDS
-)
+  toy.Walk(_LIMIT), episode_length=_T, descriptor=_BOUNDS)
 
 
 class _Line(toy.Walk):
@@ -44,9 +43,7 @@ def _learner(prior, descriptor_size, config):
   base = toy.linear_learner()._replace(
     init=lambda key: jnp.zeros(prior.size),
     act_greedy=lambda state, observation: jnp.sum(
-      state * observation[..., 2:], axis=-1, keepdims=True
-    ),
-  )
+      state * observation[..., 2:], axis=-1, keepdims=True))
   return learners.diayn(base, 2, prior, descriptor_size, config)
 
 
@@ -64,22 +61,18 @@ def evaluated(prior=PRIOR, env=WALK, **config):
   sines = np.arcsin(_PUSHES[:, : prior.size])
   states = states._replace(
     agent=jnp.asarray(sines, jnp.float32),
-    discriminator_params=_params(states.discriminator_params),
-  )
+    discriminator_params=_params(states.discriminator_params))
   if config.normalize_observations:
     mean, variance = np.array([[0.5, 9.0], [-1.0, 4.0]]), np.full((2, 2), 4.0)
     states = states._replace(
       observation_statistics=learners.ObservationStatistics(
-        jnp.full(2, 10.0), *map(jnp.float32, (mean, variance))
-      )
-    )
+        jnp.full(2, 10.0), *map(jnp.float32, (mean, variance))))
   judge = learners.diayn_objective(2, prior, descriptor_size, config)
   env = environments.SkillEnvironment(env, prior, "fixed")
   evaluate = training_skills.skill_evaluation(env, judge, NUM_CELLS)
   keys = jax.vmap(lambda key: jax.random.split(key, _N))(_keys())
   evaluation, scores = jax.jit(functools.partial(evaluate, learner))(
-    states, jax.jit(env.reset)(keys)
-  )
+    states, jax.jit(env.reset)(keys))
   return jax.device_get((states, evaluation, scores))
 
 
@@ -91,8 +84,7 @@ def _params(like):
   """Weights that make out of x and steps what isn't all right or all wrong."""
   rng = np.random.default_rng(3)
   return jax.tree.map(
-    lambda x: jnp.asarray(rng.normal(scale=0.3, size=x.shape), x.dtype), like
-  )
+    lambda x: jnp.asarray(rng.normal(scale=0.3, size=x.shape), x.dtype), like)
 
 
 def paths(prior=PRIOR):

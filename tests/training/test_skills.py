@@ -8,11 +8,9 @@ from tests.training import skill_common as common
 
 _K, _P, _N, _T = (
   common.NUM_SKILLS, common.POPULATION_SIZE, common.NUM_EPISODES,
-  common.NUM_STEPS,
-)  # fmt: skip
+  common.NUM_STEPS)
 _NORMALIZED = {
-  "discriminator_input": "observation", "normalize_observations": True
-}
+  "discriminator_input": "observation", "normalize_observations": True}
 
 
 def _parameters(states, member, path):
@@ -52,26 +50,22 @@ def _expected(prior, states, num_axes):
     is_right = parameters.argmax(axis=1) == skill.argmax()
     told[:, member, episode] = _later(is_right).mean(), is_right.mean()
     cells = np.floor(
-      [(path[:, 0] + 10) / 2, (path[:, 1] + 0.5) / 10]
-    ).clip(0, 9)
+      [(path[:, 0] + 10) / 2, (path[:, 1] + 0.5) / 10]).clip(0, 9)
     visited[member] |= set(zip(*cells[:num_axes], strict=True))
   scores = {
     "diversity_return": diversity.mean(1),
-    "mutual_information_lower_bound": later.mean(1),
-  }
+    "mutual_information_lower_bound": later.mean(1)}
   if prior.num_skills is not None:
     scores |= {
       "discriminator_accuracy": told[0].mean(1),
       "discriminator_accuracy_whole_episode": told[1].mean(1),
-      "chance_accuracy": np.full(_P, 1 / _K),
-    }
+      "chance_accuracy": np.full(_P, 1 / _K)}
   scores = {f"diayn/{name}": x for name, x in scores.items()}
   return scores | {"eval/coverage": list(map(len, visited))}, diversity
 
 
 @pytest.mark.parametrize(("prior", "env", "config"), [
-  (common.PRIOR, common.WALK, {}),
-  (common.CIRCLE, common.WALK, {}),
+  (common.PRIOR, common.WALK, {}), (common.CIRCLE, common.WALK, {}),
   (common.PRIOR, common.LINE, _NORMALIZED),
 ], ids=["descriptor", "circle", "one axis"])
 def test_scores_are_what_numpy_finds_in_the_episodes(prior, env, config):
@@ -81,11 +75,9 @@ def test_scores_are_what_numpy_finds_in_the_episodes(prior, env, config):
   assert scores.keys() == expected.keys()
   for name, x in expected.items():
     np.testing.assert_allclose(
-      scores[name], x, rtol=1e-4, atol=1e-4, err_msg=name
-    )
+      scores[name], x, rtol=1e-4, atol=1e-4, err_msg=name)
   np.testing.assert_allclose(
-    evaluation.trajectory["diversity_return"], diversity, rtol=1e-4, atol=1e-4
-  )
+    evaluation.trajectory["diversity_return"], diversity, rtol=1e-4, atol=1e-4)
   if config == _NORMALIZED:
     # Here what is held for the likeliest changes within episodes.
     first, second = (
@@ -95,8 +87,7 @@ def test_scores_are_what_numpy_finds_in_the_episodes(prior, env, config):
 
 
 @pytest.mark.parametrize(
-  "prior", [common.PRIOR, common.CIRCLE], ids=["discrete", "circle"]
-)
+  "prior", [common.PRIOR, common.CIRCLE], ids=["discrete", "circle"])
 def test_the_trajectory_has_skills_and_descriptors(prior):
   _, evaluation, _ = common.evaluated(prior)
   trajectory = evaluation.trajectory

@@ -20,15 +20,13 @@ _OBJECTIVES: dict[type[ObjectiveConfig], Callable[..., SkillObjective]] = {
   DIAYNConfig: diayn_objective,
   DADSConfig: dads_objective,
   METRAConfig: metra_objective,
-  SMERLConfig: smerl_objective,
-}
+  SMERLConfig: smerl_objective}
 _FITNESS = (
   "episode_return",
   "coverage",
   "diversity_return",
   "discriminator_accuracy",
-  "mutual_information_lower_bound",
-)
+  "mutual_information_lower_bound")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +36,13 @@ class SkillAgentConfig(Settings):
   title = "Skills"
 
   base: Settings = setting(
-    "sac",
-    "Algorithm that agents with skills learn to act by, as --learner.",
-    kinds=BASES,
-    flag="base_learner",
-  )
+    "sac", "Algorithm that agents with skills learn to act by, as --learner.",
+    kinds=BASES, flag="base_learner")
   skills: SkillConfig = SkillConfig()
   fitness: str = setting(
     "diversity_return",
     f"Which score of an evaluation is the fitness: {', '.join(_FITNESS)}.",
-    choices=_FITNESS,
-  )
+    choices=_FITNESS)
   objective: ObjectiveConfig = ObjectiveConfig()
 
   def __post_init__(self) -> None:
@@ -57,8 +51,7 @@ class SkillAgentConfig(Settings):
     if self.fitness == "discriminator_accuracy" and not is_discrete:
       raise ValueError(
         "fitness=discriminator_accuracy is for discrete skills; take "
-        "mutual_information_lower_bound."
-      )
+        "mutual_information_lower_bound.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +73,7 @@ class METRAAgentConfig(SkillAgentConfig):
     if self.fitness == "mutual_information_lower_bound":
       raise ValueError(
         f"fitness={self.fitness} is nothing that metra knows; take "
-        "diversity_return or coverage."
-      )
+        "diversity_return or coverage.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +94,12 @@ KINDS: dict[str, Settings] = BASES | {
   "diayn": DIAYNAgentConfig(),
   "dads": DADSAgentConfig(),
   "metra": METRAAgentConfig(),
-  "smerl": SMERLAgentConfig(fitness="episode_return"),
-}
+  "smerl": SMERLAgentConfig(fitness="episode_return")}
 """The configurations of all learners, by name."""
 
 
 def make_objective(
-  config: SkillAgentConfig,
-  observation_size: int,
-  descriptor_size: int | None,
+  config: SkillAgentConfig, observation_size: int, descriptor_size: int | None,
   agent: AgentConfig,
 ) -> SkillObjective:
   """Makes what rewards the skills that a configuration describes.
@@ -131,12 +120,9 @@ def make_objective(
     hidden_layer_sizes=(
       network.hidden_layer_sizes
       if own.hidden_layer_sizes is None
-      else own.hidden_layer_sizes
-    ),
+      else own.hidden_layer_sizes),
     activation=network.activation,
     layer_norm=getattr(network, "layer_norm", False),
-    normalize_observations=agent.normalizes,
-  )
+    normalize_observations=agent.normalizes)
   return _OBJECTIVES[type(own)](
-    observation_size, config.skills.prior(), descriptor_size, shaped
-  )
+    observation_size, config.skills.prior(), descriptor_size, shaped)

@@ -23,10 +23,8 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
 
 HYPERPARAMETERS = {
   "dynamics_learning_rate": Hyperparameter(
-    1e-3, "Adam's learning rate for DADS's skill dynamics"
-  ),
-  "task_reward_weight": TASK_REWARD_WEIGHT,
-}
+    1e-3, "Adam's learning rate for DADS's skill dynamics"),
+  "task_reward_weight": TASK_REWARD_WEIGHT}
 """DADS's, by name, beside those of the learner that it wraps."""
 
 
@@ -38,18 +36,14 @@ class DADSConfig(ObjectiveConfig):
     "descriptor",
     "What DADS's dynamics predict the change of: a state's descriptor, such as "
     "x and y, or the whole observation. They always see the observation.",
-    choices=("descriptor", "observation"),
-  )
+    choices=("descriptor", "observation"))
   num_components: int = setting(
-    4, "Gaussians that DADS's dynamics mix.", low=1, offered=False
-  )
+    4, "Gaussians that DADS's dynamics mix.", low=1, offered=False)
   num_other_skills: int = setting(
     16,
     "Skills of other steps that DADS compares a continuous one with; discrete "
     "ones are all compared.",
-    low=1,
-    offered=False,
-  )
+    low=1, offered=False)
 
 
 class DADSState(NamedTuple):
@@ -81,10 +75,8 @@ class DADSGenotype(NamedTuple):
 
 
 def dads_objective(
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: DADSConfig = DADSConfig(),
+  observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: DADSConfig = DADSConfig(),
 ) -> SkillObjective:
   """Rewards skills whose steps differ from other skills' and are predictable.
 
@@ -105,18 +97,15 @@ def dads_objective(
   """
   seen, num_components = config.dynamics_input, config.num_components
   size = skill_input_size(
-    seen, observation_size, descriptor_size, "dynamics_input"
-  )
+    seen, observation_size, descriptor_size, "dynamics_input")
   network = config.make_network(
-    observation_size + prior.size, num_components * (1 + size)
-  )
+    observation_size + prior.size, num_components * (1 + size))
   optimizer = base.Optimizer()
 
   def init(key: types.Key) -> dict[str, types.Tree]:
     return {
       "dynamics_params": network.init(key),
-      "difference_statistics": statistics.init_statistics(size),
-    }
+      "difference_statistics": statistics.init_statistics(size)}
 
   def begin(genotype: DADSGenotype) -> dict[str, types.Tree]:
     state = optimizer.init(genotype.dynamics_params)
@@ -134,13 +123,11 @@ def dads_objective(
     """Returns log q [...] of steps [...], for other skills than their own."""
     observation = skill_input(steps, state, "observation", is_next=False)
     outputs = network.apply(
-      state.dynamics_params, jnp.concatenate([observation, skill], axis=-1)
-    )
+      state.dynamics_params, jnp.concatenate([observation, skill], axis=-1))
     logits, locations = jnp.split(outputs, [num_components], axis=-1)
     locations = locations.reshape(*logits.shape, size)
     changed = statistics.normalize_by_statistics(
-      state.difference_statistics, difference(state, steps)
-    )
+      state.difference_statistics, difference(state, steps))
     return jnp.vectorize(
       losses.dads_log_prob, signature="(m),(m,g),(g)->()"
     )(logits, locations, changed)
@@ -151,8 +138,7 @@ def dads_objective(
       every = jnp.eye(prior.num_skills)
       shape = (prior.num_skills, *skill.shape)
       return jnp.broadcast_to(
-        every.reshape(-1, *[1] * (skill.ndim - 1), prior.size), shape
-      )
+        every.reshape(-1, *[1] * (skill.ndim - 1), prior.size), shape)
     # Skills of other steps are drawn from the prior too.
     number = max(1, min(config.num_other_skills, skill.shape[0] - 1))
     return jnp.stack([jnp.roll(skill, i + 1, axis=0) for i in range(number)])
@@ -160,22 +146,17 @@ def dads_objective(
   def other_log_probs(state: DADSState, steps: SkillSteps) -> types.Array:
     """Returns log q [L, ...] of steps [...] for skills of the prior."""
     return jax.vmap(lambda skill: log_prob(state, steps, skill))(
-      others(steps.skill)
-    )
+      others(steps.skill))
 
   def reward(own: types.Array, of_others: types.Array) -> types.Array:
     return jnp.vectorize(losses.dads_reward, signature="(),(l)->()")(
-      own, jnp.moveaxis(of_others, 0, -1)
-    )
+      own, jnp.moveaxis(of_others, 0, -1))
 
   def learn(
     state: DADSState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[DADSState, types.Array, types.Metrics]:
-    state = state._replace(
-      difference_statistics=statistics.update_statistics(
-        state.difference_statistics, difference(state, steps)
-      )
-    )
+    state = state._replace(difference_statistics=statistics.update_statistics(
+      state.difference_statistics, difference(state, steps)))
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
       now = state._replace(dynamics_params=params)
@@ -183,20 +164,15 @@ def dads_objective(
       return -jnp.mean(own), (own, params)
 
     descent = optimizer.descend(
-      loss_fn,
-      state.dynamics_params,
-      state.dynamics_optimizer_state,
-      hyperparams["dynamics_learning_rate"],
-    )
+      loss_fn, state.dynamics_params, state.dynamics_optimizer_state,
+      hyperparams["dynamics_learning_rate"])
     rewards = reward(descent.more, other_log_probs(state, steps))
     state = state._replace(
       dynamics_params=descent.params,
-      dynamics_optimizer_state=descent.optimizer_state,
-    )
+      dynamics_optimizer_state=descent.optimizer_state)
     return state, rewards, {
       "dynamics_loss": descent.loss,
-      "gradient_norm/dynamics": descent.gradient_norm,
-    }
+      "gradient_norm/dynamics": descent.gradient_norm}
 
   def score(state: DADSState, steps: SkillSteps) -> dict[str, types.Array]:
     of_others = other_log_probs(state, steps)
@@ -210,16 +186,12 @@ def dads_objective(
   return SkillObjective(
     "dads", prior, HYPERPARAMETERS, DADSState, DADSGenotype, init, begin,
     learn, score, None, seen,
-    ("descriptor", "next_descriptor") if seen == "descriptor" else (),
-  )  # fmt: skip
+    ("descriptor", "next_descriptor") if seen == "descriptor" else ())
 
 
 def dads(
-  base_learner: base.Learner,
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: DADSConfig = DADSConfig(),
+  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: DADSConfig = DADSConfig(),
 ) -> base.Learner:
   """Learns skills whose steps can be predicted, each of its own kind.
 
@@ -240,5 +212,4 @@ def dads(
   """
   objective = dads_objective(observation_size, prior, descriptor_size, config)
   return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations
-  )
+    base_learner, observation_size, objective, config.normalize_observations)

@@ -24,10 +24,8 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
 
 HYPERPARAMETERS = {
   "discriminator_learning_rate": Hyperparameter(
-    1e-3, "Adam's learning rate for the discriminator"
-  ),
-  "task_reward_weight": TASK_REWARD_WEIGHT,
-}
+    1e-3, "Adam's learning rate for the discriminator"),
+  "task_reward_weight": TASK_REWARD_WEIGHT}
 """DIAYN's, by name, beside those of the learner that it wraps."""
 
 
@@ -39,15 +37,13 @@ class DIAYNConfig(ObjectiveConfig):
     "descriptor",
     "Part of the next state that the discriminator sees: its descriptor, or "
     "the whole observation.",
-    choices=("descriptor", "observation"),
-  )
+    choices=("descriptor", "observation"))
   # Without it living on costs something.
   subtract_log_prior: bool = setting(
     True,
     "Whether the intrinsic reward is log q(z|s) - log p(z), not log q(z|s) "
     "alone.",
-    offered=False,
-  )
+    offered=False)
 
 
 class DIAYNState(NamedTuple):
@@ -76,10 +72,8 @@ class DIAYNGenotype(NamedTuple):
 
 
 def diayn_objective(
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: DIAYNConfig = DIAYNConfig(),
+  observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: DIAYNConfig = DIAYNConfig(),
   network: networks.OwnNetwork | None = None,
 ) -> SkillObjective:
   """Rewards skills that can be told apart by the states that they visit.
@@ -105,18 +99,15 @@ def diayn_objective(
   """
   seen = config.discriminator_input
   input_size = skill_input_size(
-    seen, observation_size, descriptor_size, "discriminator_input"
-  )
+    seen, observation_size, descriptor_size, "discriminator_input")
   made = config.make_network(input_size, prior.parameter_size)
   if network is not None:
     made = networks.own_network(
-      "discriminator", network, (input_size,), (prior.parameter_size,)
-    )
+      "discriminator", network, (input_size,), (prior.parameter_size,))
     if made.train is not None:
       raise ValueError(
         "the discriminator network has running state or differs in training; "
-        "give one without."
-      )
+        "give one without.")
   optimizer = base.Optimizer()
 
   def init(key: types.Key) -> dict[str, types.Tree]:
@@ -143,19 +134,14 @@ def diayn_objective(
       return jnp.mean(loss), (parameters, params)
 
     descent = optimizer.descend(
-      loss_fn,
-      state.discriminator_params,
-      state.discriminator_optimizer_state,
-      hyperparams["discriminator_learning_rate"],
-    )
+      loss_fn, state.discriminator_params, state.discriminator_optimizer_state,
+      hyperparams["discriminator_learning_rate"])
     state = state._replace(
       discriminator_params=descent.params,
-      discriminator_optimizer_state=descent.optimizer_state,
-    )
+      discriminator_optimizer_state=descent.optimizer_state)
     return state, jax.vmap(reward)(descent.more, steps.skill), {
       "discriminator_loss": descent.loss,
-      "gradient_norm/discriminator": descent.gradient_norm,
-    }
+      "gradient_norm/discriminator": descent.gradient_norm}
 
   def score(state: DIAYNState, steps: SkillSteps) -> dict[str, types.Array]:
     inputs = skill_input(steps, state, seen)
@@ -167,17 +153,13 @@ def diayn_objective(
     found = {
       "diversity": over_steps(reward),
       "information": over_steps(
-        lambda p, z: prior.reward(p, z, prior.log_prob(z))
-      ),
-    }
+        lambda p, z: prior.reward(p, z, prior.log_prob(z)))}
     if prior.num_skills is not None:
       found["told"] = over_steps(lambda p, z: jnp.argmax(p) == jnp.argmax(z))
     return found
 
   def goal_skill(
-    state: DIAYNState,
-    observation: types.Array,
-    descriptor: types.Array | None,
+    state: DIAYNState, observation: types.Array, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
     del observation, descriptor
@@ -188,16 +170,12 @@ def diayn_objective(
   return SkillObjective(
     "diayn", prior, HYPERPARAMETERS, DIAYNState, DIAYNGenotype, init, begin,
     learn, score, goal_skill, seen,
-    ("next_descriptor",) if seen == "descriptor" else (),
-  )  # fmt: skip
+    ("next_descriptor",) if seen == "descriptor" else ())
 
 
 def diayn(
-  base_learner: base.Learner,
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: DIAYNConfig = DIAYNConfig(),
+  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: DIAYNConfig = DIAYNConfig(),
   network: networks.OwnNetwork | None = None,
 ) -> base.Learner:
   """Learns skills that can be told apart by the states that they visit.
@@ -219,8 +197,6 @@ def diayn(
     ValueError: see `diayn_objective`.
   """
   objective = diayn_objective(
-    observation_size, prior, descriptor_size, config, network
-  )
+    observation_size, prior, descriptor_size, config, network)
   return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations
-  )
+    base_learner, observation_size, objective, config.normalize_observations)

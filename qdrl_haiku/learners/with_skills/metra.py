@@ -23,16 +23,12 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
 
 HYPERPARAMETERS = {
   "representation_learning_rate": Hyperparameter(
-    3e-4, "Adam's learning rate for METRA's representation"
-  ),
+    1e-3, "Adam's learning rate for METRA's representation"),
   "multiplier_learning_rate": Hyperparameter(
-    3e-4, "Adam's learning rate for METRA's multiplier, lambda"
-  ),
+    3e-3, "Adam's learning rate for METRA's multiplier, lambda"),
   "constraint_slack": Hyperparameter(
-    1e-3, "most that a short step counts for METRA's constraint, epsilon"
-  ),
-  "task_reward_weight": TASK_REWARD_WEIGHT,
-}
+    1e-3, "most that a short step counts for METRA's constraint, epsilon"),
+  "task_reward_weight": TASK_REWARD_WEIGHT}
 """METRA's, by name, beside those of the learner that it wraps."""
 
 
@@ -44,11 +40,9 @@ class METRAConfig(ObjectiveConfig):
     "observation",
     "Part of a state that METRA's representation sees: its descriptor, or the "
     "whole observation.",
-    choices=("descriptor", "observation"),
-  )
+    choices=("descriptor", "observation"))
   initial_multiplier: float = setting(
-    30.0, "METRA's lambda at first.", low=1e-30, high=1e30, offered=False
-  )
+    30.0, "METRA's lambda at first.", low=1e-30, high=1e30, offered=False)
 
 
 class METRAState(NamedTuple):
@@ -82,10 +76,8 @@ class METRAGenotype(NamedTuple):
 
 
 def metra_objective(
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: METRAConfig = METRAConfig(),
+  observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: METRAConfig = METRAConfig(),
 ) -> SkillObjective:
   """Rewards skills that lead far apart, by a distance that it learns.
 
@@ -108,8 +100,7 @@ def metra_objective(
   """
   seen = config.representation_input
   size = skill_input_size(
-    seen, observation_size, descriptor_size, "representation_input"
-  )
+    seen, observation_size, descriptor_size, "representation_input")
   network = config.make_network(size, prior.size)
   optimizer = base.Optimizer()
 
@@ -117,16 +108,13 @@ def metra_objective(
     multiplier = jnp.asarray(config.initial_multiplier, jnp.float32)
     return {
       "representation_params": network.init(key),
-      "log_multiplier": jnp.log(multiplier),
-    }
+      "log_multiplier": jnp.log(multiplier)}
 
   def begin(genotype: METRAGenotype) -> dict[str, types.Tree]:
     return {
       "representation_optimizer_state": optimizer.init(
-        genotype.representation_params
-      ),
-      "multiplier_optimizer_state": optimizer.init(genotype.log_multiplier),
-    }
+        genotype.representation_params),
+      "multiplier_optimizer_state": optimizer.init(genotype.log_multiplier)}
 
   def direction(skill: types.Array) -> types.Array:
     if prior.num_skills is None:
@@ -149,44 +137,32 @@ def metra_objective(
       return jnp.mean(loss), ((phi, next_phi), params)
 
     descent = optimizer.descend(
-      loss_fn,
-      state.representation_params,
+      loss_fn, state.representation_params,
       state.representation_optimizer_state,
-      hyperparams["representation_learning_rate"],
-    )
+      hyperparams["representation_learning_rate"])
     phi, next_phi = descent.more
     room = jnp.mean(
-      jax.vmap(losses.metra_slack, in_axes=(0, 0, None))(phi, next_phi, slack)
-    )
+      jax.vmap(losses.metra_slack, in_axes=(0, 0, None))(phi, next_phi, slack))
     gradient = jax.grad(losses.metra_multiplier_loss)(
-      state.log_multiplier, room
-    )
+      state.log_multiplier, room)
     log_multiplier, multiplier_optimizer_state = optimizer.update(
-      gradient,
-      state.multiplier_optimizer_state,
-      state.log_multiplier,
-      hyperparams["multiplier_learning_rate"],
-    )
+      gradient, state.multiplier_optimizer_state, state.log_multiplier,
+      hyperparams["multiplier_learning_rate"])
     state = state._replace(
       representation_params=descent.params,
       representation_optimizer_state=descent.optimizer_state,
       log_multiplier=log_multiplier,
-      multiplier_optimizer_state=multiplier_optimizer_state,
-    )
+      multiplier_optimizer_state=multiplier_optimizer_state)
     return state, jax.vmap(losses.metra_reward)(phi, next_phi, skill), {
-      "representation_loss": descent.loss,
-      "constraint_slack": room,
+      "representation_loss": descent.loss, "constraint_slack": room,
       "multiplier": multiplier,
-      "gradient_norm/representation": descent.gradient_norm,
-    }
+      "gradient_norm/representation": descent.gradient_norm}
 
   def score(state: METRAState, steps: SkillSteps) -> dict[str, types.Array]:
     phi, next_phi = (
       network.apply(
-        state.representation_params, skill_input(steps, state, seen, x)
-      )
-      for x in (False, True)
-    )
+        state.representation_params, skill_input(steps, state, seen, x))
+      for x in (False, True))
     per_step = jax.vmap(jax.vmap(losses.metra_reward))
     found = {"diversity": per_step(phi, next_phi, direction(steps.skill))}
     if prior.num_skills is not None:
@@ -196,33 +172,25 @@ def metra_objective(
     return found
 
   def goal_skill(
-    state: METRAState,
-    observation: types.Array,
-    descriptor: types.Array | None,
+    state: METRAState, observation: types.Array, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
     steps = SkillSteps(observation, goal, goal, descriptor, goal)
     phi, goal_phi = (
       network.apply(
-        state.representation_params, skill_input(steps, state, seen, x)
-      )
-      for x in (False, True)
-    )
+        state.representation_params, skill_input(steps, state, seen, x))
+      for x in (False, True))
     return prior.mode(goal_phi - phi)
 
   return SkillObjective(
     "metra", prior, HYPERPARAMETERS, METRAState, METRAGenotype, init, begin,
     learn, score, goal_skill, seen,
-    ("descriptor", "next_descriptor") if seen == "descriptor" else (),
-  )  # fmt: skip
+    ("descriptor", "next_descriptor") if seen == "descriptor" else ())
 
 
 def metra(
-  base_learner: base.Learner,
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: METRAConfig = METRAConfig(),
+  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: METRAConfig = METRAConfig(),
 ) -> base.Learner:
   """Learns skills that lead far apart, by a distance that it learns.
 
@@ -243,5 +211,4 @@ def metra(
   """
   objective = metra_objective(observation_size, prior, descriptor_size, config)
   return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations
-  )
+    base_learner, observation_size, objective, config.normalize_observations)

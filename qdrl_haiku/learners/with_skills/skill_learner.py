@@ -19,8 +19,7 @@ from qdrl_haiku.learners.hyperparameters import Hyperparameter
 TASK_REWARD_WEIGHT = Hyperparameter(
   0.0,
   "weight of the task's reward, which is added to that of skills; of smerl by "
-  "default 1",
-)
+  "default 1")
 """The hyperparameter `task_reward_weight`, which every objective has."""
 
 
@@ -35,34 +34,24 @@ class ObjectiveConfig(Settings):
     "Widths of the hidden layers of what rewards skills: diayn's and smerl's "
     "discriminator, metra's representation, dads's dynamics; by default "
     "--hidden_layer_sizes.",
-    low=1,
-    flag="discriminator_hidden_layer_sizes",
-    offered=False,
-  )
+    low=1, flag="discriminator_hidden_layer_sizes", offered=False)
   activation: str = setting(
-    "relu", "Activation of these layers, see `NetworkConfig`.", flag=""
-  )
+    "relu", "Activation of these layers, see `NetworkConfig`.", flag="")
   layer_norm: bool = setting(
-    False, "Whether these layers are normalised.", flag=""
-  )
+    False, "Whether these layers are normalised.", flag="")
   # The skills are left alone; the base learner is made without.
   normalize_observations: bool = setting(
     False,
     "Whether the agent, and what rewards it, see observations normalised by "
     "running statistics.",
-    flag="",
-  )
+    flag="")
 
   def make_network(self, input_size: int, num_outputs: int) -> networks.Network:
     """Makes the network, inputs [..., I] -> [..., num_outputs]."""
     sizes = self.hidden_layer_sizes
     return networks.make_discriminator(
-      input_size,
-      num_outputs,
-      (256, 256) if sizes is None else sizes,
-      activation=self.activation,
-      layer_norm=self.layer_norm,
-    )
+      input_size, num_outputs, (256, 256) if sizes is None else sizes,
+      activation=self.activation, layer_norm=self.layer_norm)
 
 
 class SkillSteps(NamedTuple):
@@ -120,24 +109,18 @@ class SkillObjective(NamedTuple):
   begin: Callable[[types.Tree], dict[str, types.Tree]]
   learn: Callable[
     [types.State, types.Hyperparams, SkillSteps],
-    tuple[types.State, types.Array, types.Metrics],
-  ]
+    tuple[types.State, types.Array, types.Metrics]]
   score: Callable[[types.State, SkillSteps], dict[str, types.Array]]
   goal_skill: (
     Callable[
-      [types.State, types.Array, types.Array | None, types.Array], types.Array
-    ]
-    | None
-  )
+      [types.State, types.Array, types.Array | None, types.Array], types.Array]
+    | None)
   goal_input: str
   extras: tuple[str, ...] = ()
 
 
 def skill_input(
-  steps: SkillSteps,
-  state: types.State,
-  kind: str,
-  is_next: bool = True,
+  steps: SkillSteps, state: types.State, kind: str, is_next: bool = True,
 ) -> types.Array:
   """Returns the part of states that an objective's network sees.
 
@@ -153,15 +136,13 @@ def skill_input(
   if kind == "observation":
     return statistics.normalize_by_statistics(
       state.observation_statistics,
-      steps.next_observation if is_next else steps.observation,
-    )
+      steps.next_observation if is_next else steps.observation)
   name = "next_descriptor" if is_next else "descriptor"
   descriptor: types.Array | None = getattr(steps, name)
   if descriptor is None:
     raise ValueError(
       f"the transitions have no {name} in their extras, which skills are "
-      "rewarded by; store it (TrainingConfig.replay_extras)."
-    )
+      "rewarded by; store it (TrainingConfig.replay_extras).")
   return descriptor
 
 
@@ -184,15 +165,12 @@ def skill_input_size(
   if descriptor_size is None:
     raise ValueError(
       f"{setting}=descriptor, but the environment has no state descriptor; "
-      f"take one that has, or {setting}=observation."
-    )
+      f"take one that has, or {setting}=observation.")
   return descriptor_size
 
 
 def skill_learner(
-  base_learner: base.Learner,
-  observation_size: int,
-  objective: SkillObjective,
+  base_learner: base.Learner, observation_size: int, objective: SkillObjective,
   normalize_observations: bool,
 ) -> base.Learner:
   """Makes a learner that is rewarded for its skills.
@@ -215,18 +193,15 @@ def skill_learner(
       normalised by running statistics; the skills are left alone.
   """
   defaults, declared, base_hyperparams = _hyperparams(
-    base_learner, objective.declared
-  )
+    base_learner, objective.declared)
 
   def init(key: types.Key) -> types.State:
     agent_key, objective_key = jax.random.split(key)
     genotype = objective.genotype(
       agent=None,
       observation_statistics=statistics.init_statistics(
-        observation_size, normalize_observations
-      ),
-      **objective.init(objective_key),
-    )
+        observation_size, normalize_observations),
+      **objective.init(objective_key))
     return _state(genotype, base_learner.init(agent_key))
 
   def _state(genotype: types.Tree, agent: types.State) -> types.State:
@@ -244,31 +219,26 @@ def skill_learner(
     if state.observation_statistics is None:
       return observation
     normalized = statistics.normalize_by_statistics(
-      state.observation_statistics, observation[..., :observation_size]
-    )
+      state.observation_statistics, observation[..., :observation_size])
     skill = observation[..., observation_size:]
     return jnp.concatenate([normalized, skill], axis=-1)
 
   def observe(state: types.State, observation: types.Array) -> types.State:
     seen = statistics.observe_statistics(
-      state, observation[..., :observation_size]
-    )
+      state, observation[..., :observation_size])
     agent = base_learner.observe(state.agent, normalize(state, observation))
     return seen._replace(agent=agent)
 
   @eager.compiled_if_eager()
   def update(
-    state: types.State,
-    hyperparams: types.Hyperparams,
-    transitions: types.Transition,
-    key: types.Key,
+    state: types.State, hyperparams: types.Hyperparams,
+    transitions: types.Transition, key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
     if base_learner.learns_from == "rollout":
       check_learner_rollout(transitions, hyperparams, defaults)
     else:
       check_learner_update(
-        transitions, hyperparams, defaults, base_learner.batches_per_update
-      )
+        transitions, hyperparams, defaults, base_learner.batches_per_update)
 
     def relabel(
       state: types.State, batch: types.Transition
@@ -277,51 +247,36 @@ def skill_learner(
         batch.observation[..., :observation_size],
         batch.next_observation[..., :observation_size],
         batch.observation[..., observation_size:],
-        batch.extras.get("descriptor"),
-        batch.extras.get("next_descriptor"),
-        batch.extras.get("skill_return"),
-      )
+        batch.extras.get("descriptor"), batch.extras.get("next_descriptor"),
+        batch.extras.get("skill_return"))
       after, intrinsic, metrics = objective.learn(state, hyperparams, steps)
       batch = batch._replace(
         observation=normalize(state, batch.observation),
         reward=intrinsic + hyperparams["task_reward_weight"] * batch.reward,
-        next_observation=normalize(state, batch.next_observation),
-      )
+        next_observation=normalize(state, batch.next_observation))
       metrics["intrinsic_reward"] = jnp.mean(intrinsic)
       return after, (batch, metrics)
 
     state, (transitions, metrics) = jax.lax.scan(relabel, state, transitions)
     agent, agent_metrics = base_learner.update(
-      state.agent, base_hyperparams(hyperparams), transitions, key
-    )
+      state.agent, base_hyperparams(hyperparams), transitions, key)
     metrics = jax.tree.map(jnp.mean, metrics)
     return state._replace(agent=agent), agent_metrics | metrics
 
   return base_learner._replace(
-    init=init,
-    update=update,
+    init=init, update=update,
     act=lambda state, hyperparams, observation, key: base_learner.act(
-      state.agent,
-      base_hyperparams(hyperparams),
-      normalize(state, observation),
-      key,
-    ),
+      state.agent, base_hyperparams(hyperparams), normalize(state, observation),
+      key),
     act_greedy=lambda state, observation: base_learner.act_greedy(
-      state.agent, normalize(state, observation)
-    ),
-    observe=observe,
-    hyperparams=defaults,
-    genotype=genotype,
-    from_genotype=from_genotype,
-    declared=declared,
-    share=None,
-    supports_n_step=False,
-  )
+      state.agent, normalize(state, observation)),
+    observe=observe, hyperparams=defaults, genotype=genotype,
+    from_genotype=from_genotype, declared=declared, share=None,
+    supports_n_step=False)
 
 
 def _hyperparams(
-  base_learner: base.Learner, own: Mapping[str, Hyperparameter]
-) -> tuple[
+  base_learner: base.Learner, own: Mapping[str, Hyperparameter]) -> tuple[
   types.Hyperparams,
   dict[str, Hyperparameter],
   Callable[[types.Hyperparams], types.Hyperparams],
@@ -337,5 +292,4 @@ def _hyperparams(
   return (
     of_base | defaults,
     {**declared, **own},
-    lambda tree: {name: tree[name] for name in of_base},
-  )
+    lambda tree: {name: tree[name] for name in of_base})

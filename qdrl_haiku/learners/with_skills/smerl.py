@@ -22,14 +22,11 @@ from qdrl_haiku.losses import smerl_reward
 
 _OWN = {
   "diversity_reward_weight": Hyperparameter(
-    1.0, "weight of SMERL's diversity reward, alpha"
-  ),
+    1.0, "weight of SMERL's diversity reward, alpha"),
   "return_margin": Hyperparameter(
-    1.0, "how far below SMERL's target a return may be, epsilon"
-  ),
+    1.0, "how far below SMERL's target a return may be, epsilon"),
   # The task comes first.
-  "task_reward_weight": TASK_REWARD_WEIGHT._replace(default=1.0),
-}
+  "task_reward_weight": TASK_REWARD_WEIGHT._replace(default=1.0)}
 HYPERPARAMETERS = {**diayn.HYPERPARAMETERS, **_OWN}
 """SMERL's over DIAYN, by name, beside those of the learner that it wraps."""
 
@@ -41,8 +38,7 @@ class SMERLConfig(diayn.DIAYNConfig):
   target_return: float | None = setting(
     None,
     "Return near which SMERL's skills are rewarded for being different, see "
-    "--return_margin; by default the best that a skill has had.",
-  )
+    "--return_margin; by default the best that a skill has had.")
 
 
 class SMERLState(NamedTuple):
@@ -74,10 +70,8 @@ class SMERLGenotype(NamedTuple):
 
 
 def smerl_objective(
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: SMERLConfig = SMERLConfig(),
+  observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: SMERLConfig = SMERLConfig(),
   diversity: SkillObjective | None = None,
 ) -> SkillObjective:
   """Rewards skills for being different while they do the task well.
@@ -100,13 +94,11 @@ def smerl_objective(
     ValueError: if skills are continuous; see `diayn_objective`.
   """
   diversity = diversity or diayn.diayn_objective(
-    observation_size, prior, descriptor_size, config
-  )
+    observation_size, prior, descriptor_size, config)
   if prior.num_skills is None:
     raise ValueError(
       "smerl knows a return of each skill, and so discrete skills alone; take "
-      "skill_type=discrete."
-    )
+      "skill_type=discrete.")
 
   def inside(state: SMERLState) -> types.State:
     """Returns the state of the other objective."""
@@ -119,16 +111,14 @@ def smerl_objective(
     fields = inner._asdict() | {"observation_statistics": None}
     stored = {name: fields.pop(name) for name in diversity.genotype._fields}
     return {
-      "diversity": diversity.genotype(**stored), "diversity_optimizers": fields
-    }  # fmt: skip
+      "diversity": diversity.genotype(**stored), "diversity_optimizers": fields}
 
   def init(key: types.Key) -> dict[str, types.Tree]:
     own = diversity.init(key)
     nothing = {"agent": None, "observation_statistics": None}
     return {
       "diversity": diversity.genotype(**own, **nothing),
-      "best_return": jnp.full((), skills.NO_RETURN),
-    }
+      "best_return": jnp.full((), skills.NO_RETURN)}
 
   def begin(genotype: SMERLGenotype) -> dict[str, types.Tree]:
     return {"diversity_optimizers": diversity.begin(genotype.diversity)}
@@ -140,8 +130,7 @@ def smerl_objective(
       raise ValueError(
         "the transitions have no skill_return in their extras; store it "
         "(TrainingConfig.replay_extras), of an environment that keeps it "
-        "(SkillEnvironment(..., keeps_returns=True))."
-      )
+        "(SkillEnvironment(..., keeps_returns=True)).")
     after, rewards, metrics = diversity.learn(inside(state), hyperparams, steps)
     best = jnp.maximum(state.best_return, jnp.max(steps.skill_return))
     # No episode has ended yet.
@@ -149,12 +138,8 @@ def smerl_objective(
     if config.target_return is not None:
       target = jnp.asarray(config.target_return, jnp.float32)
     rewards = jax.vmap(smerl_reward, in_axes=(0, 0, None, None, None))(
-      rewards,
-      steps.skill_return,
-      target,
-      hyperparams["return_margin"],
-      hyperparams["diversity_reward_weight"],
-    )
+      rewards, steps.skill_return, target, hyperparams["return_margin"],
+      hyperparams["diversity_reward_weight"])
     state = state._replace(**outside(after), best_return=best)
     metrics["share_near_target"] = jnp.mean(rewards != 0)
     return state, rewards, metrics
@@ -165,30 +150,20 @@ def smerl_objective(
   def goal_skill(
     state: SMERLState, observation: types.Array,
     descriptor: types.Array | None, goal: types.Array,
-  ) -> types.Array:  # fmt: skip
+  ) -> types.Array:
     assert diversity.goal_skill is not None
     return diversity.goal_skill(inside(state), observation, descriptor, goal)
 
   return diversity._replace(
-    name="smerl",
-    declared={**diversity.declared, **_OWN},
-    state=SMERLState,
-    genotype=SMERLGenotype,
-    init=init,
-    begin=begin,
-    learn=learn,
-    score=score,
+    name="smerl", declared={**diversity.declared, **_OWN}, state=SMERLState,
+    genotype=SMERLGenotype, init=init, begin=begin, learn=learn, score=score,
     goal_skill=None if diversity.goal_skill is None else goal_skill,
-    extras=(*diversity.extras, "skill_return"),
-  )  # fmt: skip
+    extras=(*diversity.extras, "skill_return"))
 
 
 def smerl(
-  base_learner: base.Learner,
-  observation_size: int,
-  prior: skills.SkillPrior,
-  descriptor_size: int | None = None,
-  config: SMERLConfig = SMERLConfig(),
+  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
+  descriptor_size: int | None = None, config: SMERLConfig = SMERLConfig(),
   diversity: SkillObjective | None = None,
 ) -> base.Learner:
   """Learns several ways to do a task.
@@ -210,8 +185,6 @@ def smerl(
     ValueError: see `smerl_objective`.
   """
   objective = smerl_objective(
-    observation_size, prior, descriptor_size, config, diversity
-  )
+    observation_size, prior, descriptor_size, config, diversity)
   return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations
-  )
+    base_learner, observation_size, objective, config.normalize_observations)
