@@ -14,15 +14,19 @@ _LIBRARIES = (
   "brax", "orbax-checkpoint", "numpy")
 
 
-@functools.cache
 def library_versions() -> Record:
   """Returns what a run depends on outside its settings."""
   found: Record = {"python": platform.python_version()}
-  for name in _LIBRARIES:
-    try:
-      found[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      found[name] = None
+  found |= {name: _version(name) for name in _LIBRARIES}
   found["devices"] = [str(device) for device in jax.devices()]
   found["xla_left_out"] = xla.unknown_to_xla()
   return found
+
+
+@functools.cache
+def _version(name: str) -> str | None:
+  """Returns a library's version, which takes time to find."""
+  try:
+    return importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return None
