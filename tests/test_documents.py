@@ -28,7 +28,7 @@ _RECIPES = "launchers/README.md"
 # With the most lines that each may have.
 _DOCUMENTS = {
   "README.md": 180, _RECIPES: 825, "launchers/RESULTS.md": 450, "BUILD.md": 300
-}  # fmt: skip
+}
 # Commands that are not run here, and why.
 _NOT_RUN = {
   "--env_name=playground:": "needs what pip installs by an extra, and may "
@@ -146,7 +146,7 @@ def _execute(snippet):
     ("BUILD.md", "training.Setup", 25, {},
      lambda names: training.init(names["setup"], jax.random.key(0))),
   ],
-)  # fmt: skip
+)
 def test_a_pipeline_by_hand_is_short_and_learns(
   document, part, most_lines, shorter, is_right
 ):
@@ -220,7 +220,7 @@ def _budget(name, command, steps):
       *few, *short, "--gradient_population_size=5", "--variation_batch_size=5",
       "--num_initial_genotypes=8", "--perturbation_interval=20",
       "--num_generations=2",
-    ]  # fmt: skip
+    ]
   if "diayn_point_maze" in command or "dads_point_maze" in command:
     short[1] = "--num_eval_episodes=16"  # One for each skill.
   if "smerl_point_maze" in command:
@@ -230,7 +230,7 @@ def _budget(name, command, steps):
     *few, *short, f"--{interval}_interval=20", f"--num_timesteps={steps}",
     *["--repetitions=1", "--nostart_twice"] * (name == "benchmark"),
     *["--sweep=population_size:1,2"] * ("--sweep" in command),
-  ]  # fmt: skip
+  ]
 
 
 def test_commands_that_train_have_settings_that_there_are(monkeypatch):
@@ -264,7 +264,7 @@ def _run(capsys, command):
   assert outcome.code == 0, f"{command}\n{outcome.err}"
   of_program = {
     "evaluate": '"mean"', "benchmark": '"devices_used"', "report": "wrote "
-  }  # fmt: skip
+  }
   expected = of_program.get(name, f"step {steps}")
   if "--dry_run" in arguments:
     expected = "memory needed"
@@ -321,7 +321,7 @@ def _of_two_processes(way):
       },
       ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ),
-  }[way]  # fmt: skip
+  }[way]
   return [(alike, shared | dict.fromkeys(numbers, str(i))) for i in range(2)]
 
 
@@ -349,7 +349,7 @@ def test_two_processes_find_each_other_and_the_first_one_writes(way, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
       )
-    )  # fmt: skip
+    )
   outputs = [process.communicate(timeout=300) for process in processes]
   assert [process.returncode for process in processes] == [0, 0], outputs
   told = "memory needed" if is_dry else "step 40"

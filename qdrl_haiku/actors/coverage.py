@@ -1,4 +1,4 @@
-"""How much of a space episodes visit, as authors of skills count it."""
+"""Counts how much of a space episodes visit, as METRA's authors do."""
 
 from collections.abc import Callable
 

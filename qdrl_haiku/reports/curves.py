@@ -35,7 +35,7 @@ _SKILL_LABELS = {
   "diversity_return": "diversity return [sum of intrinsic rewards]",
   "mutual_information_lower_bound": "mutual information, lower bound [nats]"}
 SKILL_METRICS = ("dads/", "diayn/", "eval/coverage", "metra/", "smerl/")
-"""How the names of metrics of skills begin."""
+"""Lists how the names of metrics of skills begin."""
 # The distances of two others, and what is a number of each run.
 _WITHOUT_CURVE = (
   "qd/lost_coverage", "qd/lost_max_fitness", "qd/lost_qd_score",

@@ -41,7 +41,7 @@ def evaluated():
   return _evaluate(
     jax.random.key(3), descriptor_fn=_span, record=_record,
     keep_transitions=True,
-  )  # fmt: skip
+  )
 
 
 def _episodes():
@@ -68,7 +68,7 @@ def test_first_episodes_are_those_of_greedy_agents(evaluated):
     np.testing.assert_allclose(
       evaluated.descriptors[i, j], [path[1], path[-1], length, length],
       rtol=1e-5, atol=1e-6,
-    )  # fmt: skip
+    )
   assert len(lengths) > 2
   assert evaluated.lengths.dtype == jnp.int32
 

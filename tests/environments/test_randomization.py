@@ -119,7 +119,7 @@ def _slow(*case):
     ("actuator_gain/shoulder", 'gear="10"', 'gear="20"'),
     _slow("gravity", "<option", "<option gravity='0 0 -19.62'"),
   ],
-)  # fmt: skip
+)
 def test_a_factor_is_as_a_file_that_has_it(tmp_path, name, old, new):
   text = _ARM.read_text()
   assert old in text

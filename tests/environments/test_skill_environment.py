@@ -160,7 +160,7 @@ def test_advance_keeps_the_skill_beyond_the_end():
 def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
   env = environments.SkillEnvironment(
     environments.Environment(toy.Walk(100.0), episode_length=4),
-    skills.categorical(3), keeps_returns=True)  # fmt: skip
+    skills.categorical(3), keeps_returns=True)
   state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
   latest, so_far = {}, np.zeros(num_envs)
   for t in range(17):
@@ -184,7 +184,7 @@ def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
 def test_skills_may_be_chosen_anew_in_each_state():
   env = environments.ChosenSkills(
     environments.Environment(toy.Walk(100.0), episode_length=4),
-    skills.sphere(2), lambda state: state.obs[..., :2] + 1)  # fmt: skip
+    skills.sphere(2), lambda state: state.obs[..., :2] + 1)
   state = env.reset(jax.random.split(jax.random.key(0), 3))
   for _ in range(3):
     np.testing.assert_array_equal(state.obs[:, 2:], state.obs[:, :2] + 1)

@@ -23,14 +23,14 @@ _SETTINGS = {
   "env_name": "point_maze", "episode_length": 20, "learner": "td3",
   "hidden_layer_sizes": ["4", "4"], "normalize_observations": False,
   "activation": "tanh",
-}  # fmt: skip
+}
 _TD3 = learners.td3(
   2, 2,
   configs.sized(
     learners.TD3Config, (4, 4), (4, 4), activation="tanh",
     normalize_observations=False,
   ),
-)  # fmt: skip
+)
 _GRID = map_elites.Grid((4, 4), (-1.0, -1.0), (1.0, 1.0))
 _FOUND = {0: (-0.9, -0.8), 3: (-0.9, 0.9), 14: (0.8, 0.1)}
 _FEW = "--num_eval_episodes=6"
@@ -126,7 +126,7 @@ def test_an_elite_acts_that_is_chosen_by_its_cell_or_by_what_is_near(
     "cell_return": index + 1, "length_mean": 20, "length_min": 20,
     "length_max": 20, "descriptor/x": np.mean(ends[:, 0]),
     "descriptor/y": np.mean(ends[:, 1]),
-  }  # fmt: skip
+  }
   for name, value in expected.items():
     assert found[name] == pytest.approx(value, rel=1e-3, abs=1e-3), name
   assert found["iqm_low"] <= found["iqm"] <= found["iqm_high"]
@@ -144,7 +144,7 @@ def test_an_elite_is_exported_and_drawn(elites, logdir, here, capsys):
   flags = (
     f"--logdir={logdir}", "--cell=14", "--num_eval_episodes=1",
     "--export=new/policy.npz", "--render=png", "--render_to=a/b.png",
-  )  # fmt: skip
+  )
   outcome = harness.run(capsys, "evaluate", *flags)
   assert outcome.code == 0, outcome.err
   assert "wrote new/policy.npz\nwrote a/b.png\n" in outcome.out
@@ -179,7 +179,7 @@ def test_an_elite_is_exported_and_drawn(elites, logdir, here, capsys):
   ("--cell=3 --render=mp4", "--render=mp4: .*install it .*or take"),
   ("--render=png --render_to=a.gif", "doesn't end in .png"),
   ("--cell=3 --export=file/a.npz", "file/a[.].* can't be written .File ex"),
-])  # fmt: skip
+])
 def test_unknown_is_refused(flags, message, logdir, here, capsys, monkeypatch):
   monkeypatch.setenv("PATH", "")  # Without ffmpeg.
   (here / "file").touch()

@@ -153,6 +153,12 @@ def assert_equal(actual, expected):
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
+def assert_changed(before, after):
+  """Some array differs between two trees."""
+  same = jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), before, after)
+  assert not all(jax.tree.leaves(same))
+
+
 def assert_close(actual, expected, rtol=1e-5, atol=0.0):
   """Compares two trees within tolerances, naming the leaf that differs."""
   assert jax.tree.structure(actual) == jax.tree.structure(expected)

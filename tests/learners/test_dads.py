@@ -103,9 +103,7 @@ def test_every_hyperparameter_changes_what_is_learned(name):
   state, batch = _agent(learner), _batches(prior=prior)
   before, _ = _update(learner, state, batch)
   after, _ = _update(learner, state, batch, **{name: 0.3})
-  is_same = jax.tree.map(
-    lambda x, y: bool(jnp.array_equal(x, y)), before, after)
-  assert not all(jax.tree.leaves(is_same))
+  common.assert_changed(before, after)
 
 
 def test_a_genotype_keeps_the_dynamics_and_what_normalises_differences():
@@ -117,3 +115,11 @@ def test_a_genotype_keeps_the_dynamics_and_what_normalises_differences():
     common.assert_equal(getattr(again, name), getattr(state, name))
   moments = jax.tree.leaves(again.dynamics_optimizer_state)
   assert not any(np.any(x) for x in moments)
+
+
+def test_a_batch_of_one_continuous_skill_is_refused():
+  prior = _PRIORS["sphere"]
+  learner = _learner(prior)
+  batch = jax.tree.map(lambda x: x[:, :1], _batches(prior=prior))
+  with pytest.raises(ValueError, match="a batch has one; take batch_size"):
+    _update(learner, _agent(learner), batch)

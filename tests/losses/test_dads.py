@@ -23,7 +23,7 @@ def test_the_log_density_is_that_of_scipys_mixture_of_gaussians():
     weights = special.softmax(np.float64(logits[n]))
     densities = [
       stats.multivariate_normal.pdf(3 * difference[n], mean=location)
-      for location in np.float64(locations[n])]  # fmt: skip
+      for location in np.float64(locations[n])]
     np.testing.assert_allclose(
       found[n], np.log(weights @ densities), rtol=1e-4, atol=1e-5)
   loss = jax.vmap(losses.dads_dynamics_loss)(logits, locations, 3 * difference)

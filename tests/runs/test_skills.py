@@ -23,7 +23,7 @@ def written(path, skill=DISCRETE):
     _RNG.normal(size=size), _RNG.integers(2, 30, size), None,
     {"skill": np.float32(skill), "diversity_return": _RNG.normal(size=size),
      "descriptor": _RNG.normal(size=(*size, 30, 2))},
-  )  # fmt: skip
+  )
   directory = RunDirectory(path)
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
@@ -60,7 +60,7 @@ def test_the_arrays_are_those_of_the_evaluation(tmp_path):
   expected = evaluation.trajectory | {
     "returns": evaluation.returns, "lengths": evaluation.lengths,
     "names": ["x", "steps"], "lower": [-10.0, -0.5], "upper": [10.0, 99.5],
-  }  # fmt: skip
+  }
   assert arrays.keys() == expected.keys()
   for name, value in expected.items():
     np.testing.assert_array_equal(arrays[name], value, err_msg=name)
@@ -72,7 +72,7 @@ def test_a_diverged_members_rows_are_strict_json(tmp_path):
   returns[1] = np.nan
   records.write_skill_records(
     RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns), None
-  )  # fmt: skip
+  )
   lines = (tmp_path / "skills.jsonl").read_text().splitlines()
   rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
   assert [row["return"] is None for row in rows] == [False] * 3 + [True] * 3

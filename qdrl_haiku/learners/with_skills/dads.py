@@ -114,14 +114,17 @@ def dads_objective(
   def difference(state: DADSState, steps: SkillSteps) -> types.Array:
     # Of what wasn't normalised: its own statistics do that.
     raw = state._replace(observation_statistics=None)
-    before, after = (skill_input(steps, raw, seen, x) for x in (False, True))
+    before = skill_input(seen, raw, steps.observation, steps.descriptor)
+    after = skill_input(
+      seen, raw, steps.next_observation, steps.next_descriptor)
     return after - before
 
   def log_prob(
     state: DADSState, steps: SkillSteps, skill: types.Array
   ) -> types.Array:
     """Returns log q [...] of steps [...], for other skills than their own."""
-    observation = skill_input(steps, state, "observation", is_next=False)
+    observation = statistics.normalize_by_statistics(
+      state.observation_statistics, steps.observation)
     outputs = network.apply(
       state.dynamics_params, jnp.concatenate([observation, skill], axis=-1))
     logits, locations = jnp.split(outputs, [num_components], axis=-1)
@@ -155,6 +158,10 @@ def dads_objective(
   def learn(
     state: DADSState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[DADSState, types.Array, types.Metrics]:
+    if prior.num_skills is None and len(steps.skill) < 2:
+      raise ValueError(
+        "dads compares a continuous skill with those of other steps, and a "
+        "batch has one; take batch_size, or of ppo num_envs, of 2 or more.")
     state = state._replace(difference_statistics=statistics.update_statistics(
       state.difference_statistics, difference(state, steps)))
 
@@ -195,20 +202,11 @@ def dads(
 ) -> base.Learner:
   """Learns skills whose steps can be predicted, each of its own kind.
 
-  See `skill_learner`, and `dads_objective`, whose other arguments it takes.
-
-  Args:
-    base_learner: learns to act; made for O + K observations.
-    observation_size: O, without the skill.
-    prior: what skills are drawn from.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: what shapes the dynamics and the computation.
+  See `skill_learner`. The base learner is made for O + K observations; the
+  other arguments, and the errors, are those of `dads_objective`.
 
   Returns:
     The learner; its state is a `DADSState`, its genotype a `DADSGenotype`.
-
-  Raises:
-    ValueError: see `dads_objective`.
   """
   objective = dads_objective(observation_size, prior, descriptor_size, config)
   return skill_learner(

@@ -126,7 +126,8 @@ def diayn_objective(
   def learn(
     state: DIAYNState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[DIAYNState, types.Array, types.Metrics]:
-    inputs = skill_input(steps, state, seen)
+    inputs = skill_input(
+      seen, state, steps.next_observation, steps.next_descriptor)
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters = made.apply(params, inputs)
@@ -144,7 +145,8 @@ def diayn_objective(
       "gradient_norm/discriminator": descent.gradient_norm}
 
   def score(state: DIAYNState, steps: SkillSteps) -> dict[str, types.Array]:
-    inputs = skill_input(steps, state, seen)
+    inputs = skill_input(
+      seen, state, steps.next_observation, steps.next_descriptor)
     parameters = made.apply(state.discriminator_params, inputs)
 
     def over_steps(function: Callable[..., types.Array]) -> types.Array:
@@ -163,8 +165,7 @@ def diayn_objective(
     goal: types.Array,
   ) -> types.Array:
     del observation, descriptor
-    steps = SkillSteps(goal, goal, goal, goal, goal)
-    inputs = skill_input(steps, state, seen)
+    inputs = skill_input(seen, state, goal, goal)
     return prior.mode(made.apply(state.discriminator_params, inputs))
 
   return SkillObjective(
@@ -180,21 +181,11 @@ def diayn(
 ) -> base.Learner:
   """Learns skills that can be told apart by the states that they visit.
 
-  See `skill_learner`, and `diayn_objective`, whose other arguments it takes.
-
-  Args:
-    base_learner: learns to act; made for O + K observations.
-    observation_size: O, without the skill.
-    prior: what skills are drawn from.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: what shapes the discriminator and the computation.
-    network: the discriminator's.
+  See `skill_learner`. The base learner is made for O + K observations; the
+  other arguments, and the errors, are those of `diayn_objective`.
 
   Returns:
     The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
-
-  Raises:
-    ValueError: see `diayn_objective`.
   """
   objective = diayn_objective(
     observation_size, prior, descriptor_size, config, network)

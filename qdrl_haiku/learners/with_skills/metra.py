@@ -121,10 +121,17 @@ def metra_objective(
       return skill
     return (prior.num_skills * skill - 1) / (prior.num_skills - 1)
 
+  def before_and_after(
+    state: METRAState, steps: SkillSteps
+  ) -> tuple[types.Array, types.Array]:
+    return (
+      skill_input(seen, state, steps.observation, steps.descriptor),
+      skill_input(seen, state, steps.next_observation, steps.next_descriptor))
+
   def learn(
     state: METRAState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[METRAState, types.Array, types.Metrics]:
-    inputs = [skill_input(steps, state, seen, x) for x in (False, True)]
+    inputs = before_and_after(state, steps)
     skill = direction(steps.skill)
     slack = jnp.asarray(hyperparams["constraint_slack"], jnp.float32)
     multiplier = jnp.exp(state.log_multiplier)
@@ -160,9 +167,8 @@ def metra_objective(
 
   def score(state: METRAState, steps: SkillSteps) -> dict[str, types.Array]:
     phi, next_phi = (
-      network.apply(
-        state.representation_params, skill_input(steps, state, seen, x))
-      for x in (False, True))
+      network.apply(state.representation_params, x)
+      for x in before_and_after(state, steps))
     per_step = jax.vmap(jax.vmap(losses.metra_reward))
     found = {"diversity": per_step(phi, next_phi, direction(steps.skill))}
     if prior.num_skills is not None:
@@ -175,11 +181,10 @@ def metra_objective(
     state: METRAState, observation: types.Array, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
-    steps = SkillSteps(observation, goal, goal, descriptor, goal)
+    here = skill_input(seen, state, observation, descriptor)
+    there = skill_input(seen, state, goal, goal)
     phi, goal_phi = (
-      network.apply(
-        state.representation_params, skill_input(steps, state, seen, x))
-      for x in (False, True))
+      network.apply(state.representation_params, x) for x in (here, there))
     return prior.mode(goal_phi - phi)
 
   return SkillObjective(
@@ -194,20 +199,11 @@ def metra(
 ) -> base.Learner:
   """Learns skills that lead far apart, by a distance that it learns.
 
-  See `skill_learner`, and `metra_objective`, whose other arguments it takes.
-
-  Args:
-    base_learner: learns to act; made for O + K observations.
-    observation_size: O, without the skill.
-    prior: what skills are drawn from.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: what shapes the representation and the computation.
+  See `skill_learner`. The base learner is made for O + K observations; the
+  other arguments, and the errors, are those of `metra_objective`.
 
   Returns:
     The learner; its state is a `METRAState`, its genotype a `METRAGenotype`.
-
-  Raises:
-    ValueError: see `metra_objective`.
   """
   objective = metra_objective(observation_size, prior, descriptor_size, config)
   return skill_learner(

@@ -120,29 +120,27 @@ class SkillObjective(NamedTuple):
 
 
 def skill_input(
-  steps: SkillSteps, state: types.State, kind: str, is_next: bool = True,
+  kind: str, state: types.State, observation: types.Array,
+  descriptor: types.Array | None,
 ) -> types.Array:
-  """Returns the part of states that an objective's network sees.
+  """Returns what of states an objective's network sees.
 
   Args:
-    steps: the steps.
-    state: whose `observation_statistics` normalise observations.
     kind: "descriptor" or "observation".
-    is_next: whether of the states after the steps.
+    state: whose `observation_statistics` normalise observations.
+    observation: [..., O], without the skill.
+    descriptor: [..., D], or None where it wasn't stored.
 
   Raises:
-    ValueError: if the descriptors weren't stored.
+    ValueError: if descriptors weren't stored.
   """
   if kind == "observation":
     return statistics.normalize_by_statistics(
-      state.observation_statistics,
-      steps.next_observation if is_next else steps.observation)
-  name = "next_descriptor" if is_next else "descriptor"
-  descriptor: types.Array | None = getattr(steps, name)
+      state.observation_statistics, observation)
   if descriptor is None:
     raise ValueError(
-      f"the transitions have no {name} in their extras, which skills are "
-      "rewarded by; store it (TrainingConfig.replay_extras).")
+      "the transitions lack next_descriptor, or descriptor, in their extras, "
+      "which skills are rewarded by; store it (TrainingConfig.replay_extras).")
   return descriptor
 
 
@@ -276,9 +274,9 @@ def skill_learner(
 
 
 def _hyperparams(
-  base_learner: base.Learner, own: Mapping[str, Hyperparameter]) -> tuple[
-  types.Hyperparams,
-  dict[str, Hyperparameter],
+  base_learner: base.Learner, own: Mapping[str, Hyperparameter]
+) -> tuple[
+  types.Hyperparams, dict[str, Hyperparameter],
   Callable[[types.Hyperparams], types.Hyperparams],
 ]:
   """Puts an objective's hyperparameters and its base learner's together."""

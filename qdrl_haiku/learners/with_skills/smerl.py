@@ -168,21 +168,11 @@ def smerl(
 ) -> base.Learner:
   """Learns several ways to do a task.
 
-  See `skill_learner`, and `smerl_objective`, whose other arguments it takes.
-
-  Args:
-    base_learner: learns to act; made for O + K observations.
-    observation_size: O, without the skill.
-    prior: what skills are drawn from, discrete ones.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: the target, and what shapes DIAYN's discriminator.
-    diversity: what rewards skills for being different; DIAYN's by default.
+  See `skill_learner`. The base learner is made for O + K observations; the
+  other arguments, and the errors, are those of `smerl_objective`.
 
   Returns:
     The learner; its state is a `SMERLState`, its genotype a `SMERLGenotype`.
-
-  Raises:
-    ValueError: see `smerl_objective`.
   """
   objective = smerl_objective(
     observation_size, prior, descriptor_size, config, diversity)
