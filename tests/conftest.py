@@ -17,7 +17,7 @@ from qdrl_haiku.cpu import xla
 # of the time.
 gc.set_threshold(100_000)
 # So that two of them have room on a laptop with 8 GB.
-_MOST_BYTES = 1_600_000_000
+_MOST_BYTES = 1_400_000_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,6 +63,8 @@ def pytest_configure() -> None:
   Launchers that have a process of their own compile as they do for users.
   """
   jax.config.update("jax_disable_most_optimizations", True)
+  # Or the first of several processes takes most of an accelerator's memory.
+  os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
   with pytest.MonkeyPatch.context() as patch:
     # MLIR's passes over each fusion are half of what is left; newer versions of
     # XLA have no other way. Modules that LLVM compiles side by side cost more.
@@ -72,6 +74,9 @@ def pytest_configure() -> None:
     given = os.environ.get("XLA_FLAGS", "")
     patch.setenv("XLA_FLAGS", " ".join([given, *cheaper]))
     jax.block_until_ready(jax.jit(lambda: 0)())  # XLA reads its flags once.
+  if jax.default_backend() != "cpu":
+    # Accelerators multiply numbers rounded to 10 bits (TF32) by default.
+    jax.config.update("jax_default_matmul_precision", "highest")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,8 +86,8 @@ def _bounded_memory():
   statm = pathlib.Path("/proc/self/statm")
   if not statm.exists():  # As on a Mac.
     return
-  pages = int(statm.read_text().split()[1])
-  if pages * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES:
+  _, resident, shared, *_ = map(int, statm.read_text().split())
+  if (resident - shared) * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES:
     jax.clear_caches()
     gc.collect()
     # Or glibc keeps most of it, and programs are freed after every module.

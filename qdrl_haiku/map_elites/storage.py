@@ -13,7 +13,6 @@ unsigned integers of the same bits; its dtype is in `config`.
 import contextlib
 import dataclasses
 import importlib
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -25,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import files, trees
+from qdrl_haiku import __version__, files, trees
 from qdrl_haiku.map_elites.tessellation import (
   CVT,
   Grid,
@@ -61,7 +60,7 @@ def store_repertoire(
   structure = _describe(_names(genotypes))
   record = {
     "format": _FORMAT,
-    "version": importlib.metadata.version(_PACKAGE),
+    "version": __version__,
     "tessellation": {"kind": tessellation.kind, **settings},
     "genotype": {"structure": structure, "dtypes": dtypes},
     "config": config}
@@ -143,7 +142,7 @@ def open_stored_repertoire(
       if record["format"] != _FORMAT:
         raise ValueError(
           f"its format is {record['format']}, and this version"
-          f" ({importlib.metadata.version(_PACKAGE)}) reads {_FORMAT}")
+          f" ({__version__}) reads {_FORMAT}")
       yield arrays, record
     # A damaged file can make NumPy, zipfile and json raise nearly anything.
     except Exception as error:
@@ -219,7 +218,7 @@ def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
   if list(getattr(found, "_fields", ())) != list(fields):
     raise ValueError(
       f"{module}.{name} with the fields {list(fields)} is not in this version"
-      f" ({importlib.metadata.version(_PACKAGE)}); give like=genotype.")
+      f" ({__version__}); give like=genotype.")
   return found(**fields)  # type: ignore[misc]
 
 

@@ -6,17 +6,19 @@ import platform
 
 import jax
 
+from qdrl_haiku import __version__
 from qdrl_haiku.cpu import xla
 from qdrl_haiku.storage.strict_json import Record
 
 _LIBRARIES = (
-  "qdrl_haiku", "jax", "jaxlib", "dm-haiku", "optax", "rlax", "distrax",
-  "brax", "orbax-checkpoint", "numpy")
+  "jax", "jaxlib", "dm-haiku", "optax", "rlax", "distrax", "brax",
+  "orbax-checkpoint", "numpy")
 
 
 def library_versions() -> Record:
   """Returns what a run depends on outside its settings."""
-  found: Record = {"python": platform.python_version()}
+  found: Record = {
+    "python": platform.python_version(), "qdrl_haiku": __version__}
   found |= {name: _version(name) for name in _LIBRARIES}
   found["devices"] = [str(device) for device in jax.devices()]
   found["xla_left_out"] = xla.unknown_to_xla()

@@ -7,11 +7,10 @@ import pytest
 
 from qdrl_haiku import environments
 from qdrl_haiku.cpu import batching, noise
-from tests import jaxprs, kernels
+from tests import jaxprs, kernels, marks
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 _SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
-_ON_CPU = pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
 
 
 def _compiled(function, x):
@@ -26,7 +25,7 @@ def _physics(x):
   return jnp.where(x[0] > 0, x, jnp.cross(x, x[::-1])), jnp.argmax(x)
 
 
-@_ON_CPU
+@marks.ON_CPU
 @pytest.mark.parametrize(("times", "kernel"), [(1, True), (200, False)])
 def test_it_is_one_kernel_but_many_which_threads_share_of_many(times, kernel):
   x = np.tile(_X, (times, 1))
@@ -59,7 +58,7 @@ def test_what_can_be_no_kernel_stays_what_it_is(function):
   np.testing.assert_array_equal(compiled(_X), jax.vmap(function)(_X))
 
 
-@_ON_CPU
+@marks.ON_CPU
 def test_arguments_may_be_unused_within_a_loop():
   batched = batching.rewrite_for_batching(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
 
@@ -91,7 +90,7 @@ def test_keys_are_taken_and_python_is_called_once_whatever_the_batch():
   np.testing.assert_array_equal(actual[1], expected[1])
 
 
-@_ON_CPU
+@marks.ON_CPU
 def test_steps_of_environments_are_one_kernel():
   env = environments.create("point_maze")
   state = jax.eval_shape(env.reset, jax.random.split(jax.random.key(0), 2))

@@ -18,7 +18,7 @@ from qdrl_haiku.cpu import (
   one_by_one,
   xla,
 )
-from tests import jaxprs
+from tests import jaxprs, marks
 
 _KEY = jax.random.key(0)
 _X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -61,6 +61,7 @@ def _names(function, arguments):
   return {equation.primitive.name for equation in equations}
 
 
+@marks.ON_CPU
 @pytest.mark.parametrize("name", _HOOKS)
 def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
   function, arguments = _HOOKS[name]
@@ -75,10 +76,10 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
 
 
 def test_compiler_options_are_left_out(monkeypatch):
-  assert all(compiler_options.platform_compiler_options())
+  assert all(compiler_options.platform_compiler_options("cpu"))
   assert not any(compiler_options.platform_compiler_options("cuda"))
   monkeypatch.setenv("QDRL_PLAIN", "1")
-  assert not any(compiler_options.platform_compiler_options())
+  assert not any(compiler_options.platform_compiler_options("cpu"))
 
 
 _KNOWN, _UNKNOWN = "xla_backend_optimization_level", "xla_cpu_that_never_was"

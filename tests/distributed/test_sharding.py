@@ -50,6 +50,7 @@ def test_slots_that_are_left_over_hold_the_last_member():
 
 @pytest.mark.parametrize("has_mesh", [False, True])
 def test_members_move_as_parents_say_bit_for_bit(has_mesh):
+  on_cpu = jax.default_backend() == "cpu"
   mesh = distributed.population_mesh(4, jax.devices()[:1]) if has_mesh else None
   members = {
     "floats": jnp.array([[-0.0, 1.0], [jnp.inf, 2.0], [_NAN, 3.0], [0.0, 4.0]]),
@@ -63,7 +64,9 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
     parents = jnp.array(parents)
     moved, turn = move(parents)
     common.assert_bits_equal(moved, controllers.inherit(members, parents))
-    assert turn == 5 + jnp.sum(parents != jnp.arange(4))
+    # One accelerator replaces all at once.
+    num_turns = int(jnp.sum(parents != jnp.arange(4))) if on_cpu else 0
+    assert turn == 5 + num_turns
   # In place where no parent is replaced.
   parents = jnp.array([2, 1, 2, 1])
   moved, _ = jax.jit(

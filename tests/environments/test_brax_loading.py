@@ -1,9 +1,11 @@
 """Tests of how brax is imported, and MuJoCo kept from writing files."""
 
+import importlib
 import importlib.util
 import subprocess
 import sys
 
+import jax
 import mujoco
 import numpy as np
 import pytest
@@ -50,6 +52,16 @@ def test_whatever_environment_is_created_mujoco_leaves_no_file(untold_mujoco):
       _warn()
     assert not any("settotalmass" in str(x.message) for x in said)
     assert list(untold_mujoco.iterdir()) == []
+
+
+def test_mjx_finds_the_devices_of_this_process():
+  environments.create("fast")
+  devices = importlib.import_module("mujoco.mjx._src.io").jax.devices
+  assert devices() == jax.local_devices()
+  # MJX asks so whether it's on an NVIDIA GPU.
+  assert devices("cpu") == jax.local_devices(backend="cpu")
+  with pytest.raises(RuntimeError):
+    devices("no such backend")
 
 
 @pytest.mark.slow

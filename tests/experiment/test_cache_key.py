@@ -116,7 +116,9 @@ def test_a_cache_of_others_is_not_used(cache, monkeypatch, place):
 def test_where_a_repertoire_is_divided_nothing_is_read(cache, shards):
   config = devices.ProcessConfig(compilation_cache_dir=str(cache))
   devices.prepare_jax_devices(config, divides_repertoire=shards)
-  assert jax.config.values["jax_enable_compilation_cache"] != shards
+  # XLA forgets the order of devices on CPUs alone.
+  forgets = shards and jax.default_backend() == "cpu"
+  assert jax.config.values["jax_enable_compilation_cache"] != forgets
 
 
 def test_jaxs_own_cache_notes_checksums(cache, monkeypatch):
