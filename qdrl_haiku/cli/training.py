@@ -82,8 +82,6 @@ def _train(config: Config, *, shows_errors: bool) -> None:
   config = experiment.with_train_logdir(config)
   logdir = config.run.logdir
   to_go_on = f"go on with --resume --logdir={logdir}"
-  if config.environment.is_on_host:
-    to_go_on = f"begin another run with --warm_start={logdir}"
   try:
     experiment.train(config)
   except runs.Interrupted as error:

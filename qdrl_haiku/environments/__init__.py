@@ -6,6 +6,7 @@ from qdrl_haiku.environments.interface import (
   BatchedEnvironment,
   Descriptor,
   DescriptorFn,
+  EnvironmentOnHost,
   State,
   final_descriptor,
   mean_descriptor,

@@ -1,10 +1,11 @@
 """Environments of Gymnasium: stepped on the host, between jax's own steps.
 
-Their states are Python objects that jax neither copies, nor spreads over
-devices, nor writes to a checkpoint. So there is one set of instances per
-`GymnasiumEnvironment`: a reset takes all of them, only the state that was
-returned last can be stepped (any other is refused), and agents are evaluated in
-another `GymnasiumEnvironment` than the one in which they collect.
+They are Python objects that jax neither copies nor spreads over devices. So
+there is one set of instances per `GymnasiumEnvironment`: a reset takes all of
+them, only the state that was returned last can be stepped (any other is
+refused), and agents are evaluated in another `GymnasiumEnvironment` than the
+one in which they collect. A state has the seed and the actions of its
+instances' episodes, by which `restore` brings them there again.
 """
 
 import functools
@@ -115,6 +116,38 @@ class GymnasiumEnvironment:
     state = self.step(state, action)
     return state.replace(obs=state.info["next_observation"])
 
+  def restore(self, state: State) -> None:
+    """Brings the instances to where they stood in a state of a checkpoint.
+
+    Each begins its episode with its seed and takes its actions again. Then the
+    state can be stepped.
+
+    Args:
+      state: what another `GymnasiumEnvironment` returned last.
+
+    Raises:
+      ValueError: an instance observes something else than it did.
+    """
+    size = state.done.size
+    seeds, taken, actions = (
+      np.asarray(state.info[name]) for name in ("seed", "taken", "actions"))
+    actions = actions.reshape(size, *actions.shape[-2:])
+    expected = np.asarray(state.obs)[..., : self.observation_size]
+    _, found = self._reset_on_host(seeds.reshape(size))
+    for i, number in enumerate(taken.reshape(size)):
+      own = scale_gymnasium_action(actions[i, :number], self._action_space)
+      for action in own:
+        obs = self._envs.envs[i].step(action)[0]
+        found[i] = _flat(np.asarray(obs)[None])[0]
+    if not np.array_equal(
+      found, expected.reshape(size, self.observation_size), equal_nan=True
+    ):
+      raise ValueError(
+        f"'gymnasium:{self.env_id}' observes something else after the same "
+        "seed and actions, so the run can't go on as it would have; begin "
+        "another with warm_start.")
+    self._clock = int(np.asarray(state.pipeline_state).reshape(size, 2)[0, 0])
+
   def _reset_batch(self, key: Key) -> State:
     """Resets all instances: one key each, [B]."""
     key, seed = _next_seed(key)
@@ -131,13 +164,20 @@ class GymnasiumEnvironment:
       "discount": zero + 1,
       "truncation": zero,
       "steps": jnp.zeros(size, jnp.int32),
-      "key": key}
+      "key": key,
+      "seed": seed,
+      "taken": jnp.zeros(size, jnp.int32),
+      "actions": jnp.zeros(
+        (size, self.episode_length, self.action_size), jnp.float32)}
     return State(ticket, obs, reward=zero, done=zero, info=info)
 
   def _step_batch(self, state: State, action: Array) -> State:
     """Steps all instances, [B], and resets the ended ones."""
     key, steps = state.info["key"], state.info["steps"] + 1
     next_key, seed = _next_seed(key)
+    taken, actions = state.info["taken"], state.info["actions"]
+    actions = jax.vmap(lambda x, i, row: x.at[i].set(row))(
+      actions, taken, action)
     ticket, next_observation, obs, reward, terminated, ended = io_callback(
       self._step_on_host,
       (
@@ -156,9 +196,12 @@ class GymnasiumEnvironment:
         "discount": 1 - terminated.astype(jnp.float32),
         "truncation": (ended & ~terminated).astype(jnp.float32),
         "steps": jnp.where(ended, 0, steps),
-        "key": jnp.where(ended, next_key, key)})
+        "key": jnp.where(ended, next_key, key),
+        "seed": jnp.where(ended, seed, state.info["seed"]),
+        "taken": jnp.where(ended, 0, taken + 1),
+        "actions": actions})
 
-  def _reset_on_host(self, seed: Array) -> tuple[np.ndarray, np.ndarray]:
+  def _reset_on_host(self, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Resets all instances, making them if there aren't as many."""
     seeds = np.asarray(seed).tolist()
     if self._envs is None or self._envs.num_envs != len(seeds):

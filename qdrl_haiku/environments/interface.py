@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -116,8 +116,7 @@ class SingleEnvironment(Protocol):
 class BatchedEnvironment(Protocol):
   """Any number of instances: what actors and training use of an environment.
 
-  An environment whose states can't be copied, such as `GymnasiumEnvironment`,
-  has an attribute `on_host` that is True. `Environment` documents the rest.
+  `Environment` documents the rest; see `EnvironmentOnHost` too.
   """
 
   observation_size: int
@@ -135,3 +134,12 @@ class BatchedEnvironment(Protocol):
 
   def advance(self, state: State, action: Array) -> State:
     """Steps with actions [..., A], without resets."""
+
+
+class EnvironmentOnHost(BatchedEnvironment, Protocol):
+  """Instances whose states can't be copied, such as `GymnasiumEnvironment`."""
+
+  on_host: Literal[True]
+
+  def restore(self, state: State) -> None:
+    """Brings the instances to where they stood in a state."""

@@ -277,11 +277,6 @@ class EnvironmentConfig(Settings):
       found["robot"] = Missing(why, ("env_name",))
     return found
 
-  @property
-  def is_on_host(self) -> bool:
-    """Whether jax doesn't hold the states of the environment."""
-    return self.env_name.startswith("gymnasium:")
-
   def make(self, sizes: tuple[int, int] | None = None) -> Any:
     """Makes the environment; see `create`."""
     more: dict[str, Any] = {}

@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import prng, skills
-from qdrl_haiku.environments.interface import BatchedEnvironment, State
+from qdrl_haiku.environments.interface import (
+  BatchedEnvironment,
+  EnvironmentOnHost,
+  State,
+)
 from qdrl_haiku.types import Array, Key
 
 Sampling = Literal["fixed", "episode"]
@@ -103,6 +107,10 @@ class SkillEnvironment:
       return state
     so_far = before["return_so_far"] + state.reward
     return _with_returns(state, before["skill_returns"], so_far)
+
+  def restore(self, state: State) -> None:
+    """Brings instances on the host to where they stood in a state."""
+    cast(EnvironmentOnHost, self.env).restore(state)
 
   def _draw(self, state: State) -> Array:
     """Returns a skill for each instance, from its own key: [..., K]."""

@@ -1,12 +1,13 @@
 """Begins a run by a new population, or by its last checkpoint."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import jax
 import numpy as np
 from absl import logging
 
-from qdrl_haiku import types
+from qdrl_haiku import environments, types
 from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.distributed import moving, sharding
@@ -114,6 +115,9 @@ def _restored(
       setup.mesh, trees, setup.config.population_size)
   if "replay" not in trees:
     trees["replay"] = programs.init(run_key).members.replay
+  if setup.on_host:
+    env = cast(environments.EnvironmentOnHost, setup.env)
+    env.restore(trees["environment"])
   return state._replace(members=Members(**trees)), record
 
 

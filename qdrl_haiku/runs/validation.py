@@ -27,7 +27,7 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
     missing["members"] = Missing("without members no agents train", ())
   config_lib.check_config_tree(config, missing)
   if setup.on_host:
-    _check_on_host(setup, config)
+    _check_on_host(setup)
   interval = setup.steps_per_generation
   if config.num_timesteps % interval:
     raise ValueError(
@@ -90,13 +90,8 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   return line
 
 
-def _check_on_host(setup: Setup, config: RunConfig) -> None:
+def _check_on_host(setup: Setup) -> None:
   """Refuses what an environment on the host can't do."""
-  if config.resume:
-    raise ValueError(
-      "resume needs an environment whose state a checkpoint holds, and this "
-      "one is on the host, so the run couldn't go on as it would have; begin "
-      f"another with warm_start={config.logdir}.")
   if jax.process_count() > 1:
     raise ValueError(
       f"there are {jax.process_count()} processes, but an environment on the "

@@ -7,6 +7,7 @@ import pytest
 
 from qdrl_haiku import environments
 from qdrl_haiku.environments import gymnasium_environment
+from tests.training import common
 
 gymnasium = pytest.importorskip(
   "gymnasium", reason="Gymnasium is not installed (the extra [gymnasium])")
@@ -18,22 +19,23 @@ _LAST_ONLY = "the state that it returned last only; create another"
 class _Counter(gymnasium.Env):
   """Counts its steps from a number below 1; the reward is the action.
 
-  It terminates after `last` steps, and says NaN after `bad` steps.
+  It terminates after `last` steps, and says NaN after `bad` steps. With
+  `forgets` a seed doesn't decide where it begins.
   """
 
   observation_space = _Box(-_INF, _INF, (2, 1), np.float64)
   action_space = _Box(
     np.float32([-1, 2]), np.float32([3, 2.5]), dtype=np.float32)
 
-  def __init__(self, last=_INF, bad=_INF):
-    self.last, self.bad = last, bad
+  def __init__(self, last=_INF, bad=_INF, forgets=False):
+    self.last, self.bad, self.forgets = last, bad, forgets
 
   def _observation(self):
     first = np.nan if self.steps == self.bad else self.steps + self.start
     return np.array([[first], [self.start]])
 
   def reset(self, *, seed=None, options=None):
-    super().reset(seed=seed)
+    super().reset(seed=None if self.forgets else seed)
     self.steps, self.start = 0, self.np_random.uniform()
     return self._observation(), {}
 
@@ -143,6 +145,41 @@ def test_each_instance_has_episodes_of_its_own():
   # No episode begins as another did.
   starts = {float(s.obs[i, 1]) for s in states for i in range(2)}
   assert len(starts) == 4
+
+
+def _advanced(env, state, num_steps):
+  """The states after steps with actions of the step's number, up to 1."""
+  states = [state]
+  for i in range(num_steps):
+    actions = jnp.full((2, 1, env.action_size), 0.1 * (i % 10))
+    states.append(env.step(states[-1], actions))
+  return states
+
+
+@pytest.mark.parametrize("num_steps", [0, 3, 5, 7])
+def test_another_environment_goes_on_from_a_state(num_steps):
+  # At the second instance's age, the first of episodes of 5 steps is shorter.
+  def begin(env):
+    state = env.reset(_keys(2)[:, None])
+    ages = jnp.array([[0], [2]])
+    return state.replace(info=state.info | {"steps": ages})
+
+  env, other = (
+    environments.create("gymnasium:Pendulum-v1", episode_length=5)
+    for _ in range(2))
+  state = _advanced(env, begin(env), num_steps)[-1]
+  other.restore(state)
+  for found, expected in zip(
+    _advanced(other, state, 6), _advanced(env, state, 6), strict=True
+  ):
+    common.assert_bits_equal(found, expected)
+
+
+def test_what_does_not_repeat_itself_is_refused():
+  env = _counter(forgets=True)
+  state = _run(env, 2)[-1]
+  with pytest.raises(ValueError, match="else after the same seed.*warm_start"):
+    _counter(forgets=True).restore(state)
 
 
 def test_terminations_are_told_from_truncations_and_evaluation_sees_both():

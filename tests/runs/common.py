@@ -75,25 +75,26 @@ def checkpoints(logdir):
   return checkpoints_lib.Checkpoints(logdir / "checkpoints")
 
 
-def checkpoint(logdir):
+def checkpoint(logdir, setup=SETUP):
   """Everything in the latest checkpoint, and its record."""
   found = checkpoints(logdir)
   step = found.steps()[0]
   like = resume_lib.trees_to_resume(
-    runs.RunConfig(logdir=str(logdir)), common.init(SETUP))
+    runs.RunConfig(logdir=str(logdir)), common.init(setup))
   trees, record = found.restore(step, like), found.record(step)
   found.close()
   return trees, {k: v for k, v in record.items() if k != "walltime"}
 
 
-def assert_same_run(actual, expected):
+def assert_same_run(actual, expected, setup=SETUP):
   """Compares all that two runs have left, checkpoints bit for bit."""
   for name in FILES:
     assert rows(actual, name) == rows(expected, name), name
   table = (actual / "metrics.csv").read_text()
   assert table.count("\n") == 1 + len(rows(actual))
   for read in (
-    checkpoint, lambda x: artifacts.read_best(SETUP.learner, str(x))
+    lambda x: checkpoint(x, setup),
+    lambda x: artifacts.read_best(setup.learner, str(x)),
   ):
     (trees, record), (wanted, wanted_record) = read(actual), read(expected)
     assert record == wanted_record

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, environments, runs
+from tests.runs import common as runs_common
 from tests.training import common
 
 gymnasium = pytest.importorskip(
@@ -54,17 +55,28 @@ def test_a_broken_member_keeps_its_own_instances():
   assert trainer.step(state)[1].finite.all()
 
 
-@pytest.mark.parametrize(("change", "config", "message"), [
-  ({}, {"resume": True}, "on the host, .* another with"),
-  ({"config": common.setup(pool_size=2).config}, {},
+def test_a_killed_run_goes_on_as_if_it_had_never_stopped(tmp_path):
+  killed, whole = tmp_path / "killed", tmp_path / "whole"
+  # Intervals of 8 steps of each instance; episodes have 5, and ages.
+  runs_common.run(whole, 3, _setup())
+  for generation in (1, 2):
+    runs_common.killed_after(
+      generation, killed, 3, setup=_setup(), resume=generation > 1)
+  # A process has environments of its own.
+  runs_common.run(killed, 3, _setup(), resume=True)
+  runs_common.assert_same_run(killed, whole, _setup())
+
+
+@pytest.mark.parametrize(("change", "message"), [
+  ({"config": common.setup(pool_size=2).config},
    "pool_size=2 has no effect.*; leave it"),
-  ({"eval_env": None}, {}, "eval_env is env.*; create another")])
-def test_what_they_can_not_do_is_refused(change, config, message, tmp_path):
+  ({"eval_env": None}, "eval_env is env.*; create another")])
+def test_what_they_can_not_do_is_refused(change, message, tmp_path):
   setup = _setup()
   if "eval_env" in change:
     change = {"eval_env": setup.env}
   logdir = tmp_path / "run"
-  config = runs.RunConfig(logdir=str(logdir), num_timesteps=48, **config)
+  config = runs.RunConfig(logdir=str(logdir), num_timesteps=48)
   with pytest.raises(ValueError, match=message):
     runs.run(setup._replace(**change), config, {})
   assert not logdir.exists()
