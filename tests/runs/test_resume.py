@@ -169,7 +169,7 @@ def test_an_unreadable_checkpoint_ends_the_run(trained, tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
-    patch.setattr(records.importlib.metadata, "version", lambda name: "0.0.1")
+    patch.setattr(records, "__version__", "0.0.1")
     run(tmp_path / "run", 1)
   version = records.initial_record()["version"]
   with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
