@@ -108,8 +108,10 @@ def _scatter(
     1 if i in numbers.inserted_window_dims else next(sizes)
     for i in range(operand.ndim)]
   updates = lax.transpose(updates, (*others, *window_dims))
-  indices = jnp.reshape(indices, (-1, indices.shape[-1]))
-  updates = jnp.reshape(updates, (indices.shape[0], *window))
+  # Not -1: there are no indices where a window is as large as the operand.
+  num_writes = math.prod(indices.shape[:-1])
+  indices = jnp.reshape(indices, (num_writes, indices.shape[-1]))
+  updates = jnp.reshape(updates, (num_writes, *window))
   # Where it could begin; beyond that nothing is changed.
   limits = [n - size for n, size in zip(operand.shape, window, strict=True)]
 
@@ -124,7 +126,7 @@ def _scatter(
     return lax.dynamic_update_slice(
       result, jnp.where(is_inside, after, before), begin)
 
-  return lax.fori_loop(0, indices.shape[0], put, operand)
+  return lax.fori_loop(0, num_writes, put, operand)
 
 
 def _is_small_product(equation: JaxprEqn) -> bool:

@@ -4,6 +4,7 @@ Zakka et al. (2025), "MuJoCo Playground", arXiv:2502.08844. The package
 `playground` is an extra; nothing of it is imported before it is asked for.
 """
 
+import pathlib
 import subprocess
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from qdrl_haiku.types import Array, Key, Tree
 # The parts of an observation that policies see, and that critics see beside it
 # (asymmetric actor-critic, Pinto et al., arXiv 1710.06542).
 _OBSERVED, _PRIVILEGED = "state", "privileged_state"
+_MENAGERIE = "https://github.com/google-deepmind/mujoco_menagerie"
 
 
 class Playground:
@@ -63,9 +65,21 @@ def adapt_playground_environment(env: Any) -> SingleEnvironment:
 
 
 def create_playground_environment(
-  name: str, *, episode_length: int | None, **overrides: Any
+  name: str, *, episode_length: int | None, assets: str | None = None,
+  **overrides: Any,
 ) -> Environment:
-  """Creates an environment of Playground; see `environments.create`."""
+  """Creates an environment of Playground; see `environments.create`.
+
+  Args:
+    name: in Playground's registry.
+    episode_length: see `environments.create`.
+    assets: a copy of mujoco_menagerie, the robots' geometry, which Playground
+      otherwise downloads; from then on it is that of the whole process.
+    **overrides: what replaces parts of the environment's configuration.
+
+  Raises:
+    ValueError: if something isn't known, or can't be found.
+  """
   try:
     with brax_loading.quiet_brax_loading():
       from mujoco_playground import registry
@@ -79,6 +93,8 @@ def create_playground_environment(
     raise ValueError(
       f"env_name='playground:{name}' is unknown; "
       f"{names.nearest_name(name, registry.ALL_ENVS)}")
+  if assets is not None:
+    _take_assets(assets)
   config = registry.get_default_config(name)
   if "impl" in config:
     # Of MJX: warp's states have parts that all instances share, so that one of
@@ -91,9 +107,27 @@ def create_playground_environment(
     raise ValueError(
       f"env_name='playground:{name}' can't be loaded ({error}): Playground "
       "downloads its robots from github.com; try again where that can be "
-      "reached.") from error
+      "reached, or give a copy of mujoco_menagerie as playground_assets."
+    ) from error
+  except ValueError as error:
+    if assets is None:
+      raise
+    raise ValueError(
+      f"playground_assets={assets!r} lacks what {name} is made of ({error}); "
+      f"give a whole copy of {_MENAGERIE}.") from error
   length = config.episode_length if episode_length is None else episode_length
   return Environment(Playground(env), episode_length=length)
+
+
+def _take_assets(assets: str) -> None:
+  """Has Playground read robots' geometry from a folder."""
+  if not pathlib.Path(assets).is_dir():
+    raise ValueError(
+      f"playground_assets={assets!r} is no folder; give a copy of "
+      f"{_MENAGERIE}.")
+  from mujoco_playground._src import mjx_env
+
+  mjx_env.MENAGERIE_PATH = pathlib.Path(assets)
 
 
 def _observed(observation: Tree) -> Array:

@@ -115,8 +115,9 @@ def create(
       passed the checks before.
     **kwargs: for the environment's constructor, or the user's function, or in
       Playground what replaces parts of the environment's configuration. Robots
-      of brax take `initial_height` too, see `brax_tasks.task_from_height`, and
-      those of files `task`.
+      of brax take `initial_height` too, see `brax_tasks.task_from_height`,
+      those of files `task`, and Playground's `assets`, see
+      `playground.create_playground_environment`.
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
@@ -260,6 +261,11 @@ class EnvironmentConfig(Settings):
     "observation_noise, action_noise, action_delay. Kinds: uniform, "
     "log_uniform, choice, fixed. Repeatable; empty for nothing.",
     repeatable=True)
+  playground_assets: str | None = setting(
+    None,
+    "A copy of mujoco_menagerie, in which Playground finds its robots; by "
+    "default it downloads one from GitHub.",
+    needs="playground", may_change=True)
   maze_layout: str | None = setting(
     None,
     "Walls of point_maze: maze (the default), open, block, block_above_shut or "
@@ -272,6 +278,9 @@ class EnvironmentConfig(Settings):
     if self.env_name != "point_maze":
       why = f"--env_name={self.env_name} has no layout"
       found["maze"] = Missing(why, ("env_name",))
+    if not self.env_name.startswith("playground:"):
+      why = f"--env_name={self.env_name} is none of Playground's"
+      found["playground"] = Missing(why, ("env_name",))
     if not names_robot_file(self.env_name):
       why = f"--env_name={self.env_name} is no robot's file"
       found["robot"] = Missing(why, ("env_name",))
@@ -284,6 +293,8 @@ class EnvironmentConfig(Settings):
       more["layout"] = self.maze_layout or "maze"
     if self.task is not None:
       more["task"] = self.task
+    if self.playground_assets is not None:
+      more["assets"] = self.playground_assets
     if self.initial_height is not None:
       more["initial_height"] = self.initial_height
     return create(

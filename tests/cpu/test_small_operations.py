@@ -57,6 +57,7 @@ _SCATTERS = {
   "slice": ((slice(1, 3),), "add"),
   "one": ((1, 2), "set"),
   "wrapped": ((np.int32([-1, 0]),), "add"),
+  "all": ((...,), "add"),
   "dropped": ((np.int32([7, -9, 0]),), "set")}
 
 

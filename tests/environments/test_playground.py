@@ -1,6 +1,8 @@
 """Tests of MuJoCo Playground, on a stand-in and on the real one."""
 
+import dataclasses
 import importlib.util
+import struct
 import sys
 import types
 from typing import Any, NamedTuple
@@ -118,10 +120,13 @@ def test_a_missing_package_is_named_with_its_extra(package, name, monkeypatch):
     environments.create(name)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+_with_the_real_one = pytest.mark.skipif(
   importlib.util.find_spec("mujoco_playground") is None,
   reason="MuJoCo Playground is not installed (the extra [playground])")
+
+
+@pytest.mark.slow
+@_with_the_real_one
 def test_the_real_cartpole_is_balanced_for_a_while():
   env = environments.create("playground:CartpoleBalance", episode_length=3)
   assert (env.observation_size, env.action_size) == (5, 1)
@@ -131,3 +136,35 @@ def test_the_real_cartpole_is_balanced_for_a_while():
   # It has hardly begun to fall.
   assert (state.reward > 0.9).all()
   np.testing.assert_array_equal(state.info["truncation"], 1)
+
+
+@pytest.mark.slow
+@_with_the_real_one
+def test_the_real_quadruped_stands_with_assets_of_a_folder(tmp_path):
+  """Its meshes are only looked at, so that any will do."""
+  folder = tmp_path / "unitree_go1" / "assets"
+  folder.mkdir(parents=True)
+  corners = np.float32([[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
+  mesh = bytes(80) + struct.pack("<I", 4)
+  for triangle in ([0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]):
+    mesh += bytes(12) + corners[triangle].tobytes() + bytes(2)
+  for name in ("calf", "hip", "thigh", "thigh_mirror", "trunk"):
+    (folder / f"{name}.stl").write_bytes(mesh)
+  config = environments.EnvironmentConfig(
+    env_name="playground:Go1JoystickFlatTerrain", episode_length=5,
+    playground_assets=str(tmp_path / "unitree_go1"))
+  with pytest.raises(ValueError, match="lacks what .*trunk.stl"):
+    config.make()
+  env = dataclasses.replace(config, playground_assets=str(tmp_path)).make()
+  seen, total = env.privileged
+  assert 0 < seen < total == env.observation_size and env.action_size == 12
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  for _ in range(5):
+    state = env.step(state, jnp.zeros((2, 12)))
+  assert state.reward.shape == (2,) and jnp.isfinite(state.obs).all()
+  np.testing.assert_array_equal(state.info["truncation"], 1)
+
+
+def test_assets_that_lead_nowhere_are_refused(stand_in):
+  with pytest.raises(ValueError, match="='nowhere' is no folder; .*menagerie"):
+    environments.create("playground:Hill", assets="nowhere")
