@@ -82,6 +82,15 @@ def test_they_are_evaluated_and_reported_on(name, logs, tmp_path, capsys):
   assert "Plotly" in page.read_text()
 
 
+@pytest.mark.parametrize("patch", [
+  "steep_activations", "clipped_rewards"])
+def test_a_patch_fits_what_it_changes(patch):
+  """So that the slow test below doesn't find it too late."""
+  text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
+  subprocess.run(["patch", "-p1", "--dry-run"], input=text, text=True,
+                 cwd=_ROOT, check=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("patch", "room", "flag", "other"), [
   ("steep_activations", "networks", "--steep", "--nosteep"),
