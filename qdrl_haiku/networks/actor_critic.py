@@ -2,13 +2,16 @@
 
 Hidden layers are affine, then LayerNorm where asked for, then the activation.
 Their weights start from Haiku's truncated normal of standard deviation
-1 / sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998, section 4.6), their
-biases from zero. The last layer of a policy starts from U(-3e-3, 3e-3), so that
-the first actions are near 0 and no tanh starts saturated (Lillicrap et al.,
-"Continuous control with deep reinforcement learning", 2016, section 7), or as
-hidden ones do, so that new policies act differently from each other.
+1 / sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998, section 4.6), or are
+orthogonal times sqrt(2), the last layer's times 1 (Saxe et al., arXiv
+1312.6120); biases are zero. The last layer of a policy starts from
+U(-3e-3, 3e-3), so that the first actions are near 0 and no tanh starts
+saturated (Lillicrap et al., "Continuous control with deep reinforcement
+learning", 2016, section 7), or as those of critics do, so that new policies act
+differently from each other.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -30,10 +33,12 @@ from qdrl_haiku.networks.config import (
 from qdrl_haiku.networks.own import OwnNetworks, own_critics, own_network
 from qdrl_haiku.networks.residual import ResidualMLP
 
-_POLICY_FINAL_INITS: dict[str, hk.initializers.Initializer | None] = {
-  "small": hk.initializers.RandomUniform(-3e-3, 3e-3),
-  "fan_in": None,  # That of the hidden layers.
-}
+_SMALL = hk.initializers.RandomUniform(-3e-3, 3e-3)
+# Of hidden layers and of last ones; None is Haiku's.
+_INITS: dict[str, tuple[hk.initializers.Initializer | None, ...]] = {
+  "fan_in": (None, None),
+  "orthogonal": (
+    hk.initializers.Orthogonal(math.sqrt(2.0)), hk.initializers.Orthogonal())}
 
 
 class ActorCritic(NamedTuple):
@@ -138,8 +143,11 @@ def make_discriminator(
 def policy_final_init(
   config: NetworkConfig, default: str = "small"
 ) -> hk.initializers.Initializer | None:
-  """Returns how a policy's last layer begins, None as hidden layers do."""
-  return _POLICY_FINAL_INITS[config.policy_final_init or default]
+  """Returns how a policy's last layer begins, None for Haiku's."""
+  if (config.policy_final_init or default) == "small":
+    return _SMALL
+  weights = getattr(config, "initial_weights", "fan_in")
+  return _INITS[weights][1]
 
 
 def _actor_critic(
@@ -179,7 +187,8 @@ def _actor_critic(
       else config.critic_layer_norm,
       residual=config.residual
       if config.critic_residual is None
-      else config.critic_residual)
+      else config.critic_residual,
+      final_init=_INITS[config.initial_weights][1])
     critic = network(
       lambda inputs: value(inputs)[..., 0],
       observation_size + (0 if of_observations else action_size))
@@ -206,7 +215,8 @@ def _perceptron(
   module = ResidualMLP if residual else mlp.MLP
   return lambda inputs: module(
     sizes, output_size, activation=ACTIVATIONS[config.activation],
-    layer_norm=layer_norm, final_init=final_init, name=name)(inputs)
+    layer_norm=layer_norm, hidden_init=_INITS[config.initial_weights][0],
+    final_init=final_init, name=name)(inputs)
 
 
 def _twins(critic: Network) -> Network:

@@ -81,6 +81,13 @@ class ResidualNetworkConfig(NetworkConfig):
   critic_residual: bool | None = setting(
     None, "--residual of the critics; by default that of the policy.",
     offered=False)
+  initial_weights: str = setting(
+    "fan_in",
+    "Initial weights of the hidden layers: fan_in, normal with a deviation of "
+    "1 / sqrt(inputs); or orthogonal, times sqrt(2), whose first layer has "
+    "smaller ones, so that observations which aren't normalised are learned "
+    "from sooner.",
+    choices=("fan_in", "orthogonal"), only={"residual": (False,)})
 
   @property
   def has_residual_blocks(self) -> bool:

@@ -18,6 +18,7 @@ class MLP(hk.Module):
   def __init__(
     self, hidden_layer_sizes: Sequence[int], output_size: int, *,
     activation: Callable[[jax.Array], jax.Array], layer_norm: bool = False,
+    hidden_init: hk.initializers.Initializer | None = None,
     final_init: hk.initializers.Initializer | None = None, name: str,
   ) -> None:
     """Describes the layers; nothing is created before the call.
@@ -29,7 +30,8 @@ class MLP(hk.Module):
       activation: elementwise, after each hidden layer.
       layer_norm: whether LayerNorm, with learned scale and offset, stands
         before each activation (Ba et al., arXiv 1607.06450, eq. 4).
-      final_init: of the last layer's weights; None for that of hidden ones.
+      hidden_init: of hidden layers' weights; None for Haiku's truncated normal.
+      final_init: of the last layer's weights; None likewise.
       name: the prefix of its parameters' names.
     """
     super().__init__(name=name)
@@ -37,13 +39,15 @@ class MLP(hk.Module):
     self.activation = activation
     self._output_size = output_size
     self._layer_norm = layer_norm
+    self._hidden_init = hidden_init
     self._final_init = final_init
 
   def __call__(self, inputs: jax.Array) -> jax.Array:
     """Applies the layers: [..., I] -> [..., output_size]."""
     hidden = inputs
     for i, size in enumerate(self.hidden_layer_sizes):
-      hidden = hk.Linear(size, name=mlp_hidden_name(i))(hidden)
+      hidden = hk.Linear(
+        size, w_init=self._hidden_init, name=mlp_hidden_name(i))(hidden)
       if self._layer_norm:
         hidden = mlp_layer_norm(i)(hidden)
       hidden = self.activation(hidden)

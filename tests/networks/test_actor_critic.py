@@ -142,6 +142,27 @@ def test_hidden_weights_start_with_variance_one_over_fan_in():
   assert np.all(critic[0] != critic[1])
 
 
+@pytest.mark.parametrize("final", ["small", "fan_in"])
+def test_weights_may_start_orthogonal(final):
+  """Hidden ones times sqrt(2), the last ones times 1, but for small ones."""
+  config = networks.ResidualNetworkConfig(
+    (20, 20), initial_weights="orthogonal", policy_final_init=final)
+  made = networks.make_sac_networks(6, 2, config)
+  policy, critics = (jax.jit(x.init)(_KEY) for x in made)
+  critic = jax.tree.map(lambda x: x[0], critics)
+  for name, params in ("policy", policy), ("critic", critic):
+    for layer, square in ("linear_0", 2), ("linear_1", 2), ("output", 1):
+      w = np.array(params[f"{name}/{layer}"]["w"])
+      product = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+      if final == "small" and (name, layer) == ("policy", "output"):
+        assert np.abs(w).max() <= 3e-3
+      else:
+        np.testing.assert_allclose(
+          product, square * np.eye(len(product)), atol=1e-5)
+  assert np.all(critics["critic/linear_0"]["w"][1] != critic[
+    "critic/linear_0"]["w"])
+
+
 def test_first_actions_are_near_zero_or_the_last_layer_starts_as_others_do():
   observation = _inputs(50)[0]
   outputs = {}
