@@ -39,7 +39,7 @@ class PB2Config(ExploitationConfig):
     1.0,
     "Deviations added to the predicted change of fitness when pb2 chooses "
     "hyperparameters.",
-    low=0, high=1e6, needs="searched")
+    low=0, high=1e6, needs="searched", offered=False)
 
 
 class PB2State(NamedTuple):

@@ -42,7 +42,7 @@ class PPOConfig(AgentConfig):
   """Shapes PPO's networks and its computation."""
 
   num_epochs: int = setting(
-    4, "How often ppo goes through each rollout.", low=1)
+    4, "How often ppo goes through each rollout.", low=1, offered=False)
   num_minibatches: int = setting(
     4,
     "Batches into which ppo cuts a rollout, anew each time; one step of the "
