@@ -141,13 +141,11 @@ def make_discriminator(
 
 
 def policy_final_init(
-  config: NetworkConfig, default: str = "small"
+  config: NetworkConfig, default: str = "small",
+  usual: hk.initializers.Initializer | None = None,
 ) -> hk.initializers.Initializer | None:
-  """Returns how a policy's last layer begins, None for Haiku's."""
-  if (config.policy_final_init or default) == "small":
-    return _SMALL
-  weights = getattr(config, "initial_weights", "fan_in")
-  return _INITS[weights][1]
+  """Returns how a policy's last layer begins: small, or as is usual."""
+  return _SMALL if (config.policy_final_init or default) == "small" else usual
 
 
 def _actor_critic(
@@ -163,6 +161,7 @@ def _actor_critic(
   if not isinstance(config, ResidualNetworkConfig):
     config = ResidualNetworkConfig(**vars(config))
   own = own or OwnNetworks()
+  _, last_init = _INITS[config.initial_weights]
   num_outputs = outputs_per_action * action_size
 
   def make_policy(size: int) -> Network:
@@ -171,7 +170,7 @@ def _actor_critic(
     forward = _perceptron(
       "policy", config, config.policy_sizes, num_outputs,
       layer_norm=config.layer_norm, residual=config.residual,
-      final_init=policy_final_init(config))
+      final_init=policy_final_init(config, usual=last_init))
     return network(forward, size)
 
   policy = without_privileged(make_policy, observation_size, config.privileged)
@@ -188,7 +187,7 @@ def _actor_critic(
       residual=config.residual
       if config.critic_residual is None
       else config.critic_residual,
-      final_init=_INITS[config.initial_weights][1])
+      final_init=last_init)
     critic = network(
       lambda inputs: value(inputs)[..., 0],
       observation_size + (0 if of_observations else action_size))
