@@ -241,5 +241,5 @@ def test_an_environment_of_gymnasium_leaves_what_any_leaves(folder, capsys):
   outcome = harness.run(
     capsys, "evaluate", f"--logdir={logdir}", "--num_eval_episodes=2")
   assert '"num_episodes": 2' in outcome.out
-  outcome = harness.run(capsys, "train", f"--logdir={logdir}", "--resume")
-  harness.assert_refused(outcome, "on the host, .* begin another with war")
+  harness.start("train", f"--logdir={logdir}", "--resume", "--num_timesteps=32")
+  assert [row["step"] for row in _rows(logdir)] == [8, 16, 24, 32]
