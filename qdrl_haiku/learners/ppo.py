@@ -47,7 +47,7 @@ class PPOConfig(AgentConfig):
     4,
     "Batches into which ppo cuts a rollout, anew each time; one step of the "
     "policy and of the critic on each.",
-    low=1)
+    low=1, offered=False)
 
 
 class PPOState(NamedTuple):

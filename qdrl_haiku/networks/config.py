@@ -42,7 +42,7 @@ class NetworkConfig(Settings):
     "0.003, so that first actions are near 0, the default without a "
     "repertoire; or fan_in, as those of the hidden layers, so that new "
     "policies act differently, the default with one, and of crossq.",
-    choices=("small", "fan_in"))
+    choices=("small", "fan_in"), offered=False)
 
   privileged: tuple[int, int] | None = setting(
     None,

@@ -61,7 +61,7 @@ class TrainingConfig(Settings):
     "Initial states drawn for each environment before a generation. Its "
     "episodes begin in one after the other, and in the first again after the "
     "last; 1 is enough where episodes last longer than a generation.",
-    low=1, needs="members")
+    low=1, offered=False, needs="members")
   num_eval_episodes: int = setting(
     8,
     "Episodes per evaluation; by default 8, or with skills 2 for each, or 64 "
@@ -73,7 +73,7 @@ class TrainingConfig(Settings):
     "eval/coverage counts those that evaluations visit; 0 for unit squares of "
     "a robot's x and y. By default only agents with skills are counted: robots "
     "in unit squares, others in 20.",
-    low=0, high=1000)
+    low=0, high=1000, needs="skills")
   fitness: str = setting(
     "episode_return", "Which score of an evaluation is a member's fitness.",
     flag="")
